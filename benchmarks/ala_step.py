@@ -1,14 +1,16 @@
-"""The cost of an ALA step on a GPU, in multiples of a plain step, and the error of its approximation.
+"""The cost of an ALA step on a GPU, in multiples of a plain step, and the error of its
+approximation.
 
-    python benchmarks/ala_step.py                          # TF32, 120 images at 227 pixels, K = 3, GoogLeNet layout
+    python benchmarks/ala_step.py          # TF32, 120 images at 227 pixels, K = 3, GoogLeNet layout
     python benchmarks/ala_step.py --precision bfloat16     # backbone and its forward mode under autocast
-    python benchmarks/ala_step.py --compile                # forward mode compiled as well; minutes at the start
+    python benchmarks/ala_step.py --compile    # forward mode compiled as well; minutes at the start
     python benchmarks/ala_step.py --quick                  # 32 pixels, one round: does it run?
 
-Random images, triplet loss over 50 + 10 tuples, batch norm frozen; every contestant is a whole step with its optimizer.
-Rounds are interleaved; a ratio is the median over rounds, with its range. Peak memory is torch's, of one step after
-all contestants were built and warmed up, above what they hold between steps. The approximation is measured along the
-real direction of the first step, against forward mode in full float32.
+Random images, triplet loss over 50 + 10 tuples, batch norm frozen; every contestant is a whole step
+with its optimizer. Rounds are interleaved; a ratio is the median over rounds, with its range. Peak
+memory is torch's, of one step after all contestants were built and warmed up, above what they hold
+between steps. The approximation is measured along the real direction of the first step, against
+forward mode in full float32.
 """
 
 import argparse
@@ -28,9 +30,19 @@ from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, GoogLeNet
 from vicinal.samplers import EpisodeSampler
 
-BARS = {"once": (2.1, 1.5), "recomputed": (3.5, None)}  # time and memory in multiples of a plain step
+BARS = {
+    "once": (2.1, 1.5),
+    "recomputed": (3.5, None),
+}  # time and memory in multiples of a plain step
 ROUTES = ("forward", "difference", "double_backward")
-CHANGES = (None, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # of embeddings across half a difference; None is the rule
+CHANGES = (
+    None,
+    1e-6,
+    1e-5,
+    1e-4,
+    1e-3,
+    1e-2,
+)  # of embeddings across half a difference; None is the rule
 
 
 def build(kind: str, device: torch.device, options: argparse.Namespace) -> tuple[Method, Take]:
@@ -62,7 +74,8 @@ def make_batch(device: torch.device, side: int) -> Batch:
 
 
 def peak(method: Method, batch: Batch) -> float:
-    """GiB that a step needs above what was allocated before it; not captured, for a graph holds its own for good."""
+    """GiB that a step needs above what was allocated before it; not captured, for a graph holds its
+    own for good."""
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
@@ -72,8 +85,11 @@ def peak(method: Method, batch: Batch) -> float:
 
 
 def errors(device: torch.device, batch: Batch, options: argparse.Namespace) -> list[str]:
-    """Slopes by central difference, by forward mode as it is trained, and by double backward, against full float32."""
-    method, _ = build("once, forward", device, argparse.Namespace(**(vars(options) | {"compile": False})))
+    """Slopes by central difference, by forward mode as it is trained, and by double backward,
+    against full float32."""
+    method, _ = build(
+        "once, forward", device, argparse.Namespace(**(vars(options) | {"compile": False}))
+    )
     training = method.training_pass(batch)
     objective = training.scored.losses.mean() / 2
     steps = method.metric.scaled(meta_gradient.gradient(objective, method.metric.leaves))
@@ -81,7 +97,9 @@ def errors(device: torch.device, batch: Batch, options: argparse.Namespace) -> l
     given = method.metric, method.scoring, direction, training.embeddings.detach()
 
     def slopes(route: str) -> torch.Tensor:
-        tangents = meta_gradient.embedding_tangents(method.metric, training.inputs, direction, route=route)
+        tangents = meta_gradient.embedding_tangents(
+            method.metric, training.inputs, direction, route=route
+        )
         return meta_gradient.slopes(*given, tangents, training.labels).double()
 
     precision, method.embedder.precision = method.embedder.precision, None
@@ -89,16 +107,22 @@ def errors(device: torch.device, batch: Batch, options: argparse.Namespace) -> l
         exact = slopes("forward")
     method.embedder.precision = precision
     found = {"forward mode as trained": slopes("forward")}
-    by_graph = meta_gradient.slopes_by_double_backward(training.scored.losses, method.metric.leaves, direction)
+    by_graph = meta_gradient.slopes_by_double_backward(
+        training.scored.losses, method.metric.leaves, direction
+    )
     found["double backward as trained"] = by_graph.double()
     for change in CHANGES:
         meta_gradient.CHANGE = change
-        found[f"central difference, {'the rule' if change is None else f'change {change:g}'}"] = slopes("difference")
+        found[f"central difference, {'the rule' if change is None else f'change {change:g}'}"] = (
+            slopes("difference")
+        )
     meta_gradient.CHANGE = None
     lines = ["| slopes | relative error | cosine to exact |", "|---|---|---|"]
     for name, value in found.items():
         cosine = torch.nn.functional.cosine_similarity(value, exact, dim=0)
-        lines.append(f"| {name} | {float((value - exact).norm() / exact.norm()):.1e} | {float(cosine):.6f} |")
+        lines.append(
+            f"| {name} | {float((value - exact).norm() / exact.norm()):.1e} | {float(cosine):.6f} |"
+        )
     return lines
 
 
@@ -107,7 +131,9 @@ def table(device: torch.device, options: argparse.Namespace) -> str:
     kinds = ["plain", *(f"{reading}, {route}" for reading in BARS for route in options.routes)]
     methods = {kind: build(kind, device, options) for kind in kinds}
     for _, take in methods.values():
-        for _ in range(1 if options.quick else 5):  # from the fourth on steps are replayed, as the trainer does
+        for _ in range(
+            1 if options.quick else 5
+        ):  # from the fourth on steps are replayed, as the trainer does
             take(batch)
     times = {kind: [] for kind in kinds}
     for _ in range(options.rounds):
@@ -115,7 +141,10 @@ def table(device: torch.device, options: argparse.Namespace) -> str:
             times[kind].append(seconds(partial(take, batch), device))
     on_gpu = device.type == "cuda"
     memory = {kind: peak(method, batch) if on_gpu else 1.0 for kind, (method, _) in methods.items()}
-    lines = ["| step | ms | times plain | peak GiB | times plain | bars |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| step | ms | times plain | peak GiB | times plain | bars |",
+        "|---|---|---|---|---|---|",
+    ]
     for kind in kinds:
         ratios = [mine / plain for mine, plain in zip(times[kind], times["plain"], strict=True)]
         ratio, share = statistics.median(ratios), memory[kind] / memory["plain"]
@@ -125,26 +154,38 @@ def table(device: torch.device, options: argparse.Namespace) -> str:
             judged = f"{slowest}x: {verdict(ratio <= slowest)}"
             judged += "" if largest is None else f"; {largest}x memory: {verdict(share <= largest)}"
         lines.append(
-            f"| {kind} | {1e3 * statistics.median(times[kind]):.1f} | {ratio:.2f} ({min(ratios):.2f} to "
+            f"| {kind} | {1e3 * statistics.median(times[kind]):.1f} | {ratio:.2f} "
+            f"({min(ratios):.2f} to "
             f"{max(ratios):.2f}) | {memory[kind]:.2f} | {share:.2f} | {judged} |"
         )
     name = torch.cuda.get_device_name() if on_gpu else "CPU"
-    where = f"{name}, torch {torch.__version__}, commit {commit()}, {options.precision}, {options.rounds} rounds"
+    where = (
+        f"{name}, torch {torch.__version__}, commit {commit()}, {options.precision}, "
+        f"{options.rounds} rounds"
+    )
     compiled = ", forward mode compiled" if options.compile else ""
     return "\n".join([*lines, "", f"{where}{compiled}.", "", *errors(device, batch, options)])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=15, help="interleaved rounds")
     parser.add_argument("--precision", choices=("tf32", "float32", "bfloat16"), default="tf32")
     parser.add_argument("--compile", action="store_true", help="compile forward mode")
-    parser.add_argument("--cuda-graph", action=argparse.BooleanOptionalAction, default=True, help="replay steps")
-    parser.add_argument("--routes", nargs="+", choices=ROUTES, default=ROUTES, help="ways to the derivative")
+    parser.add_argument(
+        "--cuda-graph", action=argparse.BooleanOptionalAction, default=True, help="replay steps"
+    )
+    parser.add_argument(
+        "--routes", nargs="+", choices=ROUTES, default=ROUTES, help="ways to the derivative"
+    )
     parser.add_argument("--quick", action="store_true", help="32 pixels, one round: does it run?")
     options = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = options.precision != "float32"
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = (
+        options.precision != "float32"
+    )
     torch.backends.cudnn.benchmark = True
     options.rounds = 1 if options.quick else options.rounds
     print(table(device, options))

@@ -1,14 +1,17 @@
-"""An attack on the library with what users, strangers and power cuts do to it; run it before every release.
+"""An attack on the library with what users, strangers and power cuts do to it; run it before every
+release.
 
     python benchmarks/attack.py                              # everything
     python benchmarks/attack.py --budget 0.01                # a hundredth of each row
     python benchmarks/attack.py --only images --seed 3       # one row, other draws
-    python benchmarks/attack.py --write                      # and writes the rows into docs/benchmarks.md
+    python benchmarks/attack.py --write                # and writes the rows into docs/benchmarks.md
 
-A try ends well (accepted), or in an error of ours that names what to do (rejected). Everything else is a failure, and
-is printed: a traceback, more than ``SECONDS`` or ``MEMORY``, bytes changed outside of the folder that was worked in, a
-killed command that, given again, ends in other bytes than one that was not killed, and an answer 5xx other than 503.
-The same seed and budget try the same things in the same order.
+A try ends well (accepted), or in an error of ours that names what to do (rejected). Everything else
+is a failure, and
+is printed: a traceback, more than ``SECONDS`` or ``MEMORY``, bytes changed outside of the folder
+that was worked in, a killed command that, given again, ends in other bytes than one that was not
+killed, and an answer 5xx other than 503. The same seed and budget try the same things in the same
+order.
 """
 
 import argparse
@@ -42,7 +45,16 @@ from vicinal.errors import VicinalError
 
 SECONDS, MEMORY = 120, 8 * 2**30
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
-EVENTS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.chmod", "os.listdir")
+EVENTS = (
+    "open",
+    "os.mkdir",
+    "os.rename",
+    "os.remove",
+    "os.rmdir",
+    "os.truncate",
+    "os.chmod",
+    "os.listdir",
+)
 Draw = np.random.Generator
 
 
@@ -55,7 +67,8 @@ class Hung(BaseException):
 
 
 class Kills:
-    """An audit hook that ends work at its n-th operation on files in a folder, and all later ones: it is dead."""
+    """An audit hook that ends work at its n-th operation on files in a folder, and all later ones:
+    it is dead."""
 
     def __init__(self) -> None:
         self.folder: str | None = None
@@ -116,7 +129,9 @@ class Row:
             raise
         except BaseException as error:
             place = traceback.extract_tb(error.__traceback__)[-6:]
-            where = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(place))
+            where = " < ".join(
+                f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(place)
+            )
             self.fail(label, f"{type(error).__name__}: {str(error)[:300]} at {where}")
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -188,17 +203,40 @@ class Targets:
         labels = np.repeat(np.arange(16), 12)
         rows = draw.normal(size=(16, 8))[labels] + 0.8 * draw.normal(size=(192, 8))
         splits = np.where(labels < 8, "train", "test")
-        np.savez(folder / "vectors.npz", features=rows.astype(np.float32), labels=labels, splits=splits)
+        np.savez(
+            folder / "vectors.npz", features=rows.astype(np.float32), labels=labels, splits=splits
+        )
         own = cls(folder / "photos", folder / "vectors.npz", folder / "run")
         done("train", "--data", own.photos, "--run", own.run, "-q", *SMALL_IMAGES)
         done("index", own.run, own.photos)
         return own
 
 
-SMALL_IMAGES = ("model=small", "model.widths=[4,8]", "model.dim=4", "transform.size=16", "transform.resize=16")
-SMALL_IMAGES += ("training.workers=0", "training.steps=2", "training.batch_size=8", "training.checkpoint_seconds=0")
-SMALL_VECTORS = ("model.dim=4", "model.start=random", "training.validation=0.2", "training.checkpoint_seconds=0")
-SMALL_VECTORS += ("training.steps=3", "training.ema=0.9", "evaluation.artifacts=false", "evaluation.restarts=1")
+SMALL_IMAGES = (
+    "model=small",
+    "model.widths=[4,8]",
+    "model.dim=4",
+    "transform.size=16",
+    "transform.resize=16",
+)
+SMALL_IMAGES += (
+    "training.workers=0",
+    "training.steps=2",
+    "training.batch_size=8",
+    "training.checkpoint_seconds=0",
+)
+SMALL_VECTORS = (
+    "model.dim=4",
+    "model.start=random",
+    "training.validation=0.2",
+    "training.checkpoint_seconds=0",
+)
+SMALL_VECTORS += (
+    "training.steps=3",
+    "training.ema=0.9",
+    "evaluation.artifacts=false",
+    "evaluation.restarts=1",
+)
 TABLE = """
 from vicinal.bench import Table, row
 TABLE = Table("Small", row("triplet", loss="triplet"), name="small", seeds=1, data={data!r}, words={words!r})
@@ -246,16 +284,36 @@ def kills(row: Row, targets: Targets, scene: str) -> None:
     TRUSTED["attack:Noisy"] = Noisy
     folder, hook, table = row.folder / "work", Kills(), row.folder / "table.py"
     table.write_text(TABLE.format(data=str(targets.vectors), words=SMALL_VECTORS))
-    fresh = ("train", "--data", targets.vectors, "--run", folder, "-q", "--no-report", *SMALL_VECTORS)
+    fresh = (
+        "train",
+        "--data",
+        targets.vectors,
+        "--run",
+        folder,
+        "-q",
+        "--no-report",
+        *SMALL_VECTORS,
+    )
 
     def train() -> None:
         begun = (folder / "run.json").exists()
-        done(*(("train", "--resume", folder, "-q", "--no-report") if begun else (*fresh, "loss=attack:Noisy")))
+        done(
+            *(
+                ("train", "--resume", folder, "-q", "--no-report")
+                if begun
+                else (*fresh, "loss=attack:Noisy")
+            )
+        )
 
     def trained() -> object:
         run = RunDirectory.open(folder)
         results = {name: value for name, value in (run.results or {}).items() if name != "notes"}
-        return run.metrics_path.read_bytes(), run.weights_path.read_bytes(), results, run.status["state"]
+        return (
+            run.metrics_path.read_bytes(),
+            run.weights_path.read_bytes(),
+            results,
+            run.status["state"],
+        )
 
     def pack() -> None:
         if not (folder / "packed" / MANIFEST).exists():  # a whole set is not written again
@@ -266,7 +324,9 @@ def kills(row: Row, targets: Targets, scene: str) -> None:
         return [(line["row"], line["seed"], line["slots"], line["metrics"]) for line in lines]
 
     def copied(*without: str) -> Callable[[], object]:
-        return lambda: shutil.copytree(targets.run, folder, ignore=shutil.ignore_patterns("report.html", *without))
+        return lambda: shutil.copytree(
+            targets.run, folder, ignore=shutil.ignore_patterns("report.html", *without)
+        )
 
     def files(*patterns: str) -> Callable[[], object]:
         return lambda: _content(folder, *patterns)
@@ -275,9 +335,17 @@ def kills(row: Row, targets: Targets, scene: str) -> None:
     scenes: dict[str, tuple[Callable[[], object], Callable[[], object], Callable[[], object]]] = {
         "train": (lambda: None, train, trained),
         "bench": (empty, lambda: bench_here(table, folder), measured),
-        "index": (bare, lambda: done("index", folder, targets.photos), files("items.jsonl", "vectors.npy")),
+        "index": (
+            bare,
+            lambda: done("index", folder, targets.photos),
+            files("items.jsonl", "vectors.npy"),
+        ),
         "dedupe": (copied(), lambda: done("dedupe", folder), files("duplicates.*")),
-        "embed": (empty, lambda: done("embed", targets.run, targets.photos, "--out", folder / "e.npz"), files("*.npz")),
+        "embed": (
+            empty,
+            lambda: done("embed", targets.run, targets.photos, "--out", folder / "e.npz"),
+            files("*.npz"),
+        ),
         "report": (bare, lambda: done("report", folder), files("*.html")),
         "pack": (empty, pack, files("*")),
     }
@@ -286,7 +354,9 @@ def kills(row: Row, targets: Targets, scene: str) -> None:
     with silence(io.StringIO()):
         total = hook.run(folder, work)
     expected = content()
-    points = np.unique(np.linspace(1, total, max(1, round(total * min(1, row.budget)))).round().astype(int))
+    points = np.unique(
+        np.linspace(1, total, max(1, round(total * min(1, row.budget)))).round().astype(int)
+    )
     for at in map(int, points):
         shutil.rmtree(folder)
         prepare()
@@ -301,7 +371,8 @@ def kills(row: Row, targets: Targets, scene: str) -> None:
 
 
 def bench_here(table: Path, folder: Path) -> None:
-    """Run a table as ``vicinal bench`` does, but in this process, where the hook sees what its workers do."""
+    """Run a table as ``vicinal bench`` does, but in this process, where the hook sees what its
+    workers do."""
     from types import SimpleNamespace
 
     from vicinal.bench.page import write_pages
@@ -339,7 +410,10 @@ def images(row: Row, targets: Targets) -> None:
     exif[0x0112] = 6  # turned
     for kind in ("jpeg", "png", "gif", "bmp", "webp", "tiff"):
         for mode in ("RGB", "L", "P", "CMYK", "RGBA", "I;16", "1"):
-            file, gray = io.BytesIO(), Image.fromarray(draw.integers(0, 256, (30, 40), dtype=np.uint8))
+            file, gray = (
+                io.BytesIO(),
+                Image.fromarray(draw.integers(0, 256, (30, 40), dtype=np.uint8)),
+            )
             with contextlib.suppress(OSError, ValueError):  # modes that a format does not know
                 gray.convert(mode).save(file, kind, exif=exif)
                 whole.append((kind, file.getvalue()))
@@ -348,7 +422,9 @@ def images(row: Row, targets: Targets) -> None:
         if number % 10:
             data = bent(data, draw)
         else:
-            width, height = (int(draw.choice([0, 1, 99, 20_000, 2**16, 2**31 - 1])) for _ in range(2))
+            width, height = (
+                int(draw.choice([0, 1, 99, 20_000, 2**16, 2**31 - 1])) for _ in range(2)
+            )
             kind, data = "png", _png(width, height)
         path = row.folder / f"image.{kind}"
         path.write_bytes(data)
@@ -359,11 +435,15 @@ def _png(width: int, height: int) -> bytes:
     """A PNG of gray zeros that may claim more than it has."""
 
     def chunk(name: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        return (
+            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        )
 
     pixels = zlib.compress(bytes(min((width + 1) * height, 2**22)))
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+    )
 
 
 def tables(row: Row, targets: Targets) -> None:
@@ -375,7 +455,9 @@ def tables(row: Row, targets: Targets) -> None:
 
     lines = ["path,label,split,camera"]
     for number, path in enumerate(sorted(targets.photos.rglob("*.png"))):
-        lines.append(f'"{path}",{path.parent.name},{"train" if number % 2 else "test"},{number % 3}')
+        lines.append(
+            f'"{path}",{path.parent.name},{"train" if number % 2 else "test"},{number % 3}'
+        )
     text, arrays = "\n".join(lines), dict(np.load(targets.vectors))
     columns = {"label": arrays["labels"], "features": list(arrays["features"])}
     writers: dict[str, Callable[[Any], object]] = {
@@ -399,10 +481,26 @@ def tables(row: Row, targets: Targets) -> None:
 
 
 VALUES = (
-    "inf -inf nan -1 0 1 2 0.5 -0.5 1e308 1e-320 18446744073709551616 -9223372036854775809 1000000000000 x true none"
+    "inf -inf nan -1 0 1 2 0.5 -0.5 1e308 1e-320 18446744073709551616 -9223372036854775809 "
+    "1000000000000 x true none"
 )
-WORDS = (*VALUES.split(), *["[]", "{}", "[1,2]", "[inf]", "'", "../x", "\x00", "é", "1_0", "0x10"], "", "[1, 2]")
-NUMBERS = ["0", "1", "2", "0.5", "1e-320", "1e308", "1000000000000", "true", "false"]  # types are right more often
+WORDS = (
+    *VALUES.split(),
+    *["[]", "{}", "[1,2]", "[inf]", "'", "../x", "\x00", "é", "1_0", "0x10"],
+    "",
+    "[1, 2]",
+)
+NUMBERS = [
+    "0",
+    "1",
+    "2",
+    "0.5",
+    "1e-320",
+    "1e308",
+    "1000000000000",
+    "true",
+    "false",
+]  # types are right more often
 
 
 def settings(row: Row, targets: Targets) -> None:
@@ -416,17 +514,38 @@ def settings(row: Row, targets: Targets) -> None:
     kinds: list[tuple[str, str, Any]] = [
         (slot, name, kind) for slot in slots for name, kind in REGISTRIES[slot].items()
     ]
-    singles = {"model": ModelConfig, "optimizer": OptimizerConfig, "training": Training, "evaluation": Evaluation}
+    singles = {
+        "model": ModelConfig,
+        "optimizer": OptimizerConfig,
+        "training": Training,
+        "evaluation": Evaluation,
+    }
     kinds += [(slot, "", kind) for slot, kind in singles.items()] * 8
     for number in row.times(1_000):
         slot, name, kind = kinds[int(row.draw.integers(len(kinds)))]
         words = [f"{slot}={name}"] if name else []
         names = row.draw.choice(list(parameters(kind)) or ["none"], int(row.draw.choice([1, 1, 2])))
         values = [row.draw.choice(WORDS if row.draw.random() < 0.5 else NUMBERS) for _ in names]
-        words += [f"{slot}.{argument}={value}" for argument, value in zip(names, values, strict=True)]
+        words += [
+            f"{slot}.{argument}={value}" for argument, value in zip(names, values, strict=True)
+        ]
         folder = row.folder / str(number)
-        small = [word for word in SMALL_VECTORS if not word.startswith(tuple(w.partition("=")[0] + "=" for w in words))]
-        given = ("train", "--data", targets.vectors, "--run", folder, "-q", "--no-report", *small, *words)
+        small = [
+            word
+            for word in SMALL_VECTORS
+            if not word.startswith(tuple(w.partition("=")[0] + "=" for w in words))
+        ]
+        given = (
+            "train",
+            "--data",
+            targets.vectors,
+            "--run",
+            folder,
+            "-q",
+            "--no-report",
+            *small,
+            *words,
+        )
         row.attempt(" ".join(map(ascii, words)), lambda given=given: command(*given))
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -455,7 +574,9 @@ def runs(row: Row, targets: Targets) -> None:
         shutil.copytree(base, target)
         path = target / files[int(row.draw.integers(len(files)))]
         label = f"{path.relative_to(target)} {_damage(path, row)}"
-        for words in (("train", "--resume", target, "-q", "--no-report"),) if base is half else commands:
+        for words in (
+            (("train", "--resume", target, "-q", "--no-report"),) if base is half else commands
+        ):
             row.attempt(f"{words[0]} after {label}", lambda words=words: command(*words))
 
 
@@ -463,7 +584,9 @@ def _damage(path: Path, row: Row) -> str:
     data, kind = path.read_bytes(), int(row.draw.integers(10))
     if kind < 3:
         path.unlink()
-        (os.mkfifo, Path.mkdir, lambda place: place.symlink_to(row.outside / "notes.txt"))[kind](path)
+        (os.mkfifo, Path.mkdir, lambda place: place.symlink_to(row.outside / "notes.txt"))[kind](
+            path
+        )
         return ("a pipe", "a folder", "a link")[kind]
     if kind < 6 and path.suffix == ".json":
         text = ("[" * 100_000, "[]", "{}", "null", "\xff")
@@ -479,12 +602,29 @@ def _damage(path: Path, row: Row) -> str:
 
 
 def archives(row: Row, targets: Targets) -> None:
-    """Damage archives, or let their members lead out, link, or swell; unpack them into a collection."""
+    """Damage archives, or let their members lead out, link, or swell; unpack them into a
+    collection."""
     from vicinal.retrieval.archives import unpack
 
-    png, suffixes = next(targets.photos.rglob("*.png")).read_bytes(), ("zip", "tar", "tar.gz", "tgz")
-    hostile = ("../../outside/notes.txt", "../../outside/x.png", str(row.outside / "y.png"), "a/../../../outside/z.png")
-    hostile += ("..\\x.png", "a" * 300 + ".png", "\x00.png", "con.png", "a//b.png", "./.png", "é\udce9.png")
+    png, suffixes = (
+        next(targets.photos.rglob("*.png")).read_bytes(),
+        ("zip", "tar", "tar.gz", "tgz"),
+    )
+    hostile = (
+        "../../outside/notes.txt",
+        "../../outside/x.png",
+        str(row.outside / "y.png"),
+        "a/../../../outside/z.png",
+    )
+    hostile += (
+        "..\\x.png",
+        "a" * 300 + ".png",
+        "\x00.png",
+        "con.png",
+        "a//b.png",
+        "./.png",
+        "é\udce9.png",
+    )
     for number in row.times(1_500):
         suffix = suffixes[number % 4]
         members = {f"a/{place}.png": png for place in range(3)}
@@ -499,7 +639,10 @@ def archives(row: Row, targets: Targets) -> None:
             path.write_bytes(bent(path.read_bytes(), row.draw))
         shutil.rmtree(folder, ignore_errors=True)
         row.attempt(suffix, lambda path=path, folder=folder: unpack(path, folder))
-        if {one.name for one in row.folder.iterdir()} - {folder.name, *(f"pictures.{one}" for one in suffixes)}:
+        if {one.name for one in row.folder.iterdir()} - {
+            folder.name,
+            *(f"pictures.{one}" for one in suffixes),
+        }:
             row.fail(suffix, "unpacked beside its folder")
 
 
@@ -531,10 +674,38 @@ def requests(row: Row, targets: Targets) -> None:
     application = create_application(open_library(targets.run, device="cpu"))
     paths = [path for path in application.openapi()["paths"] if path != "/api/map"]
     paths += ["/", "/docs", "/static/{id}", "/{id}"]
-    odd = ("0", "47", "-1", "9" * 20, "nan", "1.5", "..%2f..%2foutside", "%00", "%ff", "'\"<b>", "a" * 5000, "é", "")
-    names = ("k", "label", "where", "offset", "limit", "max_distance", "max_false_match", "id", "q", "size", "x")
+    odd = (
+        "0",
+        "47",
+        "-1",
+        "9" * 20,
+        "nan",
+        "1.5",
+        "..%2f..%2foutside",
+        "%00",
+        "%ff",
+        "'\"<b>",
+        "a" * 5000,
+        "é",
+        "",
+    )
+    names = (
+        "k",
+        "label",
+        "where",
+        "offset",
+        "limit",
+        "max_distance",
+        "max_false_match",
+        "id",
+        "q",
+        "size",
+        "x",
+    )
     kinds = ("application/json", "image/png", "multipart/form-data", "x", "")
-    with TestClient(application, base_url="http://localhost", raise_server_exceptions=True) as client:
+    with TestClient(
+        application, base_url="http://localhost", raise_server_exceptions=True
+    ) as client:
 
         def ask(method: str, path: str, **given: Any) -> None:
             answer = client.request(method, path, **given)
@@ -547,22 +718,37 @@ def requests(row: Row, targets: Targets) -> None:
 
         for _ in row.times(5_000):
             path = str(draw.choice(paths)).replace("{id}", str(draw.choice(odd)))
-            query = "&".join(f"{draw.choice(names)}={draw.choice(odd)}" for _ in range(int(draw.integers(4))))
+            query = "&".join(
+                f"{draw.choice(names)}={draw.choice(odd)}" for _ in range(int(draw.integers(4)))
+            )
             method = str(draw.choice(["GET", "POST", "POST", "PUT", "DELETE", "HEAD", "OPTIONS"]))
-            vector = json.dumps({"vector": [float(value) for value in draw.normal(size=4)], "k": 3}).encode()
-            body = bent((png, vector)[int(draw.integers(2))], draw) if draw.random() < 0.8 else vector
+            vector = json.dumps(
+                {"vector": [float(value) for value in draw.normal(size=4)], "k": 3}
+            ).encode()
+            body = (
+                bent((png, vector)[int(draw.integers(2))], draw) if draw.random() < 0.8 else vector
+            )
             headers = {"content-type": str(draw.choice(kinds))}
             if draw.random() < 0.1:
-                name = str(draw.choice(["host", "origin", "range", "sec-fetch-site", "content-length"]))
+                name = str(
+                    draw.choice(["host", "origin", "range", "sec-fetch-site", "content-length"])
+                )
                 headers[name] = str(draw.choice(["evil", "-1", "bytes=9-1", "cross-site"]))
             given = {"headers": headers} | ({"content": body} if method in ("POST", "PUT") else {})
             asked = (method, f"{path}?{query}")
-            row.attempt(f"{method} {path[:60]}?{query[:80]}", lambda asked=asked, given=given: ask(*asked, **given))
+            row.attempt(
+                f"{method} {path[:60]}?{query[:80]}",
+                lambda asked=asked, given=given: ask(*asked, **given),
+            )
 
 
 KILLED = ("train", "bench", "index", "dedupe", "embed", "report", "pack")
-ROWS: dict[str, Callable[[Row, Targets], None]] = {f"kill-{scene}": partial(kills, scene=scene) for scene in KILLED}
-ROWS |= {function.__name__: function for function in (images, tables, settings, runs, archives, requests)}
+ROWS: dict[str, Callable[[Row, Targets], None]] = {
+    f"kill-{scene}": partial(kills, scene=scene) for scene in KILLED
+}
+ROWS |= {
+    function.__name__: function for function in (images, tables, settings, runs, archives, requests)
+}
 
 
 @contextlib.contextmanager
@@ -585,7 +771,9 @@ def workshop() -> Iterator[Path]:
 def write(lines: dict[str, str]) -> None:
     """Put rows into the table in the documentation; those of other rows stay."""
     kept = dict.fromkeys(ROWS, "")
-    for line in DOCUMENT.read_text(encoding="utf-8").partition("<!-- attack:start -->")[2].splitlines():
+    for line in (
+        DOCUMENT.read_text(encoding="utf-8").partition("<!-- attack:start -->")[2].splitlines()
+    ):
         name = line.removeprefix("| ").partition(" ")[0]
         kept |= {name: line} if name in kept else {}
     rows = [line for line in (kept | lines).values() if line]
@@ -593,15 +781,25 @@ def write(lines: dict[str, str]) -> None:
         "| attack | tried | accepted | rejected | failed | seconds | budget, seed, commit |",
         "|---|---|---|---|---|---|---|",
     ]
-    write_between(DOCUMENT, "attack", "\n".join([*head, *rows, "", f"On {provenance(('torch',)).rpartition(';')[0]}."]))
+    write_between(
+        DOCUMENT,
+        "attack",
+        "\n".join([*head, *rows, "", f"On {provenance(('torch',)).rpartition(';')[0]}."]),
+    )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--budget", type=float, default=1.0, help="scales the tries of all rows")
-    parser.add_argument("--only", choices=ROWS, action="append", help="only this row; may be given again")
+    parser.add_argument(
+        "--only", choices=ROWS, action="append", help="only this row; may be given again"
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--write", action="store_true", help="write the rows into docs/benchmarks.md")
+    parser.add_argument(
+        "--write", action="store_true", help="write the rows into docs/benchmarks.md"
+    )
     options = parser.parse_args()
     failed, lines = 0, dict[str, str]()
     with workshop() as folder:
@@ -611,7 +809,13 @@ def main() -> int:
             row, began = Row(name, folder, options.seed, options.budget), time.monotonic()
             ROWS[name](row, targets)
             failed += len(row.failures)
-            numbers = (row.tried, row.accepted, row.rejected, len(row.failures), round(time.monotonic() - began))
+            numbers = (
+                row.tried,
+                row.accepted,
+                row.rejected,
+                len(row.failures),
+                round(time.monotonic() - began),
+            )
             how = f"{options.budget:g}, {options.seed}, {commit()}"
             lines[name] = f"| {name} | {' | '.join(f'{number:,}' for number in numbers)} | {how} |"
             print(lines[name], flush=True)

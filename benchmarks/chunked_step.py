@@ -1,15 +1,18 @@
-"""Peak memory and time of a training step, plain and in chunks (`training.chunk`), for growing batches.
+"""Peak memory and time of a training step, plain and in chunks (`training.chunk`), for growing
+batches.
 
-    python benchmarks/chunked_step.py                                          # on a GPU; about two minutes
+    python benchmarks/chunked_step.py                                  # on a GPU; about two minutes
     python benchmarks/chunked_step.py --size 96 --batches 32 64 128 --chunk 8   # also on a CPU
 
-EfficientNet-Lite0 with frozen norms over random images, 512 dimensions, multi-similarity loss, AdamW. Each case
-runs in a process of its own. Memory is what a step adds to network, optimizer and batch: the peak of torch's allocator
-on a GPU, of the process on a CPU. Time is the median of the steps after the first two.
+EfficientNet-Lite0 with frozen norms over random images, 512 dimensions, multi-similarity loss,
+AdamW. Each case runs in a process of its own. Memory is what a step adds to network, optimizer and
+batch: the peak of torch's allocator on a GPU, of the process on a CPU. Time is the median of the
+steps after the first two.
 
-Gradients are compared on a batch of four chunks, as the largest difference relative to the largest entry. In float64
-both ways must agree. In float32 each has rounding errors of its own, which a deep network of random weights magnifies:
-convolutions of other batch sizes add in another order, and activations near 0 fall on the other side.
+Gradients are compared on a batch of four chunks, as the largest difference relative to the largest
+entry. In float64 both ways must agree. In float32 each has rounding errors of its own, which a deep
+network of random weights magnifies: convolutions of other batch sizes add in another order, and
+activations near 0 fall on the other side.
 """
 
 import argparse
@@ -39,7 +42,9 @@ class Step:
         torch.manual_seed(0)
         self.device = torch.device(options.device)
         self.embedder = Embedder(EfficientNetLite(freeze_norm=True), 512).to(self.device)
-        self.embedder.accelerate(getattr(torch, options.precision) if options.precision != "float32" else None)
+        self.embedder.accelerate(
+            getattr(torch, options.precision) if options.precision != "float32" else None
+        )
         self.embedder.train()
         self.optimizer, _ = OptimizerConfig(learning_rate=1e-5).build(self.embedder, steps=1000)
         self.labels = torch.arange(batch, device=self.device) // PER_CLASS
@@ -66,7 +71,9 @@ def measured(options: argparse.Namespace, batch: int, rows: int | None) -> dict[
     step = Step(options, batch)
     cuda = step.device.type == "cuda"
     if not cuda:
-        step(rows, step.inputs[:PER_CLASS], step.labels[:PER_CLASS])  # the optimizer's state and libraries
+        step(
+            rows, step.inputs[:PER_CLASS], step.labels[:PER_CLASS]
+        )  # the optimizer's state and libraries
         before = resident("VmRSS")
     seconds = []
     for number in range(options.steps + 2):
@@ -98,7 +105,8 @@ def differences(options: argparse.Namespace) -> dict[str, float]:
     largest = max(float(gradient.abs().max()) for gradient in true)
     return {
         f"{name} in {str(dtype).removeprefix('torch.')}": max(
-            float((mine - theirs).abs().max()) / largest for mine, theirs in zip(gradients, true, strict=True)
+            float((mine - theirs).abs().max()) / largest
+            for mine, theirs in zip(gradients, true, strict=True)
         )
         for (name, dtype), gradients in found.items()
     }
@@ -107,7 +115,9 @@ def differences(options: argparse.Namespace) -> dict[str, float]:
 def apart(options: argparse.Namespace, batch: int, rows: int | None) -> dict[str, float] | None:
     """``measured`` in a fresh process; None where memory did not suffice."""
     case = [sys.executable, __file__, "--one", str(batch), str(rows or 0)]
-    settings = [f"--{name}={getattr(options, name)}" for name in ("device", "size", "precision", "steps")]
+    settings = [
+        f"--{name}={getattr(options, name)}" for name in ("device", "size", "precision", "steps")
+    ]
     done = subprocess.run([*case, *settings], capture_output=True, text=True)
     if done.returncode and "OutOfMemoryError" not in done.stderr:
         raise SystemExit(done.stderr)
@@ -116,12 +126,16 @@ def apart(options: argparse.Namespace, batch: int, rows: int | None) -> dict[str
 
 def cells(found: dict[str, float] | None) -> str:
     return (
-        "out of memory | -" if found is None else f"{found['bytes'] / 2**30:.2f} GiB | {1e3 * found['seconds']:.0f} ms"
+        "out of memory | -"
+        if found is None
+        else f"{found['bytes'] / 2**30:.2f} GiB | {1e3 * found['seconds']:.0f} ms"
     )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
@@ -143,7 +157,10 @@ def main() -> None:
     errors = ", ".join(f"{name} {error:.1e}" for name, error in differences(options).items())
     print(f"\nGradients against those of the plain step in float64: {errors}.")
     name = torch.cuda.get_device_name() if options.device == "cuda" else "CPU"
-    print(f"\n{name}; torch {torch.__version__}; {options.size} px; {options.precision}; commit {commit()}")
+    print(
+        f"\n{name}; torch {torch.__version__}; {options.size} px; {options.precision}; commit "
+        f"{commit()}"
+    )
 
 
 if __name__ == "__main__":

@@ -4,9 +4,10 @@
     python benchmarks/evaluation.py --write          # and writes it into docs/benchmarks.md
     python benchmarks/evaluation.py --no-large       # without the size of Stanford Online Products
 
-Times are taken alternately in one process with the same threads: one round times both, the ratio is taken within the
-round, and the table gives the median and the range over rounds. Memory is the growth of the peak resident set over
-what was resident before the call, each in a fresh process after a small warm-up call.
+Times are taken alternately in one process with the same threads: one round times both, the ratio is
+taken within the round, and the table gives the median and the range over rounds. Memory is the
+growth of the peak resident set over what was resident before the call, each in a fresh process
+after a small warm-up call.
 """
 
 import argparse
@@ -25,7 +26,11 @@ from measuring import ROOT, provenance, resident, verdict, write_between
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 SMALL = {"rows": 10_000, "dim": 128, "classes": 2_500}
 LARGE = {"rows": 60_502, "dim": 512, "classes": 11_316}  # Stanford Online Products' test part
-NAMES = {"precision_at_1": "recall@1", "mean_average_precision_at_r": "map@r", "r_precision": "r_precision"}
+NAMES = {
+    "precision_at_1": "recall@1",
+    "mean_average_precision_at_r": "map@r",
+    "r_precision": "r_precision",
+}
 
 
 def data(rows: int, dim: int, classes: int, seed: int = 0):
@@ -78,7 +83,10 @@ def compare_times(rounds: int) -> dict[str, float]:
     mine, peer = CONTESTANTS["vicinal"](), CONTESTANTS["best"]()
     seconds = []
     for _ in range(rounds + 1):
-        (our_time, our_scores), (their_time, their_scores) = timed(mine, rows, labels), timed(peer, rows, labels)
+        (our_time, our_scores), (their_time, their_scores) = (
+            timed(mine, rows, labels),
+            timed(peer, rows, labels),
+        )
         seconds.append((our_time, their_time))
     seconds = seconds[1:]
     ratios = [our_time / their_time for our_time, their_time in seconds]
@@ -103,7 +111,9 @@ def compare_clustering() -> dict[str, float]:
     rows, labels = data(**SMALL)
     rows, labels = rows[labels < 500], labels[labels < 500]
     assigned = kmeans(rows, 500, seed=0, restarts=1)
-    calculator = AccuracyCalculator(include=("NMI", "AMI"), kmeans_func=lambda *_: assigned, device=torch.device("cpu"))
+    calculator = AccuracyCalculator(
+        include=("NMI", "AMI"), kmeans_func=lambda *_: assigned, device=torch.device("cpu")
+    )
     our_time, our_scores = timed(clustering_scores, labels, assigned)
     their_time, their_scores = timed(calculator.get_accuracy, rows, labels)
     difference = max(abs(our_scores[name.lower()] - their_scores[name]) for name in ("NMI", "AMI"))
@@ -117,8 +127,11 @@ def measure_memory(contestant: str, folder: Path) -> dict[str, float]:
 
     score = CONTESTANTS[contestant]()
     score(*data(rows=200, dim=8, classes=50))  # load and initialise what a first call loads
-    # Read, not drawn: the allocator would keep the memory of the drawing and hide what the call takes.
-    rows, labels = (torch.from_numpy(np.load(folder / f"{name}.npy")) for name in ("rows", "labels"))
+    # Read, not drawn: the allocator would keep the memory of the drawing and hide what the call
+    # takes.
+    rows, labels = (
+        torch.from_numpy(np.load(folder / f"{name}.npy")) for name in ("rows", "labels")
+    )
     before = resident("VmRSS")
     worked = time.process_time()
     seconds, scores = timed(score, rows, labels)
@@ -133,7 +146,15 @@ def in_fresh_process(contestant: str, threads: int) -> dict[str, float]:
         rows, labels = data(**(LARGE if contestant == "large" else SMALL))
         np.save(Path(folder) / "rows.npy", rows.numpy())
         np.save(Path(folder) / "labels.npy", labels.numpy())
-        command = [sys.executable, __file__, "--memory", contestant, folder, "--threads", str(threads)]
+        command = [
+            sys.executable,
+            __file__,
+            "--memory",
+            contestant,
+            folder,
+            "--threads",
+            str(threads),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -141,47 +162,66 @@ def in_fresh_process(contestant: str, threads: int) -> dict[str, float]:
 def table(rounds: int, threads: int, large: bool) -> str:
     load = os.getloadavg()[0]
     times, clustering = compare_times(rounds), compare_clustering()
-    mine, best, default = (in_fresh_process(name, threads) for name in ("vicinal", "best", "default"))
+    mine, best, default = (
+        in_fresh_process(name, threads) for name in ("vicinal", "best", "default")
+    )
     mib = 2**20
     size = f"{SMALL['rows']:,} x {SMALL['dim']}, {SMALL['classes']:,} classes"
     lines = [
         "| case | measure | vicinal | pytorch-metric-learning | bar | |",
         "|---|---|---|---|---|---|",
         f"| {size}: P@1, MAP@R, R-precision | values | MAP@R {times['map@r']:.4f} "
-        f"| largest difference {times['difference']:.1e} | 1e-6 | {verdict(times['difference'] <= 1e-6)} |",
+        f"| largest difference {times['difference']:.1e} | 1e-6 | "
+        f"{verdict(times['difference'] <= 1e-6)} |",
         f"| | time | {times['ours']:.2f} s | {times['theirs']:.2f} s with its best `k` | less "
-        f"| {verdict(times['most'] < 1)}: ratio {times['ratio']:.2f} ({times['least']:.2f} to {times['most']:.2f} "
+        f"| {verdict(times['most'] < 1)}: ratio {times['ratio']:.2f} ({times['least']:.2f} to "
+        f"{times['most']:.2f} "
         f"in {rounds} rounds) |",
-        f"| | peak memory | {mine['bytes'] / mib:,.0f} MiB | {default['bytes'] / mib:,.0f} MiB by default, "
+        f"| | peak memory | {mine['bytes'] / mib:,.0f} MiB | {default['bytes'] / mib:,.0f} MiB by "
+        "default, "
         f"{best['bytes'] / mib:,.0f} MiB with its best `k` | 1/20 of its default "
-        f"| {verdict(20 * mine['bytes'] <= default['bytes'])}: 1/{default['bytes'] / mine['bytes']:.0f} |",
-        f"| NMI and AMI of one assignment, 2,000 rows in 500 clusters | values | | largest difference "
+        f"| {verdict(20 * mine['bytes'] <= default['bytes'])}: "
+        f"1/{default['bytes'] / mine['bytes']:.0f} |",
+        "| NMI and AMI of one assignment, 2,000 rows in 500 clusters | values | | largest "
+        "difference "
         f"{clustering['difference']:.1e} | 1e-6 | {verdict(clustering['difference'] <= 1e-6)} |",
         f"| | time | {clustering['ours'] * 1e3:.1f} ms | {clustering['theirs'] * 1e3:.0f} ms | | |",
     ]
     if large:
         found = in_fresh_process("large", threads)
         lines += [
-            f"| {LARGE['rows']:,} x {LARGE['dim']}, {LARGE['classes']:,} classes: R@1, 10, 100, 1000, MAP@R "
-            f"| peak memory | {found['bytes'] / mib:,.0f} MiB | | 2,048 MiB | {verdict(found['bytes'] <= 2**31)} |",
-            f"| | time | {found['seconds']:.0f} s ({found['worked']:.0f} s of processor time) | | | |",
+            f"| {LARGE['rows']:,} x {LARGE['dim']}, {LARGE['classes']:,} classes: R@1, 10, 100, "
+            "1000, MAP@R "
+            f"| peak memory | {found['bytes'] / mib:,.0f} MiB | | 2,048 MiB | "
+            f"{verdict(found['bytes'] <= 2**31)} |",
+            f"| | time | {found['seconds']:.0f} s ({found['worked']:.0f} s of processor time) | | "
+            "| |",
         ]
     notes = [
         "",
         f"`python benchmarks/evaluation.py --write --rounds {rounds} --threads {threads}` on "
-        f"{provenance(('torch', 'faiss-cpu', 'pytorch-metric-learning', 'numpy'))}; {threads} threads; seed 0; "
+        f"{provenance(('torch', 'faiss-cpu', 'pytorch-metric-learning', 'numpy'))}; {threads} "
+        "threads; seed 0; "
         f"load average before the run {load:.1f}.",
     ]
     return "\n".join(lines + notes)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=9, help="how often both are timed")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of torch and of faiss")
+    parser.add_argument(
+        "--threads", type=int, default=os.cpu_count(), help="threads of torch and of faiss"
+    )
     parser.add_argument("--no-large", action="store_true", help="leave the large size out")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/benchmarks.md")
-    parser.add_argument("--memory", nargs=2, metavar=("CONTESTANT", "FOLDER"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--write", action="store_true", help="write the table into docs/benchmarks.md"
+    )
+    parser.add_argument(
+        "--memory", nargs=2, metavar=("CONTESTANT", "FOLDER"), help=argparse.SUPPRESS
+    )
     options = parser.parse_args()
 
     import faiss

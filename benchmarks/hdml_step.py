@@ -1,12 +1,14 @@
-"""The price of HDML: its step beside the plain step with the same network, loss and batch, on a GPU.
+"""The price of HDML: its step beside the plain step with the same network, loss and batch, on a
+GPU.
 
-    PYTHONPATH=src python benchmarks/hdml_step.py                # prints the table; about two minutes on one GPU
+    PYTHONPATH=src python benchmarks/hdml_step.py   # prints the table; about two minutes on one GPU
     PYTHONPATH=src python benchmarks/hdml_step.py --size 64 --rounds 3 --device cpu    # a rehearsal without a GPU
 
-Random images at 227 px (no data is needed), 512 dimensions, N-pair loss with 64 pairs (batch 128) and triplet loss with
-40 triplets (batch 120), as Zheng et al. (CVPR 2019) trained; bfloat16, channels last, frozen norms, as the trainer has
-them. Both methods are built from the same seed and take their steps alternately in one process; each round waits for
-the device before and after a step. The ratio is the median over rounds of (HDML step / plain step), with its range.
+Random images at 227 px (no data is needed), 512 dimensions, N-pair loss with 64 pairs (batch 128)
+and triplet loss with 40 triplets (batch 120), as Zheng et al. (CVPR 2019) trained; bfloat16,
+channels last, frozen norms, as the trainer has them. Both methods are built from the same seed and
+take their steps alternately in one process; each round waits for the device before and after a
+step. The ratio is the median over rounds of (HDML step / plain step), with its range.
 """
 
 import argparse
@@ -51,15 +53,21 @@ def methods(backbone: str, loss: str, device: torch.device) -> tuple[Take, Take]
     return made[0], made[1]
 
 
-def compare(backbone: str, loss: str, device: torch.device, size: int, rounds: int, warmup: int) -> str:
+def compare(
+    backbone: str, loss: str, device: torch.device, size: int, rounds: int, warmup: int
+) -> str:
     _, rows, bar = LOSSES[loss]
     plain, hdml = methods(backbone, loss, device)
     rng = torch.Generator().manual_seed(0)
-    inputs = torch.randn(rows, 3, size, size, generator=rng).to(device, memory_format=torch.channels_last)
+    inputs = torch.randn(rows, 3, size, size, generator=rng).to(
+        device, memory_format=torch.channels_last
+    )
     batch = Batch(inputs, labels_for(loss, rows).to(device), torch.arange(rows), largest_class=2)
     steps = partial(plain, batch), partial(hdml, batch)
     for step in steps:
-        for _ in range(warmup):  # also past the first window, so that every kernel of a step has run
+        for _ in range(
+            warmup
+        ):  # also past the first window, so that every kernel of a step has run
             seconds(step, device)
     times = [tuple(seconds(step, device) for step in steps) for _ in range(rounds)]
     ratios = [ours / theirs for theirs, ours in times]
@@ -71,7 +79,9 @@ def compare(backbone: str, loss: str, device: torch.device, size: int, rounds: i
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--size", type=int, default=227)
     parser.add_argument("--rounds", type=int, default=60)
@@ -83,9 +93,15 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|")
     for backbone in arguments.backbones:
         for loss in LOSSES:
-            print(compare(backbone, loss, device, arguments.size, arguments.rounds, arguments.warmup), flush=True)
+            print(
+                compare(backbone, loss, device, arguments.size, arguments.rounds, arguments.warmup),
+                flush=True,
+            )
     name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
-    print(f"\n{name}; torch {torch.__version__}; {arguments.size} px; {arguments.rounds} rounds; commit {commit()}")
+    print(
+        f"\n{name}; torch {torch.__version__}; {arguments.size} px; {arguments.rounds} rounds; "
+        f"commit {commit()}"
+    )
 
 
 if __name__ == "__main__":

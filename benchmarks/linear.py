@@ -1,24 +1,28 @@
 """LANML⁻ beside metric-learn's LMNN: time to own convergence, kNN accuracy, and memory.
 
     pip install --no-deps --target peers metric-learn==0.7.0
-    python benchmarks/linear.py --metric-learn peers                    # 3 rounds, k = 4 .. 7; half a day
-    python benchmarks/linear.py --metric-learn peers --rounds 1 --together 16 --cap 480  # 16 cores, 10 minutes
-    python benchmarks/linear.py --table --write                         # only the table of all that was measured
+    python benchmarks/linear.py --metric-learn peers              # 3 rounds, k = 4 .. 7; half a day
+    python benchmarks/linear.py --metric-learn peers --rounds 1 --together 16 --cap 480  # 16 cores,
+    10 minutes
+    python benchmarks/linear.py --table --write            # only the table of all that was measured
 
-Pendigits, USPS and Isolet, 70 % to train, scaled, PCA to 150 directions where there are more features. Each round is
-another random split, and accuracies are means over rounds: one sample of an Isolet split is 0.2 %. Each method runs to
-its own convergence at its own default tolerance, in a process of its own that is stopped after 10 minutes (``--cap``).
-LANML⁻ runs with γ1 = -1 and λ = 1 as in the paper's Figure 8 and the default γ2, with 10 similar samples and with all,
-and once more with γ1, γ2, λ chosen by 5-fold cross-validation on 1,000 training rows at most (the search is not timed).
-LMNN runs with its defaults (regularization 0.5, 1,000 steps at most, which end it in silence); it is metric-learn's own
-code, with two of scikit-learn's checks translated to their names of today. Accuracy is of 3 nearest neighbours.
-Processor time stands beside the time on the clock, because it tells more on a machine that others use, too; the ratio
-is of processor times, for a fit that was stopped a lower bound. Memory is the peak resident set of a process that fits
-on rows of Letter; it takes 5 steps, since every step needs the same.
+Pendigits, USPS and Isolet, 70 % to train, scaled, PCA to 150 directions where there are more
+features. Each round is another random split, and accuracies are means over rounds: one sample of an
+Isolet split is 0.2 %. Each method runs to its own convergence at its own default tolerance, in a
+process of its own that is stopped after 10 minutes (``--cap``). LANML⁻ runs with γ1 = -1 and λ = 1
+as in the paper's Figure 8 and the default γ2, with 10 similar samples and with all, and once more
+with γ1, γ2, λ chosen by 5-fold cross-validation on 1,000 training rows at most (the search is not
+timed). LMNN runs with its defaults (regularization 0.5, 1,000 steps at most, which end it in
+silence); it is metric-learn's own code, with two of scikit-learn's checks translated to their names
+of today. Accuracy is of 3 nearest neighbours. Processor time stands beside the time on the clock,
+because it tells more on a machine that others use, too; the ratio is of processor times, for a fit
+that was stopped a lower bound. Memory is the peak resident set of a process that fits on rows of
+Letter; it takes 5 steps, since every step needs the same.
 
-Within a round the methods take turns, or, ``--together N``, run N at a time with one thread each: LMNN's long fits
-begin first, and LANML⁻ runs beside them. Each line of the results is one fit, kept as it ends; a later call on the same
-machine goes on where one stopped, and repeats what was stopped at a smaller cap.
+Within a round the methods take turns, or, ``--together N``, run N at a time with one thread each:
+LMNN's long fits begin first, and LANML⁻ runs beside them. Each line of the results is one fit, kept
+as it ends; a later call on the same machine goes on where one stopped, and repeats what was stopped
+at a smaller cap.
 """
 
 import argparse
@@ -60,7 +64,9 @@ def contest(name: str, number: int, contestant: str, options: argparse.Namespace
     train, train_y, test, test_y = split(*load(name, options.data / "tabular"), number)
     threads, chosen = options.threads, {}
     if contestant.startswith("lmnn"):
-        sys.path.append(options.metric_learn)  # behind everything: only metric_learn itself is to come from there
+        sys.path.append(
+            options.metric_learn
+        )  # behind everything: only metric_learn itself is to come from there
         accept_old_names()
         from metric_learn import LMNN
 
@@ -69,7 +75,13 @@ def contest(name: str, number: int, contestant: str, options: argparse.Namespace
         from vicinal.linear import LANML, search
 
         if contestant == "lanml tuned":
-            how = {"budget": 8, "samples": 1000, "refit": False, "n_jobs": threads, "progress": False}
+            how = {
+                "budget": 8,
+                "samples": 1000,
+                "refit": False,
+                "n_jobs": threads,
+                "progress": False,
+            }
             chosen = search(LANML(), train[:1000], train_y[:1000], CHOICES, **how).parameters
         everything = {"n_similar": None} if contestant == "lanml full sets" else {}
         estimator = LANML(n_jobs=threads, **chosen, **everything)
@@ -81,16 +93,38 @@ def contest(name: str, number: int, contestant: str, options: argparse.Namespace
 
     classifier = KNeighborsClassifier(3).fit(estimator.transform(train), train_y)
     accuracy = classifier.score(estimator.transform(test), test_y)
-    return {"seconds": seconds, "cpu": worked, "accuracy": accuracy, "steps": int(estimator.n_iter_), "chosen": chosen}
+    return {
+        "seconds": seconds,
+        "cpu": worked,
+        "accuracy": accuracy,
+        "steps": int(estimator.n_iter_),
+        "chosen": chosen,
+    }
 
 
-def in_own_process(name: str, number: int, contestant: str, options: argparse.Namespace) -> dict | None:
-    """A contest, or what is known of one that was stopped: it took at least the cap. None for one that failed."""
-    words = ["--contest", name, str(number), contestant, "--data", str(options.data), "--threads", str(options.threads)]
+def in_own_process(
+    name: str, number: int, contestant: str, options: argparse.Namespace
+) -> dict | None:
+    """A contest, or what is known of one that was stopped: it took at least the cap. None for one
+    that failed."""
+    words = [
+        "--contest",
+        name,
+        str(number),
+        contestant,
+        "--data",
+        str(options.data),
+        "--threads",
+        str(options.threads),
+    ]
     words += ["--metric-learn", options.metric_learn] if options.metric_learn else []
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(options.threads))
+    threads = dict.fromkeys(
+        ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(options.threads)
+    )
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **threads}
-    process = subprocess.Popen([sys.executable, __file__, *words], stdout=subprocess.PIPE, text=True, env=environment)
+    process = subprocess.Popen(
+        [sys.executable, __file__, *words], stdout=subprocess.PIPE, text=True, env=environment
+    )
     process.stdout.readline()  # "ready": loading and the search are over
     before = processor_seconds(process.pid)
     try:
@@ -125,7 +159,12 @@ def units(options: argparse.Namespace) -> list[tuple[str, int, str]]:
     """Set, split and contestant of every fit, in the order in which they begin."""
     kinds = ["lanml", *(f"lanml {kind}" for kind in options.also)]
     kinds += [f"lmnn-{k}" for k in options.neighbours] * bool(options.metric_learn)
-    found = [(name, number, kind) for number in range(options.rounds) for name in options.sets for kind in kinds]
+    found = [
+        (name, number, kind)
+        for number in range(options.rounds)
+        for name in options.sets
+        for kind in kinds
+    ]
     if options.together > 1:  # long ones first, or all would wait for one that began last
         found.sort(key=lambda one: (one[1], not one[2].startswith("lmnn"), -SETS.index(one[0])))
     return found + [(name, 0, "memory") for name in ROWS]
@@ -133,16 +172,25 @@ def units(options: argparse.Namespace) -> list[tuple[str, int, str]]:
 
 def kept(path: Path) -> dict[tuple[str, int, str], dict]:
     """The last line of each fit."""
-    return {(line["set"], line["split"], line["contestant"]): line for line in results.read(path)[0]}
+    return {
+        (line["set"], line["split"], line["contestant"]): line for line in results.read(path)[0]
+    }
 
 
 def work(options: argparse.Namespace) -> None:
     """Measure what is missing, and keep each fit as it ends."""
     there, place, packages = kept(options.results), machine(), versions()
-    if elsewhere := {line["where"] for line in there.values() if line["set"] in options.sets} - {place}:
-        sys.exit(f"{options.results} was measured on {elsewhere.pop()}, but this is {place}, and times of two machines "
-                 f"do not compare. Name other sets, or give another file as --results.")  # fmt: skip
-    missing = [one for one in units(options) if one not in there or stopped_before(there[one], options.cap)]
+    if elsewhere := {line["where"] for line in there.values() if line["set"] in options.sets} - {
+        place
+    }:
+        sys.exit(
+            f"{options.results} was measured on {elsewhere.pop()}, but this is {place}, and times "
+            "of two machines "
+            "do not compare. Name other sets, or give another file as --results."
+        )
+    missing = [
+        one for one in units(options) if one not in there or stopped_before(there[one], options.cap)
+    ]
     pool = ThreadPoolExecutor(options.together)  # each thread waits for one process
     try:
         running = {pool.submit(in_own_process, *one, options): one for one in missing}
@@ -152,7 +200,13 @@ def work(options: argparse.Namespace) -> None:
             if found is None:
                 print(f"{name} {number} {contestant} failed; a later call tries again", flush=True)
                 continue
-            line = {"set": name, "split": number, "contestant": contestant, **found, "cap": options.cap}
+            line = {
+                "set": name,
+                "split": number,
+                "contestant": contestant,
+                **found,
+                "cap": options.cap,
+            }
             line |= {"threads": options.threads, "together": options.together}
             line |= {"load": round(os.getloadavg()[0], 1), "where": place, "versions": packages}
             results.append(options.results, line)
@@ -167,7 +221,8 @@ def stopped_before(line: dict, cap: float) -> bool:
 
 def table(lines: list[dict]) -> str:
     text = [
-        "| set | method | time | processor time | steps | accuracy (k = 3; splits) | LMNN / LANML⁻ | |",
+        "| set | method | time | processor time | steps | accuracy (k = 3; splits) | LMNN / "
+        "LANML⁻ | |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name in SETS:
@@ -179,7 +234,11 @@ def table(lines: list[dict]) -> str:
         right = {kind: mean_accuracy(runs[kind]) for kind in kinds}
         peers = [kind for kind in kinds if kind.startswith("lmnn")]
         for kind in kinds:
-            cells = [name, kind, f"{over[kind]}{statistics.median(line['seconds'] for line in runs[kind]):.1f} s"]
+            cells = [
+                name,
+                kind,
+                f"{over[kind]}{statistics.median(line['seconds'] for line in runs[kind]):.1f} s",
+            ]
             cells.append(f"{over[kind]}{cpu[kind]:.1f} s")
             steps = [line["steps"] for line in runs[kind] if "steps" in line]
             said = (f"{n}, its limit" if kind in peers and n >= LAST else str(n) for n in steps)
@@ -191,7 +250,11 @@ def table(lines: list[dict]) -> str:
                 quickest = min(peers, key=cpu.get)
                 ratio = cpu[quickest] / cpu[kind]
                 known = [right[peer] for peer in peers if right[peer]]
-                as_good = f"accuracy {verdict(right[kind] >= max(known))}" if known else "LMNN's accuracy unknown"
+                as_good = (
+                    f"accuracy {verdict(right[kind] >= max(known))}"
+                    if known
+                    else "LMNN's accuracy unknown"
+                )
                 speed = "unknown" if over[quickest] and ratio < FASTER else verdict(ratio >= FASTER)
                 cells += [f"{over[quickest]}{ratio:.1f}x", f"speed {speed}, {as_good}"]
             text.append(f"| {' | '.join(cells)} |")
@@ -213,8 +276,10 @@ def origins(lines: list[dict]) -> list[str]:
         together, threads, cap, where, packages = way
         loads, stopped = [line["load"] for line in here], sum("stopped" in line for line in here)
         found.append(
-            f"{len(here)} fits, {together} at a time, {threads} thread{'s' * (threads > 1)} each, stopped after {cap} "
-            f"s on the clock ({stopped} were), on {where}; {packages}, metric-learn {PEER_VERSION}; load average "
+            f"{len(here)} fits, {together} at a time, {threads} thread{'s' * (threads > 1)} each, "
+            f"stopped after {cap} "
+            f"s on the clock ({stopped} were), on {where}; {packages}, metric-learn "
+            f"{PEER_VERSION}; load average "
             f"{min(loads)} to {max(loads)}."
         )
     return found
@@ -234,21 +299,41 @@ def machine() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     root = os.environ.get("VICINAL_DATA", ROOT.parent / "shared" / "data")
-    parser.add_argument("--data", type=Path, default=Path(root), help="folder that holds tabular/; VICINAL_DATA")
-    parser.add_argument("--metric-learn", metavar="FOLDER", help="holds metric_learn; without it LANML⁻ runs alone")
+    parser.add_argument(
+        "--data", type=Path, default=Path(root), help="folder that holds tabular/; VICINAL_DATA"
+    )
+    parser.add_argument(
+        "--metric-learn", metavar="FOLDER", help="holds metric_learn; without it LANML⁻ runs alone"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS, help="JSON lines to go on with")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--neighbours", type=int, nargs="+", default=[4, 5, 6, 7], help="LMNN's k")
-    parser.add_argument("--also", nargs="*", default=["full sets", "tuned"], help="further forms of LANML⁻")
+    parser.add_argument(
+        "--also", nargs="*", default=["full sets", "tuned"], help="further forms of LANML⁻"
+    )
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
     parser.add_argument("--together", type=int, default=1, metavar="N", help="fits at a time")
-    parser.add_argument("--threads", type=int, help="of each fit; all cores, or 1 where fits run together")
-    parser.add_argument("--cap", type=int, default=CAP, metavar="SECONDS", help="after which a fit is stopped")
-    parser.add_argument("--table", action="store_true", help="measure nothing; make the table of all that was kept")
-    parser.add_argument("--write", action="store_true", help="write the table into experiments/anml_linear/README.md")
-    parser.add_argument("--contest", nargs=3, metavar=("SET", "SPLIT", "CONTESTANT"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--threads", type=int, help="of each fit; all cores, or 1 where fits run together"
+    )
+    parser.add_argument(
+        "--cap", type=int, default=CAP, metavar="SECONDS", help="after which a fit is stopped"
+    )
+    parser.add_argument(
+        "--table", action="store_true", help="measure nothing; make the table of all that was kept"
+    )
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="write the table into experiments/anml_linear/README.md",
+    )
+    parser.add_argument(
+        "--contest", nargs=3, metavar=("SET", "SPLIT", "CONTESTANT"), help=argparse.SUPPRESS
+    )
     options = parser.parse_args()
     options.threads = options.threads or (1 if options.together > 1 else os.cpu_count())
     if options.contest:

@@ -1,15 +1,17 @@
-"""How long a command takes to its first step, how fast images are decoded, and how busy a GPU is that reads from disk.
+"""How long a command takes to its first step, how fast images are decoded, and how busy a GPU is
+that reads from disk.
 
     python benchmarks/loading.py DATA                  # photographs: a folder, table or packed set; minutes on a GPU
     python benchmarks/loading.py DATA --preset cub     # other settings than those for your own photographs
 
-- *First step*: the time from `vicinal train` until the first update is done, in a process of its own: with an empty
-  folder for decoded images and features (``VICINAL_CACHE``), then twice with what the first left there. Of the last,
-  what torch's own imports take is printed, too.
-- *Decoding*: images/s into a tensor on the device, beside a torch ``DataLoader`` of 16 workers that prepares the same
-  images, alternately.
-- *Loading*: steps with images on the device; decoded on disk (``training.resident=disk``); and as image files, read by
-  one worker for each processor. What the first take of the others' time is how busy the GPU is.
+- *First step*: the time from `vicinal train` until the first update is done, in a process of its
+  own: with an empty folder for decoded images and features (``VICINAL_CACHE``), then twice with
+  what the first left there. Of the last, what torch's own imports take is printed, too.
+- *Decoding*: images/s into a tensor on the device, beside a torch ``DataLoader`` of 16 workers that
+  prepares the same images, alternately.
+- *Loading*: steps with images on the device; decoded on disk (``training.resident=disk``); and as
+  image files, read by one worker for each processor. What the first take of the others' time is how
+  busy the GPU is.
 """
 
 import argparse
@@ -28,7 +30,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from measuring import ROOT, commit, verdict
 
-if TYPE_CHECKING:  # processes that read import this file: what only the benchmark needs is imported where it is used
+# processes that read import this file: what only the benchmark needs is imported where it is used
+if TYPE_CHECKING:
     from vicinal.config import Config
     from vicinal.data.records import Records
     from vicinal.data.transforms import ImageTransform
@@ -42,11 +45,15 @@ def words(options: argparse.Namespace, *more: str) -> list[str]:
 
 
 def first_step(options: argparse.Namespace) -> list[str]:
-    """Time the command without and with decoded images; the first line of numbers is the cold start."""
+    """Time the command without and with decoded images; the first line of numbers is the cold
+    start."""
     lines = []
     with tempfile.TemporaryDirectory() as folder:
         for name in ("empty cache", "cache", "cache again"):
-            environment = os.environ | {"VICINAL_CACHE": f"{folder}/kept", STARTED: str(time.time())}
+            environment = os.environ | {
+                "VICINAL_CACHE": f"{folder}/kept",
+                STARTED: str(time.time()),
+            }
             command = [sys.executable, __file__, *sys.argv[1:], "--child", f"{folder}/{name}"]
             said = subprocess.run(command, env=environment, capture_output=True, text=True)
             if said.returncode:
@@ -71,14 +78,27 @@ def child(options: argparse.Namespace) -> None:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         taken = time.time() - start
-        sys.stdout.write(f"\n{taken:.1f} s, {ready:.1f} s to the first batch; bar 10: {verdict(taken <= FIRST_BAR)}\n")
+        sys.stdout.write(
+            f"\n{taken:.1f} s, {ready:.1f} s to the first batch; bar 10: "
+            f"{verdict(taken <= FIRST_BAR)}\n"
+        )
         sys.stdout.flush()
-        for process in multiprocessing.active_children():  # else they would wait for work, and keep the output open
+        for process in (
+            multiprocessing.active_children()
+        ):  # else they would wait for work, and keep the output open
             process.kill()
         os._exit(0)
 
     Method.step = first  # type: ignore[method-assign,assignment]
-    sys.argv = ["vicinal", "train", options.preset, *words(options), "--run", options.child, "--quiet"]
+    sys.argv = [
+        "vicinal",
+        "train",
+        options.preset,
+        *words(options),
+        "--run",
+        options.child,
+        "--quiet",
+    ]
     run()
 
 
@@ -113,7 +133,10 @@ def decoding(config: "Config", device: torch.device, rounds: int = 3) -> str:
             batch.to(device)
         times[1].append(time.perf_counter() - start)
     ours, theirs = (len(records) / statistics.median(column) for column in times)
-    return f"| decoding {len(records):,} images | {ours:,.0f} images/s, DataLoader with 16 workers {theirs:,.0f} |"
+    return (
+        f"| decoding {len(records):,} images | {ours:,.0f} images/s, DataLoader with 16 "
+        f"workers {theirs:,.0f} |"
+    )
 
 
 def loading(options: argparse.Namespace, steps: int) -> str:
@@ -125,7 +148,9 @@ def loading(options: argparse.Namespace, steps: int) -> str:
         for resident in ("on", "disk", "off"):
             where = f"training.resident={resident}", f"training.cache={cache}"
             given = " ".join(words(options, *where, "training.compile=off"))
-            taken[resident] = milliseconds(Run(resident, "", options.preset, given, steps=steps), options.data)
+            taken[resident] = milliseconds(
+                Run(resident, "", options.preset, given, steps=steps), options.data
+            )
     lines = [f"| {steps} steps, images on the device | {taken['on']:.1f} ms a step |"]
     for name, resident in (("decoded on disk", "disk"), ("image files", "off")):
         busy = taken["on"] / taken[resident]
@@ -135,11 +160,15 @@ def loading(options: argparse.Namespace, steps: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", type=Path)
     parser.add_argument("--preset", default="images")
     parser.add_argument("--set", nargs="*", default=[], help="further settings slot.argument=value")
-    parser.add_argument("--steps", type=int, default=300, help="with images on the device, and from disk")
+    parser.add_argument(
+        "--steps", type=int, default=300, help="with images on the device, and from disk"
+    )
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -150,7 +179,10 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     print("| | |\n|---|---|")
     print("\n".join(first_step(options)), flush=True)
-    print(decoding(compose({"preset": options.preset}, from_words(words(options))), device), flush=True)
+    print(
+        decoding(compose({"preset": options.preset}, from_words(words(options))), device),
+        flush=True,
+    )
     print(loading(options, options.steps), flush=True)
     name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
     print(f"\n{name}, {os.cpu_count()} cores, torch {torch.__version__}, commit {commit()}")

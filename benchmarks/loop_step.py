@@ -1,14 +1,16 @@
-"""The price of LoOp: its step beside the plain step with the same network, loss and batch, and its loss alone on a CPU.
+"""The price of LoOp: its step beside the plain step with the same network, loss and batch, and its
+loss alone on a CPU.
 
-    PYTHONPATH=src python benchmarks/loop_step.py                # prints the table; about two minutes on one GPU
+    PYTHONPATH=src python benchmarks/loop_step.py   # prints the table; about two minutes on one GPU
     PYTHONPATH=src python benchmarks/loop_step.py --size 64 --rounds 3 --device cpu    # a rehearsal without a GPU
     PYTHONPATH=src python benchmarks/loop_step.py --loss-alone   # 64 and 260 pairs on one thread; seconds
 
-Random images at 227 px (no data is needed), 512 dimensions; consecutive pairs of 64 classes x 2 (batch 128), and all
-pairs of 26 classes x 5 (batch 130: 260 pairs, 32,500 pairs of pairs of different classes); bfloat16, channels last,
-frozen norms, as the trainer has them. Both methods are built from the same seed and take their steps alternately in one
-process; each round waits for the device before and after a step. The ratio is the median over rounds of (LoOp step /
-plain step), with its range.
+Random images at 227 px (no data is needed), 512 dimensions; consecutive pairs of 64 classes x 2
+(batch 128), and all pairs of 26 classes x 5 (batch 130: 260 pairs, 32,500 pairs of pairs of
+different classes); bfloat16, channels last, frozen norms, as the trainer has them. Both methods are
+built from the same seed and take their steps alternately in one process; each round waits for the
+device before and after a step. The ratio is the median over rounds of (LoOp step / plain step),
+with its range.
 """
 
 import argparse
@@ -39,7 +41,10 @@ LOSSES: dict[str, Callable[[], Loss]] = {
     "lifted": lambda: LiftedStructureLoss(form="min"),
     "multi-similarity": MultiSimilarityLoss,
 }
-PAIRINGS = {"consecutive": (64, 2, 1.05), "all": (26, 5, 1.15)}  # classes, per class, most that LoOp may cost
+PAIRINGS = {
+    "consecutive": (64, 2, 1.05),
+    "all": (26, 5, 1.15),
+}  # classes, per class, most that LoOp may cost
 
 
 def methods(backbone: str, loss: str, pairing: str, device: torch.device) -> tuple[Take, Take]:
@@ -51,7 +56,15 @@ def methods(backbone: str, loss: str, pairing: str, device: torch.device) -> tup
     return made[0], made[1]
 
 
-def compare(backbone: str, loss: str, pairing: str, device: torch.device, size: int, rounds: int, warmup: int) -> str:
+def compare(
+    backbone: str,
+    loss: str,
+    pairing: str,
+    device: torch.device,
+    size: int,
+    rounds: int,
+    warmup: int,
+) -> str:
     classes, per_class, bar = PAIRINGS[pairing]
     plain, loop = methods(backbone, loss, pairing, device)
     labels = torch.arange(classes).repeat_interleave(per_class)
@@ -59,12 +72,15 @@ def compare(backbone: str, loss: str, pairing: str, device: torch.device, size: 
     images = images.to(device, memory_format=torch.channels_last)
     batch = Batch(images, labels.to(device), torch.arange(len(labels)), largest_class=per_class)
     steps = partial(plain, batch), partial(loop, batch)
-    times = [tuple(seconds(step, device) for step in steps) for _ in range(warmup + rounds)][warmup:]
+    times = [tuple(seconds(step, device) for step in steps) for _ in range(warmup + rounds)][
+        warmup:
+    ]
     ratios = [ours / theirs for theirs, ours in times]
     middle = statistics.median(ratios)
     theirs, ours = (1000 * statistics.median(column) for column in zip(*times, strict=True))
     return (
-        f"| {backbone} | {loss} | {pairing}, {classes} x {per_class} | {theirs:.1f} | {ours:.1f} | {middle:.3f} "
+        f"| {backbone} | {loss} | {pairing}, {classes} x {per_class} | {theirs:.1f} | {ours:.1f} "
+        f"| {middle:.3f} "
         f"({min(ratios):.3f}-{max(ratios):.3f}) | {bar} {verdict(middle <= bar)} |"
     )
 
@@ -73,7 +89,9 @@ def loss_alone(name: str, plain: Loss, loop: OptimalNegatives, pairing: str, rou
     """Forward and backward pass on one thread, processor time."""
     torch.set_num_threads(1)
     classes, per_class, _ = PAIRINGS[pairing]
-    rows = torch.randn(classes * per_class, DIM, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    rows = torch.randn(
+        classes * per_class, DIM, generator=torch.Generator().manual_seed(0)
+    ).requires_grad_()
     labels = torch.arange(classes).repeat_interleave(per_class)
     found = alternate(
         lambda: torch.autograd.grad(plain(rows, labels), rows),
@@ -83,7 +101,8 @@ def loss_alone(name: str, plain: Loss, loop: OptimalNegatives, pairing: str, rou
     )
     bar = f", at most 3 {verdict(found.ratio <= 3)}" if pairing == "consecutive" else ""
     return (
-        f"{name}, {classes} x {per_class}: plain {1000 * found.ours:.2f} ms, LoOp {1000 * found.theirs:.2f} ms, ratio "
+        f"{name}, {classes} x {per_class}: plain {1000 * found.ours:.2f} ms, LoOp "
+        f"{1000 * found.theirs:.2f} ms, ratio "
         f"{found.ratio:.2f} ({found.least:.2f}-{found.most:.2f}){bar}"
     )
 
@@ -98,17 +117,33 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.loss_alone:
         triplet, pairs = TripletLoss(squared=False), MultiSimilarityLoss()
-        print(loss_alone("triplet", triplet, OptimalNegatives(triplet, overlap="arcs"), "consecutive", asked.rounds))
+        print(
+            loss_alone(
+                "triplet",
+                triplet,
+                OptimalNegatives(triplet, overlap="arcs"),
+                "consecutive",
+                asked.rounds,
+            )
+        )
         print(loss_alone("multi-similarity", pairs, OptimalNegatives(pairs), "all", asked.rounds))
         arcs = OptimalNegatives(pairs, anchors="pairs")
         print(loss_alone("multi-similarity, anchors=pairs", pairs, arcs, "all", asked.rounds))
         return
     device = torch.device(asked.device)
-    print("| backbone | loss | pairs | plain ms | LoOp ms | ratio (range) | bar |\n|---|---|---|---|---|---|---|")
+    print(
+        "| backbone | loss | pairs | plain ms | LoOp ms | ratio (range) | bar "
+        "|\n|---|---|---|---|---|---|---|"
+    )
     for backbone in BACKBONES:
         for pairing in PAIRINGS:
             for loss in LOSSES:
-                print(compare(backbone, loss, pairing, device, asked.size, asked.rounds, asked.warmup), flush=True)
+                print(
+                    compare(
+                        backbone, loss, pairing, device, asked.size, asked.rounds, asked.warmup
+                    ),
+                    flush=True,
+                )
     name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
     print(f"\n{name}; torch {torch.__version__}; {asked.rounds} rounds; commit {commit()}")
 

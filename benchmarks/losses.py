@@ -4,9 +4,10 @@
     python benchmarks/losses.py --write          # and writes it into docs/benchmarks.md
     python benchmarks/losses.py --gpu            # the GPU case alone, on a machine that has one
 
-Random unit vectors, D = 128, float32, margin 0.2, mean over non-zero terms. Times are taken alternately in one process
-with the same threads; the table gives the median ratio and its range over rounds. Memory is the growth of the peak
-resident set over what was resident before the call, each in a fresh process after a small warm-up call.
+Random unit vectors, D = 128, float32, margin 0.2, mean over non-zero terms. Times are taken
+alternately in one process with the same threads; the table gives the median ratio and its range
+over rounds. Memory is the growth of the peak resident set over what was resident before the call,
+each in a fresh process after a small warm-up call.
 """
 
 import argparse
@@ -20,7 +21,11 @@ from measuring import ROOT, alternate, provenance, resident, timed, verdict, wri
 
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 MARGIN, DIM = 0.2, 128
-BATCH_ALL = [(512, 4, 20.0), (1024, 4, 120.0), (1024, 32, 100.0)]  # rows, per class, how many times faster at least
+BATCH_ALL = [
+    (512, 4, 20.0),
+    (1024, 4, 120.0),
+    (1024, 32, 100.0),
+]  # rows, per class, how many times faster at least
 MEMORY_CASE, MEMORY_BAR = (1024, 4), 20
 LARGE, LARGE_SECONDS, LARGE_BYTES = (8192, 8), 6.0, 2**31
 GPU, GPU_SECONDS, GPU_BYTES = (4096, 4), 0.025, 2**30
@@ -38,9 +43,15 @@ def ours(kind: str) -> Callable:
     from vicinal import losses
 
     return {
-        "batch_all": lambda: losses.BatchAllTripletLoss(margin=MARGIN, squared=False, normalize=True),
-        "semi_hard": lambda: losses.SemiHardTripletLoss(margin=MARGIN, squared=False, normalize=True),
-        "multi_similarity": lambda: losses.MultiSimilarityLoss(alpha=2.0, beta=50.0, base=0.5, epsilon=0.1),
+        "batch_all": lambda: losses.BatchAllTripletLoss(
+            margin=MARGIN, squared=False, normalize=True
+        ),
+        "semi_hard": lambda: losses.SemiHardTripletLoss(
+            margin=MARGIN, squared=False, normalize=True
+        ),
+        "multi_similarity": lambda: losses.MultiSimilarityLoss(
+            alpha=2.0, beta=50.0, base=0.5, epsilon=0.1
+        ),
     }[kind]()
 
 
@@ -50,7 +61,10 @@ def theirs(kind: str) -> Callable:
     if kind == "batch_all":
         return losses.TripletMarginLoss(margin=MARGIN)
     if kind == "semi_hard":
-        loss, miner = losses.TripletMarginLoss(margin=MARGIN), miners.TripletMarginMiner(MARGIN, "semihard")
+        loss, miner = (
+            losses.TripletMarginLoss(margin=MARGIN),
+            miners.TripletMarginMiner(MARGIN, "semihard"),
+        )
     else:
         loss, miner = losses.MultiSimilarityLoss(2, 50, 0.5), miners.MultiSimilarityMiner(0.1)
     return lambda embeddings, labels: loss(embeddings, labels, miner(embeddings, labels))
@@ -69,11 +83,21 @@ def compare(kind: str, rows: int, per_class: int, rounds: int) -> dict[str, floa
 
     embeddings, labels = batch(rows, per_class)
     mine, peer = ours(kind), theirs(kind)
-    (value, gradient), (their_value, their_gradient) = step(mine, embeddings, labels), step(peer, embeddings, labels)
-    found = alternate(lambda: step(mine, embeddings, labels), lambda: step(peer, embeddings, labels), rounds, inner=5)
+    (value, gradient), (their_value, their_gradient) = (
+        step(mine, embeddings, labels),
+        step(peer, embeddings, labels),
+    )
+    found = alternate(
+        lambda: step(mine, embeddings, labels),
+        lambda: step(peer, embeddings, labels),
+        rounds,
+        inner=5,
+    )
     return found._asdict() | {
         "value_error": float((value - their_value).abs() / their_value.abs()),
-        "gradient_error": float(torch.linalg.norm(gradient - their_gradient) / torch.linalg.norm(their_gradient)),
+        "gradient_error": float(
+            torch.linalg.norm(gradient - their_gradient) / torch.linalg.norm(their_gradient)
+        ),
     }
 
 
@@ -88,7 +112,9 @@ def measure_memory(contestant: str, rows: int, per_class: int) -> dict[str, floa
 
 def in_fresh_process(contestant: str, case: tuple[int, int], threads: int) -> dict[str, float]:
     words = ["--memory", contestant, *map(str, case), "--threads", str(threads)]
-    done = subprocess.run([sys.executable, __file__, *words], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, __file__, *words], capture_output=True, text=True, check=True
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -104,8 +130,14 @@ def table(rounds: int, threads: int) -> str:
     }
     for kind, rows, per_class, bar in cases:
         found = compare(kind, rows, per_class, rounds)
-        spread = f"{found['ratio']:.0f}x ({found['least']:.0f} to {found['most']:.0f} in {rounds} rounds)"
-        errors = f"value differs by {found['value_error']:.0e}, gradient by {found['gradient_error']:.0e}"
+        spread = (
+            f"{found['ratio']:.0f}x ({found['least']:.0f} to {found['most']:.0f} in {rounds} "
+            "rounds)"
+        )
+        errors = (
+            f"value differs by {found['value_error']:.0e}, gradient by "
+            f"{found['gradient_error']:.0e}"
+        )
         lines.append(
             row(
                 f"{titles[kind]}, B = {rows}, K = {per_class}",
@@ -139,7 +171,11 @@ def table(rounds: int, threads: int) -> str:
     where = provenance(("torch", "pytorch-metric-learning"))
     command = f"python benchmarks/losses.py --write --rounds {rounds} --threads {threads}"
     return "\n".join(
-        [*lines, "", f"`{command}` on {where}; {threads} threads; load average before the run {load:.1f}."]
+        [
+            *lines,
+            "",
+            f"`{command}` on {where}; {threads} threads; load average before the run {load:.1f}.",
+        ]
     )
 
 
@@ -164,7 +200,8 @@ def gpu_row(rounds: int = 20) -> str:
         f"{seconds * 1e3:.1f} ms, {mib(grown)}",
         "",
         f"{GPU_SECONDS * 1e3:.0f} ms and {mib(GPU_BYTES)}",
-        f"{verdict(seconds < GPU_SECONDS and grown < GPU_BYTES)} ({torch.cuda.get_device_name()}, {torch.__version__})",
+        f"{verdict(seconds < GPU_SECONDS and grown < GPU_BYTES)} ({torch.cuda.get_device_name()}, "
+        f"{torch.__version__})",
     )
 
 
@@ -177,12 +214,20 @@ def mib(size: float) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=7, help="how often both are timed")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of torch")
-    parser.add_argument("--gpu", action="store_true", help="measure the GPU case alone and print its row")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/benchmarks.md")
-    parser.add_argument("--memory", nargs=3, metavar=("CONTESTANT", "B", "K"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--gpu", action="store_true", help="measure the GPU case alone and print its row"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write the table into docs/benchmarks.md"
+    )
+    parser.add_argument(
+        "--memory", nargs=3, metavar=("CONTESTANT", "B", "K"), help=argparse.SUPPRESS
+    )
     options = parser.parse_args()
 
     import torch

@@ -1,7 +1,9 @@
-"""Measure the map of `vicinal serve` in headless Chromium: frames a second and milliseconds of script for each frame.
+"""Measure the map of `vicinal serve` in headless Chromium: frames a second and milliseconds of
+script for each frame.
 
-The same page zooms with WebGL and with the plain canvas that it falls back to. Chromium has no GPU here: SwiftShader
-plays it on the CPU, so frames a second are a lower bound, and the time of scripts is what the page is answerable for.
+The same page zooms with WebGL and with the plain canvas that it falls back to. Chromium has no GPU
+here: SwiftShader plays it on the CPU, so frames a second are a lower bound, and the time of scripts
+is what the page is answerable for.
 
     python benchmarks/map_frames.py --points 100000
 """
@@ -54,15 +56,23 @@ def main() -> None:
     arguments.add_argument("--points", type=int, default=100_000)
     arguments.add_argument("--chromium", default="/usr/bin/chromium")
     given = arguments.parse_args()
-    with tempfile.TemporaryDirectory() as folder, bind("127.0.0.1", 0) as bound, sync_playwright() as playwright:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        bind("127.0.0.1", 0) as bound,
+        sync_playwright() as playwright,
+    ):
         run = RunDirectory.create(Path(folder) / "run")
         run.write_info({"name": "map"})
         items = [Item(i, f"{i}.png", f"class {i % CLASSES}") for i in range(given.points)]
         publish(run.path / "collection", items, np.zeros((given.points, 2), np.float32), dim=2)
         library = Library(run, CollectionDirectory.of(run), "features", None, laid_out)
-        server = uvicorn.Server(uvicorn.Config(create_application(library), log_level="critical", ws="none"))
+        server = uvicorn.Server(
+            uvicorn.Config(create_application(library), log_level="critical", ws="none")
+        )
         threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True).start()
-        browser = playwright.chromium.launch(executable_path=given.chromium, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=given.chromium, args=["--no-sandbox", "--disable-gpu"]
+        )
         print(f"{given.points} points, 1280 x 900, software GL\nmap      frames/s  script ms/frame")
         for name, script, frames in (("WebGL", "", 30), ("canvas", NO_WEBGL, 4)):
             page = browser.new_page(viewport={"width": 1280, "height": 900})

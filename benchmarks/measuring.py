@@ -1,4 +1,5 @@
-"""What the benchmarks share: times taken alternately, memory in fresh processes, and where a table came from."""
+"""What the benchmarks share: times taken alternately, memory in fresh processes, and where a table
+came from."""
 
 import os
 import platform
@@ -13,7 +14,8 @@ ROOT = Path(__file__).parents[1]
 
 
 class Ratio(NamedTuple):
-    """Medians of two contestants timed alternately, and their ratio (peer over ours) with its range over rounds."""
+    """Medians of two contestants timed alternately, and their ratio (peer over ours) with its range
+    over rounds."""
 
     ours: float
     theirs: float
@@ -33,15 +35,20 @@ def alternate(
 
     Args:
         inner: our calls per round, where one is too short for the clock; their mean counts.
-        clock: ``time.process_time`` for work of one thread, so that other work on the machine does not count.
+        clock: ``time.process_time`` for work of one thread, so that other work on the machine does
+            not count.
     """
-    seconds = [(timed(ours, inner, clock), timed(theirs, clock=clock)) for _ in range(rounds + 1)][1:]
+    seconds = [(timed(ours, inner, clock), timed(theirs, clock=clock)) for _ in range(rounds + 1)][
+        1:
+    ]
     ratios = [peer / mine for mine, peer in seconds]
     mine, peer = (statistics.median(column) for column in zip(*seconds, strict=True))
     return Ratio(mine, peer, statistics.median(ratios), min(ratios), max(ratios))
 
 
-def timed(function: Callable[[], object], inner: int = 1, clock: Callable[[], float] = time.perf_counter) -> float:
+def timed(
+    function: Callable[[], object], inner: int = 1, clock: Callable[[], float] = time.perf_counter
+) -> float:
     start = clock()
     for _ in range(inner):
         function()
@@ -49,7 +56,8 @@ def timed(function: Callable[[], object], inner: int = 1, clock: Callable[[], fl
 
 
 def resident(field: str) -> int:
-    """Bytes resident now (VmRSS) or at most so far (VmHWM); getrusage would count what the parent process held."""
+    """Bytes resident now (VmRSS) or at most so far (VmHWM); getrusage would count what the parent
+    process held."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
@@ -58,7 +66,9 @@ def provenance(packages: tuple[str, ...]) -> str:
     """Hardware, versions and commit, for the line under a table."""
     from importlib.metadata import version
 
-    versions = ", ".join([f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in packages)])
+    versions = ", ".join(
+        [f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in packages)]
+    )
     return f"{hardware()}; {versions}; commit {commit()}"
 
 
@@ -72,7 +82,10 @@ def hardware() -> str:
 
 def commit() -> str:
     command = ["git", "describe", "--always", "--dirty"]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT).stdout.strip() or "unknown"
+    return (
+        subprocess.run(command, capture_output=True, text=True, cwd=ROOT).stdout.strip()
+        or "unknown"
+    )
 
 
 def verdict(met: bool) -> str:

@@ -1,10 +1,12 @@
-"""A large collection on a small machine: indexing, searching, deduplicating and mapping, with time and memory of each.
+"""A large collection on a small machine: indexing, searching, deduplicating and mapping, with time
+and memory of each.
 
-    python benchmarks/million.py                     # 1,000,000 x 512; about 8 GB of disk below --folder
+    python benchmarks/million.py                # 1,000,000 x 512; about 8 GB of disk below --folder
     python benchmarks/million.py --rows 100000 --write
 
-Each command is a process of its own, which may allocate at most 4 GiB (RLIMIT_DATA: what is mapped from files does not
-count, for the system takes such pages back when it needs them). Resident memory is the most that /proc reported.
+Each command is a process of its own, which may allocate at most 4 GiB (RLIMIT_DATA: what is mapped
+from files does not count, for the system takes such pages back when it needs them). Resident memory
+is the most that /proc reported.
 """
 
 import argparse
@@ -34,7 +36,8 @@ class Cost(NamedTuple):
 
 
 def write_data(path: Path, rows: int, seed: int = 0) -> None:
-    """Unit rows around class centres, fifty of a class; one of a hundred is a near copy of the row before."""
+    """Unit rows around class centres, fifty of a class; one of a hundred is a near copy of the row
+    before."""
     import numpy as np
 
     rng = np.random.default_rng(seed)
@@ -47,22 +50,32 @@ def write_data(path: Path, rows: int, seed: int = 0) -> None:
         part += rng.standard_normal(part.shape, dtype=np.float32)
         part /= np.linalg.norm(part, axis=1, keepdims=True)
         copied = np.arange(COPIED, len(part), COPIED)
-        part[copied] = part[copied - 1] + 0.001 * rng.standard_normal((len(copied), DIM), dtype=np.float32)
+        part[copied] = part[copied - 1] + 0.001 * rng.standard_normal(
+            (len(copied), DIM), dtype=np.float32
+        )
         features[start : start + 10_000] = part
     np.savez(path, features=features, labels=labels)
 
 
 def measured(words: list[str]) -> Cost:
-    """Run a command with its memory limited; an error ends the benchmark with the command's own words."""
+    """Run a command with its memory limited; an error ends the benchmark with the command's own
+    words."""
     start = time.perf_counter()
     with tempfile.TemporaryFile("w+") as output:
         limit = lambda: resource.setrlimit(resource.RLIMIT_DATA, (LIMIT, LIMIT))  # noqa: E731
-        child = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT, preexec_fn=limit, cwd=ROOT)
+        child = subprocess.Popen(
+            words, stdout=output, stderr=subprocess.STDOUT, preexec_fn=limit, cwd=ROOT
+        )
         allocated = held = 0
         while child.poll() is None:
             try:
-                fields = dict(line.split(":") for line in Path(f"/proc/{child.pid}/status").read_text().splitlines())
-                anonymous, peak = (int(fields[name].split()[0]) * 1024 for name in ("RssAnon", "VmHWM"))
+                fields = dict(
+                    line.split(":")
+                    for line in Path(f"/proc/{child.pid}/status").read_text().splitlines()
+                )
+                anonymous, peak = (
+                    int(fields[name].split()[0]) * 1024 for name in ("RssAnon", "VmHWM")
+                )
                 allocated, held = max(allocated, anonymous), max(held, peak)
             except (OSError, KeyError, ValueError):  # it has just ended
                 pass
@@ -75,11 +88,21 @@ def measured(words: list[str]) -> Cost:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=1_000_000, help="vectors in the collection")
-    parser.add_argument("--folder", type=Path, help="where to work; by default a temporary folder, removed afterwards")
-    parser.add_argument("--only", default="index,search,search a label,dedupe,map", help="steps, with commas")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/benchmarks.md")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="where to work; by default a temporary folder, removed afterwards",
+    )
+    parser.add_argument(
+        "--only", default="index,search,search a label,dedupe,map", help="steps, with commas"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write the table into docs/benchmarks.md"
+    )
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp())
     folder.mkdir(exist_ok=True)
@@ -90,12 +113,29 @@ def main() -> None:
         write_data(data, options.rows)
         write_data(folder / "small.npz", 2000, seed=1)
         write_data(query, 200, seed=2)
-        small = [f"data={folder / 'small.npz'}", f"model.dim={DIM}", "training.steps=2", "--run", str(run)]
-        subprocess.run([*vicinal, "train", "features", *small], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+        small = [
+            f"data={folder / 'small.npz'}",
+            f"model.dim={DIM}",
+            "training.steps=2",
+            "--run",
+            str(run),
+        ]
+        subprocess.run(
+            [*vicinal, "train", "features", *small], check=True, cwd=ROOT, stdout=subprocess.DEVNULL
+        )
     steps = {
         "index": [*vicinal, "index", str(run), str(data)],
         "search": [*vicinal, "search", str(run), str(query), "--k", "10"],
-        "search a label": [*vicinal, "search", str(run), str(query), "--k", "10", "--where", "label=1"],
+        "search a label": [
+            *vicinal,
+            "search",
+            str(run),
+            str(query),
+            "--k",
+            "10",
+            "--where",
+            "label=1",
+        ],
         "dedupe": [*vicinal, "dedupe", str(run), "--embeddings", "--distance", "0.1"],
         "map": [sys.executable, "-c", MAP, str(run / "collection")],
     }
@@ -105,13 +145,24 @@ def main() -> None:
     ]
     for name in options.only.split(","):
         cost = measured(steps[name])
-        said = next((line for line in cost.output.splitlines()[::-1] if "groups:" in line or "points" in line), "")
+        said = next(
+            (
+                line
+                for line in cost.output.splitlines()[::-1]
+                if "groups:" in line or "points" in line
+            ),
+            "",
+        )
         lines.append(
-            f"| {name} | {cost.seconds:.0f} s | {cost.allocated / 2**20:,.0f} MiB | {cost.resident / 2**20:,.0f} MiB "
+            f"| {name} | {cost.seconds:.0f} s | {cost.allocated / 2**20:,.0f} MiB | "
+            f"{cost.resident / 2**20:,.0f} MiB "
             f"| {said.strip()} |"
         )
         print(lines[-1], flush=True)
-    note = f"`python benchmarks/million.py` on {provenance(('torch', 'numpy'))}; load average before {load:.1f}."
+    note = (
+        f"`python benchmarks/million.py` on {provenance(('torch', 'numpy'))}; load average "
+        f"before {load:.1f}."
+    )
     text = "\n".join([*lines, "", note])
     print(text)
     if options.write:

@@ -3,8 +3,9 @@
     python benchmarks/processor.py             # prints the table; about 3 minutes on 2 cores
     python benchmarks/processor.py --write     # and writes it into docs/benchmarks.md
 
-Everything runs on one thread, and contestants take turns; times are medians of processor seconds over the rounds, and
-ratios are taken within a round, because other programs may run beside it. Searches take some of the 60,502 queries.
+Everything runs on one thread, and contestants take turns; times are medians of processor seconds
+over the rounds, and ratios are taken within a round, because other programs may run beside it.
+Searches take some of the 60,502 queries.
 """
 
 import argparse
@@ -35,9 +36,16 @@ def processor_seconds(function: Callable[[], object]) -> tuple[float, object]:
     return time.process_time() - start, found
 
 
-def duel(rounds: int, ours: Callable[[], object], theirs: Callable[[], object]) -> tuple[list, list]:
+def duel(
+    rounds: int, ours: Callable[[], object], theirs: Callable[[], object]
+) -> tuple[list, list]:
     ours(), theirs()
-    return tuple(zip(*[(processor_seconds(ours), processor_seconds(theirs)) for _ in range(rounds)], strict=True))
+    return tuple(
+        zip(
+            *[(processor_seconds(ours), processor_seconds(theirs)) for _ in range(rounds)],
+            strict=True,
+        )
+    )
 
 
 def row(case: str, mine: list, peer: list, note: str) -> str:
@@ -52,22 +60,35 @@ def row(case: str, mine: list, peer: list, note: str) -> str:
 def search(rounds: int, noise: float) -> str:
     rows, labels = evaluation.data(**evaluation.LARGE)
     rng = torch.Generator().manual_seed(1)
-    rows = torch.nn.functional.normalize(rows + noise * torch.randn(rows.shape, generator=rng), dim=1)
+    rows = torch.nn.functional.normalize(
+        rows + noise * torch.randn(rows.shape, generator=rng), dim=1
+    )
     queries, asked = rows[:QUERIES], labels[:QUERIES]
     gallery, index = Gallery(rows), faiss.IndexFlatL2(rows.shape[1])
     index.add(rows.numpy())
 
     def ours() -> dict[str, float]:
-        return query_scores(gallery.hits(queries, asked, labels, NEIGHBORS), asked, labels, recalls=SOP_RECALLS).means()
+        return query_scores(
+            gallery.hits(queries, asked, labels, NEIGHBORS), asked, labels, recalls=SOP_RECALLS
+        ).means()
 
     def theirs() -> dict[str, float]:
-        distances, ids = (torch.from_numpy(part) for part in index.search(queries.numpy(), NEIGHBORS))
-        return query_scores([Neighbors(0, ids, distances)], asked, labels, recalls=SOP_RECALLS).means()
+        distances, ids = (
+            torch.from_numpy(part) for part in index.search(queries.numpy(), NEIGHBORS)
+        )
+        return query_scores(
+            [Neighbors(0, ids, distances)], asked, labels, recalls=SOP_RECALLS
+        ).means()
 
     mine, peer = duel(rounds, ours, theirs)
     score = mine[0][1]["map@r"]
     case = f"{QUERIES} queries in 60,502 x 512, R@1 to R@1000 and MAP@R"
-    return row(case, mine, peer, f"MAP@R {score:.2f}, faiss's differs by {abs(score - peer[0][1]['map@r']):.0e}")
+    return row(
+        case,
+        mine,
+        peer,
+        f"MAP@R {score:.2f}, faiss's differs by {abs(score - peer[0][1]['map@r']):.0e}",
+    )
 
 
 def cluster(rounds: int) -> str:
@@ -83,7 +104,9 @@ def cluster(rounds: int) -> str:
         return kmeans_runs(rows, 2_500, seed=next(seeds), restarts=1)[0]
 
     def theirs() -> torch.Tensor:
-        peer = faiss.Kmeans(rows.shape[1], 2_500, niter=25, seed=next(seeds), min_points_per_centroid=1)
+        peer = faiss.Kmeans(
+            rows.shape[1], 2_500, niter=25, seed=next(seeds), min_points_per_centroid=1
+        )
         peer.train(rows.numpy())
         return torch.from_numpy(peer.index.search(rows.numpy(), 1)[1][:, 0])
 
@@ -100,16 +123,29 @@ def loss(rounds: int) -> str:
         torch.randn(LOSS_ROWS, 128, generator=rng)
     )
     embeddings.requires_grad_()
-    times = [processor_seconds(lambda: ClusteringLoss()(embeddings, labels).backward())[0] for _ in range(rounds)]
+    times = [
+        processor_seconds(lambda: ClusteringLoss()(embeddings, labels).backward())[0]
+        for _ in range(rounds)
+    ]
     seconds = statistics.median(times)
-    spread = f"{verdict(seconds <= LOSS_SECONDS)}: {min(times):.2f} to {max(times):.2f} s in {rounds} rounds"
-    return f"| clustering loss, {LOSS_ROWS} rows in classes of 4 | {seconds:.2f} s | | {LOSS_SECONDS} s | {spread} |"
+    spread = (
+        f"{verdict(seconds <= LOSS_SECONDS)}: {min(times):.2f} to {max(times):.2f} s in "
+        f"{rounds} rounds"
+    )
+    return (
+        f"| clustering loss, {LOSS_ROWS} rows in classes of 4 | {seconds:.2f} s | | "
+        f"{LOSS_SECONDS} s | {spread} |"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--write", action="store_true", help="write the table into docs/benchmarks.md")
+    parser.add_argument(
+        "--write", action="store_true", help="write the table into docs/benchmarks.md"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     faiss.omp_set_num_threads(1)
@@ -121,7 +157,13 @@ def main() -> None:
     lines += [cluster(options.rounds), loss(options.rounds)]
     where = provenance(("torch", "faiss-cpu", "numpy"))
     command = f"python benchmarks/processor.py --write --rounds {options.rounds}"
-    text = "\n".join([*lines, "", f"`{command}` on {where}; 1 thread, processor time; load average before {load:.1f}."])
+    text = "\n".join(
+        [
+            *lines,
+            "",
+            f"`{command}` on {where}; 1 thread, processor time; load average before {load:.1f}.",
+        ]
+    )
     print(text)
     if options.write:
         write_between(ROOT / "docs" / "benchmarks.md", "processor", text)

@@ -3,9 +3,10 @@
     python benchmarks/search.py                  # prints the tables; about 3 minutes on 2 cores
     python benchmarks/search.py --write          # and writes them into docs/benchmarks.md
 
-Times against faiss are taken alternately in one process with the same threads: one round times both, the ratio is taken
-within the round, and the table gives the median and the range over rounds. faiss holds its vectors in memory; ours are
-memory-mapped from a collection's file and already touched. ``stores.py`` has other stores.
+Times against faiss are taken alternately in one process with the same threads: one round times
+both, the ratio is taken within the round, and the table gives the median and the range over rounds.
+faiss holds its vectors in memory; ours are memory-mapped from a collection's file and already
+touched. ``stores.py`` has other stores.
 """
 
 import argparse
@@ -44,7 +45,9 @@ def publish_collection(folder: Path, vectors, labels) -> None:
     from vicinal.retrieval.generations import publish
     from vicinal.retrieval.store import Item
 
-    items = [Item(row, f"{label}/{row}.jpg", str(label)) for row, label in enumerate(labels.tolist())]
+    items = [
+        Item(row, f"{label}/{row}.jpg", str(label)) for row, label in enumerate(labels.tolist())
+    ]
     publish(folder, items, vectors, dim=DIM)
 
 
@@ -60,7 +63,8 @@ def ratio_line(case: str, found: Ratio, rounds: int, scale: float = 1.0) -> str:
     """Ours over theirs, so that less than 1 is quicker; ``Ratio`` has it the other way round."""
     ours, theirs, middle = found.ours / scale, found.theirs / scale, 1 / found.ratio
     return (
-        f"| {case} | {ours * 1e3:.1f} ms | {theirs * 1e3:.1f} ms | no slower | {verdict(middle <= 1)}: ratio "
+        f"| {case} | {ours * 1e3:.1f} ms | {theirs * 1e3:.1f} ms | no slower | "
+        f"{verdict(middle <= 1)}: ratio "
         f"{middle:.2f} ({1 / found.most:.2f} to {1 / found.least:.2f} in {rounds} rounds) |"
     )
 
@@ -89,10 +93,17 @@ def flat_table(rounds: int) -> list[str]:
         found, expected = store.search(queries, K), peer.search(queries, K)
         same = (found.ids == expected[1]).mean()
         batch = alternate(lambda: store.search(queries, K), lambda: peer.search(queries, K), rounds)
-        single = alternate(one_by_one(store.search, queries), one_by_one(peer.search, queries), rounds)
-        whole = statistics.median(timed(one_by_one(snapshot.search, queries)) for _ in range(rounds)) / SINGLES
+        single = alternate(
+            one_by_one(store.search, queries), one_by_one(peer.search, queries), rounds
+        )
+        whole = (
+            statistics.median(timed(one_by_one(snapshot.search, queries)) for _ in range(rounds))
+            / SINGLES
+        )
         where = {"label": str(int(labels[0]))}
-        narrowed = statistics.median(timed(lambda: snapshot.search(queries[:1], K, where=where)) for _ in range(rounds))
+        narrowed = statistics.median(
+            timed(lambda: snapshot.search(queries[:1], K, where=where)) for _ in range(rounds)
+        )
         grown = resident("VmRSS") - before
     return [
         f"| {ROWS:,} x {DIM}, k = {K} | vicinal | faiss-cpu IndexFlatL2 | bar | |",
@@ -103,16 +114,23 @@ def flat_table(rounds: int) -> list[str]:
         f"| a single query, with its items | {whole * 1e3:.1f} ms | | | |",
         f"| a single query, filtered by label | {narrowed * 1e3:.2f} ms | | | |",
         f"| opening the collection | {opened:.2f} s, first search {first:.2f} s | | | |",
-        f"| additional memory | {grown / 2**20:,.0f} MiB, of which {ROWS * DIM * 4 / 2**20:,.0f} MiB are the "
+        f"| additional memory | {grown / 2**20:,.0f} MiB, of which {ROWS * DIM * 4 / 2**20:,.0f} "
+        "MiB are the "
         f"mapped file | | | |",
     ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=9, help="how often both are timed")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of torch and of faiss")
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/benchmarks.md")
+    parser.add_argument(
+        "--threads", type=int, default=os.cpu_count(), help="threads of torch and of faiss"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write the tables into docs/benchmarks.md"
+    )
     options = parser.parse_args()
 
     import faiss
@@ -123,8 +141,13 @@ def main() -> None:
     load = os.getloadavg()[0]
     lines = flat_table(options.rounds)
     packages = ("torch", "faiss-cpu", "numpy")
-    command = f"python benchmarks/search.py --write --rounds {options.rounds} --threads {options.threads}"
-    note = f"`{command}` on {provenance(packages)}; {options.threads} threads; seed 0; load average before {load:.1f}."
+    command = (
+        f"python benchmarks/search.py --write --rounds {options.rounds} --threads {options.threads}"
+    )
+    note = (
+        f"`{command}` on {provenance(packages)}; {options.threads} threads; seed 0; load "
+        f"average before {load:.1f}."
+    )
     text = "\n".join([*lines, "", note])
     print(text)
     if options.write:

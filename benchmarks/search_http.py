@@ -1,12 +1,14 @@
-"""The HTTP API under load: search by item, by vector and by picture on an index of Stanford Online Products' size.
+"""The HTTP API under load: search by item, by vector and by picture on an index of Stanford Online
+Products' size.
 
     python benchmarks/search_http.py                 # prints the table; about 2 minutes on 2 cores
     python benchmarks/search_http.py --write         # and writes it into docs/benchmarks.md
 
-``vicinal serve`` runs in a process of its own on the same cores as the clients. Eight clients, each with one connection
-on loopback, send a bounded number of requests one after the other, each for 24 neighbours; a client sends the next
-request as soon as the last answer is read, so the rate is what the server sustains. The first round warms up and is
-thrown away. Memory is the server's peak resident set, file-backed pages of the vectors included, less the vectors.
+``vicinal serve`` runs in a process of its own on the same cores as the clients. Eight clients, each
+with one connection on loopback, send a bounded number of requests one after the other, each for 24
+neighbours; a client sends the next request as soon as the last answer is read, so the rate is what
+the server sustains. The first round warms up and is thrown away. Memory is the server's peak
+resident set, file-backed pages of the vectors included, less the vectors.
 """
 
 import argparse
@@ -28,11 +30,16 @@ from measuring import ROOT, provenance, verdict, write_between
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 ROWS, DIM, CLASSES = 60_502, 512, 11_316  # Stanford Online Products' test part
 CLIENTS, K = 8, 24
-LEAST_RATE, MOST_P95, MOST_BYTES = 20.0, 0.4, 2**30  # the bars: requests/s, seconds, bytes above the vectors
+LEAST_RATE, MOST_P95, MOST_BYTES = (
+    20.0,
+    0.4,
+    2**30,
+)  # the bars: requests/s, seconds, bytes above the vectors
 
 
 def make(folder: Path) -> None:
-    """A run whose model is a drawn EfficientNet-Lite0 with a head, and a collection of unit vectors around centres."""
+    """A run whose model is a drawn EfficientNet-Lite0 with a head, and a collection of unit vectors
+    around centres."""
     import numpy as np
     import torch
 
@@ -46,7 +53,9 @@ def make(folder: Path) -> None:
 
     torch.manual_seed(0)
     run = RunDirectory.create(folder)
-    run.write_info({"name": "load", "recipe": {"name": "load", "title": "Load"}, "data": {"name": "drawn"}})
+    run.write_info(
+        {"name": "load", "recipe": {"name": "load", "title": "Load"}, "data": {"name": "drawn"}}
+    )
     transform = ImageTransform(size=224, resize=256)
     encoder = Encoder(Embedder(EfficientNetLite(), DIM), transform, torch.device("cpu"))
     encoder.save_description(run)
@@ -65,12 +74,18 @@ def requests(kind: str, count: int) -> list[tuple[str, str, bytes | None, dict[s
 
     rng = np.random.default_rng(1)
     if kind == "item":
-        return [("GET", f"/api/search/item/{id}?k={K}", None, {}) for id in rng.integers(0, ROWS, count).tolist()]
+        return [
+            ("GET", f"/api/search/item/{id}?k={K}", None, {})
+            for id in rng.integers(0, ROWS, count).tolist()
+        ]
     if kind == "vector":
         rows = rng.normal(size=(count, DIM))
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         bodies = [json.dumps({"vector": row.round(6).tolist()}).encode() for row in rows]
-        return [("POST", f"/api/search/vector?k={K}", body, {"Content-Type": "application/json"}) for body in bodies]
+        return [
+            ("POST", f"/api/search/vector?k={K}", body, {"Content-Type": "application/json"})
+            for body in bodies
+        ]
     bodies = []
     for _ in range(count):
         coarse = Image.fromarray(rng.integers(0, 255, (12, 16, 3), dtype=np.uint8))
@@ -128,7 +143,8 @@ def peak(process: int) -> int:
 
 def table(found: dict[str, dict[str, float]], memory: int) -> str:
     lines = [
-        "| search by | requests | requests/s | median | 95th percentile | of it searching | of it embedding | bar |",
+        "| search by | requests | requests/s | median | 95th percentile | of it searching | of it "
+        "embedding | bar |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for kind, row in found.items():
@@ -143,10 +159,14 @@ def table(found: dict[str, dict[str, float]], memory: int) -> str:
     above = memory - 4 * ROWS * DIM
     lines += [
         "",
-        f"{ROWS:,} x {DIM} vectors ({4 * ROWS * DIM / 2**20:.0f} MiB), {CLIENTS} clients, k = {K}. Bars: at least "
-        f"{LEAST_RATE:.0f} requests/s with a 95th percentile under {1000 * MOST_P95:.0f} ms by item and by vector; the "
-        f"server's peak resident set at most 1 GiB above the vectors: {above / 2**20:.0f} MiB above, "
-        f"{verdict(above < MOST_BYTES)}. A picture is a JPEG of 1024 x 768, embedded by EfficientNet-Lite0.",
+        f"{ROWS:,} x {DIM} vectors ({4 * ROWS * DIM / 2**20:.0f} MiB), {CLIENTS} clients, k = "
+        f"{K}. Bars: at least "
+        f"{LEAST_RATE:.0f} requests/s with a 95th percentile under {1000 * MOST_P95:.0f} ms by "
+        "item and by vector; the "
+        f"server's peak resident set at most 1 GiB above the vectors: {above / 2**20:.0f} MiB "
+        "above, "
+        f"{verdict(above < MOST_BYTES)}. A picture is a JPEG of 1024 x 768, embedded by "
+        "EfficientNet-Lite0.",
         "",
         provenance(("torch", "fastapi", "uvicorn")),
     ]
@@ -154,15 +174,33 @@ def table(found: dict[str, dict[str, float]], memory: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
-    parser.add_argument("--requests", type=int, default=800, help="by item and by vector; a tenth of it by picture")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="put the table into docs/benchmarks.md"
+    )
+    parser.add_argument(
+        "--requests", type=int, default=800, help="by item and by vector; a tenth of it by picture"
+    )
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         make(run)
-        command = [sys.executable, "-m", "vicinal", "serve", str(run), "--port", "0", "--device", "cpu"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as server:
+        command = [
+            sys.executable,
+            "-m",
+            "vicinal",
+            "serve",
+            str(run),
+            "--port",
+            "0",
+            "--device",
+            "cpu",
+        ]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=dict(os.environ)
+        ) as server:
             try:
                 server.stdout.readline()
                 port = int(server.stdout.readline().split()[2].rstrip("/").rsplit(":", 1)[1])

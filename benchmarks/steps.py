@@ -1,4 +1,5 @@
-"""What the benchmarks of training steps share: a method as the trainer has it, and the time that a step takes."""
+"""What the benchmarks of training steps share: a method as the trainer has it, and the time that a
+step takes."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -45,11 +46,23 @@ def ready(
     compiled: bool = False,
     captured: bool = True,
 ) -> tuple[Method, Take]:
-    """Return the method, and what takes its steps: on a GPU in lower precision, channels last, captured as a graph."""
-    source = FeatureArray(np.zeros((classes, 1), np.float32), list(map(str, range(classes))))  # of which none is read
+    """Return the method, and what takes its steps: on a GPU in lower precision, channels last,
+    captured as a graph."""
+    source = FeatureArray(
+        np.zeros((classes, 1), np.float32), list(map(str, range(classes)))
+    )  # of which none is read
     names = tuple(map(str, range(classes)))
     train = Records("random", source, np.arange(classes), names, np.full(classes, "train"))
-    given = Parts(embedder, loss, sampler or NoSampler(), optimizer, train, FeatureTransform(), steps=1000, seed=0)
+    given = Parts(
+        embedder,
+        loss,
+        sampler or NoSampler(),
+        optimizer,
+        train,
+        FeatureTransform(),
+        steps=1000,
+        seed=0,
+    )
     built = method.build(given)
     built.place(device)
     built.embedder.train()

@@ -1,13 +1,16 @@
-"""Stores of vectors beside each other: time to build, recall@10, time of a query and of one with a filter, memory.
+"""Stores of vectors beside each other: time to build, recall@10, time of a query and of one with a
+filter, memory.
 
     python benchmarks/stores.py --rows 100000
     python benchmarks/stores.py --rows 1000000 --only flat,faiss-flat,faiss-ivf --write
 
-Indexes of cells and graphs look at twice as much until they find 95 % of the exact neighbors, 32 times as much at most.
-Each store is a process of its own with a time limit, two threads and the same rows, which it reads from a memory map.
-The time of a query is the least of fifty, which other work on the machine disturbs least.
-LanceDB and Qdrant are no dependencies: ``--python`` names the interpreter of an environment that has them. Memory is
-the most that the process and its children had resident, files that they map included.
+Indexes of cells and graphs look at twice as much until they find 95 % of the exact neighbors, 32
+times as much at most. Each store is a process of its own with a time limit, two threads and the
+same rows, which it reads from a memory map. The time of a query is the least of fifty, which other
+work on the machine disturbs least.
+LanceDB and Qdrant are no dependencies: ``--python`` names the interpreter of an environment that
+has them. Memory is the most that the process and its children had resident, files that they map
+included.
 """
 
 import argparse
@@ -25,13 +28,24 @@ from pathlib import Path
 from measuring import ROOT, hardware, write_between
 
 DIM, K, QUERIES, PASS = 512, 10, 50, 20_000
-THREADS = {name: "2" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS", "LANCE_CPU_THREADS")}
+THREADS = {
+    name: "2"
+    for name in (
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "RAYON_NUM_THREADS",
+        "LANCE_CPU_THREADS",
+    )
+}
 ENOUGH, MOST = 0.95, 32
-Search = Callable[..., list[int]]  # of a query, the label that what is found must have or None, and how far to look
+Search = Callable[
+    ..., list[int]
+]  # of a query, the label that what is found must have or None, and how far to look
 
 
 def write_data(folder: Path, rows: int) -> None:
-    """Unit rows around class centres, fifty of a class, the queries' exact neighbors, and those with the label 1."""
+    """Unit rows around class centres, fifty of a class, the queries' exact neighbors, and those
+    with the label 1."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -49,7 +63,9 @@ def write_data(folder: Path, rows: int) -> None:
         part = drawn(np.arange(start, min(start + PASS, rows)) % classes)
         vectors[start : start + PASS] = part
         likeness = np.concatenate([best[0], queries @ part.T], axis=1)
-        ids = np.concatenate([best[1], np.tile(np.arange(start, start + len(part)), (QUERIES, 1))], axis=1)
+        ids = np.concatenate(
+            [best[1], np.tile(np.arange(start, start + len(part)), (QUERIES, 1))], axis=1
+        )
         order = np.argsort(-likeness, axis=1)[:, :K]
         best = np.take_along_axis(likeness, order, 1), np.take_along_axis(ids, order, 1)
     vectors.flush()
@@ -77,7 +93,9 @@ def flat(folder: Path, vectors, classes: int) -> Search:
 
     def search(query, label=None, effort=1):
         where = None if label is None else {"label": str(label)}
-        return [match.item.id for match in snapshot.search(np.asarray(query)[None], K, where=where)[0]]
+        return [
+            match.item.id for match in snapshot.search(np.asarray(query)[None], K, where=where)[0]
+        ]
 
     return search
 
@@ -87,11 +105,17 @@ def faiss(kind: str, folder: Path, vectors, classes: int) -> Search:
     import numpy as np
 
     cells = 4 * round(len(vectors) ** 0.5)
-    index = faiss.index_factory(DIM, {"flat": "Flat", "ivf": f"IVF{cells},Flat", "hnsw": "HNSW16"}[kind])
+    index = faiss.index_factory(
+        DIM, {"flat": "Flat", "ivf": f"IVF{cells},Flat", "hnsw": "HNSW16"}[kind]
+    )
     if kind == "ivf":
         rng = np.random.default_rng(0)
         index.train(
-            np.asarray(vectors[np.sort(rng.choice(len(vectors), min(len(vectors), 40 * cells), replace=False))])
+            np.asarray(
+                vectors[
+                    np.sort(rng.choice(len(vectors), min(len(vectors), 40 * cells), replace=False))
+                ]
+            )
         )
     if kind == "hnsw":
         index.hnsw.efConstruction = 100
@@ -100,7 +124,11 @@ def faiss(kind: str, folder: Path, vectors, classes: int) -> Search:
     labels = np.arange(len(vectors)) % classes
 
     def search(query, label=None, effort=1):
-        made = {"flat": faiss.SearchParameters, "ivf": faiss.SearchParametersIVF, "hnsw": faiss.SearchParametersHNSW}
+        made = {
+            "flat": faiss.SearchParameters,
+            "ivf": faiss.SearchParametersIVF,
+            "hnsw": faiss.SearchParametersHNSW,
+        }
         more = {"ivf": {"nprobe": 32 * effort}, "hnsw": {"efSearch": 128 * effort}}.get(kind, {})
         if label is not None:
             more["sel"] = faiss.IDSelectorBatch(np.flatnonzero(labels == label))
@@ -113,10 +141,14 @@ def milvus(kind: str, folder: Path, vectors, classes: int) -> Search:
     from vicinal.retrieval.milvus import Milvus
 
     table = Milvus(f"{folder}/store.db", "bench", dim=DIM, index=kind)
-    table.write(1, ((row, vectors[row], {"label": str(row % classes)}) for row in range(len(vectors))), [])
+    table.write(
+        1, ((row, vectors[row], {"label": str(row % classes)}) for row in range(len(vectors))), []
+    )
     store = table.at(1)
     return lambda query, label=None, effort=1: (
-        store.search(query[None], K, where=None if label is None else {"label": str(label)}).ids[0].tolist()
+        store.search(query[None], K, where=None if label is None else {"label": str(label)})
+        .ids[0]
+        .tolist()
     )
 
 
@@ -130,7 +162,9 @@ def lancedb(kind: str, folder: Path, vectors, classes: int) -> Search:
         for start, part, labels in parts(vectors, classes):
             lists = pa.FixedSizeListArray.from_arrays(pa.array(part.reshape(-1)), DIM)
             ids = pa.array(range(start, start + len(part)))
-            yield pa.RecordBatch.from_arrays([ids, pa.array(labels), lists], schema=pa.schema(fields))
+            yield pa.RecordBatch.from_arrays(
+                [ids, pa.array(labels), lists], schema=pa.schema(fields)
+            )
 
     table = lancedb.connect(folder).create_table("bench", data=batches(), schema=pa.schema(fields))
     if kind != "flat":
@@ -150,7 +184,9 @@ def qdrant(folder: Path, vectors, classes: int) -> Search:
     from qdrant_client import QdrantClient, models
 
     client = QdrantClient(path=str(folder))
-    client.create_collection("bench", models.VectorParams(size=DIM, distance=models.Distance.EUCLID))
+    client.create_collection(
+        "bench", models.VectorParams(size=DIM, distance=models.Distance.EUCLID)
+    )
     for start, part, labels in parts(vectors, classes):
         payload = [{"label": int(label)} for label in labels]
         client.upload_collection("bench", part, payload, ids=range(start, start + len(part)))
@@ -158,7 +194,10 @@ def qdrant(folder: Path, vectors, classes: int) -> Search:
     def search(query, label=None, effort=1):
         only = models.FieldCondition(key="label", match=models.MatchValue(value=label or 0))
         found = client.query_points(
-            "bench", query=query.tolist(), limit=K, query_filter=None if label is None else models.Filter(must=[only])
+            "bench",
+            query=query.tolist(),
+            limit=K,
+            query_filter=None if label is None else models.Filter(must=[only]),
         )
         return [point.id for point in found.points]
 
@@ -167,10 +206,17 @@ def qdrant(folder: Path, vectors, classes: int) -> Search:
 
 STORES: dict[str, Callable[..., Search]] = {
     "flat": flat,
-    **{f"faiss-{kind}": lambda *given, kind=kind: faiss(kind, *given) for kind in ("flat", "ivf", "hnsw")},
-    **{f"milvus-{kind}": lambda *given, kind=kind: milvus(kind, *given) for kind in ("FLAT", "HNSW")},
     **{
-        f"lancedb-{kind}": lambda *given, kind=kind: lancedb(kind, *given) for kind in ("flat", "IVF_PQ", "IVF_HNSW_SQ")
+        f"faiss-{kind}": lambda *given, kind=kind: faiss(kind, *given)
+        for kind in ("flat", "ivf", "hnsw")
+    },
+    **{
+        f"milvus-{kind}": lambda *given, kind=kind: milvus(kind, *given)
+        for kind in ("FLAT", "HNSW")
+    },
+    **{
+        f"lancedb-{kind}": lambda *given, kind=kind: lancedb(kind, *given)
+        for kind in ("flat", "IVF_PQ", "IVF_HNSW_SQ")
     },
     "qdrant-local": qdrant,
 }
@@ -201,11 +247,15 @@ def one(name: str, data: Path) -> None:
             effort *= 2
         for label, query in enumerate(asked["queries"][:10]):
             start = time.perf_counter()
-            found = search(query, label, effort)  # may be none: an index of cells looks into the nearest ones only
+            found = search(
+                query, label, effort
+            )  # may be none: an index of cells looks into the nearest ones only
             assert {row % classes for row in found if row >= 0} <= {label}
             narrowed.append(time.perf_counter() - start)
         size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
-        print(json.dumps([built, statistics.mean(recall), min(seconds), min(narrowed), size, effort]))
+        print(
+            json.dumps([built, statistics.mean(recall), min(seconds), min(narrowed), size, effort])
+        )
 
 
 def resident(group: int) -> int:
@@ -223,10 +273,19 @@ def resident(group: int) -> int:
 
 def measured(name: str, data: Path, python: str, limit: float) -> str:
     """Run one store; the row of the table."""
-    words = [python if name.startswith(FOREIGN) else sys.executable, __file__, "--one", name, "--folder", str(data)]
+    words = [
+        python if name.startswith(FOREIGN) else sys.executable,
+        __file__,
+        "--one",
+        name,
+        "--folder",
+        str(data),
+    ]
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         start, most = time.monotonic(), 0
-        child = subprocess.Popen(words, stdout=output, stderr=errors, start_new_session=True, env=os.environ | THREADS)
+        child = subprocess.Popen(
+            words, stdout=output, stderr=errors, start_new_session=True, env=os.environ | THREADS
+        )
         while child.poll() is None and time.monotonic() - start < limit:
             most = max(most, resident(child.pid))
             time.sleep(0.2)
@@ -239,25 +298,33 @@ def measured(name: str, data: Path, python: str, limit: float) -> str:
         said = output.read().strip().splitlines()
         if child.returncode:
             return (
-                f"| {name} | failed: {errors.read().strip().splitlines()[-1][:120]} | | | | {most / 2**20:,.0f} MiB | |"
+                f"| {name} | failed: {errors.read().strip().splitlines()[-1][:120]} | | | | "
+                f"{most / 2**20:,.0f} MiB | |"
             )
         built, recall, single, narrowed, size, effort = json.loads(said[-1])
     looked = f", {effort} times as much" if effort > 1 else ""
     return (
-        f"| {name}{looked} | {built:.0f} s | {recall:.1%} | {single * 1e3:.1f} ms | {narrowed * 1e3:.1f} ms "
+        f"| {name}{looked} | {built:.0f} s | {recall:.1%} | {single * 1e3:.1f} ms | "
+        f"{narrowed * 1e3:.1f} ms "
         f"| {most / 2**20:,.0f} MiB | {size / 2**20:,.0f} MiB |"
     )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=100_000, help="vectors")
     parser.add_argument("--only", default=",".join(STORES), help="stores, with commas")
-    parser.add_argument("--python", default=sys.executable, help="interpreter that has lancedb and qdrant-client")
+    parser.add_argument(
+        "--python", default=sys.executable, help="interpreter that has lancedb and qdrant-client"
+    )
     parser.add_argument("--limit", type=float, default=600, help="seconds for a store")
     parser.add_argument("--folder", type=Path, help="where to work; by default a temporary folder")
     parser.add_argument("--one", help=argparse.SUPPRESS)
-    parser.add_argument("--write", action="store_true", help="write the table into docs/benchmarks.md")
+    parser.add_argument(
+        "--write", action="store_true", help="write the table into docs/benchmarks.md"
+    )
     options = parser.parse_args()
     if options.one:
         return one(options.one, options.folder)
@@ -267,13 +334,20 @@ def main() -> None:
         if not (data / "queries.npz").is_file():
             write_data(data, options.rows)
         lines = [
-            f"| {options.rows:,} x {DIM} | build | recall@{K} | a query | of one label | most resident | on disk |",
+            f"| {options.rows:,} x {DIM} | build | recall@{K} | a query | of one label | most "
+            "resident | on disk |",
             "|---|---|---|---|---|---|---|",
         ]
         for name in options.only.split(","):
             lines.append(measured(name, data, options.python, options.limit))
             print(lines[-1], flush=True)
-    text = "\n".join([*lines, "", f"`python benchmarks/stores.py` on {hardware()}; load average before {load:.1f}."])
+    text = "\n".join(
+        [
+            *lines,
+            "",
+            f"`python benchmarks/stores.py` on {hardware()}; load average before {load:.1f}.",
+        ]
+    )
     print(text)
     if options.write:
         write_between(ROOT / "docs" / "benchmarks.md", "stores", text)

@@ -2,9 +2,9 @@
 
     python benchmarks/structure.py
 
-Lines are code lines: without blanks, comments and docstrings. Files touched by a step, and switches between them, are
-counted over the calls of vicinal's functions during one training step on glyphs on the CPU. A module with one importer
-in its own package is one that could live in that importer.
+Lines are code lines: without blanks, comments and docstrings. Files touched by a step, and switches
+between them, are counted over the calls of vicinal's functions during one training step on glyphs
+on the CPU. A module with one importer in its own package is one that could live in that importer.
 """
 
 import ast
@@ -23,12 +23,19 @@ def code_lines(text: str) -> int:
     """Count the lines that hold code."""
     documented = set[int]()
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(
-            node, clean=False
-        ):
+        if isinstance(
+            node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        ) and ast.get_docstring(node, clean=False):
             documented.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
     lines = set[int]()
-    empty = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    empty = {
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    }
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in empty:
             lines.update(range(token.start[0], token.end[0] + 1))
@@ -92,8 +99,13 @@ def walk(words: list[str]) -> tuple[int, int]:
     from vicinal.config import compose, from_words
     from vicinal.training.experiment import prepare
 
-    small = {"model": {"name": "small", "widths": [4, 8], "dim": 8}, "transform": {"size": 16, "resize": 16}}
-    experiment = prepare(compose({"preset": "glyphs", **small, "training": {"steps": 2}}, from_words(words)))
+    small = {
+        "model": {"name": "small", "widths": [4, 8], "dim": 8},
+        "transform": {"size": 16, "resize": 16},
+    }
+    experiment = prepare(
+        compose({"preset": "glyphs", **small, "training": {"steps": 2}}, from_words(words))
+    )
     first, second, *_ = list(experiment.batches(experiment.plan(0)[:2], epoch=0, start=0))
     method = experiment.method
     method.embedder.train()
@@ -112,24 +124,35 @@ def walk(words: list[str]) -> tuple[int, int]:
 
 
 def modules_of_search() -> int:
-    """Return how many modules of vicinal the command `vicinal search` imports, within its function as well.
+    """Return how many modules of vicinal the command `vicinal search` imports, within its function
+    as well.
 
     ``tests/retrieval/test_loading.py`` counts those that a whole search loads.
     """
     tree = ast.parse((SRC / "cli" / "search.py").read_text(encoding="utf-8"))
-    wanted = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+    wanted = {
+        node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module
+    }
     own = sorted(name for name in wanted if name.startswith("vicinal"))
     program = (
-        f"import sys, importlib\nfor name in {['vicinal.cli.main', *own]}: importlib.import_module(name)\n"
+        f"import sys, importlib\nfor name in {['vicinal.cli.main', *own]}: "
+        "importlib.import_module(name)\n"
         "print(sum(name.split('.')[0] == 'vicinal' for name in sys.modules))\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     return int(done.stdout)
 
 
 def told_by_class(path: Path) -> int:
-    """Count ``isinstance`` over classes of losses; whether something is a loss of ours at all does not count."""
-    calls = (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
+    """Count ``isinstance`` over classes of losses; whether something is a loss of ours at all does
+    not count."""
+    calls = (
+        node
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+    )
     kinds = (call.args[1] for call in calls if getattr(call.func, "id", "") == "isinstance")
     names = ({n.id for n in ast.walk(kind) if isinstance(n, ast.Name)} - {"Loss"} for kind in kinds)
     return sum(any(name.endswith("Loss") for name in found) for found in names)
@@ -147,11 +170,19 @@ def main() -> None:
     alone = [
         name
         for name, users in importers.items()
-        if len(users) == 1 and next(iter(users)).rpartition(".")[0] == name.rpartition(".")[0] != "vicinal"
+        if len(users) == 1
+        and next(iter(users)).rpartition(".")[0] == name.rpartition(".")[0] != "vicinal"
     ]
-    similarity, hdml = walk(["loss=multi_similarity"]), walk(["loss=multi_similarity", "method=hdml"])
+    similarity, hdml = (
+        walk(["loss=multi_similarity"]),
+        walk(["loss=multi_similarity", "method=hdml"]),
+    )
     rows = [
-        ("code lines in src/", sum(code_lines(path.read_text(encoding="utf-8")) for path in paths), 18_000),
+        (
+            "code lines in src/",
+            sum(code_lines(path.read_text(encoding="utf-8")) for path in paths),
+            18_000,
+        ),
         ("files in src/", len(paths), 230),
         ("files touched by one step: multi-similarity", similarity[0], 9),
         ("files touched by one step: HDML", hdml[0], 12),
@@ -160,7 +191,9 @@ def main() -> None:
         ("modules with one importer in their own package", len(alone), 20),
         (
             "`isinstance` over losses outside losses/",
-            sum(told_by_class(path) for path in paths if path.relative_to(SRC).parts[0] != "losses"),
+            sum(
+                told_by_class(path) for path in paths if path.relative_to(SRC).parts[0] != "losses"
+            ),
             0,
         ),
         ("import cycles", len(cycles(graph)), 0),

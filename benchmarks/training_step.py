@@ -1,14 +1,16 @@
 """A training step on a GPU: its time, and what of it is not forward, backward or optimizer.
 
-    python benchmarks/training_step.py                   # GoogLeNet and EfficientNet-Lite0, captured; about 1 minute
+    python benchmarks/training_step.py  # GoogLeNet and EfficientNet-Lite0, captured; about 1 minute
     python benchmarks/training_step.py --how compiled    # captured and compiled; about 3 minutes
     python benchmarks/training_step.py --how eager       # neither
 
-As many random images as CUB-200-2011 has, 256 pixels a side, on the device; batches of 128 with random crops of 227
-(GoogLeNet) or 224 pixels, mirrored; multi-similarity loss, AdamW, frozen norms, bfloat16, channels last. A whole step
-is what the trainer takes: cut a batch, augment it, ``method(batch)``, diagnostics every tenth step. It is compared with
-forward, loss, backward and optimizer on one batch that lies there, captured as a CUDA graph where the step is. Both are
-timed alternately, 20 steps a turn; medians over the rounds.
+As many random images as CUB-200-2011 has, 256 pixels a side, on the device; batches of 128 with
+random crops of 227 (GoogLeNet) or 224 pixels, mirrored; multi-similarity loss, AdamW, frozen norms,
+bfloat16, channels last. A whole step
+is what the trainer takes: cut a batch, augment it, ``method(batch)``, diagnostics every tenth step.
+It is compared with forward, loss, backward and optimizer on one batch that lies there, captured as
+a CUDA graph where the step is. Both are timed alternately, 20 steps a turn; medians over the
+rounds.
 """
 
 import argparse
@@ -37,7 +39,10 @@ from vicinal.training.cuda_graph import CUDAGraphStep
 from vicinal.training.trainer import STEPS_PER_DIAGNOSIS
 
 IMAGES, CLASSES, SIDE, STEPS = 11_788, 200, 256, 20
-NETWORKS = {"GoogLeNet": (GoogLeNet, 227), "EfficientNet-Lite0": (EfficientNetLite, 224)}  # with the size of crops
+NETWORKS = {
+    "GoogLeNet": (GoogLeNet, 227),
+    "EfficientNet-Lite0": (EfficientNetLite, 224),
+}  # with the size of crops
 BARS = {"GoogLeNet": 10.0, "EfficientNet-Lite0": 9.0}  # ms a step
 SHARE_BAR, EMBEDDING_BAR = 0.10, 10.0
 
@@ -50,7 +55,10 @@ def main() -> None:
     device = torch.device("cuda")
     transform = ImageTransform(size=SIDE, resize=SIDE, canvas=SIDE, crop="random", mirror=True)
     records, resident = random_images(transform, device)
-    print("| network | whole step | forward, backward, optimizer | outside of these | first step | embedding all |")
+    print(
+        "| network | whole step | forward, backward, optimizer | outside of these | first step | "
+        "embedding all |"
+    )
     print("|---|---|---|---|---|---|")
     for name, (backbone, size) in NETWORKS.items():
         torch.manual_seed(0)
@@ -66,8 +74,16 @@ def main() -> None:
             compiled=options.how == "compiled",
             captured=options.how != "eager",
         )
-        print(row(name, method, take, records, resident, replace(transform, size=size), options.rounds), flush=True)
-    print(f"\n{torch.cuda.get_device_name()}, torch {torch.__version__}, {options.how}, commit {commit()}")
+        print(
+            row(
+                name, method, take, records, resident, replace(transform, size=size), options.rounds
+            ),
+            flush=True,
+        )
+    print(
+        f"\n{torch.cuda.get_device_name()}, torch {torch.__version__}, {options.how}, commit "
+        f"{commit()}"
+    )
 
 
 @dataclass(eq=False)
@@ -101,9 +117,10 @@ def row(
         if next(numbers) % STEPS_PER_DIAGNOSIS == 0:
             method.diagnostics(result, 4)
 
-    turns = [(milliseconds(whole_step), milliseconds(partial(core_step, batch))) for _ in range(rounds + 1)][
-        1:
-    ]  # the first warms up
+    turns = [
+        (milliseconds(whole_step), milliseconds(partial(core_step, batch)))
+        for _ in range(rounds + 1)
+    ][1:]  # the first warms up
     whole, core = ([turn[place] for turn in turns] for place in (0, 1))
     step, least = statistics.median(whole), statistics.median(core)
     share = max(0.0, 1 - least / step)
@@ -111,7 +128,8 @@ def row(
     embedding = milliseconds(partial(encoder.embed, records, resident=resident), 1) / 1000
     cells = (
         name,
-        f"{step:.1f} ms ({min(whole):.1f}-{max(whole):.1f}), bar {BARS[name]:.0f}: {verdict(step < BARS[name])}",
+        f"{step:.1f} ms ({min(whole):.1f}-{max(whole):.1f}), bar {BARS[name]:.0f}: "
+        f"{verdict(step < BARS[name])}",
         f"{least:.1f} ms ({min(core):.1f}-{max(core):.1f})",
         f"{100 * share:.1f} %, bar 10: {verdict(share < SHARE_BAR)}",
         f"{first:.0f} s",
@@ -132,8 +150,12 @@ def milliseconds(step: Callable[[], object], steps: int = STEPS) -> float:
 def random_images(transform: ImageTransform, device: torch.device) -> tuple[Records, Resident]:
     labels = np.arange(IMAGES) % CLASSES
     names = list(map(str, range(IMAGES)))
-    source = ImageArray(np.zeros((IMAGES, SIDE, SIDE, 3), np.uint8), names)  # never read: the device has its own pixels
-    records = Records("random images", source, labels, tuple(names[:CLASSES]), np.full(IMAGES, "train"))
+    source = ImageArray(
+        np.zeros((IMAGES, SIDE, SIDE, 3), np.uint8), names
+    )  # never read: the device has its own pixels
+    records = Records(
+        "random images", source, labels, tuple(names[:CLASSES]), np.full(IMAGES, "train")
+    )
     pixels = torch.randint(0, 256, (IMAGES, 3, SIDE, SIDE), dtype=torch.uint8, device=device)
     return records, Resident(pixels, transform, source, np.arange(IMAGES), {}, channels_last=True)
 

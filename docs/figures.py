@@ -1,7 +1,8 @@
-"""Draw the figures of the paper pages with the library's own functions: ``python docs/figures.py [NAME ...]``.
+"""Draw the figures of the paper pages with the library's own functions: ``python docs/figures.py
+[NAME ...]``.
 
-Each function below draws one file of ``docs/papers/figures``. Everything is seeded; `when_hardness_helps` reads the
-learning curves in ``experiments/results``.
+Each function below draws one file of ``docs/papers/figures``. Everything is seeded;
+`when_hardness_helps` reads the learning curves in ``experiments/results``.
 """
 
 import json
@@ -52,7 +53,8 @@ STYLE = {
 
 
 def hdml() -> Figure:
-    """Negatives of one anchor at three interpolation factors, and the factor against the falling loss."""
+    """Negatives of one anchor at three interpolation factors, and the factor against the falling
+    loss."""
     figure = Figure(figsize=(7.6, 2.7))
     left, right = figure.subplots(1, 2, width_ratios=(1.4, 1))
     anchor, positive = torch.zeros(2), torch.tensor([0.75, 0.35])
@@ -64,13 +66,24 @@ def hdml() -> Figure:
     for factor, size in ((1.0, 46), (0.5, 30), (0.0, 16)):
         pulled = harder(anchor, negatives, reference, 1 - factor)
         left.scatter(
-            *pulled.T, s=size, color=ORANGE, alpha=0.35 + 0.6 * (1 - factor), label=f"negatives, λ = {factor:g}"
+            *pulled.T,
+            s=size,
+            color=ORANGE,
+            alpha=0.35 + 0.6 * (1 - factor),
+            label=f"negatives, λ = {factor:g}",
         )
     for start, end in zip(negatives, harder(anchor, negatives, reference, 1.0), strict=True):
-        left.annotate("", end.tolist(), start.tolist(), arrowprops={"arrowstyle": "->", "color": GREY, "lw": 0.8})
+        left.annotate(
+            "",
+            end.tolist(),
+            start.tolist(),
+            arrowprops={"arrowstyle": "->", "color": GREY, "lw": 0.8},
+        )
     left.scatter(*anchor, marker="*", s=110, color="black", label="anchor", zorder=3)
     left.scatter(*positive, s=46, color=BLUE, label="positive", zorder=3)
-    left.set(aspect="equal", xticks=[], yticks=[], title="Pulled, at most to the positive's distance")
+    left.set(
+        aspect="equal", xticks=[], yticks=[], title="Pulled, at most to the positive's distance"
+    )
     left.spines[:].set_visible(False)
     left.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=8)
 
@@ -90,10 +103,14 @@ def hdml() -> Figure:
 
 
 def ala() -> Figure:
-    """The derivative of the validation loss in each triplet's weight, for right and for wrong labels."""
+    """The derivative of the validation loss in each triplet's weight, for right and for wrong
+    labels."""
     torch.manual_seed(0)
     digits = load_digits()
-    inputs, labels = torch.tensor(digits.data, dtype=torch.float32) / 16, torch.tensor(digits.target)
+    inputs, labels = (
+        torch.tensor(digits.data, dtype=torch.float32) / 16,
+        torch.tensor(digits.target),
+    )
     network = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16))
     loss = BatchAllTripletLoss(0.2, normalize=True)
     optimizer = torch.optim.Adam(network.parameters(), 1e-3)
@@ -110,7 +127,9 @@ def ala() -> Figure:
         own, other = rng.choice(classes, 2, replace=False)
         anchor, positive = rng.choice(of_class[own], 2, replace=False)
         negative = rng.choice(of_class[other])
-        return [anchor, negative, positive] if wrong else [anchor, positive, negative]  # a positive called negative
+        return (
+            [anchor, negative, positive] if wrong else [anchor, positive, negative]
+        )  # a positive called negative
 
     wrong = torch.arange(300) % 3 == 0
     training = torch.tensor([triplet(range(7), wrong=bool(flag)) for flag in wrong])
@@ -120,9 +139,9 @@ def ala() -> Figure:
     def triplet_losses(rows: torch.Tensor) -> torch.Tensor:
         embedded = network(inputs[rows.T.reshape(-1)])
         count = len(rows)
-        return losses.on_triplets(embedded, Triplets(*(torch.arange(count) + part * count for part in range(3))))[
-            :count
-        ]
+        return losses.on_triplets(
+            embedded, Triplets(*(torch.arange(count) + part * count for part in range(3)))
+        )[:count]
 
     leaves = list(network.parameters())
     direction = gradient(triplet_losses(validation).mean(), leaves)
@@ -132,11 +151,20 @@ def ala() -> Figure:
     axes = figure.subplots()
     span = float(found.abs().quantile(0.98))
     bins = np.linspace(-span, span, 41)
-    axes.hist(found[~wrong].numpy(), bins, color=BLUE, alpha=0.75, label="labels right (200 triplets)")
-    axes.hist(found[wrong].numpy(), bins, color=ORANGE, alpha=0.75, label="positive and negative swapped (100)")
+    axes.hist(
+        found[~wrong].numpy(), bins, color=BLUE, alpha=0.75, label="labels right (200 triplets)"
+    )
+    axes.hist(
+        found[wrong].numpy(),
+        bins,
+        color=ORANGE,
+        alpha=0.75,
+        label="positive and negative swapped (100)",
+    )
     axes.axvline(0, color="black", lw=0.8)
     axes.set(
-        xlabel="derivative of the validation loss in the triplet's weight   (right of 0: the weight should fall)",
+        xlabel="derivative of the validation loss in the triplet's weight   (right of 0: the "
+        "weight should fall)",
         ylabel="triplets",
         title="What the assessor is taught by",
     )
@@ -155,7 +183,10 @@ def htl() -> Figure:
     figure = Figure(figsize=(7.2, 3.4))
     axes = figure.subplots()
     shown = dendrogram(
-        linkage(squareform(between, checks=False), "single"), ax=axes, color_threshold=0, above_threshold_color=GREY
+        linkage(squareform(between, checks=False), "single"),
+        ax=axes,
+        color_threshold=0,
+        above_threshold_color=GREY,
     )
     thresholds = tree.thresholds.numpy()
     top = max(shown["dcoord"], key=max)[1] * 1.03
@@ -166,7 +197,13 @@ def htl() -> Figure:
         mean = digits.images[digits.target == label].mean(axis=0)
         thumbnail = OffsetImage(mean, zoom=3.0, cmap="gray_r")
         axes.add_artist(
-            AnnotationBbox(thumbnail, (5 + 10 * place, 1.05), (0, -20), boxcoords="offset points", frameon=False)
+            AnnotationBbox(
+                thumbnail,
+                (5 + 10 * place, 1.05),
+                (0, -20),
+                boxcoords="offset points",
+                frameon=False,
+            )
         )
     axes.set(xticks=[], ylabel="squared distance", ylim=(1.05, top), title="Ten classes as a tree")
     axes.spines["bottom"].set_visible(False)
@@ -184,11 +221,17 @@ def her() -> Figure:
     left.plot(gaps, weights, color=ORANGE)
     left.axhline(1, color=GREY, lw=0.8, linestyle=":")
     left.set(
-        xlabel="gap: distance of the negative − of the match", ylabel="$w_{hard}$", title="Hard triplets weigh more"
+        xlabel="gap: distance of the negative − of the match",
+        ylabel="$w_{hard}$",
+        title="Hard triplets weigh more",
     )
     right.plot(gaps, pull, color=GREY, linestyle="--", label="soft margin alone")
     right.plot(gaps, weights * pull, color=ORANGE, label="with $w_{hard}$")
-    right.set(xlabel="gap", ylabel="length of the gradient", title="The soft margin does much of it already")
+    right.set(
+        xlabel="gap",
+        ylabel="length of the gradient",
+        title="The soft margin does much of it already",
+    )
     right.legend()
     for axes in (left, right):
         axes.axvspan(0, loss.scaled_margin, color=LIGHT, alpha=0.35, lw=0)
@@ -199,7 +242,9 @@ def her() -> Figure:
 
 def loop() -> Figure:
     """Two positive pairs as arcs of the sphere, their nearest samples and their nearest points."""
-    towards, aside, up = torch.tensor([[0.696, 0.543, 0.469], [-0.616, 0.788, 0.0], [-0.370, -0.289, 0.883]]).double()
+    towards, aside, up = torch.tensor(
+        [[0.696, 0.543, 0.469], [-0.616, 0.788, 0.0], [-0.370, -0.289, 0.883]]
+    ).double()
     ends = torch.stack(
         [
             torch.stack([towards - 0.9 * aside + 0.2 * up, towards + 0.75 * aside + 0.5 * up]),
@@ -211,7 +256,9 @@ def loop() -> Figure:
 
     def arc(start: torch.Tensor, end: torch.Tensor) -> torch.Tensor:
         angle = torch.arccos((start * end).sum())
-        return (((1 - shares) * angle).sin()[:, None] * start + (shares * angle).sin()[:, None] * end) / angle.sin()
+        return (
+            ((1 - shares) * angle).sin()[:, None] * start + (shares * angle).sin()[:, None] * end
+        ) / angle.sin()
 
     arcs = [arc(*pair) for pair in ends]
     distances = torch.cdist(*arcs)
@@ -223,14 +270,27 @@ def loop() -> Figure:
     figure = Figure(figsize=(5.2, 3.4))
     axes = figure.add_subplot(projection="3d")
     u, v = np.mgrid[0 : 2 * np.pi : 25j, 0 : np.pi : 13j]
-    axes.plot_wireframe(np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v), color=LIGHT, lw=0.4)
-    for pair, points, color, name in zip(ends, arcs, (BLUE, ORANGE), ("class A", "class B"), strict=True):
-        axes.plot(*points.T.numpy(), color=color, lw=2, label=f"{name}: a positive pair and its arc")
+    axes.plot_wireframe(
+        np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v), color=LIGHT, lw=0.4
+    )
+    for pair, points, color, name in zip(
+        ends, arcs, (BLUE, ORANGE), ("class A", "class B"), strict=True
+    ):
+        axes.plot(
+            *points.T.numpy(), color=color, lw=2, label=f"{name}: a positive pair and its arc"
+        )
         axes.scatter(*pair.T.numpy(), color=color, s=30)
     between = torch.stack([ends[0][one], ends[1][other]])
-    axes.plot(*between.T.numpy(), color=GREY, linestyle=":", label=f"nearest samples, {float(samples.min()):.2f}")
+    axes.plot(
+        *between.T.numpy(),
+        color=GREY,
+        linestyle=":",
+        label=f"nearest samples, {float(samples.min()):.2f}",
+    )
     points = torch.stack([arcs[0][nearest[0]], arcs[1][nearest[1]]])
-    axes.plot(*points.T.numpy(), color="black", marker="o", ms=4, label=f"nearest points, {exact:.2f}")
+    axes.plot(
+        *points.T.numpy(), color="black", marker="o", ms=4, label=f"nearest points, {exact:.2f}"
+    )
     axes.view_init(elev=28, azim=38)
     axes.set_box_aspect((1, 1, 1), zoom=1.35)
     axes.set_axis_off()
@@ -245,13 +305,17 @@ def anml_linear() -> Figure:
     values = torch.tensor([[0.4, 0.7, 0.9, 1.2, 1.4, 2.6]])
     kept = torch.ones_like(values, dtype=torch.bool)
     gammas = np.linspace(-12, 12, 241)
-    left.plot(gammas, [float(log_exp_mean(values, kept, float(gamma))) for gamma in gammas], color=BLUE)
+    left.plot(
+        gammas, [float(log_exp_mean(values, kept, float(gamma))) for gamma in gammas], color=BLUE
+    )
     for value in values[0].tolist():
         left.axhline(value, color=LIGHT, lw=0.8)
     left.set(xlabel="γ", ylabel="radius b(γ)", title="Farthest … mean … nearest")
 
     features, labels = load_digits(n_class=6, return_X_y=True)
-    train, test, of_train, of_test = train_test_split(features, labels, test_size=0.5, random_state=0, stratify=labels)
+    train, test, of_train, of_test = train_test_split(
+        features, labels, test_size=0.5, random_state=0, stratify=labels
+    )
     train, test = train / 16, test / 16
     for axes, maker, name in (
         (middle, PCA(2), "PCA"),
@@ -259,7 +323,9 @@ def anml_linear() -> Figure:
     ):
         maker.fit(train, of_train)
         moved = maker.transform(test)
-        right_share = KNeighborsClassifier(3).fit(maker.transform(train), of_train).score(moved, of_test)
+        right_share = (
+            KNeighborsClassifier(3).fit(maker.transform(train), of_train).score(moved, of_test)
+        )
         for label, color in enumerate((BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9")):
             axes.scatter(*moved[of_test == label].T, s=6, color=color)
         axes.set(xticks=[], yticks=[], title=f"{name} to 2-D: 3-NN {100 * right_share:.0f} %")
@@ -271,7 +337,11 @@ def anml_deep() -> Figure:
     rng = np.random.default_rng(3)
     positives = np.concatenate([rng.normal([0.5, 0.3], 0.28, (7, 2)), [[-1.9, 1.15]]])
     negatives = np.concatenate(
-        [rng.normal([1.9, -1.2], 0.45, (7, 2)), rng.normal([-1.7, -1.4], 0.4, (6, 2)), [[0.1, -0.75]]]
+        [
+            rng.normal([1.9, -1.2], 0.45, (7, 2)),
+            rng.normal([-1.7, -1.4], 0.4, (6, 2)),
+            [[0.1, -0.75]],
+        ]
     )
     figure = Figure(figsize=(7.2, 3.0))
     left, right = figure.subplots(1, 2)
@@ -289,12 +359,16 @@ def anml_deep() -> Figure:
         axes.add_patch(Circle((0, 0), similar, color=BLUE, alpha=0.15, lw=0))
         axes.add_patch(Circle((0, 0), dissimilar, fill=False, color=ORANGE, linestyle="--"))
         axes.scatter(*positives.T, s=18, color=BLUE, label="positives; radius $r$ filled")
-        axes.scatter(*negatives.T, s=18, color=ORANGE, marker="s", label="negatives; radius $R$ dashed")
+        axes.scatter(
+            *negatives.T, s=18, color=ORANGE, marker="s", label="negatives; radius $R$ dashed"
+        )
         axes.scatter(0, 0, marker="*", s=110, color="black", label="anchor")
         axes.set(aspect="equal", xticks=[], yticks=[], xlim=(-2.9, 2.9), ylim=(-2.4, 2.4))
         axes.set_title(f"{title}\n$r - R$ = {similar - dissimilar:+.2f}")
         axes.spines[:].set_visible(False)
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
+    figure.legend(
+        *left.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8
+    )
     return figure
 
 
@@ -303,7 +377,10 @@ def facenet() -> Figure:
     torch.manual_seed(1)
     anchor, positive, margin = torch.zeros(2), torch.tensor([0.55, 0.35]), 0.4
     negatives = torch.randn(60, 2) * 0.75
-    rows, labels = torch.cat([anchor[None], positive[None], negatives]), torch.tensor([0, 0, *range(1, 61)])
+    rows, labels = (
+        torch.cat([anchor[None], positive[None], negatives]),
+        torch.tensor([0, 0, *range(1, 61)]),
+    )
     mined = semi_hard(rows, labels, margin, rule="all", normalize=False)
     chosen = torch.zeros(len(rows), dtype=torch.bool)
     chosen[mined.negative[mined.anchor == 0]] = True
@@ -330,11 +407,15 @@ def facenet() -> Figure:
 
 
 def in_defense() -> Figure:
-    """The distances of a PK batch with each anchor's hardest pair, and all terms beside the hardest ones."""
+    """The distances of a PK batch with each anchor's hardest pair, and all terms beside the hardest
+    ones."""
     digits = load_digits()
     sampler = PKSampler(digits.target, classes=4, per_class=4, seed=2)
     rows = sampler.epoch(0)[0]
-    inputs, labels = torch.tensor(digits.data[rows], dtype=torch.float32), torch.tensor(digits.target[rows])
+    inputs, labels = (
+        torch.tensor(digits.data[rows], dtype=torch.float32),
+        torch.tensor(digits.target[rows]),
+    )
     distances = pairwise_distances(inputs / inputs.norm(dim=1).mean(), squared=False)
     same = labels[:, None] == labels
     positive = distances.masked_fill(~same, -1).argmax(dim=1)
@@ -343,7 +424,15 @@ def in_defense() -> Figure:
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.25))
     left.imshow(distances.numpy(), cmap="Greys")
     anchors = torch.arange(len(rows))
-    left.scatter(positive, anchors, s=26, facecolors="none", edgecolors=BLUE, linewidths=1.6, label="farthest positive")
+    left.scatter(
+        positive,
+        anchors,
+        s=26,
+        facecolors="none",
+        edgecolors=BLUE,
+        linewidths=1.6,
+        label="farthest positive",
+    )
     left.scatter(
         negative,
         anchors,
@@ -374,19 +463,29 @@ def in_defense() -> Figure:
     right.hist(terms, bins, color=LIGHT, label=f"batch all: {len(terms)} triplets")
     right.hist(hardest, bins, color=ORANGE, label=f"batch hard: {len(hardest)} triplets")
     right.axvline(-0.2, color="black", lw=0.8, linestyle=":")
-    right.text(-0.22, right.get_ylim()[1] * 0.99, "beyond the\nmargin: no loss", ha="right", va="top", fontsize=8)
+    right.text(
+        -0.22,
+        right.get_ylim()[1] * 0.99,
+        "beyond the\nmargin: no loss",
+        ha="right",
+        va="top",
+        fontsize=8,
+    )
     right.set(xlabel="$D(a, p) - D(a, n)$", ylabel="triplets", title="Which triplets are used")
     right.legend(fontsize=8, loc="upper left", bbox_to_anchor=(0.55, 1.0))
     return figure
 
 
 def when_hardness_helps() -> Figure:
-    """What HDML gains against how its baseline fares, for every pair, seed and step of the learning curves."""
+    """What HDML gains against how its baseline fares, for every pair, seed and step of the learning
+    curves."""
     runs = defaultdict(dict)
     for line in CURVES.read_text(encoding="utf-8").splitlines():
         run = json.loads(line)
         on_features = run["data"].endswith(".npz")
-        if (on_features or run["data"] in ("cub", "cub_288", "cub_384", "cars_288")) and not run["hold_out"]:
+        if (on_features or run["data"] in ("cub", "cub_288", "cub_384", "cars_288")) and not run[
+            "hold_out"
+        ]:
             scores = [100 * run[part]["recall@1"] for part in ("test", "train")]
             name = run["run"] + ", features" * on_features
             runs[run["data"], name, run["seed"]][run["step"]] = scores
@@ -415,19 +514,35 @@ def when_hardness_helps() -> Figure:
         shown = {"color": color, "marker": marker, "s": 16, "alpha": 0.75, "linewidths": 0}
         overfit.scatter(gaps, gains, **shown, label=f"{name}, {settings[setting]}")
         level.scatter(levels, gains, **shown)
-    overfit.set(xlabel="gap of the baseline, train minus test,\nsince it was untrained", ylabel="HDML minus baseline")
+    overfit.set(
+        xlabel="gap of the baseline, train minus test,\nsince it was untrained",
+        ylabel="HDML minus baseline",
+    )
     level.set(xlabel="baseline minus untrained network,\ntest classes")
     for axes in (overfit, level):
         axes.axhline(0, color=LIGHT, lw=0.8, zorder=0)
         axes.axvline(0, color=LIGHT, lw=0.8, zorder=0)
-    figure.legend(*overfit.get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=3)
+    figure.legend(
+        *overfit.get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=3
+    )
     figure.suptitle("Recall@1, points; a mark is a seed at a step", fontsize=9)
     return figure
 
 
 DRAWN: dict[str, Callable[[], Figure]] = {
     drawing.__name__: drawing
-    for drawing in (hdml, ala, htl, her, loop, anml_linear, anml_deep, facenet, in_defense, when_hardness_helps)
+    for drawing in (
+        hdml,
+        ala,
+        htl,
+        her,
+        loop,
+        anml_linear,
+        anml_deep,
+        facenet,
+        in_defense,
+        when_hardness_helps,
+    )
 }
 
 

@@ -1,4 +1,5 @@
-"""Renew the parts of pages that follow from the code: ``python docs/generate.py docs/howto/compose.md``."""
+"""Renew the parts of pages that follow from the code: ``python docs/generate.py
+docs/howto/compose.md``."""
 
 import re
 import sys
@@ -15,7 +16,8 @@ MATRIX = ("plain", "hdml", "loop", "ala", "htl", "cross_batch_memory", "momentum
 
 
 def combination_matrix() -> str:
-    """Which method trains which loss with default arguments, as Markdown: its sampler, or a note why not.
+    """Which method trains which loss with default arguments, as Markdown: its sampler, or a note
+    why not.
 
     Losses that go with the same methods share a row.
     """
@@ -29,8 +31,12 @@ def combination_matrix() -> str:
             if reason is None:
                 cells.append(method.sampler_for(loss))
             else:
-                general = reason.replace(f", got {loss.__name__}", "").replace(loss.__name__, "this loss")
-                general = re.sub("^.+? needs a loss", "The method needs a loss", general)  # one note for all methods
+                general = reason.replace(f", got {loss.__name__}", "").replace(
+                    loss.__name__, "this loss"
+                )
+                general = re.sub(
+                    "^.+? needs a loss", "The method needs a loss", general
+                )  # one note for all methods
                 number = notes.setdefault(general[0].upper() + general[1:], len(notes) + 1)
                 cells.append(f"no ({number})")
         alike.setdefault(tuple(cells), []).append(f"`{name}`")
@@ -48,8 +54,8 @@ def preset_table() -> str:
     )
 
 
-# What pytorch-metric-learning 2.9 exports, by module, and what does the same here; "" where nothing does. Names that
-# `vicinal.compat.pml` has need no entry of ours, but may have one.
+# What pytorch-metric-learning 2.9 exports, by module, and what does the same here; "" where nothing
+# does. Names that `vicinal.compat.pml` has need no entry of ours, but may have one.
 PEER: dict[str, dict[str, str]] = {
     "losses": {
         "AngularLoss": "`AngularLoss`, all rows normalized",
@@ -184,14 +190,20 @@ PEER: dict[str, dict[str, str]] = {
 
 
 def peer_names() -> str:
-    """Every name of pytorch-metric-learning with its counterpart; a star: `vicinal.compat.pml` has it.
+    """Every name of pytorch-metric-learning with its counterpart; a star: `vicinal.compat.pml` has
+    it.
 
-    A table has the names that differ; those that do not, and those without a counterpart, are lists.
+    A table has the names that differ; those that do not, and those without a counterpart, are
+    lists.
     """
     alike, wrapped, missing, rows = [], [], [], []
     for module, names in PEER.items():
         for name, ours in names.items():
-            there = name in vars(pml.__getattr__(module)) if module in pml.NAMESPACES else hasattr(pml, name)
+            there = (
+                name in vars(pml.__getattr__(module))
+                if module in pml.NAMESPACES
+                else hasattr(pml, name)
+            )
             theirs = f"`{module}.{name}`" + (r"\*" if there else "")
             if ours == f"`{name}`":
                 alike.append(theirs)
@@ -199,7 +211,11 @@ def peer_names() -> str:
                 rows.append([theirs, ours])
             else:
                 (wrapped if there else missing).append(theirs)
-    lists = {"The same name": alike, "Only in `vicinal.compat.pml`": wrapped, "No counterpart": missing}
+    lists = {
+        "The same name": alike,
+        "Only in `vicinal.compat.pml`": wrapped,
+        "No counterpart": missing,
+    }
     return "\n\n".join(
         [
             _markdown(["pytorch-metric-learning", "vicinal"], rows),
@@ -220,7 +236,8 @@ GENERATED: dict[str, Callable[[], str]] = {
 
 
 def renewed(page: str) -> str:
-    """A page whose parts between ``<!-- generated:NAME:start -->`` and ``end`` are what the code gives now."""
+    """A page whose parts between ``<!-- generated:NAME:start -->`` and ``end`` are what the code
+    gives now."""
     for name, make in GENERATED.items():
         start, end = f"<!-- generated:{name}:start -->\n", f"<!-- generated:{name}:end -->"
         before, _, rest = page.partition(start)

@@ -1,4 +1,5 @@
-"""Train with Hugging Face's `Trainer`: vicinal's network and loss as a model, its batches and optimizer beside.
+"""Train with Hugging Face's `Trainer`: vicinal's network and loss as a model, its batches and
+optimizer beside.
 
 pip install 'vicinal[loops]'
 python examples/huggingface_trainer.py
@@ -26,7 +27,9 @@ class MetricLearning(nn.Module):
         self.embedder, self.loss = embedder, loss
 
     def forward(self, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        embeddings = self.embedder.embed(self.embedder.features(inputs))  # losses normalize by themselves
+        embeddings = self.embedder.embed(
+            self.embedder.features(inputs)
+        )  # losses normalize by themselves
         return {"loss": self.loss(embeddings, labels), "embeddings": embeddings}
 
 
@@ -44,7 +47,8 @@ class Rows(Dataset[dict[str, Tensor]]):
 
 
 class BatchTrainer(Trainer):
-    """A `Trainer` whose batches come from a sampler of batches: classes x samples, pairs, triplets."""
+    """A `Trainer` whose batches come from a sampler of batches: classes x samples, pairs,
+    triplets."""
 
     def __init__(self, *arguments: object, batches: object, **options: object) -> None:
         super().__init__(*arguments, **options)
@@ -54,7 +58,9 @@ class BatchTrainer(Trainer):
         return DataLoader(self.train_dataset, batch_sampler=self.batches)
 
 
-def fit(model: MetricLearning, rows: Rows, batches: object, optimizer: OptimizerConfig, steps: int) -> BatchTrainer:
+def fit(
+    model: MetricLearning, rows: Rows, batches: object, optimizer: OptimizerConfig, steps: int
+) -> BatchTrainer:
     arguments = TrainingArguments(
         output_dir=tempfile.mkdtemp(),
         max_steps=steps,
@@ -78,5 +84,11 @@ if __name__ == "__main__":
     known = labels < 20  # other classes are for testing
     sampler = PKSampler(labels[known].numpy(), classes=8, per_class=4, seed=0)
     model = MetricLearning(Embedder(Identity(32), 16), MultiSimilarityLoss())
-    fit(model, Rows(inputs[known], labels[known]), sampler, OptimizerConfig(), steps=10 * len(sampler))
+    fit(
+        model,
+        Rows(inputs[known], labels[known]),
+        sampler,
+        OptimizerConfig(),
+        steps=10 * len(sampler),
+    )
     print(evaluate(model.embedder(inputs[~known]), labels[~known], metrics=["recall@1", "map@r"]))

@@ -6,16 +6,27 @@ import published
 from benchmarks import ALA, CARS, HDML_ON_EPISODES, HERE, MARGIN, SOP, Benchmark, Rows
 from vicinal.bench import Table
 
-TRAINING = tuple(f"train {metric}" for metric in ("recall@1", "recall@2", "recall@4", "nmi", "f1"))  # Table 2
+TRAINING = tuple(
+    f"train {metric}" for metric in ("recall@1", "recall@2", "recall@4", "nmi", "f1")
+)  # Table 2
 
 
 def ala(ours: Benchmark) -> Table:
     rows = Rows(ours, published.ALA).begun()
-    for name, loss in (("contrastive", "contrastive"), ("triplet", "triplet, squared"), ("margin", "margin")):
+    for name, loss in (
+        ("contrastive", "contrastive"),
+        ("triplet", "triplet, squared"),
+        ("margin", "margin"),
+    ):
         rows.plain(name, loss, ours.episodes())
         rows.add(f"{name} + ALA", name, method=ALA)
     for name, assessor in (("constant weight", "constant"), ("random weights", "random")):
-        rows.add(name, "triplet", method={**ALA, "assessor": assessor, "weight": 0.48, "spread": 0.004}, search=MARGIN)
+        rows.add(
+            name,
+            "triplet",
+            method={**ALA, "assessor": assessor, "weight": 0.48, "spread": 0.004},
+            search=MARGIN,
+        )
     rows.add("assessor without memory", "triplet", method={**ALA, "assessor": "mlp"})
     searched = (*MARGIN, "method.hdml.alpha=0.1..1.0:log")
     rows.add("triplet + HDML", "triplet", method=HDML_ON_EPISODES, search=searched)
@@ -25,7 +36,8 @@ def ala(ours: Benchmark) -> Table:
     rows.plain("semi-hard triplet", "semi-hard", ours.classes)
     if ours.papers == "cub":
         rows.found = [
-            replace(row, published={**row.published, **published.ALA_TRAINING.get(row.name, {})}) for row in rows.found
+            replace(row, published={**row.published, **published.ALA_TRAINING.get(row.name, {})})
+            for row in rows.found
         ]
     return rows.table("ala", f"DML-ALA: {ours.title}", metrics=(*ours.metrics, *TRAINING))
 

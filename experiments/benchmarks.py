@@ -1,6 +1,8 @@
-"""The data sets and networks on which methods are compared, and the losses and batches with the numbers of all tables.
+"""The data sets and networks on which methods are compared, and the losses and batches with the
+numbers of all tables.
 
-A table states all of its settings itself: another preset or default of a later version does not change what it means.
+A table states all of its settings itself: another preset or default of a later version does not
+change what it means.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,13 +17,19 @@ from vicinal.bench.table import Row
 SOFTMAX = "normalised softmax"
 Slot = dict[str, Any]
 
-# The papers' numbers where they print them. α, β, λ1 and λ2 of DANML are the middle of Song et al.'s grids, and
-# multi-similarity has the same.
+# The papers' numbers where they print them. α, β, λ1 and λ2 of DANML are the middle of Song et
+# al.'s grids, and multi-similarity has the same.
 LOSSES: dict[str, Slot] = {
     "contrastive": {"name": "contrastive", "margin": 1.0, "normalize": True},
     "triplet": {"name": "triplet", "margin": 0.2, "squared": False, "normalize": True},
     "triplet, squared": {"name": "triplet", "margin": 0.2, "squared": True, "normalize": True},
-    "triplet, authors": {"name": "triplet", "margin": 1.0, "squared": True, "normalize": False, "reduction": "sum"},
+    "triplet, authors": {
+        "name": "triplet",
+        "margin": 1.0,
+        "squared": True,
+        "normalize": False,
+        "reduction": "sum",
+    },
     "batch-all": {"name": "batch_all_triplet", "margin": 0.2, "normalize": True},
     "batch-hard": {"name": "batch_hard_triplet", "margin": 0.2, "normalize": True},
     "semi-hard": {"name": "semi_hard_triplet", "margin": 0.2},
@@ -36,39 +44,86 @@ LOSSES: dict[str, Slot] = {
     },
     "margin": {"name": "margin", "margin": 0.2, "beta": 0.9},
     "N-pair": {"name": "n_pair", "similarity": "dot", "l2": 3e-3, "normalize": False},
-    "improved N-pair": {"name": "improved_n_pair", "gamma": 2.0, "offset": 0.5, "l2": 3e-3, "normalize": False},
+    "improved N-pair": {
+        "name": "improved_n_pair",
+        "gamma": 2.0,
+        "offset": 0.5,
+        "l2": 3e-3,
+        "normalize": False,
+    },
     "Proxy-NCA": {"name": "proxy_nca"},
     "improved Proxy-NCA": {"name": "improved_proxy_nca", "gamma": 9.0, "offset": 0.5},
     "circle": {"name": "circle", "relaxation": 0.4, "gamma": 80.0},
-    "multi-similarity": {"name": "multi_similarity", "alpha": 2.0, "beta": 30.0, "base": 0.55, "epsilon": 0.1},
+    "multi-similarity": {
+        "name": "multi_similarity",
+        "alpha": 2.0,
+        "beta": 30.0,
+        "base": 0.55,
+        "epsilon": 0.1,
+    },
     "DANML": {
-        **{"name": "danml", "alpha": 2.0, "beta": 30.0, "lambda1": 0.55, "lambda2": 0.57, "epsilon": 0.1},
+        **{
+            "name": "danml",
+            "alpha": 2.0,
+            "beta": 30.0,
+            "lambda1": 0.55,
+            "lambda2": 0.57,
+            "epsilon": 0.1,
+        },
         **{"outer": "logistic", "scale": 1.0, "radius": "gamma"},
     },
     SOFTMAX: {"name": "normalized_softmax", "temperature": 0.05},
 }
-PRODUCTS = ("n_pair", "improved_n_pair")  # losses that compare by inner products, to which the length matters
+PRODUCTS = (
+    "n_pair",
+    "improved_n_pair",
+)  # losses that compare by inner products, to which the length matters
 HINGES = (
-    *("triplet", "contrastive", "margin", "batch_all_triplet", "semi_hard_triplet", "batch_hard_triplet"),
+    *(
+        "triplet",
+        "contrastive",
+        "margin",
+        "batch_all_triplet",
+        "semi_hard_triplet",
+        "batch_hard_triplet",
+    ),
     *("hphn", "hierarchical_triplet", "hard_exemplar"),
 )
-HDML = {"name": "hdml", "scale": "relative", "window": 16, "hardest": 8, "generator_rate": 3e-3}  # fit short runs
-HDML_PAIRS = {**HDML, "hardest": None}  # the paper's N-pair tuples: every negative has a synthetic one
+HDML = {
+    "name": "hdml",
+    "scale": "relative",
+    "window": 16,
+    "hardest": 8,
+    "generator_rate": 3e-3,
+}  # fit short runs
+HDML_PAIRS = {
+    **HDML,
+    "hardest": None,
+}  # the paper's N-pair tuples: every negative has a synthetic one
 ALA = {"name": "ala", "assessor": "lstm", "rate": 4e-4, "updates": 3}
-_INNER_HDML, _INNER_ALA = ({key: part for key, part in one.items() if key != "name"} for one in (HDML, ALA))
+_INNER_HDML, _INNER_ALA = (
+    {key: part for key, part in one.items() if key != "name"} for one in (HDML, ALA)
+)
 HDML_ALA = {"name": "hdml_ala", "hdml": _INNER_HDML, "ala": _INNER_ALA}
-HDML_ON_EPISODES = {"name": "hdml_ala", "hdml": _INNER_HDML, "ala": {"assessor": "constant", "weight": 1.0}}
+HDML_ON_EPISODES = {
+    "name": "hdml_ala",
+    "hdml": _INNER_HDML,
+    "ala": {"assessor": "constant", "weight": 1.0},
+}
 HTL = {"name": "htl", "beta": 0.1, "levels": 16}
 HTL_HDML = {"name": "htl_hdml", "hdml": _INNER_HDML, "htl": {"beta": 0.1, "levels": 16}}
 LOOP = {"name": "loop", "overlap": "arcs"}  # as published, and as these results were recorded
 EXPANSION = {"name": "expansion", "points": 2}
 
-# What `--trials` searches: where a loss begins to let go, its margin or what it has in place of one; then what only the
-# method has. Grids of α, β and λ are Song et al.'s, with a little more of the last.
+# What `--trials` searches: where a loss begins to let go, its margin or what it has in place of
+# one; then what only the method has. Grids of α, β and λ are Song et al.'s, with a little more of
+# the last.
 MARGIN, SHARP = ("loss.margin=0.1..0.4:log",), ("loss.alpha=1.0..3.0", "loss.beta=25.0..35.0")
 LAMBDAS = ("loss.lambda1=0.4..0.7", "loss.lambda2=0.4..0.8")
 SEARCHED: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("triplet", "batch_all_triplet", "batch_hard_triplet", "semi_hard_triplet", "hphn"), MARGIN),
+    **dict.fromkeys(
+        ("triplet", "batch_all_triplet", "batch_hard_triplet", "semi_hard_triplet", "hphn"), MARGIN
+    ),
     **dict.fromkeys(("hierarchical_triplet", "margin"), MARGIN),
     "contrastive": ("loss.margin=0.5..1.5",),
     "lifted_structure": ("loss.margin=0.5..2.0:log",),
@@ -82,7 +137,9 @@ SEARCHED: dict[str, tuple[str, ...]] = {
     "danml": (*SHARP, *LAMBDAS),
     "circle": ("loss.relaxation=0.2..0.6", "loss.gamma=40.0..160.0:log"),
     "normalized_softmax": ("loss.temperature=0.025..0.1:log",),
-    "hdml": ("method.alpha=0.1..1.0:log",),  # λ of about 0.7 to 0.05 once the loss has fallen to a third
+    "hdml": (
+        "method.alpha=0.1..1.0:log",
+    ),  # λ of about 0.7 to 0.05 once the loss has fallen to a third
     "ala": ("method.rate=1e-4..4e-3:log",),
     "htl": ("method.beta=0.03..0.3:log",),
     "expansion": ("method.points=1,2,4",),
@@ -105,7 +162,8 @@ class Benchmark:
         hinges: words of rows whose loss is a hinge, or a soft one, over triplets and pairs.
         epochs_at_hdmls_cost: of a plain row that takes as long as HDML's, on a GPU.
         trials: behind each row's settings.
-        papers: whose numbers are about these very images, by the name of a data set in ``published``.
+        papers: whose numbers are about these very images, by the name of a data set in
+            ``published``.
         seeds: that were run.
     """
 
@@ -139,7 +197,12 @@ class Benchmark:
     @property
     def neighbors(self) -> Slot:
         anchors = self.batch[2] // 4
-        return {"name": "anchor_neighbors", "anchors": anchors, "neighborhood": 4, "per_class": self.batch[1]}
+        return {
+            "name": "anchor_neighbors",
+            "anchors": anchors,
+            "neighborhood": 4,
+            "per_class": self.batch[1],
+        }
 
     @property
     def pairs(self) -> Slot:
@@ -160,7 +223,8 @@ class Benchmark:
 
 @dataclass
 class Rows:
-    """The rows of a table, collected; the first is a normalised-softmax classifier at the same budget."""
+    """The rows of a table, collected; the first is a normalised-softmax classifier at the same
+    budget."""
 
     benchmark: Benchmark
     tables: ByData = field(default_factory=dict)
@@ -170,16 +234,28 @@ class Rows:
         self.plain(SOFTMAX, SOFTMAX, self.benchmark.classes, *words)
         return self
 
-    def plain(self, name: str, loss: str, sampler: Slot, *words: str, search: Sequence[str] | None = None) -> None:
+    def plain(
+        self, name: str, loss: str, sampler: Slot, *words: str, search: Sequence[str] | None = None
+    ) -> None:
         """A row over a loss alone."""
         slot, ours = LOSSES[loss], self.benchmark
         own = ours.products if slot["name"] in PRODUCTS else ours.hinges if _hinge(loss) else ""
         one = row(name, *own.split(), *words, loss=slot, sampler=sampler, search=search or ())
         self._add(one, searched=search is None)
 
-    def add(self, name: str, against: str, *words: str, search: Sequence[str] | None = None, **slots: Any) -> None:
+    def add(
+        self,
+        name: str,
+        against: str,
+        *words: str,
+        search: Sequence[str] | None = None,
+        **slots: Any,
+    ) -> None:
         """A row that differs from its baseline in these words and slots."""
-        self._add(row(name, *words, against=against, search=search or (), **slots), searched=search is None)
+        self._add(
+            row(name, *words, against=against, search=search or (), **slots),
+            searched=search is None,
+        )
 
     def _add(self, one: Row, *, searched: bool = True) -> None:
         known = {row.name: row for row in self.found}
@@ -194,7 +270,11 @@ class Rows:
             for slot in names:
                 names[slot] = part.own.get(slot, {}).get("name", names[slot])
             epochs = int(part.own.get("training", {}).get("epochs", epochs))
-        ranges = (*SEARCHED.get(names["loss"], ()), *SEARCHED.get(names["method"], ())) if searched else one.search
+        ranges = (
+            (*SEARCHED.get(names["loss"], ()), *SEARCHED.get(names["method"], ()))
+            if searched
+            else one.search
+        )
         if "alpha" in one.own.get("method", {}):  # a sweep of α has its own
             ranges = tuple(word for word in ranges if not word.startswith("method.alpha="))
         steps = ",".join(map(str, sorted({max(1, epochs // 2), epochs, 2 * epochs})))
@@ -212,14 +292,25 @@ class Rows:
     def table(self, name: str, title: str, **options: Any) -> Table:
         """The table ``NAME-BENCHMARK``, with its findings."""
         ours = self.benchmark
-        name, rate = f"{name}-{ours.name}" if ours.name else name, float(ours.slots["optimizer"]["learning_rate"])
-        variants = {key.removeprefix(f"{name}-"): text for key, text in FINDINGS.items() if key.startswith(f"{name}-")}
+        name, rate = (
+            f"{name}-{ours.name}" if ours.name else name,
+            float(ours.slots["optimizer"]["learning_rate"]),
+        )
+        variants = {
+            key.removeprefix(f"{name}-"): text
+            for key, text in FINDINGS.items()
+            if key.startswith(f"{name}-")
+        }
         settings: dict[str, Any] = {
             "protocol": ours.protocol,
             "metrics": columns(ours.metrics, self.found),
             "seeds": ours.seeds,
             "finding": FINDINGS.get(name, ""),
-            "findings": {key: text for key, text in variants.items() if key in ("tuned", "reality_check", "authors")},
+            "findings": {
+                key: text
+                for key, text in variants.items()
+                if key in ("tuned", "reality_check", "authors")
+            },
             "records": ours.records,
             "search": (f"optimizer.learning_rate={rate / 10:g}..{rate * 10:g}:log",),
         }
@@ -231,7 +322,8 @@ def _hinge(loss: str) -> bool:
 
 
 def columns(metrics: Sequence[str], rows: Sequence[Row]) -> tuple[str, ...]:
-    """The benchmark's metrics, and Recall@K for every other K that the paper prints of these rows."""
+    """The benchmark's metrics, and Recall@K for every other K that the paper prints of these
+    rows."""
     printed = {metric for row in rows for metric in row.published}
     recalls = {metric for metric in (*metrics, *printed) if metric.startswith("recall@")}
     others = (metric for metric in metrics if metric not in recalls)
@@ -240,7 +332,12 @@ def columns(metrics: Sequence[str], rows: Sequence[Row]) -> tuple[str, ...]:
 
 def _optimizer(rate: float, loss_factor: float = 10.0, weight_decay: float = 1e-4) -> Slot:
     return {
-        **{"learning_rate": rate, "head_factor": 1.0, "loss_factor": loss_factor, "weight_decay": weight_decay},
+        **{
+            "learning_rate": rate,
+            "head_factor": 1.0,
+            "loss_factor": loss_factor,
+            "weight_decay": weight_decay,
+        },
         **{"schedule": "cosine", "warmup": 0},
     }
 
@@ -258,7 +355,14 @@ def photographs(
             "preset": "cub",
             "data": data,
             "transform": {
-                **{"size": 224, "resize": 256, "canvas": 256, "crop": "resized", "area": [0.2, 1.0], "mirror": True}
+                **{
+                    "size": 224,
+                    "resize": 256,
+                    "canvas": 256,
+                    "crop": "resized",
+                    "area": [0.2, 1.0],
+                    "mirror": True,
+                }
             },
             "model": {
                 **{"name": model, "weights": "imagenet", "pooling": "average", "dim": 512},
@@ -274,7 +378,8 @@ def photographs(
         epochs_at_hdmls_cost=epochs + 1,
         papers=papers,
         protocol="final",
-        metrics=tuple(metrics) or ("recall@1", "recall@2", "recall@4", "recall@8", "map@r", "nmi", "f1"),
+        metrics=tuple(metrics)
+        or ("recall@1", "recall@2", "recall@4", "recall@8", "map@r", "nmi", "f1"),
         seeds=seeds,
     )
 
@@ -335,23 +440,39 @@ OMNIGLOT = Benchmark(
     epochs_at_hdmls_cost=3,
     seeds=3,
 )
-CUB = photographs("cub", "CUB-200, EfficientNet-Lite0", "CUB-200-2011", {"name": "cub"}, "cub", epochs=5)
+CUB = photographs(
+    "cub", "CUB-200, EfficientNet-Lite0", "CUB-200-2011", {"name": "cub"}, "cub", epochs=5
+)
 CUB_LITE2 = photographs(
     *("cub_lite2", "CUB-200, EfficientNet-Lite2", "CUB-200-2011", {"name": "cub"}, "cub"),
     epochs=5,
     model="efficientnet_lite2",
     seeds=3,
 )
-CARS = photographs("cars", "Cars196, EfficientNet-Lite0", "Cars196", {"name": "cars196"}, "cars", epochs=10)
+CARS = photographs(
+    "cars", "Cars196, EfficientNet-Lite0", "Cars196", {"name": "cars196"}, "cars", epochs=10
+)
 SOP = photographs(
-    *("sop", "Stanford Online Products, EfficientNet-Lite0", "Stanford Online Products", {"name": "sop"}, "sop"),
+    *(
+        "sop",
+        "Stanford Online Products, EfficientNet-Lite0",
+        "Stanford Online Products",
+        {"name": "sop"},
+        "sop",
+    ),
     epochs=10,
     recalls=(1, 10, 100, 1000),
     per_class=4,
     metrics=("recall@1", "recall@10", "recall@100", "recall@1000", "map@r", "nmi", "f1"),
 )
 INSHOP = photographs(
-    *("inshop", "In-Shop Clothes Retrieval, EfficientNet-Lite0", "In-Shop", {"name": "inshop"}, "inshop"),
+    *(
+        "inshop",
+        "In-Shop Clothes Retrieval, EfficientNet-Lite0",
+        "In-Shop",
+        {"name": "inshop"},
+        "inshop",
+    ),
     epochs=10,
     recalls=(1, 10, 20, 30, 40, 50),
     per_class=4,

@@ -1,6 +1,7 @@
 """Which rows of a table held-out classes choose, and how these do on the test classes.
 
-The highest test score of many rows is too high by the choice; a row chosen on held-out classes is tested once.
+The highest test score of many rows is too high by the choice; a row chosen on held-out classes is
+tested once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,10 +16,12 @@ from vicinal.reports.tables import metric_title
 
 @dataclass(frozen=True)
 class BestOf:
-    """The remark of a table: the best row of each kind, and the first kind's minus the second's, paired by seed.
+    """The remark of a table: the best row of each kind, and the first kind's minus the second's,
+    paired by seed.
 
     Attributes:
-        kinds: the names of rows, by kind. Scores are compared over the folds or seeds that all of them have.
+        kinds: the names of rows, by kind. Scores are compared over the folds or seeds that all of
+            them have.
     """
 
     kinds: Mapping[str, Sequence[str]]
@@ -31,10 +34,13 @@ class BestOf:
             lacking = [name for name, found in scores.items() if not found] or names
             few = ", ".join(lacking[:3]) + (" and others" if len(lacking) > 3 else "")
             return (
-                f"Which row is the best is not chosen yet: {few} have no held-out score of their own; "
+                f"Which row is the best is not chosen yet: {few} have no held-out score of their "
+                "own; "
                 f"`vicinal bench {source(table)} --trials 1` gives each row one."
             )
-        means = {name: sum(found[key] for key in shared) / len(shared) for name, found in scores.items()}
+        means = {
+            name: sum(found[key] for key in shared) / len(shared) for name, found in scores.items()
+        }
         chosen = {kind: max(names, key=means.__getitem__) for kind, names in self.kinds.items()}
         values = [tested(name, outcome) for name in chosen.values()]
         first = metric_title(table.metrics[0])

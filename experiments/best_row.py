@@ -1,17 +1,21 @@
-"""The best row on CUB-200-2011 and Cars196: which changes are kept is decided by held-out training classes alone.
+"""The best row on CUB-200-2011 and Cars196: which changes are kept is decided by held-out training
+classes alone.
 
-    python experiments/learning_curves.py all experiments/best_row.py DATA OUT --together 8 --only '^cub_384.*held out'
-    cat OUT/*.jsonl >> experiments/results/best_row.jsonl
-    python experiments/learning_curves.py all experiments/best_row.py DATA OUT --together 8 --only '^cub_384.*best row'
+    python experiments/learning_curves.py all experiments/best_row.py DATA OUT --together 8 --only
+    '^cub_384.*held out' cat OUT/*.jsonl >> experiments/results/best_row.jsonl
+    python experiments/learning_curves.py all experiments/best_row.py DATA OUT --together 8 --only
+    '^cub_384.*best row'
     python experiments/best_row.py                      # what was chosen, and the scores
 
-Each change of a round is tried alone, with 30 % of the training classes held out, two seeds (Cars196 and the third
-round: one). Of the changes in a group the best is kept if it gains ``LEAST`` or more; all that are kept together are
-the best row, which then is trained on all training classes. The second round begins where the first did, with other
-held-out classes, larger pictures and MAP@R, of less noise, as judge. Cars196 chooses its learning rate itself and takes
-the rest from the first round; Lite2 takes everything from both rounds, and in a third one, with the sizes of the
-second, it chooses for itself. The bases, the length on Cars196 and the sizes of Lite2 were set beforehand. Test scores
-of all runs are recorded, but decide nothing.
+Each change of a round is tried alone, with 30 % of the training classes held out, two seeds
+(Cars196 and the third
+round: one). Of the changes in a group the best is kept if it gains ``LEAST`` or more; all that are
+kept together are the best row, which then is trained on all training classes. The second round
+begins where the first did, with other held-out classes, larger pictures and MAP@R, of less noise,
+as judge. Cars196 chooses its learning rate itself and takes the rest from the first round; Lite2
+takes everything from both rounds, and in a third one, with the sizes of the second, it chooses for
+itself. The bases, the length on Cars196 and the sizes of Lite2 were set beforehand. Test scores of
+all runs are recorded, but decide nothing.
 """
 
 import statistics
@@ -32,13 +36,19 @@ CHANGES: dict[str, dict[str, str]] = {
         "Smooth-AP": "loss=smooth_ap",
         "InfoNCE": "loss=info_nce",
     },
-    "rate": {"rate 1e-5": "optimizer.learning_rate=1e-5", "rate 4e-5": "optimizer.learning_rate=4e-5"},
+    "rate": {
+        "rate 1e-5": "optimizer.learning_rate=1e-5",
+        "rate 4e-5": "optimizer.learning_rate=4e-5",
+    },
     "length": {"500 steps": "training.steps=500", "2,000 steps": "training.steps=2000"},
     "sizes": {
         "tested at 224 of 256 pixels": _SIZES.format(256).replace("test_size=256", "test_size=224"),
         "tested at 320 pixels": _SIZES.format(320),
     },
-    "area": {"area from 0.08": "transform.area=0.08,1.0", "area from 0.4": "transform.area=0.4,1.0"},
+    "area": {
+        "area from 0.08": "transform.area=0.08,1.0",
+        "area from 0.4": "transform.area=0.4,1.0",
+    },
     "color": {"colors": "transform.brightness=0.3 transform.contrast=0.3 transform.saturation=0.3"},
     "erasing": {"erasing": "transform.erase=0.5"},
     "averaging": {"EMA": "training.ema=0.998"},
@@ -68,7 +78,8 @@ CARS_RATES = {f"rate {rate}": f"optimizer.learning_rate={rate}" for rate in ("4e
 
 
 class Round(NamedTuple):
-    """Changes of a base tried on a data set, the seeds of the held-out classes, and the metric that chooses."""
+    """Changes of a base tried on a data set, the seeds of the held-out classes, and the metric that
+    chooses."""
 
     data: str
     groups: dict[str, dict[str, str]]
@@ -105,7 +116,9 @@ THIRD = Round(
 )
 
 
-def run(name: str, data: str, words: str, seed: int, hold_out: float = 0.0, steps: int = 1000) -> Run:
+def run(
+    name: str, data: str, words: str, seed: int, hold_out: float = 0.0, steps: int = 1000
+) -> Run:
     """Return a run of so many steps, unless the words name another number."""
     found = words.split()
     for word in [word for word in found if word.startswith("training.steps=")]:
@@ -116,13 +129,20 @@ def run(name: str, data: str, words: str, seed: int, hold_out: float = 0.0, step
 
 
 def gains(lines: Sequence[Line], of: Round) -> dict[str, float]:
-    """Return what each change adds to the base's score on held-out classes, the mean over seeds that both have."""
-    ended = (line for line in lines if line["data"] == of.data and line["ended"] and "held_out" in line)
+    """Return what each change adds to the base's score on held-out classes, the mean over seeds
+    that both have."""
+    ended = (
+        line for line in lines if line["data"] == of.data and line["ended"] and "held_out" in line
+    )
     last = {(line["run"], line["seed"]): line["held_out"][of.metric] for line in ended}
     names = (name for group in of.groups.values() for name in group)
-    both = {name: [s for s in of.seeds if {(name, s), (of.base, s)} <= last.keys()] for name in names}
+    both = {
+        name: [s for s in of.seeds if {(name, s), (of.base, s)} <= last.keys()] for name in names
+    }
     return {
-        name: statistics.mean(last[name, s] - last[of.base, s] for s in seeds) for name, seeds in both.items() if seeds
+        name: statistics.mean(last[name, s] - last[of.base, s] for s in seeds)
+        for name, seeds in both.items()
+        if seeds
     }
 
 
@@ -139,10 +159,13 @@ def chosen(lines: Sequence[Line], of: Round) -> dict[str, str]:
 def best_rows(lines: Sequence[Line]) -> list[Run]:
     """Return the runs on all training classes that held-out classes have chosen."""
     first = chosen(lines, FIRST)
-    rest = [word for name, word in first.items() if name not in (*CHANGES["rate"], *CHANGES["length"])]
+    rest = [
+        word for name, word in first.items() if name not in (*CHANGES["rate"], *CHANGES["length"])
+    ]
     cars = changed(CUB, [*rest, *chosen(lines, CARS).values()])
     rows = {
-        data: changed(CUB, list(chosen(lines, of).values())) for data, of in (("cub_288", FIRST), ("cub_384", SECOND))
+        data: changed(CUB, list(chosen(lines, of).values()))
+        for data, of in (("cub_288", FIRST), ("cub_384", SECOND))
     }
     lite2 = {
         "cub_288": f"model=efficientnet_lite2 transform.size=260 {_SIZES.format(320)}",
@@ -157,7 +180,12 @@ def best_rows(lines: Sequence[Line]) -> list[Run]:
             for seed in range(3)
         ),
         *(
-            run("Lite2's best row", THIRD.data, changed(THIRD.words, list(chosen(lines, THIRD).values())), seed)
+            run(
+                "Lite2's best row",
+                THIRD.data,
+                changed(THIRD.words, list(chosen(lines, THIRD).values())),
+                seed,
+            )
             for seed in range(3)
         ),
     ]
@@ -165,8 +193,14 @@ def best_rows(lines: Sequence[Line]) -> list[Run]:
 
 def selection(of: Round, seed: int, steps: int = 1000) -> list[Run]:
     """Return the runs of a round with one seed, the base and each change alone."""
-    alone = {of.base: "", **{name: words for group in of.groups.values() for name, words in group.items()}}
-    return [run(name, of.data, changed(of.words, [words]), seed, 0.3, steps) for name, words in alone.items()]
+    alone = {
+        of.base: "",
+        **{name: words for group in of.groups.values() for name, words in group.items()},
+    }
+    return [
+        run(name, of.data, changed(of.words, [words]), seed, 0.3, steps)
+        for name, words in alone.items()
+    ]
 
 
 _LINES = read(RESULTS)
@@ -184,13 +218,25 @@ def main() -> None:
     for of in (FIRST, SECOND, THIRD, CARS):
         kept = chosen(_LINES, of)
         for name, gain in gains(_LINES, of).items():
-            print(f"{of.data}, {name}: {100 * gain:+.1f} {of.metric} held out{', kept' if name in kept else ''}")
-    for title in dict.fromkeys((line["data"], line["run"]) for line in _LINES if not line["hold_out"]):
-        ended = [line["test"] for line in _LINES if (line["data"], line["run"]) == title and line["ended"]]
+            print(
+                f"{of.data}, {name}: {100 * gain:+.1f} {of.metric} held "
+                f"out{', kept' if name in kept else ''}"
+            )
+    for title in dict.fromkeys(
+        (line["data"], line["run"]) for line in _LINES if not line["hold_out"]
+    ):
+        ended = [
+            line["test"]
+            for line in _LINES
+            if (line["data"], line["run"]) == title and line["ended"]
+        ]
         for metric in ("recall@1", "map@r") if ended else ():
             values = [100 * scores[metric] for scores in ended]
             spread = statistics.stdev(values) if len(values) > 1 else 0.0
-            print(f"{', '.join(title)}: {metric} {statistics.mean(values):.1f} ± {spread:.1f}, {len(values)} seeds")
+            print(
+                f"{', '.join(title)}: {metric} {statistics.mean(values):.1f} ± {spread:.1f}, "
+                f"{len(values)} seeds"
+            )
 
 
 if __name__ == "__main__":

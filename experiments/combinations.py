@@ -18,7 +18,13 @@ from benchmarks import (
 from best_of import BestOf
 from vicinal.bench import Table
 
-COMBINATIONS = ("triplet + HDML + ALA", "multi-similarity + HDML", "DANML + HDML", "DANML + LoOp", "HTL + HDML")
+COMBINATIONS = (
+    "triplet + HDML + ALA",
+    "multi-similarity + HDML",
+    "DANML + HDML",
+    "DANML + LoOp",
+    "HTL + HDML",
+)
 
 
 def combinations(ours: Benchmark) -> Table:

@@ -20,9 +20,14 @@ from vicinal.training.console import Console
 FOLDER = Path(__file__).resolve().parent
 RESULTS = FOLDER / "results"
 DOCUMENTS = FOLDER.parent / "docs"
-WRITTEN = [*sorted(FOLDER.glob("*.md")), *sorted(DOCUMENTS.rglob("*.md"))]  # what holds generated parts
+WRITTEN = [
+    *sorted(FOLDER.glob("*.md")),
+    *sorted(DOCUMENTS.rglob("*.md")),
+]  # what holds generated parts
 COMMAND = re.compile(
-    r"^`vicinal bench (\S+?)( --protocol \S+)?( --trials \d+)?( --folds \d+)? --seeds (\d+)`(?:: |, one row)", re.M
+    r"^`vicinal bench (\S+?)( --protocol \S+)?( --trials \d+)?( --folds \d+)? --seeds (\d+)`(?:: "
+    r"|, one row)",
+    re.M,
 )
 _MARKED = re.compile(r"^<!-- bench:(\S+):start -->\n(.*?)^<!-- bench:\1:end -->", re.S | re.M)
 # The columns of `comparison`: what they are called, and the page they come from.
@@ -37,14 +42,21 @@ COMPARED = {
 def files() -> list[Path]:
     """The files of this folder that define tables at their top level."""
     defined = re.compile(r"^TABLES? = ", re.M)
-    return [path for path in sorted(FOLDER.glob("*.py")) if defined.search(path.read_text(encoding="utf-8"))]
+    return [
+        path
+        for path in sorted(FOLDER.glob("*.py"))
+        if defined.search(path.read_text(encoding="utf-8"))
+    ]
 
 
 @cache
 def tables() -> dict[str, Table]:
-    """Every table of this folder, by name; their files are named from the root of the repository."""
+    """Every table of this folder, by name; their files are named from the root of the
+    repository."""
     found = [table for path in files() for table in load_tables(str(path))]
-    return {table.name: table.replace(file=f"experiments/{Path(table.file).name}") for table in found}
+    return {
+        table.name: table.replace(file=f"experiments/{Path(table.file).name}") for table in found
+    }
 
 
 store = cache(lambda: Store(RESULTS))
@@ -70,7 +82,9 @@ def summary(text: str) -> Summary:
         raise ValueError("the text names no command")
     source, protocol, trials, folds, seeds = match.groups()
     file, _, name = source.partition("::")
-    table = tables()[name] if name else next(each for each in tables().values() if each.file == file)
+    table = (
+        tables()[name] if name else next(each for each in tables().values() if each.file == file)
+    )
     table = table if protocol is None else table.under(protocol.split()[1])
     if trials:
         budget = Budget(int(trials.split()[1]), int(folds.split()[1]) if folds else 4)
@@ -81,7 +95,9 @@ def summary(text: str) -> Summary:
 
 def page(path: Path) -> str:
     """A page of the results made anew."""
-    return markdown(summary(path.read_text(encoding="utf-8")), pictured=path.with_suffix(".png").is_file())
+    return markdown(
+        summary(path.read_text(encoding="utf-8")), pictured=path.with_suffix(".png").is_file()
+    )
 
 
 def made(inside: str, document: Path) -> str:
@@ -92,11 +108,14 @@ def made(inside: str, document: Path) -> str:
 def rows(text: str) -> list[list[str]]:
     """The cells of the first Markdown table of a text, its head first."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in (lines[0], *lines[2:])]
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in (lines[0], *lines[2:])
+    ]
 
 
 def comparison() -> str:
-    """Each method beside its baseline on several benchmarks: Recall@1, and the paired difference."""
+    """Each method beside its baseline on several benchmarks: Recall@1, and the paired
+    difference."""
     found = {}
     for title, name in COMPARED.items():
         head, *body = rows(pages()[name].read_text(encoding="utf-8"))
@@ -106,7 +125,9 @@ def comparison() -> str:
     lines = [["Recall@1", *found], ["---"] * (len(found) + 1)]
     for name in names:
         cells = [column[name] for column in found.values()]
-        lines.append([name, *(value if versus == "–" else f"{value}<br>{versus}" for value, versus in cells)])
+        lines.append(
+            [name, *(value if versus == "–" else f"{value}<br>{versus}" for value, versus in cells)]
+        )
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
@@ -124,7 +145,8 @@ GENERATED = {"comparison": comparison, "index": index}
 
 
 def renewed(text: str) -> str:
-    """A text whose parts between ``<!-- experiments:NAME:start -->`` and ``end`` are made anew from the pages."""
+    """A text whose parts between ``<!-- experiments:NAME:start -->`` and ``end`` are made anew from
+    the pages."""
     for name, make in GENERATED.items():
         start, end = (f"<!-- experiments:{name}:{side} -->" for side in ("start", "end"))
         if start in text:

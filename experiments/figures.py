@@ -1,4 +1,5 @@
-"""Figures of tables: scores against a scalar, and differences to the baseline by condition and method."""
+"""Figures of tables: scores against a scalar, and differences to the baseline by condition and
+method."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +30,8 @@ class Scatter:
     """Scores against a scalar that a method logs, such as HDML's λ, with intervals over seeds.
 
     Attributes:
-        scalar: its name in ``metrics.jsonl``; the mean over the middle fifth of the training is drawn.
+        scalar: its name in ``metrics.jsonl``; the mean over the middle fifth of the training is
+            drawn.
         axis: title of its axis.
         points: the rows that are its points.
         level: a row drawn as a level line.
@@ -60,9 +62,20 @@ class Scatter:
         axes = figure.add_subplot()
         at, means = [x for x, _, _ in points], [100 * y.mean for _, y, _ in points]
         halves = [100 * (y.half_width or 0.0) for _, y, _ in points]
-        axes.errorbar(at, means, yerr=halves, color=LINES[0], marker="o", markersize=4, linewidth=1.5, capsize=2)
+        axes.errorbar(
+            at,
+            means,
+            yerr=halves,
+            color=LINES[0],
+            marker="o",
+            markersize=4,
+            linewidth=1.5,
+            capsize=2,
+        )
         for x, y, name in zip(at, means, (name for _, _, name in points), strict=True):
-            axes.annotate(name, (x, y), xytext=(4, 5), textcoords="offset points", fontsize=7.5, color=SOFT)
+            axes.annotate(
+                name, (x, y), xytext=(4, 5), textcoords="offset points", fontsize=7.5, color=SOFT
+            )
         level = None if self.level is None else rows[self.level].scores.get(metric)
         if level is not None:
             axes.axhline(100 * level.mean, color=LINES[1], linestyle="--", linewidth=1.2)
@@ -90,8 +103,8 @@ class MatrixLine:
     Attributes:
         levels: the baselines' own scores.
         differences: each method's paired difference to its baseline; None where it was not run.
-        pick: of the methods significantly above their baselines the one that scores highest; ``baseline`` where none
-            is; empty while a cell has no interval.
+        pick: of the methods significantly above their baselines the one that scores highest;
+            ``baseline`` where none is; empty while a cell has no interval.
     """
 
     condition: str
@@ -100,11 +113,14 @@ class MatrixLine:
     pick: str
 
     def cells(self) -> list[str]:
-        """A line of the table that has a line for each condition; bold where the interval excludes 0."""
+        """A line of the table that has a line for each condition; bold where the interval excludes
+        0."""
         differences = []
         for one in self.differences:
             text = MISSING if one is None else signed(one.mean)
-            text += "" if one is None or one.half_width is None else f" ± {100 * one.half_width:.1f}"
+            text += (
+                "" if one is None or one.half_width is None else f" ± {100 * one.half_width:.1f}"
+            )
             differences.append(f"**{text}**" if one is not None and one.significant else text)
         return [self.condition, *map(score, self.levels), *differences, self.pick or MISSING]
 
@@ -114,15 +130,21 @@ class Matrix:
     """Differences to the baseline: a line for each condition, a column for each method.
 
     Attributes:
-        by_condition: by condition, then by method, the row's name. Conditions whose last word is the same are grouped.
-        levels: columns of baselines, whose own score is shown: by title, then by condition, the row's name.
+        by_condition: by condition, then by method, the row's name. Conditions whose last word is
+            the same are grouped.
+        levels: columns of baselines, whose own score is shown: by title, then by condition, the
+            row's name.
     """
 
     by_condition: Mapping[str, Mapping[str, str]]
     levels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def rows(self) -> Iterator[str]:
-        yield from (name for line in (*self.by_condition.values(), *self.levels.values()) for name in line.values())
+        yield from (
+            name
+            for line in (*self.by_condition.values(), *self.levels.values())
+            for name in line.values()
+        )
 
     def methods(self) -> list[str]:
         """The columns, in the order in which conditions name them."""
@@ -131,10 +153,14 @@ class Matrix:
     def lines(self, summary: Summary) -> list[MatrixLine]:
         rows, metric, found = {row.name: row for row in summary.rows}, summary.table.metrics[0], []
         for condition, names in self.by_condition.items():
-            levels = tuple(rows[level[condition]].scores.get(metric) for level in self.levels.values())
+            levels = tuple(
+                rows[level[condition]].scores.get(metric) for level in self.levels.values()
+            )
             scores = {name: rows[row].scores.get(metric) for name, row in names.items()}
             known = {name: rows[row].difference for name, row in names.items()}
-            differences = {name: None if one is None else one.over_seeds for name, one in known.items()}
+            differences = {
+                name: None if one is None else one.over_seeds for name, one in known.items()
+            }
             line = tuple(differences.get(name) for name in self.methods())
             found.append(MatrixLine(condition, levels, line, _pick(differences, scores)))
         return found
@@ -143,29 +169,43 @@ class Matrix:
         """A line for each condition, which needs less room than one for each row."""
         heads = ["", *self.levels, *self.methods(), "pick"]
         cells = [line.cells() for line in self.lines(summary)]
-        return [*grid(heads, cells), "", f"{self.legend(summary)} {legend(summary, short=True)[-1]}", ""]
+        return [
+            *grid(heads, cells),
+            "",
+            f"{self.legend(summary)} {legend(summary, short=True)[-1]}",
+            "",
+        ]
 
     def legend(self, summary: Summary) -> str:
         """How figure and table are read, in a paragraph."""
         table = summary.table
-        counts = {one.count for line in self.lines(summary) for one in line.differences if one is not None}
+        counts = {
+            one.count for line in self.lines(summary) for one in line.differences if one is not None
+        }
         few, many = min(counts, default=0), max(counts, default=0)
         metric = metric_title(table.metrics[0])
         text = f"{' and '.join(self.levels)}: {metric}, per cent. " if self.levels else ""
         text += f"Methods: {metric} minus that of their baseline, in points"
         protocol = f"Protocol {table.protocol}: {PROTOCOLS[table.protocol]}."
         if many < 2:
-            return f"{text}, of {many} seed: no interval, so nothing is significant and nothing is picked. {protocol}"
+            return (
+                f"{text}, of {many} seed: no interval, so nothing is significant and nothing "
+                f"is picked. {protocol}"
+            )
         return (
-            f"{text}, mean ± half of the 95 % interval over {few if few == many else f'{few} to {many}'} seeds; bold "
-            f"(in the figure with ▲ ▼): it excludes 0. Pick: of the methods significantly above their baselines the "
+            f"{text}, mean ± half of the 95 % interval over "
+            f"{few if few == many else f'{few} to {many}'} seeds; bold "
+            "(in the figure with ▲ ▼): it excludes 0. Pick: of the methods significantly above "
+            "their baselines the "
             f"one that scores highest; {STAY} where none is. {protocol}"
         )
 
     def draw(self, summary: Summary) -> Figure | None:
-        """A line for each condition: the baseline, how far each method is from it, and which one to pick.
+        """A line for each condition: the baseline, how far each method is from it, and which one to
+        pick.
 
-        Color only repeats what sign, triangle and weight of the print say, so that nothing is lost without it.
+        Color only repeats what sign, triangle and weight of the print say, so that nothing is lost
+        without it.
         """
         lines, columns = self.lines(summary), self.methods()
         if not any(one for line in lines for one in line.differences):
@@ -173,22 +213,44 @@ class Matrix:
         heads = [*self.levels, *columns, "pick"]
         across = _places([0] * len(self.levels) + [1] * len(columns) + [2])
         down = _places([line.condition.split()[-1] for line in lines])
-        figure = Figure(figsize=(2.2 + _CELL[0] * (across[-1] + 1.4), 1.9 + _CELL[1] * down[-1]), facecolor=PAPER)
+        figure = Figure(
+            figsize=(2.2 + _CELL[0] * (across[-1] + 1.4), 1.9 + _CELL[1] * down[-1]),
+            facecolor=PAPER,
+        )
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set_axis_off()
         axes.set_xlim(-0.6 - 2.2 / _CELL[0], across[-1] + 0.8)
         axes.set_ylim(down[-1] + 1.9, -1.9)
         for x, head in zip(across, heads, strict=True):
-            axes.text(x, -0.62, "\n".join(wrap(head, 13)), ha="center", va="bottom", fontsize=8.5, color=INK)
+            axes.text(
+                x,
+                -0.62,
+                "\n".join(wrap(head, 13)),
+                ha="center",
+                va="bottom",
+                fontsize=8.5,
+                color=INK,
+            )
         for y, line in zip(down, lines, strict=True):
             axes.text(-0.62, y, line.condition, ha="right", va="center", fontsize=9, color=INK)
             for x, level in zip(across, line.levels, strict=False):
                 axes.text(x, y, score(level), ha="center", va="center", fontsize=8.5, color=SOFT)
-            for x, name, found in zip(across[len(line.levels) :], columns, line.differences, strict=False):
+            for x, name, found in zip(
+                across[len(line.levels) :], columns, line.differences, strict=False
+            ):
                 _draw_cell(axes, x, y, found, picked=name == line.pick)
             bold = "normal" if line.pick in ("", STAY) else "bold"
             pick = "\n".join(wrap(line.pick, 13)) or MISSING
-            axes.text(across[-1], y, pick, ha="center", va="center", fontsize=8.5, color=INK, fontweight=bold)
+            axes.text(
+                across[-1],
+                y,
+                pick,
+                ha="center",
+                va="center",
+                fontsize=8.5,
+                color=INK,
+                fontweight=bold,
+            )
         said = "\n".join(wrap(self.legend(summary), 205))
         axes.text(-0.6 - 2.1 / _CELL[0], down[-1] + 0.75, said, fontsize=8, color=SOFT, va="top")
         return figure
@@ -201,17 +263,24 @@ def _pick(differences: Mapping[str, Estimate | None], scores: Mapping[str, Estim
         if own is not None and (found := differences[name]) is not None and found.above_zero
     }
     if better:
-        return max(better, key=better.__getitem__)  # baselines differ in their batches, so scores count
-    return STAY if all(one is not None and one.low is not None for one in differences.values()) else ""
+        return max(
+            better, key=better.__getitem__
+        )  # baselines differ in their batches, so scores count
+    return (
+        STAY if all(one is not None and one.low is not None for one in differences.values()) else ""
+    )
 
 
 def _draw_cell(axes: Axes, x: float, y: float, found: Estimate | None, *, picked: bool) -> None:
-    """A difference with its interval; ▲ and ▼ where that leaves 0, framed where the method is the one to pick."""
+    """A difference with its interval; ▲ and ▼ where that leaves 0, framed where the method is the
+    one to pick."""
     mean, certain = (0.0 if found is None else found.mean), found is not None and found.significant
     share = min(1.0, abs(mean) / _FULL) * (1.0 if certain else 0.55)
     fill = _mixed(_ABOVE if mean > 0 else _BELOW, share)
     edge, width = (INK, 1.6) if picked else (RULE, 0.6)
-    axes.add_patch(Rectangle((x - 0.47, y - 0.44), 0.94, 0.88, facecolor=fill, edgecolor=edge, linewidth=width))
+    axes.add_patch(
+        Rectangle((x - 0.47, y - 0.44), 0.94, 0.88, facecolor=fill, edgecolor=edge, linewidth=width)
+    )
     if found is None:
         axes.text(x, y, "not yet", ha="center", va="center", fontsize=7, color=SOFT)
         return
@@ -219,9 +288,26 @@ def _draw_cell(axes: Axes, x: float, y: float, found: Estimate | None, *, picked
     weight = "bold" if certain else "normal"
     ink = INK if certain else SOFT
     high = y if found.half_width is None else y - 0.13
-    axes.text(x, high, f"{sign}{signed(mean)}", ha="center", va="center", fontsize=9.5, color=ink, fontweight=weight)
+    axes.text(
+        x,
+        high,
+        f"{sign}{signed(mean)}",
+        ha="center",
+        va="center",
+        fontsize=9.5,
+        color=ink,
+        fontweight=weight,
+    )
     if found.half_width is not None:
-        axes.text(x, y + 0.24, f"± {100 * found.half_width:.1f}", ha="center", va="center", fontsize=7, color=ink)
+        axes.text(
+            x,
+            y + 0.24,
+            f"± {100 * found.half_width:.1f}",
+            ha="center",
+            va="center",
+            fontsize=7,
+            color=ink,
+        )
 
 
 def _places(groups: Sequence[object]) -> list[float]:

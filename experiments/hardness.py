@@ -1,4 +1,5 @@
-"""When does hardness help? Methods that look for hard tuples, on data whose faults are known (``data.Corrupted``)."""
+"""When does hardness help? Methods that look for hard tuples, on data whose faults are known
+(``data.Corrupted``)."""
 
 from benchmarks import ALA, GLYPHS, HDML, LOOP, LOSSES, SOFTMAX, Benchmark, Rows
 from figures import Matrix
@@ -15,7 +16,8 @@ CORRUPTED = Benchmark(
     },
     GLYPHS.batch,
 )
-# Few classes make short epochs: more of them keep the number of steps, and as many evaluations of held-out classes.
+# Few classes make short epochs: more of them keep the number of steps, and as many evaluations of
+# held-out classes.
 CONDITIONS = {
     "clean": "",
     "10 % wrong labels": "data.label_noise=0.1",
@@ -30,7 +32,11 @@ CONDITIONS = {
 }
 BASELINES = {
     "plain": ("plain", "batch-all", CORRUPTED.classes),
-    "plain, episodes": ("plain, episodes (ALA's baseline)", "triplet, squared", CORRUPTED.episodes()),
+    "plain, episodes": (
+        "plain, episodes (ALA's baseline)",
+        "triplet, squared",
+        CORRUPTED.episodes(),
+    ),
 }
 METHODS = {
     "semi-hard mining": ("plain", {"loss": LOSSES["semi-hard"]}),
@@ -52,6 +58,12 @@ for condition, fault in CONDITIONS.items():
         rows.add(f"{method}: {condition}", f"{against}: {condition}", **slots)
 rows.plain(SOFTMAX, SOFTMAX, CORRUPTED.classes)
 levels = {
-    title: {condition: f"{name}: {condition}" for condition in CONDITIONS} for name, (title, *_) in BASELINES.items()
+    title: {condition: f"{name}: {condition}" for condition in CONDITIONS}
+    for name, (title, *_) in BASELINES.items()
 }
-TABLE = rows.table("when_does_hardness_help", "When does hardness help?", figure=Matrix(cells, levels), network=SOFTMAX)
+TABLE = rows.table(
+    "when_does_hardness_help",
+    "When does hardness help?",
+    figure=Matrix(cells, levels),
+    network=SOFTMAX,
+)

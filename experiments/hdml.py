@@ -1,11 +1,13 @@
-"""HDML (Zheng et al., CVPR 2019): Tables 1 to 3, the ablations of Figures 4 to 7, and HDML with real members (ours)."""
+"""HDML (Zheng et al., CVPR 2019): Tables 1 to 3, the ablations of Figures 4 to 7, and HDML with
+real members (ours)."""
 
 import published
 from benchmarks import CARS, HDML, HDML_PAIRS, HERE, SOP, Benchmark, Rows
 from figures import Scatter
 from vicinal.bench import Table
 
-# λ = exp(-α J_first / J_avg): chosen for λ of about 1, 0.8, 0.5, 0.2, 0.05 and 0 once the loss has fallen to a third.
+# λ = exp(-α J_first / J_avg): chosen for λ of about 1, 0.8, 0.5, 0.2, 0.05 and 0 once the loss has
+# fallen to a third.
 ALPHAS = ("0", "0.07", "0.25", "1", "30")  # and 0.5, with which HDML itself runs
 
 
@@ -38,26 +40,37 @@ def ablations(ours: Benchmark) -> Table:
     rows.add("without a generator", "HDML", "method.generate=false", "method.real_share=0.5")
     figure = swept(rows, HDML_PAIRS, "N-pair")
     seeds = min(ours.seeds, 3) if ours.name == "glyphs" else ours.seeds
-    return rows.table("hdml_ablations", f"HDML's ablations: {ours.title}", figure=figure, seeds=seeds)
+    return rows.table(
+        "hdml_ablations", f"HDML's ablations: {ours.title}", figure=figure, seeds=seeds
+    )
 
 
 def real_members(ours: Benchmark) -> Table:
-    """Ours: HDML whose anchors and positives stay real, over random triplets, and its sweep of α."""
+    """Ours: HDML whose anchors and positives stay real, over random triplets, and its sweep of
+    α."""
     rows = Rows(ours).begun()
     rows.plain("triplet", "triplet, squared", ours.triplets)
     method = {**HDML, "members": "real"}
     rows.add("HDML", "triplet", method=method)
     figure = swept(rows, method, "triplet")
     seeds = min(ours.seeds, 3) if ours.name == "glyphs" else ours.seeds
-    return rows.table("real_members", f"HDML with real members: {ours.title}", figure=figure, seeds=seeds)
+    return rows.table(
+        "real_members", f"HDML with real members: {ours.title}", figure=figure, seeds=seeds
+    )
 
 
 def swept(rows: Rows, method: dict, against: str) -> Scatter:
-    """A row for each other α than HDML's own, and the figure of all of them by the λ that they reach."""
+    """A row for each other α than HDML's own, and the figure of all of them by the λ that they
+    reach."""
     for alpha in ALPHAS:
         rows.add(f"α = {alpha}", against, method={**method, "alpha": float(alpha)})
     points = ("HDML", *(f"α = {alpha}" for alpha in ALPHAS))
-    return Scatter("hardness/lambda", "λ in mid-training (1 leaves negatives as they are)", points, level=against)
+    return Scatter(
+        "hardness/lambda",
+        "λ in mid-training (1 leaves negatives as they are)",
+        points,
+        level=against,
+    )
 
 
 TABLES = [

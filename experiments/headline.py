@@ -1,7 +1,21 @@
-"""One row of each method on its own baseline, to be run first; and the generalized mean as pooling (ours)."""
+"""One row of each method on its own baseline, to be run first; and the generalized mean as pooling
+(ours)."""
 
 import published
-from benchmarks import ALA, CUB, CUB_LITE2, HDML, HDML_PAIRS, HERE, HTL, LOOP, LOSSES, SOFTMAX, Benchmark, Rows
+from benchmarks import (
+    ALA,
+    CUB,
+    CUB_LITE2,
+    HDML,
+    HDML_PAIRS,
+    HERE,
+    HTL,
+    LOOP,
+    LOSSES,
+    SOFTMAX,
+    Benchmark,
+    Rows,
+)
 from vicinal.bench import Table
 
 _POOLED = "model.pooling=generalized"
@@ -23,7 +37,8 @@ def headline(ours: Benchmark) -> Table:
 
 
 def pooled(ours: Benchmark) -> Table:
-    """The generalized mean in place of the average, chosen on halves of the training classes (experiments/settings.md).
+    """The generalized mean in place of the average, chosen on halves of the training classes
+    (experiments/settings.md).
 
     Untrained rows are pooled so, too.
     """

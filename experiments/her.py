@@ -1,4 +1,5 @@
-"""HER (Cai et al., ICCV 2019): its three parts on and off over two views, and its weights over classes."""
+"""HER (Cai et al., ICCV 2019): its three parts on and off over two views, and its weights over
+classes."""
 
 from itertools import product
 
@@ -44,7 +45,13 @@ def parts_on_omniglot() -> Table:
         preset="omniglot_pairs",
         data="omniglot_pairs",
         transform={"size": 32, "pad": 2, "fill": 255, "crop": "random", "channels": 1},
-        model={"name": "small_resnet", "widths": [32, 64, 128], "stride": 1, "attention": "none", "dim": 64},
+        model={
+            "name": "small_resnet",
+            "widths": [32, 64, 128],
+            "stride": 1,
+            "attention": "none",
+            "dim": 64,
+        },
         sampler={"name": "cross_view", "classes": 256},
         optimizer={
             **{"learning_rate": 3e-3, "head_factor": 1.0, "loss_factor": 1.0, "weight_decay": 1e-4},
@@ -58,11 +65,21 @@ def parts_on_omniglot() -> Table:
 def weights(ours: Benchmark) -> Table:
     """HER's weights against none."""
     rows = Rows(ours).begun()
-    rows.plain("HER's weights: plain", "soft margin", ours.classes, "evaluation.restarts=3", "optimizer.loss_factor=1")
+    rows.plain(
+        "HER's weights: plain",
+        "soft margin",
+        ours.classes,
+        "evaluation.restarts=3",
+        "optimizer.loss_factor=1",
+    )
     rows.add("HER's weights", "HER's weights: plain", "loss.weighted=true")
-    rows.found = [row(one.name, against=one.against, **one.own) for one in rows.found]  # their trials were not counted
+    rows.found = [
+        row(one.name, against=one.against, **one.own) for one in rows.found
+    ]  # their trials were not counted
     metrics = ("recall@1", "map@r", "nmi")
-    return rows.table("her", f"HER's weights: {ours.title}", network="HER's weights: plain", metrics=metrics)
+    return rows.table(
+        "her", f"HER's weights: {ours.title}", network="HER's weights: plain", metrics=metrics
+    )
 
 
 TABLES = [parts_on_omniglot(), weights(CUB_FEATURES), weights(CUB)]

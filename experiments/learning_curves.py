@@ -1,19 +1,20 @@
 """Learning curves: train runs and measure them at given steps, several side by side on one machine.
 
-    python experiments/learning_curves.py all experiments/long_runs.py DATA OUT --together 8 --deadline 1300
-    python experiments/learning_curves.py one experiments/long_runs.py DATA OUT "cub, N-pair + HDML, authors, seed 0"
-    python experiments/learning_curves.py time experiments/long_runs.py DATA --only '^cub_384.*seed 0' --steps 300
-    python experiments/learning_curves.py table experiments/results/learning_curves.jsonl
-    python experiments/learning_curves.py plot experiments/results/learning_curves.jsonl
+    python experiments/learning_curves.py all experiments/long_runs.py DATA OUT --together 8
+    --deadline 1300 python experiments/learning_curves.py one experiments/long_runs.py DATA OUT
+    "cub, N-pair + HDML, authors, seed 0" python experiments/learning_curves.py time
+    experiments/long_runs.py DATA --only '^cub_384.*seed 0' --steps 300 python
+    experiments/learning_curves.py table experiments/results/learning_curves.jsonl python
+    experiments/learning_curves.py plot experiments/results/learning_curves.jsonl
 
-A file of runs holds a list ``RUNS`` of ``Run``. ``DATA`` is a folder with a data set for each name that the runs use
-(``DATA/cub``, ``DATA/cars``). Each run writes a file of JSON lines below ``OUT``, a line for each evaluation. Runs that
-have ended are not run again; others begin anew, each as soon as its data set is there. Images are decoded once. On a
-GPU, start CUDA's Multi-Process Service first (``nvidia-cuda-mps-control -d``), so that processes compute at the same
-time.
+A file of runs holds a list ``RUNS`` of ``Run``. ``DATA`` is a folder with a data set for each name
+that the runs use (``DATA/cub``, ``DATA/cars``). Each run writes a file of JSON lines below ``OUT``,
+a line for each evaluation. Runs that have ended are not run again; others begin anew, each as soon
+as its data set is there. Images are decoded once. On a GPU, start CUDA's Multi-Process Service
+first (``nvidia-cuda-mps-control -d``), so that processes compute at the same time.
 
-With ``hold_out``, that share of the training classes is not trained on but evaluated: the best step, and the better of
-two methods, can be chosen without the test classes.
+With ``hold_out``, that share of the training classes is not trained on but evaluated: the best
+step, and the better of two methods, can be chosen without the test classes.
 """
 
 import argparse
@@ -46,17 +47,33 @@ _METRICS = {"recall@1": "R@1", "map@r": "MAP@R"}
 PARTS = {"test": "test", "train": "train", "held_out": "validation"}
 _AUTHORS, _LAST = "N-pair + HDML, authors", 8000
 README = {  # its comparisons: data, run and step, and what they are compared with
-    "authors' setting, N-pair minus untrained": ("cub", ("N-pair, authors", _LAST), ("N-pair, authors", 0)),
+    "authors' setting, N-pair minus untrained": (
+        "cub",
+        ("N-pair, authors", _LAST),
+        ("N-pair, authors", 0),
+    ),
     "authors' setting, HDML minus N-pair": ("cub", (_AUTHORS, _LAST), ("N-pair, authors", _LAST)),
     "authors' setting, HDML minus HDML without hardness": (
         "cub",
         (_AUTHORS, _LAST),
         ("N-pair + HDML without hardness, authors", _LAST),
     ),
-    "our setting, CUB-200, HDML minus N-pair": ("cub_384", ("N-pair + HDML", 2000), ("N-pair", 2000)),
-    "our setting, Cars196, HDML minus N-pair": ("cars_288", ("N-pair + HDML", 1000), ("N-pair", 1000)),
+    "our setting, CUB-200, HDML minus N-pair": (
+        "cub_384",
+        ("N-pair + HDML", 2000),
+        ("N-pair", 2000),
+    ),
+    "our setting, Cars196, HDML minus N-pair": (
+        "cars_288",
+        ("N-pair + HDML", 1000),
+        ("N-pair", 1000),
+    ),
 }
-BASELINES = {"DANML": "multi-similarity", "HER weights": "soft margin", "HTL": "triplets, margin 0.2"}
+BASELINES = {
+    "DANML": "multi-similarity",
+    "HER weights": "soft margin",
+    "HTL": "triplets, margin 0.2",
+}
 Line = dict[str, Any]
 
 
@@ -118,7 +135,8 @@ def train(run: Run, data: Path, file: Path) -> None:
     from vicinal.evaluation.measure import measure
     from vicinal.training.trainer import WeightAverage
 
-    # Stop between steps: a process that dies within a kernel takes others of the Multi-Process Service with it.
+    # Stop between steps: a process that dies within a kernel takes others of the Multi-Process
+    # Service with it.
     stopped = list[int]()
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     experiment, take = started(run, data)
@@ -127,7 +145,13 @@ def train(run: Run, data: Path, file: Path) -> None:
     evaluated, seconds = {step for step in run.evaluated if step < run.steps} | {run.steps}, 0.0
 
     def evaluate(step: int, scalars: "Mapping[str, Tensor]") -> bool:
-        line: Line = {"run": run.name, "data": run.data, "seed": run.seed, "hold_out": run.hold_out, "step": step}
+        line: Line = {
+            "run": run.name,
+            "data": run.data,
+            "seed": run.seed,
+            "hold_out": run.hold_out,
+            "step": step,
+        }
         finite = all(bool(parameter.isfinite().all()) for parameter in method.embedder.parameters())
         with average.applied(method.embedder) if average else contextlib.nullcontext():
             for part, split in PARTS.items() if finite else ():
@@ -136,8 +160,16 @@ def train(run: Run, data: Path, file: Path) -> None:
                     found = experiment.embed(experiment.encoder, records)
                     scores = measure(found, recalls=(1,), clustering=False).scores
                     line[part] = {name: round(scores[name], 5) for name in ("recall@1", "map@r")}
-        line |= {"seconds": round(seconds, 1), "ended": step == run.steps or not finite, "diverged": not finite}
-        line |= {"scalars": {name: float(f"{float(value):.4g}") for name, value in scalars.items()}} if scalars else {}
+        line |= {
+            "seconds": round(seconds, 1),
+            "ended": step == run.steps or not finite,
+            "diverged": not finite,
+        }
+        line |= (
+            {"scalars": {name: float(f"{float(value):.4g}") for name, value in scalars.items()}}
+            if scalars
+            else {}
+        )
         first = step == min(evaluated)
         line |= {"words": [f"preset={run.preset}", *run.words.split()]} if first else {}
         with file.open("w" if first else "a", encoding="utf-8") as out:
@@ -173,12 +205,18 @@ def train(run: Run, data: Path, file: Path) -> None:
 
 
 def milliseconds(run: Run, data: Path) -> float:
-    """The time of a step, with planning and reading of its batches, in the second half of the steps."""
+    """The time of a step, with planning and reading of its batches, in the second half of the
+    steps."""
     import torch
 
     experiment, take = started(run, data)
     experiment.method.embedder.train()
-    step, epoch, warm, start = 0, 0, run.steps // 2, 0.0  # past a phase that ends after a third of them
+    step, epoch, warm, start = (
+        0,
+        0,
+        run.steps // 2,
+        0.0,
+    )  # past a phase that ends after a third of them
     while step < run.steps:
         for batch in experiment.batches(experiment.plan(epoch), epoch=epoch, start=0):
             take(batch)
@@ -194,7 +232,8 @@ def milliseconds(run: Run, data: Path) -> float:
 
 
 def train_all(runs: Iterable[Run], options: argparse.Namespace, data: Path, out: Path) -> None:
-    """Train runs in processes of their own, so many at a time, until all have ended or time is up."""
+    """Train runs in processes of their own, so many at a time, until all have ended or time is
+    up."""
     began, going = time.monotonic(), dict[subprocess.Popen[bytes], Run]()
     waiting = [run for run in runs if not (lines := read(run.file(out))) or not lines[-1]["ended"]]
     out.mkdir(parents=True, exist_ok=True)
@@ -205,13 +244,29 @@ def train_all(runs: Iterable[Run], options: argparse.Namespace, data: Path, out:
             if (first := next(there, None)) is None:
                 break
             run = waiting.pop(first)
-            command = [sys.executable, __file__, "one", str(options.runs), str(data), str(out), run.title]
+            command = [
+                sys.executable,
+                __file__,
+                "one",
+                str(options.runs),
+                str(data),
+                str(out),
+                run.title,
+            ]
             with run.file(out).with_suffix(".log").open("wb") as log:
-                going[subprocess.Popen([*command, *_changes(options)], stdout=log, stderr=log, env=environment)] = run
+                going[
+                    subprocess.Popen(
+                        [*command, *_changes(options)], stdout=log, stderr=log, env=environment
+                    )
+                ] = run
         time.sleep(0.5)
         for process in [process for process in going if process.poll() is not None]:
             run = going.pop(process)
-            said = "ended" if process.returncode == 0 else f"failed, see {run.file(out).with_suffix('.log')}"
+            said = (
+                "ended"
+                if process.returncode == 0
+                else f"failed, see {run.file(out).with_suffix('.log')}"
+            )
             print(f"{time.monotonic() - began:6.0f} s  {run.title}: {said}", flush=True)
     for process in going:
         process.terminate()
@@ -222,7 +277,11 @@ def train_all(runs: Iterable[Run], options: argparse.Namespace, data: Path, out:
 
 
 def _changes(options: argparse.Namespace) -> list[str]:
-    values = {"--steps": options.steps, "--evaluated": options.evaluated, "--set": options.set or None}
+    values = {
+        "--steps": options.steps,
+        "--evaluated": options.evaluated,
+        "--set": options.set or None,
+    }
     return [f"{name}={value}" for name, value in values.items() if value is not None]
 
 
@@ -249,20 +308,33 @@ def read(file: Path) -> list[Line]:
 
 
 def table(lines: Sequence[Line]) -> Iterator[str]:
-    """R@1 / MAP@R against steps as Markdown, a table for each data set, share of held-out classes and list of steps."""
+    """R@1 / MAP@R against steps as Markdown, a table for each data set, share of held-out classes
+    and list of steps."""
     for data, hold_out in sorted({(line["data"], line["hold_out"]) for line in lines}):
         found: dict[tuple[str, int], dict[int, Line]] = {}
         for line in lines:
             if (line["data"], line["hold_out"]) == (data, hold_out):
                 found.setdefault((line["run"], line["seed"]), {})[line["step"]] = line
         lists = dict.fromkeys(tuple(sorted(run)) for run in found.values())
-        complete = [one for one in lists if not any(one != other and other[: len(one)] == one for other in lists)]
+        complete = [
+            one
+            for one in lists
+            if not any(one != other and other[: len(one)] == one for other in lists)
+        ]
         for steps in complete:
-            yield f"\n{data}" + (f", {hold_out:.0%} of the training classes held out" if hold_out else "") + "\n"
+            yield (
+                f"\n{data}"
+                + (f", {hold_out:.0%} of the training classes held out" if hold_out else "")
+                + "\n"
+            )
             yield f"| run | seed | classes | {' | '.join(f'{step:,}' for step in steps)} |"
             yield "|---|---|---|" + "---|" * len(steps)
-            of_these = {run: at for run, at in found.items() if tuple(sorted(at)) == steps[: len(at)]}
-            for name, seed in sorted(of_these, key=lambda run: list(dict.fromkeys(n for n, _ in found)).index(run[0])):
+            of_these = {
+                run: at for run, at in found.items() if tuple(sorted(at)) == steps[: len(at)]
+            }
+            for name, seed in sorted(
+                of_these, key=lambda run: list(dict.fromkeys(n for n, _ in found)).index(run[0])
+            ):
                 at = of_these[name, seed]
                 for part in (part for part in PARTS if part in at[min(at)]):
                     cells = (_cell(at.get(step, {}).get(part)) for step in steps)
@@ -270,28 +342,43 @@ def table(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def differences(lines: Sequence[Line]) -> Iterator[str]:
-    """Paired differences of runs ``A + B`` to their baselines ``A``, and both generalization gaps, as Markdown.
+    """Paired differences of runs ``A + B`` to their baselines ``A``, and both generalization gaps,
+    as Markdown.
 
-    Runs ``A + B without C`` are compared with ``A + B``, too. Runs without held-out classes: the mean over seeds ±
-    standard deviation; from three seeds on, Student's interval.
+    Runs ``A + B without C`` are compared with ``A + B``, too. Runs without held-out classes: the
+    mean over seeds ± standard deviation; from three seeds on, Student's interval.
     """
     from vicinal.evaluation.statistics import t_interval
 
     for found, name, baseline, seeds in _pairs(lines):
-        steps = sorted(set.intersection(*(set(found[run, seed]) for run in (name, baseline) for seed in seeds)))
+        steps = sorted(
+            set.intersection(*(set(found[run, seed]) for run in (name, baseline) for seed in seeds))
+        )
         other = baseline if " + " in baseline else "its baseline"
         yield f"\n{name}, to {other}, {len(seeds)} seeds\n"
         yield f"| | {' | '.join(f'{step:,}' for step in steps)} |"
         yield "|---|" + "---|" * len(steps)
-        for part, metric in (("test", "recall@1"), ("test", "map@r"), ("train", "recall@1"), ("train", "map@r")):
+        for part, metric in (
+            ("test", "recall@1"),
+            ("test", "map@r"),
+            ("train", "recall@1"),
+            ("train", "map@r"),
+        ):
             measured = [
-                [100 * (found[name, s][step][part][metric] - found[baseline, s][step][part][metric]) for s in seeds]
+                [
+                    100
+                    * (found[name, s][step][part][metric] - found[baseline, s][step][part][metric])
+                    for s in seeds
+                ]
                 for step in steps
             ]
             label = f"{part} {_METRICS[metric]}"
             yield f"| {label} | {' | '.join(_spread(values, '+') for values in measured)} |"
             if len(seeds) > 2:
-                cells = (f"{interval.low:+.1f} to {interval.high:+.1f}" for interval in map(t_interval, measured))
+                cells = (
+                    f"{interval.low:+.1f} to {interval.high:+.1f}"
+                    for interval in map(t_interval, measured)
+                )
                 yield f"| {label}, 95 % interval | {' | '.join(cells)} |"
         for run in (baseline, name):
             gaps = [
@@ -305,7 +392,8 @@ def differences(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def comparisons(lines: Sequence[Line]) -> Iterator[str]:
-    """The README's differences in R@1 as Markdown, with intervals alone and corrected for their number (Bonferroni)."""
+    """The README's differences in R@1 as Markdown, with intervals alone and corrected for their
+    number (Bonferroni)."""
     from scipy.stats import ttest_1samp
 
     from vicinal.evaluation.statistics import LEVEL, holm
@@ -320,35 +408,60 @@ def comparisons(lines: Sequence[Line]) -> Iterator[str]:
     levels = LEVEL, 1 - (1 - LEVEL) / len(tests)
     yield "\n| README | seeds | difference | 95 % interval | corrected | p, Holm |"
     yield "|---|---|---|---|---|---|"
-    for name, gained, found, p in zip(README, gains, tests, holm([found.pvalue for found in tests]), strict=True):
-        ranges = ("{:+.1f} to {:+.1f}".format(*found.confidence_interval(level)) for level in levels)
-        yield f"| {name} | {len(gained)} | {statistics.mean(gained):+.1f} | {' | '.join(ranges)} | {p:.1g} |"
+    for name, gained, found, p in zip(
+        README, gains, tests, holm([found.pvalue for found in tests]), strict=True
+    ):
+        ranges = (
+            "{:+.1f} to {:+.1f}".format(*found.confidence_interval(level)) for level in levels
+        )
+        yield (
+            f"| {name} | {len(gained)} | {statistics.mean(gained):+.1f} | {' | '.join(ranges)} "
+            f"| {p:.1g} |"
+        )
 
 
 def selected(lines: Sequence[Line]) -> Iterator[str]:
-    """Test scores of the last step and of the step with the best score on held-out classes, as Markdown."""
-    yield "\n| run | seed | last step | best R@1 on held-out classes | best MAP@R on held-out classes |"
+    """Test scores of the last step and of the step with the best score on held-out classes, as
+    Markdown."""
+    yield (
+        "\n| run | seed | last step | best R@1 on held-out classes | best MAP@R on held-out "
+        "classes |"
+    )
     yield "|---|---|---|---|---|"
     held = [line for line in lines if "held_out" in line]
-    for data, name, seed in dict.fromkeys((line["data"], line["run"], line["seed"]) for line in held):
-        group = [line for line in held if (line["data"], line["run"], line["seed"]) == (data, name, seed)]
+    for data, name, seed in dict.fromkeys(
+        (line["data"], line["run"], line["seed"]) for line in held
+    ):
+        group = [
+            line for line in held if (line["data"], line["run"], line["seed"]) == (data, name, seed)
+        ]
         best = [max(group, key=lambda line: line["held_out"][metric]) for metric in _METRICS]
-        cells = (f"{_cell(line['test'])} ({line['step']:,})" for line in (max(group, key=lambda x: x["step"]), *best))
+        cells = (
+            f"{_cell(line['test'])} ({line['step']:,})"
+            for line in (max(group, key=lambda x: x["step"]), *best)
+        )
         yield f"| {data}, {name} | {seed} | {' | '.join(cells)} |"
 
 
-def _pairs(lines: Sequence[Line]) -> Iterator[tuple[dict[tuple[str, int], dict[int, Line]], str, str, list[int]]]:
-    """Each run whose name without `` + METHOD``, ``improved `` or `` without PART``, or whose baseline, is another
-    run's on the same data, that run, and the seeds of both."""
+def _pairs(
+    lines: Sequence[Line],
+) -> Iterator[tuple[dict[tuple[str, int], dict[int, Line]], str, str, list[int]]]:
+    """Each run whose name without `` + METHOD``, ``improved `` or `` without PART``, or whose
+    baseline, is another run's on the same data, that run, and the seeds of both."""
     for data in sorted({line["data"] for line in lines}):
         found: dict[tuple[str, int], dict[int, Line]] = {}
         for line in lines:
             if line["data"] == data and not line["hold_out"] and "test" in line:
                 found.setdefault((line["run"], line["seed"]), {})[line["step"]] = line
         for name in dict.fromkeys(name for name, _ in found):
-            others = (re.sub(part, "", name) for part in (r" \+ [^,]+", r" with(out)? [^,]+", "^improved "))
+            others = (
+                re.sub(part, "", name)
+                for part in (r" \+ [^,]+", r" with(out)? [^,]+", "^improved ")
+            )
             for other in (*others, BASELINES.get(name.split(", ")[0], name)):
-                seeds = sorted(seed for run, seed in found if run == name and (other, seed) in found)
+                seeds = sorted(
+                    seed for run, seed in found if run == name and (other, seed) in found
+                )
                 if other != name and seeds:
                     yield found, name, other, seeds
 
@@ -359,29 +472,41 @@ def _spread(values: Sequence[float], sign: str = "") -> str:
 
 
 def plot(lines: Sequence[Line], file: Path) -> None:
-    """Draw test and train R@1 of HDML in its authors' setting and of its baseline: seeds thin, means thick."""
+    """Draw test and train R@1 of HDML in its authors' setting and of its baseline: seeds thin,
+    means thick."""
     from matplotlib.figure import Figure
 
     ink, soft, rule, colors = "#222222", "#666666", "#e4e4e4", ("#5b6b7f", "#c8511b")
     pairs = [
-        pair for pair in _pairs(lines) if " + " not in pair[2] and pair[2].endswith("authors") and len(pair[3]) > 1
+        pair
+        for pair in _pairs(lines)
+        if " + " not in pair[2] and pair[2].endswith("authors") and len(pair[3]) > 1
     ]
     figure = Figure(figsize=(5.2 * len(pairs), 4.6), layout="constrained", facecolor="white")
     panels = figure.subplots(1, len(pairs), sharey=True, squeeze=False)[0]
     for axes, (found, name, baseline, seeds) in zip(panels, pairs, strict=True):
-        steps = sorted(set.intersection(*(set(found[run, seed]) for run in (name, baseline) for seed in seeds)))
+        steps = sorted(
+            set.intersection(*(set(found[run, seed]) for run in (name, baseline) for seed in seeds))
+        )
         places, ends = range(len(steps)), []
         for run, color in zip((baseline, name), colors, strict=True):
             for part, style in (("test", "-"), ("train", (0, (3, 1.6)))):
-                curves = [[100 * found[run, seed][step][part]["recall@1"] for step in steps] for seed in seeds]
+                curves = [
+                    [100 * found[run, seed][step][part]["recall@1"] for step in steps]
+                    for seed in seeds
+                ]
                 for curve in curves:
                     axes.plot(places, curve, color=color, linestyle=style, linewidth=0.8, alpha=0.4)
                 mean = [statistics.mean(values) for values in zip(*curves, strict=True)]
                 axes.plot(places, mean, color=color, linestyle=style, linewidth=2.4)
                 ends.append((mean[-1], f"{run.split(',')[0]}, {part}", color))
-        untrained = statistics.mean(100 * found[name, seed][steps[0]]["test"]["recall@1"] for seed in seeds)
+        untrained = statistics.mean(
+            100 * found[name, seed][steps[0]]["test"]["recall@1"] for seed in seeds
+        )
         axes.hlines(untrained, 0, places[-1], color=soft, linestyle=":", linewidth=1.1, zorder=1)
-        for height, (mean_end, label, color) in zip(_apart([end for end, _, _ in ends], 4.2), ends, strict=True):
+        for height, (mean_end, label, color) in zip(
+            _apart([end for end, _, _ in ends], 4.2), ends, strict=True
+        ):
             text = f"{label}  {mean_end:.1f}"
             axes.text(places[-1] + 0.15, height, text, fontsize=8.5, color=color, va="center")
         loss, method = baseline.split(",")[0].capitalize(), name.split(" + ")[1].split(",")[0]
@@ -413,7 +538,10 @@ def _apart(values: Sequence[float], least: float) -> list[float]:
         for below, above in itertools.pairwise(order):
             missing = least - (heights[above] - heights[below])
             if missing > 0:
-                heights[below], heights[above] = heights[below] - missing / 2, heights[above] + missing / 2
+                heights[below], heights[above] = (
+                    heights[below] - missing / 2,
+                    heights[above] + missing / 2,
+                )
     return heights
 
 
@@ -422,22 +550,34 @@ def _cell(scores: dict[str, float] | None) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("command", choices=("all", "one", "time", "table", "plot"))
     parser.add_argument("runs", type=Path, help="file of runs; for `table` and `plot`, of results")
     parser.add_argument("data", type=Path, nargs="?")
     parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("title", nargs="?", help="of the run, for `one`")
     parser.add_argument("--together", type=int, default=1, help="runs side by side")
-    parser.add_argument("--deadline", type=float, default=math.inf, help="seconds after which runs are cut off")
-    parser.add_argument("--only", default="", help="runs whose title matches this regular expression")
+    parser.add_argument(
+        "--deadline", type=float, default=math.inf, help="seconds after which runs are cut off"
+    )
+    parser.add_argument(
+        "--only", default="", help="runs whose title matches this regular expression"
+    )
     parser.add_argument("--steps", type=int, help="of every run")
-    parser.add_argument("--evaluated", help="steps at which every run is evaluated, such as 0,250,500")
-    parser.add_argument("--set", default="", help="further settings of every run, separated by blanks")
+    parser.add_argument(
+        "--evaluated", help="steps at which every run is evaluated, such as 0,250,500"
+    )
+    parser.add_argument(
+        "--set", default="", help="further settings of every run, separated by blanks"
+    )
     options = parser.parse_args()
     if options.command == "table":
         lines = read(options.runs)
-        print("\n".join([*table(lines), *differences(lines), *comparisons(lines), *selected(lines)]))
+        print(
+            "\n".join([*table(lines), *differences(lines), *comparisons(lines), *selected(lines)])
+        )
         return
     if options.command == "plot":
         plot(read(options.runs), options.runs.with_suffix(".png"))
@@ -445,11 +585,16 @@ def main() -> None:
     if options.command == "time":
         wanted = options.data is not None and options.out is None
     else:
-        wanted = options.out is not None and (options.command == "one") == (options.title is not None)
+        wanted = options.out is not None and (options.command == "one") == (
+            options.title is not None
+        )
     if not wanted:
         parser.error("give RUNS DATA OUT, for `one` the title of a run, for `time` no OUT")
     sys.path.insert(0, str(Path(__file__).parent))
-    runs = [changed(Run(**dataclasses.asdict(run)), options) for run in runpy.run_path(str(options.runs))["RUNS"]]
+    runs = [
+        changed(Run(**dataclasses.asdict(run)), options)
+        for run in runpy.run_path(str(options.runs))["RUNS"]
+    ]
     if len({run.title for run in runs}) < len(runs):
         parser.error(f"two runs of {options.runs} have the same title")
     if options.command == "time":
@@ -457,11 +602,18 @@ def main() -> None:
             print(f"{run.title}: {milliseconds(run, options.data):.2f} ms a step", flush=True)
         return
     if options.command == "all":
-        train_all([run for run in runs if re.search(options.only, run.title)], options, options.data, options.out)
+        train_all(
+            [run for run in runs if re.search(options.only, run.title)],
+            options,
+            options.data,
+            options.out,
+        )
         return
     chosen = [run for run in runs if run.title == options.title]
     if not chosen:
-        parser.error(f"{options.runs} has no run {options.title!r}: " + "; ".join(run.title for run in runs))
+        parser.error(
+            f"{options.runs} has no run {options.title!r}: " + "; ".join(run.title for run in runs)
+        )
     train(chosen[0], options.data, chosen[0].file(options.out))
 
 

@@ -1,13 +1,18 @@
-"""Long runs for ``learning_curves.py``, the most important first: a deadline cuts off the last ones.
+"""Long runs for ``learning_curves.py``, the most important first: a deadline cuts off the last
+ones.
 
-``DONE`` are complete in ``results/learning_curves.jsonl``; they come last, to be repeated by ``--only``.
+``DONE`` are complete in ``results/learning_curves.jsonl``; they come last, to be repeated by
+``--only``.
 """
 
 from pathlib import Path
 
 from learning_curves import Run, read
 
-TRIPLET = "loss=triplet loss.margin=1 loss.normalize=false loss.reduction=sum sampler=triplets sampler.triplets=40"
+TRIPLET = (
+    "loss=triplet loss.margin=1 loss.normalize=false loss.reduction=sum sampler=triplets "
+    "sampler.triplets=40"
+)
 COMPILED = "training.compile=on"
 PENALTY = "method=plain optimizer.weight_decay=1e-3"  # of the baseline; HDML has it within J_m
 
@@ -15,17 +20,38 @@ PENALTY = "method=plain optimizer.weight_decay=1e-3"  # of the baseline; HDML ha
 def authors(name: str, words: str, seed: int, hold_out: float = 0.0) -> list[Run]:
     """HDML and its baseline in the setting of its authors."""
     return [
-        Run(f"{name}, authors", "cub", "cub_paper", f"{words} {PENALTY} {COMPILED}".strip(), seed, 8000, hold_out),
-        Run(f"{name} + HDML, authors", "cub", "cub_paper", f"{words} {COMPILED}".strip(), seed, 8000, hold_out),
+        Run(
+            f"{name}, authors",
+            "cub",
+            "cub_paper",
+            f"{words} {PENALTY} {COMPILED}".strip(),
+            seed,
+            8000,
+            hold_out,
+        ),
+        Run(
+            f"{name} + HDML, authors",
+            "cub",
+            "cub_paper",
+            f"{words} {COMPILED}".strip(),
+            seed,
+            8000,
+            hold_out,
+        ),
     ]
 
 
 BATCH = "sampler.classes=26 sampler.per_class=5"
 SHARP = f"loss=multi_similarity loss.alpha=2 loss.beta=30 loss.base=0.55 {BATCH}"
-SAMPLES, WAIT, NEAREST = "LoOp, samples where arcs overlap", "LoOp, after 300 steps", "LoOp, nearest pairs"
+SAMPLES, WAIT, NEAREST = (
+    "LoOp, samples where arcs overlap",
+    "LoOp, after 300 steps",
+    "LoOp, nearest pairs",
+)
 LOOP = {
     "multi-similarity": "",
-    "multi-similarity + LoOp": "method=loop method.wait=0 method.anchors=pairs",  # samples where arcs overlap
+    # samples where arcs overlap
+    "multi-similarity + LoOp": "method=loop method.wait=0 method.anchors=pairs",
     "LoOp": "method=loop method.overlap=arcs",
     SAMPLES: "method=loop method.overlap=samples method.wait=0 method.anchors=pairs",
     WAIT: "method=loop method.overlap=arcs method.wait=300",
@@ -39,8 +65,9 @@ def loop(name: str, seed: int, hold_out: float = 0.0) -> Run:
     return Run(name, "cars", "cars", words, seed, 900, hold_out, (0, 100, 250, 500))
 
 
-# ALA's paper: a random head, rate 1e-4 and ten times that for the head. Plain descent on the sum over tuples is
-# what its equations print, here with ten times these rates: with theirs it moves the network much less than Adam does.
+# ALA's paper: a random head, rate 1e-4 and ten times that for the head. Plain descent on the sum
+# over tuples is what its equations print, here with ten times these rates: with theirs it moves the
+# network much less than Adam does.
 EPISODES = (
     "model.start=random loss=triplet sampler=episodes optimizer.learning_rate=1e-4 "
     "optimizer.head_factor=10 optimizer.schedule=constant"
@@ -50,7 +77,8 @@ DESCENT = (
     "method=ala method.relative=false method.over=sum"
 )
 HALF = f"{DESCENT} method.assessor=constant method.weight=0.5"
-LONGER = "sampler.training_classes=80 sampler.validation_classes=20"  # episodes, for all classes of CUB-200
+# episodes, for all classes of CUB-200
+LONGER = "sampler.training_classes=80 sampler.validation_classes=20"
 ALA = {
     "triplets of episodes": "",
     "ALA": "method=ala method.relative=false",
@@ -65,7 +93,10 @@ ALA = {
     "ALA, 80 + 20 classes, descent": f"{DESCENT} {LONGER}",
     "weight 1/2, 80 + 20 classes, descent": f"{HALF} {LONGER}",
 }
-N_PAIR, GENERATOR = "loss=n_pair loss.l2=3e-3 model.start_length=6", "method=hdml method.generator_rate=3e-3"
+N_PAIR, GENERATOR = (
+    "loss=n_pair loss.l2=3e-3 model.start_length=6",
+    "method=hdml method.generator_rate=3e-3",
+)
 RANDOM = "sampler=classes sampler.classes=24 sampler.per_class=5"
 NEAR = "sampler=anchor_neighbors sampler.anchors=6 sampler.neighborhood=4 sampler.per_class=5"
 OURS = {  # the numbers of benchmarks.py
@@ -74,7 +105,8 @@ OURS = {  # the numbers of benchmarks.py
     "multi-similarity": SHARP,
     "multi-similarity + HDML": f"{SHARP} {GENERATOR}",
     "multi-similarity + LoOp": f"{SHARP} method=loop method.wait=0 method.anchors=pairs",
-    "multi-similarity + LoOp later": f"{SHARP} method=loop method.anchors=pairs",  # after a third of the steps
+    # after a third of the steps
+    "multi-similarity + LoOp later": f"{SHARP} method=loop method.anchors=pairs",
     "multi-similarity + LoOp of samples": f"{SHARP} method=loop",  # the default
     "DANML": f"loss=danml loss.alpha=2 loss.beta=30 loss.lambda1=0.55 loss.lambda2=0.57 {BATCH}",
     "lifted": f"loss=lifted_structure loss.form=smooth loss.similarity=cosine {BATCH}",
@@ -99,15 +131,21 @@ def ours(name: str, seed: int, steps: int = 2000, data: str = "cub", hold_out: f
 
 def features(name: str, seed: int) -> Run:
     """A linear head on features of CUB-200, whose steps take a few milliseconds; 50,000 of them."""
-    words = f"{OURS[name]} model.start=discriminant optimizer.learning_rate=1e-4 optimizer.schedule=constant"
+    words = (
+        f"{OURS[name]} model.start=discriminant optimizer.learning_rate=1e-4 "
+        "optimizer.schedule=constant"
+    )
     evaluated = (0, 250, 500, 1000, 2000, 4000, 8000, 16_000, 32_000)
     return Run(name, FEATURES, "cub_features", words, seed, 50_000, evaluated=evaluated)
 
 
 def over_trained(name: str, seed: int, hold_out: float = 0.0) -> Run:
-    """A linear head on features at the rate of its preset, at which multi-similarity soon over-fits."""
+    """A linear head on features at the rate of its preset, at which multi-similarity soon
+    over-fits."""
     words = f"{OURS[name]} model.start=discriminant"
-    return Run(name, FEATURES, "cub_features", words, seed, 1500, hold_out, evaluated=(0, 500, 1000))
+    return Run(
+        name, FEATURES, "cub_features", words, seed, 1500, hold_out, evaluated=(0, 500, 1000)
+    )
 
 
 def fast(name: str, seed: int) -> Run:
@@ -128,11 +166,18 @@ def episodes_of_features(name: str, seed: int) -> Run:
 
 
 def ala_authors(seed: int) -> list[Run]:
-    """ALA and its baseline as its paper describes them, with Adam, which fits its learning rates."""
+    """ALA and its baseline as its paper describes them, with Adam, which fits its learning
+    rates."""
     words = f"model.head_norm=false training.batch_size=120 {EPISODES} {COMPILED}"
     return [
         Run("triplets of episodes, authors", CUB_288, "cub_paper", f"{words} method=plain", seed),
-        Run("triplets of episodes + ALA, authors", CUB_288, "cub_paper", f"{words} {ALA['ALA']}", seed),
+        Run(
+            "triplets of episodes + ALA, authors",
+            CUB_288,
+            "cub_paper",
+            f"{words} {ALA['ALA']}",
+            seed,
+        ),
     ]
 
 
@@ -141,11 +186,18 @@ def without(part: str, words: str, seed: int) -> Run:
     return Run(f"N-pair + HDML {part}, authors", "cub", "cub_paper", f"{words} {COMPILED}", seed)
 
 
-NO_HARDNESS = "without hardness", "method.alpha=0"  # negatives stay where they are, and pass the generator
-NO_SYNTHETICS = "with w = 1", "method.real_share=1"  # J_syn has no weight: N-pair and the penalty on weights
+NO_HARDNESS = (
+    "without hardness",
+    "method.alpha=0",
+)  # negatives stay where they are, and pass the generator
+NO_SYNTHETICS = (
+    "with w = 1",
+    "method.real_share=1",
+)  # J_syn has no weight: N-pair and the penalty on weights
 
 BOTH = ("multi-similarity + LoOp", "multi-similarity")
-# Packed as squares of 384 pixels, JPEG quality 72, or 288, 75 and 70; those of the other runs of 256 pixels, 60 and 50.
+# Packed as squares of 384 pixels, JPEG quality 72, or 288, 75 and 70; those of the other runs of
+# 256 pixels, 60 and 50.
 CUB_384, CUB_288, CARS_288 = "cub_384", "cub_288", "cars_288"
 FEATURES = "cub_efficientnet_lite0.npz"
 DESCENDING = ("ALA, descent", "weight 1/2, descent")
@@ -162,31 +214,59 @@ _ALL = [
     *(run for seed in (0, 1, 2, 3, 4) for run in authors("triplet", TRIPLET, seed)),
     *(episodes(name, seed, 1000, CUB_288) for seed in (0, 1) for name in CONTROLS),
     *(ours(name, seed, 1000, CARS_288, 0.3) for seed in (1, 2) for name in THREE),
-    *(ours(name, 1, 1000, CARS_288) for name in PAPERS if name not in ("N-pair", "multi-similarity")),
+    *(
+        ours(name, 1, 1000, CARS_288)
+        for name in PAPERS
+        if name not in ("N-pair", "multi-similarity")
+    ),
     *(ours(OF_SAMPLES, seed, 1000, CARS_288, 0.3) for seed in (1, 2)),
     *(ours(name, seed, 2000, CUB_384, 0.3) for seed in (1, 2) for name in (*THREE, OF_SAMPLES)),
     *(ours(name, seed, data=CUB_384) for seed in (0, 1, 2) for name in (*THREE, OF_SAMPLES)),
     *(ours(name, 0, data=CUB_384) for name in PAPERS if "lifted" not in name),
     *(ours(name, seed, 1000, CARS_288) for seed in (1, 2, 3) for name in (LATER, OF_SAMPLES)),
     *(ours(name, 1, data=CUB_384) for name in PAPERS),
-    *(ours(name, seed, data=CUB_384) for seed in (0, 1, 2, 3, 4) for name in ("N-pair + HDML", "N-pair")),
+    *(
+        ours(name, seed, data=CUB_384)
+        for seed in (0, 1, 2, 3, 4)
+        for name in ("N-pair + HDML", "N-pair")
+    ),
     *(episodes(name, 2, 1000, CUB_288) for name in ("ALA, descent", *CONTROLS)),
     *(ours(name, seed, data=CUB_384) for seed in (3, 4) for name in DEFAULT),
-    *(ours(name, seed, 1000, CARS_288) for seed in (4, 5) for name in (*DEFAULT, "N-pair + HDML", "N-pair")),
-    *(ours(name, 2, 1000, CARS_288) for name in PAPERS if name not in ("N-pair", "multi-similarity")),
+    *(
+        ours(name, seed, 1000, CARS_288)
+        for seed in (4, 5)
+        for name in (*DEFAULT, "N-pair + HDML", "N-pair")
+    ),
+    *(
+        ours(name, 2, 1000, CARS_288)
+        for name in PAPERS
+        if name not in ("N-pair", "multi-similarity")
+    ),
     *(ours(name, 2, data=CUB_384) for name in PAPERS),
     *(over_trained(name, seed) for seed in range(5) for name in (*THREE, OF_SAMPLES)),
     *(over_trained(name, seed, 0.3) for seed in range(5) for name in (*THREE, OF_SAMPLES)),
     *(features(name, 0) for name in ("N-pair + HDML", "N-pair")),
     *(ours(name, seed, 1000, CARS_288) for seed in (1, 2, 3) for name in BOTH),
-    *(ours(name, seed, 1000, CARS_288) for seed in (1, 2, 3) for name in ("N-pair + HDML", "N-pair")),
+    *(
+        ours(name, seed, 1000, CARS_288)
+        for seed in (1, 2, 3)
+        for name in ("N-pair + HDML", "N-pair")
+    ),
     *(ours(name, 0, data=CUB_384) for name in PAPERS),
     *(features(name, seed) for seed in (1, 2) for name in ("N-pair + HDML", "N-pair")),
     *(episodes("weight 1, descent", seed, 1000, CUB_288) for seed in (0, 1, 2)),
     episodes("weight 1/2, descent", 2, 1000, CUB_288),
-    *(ours(name, seed, data=CUB_288) for seed in (0, 1, 2) for name in ("multi-similarity + HDML", *BOTH)),
+    *(
+        ours(name, seed, data=CUB_288)
+        for seed in (0, 1, 2)
+        for name in ("multi-similarity + HDML", *BOTH)
+    ),
     *(ours(name, 0, data=CUB_288) for name in ("lifted", "improved lifted")),
-    *(fast(name, seed) for seed in (0, 1) for name in ("multi-similarity + HDML", "multi-similarity")),
+    *(
+        fast(name, seed)
+        for seed in (0, 1)
+        for name in ("multi-similarity + HDML", "multi-similarity")
+    ),
     *(ours(name, seed) for seed in (3, 4) for name in ("N-pair + HDML", "N-pair")),
     *(without(*NO_HARDNESS, seed) for seed in (3, 4)),
     *(run for seed in (1, 2) for run in authors("N-pair", "", seed, 0.3)),
@@ -207,7 +287,11 @@ _ALL = [
     *(ours(name, 0) for name in BOTH),
 ]
 _RESULTS = read(Path(__file__).parent / "results" / "learning_curves.jsonl")
-_STEPS = {(line["data"], line["run"], line["seed"], line["hold_out"]): line["step"] for line in _RESULTS}  # the last
+_STEPS = {
+    (line["data"], line["run"], line["seed"], line["hold_out"]): line["step"] for line in _RESULTS
+}  # the last
 _ALL = list(dict.fromkeys(_ALL))  # some are named twice
-DONE = [run for run in _ALL if _STEPS.get((run.data, run.name, run.seed, run.hold_out)) == run.steps]
+DONE = [
+    run for run in _ALL if _STEPS.get((run.data, run.name, run.seed, run.hold_out)) == run.steps
+]
 RUNS = [*(run for run in _ALL if run not in DONE), *DONE]

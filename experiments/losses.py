@@ -1,8 +1,8 @@
 """Every loss of `vicinal.losses` at equal tuning, from the oldest to the newest.
 
-All rows have the same head, batches and number of steps. `--trials` searches the learning rate and, for each loss, the
-one or two numbers on which it depends most; the first trial is the loss as it stands in `LOSSES` of benchmarks.py or,
-if it is not there, with the defaults of its class.
+All rows have the same head, batches and number of steps. `--trials` searches the learning rate and,
+for each loss, the one or two numbers on which it depends most; the first trial is the loss as it
+stands in `LOSSES` of benchmarks.py or, if it is not there, with the defaults of its class.
 """
 
 from dataclasses import replace
@@ -17,15 +17,26 @@ YEARS = {
     "discriminative_deep_metric": 2014,
     **dict.fromkeys(("triplet", "semi_hard_triplet"), 2015),
     **dict.fromkeys(("lifted_structure", "n_pair"), 2016),
-    **dict.fromkeys(("angular", "batch_all_triplet", "batch_hard_triplet", "clustering", "margin", "proxy_nca"), 2017),
+    **dict.fromkeys(
+        ("angular", "batch_all_triplet", "batch_hard_triplet", "clustering", "margin", "proxy_nca"),
+        2017,
+    ),
     **dict.fromkeys(("cosface", "hierarchical_triplet", "info_nce"), 2018),
-    **dict.fromkeys(("arcface", "fast_ap", "hard_exemplar", "intra_pair_variance", "multi_similarity"), 2019),
-    **dict.fromkeys(("normalized_softmax", "p2s_grad", "ranked_list", "signal_to_noise_contrastive"), 2019),
+    **dict.fromkeys(
+        ("arcface", "fast_ap", "hard_exemplar", "intra_pair_variance", "multi_similarity"), 2019
+    ),
+    **dict.fromkeys(
+        ("normalized_softmax", "p2s_grad", "ranked_list", "signal_to_noise_contrastive"), 2019
+    ),
     **dict.fromkeys(("soft_triple", "tuplet_margin"), 2019),
-    **dict.fromkeys(("circle", "instance", "proxy_anchor", "smooth_ap", "sub_center_arcface"), 2020),
+    **dict.fromkeys(
+        ("circle", "instance", "proxy_anchor", "smooth_ap", "sub_center_arcface"), 2020
+    ),
     "supervised_contrastive": 2020,
     **dict.fromkeys(("hphn", "roadmap"), 2021),
-    **dict.fromkeys(("danml", "improved_lifted_structure", "improved_n_pair", "improved_proxy_nca"), 2022),
+    **dict.fromkeys(
+        ("danml", "improved_lifted_structure", "improved_n_pair", "improved_proxy_nca"), 2022
+    ),
     **dict.fromkeys(("pnp", "recall_at_k", "vicreg"), 2022),
     "sigmoid": 2023,
     "threshold_consistent_margin": 2024,
@@ -33,7 +44,8 @@ YEARS = {
 # The published form of these two is that of their classes; HER's with its weights.
 SETTINGS = {slot["name"]: slot for slot in reversed(STATED.values())}
 SETTINGS |= {name: {"name": name} for name in ("lifted_structure", "hard_exemplar")}
-LENGTHS = "model.start_length=1,6,20"  # of embeddings, where the loss depends on it and normalizes nothing
+# of embeddings, where the loss depends on it and normalizes nothing
+LENGTHS = "model.start_length=1,6,20"
 SCALE, SHARPNESS = "loss.scale=16.0..128.0:log", "loss.temperature=0.005..0.05:log"
 SEARCH = SEARCHED | {
     "discriminative_deep_metric": ("loss.tau=1.2..4.0:log", LENGTHS),
@@ -62,7 +74,10 @@ SEARCH = SEARCHED | {
     "recall_at_k": (SHARPNESS,),
     "vicreg": ("loss.invariance=5.0..50.0:log", LENGTHS),
     "sigmoid": ("loss.temperature=5.0..40.0:log", "loss.bias=-20.0..-2.0"),
-    "threshold_consistent_margin": ("loss.positive_margin=0.7..0.95", "loss.negative_margin=0.3..0.6"),
+    "threshold_consistent_margin": (
+        "loss.positive_margin=0.7..0.95",
+        "loss.negative_margin=0.3..0.6",
+    ),
 }
 
 
@@ -79,7 +94,9 @@ def rows(ours: Benchmark) -> list[Row]:
     ]
 
 
-def losses(ours: Benchmark, *words: str, seeds: int = 3, findings: dict[str, str] | None = None) -> Table:
+def losses(
+    ours: Benchmark, *words: str, seeds: int = 3, findings: dict[str, str] | None = None
+) -> Table:
     rate = float(ours.slots["optimizer"]["learning_rate"])
     return Table(
         f"Every loss at equal tuning: {ours.title}",
@@ -97,20 +114,30 @@ def losses(ours: Benchmark, *words: str, seeds: int = 3, findings: dict[str, str
 
 
 TUNED = (
-    "Two trials per row, of which held-out classes choose one: 43 losses of 18 years are within 3 points of Recall@1, "
-    "from 54.8 to 57.7, and the newest are no better than the oldest (contrastive 57.0, threshold-consistent margin "
-    "57.0). Losses over pairs and ranks lead in MAP@R (up to 19.7); those with proxies, the instance loss excepted, "
-    "end below the untrained features in Recall@1 after five epochs. Two trials are few for a ranking."
+    "Two trials per row, of which held-out classes choose one: 43 losses of 18 years are within 3 "
+    "points of Recall@1, "
+    "from 54.8 to 57.7, and the newest are no better than the oldest (contrastive 57.0, "
+    "threshold-consistent margin "
+    "57.0). Losses over pairs and ranks lead in MAP@R (up to 19.7); those with proxies, the "
+    "instance loss excepted, "
+    "end below the untrained features in Recall@1 after five epochs. Two trials are few for a "
+    "ranking."
 )
 PHOTOGRAPHS = (
-    "Two trials per row, of which held-out classes choose one, and 225 steps. 37 of 43 losses end above the untrained "
-    "network (54.2 Recall@1), 20 of them from 60.5 to 62.1. Recall@k (2022), Smooth-AP (2020), InfoNCE (2018), ranked "
-    "list (2019) and margin (2017) lead by less than their intervals; age decides nothing (contrastive of 2006 59.7, "
-    "threshold-consistent margin of 2024 61.0). At or below the untrained network: discriminative deep metric (31.6), "
-    "intra-pair variance (45.2), VICReg (52.2), lifted structure (54.1), both N-pair losses (54.2, 54.3). Two trials "
+    "Two trials per row, of which held-out classes choose one, and 225 steps. 37 of 43 losses end "
+    "above the untrained "
+    "network (54.2 Recall@1), 20 of them from 60.5 to 62.1. Recall@k (2022), Smooth-AP (2020), "
+    "InfoNCE (2018), ranked "
+    "list (2019) and margin (2017) lead by less than their intervals; age decides nothing "
+    "(contrastive of 2006 59.7, "
+    "threshold-consistent margin of 2024 61.0). At or below the untrained network: discriminative "
+    "deep metric (31.6), "
+    "intra-pair variance (45.2), VICReg (52.2), lifted structure (54.1), both N-pair losses "
+    "(54.2, 54.3). Two trials "
     "are few for a ranking, and 225 steps are short."
 )
-PACKED = replace(  # center squares: `vicinal data pack cub cub_packed --resize 256 --canvas 256 --quality 60`
+# center squares: `vicinal data pack cub cub_packed --resize 256 --canvas 256 --quality 60`
+PACKED = replace(
     CUB,
     name="cub_packed",
     title="CUB-200 as squares of 256 pixels, EfficientNet-Lite0",
@@ -118,5 +145,7 @@ PACKED = replace(  # center squares: `vicinal data pack cub cub_packed --resize 
 )
 TABLES = [
     losses(CUB_FEATURES, "model.dim=128", "training.epochs=5", findings={"tuned": TUNED}),
-    losses(PACKED, findings={"tuned": PHOTOGRAPHS}),  # on an H200 301 runs take 22 minutes, eight at a time
+    losses(
+        PACKED, findings={"tuned": PHOTOGRAPHS}
+    ),  # on an H200 301 runs take 22 minutes, eight at a time
 ]

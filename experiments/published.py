@@ -7,7 +7,8 @@ ByData = Mapping[str, Mapping[str, Scores]]
 
 
 def printed(columns: str, text: str) -> dict[str, Scores]:
-    """Lines ``name: numbers`` under the names of their columns, in per cent; ``-`` is not printed in the paper.
+    """Lines ``name: numbers`` under the names of their columns, in per cent; ``-`` is not printed
+    in the paper.
 
     >>> printed("nmi recall@1", "Triplet: 49.8 35.9\\nClustering: 59.2 -")
     {'Triplet': {'nmi': 0.498, 'recall@1': 0.359}, 'Clustering': {'nmi': 0.592}}
@@ -16,16 +17,23 @@ def printed(columns: str, text: str) -> dict[str, Scores]:
     for line in text.strip().splitlines():
         row, _, numbers = line.strip().partition(": ")
         printed = zip(names, numbers.split(), strict=True)
-        found[row] = {name: round(float(number) / 100, 4) for name, number in printed if number != "-"}
+        found[row] = {
+            name: round(float(number) / 100, 4) for name, number in printed if number != "-"
+        }
     return found
 
 
 def renamed(tables: ByData, name: Callable[[str], str]) -> dict[str, dict[str, Scores]]:
     """The same numbers for rows of other names."""
-    return {data: {name(row): scores for row, scores in rows.items()} for data, rows in tables.items()}
+    return {
+        data: {name(row): scores for row, scores in rows.items()} for data, rows in tables.items()
+    }
 
 
-_EIGHT, _HUNDRED = "nmi f1 recall@1 recall@2 recall@4 recall@8", "nmi f1 recall@1 recall@10 recall@100"
+_EIGHT, _HUNDRED = (
+    "nmi f1 recall@1 recall@2 recall@4 recall@8",
+    "nmi f1 recall@1 recall@10 recall@100",
+)
 _TO_32 = "recall@1 recall@2 recall@4 recall@8 recall@16 recall@32"
 _TO_50 = "recall@1 recall@10 recall@20 recall@30 recall@40 recall@50"
 _TO_1000 = "recall@1 recall@10 recall@100 recall@1000"
@@ -70,7 +78,8 @@ HDML: ByData = {
     ),
 }
 
-# Zheng, Lu and Zhou, CVPR 2020: CUB from Tables 1, 2 (training), 3 and 6, Cars196 from 4 and 7, SOP from 5 and 8.
+# Zheng, Lu and Zhou, CVPR 2020: CUB from Tables 1, 2 (training), 3 and 6, Cars196 from 4 and 7, SOP
+# from 5 and 8.
 ALA: ByData = {
     "cub": printed(
         _EIGHT,
@@ -123,8 +132,9 @@ ALA_TRAINING = {  # Table 2
     for name, scores in printed("nmi f1 recall@1 recall@2 recall@4", _TRAINING).items()
 }
 
-# Song et al., TPAMI 2022: Table 3 for the losses that it improves, Tables 4 to 6 for the rest. Of DANML on CUB the two
-# tables print different numbers from R@4 on (Table 3: 88.2, 93.4); Table 4's are here.
+# Song et al., TPAMI 2022: Table 3 for the losses that it improves, Tables 4 to 6 for the rest. Of
+# DANML on CUB the two tables print different numbers from R@4 on (Table 3: 88.2, 93.4); Table 4's
+# are here.
 ANML: ByData = {
     "cub": {
         **printed(

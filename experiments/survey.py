@@ -1,4 +1,5 @@
-"""HTL as the 2 x 2 of its halves; LoOp over four losses and Embedding Expansion beside one; HER's weights.
+"""HTL as the 2 x 2 of its halves; LoOp over four losses and Embedding Expansion beside one; HER's
+weights.
 
 ``survey`` has LoOp as published, ``loop`` as it is by default.
 """
@@ -26,7 +27,9 @@ def survey(ours: Benchmark) -> Table:
     plain = "random classes, one margin"
     rows.plain(plain, "hierarchical", ours.wide)
     fixed = {**HTL, "margins": "fixed"}
-    rows.add("HTL's classes, one margin", plain, method=fixed, sampler=ours.neighbors, search=MARGIN)
+    rows.add(
+        "HTL's classes, one margin", plain, method=fixed, sampler=ours.neighbors, search=MARGIN
+    )
     rows.add("random classes, HTL's margins", plain, method={**HTL, "sampling": False})
     rows.add("HTL", plain, method=HTL, sampler=ours.neighbors)
     for name, loss in (

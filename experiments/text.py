@@ -1,7 +1,9 @@
-"""Texts beside pictures on classes never seen: captions of CUB's class names and of Omniglot's alphabets.
+"""Texts beside pictures on classes never seen: captions of CUB's class names and of Omniglot's
+alphabets.
 
-``python experiments/text.py run FOLDER`` makes the tables, trains every row with three seeds and writes
-``results/text.jsonl``; ``python experiments/text.py table`` prints the tables of ``text.md`` from it.
+``python experiments/text.py run FOLDER`` makes the tables, trains every row with three seeds and
+writes ``results/text.jsonl``; ``python experiments/text.py table`` prints the tables of ``text.md``
+from it.
 """
 
 import json
@@ -21,14 +23,27 @@ DRAWERS = 8  # of each character
 CUB_WORDS = {"training": {"steps": 200, "batch_size": 128}}
 PICTURES = {
     "model": {"name": "small", "widths": (16, 32, 64, 128), "dim": 64, "weights": "none"},
-    "transform": {"size": 28, "resize": None, "pad": 2, "fill": 255, "crop": "random", "mirror": False, "channels": 1},
+    "transform": {
+        "size": 28,
+        "resize": None,
+        "pad": 2,
+        "fill": 255,
+        "crop": "random",
+        "mirror": False,
+        "channels": 1,
+    },
     "training": {"steps": 400, "validation": 0.0, "batch_size": 128, "workers": 0},
 }
 # Title, table, and the settings of a row beside those of its data.
 ROWS = [
     *(
         (f"{data}: {text}, {loss}", data, {"model": {"text": text}, "loss": loss})
-        for data, several in (("cub", True), ("cub_random", False), ("letters", True), ("alphabets", False))
+        for data, several in (
+            ("cub", True),
+            ("cub_random", False),
+            ("letters", True),
+            ("alphabets", False),
+        )
         for text in ("ngrams", "minilm")
         for loss in ("info_nce", "sigmoid")
         if several or loss == "info_nce"
@@ -38,7 +53,8 @@ ROWS = [
 
 
 def make_tables(folder: Path) -> None:
-    """Write features of CUB with a caption each, and tables of drawings with the names of their alphabets."""
+    """Write features of CUB with a caption each, and tables of drawings with the names of their
+    alphabets."""
     folder.mkdir(parents=True, exist_ok=True)
     with np.load(data_root() / "features" / "cub_efficientnet_lite0.npz") as arrays:
         features, labels = arrays["features"], arrays["labels"].astype(np.int64)
@@ -46,16 +62,22 @@ def make_tables(folder: Path) -> None:
     texts = np.array([f"a photo of a {names[label - 1]}, a bird" for label in labels])
     np.savez(folder / "cub.npz", features=features, labels=labels, texts=texts)
     drawn = Omniglot(size=28).load()
-    tables: dict[str, list[str]] = {name: ["path,text,label,split"] for name in ("letters", "alphabets")}
+    tables: dict[str, list[str]] = {
+        name: ["path,text,label,split"] for name in ("letters", "alphabets")
+    }
     for row in np.flatnonzero(drawn.columns["drawer"] <= DRAWERS):
         character = drawn.classes[drawn.labels[row]]
         alphabet = character.partition("/")[0].replace("_", " ")
         path = Path("drawings", f"{character.replace('/', '-')}-{drawn.columns['drawer'][row]}.png")
         (folder / path).parent.mkdir(exist_ok=True)
         drawn.source.read(int(row)).save(folder / path)
-        held = "test" if int(character[-2:]) % 3 == 0 else "train"  # every third character of each alphabet
+        held = (
+            "test" if int(character[-2:]) % 3 == 0 else "train"
+        )  # every third character of each alphabet
         for name, split in (("letters", held), ("alphabets", drawn.splits[row])):
-            tables[name].append(f'{path},a letter of the {alphabet.replace(",", "")} script,"{alphabet}",{split}')
+            tables[name].append(
+                f'{path},a letter of the {alphabet.replace(",", "")} script,"{alphabet}",{split}'
+            )
     for name, lines in tables.items():
         (folder / f"{name}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -73,14 +95,30 @@ def run(folder: Path) -> None:
             slots["training"] = {**base["training"], "seed": seed}
             source: object = str(folder / f"{data}.csv")
             if data.startswith("cub"):
-                source = {"name": str(folder / "cub.npz"), "order": "random" if "random" in data else "sorted"}
+                source = {
+                    "name": str(folder / "cub.npz"),
+                    "order": "random" if "random" in data else "sorted",
+                }
             slots["evaluation"] = {"recalls": (1, 5), "restarts": 1}
-            found = vicinal.train(source, run=folder / f"{title.replace(' ', '_')}-{seed}", quiet=True, **slots)
+            found = vicinal.train(
+                source, run=folder / f"{title.replace(' ', '_')}-{seed}", quiet=True, **slots
+            )
             sizes = np.unique(_gallery(found), return_counts=True)[1].tolist()
-            line = {"row": title, "seed": seed, "classes": len(sizes), "chance": chance(sizes), **found.results}
+            line = {
+                "row": title,
+                "seed": seed,
+                "classes": len(sizes),
+                "chance": chance(sizes),
+                **found.results,
+            }
             with RESULTS.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
-            print(title, seed, {k: round(v, 3) for k, v in found.results["trained"].items()}, flush=True)
+            print(
+                title,
+                seed,
+                {k: round(v, 3) for k, v in found.results["trained"].items()},
+                flush=True,
+            )
 
 
 def _gallery(run: vicinal.Run) -> np.ndarray:
@@ -92,7 +130,8 @@ def _gallery(run: vicinal.Run) -> np.ndarray:
 
 
 def chance(sizes: list[int]) -> dict[str, float]:
-    """Return the mean recall of random rankings: a text has as many answers as its class has pictures."""
+    """Return the mean recall of random rankings: a text has as many answers as its class has
+    pictures."""
     total, classes = sum(sizes), len(sizes)
     back = {f"image_to_text_recall@{k}": min(1.0, k / classes) for k in (1, 5)}
     asked = {k: [1 - math.comb(total - n, k) / math.comb(total, k) for n in sizes] for k in (1, 5)}
@@ -100,7 +139,9 @@ def chance(sizes: list[int]) -> dict[str, float]:
 
 
 def read() -> list[dict]:
-    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.is_file() else []
+    return (
+        [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.is_file() else []
+    )
 
 
 def table() -> None:
@@ -112,7 +153,11 @@ def table() -> None:
             cells = []
             for name in names:
                 values = [100 * line[kind][name] for line in runs if name in line[kind]]
-                spread = f" ± {np.std(values, ddof=1):.1f}" if kind != "chance" and len(values) > 1 else ""
+                spread = (
+                    f" ± {np.std(values, ddof=1):.1f}"
+                    if kind != "chance" and len(values) > 1
+                    else ""
+                )
                 cells.append(f"{np.mean(values):.1f}{spread}" if values else "")
             print(f"| {title} | {kind} | {len(runs)} | {' | '.join(cells)} |")
 

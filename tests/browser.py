@@ -1,4 +1,5 @@
-"""What the tests of pages in a real browser share: how it is started, and how to wait for what comes late."""
+"""What the tests of pages in a real browser share: how it is started, and how to wait for what
+comes late."""
 
 import time
 from contextlib import contextmanager
@@ -38,7 +39,8 @@ def chromium():
 
 
 def until(page, expression, wanted=True):
-    """Wait for what a script should answer; the page's policy forbids the eval that playwright's own wait uses."""
+    """Wait for what a script should answer; the page's policy forbids the eval that playwright's
+    own wait uses."""
     end = time.monotonic() + PATIENCE
     while (got := page.evaluate(expression)) != wanted:
         assert time.monotonic() < end, f"{expression} stayed {got!r}, not {wanted!r}"
@@ -46,12 +48,14 @@ def until(page, expression, wanted=True):
 
 
 def resting_box(page, selector):
-    """The box of an element, once it has stayed in its place for some frames: pages scroll smoothly."""
+    """The box of an element, once it has stayed in its place for some frames: pages scroll
+    smoothly."""
     return page.evaluate(RESTING, selector)
 
 
 def point_at(page, place, seen):
-    """Move the mouse to ``place()`` again and again until ``seen`` is visible: a late redraw may hide a tip."""
+    """Move the mouse to ``place()`` again and again until ``seen`` is visible: a late redraw may
+    hide a tip."""
     end = time.monotonic() + PATIENCE
     while True:
         x, y = place()

@@ -1,4 +1,5 @@
-"""What all tests share: seeded data, one torch thread, shape checks, and where the shared data lies."""
+"""What all tests share: seeded data, one torch thread, shape checks, and where the shared data
+lies."""
 
 import gc
 import importlib
@@ -15,13 +16,16 @@ from jaxtyping import install_import_hook
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before it is: two workers share two cores
 gc.disable()  # until all tests are collected: what comes into being meanwhile stays
 
-# Shapes in annotations are checked while tests run; a mismatch is a test failure with both shapes named. A machine
-# on which nothing can be installed may lack the checker; the tests still run there.
+# Shapes in annotations are checked while tests run; a mismatch is a test failure with both shapes
+# named. A machine on which nothing can be installed may lack the checker; the tests still run
+# there.
 PARTS = ("geometry", "losses", "tuples", "miners", "compat", "evaluation")
 CHECKED = [f"vicinal.{part}" for part in PARTS]
 if importlib.util.find_spec("beartype"):
     install_import_hook(CHECKED, "beartype.beartype")
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in its background
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # as a shell starts what runs in its background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DATA = Path(os.environ.get("VICINAL_DATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -56,13 +60,19 @@ def pytest_collection_modifyitems(config, items):
 
 
 def long_ones_first(items, workers):
-    """Give each worker, which gets as many tests as the others, its share of the long ones to begin with.
+    """Give each worker, which gets as many tests as the others, its share of the long ones to begin
+    with.
 
     A long one that began last would run while the other workers have nothing left to do.
     """
     marks = [item.get_closest_marker("slow") for item in items]
-    seconds = {item: mark.args[0] for item, mark in zip(items, marks, strict=True) if mark and mark.args}
-    long, others = sorted(seconds, key=seconds.get, reverse=True), [item for item in items if item not in seconds]
+    seconds = {
+        item: mark.args[0] for item, mark in zip(items, marks, strict=True) if mark and mark.args
+    }
+    long, others = (
+        sorted(seconds, key=seconds.get, reverse=True),
+        [item for item in items if item not in seconds],
+    )
     ordered = []
     for worker in range(workers):
         mine, end = long[worker::workers], len(items) * (worker + 1) // workers
@@ -73,7 +83,9 @@ def long_ones_first(items, workers):
 
 
 def pytest_collection_finish(session):
-    gc.freeze()  # the tests themselves, torch and all that is imported: no later search for garbage looks at them
+    # the tests themselves, torch and all that is imported: no later search for garbage looks at
+    # them
+    gc.freeze()
     gc.enable()
 
 
@@ -112,6 +124,8 @@ def unit_vectors(rng):
     import torch
 
     def make(n, dim=4):
-        return torch.nn.functional.normalize(torch.randn(n, dim, generator=rng, dtype=torch.float64), dim=1)
+        return torch.nn.functional.normalize(
+            torch.randn(n, dim, generator=rng, dtype=torch.float64), dim=1
+        )
 
     return make

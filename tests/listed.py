@@ -1,4 +1,5 @@
-"""All pairs and triplets of a batch as lists, for tests that hold sums without lists against them."""
+"""All pairs and triplets of a batch as lists, for tests that hold sums without lists against
+them."""
 
 from vicinal.tuples import Pairs, Triplets, other_class, same_class
 

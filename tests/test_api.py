@@ -36,7 +36,9 @@ class Net(nn.Module):
     def __init__(self, width: int = 6) -> None:
         super().__init__()
         self.width = width
-        self.layers = nn.Sequential(nn.Conv2d(3, width, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, width, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+        )
 
     def forward(self, pictures: torch.Tensor) -> torch.Tensor:
         return self.layers(pictures)
@@ -51,19 +53,36 @@ class OwnLoss(nn.Module):
 def train(pictures, tmp_path, name="run", **slots):
     slots = {"model": {"name": "small", "widths": [4, 8]}, **slots}
     small = {"transform": {"size": 16, "resize": 16}} if "transform" not in slots else {}
-    return vicinal.train(pictures, run=tmp_path / name, quiet=True, training=SHORT, evaluation=QUICK, **small, **slots)
+    return vicinal.train(
+        pictures,
+        run=tmp_path / name,
+        quiet=True,
+        training=SHORT,
+        evaluation=QUICK,
+        **small,
+        **slots,
+    )
 
 
 def test_a_run_embeds_searches_and_reports(pictures, tmp_path):
     run = train(pictures, tmp_path, loss=MultiSimilarityLoss(alpha=2.0), method=HDML(alpha=0.5))
-    assert run.path == tmp_path / "run" and set(run.results) == {"raw pixels", "untrained", "trained"}
+    assert run.path == tmp_path / "run" and set(run.results) == {
+        "raw pixels",
+        "untrained",
+        "trained",
+    }
     assert run.config["method"]["alpha"] == 0.5 and run.config["loss"]["alpha"] == 2
     picture = pictures / "c5" / "0.png"
     vectors = run.embed([picture])
     assert vectors.shape == (1, 128) and np.linalg.norm(vectors[0]) == pytest.approx(1, abs=1e-5)
     [found] = run.search([picture], k=3)
     name, label, distance = found[0]
-    assert name.endswith("c5/0.png") and label == "c5" and distance == pytest.approx(0, abs=1e-5) and len(found) == 3
+    assert (
+        name.endswith("c5/0.png")
+        and label == "c5"
+        and distance == pytest.approx(0, abs=1e-5)
+        and len(found) == 3
+    )
     assert run.report().is_file()
     assert "Recall@1" in repr(run)
 
@@ -81,7 +100,9 @@ def test_objects_of_ones_own_fill_slots(pictures, tmp_path):
     assert own == ["transform", "sampler", "loss"]
     with pytest.raises(RunError, match="code of your own"):
         vicinal.train(resume=run.path, quiet=True)
-    again = vicinal.train(resume=run.path, loss=OwnLoss(), sampler=batches, transform=augment, quiet=True)
+    again = vicinal.train(
+        resume=run.path, loss=OwnLoss(), sampler=batches, transform=augment, quiet=True
+    )
     assert again.results["trained"] == run.results["trained"]
 
 
@@ -104,7 +125,13 @@ class Vectors:
         labels = np.repeat(np.arange(8), 6)
         features = np.random.default_rng(0).normal(size=(48, 10)).astype(np.float32)
         splits = np.where(labels < 4, "train", "test")
-        return Records("vectors", FeatureArray(features, list(map(str, range(48)))), labels, tuple("abcdefgh"), splits)
+        return Records(
+            "vectors",
+            FeatureArray(features, list(map(str, range(48)))),
+            labels,
+            tuple("abcdefgh"),
+            splits,
+        )
 
 
 def test_vectors_of_ones_own_go_through_a_network_of_ones_own(tmp_path):

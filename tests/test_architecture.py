@@ -1,4 +1,5 @@
-"""The dependency direction, executable: a part imports only from layers before its own; siblings are strangers."""
+"""The dependency direction, executable: a part imports only from layers before its own; siblings
+are strangers."""
 
 import ast
 from itertools import takewhile
@@ -24,7 +25,13 @@ LAYERS = [
     {"__init__", "__main__"},  # exports lazily
 ]
 DEPTH = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}
-NO_ROOM = {"utils", "common", "misc", "helpers", "core"}  # rooms without a noun, where direction dies
+NO_ROOM = {
+    "utils",
+    "common",
+    "misc",
+    "helpers",
+    "core",
+}  # rooms without a noun, where direction dies
 
 
 def imports(tree):
@@ -50,8 +57,12 @@ def test_the_page_on_architecture_shows_these_layers():
 def test_imports_point_down(path):
     parts = path.relative_to(SRC).with_suffix("").parts
     here = parts[0]
-    assert len(parts) <= (3 if here in ("methods", "retrieval") else 2), "a third level is for one paper, one folder"
-    assert not NO_ROOM & set(parts), "a helper lives beside its caller, in the layer whose noun it is"
+    assert len(parts) <= (3 if here in ("methods", "retrieval") else 2), (
+        "a third level is for one paper, one folder"
+    )
+    assert not NO_ROOM & set(parts), (
+        "a helper lives beside its caller, in the layer whose noun it is"
+    )
     for there in set(imports(ast.parse(path.read_text()))) - {here}:
         assert there in DEPTH, f"{there} has no layer: give it one in LAYERS"
         assert DEPTH[there] < DEPTH[here], f"{here} may not import {there}"
@@ -59,7 +70,11 @@ def test_imports_point_down(path):
 
 def test_retrieval_knows_neither_losses_nor_training():
     """Whoever searches or serves a finished run needs none of what made it."""
-    found = {part for path in (SRC / "retrieval").rglob("*.py") for part in imports(ast.parse(path.read_text()))}
+    found = {
+        part
+        for path in (SRC / "retrieval").rglob("*.py")
+        for part in imports(ast.parse(path.read_text()))
+    }
     assert not found & {"losses", "miners", "samplers", "methods", "training", "config", "bench"}
 
 
@@ -90,5 +105,9 @@ def test_no_loss_is_told_by_its_class_outside_losses():
 
 
 def test_source_raises_instead_of_asserting():
-    found = [p for p in SRC.rglob("*.py") if any(isinstance(n, ast.Assert) for n in ast.walk(ast.parse(p.read_text())))]
+    found = [
+        p
+        for p in SRC.rglob("*.py")
+        if any(isinstance(n, ast.Assert) for n in ast.walk(ast.parse(p.read_text())))
+    ]
     assert not found, f"`assert` vanishes under -O; raise an error of vicinal.errors in {found}"

@@ -1,4 +1,5 @@
-"""Slots: three ways to write one experiment, defaults that follow from the rest, and errors that name the remedy."""
+"""Slots: three ways to write one experiment, defaults that follow from the rest, and errors that
+name the remedy."""
 
 from pathlib import Path
 
@@ -27,7 +28,9 @@ def pictures(tmp_path):
         for label in range(classes):
             (tmp_path / "set" / f"c{label}").mkdir(parents=True)
             for number in range(images):
-                Image.new("RGB", (9, 9), (label, number, 0)).save(tmp_path / "set" / f"c{label}" / f"{number}.png")
+                Image.new("RGB", (9, 9), (label, number, 0)).save(
+                    tmp_path / "set" / f"c{label}" / f"{number}.png"
+                )
         return str(tmp_path / "set")
 
     return write
@@ -49,14 +52,24 @@ def without_weights(monkeypatch):
 
 
 def test_words_a_file_and_objects_say_the_same(tmp_path, vectors):
-    words = [f"data={vectors}", "loss=multi_similarity", "loss.alpha=3", "method=hdml", "method.alpha=0.7"]
+    words = [
+        f"data={vectors}",
+        "loss=multi_similarity",
+        "loss.alpha=3",
+        "method=hdml",
+        "method.alpha=0.7",
+    ]
     (tmp_path / "mine.toml").write_text(
         f'data = "{vectors}"\nloss = {{ name = "multi_similarity", alpha = 3 }}\n'
         'method = { name = "hdml", alpha = 0.7 }\n'
     )
     title, layer = read(tmp_path / "mine.toml")
     objects = {"data": vectors, "loss": MultiSimilarityLoss(alpha=3.0), "method": HDML(alpha=0.7)}
-    first, second, third = compose(from_words(words)), compose(layer, preset_name=title), compose(objects)
+    first, second, third = (
+        compose(from_words(words)),
+        compose(layer, preset_name=title),
+        compose(objects),
+    )
     assert second.preset == "mine"
     assert first.slots() == second.slots() == third.slots()
 
@@ -71,7 +84,9 @@ def test_a_preset_is_short_and_says_what_it_costs(preset):
 
 
 def test_what_is_written_down_composes_to_the_same_experiment(tmp_path):
-    config = compose({"loss": "n_pair", "method": {"name": "hdml", "alpha": 0.7}, "training": {"steps": 5}})
+    config = compose(
+        {"loss": "n_pair", "method": {"name": "hdml", "alpha": 0.7}, "training": {"steps": 5}}
+    )
     assert isinstance(config, Config)
     (tmp_path / "again.toml").write_text(config.toml())
     _, layer = read(tmp_path / "again.toml")
@@ -84,7 +99,11 @@ def test_what_is_written_down_composes_to_the_same_experiment(tmp_path):
 
 def test_the_default_is_the_demo():
     config = compose()
-    assert config.preset == "glyphs" and config.loss.name == "multi_similarity" and config.sampler.name == "classes"
+    assert (
+        config.preset == "glyphs"
+        and config.loss.name == "multi_similarity"
+        and config.sampler.name == "classes"
+    )
     assert config.loss.arguments["beta"] == 40.0 and config.optimizer == OptimizerConfig(
         learning_rate=2e-3, loss_factor=10.0
     )
@@ -99,7 +118,9 @@ def test_a_later_layer_wins_and_another_class_drops_the_arguments_of_the_first()
 
 
 def test_what_a_sampler_takes_from_data_and_training_is_not_set_there():
-    with pytest.raises(ConfigError, match=r"sampler\.batch_size follows from .* training\.batch_size"):
+    with pytest.raises(
+        ConfigError, match=r"sampler\.batch_size follows from .* training\.batch_size"
+    ):
         compose({"data": "glyphs"}, from_words(["sampler.batch_size=8"]))
 
 
@@ -124,9 +145,15 @@ def test_the_sampler_follows_from_loss_and_method(slots, sampler):
 
 
 def test_arguments_of_the_presets_data_and_of_nested_groups_are_changed_alone():
-    assert compose({"preset": "glyphs"}, from_words(["data.per_class=4"])).data == Glyphs(per_class=4)
+    assert compose({"preset": "glyphs"}, from_words(["data.per_class=4"])).data == Glyphs(
+        per_class=4
+    )
     nested = compose(
-        {"data": "glyphs", "loss": "triplet", "method": {"name": "hdml_ala", "hdml": {"alpha": 0.3, "window": 8}}},
+        {
+            "data": "glyphs",
+            "loss": "triplet",
+            "method": {"name": "hdml_ala", "hdml": {"alpha": 0.3, "window": 8}},
+        },
         from_words(["method.hdml.alpha=0.4"]),
     ).method
     assert (nested.hdml.alpha, nested.hdml.window) == (0.4, 8)
@@ -142,8 +169,16 @@ def test_pictures_start_from_imagenet_where_the_weights_are_installed(pictures):
     data = pictures()
     config = compose({"data": data})
     assert config.preset == "images" and config.model.name == "efficientnet_lite0"
-    crops = {"crop": "resized", "area": (0.2, 1.0), "mirror": True, "mean": (0.5,) * 3, "std": (0.5,) * 3}
-    assert config.transform == ImageTransform(size=224, resize=288, canvas=288, test_size=288, **crops)
+    crops = {
+        "crop": "resized",
+        "area": (0.2, 1.0),
+        "mirror": True,
+        "mean": (0.5,) * 3,
+        "std": (0.5,) * 3,
+    }
+    assert config.transform == ImageTransform(
+        size=224, resize=288, canvas=288, test_size=288, **crops
+    )
     stated = compose({"data": data}, from_words(["transform.size=224"]))
     assert stated.transform == ImageTransform(size=224, resize=256, canvas=256, **crops)
     own = compose({"data": data, "model": torch.nn.Conv2d(3, 4, 3)})
@@ -158,7 +193,11 @@ def test_pictures_start_from_scratch_where_they_are_not_and_it_is_said(pictures,
 
 def test_vectors_get_a_head(vectors):
     config = compose({"data": vectors}, from_words(["training.epochs=3"]))
-    assert config.preset == "features" and config.model.name == "identity" and config.training.epochs == 3
+    assert (
+        config.preset == "features"
+        and config.model.name == "identity"
+        and config.training.epochs == 3
+    )
     assert config.transform == FeatureTransform()
 
 
@@ -190,14 +229,19 @@ def test_all_classes_are_trained_on_where_they_are_too_few_to_hold_some_out(pict
 
 def test_two_classes_of_vectors_are_held_out_even_where_they_are_few(tmp_path):
     for classes, share in ((10, 0.4), (6, 0.0)):  # half of them train
-        np.savez(tmp_path / "x.npz", features=np.eye(2 * classes, 3), labels=np.repeat(np.arange(classes), 2))
+        np.savez(
+            tmp_path / "x.npz",
+            features=np.eye(2 * classes, 3),
+            labels=np.repeat(np.arange(classes), 2),
+        )
         config = fitted({"data": str(tmp_path / "x.npz")})
         assert config.training.validation == share and "training classes" in config.reasons[-1]
 
 
 @pytest.mark.parametrize(("classes", "each", "share"), [(60, 10, 0), (60, 20, 0.2), (20, 100, 0)])
 def test_classes_are_held_out_where_they_can_select_a_model(tmp_path, classes, each, share):
-    """Half of the classes train, a fifth of those would be held out: 6 of 10 records, 6 of 20, 2 of 100."""
+    """Half of the classes train, a fifth of those would be held out: 6 of 10 records, 6 of 20, 2 of
+    100."""
     labels = np.repeat(np.arange(classes), each)
     np.savez(tmp_path / "x.npz", features=np.zeros((len(labels), 2), np.float32), labels=labels)
     config = fitted({"data": str(tmp_path / "x.npz"), "model": {"start": "random"}})
@@ -221,17 +265,26 @@ def test_arguments_of_the_data_are_heeded(pictures, monkeypatch):
         (["method=hdlm"], r"did you mean 'hdml'\?"),
         (["sampler=pair"], r"did you mean 'pairs'\?"),
         (["model=resnet51"], r"did you mean 'resnet50'\?"),
-        (["loss.alhpa=2"], r"loss\.alhpa: unknown argument of MultiSimilarityLoss 'alhpa'; did you mean 'alpha'\?"),
+        (
+            ["loss.alhpa=2"],
+            r"loss\.alhpa: unknown argument of MultiSimilarityLoss 'alhpa'; did you mean 'alpha'\?",
+        ),
         (["learning_rate=1e-4"], r"did you mean optimizer\.learning_rate=\.\.\.\?"),
         (["epochs=4"], r"did you mean training\.epochs=\.\.\.\?"),
         (["backbone=resnet50"], r"did you mean model=\.\.\.\?"),
         (["training=5"], "training has no name"),
         (["training.epochs=many"], r"training\.epochs is a whole number, got 'many'"),
         (["training.epochs=2.5"], r"training\.epochs is a whole number"),
-        (["optimizer.learning_rate=nan"], r"optimizer\.learning_rate is a finite number, got 'nan'"),
+        (
+            ["optimizer.learning_rate=nan"],
+            r"optimizer\.learning_rate is a finite number, got 'nan'",
+        ),
         (["training.seed=-1"], r"training\.seed must be at least 0 .*got -1"),
         (["training.device=gpu"], r"training\.device: unknown value 'gpu'"),
-        (["evaluation.restarts=1000000000000"], r"evaluation\.restarts must be at least 1 and at most 1000, got"),
+        (
+            ["evaluation.restarts=1000000000000"],
+            r"evaluation\.restarts must be at least 1 and at most 1000, got",
+        ),
         (["evaluation.recalls=0"], r"evaluation\.recalls must be at least 1, got 0"),
         (["loss.miner=hardset"], r"unknown miner 'hardset'; did you mean 'hardest'\?"),
         (["loss=mine:Loss"], r"code of your own; say that it may run with --trust mine:Loss"),
@@ -240,7 +293,10 @@ def test_arguments_of_the_data_are_heeded(pictures, monkeypatch):
         (["transform.size=large"], r"transform\.size is a whole number, got 'large'"),
         (["model.widths=8,-1"], r"model\.widths must be at least 1 and at most 8192, got -1"),
         (["model.dim=1000000000000"], r"model\.dim must be at least 1 and at most 8192"),
-        (["training.steps=5", "training.epochs=3"], r"training\.steps=5 and training\.epochs=3.*Give one"),
+        (
+            ["training.steps=5", "training.epochs=3"],
+            r"training\.steps=5 and training\.epochs=3.*Give one",
+        ),
     ],
 )
 def test_a_mistake_is_named_with_the_remedy(words, message):
@@ -249,7 +305,8 @@ def test_a_mistake_is_named_with_the_remedy(words, message):
 
 
 def test_the_length_that_is_given_last_counts(tmp_path):
-    """A preset's steps give way to the user's epochs; what a run or a dry run wrote down keeps its length."""
+    """A preset's steps give way to the user's epochs; what a run or a dry run wrote down keeps its
+    length."""
     config = compose({"preset": "cub_paper"}, {"data": "glyphs", "training": {"epochs": 3}})
     assert config.training.steps is None and config.training.epochs == 3
     (tmp_path / "mine.toml").write_text('preset = "glyphs"\ntraining = { steps = 5 }\n')
@@ -268,8 +325,14 @@ def test_pictures_are_normalized_as_the_weights_expect(pictures):
     path, module = pictures(), torch.nn.Conv2d(3, 4, 3)
     caffe = compose({"data": path, "model": {"name": "bn_inception", "weights": "none"}}).transform
     assert caffe.mean == (104.0, 117.0, 128.0) and caffe.order == "BGR" and caffe.scale == 255
-    assert any("transform.mean" in reason for reason in compose({"data": path, "model": module}).reasons)
-    module.pretrained_cfg = {"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6), "input_size": (3, 64, 64)}
+    assert any(
+        "transform.mean" in reason for reason in compose({"data": path, "model": module}).reasons
+    )
+    module.pretrained_cfg = {
+        "mean": (0.1, 0.2, 0.3),
+        "std": (0.4, 0.5, 0.6),
+        "input_size": (3, 64, 64),
+    }
     config = compose({"data": path, "model": module})
     assert config.transform.mean == (0.1, 0.2, 0.3) and config.transform.size == 64
     assert not any("transform.mean" in reason for reason in config.reasons)
@@ -288,7 +351,11 @@ def test_a_callable_of_ones_own_augments_and_ours_evaluates(pictures):
     image = Image.new("L", (9, 9))
     draws = np.array([[0.25], [0.25], [0.5]])
     batch = config.transform.assemble([config.transform.prepare(image)] * 3, draws)
-    assert torch.equal(batch[0], batch[1]) and not torch.equal(batch[0], batch[2]) and seen == [(9, 9)] * 3
+    assert (
+        torch.equal(batch[0], batch[1])
+        and not torch.equal(batch[0], batch[2])
+        and seen == [(9, 9)] * 3
+    )
 
 
 def test_a_model_of_another_size_changes_the_pictures(pictures):

@@ -1,4 +1,5 @@
-"""Distances, cosines and inner products: values against differences row by row, derivatives, and where rows meet."""
+"""Distances, cosines and inner products: values against differences row by row, derivatives, and
+where rows meet."""
 
 import math
 
@@ -7,10 +8,17 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 from vicinal import distances
-from vicinal.distances import cosine_similarity, inner_products, pairwise_distances, row_distances, unit_rows
+from vicinal.distances import (
+    cosine_similarity,
+    inner_products,
+    pairwise_distances,
+    row_distances,
+    unit_rows,
+)
 from vicinal.errors import ConfigError
 
-# Forward mode makes torch load its own tables, which it compiles in a way that it has itself deprecated.
+# Forward mode makes torch load its own tables, which it compiles in a way that it has itself
+# deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
 
 
@@ -30,8 +38,12 @@ def rows(rng):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_equals_the_difference_of_rows(rows, squared, dtype):
     x, y = rows(7, 5, dtype=dtype), rows(4, 5, dtype=dtype)
-    torch.testing.assert_close(pairwise_distances(x, y, squared=squared), by_hand(x, y, squared).to(dtype))
-    torch.testing.assert_close(pairwise_distances(x, squared=squared), by_hand(x, x, squared).to(dtype))
+    torch.testing.assert_close(
+        pairwise_distances(x, y, squared=squared), by_hand(x, y, squared).to(dtype)
+    )
+    torch.testing.assert_close(
+        pairwise_distances(x, squared=squared), by_hand(x, x, squared).to(dtype)
+    )
 
 
 @pytest.mark.parametrize("squared", [True, False])
@@ -51,14 +63,18 @@ def test_derivatives_of_first_and_second_order_and_forward_mode(rows, squared):
     x, y = rows(4, 3).requires_grad_(), rows(3, 3).requires_grad_()
 
     def among_themselves(x):
-        return pairwise_distances(x, squared=squared)[0, 1:]  # a distance to itself has a kink, not a derivative
+        return pairwise_distances(x, squared=squared)[
+            0, 1:
+        ]  # a distance to itself has a kink, not a derivative
 
     def between(x, y):
         return pairwise_distances(x, y, squared=squared)
 
     assert gradcheck(among_themselves, (x,), check_forward_ad=True)
     assert gradgradcheck(among_themselves, (x,), fast_mode=True)
-    assert gradcheck(between, (x, y), check_forward_ad=True) and gradgradcheck(between, (x, y), fast_mode=True)
+    assert gradcheck(between, (x, y), check_forward_ad=True) and gradgradcheck(
+        between, (x, y), fast_mode=True
+    )
 
 
 def test_rows_that_meet_have_distance_0_and_pass_no_gradient(rows):
@@ -71,7 +87,8 @@ def test_rows_that_meet_have_distance_0_and_pass_no_gradient(rows):
 
 
 def test_rows_that_agree_up_to_rounding_meet(rows):
-    """Else 1/d, some 1e7, would multiply their rounding: ten such rows pulled with 30 where 18 is the most."""
+    """Else 1/d, some 1e7, would multiply their rounding: ten such rows pulled with 30 where 18 is
+    the most."""
     x = unit_rows(rows(20, 64, dtype=torch.float32))
     x[:10] = x[0] + 6e-9 * rows(10, 64, dtype=torch.float32).sign()
     x.requires_grad_()
@@ -82,7 +99,9 @@ def test_rows_that_agree_up_to_rounding_meet(rows):
 
 def test_second_derivatives_stay_finite_where_rows_meet(rows):
     x = rows(2, 3)[[0, 0, 1]].requires_grad_()
-    (gradient,) = torch.autograd.grad(pairwise_distances(x, squared=False).sum(), x, create_graph=True)
+    (gradient,) = torch.autograd.grad(
+        pairwise_distances(x, squared=False).sum(), x, create_graph=True
+    )
     assert torch.autograd.grad(gradient.square().sum(), x)[0].isfinite().all()
 
 
@@ -97,11 +116,15 @@ def test_near_rows_keep_their_digits(rows, distance):
 
 def test_collapsed_rows_far_from_the_origin_keep_their_digits(rows):
     x, weights = 100 + 1e-3 * rows(30, 16, dtype=torch.float32), rows(30, 30)
-    torch.testing.assert_close(pairwise_distances(x, squared=False).double(), by_hand(x, x, False), rtol=1e-5, atol=0)
+    torch.testing.assert_close(
+        pairwise_distances(x, squared=False).double(), by_hand(x, x, False), rtol=1e-5, atol=0
+    )
     gradients = []
     for given in (x, x.double()):
         given.requires_grad_()
-        (gradient,) = torch.autograd.grad((pairwise_distances(given, squared=False) * weights).sum(), given)
+        (gradient,) = torch.autograd.grad(
+            (pairwise_distances(given, squared=False) * weights).sum(), given
+        )
         gradients.append(gradient.double())
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-5)
 
@@ -112,7 +135,9 @@ def test_gradient_of_near_rows_is_a_unit_vector(rows):
     x.requires_grad_()
     (gradient,) = torch.autograd.grad(pairwise_distances(x, squared=False)[0, 1], x)
     direction = (x[0] - x[1]).detach().double()
-    torch.testing.assert_close(gradient[0].double(), direction / direction.norm(), atol=5e-3, rtol=0)
+    torch.testing.assert_close(
+        gradient[0].double(), direction / direction.norm(), atol=5e-3, rtol=0
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -126,7 +151,10 @@ def test_half_precision_is_computed_and_returned_in_float32(rows, dtype):
 
 def test_autocast_changes_nothing(rows):
     x, y = rows(6, 32, dtype=torch.float32).requires_grad_(), rows(5, 32, dtype=torch.float32)
-    for compare in (lambda: pairwise_distances(x, y, squared=False), lambda: cosine_similarity(x, y)):
+    for compare in (
+        lambda: pairwise_distances(x, y, squared=False),
+        lambda: cosine_similarity(x, y),
+    ):
         plain = compare()
         (gradient,) = torch.autograd.grad(plain.sum(), x)
         with torch.autocast("cpu", torch.bfloat16):
@@ -136,7 +164,8 @@ def test_autocast_changes_nothing(rows):
 
 
 @pytest.mark.parametrize(
-    "compare", [lambda x, y: pairwise_distances(x, y, squared=True), cosine_similarity, inner_products]
+    "compare",
+    [lambda x, y: pairwise_distances(x, y, squared=True), cosine_similarity, inner_products],
 )
 def test_own_rows_for_each_row_are_compared_like_shared_ones(rows, compare):
     x, y = rows(5, 3), rows(4, 3)
@@ -195,7 +224,9 @@ def test_the_device_resolves_near_rows_too(rows, distance):
     y = x + distance * unit_rows(rows(40, 64, dtype=torch.float32))
     given = [side.cuda().requires_grad_() for side in (x, y)]
     found = pairwise_distances(*given, squared=False)
-    torch.testing.assert_close(found.cpu(), pairwise_distances(x, y, squared=False), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        found.cpu(), pairwise_distances(x, y, squared=False), rtol=1e-5, atol=1e-6
+    )
     assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(found.sum(), given))
 
 
@@ -204,12 +235,18 @@ def poincare_by_hand(x, y, c):
 
     def distance(u, v):
         u = [-value for value in u]
-        uv, uu, vv = (sum(a * b for a, b in zip(*pair, strict=True)) for pair in ((u, v), (u, u), (v, v)))
-        above = [(1 + 2 * c * uv + c * vv) * a + (1 - c * uu) * b for a, b in zip(u, v, strict=True)]
+        uv, uu, vv = (
+            sum(a * b for a, b in zip(*pair, strict=True)) for pair in ((u, v), (u, u), (v, v))
+        )
+        above = [
+            (1 + 2 * c * uv + c * vv) * a + (1 - c * uu) * b for a, b in zip(u, v, strict=True)
+        ]
         length = math.sqrt(sum(value**2 for value in above)) / (1 + 2 * c * uv + c**2 * uu * vv)
         return 2 / math.sqrt(c) * math.atanh(math.sqrt(c) * length)
 
-    return torch.tensor([[distance(u, v) for v in y.tolist()] for u in x.tolist()], dtype=torch.float64)
+    return torch.tensor(
+        [[distance(u, v) for v in y.tolist()] for u in x.tolist()], dtype=torch.float64
+    )
 
 
 @pytest.mark.parametrize("c", [0.1, 1.0, 3.0])
@@ -218,7 +255,9 @@ def test_poincare_distance_equals_its_three_forms(rows, c):
     found = distances.Poincare(curvature=c)(x, y)
     torch.testing.assert_close(found, poincare_by_hand(x, y, c))
     room = (1 - c * x.square().sum(1))[:, None] * (1 - c * y.square().sum(1))
-    arcosh = torch.acosh(1 + 2 * c * by_hand(x, y, squared=True) / room) / math.sqrt(c)  # Nickel and Kiela 2017
+    arcosh = torch.acosh(1 + 2 * c * by_hand(x, y, squared=True) / room) / math.sqrt(
+        c
+    )  # Nickel and Kiela 2017
     torch.testing.assert_close(found, arcosh)
     three_axes = distances.Poincare(curvature=c)(x, y.expand(5, 3, 4))
     torch.testing.assert_close(three_axes, found)
@@ -227,7 +266,9 @@ def test_poincare_distance_equals_its_three_forms(rows, c):
 def test_poincare_distance_of_near_and_equal_points_and_at_the_rim(rows):
     x = 0.3 * unit_rows(rows(3, 4, dtype=torch.float32))
     near = distances.Poincare()(x, x + 1e-5)
-    torch.testing.assert_close(near.double(), poincare_by_hand(x.double(), (x + 1e-5).double(), 1.0), rtol=1e-3, atol=0)
+    torch.testing.assert_close(
+        near.double(), poincare_by_hand(x.double(), (x + 1e-5).double(), 1.0), rtol=1e-3, atol=0
+    )
     assert (distances.Poincare()(x).diagonal() == 0).all()
     rim = unit_rows(rows(3, 4, dtype=torch.float32)).requires_grad_()
     far = distances.Poincare()(rim)
@@ -243,7 +284,9 @@ def test_exponential_map_clips_and_has_the_printed_formula(rows):
     v = x * torch.minimum(torch.ones_like(lengths), r / lengths)
     length = math.sqrt(c) * v.norm(dim=1, keepdim=True)
     torch.testing.assert_close(distances.exponential_map(x, c, r), torch.tanh(length) * v / length)
-    assert (distances.exponential_map(1e6 * x.float(), 1.0, 1e9).norm(dim=1) < 1).all()  # never on the rim
+    assert (
+        distances.exponential_map(1e6 * x.float(), 1.0, 1e9).norm(dim=1) < 1
+    ).all()  # never on the rim
     assert (distances.exponential_map(0 * x, c, r) == 0).all()
 
 
@@ -251,7 +294,9 @@ def test_derivatives_in_the_ball(rows):
     x, y = rows(4, 3).requires_grad_(), rows(3, 3).requires_grad_()
 
     def between(x, y):
-        return distances.Poincare(curvature=0.5)(*(distances.exponential_map(z, 0.5, 10.0) for z in (x, y)))
+        return distances.Poincare(curvature=0.5)(
+            *(distances.exponential_map(z, 0.5, 10.0) for z in (x, y))
+        )
 
     assert gradcheck(between, (x, y))
 

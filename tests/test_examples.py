@@ -1,4 +1,5 @@
-"""The loops of other libraries in examples/ take the steps of vicinal's own, to the last digits of each loss."""
+"""The loops of other libraries in examples/ take the steps of vicinal's own, to the last digits of
+each loss."""
 
 import copy
 from runpy import run_path
@@ -25,8 +26,17 @@ def experiment(rng):
     inputs = torch.randn(12, 10, generator=rng)[labels] + torch.randn(96, 10, generator=rng)
     torch.manual_seed(0)
     embedder, loss = Embedder(Identity(10), 6), ProxyAnchorLoss(12, 6)  # a loss that learns, too
-    batches = [list(batch) for batch in PKSampler(labels.numpy(), classes=6, per_class=4, seed=0).epoch(0)]
-    return inputs, labels, embedder, loss, batches, OptimizerConfig(learning_rate=0.05, weight_decay=0.01)
+    batches = [
+        list(batch) for batch in PKSampler(labels.numpy(), classes=6, per_class=4, seed=0).epoch(0)
+    ]
+    return (
+        inputs,
+        labels,
+        embedder,
+        loss,
+        batches,
+        OptimizerConfig(learning_rate=0.05, weight_decay=0.01),
+    )
 
 
 @pytest.fixture
@@ -35,10 +45,15 @@ def ours(experiment):
     inputs, labels, embedder, loss, batches, optimizer = copy.deepcopy(experiment)
     records = Records("rows", FeatureArray(inputs.numpy(), [str(row) for row in range(96)]), labels.numpy(),
                       tuple("abcdefghijkl"), labels.numpy().astype(str))  # fmt: skip
-    parts = Parts(embedder, loss, None, optimizer, records, FeatureTransform(), steps=len(batches), seed=0)
+    parts = Parts(
+        embedder, loss, None, optimizer, records, FeatureTransform(), steps=len(batches), seed=0
+    )
     method = Plain().build(parts)
     method.train()
-    found = [method(Batch(inputs[rows], labels[rows], torch.tensor(rows))).scalars["loss"] for rows in batches]
+    found = [
+        method(Batch(inputs[rows], labels[rows], torch.tensor(rows))).scalars["loss"]
+        for rows in batches
+    ]
     assert len(found) >= 4 and found[-1] != found[0]
     return torch.stack(found)
 
@@ -61,7 +76,11 @@ def test_trainer_of_hugging_face(experiment, ours):
     pytest.importorskip("accelerate")
     example = run_path(str(ROOT / "examples" / "huggingface_trainer.py"))
     inputs, labels, embedder, loss, batches, optimizer = experiment
-    model, rows, seen = example["MetricLearning"](embedder, loss), example["Rows"](inputs, labels), []
+    model, rows, seen = (
+        example["MetricLearning"](embedder, loss),
+        example["Rows"](inputs, labels),
+        [],
+    )
     model.register_forward_hook(lambda *call: seen.append(call[-1]["loss"].detach()))
     example["fit"](model, rows, batches, optimizer, len(batches))
     torch.testing.assert_close(torch.stack(seen), ours)

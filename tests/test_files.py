@@ -152,14 +152,17 @@ def test_the_next_writer_removes_what_a_killed_one_left_and_nothing_of_a_living_
 
 
 def test_threads_read_arrays_side_by_side(tmp_path):
-    """Python 3.11 mixes up parsers of several threads where a garbage collection runs Python code between."""
+    """Python 3.11 mixes up parsers of several threads where a garbage collection runs Python code
+    between."""
     np.save(tmp_path / "a.npy", np.arange(6.0))
     write_arrays(tmp_path / "a.npz", {"a": np.arange(6.0)})
 
     def read(_):
         for _ in range(100):
             found = read_array(tmp_path / "a.npy"), read_array(tmp_path / "a.npy", mapped=True)
-            assert all(array.sum() == read_arrays(tmp_path / "a.npz")["a"].sum() == 15 for array in found)
+            assert all(
+                array.sum() == read_arrays(tmp_path / "a.npz")["a"].sum() == 15 for array in found
+            )
 
     def let_others_run(*_):
         time.sleep(0)
@@ -182,7 +185,9 @@ def test_a_file_name_that_is_no_text_survives_json(tmp_path):
 
 def test_large_arrays_of_an_npz_stay_on_disk(tmp_path):
     rows = np.arange(12, dtype=np.float32).reshape(3, 4)
-    np.savez(tmp_path / "a.npz", rows=rows, columns=np.asfortranarray(rows), names=np.array(["a", "bc"]))
+    np.savez(
+        tmp_path / "a.npz", rows=rows, columns=np.asfortranarray(rows), names=np.array(["a", "bc"])
+    )
     found = read_arrays(tmp_path / "a.npz", mapped=rows.nbytes)
     assert isinstance(found["rows"], np.memmap) and isinstance(found["columns"], np.memmap)
     for name in ("rows", "columns"):

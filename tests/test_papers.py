@@ -1,4 +1,5 @@
-"""The paper pages: their functions exist, their numbers are those of the results that they link, their figures draw."""
+"""The paper pages: their functions exist, their numbers are those of the results that they link,
+their figures draw."""
 
 import importlib
 import re
@@ -15,7 +16,9 @@ names = pytest.mark.parametrize("page", METHODS, ids=lambda page: page.stem)
 
 
 def section(page: Path, title: str) -> str:
-    found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", page.read_text(encoding="utf-8"), re.S | re.M)
+    found = re.search(
+        rf"^## {title}\n(.*?)(?=^## |\Z)", page.read_text(encoding="utf-8"), re.S | re.M
+    )
     assert found, f"{page.name} has no section {title!r}"
     return found.group(1)
 
@@ -35,13 +38,27 @@ def resolve(name: str) -> object:
 
 
 def test_there_is_a_page_for_each_paper():
-    wanted = {"hdml", "ala", "htl", "her", "loop", "anml_linear", "anml_deep", "facenet", "in_defense"}
+    wanted = {
+        "hdml",
+        "ala",
+        "htl",
+        "her",
+        "loop",
+        "anml_linear",
+        "anml_deep",
+        "facenet",
+        "in_defense",
+    }
     assert {page.stem for page in METHODS} == wanted
 
 
 @names
 def test_the_functions_of_the_equations_exist(page):
-    rows = [line for line in section(page, "Equations and functions").splitlines() if line.startswith("| ")][1:]
+    rows = [
+        line
+        for line in section(page, "Equations and functions").splitlines()
+        if line.startswith("| ")
+    ][1:]
     assert rows
     for row in rows:
         functions = re.findall(r"`(vicinal\.[\w.]+)`", row.rsplit("|", 2)[1])
@@ -52,7 +69,9 @@ def test_the_functions_of_the_equations_exist(page):
 
 @names
 def test_the_files_that_a_page_names_exist(page):
-    for name in re.findall(r"`((?:src|benchmarks|experiments)/[\w/.]+)`", page.read_text(encoding="utf-8")):
+    for name in re.findall(
+        r"`((?:src|benchmarks|experiments)/[\w/.]+)`", page.read_text(encoding="utf-8")
+    ):
         assert (ROOT / name).exists(), name
 
 
@@ -86,6 +105,8 @@ def test_a_page_stays_short(page):
 @pytest.mark.slow
 def test_every_figure_can_be_drawn_anew(tmp_path):
     figures = run_path(str(ROOT / "docs" / "figures.py"))
-    assert {f"{name}.svg" for name in figures["DRAWN"]} == {path.name for path in figures["FIGURES"].iterdir()}
+    assert {f"{name}.svg" for name in figures["DRAWN"]} == {
+        path.name for path in figures["FIGURES"].iterdir()
+    }
     for name in figures["DRAWN"]:
         assert figures["draw"](name, tmp_path).stat().st_size > 10_000

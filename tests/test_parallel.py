@@ -35,13 +35,21 @@ from vicinal.parallel import (
 
 def whole_batch() -> Batch:
     rng = torch.Generator().manual_seed(0)
-    return Batch(torch.randn(8, 5, generator=rng, dtype=torch.float64), torch.arange(8) // 2 % 3, torch.arange(8))
+    return Batch(
+        torch.randn(8, 5, generator=rng, dtype=torch.float64),
+        torch.arange(8) // 2 % 3,
+        torch.arange(8),
+    )
 
 
 def make_method() -> Plain:
     torch.manual_seed(0)
-    optimizer = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0, schedule="constant")
-    return build(Plain(), Embedder(Identity(5), 3).double(), BatchAllTripletLoss(margin=1.0), None, optimizer)
+    optimizer = OptimizerConfig(
+        name="sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0, schedule="constant"
+    )
+    return build(
+        Plain(), Embedder(Identity(5), 3).double(), BatchAllTripletLoss(margin=1.0), None, optimizer
+    )
 
 
 def curved(rows: torch.Tensor) -> torch.Tensor:
@@ -50,13 +58,20 @@ def curved(rows: torch.Tensor) -> torch.Tensor:
 
 
 def derivatives(whole: Batch, mine: slice) -> dict[str, torch.Tensor]:
-    """Of ``curved`` in this process's rows: its gradient, that of the gradient's square, and one in forward mode."""
+    """Of ``curved`` in this process's rows: its gradient, that of the gradient's square, and one in
+    forward mode."""
     rows, labels = whole.inputs[mine].clone().requires_grad_(), whole.labels[mine]
     (first,) = torch.autograd.grad(curved(gather(rows, labels)[0]), rows, create_graph=True)
     first = first / processes()
     (second,) = torch.autograd.grad(gather(first, labels)[0].pow(2).sum(), rows)
-    along = jvp(lambda moved: curved(gather(moved, labels)[0]), (rows.detach(),), (torch.ones_like(rows),))[1]
-    return {"first": first.detach(), "second": second / processes(), "along": along.expand(len(rows))}
+    along = jvp(
+        lambda moved: curved(gather(moved, labels)[0]), (rows.detach(),), (torch.ones_like(rows),)
+    )[1]
+    return {
+        "first": first.detach(),
+        "second": second / processes(),
+        "along": along.expand(len(rows)),
+    }
 
 
 class Torn(ImageArray):
@@ -76,7 +91,9 @@ def embedded() -> dict[str, object]:
     source = Torn(pixels, [f"picture {number}" for number in range(9)])
     records = Records("pictures", source, np.arange(9) // 3, ("a", "b", "c"), np.full(9, "test"))
     torch.manual_seed(0)
-    encoder = Encoder(Embedder(SmallConvNet(1, (4,)), 3), ImageTransform(size=8, channels=1), torch.device("cpu"))
+    encoder = Encoder(
+        Embedder(SmallConvNet(1, (4,)), 3), ImageTransform(size=8, channels=1), torch.device("cpu")
+    )
     found = encoder.embed(records, batch_size=2, skip_corrupt=True)
     return {"vectors": found.vectors, "labels": found.labels, "skipped": list(found.skipped)}
 
@@ -117,28 +134,46 @@ def one_of_two(number: int, folder: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch, on its first forward mode
+@pytest.mark.filterwarnings(
+    "ignore:.torch.jit.script. is deprecated"
+)  # torch, on its first forward mode
 def test_two_processes_take_the_step_of_one(tmp_path):
     both(one_of_two, str(tmp_path))
-    first, second = (torch.load(tmp_path / f"{number}.pt", weights_only=True) for number in range(2))
+    first, second = (
+        torch.load(tmp_path / f"{number}.pt", weights_only=True) for number in range(2)
+    )
     whole, method = whole_batch(), make_method()
     scalars = method(whole).scalars
     for found in (first, second):
         torch.testing.assert_close(found["loss"], scalars["loss"])
         torch.testing.assert_close(found["head"], method.embedder.head.weight.detach())
-        assert torch.equal(found["rows"], whole.inputs) and torch.equal(found["labels"], whole.labels)
-        assert torch.equal(found["semi_hard"], torch.stack(tuple(semi_hard(whole.inputs, whole.labels))))
+        assert torch.equal(found["rows"], whole.inputs) and torch.equal(
+            found["labels"], whole.labels
+        )
+        assert torch.equal(
+            found["semi_hard"], torch.stack(tuple(semi_hard(whole.inputs, whole.labels)))
+        )
         alone = embedded()
         torch.testing.assert_close(found["embedded"]["vectors"], alone["vectors"])
         assert torch.equal(found["embedded"]["labels"], alone["labels"])
         assert found["embedded"]["skipped"] == alone["skipped"] == ["picture 0", "picture 7"]
         assert found["from_first"] == "of 0" and found["from_all"] == [0, 1]
-        assert found["agreed"] == [False, False, False, True, False], "one step after one of them has asked"
+        assert found["agreed"] == [False, False, False, True, False], (
+            "one step after one of them has asked"
+        )
         assert torch.equal(found["buffer"], torch.zeros(2))
     for name, value in derivatives(whole, slice(None)).items():
-        torch.testing.assert_close(torch.cat([found["derivatives"][name] for found in (first, second)]), value)
-    assert first["parts"] == [[0, 1, 2, 3], [0, 1], []] and second["parts"] == [[4, 5, 6, 7], [2, 3, 4], [0]]
-    assert torch.equal(first["drawn"], second["drawn"]), "equal seeds give equal tuples in every process"
+        torch.testing.assert_close(
+            torch.cat([found["derivatives"][name] for found in (first, second)]), value
+        )
+    assert first["parts"] == [[0, 1, 2, 3], [0, 1], []] and second["parts"] == [
+        [4, 5, 6, 7],
+        [2, 3, 4],
+        [0],
+    ]
+    assert torch.equal(first["drawn"], second["drawn"]), (
+        "equal seeds give equal tuples in every process"
+    )
     assert [first["place"].tolist(), second["place"].tolist()] == [[0, 2], [1, 2]]
 
 

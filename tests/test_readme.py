@@ -1,4 +1,5 @@
-"""The Python in the README and in the documents runs as printed, their commands compose, their tables are generated."""
+"""The Python in the README and in the documents runs as printed, their commands compose, their
+tables are generated."""
 
 import re
 import shlex
@@ -28,7 +29,9 @@ from vicinal.training import experiment
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-ELSEWHERE = {"docs/howto/export.md"}  # its Python needs a trained model: tests/retrieval/test_export.py
+ELSEWHERE = {
+    "docs/howto/export.md"
+}  # its Python needs a trained model: tests/retrieval/test_export.py
 # the loss of adding_a_loss.md also runs in the losses' contract suite
 DOCUMENTS = [
     name
@@ -39,40 +42,64 @@ DOCUMENTS = [
 
 @pytest.fixture
 def beside_data(tmp_path, monkeypatch):
-    """A folder with the ``pictures/`` and ``vectors.npz`` that pages speak of, as the working directory."""
+    """A folder with the ``pictures/`` and ``vectors.npz`` that pages speak of, as the working
+    directory."""
     rng, labels = np.random.default_rng(0), np.repeat(np.arange(20), 6)
     for label in range(8):
         folder = tmp_path / "pictures" / f"class_{label}"
         folder.mkdir(parents=True)
         for row in range(4):
-            Image.fromarray(rng.integers(0, 256, (40, 40, 3), dtype=np.uint8)).save(folder / f"{row}.png")
+            Image.fromarray(rng.integers(0, 256, (40, 40, 3), dtype=np.uint8)).save(
+                folder / f"{row}.png"
+            )
     features = rng.normal(size=(20, 8))[labels] + rng.normal(size=(len(labels), 8))
     np.savez(tmp_path / "vectors.npz", features=features.astype(np.float32), labels=labels)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(experiment, "pick_workers", lambda *given: 0)  # processes cost more than 32 files
+    monkeypatch.setattr(
+        experiment, "pick_workers", lambda *given: 0
+    )  # processes cost more than 32 files
 
 
 def test_the_readme_counts_losses_as_they_are():
     """Ours by class; the peer's without its base classes, mixins, wrappers and memory."""
     losses = pytest.importorskip("pytorch_metric_learning.losses")
     others = re.compile("Base|Mixin|MultipleLosses|SelfSupervised|CrossBatchMemory|GenericPair")
-    theirs = [name for name, each in vars(losses).items() if isclass(each) and not others.search(name)]
-    counts = re.search(r"\*\*(\d+) losses\*\*, \d+ linear \| (\d+) losses", (ROOT / "README.md").read_text())
-    assert counts is not None and [int(each) for each in counts.groups()] == [len(set(LOSSES.values())), len(theirs)]
+    theirs = [
+        name for name, each in vars(losses).items() if isclass(each) and not others.search(name)
+    ]
+    counts = re.search(
+        r"\*\*(\d+) losses\*\*, \d+ linear \| (\d+) losses", (ROOT / "README.md").read_text()
+    )
+    assert counts is not None and [int(each) for each in counts.groups()] == [
+        len(set(LOSSES.values())),
+        len(theirs),
+    ]
 
 
 def test_the_readme_has_the_speed_of_the_benchmarks():
     benchmarks = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    ours, theirs = re.search(r"batch-all triplet, B = 1024, K = 4 \| (.+?) ms \| (\d+) ms", benchmarks).groups()
+    ours, theirs = re.search(
+        r"batch-all triplet, B = 1024, K = 4 \| (.+?) ms \| (\d+) ms", benchmarks
+    ).groups()
     memory = re.search(r"K = 4: extra memory \| (.+?) \| (.+?) \|", benchmarks).groups()
-    row = next(line for line in (ROOT / "README.md").read_text().splitlines() if "speed of all triplets" in line)
-    assert f"**{ours} ms**" in row and f"{int(theirs):,} ms" in row and all(part in row for part in memory)
+    row = next(
+        line
+        for line in (ROOT / "README.md").read_text().splitlines()
+        if "speed of all triplets" in line
+    )
+    assert (
+        f"**{ours} ms**" in row
+        and f"{int(theirs):,} ms" in row
+        and all(part in row for part in memory)
+    )
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_the_python_in_a_document_runs(document, beside_data):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.S)
-    names: dict[str, object] = {"__name__": "document"}  # one page, one program: later blocks may use earlier ones
+    names: dict[str, object] = {
+        "__name__": "document"
+    }  # one page, one program: later blocks may use earlier ones
     for block in blocks:
         exec(compile(block, document, "exec"), names)  # noqa: S102 - our own text
 
@@ -98,9 +125,20 @@ TRUSTED = {"mynet:Net": Net, "my_method:Noise": Noise}
 def commands(text: str) -> list[str]:
     """The ``vicinal ...`` lines of code blocks, and whole commands inside a sentence."""
     blocks = re.findall(r"^```\n(.*?)^```", text, re.S | re.M)
-    lines = [line.removeprefix("$ ") for block in blocks for line in block.replace("\\\n", " ").splitlines()]
-    inline = re.findall(r"`(vicinal (?:train|bench|list|explain) [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
-    return [line for line in (*lines, *(" ".join(words.split()) for words in inline)) if line.startswith("vicinal ")]
+    lines = [
+        line.removeprefix("$ ")
+        for block in blocks
+        for line in block.replace("\\\n", " ").splitlines()
+    ]
+    inline = re.findall(
+        r"`(vicinal (?:train|bench|list|explain) [^`]+)`",
+        re.sub(r"```.*?```", "", text, flags=re.S),
+    )
+    return [
+        line
+        for line in (*lines, *(" ".join(words.split()) for words in inline))
+        if line.startswith("vicinal ")
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -114,7 +152,9 @@ def test_the_commands_on_a_page_are_understood(page):
         while hasattr(command, "commands"):
             assert words[0] in command.commands, line
             command, words = command.commands[words[0]], words[1:]
-        if any(word.isupper() and word.isalpha() for text in words for word in re.split("[=.]", text)):
+        if any(
+            word.isupper() and word.isalpha() for text in words for word in re.split("[=.]", text)
+        ):
             continue  # a placeholder such as SLOT=NAME; RUN is one, too
         given = command.make_context(line, words).params
         try:
@@ -145,8 +185,12 @@ def check(command: str, given: dict) -> None:
         assert given["kind"] in KINDS
 
 
-def composed(preset: str = "images_from_scratch", *, layer: dict, trust: dict | None = None) -> None:
-    compose({"preset": preset}, {"data": "glyphs", "training": {"validation": 0.0}}, layer, trust=trust)
+def composed(
+    preset: str = "images_from_scratch", *, layer: dict, trust: dict | None = None
+) -> None:
+    compose(
+        {"preset": preset}, {"data": "glyphs", "training": {"validation": 0.0}}, layer, trust=trust
+    )
 
 
 @cache
@@ -169,7 +213,9 @@ def test_generated_tables_are_those_of_the_code():
     for name in ("compose", "losses"):
         page = (ROOT / "docs/howto" / f"{name}.md").read_text(encoding="utf-8")
         marked += page
-        assert generate["renewed"](page) == page, f"run `python docs/generate.py docs/howto/{name}.md`"
+        assert generate["renewed"](page) == page, (
+            f"run `python docs/generate.py docs/howto/{name}.md`"
+        )
     assert all(f"<!-- generated:{name}:start -->" in marked for name in generate["GENERATED"])
 
 

@@ -20,8 +20,12 @@ LABELS = [
 @pytest.mark.parametrize("labels", LABELS)
 def test_masks_follow_the_labels_and_leave_the_anchor_out(labels):
     given, n = torch.tensor(labels, dtype=torch.long), len(labels)
-    assert same_class(given).tolist() == [[i != j and labels[i] == labels[j] for j in range(n)] for i in range(n)]
-    assert other_class(given).tolist() == [[labels[i] != labels[j] for j in range(n)] for i in range(n)]
+    assert same_class(given).tolist() == [
+        [i != j and labels[i] == labels[j] for j in range(n)] for i in range(n)
+    ]
+    assert other_class(given).tolist() == [
+        [labels[i] != labels[j] for j in range(n)] for i in range(n)
+    ]
     assert torch.equal(other_class(given, same=positives(given)), other_class(given))
 
 
@@ -40,8 +44,14 @@ def test_positives_among_reference_rows_leave_out_each_anchors_own_place():
     for given in (None, own):
         columns, keep = positives(labels, reference, given)
         listed = [row[kept].tolist() for row, kept in zip(columns, keep, strict=True)]
-        assert listed == [row.nonzero().flatten().tolist() for row in same_class(labels, reference, given)]
-    assert same_class(labels, reference, own).int().tolist() == [[0, 1, 0, 1, 0], [0, 0, 0, 0, 0], [0, 0, 1, 1, 0]]
+        assert listed == [
+            row.nonzero().flatten().tolist() for row in same_class(labels, reference, given)
+        ]
+    assert same_class(labels, reference, own).int().tolist() == [
+        [0, 1, 0, 1, 0],
+        [0, 0, 0, 0, 0],
+        [0, 0, 1, 1, 0],
+    ]
 
 
 def test_classes_that_the_reference_lacks_have_no_positives():
@@ -65,17 +75,28 @@ def test_any_integer_is_a_label(dtype):
 @pytest.mark.parametrize("labels", LABELS)
 def test_triplets_and_pairs_are_complete(labels):
     given, n = torch.tensor(labels, dtype=torch.long), range(len(labels))
-    every = [(a, p, k) for a in n for p in n for k in n if a != p and labels[a] == labels[p] and labels[a] != labels[k]]
+    every = [
+        (a, p, k)
+        for a in n
+        for p in n
+        for k in n
+        if a != p and labels[a] == labels[p] and labels[a] != labels[k]
+    ]
     assert list(zip(*(part.tolist() for part in triplets(given)), strict=True)) == every
     for same in (True, False):
         every_pair = [(i, j) for i in n for j in n if i != j and (labels[i] == labels[j]) == same]
-        assert list(zip(*(part.tolist() for part in pairs(given, same=same)), strict=True)) == every_pair
+        assert (
+            list(zip(*(part.tolist() for part in pairs(given, same=same)), strict=True))
+            == every_pair
+        )
 
 
 def test_triplets_of_a_pk_batch_number_pk_times_pk_less_k_times_k_less_1():
     classes, per_class = 5, 4
     n = classes * per_class
-    assert len(triplets(torch.arange(n) // per_class).anchor) == n * (n - per_class) * (per_class - 1)
+    assert len(triplets(torch.arange(n) // per_class).anchor) == n * (n - per_class) * (
+        per_class - 1
+    )
 
 
 def test_blocks_of_a_length_that_three_does_not_divide_are_rejected():

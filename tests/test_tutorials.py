@@ -1,4 +1,5 @@
-"""The tutorials: what is kept of them has pictures and no errors, and they run from top to bottom."""
+"""The tutorials: what is kept of them has pictures and no errors, and they run from top to
+bottom."""
 
 import json
 import os
@@ -33,8 +34,12 @@ def test_a_kept_notebook_shows_its_output(name):
     path = FOLDER / f"{name}.ipynb"
     found = outputs(path)
     assert sum("image/png" in output.get("data", {}) for output in found) >= 1
-    assert all(output["output_type"] != "error" and output.get("name") != "stderr" for output in found)
-    assert not any(os.sep + "tmp" + os.sep in text(output) or str(ROOT) in text(output) for output in found)
+    assert all(
+        output["output_type"] != "error" and output.get("name") != "stderr" for output in found
+    )
+    assert not any(
+        os.sep + "tmp" + os.sep in text(output) or str(ROOT) in text(output) for output in found
+    )
     assert path.stat().st_size < SIZE
 
 
@@ -52,8 +57,16 @@ def test_a_notebook_runs(name, tmp_path):
     pytest.importorskip("nbclient")
     command = [sys.executable, str(ROOT / "docs" / "notebooks.py"), name, "--out", str(tmp_path)]
     paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths}, check=False)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths},
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     kept, fresh = outputs(FOLDER / f"{name}.ipynb"), outputs(tmp_path / f"{name}.ipynb")
-    pictures = [sum("image/png" in output.get("data", {}) for output in found) for found in (kept, fresh)]
+    pictures = [
+        sum("image/png" in output.get("data", {}) for output in found) for found in (kept, fresh)
+    ]
     assert pictures[0] == pictures[1]

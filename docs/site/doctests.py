@@ -14,4 +14,6 @@ class Doctests(griffe.Extension):
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring and ">>> " in obj.docstring.value:
             text = griffe.Docstring(obj.docstring.value).value + "\n"
-            obj.docstring.value = _DOCTEST.sub(lambda found: f"```pycon\n{found[0].rstrip()}\n```\n", text)
+            obj.docstring.value = _DOCTEST.sub(
+                lambda found: f"```pycon\n{found[0].rstrip()}\n```\n", text
+            )

@@ -1,4 +1,5 @@
-"""Put the pages of experiments/ into the site, lead links to them there, and keep numbers in tables on one line."""
+"""Put the pages of experiments/ into the site, lead links to them there, and keep numbers in tables
+on one line."""
 
 import posixpath
 import re
@@ -10,7 +11,9 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
 SUFFIXES = {".md", ".png"}
-_SPACE = re.compile(r"(?<=[\d.]) (?=±)|(?<=±) (?=\d)|(?<=\d) (?=to [−+]?\d)|(?<=\d\u00a0to) (?=[−+\d])")
+_SPACE = re.compile(
+    r"(?<=[\d.]) (?=±)|(?<=±) (?=\d)|(?<=\d) (?=to [−+]?\d)|(?<=\d\u00a0to) (?=[−+\d])"
+)
 _LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)]*)?\))")
 
 
@@ -18,12 +21,15 @@ def on_files(files: Files, config: Any) -> Files:
     """Add experiments/**.md and their pictures below ``experiments/``."""
     for path in sorted((ROOT / "experiments").rglob("*")):
         if path.suffix in SUFFIXES:
-            files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
+            files.append(
+                File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path))
+            )
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Rewrite links by their place in the repository, where docs/ and experiments/ lie side by side."""
+    """Rewrite links by their place in the repository, where docs/ and experiments/ lie side by
+    side."""
     source = page.file.src_uri
     if source.startswith("experiments/results/"):
         page.meta["search"] = {"exclude": True}  # tables of numbers would bury the guides

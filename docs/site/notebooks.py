@@ -1,4 +1,5 @@
-"""Show the executed notebooks of docs/tutorials as pages: their Markdown, code, text and pictures."""
+"""Show the executed notebooks of docs/tutorials as pages: their Markdown, code, text and
+pictures."""
 
 import base64
 import json
@@ -12,7 +13,8 @@ _NOTEBOOK_LINK = re.compile(r"(\]\([^)\s#]+)\.ipynb((?:#[^)]*)?\))(?!\{ download
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add a page, and a file for each picture, beside every notebook; the notebook itself can be downloaded."""
+    """Add a page, and a file for each picture, beside every notebook; the notebook itself can be
+    downloaded."""
     for notebook in [file for file in files if file.src_uri.endswith(".ipynb")]:
         place = PurePosixPath(notebook.src_uri)
         text, pictures = page(json.loads(notebook.content_string), place.stem)
@@ -36,7 +38,9 @@ def page(notebook: dict[str, Any], name: str) -> tuple[str, dict[str, bytes]]:
             parts.append(source)
             continue
         magic, _, rest = source.partition("\n")
-        parts.append(fenced("bash", rest) if magic.startswith("%%bash") else fenced("python", source))
+        parts.append(
+            fenced("bash", rest) if magic.startswith("%%bash") else fenced("python", source)
+        )
         for output in cell["outputs"]:
             data = output.get("data", {})
             if "image/png" in data:
@@ -44,7 +48,9 @@ def page(notebook: dict[str, Any], name: str) -> tuple[str, dict[str, bytes]]:
                 pictures[file] = base64.b64decode("".join(data["image/png"]))
                 parts.append(f"![Output of the code above]({file})")
             else:
-                parts.append(fenced("text", "".join(output.get("text", data.get("text/plain", "")))))
+                parts.append(
+                    fenced("text", "".join(output.get("text", data.get("text/plain", ""))))
+                )
     parts.insert(1, f"[Download this notebook]({name}.ipynb){{ download }}")
     return "\n\n".join(parts) + "\n", pictures
 

@@ -1,8 +1,9 @@
-"""ANML's Table 2: linear methods on tables, fitted and not trained, so no table of ``vicinal bench``.
+"""ANML's Table 2: linear methods on tables, fitted and not trained, so no table of ``vicinal
+bench``.
 
-python experiments/anml_linear                                      # what is missing of 15 sets, 30 splits
+python experiments/anml_linear                               # what is missing of 15 sets, 30 splits
 python experiments/anml_linear --methods lanml- lmnn --splits 5 --jobs 16 --minutes 9
-python experiments/anml_linear --page --into FILE.md                 # measure nothing; the same with --quick
+python experiments/anml_linear --page --into FILE.md        # measure nothing; the same with --quick
 """
 
 import argparse
@@ -14,7 +15,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # `published`, which all experiments share
+sys.path.insert(
+    1, str(Path(__file__).resolve().parents[1])
+)  # `published`, which all experiments share
 
 from peers import lacking
 from sets import file_of, read
@@ -54,14 +57,18 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run(plan: Plan, options: argparse.Namespace, path: Path, console: Console) -> bool:
-    """Measure what is missing; whether a unit failed. Ctrl-C and a deadline leave all units that have ended."""
+    """Measure what is missing; whether a unit failed. Ctrl-C and a deadline leave all units that
+    have ended."""
     methods = available(options.methods, console)
     limited = plan if options.splits is None else replace(plan, splits=options.splits)
     done = {(line["set"], line["split"], line["method"]) for line in results.read(path)[0]}
     missing = [unit for unit in limited.units(methods) if unit.key not in done]
     data = (options.data or data_root()) / "tabular"
     check_data({unit.set for unit in missing}, data)
-    console.line(f"{len(missing)} units to measure, {len(list(limited.units(methods))) - len(missing)} done before")
+    console.line(
+        f"{len(missing)} units to measure, {len(list(limited.units(methods))) - len(missing)} "
+        "done before"
+    )
 
     def record(task: Task, lines: list[results.Line]) -> str:
         results.append(path, lines[0])
@@ -71,7 +78,9 @@ def run(plan: Plan, options: argparse.Namespace, path: Path, console: Console) -
     with Pool(options.runs, slots=options.jobs, console=console) as pool:
         left = pool.run([unit.task(data) for unit in missing], record, title=plan.name, until=until)
     if left:
-        console.line(f"{left} units were not started; run the same command to continue", warning=True)
+        console.line(
+            f"{left} units were not started; run the same command to continue", warning=True
+        )
     return bool(pool.failures)
 
 
@@ -99,16 +108,25 @@ def check_data(sets: set[str], data: Path) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(prog="python experiments/anml_linear", description=(__doc__ or "").splitlines()[0])
+    found = argparse.ArgumentParser(
+        prog="python experiments/anml_linear", description=(__doc__ or "").splitlines()[0]
+    )
     found.add_argument("--quick", action="store_true", help="9 sets, 5 splits, 8 configurations")
     found.add_argument("--page", action="store_true", help="measure nothing; write the page")
-    found.add_argument("--into", type=Path, metavar="FILE.md", help="also write the tables between their markers there")
+    found.add_argument(
+        "--into",
+        type=Path,
+        metavar="FILE.md",
+        help="also write the tables between their markers there",
+    )
     found.add_argument("--methods", nargs="+", choices=METHODS, default=[])
     found.add_argument("--splits", type=int, help="the first so many")
     found.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     found.add_argument("--minutes", type=float, help="no unit starts later than this")
     found.add_argument("--data", type=Path, help="folder that holds `tabular`")
-    found.add_argument("--results", type=Path, default=Path(__file__).resolve().parents[1] / "results")
+    found.add_argument(
+        "--results", type=Path, default=Path(__file__).resolve().parents[1] / "results"
+    )
     found.add_argument("--runs", type=Path, default=Path("runs/anml_linear"))
     return found
 

@@ -1,4 +1,5 @@
-"""The methods of ANML's Table 2, each with the values that it is tuned over: the paper's grids where it names one."""
+"""The methods of ANML's Table 2, each with the values that it is tuned over: the paper's grids
+where it names one."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +8,11 @@ if TYPE_CHECKING:
 
     from vicinal.linear.search import Grid
 
-OLDER, NEW, PEERS = ("euclidean", "lda", "rvml", "gmml", "nca"), ("pnca", "lanml+", "lanml-"), ("lmnn", "itml")
+OLDER, NEW, PEERS = (
+    ("euclidean", "lda", "rvml", "gmml", "nca"),
+    ("pnca", "lanml+", "lanml-"),
+    ("lmnn", "itml"),
+)
 OWN = (*OLDER, *NEW)  # that come with vicinal or scikit-learn
 METHODS = (*OLDER, *PEERS, *NEW)
 FOLDS = 5
@@ -30,14 +35,20 @@ def contestant(method: str, smallest_class: int) -> "tuple[BaseEstimator, Grid]"
     tenths = [round(0.1 * step, 1) for step in range(1, 10)]
     contestants: dict[str, tuple[BaseEstimator, Grid]] = {
         "euclidean": (FunctionTransformer(), {"validate": [False]}),
-        "lda": (LinearDiscriminantAnalysis(solver="eigen"), {"shrinkage": [0.001, 0.01, 0.03, *tenths]}),
+        "lda": (
+            LinearDiscriminantAnalysis(solver="eigen"),
+            {"shrinkage": [0.001, 0.01, 0.03, *tenths]},
+        ),
         "rvml": (RVML(), {"regularization": [10.0 ** (quarter / 4) for quarter in range(-20, 9)]}),
         "gmml": (GMML(), PAPER_GRIDS["gmml"]),
         "nca": (  # it has no dial of its own
             NeighborhoodComponentsAnalysis(random_state=0),
             {"init": ["identity", "pca"], "tol": [1e-5, 1e-3, 1e-2]},
         ),
-        "lmnn": (LMNN(), {"regularization": tenths, "n_neighbors": sorted({min(k, most) for k in range(4, 11)})}),
+        "lmnn": (
+            LMNN(),
+            {"regularization": tenths, "n_neighbors": sorted({min(k, most) for k in range(4, 11)})},
+        ),
         "itml": (ITML(), {"gamma": [0.25, 0.5, 0.7, 0.9]}),
         "pnca": (PNCA(), PAPER_GRIDS["pnca"]),
         "lanml+": (LANML(), PAPER_GRIDS["lanml+"]),

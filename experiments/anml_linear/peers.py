@@ -13,7 +13,8 @@ _INSTALL = f"pip install --no-deps metric-learn=={PEER_VERSION}"
 
 
 class _Peer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """A method of metric-learn as an estimator that can be copied and sent to processes of a search."""
+    """A method of metric-learn as an estimator that can be copied and sent to processes of a
+    search."""
 
     theirs: ClassVar[str]
 
@@ -32,12 +33,15 @@ class LMNN(_Peer):
 
     theirs = "LMNN"
 
-    def __init__(self, regularization: float = 0.5, n_neighbors: int = 3, max_iter: int = 1000) -> None:
+    def __init__(
+        self, regularization: float = 0.5, n_neighbors: int = 3, max_iter: int = 1000
+    ) -> None:
         self.regularization, self.n_neighbors, self.max_iter = regularization, n_neighbors, max_iter
 
 
 class ITML(_Peer):
-    """Information-theoretic metric learning (Davis et al. 2007) as metric-learn computes it, from labels."""
+    """Information-theoretic metric learning (Davis et al. 2007) as metric-learn computes it, from
+    labels."""
 
     theirs = "ITML_Supervised"
 
@@ -52,12 +56,15 @@ def lacking() -> str:
     except ImportError:
         return f"they come from metric-learn {PEER_VERSION}, which is not installed ({_INSTALL})"
     if version != PEER_VERSION:
-        return f"they come from metric-learn {PEER_VERSION}, and {version} is installed ({_INSTALL})"
+        return (
+            f"they come from metric-learn {PEER_VERSION}, and {version} is installed ({_INSTALL})"
+        )
     return ""
 
 
 def accept_old_names() -> None:
-    """metric-learn 0.7.0 calls two of scikit-learn's checks by an argument's name of before scikit-learn 1.6."""
+    """metric-learn 0.7.0 calls two of scikit-learn's checks by an argument's name of before
+    scikit-learn 1.6."""
 
     def renamed(check: Callable[..., Any]) -> Callable[..., Any]:
         def old(*values: Any, force_all_finite: bool | str = True, **named: Any) -> Any:

@@ -1,9 +1,11 @@
-"""ANML's Table 2 as the paper prints it, for the methods that are measured here; a set's name is that of its file."""
+"""ANML's Table 2 as the paper prints it, for the methods that are measured here; a set's name is
+that of its file."""
 
 from published import printed
 
-# Song et al., TPAMI 2022, Table 2: means of 30 splits, best k in 1 .. 40 on the test part. It has neither plain
-# neighbours nor LDA; LDML, SCML and BoostMetric, which it also has, are not measured here.
+# Song et al., TPAMI 2022, Table 2: means of 30 splits, best k in 1 .. 40 on the test part. It has
+# neither plain neighbours nor LDA; LDML, SCML and BoostMetric, which it also has, are not measured
+# here.
 PRINTED = printed(
     "rvml gmml nca lmnn itml pnca lanml+ lanml-",
     """

@@ -19,13 +19,15 @@ TEST_SHARE, DIRECTIONS, LEAST = 0.3, 150, 3
 
 
 def file_of(name: str, folder: Path) -> Path:
-    """A line of names, then a line for each sample: its features, and its class in the last column."""
+    """A line of names, then a line for each sample: its features, and its class in the last
+    column."""
     return folder / f"{name}.csv.gz"
 
 
 @cache
 def load(name: str, folder: Path) -> tuple[Array, Array]:
-    """Samples and classes of a set, without classes of fewer than 3 samples; read once in a process."""
+    """Samples and classes of a set, without classes of fewer than 3 samples; read once in a
+    process."""
     return read(file_of(name, folder))
 
 
@@ -48,7 +50,10 @@ def read(path: Path) -> tuple[Array, Array]:
     y = np.unique(classes, return_inverse=True)[1]
     common = np.bincount(y)[y] >= LEAST if classes else np.zeros(0, bool)
     if len(names) < 2 or len(np.unique(y[common])) < 2:
-        found = f"has {len(classes)} samples in {len(names)} columns, and not two classes of {LEAST} or more"
+        found = (
+            f"has {len(classes)} samples in {len(names)} columns, and not two classes of "
+            f"{LEAST} or more"
+        )
         raise _unreadable(path, found)
     return np.array(X)[common], y[common]
 
@@ -56,11 +61,15 @@ def read(path: Path) -> tuple[Array, Array]:
 def _numbers(row: list[str], names: list[str], path: Path, line: int) -> list[float]:
     """A sample's features."""
     if len(row) != len(names):
-        raise _unreadable(path, f"has {len(row)} columns in line {line}, and {len(names)} names in the first")
+        raise _unreadable(
+            path, f"has {len(row)} columns in line {line}, and {len(names)} names in the first"
+        )
     found = list(map(_number, row[:-1]))
     if wrong := [column for column, number in enumerate(found) if not math.isfinite(number)]:
         value, name = row[wrong[0]], names[wrong[0]]
-        raise _unreadable(path, f"has {value!r} as {name!r} in line {line}, which is no finite number")
+        raise _unreadable(
+            path, f"has {value!r} as {name!r} in line {line}, which is no finite number"
+        )
     return found
 
 
@@ -73,7 +82,8 @@ def _number(value: str) -> float:
 
 def _unreadable(path: Path, found: str) -> DataError:
     return DataError(
-        f"{path} should hold a set as gzipped CSV: a line of names, then a line for each sample with its features and, "
+        f"{path} should hold a set as gzipped CSV: a line of names, then a line for each sample "
+        "with its features and, "
         f"last, its class; it {found}. Replace the file."
     )
 
@@ -81,7 +91,8 @@ def _unreadable(path: Path, found: str) -> DataError:
 def split(X: Array, y: Array, number: int) -> tuple[Array, Array, Array, Array]:
     """Training part and its classes, test part and its classes.
 
-    Both are scaled, and reduced by PCA where there are more than 150 features, by what the training part alone says.
+    Both are scaled, and reduced by PCA where there are more than 150 features, by what the training
+    part alone says.
     """
     from sklearn.decomposition import PCA
     from sklearn.model_selection import train_test_split
@@ -100,4 +111,6 @@ def stratified(labels: Array, size: int, seed: int) -> npt.NDArray[np.intp]:
         return np.arange(len(labels))
     rng = np.random.default_rng(seed)
     members = [rng.permutation(np.flatnonzero(labels == name)) for name in np.unique(labels)]
-    return np.sort(np.concatenate([own[: max(2, round(size * len(own) / len(labels)))] for own in members]))
+    return np.sort(
+        np.concatenate([own[: max(2, round(size * len(own) / len(labels)))] for own in members])
+    )

@@ -1,4 +1,5 @@
-"""ANML's Table 2 from its units: means over splits, and which differ by the corrected resampled t-test; its page."""
+"""ANML's Table 2 from its units: means over splits, and which differ by the corrected resampled
+t-test; its page."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,10 @@ from vicinal.evaluation.statistics import LEVEL, Estimate
 
 By = Literal["accuracy", "oracle"]
 Splits = dict[int, Line]  # a method's units on a set
-PAIRS = (("pnca", "nca"), ("lanml-", "lmnn"))  # of which the paper says that the first is above the second
+PAIRS = (
+    ("pnca", "nca"),
+    ("lanml-", "lmnn"),
+)  # of which the paper says that the first is above the second
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,8 @@ class Row:
     Attributes:
         splits: how many it has, of those wanted where these are more.
         complete: whether all of our own methods have all splits.
-        printed: what the paper prints for each method, empty where it prints none; with the paper's choice of k alone.
+        printed: what the paper prints for each method, empty where it prints none; with the paper's
+            choice of k alone.
     """
 
     name: str
@@ -85,9 +90,10 @@ class View:
 def view(lines: Iterable[Line], plan: Plan, by: By) -> View:
     """The best of each set, with all that are not significantly below it.
 
-    Two methods are compared on the splits that both have; a method with fewer splits than the rest says so, and one
-    with a single split is shown and compared with none. A mean over fewer splits is one of other splits: it alone makes
-    no method the best, but what such a method is significantly above is not among the best. A set on which one of our
+    Two methods are compared on the splits that both have; a method with fewer splits than the rest
+    says so, and one with a single split is shown and compared with none. A mean over fewer splits
+    is one of other splits: it alone makes no method the best, but what such a method is
+        significantly above is not among the best. A set on which one of our
     own methods cannot be compared yet is shown, and judged later.
 
     Args:
@@ -115,12 +121,23 @@ def view(lines: Iterable[Line], plan: Plan, by: By) -> View:
             cells.append(Cell(values, method in ties, 0 < len(values) < most))
         splits = str(most) if most >= plan.splits else f"{most} of {plan.splits}"
         complete = all(len(there.get(m, ())) >= plan.splits for m in OWN)
-        rows.append(Row(name, splits, tuple(cells), complete, _printed(name, methods) if by == "oracle" else ()))
+        rows.append(
+            Row(
+                name,
+                splits,
+                tuple(cells),
+                complete,
+                _printed(name, methods) if by == "oracle" else (),
+            )
+        )
     return View(methods, tuple(rows), tuple(_sentences(among_best, verdicts)))
 
 
 def _printed(name: str, methods: Iterable[str]) -> tuple[str, ...]:
-    return tuple(f"{100 * PRINTED[name][method]:.2f}" if method in PRINTED[name] else "" for method in methods)
+    return tuple(
+        f"{100 * PRINTED[name][method]:.2f}" if method in PRINTED[name] else ""
+        for method in methods
+    )
 
 
 def difference(ours: Mapping[int, Line], theirs: Mapping[int, Line], by: By) -> str:
@@ -143,11 +160,13 @@ def difference(ours: Mapping[int, Line], theirs: Mapping[int, Line], by: By) -> 
 def corrected_resampled_t(
     values: Sequence[float], others: Sequence[float], *, trained_on: int, tested_on: int
 ) -> Estimate:
-    """Test pairs over random splits of one data set, whose training parts overlap (Nadeau and Bengio 2003).
+    """Test pairs over random splits of one data set, whose training parts overlap (Nadeau and
+    Bengio 2003).
 
         t = mean(d) / √((1/J + n_test / n_train) s²),   J - 1 degrees of freedom
 
-    The plain paired test takes the J splits for independent and finds differences that are not there.
+    The plain paired test takes the J splits for independent and finds differences that are not
+    there.
 
     Args:
         trained_on: records of the training part of a split.
@@ -159,11 +178,14 @@ def corrected_resampled_t(
     if error <= 1e-12:  # rounding: all differences are equal
         return Estimate(mean, mean, mean, count, 1.0 if abs(mean) <= 1e-12 else 0.0)
     half = float(stats.t.ppf((1 + LEVEL) / 2, count - 1)) * error
-    return Estimate(mean, mean - half, mean + half, count, float(2 * stats.t.sf(abs(mean) / error, count - 1)))
+    return Estimate(
+        mean, mean - half, mean + half, count, float(2 * stats.t.sf(abs(mean) / error, count - 1))
+    )
 
 
 def lacking(lines: Sequence[Line], plan: Plan) -> list[str]:
-    """What the table lacks: splits that were not measured or that a method cannot serve, fits that ran out of steps."""
+    """What the table lacks: splits that were not measured or that a method cannot serve, fits that
+    ran out of steps."""
     units = _by_set(lines)
     failed = Counter((line["method"], line["set"]) for line in lines if "error" in line)
     alike = defaultdict[str, list[str]](list)  # methods by what they lack
@@ -173,17 +195,29 @@ def lacking(lines: Sequence[Line], plan: Plan) -> list[str]:
             there = len(units.get(name, {}).get(method, ()))
             if there + failed[method, name] < plan.splits:
                 sets[there].append(name)
-        places = [f"{count} on {_joined(sets[count], plan)}" for count in sorted(sets, reverse=True)]
+        places = [
+            f"{count} on {_joined(sets[count], plan)}" for count in sorted(sets, reverse=True)
+        ]
         alike["; ".join(places)].append(method)
     splits = f"{plan.splits} split{'s' * (plan.splits > 1)}"
-    said = [f"Incomplete: {', '.join(alike[places])}. Of {splits}: {places}." for places in alike if places]
-    failures = Counter((line["method"], line["set"], line["error"]) for line in lines if "error" in line)
+    said = [
+        f"Incomplete: {', '.join(alike[places])}. Of {splits}: {places}."
+        for places in alike
+        if places
+    ]
+    failures = Counter(
+        (line["method"], line["set"], line["error"]) for line in lines if "error" in line
+    )
     said += [
-        f"{method} fails on {count} splits of {name}: {error}" for (method, name, error), count in failures.items()
+        f"{method} fails on {count} splits of {name}: {error}"
+        for (method, name, error), count in failures.items()
     ]
     short = Counter(line["method"] for line in lines if not line.get("converged", True))
     if short:
-        said.append(f"Last fits that ran out of steps: {', '.join(f'{m} {short[m]}' for m in METHODS if short[m])}.")
+        said.append(
+            "Last fits that ran out of steps: "
+            f"{', '.join(f'{m} {short[m]}' for m in METHODS if short[m])}."
+        )
     return said
 
 
@@ -200,10 +234,16 @@ def _by_set(lines: Iterable[Line]) -> dict[str, dict[str, Splits]]:
 
 
 def _ties(compared: Mapping[str, Splits], by: By) -> set[str]:
-    """The method of the best mean, and those that neither it nor a method of fewer splits is significantly above."""
-    means = {method: float(np.mean([line[by] for line in own.values()])) for method, own in compared.items()}
+    """The method of the best mean, and those that neither it nor a method of fewer splits is
+    significantly above."""
+    means = {
+        method: float(np.mean([line[by] for line in own.values()]))
+        for method, own in compared.items()
+    }
     most = max(map(len, compared.values()))
-    best = max((method for method in compared if len(compared[method]) == most), key=means.__getitem__)
+    best = max(
+        (method for method in compared if len(compared[method]) == most), key=means.__getitem__
+    )
     rivals = {best} | {method for method in compared if len(compared[method]) < most}
     return {
         method
@@ -212,28 +252,37 @@ def _ties(compared: Mapping[str, Splits], by: By) -> set[str]:
     }
 
 
-def _sentences(among_best: Collection[bool], verdicts: Mapping[tuple[str, str], Sequence[str]]) -> Iterable[str]:
+def _sentences(
+    among_best: Collection[bool], verdicts: Mapping[tuple[str, str], Sequence[str]]
+) -> Iterable[str]:
     if among_best:
         yield (
-            f"One of PNCA, LANML⁺, LANML⁻ best or not significantly below the best: {sum(among_best)} of "
+            "One of PNCA, LANML⁺, LANML⁻ best or not significantly below the best: "
+            f"{sum(among_best)} of "
             f"{len(among_best)} sets."
         )
     for (ours, theirs), found in verdicts.items():
         if found:
-            counts = ", ".join(f"{word} {found.count(word)}" for word in ("above", "not significant", "below"))
+            counts = ", ".join(
+                f"{word} {found.count(word)}" for word in ("above", "not significant", "below")
+            )
             yield f"{ours} against {theirs}, {len(found)} sets, significantly: {counts}."
 
 
 # -- page -----------------------------------------------------------------------------------------
 
 ABOUT = (
-    "Accuracy of k nearest neighbours in per cent, mean ± standard deviation over random splits; in bold the best and "
-    "all that do not differ significantly from it (corrected resampled t-test, Nadeau and Bengio 2003, 95 %). A number "
+    "Accuracy of k nearest neighbours in per cent, mean ± standard deviation over random splits; "
+    "in bold the best and "
+    "all that do not differ significantly from it (corrected resampled t-test, Nadeau and Bengio "
+    "2003, 95 %). A number "
     "in brackets is that of splits, where a method has fewer."
 )
 FLATTERS = (
-    "As in the paper, with the best k in 1 .. 40 on the test part itself, which flatters every method. Below each "
-    "set stand the means that the paper prints, of 30 splits of its own; it has neither euclidean nor lda."
+    "As in the paper, with the best k in 1 .. 40 on the test part itself, which flatters every "
+    "method. Below each "
+    "set stand the means that the paper prints, of 30 splits of its own; it has neither euclidean "
+    "nor lda."
 )
 
 
@@ -248,7 +297,12 @@ def markdown(lines: Sequence[Line], plan: Plan) -> str:
     parts = [f"# {plan.title}", "", ABOUT, "", tables(lines, plan)]
     if lacks := lacking(lines, plan):
         parts += ["## What is missing", *(f"- {plain(sentence)}" for sentence in lacks), ""]
-    parts += ["## How it was measured", *(f"- {sentence}" for sentence in protocol(plan)), "", f"`{plan.command}`:"]
+    parts += [
+        "## How it was measured",
+        *(f"- {sentence}" for sentence in protocol(plan)),
+        "",
+        f"`{plan.command}`:",
+    ]
     parts += ["", *(f"- {plain(sentence)}" for sentence in origins(lines))]
     return "\n".join(parts) + "\n"
 
@@ -256,25 +310,36 @@ def markdown(lines: Sequence[Line], plan: Plan) -> str:
 def protocol(plan: Plan) -> list[str]:
     """How a unit is measured, in sentences."""
     return [
-        f"Each split tests a random {TEST_SHARE:.0%} of a set. Scaling, and PCA to {DIRECTIONS} directions where there "
-        f"are more features, are fitted on the training part. Classes with fewer than {LEAST} samples are left out.",
-        f"Parameters and k are chosen by {FOLDS}-fold cross-validation on the training part, on a stratified "
-        f"{SUBSAMPLE:,} rows of it where it has more than {LARGE:,}. Of a method's grid at most {plan.budget} points "
-        f"are drawn; above {RACED} training rows {plan.raced}, which race: all on one fold, the best third on three, "
+        f"Each split tests a random {TEST_SHARE:.0%} of a set. Scaling, and PCA to {DIRECTIONS} "
+        "directions where there "
+        f"are more features, are fitted on the training part. Classes with fewer than {LEAST} "
+        "samples are left out.",
+        f"Parameters and k are chosen by {FOLDS}-fold cross-validation on the training part, on a "
+        "stratified "
+        f"{SUBSAMPLE:,} rows of it where it has more than {LARGE:,}. Of a method's grid at most "
+        f"{plan.budget} points "
+        f"are drawn; above {RACED} training rows {plan.raced}, which race: all on one fold, the "
+        "best third on three, "
         "the best third of those on all.",
-        "Grids are the paper's where it names one. NCA has no dial, so its start and tolerance are tuned; GMML uses "
+        "Grids are the paper's where it names one. NCA has no dial, so its start and tolerance "
+        "are tuned; GMML uses "
         "all pairs; RVML is the linear form with class-based virtual points.",
-        f"Iterative methods may take {SEARCH_STEPS} steps of their own kind in the search, and {FIT_STEPS} or their "
-        "own default, whichever is more, in the fit that follows. The first limit hurts LMNN's choice of parameters: "
+        f"Iterative methods may take {SEARCH_STEPS} steps of their own kind in the search, and "
+        f"{FIT_STEPS} or their "
+        "own default, whichever is more, in the fit that follows. The first limit hurts LMNN's "
+        "choice of parameters: "
         "it needs some 1,000 steps where LANML needs 20.",
-        f"The last fit uses a stratified {FIT_ROWS:,} rows at most; neighbours are looked for among all training rows.",
+        f"The last fit uses a stratified {FIT_ROWS:,} rows at most; neighbours are looked for "
+        "among all training rows.",
     ]
 
 
 def origins(lines: Sequence[Line]) -> list[str]:
     """Code and packages of the units, those of most units first."""
     made = Counter(line["versions"] for line in lines if "versions" in line)
-    return [f"{count} units: {versions}" for versions, count in made.most_common()] or ["Nothing has run yet."]
+    return [f"{count} units: {versions}" for versions, count in made.most_common()] or [
+        "Nothing has run yet."
+    ]
 
 
 def _markdown(found: View) -> Iterator[str]:

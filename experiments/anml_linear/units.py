@@ -1,11 +1,14 @@
-"""What ANML's Table 2 (Song et al. 2022) is made of: a set, a random split of it, and a linear method before kNN.
+"""What ANML's Table 2 (Song et al. 2022) is made of: a set, a random split of it, and a linear
+method before kNN.
 
-Every method is tuned with k by 5-fold cross-validation on the training part, on a stratified 1,500 rows of it where it
-has more than 3,000. Up to 400 rows, 30 configurations are drawn and tried on all folds; above, 12 race: all on one
-fold, the best third on three, the best third of those on five. Iterative methods may take 100 steps of their own kind
-in the search, and in the fit that follows 300 or their own default, whichever is more. The limit in the search is the
-same for all but not neutral: LMNN needs some 1,000 steps where LANML needs 20, so it hurts LMNN's choice of parameters.
-The last fit uses a stratified 3,000 rows at most; the neighbors are searched among all training rows.
+Every method is tuned with k by 5-fold cross-validation on the training part, on a stratified 1,500
+rows of it where it has more than 3,000. Up to 400 rows, 30 configurations are drawn and tried on
+all folds; above, 12 race: all on one fold, the best third on three, the best third of those on
+five. Iterative methods may take 100 steps of their own kind in the search, and in the fit that
+follows 300 or their own default, whichever is more. The limit in the search is the
+same for all but not neutral: LMNN needs some 1,000 steps where LANML needs 20, so it hurts LMNN's
+choice of parameters. The last fit uses a stratified 3,000 rows at most; the neighbors are searched
+among all training rows.
 """
 
 import os
@@ -78,7 +81,8 @@ class Plan:
     raced: int
 
     def units(self, methods: Sequence[str]) -> Iterator[Unit]:
-        """Split by split, so that a run that is stopped has whole splits of all sets; the long ones first in each."""
+        """Split by split, so that a run that is stopped has whole splits of all sets; the long ones
+        first in each."""
         for number in range(self.splits):
             for name in reversed(self.sets):
                 for method in reversed(methods):
@@ -86,7 +90,12 @@ class Plan:
 
 
 FULL = Plan(
-    *(NAME, "ANML's linear methods on 15 tables (Song et al. 2022, Table 2)", f"python experiments/{NAME}", "tabular"),
+    *(
+        NAME,
+        "ANML's linear methods on 15 tables (Song et al. 2022, Table 2)",
+        f"python experiments/{NAME}",
+        "tabular",
+    ),
     *(SETS, 30, 30, 12),
 )
 QUICK = replace(
@@ -103,7 +112,8 @@ QUICK = replace(
 
 
 def perform(folder: Path, *, data: str, **unit: Any) -> list[dict[str, Any]]:
-    """The line of a unit, or one with the ``error`` by which a method says that it cannot serve this split."""
+    """The line of a unit, or one with the ``error`` by which a method says that it cannot serve
+    this split."""
     return [result(Unit(**unit), Path(data))]
 
 
@@ -118,7 +128,8 @@ def result(unit: Unit, data: Path) -> dict[str, Any]:
 
 
 def measure(unit: Unit, data: Path) -> dict[str, Any]:
-    """``accuracy`` with the k that cross-validation chose, ``oracle`` with the best on the test part, and its cost."""
+    """``accuracy`` with the k that cross-validation chose, ``oracle`` with the best on the test
+    part, and its cost."""
     from vicinal.linear import search
     from vicinal.linear.search import neighbor_accuracies
 
@@ -160,8 +171,10 @@ def measure(unit: Unit, data: Path) -> dict[str, Any]:
         "neighbours": found.neighbors,
         "parameters": {name: _plain(value) for name, value in found.parameters.items()},
         "steps": steps,
-        # Peers run out of steps without a warning; metric-learn's n_iter_ is then one less than the limit.
-        "converged": steps < limit - 1 and not any("converge" in str(item.message) for item in caught),
+        # Peers run out of steps without a warning; metric-learn's n_iter_ is then one less than the
+        # limit.
+        "converged": steps < limit - 1
+        and not any("converge" in str(item.message) for item in caught),
         "trained_on": len(train),
         "tested_on": len(test),
         "seconds": round(time.perf_counter() - start, 2),
@@ -171,7 +184,9 @@ def measure(unit: Unit, data: Path) -> dict[str, Any]:
 
 def versions() -> str:
     """What lines are measured with."""
-    packages = ", ".join(f"{package} {version(package)}" for package in ("numpy", "scipy", "scikit-learn"))
+    packages = ", ".join(
+        f"{package} {version(package)}" for package in ("numpy", "scipy", "scikit-learn")
+    )
     return f"commit {commit() or 'unknown'}, {packages}"
 
 

@@ -34,12 +34,19 @@ class Run:
 
     def __repr__(self) -> str:
         recall = self.results.get("trained", {}).get("recall@1")
-        return f"Run({str(self.path)!r}" + ("" if recall is None else f", Recall@1 {100 * recall:.1f}") + ")"
+        return (
+            f"Run({str(self.path)!r}"
+            + ("" if recall is None else f", Recall@1 {100 * recall:.1f}")
+            + ")"
+        )
 
     @property
     def results(self) -> dict[str, dict[str, float]]:
-        """Metrics on the test classes by row: ``raw pixels``, ``untrained``, ``head start`` and ``trained``."""
-        return {row["name"]: row["metrics"] for row in (self.directory.results or {}).get("rows", [])}
+        """Metrics on the test classes by row: ``raw pixels``, ``untrained``, ``head start`` and
+        ``trained``."""
+        return {
+            row["name"]: row["metrics"] for row in (self.directory.results or {}).get("rows", [])
+        }
 
     @property
     def config(self) -> dict[str, Any]:
@@ -62,7 +69,8 @@ class Run:
     def search(self, images: Any, *, k: int = 10) -> list[list[tuple[str, str, float]]]:
         """Find the ``k`` nearest test records of each image: name, class and distance.
 
-        ``vicinal index`` and ``vicinal search`` keep a collection of your own; this looks in the run's test classes.
+        ``vicinal index`` and ``vicinal search`` keep a collection of your own; this looks in the
+        run's test classes.
         """
         from vicinal.data import own_data
         from vicinal.evaluation.neighbors import neighbors
@@ -70,11 +78,19 @@ class Run:
         _, records = own_data(self.directory)
         records = records if records.captions is None else records.pictures()
         part = records.part("test") if (records.splits == "test").any() else records
-        queries, gallery = (torch.from_numpy(rows) for rows in (self.embed(images), self.model.embed_records(part)))
+        queries, gallery = (
+            torch.from_numpy(rows) for rows in (self.embed(images), self.model.embed_records(part))
+        )
         found = neighbors(queries, min(k, len(part)), gallery=gallery)
-        nearest = [zip(*pair, strict=True) for pair in zip(found.ids.tolist(), found.distances.tolist(), strict=True)]
+        nearest = [
+            zip(*pair, strict=True)
+            for pair in zip(found.ids.tolist(), found.distances.tolist(), strict=True)
+        ]
         names, labels, classes = part.source.name, part.labels, part.classes
-        return [[(names(row), classes[labels[row]], distance) for row, distance in pairs] for pairs in nearest]
+        return [
+            [(names(row), classes[labels[row]], distance) for row, distance in pairs]
+            for pairs in nearest
+        ]
 
     def report(self) -> Path:
         """Write the report and return its path."""
@@ -96,14 +112,16 @@ def train(
     """Train any model with any loss and method; the Python form of ``vicinal train``.
 
     Args:
-        data: a folder of class folders, a table or an array file, the name of a data set, or a ``Dataset``.
+        data: a folder of class folders, a table or an array file, the name of a data set, or a
+            ``Dataset``.
         preset: a preset or a TOML file to begin with; without one it follows from the data.
         run: folder to write; a new one in ``runs/`` if None.
         resume: go on with this interrupted run; objects of your own are given again in their slots.
         trust: classes of your own by ``module:Class`` that slots may name.
         quiet: print nothing.
-        slots: ``transform``, ``model``, ``sampler``, ``loss``, ``method``, ``optimizer``, ``training``, ``evaluation``:
-            a name, a dictionary of name and arguments, one of our objects, or an object of your own.
+        slots: ``transform``, ``model``, ``sampler``, ``loss``, ``method``, ``optimizer``,
+            ``training``, ``evaluation``: a name, a dictionary of name and arguments, one of our
+            objects, or an object of your own.
 
     >>> import vicinal
     >>> from vicinal.losses import MultiSimilarityLoss
@@ -113,7 +131,10 @@ def train(
     console = Console(quiet=quiet)
     if resume is not None:
         if data is not None or preset is not None or run is not None:
-            raise ConfigError("a resumed run keeps its data, preset and folder: give only the objects of your own.")
+            raise ConfigError(
+                "a resumed run keeps its data, preset and folder: give only the objects of your "
+                "own."
+            )
         directory = resume_run(Path(resume), own=slots, trust=trust, console=console)
         return Run(directory.path, own=slots)
     title, layer = read(preset) if preset is not None else (None, {})
@@ -131,4 +152,8 @@ def train(
 def fresh(folder: Path, config: Config) -> Path:
     """Return a folder that does not exist yet, named by preset and time."""
     base = folder / f"{config.preset}-{datetime.now():%Y%m%d-%H%M%S}"
-    return next(p for n in range(1000) if not (p := base if n == 0 else base.with_name(f"{base.name}-{n}")).exists())
+    return next(
+        p
+        for n in range(1000)
+        if not (p := base if n == 0 else base.with_name(f"{base.name}-{n}")).exists()
+    )

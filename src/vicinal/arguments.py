@@ -1,8 +1,10 @@
-"""Arguments of constructors: which there are, values for them from words and files, and objects as JSON and back.
+"""Arguments of constructors: which there are, values for them from words and files, and objects as
+JSON and back.
 
-The convention is scikit-learn's: what a constructor takes, the object keeps under the same name. So an object is
-described by its class's name and the current values of those attributes, and rebuilt by calling that class, found in a
-list that the caller gives. Nothing in a file can name any other code.
+The convention is scikit-learn's: what a constructor takes, the object keeps under the same name. So
+an object is described by its class's name and the current values of those attributes, and rebuilt
+by calling that class, found in a list that the caller gives. Nothing in a file can name any other
+code.
 """
 
 import dataclasses
@@ -24,7 +26,8 @@ _TRUE, _FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
 
 @dataclass(frozen=True)
 class Limits:
-    """The numbers that a setting takes, as an interval, in its annotation: ``Annotated[float, Limits("[0, 1)")]``."""
+    """The numbers that a setting takes, as an interval, in its annotation: ``Annotated[float,
+    Limits("[0, 1)")]``."""
 
     interval: str
 
@@ -34,13 +37,21 @@ class Limits:
         below = value <= float(high) if self.interval[-1] == "]" else value < float(high)
         if not above or not below:
             words = f"{'at least' if self.interval[0] == '[' else 'above'} {low}"
-            words += "" if high == "inf" else f" and {'at most' if self.interval[-1] == ']' else 'below'} {high}"
+            words += (
+                ""
+                if high == "inf"
+                else f" and {'at most' if self.interval[-1] == ']' else 'below'} {high}"
+            )
             raise ConfigError(f"{key} must be {words}, got {value}.")
 
 
-Width = Annotated[int, Limits("[1, 8192]")]  # of layers: a mistaken zero more is an error and not all of the memory
+Width = Annotated[
+    int, Limits("[1, 8192]")
+]  # of layers: a mistaken zero more is an error and not all of the memory
 Count = Annotated[int, Limits("[1, inf)")]
-Seed = Annotated[int, Limits("[0, 9e18]")]  # what fits in the 64 bits of torch's and numpy's generators
+Seed = Annotated[
+    int, Limits("[0, 9e18]")
+]  # what fits in the 64 bits of torch's and numpy's generators
 Share = Annotated[float, Limits("[0, 1]")]
 Positive = Annotated[float, Limits("(0, inf)")]
 NonNegative = Annotated[float, Limits("[0, inf)")]
@@ -50,7 +61,8 @@ Natural = Annotated[int, Limits("[0, inf)")]
 
 @dataclass(frozen=True)
 class Settings:
-    """Base of a group of settings: each field is brought to what its annotation has, and checked against its limits."""
+    """Base of a group of settings: each field is brought to what its annotation has, and checked
+    against its limits."""
 
     slot: ClassVar[str]  # what messages call the group
 
@@ -62,16 +74,27 @@ class Settings:
 
 
 def check_arguments(settings: object) -> None:
-    """Raise a ConfigError where an object keeps an argument that is outside of the choices or limits of its annotation.
+    """Raise a ConfigError where an object keeps an argument that is outside of the choices or
+    limits of its annotation.
 
-    For classes that are no `Settings`: losses, methods, samplers and estimators, which keep what they are given.
+    For classes that are no `Settings`: losses, methods, samplers and estimators, which keep what
+        they are given.
     """
     hints = typing.get_type_hints(type(settings).__init__, include_extras=True)
     for name in parameters(type(settings)):
-        if not hasattr(settings, name):  # of a subclass whose constructor keeps it only after this one's
+        if not hasattr(
+            settings, name
+        ):  # of a subclass whose constructor keeps it only after this one's
             continue
-        value, hint, key = getattr(settings, name), hints.get(name), f"{type(settings).__name__}.{name}"
-        if any(typing.get_origin(part) in (Literal, Annotated) for part in (hint, *typing.get_args(hint))):
+        value, hint, key = (
+            getattr(settings, name),
+            hints.get(name),
+            f"{type(settings).__name__}.{name}",
+        )
+        if any(
+            typing.get_origin(part) in (Literal, Annotated)
+            for part in (hint, *typing.get_args(hint))
+        ):
             if isinstance(value, str) and not isinstance(coerce(value, hint, key), str):
                 raise ConfigError(f"{key} is a number, got the text {value!r}.")
             coerce(value, hint, key)
@@ -80,19 +103,27 @@ def check_arguments(settings: object) -> None:
 def parameters(kind: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """Return what a class or function takes, by name."""
     signature = inspect.signature(kind).parameters
-    return {name: one for name, one in signature.items() if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
+    return {
+        name: one
+        for name, one in signature.items()
+        if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
+    }
 
 
 def defaults(kind: Callable[..., Any]) -> dict[str, Any]:
     """Return the arguments that a class or function takes and has a default for."""
-    return {name: one.default for name, one in parameters(kind).items() if one.default is not one.empty}
+    return {
+        name: one.default for name, one in parameters(kind).items() if one.default is not one.empty
+    }
 
 
 def docstring_section(kind: type, *titles: str) -> dict[str, str]:
     """Return the entries of a section of a class's own docstring, such as ``Args``, by name."""
     text = inspect.cleandoc(vars(kind).get("__doc__") or "")
     section = re.search(rf"^(?:{'|'.join(titles)}):\n((?:[ ]+.*\n?|\n)+)", text, re.M)
-    entries = re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", section.group(1) if section else "", re.M)
+    entries = re.findall(
+        r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", section.group(1) if section else "", re.M
+    )
     return {name: " ".join(words.split()) for name, words in entries}
 
 
@@ -107,7 +138,8 @@ def construct(kind: type[T], arguments: Mapping[str, Any], key: str) -> T:
 def coerce_arguments(
     kind: Callable[..., Any], arguments: Mapping[str, Any], key: str, unlisted: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Check arguments against a constructor: unknown names are rejected, texts and lists become what it takes.
+    """Check arguments against a constructor: unknown names are rejected, texts and lists become
+    what it takes.
 
     Args:
         kind: the class, or a function.
@@ -116,7 +148,8 @@ def coerce_arguments(
         unlisted: names that a message about an unknown one does not offer.
     """
     known = parameters(kind)
-    hints = typing.get_type_hints(kind.__init__ if isinstance(kind, type) else kind, include_extras=True)  # type: ignore[misc]
+    built = kind.__init__ if isinstance(kind, type) else kind  # type: ignore[misc]
+    hints = typing.get_type_hints(built, include_extras=True)
     found = {}
     for name, value in arguments.items():
         if name not in known:
@@ -124,13 +157,16 @@ def coerce_arguments(
             owner = kind.__qualname__.split(".")[0]
             raise ConfigError(f"{key}.{name}: " + unknown(f"argument of {owner}", name, offered))
         default = known[name].default
-        guessed = type(default) if isinstance(default, (bool, int, float, str)) else Any  # where nothing is annotated
+        guessed = (
+            type(default) if isinstance(default, (bool, int, float, str)) else Any
+        )  # where nothing is annotated
         found[name] = coerce(value, hints.get(name, guessed), f"{key}.{name}")
     return found
 
 
 def coerce(value: Any, annotation: Any, key: str) -> Any:
-    """Turn a value into what an annotation has: text from the command line, lists and dictionaries from a file.
+    """Turn a value into what an annotation has: text from the command line, lists and dictionaries
+    from a file.
 
     >>> coerce("1,2,4", tuple[int, ...], "evaluation.recalls")
     (1, 2, 4)
@@ -151,7 +187,11 @@ def coerce(value: Any, annotation: Any, key: str) -> Any:
             raise ConfigError(f"{key}: " + unknown("value", str(value), by_text))
         return by_text[str(value)]
     if origin in (tuple, list, Sequence):
-        parts = [p.strip() for p in value.strip("()[]").split(",") if p.strip()] if isinstance(value, str) else value
+        parts = (
+            [p.strip() for p in value.strip("()[]").split(",") if p.strip()]
+            if isinstance(value, str)
+            else value
+        )
         if not isinstance(parts, (list, tuple)):
             raise ConfigError(f"{key} is a list, got {value!r}.")
         return tuple(coerce(part, options[0], key) for part in parts)
@@ -166,7 +206,11 @@ def coerce(value: Any, annotation: Any, key: str) -> Any:
         return str(value)
     elif annotation is str and not isinstance(value, str):
         raise ConfigError(f"{key} is a text, got {value!r}.")
-    elif dataclasses.is_dataclass(annotation) and isinstance(annotation, type) and not isinstance(value, annotation):
+    elif (
+        dataclasses.is_dataclass(annotation)
+        and isinstance(annotation, type)
+        and not isinstance(value, annotation)
+    ):
         if isinstance(value, Mapping):
             return construct(annotation, value, key)
         names = ", ".join(f"{key}.{item.name}" for item in dataclasses.fields(annotation))
@@ -175,7 +219,9 @@ def coerce(value: Any, annotation: Any, key: str) -> Any:
 
 
 def _coerce_union(value: Any, options: Sequence[Any], key: str) -> Any:
-    if (value is None or (isinstance(value, str) and value.lower() == "none")) and type(None) in options:
+    if (value is None or (isinstance(value, str) and value.lower() == "none")) and type(
+        None
+    ) in options:
         return None
     problems = []
     for option in options:
@@ -195,7 +241,9 @@ def _number(value: Any, kind: type, key: str) -> int | float:
         if kind is int and not isinstance(value, str) and number != value:
             raise ValueError
     except (ValueError, OverflowError):
-        raise ConfigError(f"{key} is {'a whole number' if kind is int else 'a number'}, got {value!r}.") from None
+        raise ConfigError(
+            f"{key} is {'a whole number' if kind is int else 'a number'}, got {value!r}."
+        ) from None
     if number != number or number in (float("inf"), float("-inf")):
         raise ConfigError(f"{key} is a finite number, got {value!r}.")
     if kind is int and not -(2**63) <= number < 2**63:
@@ -213,7 +261,8 @@ def class_name(kind: type) -> str:
 
 
 def kept_arguments(value: Any) -> dict[str, Any]:
-    """Return the constructor's arguments of an object if it keeps all of them as plain values, else nothing."""
+    """Return the constructor's arguments of an object if it keeps all of them as plain values, else
+    nothing."""
     names = parameters(type(value))
     kept = {name: getattr(value, name) for name in names if hasattr(value, name)}
     return kept if len(kept) == len(names) and all(map(_is_plain, kept.values())) else {}
@@ -240,12 +289,18 @@ def describe(value: Any) -> Any:
     kind = type(value)
     for name in parameters(kind):
         if not hasattr(value, name):
-            raise ConfigError(f"{kind.__name__} cannot be described: it does not keep its argument {name!r}.")
-    return {"class": kind.__name__, **{name: describe(getattr(value, name)) for name in parameters(kind)}}
+            raise ConfigError(
+                f"{kind.__name__} cannot be described: it does not keep its argument {name!r}."
+            )
+    return {
+        "class": kind.__name__,
+        **{name: describe(getattr(value, name)) for name in parameters(kind)},
+    }
 
 
 def build(description: Any, allowed: Mapping[str, type]) -> Any:
-    """Build the object that a description stands for; a class outside ``allowed`` is an error, never looked up.
+    """Build the object that a description stands for; a class outside ``allowed`` is an error,
+    never looked up.
 
     >>> build({"class": "system", "command": "true"}, {"Crop": int})
     Traceback (most recent call last):
@@ -256,7 +311,9 @@ def build(description: Any, allowed: Mapping[str, type]) -> Any:
     if _is_plain(description):
         return description
     if not isinstance(description, dict) or not isinstance(description.get("class"), str):
-        raise ConfigError(f"a description must be a JSON object with a 'class', got {description!r:.80}")
+        raise ConfigError(
+            f"a description must be a JSON object with a 'class', got {description!r:.80}"
+        )
     name = description["class"]
     if name not in allowed:
         raise ConfigError(unknown("class", name, allowed))
@@ -266,7 +323,9 @@ def build(description: Any, allowed: Mapping[str, type]) -> Any:
     arguments = {key: build(value, allowed) for key, value in description.items() if key != "class"}
     for key in arguments:
         if key not in parameters(kind):
-            raise ConfigError(f"in the description of {name}: " + unknown("argument", key, parameters(kind)))
+            raise ConfigError(
+                f"in the description of {name}: " + unknown("argument", key, parameters(kind))
+            )
     try:
         return kind(**arguments)
     except TypeError as error:

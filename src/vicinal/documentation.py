@@ -1,4 +1,5 @@
-"""What docstrings say of classes, for the command line: first lines, arguments and their meaning."""
+"""What docstrings say of classes, for the command line: first lines, arguments and their
+meaning."""
 
 import inspect
 import re
@@ -22,7 +23,10 @@ KINDS: dict[str, Mapping[str, Any]] = {  # what `vicinal list` knows
     "datasets": config.REGISTRIES["data"],
     "presets": config.presets(),
 }
-_ONE_CLASS: dict[str, type] = {**config.ONE_CLASS, "transform": ImageTransform}  # slots that take no name
+_ONE_CLASS: dict[str, type] = {
+    **config.ONE_CLASS,
+    "transform": ImageTransform,
+}  # slots that take no name
 
 
 class Explanation(NamedTuple):
@@ -38,11 +42,19 @@ def summaries(kind: str) -> dict[str, str]:
     if kind not in KINDS:
         raise ConfigError(unknown("kind", kind, KINDS))
     if kind == "presets":
-        return {name: str(config.from_toml(path).get("title", "")) for name, path in KINDS[kind].items()}
+        return {
+            name: str(config.from_toml(path).get("title", "")) for name, path in KINDS[kind].items()
+        }
     docs = {name: inspect.getdoc(part) or "" for name, part in KINDS[kind].items()}
-    found = {name: text.split("\n\n")[0].replace("\n", " ").replace("``", "`") for name, text in docs.items()}
+    found = {
+        name: text.split("\n\n")[0].replace("\n", " ").replace("``", "`")
+        for name, text in docs.items()
+    }
     if kind == "models":
-        found |= {"timm:NAME": "Any network of timm.", "torchvision:NAME": "Any classification network of torchvision."}
+        found |= {
+            "timm:NAME": "Any network of timm.",
+            "torchvision:NAME": "Any classification network of torchvision.",
+        }
     return found
 
 
@@ -54,7 +66,10 @@ def explanation(what: str) -> Explanation:
         text = "\n".join(f"{key}: {layer[key]}" for key in config.ABOUT if key in layer)
         slots = {key: config.as_mapping(key, layer[key]) for key in config.SLOTS if key in layer}
         given = [(key, *item) for key, arguments in slots.items() for item in arguments.items()]
-        rows = [(key if name == "name" else f"{key}.{name}", _typed(value), "") for key, name, value in given]
+        rows = [
+            (key if name == "name" else f"{key}.{name}", _typed(value), "")
+            for key, name, value in given
+        ]
         return Explanation(slot, text, rows)
     if slot not in config.SLOTS:
         raise ConfigError(unknown("slot or preset", slot, (*config.SLOTS, *config.presets())))
@@ -63,15 +78,21 @@ def explanation(what: str) -> Explanation:
         if not name:
             return Explanation(slot, _body(ModelConfig), shared)
         kind = backbone_class(name)  # raises with the nearest name if there is none
-        own = _settings(slot, kind, leave_out=set(parameters(kind)) - set(ModelConfig.parameters(name)))
+        own = _settings(
+            slot, kind, leave_out=set(parameters(kind)) - set(ModelConfig.parameters(name))
+        )
         return Explanation(what, _body(kind), own + shared)
     if slot in _ONE_CLASS:
         return Explanation(slot, _body(_ONE_CLASS[slot]), _settings(slot, _ONE_CLASS[slot]))
     registry = config.REGISTRIES[slot]
     if name not in registry:
         known = ", ".join(registry)
-        raise ConfigError(unknown(slot, name, registry) if name else f"name one of them: {slot}=NAME of {known}.")
-    return Explanation(what, _body(registry[name]), _settings(slot, registry[name], config.DERIVED.get(slot, ())))
+        raise ConfigError(
+            unknown(slot, name, registry) if name else f"name one of them: {slot}=NAME of {known}."
+        )
+    return Explanation(
+        what, _body(registry[name]), _settings(slot, registry[name], config.DERIVED.get(slot, ()))
+    )
 
 
 def _settings(slot: str, kind: type, leave_out: Collection[str] = ()) -> list[tuple[str, str, str]]:
@@ -79,7 +100,9 @@ def _settings(slot: str, kind: type, leave_out: Collection[str] = ()) -> list[tu
     meaning = arguments_of(kind)
     known = parameters(getattr(kind, "fitted", kind) if slot == "sampler" else kind)
     rows = []
-    for name in sorted(known.keys() - set(leave_out), key=[*meaning, *known].index):  # in the order of the docstring
+    for name in sorted(
+        known.keys() - set(leave_out), key=[*meaning, *known].index
+    ):  # in the order of the docstring
         default = known[name].default
         shown = "(follows from the data)" if default is inspect.Parameter.empty else _typed(default)
         rows.append((f"{slot}.{name}", shown, meaning.get(name, "")))
@@ -93,7 +116,8 @@ def _body(kind: type) -> str:
 
 
 def arguments_of(kind: type) -> dict[str, str]:
-    """Return what a docstring says of each argument; what it leaves out, as that of a base class says it."""
+    """Return what a docstring says of each argument; what it leaves out, as that of a base class
+    says it."""
     found: dict[str, str] = {}
     for base in kind.__mro__:
         for name, words in docstring_section(base, "Attributes", "Args").items():

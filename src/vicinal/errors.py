@@ -5,7 +5,8 @@ from difflib import get_close_matches
 
 
 class VicinalError(Exception):
-    """Base of all errors that vicinal raises on purpose. The command line prints them without a traceback."""
+    """Base of all errors that vicinal raises on purpose. The command line prints them without a
+    traceback."""
 
 
 class ConfigError(VicinalError, ValueError):

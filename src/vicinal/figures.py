@@ -1,7 +1,9 @@
-"""Figures of what a method does inside, as plain values that a run keeps and a report draws (``figures.json``).
+"""Figures of what a method does inside, as plain values that a run keeps and a report draws
+(``figures.json``).
 
-A method makes them at the end of training; ``artefacts/figures.json`` holds them, and the report draws each kind in
-one way, whichever method made it. A new kind is a dataclass here, an entry in ``KINDS`` and a drawing in ``reports``.
+A method makes them at the end of training; ``artefacts/figures.json`` holds them, and the report
+draws each kind in one way, whichever method made it. A new kind is a dataclass here, an entry in
+``KINDS`` and a drawing in ``reports``.
 """
 
 import math
@@ -15,7 +17,8 @@ from vicinal.errors import ConfigError
 
 @dataclass(frozen=True)
 class Point:
-    """A point in the plane: the group gives it colour and sign, the label is read by whoever points at it."""
+    """A point in the plane: the group gives it colour and sign, the label is read by whoever points
+    at it."""
 
     x: float
     y: float
@@ -33,7 +36,8 @@ class Segment:
 
 @dataclass(frozen=True)
 class Scatter:
-    """Points of several groups in a plane whose axes have no name but one scale, with arrows between them.
+    """Points of several groups in a plane whose axes have no name but one scale, with arrows
+    between them.
 
     Attributes:
         title: stands above it.
@@ -51,14 +55,16 @@ class Scatter:
         for segment in self.segments:
             if not (0 <= segment.start < len(self.points) and 0 <= segment.end < len(self.points)):
                 raise ConfigError(
-                    f"the scatter {self.title!r} has {len(self.points)} points, got a segment from {segment.start} to "
+                    f"the scatter {self.title!r} has {len(self.points)} points, got a segment "
+                    f"from {segment.start} to "
                     f"{segment.end}. Count its points from 0."
                 )
 
 
 @dataclass(frozen=True)
 class Member:
-    """One member of a tuple: its record's position in the training part, and what it is there (``anchor``, ...)."""
+    """One member of a tuple: its record's position in the training part, and what it is there
+    (``anchor``, ...)."""
 
     record: int
     role: str
@@ -87,15 +93,20 @@ class Tuples:
     tuples: tuple[RecordTuple, ...]
 
 
-def record_tuples(title: str, caption: str, tuples: Iterable[tuple[Sequence[int], Sequence[str], str]]) -> Tuples:
+def record_tuples(
+    title: str, caption: str, tuples: Iterable[tuple[Sequence[int], Sequence[str], str]]
+) -> Tuples:
     """Make the figure of some tuples, each of them its records, their roles and its caption."""
-    made = [RecordTuple(tuple(map(Member, records, roles)), text) for records, roles, text in tuples]
+    made = [
+        RecordTuple(tuple(map(Member, records, roles)), text) for records, roles, text in tuples
+    ]
     return Tuples(title, caption, tuple(made))
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A leaf of a tree: its name, and the record that stands for it, by its position in the training part."""
+    """A leaf of a tree: its name, and the record that stands for it, by its position in the
+    training part."""
 
     record: int
     name: str
@@ -103,7 +114,8 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Merge:
-    """Two nodes that become one at some height. Leaves are counted from 0, and each merge is the next node after."""
+    """Two nodes that become one at some height. Leaves are counted from 0, and each merge is the
+    next node after."""
 
     first: int
     second: int
@@ -118,7 +130,8 @@ class Dendrogram:
         title: stands above it.
         caption: how to read it, and what a height is.
         leaves: in any order.
-        merges: one less than there are leaves, no node in two of them, none lower than a node that it merges.
+        merges: one less than there are leaves, no node in two of them, none lower than a node that
+            it merges.
     """
 
     title: str
@@ -131,17 +144,22 @@ class Dendrogram:
         merged = set[int]()
         for merge in self.merges:
             ends = {merge.first, merge.second}
-            sound = len(ends) == 2 and not ends & merged and min(ends) >= 0 and max(ends) < len(heights)
+            sound = (
+                len(ends) == 2 and not ends & merged and min(ends) >= 0 and max(ends) < len(heights)
+            )
             if not sound or not max(heights[end] for end in ends) <= merge.height < math.inf:
                 raise ConfigError(
-                    f"the tree {self.title!r} merges nodes {merge.first} and {merge.second} of {len(heights)} at "
-                    f"height {merge.height}. Merge each node once, after those it is made of, and no lower."
+                    f"the tree {self.title!r} merges nodes {merge.first} and {merge.second} of "
+                    f"{len(heights)} at "
+                    f"height {merge.height}. Merge each node once, after those it is made of, and "
+                    "no lower."
                 )
             merged |= ends
             heights.append(merge.height)
         if len(self.merges) != max(0, len(self.leaves) - 1):
             raise ConfigError(
-                f"the tree {self.title!r} of {len(self.leaves)} leaves needs one merge less than leaves, got "
+                f"the tree {self.title!r} of {len(self.leaves)} leaves needs one merge less than "
+                "leaves, got "
                 f"{len(self.merges)}."
             )
 
@@ -166,7 +184,10 @@ def from_json(values: Sequence[Any]) -> tuple[Figure, ...]:
     found = tuple(build(value, KINDS) for value in values)
     for figure in found:
         if not isinstance(figure, Figure):
-            raise ConfigError(f"a method's figure is a Scatter, Tuples or Dendrogram, got a {type(figure).__name__}.")
+            raise ConfigError(
+                "a method's figure is a Scatter, Tuples or Dendrogram, got a "
+                f"{type(figure).__name__}."
+            )
     return found
 
 

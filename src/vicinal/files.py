@@ -1,4 +1,5 @@
-"""Files that are there whole or not at all, and readers that never run code: one writer and one reader per format."""
+"""Files that are there whole or not at all, and readers that never run code: one writer and one
+reader per format."""
 
 import glob
 import json
@@ -27,14 +28,23 @@ except ImportError:  # Windows, which removes no open file anyway
 if TYPE_CHECKING:
     from torch import Tensor
 
-# numpy parses an array's header with ``ast``. In Python 3.11 all threads share its count of recursions: where a garbage
-# collection lets another thread parse in between, the first fails with a SystemError (CPython issue 106905). Reentrant,
-# because what a collection runs may read, too.
+# numpy parses an array's header with ``ast``. In Python 3.11 all threads share its count of
+# recursions: where a garbage collection lets another thread parse in between, the first fails with
+# a SystemError (CPython issue 106905). Reentrant, because what a collection runs may read, too.
 _HEADERS = RLock()
 PARTS = ".*.part"  # names of what is not yet written to the end
 
 # What numpy and zipfile raise over damaged archives, besides their own.
-_DAMAGED = (ValueError, OSError, EOFError, TypeError, AttributeError, NotImplementedError, OverflowError, TokenError)
+_DAMAGED = (
+    ValueError,
+    OSError,
+    EOFError,
+    TypeError,
+    AttributeError,
+    NotImplementedError,
+    OverflowError,
+    TokenError,
+)
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -43,8 +53,8 @@ _DAMAGED = (ValueError, OSError, EOFError, TypeError, AttributeError, NotImpleme
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Let ``write`` fill a temporary file beside ``path``, sync it, and rename it into place.
 
-    A reader, or a process started after ``kill -9``, sees the old content or the new, never a part. A symbolic link at
-    ``path`` is replaced, not followed.
+    A reader, or a process started after ``kill -9``, sees the old content or the new, never a part.
+    A symbolic link at ``path`` is replaced, not followed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = _part_of(path)
@@ -63,7 +73,8 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 
 def _part_of(path: Path) -> tuple[int, str]:
-    """Open a temporary file beside ``path``, after removing those of writers that were killed: nobody locks them."""
+    """Open a temporary file beside ``path``, after removing those of writers that were killed:
+    nobody locks them."""
     for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         with suppress(OSError), part.open("rb") as left:
             lock_open_file(left.fileno(), wait=False)
@@ -77,7 +88,8 @@ def _part_of(path: Path) -> tuple[int, str]:
 
 
 def lock_open_file(handle: int, *, wait: bool = True) -> None:
-    """Lock a file until it is closed; an OSError where another process holds it and ``wait`` is False."""
+    """Lock a file until it is closed; an OSError where another process holds it and ``wait`` is
+    False."""
     if fcntl is not None:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
@@ -105,7 +117,8 @@ def sync_directory(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    # A lone surrogate, which stands for a byte of a file's name that is no text, becomes the escape that JSON reads.
+    # A lone surrogate, which stands for a byte of a file's name that is no text, becomes the escape
+    # that JSON reads.
     write_atomically(path, lambda file: file.write(text.encode(errors="backslashreplace")))
 
 
@@ -117,7 +130,10 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write an ``.npz`` of plain arrays; an object array (which would need pickle) is an error."""
     for name, array in arrays.items():
         if array.dtype.hasobject:
-            raise DataError(f"array {name!r} for {path} holds Python objects; convert it to numbers or fixed text.")
+            raise DataError(
+                f"array {name!r} for {path} holds Python objects; convert it to numbers or fixed "
+                "text."
+            )
     write_atomically(path, lambda file: np.savez_compressed(file, **dict(arrays)))  # type: ignore[arg-type]
 
 
@@ -135,7 +151,8 @@ def write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> None:
 def check_links(folder: Path) -> None:
     """Raise a DataError for a symbolic link in ``folder`` that leads out of it.
 
-    Whoever writes below, removes, or shows what is there would otherwise do so wherever the folder's author wished.
+    Whoever writes below, removes, or shows what is there would otherwise do so wherever the
+    folder's author wished.
     """
     root = folder.resolve()
     for place, folders, files in os.walk(root):
@@ -143,20 +160,26 @@ def check_links(folder: Path) -> None:
             path = Path(place, name)
             if path.is_symlink() and not path.resolve().is_relative_to(root):
                 advice = "Remove it, or put what it links to in its place."
-                raise DataError(f"{path} is a link to {path.resolve()}, outside of {folder}. {advice}")
+                raise DataError(
+                    f"{path} is a link to {path.resolve()}, outside of {folder}. {advice}"
+                )
 
 
 def remove_parts(folder: Path) -> None:
-    """Remove what killed processes left half-written in ``folder`` and below; call it while no other one writes."""
+    """Remove what killed processes left half-written in ``folder`` and below; call it while no
+    other one writes."""
     for path in folder.rglob(PARTS):
-        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(
+            missing_ok=True
+        )
 
 
 # -- reading --------------------------------------------------------------------------------------
 
 
 def regular(path: Path) -> Path:
-    """Return the path of a regular file; a pipe or a device, which could be read without end, is an error."""
+    """Return the path of a regular file; a pipe or a device, which could be read without end, is an
+    error."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise DataError(f"{path} is not a regular file. Remove it, or restore it from a copy.")
     return path
@@ -186,7 +209,9 @@ def _reading(path: Path, kind: str, damaged: tuple[type[Exception], ...]) -> Ite
 
 def _unreadable(path: Path, kind: str, error: BaseException) -> DataError:
     reason = "nested too deeply" if isinstance(error, RecursionError) else error
-    return DataError(f"{path} is not readable as {kind}: {reason}. Restore it from a copy, or remove it.")
+    return DataError(
+        f"{path} is not readable as {kind}: {reason}. Restore it from a copy, or remove it."
+    )
 
 
 def read_json(path: Path) -> Any:
@@ -198,12 +223,15 @@ def read_object(path: Path) -> dict[str, Any]:
     """Read the object of a JSON file."""
     value = read_json(path)
     if not isinstance(value, dict):
-        raise DataError(f"{path} must hold a JSON object, got a {type(value).__name__}. Restore it from a copy.")
+        raise DataError(
+            f"{path} must hold a JSON object, got a {type(value).__name__}. Restore it from a copy."
+        )
     return value
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a file of JSON lines, if it is there; a last line cut off by a crash is left out."""
+    """Yield the objects of a file of JSON lines, if it is there; a last line cut off by a crash is
+    left out."""
     if not path.exists():
         return
     with regular(path).open("rb") as file:
@@ -215,41 +243,69 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
             except (ValueError, RecursionError) as error:
                 raise _unreadable(path, f"JSON in line {number}", error) from error
             if not isinstance(value, dict):
-                raise DataError(f"{path}, line {number}: expected a JSON object, got a {type(value).__name__}.")
+                raise DataError(
+                    f"{path}, line {number}: expected a JSON object, got a {type(value).__name__}."
+                )
             yield value
 
 
 def read_array(path: Path, *, mapped: bool = False) -> np.ndarray:
-    """Read the array of an ``.npy``, never unpickling; ``mapped`` leaves it on the disk, read-only."""
+    """Read the array of an ``.npy``, never unpickling; ``mapped`` leaves it on the disk,
+    read-only."""
     with _reading(path, "an .npy array", _DAMAGED), _HEADERS:
-        found: np.ndarray = np.load(regular(path), mmap_mode="r" if mapped else None, allow_pickle=False)
+        found: np.ndarray = np.load(
+            regular(path), mmap_mode="r" if mapped else None, allow_pickle=False
+        )
         return found
 
 
 def read_arrays(path: Path, *, mapped: int | None = None) -> dict[str, np.ndarray]:
-    """Read all arrays of an ``.npz``, never unpickling; ``mapped``: uncompressed ones of so many bytes stay on disk."""
+    """Read all arrays of an ``.npz``, never unpickling; ``mapped``: uncompressed ones of so many
+    bytes stay on disk."""
     try:
         # Opened here: numpy would leave the handle of a cut-off archive open.
-        with regular(path).open("rb") as file, _HEADERS, np.load(file, allow_pickle=False) as archive:
-            stored = [entry for entry in archive.zip.infolist() if entry.compress_type == zipfile.ZIP_STORED]
+        with (
+            regular(path).open("rb") as file,
+            _HEADERS,
+            np.load(file, allow_pickle=False) as archive,
+        ):
+            stored = [
+                entry
+                for entry in archive.zip.infolist()
+                if entry.compress_type == zipfile.ZIP_STORED
+            ]
             large = [entry for entry in stored if mapped is not None and entry.file_size >= mapped]
-            apart = {entry.filename.removesuffix(".npy"): _mapped(path, file, entry) for entry in large}
+            apart = {
+                entry.filename.removesuffix(".npy"): _mapped(path, file, entry) for entry in large
+            }
             return {name: apart[name] if name in apart else archive[name] for name in archive.files}
     except (FileNotFoundError, DataError):
         raise
     except (*_DAMAGED, zipfile.BadZipFile, zlib.error) as error:
-        pickled = "allow_pickle" in str(error)  # numpy's word; such arrays could run code when they are read
-        advice = ". Save columns of text as text: `numpy.asarray(labels, dtype=str)`." if pickled else ""
-        raise DataError(f"{path} is not readable as an .npz of plain arrays: {error}{advice}") from error
+        pickled = "allow_pickle" in str(
+            error
+        )  # numpy's word; such arrays could run code when they are read
+        advice = (
+            ". Save columns of text as text: `numpy.asarray(labels, dtype=str)`." if pickled else ""
+        )
+        raise DataError(
+            f"{path} is not readable as an .npz of plain arrays: {error}{advice}"
+        ) from error
 
 
 def _mapped(path: Path, file: Any, entry: zipfile.ZipInfo) -> np.ndarray:
     """Map an uncompressed array of an ``.npz``: it lies in the file as it would in an ``.npy``."""
-    file.seek(entry.header_offset + 26)  # lengths of the name and of what follows it, in the member's own header
+    file.seek(
+        entry.header_offset + 26
+    )  # lengths of the name and of what follows it, in the member's own header
     name, extra = (int.from_bytes(file.read(2), "little") for _ in range(2))
     file.seek(name + extra, os.SEEK_CUR)
     version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    read = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
     shape, fortran, dtype = read(file)
     if dtype.hasobject:
         raise ValueError("object arrays need allow_pickle")

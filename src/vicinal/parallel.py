@@ -1,8 +1,9 @@
-"""All that several processes need: share a batch, gather embeddings with gradient, average gradients, agree.
+"""All that several processes need: share a batch, gather embeddings with gradient, average
+gradients, agree.
 
-Methods differentiate with ``torch.autograd.grad`` and forward mode, which DistributedDataParallel's hooks do not
-see, so nothing here hides in a hook. With one process every function is the identity. Every other function must be
-called by all processes, in the same order.
+Methods differentiate with ``torch.autograd.grad`` and forward mode, which DistributedDataParallel's
+hooks do not see, so nothing here hides in a hook. With one process every function is the identity.
+Every other function must be called by all processes, in the same order.
 """
 
 import importlib
@@ -36,7 +37,8 @@ def processes() -> int:
 
 
 def rank() -> int:
-    """Return this process's number. It is known before the processes have met and after they have parted."""
+    """Return this process's number. It is known before the processes have met and after they have
+    parted."""
     return dist.get_rank() if processes() > 1 else int(os.environ.get("RANK", 0))
 
 
@@ -56,7 +58,8 @@ def local_processes() -> int:
 
 
 def pick_device(wanted: str) -> torch.device:
-    """Pick where to compute: ``auto``, ``cpu``, ``cuda``, ``cuda:1`` or ``mps``; each process takes one GPU."""
+    """Pick where to compute: ``auto``, ``cpu``, ``cuda``, ``cuda:1`` or ``mps``; each process takes
+    one GPU."""
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -65,40 +68,63 @@ def pick_device(wanted: str) -> torch.device:
         raise ConfigError(unknown("device", wanted, ("auto", "cpu", "cuda", "mps"))) from error
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not available.get(device.type, True):
-        raise ConfigError(f"device={wanted} needs a GPU, but torch sees none. Use device=cpu, or check the driver.")
+        raise ConfigError(
+            f"device={wanted} needs a GPU, but torch sees none. Use device=cpu, or check the "
+            "driver."
+        )
     if device == torch.device("cuda") and processes() > 1:
         if local_rank() >= torch.cuda.device_count():
-            counts = f"{local_processes()} processes on this machine and {torch.cuda.device_count()} GPUs"
-            raise ConfigError(f"each process takes a GPU, but there are {counts}. Start fewer, or use device=cpu.")
+            counts = (
+                f"{local_processes()} processes on this machine and "
+                f"{torch.cuda.device_count()} GPUs"
+            )
+            raise ConfigError(
+                f"each process takes a GPU, but there are {counts}. Start fewer, or use device=cpu."
+            )
         torch.cuda.set_device(local_rank())
     return device
 
 
 def wake(device: torch.device) -> None:
-    """Create a GPU's context in a thread: the driver takes a second or more, in which Python can do other work."""
+    """Create a GPU's context in a thread: the driver takes a second or more, in which Python can do
+    other work."""
 
     def touch() -> None:
         with suppress(Exception):  # whoever needs the GPU will be told
             torch.zeros(1, device=device)
 
-    if device.type == "cuda" and processes() == 1:  # else a thread would not know which GPU is this process's
-        threading.Thread(target=touch).start()  # Python waits for it at its end: torch aborts a thread that is cut off
+    if (
+        device.type == "cuda" and processes() == 1
+    ):  # else a thread would not know which GPU is this process's
+        threading.Thread(
+            target=touch
+        ).start()  # Python waits for it at its end: torch aborts a thread that is cut off
 
 
 # -- rows -----------------------------------------------------------------------------------------
 
 
 def part(rows: Sequence[T]) -> Sequence[T]:
-    """Return this process's contiguous share of some rows: shares in the order of ranks are the rows again."""
+    """Return this process's contiguous share of some rows: shares in the order of ranks are the
+    rows again."""
     count, number = processes(), rank()
-    return rows if count == 1 else rows[len(rows) * number // count : len(rows) * (number + 1) // count]
+    return (
+        rows
+        if count == 1
+        else rows[len(rows) * number // count : len(rows) * (number + 1) // count]
+    )
 
 
-def gather(embeddings: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> tuple[Float[Tensor, "m d"], Int[Tensor, "m"]]:
-    """Gather the embeddings and labels of all processes, by rank; each brings the same number of rows.
+def gather(
+    embeddings: Float[Tensor, "n d"], labels: Int[Tensor, "n"]
+) -> tuple[Float[Tensor, "m d"], Int[Tensor, "m"]]:
+    """Gather the embeddings and labels of all processes, by rank; each brings the same number of
+    rows.
 
-    The gradient of the gathered rows flows back to the process that made them, summed over the processes' equal
-    losses: it is ``processes()`` times too large, and ``average_gradients`` divides by just that. Second derivatives
+    The gradient of the gathered rows flows back to the process that made them, summed over the
+    processes' equal
+    losses: it is ``processes()`` times too large, and ``average_gradients`` divides by just that.
+        Second derivatives
     and forward mode go through as well.
     """
     if processes() == 1:
@@ -164,21 +190,27 @@ def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
     flat = torch.cat([gradient.reshape(-1) for gradient in gradients]) / processes()
     with _exchange():
         dist.all_reduce(flat)
-    for gradient, mean in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
+    for gradient, mean in zip(
+        gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True
+    ):
         gradient.copy_(mean.view_as(gradient))
 
 
 def share_norms(module: nn.Module) -> None:
-    """Let batch norms that learn on a GPU take their statistics from the whole batch; names and tensors stay.
+    """Let batch norms that learn on a GPU take their statistics from the whole batch; names and
+    tensors stay.
 
-    Only torch's own: others (timm's, which hold an activation as well) are converted by the library that made them.
+    Only torch's own: others (timm's, which hold an activation as well) are converted by the library
+    that made them.
     """
     for name, child in module.named_children():
         if type(child) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
             shared: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(child)  # type: ignore[no-untyped-call]
             module.add_module(name, shared)
         elif isinstance(child, _BatchNorm) and type(child).__module__.startswith("timm."):
-            module.add_module(name, importlib.import_module("timm.layers").convert_sync_batchnorm(child))
+            module.add_module(
+                name, importlib.import_module("timm.layers").convert_sync_batchnorm(child)
+            )
         else:
             share_norms(child)
 
@@ -195,7 +227,8 @@ def buffers_from_first(module: nn.Module) -> None:
 
 
 def from_first(make: Callable[[], T]) -> T:
-    """Return what ``make`` gives in the first process, in every process; the others wait and do not call theirs."""
+    """Return what ``make`` gives in the first process, in every process; the others wait and do not
+    call theirs."""
     if processes() == 1:
         return make()
     box: list[Any] = [make() if first() else None]
@@ -216,10 +249,11 @@ def from_all(value: T) -> list[T]:
 
 
 class Agreement:
-    """Whether any process wishes to stop, known to all at the same step, and without waiting for a GPU.
+    """Whether any process wishes to stop, known to all at the same step, and without waiting for a
+    GPU.
 
-    Each call sends this process's wish, from host to host, and gives the answer to the call before, which has arrived
-    while the step ran.
+    Each call sends this process's wish, from host to host, and gives the answer to the call before,
+    which has arrived while the step ran.
     """
 
     def __init__(self) -> None:
@@ -242,7 +276,9 @@ class Agreement:
         if self._sending is not None:
             with _exchange():
                 self._sending.wait()
-            self._sending = None  # an exchange that is kept would keep torch's threads beyond the end of Python
+            self._sending = (
+                None  # an exchange that is kept would keep torch's threads beyond the end of Python
+            )
         return bool(self._wishes.item())
 
 
@@ -252,4 +288,6 @@ def _exchange() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise ContactError(f"process {rank()} of {processes()} lost contact with the others: {error}") from error
+        raise ContactError(
+            f"process {rank()} of {processes()} lost contact with the others: {error}"
+        ) from error

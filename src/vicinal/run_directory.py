@@ -1,7 +1,7 @@
 """The run directory: the one format that training writes and everything else reads.
 
-``docs/howto/run_directory.md`` describes each file. Whatever a report shows, the run wrote here; reading a run
-executes nothing from it.
+``docs/howto/run_directory.md`` describes each file. Whatever a report shows, the run wrote here;
+reading a run executes nothing from it.
 """
 
 import json
@@ -15,7 +15,16 @@ from typing import Any
 import numpy as np
 
 from vicinal.errors import RunError, few
-from vicinal.files import PARTS, check_links, naming, read_arrays, read_lines, read_object, write_arrays, write_json
+from vicinal.files import (
+    PARTS,
+    check_links,
+    naming,
+    read_arrays,
+    read_lines,
+    read_object,
+    write_arrays,
+    write_json,
+)
 
 _FORMER = {"figures": "exhibits", "captions": "readings"}  # names of version 0.1
 FORMAT = 1  # raised when a reader of the old format would misread the new one
@@ -43,7 +52,8 @@ class RunDirectory:
 
     @classmethod
     def create(cls, path: Path | str, *, need_bytes: int = 0) -> "RunDirectory":
-        """Create an empty run directory; an error if it cannot be written or lacks room, before any work is done."""
+        """Create an empty run directory; an error if it cannot be written or lacks room, before any
+        work is done."""
         run = cls(path)
         run.check_unused()
         try:
@@ -52,23 +62,38 @@ class RunDirectory:
             probe.write_bytes(b"")
             probe.unlink()
         except OSError as error:
-            raise RunError(f"the run folder {run.path} cannot be written: {error}. Name another with --run.") from error
+            raise RunError(
+                f"the run folder {run.path} cannot be written: {error}. Name another with --run."
+            ) from error
         free = shutil.disk_usage(run.path).free
         if free < need_bytes:
-            room = f"{need_bytes / 2**20:.0f} MiB in {run.path}, but {free / 2**20:.0f} MiB are free"
-            raise RunError(f"the run needs about {room}. Free some space or name a folder on another disk with --run.")
+            room = (
+                f"{need_bytes / 2**20:.0f} MiB in {run.path}, but {free / 2**20:.0f} MiB are free"
+            )
+            raise RunError(
+                f"the run needs about {room}. Free some space or name a folder on another disk "
+                "with --run."
+            )
         return run
 
     def check_unused(self) -> None:
-        """Raise a RunError for a folder that holds anything but what a run left that was killed before it began."""
+        """Raise a RunError for a folder that holds anything but what a run left that was killed
+        before it began."""
         if self.path.exists() and not self._stillborn():
-            advice = f", or resume it with `{self.resume_command()}`" if self.info_path.is_file() else ""
-            raise RunError(f"the run folder {self.path} is not an empty folder. Name another with --run{advice}.")
+            advice = (
+                f", or resume it with `{self.resume_command()}`" if self.info_path.is_file() else ""
+            )
+            raise RunError(
+                f"the run folder {self.path} is not an empty folder. Name another with "
+                f"--run{advice}."
+            )
 
     def _stillborn(self) -> bool:
-        """Whether the folder holds no more than what is written before run.json, which makes it a run."""
+        """Whether the folder holds no more than what is written before run.json, which makes it a
+        run."""
         return self.path.is_dir() and all(
-            path.name in (".lock", self.model_path.name) or path.match(PARTS) for path in self.path.iterdir()
+            path.name in (".lock", self.model_path.name) or path.match(PARTS)
+            for path in self.path.iterdir()
         )
 
     @classmethod
@@ -78,8 +103,10 @@ class RunDirectory:
         if not run.info_path.is_file():
             if run.path.is_dir() and any(run.path.iterdir()) and run._stillborn():
                 raise RunError(
-                    f"{run.path} was killed before its run began. Give the command that began it again, with --run "
-                    f"{shlex.quote(str(run.path))}; or remove the folder: `rm -r {shlex.quote(str(run.path))}`."
+                    f"{run.path} was killed before its run began. Give the command that began it "
+                    "again, with --run "
+                    f"{shlex.quote(str(run.path))}; or remove the folder: `rm -r "
+                    f"{shlex.quote(str(run.path))}`."
                 )
             fault = "it has no run.json" if run.path.is_dir() else "there is no such folder"
             raise RunError(f"{run.path} is not a run: {fault}. {_runs_near(run.path)}")
@@ -87,7 +114,9 @@ class RunDirectory:
         found = run.info.get("format")
         if found != FORMAT:
             advice = f"Use the version that wrote it ({run.info.get('vicinal', 'unknown')})."
-            raise RunError(f"{run.path} has run format {found}, this vicinal reads format {FORMAT}. {advice}")
+            raise RunError(
+                f"{run.path} has run format {found}, this vicinal reads format {FORMAT}. {advice}"
+            )
         return run
 
     def resume_command(self) -> str:
@@ -106,9 +135,14 @@ class RunDirectory:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """``training`` and ``evaluation`` in one; of a run of version 0.1, all settings of its recipe."""
+        """``training`` and ``evaluation`` in one; of a run of version 0.1, all settings of its
+        recipe."""
         slots = self.config["slots"]
-        return {**slots.get("training", {}), **slots.get("evaluation", {})} if "training" in slots else slots
+        return (
+            {**slots.get("training", {}), **slots.get("evaluation", {})}
+            if "training" in slots
+            else slots
+        )
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -131,7 +165,8 @@ class RunDirectory:
         return read_object(self.results_path) if self.results_path.is_file() else None
 
     def metrics(self) -> Iterator[dict[str, Any]]:
-        """Yield the lines of ``metrics.jsonl`` in order; a last line cut off by a crash is left out."""
+        """Yield the lines of ``metrics.jsonl`` in order; a last line cut off by a crash is left
+        out."""
         return read_lines(self.metrics_path)
 
     def arrays(self, name: str) -> dict[str, np.ndarray] | None:
@@ -141,7 +176,10 @@ class RunDirectory:
 
     def document(self, name: str) -> dict[str, Any] | None:
         """Return the content of ``artefacts/NAME.json``, or None where the run did not write it."""
-        for path in (self.artefacts_path / f"{name}.json", self.artefacts_path / f"{_FORMER.get(name, name)}.json"):
+        for path in (
+            self.artefacts_path / f"{name}.json",
+            self.artefacts_path / f"{_FORMER.get(name, name)}.json",
+        ):
             if path.is_file():
                 return read_object(path)
         return None
@@ -173,7 +211,10 @@ class Journal:
     def __init__(self, path: Path, length: int | None = None) -> None:
         present = path.stat().st_size if path.exists() else 0
         if length is not None and present < length:
-            raise RunError(f"{path} has {present} bytes, the checkpoint expects {length}: it was cut. Start a new run.")
+            raise RunError(
+                f"{path} has {present} bytes, the checkpoint expects {length}: it was cut. Start "
+                "a new run."
+            )
         self._path, self._file = path, path.open("ab")
         if length is not None:
             self._file.truncate(length)
@@ -195,7 +236,8 @@ class Journal:
 
 
 def _runs_near(path: Path) -> str:
-    """Suggest what to name instead of a folder that is no run: the newest runs in it or beside it."""
+    """Suggest what to name instead of a folder that is no run: the newest runs in it or beside
+    it."""
     folder = path if path.is_dir() else path.parent
     found = sorted(folder.glob("*/run.json"), key=lambda file: file.stat().st_mtime, reverse=True)
     if not found:
@@ -204,7 +246,12 @@ def _runs_near(path: Path) -> str:
 
 
 def config_of(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``preset``, ``title`` and ``slots`` of ``run.json``; version 0.1 wrote a recipe in their place."""
+    """Return ``preset``, ``title`` and ``slots`` of ``run.json``; version 0.1 wrote a recipe in
+    their place."""
     recipe = info.get("recipe") or {}
-    former = {"preset": recipe.get("name"), "title": recipe.get("title"), "slots": recipe.get("settings") or {}}
+    former = {
+        "preset": recipe.get("name"),
+        "title": recipe.get("title"),
+        "slots": recipe.get("settings") or {},
+    }
     return dict(info.get("config") or former)

@@ -1,11 +1,13 @@
 """Labels to masks, pairs and triplets: the only place where labels become indices.
 
-Rows are anchors, columns are what they are compared with: the batch itself, or *reference* rows (a gallery, a
-memory, the other processes). An anchor is never compared with itself: in the batch that is the diagonal; among
-reference rows ``own`` says where each anchor stands, and without ``own`` no anchor is among them.
+Rows are anchors, columns are what they are compared with: the batch itself, or *reference* rows (a
+gallery, a memory, the other processes). An anchor is never compared with itself: in the batch that
+is the diagonal; among reference rows ``own`` says where each anchor stands, and without ``own`` no
+anchor is among them.
 
-A row has one label, ``[n]``, or several, as a row of a boolean matrix ``[n k]``: rows that share a label are then
-positives, all others negatives. A row without any label is no anchor and nobody's positive.
+A row has one label, ``[n]``, or several, as a row of a boolean matrix ``[n k]``: rows that share a
+label are then positives, all others negatives. A row without any label is no anchor and nobody's
+positive.
 """
 
 from typing import Any, NamedTuple
@@ -23,12 +25,14 @@ ReferenceLabels = Integer[Tensor, "m"] | Bool[Tensor, "m k"]
 
 
 def being_captured(rows: Tensor) -> bool:
-    """Return whether a step on these rows is being captured as a CUDA graph: no value can be read then."""
+    """Return whether a step on these rows is being captured as a CUDA graph: no value can be read
+    then."""
     return rows.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 class Positives(NamedTuple):
-    """For each anchor the columns of its class, padded to the longest list; ``keep`` marks what is not padding."""
+    """For each anchor the columns of its class, padded to the longest list; ``keep`` marks what is
+    not padding."""
 
     columns: Int[Tensor, "n p"]
     keep: Bool[Tensor, "n p"]
@@ -53,25 +57,31 @@ class Triplets(NamedTuple):
         counts = [len(rows) for rows in self]
         if len(set(counts)) > 1:
             raise DataError(
-                f"triplets are as many anchors, positives and negatives, got {counts[0]}, {counts[1]} and {counts[2]}."
+                f"triplets are as many anchors, positives and negatives, got {counts[0]}, "
+                f"{counts[1]} and {counts[2]}."
             )
         named = torch.cat(list(self))
-        if len(named) and not named.is_cuda:  # a device is not waited for; out of range it ends the process itself
+        if (
+            len(named) and not named.is_cuda
+        ):  # a device is not waited for; out of range it ends the process itself
             low, high = (int(bound) for bound in named.aminmax())
             if low < 0 or high >= len(embeddings):
                 raise DataError(
-                    f"triplets name rows from 0 to {len(embeddings) - 1}, got {low if low < 0 else high}. Number the "
+                    f"triplets name rows from 0 to {len(embeddings) - 1}, got "
+                    f"{low if low < 0 else high}. Number the "
                     f"rows of `embeddings`."
                 )
 
 
 class Reference(NamedTuple):
-    """Rows that anchors are compared with in the place of their own batch: a gallery, a memory, another process.
+    """Rows that anchors are compared with in the place of their own batch: a gallery, a memory,
+    another process.
 
     Attributes:
         rows: the embeddings.
         labels: class of each.
-        own: where each anchor itself stands among them, not to be compared with itself; None: nowhere.
+        own: where each anchor itself stands among them, not to be compared with itself; None:
+            nowhere.
     """
 
     rows: Float[Tensor, "m d"]
@@ -89,33 +99,49 @@ class Reference(NamedTuple):
         *,
         several: bool = False,
     ) -> "Reference | None":
-        """Check the arguments of a loss or miner; return the reference, or None where there is none.
+        """Check the arguments of a loss or miner; return the reference, or None where there is
+        none.
 
         ``several`` allows several labels for each row.
         """
         for name, value in (("embeddings", embeddings), ("labels", labels)):
             if not isinstance(value, Tensor):
-                raise DataError(f"`{name}` must be a tensor, got {type(value).__name__}. Use torch.as_tensor.")
-        if embeddings.ndim != 2 or labels.shape[:1] != embeddings.shape[:1] or labels.ndim > 1 + several:
+                raise DataError(
+                    f"`{name}` must be a tensor, got {type(value).__name__}. Use torch.as_tensor."
+                )
+        if (
+            embeddings.ndim != 2
+            or labels.shape[:1] != embeddings.shape[:1]
+            or labels.ndim > 1 + several
+        ):
             raise DataError(
-                f"embeddings are [n d] and labels [n], got {list(embeddings.shape)} and {list(labels.shape)}. "
+                f"embeddings are [n d] and labels [n], got {list(embeddings.shape)} and "
+                f"{list(labels.shape)}. "
                 f"Give one label for each embedding."
             )
         if (rows is None) != (row_labels is None):
             given = "reference" if rows is not None else "reference_labels"
-            raise DataError(f"reference rows come with their labels, got `{given}` alone. Give both or neither.")
+            raise DataError(
+                f"reference rows come with their labels, got `{given}` alone. Give both or neither."
+            )
         if rows is None or row_labels is None:
             if own is not None:
-                raise DataError("`own` names places among reference rows, got no `reference`. Leave `own` out.")
+                raise DataError(
+                    "`own` names places among reference rows, got no `reference`. Leave `own` out."
+                )
             return None
         one_each = row_labels.ndim == labels.ndim and row_labels.shape[1:] == labels.shape[1:]
         if not one_each or rows.shape != (len(row_labels), embeddings.shape[1]):
             raise DataError(
-                f"beside embeddings {list(embeddings.shape)} reference rows are [m {embeddings.shape[1]}] with labels "
-                f"[m], got {list(rows.shape)} and {list(row_labels.shape)}. Embed both with the same network."
+                f"beside embeddings {list(embeddings.shape)} reference rows are [m "
+                f"{embeddings.shape[1]}] with labels "
+                f"[m], got {list(rows.shape)} and {list(row_labels.shape)}. Embed both with the "
+                "same network."
             )
         if own is not None and own.shape != labels.shape[:1]:
-            raise DataError(f"`own` is one place for each of {len(labels)} anchors, got {list(own.shape)}.")
+            raise DataError(
+                f"`own` is one place for each of {len(labels)} anchors, got {list(own.shape)}."
+            )
         return cls(rows, row_labels, own)
 
 
@@ -125,14 +151,18 @@ def multi_hot(labels: Tensor) -> Tensor:
         return labels
     if bool(((labels != 0) & (labels != 1)).any()):
         raise DataError(
-            f"several labels for each row are a matrix of zeros and ones, one column for each class, got "
-            f"{list(labels.shape)} with values up to {labels.max().item()}. Use torch.nn.functional.one_hot and add up."
+            "several labels for each row are a matrix of zeros and ones, one column for each "
+            "class, got "
+            f"{list(labels.shape)} with values up to {labels.max().item()}. Use "
+            "torch.nn.functional.one_hot and add up."
         )
     return labels.bool()
 
 
 def same_class(
-    labels: Labels, reference_labels: ReferenceLabels | None = None, own: Integer[Tensor, "n"] | None = None
+    labels: Labels,
+    reference_labels: ReferenceLabels | None = None,
+    own: Integer[Tensor, "n"] | None = None,
 ) -> Bool[Tensor, "n m"]:
     """Return which column is of the anchor's class, the anchor itself left out.
 
@@ -152,8 +182,8 @@ def other_class(
 ) -> Bool[Tensor, "n m"]:
     """Return which column is of another class than the anchor.
 
-    Of a batch among itself with one label a row, the columns of the anchor's class may be given as ``same``: to mark
-    these few takes a CPU a tenth of the time of comparing all labels.
+    Of a batch among itself with one label a row, the columns of the anchor's class may be given as
+    ``same``: to mark these few takes a CPU a tenth of the time of comparing all labels.
 
     >>> other_class(torch.tensor([0, 0, 1])).int().tolist()
     [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
@@ -164,7 +194,9 @@ def other_class(
     if same is not None and reference_labels is None and labels.ndim == 1:
         own = torch.arange(len(labels), device=labels.device)[:, None]
         other = torch.ones(len(labels), len(labels), dtype=torch.bool, device=labels.device)
-        return other.scatter_(1, torch.where(same.keep, same.columns, own), False).fill_diagonal_(False)
+        return other.scatter_(1, torch.where(same.keep, same.columns, own), False).fill_diagonal_(
+            False
+        )
     other = ~_shared(labels, labels if reference_labels is None else reference_labels)
     return other if labels.ndim == 1 else other & labels.any(dim=1, keepdim=True)
 
@@ -181,10 +213,11 @@ def positives(
     *,
     largest_class: int | None = None,
 ) -> Positives:
-    """Return the columns that ``same_class`` marks, as lists: with K samples a class K - 1 columns take the place of n.
+    """Return the columns that ``same_class`` marks, as lists: with K samples a class K - 1 columns
+    take the place of n.
 
-    The longest list sets the width. Without ``largest_class``, the most rows that a class has, it is counted, and a
-    GPU is waited for.
+    The longest list sets the width. Without ``largest_class``, the most rows that a class has, it
+    is counted, and a GPU is waited for.
 
     >>> positives(torch.tensor([0, 1, 0, 0])).columns[0].tolist()
     [2, 3]
@@ -201,21 +234,26 @@ def positives(
     first = torch.searchsorted(grouped, wanted)
     count = torch.searchsorted(grouped, wanted, right=True) - first
     if own is not None:
-        place = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+        place = torch.empty_like(order).scatter_(
+            0, order, torch.arange(len(order), device=order.device)
+        )
         count = count - 1
     if largest_class is None:
         largest_class = 1 + (int(count.max()) if len(count) and len(columns) else 0)
     step = torch.arange(largest_class - 1, device=labels.device)
     keep = step < count[:, None]
     if own is not None:
-        step = step + (step >= (place[own.long()] - first)[:, None])  # step over the anchor's own place in its class
+        step = step + (
+            step >= (place[own.long()] - first)[:, None]
+        )  # step over the anchor's own place in its class
     return Positives(order[torch.where(keep, first[:, None] + step, 0)], keep)
 
 
 def block_pairs(
     embeddings: Embeddings, labels: SingleLabels
 ) -> tuple[Float[Tensor, "half d"], Integer[Tensor, "half"], Reference]:
-    """Return the anchors of a batch laid out ``[a; p]``, as ``NPairSampler`` lays it, their labels, and the others."""
+    """Return the anchors of a batch laid out ``[a; p]``, as ``NPairSampler`` lays it, their labels,
+    and the others."""
     if len(embeddings) % 2:
         raise DataError(
             f"a batch in blocks [a; p] has two rows for each pair, got {len(embeddings)} rows. "
@@ -226,7 +264,8 @@ def block_pairs(
 
 
 def block_triplets(rows: Shaped[Tensor, "b *shape"]) -> tuple[Tensor, ...]:
-    """Return a, p and n of a batch laid out ``[a; p; n]``, as ``TripletSampler`` lays it: rows t, T + t and 2T + t.
+    """Return a, p and n of a batch laid out ``[a; p; n]``, as ``TripletSampler`` lays it: rows t, T
+    + t and 2T + t.
 
     >>> [part.tolist() for part in block_triplets(torch.tensor([0, 1, 0, 1, 2, 3]))]
     [[0, 1], [0, 1], [2, 3]]

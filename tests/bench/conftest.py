@@ -1,4 +1,5 @@
-"""A table of a second with a baseline, results made up by hand, and a console that prints nothing."""
+"""A table of a second with a baseline, results made up by hand, and a console that prints
+nothing."""
 
 import numpy as np
 import pytest
@@ -36,7 +37,9 @@ def tiny(tmp_path) -> str:
     """A file that defines a table over 20 noisy classes of 6 vectors."""
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(20), 6)
-    features = (rng.normal(size=(20, 8))[labels] + 0.8 * rng.normal(size=(len(labels), 8))).astype(np.float32)
+    features = (rng.normal(size=(20, 8))[labels] + 0.8 * rng.normal(size=(len(labels), 8))).astype(
+        np.float32
+    )
     np.savez(tmp_path / "tiny.npz", features=features, labels=labels)
     path = tmp_path / "tiny.py"
     path.write_text(TINY.replace("DATA", repr(str(tmp_path / "tiny.npz"))))
@@ -57,7 +60,8 @@ def console() -> Console:
 
 @pytest.fixture
 def record(tmp_path):
-    """``record(table, {"plain": [0.5, 0.6], ...})``: a results file as a bench would have written it."""
+    """``record(table, {"plain": [0.5, 0.6], ...})``: a results file as a bench would have written
+    it."""
 
     def write(table: Table, values: dict[str, list[float]], **facts) -> None:
         for job in jobs(table.replace(seeds=max(map(len, values.values())))):
@@ -81,7 +85,9 @@ def record(tmp_path):
             "queries": 10,
             "hits": [round(10 * value)] * 10,
             "scalars": {"hardness/lambda": 1 - value},
-            "curves": {"loss": steps, "validation recall@1": steps} if job.kind == "trained" else {},
+            "curves": {"loss": steps, "validation recall@1": steps}
+            if job.kind == "trained"
+            else {},
         }
 
     return write

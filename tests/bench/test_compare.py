@@ -15,18 +15,40 @@ CLASSES = 12
 
 @pytest.fixture
 def make(tmp_path):
-    """``make("a", seed, recall, beta=2)``: a finished run of version 0.1, as far as a comparison looks."""
+    """``make("a", seed, recall, beta=2)``: a finished run of version 0.1, as far as a comparison
+    looks."""
 
-    def run(name, seed, recall, recipe="triplet", queries=10, data="birds", held_out="", protocol="final", **settings):
+    def run(
+        name,
+        seed,
+        recall,
+        recipe="triplet",
+        queries=10,
+        data="birds",
+        held_out="",
+        protocol="final",
+        **settings,
+    ):
         made = RunDirectory(tmp_path / f"{name}-{seed}")
         made.path.mkdir()
         recipe = {"name": recipe, "settings": {"seed": seed, "optimisation": settings}}
-        made.write_info({"recipe": recipe, "data": {"name": data, "fingerprint": f"{data}{held_out}"}})
+        made.write_info(
+            {"recipe": recipe, "data": {"name": data, "fingerprint": f"{data}{held_out}"}}
+        )
         made.write_status("finished")
-        tested = {"split": "test", "records": CLASSES * 10, "classes": CLASSES, "protocol": protocol}
-        made.write_results({**tested, "rows": [{"name": "trained", "metrics": {"recall@1": recall}}]})
+        tested = {
+            "split": "test",
+            "records": CLASSES * 10,
+            "classes": CLASSES,
+            "protocol": protocol,
+        }
+        made.write_results(
+            {**tested, "rows": [{"name": "trained", "metrics": {"recall@1": recall}}]}
+        )
         hits = np.full(CLASSES, round(10 * recall)) + np.arange(CLASSES) % 2
-        made.write_arrays("by_class", label=np.arange(CLASSES), queries=np.full(CLASSES, queries), hits=hits)
+        made.write_arrays(
+            "by_class", label=np.arange(CLASSES), queries=np.full(CLASSES, queries), hits=hits
+        )
         return made.path
 
     return run
@@ -38,7 +60,10 @@ def test_seeds_are_paired_and_rows_named_by_what_differs(make):
     paths += [make("b", seed, value, beta=2, rate=0.1) for seed, value in enumerate(method)]
     first, second = compare(paths)
     expected = stats.ttest_rel(method, plain)
-    assert first.group.name == "triplet optimisation.beta=1" and second.group.name == "triplet optimisation.beta=2"
+    assert (
+        first.group.name == "triplet optimisation.beta=1"
+        and second.group.name == "triplet optimisation.beta=2"
+    )
     assert first.difference.over_seeds is None and second.seeds == (0, 1, 2)
     assert second.difference.p == second.difference.over_seeds.p == pytest.approx(expected.pvalue)
     assert (
@@ -55,13 +80,18 @@ def test_runs_of_slots_are_named_by_the_slots_that_differ(make):
             "preset": "cub",
             "slots": {"loss": loss, "training": {"seed": seed, "device": f"cuda:{seed}"}},
         }
-        (path / "run.json").write_text(json.dumps({key: info[key] for key in info if key != "recipe"}))
+        (path / "run.json").write_text(
+            json.dumps({key: info[key] for key in info if key != "recipe"})
+        )
         return path
 
     paths = [slots(seed, 0.5, name="triplet", margin=0.2) for seed in (0, 1)]
     paths += [slots(0, 0.6, name="triplet", margin=0.4), slots(0, 0.7, name="n_pair", l2=0.1)]
     names = [group.name for group in groups(paths)]
-    assert names == ["cub loss=triplet", "cub loss=triplet", "cub loss=n_pair"] or names[2] == "cub loss=n_pair"
+    assert (
+        names == ["cub loss=triplet", "cub loss=triplet", "cub loss=n_pair"]
+        or names[2] == "cub loss=n_pair"
+    )
     assert [len(group.runs) for group in groups(paths)] == [2, 1, 1]
     margins = [group.name for group in groups(paths[:3])]
     assert margins == ["cub loss.margin=0.2", "cub loss.margin=0.4"]
@@ -80,7 +110,9 @@ def test_another_metric_has_its_own_interval_over_classes(make, monkeypatch):
         results = json.loads((path / "results.json").read_text())
         results["rows"][0]["metrics"] |= {"map@r": 0.2, "nmi": 0.6}
         (path / "results.json").write_text(json.dumps(results))
-    assert compare(paths, "map@r")[1].difference.over_classes.mean == pytest.approx(0.2) and set(asked) == {"map@r"}
+    assert compare(paths, "map@r")[1].difference.over_classes.mean == pytest.approx(0.2) and set(
+        asked
+    ) == {"map@r"}
     assert compare(paths, "nmi")[1].difference.over_classes is None and set(asked) == {"map@r"}, (
         "NMI is no mean over queries"
     )
@@ -89,16 +121,24 @@ def test_another_metric_has_its_own_interval_over_classes(make, monkeypatch):
 def test_single_runs_are_compared_over_classes(make):
     _, line = compare([make("a", 0, 0.5), make("b", 1, 0.7, recipe="n_pair")])
     assert line.difference.over_seeds is None and line.difference.p is None and line.seeds == ()
-    assert line.difference.over_classes.mean == pytest.approx(0.2) and line.difference.over_classes.above_zero
+    assert (
+        line.difference.over_classes.mean == pytest.approx(0.2)
+        and line.difference.over_classes.above_zero
+    )
 
 
 def test_other_test_classes_give_no_interval_over_classes(make):
     _, line = compare([make("a", 0, 0.5), make("b", 0, 0.7, recipe="n_pair", queries=20)])
-    assert line.difference.over_classes is None and line.difference.over_seeds.mean == pytest.approx(0.2)
+    assert (
+        line.difference.over_classes is None
+        and line.difference.over_seeds.mean == pytest.approx(0.2)
+    )
 
 
 def test_runs_on_other_test_records_are_rejected(make):
-    with pytest.raises(ConfigError, match=r"120 test records of 12 classes of birds and .* of cars"):
+    with pytest.raises(
+        ConfigError, match=r"120 test records of 12 classes of birds and .* of cars"
+    ):
         compare([make("a", 0, 0.5), make("b", 0, 0.7, recipe="n_pair", data="cars")])
 
 

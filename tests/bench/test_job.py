@@ -1,4 +1,5 @@
-"""PCA against scikit-learn's; scores by class add up to the metrics; data split anew; whole jobs of every kind."""
+"""PCA against scikit-learn's; scores by class add up to the metrics; data split anew; whole jobs of
+every kind."""
 
 import json
 from dataclasses import replace
@@ -25,8 +26,12 @@ def vectors(rng):
 @pytest.mark.parametrize("whiten", [False, True])
 def test_projects_as_scikit_learn_does(vectors, whiten):
     ours = pca(vectors, vectors, 5, whiten=whiten)
-    peer = torch.from_numpy(Peer(5, whiten=whiten, svd_solver="full").fit_transform(vectors.double().numpy())).float()
-    torch.testing.assert_close(ours.abs(), peer.abs(), atol=1e-4, rtol=1e-4)  # a direction's sign is free
+    peer = torch.from_numpy(
+        Peer(5, whiten=whiten, svd_solver="full").fit_transform(vectors.double().numpy())
+    ).float()
+    torch.testing.assert_close(
+        ours.abs(), peer.abs(), atol=1e-4, rtol=1e-4
+    )  # a direction's sign is free
 
 
 def test_flat_directions_stay_small_and_none_is_beyond_what_vectors_span(vectors, rng):
@@ -42,7 +47,9 @@ def test_flat_directions_stay_small_and_none_is_beyond_what_vectors_span(vectors
 @pytest.mark.parametrize("roles", [False, True])
 @pytest.mark.parametrize("metric", ["recall@1", "recall@4", "map@r", "r_precision"])
 def test_scores_by_class_add_up_to_the_metric(metric, roles, vectors):
-    labels = np.concatenate([np.repeat(np.arange(11), 5), [11, 11, 12, 12, 13]])  # the last one has no other
+    labels = np.concatenate(
+        [np.repeat(np.arange(11), 5), [11, 11, 12, 12, 13]]
+    )  # the last one has no other
     columns = {"role": np.arange(60) % 2 + 1} if roles else {}
     records = Records(
         name="r",
@@ -65,10 +72,22 @@ def test_scores_by_class_add_up_to_the_metric(metric, roles, vectors):
 def test_a_job_is_composed_and_its_identity_ignores_the_seed(table, tmp_path):
     job = Job(table, table.row("method"), "trained", 1)
     config = job.config()
-    assert config.loss.arguments["beta"] == 40 and config.training.seed == 1 and config.training.validation == 0.2
-    assert job.identity()["slots"] == Job(table, table.row("method"), "trained", 2).identity()["slots"]
-    assert Job(table.under("final"), table.row("plain"), "trained", 0).config().training.validation == 0
-    assert Job(table.under("reality_check"), table.row("plain"), "trained", 0).config().model.dim == 128
+    assert (
+        config.loss.arguments["beta"] == 40
+        and config.training.seed == 1
+        and config.training.validation == 0.2
+    )
+    assert (
+        job.identity()["slots"] == Job(table, table.row("method"), "trained", 2).identity()["slots"]
+    )
+    assert (
+        Job(table.under("final"), table.row("plain"), "trained", 0).config().training.validation
+        == 0
+    )
+    assert (
+        Job(table.under("reality_check"), table.row("plain"), "trained", 0).config().model.dim
+        == 128
+    )
     fixed = Job(table, table.row("plain"), "trained", 0, ("training.validation=0",))
     with pytest.raises(ConfigError, match="use the protocol `final`"):
         fixed.config()
@@ -99,9 +118,13 @@ def test_every_kind_of_job_ends_in_results(protocol, kind, fold, table, tmp_path
         return
     for line in lines:
         assert line["slots"] == job.identity()["slots"] and line["code"] and line["hardware"]
-        assert sum(line["hits"]) / (6 * len(line["hits"])) == pytest.approx(line["metrics"]["recall@1"])
+        assert sum(line["hits"]) / (6 * len(line["hits"])) == pytest.approx(
+            line["metrics"]["recall@1"]
+        )
     if kind == "trained":
-        assert perform(tmp_path, **task.arguments)[0]["metrics"] == lines[0]["metrics"], "the finished run is read"
+        assert perform(tmp_path, **task.arguments)[0]["metrics"] == lines[0]["metrics"], (
+            "the finished run is read"
+        )
     if protocol == "reality_check":
         assert "map@r 128-d" in lines[0]["metrics"]
 
@@ -142,12 +165,18 @@ def test_kin_stay_in_one_fold(data):
             return replace(records, columns={"kin": records.labels // 2})
 
     cut = Fold(Kin(), 2, 0, seed=3, test=False).load()
-    sides = [set(cut.columns["kin"][cut.splits == split].tolist()) for split in ("train", "validation")]
+    sides = [
+        set(cut.columns["kin"][cut.splits == split].tolist()) for split in ("train", "validation")
+    ]
     assert all(sides) and not sides[0] & sides[1]
 
 
 def test_test_records_may_stay_or_select(data):
     whole = data.load()
-    np.testing.assert_array_equal(Fold(data, 4, 0, seed=0, test=True).load().splits == "test", whole.splits == "test")
+    np.testing.assert_array_equal(
+        Fold(data, 4, 0, seed=0, test=True).load().splits == "test", whole.splits == "test"
+    )
     cut = SelectOnTest(data).load()
-    assert classes(cut, "validation") == classes(whole, "test") and classes(cut, "train") == classes(whole, "train")
+    assert classes(cut, "validation") == classes(whole, "test") and classes(
+        cut, "train"
+    ) == classes(whole, "train")

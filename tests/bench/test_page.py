@@ -21,7 +21,12 @@ from vicinal.bench.summary import learning_curves, regressions, summarize
 from vicinal.bench.table import Budget, row
 from vicinal.errors import DataError
 
-VALUES = {"plain": [0.50, 0.52, 0.51], "method": [0.55, 0.58, 0.56], "untrained": [0.4] * 3, "PCA": [0.3] * 3}
+VALUES = {
+    "plain": [0.50, 0.52, 0.51],
+    "method": [0.55, 0.58, 0.56],
+    "untrained": [0.4] * 3,
+    "PCA": [0.3] * 3,
+}
 
 
 @pytest.fixture
@@ -47,10 +52,14 @@ def test_a_summary_has_means_paired_differences_and_marks(table, summary):
 
 
 def test_five_seeds_may_claim_and_other_data_or_trials_are_marked(table, record, tmp_path):
-    record(table, {"plain": [0.50, 0.52, 0.51, 0.5, 0.51], "method": [0.55, 0.58, 0.56, 0.56, 0.57]})
+    record(
+        table, {"plain": [0.50, 0.52, 0.51, 0.5, 0.51], "method": [0.55, 0.58, 0.56, 0.56, 0.57]}
+    )
     record(table, {"method": [0.55]}, data="other", created="2027")
     rows = (table.row("plain"), row("method", "loss.beta=40", against="plain", trials=20))
-    table = table.replace(seeds=5, rows=(table.rows[0].__class__("plain", table.rows[0].own, trials=3), rows[1]))
+    table = table.replace(
+        seeds=5, rows=(table.rows[0].__class__("plain", table.rows[0].own, trials=3), rows[1])
+    )
     found = summarize(collect(table, Store(tmp_path / "results"))).rows[-1]
     assert found.difference.claimed
     assert found.marks == ("other data than its baseline", "not as many trials as its baseline")
@@ -77,9 +86,15 @@ def test_commands_name_file_table_and_variant(table):
 
 def test_expected_values_are_checked(table, record, tmp_path):
     record(table, VALUES)
-    table = table.replace(expected={"plain": (0.51, 0.001), "method": (0.5, 0.01), "whitened PCA": (0.3, 0.1)})
+    table = table.replace(
+        expected={"plain": (0.51, 0.001), "method": (0.5, 0.01), "whitened PCA": (0.3, 0.1)}
+    )
     found = regressions(collect(table, Store(tmp_path / "results")))
-    assert len(found) == 2 and "method: Recall@1 56.3, expected 50.0 ± 1.0" in found[0] and "0 of 3 seeds" in found[1]
+    assert (
+        len(found) == 2
+        and "method: Recall@1 56.3, expected 50.0 ± 1.0" in found[0]
+        and "0 of 3 seeds" in found[1]
+    )
 
 
 class Drawn:
@@ -96,7 +111,9 @@ class Drawn:
 
 
 def test_figure_and_remark_are_on_the_page(table, summary, tmp_path):
-    found = summary(table, figure=Drawn(), remark=lambda outcome: f"{len(outcome.lines['plain'])} of plain.")
+    found = summary(
+        table, figure=Drawn(), remark=lambda outcome: f"{len(outcome.lines['plain'])} of plain."
+    )
     (text, page), again = (write_pages(found, tmp_path / name) for name in ("one", "two"))
     assert (text.parent / "tiny.png").read_bytes() == (again[0].parent / "tiny.png").read_bytes()
     assert "](tiny.png)" in text.read_text() and "\n3 of plain.\n" in text.read_text()
@@ -106,17 +123,24 @@ def test_figure_and_remark_are_on_the_page(table, summary, tmp_path):
     assert "](tiny.png)" not in markdown(summary(table.replace(seeds=0), figure=Drawn()))
 
 
-def test_a_document_gets_each_table_between_its_markers_and_stays_else(table, summary, tmp_path, monkeypatch):
+def test_a_document_gets_each_table_between_its_markers_and_stays_else(
+    table, summary, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     document = tmp_path / "docs.md"
-    document.write_bytes(b"before\r\n<!-- bench:tiny:start -->\nold\n<!-- bench:tiny:end -->\nafter")
+    document.write_bytes(
+        b"before\r\n<!-- bench:tiny:start -->\nold\n<!-- bench:tiny:end -->\nafter"
+    )
     found = summary(table)
     write_pages(found, tmp_path / "results")
     write_into(document, [("tiny", excerpt(found, document, tmp_path / "results"))])
     whole = document.read_bytes().decode()
     assert whole.startswith("before\r\n") and whole.endswith("\nafter") and "old" not in whole
     assert "[its page](results/tiny.md)" in whole and "| method |" in whole
-    for text, message in (("no markers", "first marker 0 times"), ("<!-- bench:tiny:start -->\n" * 2, "2 times")):
+    for text, message in (
+        ("no markers", "first marker 0 times"),
+        ("<!-- bench:tiny:start -->\n" * 2, "2 times"),
+    ):
         document.write_text(text)
         with pytest.raises(DataError, match=message):
             check_markers(document, ["tiny"])

@@ -1,4 +1,5 @@
-"""Processes side by side: failures are reported and the rest goes on; Ctrl-C stops each task once, resumably."""
+"""Processes side by side: failures are reported and the rest goes on; Ctrl-C stops each task once,
+resumably."""
 
 import json
 import os
@@ -95,7 +96,8 @@ def when_begun(folders, act):
 
 @pytest.fixture(autouse=True)
 def no_time_limits(monkeypatch):
-    """What a process may take to end is for users; on a busy machine any limit would be too short."""
+    """What a process may take to end is for users; on a busy machine any limit would be too
+    short."""
     monkeypatch.setattr(pools, "STOP_SECONDS", 1e6)
     monkeypatch.setattr(pools.Worker.leave, "__defaults__", (1e6,))
 
@@ -106,7 +108,12 @@ def make(tmp_path, console):
     tasks.write_text(TASKS)
 
     def pool(slots, **options):
-        return Pool(tmp_path / "runs", slots=slots, console=console, **{"prepare": f"{tasks}:Light", **options})
+        return Pool(
+            tmp_path / "runs",
+            slots=slots,
+            console=console,
+            **{"prepare": f"{tasks}:Light", **options},
+        )
 
     return pool, lambda name: Task(name, f"{tasks}:do", {"row": name}, name)
 
@@ -134,11 +141,18 @@ def test_a_failure_is_reported_with_its_last_lines_and_the_rest_goes_on(make, mo
     pool, task = make
     found = {}
     with pool(2) as two:
-        two.run(map(task, ("a", "bad", "c")), lambda task, lines: str(found.update({task.name: lines})), title="t")
+        two.run(
+            map(task, ("a", "bad", "c")),
+            lambda task, lines: str(found.update({task.name: lines})),
+            title="t",
+        )
     assert set(found) == {"a", "c"} and found["a"][0]["threads"] == "2"  # 4 cores for 2 tasks
     (failure,) = two.failures
     assert failure.task.name == "bad" and failure.code == 1
-    assert failure.last_lines.endswith("error: diverged") and len(failure.last_lines.splitlines()) == pools.LAST_LINES
+    assert (
+        failure.last_lines.endswith("error: diverged")
+        and len(failure.last_lines.splitlines()) == pools.LAST_LINES
+    )
 
 
 def test_ctrl_c_stops_each_task_once_and_waits_for_it_to_save(make, tmp_path):
@@ -180,7 +194,9 @@ def test_a_process_does_one_task_after_another_and_each_has_its_own_log(make, tm
         pytest.param("slow", 130, "this is slow", marks=pytest.mark.slow),
     ],
 )
-def test_a_process_that_dies_fails_its_task_alone_and_another_takes_its_place(row, code, last, make, tmp_path):
+def test_a_process_that_dies_fails_its_task_alone_and_another_takes_its_place(
+    row, code, last, make, tmp_path
+):
     pool, task = make
     one, folder = pool(1), task(row).folder(tmp_path / "runs")
     if row == "slow":  # not by Ctrl-C at the bench: somebody meant this process
@@ -216,16 +232,29 @@ def test_what_a_process_prints_before_its_first_task_is_reported(make, tmp_path)
     (tmp_path / "broken.py").write_text("print('for nobody', flush=True)\nimport no_such_package")
     one = pool(1, prepare=f"{tmp_path / 'broken.py'}:State")
     run(one, [task("a")])
-    assert one.failures[0].code == 1 and "No module named 'no_such_package'" in one.failures[0].last_lines
+    assert (
+        one.failures[0].code == 1
+        and "No module named 'no_such_package'" in one.failures[0].last_lines
+    )
 
 
 @pytest.mark.slow
 def test_when_the_bench_is_killed_tasks_save_and_all_processes_end(make, tmp_path):
     _, task = make
     slow, quick = (task(name).folder(tmp_path / "runs") for name in ("slow", "a"))
-    bench = subprocess.Popen([sys.executable, "-c", BENCH, tmp_path / "runs", tmp_path / "tasks.py"])
-    wait_until(lambda: ((slow / "began").exists() and (quick / "done.json").exists()) or bench.poll() is not None)
-    pids = [int((slow / "began").read_text()), json.loads((quick / "done.json").read_text())[0]["pid"]]
+    bench = subprocess.Popen(
+        [sys.executable, "-c", BENCH, tmp_path / "runs", tmp_path / "tasks.py"]
+    )
+    wait_until(
+        lambda: (
+            ((slow / "began").exists() and (quick / "done.json").exists())
+            or bench.poll() is not None
+        )
+    )
+    pids = [
+        int((slow / "began").read_text()),
+        json.loads((quick / "done.json").read_text())[0]["pid"],
+    ]
     bench.kill()
     bench.wait()
     wait_until(lambda: not any(map(alive, pids)))
@@ -239,13 +268,18 @@ def test_when_time_is_up_no_task_starts_and_those_that_run_finish(make, tmp_path
     def started(self, task, running):
         start(self, task, running)
         began.append(task.name)
-        now[0] += 40  # seconds on the injected clock: the second task is the last to start within a minute
+        now[0] += (
+            # seconds on the injected clock: the second task is the last to start within a minute
+            40
+        )
         (task.folder(self.runs) / "go").touch()
 
     monkeypatch.setattr(Pool, "_start", started)
     with pool(1, clock=lambda: now[0]) as one:
         tasks = [task(name) for name in ("a waits", "b waits", "c", "d")]
-        left = one.run(tasks, lambda task, lines: str(found.append(task.name)), title="t", until=60.0)
+        left = one.run(
+            tasks, lambda task, lines: str(found.append(task.name)), title="t", until=60.0
+        )
         assert began == found == ["a waits", "b waits"] and left == 2
         assert not task("c").folder(tmp_path / "runs").exists()
         assert one.run([task("c")], lambda *rest: "", title="t", until=now[0]) == 1

@@ -30,10 +30,14 @@ def test_another_format_is_rejected_and_an_absent_file_is_empty(tmp_path):
 
 def test_a_result_is_found_by_its_slots_whatever_the_table(table, record, tmp_path):
     record(table, {"method": [0.5], "untrained": [0.2]})
-    (tmp_path / "results" / "other.jsonl").write_text('{"set": "wine", "method": "LANML"}\n')  # of another program
+    (tmp_path / "results" / "other.jsonl").write_text(
+        '{"set": "wine", "method": "LANML"}\n'
+    )  # of another program
     store = Store(tmp_path / "results")
     untrained, plain, method = jobs(table)[:3]
-    assert store.find({**method.identity(), "row": "called otherwise"})["metrics"]["recall@1"] == 0.5
+    assert (
+        store.find({**method.identity(), "row": "called otherwise"})["metrics"]["recall@1"] == 0.5
+    )
     assert store.find({**untrained.identity(), "row": "untrained"})["metrics"]["recall@1"] == 0.2
     assert store.find({**untrained.identity(), "row": "PCA"}) is None
     assert store.find({**plain.identity(), "row": "plain"}) is None

@@ -1,4 +1,5 @@
-"""Which jobs are missing, in which order they run, and who gets their results; the tuning of a table."""
+"""Which jobs are missing, in which order they run, and who gets their results; the tuning of a
+table."""
 
 import json
 
@@ -14,7 +15,8 @@ from vicinal.errors import ConfigError, DataError, RunError, VicinalError
 
 
 class Fake(Pool):
-    """Tasks that end at once; those whose name has a word of ``fail`` fail, and time is up after ``limit``."""
+    """Tasks that end at once; those whose name has a word of ``fail`` fail, and time is up after
+    ``limit``."""
 
     ran, fail, limit = [], (), 10**9
 
@@ -28,12 +30,20 @@ class Fake(Pool):
                 continue
             facts = {"created": "2026", "seconds": 1.0, "hardware": "h", "commit": "abc"}
             if "fold" in task.name:
-                rates = [word for word in arguments["words"] if word.startswith("optimizer.learning_rate")]
+                rates = [
+                    word
+                    for word in arguments["words"]
+                    if word.startswith("optimizer.learning_rate")
+                ]
                 rate = float(rates[0].split("=")[1]) if rates else 0.0
                 done(task, [{**facts, "score": rate - 0.01 * arguments["fold"][0], "epoch": 2}])
                 continue
             keys = {key: arguments[key] for key in ("kind", "protocol", "seed", "row")}
-            lines = [keys | facts | {"slots": task.key[-13:-3], "metrics": {"recall@1": 0.5, "map@r": 0.1}}]
+            lines = [
+                keys
+                | facts
+                | {"slots": task.key[-13:-3], "metrics": {"recall@1": 0.5, "map@r": 0.1}}
+            ]
             rows = UNTRAINED_ROWS if arguments["kind"] == "untrained" else [arguments["row"]]
             done(task, [{**line, "row": name} for line in lines for name in rows])
         return max(0, len(tasks) - self.limit)
@@ -48,20 +58,27 @@ def fake():
 @pytest.fixture
 def go(tmp_path, console, fake):
     def run(*tables, **options):
-        return run_tables(tables, Bench(tmp_path / "results", tmp_path / "runs", console, make_pool=fake, **options))
+        return run_tables(
+            tables,
+            Bench(tmp_path / "results", tmp_path / "runs", console, make_pool=fake, **options),
+        )
 
     return run
 
 
 def test_seeds_go_round_by_round_and_a_job_of_two_tables_runs_once(table, go, fake, tmp_path):
-    other = table.replace(name="other", rows=(*table.rows, row("third", "loss.beta=9", against="plain")))
+    other = table.replace(
+        name="other", rows=(*table.rows, row("third", "loss.beta=9", against="plain"))
+    )
     first, second = go(table.replace(seeds=2), other.replace(seeds=2))
     each = ["untrained rows", "plain", "method", "third"]
     assert fake.ran == [f"{name} seed {seed}" for seed in (0, 1) for name in each]
     assert {name: len(lines) for name, lines in second.lines.items()} == dict.fromkeys(
         (*UNTRAINED_ROWS, "plain", "method", "third"), 2
     )
-    assert (tmp_path / "results" / "other.jsonl").read_text().count("\n") == 2 and not first.missing()
+    assert (tmp_path / "results" / "other.jsonl").read_text().count(
+        "\n"
+    ) == 2 and not first.missing()
     fake.ran.clear()
     go(table)
     assert fake.ran == [f"{name} seed 2" for name in each[:3]], "what is recorded is not run again"
@@ -70,7 +87,9 @@ def test_seeds_go_round_by_round_and_a_job_of_two_tables_runs_once(table, go, fa
 def test_the_lines_of_a_job_are_recorded_at_once(table, go, monkeypatch):
     """Killed between two lines, a bench did the job again and recorded the first line twice."""
     recorded, append = [], results.append
-    monkeypatch.setattr(results, "append", lambda path, *lines: recorded.append(len(lines)) or append(path, *lines))
+    monkeypatch.setattr(
+        results, "append", lambda path, *lines: recorded.append(len(lines)) or append(path, *lines)
+    )
     go(table.replace(seeds=1))
     assert recorded == [len(UNTRAINED_ROWS), 1, 1]
 
@@ -115,9 +134,15 @@ def tuned(table, tmp_path, console, fake):
 def test_rows_are_tuned_alike_and_the_best_trial_is_tested(tuned, fake, tmp_path):
     found = tuned()
     assert len(fake.ran) == 2 * 3 * 2 and fake.ran[0] == "plain, trial 0, fold 1"
-    lines = [json.loads(line) for line in (tmp_path / "tuning" / "tiny.trials.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (tmp_path / "tuning" / "tiny.trials.jsonl").read_text().splitlines()
+    ]
     values = {(line["row"], line["trial"]): line["values"] for line in lines}
-    assert values["plain", 1] == values["method", 1] != values["method", 2] and values["plain", 0] == {}
+    assert (
+        values["plain", 1] == values["method", 1] != values["method", 2]
+        and values["plain", 0] == {}
+    )
     best = max(float(values["plain", trial]["optimizer.learning_rate"]) for trial in (1, 2))
     assert found.name == "tiny-tuned" and found.protocol == "final" and found.tuned == Budget(3, 2)
     chosen = found.row("method")
@@ -125,9 +150,15 @@ def test_rows_are_tuned_alike_and_the_best_trial_is_tested(tuned, fake, tmp_path
     assert chosen.held_out == pytest.approx((best, best - 0.01))
     assert found.layers(chosen)[-1] == {"optimizer": {"learning_rate": f"{best:.4g}"}}
     fake.ran.clear()
-    assert tuned().row("method") == chosen and tuned(recorded_only=True).row("method") == chosen and fake.ran == []
+    assert (
+        tuned().row("method") == chosen
+        and tuned(recorded_only=True).row("method") == chosen
+        and fake.ran == []
+    )
     tuned(trials=4)
-    assert fake.ran == [f"{name}, trial 3, fold {fold}" for name in ("plain", "method") for fold in (1, 2)]
+    assert fake.ran == [
+        f"{name}, trial 3, fold {fold}" for name in ("plain", "method") for fold in (1, 2)
+    ]
 
 
 def test_too_few_classes_for_the_folds_are_one_error_before_any_run(tuned, fake):
@@ -157,7 +188,9 @@ def search(tiny):
 
 
 @pytest.mark.parametrize("searcher", ["random", "optuna"])
-def test_a_stopped_search_continues_and_more_trials_may_follow(searcher, search, fake, tmp_path, console):
+def test_a_stopped_search_continues_and_more_trials_may_follow(
+    searcher, search, fake, tmp_path, console
+):
     if searcher == "optuna":
         pytest.importorskip("optuna")
     out, terms = tmp_path / "out", {"slots": 1, "console": console, "make_pool": fake}
@@ -191,7 +224,9 @@ def test_a_stopped_search_continues_and_more_trials_may_follow(searcher, search,
         ((), {"folds": 6}, "6 folds by class need at least 12 classes"),
     ],
 )
-def test_a_search_that_cannot_run_is_rejected_before_it_starts(words, options, message, search, tmp_path, console):
+def test_a_search_that_cannot_run_is_rejected_before_it_starts(
+    words, options, message, search, tmp_path, console
+):
     with pytest.raises(VicinalError, match=message):
         tune(search(*words, **options), tmp_path / "out", slots=1, console=console)
     assert not (tmp_path / "out").exists()
@@ -202,7 +237,12 @@ def test_the_spread_of_what_is_as_good_is_reported():
         return Trial(number, {"beta": beta} if beta else {}, dict(enumerate(scores)), {0: 2, 1: 3})
 
     chosen = choose(
-        [trial(0, "", 0.69, 0.73), trial(1, "9", 0.68, 0.74), trial(2, "10", 0.7, 0.74), trial(3, "99", 0.0, 1.0)]
+        [
+            trial(0, "", 0.69, 0.73),
+            trial(1, "9", 0.68, 0.74),
+            trial(2, "10", 0.7, 0.74),
+            trial(3, "99", 0.0, 1.0),
+        ]
     )
     assert chosen.trial.number == 2 and chosen.spread == pytest.approx(0.0283, abs=1e-4)
     assert chosen.alike == {"beta": ("9", "10", "(as it is)")} and chosen.epochs == [2, 3]

@@ -1,9 +1,19 @@
-"""Tables as data: rows start from their baselines, mistakes are errors, and hashes ignore spelling."""
+"""Tables as data: rows start from their baselines, mistakes are errors, and hashes ignore
+spelling."""
 
 import pytest
 from torch import nn
 
-from vicinal.bench.table import REALITY_METRICS, Table, baseline, layer, load_tables, merged, row, slots_hash
+from vicinal.bench.table import (
+    REALITY_METRICS,
+    Table,
+    baseline,
+    layer,
+    load_tables,
+    merged,
+    row,
+    slots_hash,
+)
 from vicinal.errors import ConfigError
 
 
@@ -31,7 +41,9 @@ def test_layers_merge_groups_of_arguments_and_keep_what_every_network_has():
     inner = layer("method.hdml.alpha=1", method=("hdml_ala", {"hdml": {"window": 16}}))
     assert inner == {"method": {"name": "hdml_ala", "hdml": {"window": 16, "alpha": "1"}}}
     small = {"model": {"name": "small", "dim": 64, "widths": [4]}}
-    assert merged(small, {"model": {"name": "resnet18"}}) == {"model": {"dim": 64, "name": "resnet18"}}
+    assert merged(small, {"model": {"name": "resnet18"}}) == {
+        "model": {"dim": 64, "name": "resnet18"}
+    }
 
 
 @pytest.mark.parametrize(
@@ -40,7 +52,10 @@ def test_layers_merge_groups_of_arguments_and_keep_what_every_network_has():
         (lambda: Table("T"), "no rows"),
         (lambda: Table("T", row("a"), row("a")), "used twice"),
         (lambda: Table("T", row("PCA")), "without training"),
-        (lambda: Table("T", row("a", against="b"), row("b", against="a")), "a against b against a is a circle"),
+        (
+            lambda: Table("T", row("a", against="b"), row("b", against="a")),
+            "a against b against a is a circle",
+        ),
         (lambda: Table("T", row("plain"), row("m", against="plan")), "did you mean 'plain'"),
         (lambda: Table("T", row("a"), protocol="finall"), "did you mean 'final'"),
         (lambda: Table("T", row("a"), seeds=0), "needs a seed"),
@@ -58,13 +73,19 @@ def test_what_cannot_be_run_is_rejected(make, message):
 def test_files_define_tables_and_import_their_neighbors(tmp_path):
     (tmp_path / "shared.py").write_text("ROWS = 2\n")
     text = "from shared import ROWS\nfrom vicinal.bench import Table, row\n"
-    (tmp_path / "many.py").write_text(text + "TABLES = [Table(f'T{n}', row('a')) for n in range(ROWS)]\n")
+    (tmp_path / "many.py").write_text(
+        text + "TABLES = [Table(f'T{n}', row('a')) for n in range(ROWS)]\n"
+    )
     assert [table.name for table in load_tables(f"{tmp_path}/many.py")] == ["t0", "t1"]
     (one,) = load_tables(f"{tmp_path}/many.py::t1")
     assert one.name == one.origin == "t1" and one.file == f"{tmp_path}/many.py"
     (tmp_path / "shared.py").write_text("ROWS = 1\n")
     assert len(load_tables(f"{tmp_path}/many.py")) == 1, "neighbors are read again"
-    for source, message in (("many.py::t9", "unknown table"), ("none.py", "does not exist"), ("a.toml", r"\.py")):
+    for source, message in (
+        ("many.py::t9", "unknown table"),
+        ("none.py", "does not exist"),
+        ("a.toml", r"\.py"),
+    ):
         with pytest.raises(ConfigError, match=message):
             load_tables(f"{tmp_path}/{source}")
     (tmp_path / "empty.py").write_text("")
@@ -74,11 +95,16 @@ def test_files_define_tables_and_import_their_neighbors(tmp_path):
 
 def test_an_experiment_file_may_be_the_preset(tmp_path):
     (tmp_path / "mine.toml").write_text('preset = "glyphs"\nloss = { name = "triplet" }\n')
-    assert layer(preset=f"{tmp_path}/mine.toml") == {"preset": "glyphs", "loss": {"name": "triplet"}}
+    assert layer(preset=f"{tmp_path}/mine.toml") == {
+        "preset": "glyphs",
+        "loss": {"name": "triplet"},
+    }
 
 
 def test_hashes_ignore_spelling_order_and_speed():
-    one = layer("optimizer.learning_rate=1e-4", "evaluation.recalls=1,2", loss=("danml", {"epsilon": None}))
+    one = layer(
+        "optimizer.learning_rate=1e-4", "evaluation.recalls=1,2", loss=("danml", {"epsilon": None})
+    )
     other = {
         "training": {"device": "cuda", "seed": 3},
         "loss": {"epsilon": "none", "name": "danml"},
@@ -94,7 +120,11 @@ def test_variants_are_tables_of_their_own(table):
     assert quick.name == "tiny-quick" and quick.seeds == 1 and quick.row("method").published == {}
     assert merged(*quick.layers(quick.row("method")))["training"] == {"epochs": "1"}
     checked = table.replace(findings={"reality_check": "found"}).under("reality_check")
-    assert (checked.name, checked.metrics, checked.finding) == ("tiny-reality_check", REALITY_METRICS, "found")
+    assert (checked.name, checked.metrics, checked.finding) == (
+        "tiny-reality_check",
+        REALITY_METRICS,
+        "found",
+    )
     other = table.on("elsewhere/flowers")
     assert other.name == "tiny-flowers" and other.title == "flowers: the rows of table tiny"
     assert other.origin == "tiny" and table.title not in other.title, "CUB on flowers is not CUB"

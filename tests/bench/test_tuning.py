@@ -1,4 +1,5 @@
-"""Search spaces: what is written is what is drawn from, and what cannot be drawn from is rejected."""
+"""Search spaces: what is written is what is drawn from, and what cannot be drawn from is
+rejected."""
 
 from math import log10
 
@@ -13,7 +14,9 @@ def test_draws_stay_inside_and_fill_their_scale():
     trials = [random_trial(space, 0, number) for number in range(1, 400)]
     a, b = ([float(trial[key]) for trial in trials] for key in "ab")
     assert 0.5 <= min(a) < 0.52 and 1.98 < max(a) <= 2
-    assert sum(value < 1e-3 for value in b) / len(b) == pytest.approx(0.5, abs=0.08)  # half below the middle decade
+    assert sum(value < 1e-3 for value in b) / len(b) == pytest.approx(
+        0.5, abs=0.08
+    )  # half below the middle decade
     for key, values in (("c", ["1", "2", "3"]), ("d", ["x", "y"])):
         counts = [sum(trial[key] == value for trial in trials) for value in values]
         assert min(counts) > 0.8 * len(trials) / len(values) and sum(counts) == len(trials)

@@ -1,4 +1,5 @@
-"""What a task computes does not depend on what its process did before: to the bit, as in a process of its own."""
+"""What a task computes does not depend on what its process did before: to the bit, as in a process
+of its own."""
 
 import json
 import time
@@ -38,14 +39,19 @@ def done_by(worker, job, folder):
     assert worker.process.is_alive(), "the process stays: none of these tasks leaves traces"
     lines = json.loads((folder / "done.json").read_text())
     weights = {path.name: path.read_bytes() for path in folder.glob("run/*.safetensors")}
-    return [{key: value for key, value in line.items() if key not in VARYING} for line in lines], weights
+    return [
+        {key: value for key, value in line.items() if key not in VARYING} for line in lines
+    ], weights
 
 
 @pytest.mark.slow(32)
 def test_a_task_ends_in_the_same_bits_whatever_its_process_did_before(tmp_path):
     (tmp_path / "small.py").write_text(TABLE)
     (table,) = load_tables(str(tmp_path / "small.py"))
-    jobs = [Job(table, table.row("HDML"), "untrained", 0), *(Job(table, row, "trained", 1) for row in table.rows)]
+    jobs = [
+        Job(table, table.row("HDML"), "untrained", 0),
+        *(Job(table, row, "trained", 1) for row in table.rows),
+    ]
     terms = jobs[0].task(), tmp_path, {"OMP_NUM_THREADS": "1"}, "vicinal.bench.worker:ProcessState"
     alone = {}
     for number in (0, 2, 1):
@@ -55,7 +61,9 @@ def test_a_task_ends_in_the_same_bits_whatever_its_process_did_before(tmp_path):
             worker.leave()
             assert worker.process.exitcode == 0
     try:
-        for turn, number in enumerate((0, 2, 2, 1)):  # after another, after one without training, after itself
+        for turn, number in enumerate(
+            (0, 2, 2, 1)
+        ):  # after another, after one without training, after itself
             assert done_by(worker, jobs[number], tmp_path / f"together-{turn}") == alone[number]
     finally:
         worker.leave()

@@ -1,4 +1,5 @@
-"""The attack with a tiny budget: every row tries something and nothing fails; a failure would be told."""
+"""The attack with a tiny budget: every row tries something and nothing fails; a failure would be
+told."""
 
 import subprocess
 import sys
@@ -27,4 +28,8 @@ def test_a_traceback_and_changed_bytes_are_failures_and_our_errors_are_not(attac
     row.attempt("broken", lambda: {}["x"])
     row.attempt("outside", lambda: (tmp_path / "outside" / "new").touch())
     row.attempt("ended", lambda: sys.exit(1))
-    assert [failure.split(", ")[1].split(":")[0] for failure in row.failures] == ["broken", "outside", "ended"]
+    assert [failure.split(", ")[1].split(":")[0] for failure in row.failures] == [
+        "broken",
+        "outside",
+        "ended",
+    ]

@@ -1,4 +1,5 @@
-"""The benchmark beside LMNN: fits together, kept as they end and gone on with; a table that says what is not known."""
+"""The benchmark beside LMNN: fits together, kept as they end and gone on with; a table that says
+what is not known."""
 
 import csv
 import gzip
@@ -47,10 +48,17 @@ def test_together_the_long_fits_begin_first_and_none_is_left_out(linear, options
     options.together = 1
     in_turns = linear.units(options)
     assert sorted(in_turns) == sorted(found) and len(set(found)) == 3 * (3 + 4) + 2
-    assert [kind for _, _, kind in in_turns[:4]] == ["lanml", "lanml full sets", "lanml tuned", "lmnn-4"]
+    assert [kind for _, _, kind in in_turns[:4]] == [
+        "lanml",
+        "lanml full sets",
+        "lanml tuned",
+        "lmnn-4",
+    ]
 
 
-def test_no_more_run_at_a_time_than_asked_for_and_each_is_kept_as_it_ends(linear, options, monkeypatch):
+def test_no_more_run_at_a_time_than_asked_for_and_each_is_kept_as_it_ends(
+    linear, options, monkeypatch
+):
     running, most, kept, lock = 0, 0, [], threading.Lock()
 
     def fit(name, number, contestant, options):
@@ -70,16 +78,24 @@ def test_no_more_run_at_a_time_than_asked_for_and_each_is_kept_as_it_ends(linear
     linear.work(options)
     assert most == 3 and kept[-1] > 10
     lines = [json.loads(line) for line in options.results.read_text().splitlines()]
-    assert len(lines) == 23 and {line["cap"] for line in lines} == {480} and {line["together"] for line in lines} == {3}
+    assert (
+        len(lines) == 23
+        and {line["cap"] for line in lines} == {480}
+        and {line["together"] for line in lines} == {3}
+    )
 
 
-def test_a_later_call_does_what_is_missing_failed_was_cut_off_or_was_stopped_too_soon(linear, options, monkeypatch):
+def test_a_later_call_does_what_is_missing_failed_was_cut_off_or_was_stopped_too_soon(
+    linear, options, monkeypatch
+):
     answers = {one: {"seconds": 1.0, "cpu": 1.0} for one in linear.units(options)}
     stopped, failed = ("usps", 0, "lmnn-7"), ("usps", 0, "lmnn-6")
     answers |= {stopped: {"seconds": 480.0, "cpu": 400.0, "stopped": True}, failed: None}
     done = []
     monkeypatch.setattr(
-        linear, "in_own_process", lambda name, number, kind, _: done.append((name, number, kind)) or answers[done[-1]]
+        linear,
+        "in_own_process",
+        lambda name, number, kind, _: done.append((name, number, kind)) or answers[done[-1]],
     )
     options.together = 1
     linear.work(options)
@@ -116,21 +132,47 @@ def test_another_machine_may_measure_another_set(linear, options, monkeypatch):
 
 
 def test_the_table_names_the_cap_and_takes_a_stopped_fit_for_a_bound(linear):
-    ways = {"split": 0, "together": 16, "threads": 1, "cap": 480, "where": "here", "versions": "numpy 2", "load": 9.0}
+    ways = {
+        "split": 0,
+        "together": 16,
+        "threads": 1,
+        "cap": 480,
+        "where": "here",
+        "versions": "numpy 2",
+        "load": 9.0,
+    }
     ended, stopped = {"accuracy": 0.95, "steps": 9}, {"stopped": True}
     lines = [
         {"set": "usps", "contestant": "lanml", "seconds": 90.0, "cpu": 90.0, **ended, **ways},
         {"set": "usps", "contestant": "lmnn-4", "seconds": 480.0, "cpu": 480.0, **stopped, **ways},
         {"set": "pendigits", "contestant": "lanml", "seconds": 9.0, "cpu": 9.0, **ended, **ways},
-        {"set": "pendigits", "contestant": "lmnn-4", "seconds": 480.0, "cpu": 480.0, **stopped, **ways},
+        {
+            "set": "pendigits",
+            "contestant": "lmnn-4",
+            "seconds": 480.0,
+            "cpu": 480.0,
+            **stopped,
+            **ways,
+        },
         {"set": "isolet1", "contestant": "lanml", "seconds": 9.0, "cpu": 9.0, **ended, **ways},
-        {"set": "isolet1", "contestant": "lmnn-4", "seconds": 40.0, "cpu": 40.0, **ended, **ways, "steps": 999},
+        {
+            "set": "isolet1",
+            "contestant": "lmnn-4",
+            "seconds": 40.0,
+            "cpu": 40.0,
+            **ended,
+            **ways,
+            "steps": 999,
+        },
         {"set": "letter-9000", "contestant": "memory", "bytes": 2**28, "seconds": 1.0, **ways},
     ]
     text = linear.table(lines)
     assert "| over 5.3x | speed unknown, LMNN's accuracy unknown |" in text
     assert "| over 53.3x | speed met, LMNN's accuracy unknown |" in text
-    assert "| 4.4x | speed **missed**, accuracy met |" in text and "| 40.0 s | 999, its limit |" in text
+    assert (
+        "| 4.4x | speed **missed**, accuracy met |" in text
+        and "| 40.0 s | 999, its limit |" in text
+    )
     assert "| letter, 9,000 x 16 | LANML⁻ peak memory | 256 MiB of 1,024 MiB" in text
     assert "7 fits, 16 at a time, 1 thread each, stopped after 480 s on the clock (2 were)" in text
 
@@ -157,26 +199,67 @@ class LMNN:
 
 @pytest.mark.slow(35)
 def test_fits_run_in_processes_of_their_own_and_are_stopped_at_the_cap(tmp_path):
-    data, peers, results = tmp_path / "tabular", tmp_path / "peers" / "metric_learn", tmp_path / "linear.jsonl"
+    data, peers, results = (
+        tmp_path / "tabular",
+        tmp_path / "peers" / "metric_learn",
+        tmp_path / "linear.jsonl",
+    )
     data.mkdir()
     peers.mkdir(parents=True)
     (peers / "__init__.py").write_text(PEER)
     (peers / "_util.py").write_text("from sklearn.utils import check_array, check_X_y\n")
     draw = np.random.default_rng(0)
     for name in ("isolet1", "letter"):
-        rows = [[*draw.standard_normal(3) + 3 * (number % 3), f"class {number % 3}"] for number in range(60)]
+        rows = [
+            [*draw.standard_normal(3) + 3 * (number % 3), f"class {number % 3}"]
+            for number in range(60)
+        ]
         with gzip.open(data / f"{name}.csv.gz", "wt") as file:
             csv.writer(file).writerows([["a", "b", "c", "class"], *rows])
-    command = [sys.executable, str(BENCHMARKS / "linear.py"), "--data", str(tmp_path), "--results", str(results)]
-    command += ["--metric-learn", str(peers.parent), "--sets", "isolet1", "--also", "--rounds", "1", "--together", "3"]
+    command = [
+        sys.executable,
+        str(BENCHMARKS / "linear.py"),
+        "--data",
+        str(tmp_path),
+        "--results",
+        str(results),
+    ]
+    command += [
+        "--metric-learn",
+        str(peers.parent),
+        "--sets",
+        "isolet1",
+        "--also",
+        "--rounds",
+        "1",
+        "--together",
+        "3",
+    ]
 
     def said(*words):
-        return subprocess.run([*command, *words], capture_output=True, text=True, check=True, timeout=900).stdout
+        return subprocess.run(
+            [*command, *words], capture_output=True, text=True, check=True, timeout=900
+        ).stdout
 
-    first = said("--neighbours", "4", "6", "--cap", "280")  # nothing that ends is stopped, however busy the machine is
+    first = said(
+        "--neighbours", "4", "6", "--cap", "280"
+    )  # nothing that ends is stopped, however busy the machine is
     second = said("--neighbours", "5", "--cap", "1")
     lines = {line["contestant"]: line for line in map(json.loads, results.read_text().splitlines())}
-    assert set(lines) == {"lanml", "lmnn-4", "lmnn-5", "memory"} and "isolet1 0 lmnn-6 failed" in first
-    assert lines["lanml"]["accuracy"] > 0.9 and lines["lmnn-4"]["steps"] == 7 and lines["lanml"]["threads"] == 1
-    assert lines["lmnn-5"]["stopped"] and lines["lmnn-5"]["seconds"] == 1 and lines["memory"]["bytes"] > 2**24
-    assert "stopped after 280 s on the clock (0 were)" in first and "stopped after 1 s on the clock (1 were)" in second
+    assert (
+        set(lines) == {"lanml", "lmnn-4", "lmnn-5", "memory"} and "isolet1 0 lmnn-6 failed" in first
+    )
+    assert (
+        lines["lanml"]["accuracy"] > 0.9
+        and lines["lmnn-4"]["steps"] == 7
+        and lines["lanml"]["threads"] == 1
+    )
+    assert (
+        lines["lmnn-5"]["stopped"]
+        and lines["lmnn-5"]["seconds"] == 1
+        and lines["memory"]["bytes"] > 2**24
+    )
+    assert (
+        "stopped after 280 s on the clock (0 were)" in first
+        and "stopped after 1 s on the clock (1 were)" in second
+    )

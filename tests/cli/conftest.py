@@ -16,7 +16,8 @@ class Done(NamedTuple):
 
 @pytest.fixture
 def vicinal(monkeypatch, capsys, tmp_path):
-    """Run a command in this process, as the shell would: ``vicinal("train", ...)``, in ``tmp_path``."""
+    """Run a command in this process, as the shell would: ``vicinal("train", ...)``, in
+    ``tmp_path``."""
 
     def call(*words):
         monkeypatch.setattr(sys, "argv", ["vicinal", *words])

@@ -1,4 +1,5 @@
-"""bench, compare and tune from outside: errors, usage, and a whole small bench with a stop in the middle."""
+"""bench, compare and tune from outside: errors, usage, and a whole small bench with a stop in the
+middle."""
 
 import json
 import os
@@ -84,23 +85,39 @@ def record(tmp_path, row="method", code=None, value=0.5, metric="recall@1"):
     (table,) = load_tables("small.py")
     for job in jobs(table):
         if row in rows_of(job):
-            line = {"row": row, **job.identity(), "created": "2026", "seconds": 1.0, "hardware": "here"}
+            line = {
+                "row": row,
+                **job.identity(),
+                "created": "2026",
+                "seconds": 1.0,
+                "hardware": "here",
+            }
             line |= {"code": code or fingerprint(), "metrics": {metric: value}}
             append(tmp_path / "results" / "small.jsonl", line)
 
 
 def seeds_on_page(tmp_path):
-    (row,) = re.findall(r"^\| method \|.* (\d)/1 \|", (tmp_path / "results" / "small.md").read_text(), re.MULTILINE)
+    (row,) = re.findall(
+        r"^\| method \|.* (\d)/1 \|", (tmp_path / "results" / "small.md").read_text(), re.MULTILINE
+    )
     return int(row)
 
 
-def test_a_page_runs_nothing_and_a_fresh_one_shows_results_of_this_very_code_alone(small, vicinal, tmp_path):
+def test_a_page_runs_nothing_and_a_fresh_one_shows_results_of_this_very_code_alone(
+    small, vicinal, tmp_path
+):
     assert vicinal("bench", small, "--page").returncode == 0 and seeds_on_page(tmp_path) == 0
     record(tmp_path, code="of another day")
     for more, seeds in (((), 1), (("--fresh",), 0)):
-        assert vicinal("bench", small, "--page", *more).returncode == 0 and seeds_on_page(tmp_path) == seeds
+        assert (
+            vicinal("bench", small, "--page", *more).returncode == 0
+            and seeds_on_page(tmp_path) == seeds
+        )
     record(tmp_path)
-    assert vicinal("bench", small, "--page", "--fresh").returncode == 0 and seeds_on_page(tmp_path) == 1
+    assert (
+        vicinal("bench", small, "--page", "--fresh").returncode == 0
+        and seeds_on_page(tmp_path) == 1
+    )
     assert not (tmp_path / "runs").exists()
 
 
@@ -128,11 +145,15 @@ def test_a_table_is_written_into_a_document(small, vicinal, tmp_path):
 
 def test_a_row_that_is_not_what_its_table_expects_is_an_error(small, vicinal, tmp_path):
     text = (tmp_path / small).read_text()
-    (tmp_path / small).write_text(text.replace("seeds=1", "seeds=1, expected={'method': (0.6, 0.01)}"))
+    (tmp_path / small).write_text(
+        text.replace("seeds=1", "seeds=1, expected={'method': (0.6, 0.01)}")
+    )
     record(tmp_path, value=0.7)
     code, _, err = vicinal("bench", small, "--page")
     assert code == 1 and "method: Recall@1 70.0, expected 60.0 ± 1.0" in err
-    assert vicinal("bench", small, "--page", "--seeds", "2").returncode == 0, "of as many seeds alone"
+    assert vicinal("bench", small, "--page", "--seeds", "2").returncode == 0, (
+        "of as many seeds alone"
+    )
 
 
 def test_other_data_make_another_table(small, vicinal, tmp_path):
@@ -141,9 +162,13 @@ def test_other_data_make_another_table(small, vicinal, tmp_path):
     record(tmp_path)
     code, out, _ = vicinal("bench", small, "--page", "--data", "flowers.npz")
     assert code == 0 and "flowers: the rows of table" in out
-    assert "| method | – |" in (tmp_path / "results" / "small-flowers.md").read_text(), "results of others do not count"
+    assert "| method | – |" in (tmp_path / "results" / "small-flowers.md").read_text(), (
+        "results of others do not count"
+    )
     text = (tmp_path / small).read_text()
-    (tmp_path / small).write_text(text.replace("seeds=1", "seeds=1, records='flowers'"))  # a copy of the table's own
+    (tmp_path / small).write_text(
+        text.replace("seeds=1", "seeds=1, records='flowers'")
+    )  # a copy of the table's own
     code, out, _ = vicinal("bench", small, "--page", "--data", "flowers.npz")
     assert code == 0 and "instead" not in out and seeds_on_page(tmp_path) == 1
 
@@ -151,10 +176,14 @@ def test_other_data_make_another_table(small, vicinal, tmp_path):
 @pytest.mark.slow(30)
 def test_a_bench_runs_reports_a_failure_and_skips_what_is_done(small, vicinal, tmp_path):
     code, out, err = vicinal("bench", small, "--jobs", "2")
-    assert code == 1 and "diverges seed 0 failed" in err and "diverged" in err  # and the rest goes on
+    assert (
+        code == 1 and "diverges seed 0 failed" in err and "diverged" in err
+    )  # and the rest goes on
     text = (tmp_path / "results" / "small.md").read_text()
     assert "| method |" in text and "incomplete: 0 of 1 seeds; 1 failed" in text
-    lines = [json.loads(line) for line in (tmp_path / "results" / "small.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (tmp_path / "results" / "small.jsonl").read_text().splitlines()
+    ]
     recall = {line["row"]: line["metrics"]["recall@1"] for line in lines}
     assert len(lines) == len(recall) == 3 + 2
     code, out, err = vicinal("bench", small, "--jobs", "2")
@@ -165,20 +194,36 @@ def test_a_bench_runs_reports_a_failure_and_skips_what_is_done(small, vicinal, t
     for metric in ("recall@1", "map@r"):
         code, out, _ = vicinal("compare", str(plain), str(method), "--json", "--metric", metric)
         first, second = json.loads(out)["rows"]
-        assert second["over_seeds"]["mean"] == pytest.approx(second["score"]["mean"] - first["score"]["mean"])
-        assert second["over_classes"]["mean"] == pytest.approx(second["over_seeds"]["mean"], abs=1e-6)
+        assert second["over_seeds"]["mean"] == pytest.approx(
+            second["score"]["mean"] - first["score"]["mean"]
+        )
+        assert second["over_classes"]["mean"] == pytest.approx(
+            second["over_seeds"]["mean"], abs=1e-6
+        )
 
 
 @pytest.mark.slow(30)
 def test_ctrl_c_leaves_a_bench_that_continues(small, tmp_path):
-    """A real process, interrupted while its jobs train; the same command then ends with all results."""
-    text = (tmp_path / small).read_text().replace('"epochs": 2', '"epochs": 150, "evaluate_every": 150')
-    (tmp_path / small).write_text(text.replace('    row("diverges", "optimizer.learning_rate=1e25"),\n', ""))
+    """A real process, interrupted while its jobs train; the same command then ends with all
+    results."""
+    text = (
+        (tmp_path / small)
+        .read_text()
+        .replace('"epochs": 2', '"epochs": 150, "evaluate_every": 150')
+    )
+    (tmp_path / small).write_text(
+        text.replace('    row("diverges", "optimizer.learning_rate=1e25"),\n', "")
+    )
     words = ["bench", small, "--rows", "plain", "--jobs", "1"]
     command = [sys.executable, "-c", "from vicinal.cli.main import run; run()", *words]
-    bench = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    bench = subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     limit = time.monotonic() + 120
-    while not list(tmp_path.glob("runs/bench/jobs/plain*/run/checkpoints/step-*")) and time.monotonic() < limit:
+    while (
+        not list(tmp_path.glob("runs/bench/jobs/plain*/run/checkpoints/step-*"))
+        and time.monotonic() < limit
+    ):
         time.sleep(0.1)
     os.kill(bench.pid, signal.SIGINT)
     _, err = bench.communicate(timeout=150)
@@ -189,18 +234,31 @@ def test_ctrl_c_leaves_a_bench_that_continues(small, tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     log = next(tmp_path.glob("runs/bench/jobs/plain*/log.txt")).read_text()
-    assert f"resuming {status.parent.relative_to(tmp_path)} at step {before['step']}" in " ".join(log.split())
-    lines = [json.loads(line) for line in (tmp_path / "results" / "small.jsonl").read_text().splitlines()]
+    assert f"resuming {status.parent.relative_to(tmp_path)} at step {before['step']}" in " ".join(
+        log.split()
+    )
+    lines = [
+        json.loads(line) for line in (tmp_path / "results" / "small.jsonl").read_text().splitlines()
+    ]
     assert [line["row"] for line in lines] == [*UNTRAINED_ROWS, "plain"]
 
 
 @pytest.mark.slow(12)
 def test_tuning_walks_through_its_folds(small, vicinal, tmp_path):
-    words = ("training.epochs=1", "model.dim=8", "optimizer.learning_rate=1e-4..1e-2:log", "--trials", "2")
+    words = (
+        "training.epochs=1",
+        "model.dim=8",
+        "optimizer.learning_rate=1e-4..1e-2:log",
+        "--trials",
+        "2",
+    )
     code, out, err = vicinal("tune", *words, "--data", "vectors.npz", "--folds", "2", "--jobs", "2")
     assert code == 0, err
     document = json.loads((tmp_path / "runs" / "tune" / "vectors" / "tuning.json").read_text())
-    assert document["trials_done"] == 2 and "train and test it: vicinal train --data vectors.npz" in out
+    assert (
+        document["trials_done"] == 2
+        and "train and test it: vicinal train --data vectors.npz" in out
+    )
 
 
 @pytest.mark.slow(12)
@@ -209,12 +267,31 @@ def test_a_folder_of_pictures_is_tuned(vicinal, tmp_path):
         folder = tmp_path / "my pictures" / f"class {number % 8}"
         folder.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (20, 24), (30 * (number % 8), number, 99)).save(folder / f"{number}.png")
-    small = ("model=small", "model.dim=4", "--set", "model.widths=4,8", "transform.size=16", "transform.resize=16")
-    words = (*small, "training.workers=0", "training.steps=1", "loss.margin=0.1,0.2", "loss=triplet", "--trials", "2")
+    small = (
+        "model=small",
+        "model.dim=4",
+        "--set",
+        "model.widths=4,8",
+        "transform.size=16",
+        "transform.resize=16",
+    )
+    words = (
+        *small,
+        "training.workers=0",
+        "training.steps=1",
+        "loss.margin=0.1,0.2",
+        "loss=triplet",
+        "--trials",
+        "2",
+    )
     code, out, err = vicinal("tune", *words, "--data", "my pictures", "--folds", "2", "--jobs", "1")
     assert code == 0, err
     document = json.loads((tmp_path / "runs" / "tune" / "my pictures" / "tuning.json").read_text())
-    assert document["trials_done"] == 2 and "train and test it: vicinal train" in out and "'my pictures'" in out
+    assert (
+        document["trials_done"] == 2
+        and "train and test it: vicinal train" in out
+        and "'my pictures'" in out
+    )
 
 
 def test_a_table_whose_trials_are_missing_is_not_tested(small, vicinal, tmp_path):
@@ -229,11 +306,22 @@ def test_all_rows_of_a_table_are_tuned_alike_then_tested(small, vicinal, tmp_pat
     words = ("bench", small, "--rows", "method", "--trials", "2", "--folds", "2", "--jobs", "2")
     code, _, err = vicinal(*words)
     assert code == 0, err
-    chosen = [json.loads(line) for line in (tmp_path / "results" / "tuning" / "small.jsonl").read_text().splitlines()]
-    assert [line["row"] for line in chosen] == ["plain", "method"] and all(line["trials"] == 2 for line in chosen)
-    lines = [json.loads(line) for line in (tmp_path / "results" / "small-tuned.jsonl").read_text().splitlines()]
+    chosen = [
+        json.loads(line)
+        for line in (tmp_path / "results" / "tuning" / "small.jsonl").read_text().splitlines()
+    ]
+    assert [line["row"] for line in chosen] == ["plain", "method"] and all(
+        line["trials"] == 2 for line in chosen
+    )
+    lines = [
+        json.loads(line)
+        for line in (tmp_path / "results" / "small-tuned.jsonl").read_text().splitlines()
+    ]
     assert next(line for line in lines if line["row"] == "method")["protocol"] == "final"
     text = (tmp_path / "results" / "small-tuned.md").read_text()
-    assert "`vicinal bench small.py::small --trials 2 --folds 2 --seeds 1`" in text and "| held out |" in text
+    assert (
+        "`vicinal bench small.py::small --trials 2 --folds 2 --seeds 1`" in text
+        and "| held out |" in text
+    )
     code, _, err = vicinal(*words)
     assert code == 0 and "0 runs to do" in err and "0 jobs to run, 3 done before" in err

@@ -24,11 +24,16 @@ def test_losses_and_presets_are_all_there(vicinal):
 def test_a_loss_is_explained_with_arguments_and_paper(vicinal):
     done = vicinal("explain", "loss=proxy_anchor")
     assert done.returncode == 0, done.stderr
-    assert "Kim" in done.stdout and "loss.margin=0.1" in done.stdout and "loss.classes" not in done.stdout
+    assert (
+        "Kim" in done.stdout
+        and "loss.margin=0.1" in done.stdout
+        and "loss.classes" not in done.stdout
+    )
 
 
 @pytest.mark.parametrize(
-    "what", ["training", "model", "model=small", "method=hdml", "sampler=pairs", "glyphs", "data=cub"]
+    "what",
+    ["training", "model", "model=small", "method=hdml", "sampler=pairs", "glyphs", "data=cub"],
 )
 def test_everything_can_be_explained(vicinal, what):
     done = vicinal("explain", what)
@@ -36,7 +41,8 @@ def test_everything_can_be_explained(vicinal, what):
 
 
 @pytest.mark.parametrize(
-    ("what", "hint"), [("loss=tripelt", "'triplet'"), ("los=triplet", "'loss'"), ("loss", "loss=NAME")]
+    ("what", "hint"),
+    [("loss=tripelt", "'triplet'"), ("los=triplet", "'loss'"), ("loss", "loss=NAME")],
 )
 def test_a_mistake_is_met_with_the_nearest(vicinal, what, hint):
     done = vicinal("explain", what)

@@ -1,4 +1,5 @@
-"""``vicinal clean`` and ``vicinal suggest``: what they write, what they leave as it is, what they reject."""
+"""``vicinal clean`` and ``vicinal suggest``: what they write, what they leave as it is, what they
+reject."""
 
 import csv
 import os
@@ -26,10 +27,17 @@ def run(tmp_path):
     features = (8 * np.eye(6)[labels] + rng.normal(size=(60, 6))).astype(np.float32)
     labels[0] = 1
     names = np.array([f"{row}.png" for row in range(60)])
-    np.savez(tmp_path / "data.npz", features=features, labels=np.array(["a", "b", "c"])[labels], names=names)
+    np.savez(
+        tmp_path / "data.npz",
+        features=features,
+        labels=np.array(["a", "b", "c"])[labels],
+        names=names,
+    )
     run = RunDirectory.create(tmp_path / "run")
     data = {"description": describe(Arrays(str(tmp_path / "data.npz")))}
-    run.write_info({"vicinal": "0", "name": "run", "recipe": {"name": "x", "settings": SETTINGS}, "data": data})
+    run.write_info(
+        {"vicinal": "0", "name": "run", "recipe": {"name": "x", "settings": SETTINGS}, "data": data}
+    )
     torch.manual_seed(0)
     encoder = Encoder(Embedder(Identity(6), 6).eval(), FeatureTransform(), torch.device("cpu"))
     encoder.save_description(run)
@@ -49,7 +57,12 @@ def test_findings_are_printed_and_written_and_the_data_stay(run, vicinal, tmp_pa
     assert "then: review them with `vicinal serve run`" in done.stdout
     assert "probable label errors: 1" in done.stdout and "label" in done.stdout.splitlines()[3]
     first = table(run.path / "clean" / "findings.csv")[0]
-    assert (first["path"], first["label"], first["kind"], first["suggested"]) == ("0.png", "b", "label", "a")
+    assert (first["path"], first["label"], first["kind"], first["suggested"]) == (
+        "0.png",
+        "b",
+        "label",
+        "a",
+    )
     assert "0.png" in (run.path / "clean" / "findings.html").read_text()
     assert (run.path / "collection").is_dir() and (tmp_path / "data.npz").read_bytes() == before
 
@@ -61,7 +74,9 @@ def test_decisions_become_a_new_table(run, vicinal, tmp_path):
     assert "1 relabeled, 1 dropped" in done.stdout
     rows = table(run.path / "clean" / "labels.csv")
     assert len(rows) == 59 and rows[0] == {"path": "0.png", "label": "a"}
-    assert vicinal("clean", "run", "--apply", "decisions.csv").returncode == 0  # the run's own table is made anew
+    assert (
+        vicinal("clean", "run", "--apply", "decisions.csv").returncode == 0
+    )  # the run's own table is made anew
     assert (tmp_path / "decisions.csv").read_text() == "path,label\n0.png,a\n5.png,\n"
 
 
@@ -77,7 +92,9 @@ def test_decisions_on_vectors_become_arrays_that_train(numbered, run, vicinal, t
     done = vicinal("clean", "run", "--apply", "decisions.csv")
     assert done.returncode == 0 and "train --data run/clean/labels.npz" in done.stdout, done.stderr
     made = Arrays(str(run.path / "clean" / "labels.npz")).load()
-    assert len(made) == 59 and made.classes[made.labels[0]] == "a" and made.source.name(5) == "6.png"
+    assert (
+        len(made) == 59 and made.classes[made.labels[0]] == "a" and made.source.name(5) == "6.png"
+    )
     np.testing.assert_array_equal(made.source.read(5), held["features"][6])
     assert set(made.part("test").labels) == {made.classes.index("c")}
     assert len(np.load(tmp_path / "data.npz")["labels"]) == 60  # the data stay
@@ -104,9 +121,13 @@ def test_a_run_on_a_corrected_table_is_indexed_and_cleaned_again(run, vicinal, t
     (tmp_path / "clean").mkdir()
     (tmp_path / "clean" / "labels.csv").write_text("\n".join(lines))
     data = {"description": describe(Table(str(tmp_path / "clean" / "labels.csv")))}
-    run.write_info({"vicinal": "0", "name": "run", "recipe": {"name": "x", "settings": SETTINGS}, "data": data})
+    run.write_info(
+        {"vicinal": "0", "name": "run", "recipe": {"name": "x", "settings": SETTINGS}, "data": data}
+    )
     transform = ImageTransform(size=8, resize=8, channels=1)
-    encoder = Encoder(Embedder(SmallConvNet(1, widths=(4, 4)), 4).eval(), transform, torch.device("cpu"))
+    encoder = Encoder(
+        Embedder(SmallConvNet(1, widths=(4, 4)), 4).eval(), transform, torch.device("cpu")
+    )
     encoder.save_description(run)
     encoder.save_weights(run)
     done = vicinal("index", "run", "--split", "test", "--collection", "tested")
@@ -115,13 +136,17 @@ def test_a_run_on_a_corrected_table_is_indexed_and_cleaned_again(run, vicinal, t
     assert done.returncode == 0 and "of 12 labels" in done.stdout, done.stderr
     assert vicinal("index", "run").returncode == 0  # again, from what the collection knows
     done = vicinal("search", "run", "pictures/3.png", "--k", "1")
-    assert "3.png" in done.stdout and str(tmp_path / "pictures" / "..") not in done.stdout, done.stderr
+    assert "3.png" in done.stdout and str(tmp_path / "pictures" / "..") not in done.stdout, (
+        done.stderr
+    )
 
 
 def test_named_data_are_looked_at_in_the_place_of_the_collection(run, vicinal, tmp_path):
     rng = np.random.default_rng(1)
     for name in ("other", "third"):
-        np.savez(tmp_path / f"{name}.npz", features=rng.normal(size=(12, 6)), labels=np.arange(12) % 2)
+        np.savez(
+            tmp_path / f"{name}.npz", features=rng.normal(size=(12, 6)), labels=np.arange(12) % 2
+        )
         done = vicinal("clean", "run", f"{name}.npz", "--to", name)
         assert done.returncode == 0 and (tmp_path / name / "findings.csv").is_file(), done.stderr
         assert "of 12 labels" in done.stdout  # of this set alone
@@ -135,16 +160,24 @@ def test_named_data_are_looked_at_in_the_place_of_the_collection(run, vicinal, t
         (["run", "--apply", "decisions.csv"], "decisions.csv, line 2: 'x.png'"),
         (["run", "--apply", "nowhere.csv"], "nowhere.csv"),
         (["run", "data.npz", "--collection", "run/collection"], "Give one"),
-        (["run", "--apply", "decisions.csv", "--to", "mine"], "corrected labels are a new table, but mine/labels.csv"),
+        (
+            ["run", "--apply", "decisions.csv", "--to", "mine"],
+            "corrected labels are a new table, but mine/labels.csv",
+        ),
     ],
 )
-def test_an_error_of_clean_is_one_message_and_nothing_is_written(words, message, run, vicinal, tmp_path):
+def test_an_error_of_clean_is_one_message_and_nothing_is_written(
+    words, message, run, vicinal, tmp_path
+):
     (tmp_path / "decisions.csv").write_text("path,label\nx.png,a\n")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "labels.csv").write_text("path,label\n")
     done = vicinal("clean", *words)
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
-    assert not (run.path / "clean").exists() and (tmp_path / "mine" / "labels.csv").read_text() == "path,label\n"
+    assert (
+        not (run.path / "clean").exists()
+        and (tmp_path / "mine" / "labels.csv").read_text() == "path,label\n"
+    )
 
 
 def test_a_table_that_was_cleaned_is_not_overwritten(run, vicinal, tmp_path):
@@ -168,12 +201,18 @@ def test_links_out_of_the_run_are_not_followed(run, vicinal, tmp_path):
 @pytest.mark.parametrize("labels", [{}, {"labels": np.zeros(15, int)}])
 def test_what_to_label_next_is_written(labels, run, vicinal, tmp_path):
     rng = np.random.default_rng(2)
-    pool = np.concatenate([8 * np.eye(6)[0] + rng.normal(size=(10, 6)), -8 * np.eye(6)[0] + rng.normal(size=(5, 6))])
+    pool = np.concatenate(
+        [8 * np.eye(6)[0] + rng.normal(size=(10, 6)), -8 * np.eye(6)[0] + rng.normal(size=(5, 6))]
+    )
     np.savez(tmp_path / "pool.npz", features=pool.astype(np.float32), **labels)
     done = vicinal("suggest", "run", "pool.npz", "--k", "2")
     assert done.returncode == 0, done.stderr
     rows = table(run.path / "suggest" / "suggestions.csv")
-    assert len(rows) == 2 and int(rows[0]["path"].removeprefix("row ")) >= 10 and rows[0]["label"] == ""
+    assert (
+        len(rows) == 2
+        and int(rows[0]["path"].removeprefix("row ")) >= 10
+        and rows[0]["label"] == ""
+    )
     assert "What to label next" in (run.path / "suggest" / "suggestions.html").read_text()
     np.savez(tmp_path / "pool.npz", features=pool.astype(np.float32), names=np.arange(3))
     assert "15 vectors, but 3 names" in vicinal("suggest", "run", "pool.npz").stderr

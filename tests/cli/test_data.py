@@ -22,7 +22,10 @@ def pictures(tmp_path):
 def test_a_folder_is_packed_and_unpacked_byte_for_byte(pictures, vicinal, tmp_path):
     done = vicinal("data", "pack", "pictures", "packed")
     assert done.returncode == 0, done.stderr
-    assert "12 images of pictures: 3 files" in done.stdout and "vicinal train --data packed/" in done.stdout
+    assert (
+        "12 images of pictures: 3 files" in done.stdout
+        and "vicinal train --data packed/" in done.stdout
+    )
     done = vicinal("data", "unpack", "packed", "out")
     assert done.returncode == 0 and "12 images of pictures: in out" in done.stdout
     for path in pictures.rglob("*.png"):
@@ -61,7 +64,10 @@ def test_parts_are_as_small_as_asked_for(vicinal, tmp_path):
     vicinal("data", "pack", "noise", "packed", "--part-megabytes", "1")
     parts = list((tmp_path / "packed").glob("part-*.tar"))
     assert len(parts) == 4 and max(part.stat().st_size for part in parts) <= 10**6
-    assert Packed(str(tmp_path / "packed")).load().fingerprint() == Folder(str(tmp_path / "noise")).load().fingerprint()
+    assert (
+        Packed(str(tmp_path / "packed")).load().fingerprint()
+        == Folder(str(tmp_path / "noise")).load().fingerprint()
+    )
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,10 @@ def test_a_model_is_exported_and_the_difference_told(run, vicinal, tmp_path):
     pytest.importorskip("onnxruntime")
     done = vicinal("export", "run", "--to", "out")
     assert done.returncode == 0, done.stderr
-    assert "onnxruntime gives torch's embeddings to" in done.stdout and "[torch.onnx]" not in done.stdout
+    assert (
+        "onnxruntime gives torch's embeddings to" in done.stdout
+        and "[torch.onnx]" not in done.stdout
+    )
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "README.md",
         "config.json",
@@ -39,7 +42,9 @@ def test_a_model_is_exported_and_the_difference_told(run, vicinal, tmp_path):
 def test_weights_alone_go_into_the_run(run, vicinal):
     done = vicinal("export", "run", "--no-onnx")
     assert done.returncode == 0 and "onnxruntime" not in done.stdout
-    assert json.loads((run.path / "export" / "preprocessing.json").read_text())["kind"] == "features"
+    assert (
+        json.loads((run.path / "export" / "preprocessing.json").read_text())["kind"] == "features"
+    )
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,23 @@ def run(tmp_path):
     vectors = np.concatenate([np.eye(6)[np.repeat([0, 1, 2], 10)], -3 * np.eye(6)[:2]])
     vectors = (vectors + 0.01 * rng.normal(size=vectors.shape)).astype(np.float32)
     items = [Item(id=place, path=f"{place}.png", label="abcx"[place // 10]) for place in range(32)]
-    publish(run.path / "collection", items, vectors, dim=6, places=[Place(path="x.npz", kind="features", root=None)])
+    publish(
+        run.path / "collection",
+        items,
+        vectors,
+        dim=6,
+        places=[Place(path="x.npz", kind="features", root=None)],
+    )
     return run
 
 
 @pytest.mark.parametrize(
     ("options", "groups", "loose"),
-    [(["--groups", "5"], 5, 0), (["--method", "dbscan", "--distance", "0.3"], 3, 2), (["--method", "hdbscan"], 3, 2)],
+    [
+        (["--groups", "5"], 5, 0),
+        (["--method", "dbscan", "--distance", "0.3"], 3, 2),
+        (["--method", "hdbscan"], 3, 2),
+    ],
 )
 def test_groups_are_written_as_a_table_and_a_page(options, groups, loose, run, vicinal):
     done = vicinal("cluster", "run", *options)
@@ -42,13 +52,24 @@ def test_groups_are_written_as_a_table_and_a_page(options, groups, loose, run, v
 
 
 def test_the_number_of_groups_is_chosen_and_the_folder_named(run, vicinal, tmp_path):
-    done = vicinal("cluster", "run", "--to", "here", "--collection", "run/collection", "--parquet", "map.parquet")
+    done = vicinal(
+        "cluster",
+        "run",
+        "--to",
+        "here",
+        "--collection",
+        "run/collection",
+        "--parquet",
+        "map.parquet",
+    )
     assert done.returncode == 0 and "chosen by silhouette" in done.stdout
     with (tmp_path / "here" / "groups.csv").open() as file:
         groups = {int(row["id"]): int(row["group"]) for row in csv.DictReader(file)}
     table = pytest.importorskip("pyarrow.parquet").read_table(tmp_path / "map.parquet")
     assert dict(zip(table["id"].to_pylist(), table["group"].to_pylist(), strict=True)) == groups
-    assert "embedding-atlas map.parquet --x x --y y --text text --neighbors neighbors" in done.stdout
+    assert (
+        "embedding-atlas map.parquet --x x --y y --text text --neighbors neighbors" in done.stdout
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,7 +90,8 @@ def test_an_error_of_cluster_is_one_message_not_a_traceback(words, message, run,
 
 @pytest.fixture
 def pictured(tmp_path):
-    """A run with a collection of twelve pictures, the last two nearly the first two, one of them labelled otherwise."""
+    """A run with a collection of twelve pictures, the last two nearly the first two, one of them
+    labelled otherwise."""
     run = RunDirectory.create(tmp_path / "run")
     run.write_info({"vicinal": "0", "name": "run", "recipe": {}, "data": {}})
     folder = tmp_path / "pictures"
@@ -88,12 +110,23 @@ def pictured(tmp_path):
 def test_near_duplicates_are_listed_and_stay(pictured, vicinal, tmp_path):
     done = vicinal("dedupe", "run", "--embeddings", "--distance", "0.1")
     assert done.returncode == 0, done.stderr
-    assert "groups: 2; items in them: 4; distance: 0.1; groups with different labels: 1" in done.stdout
+    assert (
+        "groups: 2; items in them: 4; distance: 0.1; groups with different labels: 1" in done.stdout
+    )
     with (pictured.path / "duplicates" / "duplicates.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [(row["group"], row["id"]) for row in rows] == [("1", "0"), ("1", "10"), ("2", "1"), ("2", "11")]
+    assert [(row["group"], row["id"]) for row in rows] == [
+        ("1", "0"),
+        ("1", "10"),
+        ("2", "1"),
+        ("2", "11"),
+    ]
     page = (pictured.path / "duplicates" / "duplicates.html").read_text()
-    assert "labels differ: a, other" in page and page.count("data:image/jpeg") == 4 and "Nothing was removed." in page
+    assert (
+        "labels differ: a, other" in page
+        and page.count("data:image/jpeg") == 4
+        and "Nothing was removed." in page
+    )
     assert len(list((tmp_path / "pictures").iterdir())) == 12
 
 
@@ -122,11 +155,16 @@ def test_copies_are_found_by_their_pictures(pictured, vicinal, tmp_path):
     rng = np.random.default_rng(0)
     for place in range(12):
         coarse = Image.fromarray(rng.integers(0, 256, (6, 8, 3), dtype=np.uint8))
-        coarse.resize((160, 120), Image.Resampling.BICUBIC).save(tmp_path / "pictures" / f"{place}.png")
+        coarse.resize((160, 120), Image.Resampling.BICUBIC).save(
+            tmp_path / "pictures" / f"{place}.png"
+        )
     with Image.open(tmp_path / "pictures" / "3.png") as image:
         image.resize((90, 70)).save(tmp_path / "pictures" / "7.png")
     done = vicinal("dedupe", "run")
     assert done.returncode == 0, done.stderr
-    assert "copies planted among these pictures" in done.stdout and "groups: 1; items in them: 2" in done.stdout
+    assert (
+        "copies planted among these pictures" in done.stdout
+        and "groups: 1; items in them: 2" in done.stdout
+    )
     with (pictured.path / "duplicates" / "duplicates.csv").open() as file:
         assert [row["id"] for row in csv.DictReader(file)] == ["3", "7"]

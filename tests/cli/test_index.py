@@ -16,7 +16,8 @@ from vicinal.run_directory import RunDirectory
 
 @pytest.fixture
 def made(tmp_path):
-    """A run whose network is drawn, not trained, and its twelve pictures of four classes, two of them held out."""
+    """A run whose network is drawn, not trained, and its twelve pictures of four classes, two of
+    them held out."""
     for number in range(12):
         path = tmp_path / "pictures" / "abcd"[number % 4] / f"{number:02d}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -25,7 +26,13 @@ def made(tmp_path):
     run = RunDirectory.create(tmp_path / "run")
     data = describe(Folder(str(tmp_path / "pictures"), test=0.0))
     settings = {"validation": 0.5, "seed": 0}
-    run.write_info({"name": "run", "recipe": {"name": "drawn", "settings": settings}, "data": {"description": data}})
+    run.write_info(
+        {
+            "name": "run",
+            "recipe": {"name": "drawn", "settings": settings},
+            "data": {"description": data},
+        }
+    )
     torch.manual_seed(0)
     embedder = Embedder(SmallConvNet(3, (4, 8)), 6).eval()
     encoder = Encoder(embedder, ImageTransform(size=16, resize=16), torch.device("cpu"))
@@ -37,7 +44,9 @@ def made(tmp_path):
 def test_a_walk_from_pictures_to_a_contact_sheet(made, vicinal):
     done = vicinal("index", "run", "pictures")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "12 items in generation 1: 12 added, 0 replaced, 0 removed, 12 embedded.\n"
+    assert (
+        done.stdout == "12 items in generation 1: 12 added, 0 replaced, 0 removed, 12 embedded.\n"
+    )
 
     done = vicinal("search", "run", "pictures/b/05.png", "--k", "2")
     assert done.returncode == 0, done.stderr
@@ -67,7 +76,9 @@ def test_a_rate_that_a_small_run_cannot_support_is_the_strictest_that_it_can(mad
     vicinal("index", "run", "pictures")
     done = vicinal("search", "run", "--id", "0", "--max-false-match", "0.001", "--format", "json")
     assert done.returncode == 0 and "9 pairs support no rate below 1/9 = 0.11" in done.stderr
-    strictest = vicinal("search", "run", "--id", "0", "--max-false-match", "0.112", "--format", "json")
+    strictest = vicinal(
+        "search", "run", "--id", "0", "--max-false-match", "0.112", "--format", "json"
+    )
     assert json.loads(done.stdout)["threshold"] == json.loads(strictest.stdout)["threshold"]
 
 
@@ -80,7 +91,9 @@ def test_no_match_is_said_in_words(made, vicinal):
 def test_corrupt_files_are_named_and_left_out_on_request(made, vicinal):
     (made / "pictures" / "a" / "broken.png").write_bytes(b"no image")
     done = vicinal("index", "run", "pictures")
-    assert done.returncode == 2 and "a/broken.png" in done.stderr and "--skip-corrupt" in done.stderr
+    assert (
+        done.returncode == 2 and "a/broken.png" in done.stderr and "--skip-corrupt" in done.stderr
+    )
     done = vicinal("index", "run", "pictures", "--skip-corrupt")
     assert "12 items" in done.stdout and "1 unreadable left out" in done.stdout
 

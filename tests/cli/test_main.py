@@ -1,4 +1,5 @@
-"""The command line from outside: quick help, errors without tracebacks, a whole walk on a user's own data."""
+"""The command line from outside: quick help, errors without tracebacks, a whole walk on a user's
+own data."""
 
 import errno
 import json
@@ -27,7 +28,8 @@ def test_nothing_heavy_is_imported_before_a_command_needs_it(words):
         "others = {name for name in sys.modules if name.startswith('vicinal.cli.')}\n"
         "others -= {'vicinal.cli.main', 'vicinal.cli.' + sys.argv[1]}\n"
         "if others and sys.argv[1] != '--help': sys.exit(f'imported {others}')\n"
-        "heavy = {'torch', 'numpy', 'scipy', 'sklearn', 'optuna', 'matplotlib', 'PIL'} & set(sys.modules)\n"
+        "heavy = {'torch', 'numpy', 'scipy', 'sklearn', 'optuna', 'matplotlib', 'PIL'} & "
+        "set(sys.modules)\n"
         "sys.exit('imported ' + str(heavy) if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -76,10 +78,17 @@ def test_errors_are_colored_unless_one_asks_for_no_color(vicinal, monkeypatch):
 
 def test_piped_output_has_no_control_codes(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "vicinal", "list", "presets"], capture_output=True, text=True, cwd=tmp_path
+        [sys.executable, "-m", "vicinal", "list", "presets"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
     )
-    rejected = subprocess.run([sys.executable, "-m", "vicinal", "report", "x"], capture_output=True, text=True)
-    assert "\x1b" not in done.stdout + done.stderr + rejected.stderr and rejected.stderr.startswith("error: ")
+    rejected = subprocess.run(
+        [sys.executable, "-m", "vicinal", "report", "x"], capture_output=True, text=True
+    )
+    assert "\x1b" not in done.stdout + done.stderr + rejected.stderr and rejected.stderr.startswith(
+        "error: "
+    )
 
 
 def test_what_the_system_rejects_is_one_message_too(vicinal, monkeypatch):
@@ -90,8 +99,14 @@ def test_what_the_system_rejects_is_one_message_too(vicinal, monkeypatch):
         return command
 
     for error, message in (
-        (PermissionError(errno.EACCES, "Permission denied", "/locked/run"), "/locked/run cannot be used: Permission"),
-        (OSError(errno.ENOSPC, "No space left on device"), "the disk cannot be used: No space left on device"),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/locked/run"),
+            "/locked/run cannot be used: Permission",
+        ),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            "the disk cannot be used: No space left on device",
+        ),
     ):
         monkeypatch.setattr(main, "app", raising(error))
         done = vicinal("train")
@@ -100,11 +115,17 @@ def test_what_the_system_rejects_is_one_message_too(vicinal, monkeypatch):
         monkeypatch.setattr(main, "app", raising(mistake))
         with pytest.raises(type(mistake), match="mistake"):
             vicinal("train")
-    allocator = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 24 bytes.\nMore")
+    allocator = RuntimeError(
+        "DefaultCPUAllocator: can't allocate memory: you tried to allocate 24 bytes.\nMore"
+    )
     for full in (MemoryError("Unable to allocate 43.7 TiB."), allocator):
         monkeypatch.setattr(main, "app", raising(full))
         done = vicinal("train")
-        assert done.returncode == 2 and done.stderr.startswith("error: out of memory: ") and "24" not in done.stdout
+        assert (
+            done.returncode == 2
+            and done.stderr.startswith("error: out of memory: ")
+            and "24" not in done.stdout
+        )
         assert "training.batch_size" in done.stderr and "More" not in done.stderr
 
 
@@ -147,10 +168,19 @@ def pictures(tmp_path):
         name = "<script>alert(1)<" if label == 3 else f"class {label}"
         (folder / name).mkdir(parents=True)
         direction = rng.normal(size=2)
-        ramp = np.add.outer(np.linspace(-1, 1, 32) * direction[0], np.linspace(-1, 1, 32) * direction[1])
+        ramp = np.add.outer(
+            np.linspace(-1, 1, 32) * direction[0], np.linspace(-1, 1, 32) * direction[1]
+        )
         for number in range(6):
-            grey = 128 + 60 * ramp[..., None] + 20 * rng.normal(size=(32, 32, 3)) + rng.normal(size=3) * 5
-            Image.fromarray(grey.clip(0, 255).astype(np.uint8)).save(folder / name / f"{number}.png")
+            grey = (
+                128
+                + 60 * ramp[..., None]
+                + 20 * rng.normal(size=(32, 32, 3))
+                + rng.normal(size=3) * 5
+            )
+            Image.fromarray(grey.clip(0, 255).astype(np.uint8)).save(
+                folder / name / f"{number}.png"
+            )
     return folder
 
 
@@ -201,7 +231,9 @@ def test_a_corrupt_picture_stops_by_name_or_is_skipped_on_request(pictures, tmp_
     done = vicinal(*walk, "training.skip_corrupt=true", "--run", "skips")
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "skips" / "results.json").read_text())["skipped"] == 1
-    again = vicinal("evaluate", "skips", "--no-clustering")  # as it was trained, without saying so once more
+    again = vicinal(
+        "evaluate", "skips", "--no-clustering"
+    )  # as it was trained, without saying so once more
     assert again.returncode == 0 and "1 unreadable left out" in again.stdout
     done = vicinal("data", "check", str(pictures))
     assert done.returncode == 1 and "2.png" in done.stdout
@@ -214,7 +246,9 @@ def test_a_class_of_ones_own_is_trusted_in_any_place(vicinal, tmp_path, monkeypa
     monkeypatch.delitem(sys.modules, "mine", raising=False)
     words = ["evaluate", "nowhere", "--json"]
     done = vicinal(*words[:place], "--trust", "mine:Net", *words[place:])
-    assert done.returncode == 2 and "not a run" in done.stderr and set(custom.TRUSTED) == {"mine:Net"}
+    assert (
+        done.returncode == 2 and "not a run" in done.stderr and set(custom.TRUSTED) == {"mine:Net"}
+    )
 
 
 def test_smaller_embeddings_are_measured_or_rejected_before_work(vicinal, tmp_path, monkeypatch):
@@ -222,23 +256,45 @@ def test_smaller_embeddings_are_measured_or_rejected_before_work(vicinal, tmp_pa
     labels = np.repeat(np.arange(24), 15)
     features = rng.standard_normal((24, 12))[labels] + 0.5 * rng.standard_normal((360, 12))
     np.savez(tmp_path / "table.npz", features=features.astype(np.float32), labels=labels)
-    done = vicinal("train", "features", "data=table.npz", "model.dim=8", "training.steps=2", "--run", "run")
+    done = vicinal(
+        "train", "features", "data=table.npz", "model.dim=8", "training.steps=2", "--run", "run"
+    )
     assert done.returncode == 0, done.stderr
     for dims in ("0", "9", "two", "4,,8"):
         done = vicinal("evaluate", "run", "--dims", dims, "--data", "nowhere.npz")
-        assert done.returncode == 2 and "nowhere" not in done.stderr and "dims" in done.stderr, done.stderr
+        assert done.returncode == 2 and "nowhere" not in done.stderr and "dims" in done.stderr, (
+            done.stderr
+        )
     done = vicinal("evaluate", "run", "--quantize", "int4", "--data", "nowhere.npz")
     assert done.returncode == 2 and "Known: binary, int8, pq" in done.stderr
     with monkeypatch.context() as patched:
         patched.setattr(Encoder, "embed", None)  # nothing is embedded in vain
         done = vicinal("evaluate", "run", "--quantize", "pq")
-    assert done.returncode == 2 and "needs a gallery of 256 vectors, got 180. Leave pq out" in done.stderr, done.stderr
-    words = ["--split", "all", "--dims", "4", "--quantize", "int8,binary", "--rerank", "--no-clustering"]
+    assert (
+        done.returncode == 2
+        and "needs a gallery of 256 vectors, got 180. Leave pq out" in done.stderr
+    ), done.stderr
+    words = [
+        "--split",
+        "all",
+        "--dims",
+        "4",
+        "--quantize",
+        "int8,binary",
+        "--rerank",
+        "--no-clustering",
+    ]
     done = vicinal("evaluate", "run", *words)
     lines = [line.split() for line in done.stdout.splitlines()]
     (row,) = (line for line in lines if line[:3] == ["4", "binary,", "rescored"])
-    assert row[3:6] == ["1", "+", "16"] and "ms" in row and "8 float32, re-ranked" in done.stdout, done.stdout
+    assert row[3:6] == ["1", "+", "16"] and "ms" in row and "8 float32, re-ranked" in done.stdout, (
+        done.stdout
+    )
     rows = json.loads(vicinal("evaluate", "run", *words, "--json").stdout)
-    whole = next(row for row in rows["compact"] if (row["dims"], row["stored"], row["refined"]) == (8, "float32", ""))
+    whole = next(
+        row
+        for row in rows["compact"]
+        if (row["dims"], row["stored"], row["refined"]) == (8, "float32", "")
+    )
     trained = rows["rows"][0]["metrics"]
     assert (whole["recall_at_1"], whole["map_at_r"]) == (trained["recall@1"], trained["map@r"])

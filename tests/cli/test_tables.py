@@ -20,13 +20,16 @@ RESULTS = {
 def test_a_file_gets_every_line_whole(capsys):
     print_table(RESULTS)
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    assert "5924 records of 100 test classes, 3 unreadable left out" in lines  # not as narrow as the table below it
+    assert (
+        "5924 records of 100 test classes, 3 unreadable left out" in lines
+    )  # not as narrow as the table below it
     assert f"note: {RESULTS['notes'][0]}" in lines and "\x1b" not in "".join(lines)
 
 
 def test_a_run_that_ends_below_its_untrained_row_says_so_in_its_first_line(capsys):
     rows = [
-        {"name": name, "metrics": {"recall@1": score}} for name, score in {"untrained": 0.833, "trained": 0.8}.items()
+        {"name": name, "metrics": {"recall@1": score}}
+        for name, score in {"untrained": 0.833, "trained": 0.8}.items()
     ]
     gains = {"untrained": {"recall@1": {"mean": -0.033, "low": -0.068, "high": 0.001}}}
     print_table({**RESULTS, "rows": rows, "gains": gains})
@@ -47,7 +50,9 @@ HEADS = ["row", "Recall@1", "MAP@R", "Recall@1 vs. baseline", "published", "seed
 ROW = ["x" * 30, *["10.0 ± 1.0"] * 5]
 
 
-@pytest.mark.parametrize(("width", "expected"), [("120", HEADS), ("84", [*HEADS[:2], HEADS[3], HEADS[5]])])
+@pytest.mark.parametrize(
+    ("width", "expected"), [("120", HEADS), ("84", [*HEADS[:2], HEADS[3], HEADS[5]])]
+)
 def test_a_terminal_gets_the_columns_that_it_has_room_for(width, expected, capsys, monkeypatch):
     monkeypatch.setattr(tables.sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", width)

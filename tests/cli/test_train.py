@@ -17,14 +17,28 @@ def pictures(tmp_path):
         slope, colour = rng.normal(size=2), rng.normal(size=3)
         for number in range(8):
             down, across = (np.linspace(-1, 1, side) for side in rng.integers(34, 50, 2))
-            grey = 128 + 60 * np.add.outer(slope[0] * down, slope[1] * across)[..., None] + 40 * colour
+            grey = (
+                128 + 60 * np.add.outer(slope[0] * down, slope[1] * across)[..., None] + 40 * colour
+            )
             pixels = (grey + 10 * rng.normal(size=grey.shape)).clip(0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(tmp_path / "pictures" / f"c{label}" / f"{number}.jpg")
     return tmp_path / "pictures"
 
 
-SMALL = ["transform.size=32", "transform.canvas=32", "transform.resize=32", "training.epochs=1", "training.workers=0"]
-SCRATCH = ["model=small", "model.widths=4,8", "transform.size=16", "transform.resize=16", "training.workers=0"]
+SMALL = [
+    "transform.size=32",
+    "transform.canvas=32",
+    "transform.resize=32",
+    "training.epochs=1",
+    "training.workers=0",
+]
+SCRATCH = [
+    "model=small",
+    "model.widths=4,8",
+    "transform.size=16",
+    "transform.resize=16",
+    "training.workers=0",
+]
 
 
 def saved(folder):
@@ -34,8 +48,15 @@ def saved(folder):
 def test_few_classes_of_few_pictures_are_trained_without_a_preset(pictures, vicinal, tmp_path):
     done = vicinal("train", "--data", "pictures", *SMALL, "--run", "run", "--no-report")
     assert done.returncode == 0, done.stderr
-    assert "preset images" in done.stderr and "efficientnet_lite0" in done.stderr and "too few" in done.stderr
-    assert "found   56 images in pictures: 24 of 3 classes to train on, 32 of 4 classes to test on" in done.stderr
+    assert (
+        "preset images" in done.stderr
+        and "efficientnet_lite0" in done.stderr
+        and "too few" in done.stderr
+    )
+    assert (
+        "found   56 images in pictures: 24 of 3 classes to train on, 32 of 4 classes to test on"
+        in done.stderr
+    )
     assert re.search(r"time    \d+ steps of 12 rows, about \d+ s on this cpu", done.stderr)
     assert "result  run/report.html" in done.stderr
     for words in (["index", "run", "--split", "test"], ["search", "run", "--id", "0"]):
@@ -49,11 +70,26 @@ def test_few_classes_of_few_pictures_are_trained_without_a_preset(pictures, vici
 
 
 def test_the_head_alone_is_a_baseline_in_seconds(pictures, vicinal, tmp_path):
-    done = vicinal("train", "--data", "pictures", *SCRATCH, "model.dim=8", "--head-only", "--run", "run", "--no-report")
+    done = vicinal(
+        "train",
+        "--data",
+        "pictures",
+        *SCRATCH,
+        "model.dim=8",
+        "--head-only",
+        "--run",
+        "run",
+        "--no-report",
+    )
     assert done.returncode == 0, done.stderr
-    assert "no step is trained" in done.stderr and not (tmp_path / "run" / "metrics.jsonl").read_text()
+    assert (
+        "no step is trained" in done.stderr and not (tmp_path / "run" / "metrics.jsonl").read_text()
+    )
     config = saved(tmp_path / "run")["config"]
-    assert config["slots"]["training"]["head_only"] and config["slots"]["model"]["start"] == "discriminant"
+    assert (
+        config["slots"]["training"]["head_only"]
+        and config["slots"]["model"]["start"] == "discriminant"
+    )
 
 
 def test_vectors_are_trained_without_a_preset(vicinal, tmp_path):
@@ -61,8 +97,13 @@ def test_vectors_are_trained_without_a_preset(vicinal, tmp_path):
     np.savez(tmp_path / "x.npz", features=features, labels=np.repeat(np.arange(20), 3))
     done = vicinal("train", "--data", "x.npz", "training.epochs=1", "--run", "run", "--no-report")
     assert done.returncode == 0 and "preset features" in done.stderr
-    assert "8 classes x 3 samples" in json.loads((tmp_path / "run" / "results.json").read_text())["notes"][0]
-    done = vicinal("train", "--data", "x.npz", "--head-only", "--run", "head", "--no-report")  # no wider than they are
+    assert (
+        "8 classes x 3 samples"
+        in json.loads((tmp_path / "run" / "results.json").read_text())["notes"][0]
+    )
+    done = vicinal(
+        "train", "--data", "x.npz", "--head-only", "--run", "head", "--no-report"
+    )  # no wider than they are
     assert done.returncode == 0, done.stderr
 
 
@@ -78,14 +119,18 @@ def test_vectors_are_trained_without_a_preset(vicinal, tmp_path):
 )
 def test_methods_and_losses_combine_on_ones_own_pictures(pictures, vicinal, tmp_path, slots):
     few = ["data.test=0.4", "training.epochs=1", "evaluation.artifacts=false"]
-    done = vicinal("train", "--data", "pictures", *SCRATCH, *few, *slots, "--run", "run", "--no-report")
+    done = vicinal(
+        "train", "--data", "pictures", *SCRATCH, *few, *slots, "--run", "run", "--no-report"
+    )
     assert done.returncode == 0, done.stderr
     found = saved(tmp_path / "run")["config"]["slots"]
     assert f"loss={found['loss']['name']}" == slots[0]
 
 
 def test_a_file_of_slots_is_changed_by_words(pictures, vicinal, tmp_path):
-    (tmp_path / "mine.toml").write_text('data = "pictures"\nloss = { name = "triplet", margin = 0.3 }\n')
+    (tmp_path / "mine.toml").write_text(
+        'data = "pictures"\nloss = { name = "triplet", margin = 0.3 }\n'
+    )
     words = [*SCRATCH, "loss.margin=0.4", "training.steps=1", "--run", "run", "--no-report"]
     done = vicinal("train", "mine.toml", *words)
     assert done.returncode == 0, done.stderr
@@ -109,10 +154,15 @@ def test_a_dry_run_prints_a_file_that_trains_the_same(pictures, vicinal, tmp_pat
 def test_data_may_stand_where_a_preset_does_but_once(pictures, vicinal):
     assert vicinal("train", "pictures", *SCRATCH, "--dry-run").returncode == 0
     done = vicinal("train", "pictures", "--data", "pictures")
-    assert done.returncode == 2 and "pictures is data, and --data or data=... names other data" in done.stderr
+    assert (
+        done.returncode == 2
+        and "pictures is data, and --data or data=... names other data" in done.stderr
+    )
 
 
 def test_a_combination_that_makes_no_sense_is_rejected_before_any_work(pictures, vicinal, tmp_path):
-    done = vicinal("train", "--data", "pictures", *SCRATCH, "loss=proxy_nca", "method=hdml", "--run", "run")
+    done = vicinal(
+        "train", "--data", "pictures", *SCRATCH, "loss=proxy_nca", "method=hdml", "--run", "run"
+    )
     assert done.returncode == 2 and "HDML" in done.stderr and "Use a loss over pairs" in done.stderr
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,5 @@
-"""The steps of preprocessing.json, followed with Pillow and numpy alone, give a transform's own pixels."""
+"""The steps of preprocessing.json, followed with Pillow and numpy alone, give a transform's own
+pixels."""
 
 import numpy as np
 import pytest
@@ -17,7 +18,9 @@ def follow(steps, image):
         elif step["step"] == "resize":
             size = (step.get("width"), step.get("height"))
             if "shorter_side" in step:
-                size = tuple(round(side * step["shorter_side"] / min(image.size)) for side in image.size)
+                size = tuple(
+                    round(side * step["shorter_side"] / min(image.size)) for side in image.size
+                )
             image = image.resize(size, Image.Resampling.BILINEAR)
         elif step["step"] == "crop":
             left, top = (image.width - step["width"]) // 2, (image.height - step["height"]) // 2
@@ -53,7 +56,9 @@ def picture():
         ImageTransform(size=24, resize=24, fit="squash"),
         ImageTransform(size=32, resize=28, canvas=28, pad=2, fill=200),
         ImageTransform(size=27, resize=24, pad=3, fill=9, channels=1, mean=(0.2,), std=(0.3,)),
-        ImageTransform(size=24, resize=24, order="BGR", scale=255.0, mean=(104.0, 117.0, 128.0), std=(1.0,)),
+        ImageTransform(
+            size=24, resize=24, order="BGR", scale=255.0, mean=(104.0, 117.0, 128.0), std=(1.0,)
+        ),
         ImageTransform(size=21, resize=30, crop="resized", brightness=0.4),
     ],
     ids=str,
@@ -79,9 +84,15 @@ def test_every_step_has_words():
 
 
 def test_input_and_output_are_described():
-    found = handover(Embedder(SmallConvNet(1, (4,)), 6), ImageTransform(size=12, channels=1), metric="euclidean")
+    found = handover(
+        Embedder(SmallConvNet(1, (4,)), 6), ImageTransform(size=12, channels=1), metric="euclidean"
+    )
     assert found["kind"] == "images" and found["input"]["shape"] == ["batch", 1, 12, 12]
-    assert found["output"]["dim"] == 6 and found["output"]["unit_length"] and found["output"]["metric"] == "euclidean"
+    assert (
+        found["output"]["dim"] == 6
+        and found["output"]["unit_length"]
+        and found["output"]["metric"] == "euclidean"
+    )
     found = handover(Embedder(Identity(8), normalize=False), FeatureTransform(), metric="euclidean")
     assert found["kind"] == "features" and found["input"]["shape"] == ["batch", 8]
     assert found["output"]["dim"] == 8 and not found["output"]["unit_length"]

@@ -1,4 +1,5 @@
-"""Our parts in pytorch-metric-learning's programs, and its parts in ours, against the package itself."""
+"""Our parts in pytorch-metric-learning's programs, and its parts in ours, against the package
+itself."""
 
 import inspect
 from functools import partial
@@ -41,10 +42,18 @@ def batch(rng):
 
 def same_in_value_and_gradient(ours, theirs, embeddings):
     torch.testing.assert_close(ours, theirs)
-    torch.testing.assert_close(*(torch.autograd.grad(value, embeddings)[0] for value in (ours, theirs)))
+    torch.testing.assert_close(
+        *(torch.autograd.grad(value, embeddings)[0] for value in (ours, theirs))
+    )
 
 
-OURS = [BatchAllTripletLoss(0.2), MultiSimilarityLoss(), ContrastiveLoss(), MarginLoss(class_boundaries=6), NPairLoss()]
+OURS = [
+    BatchAllTripletLoss(0.2),
+    MultiSimilarityLoss(),
+    ContrastiveLoss(),
+    MarginLoss(class_boundaries=6),
+    NPairLoss(),
+]
 
 
 @pytest.mark.parametrize("loss", OURS, ids=lambda loss: type(loss).__name__)
@@ -52,9 +61,14 @@ def test_without_tuples_a_loss_is_itself(loss, batch, rng):
     embeddings, labels = batch
     wrapped = LossForPML(loss)
     assert torch.equal(wrapped(embeddings, labels), loss(embeddings, labels))
-    assert torch.equal(wrapped(embeddings, labels, None, embeddings, labels), loss(embeddings, labels))
+    assert torch.equal(
+        wrapped(embeddings, labels, None, embeddings, labels), loss(embeddings, labels)
+    )
     gallery = torch.randn(9, 8, generator=rng), torch.arange(9) % 6
-    assert torch.equal(wrapped(embeddings, labels, ref_emb=gallery[0], ref_labels=gallery[1]), loss(*batch, *gallery))
+    assert torch.equal(
+        wrapped(embeddings, labels, ref_emb=gallery[0], ref_labels=gallery[1]),
+        loss(*batch, *gallery),
+    )
     assert list(wrapped.parameters()) == list(loss.parameters())
 
 
@@ -63,17 +77,25 @@ def test_its_triplet_miners_and_our_loss_equal_its_own(batch, kind):
     embeddings, labels = batch
     mined = miners.TripletMarginMiner(margin=0.2, type_of_triplets=kind)(embeddings, labels)
     ours = LossForPML(BatchAllTripletLoss(0.3, normalize=True))(embeddings, labels, mined)
-    same_in_value_and_gradient(ours, losses.TripletMarginLoss(margin=0.3)(embeddings, labels, mined), embeddings)
-    assert torch.equal(LossForPML(BatchAllTripletLoss(0.3, normalize=True))(embeddings, None, mined), ours)
+    same_in_value_and_gradient(
+        ours, losses.TripletMarginLoss(margin=0.3)(embeddings, labels, mined), embeddings
+    )
+    assert torch.equal(
+        LossForPML(BatchAllTripletLoss(0.3, normalize=True))(embeddings, None, mined), ours
+    )
 
 
 def test_its_pair_miners_and_our_losses_equal_its_own(batch):
     embeddings, labels = batch
     mined = miners.MultiSimilarityMiner(0.1)(embeddings, labels)
     ours = LossForPML(MultiSimilarityLoss(epsilon=None))(embeddings, labels, mined)
-    same_in_value_and_gradient(ours, losses.MultiSimilarityLoss(2, 50, 0.5)(embeddings, labels, mined), embeddings)
+    same_in_value_and_gradient(
+        ours, losses.MultiSimilarityLoss(2, 50, 0.5)(embeddings, labels, mined), embeddings
+    )
     triplets = LossForPML(BatchAllTripletLoss(0.2, normalize=True))(embeddings, labels, mined)
-    same_in_value_and_gradient(triplets, losses.TripletMarginLoss(margin=0.2)(embeddings, labels, mined), embeddings)
+    same_in_value_and_gradient(
+        triplets, losses.TripletMarginLoss(margin=0.2)(embeddings, labels, mined), embeddings
+    )
 
 
 def test_tuples_among_reference_rows(batch, rng):
@@ -82,7 +104,9 @@ def test_tuples_among_reference_rows(batch, rng):
     three = miners.TripletMarginMiner(margin=0.2)(embeddings, labels, *gallery)
     four = miners.MultiSimilarityMiner()(embeddings, labels, *gallery)
     for mined in (three, four):
-        ours = LossForPML(BatchAllTripletLoss(0.2, normalize=True))(embeddings, labels, mined, *gallery)
+        ours = LossForPML(BatchAllTripletLoss(0.2, normalize=True))(
+            embeddings, labels, mined, *gallery
+        )
         theirs = losses.TripletMarginLoss(margin=0.2)(embeddings, labels, mined, *gallery)
         same_in_value_and_gradient(ours, theirs, embeddings)
     per_class = LossForPML(MarginLoss(class_boundaries=6))(embeddings, labels, three, *gallery)
@@ -93,7 +117,9 @@ def test_all_pairs_are_no_mining(batch):
     embeddings, labels = batch
     every = miners.PairMarginMiner(pos_margin=-1, neg_margin=9)(embeddings, labels)
     for loss in (*OURS, LiftedStructureLoss(), BatchHardTripletLoss()):
-        torch.testing.assert_close(LossForPML(loss)(embeddings, labels, every), loss(embeddings, labels))
+        torch.testing.assert_close(
+            LossForPML(loss)(embeddings, labels, every), loss(embeddings, labels)
+        )
 
 
 @pytest.mark.parametrize(
@@ -117,9 +143,16 @@ def test_our_miners_serve_its_losses_as_its_own_do(batch, rng, ours, theirs):
     peer = getattr(miners, theirs[0])(**theirs[1])
     gallery = torch.randn(15, 8, generator=rng), torch.arange(15) % 6
     for reference in ((), (embeddings, labels), gallery):
-        found, expected = MinerForPML(ours)(embeddings, labels, *reference), peer(embeddings, labels, *reference)
+        found, expected = (
+            MinerForPML(ours)(embeddings, labels, *reference),
+            peer(embeddings, labels, *reference),
+        )
         assert type(found) is tuple and len(found) in (3, 4)
-        for loss in (losses.TripletMarginLoss(), losses.MultiSimilarityLoss(), losses.ContrastiveLoss()):
+        for loss in (
+            losses.TripletMarginLoss(),
+            losses.MultiSimilarityLoss(),
+            losses.ContrastiveLoss(),
+        ):
             values = [loss(embeddings, labels, mined, *reference) for mined in (found, expected)]
             torch.testing.assert_close(*values)
 
@@ -165,7 +198,9 @@ def test_its_losses_and_miners_are_called_as_ours(batch):
     torch.testing.assert_close(FromPML(loss)(embeddings, labels), loss(embeddings, labels))
     mined = FromPML(loss, miner)(embeddings, labels)
     torch.testing.assert_close(mined, loss(embeddings, labels, miner(embeddings, labels)))
-    same_in_value_and_gradient(FromPML(loss)(*batch), BatchAllTripletLoss(0.2, normalize=True)(*batch), embeddings)
+    same_in_value_and_gradient(
+        FromPML(loss)(*batch), BatchAllTripletLoss(0.2, normalize=True)(*batch), embeddings
+    )
 
 
 def test_its_losses_take_reference_rows_as_ours_do(batch, rng):
@@ -174,13 +209,22 @@ def test_its_losses_take_reference_rows_as_ours_do(batch, rng):
     own = torch.arange(24)
     memory[0][:24] = embeddings.detach()
     assert torch.equal(memory[1][:24], labels)
-    ours, theirs = BatchAllTripletLoss(0.2, normalize=True), FromPML(losses.TripletMarginLoss(margin=0.2))
+    ours, theirs = (
+        BatchAllTripletLoss(0.2, normalize=True),
+        FromPML(losses.TripletMarginLoss(margin=0.2)),
+    )
     for places in ((), (own,)):
-        same_in_value_and_gradient(theirs(*batch, *memory, *places), ours(*batch, *memory, *places), embeddings)
-    with_miner = FromPML(losses.TripletMarginLoss(margin=0.2), miners.TripletMarginMiner(margin=0.2))
+        same_in_value_and_gradient(
+            theirs(*batch, *memory, *places), ours(*batch, *memory, *places), embeddings
+        )
+    with_miner = FromPML(
+        losses.TripletMarginLoss(margin=0.2), miners.TripletMarginMiner(margin=0.2)
+    )
     torch.testing.assert_close(with_miner(*batch, *memory, own), ours(*batch, *memory, own))
     pairs = FromPML(losses.MultiSimilarityLoss(2, 50, 0.5), miners.MultiSimilarityMiner(3.0))
-    torch.testing.assert_close(pairs(*batch, *memory, own), MultiSimilarityLoss(epsilon=None)(*batch, *memory, own))
+    torch.testing.assert_close(
+        pairs(*batch, *memory, own), MultiSimilarityLoss(epsilon=None)(*batch, *memory, own)
+    )
 
 
 def test_its_proxies_are_parameters_and_half_precision_is_computed_in_float32(batch):
@@ -189,7 +233,10 @@ def test_its_proxies_are_parameters_and_half_precision_is_computed_in_float32(ba
     assert [p.shape for p in adapted.parameters()] == [(6, 8)]
     coarse = embeddings.detach().half().requires_grad_()
     value = adapted(coarse, labels.to(torch.uint8))
-    assert value.dtype == torch.float32 and torch.autograd.grad(value, coarse)[0].dtype == torch.float16
+    assert (
+        value.dtype == torch.float32
+        and torch.autograd.grad(value, coarse)[0].dtype == torch.float16
+    )
 
 
 def test_its_losses_and_miners_train_in_our_method(rng):
@@ -198,9 +245,13 @@ def test_its_losses_and_miners_train_in_our_method(rng):
     loss = FromPML(losses.ProxyAnchorLoss(6, 4), miners.MultiSimilarityMiner())
     sampler = PKSampler(labels.tolist(), classes=6, per_class=4, seed=0)
     optimizer = OptimizerConfig(learning_rate=3e-2)
-    method = build(Plain(), Embedder(Identity(5), 4), loss, sampler, optimizer, steps=20 * len(sampler))
+    method = build(
+        Plain(), Embedder(Identity(5), 4), loss, sampler, optimizer, steps=20 * len(sampler)
+    )
     before = loss.loss.proxies.detach().clone()
-    values = [float(method(Batch(inputs, labels, torch.arange(24))).scalars["loss"]) for _ in range(20)]
+    values = [
+        float(method(Batch(inputs, labels, torch.arange(24))).scalars["loss"]) for _ in range(20)
+    ]
     assert values[-1] < 0.8 * values[0] and not torch.equal(loss.loss.proxies, before)
 
 
@@ -221,7 +272,11 @@ def test_what_has_no_meaning_raises(batch):
         LossForPML(TripletLoss())(embeddings, labels, pairs[:2])
     with pytest.raises(DataError, match="needs `labels` or triplets"):
         LossForPML(TripletLoss())(embeddings)
-    with pytest.raises(ConfigError, match=r"takes a loss of vicinal\.losses, got a TripletMarginLoss"):
-        inspect.unwrap(LossForPML.__init__)(LossForPML.__new__(LossForPML), losses.TripletMarginLoss())
+    with pytest.raises(
+        ConfigError, match=r"takes a loss of vicinal\.losses, got a TripletMarginLoss"
+    ):
+        inspect.unwrap(LossForPML.__init__)(
+            LossForPML.__new__(LossForPML), losses.TripletMarginLoss()
+        )
     with pytest.raises(ConfigError, match="TripletLoss needs no FromPML"):
         FromPML(TripletLoss())

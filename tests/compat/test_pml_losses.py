@@ -1,4 +1,5 @@
-"""The package's names for our losses, distances and reducers: the same arguments, defaults, values and gradients."""
+"""The package's names for our losses, distances and reducers: the same arguments, defaults, values
+and gradients."""
 
 import inspect
 
@@ -17,9 +18,13 @@ from pytorch_metric_learning import reducers as peer_reducers  # noqa: E402
 NAMES = [
     name
     for name, each in vars(losses).items()
-    if inspect.isfunction(each) and inspect.unwrap(each).__module__ == losses.__name__ and name[0].isupper()
+    if inspect.isfunction(each)
+    and inspect.unwrap(each).__module__ == losses.__name__
+    and name[0].isupper()
 ]
-TUPLES = [name for name in NAMES if "reducer" in inspect.signature(getattr(losses, name)).parameters]
+TUPLES = [
+    name for name in NAMES if "reducer" in inspect.signature(getattr(losses, name)).parameters
+]
 DISTANCES = [
     ("LpDistance", {}),
     ("LpDistance", {"normalize_embeddings": False, "power": 2.0}),
@@ -46,13 +51,19 @@ MINERS = [
 
 @pytest.fixture
 def batch(rng):
-    return torch.randn(16, 8, generator=rng, dtype=torch.float64).requires_grad_(), torch.arange(16) // 4
+    return torch.randn(16, 8, generator=rng, dtype=torch.float64).requires_grad_(), torch.arange(
+        16
+    ) // 4
 
 
 def made(name, **given):
     """Our loss and the package's, with equal proxies."""
     make, own = getattr(losses, name), getattr(peers, name)
-    sizes = {"num_classes": 4, "embedding_size": 8} if "num_classes" in inspect.signature(make).parameters else {}
+    sizes = (
+        {"num_classes": 4, "embedding_size": 8}
+        if "num_classes" in inspect.signature(make).parameters
+        else {}
+    )
     ours, theirs = make(**sizes, **given), own(**sizes, **given)
     if sizes:
         rows = ours.loss.proxies.detach().double().reshape(-1, 8)
@@ -65,7 +76,9 @@ def made(name, **given):
 def assert_equal(ours, theirs, embeddings):
     torch.testing.assert_close(ours.double(), theirs.double(), rtol=1e-6, atol=1e-6)
     if theirs.requires_grad:
-        gradients = [torch.autograd.grad(value, embeddings, retain_graph=True)[0] for value in (ours, theirs)]
+        gradients = [
+            torch.autograd.grad(value, embeddings, retain_graph=True)[0] for value in (ours, theirs)
+        ]
         torch.testing.assert_close(*gradients, rtol=1e-6, atol=1e-5)
 
 
@@ -94,17 +107,26 @@ def test_takes_the_packages_arguments_with_its_defaults(name):
 def test_distances_equal_the_packages(name, given, rng):
     rows, others = (torch.randn(n, 6, generator=rng, dtype=torch.float64) for n in (7, 5))
     ours, theirs = pair(distances, peer_distances, name, given)
-    assert (ours.is_inverted, ours.normalize_embeddings) == (theirs.is_inverted, theirs.normalize_embeddings)
+    assert (ours.is_inverted, ours.normalize_embeddings) == (
+        theirs.is_inverted,
+        theirs.normalize_embeddings,
+    )
     for reference in (None, others):
-        torch.testing.assert_close(ours(rows, reference), theirs(rows, reference), rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(ours.pairwise_distance(rows[:5], others), theirs.pairwise_distance(rows[:5], others))
+        torch.testing.assert_close(
+            ours(rows, reference), theirs(rows, reference), rtol=1e-6, atol=1e-6
+        )
+    torch.testing.assert_close(
+        ours.pairwise_distance(rows[:5], others), theirs.pairwise_distance(rows[:5], others)
+    )
     x, y = rows[0], rows[1]
     assert torch.equal(ours.margin(x, y), theirs.margin(x, y))
     assert torch.equal(ours.smallest_dist(x, y), theirs.smallest_dist(x, y))
     assert torch.equal(ours.largest_dist(x, y), theirs.largest_dist(x, y))
 
 
-@pytest.mark.parametrize("name", [name for name in TUPLES if name != "SignalToNoiseRatioContrastiveLoss"])
+@pytest.mark.parametrize(
+    "name", [name for name in TUPLES if name != "SignalToNoiseRatioContrastiveLoss"]
+)
 @pytest.mark.parametrize("distance", DISTANCES[:1] + DISTANCES[3:5], ids=str)
 def test_losses_over_other_distances_equal_the_packages(name, distance, batch):
     if "distance" not in inspect.signature(getattr(losses, name)).parameters:
@@ -118,7 +140,9 @@ def test_losses_over_other_distances_equal_the_packages(name, distance, batch):
     assert_equal(ours(*batch), own(*batch), batch[0])
 
 
-@pytest.mark.parametrize("name", [name for name in TUPLES if name != "MarginLoss"])  # whose losses have a divisor
+@pytest.mark.parametrize(
+    "name", [name for name in TUPLES if name != "MarginLoss"]
+)  # whose losses have a divisor
 @pytest.mark.parametrize(("reducer", "given"), REDUCERS, ids=str)
 def test_losses_with_other_reducers_equal_the_packages(name, reducer, given, batch):
     mine, theirs = pair(reducers, peer_reducers, reducer, given)
@@ -126,8 +150,13 @@ def test_losses_with_other_reducers_equal_the_packages(name, reducer, given, bat
     found, expected = ours(*batch), own(*batch)
     raw = getattr(peers, name)(reducer=peer_reducers.DoNothingReducer())(*batch)
     if "weights" in given and any(part["losses"].ndim == 2 for part in raw.values()):
-        # Here the package multiplies a column by a row: the mean of all losses times the mean of all weights.
-        anchors = raw["loss"]["indices"] if torch.is_tensor(raw["loss"]["indices"]) else raw["loss"]["indices"][0]
+        # Here the package multiplies a column by a row: the mean of all losses times the mean of
+        # all weights.
+        anchors = (
+            raw["loss"]["indices"]
+            if torch.is_tensor(raw["loss"]["indices"])
+            else raw["loss"]["indices"][0]
+        )
         weights = given["weights"].double()[batch[1][anchors]]
         expected = (raw["loss"]["losses"][:, 0] * weights).mean()
     assert_equal(found, expected, batch[0])
@@ -148,7 +177,9 @@ def test_losses_over_mined_tuples_equal_the_packages(name, miner, given, batch, 
 
 def test_reducers_for_several_kinds_of_losses(batch):
     ours = losses.ContrastiveLoss(
-        reducer=reducers.MultipleReducers({"pos_loss": reducers.SumReducer()}, reducers.PerAnchorReducer())
+        reducer=reducers.MultipleReducers(
+            {"pos_loss": reducers.SumReducer()}, reducers.PerAnchorReducer()
+        )
     )
     theirs = peers.ContrastiveLoss(
         reducer=peer_reducers.MultipleReducers(
@@ -157,7 +188,11 @@ def test_reducers_for_several_kinds_of_losses(batch):
     )
     assert_equal(ours(*batch), theirs(*batch), batch[0])
     per_row = losses.SupConLoss(reducer=reducers.PerAnchorReducer())
-    assert_equal(per_row(*batch), peers.SupConLoss(reducer=peer_reducers.PerAnchorReducer())(*batch), batch[0])
+    assert_equal(
+        per_row(*batch),
+        peers.SupConLoss(reducer=peer_reducers.PerAnchorReducer())(*batch),
+        batch[0],
+    )
     with pytest.raises(DataError, match="got triplets"):
         losses.TripletMarginLoss(reducer=reducers.PerAnchorReducer())(*batch)
     with pytest.raises(ConfigError, match="got neither"):
@@ -185,7 +220,13 @@ def test_a_reducer_and_a_distance_of_the_users_own(batch):
     loss = losses.TripletMarginLoss(0.2, distance=Doubled(), reducer=Largest())
     unit = torch.nn.functional.normalize(batch[0])
     d = 2 * torch.cdist(unit, unit)
-    every = [d[a, p] - d[a, n] for a in range(16) for p in range(16) for n in range(16) if a // 4 == p // 4 != n // 4]
+    every = [
+        d[a, p] - d[a, n]
+        for a in range(16)
+        for p in range(16)
+        for n in range(16)
+        if a // 4 == p // 4 != n // 4
+    ]
     torch.testing.assert_close(loss(*batch), max(every) + 0.2)
 
 
@@ -199,9 +240,14 @@ def test_cross_batch_memory_equals_the_packages(name, mined, rng):
     ours = losses.CrossBatchMemory(getattr(losses, name)(), 8, memory_size=20, miner=given[0])
     theirs = peers.CrossBatchMemory(getattr(peers, name)(), 8, memory_size=20, miner=given[1])
     for _ in range(4):
-        batch = torch.randn(8, 8, generator=rng, dtype=torch.float32).double().requires_grad_(), torch.arange(8) // 2
+        batch = (
+            torch.randn(8, 8, generator=rng, dtype=torch.float32).double().requires_grad_(),
+            torch.arange(8) // 2,
+        )
         tuples = peer_miners.MultiSimilarityMiner()(*batch) if mined == "batch" else None
-        expected = theirs(*batch, None if tuples is None else (tuples[0], tuples[1], tuples[2], tuples[3]))
+        expected = theirs(
+            *batch, None if tuples is None else (tuples[0], tuples[1], tuples[2], tuples[3])
+        )
         if tuples is None:
             assert_equal(ours(*batch), expected, batch[0])
         else:
@@ -220,7 +266,10 @@ def test_wrappers_equal_the_packages(batch, rng):
             chosen = [package.ContrastiveLoss(), package.TripletMarginLoss()]
             mining = [mine.PairMarginMiner(0.5, 1.5), mine.TripletMarginMiner(0.1)]
             names = range(2) if kind is list else "ab"
-            parts = [list(x) if kind is list else dict(zip(names, x, strict=True)) for x in (chosen, mining, [2, 0.5])]
+            parts = [
+                list(x) if kind is list else dict(zip(names, x, strict=True))
+                for x in (chosen, mining, [2, 0.5])
+            ]
             made.append(package.MultipleLosses(*parts)(*batch))
         assert_equal(*made, batch[0])
 

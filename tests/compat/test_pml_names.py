@@ -1,4 +1,5 @@
-"""The table of the package's names in the documentation: none is missing, and what is named here is there."""
+"""The table of the package's names in the documentation: none is missing, and what is named here is
+there."""
 
 import importlib
 import inspect
@@ -21,7 +22,14 @@ from vicinal.compat import pml
 pytest.importorskip("pytorch_metric_learning")
 PEER = run_path(str(Path(__file__).parents[2] / "docs/generate.py"))["PEER"]
 OURS = (
-    *(vicinal.losses, vicinal.miners, vicinal.samplers, vicinal.distances, vicinal.evaluation, vicinal.linear),
+    *(
+        vicinal.losses,
+        vicinal.miners,
+        vicinal.samplers,
+        vicinal.distances,
+        vicinal.evaluation,
+        vicinal.linear,
+    ),
     *(vicinal.methods, data),
 )
 

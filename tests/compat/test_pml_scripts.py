@@ -1,4 +1,5 @@
-"""Two whole programs written for pytorch-metric-learning, which run on ours after changing their import lines."""
+"""Two whole programs written for pytorch-metric-learning, which run on ours after changing their
+import lines."""
 
 from runpy import run_path
 
@@ -10,7 +11,8 @@ pytest.importorskip("faiss")  # with which the package searches neighbors
 
 IMPORTS = {
     "from pytorch_metric_learning import": "from vicinal.compat.pml import",
-    "from pytorch_metric_learning.utils.accuracy_calculator import": "from vicinal.compat.pml import",
+    "from pytorch_metric_learning.utils.accuracy_calculator import": "from vicinal.compat.pml "
+    "import",
 }
 
 # After the package's example on MNIST; the pictures are random, 10 classes around templates.

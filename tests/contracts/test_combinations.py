@@ -1,4 +1,5 @@
-"""Every loss under every method that takes it: three steps, resume and export; the rest is rejected with its reason."""
+"""Every loss under every method that takes it: three steps, resume and export; the rest is rejected
+with its reason."""
 
 import numpy as np
 import pytest
@@ -18,11 +19,22 @@ from vicinal.training.run import resume, start
 MATRIX_METHODS = ("plain", "hdml", "loop", "ala", "htl", "cross_batch_memory", "momentum_queue")
 PAIRS = [(method, loss) for method in MATRIX_METHODS for loss in LOSSES]
 WORKING = [pair for pair in PAIRS if combination(METHODS[pair[0]](), pair[1]) is None]
-FAILING = list({method: (method, loss) for method, loss in PAIRS if (method, loss) not in WORKING}.values())
-# Under the queue a loss sees what it sees under a memory; tests/methods/test_combinations.py has all of them.
-WORKING = [pair for pair in WORKING if pair[0] != "momentum_queue" or pair[1] in ("info_nce", "lifted_structure")]
-GRAPHS = list({method: (method, loss) for method, loss in WORKING}.values())  # a loss changes nothing in the graph
-FEW = Corrupted(Glyphs(per_class=8, size=16, test=0.02), classes=40)  # most of the time would go into evaluation
+FAILING = list(
+    {method: (method, loss) for method, loss in PAIRS if (method, loss) not in WORKING}.values()
+)
+# Under the queue a loss sees what it sees under a memory; tests/methods/test_combinations.py has
+# all of them.
+WORKING = [
+    pair
+    for pair in WORKING
+    if pair[0] != "momentum_queue" or pair[1] in ("info_nce", "lifted_structure")
+]
+GRAPHS = list(
+    {method: (method, loss) for method, loss in WORKING}.values()
+)  # a loss changes nothing in the graph
+FEW = Corrupted(
+    Glyphs(per_class=8, size=16, test=0.02), classes=40
+)  # most of the time would go into evaluation
 
 
 def experiment(method, loss, **training):
@@ -33,7 +45,13 @@ def experiment(method, loss, **training):
             "transform": {"size": 16, "resize": 16, "channels": 1},
             "loss": loss,
             "method": method,
-            "training": {"steps": 3, "batch_size": 24, "checkpoint_seconds": 0, "validation": 0.0, **training},
+            "training": {
+                "steps": 3,
+                "batch_size": 24,
+                "checkpoint_seconds": 0,
+                "validation": 0.0,
+                **training,
+            },
             "evaluation": {"restarts": 1, "artifacts": False},
         }
     )
@@ -47,7 +65,9 @@ def test_a_combination_trains_resumes_and_exports(method, loss, tmp_path):
     steps = [line for line in run.metrics() if line["kind"] == "step"]
     assert len(steps) == 3 and all(torch.tensor(line["loss"]).isfinite() for line in steps)
     whole, weights = run.metrics_path.read_bytes(), run.weights_path.read_bytes()
-    for checkpoint in sorted(run.checkpoints_path.iterdir())[-1:]:  # go on from the one before the last
+    for checkpoint in sorted(run.checkpoints_path.iterdir())[
+        -1:
+    ]:  # go on from the one before the last
         for file in checkpoint.iterdir():
             file.unlink()
         checkpoint.rmdir()
@@ -59,9 +79,13 @@ def test_a_combination_trains_resumes_and_exports(method, loss, tmp_path):
 
 
 @pytest.mark.parametrize(("method", "loss"), FAILING)
-def test_another_is_rejected_before_training_with_its_reason(method, loss, tmp_path):  # tests/methods has all of them
+def test_another_is_rejected_before_training_with_its_reason(
+    method, loss, tmp_path
+):  # tests/methods has all of them
     with pytest.raises(ConfigError):
-        start(experiment(method, loss), tmp_path / "run", command="test", console=Console(quiet=True))
+        start(
+            experiment(method, loss), tmp_path / "run", command="test", console=Console(quiet=True)
+        )
     assert not (tmp_path / "run").exists()
     assert len(combination(METHODS[method](), loss)) > 20
 
@@ -78,7 +102,9 @@ def folder(tmp_path_factory):
     return root
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "her"])  # which takes pairs of two views
+@pytest.mark.parametrize(
+    "method", [name for name in METHODS if name != "her"]
+)  # which takes pairs of two views
 def test_35_classes_of_8_pictures_are_enough_for_every_method(method, folder):
     config = compose(
         {

@@ -1,7 +1,8 @@
-"""What every loss must do. The suite walks the package: a new file is covered before its author writes a test.
+"""What every loss must do. The suite walks the package: a new file is covered before its author
+writes a test.
 
-Each loss is tried as it comes and with each of its switches turned: every value of a ``Literal``, both of a ``bool``,
-None where it may be None.
+Each loss is tried as it comes and with each of its switches turned: every value of a ``Literal``,
+both of a ``bool``, None where it may be None.
 """
 
 import copy
@@ -27,14 +28,20 @@ from vicinal.errors import ConfigError, DataError
 from vicinal.losses import CircleLoss, Loss, ProxyLoss, TripletLoss, reduce
 from vicinal.tuples import Triplets
 
-# What a loss may ask for without a default, by the name of the argument; batches here have up to 12 classes in 3
-# dimensions.
+# What a loss may ask for without a default, by the name of the argument; batches here have up to 12
+# classes in 3 dimensions.
 ARGUMENTS = {"classes": 12, "dim": 3, "class_boundaries": 12}
 ANCHORED_ON_PROXIES = {"ProxyAnchorLoss"}  # one value for each class, not for each row
-POOLED = {"IntraPairVarianceLoss", "ThresholdConsistentMarginLoss"}  # means over all anchors stand in the formula
-OF_FOURTH_DEGREE = {"VICRegLoss"}  # squares of covariances: of rows of length 1000 a gradient leaves float16
+POOLED = {
+    "IntraPairVarianceLoss",
+    "ThresholdConsistentMarginLoss",
+}  # means over all anchors stand in the formula
+OF_FOURTH_DEGREE = {
+    "VICRegLoss"
+}  # squares of covariances: of rows of length 1000 a gradient leaves float16
 
-# Forward mode makes torch load its own tables, which it compiles in a way that it has itself deprecated.
+# Forward mode makes torch load its own tables, which it compiles in a way that it has itself
+# deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
 
 
@@ -43,7 +50,9 @@ def kinds():
     for found in pkgutil.iter_modules(vicinal.losses.__path__, "vicinal.losses."):
         module = importlib.import_module(found.name)
         for kind in vars(module).values():
-            ours = inspect.isclass(kind) and issubclass(kind, Loss) and kind.__module__ == found.name
+            ours = (
+                inspect.isclass(kind) and issubclass(kind, Loss) and kind.__module__ == found.name
+            )
             if ours and not inspect.isabstract(kind):
                 yield kind
 
@@ -59,7 +68,9 @@ def switched(kind):
             values = typing.get_args(hint)
         elif hint is bool:
             values = (False, True)
-        elif typing.get_origin(hint) in (typing.Union, types.UnionType) and type(None) in typing.get_args(hint):
+        elif typing.get_origin(hint) in (typing.Union, types.UnionType) and type(
+            None
+        ) in typing.get_args(hint):
             values = (None, ARGUMENTS[name]) if name in ARGUMENTS else (None,)
         else:
             continue
@@ -69,13 +80,19 @@ def switched(kind):
 def required(kind):
     missing = [n for n, p in inspect.signature(kind).parameters.items() if p.default is p.empty]
     unknown = [name for name in missing if name not in ARGUMENTS]
-    assert not unknown, f"{kind.__name__} asks for {unknown}: give defaults, or name values in ARGUMENTS"
+    assert not unknown, (
+        f"{kind.__name__} asks for {unknown}: give defaults, or name values in ARGUMENTS"
+    )
     return {name: ARGUMENTS[name] for name in missing}
 
 
 KINDS = list(kinds())
 CASES = [(kind, {**required(kind), **extra}) for kind in KINDS for extra in ({}, *switched(kind))]
-DEFAULTS = [(kind, arguments) for kind, arguments in CASES if arguments == required(kind) or "blocks" in arguments]
+DEFAULTS = [
+    (kind, arguments)
+    for kind, arguments in CASES
+    if arguments == required(kind) or "blocks" in arguments
+]
 
 
 def name_of(case):
@@ -98,7 +115,8 @@ def loss(make):
 each_kind = pytest.mark.parametrize("make", DEFAULTS, ids=name_of, indirect=True)
 
 
-# Blocks [a; p; n] of disjoint triplets, pairs of classes 0 to 5, and halves with pairs among them: fits any layout.
+# Blocks [a; p; n] of disjoint triplets, pairs of classes 0 to 5, and halves with pairs among them:
+# fits any layout.
 LABELS = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 4, 5])
 
 
@@ -115,7 +133,8 @@ def gradient_of(loss, embeddings, labels, *reference):
 
 
 def takes_reference(loss):
-    """Whether its anchors are compared with rows, so that a caller may bring other rows; with proxies they are not."""
+    """Whether its anchors are compared with rows, so that a caller may bring other rows; with
+    proxies they are not."""
     return getattr(loss, "takes_reference", True)
 
 
@@ -128,7 +147,9 @@ def with_state_of(loss, other):
 def test_the_loss_that_the_guide_shows_is_the_one_that_is_there():
     root = Path(__file__).parents[2]
     page = (root / "docs/howto/adding_a_loss.md").read_text(encoding="utf-8")
-    code, _ = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)  # the second is a recipe, see test_readme.py
+    code, _ = re.findall(
+        r"```python\n(.*?)```", page, flags=re.DOTALL
+    )  # the second is a recipe, see test_readme.py
     assert code == (root / "src/vicinal/losses/contrastive.py").read_text(encoding="utf-8")
 
 
@@ -137,19 +158,28 @@ def test_has_a_name_and_documents_its_arguments(kind):
     assert kind in vicinal.losses.LOSSES.values()
     summary, _, rest = kind.__doc__.partition("\n")
     assert re.search(r"\(.*(19|20)\d\d\): ", summary), f"line 1 names no paper: {summary}"
-    shared = ProxyLoss.__doc__ if issubclass(kind, ProxyLoss) else ""  # whose arguments are told once
+    shared = (
+        ProxyLoss.__doc__ if issubclass(kind, ProxyLoss) else ""
+    )  # whose arguments are told once
     _, _, arguments = rest.partition("    Args:\n")
     named = re.findall(r"^        (\w+): ", arguments, flags=re.MULTILINE)
     assert len(set(named)) == len(named)
     named += re.findall(r"^        (\w+): ", shared.partition("    Args:\n")[2], flags=re.MULTILINE)
     assert sorted(set(named)) == sorted(inspect.signature(kind).parameters)
-    assert set(inspect.signature(kind).parameters) <= set(arguments_of(kind)), "`vicinal explain` tells all"
+    assert set(inspect.signature(kind).parameters) <= set(arguments_of(kind)), (
+        "`vicinal explain` tells all"
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_is_exported_and_its_file_names_the_paper(kind):
-    assert getattr(vicinal.losses, kind.__name__, None) is kind and kind.__name__ in vicinal.losses.__all__
-    assert re.search(r"(19|20)\d\d", inspect.getmodule(kind).__doc__), f"{kind.__module__} names no year"
+    assert (
+        getattr(vicinal.losses, kind.__name__, None) is kind
+        and kind.__name__ in vicinal.losses.__all__
+    )
+    assert re.search(r"(19|20)\d\d", inspect.getmodule(kind).__doc__), (
+        f"{kind.__module__} names no year"
+    )
 
 
 def test_reductions_follow_torch(make, embeddings):
@@ -158,7 +188,9 @@ def test_reductions_follow_torch(make, embeddings):
     sums, counts = mean.core(mean.comparisons(embeddings, LABELS))
     values = each(embeddings, LABELS)
     assert mean(embeddings, LABELS).shape == total(embeddings, LABELS).shape == ()
-    assert values.shape == sums.shape and (getattr(mean, "blocks", False) or len(values) == len(LABELS))
+    assert values.shape == sums.shape and (
+        getattr(mean, "blocks", False) or len(values) == len(LABELS)
+    )
     torch.testing.assert_close(total(embeddings, LABELS), sums.sum())
     torch.testing.assert_close(mean(embeddings, LABELS), (values * counts).sum() / counts.sum())
     assert mean(embeddings, LABELS) > 0
@@ -166,7 +198,8 @@ def test_reductions_follow_torch(make, embeddings):
 
 @each_kind
 def test_a_row_of_nan_is_heard(loss, embeddings):
-    """Were it mined away as a row that asks nothing, a network that has diverged would look as if it had learnt all."""
+    """Were it mined away as a row that asks nothing, a network that has diverged would look as if
+    it had learnt all."""
     embeddings[9] = torch.nan
     assert loss(embeddings, LABELS).isnan()
 
@@ -207,7 +240,9 @@ def test_gradient_matches_finite_differences_in_both_modes(loss, embeddings):
     if getattr(loss, "detach_weights", False):
         pytest.skip("weights that pass no gradient: with `detach_weights=False` they do")
     embeddings.requires_grad_()
-    assert gradcheck(lambda e: loss(e, LABELS), (embeddings,), check_forward_ad=True, fast_mode=True)
+    assert gradcheck(
+        lambda e: loss(e, LABELS), (embeddings,), check_forward_ad=True, fast_mode=True
+    )
     assert gradgradcheck(lambda e: loss(e, LABELS), (embeddings,), fast_mode=True)
     assert gradient_of(loss, embeddings, LABELS)[1].abs().sum() > 0
 
@@ -251,13 +286,20 @@ DEGENERATE = {
 def test_degenerate_batches_have_a_finite_value_and_gradient(make, embeddings):
     for reduction in ("mean", "none"):
         for state, degenerate in DEGENERATE.items():
-            value, gradient = gradient_of(make(reduction=reduction), *degenerate(embeddings.float(), LABELS))
+            value, gradient = gradient_of(
+                make(reduction=reduction), *degenerate(embeddings.float(), LABELS)
+            )
             assert value.isfinite().all() and gradient.isfinite().all(), state
 
 
 def test_a_batch_without_terms_costs_0_and_passes_gradient_0(loss, embeddings):
     c = loss.comparisons(embeddings.requires_grad_(), LABELS)
-    empty = replace(c, keep_positive=c.keep_positive & False, keep_negative=c.keep_negative & False, penalty=None)
+    empty = replace(
+        c,
+        keep_positive=c.keep_positive & False,
+        keep_negative=c.keep_negative & False,
+        penalty=None,
+    )
     value = reduce(loss.core(empty), "sum")
     assert value == 0
     assert torch.autograd.grad(value, embeddings)[0].eq(0).all()
@@ -280,7 +322,9 @@ def test_reference_rows_count_as_if_they_stood_in_the_batch(make, embeddings):
         pytest.skip("an anchor's value depends on the other anchors")
     each, own = make(reduction="none"), torch.tensor([2, 7, 9])
     expected = each(embeddings, LABELS)[own]
-    torch.testing.assert_close(each(embeddings[own], LABELS[own], embeddings, LABELS, own), expected)
+    torch.testing.assert_close(
+        each(embeddings[own], LABELS[own], embeddings, LABELS, own), expected
+    )
 
 
 @each_kind
@@ -306,7 +350,8 @@ def test_a_gallery_has_no_own_rows(make, embeddings):
 
 
 def test_rows_of_its_own_are_compared_like_shared_rows(loss, embeddings):
-    """Synthetic negatives are made for one anchor each, and enter through ``compare`` and ``core``."""
+    """Synthetic negatives are made for one anchor each, and enter through ``compare`` and
+    ``core``."""
     anchors, others = embeddings[:5], embeddings[5:]
     own = others.expand(5, 7, 3)
     torch.testing.assert_close(loss.distance(anchors, own), loss.distance(anchors, others))
@@ -322,14 +367,19 @@ class LargestTensor(TorchDispatchMode):
         made = function(*given, **(options or {}))
         for part in tree_leaves(made):
             if isinstance(part, torch.Tensor):
-                self.numbers = max(self.numbers, part.untyped_storage().nbytes() // part.element_size())
+                self.numbers = max(
+                    self.numbers, part.untyped_storage().nbytes() // part.element_size()
+                )
         return made
 
 
 @each_kind
 def test_no_tensor_is_larger_than_a_few_matrices_of_pairs(loss, rng):
     n, per_class = 60, 20  # so that n x n x (K - 1) would be 19 matrices
-    embeddings, labels = torch.randn(n, 3, generator=rng, requires_grad=True), torch.arange(n) // per_class
+    embeddings, labels = (
+        torch.randn(n, 3, generator=rng, requires_grad=True),
+        torch.arange(n) // per_class,
+    )
     with LargestTensor() as largest:
         loss(embeddings, labels).backward()
     assert n <= largest.numbers <= 4 * n * n
@@ -338,7 +388,11 @@ def test_no_tensor_is_larger_than_a_few_matrices_of_pairs(loss, rng):
 def test_weights_of_1_change_nothing(loss, embeddings):
     c = loss.comparisons(embeddings, LABELS)
     plain = loss.core(c)
-    ones = replace(c, positive_weights=torch.ones_like(c.positive), negative_weights=torch.ones_like(c.negative))
+    ones = replace(
+        c,
+        positive_weights=torch.ones_like(c.positive),
+        negative_weights=torch.ones_like(c.negative),
+    )
     for found, expected in zip(loss.core(ones), plain, strict=True):
         torch.testing.assert_close(found, expected)
 
@@ -381,7 +435,9 @@ def test_is_copied_with_its_state(loss, embeddings):
 
 def test_mismatched_input_is_rejected_with_both_shapes(embeddings):
     loss = TripletLoss()
-    forward = inspect.unwrap(Loss.forward)  # without the shape checks of the tests, which would come first
+    forward = inspect.unwrap(
+        Loss.forward
+    )  # without the shape checks of the tests, which would come first
     with pytest.raises(DataError, match="`labels` must be a tensor, got list"):
         forward(loss, embeddings, LABELS.tolist())
     with pytest.raises(DataError, match=r"\[12, 3\] and \[11\]"):
@@ -398,10 +454,15 @@ def test_mismatched_input_is_rejected_with_both_shapes(embeddings):
 
 @pytest.mark.gpu
 def test_the_device_agrees_with_the_host(loss, embeddings):
-    # An exponent of gamma x similarity (circle loss) carries the last bit of the similarity on as gamma of them.
+    # An exponent of gamma x similarity (circle loss) carries the last bit of the similarity on as
+    # gamma of them.
     sharpness = loss.gamma if isinstance(loss, CircleLoss) else None
     for dtype in (torch.float64, torch.float32):
         on_host = gradient_of(loss, embeddings.to(dtype), LABELS)
-        on_device = gradient_of(copy.deepcopy(loss).cuda(), embeddings.to(dtype).cuda(), LABELS.cuda())
+        on_device = gradient_of(
+            copy.deepcopy(loss).cuda(), embeddings.to(dtype).cuda(), LABELS.cuda()
+        )
         bound = None if sharpness is None else sharpness * torch.finfo(dtype).eps
-        torch.testing.assert_close(tuple(part.cpu() for part in on_device), on_host, rtol=bound, atol=bound)
+        torch.testing.assert_close(
+            tuple(part.cpu() for part in on_device), on_host, rtol=bound, atol=bound
+        )

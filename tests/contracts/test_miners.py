@@ -1,6 +1,8 @@
-"""What every miner must do. The suite walks the package: a new file is covered before its author writes a test.
+"""What every miner must do. The suite walks the package: a new file is covered before its author
+writes a test.
 
-A miner is a function of embeddings and labels that gives triplets or pairs; each is tried with every rule it knows.
+A miner is a function of embeddings and labels that gives triplets or pairs; each is tried with
+every rule it knows.
 """
 
 import importlib
@@ -24,7 +26,11 @@ from vicinal.tuples import Triplets
 def kinds():
     for found in pkgutil.iter_modules(vicinal.miners.__path__, "vicinal.miners."):
         for name, kind in vars(importlib.import_module(found.name)).items():
-            if not inspect.isfunction(kind) or kind.__module__ != found.name or name.startswith("_"):
+            if (
+                not inspect.isfunction(kind)
+                or kind.__module__ != found.name
+                or name.startswith("_")
+            ):
                 continue
             if (
                 typing.get_type_hints(kind).get("return") in (Triplets, MinedPairs)
@@ -37,7 +43,11 @@ def switched(kind):
     hints = typing.get_type_hints(kind)
     for name, parameter in inspect.signature(kind).parameters.items():
         if typing.get_origin(hints[name]) is typing.Literal:
-            yield from ({name: value} for value in typing.get_args(hints[name]) if value != parameter.default)
+            yield from (
+                {name: value}
+                for value in typing.get_args(hints[name])
+                if value != parameter.default
+            )
         elif hints[name] is bool:
             yield {name: not parameter.default}
 
@@ -46,7 +56,10 @@ KINDS = list(kinds())
 CASES = [(kind, extra) for kind in KINDS for extra in ({}, *switched(kind))]
 
 
-@pytest.fixture(params=CASES, ids=lambda case: case[0].__name__ + "".join(f"-{k}={v}" for k, v in case[1].items()))
+@pytest.fixture(
+    params=CASES,
+    ids=lambda case: case[0].__name__ + "".join(f"-{k}={v}" for k, v in case[1].items()),
+)
 def mine(request):
     kind, extra = request.param
 
@@ -55,8 +68,14 @@ def mine(request):
             more = {"generator": torch.Generator().manual_seed(3), **more}
         return (kind if check_shapes else inspect.unwrap(kind))(embeddings, labels, **extra, **more)
 
-    run.draws = "generator" in inspect.signature(kind).parameters and extra.get("rule", "random") == "random"
-    run.apart = kind in (pair_margin, uniform_histogram) or "all" in (extra.get("positive"), extra.get("negative"))
+    run.draws = (
+        "generator" in inspect.signature(kind).parameters
+        and extra.get("rule", "random") == "random"
+    )
+    run.apart = kind in (pair_margin, uniform_histogram) or "all" in (
+        extra.get("positive"),
+        extra.get("negative"),
+    )
     return run
 
 
@@ -81,7 +100,14 @@ def columns(found):
 
 def test_all_miners_are_found_and_exported():
     assert {kind.__name__ for kind in KINDS} == {
-        *("angular", "batch_easy_hard", "distance_weighted", "easy_positive", "hardest", "multi_similarity"),
+        *(
+            "angular",
+            "batch_easy_hard",
+            "distance_weighted",
+            "easy_positive",
+            "hardest",
+            "multi_similarity",
+        ),
         *("pair_margin", "semi_hard", "triplet_margin", "uniform_histogram"),
     }
     assert all(getattr(vicinal.miners, kind.__name__) is kind for kind in KINDS)
@@ -103,14 +129,19 @@ def test_equal_seeds_give_equal_tuples_and_inputs_stay_as_they_are(mine, embeddi
     before = embeddings.clone()
     first, again = mine(embeddings.requires_grad_(), LABELS), mine(embeddings, LABELS)
     assert all(torch.equal(a, b) for a, b in zip(columns(first), columns(again), strict=True))
-    assert torch.equal(embeddings, before) and not any(column.requires_grad for column in columns(first))
+    assert torch.equal(embeddings, before) and not any(
+        column.requires_grad for column in columns(first)
+    )
 
 
 def test_another_seed_draws_otherwise(mine, rng):
     if not mine.draws:
         pytest.skip("draws nothing")
     embeddings, labels = torch.randn(60, 3, generator=rng), torch.arange(60) // 6
-    found = [as_set(mine(embeddings, labels, generator=torch.Generator().manual_seed(seed))) for seed in (3, 4)]
+    found = [
+        as_set(mine(embeddings, labels, generator=torch.Generator().manual_seed(seed)))
+        for seed in (3, 4)
+    ]
     assert found[0] != found[1] and as_set(mine(embeddings, labels)) == found[0]
 
 
@@ -119,7 +150,9 @@ def test_order_of_rows_does_not_matter(mine, embeddings):
         pytest.skip("draws row by row")
     order = torch.randperm(11, generator=torch.Generator().manual_seed(1))
     plain, moved = mine(embeddings, LABELS), mine(embeddings[order], LABELS[order])
-    back = type(moved)(*(type(p)(*(order[c] for c in p)) if isinstance(p, tuple) else order[p] for p in moved))
+    back = type(moved)(
+        *(type(p)(*(order[c] for c in p)) if isinstance(p, tuple) else order[p] for p in moved)
+    )
     assert as_set(back) == as_set(plain)
 
 
@@ -143,7 +176,9 @@ def test_where_there_is_nothing_to_choose_nothing_is_chosen(mine, embeddings, st
     rows, labels = DEGENERATE[state](embeddings, LABELS)
     found = mine(rows, labels)
     assert all(column.dtype == torch.long for column in columns(found))
-    if mine.apart:  # one class has positive pairs to choose from, classes of one row have negative pairs
+    if (
+        mine.apart
+    ):  # one class has positive pairs to choose from, classes of one row have negative pairs
         pairs = [(a, b) for a in range(len(labels)) for b in range(len(labels)) if a != b]
         assert as_set(found) <= {(int(labels[a] != labels[b]), a, b) for a, b in pairs}
     else:
@@ -171,7 +206,9 @@ def test_the_batch_is_its_own_reference(mine, embeddings):
 
 def test_reference_rows_are_numbered_among_themselves(mine, embeddings):
     own = torch.tensor([9, 4])
-    found = mine(embeddings[own], LABELS[own], reference=embeddings, reference_labels=LABELS, own=own)
+    found = mine(
+        embeddings[own], LABELS[own], reference=embeddings, reference_labels=LABELS, own=own
+    )
     back = type(found)(
         *(
             type(p)(own[p[0]], *p[1:]) if isinstance(p, tuple) else (own[p] if i == 0 else p)
@@ -181,7 +218,9 @@ def test_reference_rows_are_numbered_among_themselves(mine, embeddings):
     everything = as_set(mine(embeddings, LABELS))
     rows = as_set(back)
     if mine.draws and isinstance(found, MinedPairs):
-        assert rows and all((LABELS[a] == LABELS[b]) == (kind == 0) and a != b for kind, a, b in rows)
+        assert rows and all(
+            (LABELS[a] == LABELS[b]) == (kind == 0) and a != b for kind, a, b in rows
+        )
     elif mine.draws:
         assert rows <= as_set(triplets(LABELS))
     else:
@@ -198,7 +237,9 @@ class LargestTensor(TorchDispatchMode):
         made = function(*given, **(options or {}))
         for part in tree_leaves(made):
             if isinstance(part, torch.Tensor):
-                self.numbers = max(self.numbers, part.untyped_storage().nbytes() // part.element_size())
+                self.numbers = max(
+                    self.numbers, part.untyped_storage().nbytes() // part.element_size()
+                )
         return made
 
 
@@ -206,7 +247,9 @@ def test_no_tensor_is_larger_than_a_few_matrices_of_pairs(mine, rng):
     n = 60
     with LargestTensor() as largest:
         found = mine(torch.randn(n, 3, generator=rng), torch.arange(n) // 20)
-    assert n <= largest.numbers <= max(4 * n * n, 2 * len(columns(found)[0]))  # the list itself has its length
+    assert (
+        n <= largest.numbers <= max(4 * n * n, 2 * len(columns(found)[0]))
+    )  # the list itself has its length
 
 
 def test_mismatched_input_is_rejected_with_both_shapes(mine, embeddings):
@@ -218,4 +261,6 @@ def test_mismatched_input_is_rejected_with_both_shapes(mine, embeddings):
 
 @pytest.mark.gpu
 def test_the_device_agrees_with_the_host(mine, embeddings):
-    assert as_set(mine(embeddings.double().cuda(), LABELS.cuda())) == as_set(mine(embeddings.double(), LABELS))
+    assert as_set(mine(embeddings.double().cuda(), LABELS.cuda())) == as_set(
+        mine(embeddings.double(), LABELS)
+    )

@@ -24,7 +24,9 @@ from vicinal.models.libraries import TimmBackbone, TorchvisionBackbone
 
 
 def timm_backbone():
-    pytest.importorskip("timm", reason="timm cannot be imported here", exc_type=(ImportError, RuntimeError))
+    pytest.importorskip(
+        "timm", reason="timm cannot be imported here", exc_type=(ImportError, RuntimeError)
+    )
     return TimmBackbone("resnet18", size=64, pooled=False)
 
 
@@ -35,14 +37,18 @@ def torchvision_backbone():
 
 
 EXAMPLES = {
-    "Embedder": lambda: Embedder(SmallConvNet(3, (4, 8)), 5, pooling="attention", hidden=6, freeze="stages:1"),
+    "Embedder": lambda: Embedder(
+        SmallConvNet(3, (4, 8)), 5, pooling="attention", hidden=6, freeze="stages:1"
+    ),
     "SmallConvNet": lambda: SmallConvNet(1, (4, 8)),
     "Identity": lambda: Identity(7),
     "GoogLeNet": lambda: GoogLeNet(freeze_norm=True),
     "BNInception": BNInception,
     "ResNet": lambda: ResNet(18, freeze_norm=True, attention="fcam"),
     "SmallResNet": lambda: SmallResNet(1, (4, 8), attention="fcam"),
-    "TwoStreamEmbedder": lambda: TwoStreamEmbedder(Embedder(Identity(7), 3), Embedder(SmallConvNet(1, (4, 8)), 3)),
+    "TwoStreamEmbedder": lambda: TwoStreamEmbedder(
+        Embedder(Identity(7), 3), Embedder(SmallConvNet(1, (4, 8)), 3)
+    ),
     "EfficientNetLite": lambda: EfficientNetLite("lite1", drop_connect=0.2),
     "NGrams": lambda: NGrams(buckets=16, sizes=(2, 3)),
     "MiniLM": MiniLM,
@@ -59,4 +65,7 @@ def test_a_description_rebuilds_the_same_network(name):
     assert type(again) is MODELS[name]
     assert describe(again) == describe(model)
     again.load_state_dict(model.state_dict())
-    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), again.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(model.state_dict().values(), again.state_dict().values(), strict=True)
+    )

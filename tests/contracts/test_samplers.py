@@ -1,4 +1,5 @@
-"""What every sampler must do. The suite walks the package: a new file is covered before its author writes a test."""
+"""What every sampler must do. The suite walks the package: a new file is covered before its author
+writes a test."""
 
 import importlib
 import inspect
@@ -13,17 +14,31 @@ import vicinal.samplers
 from vicinal.errors import ConfigError
 from vicinal.samplers import BatchSampler
 
-# What a sampler may ask for, by the name of the argument; the labels here have 9 classes of 2 to 9 samples.
-ARGUMENTS = {"classes": 3, "per_class": 2, "triplets": 2, "training_classes": 3, "validation_classes": 2, "seed": 5}
+# What a sampler may ask for, by the name of the argument; the labels here have 9 classes of 2 to 9
+# samples.
+ARGUMENTS = {
+    "classes": 3,
+    "per_class": 2,
+    "triplets": 2,
+    "training_classes": 3,
+    "validation_classes": 2,
+    "seed": 5,
+}
 ARGUMENTS |= {"anchors": 1, "neighborhood": 3}
-LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(9) * 10 - 7, [2, 3, 4, 5, 5, 6, 7, 8, 9]))
+LABELS = np.random.default_rng(0).permutation(
+    np.repeat(np.arange(9) * 10 - 7, [2, 3, 4, 5, 5, 6, 7, 8, 9])
+)
 
 
 def kinds():
     """Every sampler of every module, exported or not."""
     for found in pkgutil.iter_modules(vicinal.samplers.__path__, "vicinal.samplers."):
         for kind in vars(importlib.import_module(found.name)).values():
-            ours = inspect.isclass(kind) and issubclass(kind, BatchSampler) and kind.__module__ == found.name
+            ours = (
+                inspect.isclass(kind)
+                and issubclass(kind, BatchSampler)
+                and kind.__module__ == found.name
+            )
             if ours and not inspect.isabstract(kind):
                 yield kind
 
@@ -36,14 +51,21 @@ def kind(request):
 @pytest.fixture
 def make(kind):
     asked = inspect.signature(kind).parameters
-    missing = [n for n, p in asked.items() if p.default is p.empty and n not in ("labels", *ARGUMENTS)]
-    assert not missing, f"{kind.__name__} asks for {missing}: give defaults, or name values in ARGUMENTS"
+    missing = [
+        n for n, p in asked.items() if p.default is p.empty and n not in ("labels", *ARGUMENTS)
+    ]
+    assert not missing, (
+        f"{kind.__name__} asks for {missing}: give defaults, or name values in ARGUMENTS"
+    )
     given = {name: value for name, value in ARGUMENTS.items() if name in asked}
     return lambda labels=LABELS, **more: kind(labels, **{**given, **more})
 
 
 def test_is_exported(kind):
-    assert getattr(vicinal.samplers, kind.__name__, None) is kind and kind.__name__ in vicinal.samplers.__all__
+    assert (
+        getattr(vicinal.samplers, kind.__name__, None) is kind
+        and kind.__name__ in vicinal.samplers.__all__
+    )
 
 
 def test_an_epoch_is_a_function_of_seed_and_number_alone(make):
@@ -63,7 +85,10 @@ def test_batches_are_of_one_size_and_repeat_no_row(make):
         for batch in batches:
             assert len(batch) == sampler.batch_size
             if sampler.fixed:  # a set of tuples that may share rows
-                assert len(set(zip(*np.reshape(batch, (3, -1)).tolist(), strict=True))) == sampler.triplets
+                assert (
+                    len(set(zip(*np.reshape(batch, (3, -1)).tolist(), strict=True)))
+                    == sampler.triplets
+                )
             else:
                 assert len(set(batch)) == len(batch)
             assert all(type(row) is int and 0 <= row < len(LABELS) for row in batch)
@@ -100,7 +125,8 @@ def test_each_pass_of_a_loader_is_the_next_epoch(make):
 
 
 @pytest.mark.parametrize(
-    "as_given", [list, np.asarray, lambda labels: labels.astype(np.int32), lambda labels: labels.astype(str)]
+    "as_given",
+    [list, np.asarray, lambda labels: labels.astype(np.int32), lambda labels: labels.astype(str)],
 )
 def test_any_sequence_of_labels_will_do(make, as_given):
     batches = make(as_given(LABELS)).epoch(0)
@@ -124,5 +150,8 @@ def test_too_few_classes_are_rejected_with_the_numbers(make):
 def test_classes_with_too_few_samples_are_left_out_and_said(make):
     assert make().note is None
     sampler = make(np.concatenate([LABELS, [1000, 1001]]))
-    assert sampler.note == "2 of 11 classes have fewer than 2 samples and are left out of training batches."
+    assert (
+        sampler.note
+        == "2 of 11 classes have fewer than 2 samples and are left out of training batches."
+    )
     assert not {len(LABELS), len(LABELS) + 1} & {row for batch in sampler.epoch(0) for row in batch}

@@ -49,13 +49,22 @@ def test_splits_names_and_further_numbers_come_along(npz):
     assert records.classes == ("a", "b") and records.labels.tolist() == [1, 0] * 3
     assert records.splits.tolist() == ["train", "validation", "test"] * 2
     assert records.source.name(2) == "w" and records.source.features.dtype == np.float16
-    assert set(records.columns) == {"angle", "camera"} and records.columns["camera"].dtype == np.int64
+    assert (
+        set(records.columns) == {"angle", "camera"} and records.columns["camera"].dtype == np.int64
+    )
     assert overlapping_classes(records) == ("a", "b")
 
 
 def test_names_of_arrays_can_be_given_and_singulars_are_understood(npz):
     assert len(Arrays(npz(x=FEATURES, y=LABELS), features="x", labels="y").load()) == 6
-    assert len(Arrays(npz(features=FEATURES, label=LABELS, split=np.array(["train"] * 6))).load().part("train")) == 6
+    assert (
+        len(
+            Arrays(npz(features=FEATURES, label=LABELS, split=np.array(["train"] * 6)))
+            .load()
+            .part("train")
+        )
+        == 6
+    )
 
 
 def test_parquet_holds_the_same(tmp_path):
@@ -75,7 +84,10 @@ def test_parquet_holds_the_same(tmp_path):
 
 @pytest.mark.parametrize("kind", [np.float64, np.int32, np.uint8])
 def test_other_numbers_become_float32(kind, npz):
-    assert Arrays(npz(features=FEATURES.astype(kind), labels=LABELS)).load().source.features.dtype == np.float32
+    assert (
+        Arrays(npz(features=FEATURES.astype(kind), labels=LABELS)).load().source.features.dtype
+        == np.float32
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,19 +95,37 @@ def test_other_numbers_become_float32(kind, npz):
     [
         ({"labels": LABELS}, "unknown array 'features'"),
         ({"features": FEATURES}, "unknown array of labels 'labels'"),
-        ({"features": FEATURES, "labels": LABELS[:5]}, r"has 6 rows, but `labels` has the shape \[5\]"),
+        (
+            {"features": FEATURES, "labels": LABELS[:5]},
+            r"has 6 rows, but `labels` has the shape \[5\]",
+        ),
         ({"features": FEATURES, "labels": LABELS[:, None]}, r"`labels` has the shape \[6, 1\]"),
-        ({"features": FEATURES, "labels": LABELS, "split": np.array(["train"])}, r"`split` has the shape \[1\]"),
-        ({"features": FEATURES[0], "labels": LABELS}, r"must be numbers \[n d\], got float32 \[2\]"),
+        (
+            {"features": FEATURES, "labels": LABELS, "split": np.array(["train"])},
+            r"`split` has the shape \[1\]",
+        ),
+        (
+            {"features": FEATURES[0], "labels": LABELS},
+            r"must be numbers \[n d\], got float32 \[2\]",
+        ),
         ({"features": FEATURES.astype(str), "labels": LABELS}, r"must be numbers \[n d\]"),
         ({"features": FEATURES, "labels": LABELS / 2}, "row 0: `labels` is a decimal number, 5.0"),
-        ({"features": FEATURES, "labels": np.array(["a", "", "b", "c", "d", "e"])}, "row 1: `labels` is empty"),
-        ({"features": FEATURES[:0], "labels": LABELS[:0]}, r"holds no features: their shape is \[0, 2\]"),
+        (
+            {"features": FEATURES, "labels": np.array(["a", "", "b", "c", "d", "e"])},
+            "row 1: `labels` is empty",
+        ),
+        (
+            {"features": FEATURES[:0], "labels": LABELS[:0]},
+            r"holds no features: their shape is \[0, 2\]",
+        ),
         (
             {"features": FEATURES, "labels": LABELS, "splits": np.array(["train"] * 5 + ["tests"])},
             "row 5: unknown split 'tests'; did you mean 'test'",
         ),
-        ({"features": FEATURES, "labels": LABELS, "angle": np.array([0, 1, np.nan, 3, 4, 5])}, "row 2: `angle`"),
+        (
+            {"features": FEATURES, "labels": LABELS, "angle": np.array([0, 1, np.nan, 3, 4, 5])},
+            "row 2: `angle`",
+        ),
     ],
 )
 def test_bad_arrays_are_rejected(arrays, message, npz):
@@ -108,7 +138,9 @@ def test_features_that_are_no_numbers_are_counted_and_the_rows_named(value, npz)
     features = FEATURES.astype(np.float64)
     features[[1, 4], 0] = value
     dataset = Arrays(npz(features=features, labels=LABELS))
-    with pytest.raises(DataError, match=r"2 of 6 feature vectors hold NaN or infinite numbers \(rows 1, 4\)"):
+    with pytest.raises(
+        DataError, match=r"2 of 6 feature vectors hold NaN or infinite numbers \(rows 1, 4\)"
+    ):
         dataset.load()
     assert len(dataset.load(strict=False)) == 6
 
@@ -155,7 +187,18 @@ def test_bird_features_have_the_published_zero_shot_split(data_root):
 def test_what_embed_writes_is_read(tmp_path):
     vectors, labels = np.eye(4, dtype=np.float32), np.array([1, 1, 0, 0])
     names = np.array(["a", "b", "c", "d"])
-    np.savez(tmp_path / "x.npz", embeddings=vectors, labels=labels, classes=np.array(["wren", "robin"]), names=names)
+    np.savez(
+        tmp_path / "x.npz",
+        embeddings=vectors,
+        labels=labels,
+        classes=np.array(["wren", "robin"]),
+        names=names,
+    )
     records = Arrays(str(tmp_path / "x.npz"), test=0.0).load()
-    assert [records.classes[label] for label in records.labels] == ["robin", "robin", "wren", "wren"]
+    assert [records.classes[label] for label in records.labels] == [
+        "robin",
+        "robin",
+        "wren",
+        "wren",
+    ]
     assert records.source.names == list("abcd") and (records.source.features == vectors).all()

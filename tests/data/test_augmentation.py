@@ -1,4 +1,5 @@
-"""Augmentation of batches: boxes, cutting, color jitter and rotation, against Pillow and torchvision."""
+"""Augmentation of batches: boxes, cutting, color jitter and rotation, against Pillow and
+torchvision."""
 
 import math
 
@@ -44,20 +45,28 @@ def by_hand(height, width, draws, area, ratio):
 
 
 @pytest.mark.parametrize(
-    ("area", "ratio"), [((0.08, 1.0), (3 / 4, 4 / 3)), ((0.9, 1.0), (1.0, 1.0)), ((1.0, 1.0), (0.5, 0.5))]
+    ("area", "ratio"),
+    [((0.08, 1.0), (3 / 4, 4 / 3)), ((0.9, 1.0), (1.0, 1.0)), ((1.0, 1.0), (0.5, 0.5))],
 )
 def test_boxes_follow_torchvision_s_rule(area, ratio):
     heights, widths = np.array([40, 31, 10, 300]).repeat(50), np.array([40, 57, 90, 20]).repeat(50)
     draws = uniform(0, 0, np.arange(200), BOXES.stop)
-    expected = [by_hand(h, w, d, area, ratio) for h, w, d in zip(heights.tolist(), widths.tolist(), draws, strict=True)]
-    assert resized_boxes(np.stack([heights, widths], axis=1), draws, area, ratio).tolist() == expected
+    expected = [
+        by_hand(h, w, d, area, ratio)
+        for h, w, d in zip(heights.tolist(), widths.tolist(), draws, strict=True)
+    ]
+    assert (
+        resized_boxes(np.stack([heights, widths], axis=1), draws, area, ratio).tolist() == expected
+    )
 
 
 def test_boxes_lie_inside_and_reach_the_edges():
     draws = uniform(0, 0, np.arange(4000), BOXES.stop)
     boxes = resized_boxes(np.tile([32, 40], (4000, 1)), draws, (0.2, 1.0), (3 / 4, 4 / 3))
     top, left, height, width = boxes.T
-    assert top.min() == left.min() == 0 and (top + height).max() == 32 and (left + width).max() == 40
+    assert (
+        top.min() == left.min() == 0 and (top + height).max() == 32 and (left + width).max() == 40
+    )
     shares = height * width / (32 * 40)
     assert shares.min() == pytest.approx(0.2, abs=0.02) and shares.max() > 0.95
     assert (width / height).min() > 0.7 and (width / height).max() < 1.43  # rounded sides
@@ -69,7 +78,9 @@ def test_crops_are_cut_by_slices_and_sent_whole():
     )
     part = crops[2:5].to(torch.device("cpu"))
     assert (
-        part.boxes.equal(crops.boxes[2:5]) and part.mirrored.equal(crops.mirrored[2:5]) and part.color.shape == (3, 3)
+        part.boxes.equal(crops.boxes[2:5])
+        and part.mirrored.equal(crops.mirrored[2:5])
+        and part.color.shape == (3, 3)
     )
 
 
@@ -78,14 +89,19 @@ IMAGES = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (5, 3, 40, 5
 
 def crops(boxes, mirrored):
     return Crops(
-        torch.tensor(boxes), torch.tensor(mirrored), torch.ones(len(boxes), 3), torch.zeros(len(boxes), 4).long()
+        torch.tensor(boxes),
+        torch.tensor(mirrored),
+        torch.ones(len(boxes), 3),
+        torch.zeros(len(boxes), 4).long(),
     )
 
 
 def by_pillow(row, box, mirrored, size, *, passes):
     """Passes: the sizes to which Pillow brings the box, one after the other."""
     top, left, height, width = box
-    image = Image.fromarray(IMAGES[row].permute(1, 2, 0).numpy()).crop((left, top, left + width, top + height))
+    image = Image.fromarray(IMAGES[row].permute(1, 2, 0).numpy()).crop(
+        (left, top, left + width, top + height)
+    )
     for sides in [(size, height), (size, size)] if passes == 2 else [(size, size)]:
         image = image.resize(sides, Image.Resampling.BILINEAR)
     resized = torch.from_numpy(np.array(image)).permute(2, 0, 1)
@@ -94,11 +110,21 @@ def by_pillow(row, box, mirrored, size, *, passes):
 
 @pytest.mark.parametrize("size", [1, 7, 24, 64])
 def test_resized_boxes_are_pillow_s(size):
-    boxes = [(0, 0, 40, 52), (3, 5, 24, 24), (0, 30, 40, 22), (39, 51, 1, 1), (10, 2, 5, 50), (7, 9, 31, 17)]
+    boxes = [
+        (0, 0, 40, 52),
+        (3, 5, 24, 24),
+        (0, 30, 40, 22),
+        (39, 51, 1, 1),
+        (10, 2, 5, 50),
+        (7, 9, 31, 17),
+    ]
     rows, mirrored = [4, 0, 0, 2, 1, 3], [False, True, False, True, True, False]
     cut = cut_resized(IMAGES, torch.tensor(rows), crops(boxes, mirrored), size)
     assert cut.equal(cut.round())
-    for passes, share in ((2, 0.02), (1, 0.1)):  # exact halves; in one call, the order of passes is Pillow's choice
+    for passes, share in (
+        (2, 0.02),
+        (1, 0.1),
+    ):  # exact halves; in one call, the order of passes is Pillow's choice
         each = zip(rows, boxes, mirrored, strict=True)
         expected = torch.stack([by_pillow(*one, size, passes=passes) for one in each])
         difference = (cut - expected).abs()
@@ -112,7 +138,10 @@ def test_a_box_of_the_right_size_is_copied():
 
 def test_squares_are_slices():
     cut = cut_squares(
-        IMAGES, torch.tensor([2, 2, 0]), crops([(0, 0, 9, 9), (31, 43, 9, 9), (5, 6, 9, 9)], [False, True, True]), 9
+        IMAGES,
+        torch.tensor([2, 2, 0]),
+        crops([(0, 0, 9, 9), (31, 43, 9, 9), (5, 6, 9, 9)], [False, True, True]),
+        9,
     )
     assert cut.dtype == torch.uint8
     assert cut[0].equal(IMAGES[2, :, :9, :9]) and cut[1].equal(IMAGES[2, :, 31:, 43:].flip(-1))
@@ -122,7 +151,11 @@ def test_squares_are_slices():
 def test_weights_sum_to_one_inside_the_box_and_are_none_outside():
     weights = triangle_weights(torch.tensor([0, 6, 19]), torch.tensor([20, 3, 1]), 8, 20)
     torch.testing.assert_close(weights.sum(dim=2), torch.ones(3, 8))
-    assert not weights[1, :, :6].any() and not weights[1, :, 9:].any() and (weights[2, :, 19] == 1).all()
+    assert (
+        not weights[1, :, :6].any()
+        and not weights[1, :, 9:].any()
+        and (weights[2, :, 19] == 1).all()
+    )
 
 
 def test_interpolation_keeps_its_precision_under_autocast():
@@ -133,11 +166,14 @@ def test_interpolation_keeps_its_precision_under_autocast():
 
 
 def pixels(count=2, channels=3):
-    return torch.from_numpy(np.random.default_rng(0).integers(0, 256, (count, channels, 9, 7))).float()
+    return torch.from_numpy(
+        np.random.default_rng(0).integers(0, 256, (count, channels, 9, 7))
+    ).float()
 
 
 @pytest.mark.parametrize(
-    ("place", "enhancement"), [(0, ImageEnhance.Brightness), (1, ImageEnhance.Contrast), (2, ImageEnhance.Color)]
+    ("place", "enhancement"),
+    [(0, ImageEnhance.Brightness), (1, ImageEnhance.Contrast), (2, ImageEnhance.Color)],
 )
 @pytest.mark.parametrize("factor", [0.0, 0.4, 1.0, 1.7])
 def test_each_factor_does_what_pillow_does(place, enhancement, factor):
@@ -147,7 +183,9 @@ def test_each_factor_does_what_pillow_does(place, enhancement, factor):
     after = jitter(before, factors)
     torch.testing.assert_close(after[0], before[0], rtol=0, atol=1e-3)
     image = Image.fromarray(before[1].byte().permute(1, 2, 0).numpy())
-    expected = torch.from_numpy(np.array(enhancement(image).enhance(factor))).permute(2, 0, 1).float()
+    expected = (
+        torch.from_numpy(np.array(enhancement(image).enhance(factor))).permute(2, 0, 1).float()
+    )
     assert (after[1] - expected).abs().max() < 1.7  # Pillow rounds the gray and cuts off the result
 
 
@@ -162,7 +200,10 @@ def test_gray_images_have_brightness_and_contrast():
     gray = pixels(1, channels=1)
     torch.testing.assert_close(jitter(gray, torch.tensor([[0.5, 1.0, 9.0]])), gray / 2)
     torch.testing.assert_close(
-        jitter(gray, torch.tensor([[1.0, 0.0, 1.0]])), gray.mean().expand_as(gray), rtol=0, atol=1e-3
+        jitter(gray, torch.tensor([[1.0, 0.0, 1.0]])),
+        gray.mean().expand_as(gray),
+        rtol=0,
+        atol=1e-3,
     )
 
 
@@ -181,13 +222,21 @@ def test_quarter_turns_are_those_of_torch(rng):
 
 
 def test_any_angle_has_the_sense_of_pillow(rng):
-    smooth = torch.nn.functional.interpolate(torch.rand(1, 1, 5, 5, generator=rng), size=64, mode="bicubic").clamp(0, 1)
+    smooth = torch.nn.functional.interpolate(
+        torch.rand(1, 1, 5, 5, generator=rng), size=64, mode="bicubic"
+    ).clamp(0, 1)
     pixels = (255 * smooth[0, 0]).byte().numpy()
-    theirs = np.asarray(Image.fromarray(pixels).rotate(37.0, Image.Resampling.BILINEAR), dtype=np.float32)
-    ours = rotate(torch.from_numpy(pixels.astype(np.float32))[None, None], torch.tensor([37.0]))[0, 0].numpy()
+    theirs = np.asarray(
+        Image.fromarray(pixels).rotate(37.0, Image.Resampling.BILINEAR), dtype=np.float32
+    )
+    ours = rotate(torch.from_numpy(pixels.astype(np.float32))[None, None], torch.tensor([37.0]))[
+        0, 0
+    ].numpy()
     inside = slice(16, 48)
     assert np.abs(ours - theirs)[inside, inside].mean() < 1.0
-    other = rotate(torch.from_numpy(pixels.astype(np.float32))[None, None], torch.tensor([-37.0]))[0, 0].numpy()
+    other = rotate(torch.from_numpy(pixels.astype(np.float32))[None, None], torch.tensor([-37.0]))[
+        0, 0
+    ].numpy()
     assert np.abs(other - theirs)[inside, inside].mean() > 10
 
 

@@ -17,7 +17,12 @@ from vicinal.errors import DataError
 def split_folders(write_pictures):
     """Classes a and b to train on, c and d to test on, two pictures each."""
     parts = {"train": "ab", "test": "cd"}
-    names = [f"{split}/{name}/{number}.jpg" for split, pair in parts.items() for name in pair for number in range(2)]
+    names = [
+        f"{split}/{name}/{number}.jpg"
+        for split, pair in parts.items()
+        for name in pair
+        for number in range(2)
+    ]
     return write_pictures(*names, size=(20, 14))
 
 
@@ -77,7 +82,11 @@ def test_equal_files_in_train_and_test_are_leaks(split_folders):
 def test_equal_files_within_a_part_are_a_note(split_folders):
     shutil.copy(split_folders / "train/a/0.jpg", split_folders / "train/a/copy.jpg")
     report = check(Folder(str(split_folders)))
-    assert report.ok and report.duplicates == (("train/a/0.jpg", "train/a/copy.jpg"),) and report.leaks == ()
+    assert (
+        report.ok
+        and report.duplicates == (("train/a/0.jpg", "train/a/copy.jpg"),)
+        and report.leaks == ()
+    )
 
 
 def test_equal_files_of_two_classes_are_a_fault_even_within_a_part(split_folders):
@@ -88,7 +97,12 @@ def test_equal_files_of_two_classes_are_a_fault_even_within_a_part(split_folders
 
 def test_small_and_shared_classes_are_notes(write_pictures):
     root = write_pictures(
-        "train/a/0.png", "train/a/1.png", "train/b/0.png", "test/a/2.png", "test/a/3.png", "test/b/1.png"
+        "train/a/0.png",
+        "train/a/1.png",
+        "train/b/0.png",
+        "test/a/2.png",
+        "test/a/3.png",
+        "test/b/1.png",
     )
     report = check(Folder(str(root)))
     assert report.ok
@@ -107,7 +121,9 @@ def test_missing_images_of_a_table_are_all_named(write_pictures):
 
 def test_long_lists_are_cut_in_words_but_not_in_json(write_pictures):
     root = write_pictures("0.png")
-    (root / "list.csv").write_text("path,label\n0.png,0\n" + "".join(f"lost {n}.png,{n}\n" for n in range(50)))
+    (root / "list.csv").write_text(
+        "path,label\n0.png,0\n" + "".join(f"lost {n}.png,{n}\n" for n in range(50))
+    )
     report = check(Table(str(root / "list.csv")))
     assert "    ... and 30 more" in report.lines()
     assert len(report.as_json()["unreadable"]) == 50
@@ -129,7 +145,9 @@ def test_images_in_memory_are_compared_by_their_pixels():
     pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 8), dtype=np.uint8)
     pixels[3] = pixels[0]
     splits = np.array(["train", "train", "test", "test"])
-    records = Records("m", ImageArray(pixels, list("wxyz")), np.array([0, 0, 1, 1]), ("a", "b"), splits)
+    records = Records(
+        "m", ImageArray(pixels, list("wxyz")), np.array([0, 0, 1, 1]), ("a", "b"), splits
+    )
     assert check(records).leaks == (("w", "z"),)
     assert check(records.take(np.array([1, 2, 3]))).ok
 
@@ -137,12 +155,19 @@ def test_images_in_memory_are_compared_by_their_pixels():
 @pytest.mark.data
 def test_the_bird_features_are_sound(data_root):
     report = check(Arrays("$VICINAL_DATA/features/cub_efficientnet_lite0.npz"))
-    assert report.rows == 11788 and report.classes == 200 and not report.unreadable and not report.small_classes
+    assert (
+        report.rows == 11788
+        and report.classes == 200
+        and not report.unreadable
+        and not report.small_classes
+    )
 
 
 def test_missing_images_of_pairs_are_named_together(write_pictures):
     root = write_pictures("ground/a.png", "ground/b.png", "air/a.png", "air/b.png")
-    (root / "pairs.csv").write_text("query_path,gallery_path\nground/a.png,air/a.png\nground/b.png,air/b.png\n")
+    (root / "pairs.csv").write_text(
+        "query_path,gallery_path\nground/a.png,air/a.png\nground/b.png,air/b.png\n"
+    )
     for name in ("ground/a.png", "air/b.png"):
         (root / name).unlink()
     report = check(CrossView(str(root / "pairs.csv")))

@@ -24,9 +24,18 @@ def parquet(tmp_path, **columns):
 
 
 def test_csv_and_parquet_give_the_same_columns(tmp_path):
-    from_csv = read_columns(csv(tmp_path, "path,label,angle,camera,note\na.png,x,0.5,3,hm\nb.png,y,1,4,\n"))
+    from_csv = read_columns(
+        csv(tmp_path, "path,label,angle,camera,note\na.png,x,0.5,3,hm\nb.png,y,1,4,\n")
+    )
     from_parquet = read_columns(
-        parquet(tmp_path, path=["a.png", "b.png"], label=["x", "y"], angle=[0.5, 1.0], camera=[3, 4], note=["hm", None])
+        parquet(
+            tmp_path,
+            path=["a.png", "b.png"],
+            label=["x", "y"],
+            angle=[0.5, 1.0],
+            camera=[3, 4],
+            note=["hm", None],
+        )
     )
     for columns in (from_csv, from_parquet):
         assert columns.texts("path") == ["a.png", "b.png"] and columns.texts("label") == ["x", "y"]
@@ -97,7 +106,11 @@ def test_decimal_labels_are_rejected(tmp_path):
 @pytest.mark.parametrize("size", [-1, 3])
 def test_vectors_are_lists_of_any_kind(size, tmp_path):
     values = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
-    path = parquet(tmp_path, features=pyarrow.array(values, pyarrow.list_(pyarrow.float32(), size)), label=[0, 1])
+    path = parquet(
+        tmp_path,
+        features=pyarrow.array(values, pyarrow.list_(pyarrow.float32(), size)),
+        label=[0, 1],
+    )
     vectors = read_vectors(path, "features")
     assert vectors.dtype == np.float32 and vectors.tolist() == values
     assert column_names(path) == ["features", "label"]
@@ -107,7 +120,11 @@ def test_vectors_are_lists_of_any_kind(size, tmp_path):
 @pytest.mark.parametrize(
     ("values", "kind", "message"),
     [
-        ([[1.0, 2.0], [1.0]], pyarrow.list_(pyarrow.float32()), "row 1: `features` has 1 numbers, the first row has 2"),
+        (
+            [[1.0, 2.0], [1.0]],
+            pyarrow.list_(pyarrow.float32()),
+            "row 1: `features` has 1 numbers, the first row has 2",
+        ),
         ([[1.0], None], pyarrow.list_(pyarrow.float32()), "row 1: `features` has 0 numbers"),
         ([["a"], ["b"]], pyarrow.list_(pyarrow.string()), "got list<element: string>"),
         ([1.0, 2.0], pyarrow.float64(), "must hold lists of numbers, got double"),

@@ -1,4 +1,5 @@
-"""Known faults in the training part: as many as asked for, where asked for, and the test part untouched."""
+"""Known faults in the training part: as many as asked for, where asked for, and the test part
+untouched."""
 
 import numpy as np
 import pytest
@@ -24,7 +25,9 @@ def test_without_a_fault_it_is_the_data_set_itself(whole):
     assert (same.labels == whole.labels).all() and same.fingerprint() == whole.fingerprint()
 
 
-@pytest.mark.parametrize("fault", [{"classes": 20}, {"clusters": 3}, {"inseparable": 0.5}, {"label_noise": 0.4}])
+@pytest.mark.parametrize(
+    "fault", [{"classes": 20}, {"clusters": 3}, {"inseparable": 0.5}, {"label_noise": 0.4}]
+)
 def test_the_test_part_stays_and_no_class_is_in_both(fault, whole):
     records = Corrupted(GLYPHS, **fault).load()
     test, before = records.part("test"), whole.part("test")
@@ -34,7 +37,9 @@ def test_the_test_part_stays_and_no_class_is_in_both(fault, whole):
 
 
 def test_so_many_classes_stay_with_all_their_rows(whole):
-    labels, counts = np.unique(train_labels(Corrupted(GLYPHS, classes=20).load()), return_counts=True)
+    labels, counts = np.unique(
+        train_labels(Corrupted(GLYPHS, classes=20).load()), return_counts=True
+    )
     assert len(labels) == 20 and (counts == 4).all()
 
 
@@ -51,7 +56,9 @@ def test_inseparable_classes_share_their_rows_by_halves(whole):
     mixed = train_labels(Corrupted(GLYPHS, inseparable=0.5).load())
     before = train_labels(whole)
     touched = [label for label in np.unique(before) if (mixed[before == label] != label).any()]
-    assert abs(len(touched) / len(np.unique(before)) - 0.5) < 0.1  # a coin leaves a class of 4 whole once in 16
+    assert (
+        abs(len(touched) / len(np.unique(before)) - 0.5) < 0.1
+    )  # a coin leaves a class of 4 whole once in 16
     assert abs((mixed != before).mean() - 0.25) < 0.05
     for label in touched:
         assert len(set(mixed[before == label]) - {label}) == 1
@@ -65,13 +72,17 @@ def test_the_share_of_wrong_labels_is_the_one_asked_for(share, whole):
 
 
 def test_draws_follow_from_the_seed_and_the_description_from_the_settings():
-    one, same, other = (Corrupted(GLYPHS, label_noise=0.2, seed=seed).load().labels for seed in (1, 1, 2))
+    one, same, other = (
+        Corrupted(GLYPHS, label_noise=0.2, seed=seed).load().labels for seed in (1, 1, 2)
+    )
     assert (one == same).all() and (one != other).any()
     faulty = Corrupted(GLYPHS, clusters=2, label_noise=0.1)
     assert build(describe(faulty), DATASETS) == faulty
 
 
-@pytest.mark.parametrize("fault", [{"label_noise": 1.5}, {"inseparable": -0.1}, {"clusters": 0}, {"classes": 1}])
+@pytest.mark.parametrize(
+    "fault", [{"label_noise": 1.5}, {"inseparable": -0.1}, {"clusters": 0}, {"classes": 1}]
+)
 def test_impossible_faults_are_rejected(fault):
     with pytest.raises(ConfigError):
         Corrupted(GLYPHS, **fault)

@@ -32,11 +32,16 @@ def test_a_row_does_not_depend_on_the_batch_around_it():
     drawn = uniform(5, 2, rows, 6)
     for row, index in enumerate(rows):
         np.testing.assert_array_equal(drawn[row], uniform(5, 2, [int(index)], 6)[0])
-    np.testing.assert_array_equal(uniform(5, 2, rows, 2), drawn[:, :2])  # asking for more changes nothing
+    np.testing.assert_array_equal(
+        uniform(5, 2, rows, 2), drawn[:, :2]
+    )  # asking for more changes nothing
 
 
 def test_seed_epoch_and_index_are_not_interchangeable():
-    drawn = [uniform(*key, 1).item() for key in ((1, 2, [3]), (2, 1, [3]), (3, 2, [1]), (1, 3, [2]), (0, 0, [0]))]
+    drawn = [
+        uniform(*key, 1).item()
+        for key in ((1, 2, [3]), (2, 1, [3]), (3, 2, [1]), (1, 3, [2]), (0, 0, [0]))
+    ]
     assert len(set(drawn)) == len(drawn)
 
 

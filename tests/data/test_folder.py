@@ -25,7 +25,11 @@ def test_classes_are_folders_and_rows_are_sorted(write_pictures):
 
 
 def test_numbered_classes_sort_as_numbers(write_pictures):
-    assert Folder(str(write_pictures("10/a.png", "9/a.png", "100/a.png"))).load().classes == ("9", "10", "100")
+    assert Folder(str(write_pictures("10/a.png", "9/a.png", "100/a.png"))).load().classes == (
+        "9",
+        "10",
+        "100",
+    )
 
 
 def test_hidden_and_other_files_are_left_out(write_pictures):
@@ -58,7 +62,9 @@ def test_a_class_may_be_named_like_a_split(write_pictures):
     )
 
 
-@pytest.mark.parametrize("tops", [("train", "val"), ("train",), ("train", "test", "val", "validation")])
+@pytest.mark.parametrize(
+    "tops", [("train", "val"), ("train",), ("train", "test", "val", "validation")]
+)
 def test_half_a_split_layout_is_rejected(tops, write_pictures):
     with pytest.raises(DataError, match=r"holds only .*Splits are `train` and `test`"):
         Folder(str(write_pictures(*(f"{top}/a/1.png" for top in tops)))).load()
@@ -70,13 +76,17 @@ def test_otherwise_classes_are_split_by_a_seeded_draw(class_folders):
     assert not overlapping_classes(first) and set(first.splits) == {"train", "test"}
     in_order = Folder(str(class_folders), test=0.25, order="sorted").load()
     assert set(in_order.labels[in_order.splits == "test"]) == {3}
-    assert len({tuple(Folder(str(class_folders), seed=seed).load().splits) for seed in range(8)}) > 1
+    assert (
+        len({tuple(Folder(str(class_folders), seed=seed).load().splits) for seed in range(8)}) > 1
+    )
 
 
 def test_the_order_of_the_disk_does_not_matter(class_folders, monkeypatch):
     expected = Folder(str(class_folders)).load().fingerprint()
     walk = os.walk
-    monkeypatch.setattr(os, "walk", lambda top: ((here, dirs[::-1], files[::-1]) for here, dirs, files in walk(top)))
+    monkeypatch.setattr(
+        os, "walk", lambda top: ((here, dirs[::-1], files[::-1]) for here, dirs, files in walk(top))
+    )
     assert Folder(str(class_folders)).load().fingerprint() == expected
 
 
@@ -136,9 +146,14 @@ def test_names_that_are_not_utf8_are_shown_escaped_and_read_by_their_bytes(tmp_p
         Image.new("L", (4, 4)).save(tmp_path / "x.png")
         shutil.copy(tmp_path / "x.png", os.fsencode(tmp_path / "set") + b"/" + folder + b"/" + file)
     records = Folder(str(tmp_path / "set"), test=0.0).load()
-    assert records.source.names == ["b/caf\\xe9.png", "caf\\xe9/a.png"] and records.classes == ("b", "caf\\xe9")
+    assert records.source.names == ["b/caf\\xe9.png", "caf\\xe9/a.png"] and records.classes == (
+        "b",
+        "caf\\xe9",
+    )
     records.fingerprint()
     assert [records.source.read(row).size for row in range(2)] == [(4, 4)] * 2
     pack(records, tmp_path / "packed")
     assert Packed(str(tmp_path / "packed")).load().classes == records.classes
-    assert any("caf\\xe9.png" in line for line in check(records).lines()), "their contents are equal"
+    assert any("caf\\xe9.png" in line for line in check(records).lines()), (
+        "their contents are equal"
+    )

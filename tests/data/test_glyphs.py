@@ -1,4 +1,5 @@
-"""The embedded set: its characters and classes, its distortions, that a seed fixes it, and its cache."""
+"""The embedded set: its characters and classes, its distortions, that a seed fixes it, and its
+cache."""
 
 import numpy as np
 import pytest
@@ -49,7 +50,9 @@ def test_several_hundred_classes_with_enough_renderings_each(records):
 
 def test_half_of_the_classes_are_for_testing_and_none_is_in_both(records):
     assert not overlapping_classes(records)
-    assert len(np.unique(records.part("test").labels)) == pytest.approx(len(records.classes) / 2, abs=1)
+    assert len(np.unique(records.part("test").labels)) == pytest.approx(
+        len(records.classes) / 2, abs=1
+    )
     assert not (records.splits == "validation").any()
 
 
@@ -63,8 +66,11 @@ def test_every_rendering_shows_something_and_has_a_name_of_its_own(records):
 
 
 def test_raw_pixels_find_some_of_the_unseen_characters_but_not_most(records):
-    """The room that learning has: raw pixels near 0.46, where a small trained network passes 0.9."""
-    vectors = records.source.pixels[records.splits == "test"].reshape(-1, 32 * 32).astype(np.float32)
+    """The room that learning has: raw pixels near 0.46, where a small trained network passes
+    0.9."""
+    vectors = (
+        records.source.pixels[records.splits == "test"].reshape(-1, 32 * 32).astype(np.float32)
+    )
     labels = records.labels[records.splits == "test"]
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     queries = np.arange(0, len(vectors), 4)
@@ -75,7 +81,9 @@ def test_raw_pixels_find_some_of_the_unseen_characters_but_not_most(records):
 
 def test_another_seed_gives_other_images_and_another_split(counted):
     first, again, second = Glyphs(seed=1).load(), Glyphs(seed=1).load(), Glyphs(seed=2).load()
-    assert (first.source.pixels == again.source.pixels).all() and (first.source.pixels != second.source.pixels).all()
+    assert (first.source.pixels == again.source.pixels).all() and (
+        first.source.pixels != second.source.pixels
+    ).all()
     assert len(counted) == 2
 
 
@@ -88,7 +96,9 @@ def test_the_split_is_no_part_of_the_cache(counted):
 def test_a_cache_of_another_shape_is_rendered_anew(counted, tmp_path):
     Glyphs().load()
     (file,) = (tmp_path / "vicinal").iterdir()
-    np.savez(file, pixels=np.zeros((3, 8, 8), np.uint8), names=np.array(["a"]), classes=np.array(["b"]))
+    np.savez(
+        file, pixels=np.zeros((3, 8, 8), np.uint8), names=np.array(["a"]), classes=np.array(["b"])
+    )
     Glyphs().load()
     np.savez(file, pixels=np.zeros((3, 8, 8), np.uint8))
     Glyphs().load()
@@ -107,7 +117,9 @@ def test_the_set_is_rebuilt_from_its_description():
 
 @pytest.fixture(scope="module")
 def classes(codes, drawings):
-    return [{chr(codes[member]) for member in members} for members in glyphs.classes_of_shape(drawings)]
+    return [
+        {chr(codes[member]) for member in members} for members in glyphs.classes_of_shape(drawings)
+    ]
 
 
 def class_of(character, classes):
@@ -129,14 +141,32 @@ def test_characters_that_render_alike_are_one_class(classes):
 
 
 def test_characters_that_a_reader_tells_apart_are_not(classes):
-    for pair in ["OQ", "ec", "bd", "pq", "un", "68", "69", "EF", "PR", "VU", "Aa", "gq", "ij", "ДЛ", "ΩО"]:
+    for pair in [
+        "OQ",
+        "ec",
+        "bd",
+        "pq",
+        "un",
+        "68",
+        "69",
+        "EF",
+        "PR",
+        "VU",
+        "Aa",
+        "gq",
+        "ij",
+        "ДЛ",
+        "ΩО",
+    ]:
         assert class_of(pair[0], classes) is not class_of(pair[1], classes), pair
 
 
 def test_there_are_several_hundred_classes_and_each_character_has_one(codes, classes):
     assert 400 <= len(classes) <= 550
     assert sum(map(len, classes)) == len(set(codes)) == len(codes)
-    assert max(map(len, classes)) < 20  # likeness that is followed through has not swallowed the alphabet
+    assert (
+        max(map(len, classes)) < 20
+    )  # likeness that is followed through has not swallowed the alphabet
 
 
 def test_only_drawings_of_the_fonts_own_are_used(codes, drawings):
@@ -165,7 +195,8 @@ def test_drawings_are_of_one_size_and_centred(drawings):
 
 
 def test_likeness_is_the_hausdorff_distance_by_hand():
-    """Two dots d pixels apart are alike up to the tolerance, and a third one away from both is not."""
+    """Two dots d pixels apart are alike up to the tolerance, and a third one away from both is
+    not."""
     for apart, alike in ((2, True), (3, False)):
         drawn = np.zeros((1, 3, 48, 48), dtype=np.uint8)
         drawn[0, 0, 20, 20] = drawn[0, 1, 20, 20 + apart] = drawn[0, 2, 40, 40] = 255
@@ -174,8 +205,12 @@ def test_likeness_is_the_hausdorff_distance_by_hand():
 
 def test_likeness_is_followed_through_and_one_font_is_enough():
     drawn = np.zeros((2, 4, 48, 48), dtype=np.uint8)
-    drawn[0, 0, 20, 20] = drawn[0, 1, 20, 22] = drawn[0, 2, 20, 24] = 255  # 0 - 1 - 2 in the first font
-    drawn[1, 0, 5, 5] = drawn[1, 3, 6, 6] = drawn[1, 2, 30, 30] = 255  # 0 - 3 in the second; the font lacks 1
+    drawn[0, 0, 20, 20] = drawn[0, 1, 20, 22] = drawn[0, 2, 20, 24] = (
+        255  # 0 - 1 - 2 in the first font
+    )
+    drawn[1, 0, 5, 5] = drawn[1, 3, 6, 6] = drawn[1, 2, 30, 30] = (
+        255  # 0 - 3 in the second; the font lacks 1
+    )
     assert glyphs.classes_of_shape(drawn) == [[0, 1, 2, 3]]
 
 
@@ -201,14 +236,18 @@ def bar():
 
 def render(drawing, seed=0, **amounts):
     settings = {**vars(STILL), **amounts}
-    return distorted(drawing, np.zeros(COUNT, dtype=np.int64), 32, seed, Distortion(**settings)).astype(float)
+    return distorted(
+        drawing, np.zeros(COUNT, dtype=np.int64), 32, seed, Distortion(**settings)
+    ).astype(float)
 
 
 def moments(images):
     """Centre (row, column) and spread along both axes of each image."""
     weight = images / images.sum(axis=(1, 2), keepdims=True)
     axis = np.arange(32) + 0.5
-    centre = np.stack([(weight.sum(axis=2) * axis).sum(axis=1), (weight.sum(axis=1) * axis).sum(axis=1)], axis=1)
+    centre = np.stack(
+        [(weight.sum(axis=2) * axis).sum(axis=1), (weight.sum(axis=1) * axis).sum(axis=1)], axis=1
+    )
     rows, columns = axis[:, None] - centre[:, 0, None, None], axis - centre[:, 1, None, None]
     return (
         centre,

@@ -75,7 +75,9 @@ def test_a_folder_is_no_image_and_rejected_by_name(tmp_path):
 
 def test_a_error_says_how_to_go_on_without_the_file(tmp_path):
     (tmp_path / "x.png").write_bytes(b"no image")
-    with pytest.raises(DataError, match=r"skip_corrupt=true` in training, --skip-corrupt elsewhere"):
+    with pytest.raises(
+        DataError, match=r"skip_corrupt=true` in training, --skip-corrupt elsewhere"
+    ):
         read_image(tmp_path / "x.png")
 
 
@@ -84,7 +86,9 @@ def test_a_error_says_how_to_go_on_without_the_file(tmp_path):
 def test_a_photograph_is_read_upright_however_the_camera_was_held(orientation, ending, tmp_path):
     pixels = np.random.default_rng(orientation).integers(0, 256, (4, 6, 3), dtype=np.uint8)
     options = {"lossless": True} if ending == "webp" else {}
-    path = save(tmp_path / f"x.{ending}", Image.fromarray(pixels), exif=held(orientation), **options)
+    path = save(
+        tmp_path / f"x.{ending}", Image.fromarray(pixels), exif=held(orientation), **options
+    )
     with Image.open(path) as image:
         expected = np.asarray(ImageOps.exif_transpose(image))
     found = read_image(path)
@@ -108,8 +112,12 @@ def test_a_picture_with_damaged_notes_is_still_a_picture(tmp_path):
 
 
 def test_a_damaged_note_beside_the_orientation_does_not_keep_a_picture_on_its_side(tmp_path):
-    """A text that is marked as a number: Pillow's own way, which writes all notes anew, fails at it."""
-    notes = [(0x0110, 12, 1, struct.pack("<I", 0)), (ExifTags.Base.Orientation, 3, 1, struct.pack("<HH", 6, 0))]
+    """A text that is marked as a number: Pillow's own way, which writes all notes anew, fails at
+    it."""
+    notes = [
+        (0x0110, 12, 1, struct.pack("<I", 0)),
+        (ExifTags.Base.Orientation, 3, 1, struct.pack("<HH", 6, 0)),
+    ]
     entries = b"".join(struct.pack("<HHI", *head) + value for *head, value in notes)
     exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, len(notes)) + entries + bytes(12)
     path = save(tmp_path / "a.jpg", Image.new("RGB", (12, 8)), exif=exif)
@@ -125,10 +133,15 @@ def test_packed_photographs_are_upright_as_well(tmp_path):
 
 
 @pytest.mark.parametrize("size", [(20_000, 1), (1, 20_000), (40, 40)])
-def test_pictures_too_long_or_large_are_rejected_before_they_are_decoded(size, tmp_path, monkeypatch):
+def test_pictures_too_long_or_large_are_rejected_before_they_are_decoded(
+    size, tmp_path, monkeypatch
+):
     path = save(tmp_path / "x.png", Image.new("L", size))
     packed = pack(Folder(str(folder_of(path)), test=0.0).load(), tmp_path / "packed")[0].parent
-    sources = Folder(str(tmp_path / "set"), test=0.0).load().source, Packed(str(packed)).load().source
+    sources = (
+        Folder(str(tmp_path / "set"), test=0.0).load().source,
+        Packed(str(packed)).load().source,
+    )
     monkeypatch.setattr(images, "MOST_PIXELS", 1500)
     monkeypatch.setattr(Image.Image, "resize", lambda *_: pytest.fail("resized"))
     for read in (lambda: read_image(path), lambda: sources[0].read(0), lambda: sources[1].read(0)):
@@ -179,7 +192,9 @@ def test_heic_files_are_read_through_pillow_heif_or_the_package_is_named(tmp_pat
     Image.new("RGB", (6, 4)).save(path, "PNG")
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     images._register_heif.cache_clear()
-    with pytest.raises(DataError, match=r"IMG_1\.HEIC cannot be read: .*pip install 'vicinal\[heic\]'"):
+    with pytest.raises(
+        DataError, match=r"IMG_1\.HEIC cannot be read: .*pip install 'vicinal\[heic\]'"
+    ):
         read_image(path)
     registered = []
     fake = SimpleNamespace(register_heif_opener=lambda: registered.append(True))

@@ -1,4 +1,5 @@
-"""Batches: in the plan's order, the same for any number of workers, honest about what cannot be read."""
+"""Batches: in the plan's order, the same for any number of workers, honest about what cannot be
+read."""
 
 import importlib
 import itertools
@@ -32,7 +33,12 @@ def features():
     columns = {"angle": np.linspace(0, 1, 20), "camera": np.arange(20)}
     splits = np.array(["train", "test"] * 10)
     return Records(
-        "f", FeatureArray(values, [str(i) for i in range(20)]), np.arange(20) % 4, tuple("abcd"), splits, columns
+        "f",
+        FeatureArray(values, [str(i) for i in range(20)]),
+        np.arange(20) % 4,
+        tuple("abcd"),
+        splits,
+        columns,
     )
 
 
@@ -40,7 +46,10 @@ def same(first, second):
     assert len(first) == len(second)
     for one, other in zip(first, second, strict=True):
         torch.testing.assert_close(one.inputs, other.inputs, rtol=0, atol=0)
-        assert one.labels.tolist() == other.labels.tolist() and one.indices.tolist() == other.indices.tolist()
+        assert (
+            one.labels.tolist() == other.labels.tolist()
+            and one.indices.tolist() == other.indices.tolist()
+        )
         assert one.skipped == other.skipped
 
 
@@ -54,7 +63,9 @@ def test_batches_hold_the_rows_of_the_plan(images):
     batches = list(load(images, PLAN, RANDOM, seed=0, epoch=0))
     for batch, rows in zip(batches, PLAN, strict=True):
         assert batch.inputs.shape == (len(rows), 3, 8, 8) and batch.inputs.dtype == torch.float32
-        assert batch.indices.tolist() == rows and batch.labels.tolist() == [row // 3 for row in rows]
+        assert batch.indices.tolist() == rows and batch.labels.tolist() == [
+            row // 3 for row in rows
+        ]
 
 
 def test_augmentation_depends_on_seed_epoch_and_index_alone(images):
@@ -97,7 +108,10 @@ def test_a_replacement_already_in_the_batch_is_taken_only_in_need(images):
 def test_a_class_without_a_readable_image_is_rejected(images):
     for row in (3, 4, 5):
         break_file(images, row)
-    with pytest.raises(DataError, match=r"b/0.jpg cannot be read, and no other image of its class 'b' .* \(2 tried\)"):
+    with pytest.raises(
+        DataError,
+        match=r"b/0.jpg cannot be read, and no other image of its class 'b' .* \(2 tried\)",
+    ):
         list(load(images, [[3]], RANDOM, seed=0, epoch=0, skip_corrupt=True))
 
 
@@ -110,17 +124,24 @@ def test_workers_change_nothing_and_pass_on_the_error(images):
     """One test for all, since starting the processes takes seconds."""
     alone = list(load(images, PLAN, RANDOM, seed=3, epoch=1))
     state = torch.get_rng_state()
-    same(list(load(images.take(np.arange(12)), iter(PLAN), RANDOM, seed=3, epoch=1, workers=2)), alone)
+    same(
+        list(load(images.take(np.arange(12)), iter(PLAN), RANDOM, seed=3, epoch=1, workers=2)),
+        alone,
+    )
     assert torch.get_rng_state().equal(state)
     staying = Loader(images, RANDOM, seed=3, workers=1)
-    assert len(next(staying.batches(PLAN, 0)).labels)  # and the rest of this epoch is never asked for
+    assert len(
+        next(staying.batches(PLAN, 0)).labels
+    )  # and the rest of this epoch is never asked for
     before = {process.pid for process in multiprocessing.active_children()}
     same(list(staying.batches(PLAN, 1)), alone)
     assert before and {process.pid for process in multiprocessing.active_children()} == before
     name = break_file(images, 4)
     batches = load(images, PLAN[1:], RANDOM, seed=3, epoch=1, workers=1)
     same([next(batches)], alone[1:2])
-    with pytest.raises(DataError, match=rf"^image .*/{name} cannot be read: .* --skip-corrupt elsewhere\.$"):
+    with pytest.raises(
+        DataError, match=rf"^image .*/{name} cannot be read: .* --skip-corrupt elsewhere\.$"
+    ):
         next(batches)
     same(
         list(load_all(images, RANDOM, batch_size=5, workers=1, skip_corrupt=True)),
@@ -130,9 +151,15 @@ def test_workers_change_nothing_and_pass_on_the_error(images):
 
 def test_all_rows_come_in_order_and_not_augmented(images):
     batches = list(load_all(images, RANDOM, batch_size=5))
-    assert [batch.indices.tolist() for batch in batches] == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11]]
+    assert [batch.indices.tolist() for batch in batches] == [
+        [0, 1, 2, 3, 4],
+        [5, 6, 7, 8, 9],
+        [10, 11],
+    ]
     expected = torch.stack([RANDOM(images.source.read(row)) for row in range(12)])
-    torch.testing.assert_close(torch.cat([batch.inputs for batch in batches]), expected, rtol=0, atol=0)
+    torch.testing.assert_close(
+        torch.cat([batch.inputs for batch in batches]), expected, rtol=0, atol=0
+    )
 
 
 def test_unreadable_rows_are_left_out_of_an_evaluation_and_reported(images):
@@ -143,37 +170,72 @@ def test_unreadable_rows_are_left_out_of_an_evaluation_and_reported(images):
     batches = list(load_all(images, RANDOM, batch_size=2, skip_corrupt=True))
     assert [batch.skipped for batch in batches] == [(), (), (), (6, 7), (), ()]
     assert batches[3].inputs.shape == (0, 3, 8, 8) and batches[3].labels.dtype == torch.int64
-    assert torch.cat([batch.indices for batch in batches]).tolist() == [0, 1, 2, 3, 4, 5, 8, 9, 10, 11]
+    assert torch.cat([batch.indices for batch in batches]).tolist() == [
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+        8,
+        9,
+        10,
+        11,
+    ]
 
 
 def test_features_come_by_one_indexing_with_their_extras(features):
     part = features.part("test")  # odd rows
     (batch,) = load(part, [[0, 9, 4]], FeatureTransform(), seed=0, epoch=0, workers=2)
-    np.testing.assert_array_equal(batch.inputs, features.source.features[[1, 19, 9]].astype(np.float32))
+    np.testing.assert_array_equal(
+        batch.inputs, features.source.features[[1, 19, 9]].astype(np.float32)
+    )
     assert batch.labels.tolist() == [1, 3, 1] and batch.indices.tolist() == [0, 9, 4]
-    assert batch.extras["camera"].tolist() == [1, 19, 9] and batch.extras["angle"].dtype == torch.float32
+    assert (
+        batch.extras["camera"].tolist() == [1, 19, 9]
+        and batch.extras["angle"].dtype == torch.float32
+    )
     (whole,) = load_all(features, FeatureTransform(normalize=True))
     torch.testing.assert_close(whole.inputs.norm(dim=1), torch.ones(20))
 
 
 def test_features_are_not_read_row_by_row(features, monkeypatch):
     monkeypatch.setattr(FeatureArray, "read", lambda self, index: pytest.fail("read one row"))
-    assert len(list(load(features.part("train"), [[0], [1]], FeatureTransform(), seed=0, epoch=0))) == 2
+    assert (
+        len(list(load(features.part("train"), [[0], [1]], FeatureTransform(), seed=0, epoch=0)))
+        == 2
+    )
 
 
 def test_images_in_memory_need_no_workers(monkeypatch):
     pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 8), dtype=np.uint8)
-    records = Records("m", ImageArray(pixels, list("abcd")), np.arange(4), tuple("wxyz"), np.array(["train"] * 4))
-    monkeypatch.setattr("vicinal.data.loader.DataLoader", lambda *_: pytest.fail("started processes"))
-    (batch,) = load(records, [[2, 0]], ImageTransform(size=8, channels=1), seed=0, epoch=0, workers=4)
+    records = Records(
+        "m", ImageArray(pixels, list("abcd")), np.arange(4), tuple("wxyz"), np.array(["train"] * 4)
+    )
+    monkeypatch.setattr(
+        "vicinal.data.loader.DataLoader", lambda *_: pytest.fail("started processes")
+    )
+    (batch,) = load(
+        records, [[2, 0]], ImageTransform(size=8, channels=1), seed=0, epoch=0, workers=4
+    )
     assert batch.inputs.shape == (2, 1, 8, 8)
-    assert batch.inputs.stride() == (64, 64, 8, 1)  # by other strides torch chooses kernels with other last bits
+    assert batch.inputs.stride() == (
+        64,
+        64,
+        8,
+        1,
+    )  # by other strides torch chooses kernels with other last bits
 
 
 def test_what_does_not_fit_is_rejected_at_once(images, features):
-    with pytest.raises(ConfigError, match=r"holds images, which FeatureTransform does not take\. Use ImageTransform"):
+    with pytest.raises(
+        ConfigError,
+        match=r"holds images, which FeatureTransform does not take\. Use ImageTransform",
+    ):
         load(images, PLAN, FeatureTransform(), seed=0, epoch=0)
-    with pytest.raises(ConfigError, match=r"holds features, which ImageTransform does not take\. Use FeatureT"):
+    with pytest.raises(
+        ConfigError, match=r"holds features, which ImageTransform does not take\. Use FeatureT"
+    ):
         load_all(features, RANDOM)
     with pytest.raises(ConfigError, match="`batch_size` must be at least 1, got 0"):
         load_all(images, RANDOM, batch_size=0)

@@ -35,7 +35,9 @@ def test_other_paths_stay_as_they_are(monkeypatch, tmp_path):
 
 def test_what_is_not_there_is_rejected_with_the_place_that_was_meant(monkeypatch, tmp_path):
     monkeypatch.setenv("VICINAL_DATA", str(tmp_path))
-    with pytest.raises(DataError, match=rf"\$VICINAL_DATA/x: {tmp_path}/x does not exist. Check the path"):
+    with pytest.raises(
+        DataError, match=rf"\$VICINAL_DATA/x: {tmp_path}/x does not exist. Check the path"
+    ):
         existing("$VICINAL_DATA/x")
     monkeypatch.delenv("VICINAL_DATA")
     with pytest.raises(DataError, match="Set VICINAL_DATA to the folder of data sets"):

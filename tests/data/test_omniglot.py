@@ -10,7 +10,15 @@ import pytest
 from PIL import Image
 
 from vicinal.arguments import build, describe
-from vicinal.data import DATASETS, ImageTransform, Omniglot, OmniglotPairs, check, open_path, published
+from vicinal.data import (
+    DATASETS,
+    ImageTransform,
+    Omniglot,
+    OmniglotPairs,
+    check,
+    open_path,
+    published,
+)
 from vicinal.data.published import ArchivedDrawings
 from vicinal.data.records import GALLERY, QUERY, ImageArray
 from vicinal.data.splits import hold_out, kin_of, overlapping_classes
@@ -18,13 +26,17 @@ from vicinal.errors import ConfigError, DataError
 
 BACKGROUND = [f"Latin/character{c:02d}/{c:04d}_{d:02d}.png" for c in (2, 1) for d in (2, 1)]
 EVALUATION = [
-    f"{alphabet}/character01/0{c}_{d:02d}.png" for c, alphabet in enumerate(("Ge'ez_(x)", "Atlantean")) for d in (1, 12)
+    f"{alphabet}/character01/0{c}_{d:02d}.png"
+    for c, alphabet in enumerate(("Ge'ez_(x)", "Atlantean"))
+    for d in (1, 12)
 ]
 
 
 def drawing(seed: int) -> bytes:
     """105 x 105, 1 bit, mostly white."""
-    strokes = np.kron(np.random.default_rng(seed).random((21, 21)) < 0.8, np.ones((5, 5), dtype=bool))
+    strokes = np.kron(
+        np.random.default_rng(seed).random((21, 21)) < 0.8, np.ones((5, 5), dtype=bool)
+    )
     file = io.BytesIO()
     Image.fromarray(strokes).save(file, "PNG")
     return file.getvalue()
@@ -67,8 +79,13 @@ def test_rows_are_sorted_with_the_background_first(root):
 def test_drawings_are_in_memory_as_they_are_in_the_archive(root):
     records = Omniglot(str(root)).load()
     assert isinstance(records.source, ImageArray) and records.source.pixels.shape == (8, 105, 105)
-    expected = np.asarray(Image.open(io.BytesIO(drawing(3 + 170))).convert("L"))  # the last one written trains first
-    assert set(np.unique(expected)) == {0, 255} and (np.asarray(records.source.read(0)) == expected).all()
+    expected = np.asarray(
+        Image.open(io.BytesIO(drawing(3 + 170))).convert("L")
+    )  # the last one written trains first
+    assert (
+        set(np.unique(expected)) == {0, 255}
+        and (np.asarray(records.source.read(0)) == expected).all()
+    )
     left = Omniglot(str(root)).load(strict=False)
     assert isinstance(left.source, ArchivedDrawings) and left.fingerprint() == records.fingerprint()
     for row in range(8):
@@ -87,12 +104,16 @@ def test_reducing_here_or_in_the_transform_gives_the_same_pixels(size, root):
 def test_drawings_are_decoded_once_for_each_size_and_content(root, monkeypatch):
     decoded = []
     monkeypatch.setattr(
-        ArchivedDrawings, "decoded", lambda self, size: decoded.append(size) or np.zeros((8, size, size), np.uint8)
+        ArchivedDrawings,
+        "decoded",
+        lambda self, size: decoded.append(size) or np.zeros((8, size, size), np.uint8),
     )
     for size in (28, 28, 32, 28):
         Omniglot(str(root), size=size).load()
     assert decoded == [28, 32]
-    write_archive(root / "images_background.zip", BACKGROUND[::-1])  # the same names, other drawings
+    write_archive(
+        root / "images_background.zip", BACKGROUND[::-1]
+    )  # the same names, other drawings
     Omniglot(str(root), size=28).load()
     assert decoded == [28, 32, 28]
 
@@ -125,10 +146,15 @@ def test_a_damaged_drawing_is_rejected_by_name_and_listed_by_a_check(root):
     content = path.read_bytes()
     place = content.index(drawing(0 + 170)[40:])
     path.write_bytes(content[:place] + bytes(10) + content[place + 10 :])
-    with pytest.raises(DataError, match=r"drawing images_evaluation/Ge'ez_\(x\)/character01/00_01\.png of .*Bad CRC"):
+    with pytest.raises(
+        DataError,
+        match=r"drawing images_evaluation/Ge'ez_\(x\)/character01/00_01\.png of .*Bad CRC",
+    ):
         Omniglot(str(root)).load()
     report = check(Omniglot(str(root)))
-    assert [name for name, _ in report.unreadable] == ["images_evaluation/Ge'ez_(x)/character01/00_01.png"]
+    assert [name for name, _ in report.unreadable] == [
+        "images_evaluation/Ge'ez_(x)/character01/00_01.png"
+    ]
 
 
 def test_missing_drawings_are_rejected_or_used(root):
@@ -143,7 +169,10 @@ def test_a_missing_archive_is_rejected_or_done_without(root):
     with pytest.raises(DataError, match=r"images_evaluation\.zip does not exist"):
         Omniglot(str(root)).load()
     records = Omniglot(str(root), missing="use").load()
-    assert records.name == "Omniglot (0 test images, not 4; 0 test classes, not 2)" and len(records) == 4
+    assert (
+        records.name == "Omniglot (0 test images, not 4; 0 test classes, not 2)"
+        and len(records) == 4
+    )
     (root / "images_background.zip").unlink()
     with pytest.raises(DataError, match="nothing of Omniglot is in"):
         Omniglot(str(root), missing="use").load()
@@ -157,13 +186,18 @@ def test_an_archive_of_something_else_holds_no_drawings(root):
 
 def test_another_number_of_drawings_is_rejected(root, monkeypatch):
     monkeypatch.undo()
-    with pytest.raises(DataError, match="4 train images, not 19,280; 2 train classes, not 964; 4 test images, not 13"):
+    with pytest.raises(
+        DataError,
+        match="4 train images, not 19,280; 2 train classes, not 964; 4 test images, not 13",
+    ):
         Omniglot(str(root)).load()
 
 
 @pytest.mark.parametrize("size", [7, 106])
 def test_a_size_that_is_no_reduction_is_rejected(size):
-    with pytest.raises(ConfigError, match=rf"data\.size must be at least 8 and at most 105, got {size}"):
+    with pytest.raises(
+        ConfigError, match=rf"data\.size must be at least 8 and at most 105, got {size}"
+    ):
         Omniglot(size=size)
 
 
@@ -183,11 +217,16 @@ def test_the_set_is_rebuilt_from_its_description():
 def test_the_real_set_has_the_published_counts(data_root):
     records = Omniglot().load(strict=False)  # listing takes a second, decoding all of it several
     assert records.name == "Omniglot" and len(records) == 32460
-    assert (records.splits == "train").sum() == 19280 and len(np.unique(records.labels[:19280])) == 964
+    assert (records.splits == "train").sum() == 19280 and len(
+        np.unique(records.labels[:19280])
+    ) == 964
     assert not overlapping_classes(records) and len(records.classes) == 1623
     assert np.bincount(records.labels).tolist() == [20] * 1623
     assert np.bincount(records.columns["drawer"])[1:].tolist() == [1623] * 20
-    assert len(np.unique(records.columns["alphabet"][:19280])) == 30 and records.columns["alphabet"].max() == 49
+    assert (
+        len(np.unique(records.columns["alphabet"][:19280])) == 30
+        and records.columns["alphabet"].max() == 49
+    )
     assert records.source.read(0).size == (105, 105) and records.source.read(32459).mode == "L"
 
 
@@ -203,7 +242,10 @@ def test_turned_characters_are_further_training_classes_and_nothing_else_changes
         original = [plain.source.name(other) for other in range(len(plain))].index(name)
         expected = np.rot90(np.asarray(plain.source.read(original)), int(degrees) // 90)
         np.testing.assert_array_equal(np.asarray(turned.source.read(row)), expected)
-        assert turned.classes[turned.labels[row]] == f"{plain.classes[plain.labels[original]]} turned {degrees}"
+        assert (
+            turned.classes[turned.labels[row]]
+            == f"{plain.classes[plain.labels[original]]} turned {degrees}"
+        )
         assert turned.columns["drawer"][row] == plain.columns["drawer"][original]
 
 
@@ -212,7 +254,9 @@ def test_a_character_is_held_out_with_its_turned_ones(root, monkeypatch):
     write_archive(root / "images_background.zip", members)
     monkeypatch.setitem(Omniglot.counts, "train", (10, 5))
     records = hold_out(Omniglot(str(root), size=21, turned=True).load(), 0.4, seed=0)
-    training, validation = (set(records.columns["kin"][records.splits == split]) for split in ("train", "validation"))
+    training, validation = (
+        set(records.columns["kin"][records.splits == split]) for split in ("train", "validation")
+    )
     assert len(validation) == 2 and not training & validation
     assert len(np.unique(records.labels[records.splits == "validation"])) == 8
 
@@ -268,7 +312,10 @@ def test_queries_are_upright_and_answers_are_turned_by_their_angle(pairs_root):
     records = OmniglotPairs(pairs_root, size=48).load()
     angle = records.columns["angle"]
     assert (angle[records.columns["role"] == QUERY] == 0).all()
-    assert len(set(angle[records.columns["role"] == GALLERY])) == (records.columns["role"] == GALLERY).sum()
+    assert (
+        len(set(angle[records.columns["role"] == GALLERY]))
+        == (records.columns["role"] == GALLERY).sum()
+    )
     for row in range(len(records)):
         pixels = np.asarray(records.source.read(row))
         assert pixels.shape == (48, 48)
@@ -277,7 +324,9 @@ def test_queries_are_upright_and_answers_are_turned_by_their_angle(pairs_root):
 
 
 def test_angles_follow_from_the_seed_and_not_from_the_size_of_the_gallery(pairs_root):
-    one, all_ten, other = (OmniglotPairs(pairs_root, **more).load() for more in ({}, {"galleries": 10}, {"seed": 1}))
+    one, all_ten, other = (
+        OmniglotPairs(pairs_root, **more).load() for more in ({}, {"galleries": 10}, {"seed": 1})
+    )
     names = {all_ten.source.name(row): all_ten.columns["angle"][row] for row in range(len(all_ten))}
     assert len(all_ten) == 80 and len(one) == 62
     assert [names[one.source.name(row)] for row in range(len(one))] == one.columns["angle"].tolist()
@@ -285,7 +334,9 @@ def test_angles_follow_from_the_seed_and_not_from_the_size_of_the_gallery(pairs_
 
 
 def test_is_described_and_rebuilt_and_checks_its_settings(pairs_root):
-    assert build(describe(OmniglotPairs(pairs_root, size=28)), DATASETS) == OmniglotPairs(pairs_root, size=28)
+    assert build(describe(OmniglotPairs(pairs_root, size=28)), DATASETS) == OmniglotPairs(
+        pairs_root, size=28
+    )
     with pytest.raises(ConfigError, match="at most 10, got 11"):
         OmniglotPairs(pairs_root, galleries=11)
 
@@ -297,7 +348,10 @@ def test_a_check_reads_the_archives_themselves(pairs_root):
 
 def test_the_kin_of_a_character_is_its_alphabet(pairs_root):
     records = OmniglotPairs(pairs_root).load()
-    assert np.array_equal(kin_of(records), records.columns["alphabet"]) and len(np.unique(kin_of(records))) == 2
+    assert (
+        np.array_equal(kin_of(records), records.columns["alphabet"])
+        and len(np.unique(kin_of(records))) == 2
+    )
 
 
 @pytest.mark.data
@@ -305,7 +359,12 @@ def test_the_published_archives(data_root):
     records = OmniglotPairs(str(data_root / "omniglot")).load(strict=False)
     assert len(records.part("train")) == 19_280
     held = hold_out(records, 0.2, 0)
-    alphabets = {split: set(held.part(split).columns["alphabet"].tolist()) for split in ("train", "validation", "test")}
-    assert [len(found) for found in alphabets.values()] == [24, 6, 20] and len(set.union(*alphabets.values())) == 50
+    alphabets = {
+        split: set(held.part(split).columns["alphabet"].tolist())
+        for split in ("train", "validation", "test")
+    }
+    assert [len(found) for found in alphabets.values()] == [24, 6, 20] and len(
+        set.union(*alphabets.values())
+    ) == 50
     roles = records.part("test").columns["role"]
     assert (roles == QUERY).sum() == 6_590 and (roles == GALLERY).sum() == 659

@@ -27,8 +27,12 @@ def test_a_path_tells_what_lies_there(tmp_path):
     (tmp_path / "list.csv").write_text("path,label\n")
     (tmp_path / "list.TSV").write_text("path\tlabel\n")
     np.savez(tmp_path / "x.npz", features=np.zeros((1, 1)))
-    pyarrow.parquet.write_table(pyarrow.table({"path": ["a"], "label": [1]}), tmp_path / "list.parquet")
-    pyarrow.parquet.write_table(pyarrow.table({"features": [[1.0]], "label": [1]}), tmp_path / "x.parquet")
+    pyarrow.parquet.write_table(
+        pyarrow.table({"path": ["a"], "label": [1]}), tmp_path / "list.parquet"
+    )
+    pyarrow.parquet.write_table(
+        pyarrow.table({"features": [[1.0]], "label": [1]}), tmp_path / "x.parquet"
+    )
     for name, kind in {
         "": Folder,
         "list.csv": Table,
@@ -93,7 +97,9 @@ def test_a_pipe_is_no_data(name, tmp_path):
 
 def test_damaged_parquet_is_named(tmp_path):
     path = tmp_path / "x.parquet"
-    pyarrow.parquet.write_table(pyarrow.table({"path": [f"{n}.png" for n in range(999)], "label": [1] * 999}), path)
+    pyarrow.parquet.write_table(
+        pyarrow.table({"path": [f"{n}.png" for n in range(999)], "label": [1] * 999}), path
+    )
     whole = path.read_bytes()
     for first in (10, 200):
         path.write_bytes(whole[:first] + bytes(300) + whole[first + 300 :])

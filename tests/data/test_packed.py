@@ -28,7 +28,12 @@ def packed(class_folders, tmp_path_factory):
 
 
 def test_a_path_or_a_description_opens_it(packed):
-    assert open_path(packed) == Packed(str(packed)) == Packed(packed) == build(describe(Packed(packed)), DATASETS)
+    assert (
+        open_path(packed)
+        == Packed(str(packed))
+        == Packed(packed)
+        == build(describe(Packed(packed)), DATASETS)
+    )
     records = Packed(str(packed)).load()
     assert len(records) == 12 and len(list(packed.glob("part-*.tar"))) > 1
 
@@ -54,7 +59,9 @@ def test_a_changed_byte_is_noticed_by_its_hash_and_a_cut_by_its_size(packed):
     part.write_bytes(content)
     with pytest.raises(DataError, match=r"differ in size or hash .*: part-000\.tar"):
         Packed(str(packed)).load()
-    assert len(Packed(str(packed)).load(strict=False)) == 12  # a check then reads and names each image
+    assert (
+        len(Packed(str(packed)).load(strict=False)) == 12
+    )  # a check then reads and names each image
     part.write_bytes(content[:-512])
     with pytest.raises(DataError, match=r"differ in size or hash .*: part-000\.tar"):
         Packed(str(packed)).load(strict=False)
@@ -94,10 +101,17 @@ CANVAS = ImageTransform(size=8, resize=10, canvas=10)
 
 @pytest.fixture
 def images(write_pictures):
-    root = write_pictures(*(f"set/{name}/{number}.jpg" for name in "abcd" for number in range(3)), size=(29, 17))
+    root = write_pictures(
+        *(f"set/{name}/{number}.jpg" for name in "abcd" for number in range(3)), size=(29, 17)
+    )
     records = Folder(str(root / "set"), test=0.5).load()
     return Records(
-        records.name, records.source, records.labels, records.classes, records.splits, {"labels": np.linspace(0, 1, 12)}
+        records.name,
+        records.source,
+        records.labels,
+        records.classes,
+        records.splits,
+        {"labels": np.linspace(0, 1, 12)},
     )
 
 
@@ -108,12 +122,16 @@ def pixels(records):
 def test_files_are_packed_byte_for_byte_with_all_that_is_known_of_them(images, tmp_path):
     told = []
     files = pack(images, tmp_path / "packed", progress=told.append)
-    assert [file.name for file in files] == ["part-000.tar", "rows.npz", "packed.json"] and told[-1] == 12
+    assert [file.name for file in files] == ["part-000.tar", "rows.npz", "packed.json"] and told[
+        -1
+    ] == 12
     records = Packed(str(tmp_path / "packed")).load()
     assert records.fingerprint() == images.fingerprint() and records.name == images.name
     assert records.classes == images.classes and records.splits.tolist() == images.splits.tolist()
     np.testing.assert_array_equal(records.labels, images.labels)
-    np.testing.assert_array_equal(records.columns["labels"], images.columns["labels"])  # a column named as one of ours
+    np.testing.assert_array_equal(
+        records.columns["labels"], images.columns["labels"]
+    )  # a column named as one of ours
     with tarfile.open(files[0]) as archive:
         encoded = [archive.extractfile(member).read() for member in archive]
     assert encoded == [(images.source.root / path).read_bytes() for path in images.source.paths]
@@ -127,7 +145,9 @@ def test_no_part_is_larger_than_asked_for_and_none_is_wasted(images, tmp_path):
     *parts, _, _ = pack(images, tmp_path / "packed", part_bytes=limit)
     assert len(parts) > 1 and all(part.stat().st_size <= limit for part in parts)
     assert len(parts) <= -(-whole // (limit // 2))
-    for ours, theirs in zip(pixels(Packed(str(tmp_path / "packed")).load()), pixels(images), strict=True):
+    for ours, theirs in zip(
+        pixels(Packed(str(tmp_path / "packed")).load()), pixels(images), strict=True
+    ):
         np.testing.assert_array_equal(ours, theirs)
 
 
@@ -165,13 +185,17 @@ def test_images_that_are_not_plain_rgb_or_grey_are_packed_as_they_are_read(tmp_p
     Image.fromarray(np.full((8, 10, 4), 90, np.uint8), "RGBA").save(folder / "clear.png")
     records = Folder(str(tmp_path / "set"), test=0.0).load()
     pack(records, tmp_path / "packed")
-    for ours, theirs in zip(pixels(Packed(str(tmp_path / "packed")).load()), pixels(records), strict=True):
+    for ours, theirs in zip(
+        pixels(Packed(str(tmp_path / "packed")).load()), pixels(records), strict=True
+    ):
         np.testing.assert_array_equal(ours, theirs)
 
 
 def test_images_in_memory_lose_nothing(tmp_path, rng):
     grey = np.random.default_rng(0).integers(0, 256, (3, 9, 7), dtype=np.uint8)
-    records = Records("m", ImageArray(grey, list("abc")), np.arange(3), ("x", "y", "z"), np.array(["test"] * 3))
+    records = Records(
+        "m", ImageArray(grey, list("abc")), np.arange(3), ("x", "y", "z"), np.array(["test"] * 3)
+    )
     pack(records.take(np.array([2, 0])), tmp_path / "packed")
     packed = Packed(str(tmp_path / "packed")).load()
     np.testing.assert_array_equal(np.stack(pixels(packed)), grey[[2, 0]])
@@ -181,7 +205,10 @@ def test_images_in_memory_lose_nothing(tmp_path, rng):
 def test_what_cannot_be_packed_is_rejected(images, tmp_path):
     features = FeatureArray(np.zeros((1, 2), np.float32), ["a"])
     with pytest.raises(ConfigError, match="f holds 1 features"):
-        pack(Records("f", features, np.zeros(1, int), ("x",), np.array(["train"])), tmp_path / "packed")
+        pack(
+            Records("f", features, np.zeros(1, int), ("x",), np.array(["train"])),
+            tmp_path / "packed",
+        )
     with pytest.raises(ConfigError, match="quality of a JPEG is 1 to 100, got 0"):
         pack(images, tmp_path / "packed", quality=0)
     with pytest.raises(ConfigError, match=r"a/0\.jpg takes \d+ bytes, more than a part of 1000"):
@@ -219,7 +246,9 @@ def carried(class_folders, tmp_path_factory):
 def in_memory(names, tmp_path, classes=("x", "y")):
     """Two tiny pictures, packed under the given names."""
     pixels = np.arange(32, dtype=np.uint8).reshape(2, 4, 4)
-    records = Records("memory", ImageArray(pixels, names), np.arange(2), classes, np.array(["train", "test"]))
+    records = Records(
+        "memory", ImageArray(pixels, names), np.arange(2), classes, np.array(["train", "test"])
+    )
     pack(records, tmp_path / "packed")
     return Packed(str(tmp_path / "packed")).load()
 
@@ -238,27 +267,43 @@ def test_images_can_be_put_into_one_folder_per_class(carried, tmp_path_factory):
     original, packed = carried
     folder = tmp_path_factory.mktemp("out")
     table = unpack(packed, folder, by="class")
-    assert (folder / "c" / "00000007.jpg").read_bytes() == (original.source.root / "c" / "1.jpg").read_bytes()
+    assert (folder / "c" / "00000007.jpg").read_bytes() == (
+        original.source.root / "c" / "1.jpg"
+    ).read_bytes()
     assert Table(str(table)).load().splits.tolist() == original.splits.tolist()
 
 
 def test_the_ending_says_what_a_file_now_is(tmp_path):
     unpack(in_memory(["a/one.bmp", "U+0041 Sans 00"], tmp_path), tmp_path / "out")
-    assert {path.name for path in (tmp_path / "out").rglob("*.png")} == {"one.png", "U+0041 Sans 00.png"}
+    assert {path.name for path in (tmp_path / "out").rglob("*.png")} == {
+        "one.png",
+        "U+0041 Sans 00.png",
+    }
 
 
 def test_prepared_images_come_out_as_the_jpegs_they_are(write_pictures, tmp_path):
     root = write_pictures("set/a/1.png", "set/b/2.png")
-    pack(Folder(str(root / "set")).load(), tmp_path / "packed", transform=ImageTransform(size=4, resize=4))
+    pack(
+        Folder(str(root / "set")).load(),
+        tmp_path / "packed",
+        transform=ImageTransform(size=4, resize=4),
+    )
     unpack(Packed(str(tmp_path / "packed")).load(), tmp_path / "out")
-    assert {path.name for path in (tmp_path / "out").rglob("*.*")} == {"1.jpg", "2.jpg", "records.csv"}
+    assert {path.name for path in (tmp_path / "out").rglob("*.*")} == {
+        "1.jpg",
+        "2.jpg",
+        "records.csv",
+    }
 
 
 def test_columns_of_the_records_are_in_the_table(tmp_path):
     pixels = np.zeros((2, 4, 4), dtype=np.uint8)
     columns = {"role": np.array([1, 2]), "angle": np.array([0.5, -1.0])}
     splits = np.array(["train", "test"])
-    pack(Records("m", ImageArray(pixels, ["a", "b"]), np.arange(2), ("x", "y"), splits, columns), tmp_path / "packed")
+    pack(
+        Records("m", ImageArray(pixels, ["a", "b"]), np.arange(2), ("x", "y"), splits, columns),
+        tmp_path / "packed",
+    )
     table = unpack(Packed(str(tmp_path / "packed")).load(), tmp_path / "out")
     found = Table(str(table)).load().columns
     assert found["role"].tolist() == [1, 2] and found["angle"].tolist() == [0.5, -1.0]
@@ -281,7 +326,9 @@ def test_a_class_that_cannot_name_a_folder_of_its_own_is_rejected(classes, tmp_p
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("names", [("a.png", "./a.png"), ("a.png", "a.bmp"), ("a.png", "a.png/b.png")])
+@pytest.mark.parametrize(
+    "names", [("a.png", "./a.png"), ("a.png", "a.bmp"), ("a.png", "a.png/b.png")]
+)
 def test_files_that_would_overwrite_each_other_are_rejected(names, tmp_path):
     with pytest.raises(DataError, match="Unpack by class"):
         unpack(in_memory(list(names), tmp_path), tmp_path / "out")

@@ -7,7 +7,16 @@ import pytest
 from scipy.io import savemat
 
 from vicinal.arguments import build, describe
-from vicinal.data import CUB, DATASETS, Cars196, Folder, InShop, StanfordOnlineProducts, check, open_path
+from vicinal.data import (
+    CUB,
+    DATASETS,
+    Cars196,
+    Folder,
+    InShop,
+    StanfordOnlineProducts,
+    check,
+    open_path,
+)
 from vicinal.data.published import Published, read_list
 from vicinal.data.records import ImageFiles, Records
 from vicinal.data.splits import overlapping_classes
@@ -26,8 +35,13 @@ class Letters(Published):
 
     def _listed(self, root):
         labels = np.array(["abcd".index(path[0]) for path in self.paths], dtype=int)
-        splits, roles = np.where(labels < 2, "train", "test"), np.where(labels < 2, 0, 1 + np.arange(len(labels)) % 2)
-        return Records("Letters", ImageFiles(root, self.paths), labels, tuple("abcd"), splits, {"role": roles})
+        splits, roles = (
+            np.where(labels < 2, "train", "test"),
+            np.where(labels < 2, 0, 1 + np.arange(len(labels)) % 2),
+        )
+        return Records(
+            "Letters", ImageFiles(root, self.paths), labels, tuple("abcd"), splits, {"role": roles}
+        )
 
 
 @pytest.fixture
@@ -50,7 +64,10 @@ def test_missing_images_are_an_error_with_their_number_and_the_first_few(letters
     for path in LETTERS[:4]:
         (root / path).unlink()
     (root / "a").rmdir()  # a folder that is not there at all
-    message = r"4 of 8 listed images are missing \(a/0\.png, a/1\.png, b/0\.png, \.\.\.\)\. Restore it, or set"
+    message = (
+        r"4 of 8 listed images are missing \(a/0\.png, a/1\.png, b/0\.png, \.\.\.\)\. "
+        r"Restore it, or set"
+    )
     with pytest.raises(DataError, match=message):
         letters.load()
     assert len(letters.load(strict=False)) == 8  # a check names each
@@ -60,7 +77,9 @@ def test_on_request_the_rest_is_used_and_its_name_tells_the_difference(letters, 
     for path in ("a/0.png", "a/1.png", "c/1.png"):
         (root / path).unlink()
     records = replace(letters, missing="use").load()
-    assert records.name == ("Letters (2 train images, not 4; 1 train classes, not 2; 3 test images, not 4)")
+    assert records.name == (
+        "Letters (2 train images, not 4; 1 train classes, not 2; 3 test images, not 4)"
+    )
     names = [records.source.name(row) for row in range(len(records))]
     assert names == ["b/0.png", "b/1.png", "c/0.png", "d/0.png", "d/1.png"]
     assert records.classes == tuple("abcd") and records.labels.tolist() == [1, 1, 2, 3, 3]
@@ -69,9 +88,13 @@ def test_on_request_the_rest_is_used_and_its_name_tells_the_difference(letters, 
 @pytest.mark.parametrize("strict", [True, False])
 def test_lists_that_differ_are_an_error_or_told(letters, strict):
     short = replace(letters, paths=tuple(LETTERS[:-1]))
-    with pytest.raises(DataError, match=r"is not the published set: 3 test images, not 4\. Restore it, or set"):
+    with pytest.raises(
+        DataError, match=r"is not the published set: 3 test images, not 4\. Restore it, or set"
+    ):
         short.load(strict=strict)
-    assert replace(short, missing="use").load(strict=strict).name == "Letters (3 test images, not 4)"
+    assert (
+        replace(short, missing="use").load(strict=strict).name == "Letters (3 test images, not 4)"
+    )
 
 
 @pytest.mark.parametrize("paths", [tuple(LETTERS), ()])
@@ -84,11 +107,16 @@ def test_parts_may_be_finer_than_splits(letters, root, monkeypatch):
     monkeypatch.setattr(Letters, "counts", {"train": (4, 2), "query": (2, 2), "gallery": (2, 2)})
     assert letters.load().name == "Letters"
     (root / "c/1.png").unlink()
-    assert replace(letters, missing="use").load().name == "Letters (1 gallery images, not 2; 1 gallery classes, not 2)"
+    assert (
+        replace(letters, missing="use").load().name
+        == "Letters (1 gallery images, not 2; 1 gallery classes, not 2)"
+    )
 
 
 def test_another_word_is_an_error(letters):
-    with pytest.raises(ConfigError, match=r"data\.missing: unknown value 'used'; did you mean 'use'"):
+    with pytest.raises(
+        ConfigError, match=r"data\.missing: unknown value 'used'; did you mean 'use'"
+    ):
         replace(letters, missing="used").load()
 
 
@@ -122,20 +150,33 @@ def test_a_list_without_its_header_is_an_error(text, tmp_path):
 
 def test_numbers_are_whole(tmp_path):
     (tmp_path / "list.txt").write_text("1\n20\n")
-    assert read_list(tmp_path / "list.txt", ("class",)).numbers("class", whole=True).tolist() == [1, 20]
+    assert read_list(tmp_path / "list.txt", ("class",)).numbers("class", whole=True).tolist() == [
+        1,
+        20,
+    ]
     (tmp_path / "list.txt").write_text("1\n-2\n")
     with pytest.raises(DataError, match="line 2: `class` must be a whole number, got '-2'"):
         read_list(tmp_path / "list.txt", ("class",)).numbers("class", whole=True)
 
 
-# -- the sets in small, in their own layout ---------------------------------------------------------------------------
+# -- the sets in small, in their own layout
+# ---------------------------------------------------------------------------
 
 BIRDS = ("001.Albatross", "002.Auk", "003.Wren", "004.Yellowthroat")
 BIRD_PATHS = [f"{name}/{name[4:]}_{number}.jpg" for name in BIRDS for number in range(2)]
-CARS = ("AM General Hummer SUV 2000", "Acura RL Sedan 2012", "Ram C/V Cargo Van", "smart fortwo 2012")
+CARS = (
+    "AM General Hummer SUV 2000",
+    "Acura RL Sedan 2012",
+    "Ram C/V Cargo Van",
+    "smart fortwo 2012",
+)
 CAR_PATHS = [f"car_ims/{number:06d}.jpg" for number in range(1, 9)]
 EBAY = "image_id class_id super_class_id path\n"
-EBAY_TRAIN = ["1 1 1 bicycle_final/11_0.JPG", "2 1 1 bicycle_final/11_1.JPG", "3 2 12 toaster_final/12_0.JPG"]
+EBAY_TRAIN = [
+    "1 1 1 bicycle_final/11_0.JPG",
+    "2 1 1 bicycle_final/11_1.JPG",
+    "3 2 12 toaster_final/12_0.JPG",
+]
 EBAY_TEST = ["4 3 1 bicycle_final/13_0.JPG", "5 3 1 bicycle_final/13_1.JPG"]
 CLOTHES = [
     ("img/WOMEN/Dresses/id_00000002/02_1_front.jpg", "id_00000002", "train"),
@@ -148,13 +189,18 @@ CLOTHES = [
 
 
 def write_annotations(root, paths=CAR_PATHS, numbers=(1, 1, 2, 2, 3, 3, 4, 4), classes=CARS):
-    """As the set has them: a row of structs with the box first, class and a split of its own last."""
+    """As the set has them: a row of structs with the box first, class and a split of its own
+    last."""
     annotations = np.zeros(
-        (1, len(paths)), dtype=[(name, object) for name in ("relative_im_path", "bbox_x1", "class", "test")]
+        (1, len(paths)),
+        dtype=[(name, object) for name in ("relative_im_path", "bbox_x1", "class", "test")],
     )
     for row, (path, number) in enumerate(zip(paths, numbers, strict=True)):
         annotations[0, row] = (path, np.uint8(7), np.uint8(number), np.uint8(row % 2))
-    savemat(root / "cars_annos.mat", {"annotations": annotations, "class_names": np.array([classes], dtype=object)})
+    savemat(
+        root / "cars_annos.mat",
+        {"annotations": annotations, "class_names": np.array([classes], dtype=object)},
+    )
 
 
 def write_partition(folder, rows=CLOTHES):
@@ -170,9 +216,15 @@ def birds(write_pictures, monkeypatch):
     """Two classes to train on, two to test on, two pictures each."""
     monkeypatch.setattr(CUB, "counts", HALVES)
     root = write_pictures(*(f"images/{path}" for path in BIRD_PATHS))
-    (root / "classes.txt").write_text("".join(f"{number} {name}\n" for number, name in enumerate(BIRDS, 1)))
-    (root / "images.txt").write_text("".join(f"{number} {path}\n" for number, path in enumerate(BIRD_PATHS, 1)))
-    (root / "image_class_labels.txt").write_text("".join(f"{row + 1} {row // 2 + 1}\n" for row in range(8)))
+    (root / "classes.txt").write_text(
+        "".join(f"{number} {name}\n" for number, name in enumerate(BIRDS, 1))
+    )
+    (root / "images.txt").write_text(
+        "".join(f"{number} {path}\n" for number, path in enumerate(BIRD_PATHS, 1))
+    )
+    (root / "image_class_labels.txt").write_text(
+        "".join(f"{row + 1} {row // 2 + 1}\n" for row in range(8))
+    )
     return root
 
 
@@ -187,7 +239,9 @@ def cars(write_pictures, monkeypatch):
 @pytest.fixture
 def products(write_pictures, monkeypatch):
     monkeypatch.setattr(StanfordOnlineProducts, "counts", {"train": (3, 2), "test": (2, 1)})
-    root = write_pictures(*(line.split()[-1].replace(".JPG", ".jpg") for line in EBAY_TRAIN + EBAY_TEST))
+    root = write_pictures(
+        *(line.split()[-1].replace(".JPG", ".jpg") for line in EBAY_TRAIN + EBAY_TEST)
+    )
     for line in EBAY_TRAIN + EBAY_TEST:
         path = root / line.split()[-1]
         path.with_suffix(".jpg").rename(path)
@@ -205,7 +259,8 @@ def clothes(write_pictures, monkeypatch):
 
 
 SETS = {
-    # kind: fixture, a picture, where it is named, the name without it, what is not published in the small set
+    # kind: fixture, a picture, where it is named, the name without it, what is not published in the
+    # small set
     CUB: (
         "birds",
         f"images/{BIRD_PATHS[5]}",
@@ -225,7 +280,8 @@ SETS = {
         "toaster_final/12_0.JPG",
         "toaster_final/12_0.JPG",
         "Stanford Online Products (2 train images, not 3; 1 train classes, not 2)",
-        "3 train images, not 59,551; 2 train classes, not 11,318; 2 test images, not 60,502; 1 test .* 11,316",
+        "3 train images, not 59,551; 2 train classes, not 11,318; 2 test images, not 60,502; 1 "
+        "test .* 11,316",
     ),
     InShop: (
         "clothes",
@@ -268,10 +324,14 @@ def test_classes_are_found_by_the_images_number(birds):
     (birds / "image_class_labels.txt").write_text("\n".join(lines[::-1]))
     assert CUB(str(birds)).load().labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     (birds / "image_class_labels.txt").write_text("\n".join(["8 5", *lines[:-1]]))
-    with pytest.raises(DataError, match=r"image_class_labels\.txt, line 1: classes are numbered from 1 to 4, got 5"):
+    with pytest.raises(
+        DataError, match=r"image_class_labels\.txt, line 1: classes are numbered from 1 to 4, got 5"
+    ):
         CUB(str(birds)).load()
     (birds / "image_class_labels.txt").write_text("\n".join(lines[:-1]))
-    with pytest.raises(DataError, match=r"images\.txt, line 8: image 8 has no class in .*image_class_labels\.txt"):
+    with pytest.raises(
+        DataError, match=r"images\.txt, line 8: image 8 has no class in .*image_class_labels\.txt"
+    ):
         CUB(str(birds)).load()
     (birds / "image_class_labels.txt").unlink()
     assert not CUB.lies_in(birds)
@@ -288,7 +348,10 @@ def test_the_real_birds_have_the_published_counts(data_root):
     assert records.name == "CUB-200-2011"
     assert (records.splits == "train").sum() == 5864 and (records.splits == "test").sum() == 5924
     assert not overlapping_classes(records) and len(np.unique(records.labels)) == 200
-    assert all(records.source.name(row).startswith(records.classes[records.labels[row]]) for row in range(0, 11788, 97))
+    assert all(
+        records.source.name(row).startswith(records.classes[records.labels[row]])
+        for row in range(0, 11788, 97)
+    )
     assert records.classes[100] == "101.White_Pelican" and min(records.source.read(11787).size) > 0
     assert open_path("$VICINAL_DATA/CUB_200_2011") == CUB()
 
@@ -311,7 +374,10 @@ def test_one_car_is_a_set_too(cars):
 @pytest.mark.parametrize("number", [0, 5])
 def test_a_class_without_a_name_is_an_error(number, cars):
     write_annotations(cars, numbers=(1, 1, 2, 2, 3, 3, 4, number))
-    with pytest.raises(DataError, match=rf"image car_ims/000008\.jpg: classes are numbered from 1 to 4, got {number}"):
+    with pytest.raises(
+        DataError,
+        match=rf"image car_ims/000008\.jpg: classes are numbered from 1 to 4, got {number}",
+    ):
         Cars196(str(cars)).load()
 
 
@@ -319,7 +385,9 @@ def test_damaged_annotations_are_an_error(cars):
     whole = (cars / "cars_annos.mat").read_bytes()
     for content in (b"", b"not a matrix", whole[: len(whole) // 2]):
         (cars / "cars_annos.mat").write_bytes(content)
-        with pytest.raises(DataError, match=r"cars_annos\.mat is not readable as MATLAB annotations"):
+        with pytest.raises(
+            DataError, match=r"cars_annos\.mat is not readable as MATLAB annotations"
+        ):
             Cars196(str(cars)).load()
     savemat(cars / "cars_annos.mat", {"something": 1})
     with pytest.raises(DataError, match="KeyError: 'annotations'"):
@@ -336,15 +404,22 @@ def test_the_two_lists_of_products_are_the_splits(products):
     assert records.labels.tolist() == [0, 0, 1, 2, 2]
     assert records.splits.tolist() == ["train"] * 3 + ["test"] * 2
     assert records.columns["super_class"].tolist() == [1, 1, 12, 1, 1]
-    assert records.source.name(4) == "bicycle_final/13_1.JPG" and records.source.read(4).size == (12, 10)
+    assert records.source.name(4) == "bicycle_final/13_1.JPG" and records.source.read(4).size == (
+        12,
+        10,
+    )
     (products / "toaster_final" / "12_0.JPG").unlink()
     rest = StanfordOnlineProducts(str(products), missing="use").load()
     assert rest.columns["super_class"].tolist() == [1, 1, 1, 1]
 
 
 def test_damaged_lists_of_products_are_an_error_with_their_place(products):
-    (products / "Ebay_test.txt").write_text(EBAY + EBAY_TEST[0] + "\n5 x 1 bicycle_final/13_1.JPG\n")
-    with pytest.raises(DataError, match=r"Ebay_test\.txt, line 3: `class_id` must be a whole number, got 'x'"):
+    (products / "Ebay_test.txt").write_text(
+        EBAY + EBAY_TEST[0] + "\n5 x 1 bicycle_final/13_1.JPG\n"
+    )
+    with pytest.raises(
+        DataError, match=r"Ebay_test\.txt, line 3: `class_id` must be a whole number, got 'x'"
+    ):
         StanfordOnlineProducts(str(products)).load()
     (products / "Ebay_test.txt").unlink()
     with pytest.raises(DataError, match=r"Ebay_test\.txt does not exist"):
@@ -353,7 +428,11 @@ def test_damaged_lists_of_products_are_an_error_with_their_place(products):
 
 def test_query_and_gallery_are_roles_in_the_test_split(clothes):
     records = InShop(str(clothes)).load()
-    assert records.name == "In-Shop" and records.classes == ("id_00000001", "id_00000002", "id_00000080")
+    assert records.name == "In-Shop" and records.classes == (
+        "id_00000001",
+        "id_00000002",
+        "id_00000080",
+    )
     assert records.labels.tolist() == [1, 1, 0, 0, 2, 2]
     assert records.splits.tolist() == ["train"] * 2 + ["test"] * 4
     assert records.columns["role"].tolist() == [0, 0, 1, 2, 2, 1]
@@ -369,17 +448,25 @@ def test_the_layout_of_all_of_deepfashion_is_known_too(clothes):
     write_partition(clothes / "Eval")
     assert open_path(clothes) == InShop(str(clothes))
     records = InShop(str(clothes)).load()
-    assert len(records) == 6 and records.source.name(0) == CLOTHES[0][0] and records.source.read(0).size == (12, 10)
+    assert (
+        len(records) == 6
+        and records.source.name(0) == CLOTHES[0][0]
+        and records.source.read(0).size == (12, 10)
+    )
 
 
 def test_an_unknown_status_is_an_error_with_its_line(clothes):
     write_partition(clothes, [*CLOTHES[:5], (*CLOTHES[5][:2], "qurey")])
-    with pytest.raises(DataError, match=r"list_eval_partition\.txt, line 8: unknown evaluation status 'qurey'; did"):
+    with pytest.raises(
+        DataError, match=r"list_eval_partition\.txt, line 8: unknown evaluation status 'qurey'; did"
+    ):
         InShop(str(clothes)).load()
 
 
 def test_another_set_with_such_a_list_is_told_apart(clothes):
     (clothes / "list_eval_partition.txt").write_text("000001.jpg 0\n000002.jpg 1\n")  # CelebA's
     assert open_path(clothes) == Folder(str(clothes))
-    with pytest.raises(DataError, match="line 2: the header should be `image_name item_id evaluation_status`"):
+    with pytest.raises(
+        DataError, match="line 2: the header should be `image_name item_id evaluation_status`"
+    ):
         InShop(str(clothes)).load()

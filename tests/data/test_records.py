@@ -10,7 +10,9 @@ from vicinal.errors import DataError
 
 def test_taking_parts_of_parts_stays_one_deep():
     source = FeatureArray(np.arange(10.0)[:, None], [str(row) for row in range(10)])
-    records = Records("r", source, np.arange(10) % 2, ("even", "odd"), np.array(["train", "test"] * 5))
+    records = Records(
+        "r", source, np.arange(10) % 2, ("even", "odd"), np.array(["train", "test"] * 5)
+    )
     part = records.part("test").take(np.array([4, 0]))
     assert isinstance(part.source, Taken) and part.source.source is source
     assert [part.source.name(row) for row in range(2)] == ["9", "1"]
@@ -48,13 +50,25 @@ def test_the_fingerprint_sees_names_classes_and_splits():
     others = [
         Records("r", source, np.array([1, 0]), ("x", "y"), np.array(["train", "test"])),
         Records("r", source, np.array([0, 1]), ("x", "y"), np.array(["test", "train"])),
-        Records("r", FeatureArray(np.zeros((2, 1)), ["a", "c"]), np.array([0, 1]), ("x", "y"), base.splits),
+        Records(
+            "r",
+            FeatureArray(np.zeros((2, 1)), ["a", "c"]),
+            np.array([0, 1]),
+            ("x", "y"),
+            base.splits,
+        ),
     ]
     assert len({records.fingerprint() for records in [base, *others]}) == 4
 
 
 def test_a_batch_moves_to_a_device_with_its_extras():
-    batch = Batch(torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64), torch.arange(2), {"angle": torch.ones(2)}, (7,))
+    batch = Batch(
+        torch.zeros(2, 3),
+        torch.zeros(2, dtype=torch.int64),
+        torch.arange(2),
+        {"angle": torch.ones(2)},
+        (7,),
+    )
     moved = batch.to(torch.device("meta"))
     assert moved.inputs.is_meta and moved.extras["angle"].is_meta and moved.skipped == (7,)
 

@@ -31,13 +31,17 @@ PLAN = [[0, 5, 3], [11, 7], [1, 2, 3, 4], []]
 
 def cut(resident, records, plan, transform, *, seed, epoch, skip_corrupt=False):
     """Batches as ``load`` makes them."""
-    return resident.batches(records, plan, transform, seed, epoch, "replace" if skip_corrupt else "raise")
+    return resident.batches(
+        records, plan, transform, seed, epoch, "replace" if skip_corrupt else "raise"
+    )
 
 
 def cut_all(resident, records, transform, *, batch_size=256, skip_corrupt=False):
     """Batches as ``load_all`` makes them."""
     plan = in_order(len(records), batch_size)
-    return resident.batches(records, plan, transform.evaluation(), 0, 0, "drop" if skip_corrupt else "raise")
+    return resident.batches(
+        records, plan, transform.evaluation(), 0, 0, "drop" if skip_corrupt else "raise"
+    )
 
 
 def decode(*arguments, **options):
@@ -46,11 +50,16 @@ def decode(*arguments, **options):
 
 @pytest.fixture
 def images(write_pictures):
-    """Classes a, b, c, d hold rows 0-2, 3-5, 6-8, 9-11; wide pictures, so that the canvas cuts some off."""
-    root = write_pictures(*(f"{name}/{number}.jpg" for name in "abcd" for number in range(3)), size=(29, 17))
+    """Classes a, b, c, d hold rows 0-2, 3-5, 6-8, 9-11; wide pictures, so that the canvas cuts some
+    off."""
+    root = write_pictures(
+        *(f"{name}/{number}.jpg" for name in "abcd" for number in range(3)), size=(29, 17)
+    )
     records = Folder(str(root), test=0.5, order="sorted").load()
     angles = {"angle": np.linspace(0, 1, 12), "camera": np.arange(12)}
-    return Records(records.name, records.source, records.labels, records.classes, records.splits, angles)
+    return Records(
+        records.name, records.source, records.labels, records.classes, records.splits, angles
+    )
 
 
 def break_file(records, row):
@@ -75,7 +84,10 @@ def same(ours, loaded, *, levels=0.0):
 
 def test_random_crops_are_the_loader_s(images):
     resident = decode(images, RANDOM, CPU)
-    same(cut(resident, images, PLAN, RANDOM, seed=3, epoch=2), load(images, PLAN, RANDOM, seed=3, epoch=2))
+    same(
+        cut(resident, images, PLAN, RANDOM, seed=3, epoch=2),
+        load(images, PLAN, RANDOM, seed=3, epoch=2),
+    )
     same(cut_all(resident, images, RANDOM, batch_size=5), load_all(images, RANDOM, batch_size=5))
 
 
@@ -97,7 +109,8 @@ def test_resized_crops_and_colours_are_the_loader_s_to_one_level(images, colours
     transform = ImageTransform(**{**vars(BOXES), "mean": (0.0,), "std": (1.0,), **colours})
     resident = decode(images, transform, CPU)
     level = transform.scale / 255
-    # A level more before the colours change may be some more after it; Pillow itself gives the same to the last bit.
+    # A level more before the colours change may be some more after it; Pillow itself gives the same
+    # to the last bit.
     levels = 0.0 if way == "host" else (3.0 if colours else 1.01) * level
     ours = cut(resident, images, PLAN, transform, seed=1, epoch=0)
     same(ours, load(images, PLAN, transform, seed=1, epoch=0), levels=levels)
@@ -108,7 +121,8 @@ def test_a_part_of_the_records_is_served_with_its_own_rows(images):
     resident = decode(images, RANDOM, CPU)
     part = images.part("test").take(np.array([5, 0, 3]))
     same(
-        cut(resident, part, [[2, 0], [1]], RANDOM, seed=0, epoch=0), load(part, [[2, 0], [1]], RANDOM, seed=0, epoch=0)
+        cut(resident, part, [[2, 0], [1]], RANDOM, seed=0, epoch=0),
+        load(part, [[2, 0], [1]], RANDOM, seed=0, epoch=0),
     )
     half = decode(images.part("test"), RANDOM, CPU)
     assert len(half.pixels) == 6 and half.serves(part, RANDOM) and not half.serves(images, RANDOM)
@@ -118,14 +132,25 @@ def test_a_part_of_the_records_is_served_with_its_own_rows(images):
 def test_more_batches_than_are_made_ahead_come_in_order(images):
     resident = decode(images, RANDOM, CPU)
     plan = [[row % 12, (row + 1) % 12] for row in range(40)]
-    same(cut(resident, images, plan, RANDOM, seed=0, epoch=0), load(images, plan, RANDOM, seed=0, epoch=0))
-    endless = cut(resident, images, ([row % 12] for row in itertools.count()), RANDOM, seed=0, epoch=0)
+    same(
+        cut(resident, images, plan, RANDOM, seed=0, epoch=0),
+        load(images, plan, RANDOM, seed=0, epoch=0),
+    )
+    endless = cut(
+        resident, images, ([row % 12] for row in itertools.count()), RANDOM, seed=0, epoch=0
+    )
     assert next(endless).indices.tolist() == [0]
 
 
 def test_images_in_memory_may_be_grey(rng, way):
     pixels = torch.randint(0, 256, (6, 13, 10), generator=rng, dtype=torch.uint8).numpy()
-    records = Records("m", ImageArray(pixels, list("abcdef")), np.arange(6), tuple("uvwxyz"), np.array(["train"] * 6))
+    records = Records(
+        "m",
+        ImageArray(pixels, list("abcdef")),
+        np.arange(6),
+        tuple("uvwxyz"),
+        np.array(["train"] * 6),
+    )
     transform = ImageTransform(size=9, pad=2, crop="resized", channels=1, contrast=0.3)
     resident = decode(records, transform, CPU)
     assert resident.pixels.shape == (6, 1, 17, 14)
@@ -163,15 +188,21 @@ def test_or_replaced_as_the_loader_replaces_it(images):
     )
     break_file(images, 3)
     resident = decode(images, RANDOM, CPU, skip_corrupt=True)
-    with pytest.raises(DataError, match=r"b/0.jpg cannot be read, and no other .* 'b' .* \(2 tried\)"):
+    with pytest.raises(
+        DataError, match=r"b/0.jpg cannot be read, and no other .* 'b' .* \(2 tried\)"
+    ):
         list(cut(resident, images, [[3]], RANDOM, seed=0, epoch=0, skip_corrupt=True))
 
 
 def test_inputs_may_lie_pixel_by_pixel(images, way):
     for transform in (RANDOM, BOXES):
-        plain = next(cut(decode(images, transform, CPU), images, PLAN, transform, seed=0, epoch=0)).inputs
+        plain = next(
+            cut(decode(images, transform, CPU), images, PLAN, transform, seed=0, epoch=0)
+        ).inputs
         resident = decode(images, transform, CPU, channels_last=True)
-        (inputs, *_) = (batch.inputs for batch in cut(resident, images, PLAN, transform, seed=0, epoch=0))
+        (inputs, *_) = (
+            batch.inputs for batch in cut(resident, images, PLAN, transform, seed=0, epoch=0)
+        )
         assert inputs.is_contiguous(memory_format=torch.channels_last)
         torch.testing.assert_close(inputs, plain, rtol=0, atol=0)
 
@@ -182,8 +213,14 @@ def test_what_is_not_there_is_rejected_at_once(images):
         next(cut(resident, images, PLAN, RANDOM, seed=0, epoch=0))
     part = images.part("test")
     assert resident.serves(part, RANDOM)
-    assert not resident.serves(Folder(str(images.source.root), order="sorted").load().part("test"), RANDOM)  # read anew
-    for other in (BOXES, ImageTransform(size=14, resize=12, fit="squash", pad=1), FeatureTransform()):
+    assert not resident.serves(
+        Folder(str(images.source.root), order="sorted").load().part("test"), RANDOM
+    )  # read anew
+    for other in (
+        BOXES,
+        ImageTransform(size=14, resize=12, fit="squash", pad=1),
+        FeatureTransform(),
+    ):
         assert not resident.serves(part, other)
         with pytest.raises(ConfigError, match="Decode all records that are used"):
             next(cut_all(resident, part, other))
@@ -195,7 +232,12 @@ def test_what_is_not_there_is_rejected_at_once(images):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    "transform", [RANDOM, ImageTransform(**{**vars(BOXES), **COLORS}), ImageTransform(**{**vars(BOXES), "erase": 0.7})]
+    "transform",
+    [
+        RANDOM,
+        ImageTransform(**{**vars(BOXES), **COLORS}),
+        ImageTransform(**{**vars(BOXES), "erase": 0.7}),
+    ],
 )
 @pytest.mark.parametrize("where", ["on", "disk"])
 def test_on_a_gpu_the_host_never_waits_and_pixels_are_the_same(images, transform, where, tmp_path):
@@ -221,7 +263,9 @@ def folders(class_folders):
 
 def in_memory():
     pixels = np.zeros((4, 8, 8), dtype=np.uint8)
-    return Records("m", ImageArray(pixels, list("abcd")), np.arange(4), tuple("wxyz"), np.array(["train"] * 4))
+    return Records(
+        "m", ImageArray(pixels, list("abcd")), np.arange(4), tuple("wxyz"), np.array(["train"] * 4)
+    )
 
 
 def test_auto_decides_by_bytes(folders, monkeypatch):
@@ -238,7 +282,11 @@ def test_auto_leaves_to_the_loader_what_it_need_not_or_cannot_keep(folders):
     assert resident_if_it_fits(folders, ImageTransform(size=8, resize=9), CPU) is None
     assert resident_if_it_fits(in_memory(), ImageTransform(size=8, channels=1), CPU) is None
     features = Records(
-        "f", FeatureArray(np.zeros((2, 3), np.float32), list("ab")), np.arange(2), ("x", "y"), np.array(["train"] * 2)
+        "f",
+        FeatureArray(np.zeros((2, 3), np.float32), list("ab")),
+        np.arange(2),
+        ("x", "y"),
+        np.array(["train"] * 2),
     )
     assert resident_if_it_fits(features, FeatureTransform(), CPU) is None
     with pytest.raises(ConfigError, match="f holds features"):
@@ -246,7 +294,9 @@ def test_auto_leaves_to_the_loader_what_it_need_not_or_cannot_keep(folders):
 
 
 def test_on_rejects_images_of_different_sizes_and_says_what_to_set(folders):
-    with pytest.raises(ConfigError, match=r"differ under fit = 'shorter' with resize = 9\. Set `transform.canvas`"):
+    with pytest.raises(
+        ConfigError, match=r"differ under fit = 'shorter' with resize = 9\. Set `transform.canvas`"
+    ):
         resident_if_it_fits(folders, ImageTransform(size=8, resize=9), CPU, resident="on")
 
 
@@ -315,23 +365,34 @@ def arrays(folder):
 
 def test_the_second_decodes_nothing_and_has_the_same_pixels(pictures, folder, monkeypatch):
     alone, first = decoded(pictures), decoded(pictures, folder)
-    monkeypatch.setattr(resident_module._Preparation, "__call__", lambda *rest: pytest.fail("decoded again"))
+    monkeypatch.setattr(
+        resident_module._Preparation, "__call__", lambda *rest: pytest.fail("decoded again")
+    )
     assert torch.equal(alone, first) and torch.equal(decoded(pictures, folder), alone)
     assert len(arrays(folder)) == 1 and not list(folder.glob("*.part"))
 
 
-@pytest.mark.parametrize("transform", [RANDOM, BOXES, ImageTransform(**{**vars(BOXES), **COLORS, "channels": 3})])
+@pytest.mark.parametrize(
+    "transform", [RANDOM, BOXES, ImageTransform(**{**vars(BOXES), **COLORS, "channels": 3})]
+)
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_batches_cut_from_the_disk_are_those_of_memory(images, folder, transform, channels_last):
     plan = [[row % 12, (5 * row + 1) % 12] for row in range(40)] + PLAN
     there, mapped = (
-        resident_if_it_fits(images, transform, CPU, resident=where, channels_last=channels_last, cache=folder)
+        resident_if_it_fits(
+            images, transform, CPU, resident=where, channels_last=channels_last, cache=folder
+        )
         for where in ("on", "disk")
     )
     assert mapped.device == CPU and there.device is None and len(arrays(folder)) == 1
-    ours, theirs = (list(cut(one, images, plan, transform, seed=1, epoch=2)) for one in (mapped, there))
+    ours, theirs = (
+        list(cut(one, images, plan, transform, seed=1, epoch=2)) for one in (mapped, there)
+    )
     same(ours, theirs)
-    assert all(one.inputs.stride() == other.inputs.stride() for one, other in zip(ours, theirs, strict=True))
+    assert all(
+        one.inputs.stride() == other.inputs.stride()
+        for one, other in zip(ours, theirs, strict=True)
+    )
     part = images.part("test")
     same(cut_all(mapped, part, transform, batch_size=5), load_all(part, transform, batch_size=5))
 
@@ -422,11 +483,16 @@ def test_what_is_not_known_by_its_files_is_not_kept(pictures, folder):
             return super().read(index).rotate(180)
 
     files = pictures.source
-    own = Records("own", Upside(files.root, files.paths), pictures.labels, pictures.classes, pictures.splits)
+    own = Records(
+        "own", Upside(files.root, files.paths), pictures.labels, pictures.classes, pictures.splits
+    )
     decoded(own, folder)
     decoded(in_memory(), folder, ImageTransform(size=8, channels=1))
     assert not folder.exists()
-    assert kept(None, lambda: pytest.fail("asked"), (1,), np.uint8, lambda _: pytest.fail("filled")) is None
+    assert (
+        kept(None, lambda: pytest.fail("asked"), (1,), np.uint8, lambda _: pytest.fail("filled"))
+        is None
+    )
 
 
 def test_the_folder_may_be_removed_at_any_time(folder):
@@ -440,7 +506,9 @@ def test_the_folder_may_be_removed_at_any_time(folder):
 
 def test_a_full_disk_is_an_error_before_anything_is_made(folder, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=10**9))
-    with pytest.raises(ConfigError, match=r"needs 1\.2 GB and has 1\.0 GB free\. Name another folder"):
+    with pytest.raises(
+        ConfigError, match=r"needs 1\.2 GB and has 1\.0 GB free\. Name another folder"
+    ):
         kept(folder, lambda: "much", (300_000_000,), np.float32, lambda _: pytest.fail("filled"))
 
 
@@ -450,14 +518,20 @@ def test_the_setting_wins_over_the_environment_and_is_expanded(tmp_path, monkeyp
     monkeypatch.setenv(CACHE, str(tmp_path / "environment"))
     monkeypatch.setenv("VICINAL_DATA", str(tmp_path))
     assert open_cache(None) == tmp_path / "environment"
-    assert open_cache("$VICINAL_DATA/setting") == tmp_path / "setting" and (tmp_path / "setting").is_dir()
+    assert (
+        open_cache("$VICINAL_DATA/setting") == tmp_path / "setting"
+        and (tmp_path / "setting").is_dir()
+    )
 
 
 def test_a_folder_that_cannot_be_written_is_rejected(tmp_path, monkeypatch):
     file = tmp_path / "file"
     file.touch()
     for path in (file, file / "below"):
-        with pytest.raises(ConfigError, match=rf"training\.cache={path} is no folder .* Name another, or leave it out"):
+        with pytest.raises(
+            ConfigError,
+            match=rf"training\.cache={path} is no folder .* Name another, or leave it out",
+        ):
             open_cache(str(path))
 
     def reject(dir):
@@ -465,5 +539,8 @@ def test_a_folder_that_cannot_be_written_is_rejected(tmp_path, monkeypatch):
 
     monkeypatch.setattr("tempfile.TemporaryFile", reject)
     monkeypatch.setenv(CACHE, str(tmp_path))
-    with pytest.raises(ConfigError, match=rf"{CACHE}={tmp_path} is no folder that can be written: Permission denied"):
+    with pytest.raises(
+        ConfigError,
+        match=rf"{CACHE}={tmp_path} is no folder that can be written: Permission denied",
+    ):
         open_cache(None)

@@ -38,7 +38,10 @@ def shards(tmp_path):
             [
                 entry
                 for row in rows
-                for entry in ((f"a/{row:03}.png", png(10 * row)), (f"a/{row:03}.cls", str(row % 4).encode()))
+                for entry in (
+                    (f"a/{row:03}.png", png(10 * row)),
+                    (f"a/{row:03}.cls", str(row % 4).encode()),
+                )
             ],
         )
     return folder
@@ -49,7 +52,11 @@ def test_a_folder_of_shards_is_read_in_place(shards):
     assert isinstance(data, Shards)
     records = data.load()
     assert len(records) == 16 and records.classes == ("0", "1", "2", "3")
-    assert [int(np.asarray(records.source.read(row))[0, 0, 0]) for row in (0, 9, 15)] == [0, 90, 150]
+    assert [int(np.asarray(records.source.read(row))[0, 0, 0]) for row in (0, 9, 15)] == [
+        0,
+        90,
+        150,
+    ]
     assert records.source.name(9) == "part-1.tar/a/009.png"
     assert set(records.splits) == {"train", "test"}  # by class
     assert len(open_path(shards / "part-0.tar").load()) == 8
@@ -64,7 +71,9 @@ def test_splits_are_those_of_the_names_and_labels_may_stand_in_json(tmp_path):
         )
     records = Shards(str(tmp_path)).load()
     assert records.splits.tolist() == ["test"] * 2 + ["train"] * 2
-    assert [records.classes[label] for label in records.labels] == ["test wren"] * 2 + ["train wren"] * 2
+    assert [records.classes[label] for label in records.labels] == ["test wren"] * 2 + [
+        "train wren"
+    ] * 2
 
 
 @pytest.mark.parametrize(
@@ -82,7 +91,10 @@ def test_bad_shards_are_named(tmp_path, content, said):
 
 
 def test_damaged_images_and_archives_are_named(tmp_path):
-    write(tmp_path / "bad.tar", [("0.png", b"no picture"), ("0.cls", b"1"), ("1.png", png(0)), ("1.cls", b"2")])
+    write(
+        tmp_path / "bad.tar",
+        [("0.png", b"no picture"), ("0.cls", b"1"), ("1.png", png(0)), ("1.cls", b"2")],
+    )
     records = Shards(str(tmp_path / "bad.tar")).load()
     with pytest.raises(DataError, match=r"0\.png in .*bad\.tar"):
         records.source.read(0)
@@ -102,16 +114,26 @@ def test_without_the_package_the_pip_line_is_given(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_data_sets_of_hugging_face(tmp_path):
     datasets = pytest.importorskip("datasets")
-    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b", "c", "d"])})
+    features = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b", "c", "d"])}
+    )
     rows = {"image": [Image.fromarray(np.full((8, 8), 10 * row, np.uint8)) for row in range(16)],
             "label": [row % 4 for row in range(16)]}  # fmt: skip
     whole = datasets.Dataset.from_dict(rows, features=features)
     whole.save_to_disk(str(tmp_path / "one"))
     records = open_path(tmp_path / "one").load()
-    assert records.classes == ("a", "b", "c", "d") and int(np.asarray(records.source.read(3))[0, 0]) == 30
-    deep = {**rows, "image": [Image.fromarray(np.full((8, 8), 256 * 40 + row, np.uint16)) for row in range(16)]}
+    assert (
+        records.classes == ("a", "b", "c", "d")
+        and int(np.asarray(records.source.read(3))[0, 0]) == 30
+    )
+    deep = {
+        **rows,
+        "image": [Image.fromarray(np.full((8, 8), 256 * 40 + row, np.uint16)) for row in range(16)],
+    }
     datasets.Dataset.from_dict(deep, features=features).save_to_disk(str(tmp_path / "deep"))
-    assert int(np.asarray(open_path(tmp_path / "deep").load().source.read(3))[0, 0]) == 40  # 16 bits are scaled to 8
+    assert (
+        int(np.asarray(open_path(tmp_path / "deep").load().source.read(3))[0, 0]) == 40
+    )  # 16 bits are scaled to 8
     split = datasets.DatasetDict(train=whole.select(range(8)), test=whole.select(range(8, 16)))
     split.save_to_disk(str(tmp_path / "two"))
     records = open_path(tmp_path / "two").load()
@@ -122,5 +144,7 @@ def test_data_sets_of_hugging_face(tmp_path):
     labels = np.arange(8).repeat(6)
     vectors = rng.normal(size=(8, 5))[labels] + 0.1 * rng.normal(size=(48, 5))
     table = datasets.Dataset.from_dict({"image": vectors.tolist(), "label": labels.tolist()})
-    run = vicinal.train(table, training={"steps": 2, "validation": 0.0}, run=tmp_path / "run", quiet=True)
+    run = vicinal.train(
+        table, training={"steps": 2, "validation": 0.0}, run=tmp_path / "run", quiet=True
+    )
     assert run.results["trained"]["recall@1"] > 0.5

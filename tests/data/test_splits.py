@@ -20,7 +20,9 @@ CLASSES = tuple("abcdefghij")
 
 
 def records(splits, labels=LABELS):
-    source = FeatureArray(np.zeros((len(labels), 2), np.float32), [str(row) for row in range(len(labels))])
+    source = FeatureArray(
+        np.zeros((len(labels), 2), np.float32), [str(row) for row in range(len(labels))]
+    )
     return Records("letters", source, labels, CLASSES, np.asarray(splits))
 
 
@@ -37,7 +39,9 @@ def test_drawn_classes_depend_on_the_seed_alone_and_stay_whole():
         assert len(tested) == 5 and not tested & set(LABELS[splits == "train"])
 
 
-@pytest.mark.parametrize(("share", "tested"), [(0.0, 0), (0.01, 1), (0.25, 3), (0.99, 9), (1.0, 10)])
+@pytest.mark.parametrize(
+    ("share", "tested"), [(0.0, 0), (0.01, 1), (0.25, 3), (0.99, 9), (1.0, 10)]
+)
 def test_the_share_is_of_classes_and_leaves_neither_side_empty_unless_asked(share, tested):
     assert len(np.unique(LABELS[by_class(LABELS, CLASSES, share, "random", 0) == "test"])) == tested
 
@@ -72,7 +76,9 @@ def test_a_validation_part_of_the_data_is_kept():
     assert hold_out(own, 0.2, seed=0) is own
 
 
-@pytest.mark.parametrize(("share", "left"), [(0.1, "4 to train and 1 to validate"), (0.9, "0 to train and 5")])
+@pytest.mark.parametrize(
+    ("share", "left"), [(0.1, "4 to train and 1 to validate"), (0.9, "0 to train and 5")]
+)
 def test_a_validation_part_that_leaves_too_little_is_rejected_with_both_counts(share, left):
     with pytest.raises(DataError, match=left):
         hold_out(records(by_class(LABELS, CLASSES, 0.5, "sorted", 0)), share, seed=0)
@@ -89,7 +95,9 @@ def test_each_class_is_validated_in_exactly_one_fold():
         assert sorted([*trained, *validated]) == list(range(30))
         assert not set(labels[trained]) & set(labels[validated])
         assert len(set(labels[validated])) in (2, 3)
-    assert all((a[1] == b[1]).all() for a, b in zip(folds, class_folds(labels, 4, seed=0), strict=True))
+    assert all(
+        (a[1] == b[1]).all() for a, b in zip(folds, class_folds(labels, 4, seed=0), strict=True)
+    )
 
 
 def test_too_many_folds_are_rejected():
@@ -118,5 +126,7 @@ def test_splits_have_the_usual_spellings_and_no_others():
         "validation",
         "validation",
     ]
-    with pytest.raises(DataError, match=r"x\.csv, line 3: unknown split 'tset'; did you mean 'test'"):
+    with pytest.raises(
+        DataError, match=r"x\.csv, line 3: unknown split 'tset'; did you mean 'test'"
+    ):
         named_splits(["train", "tset"], lambda row: f"x.csv, line {row + 2}")

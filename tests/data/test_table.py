@@ -31,7 +31,12 @@ def test_rows_splits_and_numbers_are_those_of_the_table(table):
     assert records.source.paths == ["0.png", "1.png", "2.png", "3.png"]
     assert [records.classes[label] for label in records.labels] == ["x", "10", "9", "x"]
     assert records.splits.tolist() == ["train", "validation", "test", "test"]
-    assert records.columns.keys() == {"angle"} and records.columns["angle"].tolist() == [0.5, 1, 2, 3]
+    assert records.columns.keys() == {"angle"} and records.columns["angle"].tolist() == [
+        0.5,
+        1,
+        2,
+        3,
+    ]
     assert records.source.read(3).size == (12, 10)
     assert overlapping_classes(records) == ("x",)
 
@@ -52,7 +57,12 @@ def test_images_may_lie_elsewhere(table, tmp_path):
 
 def test_parquet_is_a_table_too(table, tmp_path):
     path = tmp_path / "list.parquet"
-    rows = {"path": ["0.png", "1.png"], "label": [2, 10], "split": ["train", "test"], "camera": [1, 2]}
+    rows = {
+        "path": ["0.png", "1.png"],
+        "label": [2, 10],
+        "split": ["train", "test"],
+        "camera": [1, 2],
+    }
     pyarrow.parquet.write_table(pyarrow.table(rows), path)
     records = Table(str(path)).load()
     assert records.classes == ("2", "10") and records.columns["camera"].tolist() == [1, 2]
@@ -74,7 +84,10 @@ def test_a_parquet_text_that_is_not_utf8_is_named_with_its_file(tmp_path):
         ("file,label\n0.png,a\n", "column `path`.* got the columns file, label"),
         ("path,label\n0.png,\n", "line 2: `label` is empty"),
         ("path,label\n,a\n", "line 2: `path` is empty"),
-        ("path,label,split\n0.png,a,train\n1.png,b,trian\n", "line 3: unknown split 'trian'; did you mean 'train'"),
+        (
+            "path,label,split\n0.png,a,train\n1.png,b,trian\n",
+            "line 3: unknown split 'trian'; did you mean 'train'",
+        ),
         ("path,label,split\n0.png,a,train\n1.png,b,\n", "line 3: `split` is empty"),
         ("path,label\n0.png,a\n1.png,b\n0.png,b\n", "line 4: 0.png is already in line 2"),
     ],
@@ -87,7 +100,9 @@ def test_bad_tables_are_rejected_with_their_line(text, message, table):
 def test_missing_images_are_counted_and_the_first_are_named(table):
     rows = "".join(f"lost/{number}.png,{number % 2}\n" for number in range(5))
     dataset = table(f"path,label\n0.png,a\n{rows}")
-    with pytest.raises(DataError, match=r"do not exist, 5 in its 6 rows: line 3, `path`: .*lost/0.png; .*; \.\.\."):
+    with pytest.raises(
+        DataError, match=r"do not exist, 5 in its 6 rows: line 3, `path`: .*lost/0.png; .*; \.\.\."
+    ):
         dataset.load()
     assert len(dataset.load(strict=False)) == 6
 
@@ -105,7 +120,8 @@ def test_a_table_of_measurements_is_told_where_it_belongs(table):
 
 def test_a_table_of_pairs_is_told_its_columns(table):
     with pytest.raises(
-        DataError, match=r"got the columns ground, aerial\. Pairs of views are in `query_path` and `gallery_"
+        DataError,
+        match=r"got the columns ground, aerial\. Pairs of views are in `query_path` and `gallery_",
     ):
         table("ground,aerial\na.png,b.png\n").load()
 
@@ -116,7 +132,9 @@ NAMES = "abcdef"
 @pytest.fixture
 def root(write_pictures):
     """Six places, seen from the ground and from the air; ``a`` twice from the ground."""
-    return write_pictures(*(f"{view}/{name}.png" for view in ("ground", "air") for name in NAMES), "ground/a2.png")
+    return write_pictures(
+        *(f"{view}/{name}.png" for view in ("ground", "air") for name in NAMES), "ground/a2.png"
+    )
 
 
 def write_table(root, rows, header="query_path,gallery_path", name="pairs.csv"):
@@ -154,7 +172,11 @@ def test_both_views_of_a_place_are_in_one_part_and_stay_together(path):
 
 
 def test_an_angle_is_that_of_the_pair(root):
-    rows = ["ground/a.png,air/a.png,30", "ground/a2.png,air/a.png,-90.5", "ground/b.png,air/b.png,0"]
+    rows = [
+        "ground/a.png,air/a.png,30",
+        "ground/a2.png,air/a.png,-90.5",
+        "ground/b.png,air/b.png,0",
+    ]
     records = CrossView(write_table(root, rows, "query_path,gallery_path,angle")).load()
     angle, labels = records.columns["angle"], records.labels
     found = [angle[3 + labels[query]] - angle[query] for query in range(3)]
@@ -162,14 +184,21 @@ def test_an_angle_is_that_of_the_pair(root):
 
 
 def test_splits_may_be_given(root):
-    rows = ["ground/a.png,air/a.png,train", "ground/b.png,air/b.png,val", "ground/c.png,air/c.png,test"]
+    rows = [
+        "ground/a.png,air/a.png,train",
+        "ground/b.png,air/b.png,val",
+        "ground/c.png,air/c.png,test",
+    ]
     records = CrossView(write_table(root, rows, "query_path,gallery_path,split")).load()
     assert records.splits.tolist() == ["train", "validation", "test"] * 2
 
 
 def test_a_path_tells_that_it_is_a_table_of_pairs(root, path):
     assert open_path(path) == CrossView(path)
-    pairs = {"query_path": ["ground/a.png", "ground/b.png"], "gallery_path": ["air/a.png", "air/b.png"]}
+    pairs = {
+        "query_path": ["ground/a.png", "ground/b.png"],
+        "gallery_path": ["air/a.png", "air/b.png"],
+    }
     pyarrow.parquet.write_table(pyarrow.table(pairs), root / "pairs.parquet")
     assert open_path(root / "pairs.parquet") == CrossView(str(root / "pairs.parquet"))
     assert len(CrossView(str(root / "pairs.parquet")).load()) == 4
@@ -183,7 +212,10 @@ def test_is_described_and_rebuilt(path):
 
 def test_one_column_of_the_two_is_enough_to_tell_a_table_of_pairs(root):
     """So that a misspelt one is named as what it should be, not taken for a table of labels."""
-    for header, lacking in (("query_pth,gallery_path", "query_path"), ("query_path,air", "gallery_path")):
+    for header, lacking in (
+        ("query_pth,gallery_path", "query_path"),
+        ("query_path,air", "gallery_path"),
+    ):
         table = open_path(write_table(root, ["ground/a.png,air/a.png"], header, "x.csv"))
         with pytest.raises(DataError, match=rf"x\.csv: unknown column '{lacking}'"):
             table.load()
@@ -194,13 +226,21 @@ TURNED = "query_path,gallery_path,angle"
 
 @pytest.mark.parametrize(("cell", "row"), [("north", 0), ("", 2), ("nan", 1), ("inf", 2)])
 def test_an_angle_that_is_no_number_is_named_with_its_row(root, cell, row):
-    rows = [f"ground/{name}.png,air/{name}.png,{cell if place == row else 15}" for place, name in enumerate("abc")]
-    with pytest.raises(DataError, match=rf"x\.csv, line {row + 2}: `angle` must be a number, got '{cell}'"):
+    rows = [
+        f"ground/{name}.png,air/{name}.png,{cell if place == row else 15}"
+        for place, name in enumerate("abc")
+    ]
+    with pytest.raises(
+        DataError, match=rf"x\.csv, line {row + 2}: `angle` must be a number, got '{cell}'"
+    ):
         CrossView(write_table(root, rows, TURNED, "x.csv")).load()
 
 
 def test_an_empty_angle_of_a_parquet_file_is_named_with_its_row(root):
-    pairs = {"query_path": ["ground/a.png", "ground/b.png"], "gallery_path": ["air/a.png", "air/b.png"]}
+    pairs = {
+        "query_path": ["ground/a.png", "ground/b.png"],
+        "gallery_path": ["air/a.png", "air/b.png"],
+    }
     pyarrow.parquet.write_table(pyarrow.table(pairs | {"angle": [3.0, None]}), root / "x.parquet")
     with pytest.raises(DataError, match=r"x\.parquet, row 1: `angle` must be a number, got None"):
         CrossView(str(root / "x.parquet")).load()
@@ -208,16 +248,29 @@ def test_an_empty_angle_of_a_parquet_file_is_named_with_its_row(root):
 
 def test_a_query_has_one_gallery_image(root):
     rows = ["ground/a.png,air/a.png", "ground/b.png,air/b.png"]
-    with pytest.raises(DataError, match=r"line 4: ground/a\.png is already in line 2\. List it once"):
+    with pytest.raises(
+        DataError, match=r"line 4: ground/a\.png is already in line 2\. List it once"
+    ):
         CrossView(write_table(root, [*rows, rows[0]], name="x.csv")).load()
 
 
 def test_what_is_wrong_is_named(root, path):
-    with pytest.raises(DataError, match=r"1 in its 1 rows: line 2, `gallery_path`: .*nowhere\.png\. Relative paths"):
+    with pytest.raises(
+        DataError, match=r"1 in its 1 rows: line 2, `gallery_path`: .*nowhere\.png\. Relative paths"
+    ):
         CrossView(write_table(root, ["ground/a.png,nowhere.png"], name="x.csv")).load()
-    assert len(CrossView(write_table(root, ["ground/a.png,nowhere.png"], name="x.csv"), test=0).load(strict=False)) == 2
+    assert (
+        len(
+            CrossView(write_table(root, ["ground/a.png,nowhere.png"], name="x.csv"), test=0).load(
+                strict=False
+            )
+        )
+        == 2
+    )
     rows = ["ground/a.png,air/a.png,train", "ground/a2.png,air/a.png,test"]
-    with pytest.raises(DataError, match=r"line 3: air/a\.png is a test image here and a train image in line 2"):
+    with pytest.raises(
+        DataError, match=r"line 3: air/a\.png is a test image here and a train image in line 2"
+    ):
         CrossView(write_table(root, rows, "query_path,gallery_path,split", "x.csv")).load()
     with pytest.raises(DataError, match="no rows"):
         CrossView(write_table(root, [], name="x.csv")).load()

@@ -27,13 +27,19 @@ def table(tmp_path):
 
 def rows(records):
     return [
-        (records.source.name(row), records.classes[records.labels[row]], int(records.columns["role"][row]))
+        (
+            records.source.name(row),
+            records.classes[records.labels[row]],
+            int(records.columns["role"][row]),
+        )
         for row in range(len(records))
     ]
 
 
 def test_a_table_of_pictures_and_texts_is_both(table):
-    path = table("path,text,label,camera", "0.png,an owl,owl,1", "1.png,an owl,owl,2", "2.png,a wren,wren,3")
+    path = table(
+        "path,text,label,camera", "0.png,an owl,owl,1", "1.png,an owl,owl,2", "2.png,a wren,wren,3"
+    )
     records = open_path(path).load()
     assert rows(records) == [
         ("0.png", "owl", GALLERY),
@@ -50,9 +56,13 @@ def test_a_table_of_pictures_and_texts_is_both(table):
 
 
 def test_without_labels_a_text_is_a_class_or_a_picture_that_has_several(table):
-    texts = Table(str(table("path,text", "0.png,an owl", "1.png,an owl", "2.png,a wren")), text="text").load()
+    texts = Table(
+        str(table("path,text", "0.png,an owl", "1.png,an owl", "2.png,a wren")), text="text"
+    ).load()
     assert texts.classes == ("a wren", "an owl")
-    several = table("path,caption", "0.png,an owl", "0.png,a bird at night", "1.png,a wren", name="several.csv")
+    several = table(
+        "path,caption", "0.png,an owl", "0.png,a bird at night", "1.png,a wren", name="several.csv"
+    )
     records = Table(str(several), text="caption").load()
     assert records.classes == ("0.png", "1.png") and len(records) == 5
 
@@ -62,7 +72,12 @@ def test_a_quoted_header_is_read_as_one(table):
 
 
 def test_vectors_may_have_texts(tmp_path):
-    np.savez(tmp_path / "a.npz", features=np.eye(3, dtype=np.float32), labels=[0, 0, 1], texts=["owl", "owl", "wren"])
+    np.savez(
+        tmp_path / "a.npz",
+        features=np.eye(3, dtype=np.float32),
+        labels=[0, 0, 1],
+        texts=["owl", "owl", "wren"],
+    )
     data = open_path(tmp_path / "a.npz")
     records = data.load()
     assert isinstance(data, Arrays) and data.text == "texts" and records.source.kind == "features"
@@ -73,9 +88,15 @@ def test_vectors_may_have_texts(tmp_path):
 
 def test_sentences_are_read_with_a_name_each(tmp_path):
     path = tmp_path / "s.csv"
-    path.write_text("text,label,split\nwhere?,place,train\nhow much?,money,test\nwhere?,other,test\n")
+    path.write_text(
+        "text,label,split\nwhere?,place,train\nhow much?,money,test\nwhere?,other,test\n"
+    )
     records = open_path(path).load()
-    assert [records.source.name(row) for row in range(3)] == ["where?", "how much?", "where? (line 4)"]
+    assert [records.source.name(row) for row in range(3)] == [
+        "where?",
+        "how much?",
+        "where? (line 4)",
+    ]
     (batch,) = load_all(records, TextTransform())
     assert batch.texts is None and bytes(batch.inputs[2].tolist()) == b"where?\0\0\0"
     report = check(Sentences(str(path)))
@@ -83,14 +104,24 @@ def test_sentences_are_read_with_a_name_each(tmp_path):
 
 
 def test_pictures_that_cannot_be_read_are_replaced_by_pictures_or_left_out(table, tmp_path):
-    records = open_path(table("path,text,label,split", *(f"{n}.png,text {n},a,train" for n in range(4)))).load()
+    records = open_path(
+        table("path,text,label,split", *(f"{n}.png,text {n},a,train" for n in range(4)))
+    ).load()
     (tmp_path / "1.png").write_bytes(b"no picture")
     transform = ImageTransform(size=8, channels=1)
     (batch,) = load(records, [[4, 1, 5, 0]], transform, seed=0, epoch=0, skip_corrupt=True)
-    assert batch.indices.tolist() == [4, 2, 5, 0] and batch.skipped == (1,) and len(batch.inputs) == len(batch.texts)
+    assert (
+        batch.indices.tolist() == [4, 2, 5, 0]
+        and batch.skipped == (1,)
+        and len(batch.inputs) == len(batch.texts)
+    )
     kept = list(load_all(records, transform, batch_size=3, skip_corrupt=True))
     assert [one.indices.tolist() for one in kept] == [[0, 2], [3, 4, 5], [6, 7]]
-    assert [(len(one.inputs), one.texts is None) for one in kept] == [(2, True), (1, False), (0, False)]
+    assert [(len(one.inputs), one.texts is None) for one in kept] == [
+        (2, True),
+        (1, False),
+        (0, False),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -98,10 +129,22 @@ def test_pictures_that_cannot_be_read_are_replaced_by_pictures_or_left_out(table
     [
         (["path,text,label", "0.png,an owl,owl", "1.png, ,owl"], "line 3: `text` is empty"),
         (["path,text,label", "0.png,an owl,owl", "1.png,a wren,"], "line 3: `label` is empty"),
-        (["path,text", "0.png,an owl", "1.png,a\0wren"], "line 3: `text` holds a NUL at character 1"),
-        (["path,text", f"0.png,{'x' * 10_001}"], "line 2: `text` has 10,001 characters; at most 10,000"),
-        (["path,text", "0.png,an owl", f"1.png,{'x' * 10_000_000}"], "line 3: not readable.*field larger than"),
-        (["path,text,label", "0.png,an owl,owl", "0.png,a bird,wren"], "line 3: 0.png is 'wren'.*'owl' in .* line 2"),
+        (
+            ["path,text", "0.png,an owl", "1.png,a\0wren"],
+            "line 3: `text` holds a NUL at character 1",
+        ),
+        (
+            ["path,text", f"0.png,{'x' * 10_001}"],
+            "line 2: `text` has 10,001 characters; at most 10,000",
+        ),
+        (
+            ["path,text", "0.png,an owl", f"1.png,{'x' * 10_000_000}"],
+            "line 3: not readable.*field larger than",
+        ),
+        (
+            ["path,text,label", "0.png,an owl,owl", "0.png,a bird,wren"],
+            "line 3: 0.png is 'wren'.*'owl' in .* line 2",
+        ),
         (["path,text", "9.png,an owl"], "line 2, `path`"),
         (["path", "0.png"], "unknown column 'label'"),
         (["text,label", "an owl,owl", "a wren,"], "line 3: `label` is empty"),
@@ -133,5 +176,7 @@ def test_names_of_vectors_stay_apart_from_texts():
     source = FeatureArray(np.eye(2, dtype=np.float32), ["owl", "wren"])
     from vicinal.data import Records
 
-    both = Records("x", source, np.array([0, 1]), ("a", "b"), np.array(["train", "test"])).captioned(["owl", "owl"])
+    both = Records(
+        "x", source, np.array([0, 1]), ("a", "b"), np.array(["train", "test"])
+    ).captioned(["owl", "owl"])
     assert len(both) == 4 and both.source.text(1) is None and both.source.text(2) == "owl"

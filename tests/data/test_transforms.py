@@ -32,10 +32,14 @@ def test_without_draws_the_centre_is_cut_and_nothing_is_mirrored():
     torch.testing.assert_close(transform.evaluation()(image(), np.array([0.0, 0.0, 0.0])), expected)
 
 
-@pytest.mark.parametrize(("draws", "top", "left"), [((0.0, 0.0), 0, 0), ((0.999, 0.999), 6, 8), ((0.5, 0.2), 3, 1)])
+@pytest.mark.parametrize(
+    ("draws", "top", "left"), [((0.0, 0.0), 0, 0), ((0.999, 0.999), 6, 8), ((0.5, 0.2), 3, 1)]
+)
 def test_draws_reach_every_place_of_the_crop(draws, top, left):
     cut = plain(size=4, crop="random")(image(), np.array([*draws, 0.9]))
-    expected = torch.from_numpy(np.array(image()))[top : top + 4, left : left + 4].permute(2, 0, 1) / 255
+    expected = (
+        torch.from_numpy(np.array(image()))[top : top + 4, left : left + 4].permute(2, 0, 1) / 255
+    )
     torch.testing.assert_close(cut, expected)
 
 
@@ -51,7 +55,9 @@ def test_padding_and_a_random_crop_shift_the_image():
     shifted = transform(grey, np.array([0.0, 0.5, 0.9]))  # two pixels down, none across
     torch.testing.assert_close(shifted[0, :2], torch.full((2, 10), 0.2))
     torch.testing.assert_close(shifted[0, 2:], torch.from_numpy(np.array(grey))[:8] / 255)
-    torch.testing.assert_close(transform(grey), plain(size=10, channels=1)(grey))  # the centre is the image itself
+    torch.testing.assert_close(
+        transform(grey), plain(size=10, channels=1)(grey)
+    )  # the centre is the image itself
 
 
 def test_shorter_keeps_the_aspect_and_squash_does_not():
@@ -72,7 +78,9 @@ def test_mean_and_deviation_are_taken_per_channel():
 
 
 def test_weights_from_caffe_see_blue_first_and_white_as_255():
-    transform = ImageTransform(size=10, mean=(104.0, 117.0, 128.0), std=(1.0,), order="BGR", scale=255.0)
+    transform = ImageTransform(
+        size=10, mean=(104.0, 117.0, 128.0), std=(1.0,), order="BGR", scale=255.0
+    )
     pixels = 255 * plain(size=10)(image())
     by_hand = torch.stack([pixels[2] - 104, pixels[1] - 117, pixels[0] - 128])
     torch.testing.assert_close(transform(image()), by_hand, rtol=0, atol=1e-4)
@@ -90,9 +98,13 @@ def test_the_preprocessing_of_public_weights_is_a_transform_s_normalisation():
 
 
 def test_a_canvas_is_the_centre_square_of_the_resized_image():
-    whole, canvas = (plain(size=8, resize=10, pad=1, canvas=side).prepare(image(31, 20)) for side in (None, 9))
+    whole, canvas = (
+        plain(size=8, resize=10, pad=1, canvas=side).prepare(image(31, 20)) for side in (None, 9)
+    )
     assert whole.shape == (3, 12, 18) and canvas.shape == (3, 11, 11)
-    torch.testing.assert_close(canvas[:, 1:-1, 1:-1], whole[:, 1:10, 1 + 3 : 1 + 12])  # (16 - 9) // 2 = 3
+    torch.testing.assert_close(
+        canvas[:, 1:-1, 1:-1], whole[:, 1:10, 1 + 3 : 1 + 12]
+    )  # (16 - 9) // 2 = 3
     assert not canvas[:, 0].any()
     with pytest.raises(DataError, match=r"square of 14 pixels .* 12 x 10.*lower `canvas`"):
         plain(size=8, canvas=14).prepare(image())
@@ -122,9 +134,13 @@ def test_a_resized_crop_is_what_pillow_cuts_and_resizes():
     crops = transform.crops(np.array([20]), np.array([24]), draws[None])
     ((top, left, height, width),) = crops.boxes.tolist()
     box = image(24, 20).crop((left, top, left + width, top + height))
-    box = box.resize((8, height), Image.Resampling.BILINEAR).resize((8, 8), Image.Resampling.BILINEAR)
+    box = box.resize((8, height), Image.Resampling.BILINEAR).resize(
+        (8, 8), Image.Resampling.BILINEAR
+    )
     expected = torch.from_numpy(np.array(box)).permute(2, 0, 1) / 255
-    torch.testing.assert_close(transform(image(24, 20), draws), expected.flip(-1) if crops.mirrored else expected)
+    torch.testing.assert_close(
+        transform(image(24, 20), draws), expected.flip(-1) if crops.mirrored else expected
+    )
     assert (height, width) != (8, 8)
 
 
@@ -139,7 +155,9 @@ def test_colours_change_after_the_crop_and_before_the_normalisation():
 
 
 def test_a_factor_is_never_below_zero():
-    crops = plain(size=6, contrast=3.0).crops(np.full(99, 9), np.full(99, 9), uniform(0, 0, np.arange(99), 6))
+    crops = plain(size=6, contrast=3.0).crops(
+        np.full(99, 9), np.full(99, 9), uniform(0, 0, np.arange(99), 6)
+    )
     assert 0 <= crops.color[:, 1].min() < 0.2 and 3.8 < crops.color[:, 1].max() <= 4
     assert (crops.color[:, [0, 2]] == 1).all()
 
@@ -166,7 +184,9 @@ def test_a_batch_is_its_images_one_by_one(crop):
     )
     images = [image(12, 10), image(30, 13), image(11, 11)]
     draws = uniform(0, 0, [4, 5, 6], transform.draws)
-    alone = torch.stack([transform(one, numbers) for one, numbers in zip(images, draws, strict=True)])
+    alone = torch.stack(
+        [transform(one, numbers) for one, numbers in zip(images, draws, strict=True)]
+    )
     torch.testing.assert_close(transform.batch(images, draws), alone, rtol=0, atol=0)
     assert transform.batch([]).shape == (0, 3, 8, 8)
 
@@ -177,7 +197,9 @@ def test_crops_are_even_over_all_places():
     assert np.bincount(crops.boxes[:, 0]).tolist() == pytest.approx([2000] * 3, rel=0.08)
     assert np.bincount(crops.boxes[:, 1]).tolist() == pytest.approx([3000] * 2, rel=0.08)
     assert crops.mirrored.float().mean() == pytest.approx(0.5, abs=0.03)
-    straight = plain(size=8, crop="random").crops(np.full(9, 10), np.full(9, 9), uniform(0, 0, np.arange(9), 3))
+    straight = plain(size=8, crop="random").crops(
+        np.full(9, 10), np.full(9, 9), uniform(0, 0, np.arange(9), 3)
+    )
     assert not straight.mirrored.any()
 
 
@@ -208,25 +230,43 @@ def test_a_box_of_the_mean_color_is_erased_after_all_else():
     top, left, height, width = crops.erased.T
     there = height > 0
     assert there.equal(width > 0) and there.float().mean() == pytest.approx(0.6, abs=0.03)
-    assert (top >= 0).all() and (left >= 0).all() and (top + height <= 20).all() and (left + width <= 20).all()
+    assert (
+        (top >= 0).all()
+        and (left >= 0).all()
+        and (top + height <= 20).all()
+        and (left + width <= 20).all()
+    )
     shares, aspects = (height * width / 400)[there], (height / width)[there]
-    assert shares.min() == pytest.approx(0.02, abs=0.01) and shares.max() == pytest.approx(0.33, abs=0.03)
-    assert shares.mean() == pytest.approx(0.175, abs=0.01) and aspects.log().mean() == pytest.approx(0, abs=0.05)
+    assert shares.min() == pytest.approx(0.02, abs=0.01) and shares.max() == pytest.approx(
+        0.33, abs=0.03
+    )
+    assert shares.mean() == pytest.approx(
+        0.175, abs=0.01
+    ) and aspects.log().mean() == pytest.approx(0, abs=0.05)
     assert (left.float() / (20 - width).clamp(min=1))[there].mean() == pytest.approx(0.5, abs=0.03)
     row = int(there.nonzero()[0])
     whole = replace(transform, erase=0.0)(image(24, 24), draws[row])
     expected = whole.clone()
     expected[:, top[row] : top[row] + height[row], left[row] : left[row] + width[row]] = 0
     torch.testing.assert_close(transform(image(24, 24), draws[row]), expected, rtol=0, atol=0)
-    torch.testing.assert_close(transform.evaluation()(image(24, 24), draws[row]), transform(image(24, 24)))
+    torch.testing.assert_close(
+        transform.evaluation()(image(24, 24), draws[row]), transform(image(24, 24))
+    )
 
 
 def test_images_are_embedded_at_a_size_of_their_own():
     transform = plain(size=6, canvas=10, crop="resized", test_size=9)
     seen = transform.evaluation()
-    assert (seen.size, seen.test_size, seen.crop, seen.preparation) == (9, None, "centre", transform.preparation)
+    assert (seen.size, seen.test_size, seen.crop, seen.preparation) == (
+        9,
+        None,
+        "centre",
+        transform.preparation,
+    )
     torch.testing.assert_close(seen(image()), plain(size=9, canvas=10)(image()), rtol=0, atol=0)
-    with pytest.raises(ConfigError, match=r"size = 6, .*canvas = 10.*test_size = 11. Raise `canvas`"):
+    with pytest.raises(
+        ConfigError, match=r"size = 6, .*canvas = 10.*test_size = 11. Raise `canvas`"
+    ):
         plain(size=6, canvas=10, test_size=11)
 
 
@@ -243,7 +283,10 @@ def test_an_image_smaller_than_the_crop_is_rejected_with_both_sizes():
         ({"size": 8, "mean": (0.5, 0.5)}, r"transform\.mean needs 1 or 3 numbers"),
         ({"size": 8, "fill": 256}, r"transform\.fill must be at least 0 and at most 255, got 256"),
         ({"size": 8, "pad": 100_000}, r"transform\.pad must be .* got 100000"),
-        ({"size": 8, "resize": 9, "canvas": 10}, "larger than the resized image, got .* resize = 9, canvas = 10"),
+        (
+            {"size": 8, "resize": 9, "canvas": 10},
+            "larger than the resized image, got .* resize = 9, canvas = 10",
+        ),
         ({"size": 8, "resize": 9, "canvas": 7}, "size = 8, .* canvas = 7.* Raise `canvas`"),
         ({"size": 8, "area": (0.2,)}, r"transform\.area must be two rising numbers"),
         ({"size": 8, "ratio": (2.0, 1.0)}, r"transform\.ratio must be two rising numbers"),
@@ -259,7 +302,9 @@ def test_settings_that_cannot_work_are_rejected(settings, message):
 def test_features_become_float32_and_may_be_normalised():
     features = np.array([[3, 4], [0, 0]], dtype=np.float16)
     torch.testing.assert_close(FeatureTransform().batch(features), torch.tensor([[3.0, 4], [0, 0]]))
-    torch.testing.assert_close(FeatureTransform(normalize=True).batch(features), torch.tensor([[0.6, 0.8], [0, 0]]))
+    torch.testing.assert_close(
+        FeatureTransform(normalize=True).batch(features), torch.tensor([[0.6, 0.8], [0, 0]])
+    )
 
 
 @pytest.mark.parametrize(

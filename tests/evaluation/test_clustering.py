@@ -1,4 +1,5 @@
-"""Clustering scores against scikit-learn and pairs counted one by one; k-means on clear clusters and its edge cases."""
+"""Clustering scores against scikit-learn and pairs counted one by one; k-means on clear clusters
+and its edge cases."""
 
 import itertools
 
@@ -24,7 +25,11 @@ def f1_by_hand(labels, assignments):
     true = found = both = 0
     for i, j in itertools.combinations(range(len(labels)), 2):
         one_class, one_cluster = labels[i] == labels[j], assignments[i] == assignments[j]
-        true, found, both = true + one_class, found + one_cluster, both + (one_class and one_cluster)
+        true, found, both = (
+            true + one_class,
+            found + one_cluster,
+            both + (one_class and one_cluster),
+        )
     if true + found == 0:
         return 1.0  # no pairs on either side: the same single rows
     if both == 0:
@@ -40,15 +45,21 @@ def draw(rng, n, classes, clusters, agreement):
 
 
 @pytest.mark.parametrize("n", [2, 7, 60, 400])
-@pytest.mark.parametrize(("classes", "clusters"), [(5, 5), (3, 40), (40, 3), (1, 4), (4, 1), (1, 1)])
+@pytest.mark.parametrize(
+    ("classes", "clusters"), [(5, 5), (3, 40), (40, 3), (1, 4), (4, 1), (1, 1)]
+)
 @pytest.mark.parametrize("agreement", [0.0, 0.6])
 def test_equals_scikit_learn_and_counted_pairs(rng, n, classes, clusters, agreement):
     labels, assignments = draw(rng, n, classes, clusters, agreement)
     scores = clustering_scores(labels, assignments)
-    assert scores["nmi"] == pytest.approx(normalized_mutual_info_score(labels, assignments), abs=1e-9)
+    assert scores["nmi"] == pytest.approx(
+        normalized_mutual_info_score(labels, assignments), abs=1e-9
+    )
     assert scores["ami"] == pytest.approx(adjusted_mutual_info_score(labels, assignments), abs=1e-9)
     if n < 100:
-        assert scores["f1"] == pytest.approx(f1_by_hand(labels.tolist(), assignments.tolist()), abs=1e-12)
+        assert scores["f1"] == pytest.approx(
+            f1_by_hand(labels.tolist(), assignments.tolist()), abs=1e-12
+        )
 
 
 def test_parts_so_large_that_they_must_overlap():
@@ -74,9 +85,12 @@ def test_single_rows_against_classes_score_no_pair():
 def test_expected_information_is_the_mean_over_shuffles(rng):
     labels, assignments = draw(rng, 30, 4, 3, 0.5)
     counts = Contingency.of(labels, assignments)
-    shuffled = [Contingency.of(labels[torch.randperm(30, generator=rng)], assignments) for _ in range(400)]
+    shuffled = [
+        Contingency.of(labels[torch.randperm(30, generator=rng)], assignments) for _ in range(400)
+    ]
     information = [
-        float((c.together / 30 * (30 * c.together / (c.of_class * c.of_cluster)).log()).sum()) for c in shuffled
+        float((c.together / 30 * (30 * c.together / (c.of_class * c.of_cluster)).log()).sum())
+        for c in shuffled
     ]
     assert expected_information(counts) == pytest.approx(sum(information) / 400, abs=0.02)
 
@@ -84,7 +98,9 @@ def test_expected_information_is_the_mean_over_shuffles(rng):
 def test_the_size_of_stanford_online_products_takes_no_dense_table(rng):
     labels, assignments = draw(rng, 60_502, 11_316, 11_316, 0.5)
     scores = clustering_scores(labels, assignments)
-    assert scores["nmi"] == pytest.approx(normalized_mutual_info_score(labels, assignments), abs=1e-9)
+    assert scores["nmi"] == pytest.approx(
+        normalized_mutual_info_score(labels, assignments), abs=1e-9
+    )
     assert 0.3 < scores["ami"] < 0.4
 
 
@@ -102,7 +118,10 @@ def blobs(rng, clusters=12, each=15, dim=6, spread=0.05):
 
 def cost(rows, assigned):
     """Sum of squared distances to the means of the clusters."""
-    return sum(float((rows[assigned == c] - rows[assigned == c].mean(dim=0)).square().sum()) for c in assigned.unique())
+    return sum(
+        float((rows[assigned == c] - rows[assigned == c].mean(dim=0)).square().sum())
+        for c in assigned.unique()
+    )
 
 
 def test_clear_clusters_are_found(rng):

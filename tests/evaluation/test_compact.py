@@ -8,14 +8,21 @@ import torch
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation import compact, compact_scores, evaluate
-from vicinal.evaluation.compact import BinaryQuantizer, Int8Quantizer, ProductQuantizer, check_compact
+from vicinal.evaluation.compact import (
+    BinaryQuantizer,
+    Int8Quantizer,
+    ProductQuantizer,
+    check_compact,
+)
 
 
 @pytest.fixture(scope="module")
 def data():
     rng = torch.Generator().manual_seed(0)
     labels = torch.arange(300) % 30
-    return torch.randn(30, 20, generator=rng)[labels] + torch.randn(300, 20, generator=rng) + 1, labels
+    return torch.randn(30, 20, generator=rng)[labels] + torch.randn(
+        300, 20, generator=rng
+    ) + 1, labels
 
 
 def test_int8_is_wrong_by_half_a_step_at_most(data):
@@ -26,7 +33,9 @@ def test_int8_is_wrong_by_half_a_step_at_most(data):
     step = (rows.amax(0) - rows.amin(0)) / 255
     assert ((quantizer.decode(codes) - rows).abs() <= 0.501 * step).all()
     constant = torch.ones(4, 2)
-    assert torch.equal(Int8Quantizer(constant).decode(Int8Quantizer(constant).encode(constant)), constant)
+    assert torch.equal(
+        Int8Quantizer(constant).decode(Int8Quantizer(constant).encode(constant)), constant
+    )
 
 
 @pytest.mark.parametrize("dim", [1, 8, 20])
@@ -71,7 +80,9 @@ def test_scores_are_those_of_the_decoded_rows(data, gallery, monkeypatch):
     asked = (rows[:90], labels[:90]) if gallery else (rows, labels)
     found = {
         (row.dims, row.stored, row.refined): row
-        for row in compact_scores(*asked, **split, dims=[8, 8], quantize=["int8", "binary"], rerank=True)
+        for row in compact_scores(
+            *asked, **split, dims=[8, 8], quantize=["int8", "binary"], rerank=True
+        )
     }
     stored = [("float32", ""), ("float32", "re-ranked"), ("float32", "expanded")]
     stored += [(name, again) for name in ("int8", "binary") for again in ("", "rescored")]
@@ -94,19 +105,26 @@ def test_scores_are_those_of_the_decoded_rows(data, gallery, monkeypatch):
         assert abs(found[size, "int8", "rescored"].map_at_r - scores["map@r"]) < 1e-3
         assert found[size, "float32", "re-ranked"].map_at_r > scores["map@r"]
     binary, count = found[20, "binary", "rescored"], len(kept)
-    assert (binary.vector_bytes, binary.rescoring_bytes) == (3, 80) and binary.total_bytes == 3 * count + 240
+    assert (binary.vector_bytes, binary.rescoring_bytes) == (
+        3,
+        80,
+    ) and binary.total_bytes == 3 * count + 240
     assert all(row.query_seconds > 0 for row in found.values())
 
 
 def test_a_class_as_large_as_the_gallery_is_scored():
     rows = torch.randn(12, 4, generator=torch.Generator().manual_seed(0))
-    found = compact_scores(rows, torch.zeros(12, dtype=torch.long), quantize=["int8", "binary"], rerank=True)
+    found = compact_scores(
+        rows, torch.zeros(12, dtype=torch.long), quantize=["int8", "binary"], rerank=True
+    )
     assert {row.map_at_r for row in found} == {1.0}
 
 
 def test_what_cannot_be_measured_is_rejected_at_once(monkeypatch):
     for bad in (0, -1, 65):
-        with pytest.raises(ConfigError, match=f"from 1 to the 64 numbers of an embedding, got {bad}"):
+        with pytest.raises(
+            ConfigError, match=f"from 1 to the 64 numbers of an embedding, got {bad}"
+        ):
             check_compact([bad], [], dim=64)
     with pytest.raises(ConfigError, match="did you mean 'int8'"):
         check_compact([], ["int9"], dim=64)

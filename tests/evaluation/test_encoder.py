@@ -29,10 +29,14 @@ def records_with(roles, n=11):
 
 @pytest.mark.parametrize("batch_size", [1, 4, 256])
 @pytest.mark.parametrize("features", [False, True])
-def test_rows_of_mixed_roles_take_their_own_streams_and_keep_their_order(batch_size, features, two_streams):
+def test_rows_of_mixed_roles_take_their_own_streams_and_keep_their_order(
+    batch_size, features, two_streams
+):
     roles = [1, 2, 2, 1, 1, 2, 1, 2, 2, 2, 1]
     records = records_with(roles)
-    found = Encoder(two_streams, FeatureTransform(), CPU).embed(records, batch_size=batch_size, features=features)
+    found = Encoder(two_streams, FeatureTransform(), CPU).embed(
+        records, batch_size=batch_size, features=features
+    )
     for row, role in enumerate(roles):
         stream = two_streams.query if role == 1 else two_streams.gallery
         inputs = torch.from_numpy(records.source.read(row))[None]
@@ -53,7 +57,9 @@ def test_two_streams_reject_records_without_a_role(roles, two_streams):
     with pytest.raises(ConfigError, match="--role gallery"):
         encoder.embed(records_with(roles))
     vectors = encoder.stream("gallery").embed(records_with(roles)).vectors
-    expected = Encoder(two_streams.gallery, FeatureTransform(), CPU).embed(records_with(roles)).vectors
+    expected = (
+        Encoder(two_streams.gallery, FeatureTransform(), CPU).embed(records_with(roles)).vectors
+    )
     assert torch.equal(vectors, expected)
 
 

@@ -11,7 +11,8 @@ from vicinal.evaluation.generalization import intra_inter_ratio, spectral_decay,
 
 
 def ratio_by_hand(rows, labels):
-    """Mean cosine distances over explicit pairs: within each class, then between the classes' directions."""
+    """Mean cosine distances over explicit pairs: within each class, then between the classes'
+    directions."""
 
     def cosine_distance(a, b):
         return 1 - float(a @ b / (a.norm() * b.norm()))
@@ -23,20 +24,26 @@ def ratio_by_hand(rows, labels):
         pairs = list(itertools.combinations(group, 2))
         if pairs:
             intra.append(sum(cosine_distance(a, b) for a, b in pairs) / len(pairs))
-    between = [cosine_distance(a.mean(dim=0), b.mean(dim=0)) for a, b in itertools.combinations(groups, 2)]
+    between = [
+        cosine_distance(a.mean(dim=0), b.mean(dim=0)) for a, b in itertools.combinations(groups, 2)
+    ]
     return (sum(intra) / len(intra)) / (sum(between) / len(between))
 
 
 def test_ratio_equals_the_mean_over_explicit_pairs(rng):
     rows = torch.randn(40, 5, generator=rng, dtype=torch.float64)
-    labels = torch.cat([torch.randint(6, (39,), generator=rng), torch.tensor([99])])  # and a class of one row
+    labels = torch.cat(
+        [torch.randint(6, (39,), generator=rng), torch.tensor([99])]
+    )  # and a class of one row
     assert intra_inter_ratio(rows, labels) == pytest.approx(ratio_by_hand(rows, labels), rel=1e-10)
 
 
 def test_ratio_falls_as_classes_tighten_and_ends_at_zero(rng):
     labels = torch.arange(10).repeat_interleave(8)
     centres, noise = torch.randn(10, 16, generator=rng), torch.randn(80, 16, generator=rng)
-    ratios = [intra_inter_ratio(centres[labels] + spread * noise, labels) for spread in (1.0, 0.3, 0.0)]
+    ratios = [
+        intra_inter_ratio(centres[labels] + spread * noise, labels) for spread in (1.0, 0.3, 0.0)
+    ]
     assert ratios == sorted(ratios, reverse=True)
     assert ratios[-1] == pytest.approx(0, abs=1e-12)
 

@@ -1,4 +1,5 @@
-"""Scores of arrays and of records: one search, the parts' own scores, errors at the border, roles."""
+"""Scores of arrays and of records: one search, the parts' own scores, errors at the border,
+roles."""
 
 import numpy as np
 import pytest
@@ -18,7 +19,9 @@ from vicinal.evaluation.retrieval import query_scores
 @pytest.fixture
 def labelled(rng):
     labels = torch.arange(8).repeat_interleave(6)
-    return torch.randn(8, 5, generator=rng)[labels] + 0.7 * torch.randn(48, 5, generator=rng), labels
+    return torch.randn(8, 5, generator=rng)[labels] + 0.7 * torch.randn(
+        48, 5, generator=rng
+    ), labels
 
 
 def test_scores_are_those_of_the_parts(labelled):
@@ -53,9 +56,13 @@ def test_neighbours_are_searched_once(labelled, monkeypatch):
 
 def test_query_and_gallery(labelled):
     rows, labels = labelled
-    found = evaluate(rows[::2], labels[::2], gallery=rows[1::2], gallery_labels=labels[1::2], clustering=False)
+    found = evaluate(
+        rows[::2], labels[::2], gallery=rows[1::2], gallery_labels=labels[1::2], clustering=False
+    )
     chunks = neighbor_chunks(rows[::2], 8, gallery=rows[1::2])
-    assert found == pytest.approx(query_scores(chunks, labels[::2], labels[1::2]).means(), abs=1e-14)
+    assert found == pytest.approx(
+        query_scores(chunks, labels[::2], labels[1::2]).means(), abs=1e-14
+    )
 
 
 @pytest.mark.parametrize(("size", "k"), [(24, 1), (99, 1), (100, 2), (250, 3)])
@@ -79,7 +86,9 @@ def test_normalised_rows_and_cosine_rank_alike(labelled):
 
 def test_a_collapsed_embedding_is_scored_not_rejected():
     scores = evaluate(torch.ones(60, 3), torch.arange(60) // 2)
-    assert scores["recall@1"] == pytest.approx(1 / 30)  # ties go to row 0, or row 1 for row 0: right for rows 0 and 1
+    assert scores["recall@1"] == pytest.approx(
+        1 / 30
+    )  # ties go to row 0, or row 1 for row 0: right for rows 0 and 1
     assert scores["ami"] == 0.0
 
 
@@ -89,7 +98,9 @@ def test_other_precisions_are_computed_from_their_values(labelled, dtype):
     rows = rows.to(dtype)
     assert evaluate(rows, labels) == pytest.approx(evaluate(rows.float(), labels))
     close = rows[:1] + rows * 0.01  # directions that half precision would mix up
-    assert evaluate(close, labels, normalize=True) == pytest.approx(evaluate(close.float(), labels, normalize=True))
+    assert evaluate(close, labels, normalize=True) == pytest.approx(
+        evaluate(close.float(), labels, normalize=True)
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.uint8])
@@ -105,7 +116,9 @@ def test_arrays_are_taken_as_tensors_are(labelled):
     fixed = array[::-1]
     fixed.setflags(write=False)
     found = evaluate(fixed, numbers[::-1].astype(np.uint16), gallery=array, gallery_labels=numbers)
-    assert found == pytest.approx(evaluate(rows.flip(0), labels.flip(0), gallery=rows, gallery_labels=labels))
+    assert found == pytest.approx(
+        evaluate(rows.flip(0), labels.flip(0), gallery=rows, gallery_labels=labels)
+    )
     with pytest.raises(DataError, match=r"got <U1 .*Number the classes, with numpy\.unique"):
         evaluate(array, np.full(len(array), "a"))
 
@@ -139,7 +152,9 @@ def test_labels_that_do_not_fit_are_rejected(labelled):
 @pytest.mark.gpu
 def test_a_gpu_gives_the_same_retrieval(labelled):
     rows, labels = labelled
-    here, there = (evaluate(rows, labels, clustering=False, device=device) for device in ("cpu", "cuda"))
+    here, there = (
+        evaluate(rows, labels, clustering=False, device=device) for device in ("cpu", "cuda")
+    )
     assert here == pytest.approx(there, abs=1e-12)
     assert 0 <= evaluate(rows, labels, device="cuda")["nmi"] <= 1
 
@@ -157,7 +172,9 @@ def test_without_roles_each_row_is_sought_among_the_others(rng):
     rows = embedded(None, rng)
     expected = evaluate(rows.vectors, rows.labels, recalls=(1, 2))
     found = measure(rows, recalls=(1, 2), clustering=True)
-    assert found.scores | {f"{name}_spread": value for name, value in found.spread.items()} == expected
+    assert (
+        found.scores | {f"{name}_spread": value for name, value in found.spread.items()} == expected
+    )
     assert "nmi_spread" in expected
 
 
@@ -178,8 +195,11 @@ def test_queries_are_sought_in_the_gallery(rng):
 
 @pytest.mark.parametrize(("queries", "clustered"), [(6, True), (5, False), (3, False)])
 def test_queries_are_clustered_only_where_two_of_a_class_could_be_together(queries, clustered, rng):
-    """Three classes: of three queries each would be a cluster of its own, and NMI 1 of any network."""
-    found = measure(embedded([1] * queries + [2] * (12 - queries), rng), recalls=(1,), clustering=True).scores
+    """Three classes: of three queries each would be a cluster of its own, and NMI 1 of any
+    network."""
+    found = measure(
+        embedded([1] * queries + [2] * (12 - queries), rng), recalls=(1,), clustering=True
+    ).scores
     assert ("nmi" in found) == ("f1" in found) == clustered and "recall@1%" in found
 
 
@@ -195,26 +215,45 @@ CLASSES = np.array([0, 1, 0, 0, 2])  # the last one is alone
 
 
 def test_named_scores_of_five_points_on_a_line():
-    names = ["precision@1", "precision@2", "cmc@2", "recall@2", "map", "mrr", "r_precision", "tar@far=0.2", "eer"]
+    names = [
+        "precision@1",
+        "precision@2",
+        "cmc@2",
+        "recall@2",
+        "map",
+        "mrr",
+        "r_precision",
+        "tar@far=0.2",
+        "eer",
+    ]
     found = evaluate(LINE, CLASSES, metrics=names, lone="count")
     assert list(found) == names
-    # Rankings, right ones starred: 0 -> 1 2* 3* 4; 1 -> 0 2 3 4 (nothing to find); 2 -> 1 3* 0* 4 (1.1 before 1.2);
-    # 3 -> 2* 1 0* 4; 4 -> 3 2 1 0 (nothing to find).
+    # Rankings, right ones starred: 0 -> 1 2* 3* 4; 1 -> 0 2 3 4 (nothing to find); 2 -> 1 3* 0* 4
+    # (1.1 before 1.2); 3 -> 2* 1 0* 4; 4 -> 3 2 1 0 (nothing to find).
     assert found["precision@1"] == pytest.approx(1 / 5)
     assert found["precision@2"] == pytest.approx((0.5 + 0.5 + 0.5) / 5)
     assert found["cmc@2"] == found["recall@2"] == pytest.approx(3 / 5)
-    assert found["map"] == pytest.approx(((1 / 2 + 2 / 3) / 2 + (1 / 2 + 2 / 3) / 2 + (1 + 2 / 3) / 2) / 5)
+    assert found["map"] == pytest.approx(
+        ((1 / 2 + 2 / 3) / 2 + (1 / 2 + 2 / 3) / 2 + (1 + 2 / 3) / 2) / 5
+    )
     assert found["mrr"] == pytest.approx((1 / 2 + 1 / 2 + 1) / 5)
     assert found["r_precision"] == pytest.approx((1 / 2 + 1 / 2 + 1 / 2) / 5)
-    # Same pairs are 2.1, 1.2, 3.3 apart, different ones 1, 1.1, 2.3, 6.7, 7.9, 9, 10: one of seven may be accepted.
+    # Same pairs are 2.1, 1.2, 3.3 apart, different ones 1, 1.1, 2.3, 6.7, 7.9, 9, 10: one of seven
+    # may be accepted.
     assert found["tar@far=0.2"] == 0.0
     pairs = torch.tensor([2.1, 1.2, 3.3, 1.0, 1.1, 2.3, 6.7, 7.9, 9.0, 10.0])
-    assert found["eer"] == pytest.approx(verification_scores(pairs, torch.arange(10) < 3, fars=[0.2])["eer"])
+    assert found["eer"] == pytest.approx(
+        verification_scores(pairs, torch.arange(10) < 3, fars=[0.2])["eer"]
+    )
 
 
 def test_tables_by_query_and_by_class():
     found = evaluate(LINE, CLASSES, metrics=["precision@1", "map"])
-    assert found.per_query["query"].tolist() == [0, 2, 3] and found.per_query["label"].tolist() == [0, 0, 0]
+    assert found.per_query["query"].tolist() == [0, 2, 3] and found.per_query["label"].tolist() == [
+        0,
+        0,
+        0,
+    ]
     assert found.per_query["precision@1"].tolist() == [0, 0, 1]
     assert found.per_class["label"].tolist() == [0] and found.per_class["queries"].tolist() == [3]
     assert found.per_class["map"][0] == pytest.approx(found["map"])
@@ -225,8 +264,11 @@ def test_a_comparison_of_labels_of_ones_own(labelled):
     rows, labels = labelled
     names = ["recall@1", "map@r", "map", "r_precision", "tar@far=0.1", "eer"]
     coarse = evaluate(rows, labels // 2, metrics=names)
-    assert evaluate(rows, labels, metrics=names, same=lambda a, b: a // 2 == b // 2) == pytest.approx(coarse)
-    # Several labels a row: those that share one belong together; here labels 2c and 2c + 1 share column c.
+    assert evaluate(
+        rows, labels, metrics=names, same=lambda a, b: a // 2 == b // 2
+    ) == pytest.approx(coarse)
+    # Several labels a row: those that share one belong together; here labels 2c and 2c + 1 share
+    # column c.
     shared = np.eye(4)[labels.numpy() // 2]
     found = evaluate(rows.numpy(), shared, metrics=names, same=lambda a, b: (a * b).sum(dim=-1) > 0)
     assert found == pytest.approx(coarse) and found.per_class == {}
@@ -285,4 +327,6 @@ def test_agrees_with_pytorch_metric_learning(labelled, separate):
     else:
         found = evaluate(rows, labels, metrics=list(ours.values()), seed=0, restarts=1)
         expected = theirs.get_accuracy(rows, labels)
-    assert {name: found[ours[name]] for name in ours} == pytest.approx({name: expected[name] for name in ours})
+    assert {name: found[ours[name]] for name in ours} == pytest.approx(
+        {name: expected[name] for name in ours}
+    )

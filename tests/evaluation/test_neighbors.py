@@ -1,4 +1,5 @@
-"""Exact neighbours against the plain double loop, and in the places where a product of float32 goes wrong."""
+"""Exact neighbours against the plain double loop, and in the places where a product of float32 goes
+wrong."""
 
 import inspect
 import math
@@ -12,7 +13,8 @@ from vicinal.evaluation.neighbors import Gallery, Proposal, neighbor_chunks, nei
 
 
 def by_hand(queries, k, gallery=None, metric="euclidean"):
-    """Distances one pair at a time in Python's float64, sorted by (distance, id), padded with -1."""
+    """Distances one pair at a time in Python's float64, sorted by (distance, id), padded with
+    -1."""
     others = queries if gallery is None else gallery
     ids, distances = [], []
     for i, query in enumerate(queries.double().tolist()):
@@ -21,7 +23,11 @@ def by_hand(queries, k, gallery=None, metric="euclidean"):
             if gallery is None and i == j:
                 continue
             if metric == "cosine":
-                dot = math.sumprod(query, other) if hasattr(math, "sumprod") else sum(map(float.__mul__, query, other))
+                dot = (
+                    math.sumprod(query, other)
+                    if hasattr(math, "sumprod")
+                    else sum(map(float.__mul__, query, other))
+                )
                 found.append((1 - dot / (math.hypot(*query) * math.hypot(*other)), j))
             else:
                 found.append((math.dist(query, other), j))
@@ -32,7 +38,9 @@ def by_hand(queries, k, gallery=None, metric="euclidean"):
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-@pytest.mark.parametrize("k", [1, 5, 40, 119, 130])  # by candidates, by all rows, all there are, more than there are
+@pytest.mark.parametrize(
+    "k", [1, 5, 40, 119, 130]
+)  # by candidates, by all rows, all there are, more than there are
 def test_leave_one_out_equals_the_double_loop(rng, k, metric):
     rows = torch.randn(120, 6, generator=rng)
     found = neighbors(rows, k, metric=metric)
@@ -93,7 +101,9 @@ def test_the_answer_does_not_depend_on_the_chunks(rng, chunk_bytes):
     rows = torch.randn(300, 12, generator=rng).round(decimals=1)  # rounded, so that ties occur
     whole = neighbors(rows, 6)
     chunks = list(neighbor_chunks(rows, 6, chunk_bytes=chunk_bytes))
-    assert [chunk.start for chunk in chunks] == [sum(len(c.ids) for c in chunks[:i]) for i in range(len(chunks))]
+    assert [chunk.start for chunk in chunks] == [
+        sum(len(c.ids) for c in chunks[:i]) for i in range(len(chunks))
+    ]
     assert torch.equal(torch.cat([chunk.ids for chunk in chunks]), whole.ids)
     assert torch.equal(torch.cat([chunk.distances for chunk in chunks]), whole.distances)
 
@@ -191,7 +201,9 @@ def test_differences_of_values_are_right_within_the_bound(rng, dim, dtype, offse
     values = proposal.buffer(len(queries))
     bound = proposal(queries, out=values).unsqueeze(1)
 
-    unit_queries, unit_gallery = ((rows - proposal.center) / proposal.scale for rows in (queries, gallery))
+    unit_queries, unit_gallery = (
+        (rows - proposal.center) / proposal.scale for rows in (queries, gallery)
+    )
     true = unit_gallery.square().sum(dim=1) - 2 * unit_queries @ unit_gallery.T
     error = (values - true).abs()
     assert (2 * error < bound).all()
@@ -228,15 +240,23 @@ def test_groups_offer_all_the_least_values():
 def test_counted_hits_are_those_of_the_search(rng, metric, apart):
     labels = torch.randint(0, 90, (400,), generator=rng)
     rows = torch.randn(90, 6, generator=rng)[labels] + torch.randn(400, 6, generator=rng)
-    rows[100:160], rows[200:230], rows[300] = rows[:60].clone(), rows[7].clone(), 0  # duplicates, which ids part
-    rows[160:200] = rows[:40] + 1e-6 * torch.randn(40, 6, generator=rng)  # too near for float32 to tell them apart
+    rows[100:160], rows[200:230], rows[300] = (
+        rows[:60].clone(),
+        rows[7].clone(),
+        0,
+    )  # duplicates, which ids part
+    rows[160:200] = rows[:40] + 1e-6 * torch.randn(
+        40, 6, generator=rng
+    )  # too near for float32 to tell them apart
     queries, asked = (rows[:90], labels[:90]) if apart else (rows, labels)
     gallery, names = (rows[90:], labels[90:]) if apart else (None, None)
     chunks = list(neighbor_chunks(queries, 70, gallery=gallery, metric=metric))
     found = torch.cat([chunk.ids for chunk in chunks])
     expected = (labels if names is None else names)[found] == asked[:, None]
     among = Gallery.of(queries, gallery, metric)
-    counted = among.hits(queries if apart else None, asked, names if apart else labels, 70, chunk_bytes=2**16)
+    counted = among.hits(
+        queries if apart else None, asked, names if apart else labels, 70, chunk_bytes=2**16
+    )
     assert torch.equal(torch.cat([chunk.hits for chunk in counted]), expected)
     assert expected.any()
 
@@ -247,4 +267,6 @@ def test_a_gallery_is_never_copied_whole_as_float64(monkeypatch):
     noted = lambda rows, **more: seen.append(len(rows)) or norm(rows, **more)  # noqa: E731
     monkeypatch.setattr(torch.linalg, "vector_norm", noted)
     proposal = Proposal(rows, in_place=True)
-    assert max(seen) < 5000 and torch.equal(proposal.squares, norm(rows, dim=1, dtype=torch.float64).square().float())
+    assert max(seen) < 5000 and torch.equal(
+        proposal.squares, norm(rows, dim=1, dtype=torch.float64).square().float()
+    )

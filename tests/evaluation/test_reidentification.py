@@ -13,14 +13,24 @@ def by_hand(rows, labels, cameras, gallery, gallery_labels, gallery_cameras, ran
     """Sort the gallery for one query after the other, drop its junk, walk down the list."""
     sums, answered = dict.fromkeys(["map", *(f"cmc@{rank}" for rank in ranks)], 0.0), 0
     for query, label, camera in zip(rows.tolist(), labels.tolist(), cameras.tolist(), strict=True):
-        others = zip(gallery.tolist(), gallery_labels.tolist(), gallery_cameras.tolist(), strict=True)
-        listed = sorted((math.dist(query, row), j, other, seen) for j, (row, other, seen) in enumerate(others))
-        right = [other == label for _, _, other, seen in listed if not (other == label and seen == camera)]
+        others = zip(
+            gallery.tolist(), gallery_labels.tolist(), gallery_cameras.tolist(), strict=True
+        )
+        listed = sorted(
+            (math.dist(query, row), j, other, seen) for j, (row, other, seen) in enumerate(others)
+        )
+        right = [
+            other == label
+            for _, _, other, seen in listed
+            if not (other == label and seen == camera)
+        ]
         if not any(right):
             continue
         answered += 1
         places = [place for place, hit in enumerate(right, start=1) if hit]
-        sums["map"] += sum(count / place for count, place in enumerate(places, start=1)) / len(places)
+        sums["map"] += sum(count / place for count, place in enumerate(places, start=1)) / len(
+            places
+        )
         for rank in ranks:
             sums[f"cmc@{rank}"] += places[0] <= rank
     return {name: total / answered for name, total in sums.items()}
@@ -34,23 +44,37 @@ def test_equals_the_protocol_in_loops(rng, chunk_bytes):
     rows = centres[labels] + torch.randn(25, 4, generator=rng)
     gallery = centres[held] + torch.randn(80, 4, generator=rng)
     found = reidentify(
-        rows, labels, cameras, gallery=gallery, gallery_labels=held, gallery_cameras=seen, chunk_bytes=chunk_bytes
+        rows,
+        labels,
+        cameras,
+        gallery=gallery,
+        gallery_labels=held,
+        gallery_cameras=seen,
+        chunk_bytes=chunk_bytes,
     )
-    assert found == pytest.approx(by_hand(rows, labels, cameras, gallery, held, seen, ranks=(1, 5, 10)), abs=1e-12)
+    assert found == pytest.approx(
+        by_hand(rows, labels, cameras, gallery, held, seen, ranks=(1, 5, 10)), abs=1e-12
+    )
 
 
 def test_the_same_camera_is_neither_right_nor_wrong():
-    gallery = {"gallery": torch.arange(1.0, 5.0).unsqueeze(1)}  # the query at 0 finds them in this order
+    gallery = {
+        "gallery": torch.arange(1.0, 5.0).unsqueeze(1)
+    }  # the query at 0 finds them in this order
     gallery["gallery_labels"] = torch.tensor([7, 5, 7, 7])  # junk, wrong, junk, right at rank 2
     gallery["gallery_cameras"] = torch.tensor([1, 1, 1, 2])
-    found = reidentify(torch.zeros(1, 1), torch.tensor([7]), torch.tensor([1]), **gallery, ranks=(1, 2))
+    found = reidentify(
+        torch.zeros(1, 1), torch.tensor([7]), torch.tensor([1]), **gallery, ranks=(1, 2)
+    )
     assert found == {"map": 0.5, "cmc@1": 0.0, "cmc@2": 1.0}
 
 
 def test_queries_that_only_their_own_camera_saw_are_left_out():
     rows, labels, cameras = torch.tensor([[0.0], [1.0]]), torch.tensor([7, 5]), torch.tensor([1, 1])
     gallery = {"gallery": rows, "gallery_labels": torch.tensor([7, 5])}
-    found = reidentify(rows, labels, cameras, **gallery, gallery_cameras=torch.tensor([1, 2]), ranks=(1,))
+    found = reidentify(
+        rows, labels, cameras, **gallery, gallery_cameras=torch.tensor([1, 2]), ranks=(1,)
+    )
     assert found == {"map": 1.0, "cmc@1": 1.0}
     with pytest.raises(DataError, match="got 2 queries without"):
         reidentify(rows, labels, cameras, **gallery, gallery_cameras=torch.tensor([1, 1]))

@@ -12,7 +12,9 @@ from vicinal.evaluation.neighbors import neighbors
 def clusters(count, classes, dim=8, noise=0.6, seed=0):
     rng = torch.Generator().manual_seed(seed)
     labels = torch.arange(count) % classes
-    rows = torch.randn(classes, dim, generator=rng)[labels] + noise * torch.randn(count, dim, generator=rng)
+    rows = torch.randn(classes, dim, generator=rng)[labels] + noise * torch.randn(
+        count, dim, generator=rng
+    )
     return torch.nn.functional.normalize(rows, dim=1), labels
 
 
@@ -22,7 +24,9 @@ def by_hand(rows, k1, k2, lambda_):
     squares = ((rows[:, None] - rows[None]) ** 2).sum(-1)
     apart = squares / squares.max(axis=1, keepdims=True)
     count = len(rows)
-    ranked = [sorted(range(count), key=lambda g, p=p: (g != p, squares[p, g], g)) for p in range(count)]
+    ranked = [
+        sorted(range(count), key=lambda g, p=p: (g != p, squares[p, g], g)) for p in range(count)
+    ]
 
     def reciprocal(p, k):
         return {g for g in ranked[p][: k + 1] if p in ranked[g][: k + 1]}
@@ -38,11 +42,17 @@ def by_hand(rows, k1, k2, lambda_):
         for g in members:
             encoded[p, g] = np.exp(-apart[p, g])
         encoded[p] /= encoded[p].sum()
-    encoded = np.stack([np.mean([encoded[g] for g in ranked[p][:k2]], axis=0) for p in range(count)])
+    encoded = np.stack(
+        [np.mean([encoded[g] for g in ranked[p][:k2]], axis=0) for p in range(count)]
+    )
     found = np.empty((count, count))
     for p in range(count):
         for g in range(count):
-            jaccard = 1 - np.minimum(encoded[p], encoded[g]).sum() / np.maximum(encoded[p], encoded[g]).sum()
+            jaccard = (
+                1
+                - np.minimum(encoded[p], encoded[g]).sum()
+                / np.maximum(encoded[p], encoded[g]).sum()
+            )
             found[p, g] = (1 - lambda_) * jaccard + lambda_ * apart[p, g]
     return found
 
@@ -52,11 +62,18 @@ def test_leave_one_out_equals_the_dense_oracle(k1, k2, lambda_):
     rows, _ = clusters(60, 9)
     expected = by_hand(rows, k1, k2, lambda_)
     np.fill_diagonal(expected, np.inf)
-    found = torch.cat([chunk.ids for chunk in reranked_chunks(rows, 59, k1=k1, k2=k2, lambda_=lambda_, chunk_bytes=1)])
+    found = torch.cat(
+        [
+            chunk.ids
+            for chunk in reranked_chunks(rows, 59, k1=k1, k2=k2, lambda_=lambda_, chunk_bytes=1)
+        ]
+    )
     whole = rerank(rows, 59, k1=k1, k2=k2, lambda_=lambda_)
     assert torch.equal(found, whole.ids)  # whatever the size of a chunk
     np.testing.assert_allclose(whole.distances, np.sort(expected, axis=1)[:, :59], atol=1e-5)
-    np.testing.assert_allclose(np.take_along_axis(expected, found.numpy(), 1), whole.distances, atol=1e-5)
+    np.testing.assert_allclose(
+        np.take_along_axis(expected, found.numpy(), 1), whole.distances, atol=1e-5
+    )
 
 
 def test_queries_in_a_gallery_equal_the_dense_oracle():
@@ -65,7 +82,9 @@ def test_queries_in_a_gallery_equal_the_dense_oracle():
     found = rerank(rows[:10], 45, gallery=rows[10:], k1=6, k2=2)
     np.testing.assert_allclose(found.distances[:, :40], np.sort(expected, axis=1), atol=1e-5)
     np.testing.assert_allclose(
-        np.take_along_axis(expected, found.ids[:, :40].numpy(), 1), found.distances[:, :40], atol=1e-5
+        np.take_along_axis(expected, found.ids[:, :40].numpy(), 1),
+        found.distances[:, :40],
+        atol=1e-5,
     )
     assert (found.ids[:, 40:] == -1).all() and found.distances[:, 40:].isinf().all()
 
@@ -107,8 +126,13 @@ def test_expanded_queries_equal_the_sum_written_out(alpha):
     rows, _ = clusters(20, 4)
     expected = []
     for place, query in enumerate(rows):
-        others = sorted((row for row in range(20) if row != place), key=lambda row, q=query: -float(q @ rows[row]))[:5]
-        total = query + sum(max(0.0, float(query @ rows[row])) ** alpha * rows[row] for row in others)
+        others = sorted(
+            (row for row in range(20) if row != place),
+            key=lambda row, q=query: -float(q @ rows[row]),
+        )[:5]
+        total = query + sum(
+            max(0.0, float(query @ rows[row])) ** alpha * rows[row] for row in others
+        )
         expected.append(total / total.norm())
     found = expand_queries(3 * rows, count=5, alpha=alpha)
     torch.testing.assert_close(found, torch.stack(expected), atol=1e-5, rtol=0)

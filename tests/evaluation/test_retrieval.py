@@ -12,7 +12,10 @@ from vicinal.evaluation.retrieval import query_scores, ranks_needed, relevant_co
 def by_hand(ids, labels, gallery_labels=None, recalls=(1, 2, 4), lone="exclude"):
     """The definitions as printed, one query and one rank at a time."""
     names = labels if gallery_labels is None else gallery_labels
-    sums, queries = dict.fromkeys([*(f"recall@{k}" for k in recalls), "map@r", "r_precision"], 0.0), 0
+    sums, queries = (
+        dict.fromkeys([*(f"recall@{k}" for k in recalls), "map@r", "r_precision"], 0.0),
+        0,
+    )
     for i, row in enumerate(ids.tolist()):
         relevant = sum(int(name == labels[i]) for name in names) - (gallery_labels is None)
         if relevant == 0 and lone == "exclude":
@@ -23,11 +26,22 @@ def by_hand(ids, labels, gallery_labels=None, recalls=(1, 2, 4), lone="exclude")
             sums[f"recall@{k}"] += any(right[:k])
         if relevant:
             sums["r_precision"] += sum(right[:relevant]) / relevant
-            sums["map@r"] += sum(sum(right[: r + 1]) / (r + 1) for r in range(relevant) if right[r]) / relevant
+            sums["map@r"] += (
+                sum(sum(right[: r + 1]) / (r + 1) for r in range(relevant) if right[r]) / relevant
+            )
     return {name: total / queries for name, total in sums.items()}
 
 
-def score(rows, labels, gallery=None, gallery_labels=None, *, recalls=(1, 2, 4), lone="exclude", chunk_bytes=2000):
+def score(
+    rows,
+    labels,
+    gallery=None,
+    gallery_labels=None,
+    *,
+    recalls=(1, 2, 4),
+    lone="exclude",
+    chunk_bytes=2000,
+):
     ranks = ranks_needed(relevant_counts(labels, gallery_labels), recalls)
     chunks = neighbor_chunks(rows, ranks, gallery=gallery, chunk_bytes=chunk_bytes)
     return query_scores(chunks, labels, gallery_labels, recalls=recalls, lone=lone).means()
@@ -36,7 +50,9 @@ def score(rows, labels, gallery=None, gallery_labels=None, *, recalls=(1, 2, 4),
 def labelled(rng, n, classes, dim=5):
     """Rows around class centres, near enough for some and not all neighbours to be right."""
     labels = torch.randint(classes, (n,), generator=rng)
-    return torch.randn(classes, dim, generator=rng)[labels] + torch.randn(n, dim, generator=rng), labels
+    return torch.randn(classes, dim, generator=rng)[labels] + torch.randn(
+        n, dim, generator=rng
+    ), labels
 
 
 @pytest.mark.parametrize("lone", ["exclude", "count"])
@@ -44,7 +60,9 @@ def test_leave_one_out_equals_the_definitions_in_loops(rng, lone):
     rows, labels = labelled(rng, 60, classes=25)  # some classes have one row
     assert (relevant_counts(labels) == 0).any()
     found = neighbors(rows, 20).ids
-    assert score(rows, labels, lone=lone) == pytest.approx(by_hand(found, labels, lone=lone), abs=1e-12)
+    assert score(rows, labels, lone=lone) == pytest.approx(
+        by_hand(found, labels, lone=lone), abs=1e-12
+    )
 
 
 def test_query_and_gallery_equals_the_definitions_in_loops(rng):
@@ -53,7 +71,9 @@ def test_query_and_gallery_equals_the_definitions_in_loops(rng):
     asked[3] = 99  # a class the gallery lacks, above all of its labels
     asked[4] = -1  # and one below
     found = neighbors(queries, 30, gallery=gallery).ids
-    assert score(queries, asked, gallery, held) == pytest.approx(by_hand(found, asked, held), abs=1e-12)
+    assert score(queries, asked, gallery, held) == pytest.approx(
+        by_hand(found, asked, held), abs=1e-12
+    )
 
 
 def test_more_ranks_than_the_gallery_has_change_nothing(rng):
@@ -64,10 +84,19 @@ def test_more_ranks_than_the_gallery_has_change_nothing(rng):
 
 
 def test_ties_go_to_the_lower_id():
-    rows, labels = torch.zeros(4, 2), torch.tensor([0, 1, 1, 0])  # all distances equal: neighbours in order of ids
+    rows, labels = (
+        torch.zeros(4, 2),
+        torch.tensor([0, 1, 1, 0]),
+    )  # all distances equal: neighbours in order of ids
     assert neighbors(rows, 3).ids.tolist() == [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
     assert score(rows, labels, recalls=(1, 2, 3)) == pytest.approx(
-        {"recall@1": 1 / 4, "recall@2": 3 / 4, "recall@3": 1.0, "map@r": 1 / 4, "r_precision": 1 / 4}
+        {
+            "recall@1": 1 / 4,
+            "recall@2": 3 / 4,
+            "recall@3": 1.0,
+            "map@r": 1 / 4,
+            "r_precision": 1 / 4,
+        }
     )
 
 
@@ -76,15 +105,23 @@ def test_ties_go_to_the_lower_id():
 def test_equals_pytorch_metric_learning(rng, classes, gallery):
     peer = pytest.importorskip("pytorch_metric_learning.utils.accuracy_calculator")
 
-    names = {"precision_at_1": "recall@1", "mean_average_precision_at_r": "map@r", "r_precision": "r_precision"}
-    calculator = peer.AccuracyCalculator(include=tuple(names), k="max_bin_count", device=torch.device("cpu"))
+    names = {
+        "precision_at_1": "recall@1",
+        "mean_average_precision_at_r": "map@r",
+        "r_precision": "r_precision",
+    }
+    calculator = peer.AccuracyCalculator(
+        include=tuple(names), k="max_bin_count", device=torch.device("cpu")
+    )
     rows, labels = labelled(rng, 200, classes)
     if gallery:
         theirs = calculator.get_accuracy(rows[:80], labels[:80], rows[80:], labels[80:])
         ours = score(rows[:80], labels[:80], rows[80:], labels[80:])
     else:
         theirs, ours = calculator.get_accuracy(rows, labels), score(rows, labels)
-    assert {name: theirs[name] for name in names} == pytest.approx({n: ours[o] for n, o in names.items()}, abs=1e-6)
+    assert {name: theirs[name] for name in names} == pytest.approx(
+        {n: ours[o] for n, o in names.items()}, abs=1e-6
+    )
 
 
 def test_labels_beyond_float32_stay_apart(rng):
@@ -94,12 +131,16 @@ def test_labels_beyond_float32_stay_apart(rng):
 
 
 def test_small_label_types_meet_large_ones():
-    assert relevant_counts(torch.tensor([300, 44]), torch.tensor([44, 44], dtype=torch.int16)).tolist() == [0, 2]
+    assert relevant_counts(
+        torch.tensor([300, 44]), torch.tensor([44, 44], dtype=torch.int16)
+    ).tolist() == [0, 2]
 
 
 def test_chunks_of_any_size_give_the_same_scores(rng):
     rows, labels = labelled(rng, 70, classes=8)
-    assert score(rows, labels, chunk_bytes=1) == pytest.approx(score(rows, labels, chunk_bytes=10**6), abs=1e-14)
+    assert score(rows, labels, chunk_bytes=1) == pytest.approx(
+        score(rows, labels, chunk_bytes=10**6), abs=1e-14
+    )
 
 
 def test_published_recalls():
@@ -112,7 +153,9 @@ def test_queries_with_nothing_to_find_are_rejected_where_there_are_no_others(rng
     rows = torch.randn(5, 3, generator=rng)
     with pytest.raises(DataError, match="got 5 queries without"):
         score(rows, torch.arange(5))
-    assert score(rows, torch.arange(5), recalls=(9,), lone="count")["recall@9"] == 0  # absent neighbours are not right
+    assert (
+        score(rows, torch.arange(5), recalls=(9,), lone="count")["recall@9"] == 0
+    )  # absent neighbours are not right
 
 
 def test_too_few_neighbours_for_r_are_rejected(rng):

@@ -22,7 +22,9 @@ VALUES, OTHERS = [0.62, 0.64, 0.61, 0.66, 0.63], [0.60, 0.63, 0.61, 0.62, 0.60]
 
 def test_the_interval_is_scipys():
     found = t_interval(VALUES)
-    low, high = stats.t.interval(0.95, len(VALUES) - 1, loc=np.mean(VALUES), scale=stats.sem(VALUES))
+    low, high = stats.t.interval(
+        0.95, len(VALUES) - 1, loc=np.mean(VALUES), scale=stats.sem(VALUES)
+    )
     assert (found.low, found.high) == pytest.approx((low, high))
     assert found.half_width == pytest.approx((high - low) / 2)
 
@@ -33,14 +35,18 @@ def test_the_paired_test_is_scipys():
         stats.ttest_rel(VALUES, OTHERS),
     )
     interval = expected.confidence_interval(0.95)
-    assert (found.low, found.high, found.p) == pytest.approx((interval.low, interval.high, expected.pvalue))
+    assert (found.low, found.high, found.p) == pytest.approx(
+        (interval.low, interval.high, expected.pvalue)
+    )
     assert found.above_zero == (interval.low > 0)
 
 
 def test_one_pair_has_a_difference_but_no_interval():
     found = paired_t_interval({3: 0.5, 4: 0.9}, {3: 0.4})
     assert found.mean == pytest.approx(0.1)
-    assert found.low is None and found.p is None and found.half_width is None and not found.above_zero
+    assert (
+        found.low is None and found.p is None and found.half_width is None and not found.above_zero
+    )
 
 
 def test_equal_values_have_no_width():
@@ -62,16 +68,22 @@ def test_the_bootstrap_draws_classes():
     drawn = np.random.default_rng(1).integers(60, size=(20_000, 60))
     differences = (hits - other)[drawn].sum(axis=1) / queries[drawn].sum(axis=1)
     assert found.mean == pytest.approx(hits.sum() / queries.sum() - other.sum() / queries.sum())
-    assert (found.low, found.high) == pytest.approx(np.quantile(differences, [0.025, 0.975]), abs=0.002)
+    assert (found.low, found.high) == pytest.approx(
+        np.quantile(differences, [0.025, 0.975]), abs=0.002
+    )
     assert class_bootstrap(hits[:1], other[:1], queries[:1]).low is None
 
 
 def test_the_bootstrap_is_a_function_of_its_seed_and_keeps_pairs_together():
     queries = np.full(30, 10)
     hits = np.arange(30) % 11
-    assert class_bootstrap(hits, hits, queries).high == 0.0  # a class drawn for one is drawn for both
+    assert (
+        class_bootstrap(hits, hits, queries).high == 0.0
+    )  # a class drawn for one is drawn for both
     sizes = np.arange(1, 31)
-    alike = class_bootstrap(sizes * 6, sizes * 5, sizes * 10)  # gain and queries of a class are drawn together
+    alike = class_bootstrap(
+        sizes * 6, sizes * 5, sizes * 10
+    )  # gain and queries of a class are drawn together
     assert alike.low == pytest.approx(0.1) and alike.high == pytest.approx(0.1)
     other = np.roll(hits, 1)
     assert class_bootstrap(hits, other, queries) == class_bootstrap(hits, other, queries)
@@ -88,7 +100,9 @@ def test_holm_keeps_order_and_never_falls():
 def test_the_smallest_effect_is_found_with_the_stated_power(count):
     effect = smallest_effect(1.0, count)
     drawn = np.random.default_rng(0).normal(effect, 1.0, size=(20_000, count))
-    assert (stats.ttest_1samp(drawn, 0.0, axis=1).pvalue < 0.05).mean() == pytest.approx(0.8, abs=0.012)
+    assert (stats.ttest_1samp(drawn, 0.0, axis=1).pvalue < 0.05).mean() == pytest.approx(
+        0.8, abs=0.012
+    )
 
 
 def test_the_smallest_effect_falls_with_seeds_and_is_unknown_for_one():
@@ -99,7 +113,9 @@ def test_the_smallest_effect_falls_with_seeds_and_is_unknown_for_one():
 
 
 def queries(labels, hits):
-    return QueryScores(torch.as_tensor(labels), {"recall@1": torch.as_tensor(hits, dtype=torch.float64)})
+    return QueryScores(
+        torch.as_tensor(labels), {"recall@1": torch.as_tensor(hits, dtype=torch.float64)}
+    )
 
 
 def test_three_of_360_queries_are_no_gain():
@@ -113,7 +129,8 @@ def test_three_of_360_queries_are_no_gain():
 
 
 def test_a_gain_of_one_class_is_none_over_classes():
-    """Over queries alone, 30 of 360 would be a sure gain; but all of them are of one class of twelve."""
+    """Over queries alone, 30 of 360 would be a sure gain; but all of them are of one class of
+    twelve."""
     labels, before = np.repeat(np.arange(12), 30), np.zeros(360)
     after = np.where(labels == 3, 1.0, 0.0)
     assert t_interval((after - before).tolist()).low > 0

@@ -1,4 +1,5 @@
-"""TAR at FAR and equal error rate against thresholds tried one by one, and against scikit-learn's ROC curve."""
+"""TAR at FAR and equal error rate against thresholds tried one by one, and against scikit-learn's
+ROC curve."""
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ def by_hand(distances, same, far):
     distances, same = distances.tolist(), same.tolist()
     near = [d for d, s in zip(distances, same, strict=True) if s]
     apart = [d for d, s in zip(distances, same, strict=True) if not s]
-    allowed = [t for t in [-1.0, *distances] if sum(d <= t for d in apart) <= far * len(apart) + 1e-9]
+    allowed = [
+        t for t in [-1.0, *distances] if sum(d <= t for d in apart) <= far * len(apart) + 1e-9
+    ]
     return max(sum(d <= t for d in near) / len(near) for t in allowed)
 
 
@@ -32,14 +35,18 @@ def pairs(rng, n, decimals):
     same = torch.rand(n, generator=rng) < 0.3
     same[:2] = torch.tensor([True, False])
     distances = torch.rand(n, generator=rng) + 0.3 * ~same
-    return distances.round(decimals=decimals), same  # few decimals: many ties within and across the kinds
+    return distances.round(
+        decimals=decimals
+    ), same  # few decimals: many ties within and across the kinds
 
 
 @pytest.mark.parametrize("decimals", [1, 6])
 @pytest.mark.parametrize("far", [0.01, 0.1, 0.29, 0.9])
 def test_tar_equals_the_best_of_all_thresholds(rng, decimals, far):
     distances, same = pairs(rng, 300, decimals)
-    assert verification_scores(distances, same, fars=[far])[f"tar@far={far:g}"] == by_hand(distances, same, far)
+    assert verification_scores(distances, same, fars=[far])[f"tar@far={far:g}"] == by_hand(
+        distances, same, far
+    )
 
 
 @pytest.mark.parametrize("decimals", [1, 2, 6])
@@ -54,7 +61,9 @@ def test_values_of_one_bin_are_told_apart():
     same = torch.tensor([True, False, True])
     assert verification_scores(distances, same, fars=[]) == {"eer": 0.5}
     assert verification_scores(distances.flip(0), same, fars=[]) == {"eer": 0.5}
-    assert verification_scores(distances, torch.tensor([True, True, False]), fars=[]) == {"eer": 0.0}
+    assert verification_scores(distances, torch.tensor([True, True, False]), fars=[]) == {
+        "eer": 0.0
+    }
 
 
 def test_no_errors_and_only_errors():
@@ -65,11 +74,16 @@ def test_no_errors_and_only_errors():
 
 def test_negative_zero_is_zero():
     distances, same = torch.tensor([-0.0, -0.0, 0.0, 1.0]), torch.tensor([True, False, True, False])
-    assert verification_scores(distances, same, fars=[0.5]) == verification_scores(distances.abs(), same, fars=[0.5])
+    assert verification_scores(distances, same, fars=[0.5]) == verification_scores(
+        distances.abs(), same, fars=[0.5]
+    )
 
 
 def test_a_far_means_its_decimal_number():
-    apart, near = torch.arange(1.0, 101.0), torch.tensor([28.5, 29.5])  # 0.29 * 100 falls below 29 in floating point
+    apart, near = (
+        torch.arange(1.0, 101.0),
+        torch.tensor([28.5, 29.5]),
+    )  # 0.29 * 100 falls below 29 in floating point
     same = torch.tensor([False] * 100 + [True] * 2)
     assert verification_scores(torch.cat([apart, near]), same, fars=[0.29])["tar@far=0.29"] == 1.0
 
@@ -88,13 +102,17 @@ def test_query_and_gallery_equal_the_explicit_pairs(rng):
     rows, labels = torch.randn(60, 4, generator=rng), torch.randint(6, (60,), generator=rng)
     distances = torch.cdist(rows[:20].double(), rows[20:].double()).flatten().float()
     same = (labels[:20].unsqueeze(1) == labels[20:]).flatten()
-    found = verify(rows[:20], labels[:20], gallery=rows[20:], gallery_labels=labels[20:], fars=[0.1])
+    found = verify(
+        rows[:20], labels[:20], gallery=rows[20:], gallery_labels=labels[20:], fars=[0.1]
+    )
     assert found == pytest.approx(verification_scores(distances, same, fars=[0.1]), abs=1e-12)
 
 
 def test_a_far_below_one_different_pair_is_rejected(rng):
     distances, same = torch.rand(10, generator=rng), torch.arange(10) < 5
-    with pytest.raises(ConfigError, match=r"with 5 different pairs a FAR is at least 1/5 = 0\.2 .* got 0\.1"):
+    with pytest.raises(
+        ConfigError, match=r"with 5 different pairs a FAR is at least 1/5 = 0\.2 .* got 0\.1"
+    ):
         verification_scores(distances, same, fars=[0.1])
     with pytest.raises(ConfigError, match="below 1"):
         verification_scores(distances, same, fars=[1.0])

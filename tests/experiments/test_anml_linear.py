@@ -1,4 +1,5 @@
-"""ANML's Table 2: one unit measured, the table of what is there, and sets that are broken or missing."""
+"""ANML's Table 2: one unit measured, the table of what is there, and sets that are broken or
+missing."""
 
 import csv
 import gzip
@@ -31,14 +32,22 @@ def data(tmp_path):
     with gzip.open(tmp_path / "iris.csv.gz", "wt", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["a", "b", "class"])
-        writer.writerows([*map(float, rng.normal(size=2) + 3 * (row % 3)), row % 3] for row in range(60))
+        writer.writerows(
+            [*map(float, rng.normal(size=2) + 3 * (row % 3)), row % 3] for row in range(60)
+        )
     return tmp_path
 
 
 def test_a_unit_is_measured_and_shown(linear, data):
     units, table = linear("units"), linear("table")
-    (line,) = units.perform(data, data=str(data), set="iris", split=0, method="lda", budget=2, raced=2)
-    assert line["accuracy"] <= line["oracle"] <= 1 and line["trained_on"] == 42 and line["tested_on"] == 18
+    (line,) = units.perform(
+        data, data=str(data), set="iris", split=0, method="lda", budget=2, raced=2
+    )
+    assert (
+        line["accuracy"] <= line["oracle"] <= 1
+        and line["trained_on"] == 42
+        and line["tested_on"] == 18
+    )
     text = table.markdown([line], units.QUICK)
     assert "| iris (incomplete) | 1 of 5 |" in text and "lda" in text
 

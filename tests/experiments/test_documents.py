@@ -10,7 +10,9 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "experiments"))
 documents = importlib.import_module("documents")
 sys.path.remove(str(ROOT / "experiments"))
-SHOWN = {(path, name): inside for path in documents.WRITTEN for name, inside in documents.shown(path)}
+SHOWN = {
+    (path, name): inside for path in documents.WRITTEN for name, inside in documents.shown(path)
+}
 
 
 def rows(text: str) -> list[str]:

@@ -1,4 +1,5 @@
-"""Figures and remarks of the tables: drawn from results, the same again, and honest where seeds are few."""
+"""Figures and remarks of the tables: drawn from results, the same again, and honest where seeds are
+few."""
 
 import importlib
 import sys
@@ -32,8 +33,17 @@ def summary(tmp_path):
             for name in rows_of(job):
                 if name in VALUES:
                     value = VALUES[name][job.seed]
-                    facts = {"row": name, "created": "2026", "hardware": "here", "seconds": 1.0, "held_out": value / 2}
-                    facts |= {"metrics": {"recall@1": value}, "scalars": {"hardness/lambda": 1 - value}}
+                    facts = {
+                        "row": name,
+                        "created": "2026",
+                        "hardware": "here",
+                        "seconds": 1.0,
+                        "held_out": value / 2,
+                    }
+                    facts |= {
+                        "metrics": {"recall@1": value},
+                        "scalars": {"hardness/lambda": 1 - value},
+                    }
                     append(tmp_path / f"{table.name}.jsonl", {**job.identity(), **facts})
         return summarize(collect(table, Store(tmp_path)))
 
@@ -58,14 +68,20 @@ def test_a_matrix_picks_what_is_significantly_above_its_baseline(summary):
 
 
 def test_the_best_of_a_kind_is_chosen_on_held_out_classes(summary):
-    text = markdown(summary(table(remark=best_of.BestOf({"methods": ["method"], "others": ["plain"]}))))
+    text = markdown(
+        summary(table(remark=best_of.BestOf({"methods": ["method"], "others": ["plain"]})))
+    )
     assert "of the methods method (held out 28.2, test Recall@1 56.3 ± 3.8)" in text
     assert "the first minus the second is +5.3" in text
-    lacking = markdown(summary(table(protocol="final", remark=best_of.BestOf({"methods": ["method"]}))))
+    lacking = markdown(
+        summary(table(protocol="final", remark=best_of.BestOf({"methods": ["method"]})))
+    )
     assert "method have no held-out score" in lacking and "--trials 1" in lacking
 
 
-@pytest.mark.parametrize("figure", [figures.Scatter("s", "axis", ("b",)), figures.Matrix({"clean": {"m": "b"}})])
+@pytest.mark.parametrize(
+    "figure", [figures.Scatter("s", "axis", ("b",)), figures.Matrix({"clean": {"m": "b"}})]
+)
 def test_a_figure_of_an_unknown_row_is_rejected(figure):
     with pytest.raises(ConfigError, match="unknown row"):
         table(figure=figure)

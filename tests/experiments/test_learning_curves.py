@@ -27,7 +27,10 @@ def long(monkeypatch):
 
 
 def line(run, seed, step, test, train=0.5, **more):
-    both = {"test": {"recall@1": test, "map@r": test / 2}, "train": {"recall@1": train, "map@r": train / 2}}
+    both = {
+        "test": {"recall@1": test, "map@r": test / 2},
+        "train": {"recall@1": train, "map@r": train / 2},
+    }
     return {"run": run, "data": "cub", "seed": seed, "hold_out": 0.0, "step": step} | both | more
 
 
@@ -67,28 +70,47 @@ def test_the_runs_of_the_best_row_compose_under_names_of_their_own(best):
 def test_held_out_classes_choose_the_best_change_of_each_group(best):
     scores = {"base": 0.7, "Recall@k": 0.71, "InfoNCE": 0.72, "colors": 0.701, "erasing": 0.69}
     lines = [
-        line(name, seed, 1000, 0.1, data="cub_288", hold_out=0.3, ended=True, held_out={"recall@1": held + seed / 10})
+        line(
+            name,
+            seed,
+            1000,
+            0.1,
+            data="cub_288",
+            hold_out=0.3,
+            ended=True,
+            held_out={"recall@1": held + seed / 10},
+        )
         for name, held in scores.items()
         for seed in (0, 1)
     ]
-    assert list(best["chosen"](lines, best["FIRST"])) == ["InfoNCE"] and not best["chosen"](lines, best["SECOND"])
+    assert list(best["chosen"](lines, best["FIRST"])) == ["InfoNCE"] and not best["chosen"](
+        lines, best["SECOND"]
+    )
     words = {run.title: run.words for run in best["best_rows"](lines)}
     assert (
-        "loss=info_nce" in words["cub_288, best row, seed 0"] and "loss.beta" not in words["cars_288, best row, seed 0"]
+        "loss=info_nce" in words["cub_288, best row, seed 0"]
+        and "loss.beta" not in words["cars_288, best row, seed 0"]
     )
     assert "model=efficientnet_lite2" in words["cub_288, best row, Lite2, seed 2"]
 
 
 def read_run(curves, folder, words, evaluated=(0, 1)):
     """Train three steps on drawn pictures; return the evaluations that were written."""
-    own = "model=small model.widths=4,8 model.dim=4 sampler.classes=2 sampler.per_class=2 transform.size=16"
-    run = curves["Run"]("a", "pictures", "images_from_scratch", f"{own} {words}", 0, 3, 0.5, evaluated)
+    own = (
+        "model=small model.widths=4,8 model.dim=4 sampler.classes=2 sampler.per_class=2 "
+        "transform.size=16"
+    )
+    run = curves["Run"](
+        "a", "pictures", "images_from_scratch", f"{own} {words}", 0, 3, 0.5, evaluated
+    )
     curves["train"](run, folder, run.file(folder))
     return curves["read"](run.file(folder))
 
 
 @pytest.mark.slow(8)
-def test_a_run_writes_each_evaluation_and_measures_the_average_of_the_weights(curves, tmp_path, monkeypatch):
+def test_a_run_writes_each_evaluation_and_measures_the_average_of_the_weights(
+    curves, tmp_path, monkeypatch
+):
     rng = np.random.default_rng(0)
     for number in range(24):
         folder = tmp_path / "pictures" / f"class{number // 3}"
@@ -119,7 +141,9 @@ def test_a_run_writes_each_evaluation_and_measures_the_average_of_the_weights(cu
     late = read_run(curves, tmp_path, "", evaluated=(2,))  # without step 0 a file begins anew, too
     assert [line["step"] for line in late] == [2, 3] and "words" in late[0]
     monkeypatch.setattr("signal.signal", lambda number, stop: stop(number, None))
-    assert [line["step"] for line in read_run(curves, tmp_path, "")] == [0], "stopped before the first step"
+    assert [line["step"] for line in read_run(curves, tmp_path, "")] == [0], (
+        "stopped before the first step"
+    )
 
 
 def test_differences_are_of_seeds_that_both_runs_have(curves):
@@ -134,12 +158,19 @@ def test_differences_are_of_seeds_that_both_runs_have(curves):
 def test_the_interval_over_three_seeds_is_students(curves):
     lines = [line("A", seed, 10, 0.2) for seed in range(3)]
     lines += [line("A + B", seed, 10, 0.2 + 0.01 * seed) for seed in range(3)]
-    assert "| test R@1, 95 % interval | -1.5 to +3.5 |" in list(curves["differences"](lines))  # 1 ± 4.303 / sqrt 3
+    assert "| test R@1, 95 % interval | -1.5 to +3.5 |" in list(
+        curves["differences"](lines)
+    )  # 1 ± 4.303 / sqrt 3
 
 
 def test_the_readme_and_the_page_have_the_comparisons_of_the_results(curves):
-    rows = list(curves["comparisons"](curves["read"](FOLDER / "results" / "learning_curves.jsonl")))[2:]
-    page, readme = ((FOLDER / name).read_text(encoding="utf-8") for name in ("learning_curves.md", "../README.md"))
+    rows = list(
+        curves["comparisons"](curves["read"](FOLDER / "results" / "learning_curves.jsonl"))
+    )[2:]
+    page, readme = (
+        (FOLDER / name).read_text(encoding="utf-8")
+        for name in ("learning_curves.md", "../README.md")
+    )
     assert len(rows) == 5 and all(row in page for row in rows)
     for row in (rows[1], *rows[3:]):  # the README has these in numbers
         _, seeds, mean, _, corrected, p = row.strip("| ").split(" | ")
@@ -152,7 +183,9 @@ def test_held_out_classes_choose_the_step(curves):
         line("A", 0, step, test, hold_out=0.3, held_out={"recall@1": held, "map@r": 1 - held})
         for step, (test, held) in scores.items()
     ]
-    assert "| cub, A | 0 | 70.0 / 35.0 (20) | 60.0 / 30.0 (10) | 70.0 / 35.0 (20) |" in list(curves["selected"](lines))
+    assert "| cub, A | 0 | 70.0 / 35.0 (20) | 60.0 / 30.0 (10) | 70.0 / 35.0 (20) |" in list(
+        curves["selected"](lines)
+    )
 
 
 def test_the_figure_is_drawn_from_the_results(curves, tmp_path):

@@ -1,4 +1,5 @@
-"""The tables of ``experiments``: every row composes and differs from its baseline in what it says alone."""
+"""The tables of ``experiments``: every row composes and differs from its baseline in what it says
+alone."""
 
 import re
 import sys
@@ -14,7 +15,11 @@ from vicinal.config import compose, from_words
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "experiments"
-FILES = [path for path in sorted(FOLDER.glob("*.py")) if re.search(r"^TABLES? = ", path.read_text(), re.M)]
+FILES = [
+    path
+    for path in sorted(FOLDER.glob("*.py"))
+    if re.search(r"^TABLES? = ", path.read_text(), re.M)
+]
 TABLES = {table.name: table for path in FILES for table in load_tables(str(path))}
 
 
@@ -33,8 +38,14 @@ def test_names_are_different_and_every_finding_has_its_table(shared):
     counts = Counter(table.name for path in FILES for table in load_tables(str(path)))
     assert max(counts.values()) == 1
     findings = shared("findings").FINDINGS
-    told = {name for table in TABLES.values() for name in (table.name, *(f"{table.name}-{v}" for v in table.findings))}
-    assert set(findings) <= told and all(findings[name] == TABLES[name].finding for name in findings if name in TABLES)
+    told = {
+        name
+        for table in TABLES.values()
+        for name in (table.name, *(f"{table.name}-{v}" for v in table.findings))
+    }
+    assert set(findings) <= told and all(
+        findings[name] == TABLES[name].finding for name in findings if name in TABLES
+    )
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
@@ -42,7 +53,9 @@ def test_every_row_composes_and_differs_from_its_baseline_in_what_it_says_alone(
     jobs = {row.name: Job(table, row, "trained", 0) for row in table.rows}
     configs = {name: job.config() for name, job in jobs.items()}
     slots = {name: config.slots() for name, config in configs.items()}
-    assert len({job.identity()["slots"] for job in jobs.values()}) == len(table.rows), "two rows are the same"
+    assert len({job.identity()["slots"] for job in jobs.values()}) == len(table.rows), (
+        "two rows are the same"
+    )
     for name, job in jobs.items():
         space, _ = parse([*table.search, *job.row.search])
         trial = from_words(words_of(random_trial(space, 0, 1)))  # what is searched composes, too
@@ -58,7 +71,9 @@ def test_a_row_of_two_tables_is_one_run():
         return Job(TABLES[table], TABLES[table].row(row), "trained", 0).identity()["slots"]
 
     assert (
-        slots("hdml-glyphs", "N-pair") == slots("hdml_ablations-glyphs", "N-pair") == slots("headline-glyphs", "N-pair")
+        slots("hdml-glyphs", "N-pair")
+        == slots("hdml_ablations-glyphs", "N-pair")
+        == slots("headline-glyphs", "N-pair")
     )
     assert slots("hdml-cub", "HDML (N-pair)") == slots("hdml_ablations-cub", "HDML")
     assert slots("combinations-omniglot", "DANML") == slots("anml-omniglot", "DANML")
@@ -67,19 +82,29 @@ def test_a_row_of_two_tables_is_one_run():
 def test_every_printed_number_stands_beside_a_row(shared):
     published = shared("published")
     for printed, table in (
-        *((published.HDML, "hdml"), (published.ALA, "ala"), (published.ANML, "anml"), (published.HTL, "survey")),
+        *(
+            (published.HDML, "hdml"),
+            (published.ALA, "ala"),
+            (published.ANML, "anml"),
+            (published.HTL, "survey"),
+        ),
     ):
         for data, rows in printed.items():
             found = TABLES[f"{table}-{data}"]
             for name, scores in rows.items():
-                assert scores.items() <= found.row(name).published.items() and set(scores) <= set(found.metrics)
+                assert scores.items() <= found.row(name).published.items() and set(scores) <= set(
+                    found.metrics
+                )
 
 
 def test_numbers_are_those_of_the_papers(shared):
     published = shared("published")
     assert published.HDML["cub"]["HDML (N-pair)"]["recall@1"] == 0.537
     assert published.ALA["cub"]["random triplet"].get("recall@8") is None  # not printed
-    assert published.ANML["inshop"]["DANML"]["recall@50"] == 0.994 and published.HTL["cub"]["HTL"]["recall@32"] == 0.955
+    assert (
+        published.ANML["inshop"]["DANML"]["recall@50"] == 0.994
+        and published.HTL["cub"]["HTL"]["recall@32"] == 0.955
+    )
     assert TABLES["ala-cub"].row("triplet + ALA").published["train recall@1"] == 0.665
     assert TABLES["ala-glyphs"].row("triplet + ALA").published == {}
     regime = TABLES["paper_regime-cub"]
@@ -91,7 +116,9 @@ def test_the_papers_regime_is_that_of_the_papers():
     table = TABLES["paper_regime-cub"]
     for row in table.rows[1:]:
         slots = Job(table, row, "trained", 0).config().slots()
-        rates = {key: slots["optimizer"][key] for key in ("learning_rate", "head_factor", "schedule")}
+        rates = {
+            key: slots["optimizer"][key] for key in ("learning_rate", "head_factor", "schedule")
+        }
         assert rates == {"learning_rate": 1e-4, "head_factor": 10.0, "schedule": "constant"}
         assert slots["model"]["start"] == "random"
         if row.name.endswith("ALA"):  # weights as they are, 3 updates at 4e-4
@@ -104,5 +131,9 @@ def test_the_papers_regime_is_that_of_the_papers():
 def test_the_best_combination_is_chosen_among_all_combinations():
     for name, table in TABLES.items():
         if name.startswith("combinations"):
-            chosen = [*table.remark.kinds["combinations"], *table.remark.kinds["others"], "normalised softmax"]
+            chosen = [
+                *table.remark.kinds["combinations"],
+                *table.remark.kinds["others"],
+                "normalised softmax",
+            ]
             assert sorted(chosen) == sorted(row.name for row in table.rows)

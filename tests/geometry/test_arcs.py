@@ -18,18 +18,23 @@ def points_on(start, end):
     share = torch.linspace(0, 1, STEPS, dtype=start.dtype)[:, None]
     if angle < 1e-9:
         return normalize((1 - share) * start + share * end, dim=1)
-    return (torch.sin((1 - share) * angle) * start + torch.sin(share * angle) * end) / torch.sin(angle)
+    return (torch.sin((1 - share) * angle) * start + torch.sin(share * angle) * end) / torch.sin(
+        angle
+    )
 
 
 def on_a_grid(starts, ends, other_starts, other_ends):
     others = [points_on(*pair) for pair in zip(other_starts, other_ends, strict=True)]
     rows = [points_on(*pair) for pair in zip(starts, ends, strict=True)]
-    return torch.tensor([[torch.cdist(x, y).min() for y in others] for x in rows], dtype=starts.dtype)
+    return torch.tensor(
+        [[torch.cdist(x, y).min() for y in others] for x in rows], dtype=starts.dtype
+    )
 
 
 @pytest.fixture
 def arcs(rng):
-    """``arcs(p, dim, spread)``: starts and ends about common centres; a large spread makes long arcs."""
+    """``arcs(p, dim, spread)``: starts and ends about common centres; a large spread makes long
+    arcs."""
 
     def make(p, dim, spread):
         draw = lambda: torch.randn(p, dim, generator=rng, dtype=torch.float64)  # noqa: E731
@@ -46,12 +51,14 @@ def test_equals_brute_force_within_the_error_of_its_grid(arcs, dim, spread):
     found, grid = arc_distances(*x, *y), on_a_grid(*x, *y)
     angles = sum(torch.acos((a * b).sum(dim=1)).max() for a, b in (x, y))
     assert (found <= grid + 1e-12).all(), "never worse than any point of the grid"
-    # Half a step on each arc is all that the grid can miss: the distance moves no faster than its points.
+    # Half a step on each arc is all that the grid can miss: the distance moves no faster than its
+    # points.
     assert (found >= grid - angles / (STEPS - 1) / 2 - 1e-12).all()
 
 
 def test_long_arcs_wrap_round_the_circle_to_the_nearer_end():
-    """On one circle: an arc of 170° and a point that lies nearer to its end going the other way round."""
+    """On one circle: an arc of 170° and a point that lies nearer to its end going the other way
+    round."""
     angles = torch.deg2rad(torch.tensor([0.0, 170.0, 250.0, 250.0], dtype=torch.float64))
     x1, x2, y1, y2 = torch.stack([angles.cos(), angles.sin()], dim=1).split(1)
     expected = (x2 - y1).norm()
@@ -64,7 +71,9 @@ def test_is_at_most_the_distance_of_the_nearest_ends_and_never_negative(arcs):
     found = arc_distances(x1, x2, y1, y2)
     corners = torch.stack([torch.cdist(x, y) for x in (x1, x2) for y in (y1, y2)]).amin(dim=0)
     assert (found >= 0).all() and (found <= corners + 1e-12).all()
-    assert (found < corners - 1e-3).any() and (found > corners - 1e-12).any(), "some inside, some at the ends"
+    assert (found < corners - 1e-3).any() and (found > corners - 1e-12).any(), (
+        "some inside, some at the ends"
+    )
 
 
 def test_does_not_depend_on_direction_order_rotation_or_length(arcs, rng):
@@ -78,7 +87,9 @@ def test_does_not_depend_on_direction_order_rotation_or_length(arcs, rng):
         arc_distances(*(part @ rotation for part in (x1, x2, y1, y2))),
         arc_distances(3 * x1, 0.1 * x2, 7 * y1, y2),
     ):
-        torch.testing.assert_close(same, found, rtol=0, atol=1e-7)  # a distance of 0 is known to 1e-8
+        torch.testing.assert_close(
+            same, found, rtol=0, atol=1e-7
+        )  # a distance of 0 is known to 1e-8
 
 
 def test_arcs_among_themselves_are_arcs_against_others(arcs):
@@ -107,9 +118,13 @@ def test_the_inner_maximum_is_the_largest_singular_value(arcs):
 
 @pytest.mark.parametrize("dim", [2, 3, 16])
 def test_the_nearest_points_lie_on_the_sphere_inside_their_arcs_and_are_that_far_apart(arcs, dim):
-    """The points themselves, built from the ends by the weights that the gradient uses: no Gram matrix."""
+    """The points themselves, built from the ends by the weights that the gradient uses: no Gram
+    matrix."""
     x, y = (torch.stack(arcs(p, dim, spread)) for p, spread in ((7, 0.4), (9, 3.0)))
-    gram, own = torch.einsum("ipd,jqd->ijpq", x, y), (torch.einsum("pd,pd->p", *ends) for ends in (x, y))
+    gram, own = (
+        torch.einsum("ipd,jqd->ijpq", x, y),
+        (torch.einsum("pd,pd->p", *ends) for ends in (x, y)),
+    )
     best, *weights = vicinal.geometry.arcs._Nearest.apply(gram, *own)
     p1 = torch.einsum("epq,epd->pqd", weights[0], x)
     p2 = torch.einsum("epq,eqd->pqd", weights[1], y)
@@ -117,14 +132,17 @@ def test_the_nearest_points_lie_on_the_sphere_inside_their_arcs_and_are_that_far
         torch.testing.assert_close(points.norm(dim=2), torch.ones_like(best), rtol=0, atol=1e-12)
         angle = lambda a, b: 2 * torch.atan2((a - b).norm(dim=-1), (a + b).norm(dim=-1))  # noqa: E731
         whole = angle(start, end).expand_as(best)
-        torch.testing.assert_close(angle(start, points) + angle(points, end), whole, rtol=0, atol=1e-7)
+        torch.testing.assert_close(
+            angle(start, points) + angle(points, end), whole, rtol=0, atol=1e-7
+        )
     torch.testing.assert_close((p1 * p2).sum(dim=2), best, rtol=0, atol=1e-12)
     torch.testing.assert_close((p1 - p2).norm(dim=2), arc_distances(*x, *y), rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize("degrees", [1e-6, 30.0, 90 - 1e-6, 90.0, 100.0, 150.0, 174.0])
 def test_nearest_points_far_from_the_ends_of_long_arcs_are_exact(degrees):
-    """An arc of 175° on a circle, and one across it that passes above the point at an angle from its start."""
+    """An arc of 175° on a circle, and one across it that passes above the point at an angle from
+    its start."""
     whole, angle = torch.deg2rad(torch.tensor([175.0, degrees], dtype=torch.float64))
     circle = lambda a: torch.stack([a.cos(), a.sin(), 0 * a, 0 * a])  # noqa: E731
     above, across = circle(angle) + torch.tensor([0, 0, 0.5, 0]), torch.tensor([0, 0, 0, 1.0])
@@ -152,7 +170,9 @@ def test_points_are_arcs_too(arcs):
 def test_the_gradient_of_points_is_that_of_their_distance(arcs):
     x, y = (arcs(5, 3, 0.6)[0].requires_grad_() for _ in range(2))
     found = torch.autograd.grad(arc_distances(x, x, y, y).sum(), (x, y))
-    along_sphere = torch.autograd.grad(torch.cdist(normalize(x, dim=1), normalize(y, dim=1)).sum(), (x, y))
+    along_sphere = torch.autograd.grad(
+        torch.cdist(normalize(x, dim=1), normalize(y, dim=1)).sum(), (x, y)
+    )
     torch.testing.assert_close(found, along_sphere)
 
 
@@ -160,15 +180,28 @@ def test_the_gradient_of_points_is_that_of_their_distance(arcs):
 @pytest.mark.parametrize("squared", [None, False, True])
 def test_arcs_among_rows_are_arcs_between_their_ends(rng, points, squared):
     rows = torch.randn(7, 4, generator=rng, dtype=torch.float64, requires_grad=True)
-    first, second = torch.tensor([0, 1, 2, 0, 5, 6, 3]), torch.tensor([1, 2, 3, 6, 4, 6, 0])  # 6 is a point
+    first, second = (
+        torch.tensor([0, 1, 2, 0, 5, 6, 3]),
+        torch.tensor([1, 2, 3, 6, 4, 6, 0]),
+    )  # 6 is a point
     found = arcs_among(rows, first, second, points=points, squared=squared)
     arcs = rows[first], rows[second]
     compared = (rows, rows) if points else arcs
-    expected = arc_similarity(*compared, *arcs) if squared is None else arc_distances(*compared, *arcs, squared=squared)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 if squared is not False else 1e-7)
-    apart = expected < 1 - 1e-9 if squared is None else expected > 1e-4  # what meets has no gradient of its own
+    expected = (
+        arc_similarity(*compared, *arcs)
+        if squared is None
+        else arc_distances(*compared, *arcs, squared=squared)
+    )
+    torch.testing.assert_close(
+        found, expected, rtol=0, atol=1e-12 if squared is not False else 1e-7
+    )
+    apart = (
+        expected < 1 - 1e-9 if squared is None else expected > 1e-4
+    )  # what meets has no gradient of its own
     weights = torch.rand(found.shape, generator=rng, dtype=torch.float64) * apart
-    gradients = [torch.autograd.grad((weights * values).sum(), rows)[0] for values in (found, expected)]
+    gradients = [
+        torch.autograd.grad((weights * values).sum(), rows)[0] for values in (found, expected)
+    ]
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-10)
 
 
@@ -180,7 +213,10 @@ def test_a_longer_arc_is_no_farther(arcs):
 
 def test_crossing_arcs_have_distance_0_and_a_finite_gradient():
     east, north, up = torch.eye(3, dtype=torch.float64).split(1)
-    ends = [v.clone().requires_grad_() for v in (east, north, up + 0.5 * (east + north), 0.5 * (east + north) - up)]
+    ends = [
+        v.clone().requires_grad_()
+        for v in (east, north, up + 0.5 * (east + north), 0.5 * (east + north) - up)
+    ]
     for squared in (False, True):
         distance = arc_distances(*ends, squared=squared)
         assert distance.item() == 0
@@ -198,7 +234,9 @@ def test_opposite_ends_count_as_ends_only():
 @pytest.mark.parametrize("size", [0.0, 1e-12, 1e-6, 3e-5])
 def test_nearly_opposite_ends_count_as_ends_only_and_have_a_bounded_gradient(rng, size):
     """Which way an arc between them goes is rounding; its gradient would be 1 / sine."""
-    x, away, y1, y2 = (normalize(torch.randn(40, 3, generator=rng, dtype=torch.float64), dim=1) for _ in range(4))
+    x, away, y1, y2 = (
+        normalize(torch.randn(40, 3, generator=rng, dtype=torch.float64), dim=1) for _ in range(4)
+    )
     ends = [part.requires_grad_() for part in (x, (size * away - x).detach(), y1, y2)]
     found = arc_distances(*ends)
     to_ends = [arc_distances(end, end, y1, y2) for end in ends[:2]]
@@ -209,7 +247,9 @@ def test_nearly_opposite_ends_count_as_ends_only_and_have_a_bounded_gradient(rng
 
 @pytest.mark.parametrize("size", [1e-3, 1e-6, 1e-7, 1e-9, 0.0])
 def test_an_arc_that_shrinks_becomes_a_point(rng, size):
-    x, away, y1, y2 = (normalize(torch.randn(30, 4, generator=rng, dtype=torch.float64), dim=1) for _ in range(4))
+    x, away, y1, y2 = (
+        normalize(torch.randn(30, 4, generator=rng, dtype=torch.float64), dim=1) for _ in range(4)
+    )
     found, point = arc_distances(x, x + size * away, y1, y2), arc_distances(x, x, y1, y2)
     assert (found - point).abs().max() <= size + 1e-7
 
@@ -217,9 +257,16 @@ def test_an_arc_that_shrinks_becomes_a_point(rng, size):
 @pytest.mark.parametrize("size", [1e-300, 1e-165, 1e-161, 1e-120, 1e-80, 1e-40])
 def test_arcs_that_are_all_but_orthogonal_have_a_bounded_gradient(rng, size):
     """Squares of their inner products, and fourth powers, are below the smallest number."""
-    basis, mixed = torch.eye(4, dtype=torch.float64), torch.rand(2, 2, generator=rng, dtype=torch.float64) + 0.1
-    ends = [part.clone().requires_grad_() for part in (basis[:1], basis[1:2], basis[2:3], basis[3:])]
-    tilted = [end + size * (row @ torch.cat(ends[:2])) for end, row in zip(ends[2:], mixed, strict=True)]
+    basis, mixed = (
+        torch.eye(4, dtype=torch.float64),
+        torch.rand(2, 2, generator=rng, dtype=torch.float64) + 0.1,
+    )
+    ends = [
+        part.clone().requires_grad_() for part in (basis[:1], basis[1:2], basis[2:3], basis[3:])
+    ]
+    tilted = [
+        end + size * (row @ torch.cat(ends[:2])) for end, row in zip(ends[2:], mixed, strict=True)
+    ]
     found = arc_distances(*ends[:2], *tilted, squared=True)
     torch.testing.assert_close(found.item(), 2.0)
     gradients = torch.autograd.grad(found.sum(), ends)
@@ -229,9 +276,13 @@ def test_arcs_that_are_all_but_orthogonal_have_a_bounded_gradient(rng, size):
 def test_gradient_is_that_of_finite_differences(arcs):
     for dim, spread in ((3, 0.5), (4, 1.0), (16, 1.0)):
         ends = [part.requires_grad_() for part in (*arcs(3, dim, spread), *arcs(4, dim, spread))]
-        assert gradcheck(arc_distances, ends, fast_mode=True) and gradcheck(arc_similarity, ends, fast_mode=True)
+        assert gradcheck(arc_distances, ends, fast_mode=True) and gradcheck(
+            arc_similarity, ends, fast_mode=True
+        )
         apart = ~torch.eye(3, dtype=torch.bool)  # an arc's distance to itself is 0
-        assert gradcheck(lambda a, b, apart=apart: arc_distances(a, b)[apart], ends[:2], fast_mode=True)
+        assert gradcheck(
+            lambda a, b, apart=apart: arc_distances(a, b)[apart], ends[:2], fast_mode=True
+        )
 
 
 def test_a_second_derivative_is_rejected_rather_than_wrong(arcs):
@@ -258,9 +309,12 @@ def test_is_as_exact_as_its_input(arcs, dtype):
 
 
 def adversarial(p, dim, rng, dtype):
-    """Arcs where something vanishes: points, near points, opposite ends, planes and lines in common, zero rows."""
+    """Arcs where something vanishes: points, near points, opposite ends, planes and lines in
+    common, zero rows."""
     basis = torch.eye(dim, dtype=dtype)
-    signed = torch.cat([basis, -basis, torch.zeros(1, dim, dtype=dtype)])  # zero: what a dead network gives
+    signed = torch.cat(
+        [basis, -basis, torch.zeros(1, dim, dtype=dtype)]
+    )  # zero: what a dead network gives
     pick = lambda: signed[torch.randint(len(signed), (p,), generator=rng)]  # noqa: E731
     noise = lambda: torch.randn(p, dim, generator=rng, dtype=dtype)  # noqa: E731
     size = 10.0 ** torch.randint(-20, 1, (p, 1), generator=rng).to(dtype)
@@ -279,7 +333,11 @@ def test_a_million_random_and_adversarial_pairs_of_arcs_are_finite(rng):
             ends = [part.requires_grad_() for part in (*x, *y)]
             distances = arc_distances(*ends)
             gradients = torch.autograd.grad(distances.sum(), ends)
-            assert distances.isfinite().all() and (distances >= 0).all() and (distances <= 2 + 1e-6).all()
+            assert (
+                distances.isfinite().all()
+                and (distances >= 0).all()
+                and (distances <= 2 + 1e-6).all()
+            )
             assert all(gradient.isfinite().all() for gradient in gradients)
             seen += distances.numel()
     assert seen > 10**6

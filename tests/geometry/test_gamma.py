@@ -1,4 +1,5 @@
-"""gamma_for against Theorem 3: the log-exp mean at its γ is the mean of the K smallest or largest."""
+"""gamma_for against Theorem 3: the log-exp mean at its γ is the mean of the K smallest or
+largest."""
 
 import inspect
 
@@ -25,7 +26,9 @@ def test_the_mean_of_the_smallest_or_largest_is_recovered(values, K):
         gamma = gamma_for(values, sign * K)
         expected = values.topk(K, dim=1, largest=largest).values.mean(dim=1)
         assert (gamma.sign() == sign).all()
-        torch.testing.assert_close(log_exp_mean(values, everything(values), gamma), expected, rtol=1e-12, atol=0)
+        torch.testing.assert_close(
+            log_exp_mean(values, everything(values), gamma), expected, rtol=1e-12, atol=0
+        )
 
 
 def test_more_values_need_a_smaller_dial_and_all_of_them_none(values):
@@ -45,7 +48,9 @@ def test_only_kept_values_count_and_each_row_may_have_its_own_number(values):
     own = torch.tensor([2, -2, 3, 4, -6])
     found = log_exp_mean(values, keep, gamma_for(values, own, keep))
     for row, kept, K, b in zip(values, keep, own.tolist(), found, strict=True):
-        torch.testing.assert_close(b, row[kept].topk(abs(K), largest=K < 0).values.mean(), rtol=1e-12, atol=0)
+        torch.testing.assert_close(
+            b, row[kept].topk(abs(K), largest=K < 0).values.mean(), rtol=1e-12, atol=0
+        )
 
 
 def test_rows_that_settle_nothing_have_gamma_0(values):

@@ -9,7 +9,8 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from vicinal.geometry import hinge_sums
 from vicinal.geometry.hinge_sums import FEW
 
-# Forward mode makes torch load its own tables, which it compiles in a way that it has itself deprecated.
+# Forward mode makes torch load its own tables, which it compiles in a way that it has itself
+# deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
 
 WIDTHS = [1, 2, FEW, FEW + 1, 13]  # both ways of counting
@@ -17,7 +18,9 @@ WIDTHS = [1, 2, FEW, FEW + 1, 13]  # both ways of counting
 
 def by_hand(positive, negative, keep_positive, keep_negative, margin):
     sums, counts = [], []
-    for d_p, d_n, kept_p, kept_n in zip(positive, negative, keep_positive, keep_negative, strict=True):
+    for d_p, d_n, kept_p, kept_n in zip(
+        positive, negative, keep_positive, keep_negative, strict=True
+    ):
         terms = [max(0.0, float(p - n) + margin) for p in d_p[kept_p] for n in d_n[kept_n]]
         sums.append(sum(terms))
         counts.append(sum(term > 0 for term in terms))
@@ -80,18 +83,24 @@ def test_a_term_of_exactly_0_is_not_active(width):
 @pytest.mark.parametrize("width", [0, 2, FEW + 1])
 @pytest.mark.parametrize("others", [0, 3])
 def test_an_anchor_without_terms_has_0_and_passes_gradient_0(width, others):
-    positive, negative = torch.rand(2, width, requires_grad=True), torch.rand(2, others, requires_grad=True)
+    positive, negative = (
+        torch.rand(2, width, requires_grad=True),
+        torch.rand(2, others, requires_grad=True),
+    )
     nothing = [torch.zeros_like(side, dtype=torch.bool) for side in (positive, negative)]
     for keep in ((nothing[0], ~nothing[1]), (~nothing[0], nothing[1]), nothing):
         sums, counts = hinge_sums(positive, negative, *keep, 5.0)
-        assert sums.tolist() == counts.tolist() == [0, 0] or (width and others and keep[0].all() and keep[1].all())
+        assert sums.tolist() == counts.tolist() == [0, 0] or (
+            width and others and keep[0].all() and keep[1].all()
+        )
         gradients = torch.autograd.grad(sums.sum(), (positive, negative))
         assert all(gradient.eq(0).all() for gradient in gradients)
 
 
 @pytest.mark.parametrize("width", [FEW, 13])
 def test_float32_keeps_its_digits_where_excesses_are_small(case, width):
-    """Thresholds near 1000, excesses near 1e-2: sums of thresholds and of distances alone would cancel."""
+    """Thresholds near 1000, excesses near 1e-2: sums of thresholds and of distances alone would
+    cancel."""
     positive, negative, *keep = case(4, width, 300)
     positive, negative = 1000 + 0.01 * positive, 1000 + 0.01 * negative
     exact, _ = by_hand(positive.float(), negative.float(), *keep, 0.0)
@@ -111,5 +120,7 @@ def test_margins_per_negative_enter_by_shifting_the_distances(case):
 def test_what_is_not_a_number_stays_visible(case):
     positive, negative, *_ = case(2, 2, 3)
     negative[0, 1] = torch.nan
-    sums, _ = hinge_sums(positive, negative, positive >= 0, torch.ones_like(negative, dtype=torch.bool))
+    sums, _ = hinge_sums(
+        positive, negative, positive >= 0, torch.ones_like(negative, dtype=torch.bool)
+    )
     assert sums[0].isnan() and sums[1].isfinite()

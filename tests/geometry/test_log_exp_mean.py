@@ -8,7 +8,8 @@ from torch.autograd import gradcheck
 
 from vicinal.geometry import log_exp_mean
 
-# Forward mode makes torch load its own tables, which it compiles in a way that it has itself deprecated.
+# Forward mode makes torch load its own tables, which it compiles in a way that it has itself
+# deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
 
 
@@ -31,7 +32,9 @@ def by_hand(row, gamma):
 @pytest.mark.parametrize("gamma", [-3.0, -0.4, 0.2, 5.0])
 def test_equals_the_printed_formula(values, keep, gamma):
     expected = [by_hand(row[kept], gamma) for row, kept in zip(values, keep, strict=True)]
-    torch.testing.assert_close(log_exp_mean(values, keep, gamma), torch.tensor(expected, dtype=torch.float64))
+    torch.testing.assert_close(
+        log_exp_mean(values, keep, gamma), torch.tensor(expected, dtype=torch.float64)
+    )
 
 
 def test_limits_are_maximum_mean_and_minimum(values, keep):
@@ -45,27 +48,39 @@ def test_falls_as_gamma_grows_between_maximum_and_minimum(values, keep):
     dials = [-100.0, -10.0, -1.0, -1e-3, 0.0, 1e-3, 1.0, 10.0, 100.0]
     found = torch.stack([log_exp_mean(values, keep, gamma) for gamma in dials])
     assert (found.diff(dim=0) < 0).all()
-    most, least = values.masked_fill(~keep, -torch.inf).amax(dim=1), values.masked_fill(~keep, torch.inf).amin(dim=1)
+    most, least = (
+        values.masked_fill(~keep, -torch.inf).amax(dim=1),
+        values.masked_fill(~keep, torch.inf).amin(dim=1),
+    )
     assert (found < most).all() and (found > least).all()
 
 
 def test_shifts_with_the_values_and_mirrors_with_gamma(values, keep):
-    torch.testing.assert_close(log_exp_mean(values + 7, keep, 0.3), log_exp_mean(values, keep, 0.3) + 7)
+    torch.testing.assert_close(
+        log_exp_mean(values + 7, keep, 0.3), log_exp_mean(values, keep, 0.3) + 7
+    )
     torch.testing.assert_close(log_exp_mean(-values, keep, -0.3), -log_exp_mean(values, keep, 0.3))
 
 
 @pytest.mark.parametrize("gamma", [1e-300, 1e-12, 1e-6, -1e-4, 1e-2])
 def test_keeps_its_digits_near_0(values, keep, gamma):
-    """Mean - gamma/2 variance + gamma²/6 third cumulant; the plain formula is off by 1e-4 at gamma = 1e-12."""
+    """Mean - gamma/2 variance + gamma²/6 third cumulant; the plain formula is off by 1e-4 at gamma
+    = 1e-12."""
     for row, kept, found in zip(values, keep, log_exp_mean(values, keep, gamma), strict=True):
         offsets = row[kept] - row[kept].mean()
-        series = row[kept].mean() - gamma / 2 * offsets.square().mean() + gamma**2 / 6 * offsets.pow(3).mean()
+        series = (
+            row[kept].mean()
+            - gamma / 2 * offsets.square().mean()
+            + gamma**2 / 6 * offsets.pow(3).mean()
+        )
         torch.testing.assert_close(found, series, rtol=0, atol=1e-14 + abs(gamma) ** 3)
 
 
 @pytest.mark.parametrize("gamma", [-30.0, 0.0, 1e-9, 2.0])
 def test_gradient_matches_finite_differences(values, keep, gamma):
-    assert gradcheck(lambda v: log_exp_mean(v, keep, gamma), (values.requires_grad_(),), check_forward_ad=True)
+    assert gradcheck(
+        lambda v: log_exp_mean(v, keep, gamma), (values.requires_grad_(),), check_forward_ad=True
+    )
 
 
 def test_one_gamma_for_each_row(values, keep):
@@ -85,4 +100,6 @@ def test_a_row_that_keeps_nothing_is_0_and_passes_no_gradient(values):
 
 def test_stays_finite_where_a_plain_exponential_overflows(values, keep):
     found = log_exp_mean(values.float(), keep, 5000.0)
-    torch.testing.assert_close(found, values.float().masked_fill(~keep, torch.inf).amin(dim=1), atol=1e-3, rtol=0)
+    torch.testing.assert_close(
+        found, values.float().masked_fill(~keep, torch.inf).amin(dim=1), atol=1e-3, rtol=0
+    )

@@ -6,14 +6,18 @@ from torch.autograd import gradcheck
 
 from vicinal.geometry import log_one_plus_sum_exp, log_sum_exp
 
-# Forward mode makes torch load its own tables, which it compiles in a way that it has itself deprecated.
+# Forward mode makes torch load its own tables, which it compiles in a way that it has itself
+# deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
 
 
 @pytest.fixture
 def case(rng):
     logits = torch.randn(4, 6, generator=rng, dtype=torch.float64)
-    keep, weights = torch.rand(4, 6, generator=rng) < 0.6, torch.rand(4, 6, generator=rng, dtype=torch.float64)
+    keep, weights = (
+        torch.rand(4, 6, generator=rng) < 0.6,
+        torch.rand(4, 6, generator=rng, dtype=torch.float64),
+    )
     keep[:, 0] = True
     return logits, keep, weights
 
@@ -21,8 +25,12 @@ def case(rng):
 def test_equals_the_sum_it_stands_for(case):
     logits, keep, weights = case
     torch.testing.assert_close(log_sum_exp(logits, keep), (logits.exp() * keep).sum(dim=1).log())
-    torch.testing.assert_close(log_sum_exp(logits, keep, weights), (weights * logits.exp() * keep).sum(dim=1).log())
-    torch.testing.assert_close(log_one_plus_sum_exp(logits, keep), (1 + (logits.exp() * keep).sum(dim=1)).log())
+    torch.testing.assert_close(
+        log_sum_exp(logits, keep, weights), (weights * logits.exp() * keep).sum(dim=1).log()
+    )
+    torch.testing.assert_close(
+        log_one_plus_sum_exp(logits, keep), (1 + (logits.exp() * keep).sum(dim=1)).log()
+    )
 
 
 def test_gradient_matches_finite_differences(case):
@@ -43,7 +51,9 @@ def test_a_weight_of_0_takes_a_term_out(case):
     logits, keep, weights = case
     gone = keep & (torch.arange(6) != 3)
     weights = torch.ones_like(weights).index_fill_(1, torch.tensor(3), 0.0)
-    torch.testing.assert_close(log_one_plus_sum_exp(logits, keep, weights), log_one_plus_sum_exp(logits, gone))
+    torch.testing.assert_close(
+        log_one_plus_sum_exp(logits, keep, weights), log_one_plus_sum_exp(logits, gone)
+    )
     given = logits.requires_grad_(), torch.zeros_like(weights, requires_grad=True)
     nothing = log_one_plus_sum_exp(given[0], keep, given[1])
     assert nothing.eq(0).all()

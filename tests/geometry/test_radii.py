@@ -49,9 +49,13 @@ def test_a_weight_counts_as_often(neighbors, gamma):
     weights = torch.tensor([1, 0, 2, 3, 1]).double().expand(6, 5)
     listed = [0, 2, 2, 3, 3, 3, 4]
     expected = log_exp_mean(neighbors.distances[:, listed], neighbors.keep[:, listed], gamma)
-    torch.testing.assert_close(soft_radius(neighbors._replace(weights=weights), gamma), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        soft_radius(neighbors._replace(weights=weights), gamma), expected, rtol=0, atol=1e-12
+    )
     ones = neighbors._replace(weights=torch.ones_like(weights))
-    torch.testing.assert_close(soft_radius(ones, gamma), soft_radius(neighbors, gamma), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        soft_radius(ones, gamma), soft_radius(neighbors, gamma), rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("k", [2, 3, -2])
@@ -68,7 +72,9 @@ def test_nothing_kept_is_0_and_passes_no_gradient():
     for weights in (None, torch.ones(2, 3), torch.zeros(2, 3)):
         row = Neighbors(distances, none if weights is None else none | (weights == 0), weights)
         for radius in (k_mean(row, 2), soft_radius(row, 2.0), soft_radius(row, 0.0)):
-            assert radius.eq(0).all() and torch.autograd.grad(radius.sum(), distances)[0].eq(0).all()
+            assert (
+                radius.eq(0).all() and torch.autograd.grad(radius.sum(), distances)[0].eq(0).all()
+            )
     assert k_mean(Neighbors(distances[:, :0], none[:, :0]), 1).eq(0).all()
 
 
@@ -76,7 +82,10 @@ def test_gradients_match_finite_differences(neighbors, rng):
     weights = torch.rand(6, 5, generator=rng, dtype=torch.float64).requires_grad_()
     distances = neighbors.distances.requires_grad_()
     for gamma in (0.0, 0.5, -4.0):
-        assert gradcheck(lambda d, w, g=gamma: soft_radius(Neighbors(d, neighbors.keep, w), g), (distances, weights))
+        assert gradcheck(
+            lambda d, w, g=gamma: soft_radius(Neighbors(d, neighbors.keep, w), g),
+            (distances, weights),
+        )
     assert gradcheck(lambda d, w: k_mean(Neighbors(d, neighbors.keep, w), 1), (distances, weights))
 
 
@@ -91,7 +100,9 @@ def test_weights_stay_finite_where_a_plain_exponential_overflows(rng):
 
 def test_what_is_not_kept_may_be_anything(neighbors):
     for rubbish in (torch.inf, -torch.inf, torch.nan):
-        dirty = neighbors._replace(distances=neighbors.distances.masked_fill(~neighbors.keep, rubbish))
+        dirty = neighbors._replace(
+            distances=neighbors.distances.masked_fill(~neighbors.keep, rubbish)
+        )
         for weights in (None, torch.ones_like(neighbors.distances)):
             clean, dirty = neighbors._replace(weights=weights), dirty._replace(weights=weights)
             assert torch.equal(k_mean(dirty, -2), k_mean(clean, -2))

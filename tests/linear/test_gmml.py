@@ -19,4 +19,6 @@ def test_gmml_is_the_geometric_mean(wine):
         dissimilar += offsets[~same].T @ offsets[~same]
         counts[0] += same.sum() - 1
         counts[1] += (~same).sum()
-    np.testing.assert_allclose(metric @ (similar / counts[0]) @ metric, dissimilar / counts[1], rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(
+        metric @ (similar / counts[0]) @ metric, dissimilar / counts[1], rtol=1e-6, atol=1e-8
+    )

@@ -1,4 +1,5 @@
-"""LANML: one optimum however it is reached, several clusters or one, and what it says of a metric that vanished."""
+"""LANML: one optimum however it is reached, several clusters or one, and what it says of a metric
+that vanished."""
 
 import tracemalloc
 import warnings
@@ -18,7 +19,11 @@ def test_a_regularizer_that_leaves_no_metric_warns(wine):
 def test_the_result_depends_neither_on_threads_nor_on_the_order_of_rows(wine, draw):
     X, y = wine
     order = draw.permutation(len(X))
-    first, threads, mixed = LANML().fit(X, y), LANML(n_jobs=2).fit(X, y), LANML().fit(X[order], y[order])
+    first, threads, mixed = (
+        LANML().fit(X, y),
+        LANML(n_jobs=2).fit(X, y),
+        LANML().fit(X[order], y[order]),
+    )
     np.testing.assert_array_equal(first.components_, threads.components_)
     assert mixed.objective_ == pytest.approx(first.objective_, rel=1e-2)
 
@@ -28,11 +33,14 @@ def test_a_large_problem_starts_small_and_ends_at_the_same_optimum(draw, monkeyp
     samples = draw.standard_normal((120, 3)) + labels[:, None]
     plain = LANML(tol=1e-9).fit(samples, labels)
     monkeypatch.setattr("vicinal.linear.lanml._SMALL", 50)
-    assert LANML(tol=1e-9).fit(samples, labels).objective_ == pytest.approx(plain.objective_, rel=1e-4)
+    assert LANML(tol=1e-9).fit(samples, labels).objective_ == pytest.approx(
+        plain.objective_, rel=1e-4
+    )
 
 
 def test_the_coordinates_of_the_solver_do_not_change_the_optimum(draw):
-    """With n_components = d the same problem is solved on a factor, in the samples' own coordinates."""
+    """With n_components = d the same problem is solved on a factor, in the samples' own
+    coordinates."""
     labels = np.repeat([0, 1], 40)
     samples = (draw.standard_normal((80, 3)) + labels[:, None]) * [1.0, 5.0, 0.2]
     settings = {"regularization": 5.0, "max_iter": 5000}
@@ -40,22 +48,30 @@ def test_the_coordinates_of_the_solver_do_not_change_the_optimum(draw):
     factor = LANML(tol=1e-14, n_components=3, **settings).fit(samples, labels)
     assert convex.objective_ == pytest.approx(factor.objective_, rel=1e-5)
     metric = convex.get_mahalanobis_matrix()
-    np.testing.assert_allclose(metric, factor.get_mahalanobis_matrix(), atol=0.02 * np.abs(metric).max())
+    np.testing.assert_allclose(
+        metric, factor.get_mahalanobis_matrix(), atol=0.02 * np.abs(metric).max()
+    )
 
 
 @pytest.mark.parametrize("gamma1", [-1.0, 1.0])
 @pytest.mark.parametrize("margin", [1e-4, 1e4])
-def test_a_tolerance_is_in_margins_so_that_a_small_one_is_not_taken_for_convergence(draw, gamma1, margin):
+def test_a_tolerance_is_in_margins_so_that_a_small_one_is_not_taken_for_convergence(
+    draw, gamma1, margin
+):
     """(γ1, γ2, m, M) is the problem (γ1 m, γ2 m, 1, M / m) times m, and is solved as well."""
     labels = np.repeat([0, 1], 40)
     samples = draw.standard_normal((80, 3)) + labels[:, None]
     plain = LANML(gamma1, 8.0).fit(samples, labels)
     scaled = LANML(gamma1 / margin, 8.0 / margin, margin=margin).fit(samples, labels)
     # LANML⁺ starts from I/√N, whatever the margin: elsewhere, so that it ends elsewhere, too.
-    assert scaled.objective_ / margin == pytest.approx(plain.objective_, rel=1e-9 if gamma1 < 0 else 0.1)
+    assert scaled.objective_ / margin == pytest.approx(
+        plain.objective_, rel=1e-9 if gamma1 < 0 else 0.1
+    )
     if gamma1 < 0:
         metric = plain.get_mahalanobis_matrix()
-        np.testing.assert_allclose(scaled.get_mahalanobis_matrix() / margin, metric, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(
+            scaled.get_mahalanobis_matrix() / margin, metric, rtol=1e-6, atol=1e-9
+        )
 
 
 def test_with_positive_gamma1_it_starts_from_the_papers_metric(draw):
@@ -68,18 +84,22 @@ def test_with_positive_gamma1_it_starts_from_the_papers_metric(draw):
 
 
 def two_clusters(draw, apart):
-    """Class 0 in two clusters at ±apart on the first axis, class 1 between them; the second axis is noise."""
+    """Class 0 in two clusters at ±apart on the first axis, class 1 between them; the second axis is
+    noise."""
     centers = np.array([[-apart, 0], [apart, 0], [0, 0], [0, 0]])
     samples = np.repeat(centers, 25, axis=0) + draw.standard_normal((100, 2)) * [0.6, 1.0]
     return samples, np.repeat([0, 0, 1, 1], 25)
 
 
 def test_positive_gamma1_allows_several_clusters_in_a_class_and_negative_does_not(draw):
-    """Proposition 5. All of the class is similar: γ1 < 0 must shrink the axis on which its clusters lie apart."""
+    """Proposition 5. All of the class is similar: γ1 < 0 must shrink the axis on which its clusters
+    lie apart."""
     X, y = two_clusters(draw, 4.0)
     several = LANML(gamma1=1.0, gamma2=1.0).fit(X, y).get_mahalanobis_matrix()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # drawing class 0 together leaves hardly any metric: M = 0 may be its optimum
+        warnings.simplefilter(
+            "ignore"
+        )  # drawing class 0 together leaves hardly any metric: M = 0 may be its optimum
         one = LANML(gamma1=-1.0, gamma2=1.0, n_similar=None).fit(X, y).get_mahalanobis_matrix()
     assert several[0, 0] > 5 * several[1, 1]
     assert one[0, 0] < 0.1 * several[0, 0]

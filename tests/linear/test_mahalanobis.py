@@ -1,4 +1,5 @@
-"""What all linear learners share: scikit-learn's contract, a map and its metric, clear errors and warnings."""
+"""What all linear learners share: scikit-learn's contract, a map and its metric, clear errors and
+warnings."""
 
 import numpy as np
 import pytest
@@ -20,7 +21,9 @@ ALL = [LANML(), LANML(gamma1=1.0), PNCA(), GMML(), RVML()]
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore:the optimum is M = 0")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([LANML(max_iter=20), LANML(gamma1=1.0, max_iter=20), PNCA(max_iter=20), GMML(), RVML()])
+@parametrize_with_checks(
+    [LANML(max_iter=20), LANML(gamma1=1.0, max_iter=20), PNCA(max_iter=20), GMML(), RVML()]
+)
 def test_keeps_scikit_learns_contract(estimator, check):
     check(estimator)
 
@@ -39,7 +42,9 @@ def test_neighbors_are_right_more_often_than_by_chance_and_the_metric_is_the_map
 
 
 @pytest.mark.parametrize("estimator", ALL, ids=str)
-def test_a_constant_feature_gets_no_weight_and_more_features_than_samples_are_no_trouble(estimator, wine, draw):
+def test_a_constant_feature_gets_no_weight_and_more_features_than_samples_are_no_trouble(
+    estimator, wine, draw
+):
     X, y = wine[0][::8], wine[1][::8]
     wide = np.hstack([X, np.ones((len(X), 1)), draw.standard_normal((len(X), 40))])
     metric = clone(estimator).fit(wide, y).get_mahalanobis_matrix()
@@ -47,11 +52,15 @@ def test_a_constant_feature_gets_no_weight_and_more_features_than_samples_are_no
 
 
 @pytest.mark.parametrize("estimator", ALL, ids=str)
-def test_with_many_features_nothing_larger_than_the_samples_is_decomposed(estimator, draw, monkeypatch):
+def test_with_many_features_nothing_larger_than_the_samples_is_decomposed(
+    estimator, draw, monkeypatch
+):
     sizes = []
     for name in ("eigh", "solve"):
         original = getattr(np.linalg, name)
-        monkeypatch.setattr(np.linalg, name, lambda a, *b, as_is=original: sizes.append(len(a)) or as_is(a, *b))
+        monkeypatch.setattr(
+            np.linalg, name, lambda a, *b, as_is=original: sizes.append(len(a)) or as_is(a, *b)
+        )
     y = np.arange(24) % 2
     X = (draw.standard_normal((24, 500)) + y[:, None]) / 30
     assert clone(estimator).fit(X, y).components_.shape[1] == 500
@@ -66,12 +75,20 @@ def test_takes_what_people_hand_in(estimator):
     frozen = X.copy(order="F")
     frozen.flags.writeable = False
     names = np.array(["setosa", "versicolor", "virginica"])[y]
-    for samples, labels in ((frozen, names), (X.tolist(), names.astype(object)), (X, names.tolist())):
+    for samples, labels in (
+        (frozen, names),
+        (X.tolist(), names.astype(object)),
+        (X, names.tolist()),
+    ):
         found = clone(estimator).fit(samples, labels)
-        np.testing.assert_allclose(found.get_mahalanobis_matrix(), expected, atol=1e-8 * np.abs(expected).max())
+        np.testing.assert_allclose(
+            found.get_mahalanobis_matrix(), expected, atol=1e-8 * np.abs(expected).max()
+        )
     fitted = clone(estimator).fit(X.astype(np.float32), y)
     assert fitted.transform(X.astype(np.float32)).dtype == np.float64
-    np.testing.assert_allclose(fitted.fit(X[:, :3], y).fit(X, names).get_mahalanobis_matrix(), expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        fitted.fit(X[:, :3], y).fit(X, names).get_mahalanobis_matrix(), expected, rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("estimator", ALL, ids=str)
@@ -134,7 +151,9 @@ def test_settings_that_cannot_work_raise(estimator, message, wine):
         estimator.fit(*wine)
 
 
-@pytest.mark.parametrize("estimator", [LANML(max_iter=1), LANML(gamma1=1.0, max_iter=1), PNCA(max_iter=1)], ids=str)
+@pytest.mark.parametrize(
+    "estimator", [LANML(max_iter=1), LANML(gamma1=1.0, max_iter=1), PNCA(max_iter=1)], ids=str
+)
 def test_a_fit_that_has_not_converged_warns_with_what_to_do(estimator, wine):
     with pytest.warns(ConvergenceWarning, match=r"after 1 steps \(max_iter = 1\).*Raise max_iter"):
         estimator.fit(*wine)
@@ -153,20 +172,32 @@ def test_scikit_learns_neighbors_take_the_metric_without_the_map(estimator, wine
 
 
 def test_components_bound_the_rank(wine):
-    for estimator in (LANML(n_components=2), LANML(gamma1=1.0, n_components=2), PNCA(n_components=2)):
+    for estimator in (
+        LANML(n_components=2),
+        LANML(gamma1=1.0, n_components=2),
+        PNCA(n_components=2),
+    ):
         assert estimator.fit(*wine).transform(wine[0]).shape == (178, 2)
 
 
 def test_pipeline_grid_search_and_pandas_like_names(wine):
     X, y = wine
-    for estimator, values in ((GMML(), {"t": [0.3, 0.5]}), (LANML(), {"gamma2": [2.0, 8.0]}), (PNCA(), {"alpha": [1]})):
-        pipeline = Pipeline([("scale", StandardScaler()), ("metric", estimator), ("knn", KNeighborsClassifier(3))])
+    for estimator, values in (
+        (GMML(), {"t": [0.3, 0.5]}),
+        (LANML(), {"gamma2": [2.0, 8.0]}),
+        (PNCA(), {"alpha": [1]}),
+    ):
+        pipeline = Pipeline(
+            [("scale", StandardScaler()), ("metric", estimator), ("knn", KNeighborsClassifier(3))]
+        )
         grid = {f"metric__{name}": tried for name, tried in values.items()}
         assert GridSearchCV(pipeline, grid, cv=2, error_score="raise").fit(X, y).best_score_ > 0.9
     assert list(RVML().fit(X, y).get_feature_names_out()) == ["rvml0", "rvml1", "rvml2"]
 
 
-@pytest.mark.parametrize("estimator", [LANML(), LANML(gamma1=1.0), PNCA(), GMML(), RVML()], ids=repr)
+@pytest.mark.parametrize(
+    "estimator", [LANML(), LANML(gamma1=1.0), PNCA(), GMML(), RVML()], ids=repr
+)
 def test_pandas_input_keeps_feature_names(estimator):
     pandas = pytest.importorskip("pandas")
     frame, y = load_iris(return_X_y=True, as_frame=True)
@@ -181,7 +212,8 @@ def test_pandas_input_keeps_feature_names(estimator):
 
 @pytest.mark.parametrize("estimator", [LANML(), LANML(gamma1=1.0), PNCA()], ids=str)
 def test_tiny_samples_are_learned_from_as_their_multiples_are(estimator, wine):
-    """M of samples 2^-40 times as long is 2^80 times as large, and separates the classes as well."""
+    """M of samples 2^-40 times as long is 2^80 times as large, and separates the classes as
+    well."""
     X, y = wine
     expected = clone(estimator).fit(X, y)
     tiny = clone(estimator).fit(2.0**-40 * X, y)
@@ -212,7 +244,9 @@ def test_a_start_may_be_given_and_progress_printed(kind, wine, capsys):
     X, y = wine
     assert kind(max_iter=30).fit(X, y) and not capsys.readouterr().out
     by_name = [
-        kind(gamma1=1.0, init=init, n_components=2) if kind is LANML else kind(init=init, n_components=2)
+        kind(gamma1=1.0, init=init, n_components=2)
+        if kind is LANML
+        else kind(init=init, n_components=2)
         for init in ("auto", "identity", "pca", np.eye(2, 13))
     ]
     values = [estimator.fit(X, y).objective_ for estimator in by_name]
@@ -220,6 +254,7 @@ def test_a_start_may_be_given_and_progress_printed(kind, wine, capsys):
     kind(max_iter=5, verbose=True, tol=1e-12).fit(X, y)
     assert f"[{kind.__name__}] step" in capsys.readouterr().out
     with pytest.raises(
-        ConfigError, match=r"init has 13 columns, one for each feature, and at most 13 rows, got \[2, 3\]"
+        ConfigError,
+        match=r"init has 13 columns, one for each feature, and at most 13 rows, got \[2, 3\]",
     ):
         kind(init=np.eye(2, 3)).fit(X, y)

@@ -1,4 +1,5 @@
-"""The objective of LANML and PNCA: the printed sums, the gradient, convexity, and the special cases of Section 5.2."""
+"""The objective of LANML and PNCA: the printed sums, the gradient, convexity, and the special cases
+of Section 5.2."""
 
 import math
 
@@ -57,7 +58,9 @@ def test_equals_the_printed_sums(data, draw, gamma1, nearest):
 @pytest.mark.parametrize("gamma1", [-30.0, -0.01, -1e-3, -1e-9, -1e-17, 0.0, 1e-15, 1e-6, 4.0])
 def test_the_radius_is_the_log_exp_mean_of_the_deep_side_near_0_too(data, gamma1):
     samples, labels = data
-    found = Objective(Neighborhoods.among(samples, labels, None), gamma1, 3.0, identity).at(np.eye(4))
+    found = Objective(Neighborhoods.among(samples, labels, None), gamma1, 3.0, identity).at(
+        np.eye(4)
+    )
     distances = torch.from_numpy(((samples[:, None] - samples[None]) ** 2).sum(axis=2))
     same = torch.from_numpy(labels[:, None] == labels[None])
     pull = log_exp_mean(distances, same & ~torch.eye(25, dtype=torch.bool), gamma1)
@@ -72,7 +75,9 @@ def test_gradient_matches_finite_differences(data, draw, outer, nearest, gamma1)
     objective = Objective(Neighborhoods.among(*data, nearest), gamma1, 2.0, outer)
     factor, towards = draw.standard_normal((2, 3, 4)) / 2
     at = objective.at(factor)
-    numeric = (objective.at(factor + 1e-5 * towards).value - objective.at(factor - 1e-5 * towards).value) / 2e-5
+    numeric = (
+        objective.at(factor + 1e-5 * towards).value - objective.at(factor - 1e-5 * towards).value
+    ) / 2e-5
     assert numeric == pytest.approx(float(np.vdot(2 * factor @ at.gradient, towards)), rel=1e-6)
     np.testing.assert_allclose(at.gradient, at.gradient.T, atol=1e-12)
 
@@ -81,7 +86,9 @@ def test_gradient_matches_finite_differences(data, draw, outer, nearest, gamma1)
 def test_gradient_is_autograds_and_comes_from_queries_within_their_margin_alone(data, draw, gamma1):
     samples, labels = data
     factor, sets = draw.standard_normal((4, 4)) / 2, Neighborhoods.among(samples, labels, None)
-    margin = -np.sort(Objective(sets, gamma1, 3.0, identity).at(factor).excess)[12:14].mean()  # 12 of 25 lie above
+    margin = -np.sort(Objective(sets, gamma1, 3.0, identity).at(factor).excess)[
+        12:14
+    ].mean()  # 12 of 25 lie above
     found = Objective(sets, gamma1, 3.0, Hinge(margin, 0.0)).at(factor)
     metric = torch.from_numpy(factor.T @ factor).requires_grad_()
     offsets = torch.from_numpy(samples[:, None] - samples[None])
@@ -123,13 +130,15 @@ def midpoint_violations(data, draw, gamma1, pairs=100):
 
 
 def test_convex_for_negative_gamma1_and_not_for_positive(data, draw):
-    """Lemma 3 by the midpoint inequality; with γ1 > 0 the first term is concave, and pairs violate it."""
+    """Lemma 3 by the midpoint inequality; with γ1 > 0 the first term is concave, and pairs violate
+    it."""
     assert midpoint_violations(data, draw, -1.0) == 0
     assert midpoint_violations(data, draw, 1.0) > 5
 
 
 def test_each_query_is_ncas_logit_at_equal_dials(data, draw):
-    """Proposition 4, which holds per query: t_i = -logit(p_i) + log(|S_i| / |D_i|) at γ1 = γ2 = 1."""
+    """Proposition 4, which holds per query: t_i = -logit(p_i) + log(|S_i| / |D_i|) at γ1 = γ2 =
+    1."""
     samples, labels = data
     factor = draw.standard_normal((4, 4)) / 2
     found = Objective(Neighborhoods.among(samples, labels, None), 1.0, 1.0, identity).at(factor)
@@ -149,7 +158,10 @@ def test_the_limit_is_lmnns_margin_between_farthest_target_and_nearest_impostor(
     found = Objective(Neighborhoods.among(samples, labels, None), -1e7, 1e7, HINGE).at(np.eye(4))
     distances = ((samples[:, None] - samples[None]) ** 2).sum(axis=2)
     same = labels[:, None] == labels[None]
-    farthest, nearest = np.where(same, distances, -np.inf).max(axis=1), np.where(same, np.inf, distances).min(axis=1)
+    farthest, nearest = (
+        np.where(same, distances, -np.inf).max(axis=1),
+        np.where(same, np.inf, distances).min(axis=1),
+    )
     assert found.value == pytest.approx(np.maximum(farthest - nearest + 1, 0).mean(), rel=1e-5)
 
 
@@ -178,14 +190,20 @@ def test_rotating_or_moving_the_data_with_the_metric_changes_nothing(data, draw)
     factor = draw.standard_normal((4, 4)) / 2
     turn = np.linalg.qr(draw.standard_normal((4, 4)))[0]
     first = Objective(Neighborhoods.among(samples, labels, 3), -1.0, 2.0, HINGE).at(factor)
-    second = Objective(Neighborhoods.among(samples @ turn.T + 1000, labels, 3), -1.0, 2.0, HINGE).at(factor @ turn.T)
+    second = Objective(
+        Neighborhoods.among(samples @ turn.T + 1000, labels, 3), -1.0, 2.0, HINGE
+    ).at(factor @ turn.T)
     assert second.value == pytest.approx(first.value, rel=1e-9)
 
 
 def test_points_in_the_inseparable_region_are_never_outside_under_any_metric(draw):
-    """Theorem 1: x = x_i + Σ r_j (x_j - x_i) with Σ |r_j| < 1 is no farther than the farthest similar sample."""
+    """Theorem 1: x = x_i + Σ r_j (x_j - x_i) with Σ |r_j| < 1 is no farther than the farthest
+    similar sample."""
     for _ in range(200):
-        offsets, shares = draw.standard_normal((3, 4)), draw.dirichlet(np.ones(4))[:3] * draw.choice([-1, 1], 3)
+        offsets, shares = (
+            draw.standard_normal((3, 4)),
+            draw.dirichlet(np.ones(4))[:3] * draw.choice([-1, 1], 3),
+        )
         factor = draw.standard_normal((4, 4))
         lengths = ((offsets @ factor.T) ** 2).sum(axis=1)
         assert ((shares @ offsets @ factor.T) ** 2).sum() <= lengths.max() + 1e-12
@@ -196,18 +214,24 @@ def test_pnca_at_alpha_1_is_scikit_learns_nca_objective(data, draw):
 
     samples, labels = data
     factor = draw.standard_normal((4, 4)) / 2
-    ours = Objective(Neighborhoods.among(samples, labels, None), 1.0, 1.0, sigmoid, sums=True).at(factor)
+    ours = Objective(Neighborhoods.among(samples, labels, None), 1.0, 1.0, sigmoid, sums=True).at(
+        factor
+    )
     same = labels[:, None] == labels[None]
     peer = NeighborhoodComponentsAnalysis()
     peer.n_iter_ = 1
     value, gradient = peer._loss_grad_lbfgs(factor.ravel(), samples, same, -1.0)
     assert 25 * (1 - ours.value) == pytest.approx(-value, rel=1e-12)
-    np.testing.assert_allclose(25 * 2 * factor @ ours.gradient, gradient.reshape(4, 4), rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(
+        25 * 2 * factor @ ours.gradient, gradient.reshape(4, 4), rtol=1e-8, atol=1e-12
+    )
 
 
 def test_pnca_at_large_alpha_sees_the_nearest_similar_sample_only(data):
     samples, labels = data
-    found = Objective(Neighborhoods.among(samples, labels, None), 1e6, 1.0, sigmoid, sums=True).at(np.eye(4))
+    found = Objective(Neighborhoods.among(samples, labels, None), 1e6, 1.0, sigmoid, sums=True).at(
+        np.eye(4)
+    )
     distances = ((samples[:, None] - samples[None]) ** 2).sum(axis=2)
     np.fill_diagonal(distances, np.inf)
     same = labels[:, None] == labels[None]
@@ -222,5 +246,7 @@ def test_a_sample_alone_in_its_class_asks_nothing_but_is_kept_away_from(data):
     assert alone.queries == 25 and len(alone.samples) == 26
     assert (
         Objective(alone, -1.0, 50.0, HINGE).at(np.eye(4)).value
-        > Objective(Neighborhoods.among(samples, labels, None), -1.0, 50.0, HINGE).at(np.eye(4)).value
+        > Objective(Neighborhoods.among(samples, labels, None), -1.0, 50.0, HINGE)
+        .at(np.eye(4))
+        .value
     )

@@ -11,7 +11,9 @@ from vicinal.linear import PNCA
 
 
 def test_an_alpha_too_small_to_learn_anything_warns(wine):
-    with pytest.warns(UserWarning, match="nothing can be learned.*Raise alpha, or set normalize=True"):
+    with pytest.warns(
+        UserWarning, match="nothing can be learned.*Raise alpha, or set normalize=True"
+    ):
         PNCA(alpha=2.0**-8).fit(*wine)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -23,18 +25,26 @@ def test_samples_so_far_apart_that_only_the_nearest_counts_warn(wine):
     with pytest.warns(UserWarning, match="nothing can be learned.*Scale features"):
         fitted = PNCA().fit(1e4 * wine[0], wine[1])
     assert fitted.objective_ > 0.01 and fitted.n_iter_ == 0
-    np.testing.assert_allclose(fitted.get_mahalanobis_matrix(), np.eye(13) / np.sqrt(178), atol=1e-12)
+    np.testing.assert_allclose(
+        fitted.get_mahalanobis_matrix(), np.eye(13) / np.sqrt(178), atol=1e-12
+    )
 
 
 @pytest.mark.parametrize(("seed", "size"), [(0, 124), (3, 124), (2, 302)])
 def test_it_is_never_worse_than_nca_at_alpha_1(seed, size):
-    """Monk 1, whose label is an interaction of features (a1 = a2, or a5 = 1): leveled coordinates alone lose there."""
-    table = np.array(list(itertools.product(range(3), range(3), range(2), range(3), range(4), range(2))), dtype=float)
+    """Monk 1, whose label is an interaction of features (a1 = a2, or a5 = 1): leveled coordinates
+    alone lose there."""
+    table = np.array(
+        list(itertools.product(range(3), range(3), range(2), range(3), range(4), range(2))),
+        dtype=float,
+    )
     labels = ((table[:, 0] == table[:, 1]) | (table[:, 4] == 0)).astype(int)
     part = np.random.default_rng(seed).permutation(len(labels))[:size]
     X, y = table[part], labels[part]
     start = np.eye(6) / size**0.25  # of both
-    mapped = NeighborhoodComponentsAnalysis(init=start, max_iter=500, tol=1e-6).fit(X, y).transform(X)
+    mapped = (
+        NeighborhoodComponentsAnalysis(init=start, max_iter=500, tol=1e-6).fit(X, y).transform(X)
+    )
     apart = ((mapped[:, None] - mapped) ** 2).sum(axis=2)
     np.fill_diagonal(apart, np.inf)
     chance = np.exp(-(apart - apart.min(axis=1, keepdims=True)))

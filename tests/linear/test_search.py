@@ -19,9 +19,14 @@ def iris():
 
 
 def test_the_papers_grids_have_the_papers_sizes():
-    sizes = {name: int(np.prod([len(values) for values in grid.values()])) for name, grid in PAPER_GRIDS.items()}
+    sizes = {
+        name: int(np.prod([len(values) for values in grid.values()]))
+        for name, grid in PAPER_GRIDS.items()
+    }
     assert sizes == {"lanml-": 8 * 21 * 21, "lanml+": 8 * 21 * 21, "pnca": 19, "gmml": 9}
-    assert PAPER_GRIDS["lanml-"]["gamma1"][0] == -(2**-5) and PAPER_GRIDS["lanml+"]["gamma2"][-1] == 32
+    assert (
+        PAPER_GRIDS["lanml-"]["gamma1"][0] == -(2**-5) and PAPER_GRIDS["lanml+"]["gamma2"][-1] == 32
+    )
 
 
 def test_accuracies_are_those_of_scikit_learns_classifier(iris):
@@ -33,7 +38,9 @@ def test_accuracies_are_those_of_scikit_learns_classifier(iris):
 
 
 def test_the_papers_values_are_plain_numbers_that_read_well():
-    assert {type(value) for grid in PAPER_GRIDS.values() for values in grid.values() for value in values} == {float}
+    assert {
+        type(value) for grid in PAPER_GRIDS.values() for values in grid.values() for value in values
+    } == {float}
 
 
 def test_a_bar_is_shown_on_a_terminal_and_nowhere_else(iris, monkeypatch, capsys):
@@ -68,12 +75,20 @@ def test_a_whole_grid(iris):
 def test_a_race_costs_fewer_fits_and_ends_with_what_ran_on_all_folds(iris, monkeypatch):
     fits = []
     original = RVML.fit
-    monkeypatch.setattr(RVML, "fit", lambda self, X, y: fits.append(self.regularization) or original(self, X, y))
+    monkeypatch.setattr(
+        RVML, "fit", lambda self, X, y: fits.append(self.regularization) or original(self, X, y)
+    )
     grid = {"regularization": [10.0**power for power in np.arange(-5, 2.5, 0.25)]}
     found = search(RVML(), *iris, grid, strategy="racing", refit=False, n_jobs=1, progress=False)
     assert len(fits) == 30 + 2 * 10 + 2 * 4 and len(found.trials) == 4
     assert fits.count(found.parameters["regularization"]) == 5
-    whole = search(RVML(), *iris, {"regularization": [found.parameters["regularization"]]}, n_jobs=1, progress=False)
+    whole = search(
+        RVML(),
+        *iris,
+        {"regularization": [found.parameters["regularization"]]},
+        n_jobs=1,
+        progress=False,
+    )
     assert whole.accuracy == found.accuracy and whole.neighbors == found.neighbors
 
 
@@ -84,7 +99,10 @@ def test_without_refit_the_winner_is_left_unfitted(iris):
 
 def test_processes_find_the_same(iris):
     grid = {"gamma2": [1.0, 8.0]}
-    one, two = (search(LANML(), *iris, grid, folds=2, n_jobs=jobs, samples=60, progress=False) for jobs in (1, 2))
+    one, two = (
+        search(LANML(), *iris, grid, folds=2, n_jobs=jobs, samples=60, progress=False)
+        for jobs in (1, 2)
+    )
     assert [trial.parameters for trial in one.trials] == [trial.parameters for trial in two.trials]
     assert one.accuracy == two.accuracy
 
@@ -99,20 +117,28 @@ def test_a_pipeline_may_choose_columns_of_a_data_frame_by_name():
     pytest.importorskip("pandas")
     frame, y = load_iris(return_X_y=True, as_frame=True)
     frame["color"] = np.where(frame.iloc[:, 0] > 5, "blue", "white")
-    chosen = make_column_transformer((StandardScaler(), list(frame.columns[:4])), (OneHotEncoder(), ["color"]))
+    chosen = make_column_transformer(
+        (StandardScaler(), list(frame.columns[:4])), (OneHotEncoder(), ["color"])
+    )
     pipeline = make_pipeline(chosen, RVML())
-    found = search(pipeline, frame, y, {"rvml__regularization": [0.1, 1.0]}, folds=3, n_jobs=1, progress=False)
+    found = search(
+        pipeline, frame, y, {"rvml__regularization": [0.1, 1.0]}, folds=3, n_jobs=1, progress=False
+    )
     assert found.accuracy > 0.8 and found.estimator.transform(frame).shape == (150, 3)
 
 
 def test_errors(iris):
-    with pytest.raises(ConfigError, match="strategy: unknown value 'randon'; did you mean 'random'"):
+    with pytest.raises(
+        ConfigError, match="strategy: unknown value 'randon'; did you mean 'random'"
+    ):
         search(GMML(), *iris, PAPER_GRIDS["gmml"], strategy="randon")
     with pytest.raises(ConfigError, match="at least 1, got budget = 0"):
         search(GMML(), *iris, PAPER_GRIDS["gmml"], budget=0)
     with pytest.raises(ConfigError, match="at least 1, got budget = 30 and samples = 0"):
         search(GMML(), *iris, PAPER_GRIDS["gmml"], samples=0)
-    with pytest.raises(DataError, match=r"5 folds need a class .* largest of the 3 classes in y has 4"):
+    with pytest.raises(
+        DataError, match=r"5 folds need a class .* largest of the 3 classes in y has 4"
+    ):
         search(GMML(), iris[0][::15], iris[1][::15], PAPER_GRIDS["gmml"])
     with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[150, 149\]"):
         search(GMML(), iris[0], iris[1][1:], {"t": [0.5]}, refit=False, n_jobs=1)

@@ -1,4 +1,5 @@
-"""The solvers: one optimum from three starts, no step uphill, the projection, and what they report when they stop."""
+"""The solvers: one optimum from three starts, no step uphill, the projection, and what they report
+when they stop."""
 
 from itertools import pairwise
 
@@ -26,15 +27,23 @@ def problem(draw):
 
 def test_the_convex_problem_has_one_optimum_from_three_starts(problem, draw):
     root = draw.standard_normal((3, 3))
-    starts = {"zero": np.zeros((3, 3)), "paper": np.eye(3) / np.sqrt(60), "random": 5 * root.T @ root}
-    found = {k: projected_gradient(problem, start, tol=1e-10, max_iter=3000) for k, start in starts.items()}
+    starts = {
+        "zero": np.zeros((3, 3)),
+        "paper": np.eye(3) / np.sqrt(60),
+        "random": 5 * root.T @ root,
+    }
+    found = {
+        k: projected_gradient(problem, start, tol=1e-10, max_iter=3000)
+        for k, start in starts.items()
+    }
     assert all(solution.converged for solution in found.values())
     values = [solution.value for solution in found.values()]
     assert max(values) - min(values) < 1e-6 * values[0]
     metrics = [solution.factor.T @ solution.factor for solution in found.values()]
     for metric in metrics[1:]:
         np.testing.assert_allclose(metric, metrics[0], atol=1e-2 * np.abs(metrics[0]).max())
-    # The conditions of optimality over M ⪰ 0: the gradient has no descent direction left, and none along M itself.
+    # The conditions of optimality over M ⪰ 0: the gradient has no descent direction left, and none
+    # along M itself.
     value, gradient = problem.at(found["paper"].factor)
     assert np.linalg.eigvalsh(gradient)[0] > -1e-4
     assert abs(np.vdot(gradient, metrics[1])) < 1e-4 * value
@@ -42,7 +51,9 @@ def test_the_convex_problem_has_one_optimum_from_three_starts(problem, draw):
 
 def test_lbfgs_on_a_full_factor_agrees(problem):
     convex = projected_gradient(problem, np.eye(3), tol=1e-10, max_iter=3000)
-    assert lbfgs(problem, np.eye(3), tol=1e-12, max_iter=3000).value == pytest.approx(convex.value, rel=1e-5)
+    assert lbfgs(problem, np.eye(3), tol=1e-12, max_iter=3000).value == pytest.approx(
+        convex.value, rel=1e-5
+    )
 
 
 def test_the_quick_way_to_the_optimum_ends_there_from_any_factor(problem, draw):
@@ -66,7 +77,10 @@ def test_leveled_coordinates_change_neither_value_nor_what_is_similar(problem, d
 
 def test_no_step_ends_higher_than_the_one_before(problem):
     """From here the fifth step would: momentum takes it uphill, so it is taken back."""
-    values = [projected_gradient(problem, np.eye(3), tol=1e-12, max_iter=steps).value for steps in range(1, 21)]
+    values = [
+        projected_gradient(problem, np.eye(3), tol=1e-12, max_iter=steps).value
+        for steps in range(1, 21)
+    ]
     assert all(after <= before + 1e-12 for before, after in pairwise(values))
 
 

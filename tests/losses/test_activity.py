@@ -12,7 +12,10 @@ from vicinal.losses import BatchAllTripletLoss, active_share, diagnostics
 @pytest.mark.parametrize("at_once", [0, diagnostics.AT_ONCE])
 def test_equals_a_count_of_listed_triplets(rng, monkeypatch, squared, normalize, margin, at_once):
     monkeypatch.setattr(diagnostics, "AT_ONCE", at_once)
-    embeddings, labels = torch.randn(15, 3, generator=rng, dtype=torch.float64), torch.arange(15) // 3
+    embeddings, labels = (
+        torch.randn(15, 3, generator=rng, dtype=torch.float64),
+        torch.arange(15) // 3,
+    )
     rows = torch.nn.functional.normalize(embeddings) if normalize else embeddings
     distance = torch.cdist(rows, rows) ** (2 if squared else 1)
     anchor, positive, negative = triplets(labels)
@@ -24,8 +27,12 @@ def test_equals_a_count_of_listed_triplets(rng, monkeypatch, squared, normalize,
 def test_is_what_batch_all_counts(rng):
     embeddings, labels = torch.randn(12, 3, generator=rng), torch.arange(12) // 3
     loss, every = BatchAllTripletLoss(0.2), BatchAllTripletLoss(0.2, average="all")
-    active, total = (each.core(each.comparisons(embeddings, labels)).counts.sum() for each in (loss, every))
-    torch.testing.assert_close(active_share(embeddings, labels, 0.2, normalize=False), active / total)
+    active, total = (
+        each.core(each.comparisons(embeddings, labels)).counts.sum() for each in (loss, every)
+    )
+    torch.testing.assert_close(
+        active_share(embeddings, labels, 0.2, normalize=False), active / total
+    )
 
 
 def test_is_0_where_no_triplet_can_be_formed_and_1_where_all_have_collapsed(rng):

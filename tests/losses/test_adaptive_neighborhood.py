@@ -1,4 +1,5 @@
-"""AdaptiveNeighborhoodLoss against Eq. (22), one term at a time, and the losses that are its special cases."""
+"""AdaptiveNeighborhoodLoss against Eq. (22), one term at a time, and the losses that are its
+special cases."""
 
 import inspect
 import math
@@ -8,7 +9,12 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError
-from vicinal.losses import AdaptiveNeighborhoodLoss, BatchHardTripletLoss, MultiSimilarityLoss, reduce
+from vicinal.losses import (
+    AdaptiveNeighborhoodLoss,
+    BatchHardTripletLoss,
+    MultiSimilarityLoss,
+    reduce,
+)
 
 LABELS = {
     "three each": [0, 0, 0, 1, 1, 1, 2, 2, 2],
@@ -39,7 +45,11 @@ def by_hand(loss, embeddings, labels):
     sign = -1 if loss.similarity == "cosine" else 1
     per_anchor = []
     for i, anchor in enumerate(embeddings):
-        positive = [distance(anchor, x) for k, x in enumerate(embeddings) if k != i and labels[k] == labels[i]]
+        positive = [
+            distance(anchor, x)
+            for k, x in enumerate(embeddings)
+            if k != i and labels[k] == labels[i]
+        ]
         negative = [distance(anchor, x) for k, x in enumerate(embeddings) if labels[k] != labels[i]]
         if loss.epsilon is not None:
             hardest = max(positive, default=-math.inf), min(negative, default=math.inf)
@@ -53,10 +63,16 @@ def by_hand(loss, embeddings, labels):
         if loss.radius == "gamma":
             excess = soft(-loss.alpha, positive) - soft(loss.beta, negative)
         else:
-            k1 = loss.k1 if loss.without_farthest is None else max(1, len(positive) - loss.without_farthest)
+            k1 = (
+                loss.k1
+                if loss.without_farthest is None
+                else max(1, len(positive) - loss.without_farthest)
+            )
             excess = mean(k1, positive) - mean(loss.k2, negative)
         logistic = loss.outer == "logistic"
-        per_anchor.append(math.log1p(math.exp(loss.scale * excess)) / loss.scale if logistic else excess)
+        per_anchor.append(
+            math.log1p(math.exp(loss.scale * excess)) / loss.scale if logistic else excess
+        )
     return torch.tensor(per_anchor, dtype=embeddings.dtype)
 
 
@@ -90,47 +106,64 @@ def test_equals_the_printed_formula(labels, options, unit_vectors):
     embeddings = unit_vectors(len(labels), dim=3)
     loss = AdaptiveNeighborhoodLoss(reduction="none", **options)
     torch.testing.assert_close(
-        loss(embeddings, torch.tensor(labels)), by_hand(loss, embeddings, labels), rtol=1e-6, atol=1e-9
+        loss(embeddings, torch.tensor(labels)),
+        by_hand(loss, embeddings, labels),
+        rtol=1e-6,
+        atol=1e-9,
     )
 
 
 @pytest.mark.parametrize("epsilon", [None, 0.1, -0.3])
-def test_multi_similarity_is_the_identity_with_one_lambda_and_has_the_same_gradient(unit_vectors, epsilon):
+def test_multi_similarity_is_the_identity_with_one_lambda_and_has_the_same_gradient(
+    unit_vectors, epsilon
+):
     """Proposition 7: u_i = MS_i - log(|P_i| + 1)/α - log(|N_i| + 1)/β, where base cancels."""
     embeddings, labels = unit_vectors(20, dim=3).requires_grad_(), torch.arange(20) // 4
     similarity = MultiSimilarityLoss(2.0, 30.0, 0.5, epsilon)
     ours = AdaptiveNeighborhoodLoss(2.0, 30.0, 0.5, 0.5, epsilon, outer="identity")
     torch.testing.assert_close(
-        *(gradient(loss(embeddings, labels), embeddings) for loss in (ours, similarity)), rtol=1e-10, atol=1e-13
+        *(gradient(loss(embeddings, labels), embeddings) for loss in (ours, similarity)),
+        rtol=1e-10,
+        atol=1e-13,
     )
     if epsilon is None:
         offset = math.log(3 + 1) / 2.0 + math.log(16 + 1) / 30.0
-        torch.testing.assert_close(ours(embeddings, labels) + offset, similarity(embeddings, labels))
+        torch.testing.assert_close(
+            ours(embeddings, labels) + offset, similarity(embeddings, labels)
+        )
         elsewhere = AdaptiveNeighborhoodLoss(2.0, 30.0, 0.5, 0.52, epsilon, outer="identity")
         assert not torch.allclose(
-            gradient(elsewhere(embeddings, labels), embeddings), gradient(similarity(embeddings, labels), embeddings)
+            gradient(elsewhere(embeddings, labels), embeddings),
+            gradient(similarity(embeddings, labels), embeddings),
         )
 
 
 def test_multi_similarity_through_the_logistic_is_another_loss(unit_vectors):
-    """The same constants, so only the outer function differs: it weighs anchors by the sigmoid of their excess."""
+    """The same constants, so only the outer function differs: it weighs anchors by the sigmoid of
+    their excess."""
     embeddings, labels = unit_vectors(12, dim=3).requires_grad_(), torch.arange(12) // 3
     plain = AdaptiveNeighborhoodLoss(2.0, 30.0, 0.5, 0.5, None, outer="identity", reduction="none")
     bent = AdaptiveNeighborhoodLoss(2.0, 30.0, 0.5, 0.5, None)
     excess = plain(embeddings, labels)
     weighted = (excess.detach().sigmoid() * excess).mean()
-    torch.testing.assert_close(gradient(bent(embeddings, labels), embeddings), gradient(weighted, embeddings))
+    torch.testing.assert_close(
+        gradient(bent(embeddings, labels), embeddings), gradient(weighted, embeddings)
+    )
 
 
 def test_triplet_limits_are_the_farthest_positive_and_the_nearest_negative(unit_vectors):
     embeddings, labels = unit_vectors(12), torch.arange(12) // 4
-    hard = BatchHardTripletLoss(0.0, normalize=True, soft=True, reduction="none")(embeddings, labels)
+    hard = BatchHardTripletLoss(0.0, normalize=True, soft=True, reduction="none")(
+        embeddings, labels
+    )
     sharp = AdaptiveNeighborhoodLoss(1e5, 1e5, similarity="distance", **BARE)
     exact = AdaptiveNeighborhoodLoss(radius="exact", k1=-1, k2=1, similarity="distance", **BARE)
     torch.testing.assert_close(exact(embeddings, labels), hard)
     torch.testing.assert_close(sharp(embeddings, labels), hard, rtol=0, atol=1e-4)
     hinge = BatchHardTripletLoss(0.0, normalize=True, reduction="none")(embeddings, labels)
-    steep = AdaptiveNeighborhoodLoss(radius="exact", k1=-1, k2=1, similarity="distance", scale=1e6, **BARE)
+    steep = AdaptiveNeighborhoodLoss(
+        radius="exact", k1=-1, k2=1, similarity="distance", scale=1e6, **BARE
+    )
     torch.testing.assert_close(steep(embeddings, labels), hinge, rtol=0, atol=1e-6)
 
 
@@ -145,9 +178,12 @@ def test_towards_gamma_0_radii_are_means(unit_vectors):
 def test_a_count_has_the_exact_value_and_a_smoother_gradient(unit_vectors):
     embeddings, labels = unit_vectors(24).requires_grad_(), torch.arange(24) // 6
     smooth, exact = (
-        AdaptiveNeighborhoodLoss(radius=radius, k1=-2, k2=4, outer="identity", **BARE) for radius in ("count", "exact")
+        AdaptiveNeighborhoodLoss(radius=radius, k1=-2, k2=4, outer="identity", **BARE)
+        for radius in ("count", "exact")
     )
-    torch.testing.assert_close(smooth(embeddings, labels), exact(embeddings, labels), rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        smooth(embeddings, labels), exact(embeddings, labels), rtol=0, atol=1e-9
+    )
     for loss, reached in ((smooth, 18), (exact, 4)):
         c = loss.comparisons(embeddings.detach(), labels)
         negative = c.negative.clone().requires_grad_()
@@ -166,13 +202,17 @@ def test_the_radius_without_the_2_farthest_positives_does_not_see_how_far_they_a
         torch.testing.assert_close(loss.core(moved).sums, loss.core(c).sums, rtol=0, atol=1e-9)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")  # torch's own, in forward mode
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script:DeprecationWarning"
+)  # torch's own, in forward mode
 def test_the_gamma_of_a_count_is_a_constant_in_forward_mode_too(unit_vectors):
     embeddings, labels, direction = unit_vectors(12), torch.arange(12) // 4, unit_vectors(12)
     loss = AdaptiveNeighborhoodLoss(radius="count", k2=3)
     slope = torch.func.jvp(lambda e: loss(e, labels), (embeddings,), (direction,))[1]
     embeddings.requires_grad_()
-    torch.testing.assert_close(slope, (gradient(loss(embeddings, labels), embeddings) * direction).sum())
+    torch.testing.assert_close(
+        slope, (gradient(loss(embeddings, labels), embeddings) * direction).sum()
+    )
 
 
 @pytest.mark.parametrize("radius", ["gamma", "count", "exact"])
@@ -184,10 +224,12 @@ def test_a_shift_of_all_distances_changes_nothing_and_a_scale_is_a_scale(unit_ve
     scaled = AdaptiveNeighborhoodLoss(1.0, 5.0, 1.0, 1.2, 0.2, **options)
     c = loss.comparisons(embeddings, labels)
     torch.testing.assert_close(
-        shifted.core(replace(c, positive=c.positive + 0.3, negative=c.negative + 0.3)).sums, loss.core(c).sums
+        shifted.core(replace(c, positive=c.positive + 0.3, negative=c.negative + 0.3)).sums,
+        loss.core(c).sums,
     )
     torch.testing.assert_close(
-        scaled.core(replace(c, positive=2 * c.positive, negative=2 * c.negative)).sums, 2 * loss.core(c).sums
+        scaled.core(replace(c, positive=2 * c.positive, negative=2 * c.negative)).sums,
+        2 * loss.core(c).sums,
     )
 
 
@@ -243,7 +285,9 @@ def test_a_weight_counts_a_neighbour_as_often(unit_vectors, radius):
     embeddings, labels = unit_vectors(9), torch.arange(9) // 3
     loss = AdaptiveNeighborhoodLoss(radius=radius, k1=-2, k2=3, lambda1=0.3, lambda2=0.4, **UNMINED)
     c = loss.comparisons(embeddings, labels)
-    weights = torch.tensor([2.0, 0.0, 1.0, 3.0, 1.0, 0.0, 2.0, 1.0, 1.0], dtype=torch.float64).expand(9, 9)
+    weights = torch.tensor(
+        [2.0, 0.0, 1.0, 3.0, 1.0, 0.0, 2.0, 1.0, 1.0], dtype=torch.float64
+    ).expand(9, 9)
     weighted = replace(c, positive_weights=weights[:, :2] + 0, negative_weights=weights + 0)
     positive, negative = ([i for i in range(n) for _ in range(int(weights[0, i]))] for n in (2, 9))
     listed = replace(
@@ -257,7 +301,9 @@ def test_a_weight_counts_a_neighbour_as_often(unit_vectors, radius):
 
 
 def test_an_anchor_of_which_mining_leaves_nothing_is_at_rest_and_still_counts():
-    embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.1], [-1.0, 0.0], [-1.0, 0.1]], requires_grad=True)
+    embeddings = torch.tensor(
+        [[1.0, 0.0], [1.0, 0.1], [-1.0, 0.0], [-1.0, 0.1]], requires_grad=True
+    )
     loss = AdaptiveNeighborhoodLoss()
     sums, counts = loss.core(loss.comparisons(embeddings, torch.tensor([0, 0, 1, 1])))
     assert sums.eq(0).all() and counts.eq(1).all()
@@ -274,7 +320,13 @@ def test_with_alpha_below_0_a_class_may_lie_in_two_clusters(unit_vectors):
         c = loss.comparisons(unit_vectors(1), torch.tensor([0]))
         positive = distances.clone().requires_grad_()
         there = torch.ones(1, 4, dtype=torch.bool)
-        row = replace(c, positive=positive, keep_positive=there, negative=distances[:, :1], keep_negative=there[:, :1])
+        row = replace(
+            c,
+            positive=positive,
+            keep_positive=there,
+            negative=distances[:, :1],
+            keep_negative=there[:, :1],
+        )
         pulls[alpha] = gradient(loss.core(row).sums.sum(), positive)[0]
     assert pulls[20.0][2:].sum() > 0.999 and pulls[-20.0][2:].sum() < 0.001
 
@@ -290,7 +342,9 @@ def test_stays_finite_where_a_plain_exponential_overflows(unit_vectors):
 
 
 def test_errors_carry_names_and_numbers():
-    build = inspect.unwrap(AdaptiveNeighborhoodLoss.__init__)  # without the tests' type checks, which would come first
+    build = inspect.unwrap(
+        AdaptiveNeighborhoodLoss.__init__
+    )  # without the tests' type checks, which would come first
     for settings, match in (
         ({"outer": "logistics"}, "did you mean 'logistic'"),
         ({"radius": "counts"}, "did you mean 'count'"),

@@ -13,7 +13,12 @@ from vicinal.losses import AngularLoss, NPairLoss
 from vicinal.losses import loss as base
 from vicinal.tuples import Triplets
 
-LABELS = {"two each": [0, 0, 1, 1], "uneven": [0, 1, 1, 2, 2, 2, 3], "one class": [0, 0, 0], "none alike": [0, 1, 2]}
+LABELS = {
+    "two each": [0, 0, 1, 1],
+    "uneven": [0, 1, 1, 2, 2, 2, 3],
+    "one class": [0, 0, 0],
+    "none alike": [0, 1, 2],
+}
 
 
 def by_hand(loss, embeddings, labels):
@@ -29,10 +34,16 @@ def by_hand(loss, embeddings, labels):
                 continue
             anchor, positive = embeddings[a], embeddings[p]
             alike = float(anchor @ positive)
-            f = [4 * steep * float((anchor + positive) @ x) - 2 * (1 + steep) * alike for x in negatives]
+            f = [
+                4 * steep * float((anchor + positive) @ x) - 2 * (1 + steep) * alike
+                for x in negatives
+            ]
             value = math.log1p(sum(map(math.exp, f)))
             if loss.n_pair:
-                value = math.log1p(sum(math.exp(float(anchor @ x) - alike) for x in negatives)) + loss.weight * value
+                value = (
+                    math.log1p(sum(math.exp(float(anchor @ x) - alike) for x in negatives))
+                    + loss.weight * value
+                )
             tuples.append(value)
     return sum(tuples) / max(1, len(tuples))
 
@@ -43,7 +54,9 @@ def embeddings(rng):
 
 
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
-@pytest.mark.parametrize("options", [{}, {"angle": 36.0}, {"n_pair": True, "weight": 3.0}, {"normalize": False}])
+@pytest.mark.parametrize(
+    "options", [{}, {"angle": 36.0}, {"n_pair": True, "weight": 3.0}, {"normalize": False}]
+)
 def test_equals_the_printed_sum(labels, options, embeddings):
     given, loss = embeddings(len(labels)), AngularLoss(**options)
     assert loss(given, torch.tensor(labels)).item() == pytest.approx(by_hand(loss, given, labels))
@@ -51,11 +64,14 @@ def test_equals_the_printed_sum(labels, options, embeddings):
 
 def test_gradient_matches_finite_differences(embeddings):
     labels = torch.tensor([0, 0, 0, 1, 1, 2])
-    assert gradcheck(lambda e: AngularLoss(n_pair=True)(e, labels), (embeddings(6).requires_grad_(),))
+    assert gradcheck(
+        lambda e: AngularLoss(n_pair=True)(e, labels), (embeddings(6).requires_grad_(),)
+    )
 
 
 def test_equals_the_peer_in_value_and_gradient(unit_vectors):
-    """On unit vectors and along the sphere: the peer normalises anchors and positives, but not the negatives."""
+    """On unit vectors and along the sphere: the peer normalises anchors and positives, but not the
+    negatives."""
     losses = pytest.importorskip("pytorch_metric_learning.losses")
     given, labels = unit_vectors(40, 8).requires_grad_(), torch.arange(40) // 4
     values = AngularLoss(40.0)(given, labels), losses.AngularLoss(alpha=40)(given, labels)
@@ -77,10 +93,13 @@ def test_collapse_counts_the_negatives():
 
 
 def test_f_is_the_bound_on_the_angle_less_what_unit_vectors_have_in_common(unit_vectors):
-    """‖x_a - x_p‖² - 4 tan²α ‖x_n - (x_a + x_p) / 2‖² and f differ by a number that is the same for every triplet."""
+    """‖x_a - x_p‖² - 4 tan²α ‖x_n - (x_a + x_p) / 2‖² and f differ by a number that is the same for
+    every triplet."""
     a, p, n = unit_vectors(3, 4)
     steep = math.tan(math.radians(40)) ** 2
-    value = AngularLoss(40.0).on_triplets(torch.stack([a, p, n]), Triplets(*torch.tensor([[0], [1], [2]])))
+    value = AngularLoss(40.0).on_triplets(
+        torch.stack([a, p, n]), Triplets(*torch.tensor([[0], [1], [2]]))
+    )
     bound = (a - p).square().sum() - 4 * steep * (n - (a + p) / 2).square().sum()
     torch.testing.assert_close(value.expm1().log(), bound + 6 * steep - 2)
 
@@ -107,7 +126,9 @@ def test_synthetic_negatives_enter_through_the_core_seen_from_both_ends(embeddin
     negative = loss.distance(given, synthetic)
     there = torch.ones_like(negative, dtype=torch.bool)
     theirs = replace(c, negative=loss.distance(mates, synthetic), keep_negative=there)
-    rows = replace(c, negative=negative, keep_negative=there, partner=torch.arange(6)[:, None], partners=theirs)
+    rows = replace(
+        c, negative=negative, keep_negative=there, partner=torch.arange(6)[:, None], partners=theirs
+    )
     for i in range(6):
         batch = torch.cat([given[[i]], mates[[i]], synthetic[i]])
         expected = loss(batch, torch.tensor([0, 0, 1, 1, 1, 1]))[0]

@@ -1,4 +1,5 @@
-"""Input that cannot be meant is rejected with the numbers, and extremes do not make a loss constant."""
+"""Input that cannot be meant is rejected with the numbers, and extremes do not make a loss
+constant."""
 
 import inspect
 
@@ -45,7 +46,9 @@ def test_an_argument_that_makes_a_loss_nan_or_negative_is_rejected(build):
 
 
 def test_fewer_labels_than_rows_are_rejected_by_loop(embeddings):
-    compare = inspect.unwrap(NegativesBetweenPairs.comparisons)  # without the tests' shape checks, which come first
+    compare = inspect.unwrap(
+        NegativesBetweenPairs.comparisons
+    )  # without the tests' shape checks, which come first
     with pytest.raises(DataError, match=r"\[12, 3\] and \[5\]"):
         compare(OptimalNegatives(TripletLoss(squared=False)), embeddings(12), LABELS[:5])
 
@@ -81,7 +84,13 @@ def test_a_class_of_one_row_is_a_negative_of_loop(embeddings):
 @pytest.mark.parametrize("name", ["queries", "gallery", "labels", "errors", "fits"])
 def test_pairs_of_views_of_other_shapes_are_rejected(name, embeddings):
     rows = embeddings(6)
-    given = {"queries": rows, "gallery": rows, "labels": LABELS[:6], "errors": torch.zeros(6), "fits": LABELS[:6] >= 0}
+    given = {
+        "queries": rows,
+        "gallery": rows,
+        "labels": LABELS[:6],
+        "errors": torch.zeros(6),
+        "fits": LABELS[:6] >= 0,
+    }
     given[name] = given[name][:, None] if name == "errors" else given[name][:5]
     with pytest.raises(DataError, match=f"`{name}`|one label for each"):
         inspect.unwrap(HardExemplarLoss.with_orientation)(HardExemplarLoss(), **given)

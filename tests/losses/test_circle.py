@@ -9,7 +9,12 @@ from torch.autograd import gradcheck
 from vicinal.losses import CircleLoss, Comparisons
 from vicinal.tuples import Triplets
 
-LABELS = {"two each": [0, 0, 1, 1], "uneven": [0, 1, 1, 2, 2, 2, 3], "one class": [0, 0, 0], "none alike": [0, 1, 2]}
+LABELS = {
+    "two each": [0, 0, 1, 1],
+    "uneven": [0, 1, 1, 2, 2, 2, 3],
+    "one class": [0, 0, 0],
+    "none alike": [0, 1, 2],
+}
 
 
 def by_hand(loss, embeddings, labels):
@@ -27,7 +32,9 @@ def by_hand(loss, embeddings, labels):
 
 
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
-@pytest.mark.parametrize("options", [{"gamma": 8.0}, {"relaxation": 0.25, "gamma": 20.0}, {"detach_weights": False}])
+@pytest.mark.parametrize(
+    "options", [{"gamma": 8.0}, {"relaxation": 0.25, "gamma": 20.0}, {"detach_weights": False}]
+)
 def test_equals_the_printed_formula(labels, options, unit_vectors):
     given, loss = unit_vectors(len(labels), 3), CircleLoss(**options)
     assert loss(given, torch.tensor(labels)).item() == pytest.approx(by_hand(loss, given, labels))
@@ -68,7 +75,9 @@ def test_the_decision_boundary_is_a_circle():
     for turn in (0.3, 1.0, 2.0):
         radius = math.sqrt(2) * 0.25
         s_p, s_n = 1 - radius * math.sin(turn), radius * math.cos(turn)
-        given = torch.tensor([[1.0, 0.0], [s_p, math.sqrt(1 - s_p**2)], [s_n, math.sqrt(1 - s_n**2)]])
+        given = torch.tensor(
+            [[1.0, 0.0], [s_p, math.sqrt(1 - s_p**2)], [s_n, math.sqrt(1 - s_n**2)]]
+        )
         value = CircleLoss(0.25, 80.0).on_triplets(given, Triplets(*torch.tensor([[0], [1], [2]])))
         assert value.item() == pytest.approx(math.log(2), abs=1e-4)
 
@@ -80,15 +89,24 @@ def test_collapse():
 
 
 def test_an_anchor_that_lacks_one_kind_does_not_count_in_the_mean():
-    there, missing = torch.tensor([[True], [True], [False]]), torch.tensor([[True], [False], [True]])
+    there, missing = (
+        torch.tensor([[True], [True], [False]]),
+        torch.tensor([[True], [False], [True]]),
+    )
     numbers = torch.full((3, 1), 0.5)
     terms = CircleLoss().core(Comparisons(numbers, there, numbers, missing))
-    assert terms.counts.tolist() == [1, 0, 0] and terms.sums[1:].tolist() == [0, 0] and terms.sums[0] > 0
+    assert (
+        terms.counts.tolist() == [1, 0, 0]
+        and terms.sums[1:].tolist() == [0, 0]
+        and terms.sums[0] > 0
+    )
 
 
 def test_length_does_not_matter(unit_vectors):
     given, labels = unit_vectors(6), torch.arange(6) // 2
-    torch.testing.assert_close(CircleLoss()(given * torch.arange(1, 7)[:, None], labels), CircleLoss()(given, labels))
+    torch.testing.assert_close(
+        CircleLoss()(given * torch.arange(1, 7)[:, None], labels), CircleLoss()(given, labels)
+    )
 
 
 def test_stays_finite_where_a_plain_exponential_overflows(unit_vectors):

@@ -32,7 +32,9 @@ def information_by_hand(first, second):
     product = entropy(first) * entropy(second)
     if product < 1e-12:
         return float(max(entropy(first), entropy(second)) < 1e-12)
-    return (entropy(first) + entropy(second) - entropy(list(zip(first, second, strict=True)))) / math.sqrt(product)
+    return (
+        entropy(first) + entropy(second) - entropy(list(zip(first, second, strict=True)))
+    ) / math.sqrt(product)
 
 
 def score_by_hand(distances, labels, medoids, gamma):
@@ -57,7 +59,9 @@ def distances_by_hand(embeddings, loss):
 
 
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
-@pytest.mark.parametrize("options", [{}, {"gamma": 5.0}, {"squared": True}, {"normalize": False, "gamma": 0.1}])
+@pytest.mark.parametrize(
+    "options", [{}, {"gamma": 5.0}, {"squared": True}, {"normalize": False, "gamma": 0.1}]
+)
 def test_equals_the_printed_formula_with_the_best_of_all_sets(labels, options, rng):
     loss, found, exact = ClusteringLoss(reduction="sum", **options), [], []
     for _ in range(8):
@@ -80,12 +84,16 @@ def test_the_choice_is_scored_as_by_hand_and_exchanges_never_make_it_worse(rng):
         for exchanges in (0, 1, 5):
             medoids, disagreement = best_clustering(distances, same, gamma, exchanges)
             assert len(medoids.unique()) == 6
-            scores.append(score_by_hand(distances.tolist(), labels.tolist(), medoids.tolist(), gamma))
+            scores.append(
+                score_by_hand(distances.tolist(), labels.tolist(), medoids.tolist(), gamma)
+            )
             cost = distances[:, medoids].amin(dim=1).sum()
             assert scores[-1] == pytest.approx(float(gamma * disagreement - cost))
         assert scores == sorted(scores)
         gains.append([later - earlier for earlier, later in itertools.pairwise(scores)])
-    assert all(max(gain) > 1e-6 for gain in zip(*gains, strict=True))  # one sweep helps, and so do further ones
+    assert all(
+        max(gain) > 1e-6 for gain in zip(*gains, strict=True)
+    )  # one sweep helps, and so do further ones
 
 
 def test_gradient_passes_through_the_chosen_distances_alone(rng):
@@ -102,27 +110,36 @@ def test_gradient_passes_through_the_chosen_distances_alone(rng):
     for row in range(12):
         members = (labels == labels[row]).nonzero().flatten()
         expected[row, members[for_class[members].argmin()]] += 1  # pays less to its class's medoid
-        expected[row, medoids[distances[row, medoids].argmin()]] -= 1  # and more to the one it chose
+        expected[row, medoids[distances[row, medoids].argmin()]] -= (
+            1  # and more to the one it chose
+        )
     torch.testing.assert_close(pull, expected)
 
 
 def test_well_parted_classes_cost_nothing():
     corners = torch.eye(4, dtype=torch.float64).repeat_interleave(3, dim=0)
-    jitter = 0.01 * torch.randn(12, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    jitter = 0.01 * torch.randn(
+        12, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
     embeddings = (corners + jitter).requires_grad_()
     value = ClusteringLoss()(embeddings, torch.arange(12) // 3)
     assert value.item() == pytest.approx(0, abs=1e-12)
 
 
 def test_a_larger_gamma_asks_for_more(rng):
-    embeddings, labels = torch.randn(20, 4, generator=rng, dtype=torch.float64), torch.arange(20) // 4
+    embeddings, labels = (
+        torch.randn(20, 4, generator=rng, dtype=torch.float64),
+        torch.arange(20) // 4,
+    )
     values = [ClusteringLoss(gamma)(embeddings, labels).item() for gamma in (0.0, 1.0, 10.0)]
     assert values == sorted(values) and values[0] >= 0 and values[2] > values[0]
 
 
 def test_mean_is_the_sum_over_samples_and_none_its_equal_shares(rng):
     embeddings, labels = torch.randn(12, 4, generator=rng), torch.arange(12) // 3
-    total, mean, each = (ClusteringLoss(reduction=how)(embeddings, labels) for how in ("sum", "mean", "none"))
+    total, mean, each = (
+        ClusteringLoss(reduction=how)(embeddings, labels) for how in ("sum", "mean", "none")
+    )
     torch.testing.assert_close(total, 12 * mean)
     torch.testing.assert_close(each, mean.expand(12))
 

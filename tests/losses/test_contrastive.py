@@ -9,7 +9,12 @@ from torch.autograd import gradcheck
 
 from vicinal.losses import ContrastiveLoss
 
-LABELS = {"two each": [0, 0, 1, 1], "uneven": [0, 1, 1, 2, 2, 2], "one class": [0, 0, 0], "none alike": [0, 1, 2]}
+LABELS = {
+    "two each": [0, 0, 1, 1],
+    "uneven": [0, 1, 1, 2, 2, 2],
+    "one class": [0, 0, 0],
+    "none alike": [0, 1, 2],
+}
 
 
 def by_hand(loss, embeddings, labels):
@@ -52,7 +57,9 @@ def test_is_half_the_mean_square_of_the_peers_terms(embeddings):
     given, labels = embeddings(24, 8), torch.arange(24) // 4
     parts = losses.ContrastiveLoss(neg_margin=1.3, reducer=DoNothingReducer())(given, labels)
     theirs = torch.cat([parts["pos_loss"]["losses"], parts["neg_loss"]["losses"]])
-    torch.testing.assert_close(ContrastiveLoss(1.3, normalize=True)(given, labels), theirs.square().mean() / 2)
+    torch.testing.assert_close(
+        ContrastiveLoss(1.3, normalize=True)(given, labels), theirs.square().mean() / 2
+    )
 
 
 def test_collapse_costs_half_the_squared_margin_of_each_negative_pair():
@@ -71,14 +78,19 @@ def test_moves_and_turns_do_not_matter_and_scale_goes_squared(embeddings):
     given, labels = embeddings(8), torch.arange(8) // 2
     rotation, _ = torch.linalg.qr(embeddings(3))
     value = ContrastiveLoss(1.0)(given, labels)
-    torch.testing.assert_close(ContrastiveLoss(1.0)(given @ rotation + embeddings(1), labels), value)
+    torch.testing.assert_close(
+        ContrastiveLoss(1.0)(given @ rotation + embeddings(1), labels), value
+    )
     torch.testing.assert_close(ContrastiveLoss(7.0)(7 * given, labels), 49 * value)
 
 
 def test_a_weight_multiplies_its_pair(embeddings, rng):
     loss = ContrastiveLoss(2.0)
     c = loss.comparisons(embeddings(6), torch.arange(6) // 3)
-    weights = [torch.rand(side.shape, generator=rng, dtype=torch.float64) for side in (c.positive, c.negative)]
+    weights = [
+        torch.rand(side.shape, generator=rng, dtype=torch.float64)
+        for side in (c.positive, c.negative)
+    ]
     found = loss.core(replace(c, positive_weights=weights[0], negative_weights=weights[1]))
     pull = weights[0] * c.positive**2 / 2 * c.keep_positive
     push = weights[1] * (2.0 - c.negative).relu() ** 2 / 2 * c.keep_negative

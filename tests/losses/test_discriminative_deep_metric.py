@@ -10,7 +10,12 @@ from torch.autograd import gradcheck
 from vicinal.errors import ConfigError
 from vicinal.losses import DiscriminativeDeepMetricLoss
 
-LABELS = {"two each": [0, 0, 1, 1], "uneven": [0, 1, 1, 2, 2, 2], "one class": [0, 0, 0], "none alike": [0, 1, 2]}
+LABELS = {
+    "two each": [0, 0, 1, 1],
+    "uneven": [0, 1, 1, 2, 2, 2],
+    "one class": [0, 0, 0],
+    "none alike": [0, 1, 2],
+}
 
 
 def by_hand(loss, embeddings, labels):
@@ -34,7 +39,9 @@ def embeddings(rng):
 
 
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
-@pytest.mark.parametrize("options", [{}, {"tau": 1.5, "beta": 2.0}, {"squared": False}, {"normalize": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"tau": 1.5, "beta": 2.0}, {"squared": False}, {"normalize": True}]
+)
 def test_equals_the_printed_terms(labels, options, embeddings):
     given, loss = embeddings(len(labels)), DiscriminativeDeepMetricLoss(**options)
     assert loss(given, torch.tensor(labels)).item() == pytest.approx(by_hand(loss, given, labels))
@@ -55,8 +62,13 @@ def test_a_sharp_hinge_is_a_hinge(embeddings):
     given, labels = embeddings(8), torch.arange(8) // 2
     loss = DiscriminativeDeepMetricLoss(2.0, 1e6)
     c = loss.comparisons(given, labels)
-    pull, push = (c.positive - 1).relu() * c.keep_positive, (3 - c.negative).relu() * c.keep_negative
-    torch.testing.assert_close(loss(given, labels), (pull.sum() + push.sum()) / 2 / 56, atol=1e-5, rtol=0)
+    pull, push = (
+        (c.positive - 1).relu() * c.keep_positive,
+        (3 - c.negative).relu() * c.keep_negative,
+    )
+    torch.testing.assert_close(
+        loss(given, labels), (pull.sum() + push.sum()) / 2 / 56, atol=1e-5, rtol=0
+    )
 
 
 def test_stays_finite_where_a_plain_exponential_overflows(embeddings):

@@ -40,7 +40,8 @@ def by_hand(loss, embeddings, labels):
 
 
 def pairs_by_hand(loss, queries, gallery, errors):
-    """The authors' code, written out: B queries, each with its own match; the means over B x B, the diagonal 0."""
+    """The authors' code, written out: B queries, each with its own match; the means over B x B, the
+    diagonal 0."""
     size = len(queries)
     match = orientation = 0.0
     unit = lambda row: loss.scale * row / row.norm()  # noqa: E731
@@ -75,7 +76,12 @@ def weigh(gaps, compared=10.0, **options):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"squared": False, "scale": 2.0}, {"normalize": False, "scale": 1.0, "margin": 2.0}, {"weighted": False}],
+    [
+        {},
+        {"squared": False, "scale": 2.0},
+        {"normalize": False, "scale": 1.0, "margin": 2.0},
+        {"weighted": False},
+    ],
     ids=str,
 )
 def test_equals_the_printed_sum_over_triplets(options, embeddings):
@@ -130,7 +136,9 @@ def test_from_the_margin_on_a_triplet_weighs_epsilon_over_the_batch_size():
 def test_the_batch_size_is_the_number_of_rows_an_anchor_is_compared_with():
     """Far apart, so that all triplets are easy: the sum of weights is known."""
     queries = torch.eye(5, dtype=torch.float64)
-    found = HardExemplarLoss().with_orientation(queries, queries, torch.arange(5), torch.ones(5, dtype=torch.float64))
+    found = HardExemplarLoss().with_orientation(
+        queries, queries, torch.arange(5), torch.ones(5, dtype=torch.float64)
+    )
     assert found.weight.item() == pytest.approx(0.1 / 5)
 
 
@@ -160,7 +168,9 @@ def test_detached_weights_are_constants(embeddings):
             for k in range(8):
                 if a != p and LABELS[a] == LABELS[p] and LABELS[k] != LABELS[a]:
                     gap = compared[a, k] - compared[a, p]
-                    total = total + weight_by_hand(loss, gap.item(), 7) * torch.log1p(torch.exp(-gap))
+                    total = total + weight_by_hand(loss, gap.item(), 7) * torch.log1p(
+                        torch.exp(-gap)
+                    )
     (expected,) = torch.autograd.grad(total, embeddings)
     torch.testing.assert_close(found, expected)
 
@@ -171,7 +181,9 @@ def test_only_undetached_weights_let_the_orientation_move_the_embeddings(views):
         moved = queries.clone().requires_grad_()
         loss = HardExemplarLoss(detach_weights=detach)
         found = loss.with_orientation(moved, gallery, torch.arange(6), errors)
-        (gradient,) = torch.autograd.grad(found.orientation, moved, allow_unused=True, materialize_grads=True)
+        (gradient,) = torch.autograd.grad(
+            found.orientation, moved, allow_unused=True, materialize_grads=True
+        )
         assert bool(gradient.abs().sum() > 0) is not detach
 
 
@@ -203,12 +215,16 @@ def test_a_large_batch_is_the_same_with_less_kept(embeddings, monkeypatch):
 def test_with_weights_of_1_it_is_the_soft_margin_triplet_loss(embeddings):
     plain = TripletLoss(0.0, soft=True, normalize=False)
     scaled = 5.0 * torch.nn.functional.normalize(embeddings, dim=1)
-    torch.testing.assert_close(HardExemplarLoss(weighted=False)(embeddings, LABELS), plain(scaled, LABELS))
+    torch.testing.assert_close(
+        HardExemplarLoss(weighted=False)(embeddings, LABELS), plain(scaled, LABELS)
+    )
 
 
 def test_one_pair_costs_nothing(views):
     queries, gallery, errors = (view[:1] for view in views)
-    found = HardExemplarLoss().with_orientation(queries, gallery, torch.zeros(1, dtype=torch.long), errors)
+    found = HardExemplarLoss().with_orientation(
+        queries, gallery, torch.zeros(1, dtype=torch.long), errors
+    )
     assert found.match == found.orientation == found.weight == 0
 
 
@@ -216,7 +232,9 @@ def test_pairs_of_one_class_are_no_negatives_of_each_other(views):
     queries, gallery, errors = views
     loss, labels = HardExemplarLoss(reduction="none"), torch.tensor([0, 0, 1, 1, 2, 2])
     found = loss.with_orientation(queries, gallery, labels, errors).match
-    rest = torch.tensor([0, 2, 3, 4, 5])  # without the other pair of class 0; B is then 5, as it is with it
+    rest = torch.tensor(
+        [0, 2, 3, 4, 5]
+    )  # without the other pair of class 0; B is then 5, as it is with it
     expected = loss.with_orientation(queries[rest], gallery[rest], labels[rest], errors[rest]).match
     torch.testing.assert_close(found[0], expected[0])
 
@@ -237,7 +255,9 @@ def test_pairs_that_do_not_fit_take_no_part(views):
 def test_the_orientation_error_is_2_less_twice_the_cosine_of_the_difference(rng):
     truth, predicted = 20 * torch.rand(2, 50, generator=rng, dtype=torch.float64) - 10
     vectors = torch.stack([predicted.sin(), predicted.cos()], dim=1)
-    torch.testing.assert_close(orientation_errors(vectors, truth), 2 - 2 * (predicted - truth).cos())
+    torch.testing.assert_close(
+        orientation_errors(vectors, truth), 2 - 2 * (predicted - truth).cos()
+    )
 
 
 def test_the_orientation_error_is_0_only_where_the_angle_is_right_and_at_most_4():

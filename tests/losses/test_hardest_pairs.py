@@ -10,7 +10,12 @@ from torch.autograd import gradcheck
 from vicinal.losses import BatchHardTripletLoss, Comparisons, HPHNLoss, LiftedStructureLoss
 from vicinal.tuples import Triplets
 
-LABELS = {"two each": [0, 0, 1, 1], "uneven": [0, 1, 1, 2, 2, 2, 3], "one class": [0, 0, 0], "none alike": [0, 1, 2]}
+LABELS = {
+    "two each": [0, 0, 1, 1],
+    "uneven": [0, 1, 1, 2, 2, 2, 3],
+    "one class": [0, 0, 0],
+    "none alike": [0, 1, 2],
+}
 
 
 def by_hand(loss, embeddings, labels):
@@ -19,7 +24,9 @@ def by_hand(loss, embeddings, labels):
     n = range(len(labels))
 
     def distance(i, j):
-        return math.dist(embeddings[i].tolist(), embeddings[j].tolist()) ** (2 if loss.squared else 1)
+        return math.dist(embeddings[i].tolist(), embeddings[j].tolist()) ** (
+            2 if loss.squared else 1
+        )
 
     pairs = []
     for i in n:
@@ -37,7 +44,9 @@ def embeddings(rng):
 
 
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
-@pytest.mark.parametrize("options", [{}, {"squared": True}, {"normalize": False, "margin": 0.5}, {"margin": -0.3}])
+@pytest.mark.parametrize(
+    "options", [{}, {"squared": True}, {"normalize": False, "margin": 0.5}, {"margin": -0.3}]
+)
 def test_equals_the_printed_maxima_and_minima(labels, options, embeddings):
     given, loss = embeddings(len(labels)), HPHNLoss(**options)
     assert loss(given, torch.tensor(labels)).item() == pytest.approx(by_hand(loss, given, labels))
@@ -50,10 +59,18 @@ def test_gradient_matches_finite_differences(embeddings):
 
 def test_of_pairs_is_batch_hard_of_the_harder_member(embeddings):
     given, labels = embeddings(8), torch.arange(8) // 2
-    hard = BatchHardTripletLoss(5.0, normalize=True, reduction="none")  # a margin at which no hinge is 0
+    hard = BatchHardTripletLoss(
+        5.0, normalize=True, reduction="none"
+    )  # a margin at which no hinge is 0
     c = hard.comparisons(given, labels)
     far = c.positive.squeeze(1)
-    near = c.negative.masked_fill(~c.keep_negative, torch.inf).amin(dim=1).view(4, 2).amin(dim=1).repeat_interleave(2)
+    near = (
+        c.negative.masked_fill(~c.keep_negative, torch.inf)
+        .amin(dim=1)
+        .view(4, 2)
+        .amin(dim=1)
+        .repeat_interleave(2)
+    )
     torch.testing.assert_close(HPHNLoss(5.0, reduction="none")(given, labels), far - near + 5.0)
 
 
@@ -74,10 +91,16 @@ def test_collapse_costs_the_margin_without_gradient():
 
 
 def test_arc_distances_of_pairs_enter_the_core_as_rows_without_partner():
-    """LoOp: a row is a positive pair, its positives are those of both members, its negatives the arcs' distances."""
-    positive, arcs = torch.tensor([[0.3, 0.9, 0.4], [0.2, 0.1, 0.0]]), torch.tensor([[0.5, 0.2], [0.8, 0.7]])
+    """LoOp: a row is a positive pair, its positives are those of both members, its negatives the
+    arcs' distances."""
+    positive, arcs = (
+        torch.tensor([[0.3, 0.9, 0.4], [0.2, 0.1, 0.0]]),
+        torch.tensor([[0.5, 0.2], [0.8, 0.7]]),
+    )
     there = torch.tensor([[True, True, True], [True, True, False]])
-    terms = HPHNLoss(0.1).core(Comparisons(positive, there, arcs, torch.ones_like(arcs, dtype=torch.bool)))
+    terms = HPHNLoss(0.1).core(
+        Comparisons(positive, there, arcs, torch.ones_like(arcs, dtype=torch.bool))
+    )
     torch.testing.assert_close(terms.sums, torch.tensor([0.9 + 0.1 - 0.2, 0.0]))
     assert terms.counts.tolist() == [1, 1]
 
@@ -93,7 +116,9 @@ def test_one_member_with_negatives_is_enough_and_none_forms_no_term():
 
 def test_an_explicit_triplet_is_seen_from_both_ends():
     given = torch.tensor([[0.0], [3.0], [4.0]])
-    value = HPHNLoss(0.0, normalize=False).on_triplets(given, Triplets(*torch.tensor([[0], [1], [2]])))
+    value = HPHNLoss(0.0, normalize=False).on_triplets(
+        given, Triplets(*torch.tensor([[0], [1], [2]]))
+    )
     assert value.item() == 3.0 - 1.0
 
 
@@ -109,7 +134,12 @@ def test_the_weights_of_the_chosen_pairs_multiply(embeddings, rng):
         total = 0.0
         for j in c.partner[i].tolist():
             far = max((c.positive[a, k], weights[0][a, k]) for a in (i, j) for k in range(2))
-            near = min((c.negative[a, k], weights[1][a, k]) for a in (i, j) for k in range(6) if labels[k] != labels[i])
+            near = min(
+                (c.negative[a, k], weights[1][a, k])
+                for a in (i, j)
+                for k in range(6)
+                if labels[k] != labels[i]
+            )
             total += (far[0] + 5.0 - near[0]) * far[1] * near[1]
         expected.append(total)
     torch.testing.assert_close(found, torch.stack(expected))

@@ -32,8 +32,11 @@ LEVELS = torch.tensor([[0, 1, 2], [1, 0, 2], [2, 2, 0]], dtype=torch.uint8)
 
 @pytest.fixture
 def tree(rng):
-    """Margins of three levels and spreads of three classes, so that ordered pairs of classes have both signs."""
-    return torch.randn(3, generator=rng, dtype=torch.float64), torch.randn(3, generator=rng, dtype=torch.float64)
+    """Margins of three levels and spreads of three classes, so that ordered pairs of classes have
+    both signs."""
+    return torch.randn(3, generator=rng, dtype=torch.float64), torch.randn(
+        3, generator=rng, dtype=torch.float64
+    )
 
 
 def with_margins(loss, margins, spreads):
@@ -41,25 +44,34 @@ def with_margins(loss, margins, spreads):
     return loss
 
 
-@pytest.mark.parametrize("options", [{}, {"squared": False}, {"normalize": False, "margin": 0.7}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"squared": False}, {"normalize": False, "margin": 0.7}], ids=str
+)
 def test_equals_the_printed_sum_over_triplets(options, embeddings, tree):
     margins, spreads = tree
     loss = with_margins(HierarchicalTripletLoss(**options), margins, spreads)
     expected = margins[LEVELS[LABELS][:, LABELS].long()] - spreads[LABELS][:, None]
     torch.testing.assert_close(loss.margins_of(LABELS), expected)
-    assert loss(embeddings, LABELS).item() == pytest.approx(by_hand(loss, embeddings, LABELS, expected))
+    assert loss(embeddings, LABELS).item() == pytest.approx(
+        by_hand(loss, embeddings, LABELS, expected)
+    )
 
 
 def test_equal_margins_are_one_half_of_the_mean_over_all_triplets(embeddings):
     loss = HierarchicalTripletLoss(0.4)
     every = BatchAllTripletLoss(0.4, squared=True, normalize=True, average="all")
     torch.testing.assert_close(loss(embeddings, LABELS), every(embeddings, LABELS) / 2)
-    same = with_margins(HierarchicalTripletLoss(), torch.full((3,), 0.4, dtype=torch.float64), torch.zeros(3).double())
+    same = with_margins(
+        HierarchicalTripletLoss(),
+        torch.full((3,), 0.4, dtype=torch.float64),
+        torch.zeros(3).double(),
+    )
     torch.testing.assert_close(same(embeddings, LABELS), loss(embeddings, LABELS))
 
 
 def test_divides_by_the_number_of_triplets_of_the_paper(embeddings):
-    """Z = l'm (l'm - 1) t (t - 1) t: ordered pairs of classes, ordered pairs of a class, negatives."""
+    """Z = l'm (l'm - 1) t (t - 1) t: ordered pairs of classes, ordered pairs of a class,
+    negatives."""
     loss = HierarchicalTripletLoss()
     counts = loss.core(loss.comparisons(embeddings, LABELS)).counts.sum()
     assert counts == 3 * 2 * 3 * 2 * 3

@@ -1,4 +1,5 @@
-"""The improved losses against Eqs. (25) and (31), one term at a time, and beside their originals."""
+"""The improved losses against Eqs. (25) and (31), one term at a time, and beside their
+originals."""
 
 import math
 from dataclasses import replace
@@ -17,7 +18,12 @@ from vicinal.losses import (
     ProxyNCALoss,
 )
 
-LABELS = {"three each": [0, 0, 0, 1, 1, 1], "uneven": [0, 0, 1, 2, 2, 2], "one class": [0, 0], "none alike": [0, 1]}
+LABELS = {
+    "three each": [0, 0, 0, 1, 1, 1],
+    "uneven": [0, 0, 1, 2, 2, 2],
+    "one class": [0, 0],
+    "none alike": [0, 1],
+}
 
 
 def gradient(value, embeddings):
@@ -28,7 +34,9 @@ def lifted_by_hand(loss, embeddings, labels):
     """Eq. (25) as printed."""
     values = []
     for i, anchor in enumerate(embeddings):
-        similarity = [float(anchor @ x) if loss.cosine else -math.dist(anchor, x) for x in embeddings]
+        similarity = [
+            float(anchor @ x) if loss.cosine else -math.dist(anchor, x) for x in embeddings
+        ]
         sign = 1 if loss.cosine else -1
         positive = [s for k, s in enumerate(similarity) if k != i and labels[k] == labels[i]]
         negative = [s for k, s in enumerate(similarity) if labels[k] != labels[i]]
@@ -39,18 +47,24 @@ def lifted_by_hand(loss, embeddings, labels):
         push = sum(math.exp(loss.gamma2 * s) for s in negative)
         pull += 0 if loss.lambda1 is None else math.exp(-loss.gamma1 * sign * loss.lambda1)
         push += 0 if loss.lambda2 is None else math.exp(loss.gamma2 * sign * loss.lambda2)
-        values.append(max(0.0, math.log(pull) / loss.gamma1 + math.log(push) / loss.gamma2 + loss.margin))
+        values.append(
+            max(0.0, math.log(pull) / loss.gamma1 + math.log(push) / loss.gamma2 + loss.margin)
+        )
     return torch.tensor(values, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
 @pytest.mark.parametrize(
-    "options", [{}, {"lambda1": None}, {"lambda2": None}, {"cosine": False}, {"margin": -1.0, "gamma1": 0.5}], ids=str
+    "options",
+    [{}, {"lambda1": None}, {"lambda2": None}, {"cosine": False}, {"margin": -1.0, "gamma1": 0.5}],
+    ids=str,
 )
 def test_lifted_equals_the_printed_formula(labels, options, unit_vectors):
     embeddings = unit_vectors(len(labels), dim=3)
     loss = ImprovedLiftedStructureLoss(reduction="none", **options)
-    torch.testing.assert_close(loss(embeddings, torch.tensor(labels)), lifted_by_hand(loss, embeddings, labels))
+    torch.testing.assert_close(
+        loss(embeddings, torch.tensor(labels)), lifted_by_hand(loss, embeddings, labels)
+    )
 
 
 @pytest.mark.parametrize("cosine", [True, False])
@@ -61,7 +75,9 @@ def test_lifted_with_dials_of_1_and_no_constants_is_the_original(unit_vectors, c
         improved = ImprovedLiftedStructureLoss(1.0, 1.0, 1.0, *constants, cosine=cosine)
         torch.testing.assert_close(improved(embeddings, labels), original(embeddings, labels))
         torch.testing.assert_close(
-            *(gradient(loss(embeddings, labels), embeddings) for loss in (improved, original)), rtol=1e-9, atol=1e-12
+            *(gradient(loss(embeddings, labels), embeddings) for loss in (improved, original)),
+            rtol=1e-9,
+            atol=1e-12,
         )
 
 
@@ -79,7 +95,10 @@ def n_pair_by_hand(loss, embeddings, labels):
     """Eq. (31), with the length term of the original."""
     tuples = []
     for i, anchor in enumerate(embeddings):
-        scores = [float(anchor @ x) if loss.similarity == "dot" else -math.dist(anchor, x) for x in embeddings]
+        scores = [
+            float(anchor @ x) if loss.similarity == "dot" else -math.dist(anchor, x)
+            for x in embeddings
+        ]
         against = [s for s, label in zip(scores, labels, strict=True) if label != labels[i]]
         lengths = float(anchor @ anchor) + sum(float(x @ x) for x in embeddings) / len(embeddings)
         for p, label in enumerate(labels):
@@ -90,7 +109,9 @@ def n_pair_by_hand(loss, embeddings, labels):
 
 
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
-@pytest.mark.parametrize("options", [{}, {"offset": 0.3}, {"gamma": 0.5, "offset": -1.0}, {"similarity": "distance"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"offset": 0.3}, {"gamma": 0.5, "offset": -1.0}, {"similarity": "distance"}]
+)
 def test_n_pair_equals_the_printed_formula(labels, options, rng):
     embeddings = torch.randn(len(labels), 4, generator=rng, dtype=torch.float64)
     loss = ImprovedNPairLoss(**options)
@@ -99,31 +120,48 @@ def test_n_pair_equals_the_printed_formula(labels, options, rng):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"blocks": True}, {"similarity": "distance"}, {"normalize": True}, {"l2": 0.5}], ids=str
+    "options",
+    [{}, {"blocks": True}, {"similarity": "distance"}, {"normalize": True}, {"l2": 0.5}],
+    ids=str,
 )
 def test_n_pair_with_a_dial_of_1_and_no_offset_is_the_original(rng, options):
     embeddings = torch.randn(12, 4, generator=rng, dtype=torch.float64, requires_grad=True)
     labels = torch.arange(6).repeat(2)
-    values = [loss(embeddings, labels) for loss in (ImprovedNPairLoss(gamma=1.0, **options), NPairLoss(**options))]
+    values = [
+        loss(embeddings, labels)
+        for loss in (ImprovedNPairLoss(gamma=1.0, **options), NPairLoss(**options))
+    ]
     torch.testing.assert_close(*values)
     torch.testing.assert_close(*(gradient(value, embeddings) for value in values))
 
 
 def test_n_pair_without_offset_is_a_temperature_alone(rng):
-    """γ (s_n - s_p) are the inner products of √γ x: the original at temperature 1/γ, divided by γ."""
-    embeddings, labels = torch.randn(12, 4, generator=rng, dtype=torch.float64), torch.arange(12) // 3
+    """γ (s_n - s_p) are the inner products of √γ x: the original at temperature 1/γ, divided by
+    γ."""
+    embeddings, labels = (
+        torch.randn(12, 4, generator=rng, dtype=torch.float64),
+        torch.arange(12) // 3,
+    )
     for gamma in (0.5, 4.0):
         original = NPairLoss(l2=0.0)(math.sqrt(gamma) * embeddings, labels) / gamma
-        torch.testing.assert_close(ImprovedNPairLoss(gamma=gamma, l2=0.0)(embeddings, labels), original)
+        torch.testing.assert_close(
+            ImprovedNPairLoss(gamma=gamma, l2=0.0)(embeddings, labels), original
+        )
 
 
 def test_the_offset_of_n_pair_is_a_weight_of_all_negatives_and_relaxes(rng):
-    embeddings, labels = torch.randn(12, 4, generator=rng, dtype=torch.float64), torch.arange(12) // 3
+    embeddings, labels = (
+        torch.randn(12, 4, generator=rng, dtype=torch.float64),
+        torch.arange(12) // 3,
+    )
     plain, offset = ImprovedNPairLoss(gamma=3.0), ImprovedNPairLoss(gamma=3.0, offset=0.4)
     c = plain.comparisons(embeddings, labels)
     lighter = replace(c, negative_weights=torch.full_like(c.negative, math.exp(-3.0 * 0.4)))
     torch.testing.assert_close(plain.core(lighter).sums, offset.core(c).sums)
-    values = [ImprovedNPairLoss(gamma=3.0, offset=by)(embeddings, labels).item() for by in (-0.4, 0.0, 0.4)]
+    values = [
+        ImprovedNPairLoss(gamma=3.0, offset=by)(embeddings, labels).item()
+        for by in (-0.4, 0.0, 0.4)
+    ]
     assert values == sorted(values, reverse=True)
 
 
@@ -136,23 +174,35 @@ def test_a_large_dial_makes_n_pair_a_hinge_on_the_most_similar_negative(rng):
     torch.testing.assert_close(loss(embeddings, labels), expected, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("options", [{}, {"offset": 0.2}, {"squared": False, "gamma": 2.0}, {"normalize": False}])
+@pytest.mark.parametrize(
+    "options", [{}, {"offset": 0.2}, {"squared": False, "gamma": 2.0}, {"normalize": False}]
+)
 def test_proxy_nca_equals_its_formula(options, unit_vectors):
     embeddings, labels = unit_vectors(9), torch.arange(9) % 5
     loss = ImprovedProxyNCALoss(6, 4, reduction="none", **options)
     values = []
     for row, label in zip(embeddings, labels.tolist(), strict=True):
-        distance = [math.dist(row, proxy) ** (2 if loss.squared else 1) for proxy in loss.proxies.detach().double()]
+        distance = [
+            math.dist(row, proxy) ** (2 if loss.squared else 1)
+            for proxy in loss.proxies.detach().double()
+        ]
         against = [
-            math.exp(loss.gamma * (distance[label] - d - loss.offset)) for z, d in enumerate(distance) if z != label
+            math.exp(loss.gamma * (distance[label] - d - loss.offset))
+            for z, d in enumerate(distance)
+            if z != label
         ]
         values.append(math.log1p(sum(against)) / loss.gamma)
-    torch.testing.assert_close(loss(embeddings, labels), torch.tensor(values).double(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        loss(embeddings, labels), torch.tensor(values).double(), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_proxy_nca_without_offset_is_the_full_softmax_at_a_temperature(unit_vectors):
     embeddings, labels = unit_vectors(10).requires_grad_(), torch.arange(10) % 5
-    improved, original = ImprovedProxyNCALoss(5, 4, gamma=9.0), ProxyNCALoss(5, 4, temperature=1 / 9, full_softmax=True)
+    improved, original = (
+        ImprovedProxyNCALoss(5, 4, gamma=9.0),
+        ProxyNCALoss(5, 4, temperature=1 / 9, full_softmax=True),
+    )
     assert torch.equal(improved.proxies, original.proxies), "one seed, the same proxies"
     values = improved(embeddings, labels), original(embeddings, labels) / 9
     torch.testing.assert_close(*values)
@@ -185,7 +235,10 @@ def test_a_single_class_has_no_rivals_and_costs_nothing():
 
 
 def test_all_stay_finite_where_a_plain_exponential_overflows(rng):
-    embeddings, labels = (100 * torch.randn(8, 4, generator=rng)).requires_grad_(), torch.arange(8) // 2
+    embeddings, labels = (
+        (100 * torch.randn(8, 4, generator=rng)).requires_grad_(),
+        torch.arange(8) // 2,
+    )
     losses = (
         ImprovedLiftedStructureLoss(gamma1=1e4, gamma2=1e4),
         ImprovedNPairLoss(gamma=1e3, offset=5.0),

@@ -13,7 +13,12 @@ from vicinal.geometry import log_exp_mean
 from vicinal.losses import Comparisons, LiftedStructureLoss
 from vicinal.tuples import Triplets
 
-LABELS = {"two each": [0, 0, 1, 1], "uneven": [0, 1, 1, 2, 2, 2, 3], "one class": [0, 0, 0], "none alike": [0, 1, 2]}
+LABELS = {
+    "two each": [0, 0, 1, 1],
+    "uneven": [0, 1, 1, 2, 2, 2, 3],
+    "one class": [0, 0, 0],
+    "none alike": [0, 1, 2],
+}
 FORMS = ["original", "min", "smooth"]
 
 
@@ -57,11 +62,15 @@ def embeddings(rng):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
-@pytest.mark.parametrize("options", [{}, {"squared": True}, {"normalize": False}, {"similarity": "cosine"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"squared": True}, {"normalize": False}, {"similarity": "cosine"}]
+)
 def test_equals_the_printed_form(form, labels, options, embeddings):
     for margin in (1.0, -1.5):
         given, loss = embeddings(len(labels)), LiftedStructureLoss(margin, form=form, **options)
-        assert loss(given, torch.tensor(labels)).item() == pytest.approx(by_hand(loss, given, labels))
+        assert loss(given, torch.tensor(labels)).item() == pytest.approx(
+            by_hand(loss, given, labels)
+        )
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -72,7 +81,8 @@ def test_gradient_matches_finite_differences(form, embeddings):
 
 
 @pytest.mark.parametrize(
-    ("form", "name"), [("original", "LiftedStructureLoss"), ("smooth", "GeneralizedLiftedStructureLoss")]
+    ("form", "name"),
+    [("original", "LiftedStructureLoss"), ("smooth", "GeneralizedLiftedStructureLoss")],
 )
 def test_equals_the_peer_in_value_and_gradient(form, name, embeddings):
     peer = getattr(pytest.importorskip("pytorch_metric_learning.losses"), name)()
@@ -94,8 +104,13 @@ def test_collapse():
 def test_the_original_bounds_the_square_of_the_min_form(embeddings):
     """log Σ exp is at least the maximum."""
     given, labels = embeddings(12), torch.arange(12) // 3
-    soft, hard = (LiftedStructureLoss(form=form, reduction="none")(given, labels) for form in ("original", "min"))
-    assert (soft >= hard.square() / 2).all()  # each the mean over an anchor's pairs: that of squares is the greater
+    soft, hard = (
+        LiftedStructureLoss(form=form, reduction="none")(given, labels)
+        for form in ("original", "min")
+    )
+    assert (
+        soft >= hard.square() / 2
+    ).all()  # each the mean over an anchor's pairs: that of squares is the greater
 
 
 def test_the_smooth_form_is_the_log_exp_means_of_anml_less_the_counts(embeddings):
@@ -103,11 +118,17 @@ def test_the_smooth_form_is_the_log_exp_means_of_anml_less_the_counts(embeddings
     given, labels = embeddings(12), torch.arange(12) // 3
     loss = LiftedStructureLoss(form="smooth", similarity="cosine", reduction="none")
     c = loss.comparisons(given, labels)
-    means = log_exp_mean(c.positive, c.keep_positive, -1.0) - log_exp_mean(c.negative, c.keep_negative, 1.0)
-    torch.testing.assert_close(loss(given, labels), (means + math.log(2) + math.log(9) + 1.0).relu())
+    means = log_exp_mean(c.positive, c.keep_positive, -1.0) - log_exp_mean(
+        c.negative, c.keep_negative, 1.0
+    )
+    torch.testing.assert_close(
+        loss(given, labels), (means + math.log(2) + math.log(9) + 1.0).relu()
+    )
     sharp = replace(c, positive=1e4 * c.positive, negative=1e4 * c.negative)
     far = LiftedStructureLoss(0.0, form="smooth").core(sharp).sums / 1e4
-    hardest = c.positive.amax(dim=1) - c.negative.masked_fill(~c.keep_negative, torch.inf).amin(dim=1)
+    hardest = c.positive.amax(dim=1) - c.negative.masked_fill(~c.keep_negative, torch.inf).amin(
+        dim=1
+    )
     torch.testing.assert_close(far, hardest.relu(), atol=1e-3, rtol=0)
 
 
@@ -128,16 +149,22 @@ def test_a_positives_own_negatives_are_found_among_reference_rows(embeddings):
 
 def test_an_explicit_triplet_is_seen_from_both_ends():
     given, triplet = torch.tensor([[0.0], [3.0], [4.0]]), Triplets(*torch.tensor([[0], [1], [2]]))
-    for form, expected in (("min", 3.0 - 1.0), ("original", (3 + math.log(math.exp(-4) + math.exp(-1))) ** 2 / 2)):
+    for form, expected in (
+        ("min", 3.0 - 1.0),
+        ("original", (3 + math.log(math.exp(-4) + math.exp(-1))) ** 2 / 2),
+    ):
         value = LiftedStructureLoss(0.0, form=form, normalize=False).on_triplets(given, triplet)
         assert value.item() == pytest.approx(expected)
 
 
 def test_arc_distances_of_pairs_enter_the_core_as_rows_without_partner():
-    """LoOp: a row is a positive pair (i, j), its negatives are the distances d_ijkl of its arc to other arcs."""
+    """LoOp: a row is a positive pair (i, j), its negatives are the distances d_ijkl of its arc to
+    other arcs."""
     pair, arcs = torch.tensor([[0.9], [0.2]]), torch.tensor([[0.5, 0.2], [0.8, 0.7]])
     rows = Comparisons(pair, torch.ones_like(pair).bool(), arcs, torch.ones_like(arcs).bool())
-    torch.testing.assert_close(LiftedStructureLoss(0.1, form="min").core(rows).sums, torch.tensor([0.8, 0.0]))
+    torch.testing.assert_close(
+        LiftedStructureLoss(0.1, form="min").core(rows).sums, torch.tensor([0.8, 0.0])
+    )
     soft = (pair.squeeze(1) + 0.1 + (-arcs).logsumexp(dim=1)).relu().square() / 2
     torch.testing.assert_close(LiftedStructureLoss(0.1).core(rows).sums, soft)
 
@@ -146,7 +173,11 @@ def test_synthetic_negatives_of_each_anchor_are_those_of_its_partner_too(embeddi
     given, labels, loss = embeddings(4), torch.tensor([0, 0, 1, 1]), LiftedStructureLoss()
     synthetic = torch.randn(4, 5, 3, generator=rng, dtype=torch.float64)
     negative = loss.distance(given, synthetic)
-    c = replace(loss.comparisons(given, labels), negative=negative, keep_negative=torch.ones_like(negative).bool())
+    c = replace(
+        loss.comparisons(given, labels),
+        negative=negative,
+        keep_negative=torch.ones_like(negative).bool(),
+    )
     crowd = torch.cat([-negative, -negative[[1, 0, 3, 2]]], dim=1).logsumexp(dim=1)
     expected = (c.positive.squeeze(1) + crowd + 1.0).relu().square() / 2
     torch.testing.assert_close(loss.core(c).sums, expected)
@@ -154,19 +185,29 @@ def test_synthetic_negatives_of_each_anchor_are_those_of_its_partner_too(embeddi
 
 @pytest.mark.parametrize("form", FORMS)
 def test_an_anchor_that_lacks_one_kind_does_not_count_in_the_mean(form):
-    there, missing = torch.tensor([[True], [True], [False]]), torch.tensor([[True], [False], [True]])
+    there, missing = (
+        torch.tensor([[True], [True], [False]]),
+        torch.tensor([[True], [False], [True]]),
+    )
     numbers = torch.full((3, 1), 0.5)
     terms = LiftedStructureLoss(form=form).core(Comparisons(numbers, there, numbers, missing))
-    assert terms.counts.tolist() == [1, 0, 0] and terms.sums[1:].tolist() == [0, 0] and terms.sums[0] > 0
+    assert (
+        terms.counts.tolist() == [1, 0, 0]
+        and terms.sums[1:].tolist() == [0, 0]
+        and terms.sums[0] > 0
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_weights(form, embeddings, rng):
-    """A negative's weight multiplies its exponential (of the min form: its pair), a positive's its pair."""
+    """A negative's weight multiplies its exponential (of the min form: its pair), a positive's its
+    pair."""
     loss, labels = LiftedStructureLoss(form=form), torch.arange(8) // 2
     c = loss.comparisons(embeddings(8), labels)
     weights = torch.rand(c.positive.shape, generator=rng, dtype=torch.float64)
-    weighted = loss.core(replace(c, positive_weights=weights, negative_weights=torch.full_like(c.negative, 2.0))).sums
+    weighted = loss.core(
+        replace(c, positive_weights=weights, negative_weights=torch.full_like(c.negative, 2.0))
+    ).sums
     if form == "min":
         torch.testing.assert_close(weighted, 2 * weights.squeeze(1) * loss.core(c).sums)
         return

@@ -11,7 +11,12 @@ from torch.autograd import gradcheck
 from vicinal.errors import DataError
 from vicinal.losses import MarginLoss
 
-LABELS = {"two each": [0, 0, 1, 1], "uneven": [0, 1, 1, 2, 2, 2], "one class": [0, 0, 0], "none alike": [0, 1, 2]}
+LABELS = {
+    "two each": [0, 0, 1, 1],
+    "uneven": [0, 1, 1, 2, 2, 2],
+    "one class": [0, 0, 0],
+    "none alike": [0, 1, 2],
+}
 
 
 def by_hand(loss, embeddings, labels):
@@ -20,7 +25,9 @@ def by_hand(loss, embeddings, labels):
         embeddings = [row / row.norm() for row in embeddings]
     pairs = []
     for i, first in enumerate(embeddings):
-        boundary = loss.boundary.item() + (0.0 if loss.deviations is None else loss.deviations[labels[i]].item())
+        boundary = loss.boundary.item() + (
+            0.0 if loss.deviations is None else loss.deviations[labels[i]].item()
+        )
         for j, second in enumerate(embeddings):
             distance = math.dist(first.tolist(), second.tolist()) ** (2 if loss.squared else 1)
             if i != j:
@@ -46,14 +53,17 @@ def embeddings(rng):
 
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
 @pytest.mark.parametrize(
-    "options", [{}, {"class_boundaries": 3}, {"class_boundaries": 3, "squared": True}, {"normalize": False}]
+    "options",
+    [{}, {"class_boundaries": 3}, {"class_boundaries": 3, "squared": True}, {"normalize": False}],
 )
 def test_equals_the_printed_terms(labels, options, embeddings, rng):
     given, loss = embeddings(len(labels)), learnt(MarginLoss(**options), rng)
     total = MarginLoss(**options, reduction="sum")
     total.load_state_dict(loss.state_dict())
     found = torch.stack([loss(given, torch.tensor(labels)), total(given, torch.tensor(labels))])
-    torch.testing.assert_close(found, torch.tensor(by_hand(loss, given, labels), dtype=torch.float64))
+    torch.testing.assert_close(
+        found, torch.tensor(by_hand(loss, given, labels), dtype=torch.float64)
+    )
 
 
 def test_gradient_matches_finite_differences_also_of_the_boundaries(embeddings, rng):
@@ -63,7 +73,10 @@ def test_gradient_matches_finite_differences_also_of_the_boundaries(embeddings, 
         parameters = {"boundary": boundary, "deviations": deviations}
         return torch.func.functional_call(loss, parameters, (given, labels))
 
-    given = [part.detach().clone().requires_grad_() for part in (embeddings(5), loss.boundary, loss.deviations)]
+    given = [
+        part.detach().clone().requires_grad_()
+        for part in (embeddings(5), loss.boundary, loss.deviations)
+    ]
     assert gradcheck(value, given)
 
 
@@ -78,7 +91,9 @@ def test_explicit_triplets_equal_the_peer_in_value_and_in_all_gradients(embeddin
     values = ours.on_triplets(given, listed, labels=labels), peer(given, labels, tuple(listed))
     torch.testing.assert_close(*values)
     learnt = ours.boundary if classes is None else ours.deviations
-    gradients = [torch.autograd.grad(v, (given, p)) for v, p in zip(values, (learnt, peer.beta), strict=True)]
+    gradients = [
+        torch.autograd.grad(v, (given, p)) for v, p in zip(values, (learnt, peer.beta), strict=True)
+    ]
     torch.testing.assert_close(gradients[0][0], gradients[1][0])
     torch.testing.assert_close(gradients[0][1].reshape(-1), gradients[1][1])
 
@@ -86,7 +101,9 @@ def test_explicit_triplets_equal_the_peer_in_value_and_in_all_gradients(embeddin
 def test_collapse_costs_the_boundary_and_the_margin_of_each_negative_pair():
     loss = MarginLoss(margin=0.2, beta=1.2)
     value = loss(torch.ones(6, 3), torch.arange(6) // 3)
-    assert value.item() == pytest.approx(1.4)  # positives at 0 are within 1.2 - 0.2 and do not count
+    assert value.item() == pytest.approx(
+        1.4
+    )  # positives at 0 are within 1.2 - 0.2 and do not count
 
 
 def test_classes_beyond_the_boundary_and_its_margin_cost_nothing():
@@ -96,7 +113,10 @@ def test_classes_beyond_the_boundary_and_its_margin_cost_nothing():
 
 
 def test_the_boundary_moves_towards_the_kind_that_violates_it_more(embeddings):
-    for spread, sign in ((0.01, 1), (100.0, -1)):  # negatives too near: less boundary costs less; positives too far
+    for spread, sign in (
+        (0.01, 1),
+        (100.0, -1),
+    ):  # negatives too near: less boundary costs less; positives too far
         loss = MarginLoss(normalize=False)
         loss(spread * embeddings(8), torch.arange(8) // 4).backward()
         assert loss.boundary.grad.sign() == sign
@@ -112,9 +132,13 @@ def test_the_boundary_of_an_anchor_enters_the_core_as_a_number(embeddings):
     """So that synthetic negatives and arc distances are judged by it as well."""
     loss, labels = MarginLoss(3).double(), torch.arange(6) // 2
     c = loss.comparisons(embeddings(6), labels)
-    shifted = replace(c, positive=c.positive + 0.3, negative=c.negative + 0.3, boundary=c.boundary + 0.3)
+    shifted = replace(
+        c, positive=c.positive + 0.3, negative=c.negative + 0.3, boundary=c.boundary + 0.3
+    )
     torch.testing.assert_close(loss.core(shifted), loss.core(c))
-    torch.testing.assert_close(loss.core(replace(c, boundary=None)), loss.core(c), msg="deviations start at 0")
+    torch.testing.assert_close(
+        loss.core(replace(c, boundary=None)), loss.core(c), msg="deviations start at 0"
+    )
 
 
 def test_a_label_without_a_boundary_is_rejected_with_both_numbers(embeddings):

@@ -34,9 +34,13 @@ def losses():
     """Every loss that can be made without arguments and compares rows."""
     for found in pkgutil.iter_modules(vicinal.losses.__path__, "vicinal.losses."):
         for kind in vars(importlib.import_module(found.name)).values():
-            ours = inspect.isclass(kind) and issubclass(kind, Loss) and kind.__module__ == found.name
+            ours = (
+                inspect.isclass(kind) and issubclass(kind, Loss) and kind.__module__ == found.name
+            )
             if ours and not inspect.isabstract(kind) and getattr(kind, "takes_reference", True):
-                required = [p for p in inspect.signature(kind).parameters.values() if p.default is p.empty]
+                required = [
+                    p for p in inspect.signature(kind).parameters.values() if p.default is p.empty
+                ]
                 if not required:
                     yield kind
 
@@ -74,7 +78,10 @@ def test_each_batch_is_compared_with_the_last_rows(kind, batches):
 
 
 def test_warm_up_is_the_plain_loss_and_keeps_nothing(batches):
-    memory, plain = CrossBatchMemory(BatchAllTripletLoss(), size=20, dim=DIM, warmup=3).double(), BatchAllTripletLoss()
+    memory, plain = (
+        CrossBatchMemory(BatchAllTripletLoss(), size=20, dim=DIM, warmup=3).double(),
+        BatchAllTripletLoss(),
+    )
     values = run(memory, batches)
     for value, (rows, labels) in zip(values[:3], batches, strict=False):
         torch.testing.assert_close(value, plain(rows, labels))
@@ -105,11 +112,17 @@ def test_its_state_passes_through_a_checkpoint(batches, tmp_path):
     path = save_checkpoint(tmp_path, 3, {"loss": memory.state_dict()})
     again = CrossBatchMemory(MarginLoss(class_boundaries=6), size=20, dim=DIM).double()
     again.load_state_dict(load_checkpoint(path)["loss"])
-    assert all(torch.equal(a, b) for a, b in zip(run(again, batches[3:]), run(memory, batches[3:]), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(run(again, batches[3:]), run(memory, batches[3:]), strict=True)
+    )
 
 
 def test_is_neither_written_nor_read_outside_training(batches):
-    memory, (rows, labels) = CrossBatchMemory(BatchAllTripletLoss(), size=20, dim=DIM).double(), batches[4]
+    memory, (rows, labels) = (
+        CrossBatchMemory(BatchAllTripletLoss(), size=20, dim=DIM).double(),
+        batches[4],
+    )
     run(memory, batches[:3])
     before = copy.deepcopy(memory.state_dict())
     with torch.no_grad():
@@ -148,7 +161,9 @@ def test_a_batch_may_fill_the_memory_and_wrap_around(batches):
     odd = CrossBatchMemory(BatchAllTripletLoss(), size=N + 3, dim=DIM).double()
     run(odd, batches)
     kept = {tuple(row) for row in odd.embeddings.tolist()}
-    assert kept == {tuple(row) for row in torch.cat([rows for rows, _ in batches])[-N - 3 :].tolist()}
+    assert kept == {
+        tuple(row) for row in torch.cat([rows for rows, _ in batches])[-N - 3 :].tolist()
+    }
 
 
 def test_parameters_of_its_loss_are_its_own():
@@ -178,9 +193,13 @@ def test_what_does_not_fit_is_rejected_with_the_numbers(batches):
     with pytest.raises(ConfigError, match="size=0"):
         CrossBatchMemory(BatchAllTripletLoss(), size=0, dim=DIM)
     rows, labels = batches[0]
-    with pytest.raises(DataError, match=r"of 5 rows of 3 dimensions cannot take in a batch \[8, 3\]"):
+    with pytest.raises(
+        DataError, match=r"of 5 rows of 3 dimensions cannot take in a batch \[8, 3\]"
+    ):
         CrossBatchMemory(BatchAllTripletLoss(), size=5, dim=DIM)(rows, labels)
-    with pytest.raises(DataError, match=r"of 20 rows of 4 dimensions cannot take in a batch \[8, 3\]"):
+    with pytest.raises(
+        DataError, match=r"of 20 rows of 4 dimensions cannot take in a batch \[8, 3\]"
+    ):
         CrossBatchMemory(BatchAllTripletLoss(), size=20, dim=4)(rows, labels)
 
 

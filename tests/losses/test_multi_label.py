@@ -22,7 +22,9 @@ from vicinal.losses import (
 )
 from vicinal.tuples import positives, same_class
 
-SEVERAL = torch.tensor([[1, 1, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 0, 1, 1], [0, 0, 0, 1], [0, 0, 0, 0]])
+SEVERAL = torch.tensor(
+    [[1, 1, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 0, 1, 1], [0, 0, 0, 1], [0, 0, 0, 0]]
+)
 PAIR_LOSSES = [
     name
     for name, kind in LOSSES.items()
@@ -58,7 +60,10 @@ def test_contrastive_loss_by_hand(embeddings):
 
 @pytest.mark.parametrize("name", PAIR_LOSSES)
 def test_one_label_each_is_the_loss_of_classes(name, rng):
-    embeddings, labels = torch.randn(12, 3, generator=rng, dtype=torch.float64), torch.arange(12) % 5
+    embeddings, labels = (
+        torch.randn(12, 3, generator=rng, dtype=torch.float64),
+        torch.arange(12) % 5,
+    )
     loss, several = LOSSES[name](), one_hot(labels)
     torch.testing.assert_close(loss(embeddings, several), loss(embeddings, labels))
     own = torch.tensor([2, 7])
@@ -67,10 +72,14 @@ def test_one_label_each_is_the_loss_of_classes(name, rng):
 
 
 def test_every_pair_loss_takes_several_labels():
-    assert len(PAIR_LOSSES) > 20 and {"multi_similarity", "info_nce", "smooth_ap", "triplet"} < set(PAIR_LOSSES)
+    assert len(PAIR_LOSSES) > 20 and {"multi_similarity", "info_nce", "smooth_ap", "triplet"} < set(
+        PAIR_LOSSES
+    )
 
 
-@pytest.mark.parametrize("loss", [MultiSimilarityLoss(), TripletLoss(), InfoNCELoss(), SmoothAPLoss()], ids=repr)
+@pytest.mark.parametrize(
+    "loss", [MultiSimilarityLoss(), TripletLoss(), InfoNCELoss(), SmoothAPLoss()], ids=repr
+)
 def test_value_and_gradient_are_finite(loss, embeddings):
     embeddings.requires_grad_()
     for several in (SEVERAL, SEVERAL * 0, SEVERAL * 0 + 1):
@@ -84,7 +93,9 @@ def test_the_anchor_is_left_out_of_a_reference(embeddings):
 
 
 def test_what_has_no_meaning_is_rejected(embeddings):
-    forward = inspect.unwrap(Loss.forward)  # without the shape checks of the tests, which would come first
+    forward = inspect.unwrap(
+        Loss.forward
+    )  # without the shape checks of the tests, which would come first
     for loss in (ProxyNCALoss(4, 3), TripletLoss(blocks=True), MarginLoss(class_boundaries=4)):
         with pytest.raises(DataError, match=r"labels \[n\], got \[6, 3\] and \[6, 4\]"):
             forward(loss, embeddings, SEVERAL)

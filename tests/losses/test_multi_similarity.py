@@ -39,7 +39,9 @@ def by_hand(loss, embeddings, labels):
 def test_equals_the_printed_formula(labels, epsilon, unit_vectors):
     embeddings = unit_vectors(len(labels), dim=3)
     loss = MultiSimilarityLoss(alpha=2.0, beta=10.0, base=0.5, epsilon=epsilon, reduction="none")
-    torch.testing.assert_close(loss(embeddings, torch.tensor(labels)), by_hand(loss, embeddings, labels))
+    torch.testing.assert_close(
+        loss(embeddings, torch.tensor(labels)), by_hand(loss, embeddings, labels)
+    )
 
 
 @pytest.mark.parametrize("epsilon", [None, 0.1])
@@ -50,7 +52,10 @@ def test_equals_the_peer_in_value_and_gradient(unit_vectors, epsilon):
     embeddings, labels = unit_vectors(40, dim=8).requires_grad_(), torch.arange(40) // 4
     peer = losses.MultiSimilarityLoss(alpha=2, beta=50, base=0.5)
     mined = None if epsilon is None else MultiSimilarityMiner(epsilon=epsilon)(embeddings, labels)
-    values = MultiSimilarityLoss(epsilon=epsilon)(embeddings, labels), peer(embeddings, labels, mined)
+    values = (
+        MultiSimilarityLoss(epsilon=epsilon)(embeddings, labels),
+        peer(embeddings, labels, mined),
+    )
     torch.testing.assert_close(*values)
     torch.testing.assert_close(*(torch.autograd.grad(value, embeddings)[0] for value in values))
 
@@ -58,14 +63,20 @@ def test_equals_the_peer_in_value_and_gradient(unit_vectors, epsilon):
 def test_length_does_not_matter(unit_vectors):
     embeddings, labels = unit_vectors(6), torch.tensor([0, 0, 1, 1, 2, 2])
     loss = MultiSimilarityLoss()
-    torch.testing.assert_close(loss(embeddings * torch.arange(1, 7)[:, None], labels), loss(embeddings, labels))
+    torch.testing.assert_close(
+        loss(embeddings * torch.arange(1, 7)[:, None], labels), loss(embeddings, labels)
+    )
 
 
 def test_duplicates_stay_positives():
     """The authors' code drops positives above 1 - 1e-5, and with them copies of the anchor."""
     embeddings, labels = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 0, 1])
-    found = MultiSimilarityLoss(alpha=2.0, beta=50.0, base=0.5, reduction="none")(embeddings, labels)
-    assert found[0].item() == pytest.approx(math.log1p(math.exp(-1)) / 2 + math.log1p(math.exp(25)) / 50)
+    found = MultiSimilarityLoss(alpha=2.0, beta=50.0, base=0.5, reduction="none")(
+        embeddings, labels
+    )
+    assert found[0].item() == pytest.approx(
+        math.log1p(math.exp(-1)) / 2 + math.log1p(math.exp(25)) / 50
+    )
 
 
 def test_an_anchor_mined_empty_counts_in_the_mean():
@@ -103,6 +114,9 @@ def test_a_weight_multiplies_its_exponential(unit_vectors):
 
 
 def test_stays_finite_where_a_plain_exponential_overflows(unit_vectors):
-    loss, embeddings = MultiSimilarityLoss(beta=5000.0, epsilon=None), unit_vectors(6, dim=3).float().requires_grad_()
+    loss, embeddings = (
+        MultiSimilarityLoss(beta=5000.0, epsilon=None),
+        unit_vectors(6, dim=3).float().requires_grad_(),
+    )
     value = loss(embeddings, torch.arange(6))
     assert value.isfinite() and torch.autograd.grad(value, embeddings)[0].isfinite().all()

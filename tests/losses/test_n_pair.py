@@ -10,7 +10,12 @@ from torch.nn.functional import cross_entropy
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses import NPairLoss
 
-LABELS = {"two each": [0, 1, 2, 0, 1, 2], "uneven": [0, 1, 1, 2, 2, 2, 3], "one class": [0, 0], "none alike": [0, 1]}
+LABELS = {
+    "two each": [0, 1, 2, 0, 1, 2],
+    "uneven": [0, 1, 1, 2, 2, 2, 3],
+    "one class": [0, 0],
+    "none alike": [0, 1],
+}
 
 
 def by_hand(loss, anchors, labels, others, other_labels, own):
@@ -31,7 +36,9 @@ def by_hand(loss, anchors, labels, others, other_labels, own):
             if positive != labels[i] or (own and p == i):
                 continue
             against = [
-                math.exp(s - scores[p]) for s, label in zip(scores, other_labels, strict=True) if label != labels[i]
+                math.exp(s - scores[p])
+                for s, label in zip(scores, other_labels, strict=True)
+                if label != labels[i]
             ]
             if against:
                 lengths = float(anchor @ anchor) + sum(float(o @ o) for o in others) / len(others)
@@ -47,7 +54,13 @@ def embeddings(rng):
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
 @pytest.mark.parametrize(
     "options",
-    [{}, {"l2": 0.5}, {"similarity": "distance"}, {"similarity": "distance", "squared": True}, {"normalize": True}],
+    [
+        {},
+        {"l2": 0.5},
+        {"similarity": "distance"},
+        {"similarity": "distance", "squared": True},
+        {"normalize": True},
+    ],
 )
 def test_equals_the_printed_sum(labels, options, embeddings):
     given, loss = embeddings(len(labels)), NPairLoss(**options)
@@ -56,7 +69,9 @@ def test_equals_the_printed_sum(labels, options, embeddings):
     blocks = NPairLoss(blocks=True, **options)
     if len(labels) % 2 == 0:
         half = len(labels) // 2
-        expected = by_hand(blocks, given[:half], labels[:half], given[half:], labels[half:], own=False)
+        expected = by_hand(
+            blocks, given[:half], labels[:half], given[half:], labels[half:], own=False
+        )
         assert blocks(given, torch.tensor(labels)).item() == pytest.approx(expected)
 
 
@@ -66,7 +81,9 @@ def test_blocks_are_the_cross_entropy_of_the_matrix_of_inner_products(embeddings
     expected = cross_entropy(anchors @ positives.T, torch.arange(8))
     torch.testing.assert_close(NPairLoss(l2=0.0, blocks=True)(given, labels), expected)
     lengths = (anchors.square().sum(dim=1) + positives.square().sum(dim=1)).mean()
-    torch.testing.assert_close(NPairLoss(l2=0.02, blocks=True)(given, labels), expected + 0.02 / 4 * lengths)
+    torch.testing.assert_close(
+        NPairLoss(l2=0.02, blocks=True)(given, labels), expected + 0.02 / 4 * lengths
+    )
 
 
 def test_blocks_equal_the_anchors_against_the_positives_as_reference(embeddings):
@@ -89,7 +106,9 @@ def test_blocks_equal_the_peer(embeddings):
 @pytest.mark.parametrize("similarity", ["dot", "distance"])
 def test_collapse_costs_the_logarithm_of_the_number_of_classes(similarity):
     given, labels = torch.ones(10, 3), torch.arange(5).repeat(2)
-    assert NPairLoss(similarity, l2=0.0, blocks=True)(given, labels).item() == pytest.approx(math.log(5))
+    assert NPairLoss(similarity, l2=0.0, blocks=True)(given, labels).item() == pytest.approx(
+        math.log(5)
+    )
 
 
 def test_the_distance_form_does_not_see_where_the_origin_is_but_the_inner_product_does(embeddings):
@@ -100,7 +119,8 @@ def test_the_distance_form_does_not_see_where_the_origin_is_but_the_inner_produc
 
 
 def test_synthetic_negatives_of_each_anchor_enter_through_the_core(embeddings):
-    """As HDML makes them; negatives that are the real ones give the real loss, the length term included."""
+    """As HDML makes them; negatives that are the real ones give the real loss, the length term
+    included."""
     from dataclasses import replace
 
     given, labels, loss = embeddings(10), torch.arange(5).repeat(2), NPairLoss(l2=0.1, blocks=True)

@@ -15,7 +15,9 @@ def by_hand(loss, embeddings, labels):
     proxies = [row / row.norm() for row in loss.proxies.detach().double()]
     values = []
     for row, label in zip(embeddings, labels.tolist(), strict=True):
-        likelihood = [math.exp(float(row / row.norm() @ proxy) / loss.temperature) for proxy in proxies]
+        likelihood = [
+            math.exp(float(row / row.norm() @ proxy) / loss.temperature) for proxy in proxies
+        ]
         values.append(-math.log(likelihood[label] / sum(likelihood)))
     return torch.tensor(values, dtype=torch.float64)
 
@@ -36,13 +38,18 @@ def test_is_torchs_cross_entropy_and_proxy_nca_of_twice_the_temperature(batch):
     loss = NormalizedSoftmaxLoss(5, 4, temperature=0.1)
     logits = normalize(embeddings, dim=1) @ normalize(loss.proxies.detach().double(), dim=1).T
     torch.testing.assert_close(loss(*batch), cross_entropy(logits / 0.1, labels))
-    twin = ProxyNCALoss(5, 4, temperature=0.2, full_softmax=True)  # the same seed draws the same proxies
+    twin = ProxyNCALoss(
+        5, 4, temperature=0.2, full_softmax=True
+    )  # the same seed draws the same proxies
     torch.testing.assert_close(loss(*batch), twin(*batch))
 
 
 def test_equals_the_peers_value(batch):
     losses = pytest.importorskip("pytorch_metric_learning.losses")
-    ours, peer = NormalizedSoftmaxLoss(5, 4, temperature=0.05), losses.NormalizedSoftmaxLoss(5, 4, temperature=0.05)
+    ours, peer = (
+        NormalizedSoftmaxLoss(5, 4, temperature=0.05),
+        losses.NormalizedSoftmaxLoss(5, 4, temperature=0.05),
+    )
     peer.W.data = ours.proxies.detach().clone().T
     embeddings, labels = batch[0].float(), batch[1]
     torch.testing.assert_close(ours(embeddings, labels), peer(embeddings, labels))
@@ -61,7 +68,9 @@ def test_known_labels_are_numbered_in_order(batch):
     embeddings, labels = batch
     known = (3, 4, 10, 700, 701)
     loss, gapped = NormalizedSoftmaxLoss(5, 4), NormalizedSoftmaxLoss(5, 4, known=known)
-    torch.testing.assert_close(gapped(embeddings, torch.tensor(known)[labels]), loss(embeddings, labels))
+    torch.testing.assert_close(
+        gapped(embeddings, torch.tensor(known)[labels]), loss(embeddings, labels)
+    )
     assert list(gapped.state_dict()) == ["proxies"]
 
 

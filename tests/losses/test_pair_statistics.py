@@ -56,18 +56,27 @@ def test_threshold_consistent_margin_is_the_printed_formula(embeddings):
 def test_signal_to_noise_is_the_printed_formula(embeddings):
     positive, negative = pairs(embeddings, LABELS, lambda x, y: float((x - y).var() / x.var()))
     terms = positive + [max(0, 3 - d) for d in negative]
-    assert SignalToNoiseContrastiveLoss(3.0)(embeddings, LABELS).item() == pytest.approx(mean(terms))
+    assert SignalToNoiseContrastiveLoss(3.0)(embeddings, LABELS).item() == pytest.approx(
+        mean(terms)
+    )
 
 
 def vicreg_by_hand(loss, views, first, second):
     total = 0.0
     for view in views:
         columns = view.T
-        covariance = [[float(((a - a.mean()) * (b - b.mean())).sum() / (len(a) - 1)) for b in columns] for a in columns]
+        covariance = [
+            [float(((a - a.mean()) * (b - b.mean())).sum() / (len(a) - 1)) for b in columns]
+            for a in columns
+        ]
         for j, row in enumerate(covariance):
-            total += loss.variance * max(0, loss.spread - (row[j] + loss.epsilon) ** 0.5) / len(columns)
+            total += (
+                loss.variance * max(0, loss.spread - (row[j] + loss.epsilon) ** 0.5) / len(columns)
+            )
             total += loss.covariance * sum(c**2 for k, c in enumerate(row) if k != j) / len(columns)
-    return total + loss.invariance * mean([float((a - b).square().mean()) for a, b in zip(first, second, strict=True)])
+    return total + loss.invariance * mean(
+        [float((a - b).square().mean()) for a, b in zip(first, second, strict=True)]
+    )
 
 
 def test_vicreg_is_the_printed_formula(embeddings):
@@ -76,7 +85,9 @@ def test_vicreg_is_the_printed_formula(embeddings):
     expected = vicreg_by_hand(loss, [anchors, others], anchors, others)
     assert loss(embeddings, labels).item() == pytest.approx(expected)
     together = VICRegLoss()
-    assert together(embeddings, labels).item() == pytest.approx(vicreg_by_hand(together, [embeddings], anchors, others))
+    assert together(embeddings, labels).item() == pytest.approx(
+        vicreg_by_hand(together, [embeddings], anchors, others)
+    )
 
 
 @pytest.mark.parametrize(
@@ -89,10 +100,15 @@ def test_vicreg_is_the_printed_formula(embeddings):
 )
 def test_equals_the_peer_in_value_and_gradient(loss, peer, rng):
     losses = pytest.importorskip("pytorch_metric_learning.losses")
-    given, labels = torch.randn(30, 3, generator=rng, dtype=torch.float64).requires_grad_(), torch.arange(30) // 4
+    given, labels = (
+        torch.randn(30, 3, generator=rng, dtype=torch.float64).requires_grad_(),
+        torch.arange(30) // 4,
+    )
     values = loss(given, labels), getattr(losses, peer)()(given, labels)
     torch.testing.assert_close(*values, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(*(torch.autograd.grad(value, given)[0] for value in values), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        *(torch.autograd.grad(value, given)[0] for value in values), rtol=1e-6, atol=1e-6
+    )
 
 
 def test_the_peers_signal_to_noise_loss_adds_the_means_of_both_kinds(rng):
@@ -102,14 +118,18 @@ def test_the_peers_signal_to_noise_loss_adds_the_means_of_both_kinds(rng):
     c = SignalToNoiseContrastiveLoss(normalize=True).comparisons(given, labels)
     push = (1 - c.negative[c.keep_negative]).relu()
     theirs = losses.SignalToNoiseRatioContrastiveLoss(reducer=reducers.MeanReducer())(given, labels)
-    torch.testing.assert_close(c.positive[c.keep_positive].mean() + push.mean(), theirs, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        c.positive[c.keep_positive].mean() + push.mean(), theirs, rtol=1e-6, atol=1e-6
+    )
 
 
 def test_vicreg_equals_the_peer_whose_variance_is_halved(rng):
     losses = pytest.importorskip("pytorch_metric_learning.losses")
     reducers = pytest.importorskip("pytorch_metric_learning.reducers")
     given = torch.randn(24, 6, generator=rng, dtype=torch.float64).requires_grad_()
-    theirs = losses.VICRegLoss(variance_mu=50, reducer=reducers.MeanReducer())(given[:12], ref_emb=given[12:])
+    theirs = losses.VICRegLoss(variance_mu=50, reducer=reducers.MeanReducer())(
+        given[:12], ref_emb=given[12:]
+    )
     ours = VICRegLoss(blocks=True)(given, torch.arange(12).repeat(2))
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
     gradients = [torch.autograd.grad(value, given)[0] for value in (ours, theirs)]

@@ -1,4 +1,5 @@
-"""What the losses with proxies share: where proxies begin, which labels they take, how they learn."""
+"""What the losses with proxies share: where proxies begin, which labels they take, how they
+learn."""
 
 import pytest
 import torch
@@ -49,13 +50,17 @@ def test_proxies_and_embeddings_learn_together(kind, rng):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("labels", [[0, 5], [-1, 0], [7, 9]])
 def test_labels_out_of_range_are_rejected_with_the_numbers(kind, labels):
-    with pytest.raises(DataError, match=f"from 0 to 4, got label {next(y for y in labels if not 0 <= y < 5)}"):
+    with pytest.raises(
+        DataError, match=f"from 0 to 4, got label {next(y for y in labels if not 0 <= y < 5)}"
+    ):
         kind(5, 3)(torch.ones(2, 3), torch.tensor(labels))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_embeddings_of_another_width_are_rejected_with_both(kind):
-    with pytest.raises(DataError, match="proxies of 3 dimensions cannot be compared with embeddings of 4"):
+    with pytest.raises(
+        DataError, match="proxies of 3 dimensions cannot be compared with embeddings of 4"
+    ):
         kind(5, 3)(torch.ones(2, 4), torch.tensor([0, 1]))
 
 
@@ -74,7 +79,9 @@ def test_no_class_and_no_dimension_are_rejected():
 
 
 def test_each_row_has_one_column_of_its_own():
-    compared = ProxyNCALoss(3, 4).comparisons(torch.ones(2, 4), torch.tensor([2, 0], dtype=torch.uint8))
+    compared = ProxyNCALoss(3, 4).comparisons(
+        torch.ones(2, 4), torch.tensor([2, 0], dtype=torch.uint8)
+    )
     assert compared.keep_positive.all() and compared.positive.shape == (2, 1)
     assert compared.keep_negative.tolist() == [[True, True, False], [False, True, True]]
 

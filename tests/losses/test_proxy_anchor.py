@@ -15,8 +15,16 @@ def by_hand(loss, embeddings, labels):
     pulls, pushes = [], []
     for label, proxy in enumerate(loss.proxies.detach().double()):
         proxy = proxy / proxy.norm()
-        own = [float(row @ proxy) for row, y in zip(embeddings, labels.tolist(), strict=True) if y == label]
-        others = [float(row @ proxy) for row, y in zip(embeddings, labels.tolist(), strict=True) if y != label]
+        own = [
+            float(row @ proxy)
+            for row, y in zip(embeddings, labels.tolist(), strict=True)
+            if y == label
+        ]
+        others = [
+            float(row @ proxy)
+            for row, y in zip(embeddings, labels.tolist(), strict=True)
+            if y != label
+        ]
         if own:
             pulls.append(math.log(1 + sum(math.exp(-loss.alpha * (s - loss.margin)) for s in own)))
         pushes.append(math.log(1 + sum(math.exp(loss.alpha * (s + loss.margin)) for s in others)))
@@ -25,7 +33,10 @@ def by_hand(loss, embeddings, labels):
 
 @pytest.mark.parametrize("labels", [[0, 1, 2, 0, 1, 2], [0, 0, 0], [4], []])
 def test_equals_the_printed_formula(labels, rng):
-    embeddings, labels = torch.randn(len(labels), 4, generator=rng, dtype=torch.float64), torch.tensor(labels).long()
+    embeddings, labels = (
+        torch.randn(len(labels), 4, generator=rng, dtype=torch.float64),
+        torch.tensor(labels).long(),
+    )
     loss = ProxyAnchorLoss(5, 4, margin=0.1, alpha=8.0)
     torch.testing.assert_close(loss(embeddings, labels).item(), by_hand(loss, embeddings, labels))
 
@@ -37,13 +48,19 @@ def test_equals_the_peer_in_value_and_gradient(rng):
     embeddings, labels = torch.randn(20, 8, generator=rng).requires_grad_(), torch.arange(20) % 5
     values = ours(embeddings, labels), peer(embeddings, labels)
     torch.testing.assert_close(*values)
-    gradients = [torch.autograd.grad(v, [embeddings, l.proxies]) for v, l in zip(values, (ours, peer), strict=True)]
+    gradients = [
+        torch.autograd.grad(v, [embeddings, l.proxies])
+        for v, l in zip(values, (ours, peer), strict=True)
+    ]
     torch.testing.assert_close(*gradients)
 
 
 def test_gradient_reaches_embeddings_and_proxies(rng):
     loss = ProxyAnchorLoss(4, 3, alpha=4.0).double()
-    embeddings, labels = torch.randn(5, 3, generator=rng, dtype=torch.float64, requires_grad=True), torch.arange(5) % 3
+    embeddings, labels = (
+        torch.randn(5, 3, generator=rng, dtype=torch.float64, requires_grad=True),
+        torch.arange(5) % 3,
+    )
 
     def value(embeddings, proxies):
         return torch.func.functional_call(loss, {"proxies": proxies}, (embeddings, labels))

@@ -43,7 +43,10 @@ def test_equals_the_printed_formula(options, rng):
 @pytest.mark.parametrize("full_softmax", [False, True])
 def test_gradient_reaches_embeddings_and_proxies(full_softmax, rng):
     loss = ProxyNCALoss(4, 3, full_softmax=full_softmax).double()
-    embeddings, labels = torch.randn(5, 3, generator=rng, dtype=torch.float64, requires_grad=True), torch.arange(5) % 4
+    embeddings, labels = (
+        torch.randn(5, 3, generator=rng, dtype=torch.float64, requires_grad=True),
+        torch.arange(5) % 4,
+    )
 
     def value(embeddings, proxies):
         return torch.func.functional_call(loss, {"proxies": proxies}, (embeddings, labels))

@@ -9,7 +9,12 @@ from torch.autograd import gradcheck
 
 from vicinal.losses import RankedListLoss
 
-LABELS = {"two each": [0, 0, 1, 1], "uneven": [0, 1, 1, 2, 2, 2, 3], "one class": [0, 0, 0], "none alike": [0, 1, 2]}
+LABELS = {
+    "two each": [0, 0, 1, 1],
+    "uneven": [0, 1, 1, 2, 2, 2, 3],
+    "one class": [0, 0, 0],
+    "none alike": [0, 1, 2],
+}
 
 
 def by_hand(loss, embeddings, labels):
@@ -28,7 +33,9 @@ def by_hand(loss, embeddings, labels):
                 negative.append(loss.alpha - distance)
         weights = [math.exp(loss.temperature * excess) for excess in negative]
         pull = sum(positive) / max(1, len(positive))
-        push = sum(w * excess for w, excess in zip(weights, negative, strict=True)) / (sum(weights) or 1)
+        push = sum(w * excess for w, excess in zip(weights, negative, strict=True)) / (
+            sum(weights) or 1
+        )
         anchors.append((1 - loss.balance) * pull + loss.balance * push)
     return sum(anchors) / len(anchors)
 
@@ -40,7 +47,8 @@ def embeddings(rng):
 
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
 @pytest.mark.parametrize(
-    "options", [{}, {"alpha": 1.4, "margin": 0.2, "temperature": 0.0, "balance": 0.3}, {"squared": True}]
+    "options",
+    [{}, {"alpha": 1.4, "margin": 0.2, "temperature": 0.0, "balance": 0.3}, {"squared": True}],
 )
 def test_equals_the_printed_formula(labels, options, embeddings):
     given, loss = embeddings(len(labels)), RankedListLoss(**options)
@@ -56,18 +64,30 @@ def test_weights_are_held_so_that_each_kind_pulls_by_its_share_in_all(embeddings
     """∂l/∂D of the violators add up to ±1/2, whatever their distances."""
     loss = RankedListLoss()
     c = loss.comparisons(embeddings(12), torch.arange(12) // 3)
-    c = replace(c, positive=c.positive.clone().requires_grad_(), negative=c.negative.clone().requires_grad_())
+    c = replace(
+        c,
+        positive=c.positive.clone().requires_grad_(),
+        negative=c.negative.clone().requires_grad_(),
+    )
     pull, push = torch.autograd.grad(loss.core(c).sums.sum(), (c.positive, c.negative))
     outside = (c.positive > 0.8) & c.keep_positive
     inside = (c.negative < 1.2) & c.keep_negative
-    torch.testing.assert_close(pull, 0.5 * outside / outside.sum(dim=1, keepdim=True).clamp(min=1).double())
-    shares = (10 * (1.2 - c.negative.detach())).masked_fill(~inside, -torch.inf).softmax(dim=1).nan_to_num(0)
+    torch.testing.assert_close(
+        pull, 0.5 * outside / outside.sum(dim=1, keepdim=True).clamp(min=1).double()
+    )
+    shares = (
+        (10 * (1.2 - c.negative.detach()))
+        .masked_fill(~inside, -torch.inf)
+        .softmax(dim=1)
+        .nan_to_num(0)
+    )
     torch.testing.assert_close(push, -0.5 * shares)
     assert outside.any() and inside.any()
 
 
 def test_equals_the_peer_in_value_and_where_weights_pass_it_in_gradient(embeddings):
-    """The peer adds 1e-5 for each column to its denominators, and rejects temperatures beyond 5 with a warning."""
+    """The peer adds 1e-5 for each column to its denominators, and rejects temperatures beyond 5
+    with a warning."""
     losses = pytest.importorskip("pytorch_metric_learning.losses")
     given, labels = embeddings(24, 4).requires_grad_(), torch.arange(24) // 4
     peer = losses.RankedListLoss(margin=0.4, Tn=5, alpha=1.2)(given, labels)

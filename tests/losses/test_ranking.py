@@ -1,4 +1,5 @@
-"""Losses that rank against the printed sums, one query and one positive at a time, and against exact measures."""
+"""Losses that rank against the printed sums, one query and one positive at a time, and against
+exact measures."""
 
 import math
 import resource
@@ -12,7 +13,12 @@ import vicinal.losses.loss
 from vicinal.errors import ConfigError
 from vicinal.losses import LOSSES, FastAPLoss, PNPLoss, RecallAtKLoss, ROADMAPLoss, SmoothAPLoss
 
-LABELS = {"two each": [0, 0, 1, 1], "uneven": [0, 1, 1, 2, 2, 2, 2, 3], "one class": [0, 0, 0], "none alike": [0, 1, 2]}
+LABELS = {
+    "two each": [0, 0, 1, 1],
+    "uneven": [0, 1, 1, 2, 2, 2, 2, 3],
+    "one class": [0, 0, 0],
+    "none alike": [0, 1, 2],
+}
 
 
 def sigmoid(t):
@@ -36,7 +42,9 @@ def smooth_ap(loss, positive, negative):
     positive = [*positive, 1.0] if loss.anchor else positive
     precision = 0.0
     for p, s in enumerate(positive):
-        among = 1 + sum(sigmoid((t - s) / loss.temperature) for j, t in enumerate(positive) if j != p)
+        among = 1 + sum(
+            sigmoid((t - s) / loss.temperature) for j, t in enumerate(positive) if j != p
+        )
         precision += among / (among + sum(sigmoid((t - s) / loss.temperature) for t in negative))
     return 1 - precision / len(positive)
 
@@ -86,7 +94,9 @@ def pnp(loss, positive, negative):
 def by_hand(formula, loss, embeddings, labels):
     unit, values = [row / row.norm() for row in embeddings], []
     for i, label in enumerate(labels):
-        positive = [float(unit[i] @ unit[k]) for k in range(len(labels)) if k != i and labels[k] == label]
+        positive = [
+            float(unit[i] @ unit[k]) for k in range(len(labels)) if k != i and labels[k] == label
+        ]
         negative = [float(unit[i] @ unit[k]) for k in range(len(labels)) if labels[k] != label]
         if positive:
             values.append(formula(loss, positive, negative))
@@ -113,10 +123,14 @@ def embeddings(rng):
 
 
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
-@pytest.mark.parametrize(("formula", "loss"), CASES, ids=lambda value: repr(value) if hasattr(value, "core") else "")
+@pytest.mark.parametrize(
+    ("formula", "loss"), CASES, ids=lambda value: repr(value) if hasattr(value, "core") else ""
+)
 def test_equals_the_printed_formula(labels, formula, loss, embeddings):
     given = embeddings(len(labels))
-    assert loss(given, torch.tensor(labels)).item() == pytest.approx(by_hand(formula, loss, given, labels), abs=1e-12)
+    assert loss(given, torch.tensor(labels)).item() == pytest.approx(
+        by_hand(formula, loss, given, labels), abs=1e-12
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,13 +138,19 @@ def test_equals_the_printed_formula(labels, formula, loss, embeddings):
     [
         (FastAPLoss(), ("FastAPLoss", {})),
         (SmoothAPLoss(anchor=True), ("SmoothAPLoss", {})),
-        *((PNPLoss(v, anchor=True), ("PNPLoss", {"variant": v})) for v in ("O", "Ds", "Dq", "Iu", "Ib")),
+        *(
+            (PNPLoss(v, anchor=True), ("PNPLoss", {"variant": v}))
+            for v in ("O", "Ds", "Dq", "Iu", "Ib")
+        ),
     ],
     ids=lambda value: repr(value) if hasattr(value, "core") else "",
 )
 def test_equals_the_peer_in_value_and_gradient(loss, peer, embeddings):
     losses = pytest.importorskip("pytorch_metric_learning.losses")
-    given, labels = embeddings(16, 8).requires_grad_(), torch.arange(16) // 4  # as many classes as rows of a class
+    given, labels = (
+        embeddings(16, 8).requires_grad_(),
+        torch.arange(16) // 4,
+    )  # as many classes as rows of a class
     values = loss(given, labels), getattr(losses, peer[0])(**peer[1])(given, labels)
     torch.testing.assert_close(values[0].float(), values[1].float(), rtol=1e-6, atol=1e-6)
     gradients = [torch.autograd.grad(value, given)[0] for value in values]
@@ -148,7 +168,9 @@ def test_sharp_steps_give_exact_average_precision_and_recall(embeddings):
     recall = torch.stack([(hits[:, :k].sum(dim=1) / min(k, 4)).mean() for k in (1, 2, 8)]).mean()
     sharp = RecallAtKLoss((1, 2, 8), temperature=1e-7, rank_temperature=1e-3)
     # A positive of rank k is half inside: ranks are whole numbers, so the cut is put between them.
-    inside = [(hits[:, :k].sum(dim=1) - hits[:, k - 1] / 2).clamp(max=k) / min(k, 4) for k in (1, 2, 8)]
+    inside = [
+        (hits[:, :k].sum(dim=1) - hits[:, k - 1] / 2).clamp(max=k) / min(k, 4) for k in (1, 2, 8)
+    ]
     torch.testing.assert_close(sharp(given, labels), 1 - torch.stack(inside).mean())
     assert recall >= 1 - sharp(given, labels)
 
@@ -177,7 +199,12 @@ def test_a_large_batch_that_keeps_nothing_has_the_same_gradient(embeddings, monk
 
 def test_gradient_matches_finite_differences_with_many_positives(embeddings):
     given, labels = embeddings(12).requires_grad_(), torch.arange(12) // 4
-    for loss in (FastAPLoss(), SmoothAPLoss(0.1), ROADMAPLoss(temperature=0.1), RecallAtKLoss(temperature=0.1)):
+    for loss in (
+        FastAPLoss(),
+        SmoothAPLoss(0.1),
+        ROADMAPLoss(temperature=0.1),
+        RecallAtKLoss(temperature=0.1),
+    ):
         assert gradcheck(lambda rows, loss=loss: loss(rows, labels), (given,))
 
 
@@ -187,7 +214,8 @@ def test_no_k_is_rejected():
 
 
 def peak(name):
-    """MiB that a loss takes at its most, forward and backward, beyond what the process held before it."""
+    """MiB that a loss takes at its most, forward and backward, beyond what the process held before
+    it."""
     given = torch.randn(8192, 32, generator=torch.Generator().manual_seed(0)).requires_grad_()
     loss, labels = LOSSES[name](), torch.arange(8192) // 4
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -199,5 +227,6 @@ def peak(name):
 @pytest.mark.slow(20)
 @pytest.mark.parametrize("name", ["fast_ap", "smooth_ap", "roadmap", "recall_at_k", "pnp"])
 def test_a_batch_of_8192_fits_where_its_cube_would_not(name):
-    """8192 x 3 x 8188 comparisons would be 0.8 GiB for each step of a formula; the similarities are 256 MiB."""
+    """8192 x 3 x 8188 comparisons would be 0.8 GiB for each step of a formula; the similarities are
+    256 MiB."""
     assert alone(peak, name) < 3072

@@ -25,4 +25,6 @@ def test_nothing_is_0():
 
 def test_an_unknown_reduction_is_rejected_with_the_nearest_name():
     with pytest.raises(ConfigError, match="did you mean 'none'"):
-        inspect.unwrap(ContrastiveLoss.__init__)(ContrastiveLoss(), reduction="nonee")  # past the tests' type checks
+        inspect.unwrap(ContrastiveLoss.__init__)(
+            ContrastiveLoss(), reduction="nonee"
+        )  # past the tests' type checks

@@ -80,9 +80,18 @@ def test_equals_the_peer_in_value_and_gradient(rng, per_class):
     losses = pytest.importorskip("pytorch_metric_learning.losses")
     from pytorch_metric_learning.miners import TripletMarginMiner
 
-    miner, peer = TripletMarginMiner(margin=0.2, type_of_triplets="semihard"), losses.TripletMarginLoss(margin=0.2)
-    labels, given = torch.arange(60) // per_class, torch.randn(60, 16, generator=rng).requires_grad_()
-    ours, theirs = SemiHardTripletLoss(squared=False)(given, labels), peer(given, labels, miner(given, labels))
+    miner, peer = (
+        TripletMarginMiner(margin=0.2, type_of_triplets="semihard"),
+        losses.TripletMarginLoss(margin=0.2),
+    )
+    labels, given = (
+        torch.arange(60) // per_class,
+        torch.randn(60, 16, generator=rng).requires_grad_(),
+    )
+    ours, theirs = (
+        SemiHardTripletLoss(squared=False)(given, labels),
+        peer(given, labels, miner(given, labels)),
+    )
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=0)
     gradients = [torch.autograd.grad(value, given)[0] for value in (ours, theirs)]
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
@@ -130,12 +139,19 @@ def test_is_the_batch_all_loss_where_all_triplets_are_semi_hard():
 def test_weights_multiply_the_terms_in_which_a_sample_stands(embeddings, rng, rule):
     loss, labels = SemiHardTripletLoss(1.0, rule=rule), torch.arange(9) // 3
     c = loss.comparisons(embeddings(9), labels)
-    weights = [torch.rand(side.shape, generator=rng, dtype=torch.float64) for side in (c.positive, c.negative)]
+    weights = [
+        torch.rand(side.shape, generator=rng, dtype=torch.float64)
+        for side in (c.positive, c.negative)
+    ]
     found = loss.core(replace(c, positive_weights=weights[0], negative_weights=weights[1])).sums
     expected = torch.zeros(9, dtype=torch.float64)
     for a in range(9):
         for p in range(2):
-            beyond = [n for n in range(9) if labels[n] != labels[a] and c.negative[a, n] > c.positive[a, p]]
+            beyond = [
+                n
+                for n in range(9)
+                if labels[n] != labels[a] and c.negative[a, n] > c.positive[a, p]
+            ]
             others = [n for n in range(9) if labels[n] != labels[a]]
             if rule != "all":
                 beyond = (
@@ -151,7 +167,9 @@ def test_weights_multiply_the_terms_in_which_a_sample_stands(embeddings, rng, ru
 
 def test_an_unknown_rule_is_rejected_with_the_nearest_name():
     with pytest.raises(ConfigError, match="did you mean 'nearest_else_farthest'"):
-        inspect.unwrap(SemiHardTripletLoss.__init__)(SemiHardTripletLoss(), rule="nearest_or_farthest")
+        inspect.unwrap(SemiHardTripletLoss.__init__)(
+            SemiHardTripletLoss(), rule="nearest_or_farthest"
+        )
 
 
 @pytest.mark.slow

@@ -16,20 +16,30 @@ def by_hand(embeddings, labels, k1=None, k2=None):
     """Every ball around every anchor; the best by the sum of both shares, then the smallest."""
     similar, dissimilar = [], []
     for i, anchor in enumerate(embeddings):
-        inner = [math.dist(anchor, x) for k, x in enumerate(embeddings) if k != i and labels[k] == labels[i]]
+        inner = [
+            math.dist(anchor, x)
+            for k, x in enumerate(embeddings)
+            if k != i and labels[k] == labels[i]
+        ]
         outer = [math.dist(anchor, x) for k, x in enumerate(embeddings) if labels[k] != labels[i]]
         if not inner or not outer:
             continue
         if k1 is None:
             shares = [
-                (sum(d > radius for d in inner) / len(inner), sum(d <= radius for d in outer) / len(outer))
+                (
+                    sum(d > radius for d in inner) / len(inner),
+                    sum(d <= radius for d in outer) / len(outer),
+                )
                 for radius in sorted([-1.0, *inner, *outer])
             ]
             best = min(shares, key=lambda pair: round(sum(pair), 9))
         else:
             a, b = (sorted(d, reverse=k < 0)[: abs(k)] for d, k in ((inner, k1), (outer, k2)))
             radius, rim = sum(a) / len(a), sum(b) / len(b)
-            best = sum(d > radius for d in inner) / len(inner), sum(d <= rim for d in outer) / len(outer)
+            best = (
+                sum(d > radius for d in inner) / len(inner),
+                sum(d <= rim for d in outer) / len(outer),
+            )
         similar.append(best[0])
         dissimilar.append(best[1])
     return sum(similar) / max(1, len(similar)), sum(dissimilar) / max(1, len(dissimilar))
@@ -51,7 +61,8 @@ def test_separated_classes_have_none_and_a_stray_sample_is_counted():
     assert inseparable_shares(line, labels, normalize=False) == (0, 0)
     line[2] = 12.5  # of class 0, among class 1
     similar, dissimilar = inseparable_shares(line, labels, normalize=False)
-    # One of 2 similar ones for 0 and 1; around itself all of class 1 comes first. It comes first for 12 alone.
+    # One of 2 similar ones for 0 and 1; around itself all of class 1 comes first. It comes first
+    # for 12 alone.
     assert similar.item() == pytest.approx((0.5 + 0.5 + 1) / 6)
     assert dissimilar.item() == pytest.approx(1 / 3 / 6)
 
@@ -82,8 +93,12 @@ def test_is_0_where_no_anchor_has_both_kinds(rng):
 def test_length_is_left_out_unless_asked_for(rng):
     embeddings, labels = torch.randn(12, 3, generator=rng), torch.arange(12) // 3
     longer = embeddings * (1 + torch.arange(12))[:, None]
-    torch.testing.assert_close(inseparable_shares(longer, labels), inseparable_shares(embeddings, labels))
-    assert inseparable_shares(longer, labels, normalize=False) != inseparable_shares(embeddings, labels)
+    torch.testing.assert_close(
+        inseparable_shares(longer, labels), inseparable_shares(embeddings, labels)
+    )
+    assert inseparable_shares(longer, labels, normalize=False) != inseparable_shares(
+        embeddings, labels
+    )
 
 
 class Watch(TorchDispatchMode):
@@ -95,7 +110,10 @@ class Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, _, given=(), options=None):
         self.count += 1
-        if any(name in str(function) for name in ("nonzero", "_local_scalar_dense", "unique", "masked_select")):
+        if any(
+            name in str(function)
+            for name in ("nonzero", "_local_scalar_dense", "unique", "masked_select")
+        ):
             self.waits.append(str(function))
         made = function(*given, **(options or {}))
         if isinstance(made, torch.Tensor):
@@ -104,8 +122,13 @@ class Watch(TorchDispatchMode):
 
 
 def test_is_cheap_and_waits_for_nothing(rng):
-    embeddings, labels = torch.randn(60, 3, generator=rng, requires_grad=True), torch.arange(60) // 20
-    apart = pairwise_distances(embeddings, squared=False)  # on the CPU this looks for near pairs, and waits
+    embeddings, labels = (
+        torch.randn(60, 3, generator=rng, requires_grad=True),
+        torch.arange(60) // 20,
+    )
+    apart = pairwise_distances(
+        embeddings, squared=False
+    )  # on the CPU this looks for near pairs, and waits
     with Watch() as watch:
         found = inseparable_among(apart, labels, largest_class=20)
     assert not watch.waits and watch.count < 100 and watch.largest <= 60 * 60

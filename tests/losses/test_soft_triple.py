@@ -31,11 +31,15 @@ def by_hand(loss, embeddings, labels):
     return torch.tensor(values, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("options", [{}, {"centers": 1}, {"centers": 2, "scale": 5.0, "margin": 0.2, "merge": 0.0}])
+@pytest.mark.parametrize(
+    "options", [{}, {"centers": 1}, {"centers": 2, "scale": 5.0, "margin": 0.2, "merge": 0.0}]
+)
 def test_equals_the_printed_formula(options, rng):
     embeddings, labels = torch.randn(7, 4, generator=rng, dtype=torch.float64), torch.arange(7) % 4
     loss = SoftTripleLoss(5, 4, reduction="none", **options)
-    torch.testing.assert_close(loss(embeddings, labels), by_hand(loss, embeddings, labels), rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(
+        loss(embeddings, labels), by_hand(loss, embeddings, labels), rtol=1e-6, atol=1e-7
+    )
 
 
 def test_equals_the_peer(rng):
@@ -51,7 +55,10 @@ def test_equals_the_peer(rng):
 
 def test_gradient_reaches_embeddings_and_centers(rng):
     loss = SoftTripleLoss(3, 3, centers=2).double()
-    embeddings, labels = torch.randn(4, 3, generator=rng, dtype=torch.float64, requires_grad=True), torch.arange(4) % 3
+    embeddings, labels = (
+        torch.randn(4, 3, generator=rng, dtype=torch.float64, requires_grad=True),
+        torch.arange(4) % 3,
+    )
 
     def value(embeddings, proxies):
         return torch.func.functional_call(loss, {"proxies": proxies}, (embeddings, labels))
@@ -63,13 +70,17 @@ def test_one_center_is_the_normalised_softmax(rng):
     embeddings, labels = torch.randn(8, 4, generator=rng), torch.arange(8) % 5
     loss = SoftTripleLoss(5, 4, centers=1, margin=0.0)
     logits = 20 * torch.nn.functional.normalize(embeddings) @ loss.proxies[:, 0].T
-    torch.testing.assert_close(loss(embeddings, labels), torch.nn.functional.cross_entropy(logits, labels))
+    torch.testing.assert_close(
+        loss(embeddings, labels), torch.nn.functional.cross_entropy(logits, labels)
+    )
 
 
 def test_a_small_gamma_takes_the_nearest_center(rng):
     embeddings, labels = torch.randn(8, 4, generator=rng), torch.arange(8) % 5
     sharp = SoftTripleLoss(5, 4, centers=3, gamma=1e-4)
-    nearest = torch.einsum("nd,ckd->nck", torch.nn.functional.normalize(embeddings), sharp.proxies).amax(dim=2)
+    nearest = torch.einsum(
+        "nd,ckd->nck", torch.nn.functional.normalize(embeddings), sharp.proxies
+    ).amax(dim=2)
     torch.testing.assert_close(sharp.comparisons(embeddings, labels).negative, nearest)
 
 

@@ -10,7 +10,12 @@ from torch.nn.functional import cross_entropy
 
 from vicinal.losses import SupervisedContrastiveLoss
 
-LABELS = {"two each": [0, 0, 1, 1], "uneven": [0, 1, 1, 2, 2, 2, 3], "one class": [0, 0, 0], "none alike": [0, 1, 2]}
+LABELS = {
+    "two each": [0, 0, 1, 1],
+    "uneven": [0, 1, 1, 2, 2, 2, 3],
+    "one class": [0, 0, 0],
+    "none alike": [0, 1, 2],
+}
 
 
 def by_hand(loss, embeddings, labels):
@@ -33,7 +38,9 @@ def embeddings(rng):
 
 
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
-@pytest.mark.parametrize("options", [{}, {"temperature": 0.5}, {"normalize": False, "temperature": 2.0}])
+@pytest.mark.parametrize(
+    "options", [{}, {"temperature": 0.5}, {"normalize": False, "temperature": 2.0}]
+)
 def test_equals_the_printed_formula(labels, options, embeddings):
     given, loss = embeddings(len(labels)), SupervisedContrastiveLoss(**options)
     assert loss(given, torch.tensor(labels)).item() == pytest.approx(by_hand(loss, given, labels))
@@ -41,14 +48,21 @@ def test_equals_the_printed_formula(labels, options, embeddings):
 
 def test_gradient_matches_finite_differences(embeddings):
     labels = torch.tensor([0, 0, 0, 1, 1, 2])
-    assert gradcheck(lambda e: SupervisedContrastiveLoss()(e, labels), (embeddings(6).requires_grad_(),))
+    assert gradcheck(
+        lambda e: SupervisedContrastiveLoss()(e, labels), (embeddings(6).requires_grad_(),)
+    )
 
 
 def test_equals_the_peer_in_value_and_gradient(embeddings):
     losses = pytest.importorskip("pytorch_metric_learning.losses")
-    labels = torch.cat([torch.arange(36) // 4, torch.tensor([50, 51])])  # two anchors without positives
+    labels = torch.cat(
+        [torch.arange(36) // 4, torch.tensor([50, 51])]
+    )  # two anchors without positives
     given = embeddings(38, 8).requires_grad_()
-    values = SupervisedContrastiveLoss()(given, labels), losses.SupConLoss(temperature=0.1)(given, labels)
+    values = (
+        SupervisedContrastiveLoss()(given, labels),
+        losses.SupConLoss(temperature=0.1)(given, labels),
+    )
     torch.testing.assert_close(*values)
     torch.testing.assert_close(*(torch.autograd.grad(value, given)[0] for value in values))
 
@@ -67,7 +81,8 @@ def test_collapse_costs_the_logarithm_of_the_number_of_others():
 
 
 def test_positives_alone_cost_no_less_than_the_logarithm_of_their_number(embeddings):
-    """The positives are told from each other as well, so one class of n costs at least log(n - 1)."""
+    """The positives are told from each other as well, so one class of n costs at least log(n -
+    1)."""
     value = SupervisedContrastiveLoss()(embeddings(5), torch.zeros(5, dtype=torch.long))
     assert value > math.log(4)
 
@@ -76,8 +91,15 @@ def test_weights_multiply_a_positives_term_and_a_negatives_exponential(embedding
     loss, labels = SupervisedContrastiveLoss(), torch.arange(6) // 3
     c = loss.comparisons(embeddings(6), labels)
     weights = torch.rand(c.positive.shape, generator=rng, dtype=torch.float64)
-    found = loss.core(replace(c, positive_weights=weights, negative_weights=torch.full_like(c.negative, 2.0))).sums
-    twice = torch.cat([c.positive, c.negative.masked_fill(~c.keep_negative, -torch.inf).repeat(1, 2)], dim=1) / 0.1
+    found = loss.core(
+        replace(c, positive_weights=weights, negative_weights=torch.full_like(c.negative, 2.0))
+    ).sums
+    twice = (
+        torch.cat(
+            [c.positive, c.negative.masked_fill(~c.keep_negative, -torch.inf).repeat(1, 2)], dim=1
+        )
+        / 0.1
+    )
     terms = twice.logsumexp(dim=1, keepdim=True) - c.positive / 0.1
     torch.testing.assert_close(found, (weights * terms).mean(dim=1))
 

@@ -48,8 +48,14 @@ def penalty(loss, excess):
 
 
 def batch_all_by_hand(loss, embeddings, labels):
-    terms = [penalty(loss, e) for excesses in excesses_by_hand(loss, embeddings, labels) for e in excesses]
-    counted = terms if getattr(loss, "average", "all") == "all" else [term for term in terms if term > 0]
+    terms = [
+        penalty(loss, e)
+        for excesses in excesses_by_hand(loss, embeddings, labels)
+        for e in excesses
+    ]
+    counted = (
+        terms if getattr(loss, "average", "all") == "all" else [term for term in terms if term > 0]
+    )
     return sum(terms) / max(1, len(counted)), sum(terms)
 
 
@@ -86,7 +92,11 @@ def test_equals_the_printed_sums(kind, by_hand, options, soft, labels, embedding
 
 def test_gradient_with_more_positives_than_are_counted_one_by_one(embeddings):
     labels = torch.tensor([0] * 7 + [1] * 3)
-    assert gradcheck(lambda e: BatchAllTripletLoss()(e, labels), (embeddings(10).requires_grad_(),), fast_mode=True)
+    assert gradcheck(
+        lambda e: BatchAllTripletLoss()(e, labels),
+        (embeddings(10).requires_grad_(),),
+        fast_mode=True,
+    )
 
 
 def test_batch_all_equals_the_peer_in_value_and_gradient(rng):
@@ -109,7 +119,9 @@ def test_batch_hard_equals_the_peer(rng, soft):
     labels, given = torch.arange(40) // 4, torch.randn(40, 16, generator=rng)
     peer = losses.TripletMarginLoss(margin=0.1, smooth_loss=soft, reducer=MeanReducer())
     expected = peer(given, labels, BatchHardMiner()(given, labels))
-    torch.testing.assert_close(BatchHardTripletLoss(0.1, normalize=True, soft=soft)(given, labels), expected)
+    torch.testing.assert_close(
+        BatchHardTripletLoss(0.1, normalize=True, soft=soft)(given, labels), expected
+    )
 
 
 def test_facenet_lies_between_0_and_margin_plus_4_and_ignores_length_and_rotation(embeddings):
@@ -117,7 +129,9 @@ def test_facenet_lies_between_0_and_margin_plus_4_and_ignores_length_and_rotatio
     values = TripletLoss(0.2, reduction="none")(given, labels)
     assert (values >= 0).all() and (values <= 4.2).all()
     rotation, _ = torch.linalg.qr(embeddings(3))
-    torch.testing.assert_close(TripletLoss(0.2, reduction="none")(7 * given @ rotation, labels), values)
+    torch.testing.assert_close(
+        TripletLoss(0.2, reduction="none")(7 * given @ rotation, labels), values
+    )
     opposite = torch.tensor([[1.0], [-1.0], [1.0]])
     found = TripletLoss(0.2).on_triplets(opposite, Triplets(*torch.tensor([[0], [1], [2]])))
     assert found.item() == pytest.approx(4.2)
@@ -154,7 +168,8 @@ def test_counts_are_pk_times_pk_less_k_times_k_less_1(embeddings):
     assert terms.counts.sum() == n * (n - per_class) * (per_class - 1)
     active = BatchAllTripletLoss(margin=1e3)
     assert (
-        active.core(active.comparisons(embeddings(n), torch.arange(n) // per_class)).counts.sum() == terms.counts.sum()
+        active.core(active.comparisons(embeddings(n), torch.arange(n) // per_class)).counts.sum()
+        == terms.counts.sum()
     )
 
 
@@ -173,13 +188,17 @@ def test_soft_margin_lies_above_the_hinge_and_meets_it_far_out(kind, embeddings)
     options = {"margin": 0.0, "reduction": "sum", "normalize": False}
     soft, hard = kind(soft=True, **options), kind(**options)
     assert soft(given, labels) > hard(given, labels)
-    torch.testing.assert_close(soft(1e4 * given, labels), hard(1e4 * given, labels), rtol=1e-3, atol=0)
+    torch.testing.assert_close(
+        soft(1e4 * given, labels), hard(1e4 * given, labels), rtol=1e-3, atol=0
+    )
 
 
 def test_the_gradient_moves_no_centre_and_an_inactive_triplet_has_none(embeddings):
     given, labels = embeddings(12).requires_grad_(), torch.arange(12) // 3
     (gradient,) = torch.autograd.grad(TripletLoss(normalize=False)(given, labels), given)
-    torch.testing.assert_close(gradient.sum(dim=0), torch.zeros(3, dtype=torch.float64), atol=1e-12, rtol=0)
+    torch.testing.assert_close(
+        gradient.sum(dim=0), torch.zeros(3, dtype=torch.float64), atol=1e-12, rtol=0
+    )
     apart = torch.tensor([[0.0, 0.0], [0.0, 0.1], [9.0, 0.0]], requires_grad=True)
     loss = TripletLoss(normalize=False)(apart, torch.tensor([0, 0, 1]))
     assert loss == 0 and torch.autograd.grad(loss, apart)[0].eq(0).all()
@@ -194,7 +213,9 @@ def test_explicit_triplets_equal_all_triplets_when_all_are_listed(embeddings):
 def test_weights_of_explicit_triplets_multiply_their_losses(embeddings):
     given, labels = embeddings(6), torch.tensor([0, 0, 1, 1, 2, 2])
     listed = triplets(labels)
-    weights = torch.rand(len(listed.anchor), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    weights = torch.rand(
+        len(listed.anchor), dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    )
     loss = TripletLoss(reduction="none")
     expected = weights * loss.on_triplets(given, listed)
     torch.testing.assert_close(loss.on_triplets(given, listed, weights), expected)
@@ -202,7 +223,9 @@ def test_weights_of_explicit_triplets_multiply_their_losses(embeddings):
 
 def test_blocks_take_the_disjoint_triplets_and_skip_rows_that_do_not_fit(embeddings):
     given = embeddings(12)
-    labels = torch.tensor([0, 1, 2, 3, 0, 1, 2, 9, 4, 5, 2, 6])  # row 2 has no negative, row 3 no positive
+    labels = torch.tensor(
+        [0, 1, 2, 3, 0, 1, 2, 9, 4, 5, 2, 6]
+    )  # row 2 has no negative, row 3 no positive
     fitting = Triplets(torch.tensor([0, 1]), torch.tensor([4, 5]), torch.tensor([8, 9]))
     expected = TripletLoss(5.0).on_triplets(given, fitting)
     torch.testing.assert_close(TripletLoss(5.0, blocks=True)(given, labels), expected)
@@ -216,7 +239,10 @@ def test_weights_multiply_the_terms_in_which_a_sample_stands(embeddings, soft, r
     loss = BatchAllTripletLoss(soft=soft)
     labels = torch.arange(9) // 3
     c = loss.comparisons(embeddings(9), labels)
-    weights = [torch.rand(side.shape, generator=rng, dtype=torch.float64) for side in (c.positive, c.negative)]
+    weights = [
+        torch.rand(side.shape, generator=rng, dtype=torch.float64)
+        for side in (c.positive, c.negative)
+    ]
     found = loss.core(replace(c, positive_weights=weights[0], negative_weights=weights[1])).sums
     excess = c.positive[:, :, None] - c.negative[:, None] + loss.margin
     terms = torch.nn.functional.softplus(excess) if soft else excess.relu()
@@ -230,14 +256,23 @@ def test_weights_multiply_the_terms_in_which_a_sample_stands(embeddings, soft, r
 @pytest.mark.parametrize("kind", [TripletLoss, BatchAllTripletLoss])
 def test_one_positive_and_one_negative_are_summed_like_several(kind, soft, rng):
     """Beside a second column that is not there they take another way."""
-    values = [torch.randn(9, 1, generator=rng, dtype=torch.float64).requires_grad_() for _ in range(2)]
+    values = [
+        torch.randn(9, 1, generator=rng, dtype=torch.float64).requires_grad_() for _ in range(2)
+    ]
     keep = [torch.rand(9, 1, generator=rng) < 0.8 for _ in range(2)]
     weights = [torch.rand(9, 1, generator=rng, dtype=torch.float64) for _ in range(2)]
     found = []
     for width in (0, 1):
         positive, negative = (torch.nn.functional.pad(value, (0, width)) for value in values)
         there = [torch.nn.functional.pad(part, (0, width)) for part in (*keep, *weights)]
-        c = Comparisons(positive, there[0], negative, there[1], positive_weights=there[2], negative_weights=there[3])
+        c = Comparisons(
+            positive,
+            there[0],
+            negative,
+            there[1],
+            positive_weights=there[2],
+            negative_weights=there[3],
+        )
         terms = kind(0.1, soft=soft).core(c)
         found.append((*terms, *torch.autograd.grad(terms.sums.sum(), values)))
     torch.testing.assert_close(found[0], found[1])
@@ -246,14 +281,21 @@ def test_one_positive_and_one_negative_are_summed_like_several(kind, soft, rng):
 def test_batch_hard_takes_the_weight_of_the_pairs_it_chose():
     there = torch.tensor([[True, True]])
     c = Comparisons(torch.tensor([[1.0, 2.0]]), there, torch.tensor([[0.5, 0.1]]), there)
-    weighted = replace(c, positive_weights=torch.tensor([[5.0, 2.0]]), negative_weights=torch.tensor([[7.0, 3.0]]))
+    weighted = replace(
+        c, positive_weights=torch.tensor([[5.0, 2.0]]), negative_weights=torch.tensor([[7.0, 3.0]])
+    )
     assert BatchHardTripletLoss(margin=0.0).core(weighted).sums.item() == pytest.approx(1.9 * 2 * 3)
 
 
 def test_an_anchor_without_positives_or_negatives_does_not_count_in_the_mean_of_batch_hard():
     distances = torch.tensor([[1.0], [1.0], [1.0]])
-    positive, negative = torch.tensor([[True], [True], [False]]), torch.tensor([[True], [False], [True]])
-    terms = BatchHardTripletLoss(margin=0.5).core(Comparisons(distances, positive, distances, negative))
+    positive, negative = (
+        torch.tensor([[True], [True], [False]]),
+        torch.tensor([[True], [False], [True]]),
+    )
+    terms = BatchHardTripletLoss(margin=0.5).core(
+        Comparisons(distances, positive, distances, negative)
+    )
     assert terms.sums.tolist() == [0.5, 0, 0] and terms.counts.tolist() == [1, 0, 0]
 
 
@@ -274,7 +316,9 @@ def test_margins_of_class_pairs_enter_by_shifting_the_negatives(embeddings):
     plain, zero = BatchAllTripletLoss(0.4), BatchAllTripletLoss(0.0)
     c = zero.comparisons(given, labels)
     shifted = zero.core(
-        replace(c, negative=c.negative - torch.full((3, 3), 0.4, dtype=torch.float64)[labels][:, labels])
+        replace(
+            c, negative=c.negative - torch.full((3, 3), 0.4, dtype=torch.float64)[labels][:, labels]
+        )
     )
     torch.testing.assert_close(shifted, plain.core(plain.comparisons(given, labels)))
 
@@ -284,7 +328,9 @@ def test_synthetic_negatives_of_each_anchor_enter_through_the_core(embeddings, r
     synthetic = torch.randn(6, 4, 3, generator=rng, dtype=torch.float64)
     c = loss.comparisons(given, labels)
     negative = loss.distance(given, synthetic)
-    values = loss.core(replace(c, negative=negative, keep_negative=torch.ones_like(negative, dtype=torch.bool))).sums
+    values = loss.core(
+        replace(c, negative=negative, keep_negative=torch.ones_like(negative, dtype=torch.bool))
+    ).sums
     unit, others = unit_rows(given), unit_rows(synthetic)
     pull = (unit - unit[[1, 0, 3, 2, 5, 4]]).square().sum(dim=1)
     push = (unit[:, None] - others).square().sum(dim=2)

@@ -22,7 +22,8 @@ def build(
     preprocessing=None,
     check=True,
 ):
-    """Return ``method`` ready to train; ``check=False`` leaves out the check of loss and sampler."""
+    """Return ``method`` ready to train; ``check=False`` leaves out the check of loss and
+    sampler."""
     parts = Parts(
         embedder=embedder,
         loss=loss,

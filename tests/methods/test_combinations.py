@@ -1,4 +1,5 @@
-"""Every method over every loss: it trains from its settings and resumes from its state, or says why not."""
+"""Every method over every loss: it trains from its settings and resumes from its state, or says why
+not."""
 
 import inspect
 from copy import deepcopy
@@ -13,22 +14,45 @@ from vicinal.data.records import FeatureArray, Records
 from vicinal.data.transforms import FeatureTransform
 from vicinal.errors import ConfigError
 from vicinal.losses import LOSSES, MultiSimilarityLoss, NPairLoss, TripletLoss
-from vicinal.methods import ALA, HDML, HDMLALA, HTL, HTLHDML, METHODS, CrossBatchMemory, LoOp, Plain, combination
+from vicinal.methods import (
+    ALA,
+    HDML,
+    HDMLALA,
+    HTL,
+    HTLHDML,
+    METHODS,
+    CrossBatchMemory,
+    LoOp,
+    Plain,
+    combination,
+)
 from vicinal.methods.method import Parts
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.miners import Mined
 from vicinal.models import Embedder, Identity
 from vicinal.samplers import SAMPLERS, EpisodeSampler, PKSampler
 
-# Forward mode makes torch load its own tables, which it compiles in a way that it has itself deprecated.
+# Forward mode makes torch load its own tables, which it compiles in a way that it has itself
+# deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
 
 SMALL = {name: kind() for name, kind in METHODS.items() if name != "her"}
 SMALL |= {"hdml": HDML(hidden=8, window=1), "cross_batch_memory": CrossBatchMemory(warmup=1)}
-SMALL |= {"hdml_ala": HDMLALA(hdml=HDML(hidden=8)), "htl_hdml": HTLHDML(hdml=HDML(hidden=8, window=1))}
+SMALL |= {
+    "hdml_ala": HDMLALA(hdml=HDML(hidden=8)),
+    "htl_hdml": HTLHDML(hdml=HDML(hidden=8, window=1)),
+}
 MATRIX = [(method, loss) for method in SMALL for loss in LOSSES]
 TRAINING = [pair for pair in MATRIX if combination(SMALL[pair[0]], pair[1]) is None]
-QUICK = {"multi_similarity", "triplet", "n_pair", "hierarchical_triplet", "margin", "angular", "soft_triple"}
+QUICK = {
+    "multi_similarity",
+    "triplet",
+    "n_pair",
+    "hierarchical_triplet",
+    "margin",
+    "angular",
+    "soft_triple",
+}
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +62,9 @@ def train():
     labels = np.repeat(np.arange(1, 25, 2), 6)
     features = rng.normal(size=(25, 12))[labels] + 0.5 * rng.normal(size=(len(labels), 12))
     source = FeatureArray(features.astype(np.float32), [str(row) for row in range(len(labels))])
-    return Records("r", source, labels, tuple(map(str, range(25))), np.array(["train"] * len(labels)))
+    return Records(
+        "r", source, labels, tuple(map(str, range(25))), np.array(["train"] * len(labels))
+    )
 
 
 def parts_of(method, loss, train, sampler=None):
@@ -46,11 +72,21 @@ def parts_of(method, loss, train, sampler=None):
     sampler = sampler or method.sampler_for(kind)
     torch.manual_seed(0)
     embedder = Embedder(Identity(12), 8)
-    given = {"classes": len(known), "dim": 8, "known": known, "seed": 0, "blocks": kind.layout == sampler}
-    taken = {name: value for name, value in given.items() if name in inspect.signature(kind).parameters}
+    given = {
+        "classes": len(known),
+        "dim": 8,
+        "known": known,
+        "seed": 0,
+        "blocks": kind.layout == sampler,
+    }
+    taken = {
+        name: value for name, value in given.items() if name in inspect.signature(kind).parameters
+    }
     batches = SAMPLERS[sampler].fitted(train.labels, batch_size=24, seed=0)
     optimizer = OptimizerConfig(learning_rate=1e-3)
-    return Parts(embedder, kind(**taken), batches, optimizer, train, FeatureTransform(), steps=6, seed=0)
+    return Parts(
+        embedder, kind(**taken), batches, optimizer, train, FeatureTransform(), steps=6, seed=0
+    )
 
 
 def steps(method, train, epoch, plan):
@@ -62,7 +98,10 @@ def steps(method, train, epoch, plan):
 
 @pytest.mark.parametrize(
     ("name", "loss"),
-    [pytest.param(*pair, marks=[] if pair[1] in QUICK else pytest.mark.slow, id="-".join(pair)) for pair in TRAINING],
+    [
+        pytest.param(*pair, marks=[] if pair[1] in QUICK else pytest.mark.slow, id="-".join(pair))
+        for pair in TRAINING
+    ],
 )
 def test_a_combination_trains_and_resumes(name, loss, train):
     method, again = (SMALL[name].build(parts_of(SMALL[name], loss, train)) for _ in range(2))
@@ -71,17 +110,25 @@ def test_a_combination_trains_and_resumes(name, loss, train):
     steps(method, train, 0, method.batches(0)[:1])
     plan = method.batches(1)  # the second epoch: HTL's margins are dynamic now
     steps(method, train, 1, plan[:1])
-    again.load_training_state(deepcopy(method.training_state()))  # an optimizer would share its tensors
+    again.load_training_state(
+        deepcopy(method.training_state())
+    )  # an optimizer would share its tensors
     went_on = steps(method, train, 1, plan[1:2])
     assert all(np.isfinite(list(went_on[0].values())))
-    assert any(not torch.equal(*pair) for pair in zip(start, method.embedder.parameters(), strict=True))
+    assert any(
+        not torch.equal(*pair) for pair in zip(start, method.embedder.parameters(), strict=True)
+    )
     assert steps(again, train, 1, plan[1:2]) == went_on
-    assert {scalar.partition("/")[0] for scalar in went_on[0] if "/" in scalar} <= method.captions.keys()
+    assert {
+        scalar.partition("/")[0] for scalar in went_on[0] if "/" in scalar
+    } <= method.captions.keys()
     shares = [went_on[0][f"inseparable_share/{kind}"] for kind in ("similar", "dissimilar")]
     assert min(shares) >= 0 and sum(shares) <= 1 and "ANML" in method.captions["inseparable_share"]
 
 
-@pytest.mark.parametrize(("name", "loss"), sorted(set(MATRIX) - set(TRAINING)), ids=lambda part: part)
+@pytest.mark.parametrize(
+    ("name", "loss"), sorted(set(MATRIX) - set(TRAINING)), ids=lambda part: part
+)
 def test_a_combination_that_cannot_train_names_one_that_can(name, loss, train):
     reason = combination(SMALL[name], loss)
     assert any(word in reason for word in ("Use ", "Set "))
@@ -94,7 +141,9 @@ def test_a_combination_that_cannot_train_names_one_that_can(name, loss, train):
 def test_a_method_sees_the_batches_of_its_plain_baseline(name, train):
     parts = parts_of(SMALL[name], SMALL[name].default_loss, train)
     method, plain = (config.build(parts) for config in (SMALL[name], Plain()))
-    assert [method.batches(epoch) for epoch in range(2)] == [plain.batches(epoch) for epoch in range(2)]
+    assert [method.batches(epoch) for epoch in range(2)] == [
+        plain.batches(epoch) for epoch in range(2)
+    ]
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -122,7 +171,10 @@ def test_the_default_sampler_follows_from_method_and_loss(method, loss, sampler)
 
 
 def test_too_few_steps_for_a_window_of_hdml_are_noted(train):
-    notes = {window: HDML(window=window).build(parts_of(HDML(), "margin", train)).notes for window in (5, 6)}
+    notes = {
+        window: HDML(window=window).build(parts_of(HDML(), "margin", train)).notes
+        for window in (5, 6)
+    }
     assert not notes[5] and "there are 6 steps in all. Set method.window=1" in notes[6][0]
 
 
@@ -161,19 +213,36 @@ def test_a_mined_loss_trains_and_resumes(miner, train):
     [
         (LoOp(), MultiSimilarityLoss(), "episodes", "Set sampler=classes"),
         (LoOp(pairing="consecutive"), MultiSimilarityLoss(), "odd", "Set sampler.per_class=4"),
-        (Plain(), TripletLoss(blocks=True), "classes", "Set loss.blocks=false, or sampler=triplets"),
+        (
+            Plain(),
+            TripletLoss(blocks=True),
+            "classes",
+            "Set loss.blocks=false, or sampler=triplets",
+        ),
         (Plain(), TripletLoss(), "anchor_neighbors", "Set sampler=classes"),
         (Plain(), TripletLoss(reduction="none"), "classes", "Set loss.reduction=mean"),
         (HDML(), Mined(TripletLoss(), "hardest"), "classes", "got Mined"),
         (ALA(), TripletLoss(), "classes", "Set sampler=episodes"),
         (ALA(units="pairs"), TripletLoss(), "episodes", "Set method.units=triplets"),
-        (HTL(), TripletLoss(), "anchor_neighbors", "Set loss=hierarchical_triplet, or method.margins=fixed"),
+        (
+            HTL(),
+            TripletLoss(),
+            "anchor_neighbors",
+            "Set loss=hierarchical_triplet, or method.margins=fixed",
+        ),
         (HTL(sampling=False), TripletLoss(), "anchor_neighbors", "Set sampler=classes"),
-        (HDMLALA(hdml=HDML(members="real")), TripletLoss(), "episodes", "Set method.hdml.members=regenerated"),
+        (
+            HDMLALA(hdml=HDML(members="real")),
+            TripletLoss(),
+            "episodes",
+            "Set method.hdml.members=regenerated",
+        ),
         (CrossBatchMemory(size=8), TripletLoss(), "classes", "Set method.size=96"),
     ],
 )
-def test_what_does_not_go_together_is_rejected_with_what_to_set(method, loss, sampler, reason, train):
+def test_what_does_not_go_together_is_rejected_with_what_to_set(
+    method, loss, sampler, reason, train
+):
     if sampler == "odd":
         batches = PKSampler(train.labels, classes=4, per_class=3, seed=0)
     else:
@@ -198,7 +267,9 @@ def test_a_sampler_of_the_users_own_is_not_checked_by_its_layout():
     ALA().check(TripletLoss(), EpisodeSampler(np.repeat(np.arange(6), 2), seed=0))
 
 
-@pytest.mark.parametrize("settings", [{"assessor": "gru"}, {"units": "rows"}, {"optimizer": "adamw"}])
+@pytest.mark.parametrize(
+    "settings", [{"assessor": "gru"}, {"units": "rows"}, {"optimizer": "adamw"}]
+)
 def test_unknown_choices_are_rejected(settings):
     with pytest.raises(ConfigError, match="Known: "):
         ALA(**settings)

@@ -1,4 +1,5 @@
-"""HDML + ALA: both kinds of tuples are weighed, the generator stands still where only a step is tried."""
+"""HDML + ALA: both kinds of tuples are weighed, the generator stands still where only a step is
+tried."""
 
 import copy
 
@@ -14,7 +15,12 @@ from vicinal.errors import ConfigError
 from vicinal.losses import MultiSimilarityLoss, TripletLoss
 from vicinal.losses.diagnostics import CAPTIONS as SHARED_CAPTIONS
 from vicinal.methods.ala import ALA
-from vicinal.methods.ala.meta_gradient import embedding_tangents, gradient, slopes, slopes_by_double_backward
+from vicinal.methods.ala.meta_gradient import (
+    embedding_tangents,
+    gradient,
+    slopes,
+    slopes_by_double_backward,
+)
 from vicinal.methods.hdml import HDML
 from vicinal.methods.hdml_ala import HDMLALA
 from vicinal.methods.optimizer import OptimizerConfig
@@ -51,7 +57,12 @@ def set_shares(method, lambda_, share):
 @pytest.fixture
 def batch(rng):
     rows = torch.tensor(make().batches(0)[0])
-    return Batch(torch.randn(len(rows), 6, generator=rng), torch.as_tensor(LABELS)[rows], rows, largest_class=2)
+    return Batch(
+        torch.randn(len(rows), 6, generator=rng),
+        torch.as_tensor(LABELS)[rows],
+        rows,
+        largest_class=2,
+    )
 
 
 def test_real_and_regenerated_tuples_are_weighed_and_validation_is_real(batch):
@@ -84,7 +95,9 @@ def test_the_derivative_runs_over_both_vectors_of_losses(batch):
     _, direction = ala.validate(batch, steps)
     tangents = embedding_tangents(ala.metric, training.inputs, direction)
     before = copy.deepcopy(method.hdml.generator.state_dict())
-    forward = slopes(ala.metric, ala.scoring, direction, training.embeddings, tangents, training.labels)
+    forward = slopes(
+        ala.metric, ala.scoring, direction, training.embeddings, tangents, training.labels
+    )
     backward = slopes_by_double_backward(training.scored.losses, ala.metric.leaves, direction)
     torch.testing.assert_close(forward, backward, rtol=1e-3, atol=1e-8)
     assert forward[5:].abs().max() > 0
@@ -97,11 +110,19 @@ def test_the_bilevel_step_leaves_the_generator_and_the_generators_step_leaves_th
     generator = copy.deepcopy(list(method.hdml.generator.parameters()))
     set_shares(method, 0.5, 0.5)
     result = method.ala.step(batch)
-    assert all(torch.equal(a, b) for a, b in zip(method.hdml.generator.parameters(), generator, strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(method.hdml.generator.parameters(), generator, strict=True)
+    )
     metric = copy.deepcopy(method.embedder.state_dict())
     method._generate(result, method.ala.scoring)
-    assert not all(torch.equal(a, b) for a, b in zip(method.hdml.generator.parameters(), generator, strict=True))
-    assert all(torch.equal(value, metric[name]) for name, value in method.embedder.state_dict().items())
+    assert not all(
+        torch.equal(a, b)
+        for a, b in zip(method.hdml.generator.parameters(), generator, strict=True)
+    )
+    assert all(
+        torch.equal(value, metric[name]) for name, value in method.embedder.state_dict().items()
+    )
 
 
 def test_goes_on_from_its_state_bit_for_bit(batch):
@@ -136,7 +157,10 @@ def test_shows_real_tuples_by_their_weights(batch):
         ({"loss": MultiSimilarityLoss()}, "Set loss=triplet and method.ala.units=triplets"),
         ({"ala": ALA(units="anchors")}, "Set loss=triplet and method.ala.units=triplets"),
         ({"members": "real"}, "Set method.hdml.members=regenerated"),
-        ({"generate": False, "real_share": 0.5}, "generate=False. Set method.hdml.members=regenerated"),
+        (
+            {"generate": False, "real_share": 0.5},
+            "generate=False. Set method.hdml.members=regenerated",
+        ),
     ],
     ids=str,
 )
@@ -150,9 +174,15 @@ def three_steps(batch, part=slice(None)):
     method = make(ALA(rate=30.0, optimizer="sgd"), real_share=0.5)
     mine = Batch(batch.inputs[part], batch.labels[part], batch.indices[part], largest_class=2)
     scalars = [method(mine).scalars for _ in range(3)][-1]
-    parts = {"metric": method.embedder, "generator": method.hdml.generator, "assessor": method.ala.weigh}
+    parts = {
+        "metric": method.embedder,
+        "generator": method.hdml.generator,
+        "assessor": method.ala.weigh,
+    }
     return dict(scalars) | {
-        f"{name} {key}": value for name, part in parts.items() for key, value in part.state_dict().items()
+        f"{name} {key}": value
+        for name, part in parts.items()
+        for key, value in part.state_dict().items()
     }
 
 
@@ -161,7 +191,9 @@ def one_of_two(number, folder, batch):
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=number, world_size=2)
     try:
         half = len(batch.inputs) // 2
-        torch.save(three_steps(batch, slice(half * number, half * number + half)), f"{folder}/{number}.pt")
+        torch.save(
+            three_steps(batch, slice(half * number, half * number + half)), f"{folder}/{number}.pt"
+        )
     finally:
         dist.destroy_process_group()
 
@@ -170,7 +202,9 @@ def one_of_two(number, folder, batch):
 def test_two_processes_take_the_steps_of_one(batch, tmp_path):
     both(one_of_two, str(tmp_path), batch)
     for number in range(2):
-        torch.testing.assert_close(torch.load(tmp_path / f"{number}.pt"), three_steps(batch), rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(
+            torch.load(tmp_path / f"{number}.pt"), three_steps(batch), rtol=1e-3, atol=1e-3
+        )
 
 
 @pytest.mark.gpu
@@ -181,7 +215,12 @@ def test_replayed_steps_give_what_steps_give(batch):
         method.place(device)
         method.embedder.train()
         step = CUDAGraphStep(method) if captured else method
-        found.append([{name: float(v) for name, v in step(batch.to(device)).scalars.items()} for _ in range(8)])
+        found.append(
+            [
+                {name: float(v) for name, v in step(batch.to(device)).scalars.items()}
+                for _ in range(8)
+            ]
+        )
     assert any(graph is not None for graph in step._graphs.values())
     for one, other in zip(*found, strict=True):
         assert one == pytest.approx(other, rel=5e-3, abs=1e-5)

@@ -1,4 +1,5 @@
-"""HTL + HDML: real negatives meet the margins of the tree, synthetic ones that of the loss; a stopped run goes on."""
+"""HTL + HDML: real negatives meet the margins of the tree, synthetic ones that of the loss; a
+stopped run goes on."""
 
 import copy
 from types import SimpleNamespace
@@ -28,7 +29,11 @@ TRANSFORM = ImageTransform(size=8, channels=1)
 @pytest.fixture
 def records():
     rng = np.random.default_rng(0)
-    pixels = np.clip(rng.integers(0, 255, (4, 8, 8)).repeat(4, axis=0) + rng.integers(-40, 40, (16, 8, 8)), 0, 255)
+    pixels = np.clip(
+        rng.integers(0, 255, (4, 8, 8)).repeat(4, axis=0) + rng.integers(-40, 40, (16, 8, 8)),
+        0,
+        255,
+    )
     source = ImageArray(pixels.astype(np.uint8), [str(row) for row in range(16)])
     return Records("r", source, LABELS, tuple("abcdefghij"), np.array(["train"] * 16))
 
@@ -74,7 +79,10 @@ def test_the_first_epoch_samples_by_the_tree_with_one_margin_for_all(make, recor
     for result in steps(method, records, plan):
         described = {**result.scalars, **method.diagnostics(result, 3)}
         assert all(value.isfinite() for value in described.values())
-    groups = {name.partition("/")[0] if "/" in name else "loss" for name in described} - {"active", "spread"}
+    groups = {name.partition("/")[0] if "/" in name else "loss" for name in described} - {
+        "active",
+        "spread",
+    }
     assert groups == method.captions.keys()
     method.batches(1)
     tree = method.htl.tree
@@ -83,7 +91,9 @@ def test_the_first_epoch_samples_by_the_tree_with_one_margin_for_all(make, recor
     assert len(method.loss.margins_of(CLASSES).unique()) > 2
 
 
-def test_real_negatives_meet_the_margins_of_the_tree_and_synthetic_ones_that_of_the_loss(make, records):
+def test_real_negatives_meet_the_margins_of_the_tree_and_synthetic_ones_that_of_the_loss(
+    make, records
+):
     method = make(beta=0.3, levels=5)
     method.batches(1)
     labels, plain = torch.from_numpy(LABELS), HierarchicalTripletLoss(0.2)
@@ -115,7 +125,9 @@ def test_a_run_that_stops_in_mid_epoch_goes_on_with_the_margins_of_its_tree(make
     again = make()
     again.load_training_state(state)  # and no one asks it for batches before the epoch is over
     ours, theirs = (next(steps(m, records, plan[1:])).scalars for m in (method, again))
-    assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert ours.keys() == theirs.keys() and all(
+        torch.equal(ours[name], theirs[name]) for name in ours
+    )
     for mine, other in zip(method.parameters(), again.parameters(), strict=True):
         assert torch.equal(mine, other)
 
@@ -123,12 +135,17 @@ def test_a_run_that_stops_in_mid_epoch_goes_on_with_the_margins_of_its_tree(make
 def test_is_told_how_the_training_part_is_read(make, records, monkeypatch):
     """Images on the device are taken from there, and whoever shows a bar is told of each one."""
     told, plans = [], []
-    for resident in (None, resident_if_it_fits(records, TRANSFORM, torch.device("cpu"), resident="on")):
+    for resident in (
+        None,
+        resident_if_it_fits(records, TRANSFORM, torch.device("cpu"), resident="on"),
+    ):
         method = make()
         assert method.reads_records
         method.read_by(resident, workers=0, progress=told.append)
         plans.append(method.batches(0))
-        monkeypatch.setattr("vicinal.evaluation.encoder.load_all", None)  # from now on nothing is read
+        monkeypatch.setattr(
+            "vicinal.evaluation.encoder.load_all", None
+        )  # from now on nothing is read
     assert plans[0] == plans[1] and told == [len(records)] * 2
 
 
@@ -138,7 +155,9 @@ def test_shows_its_tree_beside_what_hdml_shows(make, records):
     list(steps(method, records, plan))
     last = batch_of(records, plan[-1])
     *scatter, tree = method.figures(last)
-    assert isinstance(tree, Dendrogram) and sorted(leaf.name for leaf in tree.leaves) == list("cfgj")
+    assert isinstance(tree, Dendrogram) and sorted(leaf.name for leaf in tree.leaves) == list(
+        "cfgj"
+    )
     assert len(scatter) == len(method.hdml.figures(last)) > 0
 
 

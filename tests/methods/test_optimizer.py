@@ -44,18 +44,28 @@ def with_gradients(optimizer, size):
 
 
 def norm_of(optimizer):
-    return torch.cat([p.grad.flatten() for group in optimizer.param_groups for p in group["params"]]).norm().item()
+    return (
+        torch.cat([p.grad.flatten() for group in optimizer.param_groups for p in group["params"]])
+        .norm()
+        .item()
+    )
 
 
 def test_the_default_is_adamw_with_the_groups_of_torch(embedder):
     proxies = nn.Parameter(torch.zeros(3, 2))
-    optimizer, _ = OptimizerConfig(head_factor=10, loss_factor=100).build(embedder, steps=10, others=[proxies])
+    optimizer, _ = OptimizerConfig(head_factor=10, loss_factor=100).build(
+        embedder, steps=10, others=[proxies]
+    )
     assert isinstance(optimizer, torch.optim.AdamW) and not optimizer._optimizer_step_pre_hooks
     backbone, head = list(embedder.backbone.parameters()), list(embedder.head.parameters())
     expected = [backbone[0::2], backbone[1::2], head[:1], head[1:], [proxies]]
     found = [group["params"] for group in optimizer.param_groups]
-    assert [[id(p) for p in group] for group in found] == [[id(p) for p in group] for group in expected]
-    assert [group["initial_lr"] for group in optimizer.param_groups] == pytest.approx([1e-3, 1e-3, 1e-2, 1e-2, 0.1])
+    assert [[id(p) for p in group] for group in found] == [
+        [id(p) for p in group] for group in expected
+    ]
+    assert [group["initial_lr"] for group in optimizer.param_groups] == pytest.approx(
+        [1e-3, 1e-3, 1e-2, 1e-2, 0.1]
+    )
     assert [group["weight_decay"] for group in optimizer.param_groups] == [1e-4, 0, 1e-4, 0, 1e-4]
 
 
@@ -67,19 +77,23 @@ def test_parameters_of_a_pooling_are_new_layers(embedder):
 
 @pytest.mark.parametrize("name", ["adam", "sgd"])
 def test_other_optimizers_put_weight_decay_into_the_gradient(embedder, name):
-    optimizer, _ = OptimizerConfig(name=name, learning_rate=0.1, weight_decay=0.5, schedule="constant").build(
-        embedder, steps=1
-    )
+    optimizer, _ = OptimizerConfig(
+        name=name, learning_rate=0.1, weight_decay=0.5, schedule="constant"
+    ).build(embedder, steps=1)
     weight = embedder.head.weight
     before = weight.detach().clone()
     with_gradients(optimizer, 0.0)
     optimizer.step()
-    expected = 0.1 * before.sign() if name == "adam" else 0.1 * 0.5 * before  # Adam's first step has length 1
+    expected = (
+        0.1 * before.sign() if name == "adam" else 0.1 * 0.5 * before
+    )  # Adam's first step has length 1
     torch.testing.assert_close(weight.detach(), before - expected, rtol=0, atol=1e-6)
 
 
 def test_sgd_has_momentum(embedder):
-    config = OptimizerConfig(name="sgd", learning_rate=1.0, momentum=0.5, weight_decay=0.0, schedule="constant")
+    config = OptimizerConfig(
+        name="sgd", learning_rate=1.0, momentum=0.5, weight_decay=0.0, schedule="constant"
+    )
     optimizer, _ = config.build(embedder, steps=2)
     before = embedder.head.bias.detach().clone()
     for _ in range(2):
@@ -89,13 +103,17 @@ def test_sgd_has_momentum(embedder):
 
 
 def test_rates_fall_from_the_head_to_the_input():
-    config = OptimizerConfig(learning_rate=1.0, head_factor=3.0, layer_decay=0.5, schedule="constant")
+    config = OptimizerConfig(
+        learning_rate=1.0, head_factor=3.0, layer_decay=0.5, schedule="constant"
+    )
     for dim, last in ((2, 0.5), (None, 1.0)):
         embedder = Embedder(SmallConvNet(1, (4, 8, 16)), dim)
         found = rates(config.build(embedder, steps=1)[0])
         convolutions = [layer for layer in embedder.backbone.blocks if isinstance(layer, nn.Conv2d)]
         assert [found[id(layer.weight)] for layer in convolutions] == [last / 4, last / 2, last]
-        assert {found[id(parameter)] for parameter in embedder.head.parameters()} == ({3.0} if dim else set())
+        assert {found[id(parameter)] for parameter in embedder.head.parameters()} == (
+            {3.0} if dim else set()
+        )
 
 
 def test_a_layer_without_depth_is_rejected(embedder, monkeypatch):
@@ -107,7 +125,9 @@ def test_a_layer_without_depth_is_rejected(embedder, monkeypatch):
 
 @pytest.mark.parametrize(("size", "after"), [(100.0, 2.0), (1e-3, None)])
 def test_the_norm_of_all_gradients_is_clipped_before_the_step(embedder, size, after):
-    optimizer, _ = OptimizerConfig(clip=2.0).build(embedder, steps=1, others=[nn.Parameter(torch.zeros(4))])
+    optimizer, _ = OptimizerConfig(clip=2.0).build(
+        embedder, steps=1, others=[nn.Parameter(torch.zeros(4))]
+    )
     with_gradients(optimizer, size)
     before = norm_of(optimizer)
     optimizer.step()
@@ -115,7 +135,9 @@ def test_the_norm_of_all_gradients_is_clipped_before_the_step(embedder, size, af
 
 
 def test_clipping_changes_no_state(embedder):
-    states = [OptimizerConfig(clip=clip).build(embedder, steps=1)[0].state_dict() for clip in (None, 1.0)]
+    states = [
+        OptimizerConfig(clip=clip).build(embedder, steps=1)[0].state_dict() for clip in (None, 1.0)
+    ]
     assert states[0] == states[1]
 
 
@@ -128,7 +150,11 @@ def test_without_gradients_there_is_nothing_to_clip(embedder):
     ("field", "value"),
     [
         *(("learning_rate", value) for value in (0.0, -1.0, math.nan, math.inf)),
-        *((name, value) for name in ("head_factor", "loss_factor", "weight_decay") for value in (-1.0, math.inf)),
+        *(
+            (name, value)
+            for name in ("head_factor", "loss_factor", "weight_decay")
+            for value in (-1.0, math.inf)
+        ),
         ("warmup", -1),
         ("momentum", 1.0),
         ("layer_decay", 0.0),
@@ -145,7 +171,9 @@ def test_settings_out_of_range_are_rejected_by_name(field, value):
 
 
 def test_every_setting_is_documented():
-    assert all(f"        {field.name}: " in OptimizerConfig.__doc__ for field in fields(OptimizerConfig))
+    assert all(
+        f"        {field.name}: " in OptimizerConfig.__doc__ for field in fields(OptimizerConfig)
+    )
 
 
 @pytest.mark.gpu

@@ -33,7 +33,9 @@ def batch(rng):
 def test_a_step_is_embed_score_step(batch):
     embedder = Embedder(Identity(5), 3)
     before, loss = copy.deepcopy(embedder), MultiSimilarityLoss()
-    sgd = OptimizerConfig("sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0, schedule="constant")
+    sgd = OptimizerConfig(
+        "sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0, schedule="constant"
+    )
     method = build(Plain(), embedder, loss, OneBatch(), sgd)
     result = method(batch)
     embeddings = before.embed(before.features(batch.inputs))
@@ -47,10 +49,18 @@ def test_a_step_is_embed_score_step(batch):
 
 
 def test_momentum_contrast_step_by_step(batch, rng):
-    """Queries against the keys of all steps so far, one pair at a time; the encoder of keys follows slowly."""
-    sgd = OptimizerConfig("sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0, schedule="constant")
+    """Queries against the keys of all steps so far, one pair at a time; the encoder of keys follows
+    slowly."""
+    sgd = OptimizerConfig(
+        "sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0, schedule="constant"
+    )
     method = build(
-        MomentumQueue(momentum=0.9), Embedder(Identity(5), 3), InfoNCELoss(0.5), OneBatch(), sgd, labels=range(12)
+        MomentumQueue(momentum=0.9),
+        Embedder(Identity(5), 3),
+        InfoNCELoss(0.5),
+        OneBatch(),
+        sgd,
+        labels=range(12),
     )
     query = copy.deepcopy(method.embedder)
     key, queue = copy.deepcopy(query), []
@@ -63,7 +73,11 @@ def test_momentum_contrast_step_by_step(batch, rng):
         for i in range(4):
             own = len(queue) - 4 + i
             cosine = [torch.cosine_similarity(queries[i], k, dim=0) / 0.5 for k, _ in queue]
-            against = sum(c.exp() for c, (_, label) in zip(cosine, queue, strict=True) if label != batch.labels[i])
+            against = sum(
+                c.exp()
+                for c, (_, label) in zip(cosine, queue, strict=True)
+                if label != batch.labels[i]
+            )
             terms += [
                 -torch.log(cosine[j].exp() / (cosine[j].exp() + against))
                 for j in range(len(queue))
@@ -86,9 +100,17 @@ def test_momentum_contrast_step_by_step(batch, rng):
 def test_momentum_contrast_with_momentum_0_is_a_memory_of_embeddings(batch):
     with pytest.raises(ConfigError, match=r"MomentumQueue\.momentum must be .* got 1\.5"):
         MomentumQueue(momentum=1.5)
-    method = build(MomentumQueue(momentum=0.0), Embedder(Identity(5), 3), InfoNCELoss(), OneBatch(), labels=range(12))
+    method = build(
+        MomentumQueue(momentum=0.0),
+        Embedder(Identity(5), 3),
+        InfoNCELoss(),
+        OneBatch(),
+        labels=range(12),
+    )
     method(batch)
-    for slow, fast in zip(method.momentum_encoder.parameters(), method.embedder.parameters(), strict=True):
+    for slow, fast in zip(
+        method.momentum_encoder.parameters(), method.embedder.parameters(), strict=True
+    ):
         assert torch.equal(slow, fast)
 
 
@@ -114,10 +136,14 @@ def test_a_collapsed_triplet_loss_is_its_margin(batch):
 
 def test_new_layers_learn_faster_and_vectors_do_not_decay():
     embedder = _with_backbone()
-    optimizer, _ = OptimizerConfig(learning_rate=1e-4, head_factor=10, weight_decay=0.1, schedule="constant").build(
-        embedder, steps=10
-    )
-    rates = {id(p): (group["lr"], group["weight_decay"]) for group in optimizer.param_groups for p in group["params"]}
+    optimizer, _ = OptimizerConfig(
+        learning_rate=1e-4, head_factor=10, weight_decay=0.1, schedule="constant"
+    ).build(embedder, steps=10)
+    rates = {
+        id(p): (group["lr"], group["weight_decay"])
+        for group in optimizer.param_groups
+        for p in group["params"]
+    }
     assert rates[id(embedder.backbone.layer.weight)] == (1e-4, 0.1)
     assert rates[id(embedder.backbone.layer.bias)] == (1e-4, 0.0)
     assert rates[id(embedder.head.weight)] == pytest.approx((1e-3, 0.1))
@@ -128,7 +154,9 @@ def test_what_a_loss_learns_has_a_rate_of_its_own():
     optimizer, _ = OptimizerConfig(learning_rate=1e-4, loss_factor=100, schedule="constant").build(
         _with_backbone(), steps=10, others=[proxies]
     )
-    (group,) = [group for group in optimizer.param_groups if any(p is proxies for p in group["params"])]
+    (group,) = [
+        group for group in optimizer.param_groups if any(p is proxies for p in group["params"])
+    ]
     assert group["lr"] == pytest.approx(1e-2)
 
 

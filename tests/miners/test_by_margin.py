@@ -1,4 +1,5 @@
-"""Triplets by margin and angle, pairs by margin, rank and histogram: against loops, and against the peer."""
+"""Triplets by margin and angle, pairs by margin, rank and histogram: against loops, and against the
+peer."""
 
 import inspect
 import itertools
@@ -37,7 +38,13 @@ def listed(columns):
 
 
 def triplets():
-    return [(a, p, n) for a, p in PAIRS if LABELS[a] == LABELS[p] for n in range(len(LABELS)) if LABELS[n] != LABELS[a]]
+    return [
+        (a, p, n)
+        for a, p in PAIRS
+        if LABELS[a] == LABELS[p]
+        for n in range(len(LABELS))
+        if LABELS[n] != LABELS[a]
+    ]
 
 
 @pytest.mark.parametrize("kind", ["all", "hard", "semi_hard", "easy"])
@@ -56,7 +63,10 @@ def test_triplets_by_margin_are_those_of_a_loop(kind, embeddings):
 
 def test_kinds_of_triplets_are_all_of_them(embeddings):
     every = set(listed(triplet_margin(embeddings, LABELS)))
-    hard, semi, easy = (set(listed(triplet_margin(embeddings, LABELS, kind=k))) for k in ("hard", "semi_hard", "easy"))
+    hard, semi, easy = (
+        set(listed(triplet_margin(embeddings, LABELS, kind=k)))
+        for k in ("hard", "semi_hard", "easy")
+    )
     assert hard | semi == every and not hard & semi and every | easy == set(triplets())
 
 
@@ -66,17 +76,25 @@ def test_triplets_by_angle_are_those_of_a_loop(normalize, embeddings):
     expected = []
     for a, p, n in triplets():
         center = (rows[a] + rows[p]) / 2
-        if math.atan((rows[a] - rows[p]).norm() / (2 * (rows[n] - center).norm())) > math.radians(35):
+        if math.atan((rows[a] - rows[p]).norm() / (2 * (rows[n] - center).norm())) > math.radians(
+            35
+        ):
             expected.append((a, p, n))
     found = listed(angular(embeddings, LABELS, angle=35.0, normalize=normalize))
-    assert sorted(found) == sorted(expected) and found == sorted(found, key=lambda triplet: triplet[0])
+    assert sorted(found) == sorted(expected) and found == sorted(
+        found, key=lambda triplet: triplet[0]
+    )
 
 
 def test_pairs_by_margin_are_those_of_a_loop(embeddings):
     d = distances(embeddings)
     found = pair_margin(embeddings, LABELS, positive_margin=1.1, negative_margin=1.3)
-    assert listed(found.positive) == [(a, b) for a, b in PAIRS if LABELS[a] == LABELS[b] and d[a][b] > 1.1]
-    assert listed(found.negative) == [(a, b) for a, b in PAIRS if LABELS[a] != LABELS[b] and d[a][b] < 1.3]
+    assert listed(found.positive) == [
+        (a, b) for a, b in PAIRS if LABELS[a] == LABELS[b] and d[a][b] > 1.1
+    ]
+    assert listed(found.negative) == [
+        (a, b) for a, b in PAIRS if LABELS[a] != LABELS[b] and d[a][b] < 1.3
+    ]
 
 
 def by_rank(d, positive, negative, allowed):
@@ -89,7 +107,9 @@ def by_rank(d, positive, negative, allowed):
             same = [k for k in same if allowed[0] <= d[a][k] <= allowed[1]]
         if negative != "all":
             other = [k for k in other if allowed[0] <= d[a][k] <= allowed[1]]
-        nearest, farthest = (partial(choose, key=d[a].__getitem__, default=None) for choose in (min, max))
+        nearest, farthest = (
+            partial(choose, key=d[a].__getitem__, default=None) for choose in (min, max)
+        )
         p = {"easy": nearest, "hard": farthest}.get(positive, lambda _: None)(same)
         n = {"easy": farthest, "hard": nearest}.get(negative, lambda _: None)(other)
         if positive == "semi_hard" and n is not None:
@@ -99,7 +119,9 @@ def by_rank(d, positive, negative, allowed):
         if "all" not in (positive, negative) and (p is None or n is None):
             continue
         found["positive"] += [(a, k) for k in (same if positive == "all" else [p]) if k is not None]
-        found["negative"] += [(a, k) for k in (other if negative == "all" else [n]) if k is not None]
+        found["negative"] += [
+            (a, k) for k in (other if negative == "all" else [n]) if k is not None
+        ]
     return found
 
 
@@ -124,7 +146,9 @@ def test_a_histogram_gives_each_of_its_bins_alike(embeddings):
     kept = torch.stack([d[a, b] for a, b in PAIRS if LABELS[a] == LABELS[b]])
     edges = torch.linspace(float(kept.min()), float(kept.max()), 5)[1:-1].double()
     drawn = torch.stack([d[a, b] for a, b in listed(found.positive)])
-    sizes, counts = (torch.bincount(torch.bucketize(some, edges), minlength=4) for some in (kept, drawn))
+    sizes, counts = (
+        torch.bincount(torch.bucketize(some, edges), minlength=4) for some in (kept, drawn)
+    )
     assert torch.equal(counts, sizes.clamp(max=3)) and counts.sum() > 6
     assert len(set(listed(found.positive))) == len(drawn)
 
@@ -156,11 +180,19 @@ def test_equals_the_peer(ours, name, arguments, embeddings, rng):
 
 
 def test_the_histogram_of_the_peer_has_the_same_bins(embeddings):
-    """Both draw at random; of bins that hold fewer pairs than wanted ours gives all that the peer's can give."""
+    """Both draw at random; of bins that hold fewer pairs than wanted ours gives all that the peer's
+    can give."""
     miners = pytest.importorskip("pytorch_metric_learning.miners")
-    theirs = miners.UniformHistogramMiner(num_bins=20, pos_per_bin=400, neg_per_bin=2000)(embeddings, LABELS)
+    theirs = miners.UniformHistogramMiner(num_bins=20, pos_per_bin=400, neg_per_bin=2000)(
+        embeddings, LABELS
+    )
     mine = uniform_histogram(
-        embeddings, LABELS, generator=torch.Generator(), bins=20, positives_per_bin=400, negatives_per_bin=2000
+        embeddings,
+        LABELS,
+        generator=torch.Generator(),
+        bins=20,
+        positives_per_bin=400,
+        negatives_per_bin=2000,
     )
     assert set(listed(mine.positive)) == set(listed(theirs[:2]))
     assert set(listed(mine.negative)) == set(listed(theirs[2:]))
@@ -177,12 +209,18 @@ def test_mined_pairs_train_a_loss_as_the_peer_trains_its_own(embeddings):
 @pytest.mark.parametrize(
     ("mine", "message"),
     [
-        (lambda x: inspect.unwrap(triplet_margin)(x, LABELS, kind="semihard"), "did you mean 'semi_hard'"),
+        (
+            lambda x: inspect.unwrap(triplet_margin)(x, LABELS, kind="semihard"),
+            "did you mean 'semi_hard'",
+        ),
         (lambda x: triplet_margin(x, LABELS, most=3), "the limit is 3"),
         (lambda x: angular(x, LABELS, angle=90.0), "0 <= angle < 90, got 90"),
         (lambda x: angular(x, LABELS, angle=1.0, most=3), "the limit is 3"),
         (lambda x: inspect.unwrap(batch_easy_hard)(x, LABELS, positive="soft"), "Known: "),
-        (lambda x: batch_easy_hard(x, LABELS, positive="semi_hard", negative="all"), "Use easy or hard"),
+        (
+            lambda x: batch_easy_hard(x, LABELS, positive="semi_hard", negative="all"),
+            "Use easy or hard",
+        ),
         (lambda x: uniform_histogram(x, LABELS, generator=torch.Generator(), bins=0), "got bins=0"),
     ],
 )

@@ -29,20 +29,27 @@ def by_hand(embeddings, labels, negative):
 @pytest.mark.parametrize("negative", ["semi_hard", "hardest"])
 def test_the_nearest_of_the_class_is_the_positive(batch, negative):
     found = easy_positive(*batch, negative=negative)
-    assert list(zip(*(part.tolist() for part in found), strict=True)) == list(by_hand(*batch, negative))
+    assert list(zip(*(part.tolist() for part in found), strict=True)) == list(
+        by_hand(*batch, negative)
+    )
 
 
 def test_an_anchor_whose_positive_is_farthest_of_all_has_no_semi_hard_negative():
     line, labels = torch.tensor([[0.0], [9.0], [1.0], [8.0]]), torch.tensor([0, 0, 1, 2])
     assert easy_positive(line, labels, normalize=False).anchor.tolist() == []
-    assert easy_positive(line, labels, negative="hardest", normalize=False).negative.tolist() == [2, 3]
+    assert easy_positive(line, labels, negative="hardest", normalize=False).negative.tolist() == [
+        2,
+        3,
+    ]
 
 
 @pytest.mark.parametrize(("negative", "theirs"), [("semi_hard", "semihard"), ("hardest", "hard")])
 def test_equals_the_peer(batch, negative, theirs):
     miners = pytest.importorskip("pytorch_metric_learning.miners")
     anchor, positive, _, other = miners.BatchEasyHardMiner("easy", theirs)(*batch)
-    for ours, peer in zip(easy_positive(*batch, negative=negative), (anchor, positive, other), strict=True):
+    for ours, peer in zip(
+        easy_positive(*batch, negative=negative), (anchor, positive, other), strict=True
+    ):
         assert torch.equal(ours, peer)
 
 

@@ -9,7 +9,9 @@ from vicinal.miners import hardest
 
 @pytest.fixture
 def batch(rng):
-    return torch.randn(20, 4, generator=rng, dtype=torch.float64), torch.tensor([0] * 5 + [1] * 4 + [2] * 10 + [3])
+    return torch.randn(20, 4, generator=rng, dtype=torch.float64), torch.tensor(
+        [0] * 5 + [1] * 4 + [2] * 10 + [3]
+    )
 
 
 @pytest.mark.parametrize("normalize", [True, False])

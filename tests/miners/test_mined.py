@@ -1,4 +1,5 @@
-"""A loss over mined triplets: the miner's triplets, the loss's `on_triplets`, draws that follow from the seed."""
+"""A loss over mined triplets: the miner's triplets, the loss's `on_triplets`, draws that follow
+from the seed."""
 
 import pytest
 import torch
@@ -16,7 +17,9 @@ def batch(rng):
 def test_is_the_loss_of_the_mined_triplets(batch):
     loss = TripletLoss(0.3)
     expected = loss.on_triplets(batch[0], semi_hard(*batch, margin=0.5), labels=batch[1])
-    torch.testing.assert_close(Mined(loss, "semi_hard", arguments={"margin": 0.5})(*batch), expected)
+    torch.testing.assert_close(
+        Mined(loss, "semi_hard", arguments={"margin": 0.5})(*batch), expected
+    )
     own = Mined(loss, lambda embeddings, labels: hardest(embeddings, labels))
     torch.testing.assert_close(own(*batch), Mined(loss, "hardest")(*batch))
 
@@ -55,7 +58,9 @@ def test_a_batch_without_triplets_costs_nothing(batch):
 def test_what_cannot_be_mined_is_rejected():
     with pytest.raises(ConfigError, match="did you mean 'semi_hard'"):
         Mined(TripletLoss(), "semihard")
-    with pytest.raises(ConfigError, match="mining needs a loss that compares samples with each other"):
+    with pytest.raises(
+        ConfigError, match="mining needs a loss that compares samples with each other"
+    ):
         Mined(ProxyAnchorLoss(3, 4), "hardest")
     with pytest.raises(ConfigError, match="Set sampler=classes"):
         Mined(TripletLoss(blocks=True), "hardest")

@@ -1,4 +1,5 @@
-"""Multi-similarity mining against the paper's rule, the peer, and the loss that mines for itself."""
+"""Multi-similarity mining against the paper's rule, the peer, and the loss that mines for
+itself."""
 
 import pytest
 import torch
@@ -31,7 +32,9 @@ def test_equals_the_peer(unit_vectors):
     a1, p, a2, n = miners.MultiSimilarityMiner(0.1)(embeddings, labels)
     found = multi_similarity(embeddings, labels)
     for ours, theirs in ((found.positive, (a1, p)), (found.negative, (a2, n))):
-        pairs = [set(zip(*(part.tolist() for part in side), strict=True)) for side in (ours, theirs)]
+        pairs = [
+            set(zip(*(part.tolist() for part in side), strict=True)) for side in (ours, theirs)
+        ]
         assert pairs[0] == pairs[1]
 
 

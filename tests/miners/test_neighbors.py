@@ -22,7 +22,10 @@ def test_a_row_is_not_its_own_neighbour_but_its_duplicate_is(search):
         pytest.importorskip("faiss")
     rows = torch.tensor([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [5.0, 0.0]])
     found = search(rows, 3).tolist()
-    assert found[:2] == [[1, 2, 3], [0, 2, 3]] and [sorted(found[2][:2]), found[2][2]] == [[0, 1], 3]
+    assert found[:2] == [[1, 2, 3], [0, 2, 3]] and [sorted(found[2][:2]), found[2][2]] == [
+        [0, 1],
+        3,
+    ]
     assert found[3][0] == 2 and search(rows, 5)[0].tolist() == [1, 2, 3, -1, -1]
 
 

@@ -20,7 +20,8 @@ def by_hand(embeddings, labels, margin, *, squared=True, normalize=True):
     n = range(len(labels))
     return {
         (a, p): sorted(
-            (k for k in n if labels[k] != labels[a] and d[a, p] < d[a, k] < d[a, p] + margin), key=lambda k: d[a, k]
+            (k for k in n if labels[k] != labels[a] and d[a, p] < d[a, k] < d[a, p] + margin),
+            key=lambda k: d[a, k],
         )
         for a in n
         for p in n
@@ -52,14 +53,19 @@ def test_one_for_each_pair_is_the_nearest_or_any_of_them(batch):
     assert nearest == {pair: ns[0] for pair, ns in expected.items() if ns}
     drawn = set()
     for seed in range(200):
-        found = listed(semi_hard(*batch, 0.4, rule="random", generator=torch.Generator().manual_seed(seed)))
+        found = listed(
+            semi_hard(*batch, 0.4, rule="random", generator=torch.Generator().manual_seed(seed))
+        )
         assert {(a, p) for a, p, _ in found} == nearest.keys()
         drawn |= set(found)
     assert drawn == {(a, p, n) for (a, p), ns in expected.items() for n in ns}
 
 
 def test_random_draws_are_even():
-    line, labels = torch.tensor([[1.1], [1.2], [1.3], [0.0], *[[1.0]] * 900]), torch.tensor([1, 2, 3, *[0] * 901])
+    line, labels = (
+        torch.tensor([[1.1], [1.2], [1.3], [0.0], *[[1.0]] * 900]),
+        torch.tensor([1, 2, 3, *[0] * 901]),
+    )
     generator = torch.Generator().manual_seed(0)
     found = semi_hard(line, labels, 1.0, rule="random", generator=generator, normalize=False)
     drawn = found.negative[found.anchor == 3]
@@ -77,7 +83,9 @@ def test_tensorflow_takes_the_nearest_beyond_else_the_farthest():
 
 def test_ties_are_not_semi_hard():
     """d_an = d_ap is not farther than the positive, d_an = d_ap + margin costs nothing."""
-    line = torch.tensor([[0.0], [1.0], [-1.0], [1.25], [1.125], [-2.375]])  # about 0, so that nothing is rounded
+    line = torch.tensor(
+        [[0.0], [1.0], [-1.0], [1.25], [1.125], [-2.375]]
+    )  # about 0, so that nothing is rounded
     labels = torch.tensor([0, 0, 1, 2, 3, 4])
     found = listed(semi_hard(line, labels, 0.25, rule="all", normalize=False, squared=False))
     assert [n for a, p, n in found if (a, p) == (0, 1)] == [4]
@@ -92,10 +100,14 @@ def test_counts_are_those_of_the_list(rng, per_class, margin):
     positive = distances[same].view(24, per_class - 1)
     keep_positive = torch.rand(positive.shape, generator=rng) < 0.8
     keep_negative = (labels[:, None] != labels) & (torch.rand(24, 24, generator=rng) < 0.8)
-    inside = (distances[:, None] > positive[:, :, None]) & (distances[:, None] < (positive + margin)[:, :, None])
+    inside = (distances[:, None] > positive[:, :, None]) & (
+        distances[:, None] < (positive + margin)[:, :, None]
+    )
     inside &= keep_positive[:, :, None] & keep_negative[:, None]
     found = semi_hard_counts(Comparisons(positive, keep_positive, distances, keep_negative), margin)
-    assert torch.equal(found[0].long(), inside.sum(dim=2)) and torch.equal(found[1].long(), inside.sum(dim=1))
+    assert torch.equal(found[0].long(), inside.sum(dim=2)) and torch.equal(
+        found[1].long(), inside.sum(dim=1)
+    )
 
 
 def test_counts_in_blocks_of_rows_are_the_same(rng, monkeypatch):
@@ -111,7 +123,9 @@ def test_counts_in_blocks_of_rows_are_the_same(rng, monkeypatch):
 
 def test_a_row_without_negatives_is_told():
     there = torch.tensor([[True, True], [False, False]])
-    column, has = nearest_else_farthest(torch.zeros(2, 1), torch.tensor([[2.0, 1.0], [2.0, 1.0]]), there)
+    column, has = nearest_else_farthest(
+        torch.zeros(2, 1), torch.tensor([[2.0, 1.0], [2.0, 1.0]]), there
+    )
     assert column[0].item() == 1 and has.tolist() == [True, False]
 
 
@@ -133,4 +147,6 @@ def test_all_equal_the_peers(rng):
     miners = pytest.importorskip("pytorch_metric_learning.miners")
     embeddings, labels = torch.randn(40, 8, generator=rng), torch.arange(40) // 4
     peer = miners.TripletMarginMiner(margin=0.2, type_of_triplets="semihard")(embeddings, labels)
-    assert set(listed(semi_hard(embeddings, labels, 0.2, rule="all", squared=False))) == set(listed(peer))
+    assert set(listed(semi_hard(embeddings, labels, 0.2, rule="all", squared=False))) == set(
+        listed(peer)
+    )

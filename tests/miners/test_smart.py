@@ -1,4 +1,5 @@
-"""Smart mining: negatives from the graph of the training set, and a hardness that follows training."""
+"""Smart mining: negatives from the graph of the training set, and a hardness that follows
+training."""
 
 import pytest
 import torch
@@ -11,7 +12,9 @@ from vicinal.miners.smart import approximate_neighbors
 @pytest.fixture
 def training_set(rng):
     labels = torch.randint(0, 12, (120,), generator=rng)
-    return torch.randn(12, 6, generator=rng)[labels] + 0.5 * torch.randn(120, 6, generator=rng), labels
+    return torch.randn(12, 6, generator=rng)[labels] + 0.5 * torch.randn(
+        120, 6, generator=rng
+    ), labels
 
 
 def ranks(embeddings, labels, triplets):
@@ -28,7 +31,9 @@ def test_triplets_fit_the_labels_and_negatives_are_neighbors(training_set, rng):
     miner.refresh(embeddings)
     found = miner.mine(torch.arange(120), rng)
     assert torch.equal(found.anchor, torch.arange(120))
-    assert (labels[found.positive] == labels[found.anchor]).all() and (found.positive != found.anchor).all()
+    assert (labels[found.positive] == labels[found.anchor]).all() and (
+        found.positive != found.anchor
+    ).all()
     assert (labels[found.negative] != labels[found.anchor]).all()
     assert all(rank < 10 for rank in ranks(embeddings, labels, found))
 
@@ -45,7 +50,11 @@ def test_draws_spread_about_the_place(training_set, rng):
     embeddings, labels = training_set
     miner = SmartMiner(labels, neighbors=21, hardness=0.5, spread=0.2)
     miner.refresh(embeddings)
-    found = {rank for _ in range(10) for rank in ranks(embeddings, labels, miner.mine(torch.arange(120), rng))}
+    found = {
+        rank
+        for _ in range(10)
+        for rank in ranks(embeddings, labels, miner.mine(torch.arange(120), rng))
+    }
     assert found == set(range(6, 15))
 
 
@@ -53,7 +62,9 @@ def test_equal_seeds_mine_equally_and_positives_vary(training_set):
     embeddings, labels = training_set
     miner = SmartMiner(labels)
     miner.refresh(embeddings)
-    first, again, other = (miner.mine(torch.arange(120), torch.Generator().manual_seed(s)) for s in (1, 1, 2))
+    first, again, other = (
+        miner.mine(torch.arange(120), torch.Generator().manual_seed(s)) for s in (1, 1, 2)
+    )
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert not torch.equal(first.positive, other.positive)
 
@@ -81,7 +92,9 @@ def test_rows_without_positive_or_other_class_form_no_triplet(rng):
 
 def test_a_large_class_does_not_hide_the_others(rng):
     """All 20 nearest neighbors of a row are of its own class; negatives are found beyond them."""
-    embeddings = torch.cat([0.01 * torch.randn(50, 2, generator=rng), torch.tensor([[9.0, 9.0], [9.0, 9.1]])])
+    embeddings = torch.cat(
+        [0.01 * torch.randn(50, 2, generator=rng), torch.tensor([[9.0, 9.0], [9.0, 9.1]])]
+    )
     miner = SmartMiner(torch.tensor([0] * 50 + [1] * 2), neighbors=20)
     miner.refresh(embeddings)
     assert set(miner.mine(torch.arange(50), rng).negative.tolist()) == {50, 51}
@@ -94,7 +107,10 @@ def test_its_state_is_saved_and_restored(training_set):
     miner.adapt(0.2)
     again.load_state_dict(miner.state_dict())
     found = (m.mine(torch.arange(50), torch.Generator().manual_seed(0)) for m in (miner, again))
-    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True)) and again.hardness == miner.hardness
+    assert (
+        all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+        and again.hardness == miner.hardness
+    )
 
 
 def test_any_search_will_do(training_set, rng):
@@ -117,5 +133,7 @@ def test_what_cannot_work_is_rejected(training_set, rng):
         miner.refresh(embeddings[:7])
     with pytest.raises(ConfigError, match=r"SmartMiner.neighbors must be at least 1, got 0"):
         SmartMiner(labels, neighbors=0)
-    with pytest.raises(ConfigError, match=r"SmartMiner.hardness must be at least 0 and at most 1, got 1\.5"):
+    with pytest.raises(
+        ConfigError, match=r"SmartMiner.hardness must be at least 0 and at most 1, got 1\.5"
+    ):
         SmartMiner(labels, hardness=1.5)

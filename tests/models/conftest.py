@@ -1,4 +1,5 @@
-"""Networks and pictures that are the same on every machine: filled by formula, not from a generator."""
+"""Networks and pictures that are the same on every machine: filled by formula, not from a
+generator."""
 
 import zlib
 
@@ -9,9 +10,12 @@ PRIME = 1_000_003
 
 
 def _scattered(name: str, count: int) -> torch.Tensor:
-    """Numbers in [-0.5, 0.5) that look random and follow from a name alone; exact in 64-bit integers."""
+    """Numbers in [-0.5, 0.5) that look random and follow from a name alone; exact in 64-bit
+    integers."""
     index = torch.arange(count, dtype=torch.int64)
-    return ((index * index * 7919 + index * 104_729 + zlib.crc32(name.encode())) % PRIME) / PRIME - 0.5
+    return (
+        (index * index * 7919 + index * 104_729 + zlib.crc32(name.encode())) % PRIME
+    ) / PRIME - 0.5
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +26,9 @@ def filled():
         for name, tensor in module.state_dict().items():
             values = _scattered(name, tensor.numel()).reshape(tensor.shape)
             if tensor.ndim == 4:
-                values *= (24 / tensor[0].numel()) ** 0.5  # He's deviation √(2 / fan-in); a uniform has √(1/12)
+                values *= (
+                    24 / tensor[0].numel()
+                ) ** 0.5  # He's deviation √(2 / fan-in); a uniform has √(1/12)
             elif name.endswith(("running_var", ".weight")):
                 values += 1.0
             tensor.copy_(values)
@@ -57,7 +63,10 @@ def preprocessed():
 
     def make(preprocessing, pixels: torch.Tensor) -> torch.Tensor:
         ordered = pixels.flip(1) if preprocessing.channels == "BGR" else pixels
-        mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (preprocessing.mean, preprocessing.std))
+        mean, std = (
+            torch.tensor(values).view(1, 3, 1, 1)
+            for values in (preprocessing.mean, preprocessing.std)
+        )
         return (ordered * preprocessing.scale - mean) / std
 
     return make

@@ -24,7 +24,11 @@ def maps(rng):
 
 def by_hand(module, maps):
     """The formulas as printed, with the authors' ReLU after each context filter."""
-    mlp = lambda v: module.expand.weight[:, :, 0, 0] @ (module.squeeze.weight[:, :, 0, 0] @ v).clamp(min=0)  # noqa: E731
+
+    def mlp(v):
+        inner = (module.squeeze.weight[:, :, 0, 0] @ v).clamp(min=0)
+        return module.expand.weight[:, :, 0, 0] @ inner
+
     results = []
     for image in maps:
         flat = image.flatten(1)
@@ -32,7 +36,9 @@ def by_hand(module, maps):
         inner = gate[:, None, None] * image
         masks = torch.stack([inner.mean(dim=0), inner.max(dim=0).values])[None]
         contexts = [
-            nn.functional.conv2d(masks, c.weight, c.bias, padding=c.kernel_size[0] // 2).clamp(min=0)
+            nn.functional.conv2d(masks, c.weight, c.bias, padding=c.kernel_size[0] // 2).clamp(
+                min=0
+            )
             for c in module.contexts
         ]
         weights = module.mix.weight[0, :, 0, 0]
@@ -51,7 +57,10 @@ def test_the_context_filters_are_of_3_5_and_7_pixels(module):
 
 @pytest.mark.parametrize("channels", [16, 64, 512])
 def test_has_an_eighth_of_the_channels_squared_and_173_parameters(channels):
-    assert sum(parameter.numel() for parameter in FCAM(channels).parameters()) == channels**2 // 8 + 173
+    assert (
+        sum(parameter.numel() for parameter in FCAM(channels).parameters())
+        == channels**2 // 8 + 173
+    )
 
 
 def test_lets_a_part_through_and_keeps_sign_and_shape(module, maps):
@@ -81,7 +90,12 @@ def test_the_channel_gate_does_not_know_places(module, maps, rng):
 def test_the_spatial_gate_moves_with_the_picture(module, maps):
     moved = module.spatial_gate(maps.roll((2, -1), dims=(2, 3)))
     expected = module.spatial_gate(maps).roll((2, -1), dims=(2, 3))
-    inside = (slice(None), slice(None), slice(6, -6), slice(6, -6))  # away from borders: 3 of the filter, 2 of the move
+    inside = (
+        slice(None),
+        slice(None),
+        slice(6, -6),
+        slice(6, -6),
+    )  # away from borders: 3 of the filter, 2 of the move
     torch.testing.assert_close(moved[inside], expected[inside])
 
 
@@ -97,7 +111,9 @@ def test_settings_that_cannot_work_raise():
         ResNet(18, attention="fcan")
 
 
-@pytest.mark.parametrize("make", [lambda a: SmallResNet(1, (16, 32), attention=a), lambda a: ResNet(18, attention=a)])
+@pytest.mark.parametrize(
+    "make", [lambda a: SmallResNet(1, (16, 32), attention=a), lambda a: ResNet(18, attention=a)]
+)
 def test_attention_leaves_all_that_is_drawn_besides_as_it_was(make):
     drawn = {}
     for attention in ("none", "fcam"):
@@ -111,7 +127,9 @@ def test_attention_leaves_all_that_is_drawn_besides_as_it_was(make):
 
 @pytest.mark.parametrize(("depth", "blocks", "widest"), [(18, 8, 512), (50, 16, 2048)])
 def test_stands_in_every_block_before_the_input_is_added(depth, blocks, widest):
-    found = [module for module in ResNet(depth, attention="fcam").modules() if isinstance(module, FCAM)]
+    found = [
+        module for module in ResNet(depth, attention="fcam").modules() if isinstance(module, FCAM)
+    ]
     assert len(found) == blocks and max(module.channels for module in found) == widest
 
 

@@ -1,4 +1,5 @@
-"""What all published backbones share: preprocessing, frozen and folded batch norm, descriptions without weights."""
+"""What all published backbones share: preprocessing, frozen and folded batch norm, descriptions
+without weights."""
 
 import copy
 
@@ -10,7 +11,8 @@ from vicinal.arguments import build, describe
 from vicinal.models import MODELS, BNInception, EfficientNetLite, Embedder, GoogLeNet, ResNet
 from vicinal.models.backbone import CAFFE, HALF, IMAGENET, convolve
 
-# One with plain convolutions and one with depthwise ones; ResNet and BN-Inception share the code under test.
+# One with plain convolutions and one with depthwise ones; ResNet and BN-Inception share the code
+# under test.
 BACKBONES = {"googlenet": GoogLeNet, "lite0": EfficientNetLite}
 
 
@@ -51,16 +53,24 @@ def test_norm_learns_where_it_is_not_frozen(rng):
 
 
 def test_frozen_norm_survives_the_conversion_to_several_processes():
-    backbone = torch.nn.SyncBatchNorm.convert_sync_batchnorm(EfficientNetLite(freeze_norm=True)).train()
+    backbone = torch.nn.SyncBatchNorm.convert_sync_batchnorm(
+        EfficientNetLite(freeze_norm=True)
+    ).train()
     norms = [m for m in backbone.modules() if isinstance(m, torch.nn.SyncBatchNorm)]
     assert norms and not any(norm.training or norm.weight.requires_grad for norm in norms)
 
 
 def test_a_described_backbone_is_rebuilt_frozen_and_without_weight_files(monkeypatch):
-    monkeypatch.setattr("torch.load", lambda *_, **__: pytest.fail("a constructor read a weight file"))
+    monkeypatch.setattr(
+        "torch.load", lambda *_, **__: pytest.fail("a constructor read a weight file")
+    )
     model = Embedder(EfficientNetLite("lite1", freeze_norm=True, drop_connect=0.1), 8)
     again = build(describe(model), MODELS).train()
-    assert (again.backbone.variant, again.backbone.freeze_norm, again.backbone.drop_connect) == ("lite1", True, 0.1)
+    assert (again.backbone.variant, again.backbone.freeze_norm, again.backbone.drop_connect) == (
+        "lite1",
+        True,
+        0.1,
+    )
     assert not any(norm.training or norm.weight.requires_grad for norm in _norms(again))
 
 
@@ -69,7 +79,9 @@ def test_channels_last_gives_the_same_maps_in_the_same_format(name, picture):
     backbone, inputs = BACKBONES[name]().eval(), picture(64)
     with torch.no_grad():
         plain = backbone(inputs)
-        last = backbone.to(memory_format=torch.channels_last)(inputs.contiguous(memory_format=torch.channels_last))
+        last = backbone.to(memory_format=torch.channels_last)(
+            inputs.contiguous(memory_format=torch.channels_last)
+        )
     assert last.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(last, plain, rtol=1e-3, atol=1e-3)
 
@@ -89,7 +101,10 @@ def test_the_whole_network_is_one_graph(name, picture):
 
 
 def pair(rng, *, affine: bool = True, bias: bool = False) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
-    convolution, norm = nn.Conv2d(3, 6, 3, stride=2, padding=1, groups=3, bias=bias), nn.BatchNorm2d(6, affine=affine)
+    convolution, norm = (
+        nn.Conv2d(3, 6, 3, stride=2, padding=1, groups=3, bias=bias),
+        nn.BatchNorm2d(6, affine=affine),
+    )
     for tensor in (*norm.parameters(), norm.running_mean, norm.running_var):
         tensor.data.copy_(0.5 + torch.rand(6, generator=rng))
     return convolution.double(), norm.double()
@@ -105,7 +120,9 @@ def test_values_and_gradients_are_those_of_both(rng, affine, bias):
     folded, plain = convolve(inputs, convolution, norm), norm(convolution(inputs))
     torch.testing.assert_close(folded, plain)
     weights = torch.randn(plain.shape, generator=rng, dtype=torch.float64)
-    ours, theirs = (torch.autograd.grad((weights * maps).sum(), parameters) for maps in (folded, plain))
+    ours, theirs = (
+        torch.autograd.grad((weights * maps).sum(), parameters) for maps in (folded, plain)
+    )
     for mine, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, other)
 
@@ -123,5 +140,9 @@ def test_backbones_carry_the_preprocessing_of_their_weights(preprocessed):
     found = [kind.preprocessing for kind in (EfficientNetLite, GoogLeNet, ResNet, BNInception)]
     assert found == [HALF, HALF, IMAGENET, CAFFE]
     red = torch.tensor([1.0, 0.0, 0.0]).view(1, 3, 1, 1)
-    assert preprocessed(CAFFE, red).flatten().tolist() == [0 - 104, 0 - 117, 255 - 128]  # blue first, 0 to 255
+    assert preprocessed(CAFFE, red).flatten().tolist() == [
+        0 - 104,
+        0 - 117,
+        255 - 128,
+    ]  # blue first, 0 to 255
     assert preprocessed(HALF, red).flatten().tolist() == [1.0, -1.0, -1.0]

@@ -1,4 +1,5 @@
-"""Gradient caching: the gradients of the whole batch, for every loss, with the activations of one chunk."""
+"""Gradient caching: the gradients of the whole batch, for every loss, with the activations of one
+chunk."""
 
 import copy
 import inspect
@@ -18,9 +19,12 @@ from vicinal.models import EfficientNetLite, Embedder, SmallConvNet, TwoStreamEm
 from vicinal.models.embedder import check_chunks, chunked
 
 ROWS = 5  # does not divide the batch
-# Blocks of triplets, pairs of classes and halves with pairs among them: fits the layout of any loss.
+# Blocks of triplets, pairs of classes and halves with pairs among them: fits the layout of any
+# loss.
 LABELS = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 4, 5])
-SGD = OptimizerConfig(name="sgd", learning_rate=1.0, momentum=0.0, weight_decay=0.0, schedule="constant")
+SGD = OptimizerConfig(
+    name="sgd", learning_rate=1.0, momentum=0.0, weight_decay=0.0, schedule="constant"
+)
 
 
 class Convolutions(nn.Module):
@@ -32,7 +36,13 @@ class Convolutions(nn.Module):
         super().__init__()
         self.calls = []
         self.layers = nn.Sequential(
-            *(nn.Conv2d(1, 8, 3), nn.GroupNorm(2, 8), nn.GELU(), nn.Conv2d(8, 8, 3), nn.Dropout(dropout))
+            *(
+                nn.Conv2d(1, 8, 3),
+                nn.GroupNorm(2, 8),
+                nn.GELU(),
+                nn.Conv2d(8, 8, 3),
+                nn.Dropout(dropout),
+            )
         )
 
     def forward(self, inputs):
@@ -78,13 +88,19 @@ def batch():
 def loss_named(name):
     kind, values = LOSSES[name], {"classes": 6, "dim": 4, "seed": 0}
     torch.manual_seed(2)
-    return kind(**{key: value for key, value in values.items() if key in inspect.signature(kind).parameters})
+    return kind(
+        **{key: value for key, value in values.items() if key in inspect.signature(kind).parameters}
+    )
 
 
 def assert_same(found, expected, tolerance=1e-5):
     """Equal to ``tolerance`` of the largest entry of all; some gradients are 0 but for rounding."""
-    found, expected = (torch.cat([tensor.detach().flatten() for tensor in all_]) for all_ in (found, expected))
-    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance * float(expected.abs().max()))
+    found, expected = (
+        torch.cat([tensor.detach().flatten() for tensor in all_]) for all_ in (found, expected)
+    )
+    torch.testing.assert_close(
+        found, expected, rtol=0, atol=tolerance * float(expected.abs().max())
+    )
 
 
 @pytest.mark.parametrize("name", [*LOSSES, "memory"])
@@ -93,9 +109,13 @@ def test_a_plain_step_has_the_gradients_of_the_whole_batch(name):
     for embedder in embedders():
         loss = MultiSimilarityLoss() if name == "memory" else loss_named(name)
         kind = CrossBatchMemory(size=32, warmup=0) if name == "memory" else Plain()
-        method = build(kind, embedder.train(), loss, Sampler(), SGD, labels=LABELS.numpy(), steps=10)
+        method = build(
+            kind, embedder.train(), loss, Sampler(), SGD, labels=LABELS.numpy(), steps=10
+        )
         values.append(float(method(batch()).scalars["loss"]))
-        parameters.append([p.grad for p in (*embedder.parameters(), *loss.parameters()) if p.grad is not None])
+        parameters.append(
+            [p.grad for p in (*embedder.parameters(), *loss.parameters()) if p.grad is not None]
+        )
         assert any(gradient.any() for gradient in parameters[-1])
     assert_same(parameters[1], parameters[0])
     assert values[1] == pytest.approx(values[0], rel=1e-5)
@@ -107,12 +127,22 @@ def test_steps_of_hdml_are_those_of_the_whole_batch(syn_grad):
     for embedder in embedders():
         torch.manual_seed(3)
         settings = HDML(window=1, alpha=1.0, beta=1.0, syn_grad=syn_grad)
-        method = build(settings, embedder.train(), NPairLoss(), Sampler(), SGD, labels=np.arange(6), steps=10)
-        for group in (group for optimizer in method.optimizers.values() for group in optimizer.param_groups):
-            group["lr"] = 0.0  # the second step, which has a window behind it, starts from the same networks
-        scalars.append([float(value) for _ in range(2) for value in method.step(batch()).scalars.values()])
+        method = build(
+            settings, embedder.train(), NPairLoss(), Sampler(), SGD, labels=np.arange(6), steps=10
+        )
+        for group in (
+            group for optimizer in method.optimizers.values() for group in optimizer.param_groups
+        ):
+            group["lr"] = (
+                0.0  # the second step, which has a window behind it, starts from the same networks
+            )
+        scalars.append(
+            [float(value) for _ in range(2) for value in method.step(batch()).scalars.values()]
+        )
         modules = (embedder, method.generator, method.classifier)
-        gradients.append([parameter.grad for module in modules for parameter in module.parameters()])
+        gradients.append(
+            [parameter.grad for module in modules for parameter in module.parameters()]
+        )
     assert scalars[1] == pytest.approx(scalars[0], rel=1e-5, abs=1e-6)
     assert_same(gradients[1], gradients[0])
 
@@ -153,17 +183,25 @@ def test_bfloat16_gives_the_gradients_of_the_whole_batch():
         embedder.train().accelerate(torch.bfloat16)
         features = embedder.features(batch().inputs)
         assert features.dtype == torch.float32
-        gradients.append(torch.autograd.grad(features.logsumexp((0, 1)), list(embedder.backbone.parameters())))
-    assert_same(gradients[1], gradients[0], 2e-2)  # bfloat16 has 8 bits, and sums them in another order
+        gradients.append(
+            torch.autograd.grad(features.logsumexp((0, 1)), list(embedder.backbone.parameters()))
+        )
+    assert_same(
+        gradients[1], gradients[0], 2e-2
+    )  # bfloat16 has 8 bits, and sums them in another order
 
 
 def test_second_derivatives_go_through():
     found = []
     for embedder in embedders():
         weights = list(embedder.train().backbone.parameters())
-        first = torch.autograd.grad(embedder.features(batch().inputs).logsumexp((0, 1)), weights, create_graph=True)
+        first = torch.autograd.grad(
+            embedder.features(batch().inputs).logsumexp((0, 1)), weights, create_graph=True
+        )
         squares = torch.stack([gradient.square().sum() for gradient in first]).sum()
-        found.append(torch.autograd.grad(squares, weights, allow_unused=True, materialize_grads=True))
+        found.append(
+            torch.autograd.grad(squares, weights, allow_unused=True, materialize_grads=True)
+        )
     assert_same(found[1], found[0])
 
 
@@ -188,7 +226,9 @@ def test_activations_of_one_chunk_are_kept():
 
 
 def test_batch_norms_are_rejected_unless_frozen():
-    with pytest.raises(ConfigError, match=r"training\.chunk=5 .* 2 norms .*backbone\.blocks\.1.*freeze_norm=true"):
+    with pytest.raises(
+        ConfigError, match=r"training\.chunk=5 .* 2 norms .*backbone\.blocks\.1.*freeze_norm=true"
+    ):
         check_chunks(Embedder(SmallConvNet(1, (4, 8)), 4).eval(), 5)
     streams = (Embedder(SmallConvNet(1, (4,)), 4) for _ in range(2))
     with pytest.raises(ConfigError, match=r"query\.backbone"):
@@ -208,10 +248,14 @@ def test_batch_norms_are_rejected_unless_frozen():
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")  # of torch's compiler itself
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script:DeprecationWarning"
+)  # of torch's compiler itself
 @pytest.mark.parametrize("compiled", [False, True])
 def test_on_a_gpu_a_step_takes_the_memory_of_a_chunk(compiled, monkeypatch):
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)  # its kernels differ with the size of a batch
+    monkeypatch.setattr(
+        torch.backends.cudnn, "allow_tf32", False
+    )  # its kernels differ with the size of a batch
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
     torch.manual_seed(0)
     generator, rows, peaks, gradients = torch.Generator().manual_seed(1), 64, [], []
@@ -225,9 +269,13 @@ def test_on_a_gpu_a_step_takes_the_memory_of_a_chunk(compiled, monkeypatch):
         for _ in range(2):
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
-            value = MultiSimilarityLoss()(embedder.embed(embedder.features(inputs)), torch.arange(rows).cuda() // 4)
+            value = MultiSimilarityLoss()(
+                embedder.embed(embedder.features(inputs)), torch.arange(rows).cuda() // 4
+            )
             found = torch.autograd.grad(value, weights)
             peaks.append(torch.cuda.max_memory_allocated() - before)
         gradients.append(found)
     assert peaks[3] < peaks[1] / 3
-    assert_same(gradients[1], gradients[0], 1e-3)  # convolutions take other kernels for other batch sizes
+    assert_same(
+        gradients[1], gradients[0], 1e-3
+    )  # convolutions take other kernels for other batch sizes

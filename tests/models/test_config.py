@@ -22,7 +22,9 @@ from vicinal.models.backbone import CAFFE, HALF, IMAGENET
 
 def same(one, other):
     states = one.state_dict(), other.state_dict()
-    return states[0].keys() == states[1].keys() and all(torch.equal(v, states[1][k]) for k, v in states[0].items())
+    return states[0].keys() == states[1].keys() and all(
+        torch.equal(v, states[1][k]) for k, v in states[0].items()
+    )
 
 
 @pytest.mark.parametrize(
@@ -34,7 +36,9 @@ def same(one, other):
             lambda: Embedder(SmallConvNet(1, (4, 8)), 5),
         ),
         (
-            ModelConfig(name="small_resnet", arguments={"widths": [4, 8], "attention": "fcam"}, dim=5),
+            ModelConfig(
+                name="small_resnet", arguments={"widths": [4, 8], "attention": "fcam"}, dim=5
+            ),
             {"channels": 1},
             lambda: Embedder(SmallResNet(1, (4, 8), attention="fcam"), 5),
         ),
@@ -50,9 +54,13 @@ def same(one, other):
             lambda: Embedder(ResNet(18, attention="fcam"), 5),
         ),
         (
-            ModelConfig(name="efficientnet_lite1", weights="none", freeze_norm=True, pooling="generalized"),
+            ModelConfig(
+                name="efficientnet_lite1", weights="none", freeze_norm=True, pooling="generalized"
+            ),
             {},
-            lambda: Embedder(EfficientNetLite("lite1", freeze_norm=True), 512, pooling="generalized"),
+            lambda: Embedder(
+                EfficientNetLite("lite1", freeze_norm=True), 512, pooling="generalized"
+            ),
         ),
     ],
 )
@@ -70,8 +78,13 @@ def test_heads():
         ModelConfig(name="identity", dim=3, head=head, normalize=False).build(width=6)
         for head in ("linear", "mlp", "none")
     )
-    assert isinstance(linear.head, nn.Linear) and linear(features).shape == mlp(features).shape == (4, 3)
-    assert [type(layer) for layer in mlp.head] == [nn.Linear, nn.ReLU, nn.Linear] and mlp.head[0].out_features == 6
+    assert isinstance(linear.head, nn.Linear) and linear(features).shape == mlp(features).shape == (
+        4,
+        3,
+    )
+    assert [type(layer) for layer in mlp.head] == [nn.Linear, nn.ReLU, nn.Linear] and mlp.head[
+        0
+    ].out_features == 6
     assert torch.equal(none(features), features) and none.dim is None
     build(describe(mlp), MODELS).load_state_dict(mlp.state_dict())
 
@@ -84,25 +97,46 @@ def test_a_model_json_of_the_first_version_is_rebuilt():
         "normalize": True,
         "pooling": "average",
     }
-    assert build(written, MODELS).state_dict().keys() == Embedder(SmallConvNet(1, (4, 8)), 3).state_dict().keys()
+    assert (
+        build(written, MODELS).state_dict().keys()
+        == Embedder(SmallConvNet(1, (4, 8)), 3).state_dict().keys()
+    )
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"name": "resnet50x"}, r"unknown model 'resnet50x'; did you mean 'resnet50'\?"),
-        ({"name": "small", "arguments": {"width": 3}}, r"argument of model small 'width'; did you mean 'widths'\?"),
+        (
+            {"name": "small", "arguments": {"width": 3}},
+            r"argument of model small 'width'; did you mean 'widths'\?",
+        ),
         ({"name": "resnet18", "arguments": {"depth": 50}}, r"argument of model resnet18 'depth'"),
         ({"head": "mpl"}, r"did you mean 'mlp'\?"),
         ({"pooling": "avg"}, r"model.pooling: unknown value 'avg'"),
         ({"start": "pca"}, r"model\.start"),
         ({"dim": 0}, r"model\.dim must be at least 1 .*got 0"),
         ({"start": "principal", "head": "mlp"}, r"model\.start=principal computes a linear head"),
-        ({"start": "discriminant", "head_norm": True}, r"model\.head_norm=True\. Set .* model\.head_norm=false"),
-        ({"start": "glorot", "dim": None}, r"model\.start=glorot .* need a head, got .* model\.dim=None"),
-        ({"head_norm": True, "head": "none"}, r"model\.head_norm=True need a head, got model\.head=none"),
-        ({"start_length": 6.0}, r"got model\.start_length=6 and model\.start=random\. Leave out model\.start_length"),
-        ({"start": "glorot", "start_length": 6.0}, r"got model\.start_length=6 and model\.start=glorot"),
+        (
+            {"start": "discriminant", "head_norm": True},
+            r"model\.head_norm=True\. Set .* model\.head_norm=false",
+        ),
+        (
+            {"start": "glorot", "dim": None},
+            r"model\.start=glorot .* need a head, got .* model\.dim=None",
+        ),
+        (
+            {"head_norm": True, "head": "none"},
+            r"model\.head_norm=True need a head, got model\.head=none",
+        ),
+        (
+            {"start_length": 6.0},
+            r"got model\.start_length=6 and model\.start=random\. Leave out model\.start_length",
+        ),
+        (
+            {"start": "glorot", "start_length": 6.0},
+            r"got model\.start_length=6 and model\.start=glorot",
+        ),
         ({"name": "small", "weights": "imagenet"}, "small has no public weights"),
         ({"name": "small", "freeze_norm": True}, r"Use model\.freeze"),
         ({"name": "identity", "pooling": "max"}, "nothing to pool"),
@@ -114,9 +148,13 @@ def test_settings_that_cannot_work_are_rejected_before_anything_is_built(setting
 
 
 def test_data_that_do_not_fit_are_rejected():
-    with pytest.raises(ConfigError, match=r"identity takes feature vectors, got images\. Set model\.name=small"):
+    with pytest.raises(
+        ConfigError, match=r"identity takes feature vectors, got images\. Set model\.name=small"
+    ):
         ModelConfig(name="identity").build()
-    with pytest.raises(ConfigError, match=r"small takes images, got feature vectors\. Set model\.name=identity"):
+    with pytest.raises(
+        ConfigError, match=r"small takes images, got feature vectors\. Set model\.name=identity"
+    ):
         ModelConfig(name="small").build(width=3)
     with pytest.raises(ConfigError, match=r"takes 3 channels, got 1\. Set transform\.channels=3"):
         ModelConfig(name="resnet18", weights="none").build(channels=1)
@@ -127,7 +165,11 @@ def test_data_that_do_not_fit_are_rejected():
 def test_preprocessing_is_known_without_building(monkeypatch):
     monkeypatch.setattr(nn.Module, "__init__", lambda *_: pytest.fail("a network was built"))
     found = {name: ModelConfig(name=name).preprocessing for name in BACKBONES}
-    assert found["resnet50"] == IMAGENET and found["googlenet"] == HALF and found["bn_inception"] == CAFFE
+    assert (
+        found["resnet50"] == IMAGENET
+        and found["googlenet"] == HALF
+        and found["bn_inception"] == CAFFE
+    )
     assert [found[f"efficientnet_lite{n}"].size for n in range(3)] == [224, 240, 260]
     assert found["small"].size == 64
 
@@ -138,7 +180,9 @@ def test_weights_settle_whether_batch_norm_is_frozen(tmp_path, filled):
     config = ModelConfig(name="resnet18", weights=str(tmp_path / "w.pth"))
     assert config.has_weights() and config.build().backbone.freeze_norm
     assert not ModelConfig(name="resnet18", weights="missing.pth").has_weights()
-    with pytest.raises(ConfigError, match=r"missing\.pth does not exist\. Check the path in model\.weights"):
+    with pytest.raises(
+        ConfigError, match=r"missing\.pth does not exist\. Check the path in model\.weights"
+    ):
         ModelConfig(name="resnet18", weights="missing.pth").build()
 
 
@@ -153,7 +197,9 @@ def test_auto_weights_are_resolved_and_asking_for_them_draws_nothing(monkeypatch
 def test_weights_of_a_run_start_another(tmp_path):
     first = ModelConfig(name="small", arguments={"widths": (4, 8)}, dim=3).build()
     torch.save(first.state_dict(), tmp_path / "w.pth")
-    second = ModelConfig(name="small", arguments={"widths": (4, 8)}, dim=9, weights=str(tmp_path / "w.pth")).build()
+    second = ModelConfig(
+        name="small", arguments={"widths": (4, 8)}, dim=9, weights=str(tmp_path / "w.pth")
+    ).build()
     assert same(first.backbone, second.backbone)
 
 

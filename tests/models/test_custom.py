@@ -1,4 +1,5 @@
-"""Networks of the user's own: found width, untouched random state, and rebuilding only when trusted."""
+"""Networks of the user's own: found width, untouched random state, and rebuilding only when
+trusted."""
 
 import sys
 from types import ModuleType
@@ -25,7 +26,11 @@ class Net(nn.Module):
         maps = self.norm(self.layer(images + torch.rand(())))
         if self.kind == "strange":
             return {"features": maps}
-        return {"map": maps, "tokens": maps.flatten(2).transpose(1, 2), "vector": maps.mean(dim=(2, 3))}[self.kind]
+        return {
+            "map": maps,
+            "tokens": maps.flatten(2).transpose(1, 2),
+            "vector": maps.mean(dim=(2, 3)),
+        }[self.kind]
 
 
 class Forgetful(nn.Module):
@@ -53,14 +58,18 @@ def test_the_width_is_found_without_a_trace(kind):
     state, statistics = torch.get_rng_state(), net.norm.running_mean.clone()
     backbone = CustomBackbone(net, (3, 8, 8))
     assert backbone.width == 7 and net.training and net.norm.training
-    assert torch.equal(torch.get_rng_state(), state) and torch.equal(net.norm.running_mean, statistics)
+    assert torch.equal(torch.get_rng_state(), state) and torch.equal(
+        net.norm.running_mean, statistics
+    )
     assert Embedder(backbone, 3)(torch.zeros(2, 3, 8, 8)).shape == (2, 3)
 
 
 def test_outputs_and_inputs_that_do_not_fit_are_explained():
     with pytest.raises(ConfigError, match=r"got a dict from .*:Net"):
         CustomBackbone(Net(kind="strange"), (3, 8, 8))
-    with pytest.raises(ConfigError, match=r"cannot take an input of shape \[2, 1, 8, 8\].*transform\.channels"):
+    with pytest.raises(
+        ConfigError, match=r"cannot take an input of shape \[2, 1, 8, 8\].*transform\.channels"
+    ):
         CustomBackbone(Net(), (1, 8, 8))
     with pytest.raises(ConfigError, match=r"gives vectors, got model\.pooling=max"):
         ModelConfig(module=Net(kind="vector"), pooling="max").build(size=8)
@@ -78,7 +87,14 @@ def test_a_description_names_the_class_and_rebuilds_only_when_trusted():
     }
     with pytest.raises(ConfigError, match="--trust mypackage:Net"):
         build(described, MODELS)
-    for trust in ({"mypackage:Net"}, "mypackage:Net", Net, {"mypackage:Net": Net}, embedder, Net(5)):
+    for trust in (
+        {"mypackage:Net"},
+        "mypackage:Net",
+        Net,
+        {"mypackage:Net": Net},
+        embedder,
+        Net(5),
+    ):
         again = build(described, MODELS | trusted(trust))
         again.load_state_dict(embedder.state_dict())
         assert describe(again) == described
@@ -89,7 +105,9 @@ def test_a_class_that_forgets_its_arguments_is_rebuilt_without_them():
     embedder = ModelConfig(module=Forgetful(9), dim=3).build(width=4)
     described = describe(embedder)
     assert described["backbone"]["arguments"] == {}
-    build(described, MODELS | trusted(embedder)).load_state_dict(embedder.state_dict())  # a copy of the live network
+    build(described, MODELS | trusted(embedder)).load_state_dict(
+        embedder.state_dict()
+    )  # a copy of the live network
     assert build(described, MODELS | trusted(Forgetful)).width == 6
 
 
@@ -112,5 +130,7 @@ def test_a_trusted_class_is_also_found_in_the_current_folder(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     before = list(sys.path)
     assert trusted(["my_net_here:Net"])["my_net_here:Net"].__name__ == "Net" and sys.path == before
-    with pytest.raises(ConfigError, match=r"'my_net_here' cannot be imported.*package\.module:Class"):
+    with pytest.raises(
+        ConfigError, match=r"'my_net_here' cannot be imported.*package\.module:Class"
+    ):
         trusted(["my_net_here"])

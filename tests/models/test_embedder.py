@@ -28,7 +28,12 @@ def test_pooling_gives_average_maximum_their_sum_or_what_lies_between(rng):
     maps = network(inputs)
     average, maximum = maps.mean(dim=(2, 3)), maps.amax(dim=(2, 3))
     cubic = maps.clamp(min=0).double().pow(3).mean(dim=(2, 3)).pow(1 / 3).float()
-    expectations = {"average": average, "max": maximum, "both": average + maximum, "generalized": cubic}
+    expectations = {
+        "average": average,
+        "max": maximum,
+        "both": average + maximum,
+        "generalized": cubic,
+    }
     for pooling, expected in expectations.items():
         torch.testing.assert_close(Embedder(network, pooling=pooling).features(inputs), expected)
 
@@ -64,7 +69,9 @@ def test_half_precision_stays_inside_the_backbone_and_out_of_what_is_measured(rn
     features = embedder.features(inputs)
     assert features.dtype == torch.float32 and inside == [torch.bfloat16]
     features.sum().backward()
-    assert {p.grad.dtype for p in embedder.backbone.parameters() if p.grad is not None} == {torch.float32}
+    assert {p.grad.dtype for p in embedder.backbone.parameters() if p.grad is not None} == {
+        torch.float32
+    }
     assert embedder.state_dict().keys() == state.keys()
 
 

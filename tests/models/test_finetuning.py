@@ -29,7 +29,11 @@ from vicinal.models.inception import BNInception
 class Block(nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.norm, self.qkv, self.proj = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.norm, self.qkv, self.proj = (
+            nn.LayerNorm(width),
+            nn.Linear(width, 3 * width),
+            nn.Linear(width, width),
+        )
         self.fc1, self.fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, tokens):
@@ -46,7 +50,10 @@ class Transformer(nn.Module):
     def __init__(self, width=64, depth=3):
         super().__init__()
         self.width, self.depth = width, depth
-        self.cls, self.pos = nn.Parameter(torch.zeros(1, 1, width)), nn.Parameter(torch.zeros(1, 17, width))
+        self.cls, self.pos = (
+            nn.Parameter(torch.zeros(1, 1, width)),
+            nn.Parameter(torch.zeros(1, 17, width)),
+        )
         self.patches = nn.Conv2d(3, width, 8, stride=8)
         self.blocks = nn.ModuleList(Block(width) for _ in range(depth))
         self.norm = nn.LayerNorm(width)
@@ -94,15 +101,21 @@ def test_lora_starts_as_the_network_and_trains_its_updates_and_the_head_alone(rn
     torch.testing.assert_close(embedder(images(rng)), plain(images(rng.manual_seed(0))))
     before = {name: value.clone() for name, value in embedder.named_parameters()}
     train(embedder, images(rng))
-    changed = {name for name, value in embedder.named_parameters() if not torch.equal(value, before[name])}
-    assert changed == {name for name in before if name.startswith("head.") or name.endswith((".a", ".b"))}
+    changed = {
+        name for name, value in embedder.named_parameters() if not torch.equal(value, before[name])
+    }
+    assert changed == {
+        name for name in before if name.startswith("head.") or name.endswith((".a", ".b"))
+    }
 
 
 def test_merged_gives_a_plain_network_with_the_same_embeddings(rng):
     embedder = transformer(lora=4, lora_alpha=8.0)
     train(embedder, images(rng))
     merged = embedder.merged()
-    assert merged.lora is None and not any(isinstance(module, LoRALinear) for module in merged.modules())
+    assert merged.lora is None and not any(
+        isinstance(module, LoRALinear) for module in merged.modules()
+    )
     assert merged.state_dict().keys() == transformer().state_dict().keys()
     inputs = images(rng)
     torch.testing.assert_close(merged.eval()(inputs), embedder.eval()(inputs), atol=1e-5, rtol=0)
@@ -168,7 +181,9 @@ def test_lora_where_there_is_nothing_to_update_says_what_to_do():
 def test_stages_follow_from_names_and_hold_every_parameter_once(backbone, count, second):
     network = backbone()
     groups = stages(network)
-    assert len(groups) == count and all(name.startswith(second) for name in (groups[1:2] or [[]])[0])
+    assert len(groups) == count and all(
+        name.startswith(second) for name in (groups[1:2] or [[]])[0]
+    )
     names = [name for group in groups for name in group]
     assert sorted(names) == sorted(name for name, _ in network.named_parameters())
 
@@ -201,7 +216,9 @@ def test_frozen_stages_do_not_train_and_their_norms_stay(pattern, training, rng)
     before = {name: value.clone() for name, value in embedder.backbone.state_dict().items()}
     train(embedder, torch.randn(2, 3, 32, 32, generator=rng))
     after = embedder.backbone.state_dict()
-    assert {name.split(".")[0] for name, value in after.items() if not torch.equal(value, before[name])} == training
+    assert {
+        name.split(".")[0] for name, value in after.items() if not torch.equal(value, before[name])
+    } == training
     again = build(describe(embedder), MODELS)
     assert count_parameters(again) == count_parameters(embedder)
 
@@ -209,11 +226,15 @@ def test_frozen_stages_do_not_train_and_their_norms_stay(pattern, training, rng)
 def test_freezing_what_is_not_there_says_what_there_is():
     with pytest.raises(ConfigError, match="has 4 stages, got freeze='stages:9'"):
         Embedder(ResNet(18), 4, freeze="stages:9")
-    with pytest.raises(ConfigError, match=r"matches freeze='block'\. Its parameters begin with conv1, bn1, layer1"):
+    with pytest.raises(
+        ConfigError, match=r"matches freeze='block'\. Its parameters begin with conv1, bn1, layer1"
+    ):
         Embedder(ResNet(18), 4, freeze="block")
 
 
 def test_names_of_a_users_module_are_its_own():
-    embedder = Embedder(CustomBackbone(Transformer(), (3, 32, 32)), 4, pooling="token", freeze="blocks.0.*")
+    embedder = Embedder(
+        CustomBackbone(Transformer(), (3, 32, 32)), 4, pooling="token", freeze="blocks.0.*"
+    )
     frozen = {name for name, value in embedder.named_parameters() if not value.requires_grad}
     assert frozen and all(name.startswith("backbone.module.blocks.0.") for name in frozen)

@@ -19,13 +19,17 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def maps(rng, *shape):
-    rows = torch.randn(shape, generator=rng).to(DEVICE).contiguous(memory_format=torch.channels_last)
+    rows = (
+        torch.randn(shape, generator=rng).to(DEVICE).contiguous(memory_format=torch.channels_last)
+    )
     return rows.requires_grad_()
 
 
 def layout(tensor):
     """Strides; that of an axis of length 1 means nothing."""
-    return [stride for stride, length in zip(tensor.stride(), tensor.shape, strict=True) if length > 1]
+    return [
+        stride for stride, length in zip(tensor.stride(), tensor.shape, strict=True) if length > 1
+    ]
 
 
 @pytest.fixture
@@ -55,7 +59,9 @@ def test_a_block_and_its_gradients_are_those_of_torch(
     block = block.eval().to(DEVICE, memory_format=torch.channels_last)
     inputs = maps(rng, 2, before, height, width)
     if expansion == 1:
-        inputs = (6 * inputs.detach().sigmoid()).requires_grad_()  # as ReLU6 leaves them, the first block's
+        inputs = (
+            6 * inputs.detach().sigmoid()
+        ).requires_grad_()  # as ReLU6 leaves them, the first block's
     weights = [weight for weight in block.parameters() if weight.requires_grad]
     outputs, found = [], []
     with torch.backends.cudnn.flags(allow_tf32=False):
@@ -68,10 +74,14 @@ def test_a_block_and_its_gradients_are_those_of_torch(
     for mine, theirs in zip(found[1], found[0], strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5 * float(theirs.abs().max()))
     for gradients in found:
-        assert list(map(layout, gradients[1:])) == list(map(layout, weights))  # as fused optimizers ask
+        assert list(map(layout, gradients[1:])) == list(
+            map(layout, weights)
+        )  # as fused optimizers ask
 
 
-@pytest.mark.parametrize("options", [(3, 1, 1, False), (3, 2, 0, True), (2, 2, 0, True), (3, 2, 1, True)])
+@pytest.mark.parametrize(
+    "options", [(3, 1, 1, False), (3, 2, 0, True), (2, 2, 0, True), (3, 2, 1, True)]
+)
 def test_pooling_and_its_gradient_are_those_of_torch(rng, enabled, options):
     inputs, found = maps(rng, 2, 5, 7, 6), []
     inputs.data[0, 0, 2:5, 2:5] = 1.0  # equal values: the first counts

@@ -15,7 +15,9 @@ from vicinal.models.backbone import load_weights
         (50, 23_508_032, 2048, [2833.9, 5190.1, 0.0, 5376.1], 176_046.7),
     ],
 )
-def test_size_and_features_are_those_of_torchvisions_module(depth, parameters, width, first, norm, filled, picture):
+def test_size_and_features_are_those_of_torchvisions_module(
+    depth, parameters, width, first, norm, filled, picture
+):
     """Features recorded from torchvision 0.29."""
     ours = filled(ResNet(depth))
     assert (sum(p.numel() for p in ours.parameters()), ours.width) == (parameters, width)
@@ -28,13 +30,17 @@ def test_size_and_features_are_those_of_torchvisions_module(depth, parameters, w
 
 
 @pytest.mark.parametrize("depth", [18, 50])
-def test_loads_torchvisions_weights_and_gives_its_features(depth, filled, picture, torchvision_models):
+def test_loads_torchvisions_weights_and_gives_its_features(
+    depth, filled, picture, torchvision_models
+):
     theirs = filled(getattr(torchvision_models, f"resnet{depth}")(weights=None))
     ours = ResNet(depth).eval()
     report = load_weights(ours, theirs.state_dict(), ignore=ours.classifiers)
     assert report.ignored == ("fc.weight", "fc.bias")
     with torch.no_grad():
-        torch.testing.assert_close(theirs.fc(ours(picture(97)).mean(dim=(2, 3))), theirs(picture(97)))
+        torch.testing.assert_close(
+            theirs.fc(ours(picture(97)).mean(dim=(2, 3))), theirs(picture(97))
+        )
 
 
 def test_other_depths_raise():

@@ -5,7 +5,11 @@ import torch
 
 from vicinal.errors import ConfigError
 from vicinal.models import Embedder, Identity, TwoStreamEmbedder
-from vicinal.models.starts import start_as_discriminants, start_as_principal_components, start_by_glorot
+from vicinal.models.starts import (
+    start_as_discriminants,
+    start_as_principal_components,
+    start_by_glorot,
+)
 
 
 @pytest.fixture
@@ -37,7 +41,9 @@ def test_in_all_dimensions_no_distance_changes(features):
     embedder = Embedder(Identity(8), 8, normalize=False)
     start_as_principal_components(embedder, features)
     exact = "donot_use_mm_for_euclid_dist"
-    before, after = (torch.cdist(rows, rows, compute_mode=exact) for rows in (features, embedder(features)))
+    before, after = (
+        torch.cdist(rows, rows, compute_mode=exact) for rows in (features, embedder(features))
+    )
     ratio = before[0, 1] / after[0, 1]
     assert torch.allclose(before, ratio * after, atol=1e-3)
 
@@ -53,7 +59,8 @@ def test_signs_do_not_depend_on_the_solver(features):
 
 @pytest.mark.parametrize("start", [start_as_principal_components, start_as_discriminants])
 def test_fewer_pictures_than_dimensions_are_completed_by_directions_at_right_angles(start, rng):
-    """A folder of few pictures trains, and whatever else they do not show can still be told apart."""
+    """A folder of few pictures trains, and whatever else they do not show can still be told
+    apart."""
     features, labels = torch.randn(6, 8, generator=rng), torch.arange(3).repeat(2)
     embedder = Embedder(Identity(8), 8)
     start(embedder, features, *([labels] if start is start_as_discriminants else []))
@@ -75,15 +82,21 @@ def test_discriminants_even_out_what_differs_within_classes(rng):
         embedder = Embedder(Identity(6), 6, normalize=False)
         start(embedder)
         found = embedder(features).detach().view(10, 20, 6)
-        variances = torch.linalg.eigvalsh((found - found.mean(dim=1, keepdim=True)).flatten(0, 1).T.cov())
+        variances = torch.linalg.eigvalsh(
+            (found - found.mean(dim=1, keepdim=True)).flatten(0, 1).T.cov()
+        )
         return float(variances[-1] / variances[0])
 
     principal = unevenness(lambda embedder: start_as_principal_components(embedder, features))
-    assert unevenness(lambda embedder: start_as_discriminants(embedder, features, labels)) < principal / 3
+    assert (
+        unevenness(lambda embedder: start_as_discriminants(embedder, features, labels))
+        < principal / 3
+    )
 
 
 def test_where_classes_scatter_alike_discriminants_are_the_components(features):
-    """The scatter within classes is then a multiple of the identity, and evening it out changes lengths alone."""
+    """The scatter within classes is then a multiple of the identity, and evening it out changes
+    lengths alone."""
     centers = torch.randn(7, 8, generator=torch.Generator().manual_seed(3)) * 4
     steps = torch.cat([torch.eye(8), -torch.eye(8)])
     rows, labels = (centers[:, None] + steps).flatten(0, 1), torch.arange(7).repeat_interleave(16)
@@ -113,7 +126,9 @@ def test_glorots_start_fills_its_range_has_no_bias_and_follows_the_seed():
         start_by_glorot(embedder, seed)
     weight, limit = first.head[1].weight, (6 / 50) ** 0.5
     assert 0.98 * limit < weight.abs().max() <= limit and not first.head[1].bias.any()
-    assert torch.equal(weight, again.head[1].weight) and not torch.equal(weight, other.head[1].weight)
+    assert torch.equal(weight, again.head[1].weight) and not torch.equal(
+        weight, other.head[1].weight
+    )
 
 
 def test_starts_that_a_network_has_no_head_for_are_rejected(features):

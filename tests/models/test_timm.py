@@ -96,7 +96,10 @@ def timm(monkeypatch):
         return {**pretrained_cfg, "mean": (0.5,) * 3, "std": (0.5,) * 3, "interpolation": "bicubic"}
 
     def resample(tensors, model):
-        return {n: v[:, :1].expand(model.pos_embed.shape) if n == "pos_embed" else v for n, v in tensors.items()}
+        return {
+            n: v[:, :1].expand(model.pos_embed.shape) if n == "pos_embed" else v
+            for n, v in tensors.items()
+        }
 
     stand_in = ModuleType("timm")
     vars(stand_in).update(
@@ -107,7 +110,9 @@ def timm(monkeypatch):
         data=SimpleNamespace(resolve_data_config=resolve_data_config),
     )
     monkeypatch.setitem(sys.modules, "timm", stand_in)
-    monkeypatch.setattr(sys.modules[Tokens.__module__], "checkpoint_filter_fn", resample, raising=False)
+    monkeypatch.setattr(
+        sys.modules[Tokens.__module__], "checkpoint_filter_fn", resample, raising=False
+    )
 
 
 @pytest.mark.usefixtures("timm")
@@ -116,7 +121,11 @@ def test_a_network_by_name_gives_vectors_and_carries_its_preprocessing():
     assert backbone(torch.zeros(2, 3, 4, 4)).shape == (2, backbone.width) == (2, 6)
     assert backbone.preprocessing == ModelConfig(name="timm:conv").preprocessing == STATED
     assert describe(build(describe(backbone), MODELS)) == describe(backbone)
-    first = {"class": "TimmBackbone", "name": "conv", "freeze_norm": False}  # as the first version wrote it
+    first = {
+        "class": "TimmBackbone",
+        "name": "conv",
+        "freeze_norm": False,
+    }  # as the first version wrote it
     assert build(first, MODELS)(torch.zeros(2, 3, 8, 8)).shape == (2, 6)
 
 
@@ -132,7 +141,9 @@ def test_a_network_by_name_gives_vectors_and_carries_its_preprocessing():
     ],
 )
 def test_a_chosen_pooling_takes_the_place_of_timms(name, pooling, shape):
-    embedder = ModelConfig(name=f"timm:{name}", pooling=pooling, weights="none", dim=4).build(size=5)
+    embedder = ModelConfig(name=f"timm:{name}", pooling=pooling, weights="none", dim=4).build(
+        size=5
+    )
     inputs = torch.randn(2, 3, 5, 5)
     assert embedder.backbone(inputs).shape == shape and embedder(inputs).shape == (2, 4)
     again = build(describe(embedder), MODELS)
@@ -154,7 +165,9 @@ def test_a_position_embedding_gets_the_size_of_the_images_and_weights_are_resamp
 
 @pytest.mark.usefixtures("timm")
 def test_a_size_that_a_network_cannot_take_names_the_one_that_it_can():
-    with pytest.raises(ConfigError, match=r"timm:rigid cannot take images of 5 pixels: .*\. Set transform\.size=8"):
+    with pytest.raises(
+        ConfigError, match=r"timm:rigid cannot take images of 5 pixels: .*\. Set transform\.size=8"
+    ):
         TimmBackbone("rigid", size=5)
 
 
@@ -170,7 +183,9 @@ def test_pretrained_weights_are_a_step_of_their_own():
     assert not (backbone.network.stem.weight == 3).any()
     assert load_pretrained(backbone, "imagenet").loaded
     assert (backbone.network.stem.weight == 3).all()
-    with pytest.raises(ConfigError, match=r"nor could they be downloaded: no route to host.*model\.weights=none"):
+    with pytest.raises(
+        ConfigError, match=r"nor could they be downloaded: no route to host.*model\.weights=none"
+    ):
         load_pretrained(TimmBackbone("last"), "imagenet")
 
 
@@ -178,7 +193,9 @@ def test_pretrained_weights_are_a_step_of_their_own():
 def test_names_and_options_that_timm_does_not_know_are_explained():
     with pytest.raises(ConfigError, match="timm has no model 'tokns'; did you mean tokens"):
         TimmBackbone("tokns")
-    with pytest.raises(ConfigError, match=r"Invalid pretrained tag .* Leave out what follows the dot"):
+    with pytest.raises(
+        ConfigError, match=r"Invalid pretrained tag .* Leave out what follows the dot"
+    ):
         TimmBackbone("conv.x")
     with pytest.raises(ConfigError, match=r"timm:tokens cannot be built with drop_path=0\.1"):
         TimmBackbone("tokens", drop_path=0.1)
@@ -186,7 +203,9 @@ def test_names_and_options_that_timm_does_not_know_are_explained():
 
 
 def test_without_timm_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "timm", None)  # what Python itself puts there for "not to be imported"
+    monkeypatch.setitem(
+        sys.modules, "timm", None
+    )  # what Python itself puts there for "not to be imported"
     with pytest.raises(ConfigError, match=r"pip install 'vicinal\[timm\]'"):
         TimmBackbone("conv")
 
@@ -203,7 +222,11 @@ def test_without_timm_the_extra_is_named(monkeypatch):
 )
 def test_a_real_network_where_timm_is_installed(name, pooling, size, rng):
     pytest.importorskip("timm", **INSTALLED)
-    embedder = ModelConfig(name=f"timm:{name}", pooling=pooling, weights="none", dim=8).build(size=size).eval()
+    embedder = (
+        ModelConfig(name=f"timm:{name}", pooling=pooling, weights="none", dim=8)
+        .build(size=size)
+        .eval()
+    )
     with torch.no_grad():
         assert embedder(torch.randn(2, 3, size, size, generator=rng)).shape == (2, 8)
     groups = layer_groups(embedder)
@@ -214,7 +237,10 @@ def test_a_real_network_where_timm_is_installed(name, pooling, size, rng):
 def test_dinov2_takes_224_pixels_and_loads_weights_of_518(tmp_path):
     timm = pytest.importorskip("timm", **INSTALLED)
     source = timm.create_model("vit_small_patch14_dinov2", depth=2)
-    torch.save({"state_dict": {f"module.{n}": v for n, v in source.state_dict().items()}}, tmp_path / "w.pth")
+    torch.save(
+        {"state_dict": {f"module.{n}": v for n, v in source.state_dict().items()}},
+        tmp_path / "w.pth",
+    )
     backbone = TimmBackbone("vit_small_patch14_dinov2", size=224)
     del backbone.network.blocks[2:]
     report = load_pretrained(backbone, tmp_path / "w.pth")

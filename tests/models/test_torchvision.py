@@ -1,4 +1,5 @@
-"""torchvision's networks through a stand-in, and through torchvision itself where it is installed."""
+"""torchvision's networks through a stand-in, and through torchvision itself where it is
+installed."""
 
 import sys
 from enum import Enum
@@ -16,7 +17,10 @@ from vicinal.models.finetuning import layer_groups
 from vicinal.models.libraries import TorchvisionBackbone
 
 STATED = Preprocessing(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), size=8, interpolation="bicubic")
-INSTALLED = {"reason": "torchvision cannot be imported here", "exc_type": (ImportError, RuntimeError)}
+INSTALLED = {
+    "reason": "torchvision cannot be imported here",
+    "exc_type": (ImportError, RuntimeError),
+}
 
 
 class Conv(nn.Module):
@@ -35,7 +39,9 @@ def torchvision(monkeypatch):
 
         def transforms(self):
             interpolation = SimpleNamespace(value="bicubic")
-            return SimpleNamespace(mean=[0.5] * 3, std=[0.5] * 3, crop_size=[8], interpolation=interpolation)
+            return SimpleNamespace(
+                mean=[0.5] * 3, std=[0.5] * 3, crop_size=[8], interpolation=interpolation
+            )
 
         def get_state_dict(self, *, progress, check_hash):
             raise OSError("no route to host")
@@ -58,14 +64,21 @@ def test_a_network_by_name_gives_maps_without_its_classifier(tmp_path):
     assert embedder.backbone(torch.zeros(2, 3, 5, 5)).shape == (2, 6, 5, 5)
     assert describe(build(describe(embedder), MODELS)) == describe(embedder)
     torch.save(Conv().state_dict(), tmp_path / "w.pth")
-    assert load_pretrained(embedder.backbone, tmp_path / "w.pth").ignored == ("classifier.weight", "classifier.bias")
+    assert load_pretrained(embedder.backbone, tmp_path / "w.pth").ignored == (
+        "classifier.weight",
+        "classifier.bias",
+    )
 
 
 @pytest.mark.usefixtures("torchvision")
 def test_unknown_names_and_missing_weights_are_explained():
-    with pytest.raises(ConfigError, match="unknown model of torchvision 'conf'; did you mean 'conv'"):
+    with pytest.raises(
+        ConfigError, match="unknown model of torchvision 'conf'; did you mean 'conv'"
+    ):
         TorchvisionBackbone("conf")
-    with pytest.raises(ConfigError, match=r"nor could they be downloaded: no route to host.*model\.weights=none"):
+    with pytest.raises(
+        ConfigError, match=r"nor could they be downloaded: no route to host.*model\.weights=none"
+    ):
         load_pretrained(TorchvisionBackbone("conv"), "imagenet")
 
 
@@ -77,7 +90,15 @@ def test_without_torchvision_it_is_named(monkeypatch):
 
 @pytest.mark.parametrize(
     "name",
-    ["resnet18", "densenet121", "mobilenet_v3_small", "shufflenet_v2_x0_5", "googlenet", "swin_t", "regnet_y_400mf"],
+    [
+        "resnet18",
+        "densenet121",
+        "mobilenet_v3_small",
+        "shufflenet_v2_x0_5",
+        "googlenet",
+        "swin_t",
+        "regnet_y_400mf",
+    ],
 )
 def test_maps_of_a_real_network_are_those_that_it_pools(name, rng):
     """The network's own classifier over the average of our maps gives its own logits."""
@@ -86,7 +107,9 @@ def test_maps_of_a_real_network_are_those_that_it_pools(name, rng):
     whole = models.get_model(name, weights=None, **backbone._options()).eval()
     whole.load_state_dict({**whole.state_dict(), **backbone.network.state_dict()})
     inputs = torch.randn(2, 3, 64, 64, generator=rng)
-    classifier = next(getattr(whole, part) for part in ("fc", "classifier", "head") if hasattr(whole, part))
+    classifier = next(
+        getattr(whole, part) for part in ("fc", "classifier", "head") if hasattr(whole, part)
+    )
     with torch.no_grad():
         pooled = backbone(inputs).mean(dim=(2, 3))
         torch.testing.assert_close(classifier(pooled), whole(inputs), atol=1e-4, rtol=1e-4)
@@ -101,7 +124,9 @@ def test_tokens_of_a_real_transformer_at_another_size(tmp_path, rng):
     embedder = config.build(size=64).eval()
     assert embedder.pooling == "token" and config.preprocessing.size == 224
     assert embedder.backbone(torch.randn(1, 3, 64, 64, generator=rng)).shape == (1, 5, 768)
-    native = ModelConfig(name="torchvision:vit_b_32", weights=str(tmp_path / "w.pth"), head="none", normalize=False)
+    native = ModelConfig(
+        name="torchvision:vit_b_32", weights=str(tmp_path / "w.pth"), head="none", normalize=False
+    )
     inputs = torch.randn(1, 3, 224, 224, generator=rng)
     with torch.no_grad():
         torch.testing.assert_close(whole.eval().heads(native.build().eval()(inputs)), whole(inputs))

@@ -17,7 +17,10 @@ def embedder():
 
 
 def test_a_role_names_its_stream(embedder):
-    assert embedder.stream("query") is embedder.query and embedder.stream("gallery") is embedder.gallery
+    assert (
+        embedder.stream("query") is embedder.query
+        and embedder.stream("gallery") is embedder.gallery
+    )
     plain = embedder.query
     assert plain.stream("query") is plain.stream("gallery") is plain.stream(None) is plain
 
@@ -30,7 +33,9 @@ def test_without_a_role_nothing_is_embedded(embedder):
 
 def test_weights_are_separate_and_all_of_them_learn(embedder):
     names = set(embedder.state_dict())
-    assert names == {f"{stream}.head.{part}" for stream in ("query", "gallery") for part in ("weight", "bias")}
+    assert names == {
+        f"{stream}.head.{part}" for stream in ("query", "gallery") for part in ("weight", "bias")
+    }
     optimizer, _ = OptimizerConfig(head_factor=3.0).build(embedder, steps=1)
     learned = {id(p) for group in optimizer.param_groups for p in group["params"]}
     assert learned == {id(parameter) for parameter in embedder.parameters()}
@@ -49,6 +54,11 @@ def test_both_streams_are_accelerated_and_measured_as_before(rng):
     embedder = TwoStreamEmbedder(query, copy.deepcopy(query)).eval()
     measured = embedder.stream("gallery")(inputs)
     embedder.accelerate(torch.bfloat16)
-    assert embedder.query.precision == embedder.gallery.precision == embedder.precision == torch.bfloat16
+    assert (
+        embedder.query.precision
+        == embedder.gallery.precision
+        == embedder.precision
+        == torch.bfloat16
+    )
     assert torch.equal(embedder.stream("gallery")(inputs), measured)
     assert not embedder.compiled

@@ -15,7 +15,10 @@ def network():
 
 
 def weights(**changes):
-    return {**{name: torch.full_like(value, 7) for name, value in network().state_dict().items()}, **changes}
+    return {
+        **{name: torch.full_like(value, 7) for name, value in network().state_dict().items()},
+        **changes,
+    }
 
 
 @pytest.mark.parametrize("kind", ["safetensors", "pth", "legacy", "checkpoint", "model"])
@@ -38,7 +41,9 @@ def test_every_kind_of_file_fills_the_network(kind, tmp_path):
 def test_a_wrong_shape_raises_with_the_name_and_both_shapes_and_nothing_changes():
     model = network()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(ConfigError, match=r"1\.bias has shape \[4\] in the network, but \[5\] in the given weights"):
+    with pytest.raises(
+        ConfigError, match=r"1\.bias has shape \[4\] in the network, but \[5\] in the given weights"
+    ):
         load_weights(model, weights(**{"1.bias": torch.zeros(5)}))
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
@@ -46,13 +51,20 @@ def test_a_wrong_shape_raises_with_the_name_and_both_shapes_and_nothing_changes(
 def test_what_is_missing_or_unexpected_raises_by_name():
     lacking = weights(**{"2.weight": torch.zeros(1)})
     del lacking["0.bias"]
-    with pytest.raises(ConfigError, match=r"1 \(0\.bias\) missing, 1 \(2\.weight\) unexpected.*model\.weights=none"):
+    with pytest.raises(
+        ConfigError, match=r"1 \(0\.bias\) missing, 1 \(2\.weight\) unexpected.*model\.weights=none"
+    ):
         load_weights(network(), lacking)
 
 
 def test_the_oldest_files_with_rows_for_vectors_and_no_counters_load():
-    """bn_inception-239d2248.pth was saved by torch 0.3: batch norm's vectors as [1 c], batches not counted."""
-    old = {n: v[None] if n.startswith("1.") else v for n, v in weights().items() if "num_batches" not in n}
+    """bn_inception-239d2248.pth was saved by torch 0.3: batch norm's vectors as [1 c], batches not
+    counted."""
+    old = {
+        n: v[None] if n.startswith("1.") else v
+        for n, v in weights().items()
+        if "num_batches" not in n
+    }
     model = network()
     report = load_weights(model, old)
     assert len(report.loaded) == 6
@@ -69,9 +81,14 @@ def test_a_prefix_of_all_names_is_dropped_and_what_lies_beside_it_ignored(prefix
     model = network()
     given = {f"{prefix}{name}": value for name, value in weights().items()}
     report = load_weights(
-        model, {**given, "head.weight": torch.zeros(1), f"{prefix}fc.bias": torch.ones(1)}, ignore=["fc."]
+        model,
+        {**given, "head.weight": torch.zeros(1), f"{prefix}fc.bias": torch.ones(1)},
+        ignore=["fc."],
     )
-    assert set(report.loaded) == set(model.state_dict()) and report.ignored == ("fc.bias", "head.weight")
+    assert set(report.loaded) == set(model.state_dict()) and report.ignored == (
+        "fc.bias",
+        "head.weight",
+    )
     assert all((value == 7).all() for value in model.state_dict().values())
 
 
@@ -122,7 +139,10 @@ def test_a_file_without_names_raises(tmp_path):
 
 def test_pretrained_weights_come_by_path_and_drop_their_classifier(tmp_path, filled):
     source = filled(EfficientNetLite()).state_dict()
-    torch.save({**source, "_fc.weight": torch.zeros(10, 1280), "_fc.bias": torch.zeros(10)}, tmp_path / "w.pth")
+    torch.save(
+        {**source, "_fc.weight": torch.zeros(10, 1280), "_fc.bias": torch.zeros(10)},
+        tmp_path / "w.pth",
+    )
     ours = EfficientNetLite()
     assert load_pretrained(ours, tmp_path / "w.pth").ignored == ("_fc.weight", "_fc.bias")
     assert all(torch.equal(value, source[name]) for name, value in ours.state_dict().items())
@@ -138,12 +158,18 @@ def test_weights_in_torchs_cache_are_found(monkeypatch, tmp_path, filled):
     monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
     (tmp_path / "checkpoints").mkdir()
     source = filled(ResNet(18)).state_dict()
-    torch.save({**source, "fc.bias": torch.zeros(10)}, tmp_path / "checkpoints" / "resnet18-f37072fd.pth")
+    torch.save(
+        {**source, "fc.bias": torch.zeros(10)}, tmp_path / "checkpoints" / "resnet18-f37072fd.pth"
+    )
     ours = ResNet(18, attention="fcam")
-    assert load_pretrained(ours, "imagenet").ignored == ("fc.bias",)  # and attention, which no file has, is not missing
+    assert load_pretrained(ours, "imagenet").ignored == (
+        "fc.bias",
+    )  # and attention, which no file has, is not missing
     assert torch.equal(ours.conv1.weight, source["conv1.weight"])
 
 
 def test_a_network_without_public_weights_says_so():
-    with pytest.raises(ConfigError, match=r"SmallConvNet has no public weights.*model\.weights=none"):
+    with pytest.raises(
+        ConfigError, match=r"SmallConvNet has no public weights.*model\.weights=none"
+    ):
         load_pretrained(SmallConvNet(), "imagenet")

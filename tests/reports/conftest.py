@@ -31,17 +31,30 @@ HOSTILE = (
     "a very long name " * 8,
     "../../etc/passwd",
 )
-LETTERS = [*"ABDEGHJKMNQRTYabdegkmqwyΓΔΘΛΞΠΣΦΨΩβγδζηθλμξπφψωБДЖИЛФЦЧШЩЫЭЮЯбджлфцшщыэюя2345679&@?§¶", "A · Α · А"]
+LETTERS = [
+    *"ABDEGHJKMNQRTYabdegkmqwyΓΔΘΛΞΠΣΦΨΩβγδζηθλμξπφψωБДЖИЛФЦЧШЩЫЭЮЯбджлфцшщыэюя2345679&@?§¶",
+    "A · Α · А",
+]
 TILE, COLUMNS = 48, 16
 
 
 def glyph(letter: str, rng: np.random.Generator) -> Image.Image:
     """One distorted rendering of a letter, dark on light."""
     fonts = Path(matplotlib.get_data_path()) / "fonts/ttf"
-    names = ("DejaVuSans.ttf", "DejaVuSerif.ttf", "DejaVuSansMono.ttf", "DejaVuSans-Bold.ttf", "DejaVuSerif-Italic.ttf")
-    font = ImageFont.truetype(str(fonts / names[rng.integers(len(names))]), int(rng.integers(27, 36)))
+    names = (
+        "DejaVuSans.ttf",
+        "DejaVuSerif.ttf",
+        "DejaVuSansMono.ttf",
+        "DejaVuSans-Bold.ttf",
+        "DejaVuSerif-Italic.ttf",
+    )
+    font = ImageFont.truetype(
+        str(fonts / names[rng.integers(len(names))]), int(rng.integers(27, 36))
+    )
     image = Image.new("L", (TILE, TILE), 255)
-    ImageDraw.Draw(image).text((TILE / 2, TILE / 2), letter, font=font, fill=int(rng.integers(0, 60)), anchor="mm")
+    ImageDraw.Draw(image).text(
+        (TILE / 2, TILE / 2), letter, font=font, fill=int(rng.integers(0, 60)), anchor="mm"
+    )
     image = image.rotate(float(rng.normal(0, 9)), fillcolor=255, resample=Image.Resampling.BICUBIC)
     return image.transform(
         image.size,
@@ -75,17 +88,39 @@ def write_metrics(run: RunDirectory, steps: int, grouped: bool, rng: np.random.G
         journal.append({"kind": "step", "step": step, "epoch": step // 60, **scalars})
         if step % 60 == 59:
             reached = 1 - math.exp(-5 * (done + 0.05))
-            scores = {"recall@1": 0.92, "recall@2": 0.95, "recall@4": 0.972, "map@r": 0.71, "nmi": 0.89}
+            scores = {
+                "recall@1": 0.92,
+                "recall@2": 0.95,
+                "recall@4": 0.972,
+                "map@r": 0.71,
+                "nmi": 0.89,
+            }
             metrics = {name: value * (0.45 + 0.55 * reached) for name, value in scores.items()}
             journal.append(
-                {"kind": "evaluation", "step": step, "epoch": step // 60, "split": "validation", "metrics": metrics}
+                {
+                    "kind": "evaluation",
+                    "step": step,
+                    "epoch": step // 60,
+                    "split": "validation",
+                    "metrics": metrics,
+                }
             )
-    journal.append({"kind": "event", "step": 61, "epoch": 1, "message": "3 files could not be read: <b>a.png</b>, …"})
+    journal.append(
+        {
+            "kind": "event",
+            "step": 61,
+            "epoch": 1,
+            "message": "3 files could not be read: <b>a.png</b>, …",
+        }
+    )
     journal.close()
 
 
-def write_artefacts(run: RunDirectory, labels: list[str], per_class: int, thumbnails: bool, rng: np.random.Generator):
-    """Records class by class, a map of clusters, neighbours that are mostly right, and the classes that are not."""
+def write_artefacts(
+    run: RunDirectory, labels: list[str], per_class: int, thumbnails: bool, rng: np.random.Generator
+):
+    """Records class by class, a map of clusters, neighbours that are mostly right, and the classes
+    that are not."""
     count = len(labels) * per_class
     owner = np.repeat(np.arange(len(labels)), per_class)
     entries = [
@@ -97,8 +132,11 @@ def write_artefacts(run: RunDirectory, labels: list[str], per_class: int, thumbn
         }
         for i in range(count)
     ]
-    # Lone surrogates cannot be written as UTF-8, only as JSON escapes: the way a stranger's file may hold them.
-    write_json_ascii(run.artefacts_path / "records.json", {"tile": TILE, "columns": COLUMNS, "records": entries})
+    # Lone surrogates cannot be written as UTF-8, only as JSON escapes: the way a stranger's file
+    # may hold them.
+    write_json_ascii(
+        run.artefacts_path / "records.json", {"tile": TILE, "columns": COLUMNS, "records": entries}
+    )
     if thumbnails:
         sheet = Image.new("L", (COLUMNS * TILE, -(-count // COLUMNS) * TILE), 255)
         for i in range(count):
@@ -106,8 +144,14 @@ def write_artefacts(run: RunDirectory, labels: list[str], per_class: int, thumbn
             letter = label[0] if label in LETTERS else LETTERS[owner[i] % len(LETTERS)][0]
             sheet.paste(glyph(letter, rng), (i % COLUMNS * TILE, i // COLUMNS * TILE))
         write_atomically(run.thumbnails_path, lambda file: sheet.save(file, "png", optimize=True))
-    turn = np.arange(len(labels)) * 2.39996  # a sunflower's seeds: clusters that fill a disc, as t-SNE's do
-    centres = 4.4 * np.sqrt(np.arange(len(labels)))[:, None] * np.stack([np.cos(turn), np.sin(turn)], axis=1)
+    turn = (
+        np.arange(len(labels)) * 2.39996
+    )  # a sunflower's seeds: clusters that fill a disc, as t-SNE's do
+    centres = (
+        4.4
+        * np.sqrt(np.arange(len(labels)))[:, None]
+        * np.stack([np.cos(turn), np.sin(turn)], axis=1)
+    )
     centres += rng.normal(0, 0.9, centres.shape)
     run.write_arrays(
         "map",
@@ -121,7 +165,10 @@ def write_artefacts(run: RunDirectory, labels: list[str], per_class: int, thumbn
         for i in query:
             own = rng.permutation(np.flatnonzero((owner == owner[i]) & (np.arange(count) != i)))
             other = rng.permutation(np.flatnonzero(owner != owner[i]))
-            chosen = [own[k] if k < len(own) and rng.random() < right else other[k % len(other)] for k in range(8)]
+            chosen = [
+                own[k] if k < len(own) and rng.random() < right else other[k % len(other)]
+                for k in range(8)
+            ]
             rows.append(chosen)
         return np.array(rows)
 
@@ -155,7 +202,12 @@ def write_artefacts(run: RunDirectory, labels: list[str], per_class: int, thumbn
     ):
         spectrum = np.exp(-np.arange(64) / fall) + 0.002
         spectrum = (spectrum / spectrum.sum()).tolist()
-        row = {"name": name, "recall@1": recall, "intra_inter_ratio": ratio, "spectral_decay": decay}
+        row = {
+            "name": name,
+            "recall@1": recall,
+            "intra_inter_ratio": ratio,
+            "spectral_decay": decay,
+        }
         rows.append({**row, "spectrum": spectrum})
     run.write_document("diagnostics", {"rows": rows})
 
@@ -214,13 +266,27 @@ def make_run():
                 "command": "vicinal train glyphs epochs=10",
                 "commit": "e2038b8",
                 "created": "2025-01-31T12:00:07+00:00",
-                "hardware": {"processor": "2 cores, x86_64", "memory": "8 GiB", "accelerator": None},
+                "hardware": {
+                    "processor": "2 cores, x86_64",
+                    "memory": "8 GiB",
+                    "accelerator": None,
+                },
                 "versions": {"python": "3.11.9", "torch": "2.13.0", "numpy": "2.4.6"},
-                "recipe": {"name": "glyphs", "title": "Characters never seen before", "settings": settings},
+                "recipe": {
+                    "name": "glyphs",
+                    "title": "Characters never seen before",
+                    "settings": settings,
+                },
                 "data": {"name": "glyphs", "fingerprint": "5a1c90e27f3b4d68", "counts": counts},
             }
         )
-        run.write_status(state, epoch=9, step=steps, seconds=97.4, message=None if state == "finished" else "Ctrl-C")
+        run.write_status(
+            state,
+            epoch=9,
+            step=steps,
+            seconds=97.4,
+            message=None if state == "finished" else "Ctrl-C",
+        )
         write_metrics(run, steps, grouped, rng)
         if state != "finished":
             return run
@@ -232,7 +298,12 @@ def make_run():
                 "records": 2600,
                 "classes": 130,
                 "skipped": 0,
-                "selected": {"step": min(540, steps), "epoch": 8, "by": "validation recall@1", "value": 0.93},
+                "selected": {
+                    "step": min(540, steps),
+                    "epoch": 8,
+                    "by": "validation recall@1",
+                    "value": 0.93,
+                },
                 "rows": [
                     {"name": "raw pixels", "metrics": {"recall@1": 0.413, "nmi": 0.52}},
                     {
@@ -276,14 +347,21 @@ def reported(make_run, tmp_path_factory) -> SimpleNamespace:
 def reported_features(make_run, tmp_path_factory) -> SimpleNamespace:
     """A run on feature vectors, which have names and no pictures."""
     path = tmp_path_factory.mktemp("features") / "run"
-    return _reported(make_run(path, thumbnails=False, labels=("heron", "<i>gull</i>"), steps=60, grouped=False))
+    return _reported(
+        make_run(path, thumbnails=False, labels=("heron", "<i>gull</i>"), steps=60, grouped=False)
+    )
 
 
 @pytest.fixture(scope="session")
 def reported_interrupted(make_run, tmp_path_factory) -> SimpleNamespace:
     """A run that was stopped before it could measure anything on its test classes."""
     return _reported(
-        make_run(tmp_path_factory.mktemp("interrupted") / "run", state="interrupted", steps=130, grouped=False)
+        make_run(
+            tmp_path_factory.mktemp("interrupted") / "run",
+            state="interrupted",
+            steps=130,
+            grouped=False,
+        )
     )
 
 

@@ -1,4 +1,5 @@
-"""Artefacts as the report sees them: judged neighbours, absent files, and errors of what contradicts the format."""
+"""Artefacts as the report sees them: judged neighbours, absent files, and errors of what
+contradicts the format."""
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ def run(tmp_path):
     """Three records of two classes, on a sheet of two columns."""
     run = RunDirectory.create(tmp_path / "run")
     run.write_info({})
-    records = [{"id": 5 + i, "name": f"{i}.png", "class": c, "tile": i} for i, c in enumerate("AAB")]
+    records = [
+        {"id": 5 + i, "name": f"{i}.png", "class": c, "tile": i} for i, c in enumerate("AAB")
+    ]
     run.write_document("records", {"tile": 4, "columns": 2, "records": records})
     Image.new("L", (8, 8)).save(run.thumbnails_path)
     return run
@@ -34,7 +37,10 @@ def test_neighbours_are_right_when_they_share_the_query_class(run):
     )
     [query] = read_artefacts(run).gallery
     assert query.record.name == "0.png"
-    assert [(n.record.label, n.right, n.distance) for n in query.trained] == [("A", True, 0.25), ("B", False, 0.5)]
+    assert [(n.record.label, n.right, n.distance) for n in query.trained] == [
+        ("A", True, 0.25),
+        ("B", False, 0.5),
+    ]
     assert [(n.record.label, n.right) for n in query.untrained] == [("B", False)]
 
 
@@ -59,7 +65,12 @@ def test_without_a_sheet_records_have_names_and_no_tiles(run):
 def test_without_records_what_needs_them_is_left_out(run):
     run.write_arrays("map", record=np.array([5]), position=np.zeros((1, 2), dtype=np.float32))
     run.write_document(
-        "classes", {"confused": [{"class": "A", "taken_for": "B", "share": 0.5, "queries": 2, "example": [5, 7]}]}
+        "classes",
+        {
+            "confused": [
+                {"class": "A", "taken_for": "B", "share": 0.5, "queries": 2, "example": [5, 7]}
+            ]
+        },
     )
     (run.artefacts_path / "records.json").unlink()
     artefacts = read_artefacts(run)
@@ -68,7 +79,9 @@ def test_without_records_what_needs_them_is_left_out(run):
 
 
 def test_an_empty_map_is_no_map(run):
-    run.write_arrays("map", record=np.zeros(0, dtype=np.int64), position=np.zeros((0, 2), dtype=np.float32))
+    run.write_arrays(
+        "map", record=np.zeros(0, dtype=np.int64), position=np.zeros((0, 2), dtype=np.float32)
+    )
     assert read_artefacts(run).map is None
 
 
@@ -85,7 +98,9 @@ def test_an_id_without_a_record_is_rejected_by_name(run):
 
 
 def test_a_map_that_is_not_finite_is_rejected(run):
-    run.write_arrays("map", record=np.array([5]), position=np.array([[np.nan, 0]], dtype=np.float32))
+    run.write_arrays(
+        "map", record=np.array([5]), position=np.array([[np.nan, 0]], dtype=np.float32)
+    )
     with pytest.raises(RunError, match=r"map\.npz.* 1 not finite"):
         read_artefacts(run)
 
@@ -106,16 +121,26 @@ def test_a_damaged_sheet_is_rejected_with_the_remedy(run, kept):
 
 
 def test_classes_without_a_mistake_are_not_among_the_worst(run):
-    worst = [{"class": "A", "records": 2, "recall@1": 0.5}, {"class": "B", "records": 1, "recall@1": 1.0}]
+    worst = [
+        {"class": "A", "records": 2, "recall@1": 0.5},
+        {"class": "B", "records": 1, "recall@1": 1.0},
+    ]
     run.write_document("classes", {"worst": worst})
     assert [entry.label for entry in read_artefacts(run).worst] == ["A"]
 
 
 def test_retrievals_have_larger_pictures_where_the_run_wrote_them(run):
-    sought = {"query": np.array([5]), "neighbours": np.array([[6]]), "distances": np.array([[0.25]])}
+    sought = {
+        "query": np.array([5]),
+        "neighbours": np.array([[6]]),
+        "distances": np.array([[0.25]]),
+    }
     run.write_arrays("retrieval", **sought)
     assert read_artefacts(run).gallery_thumbnails == read_artefacts(run).thumbnails
-    records = [{"id": id, "name": f"{id}.png", "class": "A", "tile": tile} for tile, id in enumerate((6, 5))]
+    records = [
+        {"id": id, "name": f"{id}.png", "class": "A", "tile": tile}
+        for tile, id in enumerate((6, 5))
+    ]
     run.write_document("retrieval_records", {"tile": 16, "columns": 2, "records": records})
     Image.new("RGB", (32, 16)).save(run.retrieval_thumbnails_path)
     artefacts = read_artefacts(run)

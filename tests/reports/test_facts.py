@@ -7,7 +7,9 @@ from vicinal.reports import page as facts
 
 def test_settings_are_grouped_by_slot_and_objects_in_them_read_as_calls():
     loss = {"name": "triplet", "margin": 0.2, "distance": {"class": "Cosine", "scale": 2.0}}
-    assert facts.settings({"recipe": {"settings": {"loss": loss, "sizes": [3, 4], "mirror": False}}}) == [
+    assert facts.settings(
+        {"recipe": {"settings": {"loss": loss, "sizes": [3, 4], "mirror": False}}}
+    ) == [
         ("", [("sizes", "3, 4"), ("mirror", "no")]),
         ("loss", [("name", "triplet"), ("margin", "0.2"), ("distance", "Cosine(scale=2)")]),
     ]
@@ -17,9 +19,15 @@ def test_settings_are_grouped_by_slot_and_objects_in_them_read_as_calls():
     ("info", "heading"),
     [
         ({}, ("A run", "")),
-        ({"name": "run-1", "recipe": {"name": "glyphs", "title": "A docstring."}}, ("run-1", "preset glyphs")),
         (
-            {"data": {"name": "flowers"}, "config": {"preset": "images", "slots": {"loss": {"name": "triplet"}}}},
+            {"name": "run-1", "recipe": {"name": "glyphs", "title": "A docstring."}},
+            ("run-1", "preset glyphs"),
+        ),
+        (
+            {
+                "data": {"name": "flowers"},
+                "config": {"preset": "images", "slots": {"loss": {"name": "triplet"}}},
+            },
             ("flowers", "triplet, preset images"),
         ),
     ],
@@ -29,7 +37,11 @@ def test_the_heading_is_the_data_and_the_experiment(info, heading):
 
 
 def test_data_counts_have_a_line_per_part():
-    data = {"name": "glyphs", "description": None, "counts": {"train": {"records": 5200, "classes": 260}, "test": 2600}}
+    data = {
+        "name": "glyphs",
+        "description": None,
+        "counts": {"train": {"records": 5200, "classes": 260}, "test": 2600},
+    }
     assert facts.data({"data": data}) == [
         ("name", "glyphs"),
         ("train", "5,200 records, 260 classes"),
@@ -39,7 +51,9 @@ def test_data_counts_have_a_line_per_part():
 
 def test_hardware_may_be_a_table_or_a_sentence():
     assert facts.environment({"hardware": "2 cores", "commit": None}) == [("hardware", "2 cores")]
-    assert facts.environment({"hardware": {"processor": "x", "accelerator": None}}) == [("processor", "x")]
+    assert facts.environment({"hardware": {"processor": "x", "accelerator": None}}) == [
+        ("processor", "x")
+    ]
 
 
 def test_an_empty_run_has_no_facts():
@@ -57,7 +71,10 @@ def test_notes_on_the_data_are_shown_until_there_are_results():
     [
         ({}, "The run has not recorded its progress; this page shows what it has written so far."),
         ({"state": "running"}, "Running; what follows is what it had written by then."),
-        ({"state": "failed", "epoch": 2, "step": 1200}, "Failed in epoch 2 after 1,200 steps; what follows"),
+        (
+            {"state": "failed", "epoch": 2, "step": 1200},
+            "Failed in epoch 2 after 1,200 steps; what follows",
+        ),
         ({"state": "finished", "seconds": 3700}, "Finished after 1 h 1 min."),
     ],
 )

@@ -1,4 +1,5 @@
-"""Figures: any name can be written, everything is drawn, nothing warns, and verdicts differ without color, too."""
+"""Figures: any name can be written, everything is drawn, nothing warns, and verdicts differ without
+color, too."""
 
 from importlib.resources import files
 
@@ -14,8 +15,20 @@ from vicinal.reports.series import Chart, Curve
 
 def test_any_name_can_be_written_on_a_figure(pixels):
     curve = Curve([0, 1], [1.0, 2.0], [1.0, 2.0], [1.0, 2.0])
-    names = ["漢字", "$x", "$\\nonsense{$", "_hidden", "a\nb", "\udcff", "\U0001f9ff", "\u202eabc", ""]
-    figure = draw_curves([Chart("key", "$\\nonsense{$", "number", {name: curve for name in names})], selected_step=1)
+    names = [
+        "漢字",
+        "$x",
+        "$\\nonsense{$",
+        "_hidden",
+        "a\nb",
+        "\udcff",
+        "\U0001f9ff",
+        "\u202eabc",
+        "",
+    ]
+    figure = draw_curves(
+        [Chart("key", "$\\nonsense{$", "number", {name: curve for name in names})], selected_step=1
+    )
     assert len(figure.axes[0].get_legend().get_texts()) == len(names)
     assert pixels(figure).min() < 128
 
@@ -24,10 +37,16 @@ def test_lines_differ_in_more_than_shade(pixels):
     """Recall@1 and R-precision were two blues."""
     curve = Curve([0, 1], [1.0, 2.0], [1.0, 2.0], [1.0, 2.0])
     names = ["Recall@1", "Recall@2", "Recall@4", "Recall@8", "MAP@R", "R-precision", *"abcdefghij"]
-    lines = draw_curves([Chart("key", "validation", "share", dict.fromkeys(names, curve))], None).axes[0].lines
+    lines = (
+        draw_curves([Chart("key", "validation", "share", dict.fromkeys(names, curve))], None)
+        .axes[0]
+        .lines
+    )
     styles = [(to_hex(line.get_color()), line.get_linestyle()) for line in lines]
     assert len(set(styles)) == len(names) and styles[0][1] != styles[5][1]
-    assert f"SOLID = {_SOLID}," in (files("vicinal.reports") / "charts.js").read_text()  # as on the page
+    assert (
+        f"SOLID = {_SOLID}," in (files("vicinal.reports") / "charts.js").read_text()
+    )  # as on the page
 
 
 def test_a_share_a_band_and_a_single_point_can_be_drawn(pixels):
@@ -47,9 +66,13 @@ def test_a_map_of_names_has_points_and_no_pictures(pixels):
 def test_the_map_names_its_classes():
     records = [Record(str(i), f"{'long ' * 20 * (i < 3)}class {i // 3}", None) for i in range(9)]
     places = np.repeat([[0.0, 0.0], [1.0, 0.0], [0.5, 1.0]], 3, axis=0)
-    words = [text.get_text() for text in draw_map(EmbeddingMap(records, places), None).axes[0].texts]
+    words = [
+        text.get_text() for text in draw_map(EmbeddingMap(records, places), None).axes[0].texts
+    ]
     assert sorted(words)[:2] == ["class 1", "class 2"]
-    assert len(words) == 3 and any(word.startswith("long long") and word.endswith("…") for word in words)
+    assert len(words) == 3 and any(
+        word.startswith("long long") and word.endswith("…") for word in words
+    )
 
 
 def test_the_unit_square_keeps_the_aspect_and_survives_a_single_point():
@@ -75,7 +98,10 @@ def test_verdicts_differ_in_color_and_line(reported, pixels):
     artefacts = read_artefacts(reported.run)
     figure = draw_retrieval(artefacts.gallery, artefacts.thumbnails)
     frames = [c for c in figure.axes[0].collections if isinstance(c, PatchCollection)]
-    dashes = {to_hex(frame.get_edgecolor()[0]): frame.get_linestyle()[0][1] is not None for frame in frames}
+    dashes = {
+        to_hex(frame.get_edgecolor()[0]): frame.get_linestyle()[0][1] is not None
+        for frame in frames
+    }
     assert dashes == {INK: False, RIGHT: False, WRONG: True}
     image = pixels(figure)
     assert has_color(image, RIGHT) and has_color(image, WRONG)

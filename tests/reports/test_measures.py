@@ -20,12 +20,16 @@ def test_without_test_classes_the_gap_is_that_to_validation():
 
 
 def test_other_measures_are_shares_of_the_largest():
-    [ratio] = measures([{"name": "train", "intra_inter_ratio": 0.2}, {"name": "test", "intra_inter_ratio": 0.4}])
+    [ratio] = measures(
+        [{"name": "train", "intra_inter_ratio": 0.2}, {"name": "test", "intra_inter_ratio": 0.4}]
+    )
     assert [(bar["text"], bar["part"]) for bar in ratio["bars"]] == [("0.200", 0.5), ("0.400", 1.0)]
 
 
 def test_a_value_that_is_missing_or_zero_everywhere_does_no_harm():
-    [decay] = measures([{"name": "train", "spectral_decay": 0.0}, {"name": "test", "spectral_decay": None}])
+    [decay] = measures(
+        [{"name": "train", "spectral_decay": 0.0}, {"name": "test", "spectral_decay": None}]
+    )
     assert [(bar["name"], bar["part"]) for bar in decay["bars"]] == [("train", 0.0)]
 
 

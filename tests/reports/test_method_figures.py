@@ -1,4 +1,5 @@
-"""A method's own pictures: read back as they were written, placed on the page, drawn, and rejected where malformed."""
+"""A method's own pictures: read back as they were written, placed on the page, drawn, and rejected
+where malformed."""
 
 import json
 import re
@@ -31,19 +32,32 @@ HOSTILE = "<script>window.injected = true</script>"
 SCATTER = Scatter(
     f"Negatives {HOSTILE}",
     f"Read & weep {HOSTILE}",
-    (Point(0.0, 0.0, "anchor", HOSTILE), Point(4.0, 0.0, f"real {HOSTILE}"), Point(2.0, 1.0, "_drawn")),
+    (
+        Point(0.0, 0.0, "anchor", HOSTILE),
+        Point(4.0, 0.0, f"real {HOSTILE}"),
+        Point(2.0, 1.0, "_drawn"),
+    ),
     (Segment(1, 2), Segment(0, 0)),
 )
 TUPLES = Tuples(
     f"Heaviest {HOSTILE}",
     "Look twice.",
-    (RecordTuple((Member(7, "anchor"), Member(3, f"negative {HOSTILE}")), f"weight 1.31 {HOSTILE}"),),
+    (
+        RecordTuple(
+            (Member(7, "anchor"), Member(3, f"negative {HOSTILE}")), f"weight 1.31 {HOSTILE}"
+        ),
+    ),
 )
 
 
 def write(run, *figures, tile=8, thumbnails=True, captions=None):
     records = [
-        {"id": id, "name": f"{id}.png {HOSTILE}", "class": f"c{id} {HOSTILE}", "tile": place if thumbnails else None}
+        {
+            "id": id,
+            "name": f"{id}.png {HOSTILE}",
+            "class": f"c{id} {HOSTILE}",
+            "tile": place if thumbnails else None,
+        }
         for place, id in enumerate(records_of(figures))
     ]
     document = {"tile": tile, "columns": 2, "records": records, "figures": to_json(figures)}
@@ -51,7 +65,9 @@ def write(run, *figures, tile=8, thumbnails=True, captions=None):
     if captions is not None:
         run.write_document("captions", captions)
     if thumbnails and records:
-        Image.new("RGB", (2 * tile, -(-len(records) // 2) * tile), "red").save(run.figure_thumbnails_path)
+        Image.new("RGB", (2 * tile, -(-len(records) // 2) * tile), "red").save(
+            run.figure_thumbnails_path
+        )
 
 
 @pytest.fixture
@@ -64,7 +80,9 @@ def run(tmp_path):
 @pytest.fixture(scope="module")
 def shown(make_run, tmp_path_factory):
     run = make_run(tmp_path_factory.mktemp("figures") / "run", labels=("a", "b"), steps=60)
-    write(run, SCATTER, TUPLES, captions={"hardness": f"Pull {HOSTILE} is alpha.", "active": "Mine."})
+    write(
+        run, SCATTER, TUPLES, captions={"hardness": f"Pull {HOSTILE} is alpha.", "active": "Mine."}
+    )
     return run, write_report(run.path).read_text(encoding="utf-8")
 
 
@@ -88,7 +106,11 @@ def test_a_run_of_version_0_1_is_read(run):
     (artefacts / "captions.json").rename(artefacts / "readings.json")
     run.figure_thumbnails_path.rename(artefacts / "exhibits.png")
     found = read_method_figures(run)
-    assert found.figures == (SCATTER, TUPLES) and found.captions == {"hardness": "Look."} and found.thumbnails.tile == 8
+    assert (
+        found.figures == (SCATTER, TUPLES)
+        and found.captions == {"hardness": "Look."}
+        and found.thumbnails.tile == 8
+    )
 
 
 def test_a_run_without_figures_shows_none(run):
@@ -121,19 +143,30 @@ def test_every_group_has_a_sign_and_an_entry_in_the_legend(shown):
     legend = re.search(r'<ul class="groups">(.*?)</ul>', text, re.S)[1]
     assert legend.count("<li>") == 3
     drawing = re.search(r'<svg class="scatter".*?</svg>', text, re.S)[0]
-    assert drawing.count("<title>") == 3 and "<circle" in drawing and "<rect" in drawing and "<path" in drawing
+    assert (
+        drawing.count("<title>") == 3
+        and "<circle" in drawing
+        and "<rect" in drawing
+        and "<path" in drawing
+    )
     assert drawing.count("<line") == 1, "an arrow of no length is not drawn"
 
 
 def test_points_keep_their_shape_and_stay_inside():
     placed = place_scatter(SCATTER)
     at = np.array([point[:2] for point in placed["points"]])
-    assert (at >= EDGE - 0.1).all() and (at[:, 0] <= WIDTH - EDGE + 0.1).all() and (at[:, 1] <= placed["height"]).all()
+    assert (
+        (at >= EDGE - 0.1).all()
+        and (at[:, 0] <= WIDTH - EDGE + 0.1).all()
+        and (at[:, 1] <= placed["height"]).all()
+    )
     across, up = at[1, 0] - at[0, 0], at[0, 1] - at[2, 1]
     assert across / up == pytest.approx(4, rel=0.01), "one scale for both axes, upwards is up"
 
 
-@pytest.mark.parametrize("points", [(), (Point(1.0, 1.0, "alone"),), (Point(0.0, 0.0, "a"), Point(0.0, 9.0, "b"))])
+@pytest.mark.parametrize(
+    "points", [(), (Point(1.0, 1.0, "alone"),), (Point(0.0, 0.0, "a"), Point(0.0, 9.0, "b"))]
+)
 def test_degenerate_scatters_have_a_place(points):
     placed = place_scatter(Scatter("t", "r", points))
     assert len(placed["points"]) == len(points)
@@ -206,7 +239,10 @@ def test_a_tree_is_on_the_page(make_run, tmp_path):
     write(run, TREE)
     text = write_report(run.path).read_text(encoding="utf-8")
     drawing = re.search(r'<div class="dendrogram".*?</div>', text, re.S)[0]
-    assert drawing.count("<path") == 3 and drawing.count("<li") == drawing.count('class="thumb shown"') == 4
+    assert (
+        drawing.count("<path") == 3
+        and drawing.count("<li") == drawing.count('class="thumb shown"') == 4
+    )
     assert HOSTILE not in text
 
 
@@ -220,7 +256,14 @@ def test_a_tree_is_on_the_page(make_run, tmp_path):
         (Merge(0, 1, 1.0), Merge(2, 3, float("nan"))),
         (Merge(0, 0, 1.0), Merge(1, 2, 1.0)),
     ],
-    ids=["not whole", "a node twice", "a node to come", "lower than its part", "no height", "with itself"],
+    ids=[
+        "not whole",
+        "a node twice",
+        "a node to come",
+        "lower than its part",
+        "no height",
+        "with itself",
+    ],
 )
 def test_what_is_no_tree_is_rejected(merges):
     with pytest.raises(ConfigError, match="the tree 't'"):

@@ -27,7 +27,9 @@ class Outline(HTMLParser):
         attributes = dict(attrs)
         self.tags.append(tag)
         self.ids |= {attributes["id"]} if "id" in attributes else set()
-        self.links += [attributes[name] for name in ("href", "src", "srcset", "action") if name in attributes]
+        self.links += [
+            attributes[name] for name in ("href", "src", "srcset", "action") if name in attributes
+        ]
         self.handlers += [name for name in attributes if name.startswith("on")]
 
 
@@ -37,7 +39,9 @@ def outline(reported):
 
 
 def embedded(text, id):
-    return json.loads(re.search(rf'<script type="application/json" id="{id}">(.*?)</script>', text, re.S)[1])
+    return json.loads(
+        re.search(rf'<script type="application/json" id="{id}">(.*?)</script>', text, re.S)[1]
+    )
 
 
 def test_the_report_and_one_picture_of_each_figure_are_written(reported):
@@ -50,7 +54,16 @@ def test_the_report_and_one_picture_of_each_figure_are_written(reported):
 
 
 def test_every_section_is_there_and_in_the_contents(outline):
-    sections = {"result", "training", "retrieval", "map", "classes", "generalisation", "events", "setup"}
+    sections = {
+        "result",
+        "training",
+        "retrieval",
+        "map",
+        "classes",
+        "generalisation",
+        "events",
+        "setup",
+    }
     assert sections <= outline.ids
     assert {f"#{section}" for section in sections} <= set(outline.links)
 
@@ -78,7 +91,9 @@ def test_embedded_data_cannot_leave_its_element(reported):
     for id in ("charts-data", "map-data"):
         raw = re.search(rf'id="{id}">(.*?)</script>', reported.text, re.S)[1]
         assert not set("<>&\u2028") & set(raw)
-    assert "<script>window.injected = true</script>" in embedded(reported.text, "map-data")["classes"]
+    assert (
+        "<script>window.injected = true</script>" in embedded(reported.text, "map-data")["classes"]
+    )
 
 
 def test_the_thumbnails_stand_in_the_page_once(reported):
@@ -104,12 +119,19 @@ def test_the_page_says_what_was_trained(reported):
 
 def test_the_title_is_the_data_and_the_experiment(reported):
     data = reported.run.info["data"]["name"]
-    assert f"<h1>{data}</h1>" in reported.text and "Characters never seen before" not in reported.text
-    assert f"<title>{data}: " in reported.text and "preset glyphs · vicinal report</title>" in reported.text
+    assert (
+        f"<h1>{data}</h1>" in reported.text and "Characters never seen before" not in reported.text
+    )
+    assert (
+        f"<title>{data}: " in reported.text
+        and "preset glyphs · vicinal report</title>" in reported.text
+    )
 
 
 def test_a_change_that_is_not_significant_is_no_headline(reported, make_run, tmp_path):
-    assert "no significant change" not in reported.text and "This run ended below" not in reported.text
+    assert (
+        "no significant change" not in reported.text and "This run ended below" not in reported.text
+    )
     run = make_run(tmp_path / "run", steps=5)
     gains = {"untrained": {"recall@1": {"mean": 0.443, "low": -0.02, "high": 0.9}}}
     run.write_results({**run.results, "gains": gains})
@@ -119,7 +141,10 @@ def test_a_change_that_is_not_significant_is_no_headline(reported, make_run, tmp
 
 def test_a_run_that_ended_below_its_untrained_row_says_so_at_the_top(make_run, tmp_path):
     run = make_run(tmp_path / "run", steps=5)
-    rows = [{"name": name, "metrics": {"map@r": score}} for name, score in {"untrained": 0.5, "trained": 0.4}.items()]
+    rows = [
+        {"name": name, "metrics": {"map@r": score}}
+        for name, score in {"untrained": 0.5, "trained": 0.4}.items()
+    ]
     run.write_results({**run.results, "rows": rows})
     text = write_report(run.path).read_text(encoding="utf-8")
     warning = "This run ended below the untrained model: MAP@R 50.0 → 40.0, −10.0 points."
@@ -128,7 +153,10 @@ def test_a_run_that_ended_below_its_untrained_row_says_so_at_the_top(make_run, t
 
 def test_pictures_of_retrievals_open(reported):
     retrieval = re.search(r'<section id="retrieval">(.*?)</section>', reported.text, re.S)[1]
-    assert retrieval.count('<button type="button" class="thumb opens') > 8 and "data-label=" in retrieval
+    assert (
+        retrieval.count('<button type="button" class="thumb opens') > 8
+        and "data-label=" in retrieval
+    )
 
 
 def test_a_run_that_has_not_finished_gets_a_useful_report(reported_interrupted):
@@ -149,7 +177,9 @@ def test_a_run_that_has_only_begun_still_says_what_it_is(make_run, tmp_path):
 
 def test_a_run_without_the_untrained_row_has_its_table(make_run, tmp_path):
     run = make_run(tmp_path / "run", steps=5)
-    run.write_results({**run.results, "rows": [row for row in run.results["rows"] if row["name"] == "trained"]})
+    run.write_results(
+        {**run.results, "rows": [row for row in run.results["rows"] if row["name"] == "trained"]}
+    )
     text = write_report(str(run.path)).read_text(encoding="utf-8")
     assert "result" in Outline(text).ids and "from untrained to trained" not in text
 
@@ -168,13 +198,19 @@ def test_a_folder_that_is_no_run_is_rejected(tmp_path):
 
 def test_a_hundred_thousand_steps_make_a_small_page(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
-    lines = ({"kind": "step", "step": i, "epoch": 0, "loss": v} for i, v in enumerate(rng.random(100_000).tolist()))
+    lines = (
+        {"kind": "step", "step": i, "epoch": 0, "loss": v}
+        for i, v in enumerate(rng.random(100_000).tolist())
+    )
     run = RunDirectory.create(tmp_path / "run")
     run.write_info({})
     monkeypatch.setattr(run, "metrics", lambda: lines)
     text = page.render(run)
     assert len(text) < 150_000
-    assert max(line["high"][0] for chart in embedded(text, "charts-data") for line in chart["lines"]) > 0.9
+    assert (
+        max(line["high"][0] for chart in embedded(text, "charts-data") for line in chart["lines"])
+        > 0.9
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,7 +231,9 @@ def test_a_damaged_file_is_named_with_the_remedy(file, content, make_run, tmp_pa
 
 
 def test_a_large_sheet_of_photographs_is_embedded_smaller(tmp_path):
-    photographs = Image.fromarray(np.random.default_rng(0).integers(0, 256, (960, 960, 3), dtype=np.uint8))
+    photographs = Image.fromarray(
+        np.random.default_rng(0).integers(0, 256, (960, 960, 3), dtype=np.uint8)
+    )
     photographs.save(tmp_path / "sheet.png")
     png = (tmp_path / "sheet.png").read_bytes()
     sheet = page._sheet(Thumbnails(png, 48, 20, photographs.size))

@@ -1,4 +1,5 @@
-"""The page in a real browser: it renders, it answers, it asks nobody, and no name of a folder runs."""
+"""The page in a real browser: it renders, it answers, it asks nobody, and no name of a folder
+runs."""
 
 import json
 import re
@@ -11,14 +12,16 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture(scope="module")
 def tab():
-    """One browser and one tab for all tests here; closed before another module could want an event loop."""
+    """One browser and one tab for all tests here; closed before another module could want an event
+    loop."""
     with chromium() as browser:
         yield browser.new_page()
 
 
 @pytest.fixture
 def visit(tab):
-    """``visit(path, width=..., scheme=...)`` opens a report; at the end of the test nothing may have gone wrong."""
+    """``visit(path, width=..., scheme=...)`` opens a report; at the end of the test nothing may
+    have gone wrong."""
     said, asked, visited = [], [], []
     listeners = {
         "console": lambda message: said.append(message.text),
@@ -82,7 +85,9 @@ def test_the_map_tells_what_lies_under_the_pointer(visit, reported):
     point_at(page, lambda: (x, y), tip.locator(".thumb"))  # there once the pictures are read
     assert tip.locator("bdi").text_content() == name
     assert name.startswith("<script>")
-    assert "data:image/png" in tip.locator(".thumb").evaluate("e => getComputedStyle(e).backgroundImage")
+    assert "data:image/png" in tip.locator(".thumb").evaluate(
+        "e => getComputedStyle(e).backgroundImage"
+    )
     page.mouse.move(0, 0)
     tip.wait_for(state="hidden")
 
@@ -168,7 +173,8 @@ def test_a_legend_hides_and_shows_its_line(visit, reported):
     page = visit(reported.page)
     chart = page.locator("[data-chart='scalar-hardness']")
     button = chart.get_by_role("button", name="pull")
-    lines = "document.querySelectorAll(\"[data-chart='scalar-hardness'] polyline\").length"  # drawn frame by frame
+    # drawn frame by frame
+    lines = "document.querySelectorAll(\"[data-chart='scalar-hardness'] polyline\").length"
     until(page, lines, 2)
     button.click()
     until(page, lines, 1)
@@ -177,7 +183,9 @@ def test_a_legend_hides_and_shows_its_line(visit, reported):
     until(page, lines, 2)
 
 
-def test_reports_of_unfinished_runs_and_of_feature_arrays_open_cleanly(visit, reported_interrupted, reported_features):
+def test_reports_of_unfinished_runs_and_of_feature_arrays_open_cleanly(
+    visit, reported_interrupted, reported_features
+):
     for report in (reported_interrupted, reported_features):
         page = visit(report.page, width=390)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -189,7 +197,9 @@ def test_a_picture_of_the_retrievals_opens_and_closes(visit, reported):
     picture = page.locator("button.opens").first
     picture.click()
     opened = page.locator("dialog.opened")
-    assert opened.is_visible() and opened.locator("bdi").text_content() == picture.get_attribute("data-label")
+    assert opened.is_visible() and opened.locator("bdi").text_content() == picture.get_attribute(
+        "data-label"
+    )
     assert opened.locator(".thumb").bounding_box()["width"] > 2.5 * picture.bounding_box()["width"]
     opened.locator("button").click()
     assert not opened.is_visible()
@@ -198,4 +208,8 @@ def test_a_picture_of_the_retrievals_opens_and_closes(visit, reported):
 def test_settings_fit_a_phone(visit, reported):
     page = visit(reported.page, width=390)
     box = page.locator("table.settings").bounding_box()
-    assert box["x"] >= 0 and box["x"] + box["width"] <= 390 and page.locator("table.settings tr").count() > 5
+    assert (
+        box["x"] >= 0
+        and box["x"] + box["width"] <= 390
+        and page.locator("table.settings tr").count() > 5
+    )

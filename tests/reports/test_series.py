@@ -42,7 +42,10 @@ def test_a_spike_survives_any_thinning():
 
 
 def test_a_hundred_thousand_steps_are_read_from_a_stream_into_a_bounded_series():
-    lines = ({"kind": "step", "step": i, "epoch": i // 1000, "loss": 1 / (1 + i)} for i in itertools.count())
+    lines = (
+        {"kind": "step", "step": i, "epoch": i // 1000, "loss": 1 / (1 + i)}
+        for i in itertools.count()
+    )
     progress = read_progress(itertools.islice(lines, 100_000))
     assert POINTS // 2 <= len(progress.scalars["loss"].steps) <= POINTS
     assert progress.scalars.keys() == {"loss"}
@@ -50,7 +53,13 @@ def test_a_hundred_thousand_steps_are_read_from_a_stream_into_a_bounded_series()
 
 def test_evaluations_are_sorted_by_split_and_metric():
     lines = [
-        {"kind": "evaluation", "step": s, "epoch": 0, "split": split, "metrics": {"recall@1": 0.5, "nmi": 0.25}}
+        {
+            "kind": "evaluation",
+            "step": s,
+            "epoch": 0,
+            "split": split,
+            "metrics": {"recall@1": 0.5, "nmi": 0.25},
+        }
         for s in (10, 20)
         for split in ("validation", "train")
     ]
@@ -60,14 +69,24 @@ def test_evaluations_are_sorted_by_split_and_metric():
 
 
 def test_events_are_kept_up_to_a_limit_and_the_others_counted():
-    lines = [{"kind": "event", "step": i, "epoch": 0, "message": f"event {i}"} for i in range(EVENTS + 7)]
+    lines = [
+        {"kind": "event", "step": i, "epoch": 0, "message": f"event {i}"} for i in range(EVENTS + 7)
+    ]
     progress = read_progress(lines)
     assert len(progress.events) == EVENTS and progress.events[0]["message"] == "event 0"
     assert progress.events_left_out == 7
 
 
 def test_values_that_are_no_numbers_have_no_place_on_an_axis():
-    line = {"kind": "step", "step": 1, "epoch": 0, "loss": math.nan, "name": "x", "active": None, "fine": 1}
+    line = {
+        "kind": "step",
+        "step": 1,
+        "epoch": 0,
+        "loss": math.nan,
+        "name": "x",
+        "active": None,
+        "fine": 1,
+    }
     assert read_progress([line]).scalars.keys() == {"fine"}
 
 
@@ -76,9 +95,25 @@ def test_an_unknown_kind_of_line_is_left_to_its_readers():
 
 
 def test_each_group_is_one_chart_and_the_losses_come_first():
-    names = ("active", "hardness/pull", "learning_rate", "loss", "hardness/push", "metric_loss", "zero_share/real")
+    names = (
+        "active",
+        "hardness/pull",
+        "learning_rate",
+        "loss",
+        "hardness/push",
+        "metric_loss",
+        "zero_share/real",
+    )
     lines = [{"kind": "step", "step": s, "epoch": 0, **dict.fromkeys(names, 0.5)} for s in range(3)]
-    lines.append({"kind": "evaluation", "step": 2, "epoch": 0, "split": "validation", "metrics": {"recall@1": 0.5}})
+    lines.append(
+        {
+            "kind": "evaluation",
+            "step": 2,
+            "epoch": 0,
+            "split": "validation",
+            "metrics": {"recall@1": 0.5},
+        }
+    )
     found = charts(read_progress(lines))
     assert [(chart.title, list(chart.lines)) for chart in found] == [
         ("Loss", ["loss", "metric_loss"]),
@@ -88,5 +123,12 @@ def test_each_group_is_one_chart_and_the_losses_come_first():
         ("Learning rate", ["learning_rate"]),
         ("Zero share", ["real"]),
     ]
-    assert [chart.unit for chart in found] == ["number", "share", "share", "number", "number", "share"]
+    assert [chart.unit for chart in found] == [
+        "number",
+        "share",
+        "share",
+        "number",
+        "number",
+        "share",
+    ]
     assert len({chart.key for chart in found}) == len(found)

@@ -1,24 +1,41 @@
-"""The result table as people read it: per cent, one decimal, the trained model's order, the gain."""
+"""The result table as people read it: per cent, one decimal, the trained model's order, the
+gain."""
 
 from vicinal.reports import table
 from vicinal.reports.tables import changes, headline
 
 
 def results(**rows):
-    return {"rows": [{"name": name.replace("_", " "), "metrics": metrics} for name, metrics in rows.items()]}
+    return {
+        "rows": [
+            {"name": name.replace("_", " "), "metrics": metrics} for name, metrics in rows.items()
+        ]
+    }
 
 
 def test_metrics_follow_the_trained_model_and_then_what_only_others_have():
-    made = table(results(untrained={"nmi": 0.5, "ami": 0.1, "recall@1": 0.2}, trained={"recall@1": 0.9, "nmi": 0.8}))
+    made = table(
+        results(
+            untrained={"nmi": 0.5, "ami": 0.1, "recall@1": 0.2},
+            trained={"recall@1": 0.9, "nmi": 0.8},
+        )
+    )
     assert [row[0] for row in made.rows] == ["Recall@1", "NMI", "AMI"]
 
 
 def test_models_keep_their_order_and_every_row_is_as_long_as_the_header():
     made = table(
-        results(raw_pixels={"recall@1": 0.4}, untrained={"recall@1": 0.5}, trained={"recall@1": 0.75, "f1": 1})
+        results(
+            raw_pixels={"recall@1": 0.4},
+            untrained={"recall@1": 0.5},
+            trained={"recall@1": 0.75, "f1": 1},
+        )
     )
     assert made.columns == ("metric", "raw pixels", "untrained", "trained", "gain")
-    assert made.rows == (("Recall@1", "40.0", "50.0", "75.0", "+25.0"), ("F1", "–", "–", "100.0", "–"))
+    assert made.rows == (
+        ("Recall@1", "40.0", "50.0", "75.0", "+25.0"),
+        ("F1", "–", "–", "100.0", "–"),
+    )
 
 
 def test_the_gain_is_that_of_the_printed_numbers():
@@ -46,8 +63,11 @@ def test_changes_stand_row_by_row_beside_the_table():
 
 
 def measured(low, high, **rows):
-    """Results whose Recall@1 did not change for sure, and whose MAP@R changed by ``low`` to ``high``."""
-    unsure, moved = ({"mean": (a + b) / 2, "low": a, "high": b} for a, b in ((-0.01, 0.026), (low, high)))
+    """Results whose Recall@1 did not change for sure, and whose MAP@R changed by ``low`` to
+    ``high``."""
+    unsure, moved = (
+        {"mean": (a + b) / 2, "low": a, "high": b} for a, b in ((-0.01, 0.026), (low, high))
+    )
     return results(**rows) | {"gains": {"untrained": {"recall@1": unsure, "map@r": moved}}}
 
 
@@ -66,15 +86,33 @@ def test_the_headline_is_the_metric_that_moved():
 
 def test_where_none_moved_the_headline_says_so():
     found = headline(measured(-0.02, 0.1, **ROWS))
-    assert (found["metric"], found["interval"], found["significant"]) == ("Recall@1", "(−1.0 to +2.6)", False)
-    assert headline(results(**ROWS))["significant"] is None, "a run of an earlier version knows no interval"
+    assert (found["metric"], found["interval"], found["significant"]) == (
+        "Recall@1",
+        "(−1.0 to +2.6)",
+        False,
+    )
+    assert headline(results(**ROWS))["significant"] is None, (
+        "a run of an earlier version knows no interval"
+    )
     assert headline(results(trained={"recall@1": 0.5})) is None
 
 
 def test_the_head_start_is_a_row_of_its_own_and_its_share_of_the_gain_is_named():
-    rows = {"untrained": {"map@r": 0.3}, "head_start": {"map@r": 0.346}, "trained": {"map@r": 0.362}}
-    assert table(results(**rows)).columns == ("metric", "untrained", "head start", "trained", "gain")
-    assert headline(results(**rows))["head"] == "+4.6" and headline(results(**rows))["gain"] == "+6.2"
+    rows = {
+        "untrained": {"map@r": 0.3},
+        "head_start": {"map@r": 0.346},
+        "trained": {"map@r": 0.362},
+    }
+    assert table(results(**rows)).columns == (
+        "metric",
+        "untrained",
+        "head start",
+        "trained",
+        "gain",
+    )
+    assert (
+        headline(results(**rows))["head"] == "+4.6" and headline(results(**rows))["gain"] == "+6.2"
+    )
 
 
 def test_the_spread_over_seeds_of_k_means_is_shown():

@@ -15,7 +15,8 @@ from vicinal.run_directory import RunDirectory
 
 
 class Listener:
-    """An audience that remembers what it was told; ``stop_after`` plays the user who presses Ctrl-C."""
+    """An audience that remembers what it was told; ``stop_after`` plays the user who presses
+    Ctrl-C."""
 
     def __init__(self):
         self.lines, self.titles, self.stop_after = [], [], None
@@ -81,7 +82,8 @@ def _made(path, embedder, transform, data, validation):
 
 @pytest.fixture
 def image_run(tmp_path, photographs):
-    """A run on ``photographs``, all of whose classes are for training and half of these held out."""
+    """A run on ``photographs``, all of whose classes are for training and half of these held
+    out."""
     torch.manual_seed(0)
     return _made(
         tmp_path / "run",
@@ -111,5 +113,9 @@ def vectors_file(tmp_path):
 def feature_run(tmp_path, vectors_file):
     torch.manual_seed(0)
     return _made(
-        tmp_path / "feature_run", Embedder(Identity(8), 4), FeatureTransform(), Arrays(str(vectors_file), test=0.4), 0.0
+        tmp_path / "feature_run",
+        Embedder(Identity(8), 4),
+        FeatureTransform(),
+        Arrays(str(vectors_file), test=0.4),
+        0.0,
     )

@@ -1,4 +1,5 @@
-"""The journal of decisions: kept through crashes, undone line by line, never written through a link."""
+"""The journal of decisions: kept through crashes, undone line by line, never written through a
+link."""
 
 import os
 import subprocess
@@ -19,7 +20,9 @@ def annotations(tmp_path):
 def test_tags_labels_and_drops_are_read_by_another_reader(annotations, tmp_path):
     annotations.change([1, 2], add=["blurred", "Ünïcode 🐦"])
     annotations.change([2], label="wren", remove=["blurred"])
-    annotations.change(["a/b \n,\udce9.png"], drop=True)  # a path that is in no collection, and no text
+    annotations.change(
+        ["a/b \n,\udce9.png"], drop=True
+    )  # a path that is in no collection, and no text
     known = {
         1: Annotation(tags=("blurred", "Ünïcode 🐦")),
         2: Annotation("wren", tags=("Ünïcode 🐦",)),
@@ -66,10 +69,12 @@ def test_a_line_cut_off_by_a_crash_is_left_out_and_the_next_one_is_kept(annotati
 def test_killed_in_the_middle_of_a_write(tmp_path):
     """A process is killed after each number of written bytes; what it had finished stays."""
     script = (
-        "import os, sys\nfrom pathlib import Path\nfrom vicinal.retrieval import annotations as module\n"
+        "import os, sys\nfrom pathlib import Path\nfrom vicinal.retrieval import annotations as "
+        "module\n"
         "a = module.Annotations(Path(sys.argv[1]))\na.change([1], label='a')\n"
         "whole = os.write\n"
-        "def torn(handle, data):\n    whole(handle, data[: int(sys.argv[2])])\n    os.kill(os.getpid(), 9)\n"
+        "def torn(handle, data):\n    whole(handle, data[: int(sys.argv[2])])\n    "
+        "os.kill(os.getpid(), 9)\n"
         "os.write = torn\na.change([2], label='b')\n"
     )
     for count in (0, 20):
@@ -85,7 +90,13 @@ def test_killed_in_the_middle_of_a_write(tmp_path):
 
 @pytest.mark.parametrize(
     "damage",
-    [b"garbage\n", b"\xff\xfe\n", b"\n", b'00000000 {"targets":[1],"label":"x"}\n', b"d202ef8d {}\n"],
+    [
+        b"garbage\n",
+        b"\xff\xfe\n",
+        b"\n",
+        b'00000000 {"targets":[1],"label":"x"}\n',
+        b"d202ef8d {}\n",
+    ],
 )
 def test_damaged_lines_are_counted_and_left_out(annotations, tmp_path, damage):
     annotations.change([1], label="a")

@@ -43,7 +43,12 @@ NAMES = ["pictures.zip", "pictures.tar", "pictures.tar.gz", "pictures.tgz"]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_images_come_out_and_nothing_else(name, tmp_path):
-    members = {"a/1.png": png(), "a/notes.txt": b"no image", "a/._1.png": b"hidden", "2.JPG": b"not looked at yet"}
+    members = {
+        "a/1.png": png(),
+        "a/notes.txt": b"no image",
+        "a/._1.png": b"hidden",
+        "2.JPG": b"not looked at yet",
+    }
     path = archive(tmp_path / name, members)
     root = tmp_path / "c" / unpack(path, tmp_path / "c")
     found = sorted(file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file())
@@ -68,7 +73,9 @@ def test_a_name_that_leads_out_is_rejected(name, member, tmp_path):
     assert not list((tmp_path / "c" / FOLDER).iterdir()) and not (tmp_path / "out.png").exists()
 
 
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
+@pytest.mark.parametrize(
+    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE]
+)
 def test_links_and_devices_in_a_tar_are_rejected(kind, tmp_path):
     with pytest.raises(DataError, match="link or device"):
         unpack(tarred(tmp_path / "p.tar", {"1.png": b""}, kind), tmp_path / "c")

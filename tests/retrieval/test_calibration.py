@@ -1,4 +1,5 @@
-"""The threshold for `no match`: counted pairs, on the safe side, from classes that training never saw."""
+"""The threshold for `no match`: counted pairs, on the safe side, from classes that training never
+saw."""
 
 import itertools
 
@@ -19,7 +20,9 @@ from vicinal.run_directory import RunDirectory
 @pytest.fixture
 def points(rng):
     labels = torch.arange(60) % 6
-    return torch.nn.functional.normalize(torch.randn(60, 4, generator=rng) + 0.5 * labels[:, None], dim=1), labels
+    return torch.nn.functional.normalize(
+        torch.randn(60, 4, generator=rng) + 0.5 * labels[:, None], dim=1
+    ), labels
 
 
 def pairs(vectors, labels):
@@ -50,7 +53,9 @@ def test_all_pairs_are_counted_whatever_the_tiles(points, monkeypatch):
     monkeypatch.setattr("vicinal.retrieval.calibration._TILE", 17)
     tiled = count_pairs(vectors, labels)
     assert whole.different.sum() + whole.same.sum() == 60 * 59 / 2
-    assert np.abs(np.cumsum(whole.different) - np.cumsum(tiled.different)).max() <= 1  # a pair on a bin's edge
+    assert (
+        np.abs(np.cumsum(whole.different) - np.cumsum(tiled.different)).max() <= 1
+    )  # a pair on a bin's edge
 
 
 def test_with_two_networks_a_pair_is_a_query_and_another_thing_of_the_gallery(points, monkeypatch):
@@ -99,13 +104,17 @@ def test_a_rate_below_one_pair_becomes_the_strictest_that_the_pairs_support(poin
     counts = count_pairs(*points)
     found, strictest = counts.threshold(1e-9), counts.threshold(1 / 1500)
     assert found.distance == strictest.distance and found.false_match == strictest.false_match
-    assert "1,500 pairs support no rate below 1/1500 = 0.00067, which was used instead of 1e-09" in found.words
+    assert (
+        "1,500 pairs support no rate below 1/1500 = 0.00067, which was used instead of 1e-09"
+        in found.words
+    )
     assert "support" not in strictest.words
 
 
 @pytest.fixture
 def run(tmp_path):
-    """A run that has counted 1,000 pairs of different classes, ten in each of the bins from the fifth on."""
+    """A run that has counted 1,000 pairs of different classes, ten in each of the bins from the
+    fifth on."""
     run = RunDirectory.create(tmp_path / "run")
     run.write_info({"vicinal": "0", "name": "run", "recipe": {}, "data": {}})
     encoder = Encoder(Embedder(Identity(4), 4).eval(), FeatureTransform(), torch.device("cpu"))
@@ -137,9 +146,14 @@ def test_a_rate_gives_its_distance_and_says_what_it_costs(run):
 
 
 def test_without_a_rate_it_is_the_usual_or_the_least_that_can_be_told(run):
-    assert distance_threshold(run).distance == pytest.approx(0.05)  # 1e-5 of 1,000 pairs cannot be told: 1/1000
+    assert distance_threshold(run).distance == pytest.approx(
+        0.05
+    )  # 1e-5 of 1,000 pairs cannot be told: 1/1000
     assert distance_threshold(run, usual=0.5).false_match == 0.5
-    assert "1/1000 = 0.001, which was used instead of 1e-05" in distance_threshold(run, usual=1e-5).words
+    assert (
+        "1/1000 = 0.001, which was used instead of 1e-05"
+        in distance_threshold(run, usual=1e-5).words
+    )
     assert distance_threshold(run, rate=1e-5) == distance_threshold(run, usual=1e-5)
 
 
@@ -153,7 +167,10 @@ def test_two_answers_and_nonsense_are_rejected(run):
 def test_the_same_classes_are_held_out_again(image_run):
     data, records = own_data(image_run)
     expected = hold_out(data.load(), 0.5, 0)
-    assert np.array_equal(records.splits, expected.splits) and (records.splits == "validation").sum() == 6
+    assert (
+        np.array_equal(records.splits, expected.splits)
+        and (records.splits == "validation").sum() == 6
+    )
 
 
 def test_without_validation_the_splits_are_the_datas_own(feature_run):

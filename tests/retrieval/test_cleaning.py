@@ -1,4 +1,5 @@
-"""Label errors, copies, outliers and overlapping classes are found where they were planted; decisions are checked."""
+"""Label errors, copies, outliers and overlapping classes are found where they were planted;
+decisions are checked."""
 
 import csv
 from io import StringIO
@@ -31,13 +32,20 @@ from vicinal.retrieval.store import Item
 def bunches(classes=4, each=20, dim=6, seed=0, apart=6.0):
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(classes), each)
-    return (apart * np.eye(dim)[labels] + rng.normal(size=(len(labels), dim))).astype(np.float32), labels
+    return (apart * np.eye(dim)[labels] + rng.normal(size=(len(labels), dim))).astype(
+        np.float32
+    ), labels
 
 
 def snapshot_of(folder, vectors, labels, paths=None, places=None, metadata=None):
     paths = paths or [f"{row}.png" for row in range(len(vectors))]
     items = [
-        Item(id=row, path=path, label=None if label is None else str(label), metadata=(metadata or {}).get(row, {}))
+        Item(
+            id=row,
+            path=path,
+            label=None if label is None else str(label),
+            metadata=(metadata or {}).get(row, {}),
+        )
         for row, (path, label) in enumerate(zip(paths, labels, strict=True))
     ]
     places = places or [Place(path="x.npz", kind="features", root=None)]
@@ -45,16 +53,23 @@ def snapshot_of(folder, vectors, labels, paths=None, places=None, metadata=None)
     return CollectionDirectory.open(folder, trust=True).snapshot()
 
 
-# -- label errors -------------------------------------------------------------------------------------------------
+# -- label errors
+# -------------------------------------------------------------------------------------------------
 
 
 def without_the_row(vectors, labels, row, ridge):
     """Mahalanobis distances to class means from all rows but one, written out."""
     rest = np.delete(np.arange(len(labels)), row)
-    means = np.stack([vectors[rest[labels[rest] == c]].mean(axis=0) for c in range(labels.max() + 1)])
-    scatter = sum(np.outer(vectors[i] - means[labels[i]], vectors[i] - means[labels[i]]) for i in rest)
+    means = np.stack(
+        [vectors[rest[labels[rest] == c]].mean(axis=0) for c in range(labels.max() + 1)]
+    )
+    scatter = sum(
+        np.outer(vectors[i] - means[labels[i]], vectors[i] - means[labels[i]]) for i in rest
+    )
     inverse = np.linalg.inv(scatter + ridge * np.eye(vectors.shape[1]))
-    return [-len(labels) / 2 * (vectors[row] - mean) @ inverse @ (vectors[row] - mean) for mean in means]
+    return [
+        -len(labels) / 2 * (vectors[row] - mean) @ inverse @ (vectors[row] - mean) for mean in means
+    ]
 
 
 def test_discriminants_leave_the_row_out():
@@ -72,7 +87,9 @@ def test_votes_are_weighted_shares_of_the_nearest(monkeypatch):
     line, labels = torch.tensor([[0.0], [1.0], [3.0], [10.0]]), torch.tensor([0, 0, 1, 1])
     votes = _Evidence(line, labels, 2, "euclidean").votes(torch.tensor([0]))
     near, far = np.exp(-2 / 9), np.exp(-2)  # at distances 1 and 3 of at most 3
-    np.testing.assert_allclose(votes.exp()[0], [near / (near + far) + 0.05, far / (near + far) + 0.05], rtol=1e-6)
+    np.testing.assert_allclose(
+        votes.exp()[0], [near / (near + far) + 0.05, far / (near + far) + 0.05], rtol=1e-6
+    )
 
 
 def test_planted_errors_come_first_with_their_right_label_and_are_counted():
@@ -82,13 +99,17 @@ def test_planted_errors_come_first_with_their_right_label_and_are_counted():
     verdicts = judge_labels(vectors, noisy)
     assert set(np.argsort(-verdicts.wrong)[: len(wrong)]) == set(wrong)
     assert (verdicts.suggested[wrong] == labels[wrong]).all()
-    assert verdicts.noise == pytest.approx(0.1, abs=0.01) and verdicts.wrong.sum() == pytest.approx(20, abs=1)
+    assert verdicts.noise == pytest.approx(0.1, abs=0.01) and verdicts.wrong.sum() == pytest.approx(
+        20, abs=1
+    )
 
 
 def test_a_clean_set_has_no_errors_and_probabilities_are_numbers():
     verdicts = judge_labels(*bunches(apart=40.0))
     assert verdicts.wrong.max() < 0.1 and verdicts.noise < 0.011
-    equal = judge_labels(np.ones((12, 3), np.float32), np.arange(12) % 3)  # nothing tells these apart
+    equal = judge_labels(
+        np.ones((12, 3), np.float32), np.arange(12) % 3
+    )  # nothing tells these apart
     assert np.isfinite(equal.wrong).all() and equal.wrong.max() <= 1
 
 
@@ -111,12 +132,15 @@ def test_labels_that_nothing_can_judge_are_an_error(labels):
         judge_labels(np.eye(6, dtype=np.float32), np.array(labels))
 
 
-# -- findings -----------------------------------------------------------------------------------------------------
+# -- findings
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_every_kind_is_found_where_it_was_planted(tmp_path):
     vectors, labels = bunches(classes=6, each=30, dim=8)
-    vectors[150:] += vectors[120:150].mean(axis=0) - vectors[150:].mean(axis=0)  # classes 4 and 5 overlap
+    vectors[150:] += vectors[120:150].mean(axis=0) - vectors[150:].mean(
+        axis=0
+    )  # classes 4 and 5 overlap
     labels[0] = 2
     vectors[40] = vectors[70] + 1e-4  # row 40 of class 1, row 70 of class 2
     vectors[100] = 60.0
@@ -145,8 +169,12 @@ def test_copied_pictures_of_two_classes_are_found_by_their_pixels(tmp_path):
         image.resize((90, 70)).save(folder / "7.png")
     places = [Place(path=str(folder), kind="folder", root=str(folder))]
     vectors = rng.normal(size=(12, 4)).astype(np.float32)
-    findings = find_issues(snapshot_of(tmp_path / "collection", vectors, np.arange(12) // 6, places=places))
-    assert [{each.row, *each.neighbors} for each in findings.found if each.kind == "duplicate"] == [{3, 7}]
+    findings = find_issues(
+        snapshot_of(tmp_path / "collection", vectors, np.arange(12) // 6, places=places)
+    )
+    assert [{each.row, *each.neighbors} for each in findings.found if each.kind == "duplicate"] == [
+        {3, 7}
+    ]
     assert any("planted" in sentence for sentence in findings.words)
 
 
@@ -163,7 +191,12 @@ def test_hostile_names_stay_names(tmp_path):
     rows = list(csv.DictReader(StringIO(findings_table(snapshot, findings))))
     assert list(rows[0]) == ["row", "path", "label", "kind", "score", "suggested", "neighbors"]
     (row,) = (row for row in rows if row["kind"] == "label")
-    assert (row["row"], row["path"], row["label"], row["suggested"]) == ("3", paths[3], HOSTILE, "a")
+    assert (row["row"], row["path"], row["label"], row["suggested"]) == (
+        "3",
+        paths[3],
+        HOSTILE,
+        "a",
+    )
     assert set(row["neighbors"].split("|")) <= set(paths[:20])
     page = as_page(snapshot, findings_contents(snapshot, findings), "findings.csv")
     assert "<script>" not in page and "&lt;script&gt;" in page and "probable label errors" in page
@@ -175,14 +208,18 @@ def test_nothing_found_is_said(tmp_path):
     assert "Nothing was found." in page
 
 
-# -- decisions ----------------------------------------------------------------------------------------------------
+# -- decisions
+# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def reviewed(tmp_path):
     """Six things with labels a and b, one without, metadata of one."""
     return snapshot_of(
-        tmp_path / "collection", np.eye(7, dtype=np.float32), [*"aabbab", None], metadata={1: {"split": "test"}}
+        tmp_path / "collection",
+        np.eye(7, dtype=np.float32),
+        [*"aabbab", None],
+        metadata={1: {"split": "test"}},
     )
 
 
@@ -212,8 +249,12 @@ def test_a_class_named_drop_is_a_class(tmp_path):
 
 def test_pictures_are_named_by_their_files(tmp_path):
     (tmp_path / "pictures").mkdir()
-    places = [Place(path=str(tmp_path / "pictures"), kind="folder", root=str(tmp_path / "pictures"))]
-    snapshot = snapshot_of(tmp_path / "collection", np.eye(2, dtype=np.float32), "ab", ["a/0.png", "b/1.png"], places)
+    places = [
+        Place(path=str(tmp_path / "pictures"), kind="folder", root=str(tmp_path / "pictures"))
+    ]
+    snapshot = snapshot_of(
+        tmp_path / "collection", np.eye(2, dtype=np.float32), "ab", ["a/0.png", "b/1.png"], places
+    )
     assert applied(snapshot, tmp_path, "path,label\na/0.png,b\n")[0] == {
         str(tmp_path / "pictures/a/0.png"): "b",
         str(tmp_path / "pictures/b/1.png"): "b",
@@ -223,7 +264,10 @@ def test_pictures_are_named_by_their_files(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("path,label\n0.png,b\nnowhere.png,a\n", r"decisions.csv, line 3: 'nowhere.png' .* has no such"),
+        (
+            "path,label\n0.png,b\nnowhere.png,a\n",
+            r"decisions.csv, line 3: 'nowhere.png' .* has no such",
+        ),
         ("path,label\n0.png,robin\n", r"line 2: .*'robin'.*--new-labels"),
         ("path,label\n0.png,b\n0.png,a\n", "line 3: '0.png' is already in line 2"),
         ("path,label\n,b\n", "line 2: `path` is empty"),
@@ -237,30 +281,43 @@ def test_decisions_that_make_no_sense_name_their_row(text, message, reviewed, tm
 
 
 def test_a_path_that_two_places_hold_is_not_decided_on(tmp_path):
-    snapshot = snapshot_of(tmp_path / "collection", np.eye(2, dtype=np.float32), "ab", ["x.png", "x.png"])
+    snapshot = snapshot_of(
+        tmp_path / "collection", np.eye(2, dtype=np.float32), "ab", ["x.png", "x.png"]
+    )
     with pytest.raises(DataError, match="holds it in 2 places"):
         applied(snapshot, tmp_path, "path,label\nx.png,b\n")
 
 
 def test_new_labels_are_allowed_where_asked_for(reviewed, tmp_path):
-    assert applied(reviewed, tmp_path, "path,label\n0.png,robin\n1.png,\n", new_labels=True)[:3] == (
+    assert applied(reviewed, tmp_path, "path,label\n0.png,robin\n1.png,\n", new_labels=True)[
+        :3
+    ] == (
         {"0.png": "robin", "2.png": "b", "3.png": "b", "4.png": "a", "5.png": "b"},
         1,
         1,
     )
 
 
-# -- what to label next -------------------------------------------------------------------------------------------
+# -- what to label next
+# -------------------------------------------------------------------------------------------
 
 
 def test_what_is_far_from_labels_and_stands_for_many_comes_first():
     rng = np.random.default_rng(0)
     centers = np.array([[0, 0], [10, 0], [0, 10], [30, 30]])
-    pool = np.concatenate([c + 0.3 * rng.normal(size=(n, 2)) for c, n in zip(centers, (20, 30, 15, 1), strict=True)])
-    known = np.concatenate([centers[0] + 0.3 * rng.normal(size=(6, 2)), 50 + 0.3 * rng.normal(size=(6, 2))])
+    pool = np.concatenate(
+        [c + 0.3 * rng.normal(size=(n, 2)) for c, n in zip(centers, (20, 30, 15, 1), strict=True)]
+    )
+    known = np.concatenate(
+        [centers[0] + 0.3 * rng.normal(size=(6, 2)), 50 + 0.3 * rng.normal(size=(6, 2))]
+    )
     found = suggest(pool.astype(np.float32), known.astype(np.float32), np.repeat([0, 1], 6), 3)
     groups = np.repeat([0, 1, 2, 3], (20, 30, 15, 1))[found.rows]
-    assert groups.tolist() == [1, 2, 3]  # the largest unknown bunch, the next, the lone one; never what is known
+    assert groups.tolist() == [
+        1,
+        2,
+        3,
+    ]  # the largest unknown bunch, the next, the lone one; never what is known
     assert (np.diff(found.gains) <= 0).all() and found.expected[1] > found.expected[0]
     assert found.known.max() < 0.5
 
@@ -268,7 +325,10 @@ def test_what_is_far_from_labels_and_stands_for_many_comes_first():
 def test_the_chosen_are_those_of_the_printed_sum(monkeypatch):
     """Greedy maximization of F(S), recomputed for every candidate; all pairs within reach."""
     rng = np.random.default_rng(1)
-    pool, known = rng.normal(size=(30, 3)).astype(np.float32), rng.normal(size=(10, 3)).astype(np.float32)
+    pool, known = (
+        rng.normal(size=(30, 3)).astype(np.float32),
+        rng.normal(size=(10, 3)).astype(np.float32),
+    )
     labels = np.arange(10) % 3
     p = module._calibrated(torch.from_numpy(known), torch.from_numpy(labels), "euclidean")
     far = np.linalg.norm(pool[:, None].astype(np.float64) - pool, axis=2)
@@ -282,7 +342,9 @@ def test_the_chosen_are_those_of_the_printed_sum(monkeypatch):
 
 @pytest.mark.parametrize("labels", [[0, 0, 0], [0, 1, 2]])
 def test_labels_of_one_class_or_one_of_each_still_calibrate(labels):
-    found = suggest(np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)[:3] + 0.1, np.array(labels), 4)
+    found = suggest(
+        np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)[:3] + 0.1, np.array(labels), 4
+    )
     assert sorted(found.rows.tolist()) == [0, 1, 2, 3] and np.isfinite(found.gains).all()
 
 
@@ -296,10 +358,14 @@ def test_more_than_there_are_or_nothing_labeled_is_an_error():
 def test_suggestions_are_a_table_to_fill_in_and_a_page(tmp_path):
     vectors, labels = bunches(classes=3)
     known = snapshot_of(tmp_path / "known", vectors[:20], labels[:20])
-    pool = snapshot_of(tmp_path / "pool", vectors[20:], [None] * 40, [f"{HOSTILE}{row}" for row in range(40)])
+    pool = snapshot_of(
+        tmp_path / "pool", vectors[20:], [None] * 40, [f"{HOSTILE}{row}" for row in range(40)]
+    )
     chosen = choose(pool, known, 2)
     rows = list(csv.DictReader(StringIO(suggestions_table(pool, chosen))))
-    assert list(rows[0]) == ["path", "label", "known", "gain"] and [row["label"] for row in rows] == ["", ""]
+    assert list(rows[0]) == ["path", "label", "known", "gain"] and [
+        row["label"] for row in rows
+    ] == ["", ""]
     assert {row["path"] for row in rows} == {pool.items()[row].path for row in chosen.rows}
     places = [Place(path=str(tmp_path), kind="folder", root=str(tmp_path))]
     files = snapshot_of(tmp_path / "files", vectors[20:], [None] * 40, places=places)

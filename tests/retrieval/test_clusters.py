@@ -46,7 +46,11 @@ def test_hdbscan_leaves_loose_rows_out(bunches):
     rows, labels = bunches
     found = cluster(rows, method="hdbscan")
     np.testing.assert_array_equal(found.assigned, labels)
-    assert found.loose == 6 and np.isnan(found.spread[-6:]).all() and np.isfinite(found.spread[:-6]).all()
+    assert (
+        found.loose == 6
+        and np.isnan(found.spread[-6:]).all()
+        and np.isfinite(found.spread[:-6]).all()
+    )
 
 
 def test_dbscan_groups_what_its_distance_links(bunches):
@@ -69,7 +73,9 @@ def test_dbscan_agrees_with_scikit_learn_on_core_rows_and_noise(least, distance)
 
 def test_a_border_row_joins_its_nearest_core_row_whatever_the_order():
     step = 0.05 * np.arange(6)
-    line = np.concatenate([step, [1.17], 2 + step])[:, None].astype(np.float32)  # row 6 is near both, nearer the second
+    line = np.concatenate([step, [1.17], 2 + step])[:, None].astype(
+        np.float32
+    )  # row 6 is near both, nearer the second
     for order in (np.arange(13), np.arange(13)[::-1]):
         found = dbscan(13, close_pairs(line[order], 0.95), 6)
         place = {int(row): found[position] for position, row in enumerate(order)}
@@ -110,7 +116,12 @@ def test_too_few_and_too_many(bunches, monkeypatch):
 
 def made(tmp_path, vectors, labels):
     items = [Item(id=place, path=f"{place}.png", label=label) for place, label in enumerate(labels)]
-    publish(tmp_path / "collection", items, np.asarray(vectors, dtype=np.float32), dim=np.shape(vectors)[1])
+    publish(
+        tmp_path / "collection",
+        items,
+        np.asarray(vectors, dtype=np.float32),
+        dim=np.shape(vectors)[1],
+    )
     return CollectionDirectory.open(tmp_path / "collection").snapshot()
 
 
@@ -119,11 +130,19 @@ def test_groups_say_what_they_mostly_are_and_loose_things_come_last(tmp_path):
     spread = np.array([0.3, 0.1, 0.2, 0.1, 0.2, np.nan], dtype=np.float32)
     found = cluster_contents(snapshot, Grouping(np.array([0, 0, 0, 1, 1, -1]), spread, "By hand."))
     titles = [group.title for group in found.groups]
-    assert titles == ["Group 1: 3 items, mostly a (2 of 3)", "Group 2: 2 items, c", "In no group: 1 items"]
+    assert titles == [
+        "Group 1: 3 items, mostly a (2 of 3)",
+        "Group 2: 2 items, c",
+        "In no group: 1 items",
+    ]
     assert [list(group.rows) for group in found.groups] == [[1, 2, 0], [3, 4], [5]]
     assert [group.number for group in found.groups] == [1, 2, 0]
     facts = dict(found.facts)
-    assert facts["groups"] == "2" and facts["in none"] == "1" and 0 < float(facts["NMI with the labels"]) < 1
+    assert (
+        facts["groups"] == "2"
+        and facts["in none"] == "1"
+        and 0 < float(facts["NMI with the labels"]) < 1
+    )
 
 
 def test_without_labels_nothing_is_said_of_them(tmp_path):
@@ -137,4 +156,7 @@ def test_duplicates_with_different_labels_are_marked(tmp_path):
     found = group_pairs(5, close_pairs(snapshot.vectors(), 1.0))
     page = duplicate_contents(snapshot, found, 1.0, "Why.")
     assert [group.warning for group in page.groups] == ["", "labels differ: <b>, a"]
-    assert dict(page.facts)["groups with different labels"] == "1" and "Nothing was removed." in page.lead[-1]
+    assert (
+        dict(page.facts)["groups with different labels"] == "1"
+        and "Nothing was removed." in page.lead[-1]
+    )

@@ -14,7 +14,12 @@ from vicinal.arguments import describe
 from vicinal.data import Glyphs
 from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.evaluation.encoder import Encoder
-from vicinal.retrieval.collection import CollectionDirectory, Place, model_fingerprint, require_same_model
+from vicinal.retrieval.collection import (
+    CollectionDirectory,
+    Place,
+    model_fingerprint,
+    require_same_model,
+)
 from vicinal.retrieval.generations import publish
 from vicinal.retrieval.store import Item
 
@@ -23,7 +28,10 @@ FORMER = Path(__file__).parents[1] / "former" / "collection"
 
 def made(path, count=20, seed=0, **more):
     vectors = np.random.default_rng(seed).standard_normal((count, 4)).astype(np.float32)
-    items = [Item(2 * row, f"{row}.png", "ab"[row % 2], {"side": "left"} if row < 5 else {}) for row in range(count)]
+    items = [
+        Item(2 * row, f"{row}.png", "ab"[row % 2], {"side": "left"} if row < 5 else {})
+        for row in range(count)
+    ]
     publish(path, items, vectors, dim=4, **more)
     return vectors
 
@@ -31,8 +39,15 @@ def made(path, count=20, seed=0, **more):
 def test_what_was_written_is_read(tmp_path):
     vectors = made(tmp_path / "c")
     snapshot = CollectionDirectory.open(tmp_path / "c").snapshot()
-    assert (snapshot.generation, snapshot.dim, snapshot.metric, len(snapshot)) == (1, 4, "euclidean", 20)
-    assert np.array_equal(snapshot.vectors(), vectors) and np.array_equal(snapshot.vector(6), vectors[3])
+    assert (snapshot.generation, snapshot.dim, snapshot.metric, len(snapshot)) == (
+        1,
+        4,
+        "euclidean",
+        20,
+    )
+    assert np.array_equal(snapshot.vectors(), vectors) and np.array_equal(
+        snapshot.vector(6), vectors[3]
+    )
     assert snapshot.item(6).path == "3.png" and snapshot.labels() == {"a": 10, "b": 10}
 
 
@@ -53,13 +68,21 @@ def test_search_is_narrowed_and_spares_what_is_excluded(tmp_path):
 
 def test_other_labels_are_found_and_those_of_the_data_stay(tmp_path):
     vectors = made(tmp_path / "c")
-    snapshot, labels = CollectionDirectory.open(tmp_path / "c").snapshot(), {6: "new", 8: "b", 99: "of nothing here"}
+    snapshot, labels = (
+        CollectionDirectory.open(tmp_path / "c").snapshot(),
+        {6: "new", 8: "b", 99: "of nothing here"},
+    )
     other = snapshot.relabeled(labels)
     assert other is snapshot.relabeled(labels) and snapshot.relabeled({}) is snapshot
     assert other.labels() == {"a": 9, "b": 10, "new": 1} and snapshot.labels() == {"a": 10, "b": 10}
-    assert [match.item.id for match in other.search(vectors[:1], 5, where={"label": "new"})[0]] == [6]
+    assert [match.item.id for match in other.search(vectors[:1], 5, where={"label": "new"})[0]] == [
+        6
+    ]
     assert other.search(vectors[3:4], 1)[0][0].item.label == "new"
-    assert snapshot.search(vectors[3:4], 1)[0][0].item.label == "b" and other.generation == snapshot.generation
+    assert (
+        snapshot.search(vectors[3:4], 1)[0][0].item.label == "b"
+        and other.generation == snapshot.generation
+    )
 
 
 def test_an_engine_is_asked_but_for_labels_that_it_does_not_know(tmp_path):
@@ -89,7 +112,8 @@ def test_the_same_generation_is_opened_once(tmp_path):
 
 
 def test_readers_beside_a_writer_see_whole_generations_only(tmp_path):
-    """Each generation has as many items as its number says; none is ever seen with another's vectors."""
+    """Each generation has as many items as its number says; none is ever seen with another's
+    vectors."""
     publish(tmp_path / "c", [Item(0, "0", None)], np.full((1, 2), 1.0), dim=2)
     wrong, done = [], threading.Event()
 
@@ -154,8 +178,17 @@ def test_a_picture_is_read_below_its_place_only(tmp_path):
     Image.new("RGB", (4, 3), "red").save(root / "0.png")
     Image.new("RGB", (4, 3)).save(tmp_path / "secret.png")
     (root / "1.png").symlink_to(tmp_path / "secret.png")
-    items = [Item(row, path, None) for row, path in enumerate(["0.png", "1.png", "../secret.png", "gone.png"])]
-    publish(tmp_path / "c", items, np.zeros((4, 2)), dim=2, places=[Place(str(root), "folder", str(root))])
+    items = [
+        Item(row, path, None)
+        for row, path in enumerate(["0.png", "1.png", "../secret.png", "gone.png"])
+    ]
+    publish(
+        tmp_path / "c",
+        items,
+        np.zeros((4, 2)),
+        dim=2,
+        places=[Place(str(root), "folder", str(root))],
+    )
     snapshot = CollectionDirectory.open(tmp_path / "c").snapshot()
     assert snapshot.image(0).getpixel((0, 0)) == (255, 0, 0)
     for id in (1, 2):
@@ -188,7 +221,9 @@ def test_a_data_set_without_files_gives_its_pictures(tmp_path):
     data = Glyphs()
     records = data.load()
     place = Place("glyphs", "data set", None, description=describe(data))
-    assert np.array_equal(picture_of(tmp_path, place, records.source.name(7)), records.source.read(7))
+    assert np.array_equal(
+        picture_of(tmp_path, place, records.source.name(7)), records.source.read(7)
+    )
     with pytest.raises(DataError, match="no longer in glyphs"):
         picture_of(tmp_path, place, "nothing of the kind")
 
@@ -223,7 +258,10 @@ def test_a_collection_of_version_0_1_is_searched_and_goes_on(tmp_path):
     shutil.copytree(FORMER, tmp_path / "collection")
     snapshot = CollectionDirectory.open(tmp_path / "collection").snapshot()
     [found] = snapshot.search(snapshot.vector(1)[None], 3, where={"label": "wren"})
-    assert [(match.item.path, match.distance == 0) for match in found] == [("wren/1.png", True), ("wren/2.png", False)]
+    assert [(match.item.path, match.distance == 0) for match in found] == [
+        ("wren/1.png", True),
+        ("wren/2.png", False),
+    ]
     assert snapshot.image(2).size == (6, 4)
     items = [*snapshot.items(), Item(snapshot.about["next_id"], "new", None)]
     vectors = np.concatenate([snapshot.vectors(), np.zeros((1, 6), np.float32)])

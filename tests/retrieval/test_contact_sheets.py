@@ -1,4 +1,5 @@
-"""Groups as a table and a page: nothing of the collection becomes markup, nothing is asked of a network."""
+"""Groups as a table and a page: nothing of the collection becomes markup, nothing is asked of a
+network."""
 
 import base64
 import csv
@@ -64,7 +65,10 @@ SECOND = Group(2, [3, 4, 1], [0.1, 0.2, 0.3], "Group 2")
 
 def test_the_table_has_a_line_for_each_thing(snapshot, tmp_path):
     rows = list(csv.DictReader(StringIO(as_table(snapshot, [FIRST, SECOND]))))
-    assert [(row["group"], row["id"], row["distance"]) for row in rows[:2]] == [("1", "10", "0.25"), ("1", "12", "")]
+    assert [(row["group"], row["id"], row["distance"]) for row in rows[:2]] == [
+        ("1", "10", "0.25"),
+        ("1", "12", ""),
+    ]
     assert rows[2]["path"] == "d, e.png" and rows[0]["label"] == EVIL and rows[1]["label"] == ""
     assert rows[0]["place"] == str(tmp_path / "pictures") and len(rows) == 5
 
@@ -118,12 +122,17 @@ def test_in_a_browser_it_fits_and_nothing_goes_wrong(width, scheme, snapshot, tm
     write_shown(tmp_path / "p.html", as_page(snapshot, contents(FIRST, SECOND), "t.csv"))
     said = []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
+        )
         page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
         page.on("console", lambda message: said.append(message.text))
         page.goto((tmp_path / "p.html").as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") == width
-        assert page.evaluate("[...document.images].every(image => image.alt)") and page.locator("img").count() == 4
+        assert (
+            page.evaluate("[...document.images].every(image => image.alt)")
+            and page.locator("img").count() == 4
+        )
         assert page.evaluate("window.injected") is None
         browser.close()
     assert said == []
@@ -131,7 +140,9 @@ def test_in_a_browser_it_fits_and_nothing_goes_wrong(width, scheme, snapshot, tm
 
 def test_tiles_stand_row_by_row():
     colours = ["red", "lime", "blue"]
-    sheet = contact_sheet([Tile(Image.new("RGB", (50, 50), colour), colour) for colour in colours], columns=2, tile=50)
+    sheet = contact_sheet(
+        [Tile(Image.new("RGB", (50, 50), colour), colour) for colour in colours], columns=2, tile=50
+    )
     assert sheet.size == (2 * 62 + 12, 2 * 98 + 12)
     assert [sheet.getpixel(place) for place in ((37, 37), (99, 37), (37, 135))] == [
         (255, 0, 0),
@@ -151,13 +162,17 @@ def test_pictures_of_any_shape_keep_it(size, mode):
 
 
 def test_a_long_caption_ends_at_the_tile():
-    sheet = np.asarray(contact_sheet([Tile(None, "a very long name " * 9, "and a note " * 9)], tile=60))
+    sheet = np.asarray(
+        contact_sheet([Tile(None, "a very long name " * 9, "and a note " * 9)], tile=60)
+    )
     assert (sheet[80:, 12 + 60 + 1 :] == 255).all()
 
 
 def test_what_has_no_picture_still_has_a_caption(tmp_path):
     items = [Item(0, "folder/name.png", None), Item(1, "x", "wren")]
-    publish(tmp_path, items, np.zeros((2, 2)), dim=2, places=[Place("vectors.npz", "features", None)])
+    publish(
+        tmp_path, items, np.zeros((2, 2)), dim=2, places=[Place("vectors.npz", "features", None)]
+    )
     snapshot = CollectionDirectory.open(tmp_path).snapshot()
     assert item_tile(snapshot, 0, "0.5") == Tile(None, "name.png", "0.5")
     assert item_tile(snapshot, 1) == Tile(None, "wren", "")

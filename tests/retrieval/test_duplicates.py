@@ -81,8 +81,11 @@ def by_hand(rows, limit):
     ("block", "width", "directions", "few"),
     [(1024, 8192, 2, 9), (16, 16, 9, 9), (7, 30, 3, 0), (7, 30, 3, 999), (23, 9, 1, 20)],
 )
-def test_pairs_are_those_of_the_double_loop(limit, block, width, directions, few, rows, monkeypatch):
-    """Whole, in blocks, and where one to three directions propose all pairs or too many to look at one by one."""
+def test_pairs_are_those_of_the_double_loop(
+    limit, block, width, directions, few, rows, monkeypatch
+):
+    """Whole, in blocks, and where one to three directions propose all pairs or too many to look at
+    one by one."""
     monkeypatch.setattr(module, "_BLOCK", block)
     monkeypatch.setattr(module, "_WIDTH", width)
     monkeypatch.setattr(module, "_DIRECTIONS", directions)
@@ -90,13 +93,19 @@ def test_pairs_are_those_of_the_double_loop(limit, block, width, directions, few
     monkeypatch.setattr(module, "_TILE", 11)
     found = close_pairs(rows, limit)
     expected = by_hand(rows, limit)
-    assert list(zip(found.left.tolist(), found.right.tolist(), strict=True)) == [pair[:2] for pair in expected]
+    assert list(zip(found.left.tolist(), found.right.tolist(), strict=True)) == [
+        pair[:2] for pair in expected
+    ]
     np.testing.assert_allclose(found.distances, [pair[2] for pair in expected], atol=1e-6)
 
 
 def test_a_distance_of_zero_finds_equal_rows(rows):
     found = close_pairs(rows, 0.0)
-    assert list(zip(found.left.tolist(), found.right.tolist(), strict=True)) == [(3, 5), (3, 69), (5, 69)]
+    assert list(zip(found.left.tolist(), found.right.tolist(), strict=True)) == [
+        (3, 5),
+        (3, 69),
+        (5, 69),
+    ]
 
 
 def test_what_float32_products_cannot_tell_is_decided_by_differences():
@@ -105,7 +114,9 @@ def test_what_float32_products_cannot_tell_is_decided_by_differences():
     rows = (1000 * rng.normal(size=64) + 0.02 * rng.normal(size=(40, 64))).astype(np.float32)
     found, expected = close_pairs(rows, 0.22), by_hand(rows, 0.22)
     assert 50 < len(expected) < 730
-    assert list(zip(found.left.tolist(), found.right.tolist(), strict=True)) == [pair[:2] for pair in expected]
+    assert list(zip(found.left.tolist(), found.right.tolist(), strict=True)) == [
+        pair[:2] for pair in expected
+    ]
 
 
 @pytest.fixture
@@ -130,7 +141,10 @@ def test_blocks_compared_side_by_side_keep_their_order(rows, two_threads, monkey
     monkeypatch.setattr(module, "_BLOCK", 7)
     found = close_pairs(rows, 0.5)
     assert torch.get_num_threads() == 2 and len(found)
-    assert all(np.array_equal(getattr(found, name), getattr(whole, name)) for name in ("left", "right", "distances"))
+    assert all(
+        np.array_equal(getattr(found, name), getattr(whole, name))
+        for name in ("left", "right", "distances")
+    )
 
 
 def test_progress_counts_rows_and_a_memory_map_is_read_in_place(rows, tmp_path, monkeypatch):
@@ -155,13 +169,16 @@ def test_nothing_and_nonsense(rows):
 
 
 def painted(seed, *, like=None):
-    """A picture with shapes of its own; ``like`` gives it the colors and the rough layout of another."""
+    """A picture with shapes of its own; ``like`` gives it the colors and the rough layout of
+    another."""
     rng = np.random.default_rng(seed)
     coarse = rng.integers(0, 256, (6, 8, 3))
     if like is not None:
         coarse = (coarse + np.random.default_rng(like).integers(0, 256, (6, 8, 3))) // 2
     image = Image.fromarray(coarse.astype(np.uint8)).resize((160, 120), Image.Resampling.BICUBIC)
-    return Image.fromarray((np.asarray(image, int) + rng.integers(-9, 10, (120, 160, 3))).clip(0, 255).astype(np.uint8))
+    return Image.fromarray(
+        (np.asarray(image, int) + rng.integers(-9, 10, (120, 160, 3))).clip(0, 255).astype(np.uint8)
+    )
 
 
 @pytest.fixture
@@ -182,14 +199,19 @@ def pictures(tmp_path):
 
 
 def test_copies_are_found_and_pictures_of_one_class_are_not(pictures, monkeypatch):
-    """Issue 24: of 720 photographs 525 were called near duplicates, because their classes were near."""
+    """Issue 24: of 720 photographs 525 were called near duplicates, because their classes were
+    near."""
     monkeypatch.setattr(module, "_PLANTED", 30)
     originals = [painted(seed, like=seed % 3) for seed in range(40)]
-    planted = [copy for seed in range(4) for copy in copies(originals[seed], np.random.default_rng(seed))]
+    planted = [
+        copy for seed in range(4) for copy in copies(originals[seed], np.random.default_rng(seed))
+    ]
     snapshot = pictures(originals + planted)
     rows, views = collection_views(snapshot)
     likeness = calibrate_likeness(snapshot, rows, views)
-    assert likeness.recall > 0.95 and likeness.precision > 0.95, "also where many copies are there already"
+    assert likeness.recall > 0.95 and likeness.precision > 0.95, (
+        "also where many copies are there already"
+    )
     found = group_pairs(len(snapshot), duplicate_pairs(snapshot, rows, views, likeness.distance))
     groups = sorted(rows for rows, _ in found)
     assert groups == [[seed, *range(40 + 5 * seed, 45 + 5 * seed)] for seed in range(4)]
@@ -200,20 +222,32 @@ def test_precision_and_recall_are_of_pictures_that_did_not_set_the_distance(pict
     likeness = calibrate_likeness(snapshot, *collection_views(snapshot))
     assert likeness.planted == 75 and likeness.recall > 0.95 and likeness.precision > 0.95
     assert f"{likeness.recall:.1%} of 75 copies planted" in likeness.words
-    assert group_pairs(len(snapshot), duplicate_pairs(snapshot, *collection_views(snapshot), likeness.distance)) == []
+    assert (
+        group_pairs(
+            len(snapshot), duplicate_pairs(snapshot, *collection_views(snapshot), likeness.distance)
+        )
+        == []
+    )
 
 
 def test_equal_files_are_found_even_where_they_show_nothing(tmp_path):
-    flat, root = [Image.new("RGB", (9, 9), color) for color in ("red", "red", "blue")], tmp_path / "p"
+    flat, root = (
+        [Image.new("RGB", (9, 9), color) for color in ("red", "red", "blue")],
+        tmp_path / "p",
+    )
     root.mkdir()
     for place, image in enumerate([*flat, painted(0), painted(1)]):
         image.save(root / f"{place}.png")
-    items = [Item(place, f"{place}.png", None, digest=digest) for place, digest in enumerate("rrbxy")]
+    items = [
+        Item(place, f"{place}.png", None, digest=digest) for place, digest in enumerate("rrbxy")
+    ]
     publish(tmp_path / "c", items, np.ones((5, 2)), dim=2, places=[Place("x", "folder", str(root))])
     snapshot = CollectionDirectory.open(tmp_path / "c").snapshot()
     rows, views = collection_views(snapshot)
     assert picture_views(flat[0]) is None and rows.tolist() == [3, 4]
-    assert group_pairs(len(snapshot), duplicate_pairs(snapshot, rows, views, 0.3)) == [([0, 1], [0.0, 0.0])]
+    assert group_pairs(len(snapshot), duplicate_pairs(snapshot, rows, views, 0.3)) == [
+        ([0, 1], [0.0, 0.0])
+    ]
 
 
 def test_views_are_kept_beside_the_generation(pictures, monkeypatch):
@@ -225,6 +259,12 @@ def test_views_are_kept_beside_the_generation(pictures, monkeypatch):
 
 
 def test_without_pictures_embeddings_are_offered(tmp_path):
-    publish(tmp_path, [Item(0, "a", None)], np.ones((1, 2)), dim=2, places=[Place("x.npz", "features", None)])
+    publish(
+        tmp_path,
+        [Item(0, "a", None)],
+        np.ones((1, 2)),
+        dim=2,
+        places=[Place("x.npz", "features", None)],
+    )
     with pytest.raises(DataError, match="--embeddings --distance"):
         collection_views(CollectionDirectory.open(tmp_path).snapshot())

@@ -1,4 +1,5 @@
-"""Embedding on Ray: the same vectors as in one process, and the same word on what cannot be read."""
+"""Embedding on Ray: the same vectors as in one process, and the same word on what cannot be
+read."""
 
 import numpy as np
 import pytest
@@ -14,9 +15,13 @@ def test_at_least_one_worker_is_needed(image_run, photographs, listener):
 
 
 @pytest.mark.slow(26)
-@pytest.mark.filterwarnings("error:The minimum number of concurrent actors")  # one of the workers would be idle
+@pytest.mark.filterwarnings(
+    "error:The minimum number of concurrent actors"
+)  # one of the workers would be idle
 @pytest.mark.filterwarnings("default")  # Ray's own, which are not ours to mend
-def test_two_workers_give_the_vectors_of_the_plain_path(image_run, photographs, listener, tmp_path, monkeypatch):
+def test_two_workers_give_the_vectors_of_the_plain_path(
+    image_run, photographs, listener, tmp_path, monkeypatch
+):
     pytest.importorskip("ray.data")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     (photographs / "a" / "broken.png").write_bytes(b"no image")
@@ -28,6 +33,11 @@ def test_two_workers_give_the_vectors_of_the_plain_path(image_run, photographs, 
         listener,
         collection=tmp_path / "spread",
     )
-    assert plain.embedded == spread.embedded == 12 and len(plain.unreadable) == len(spread.unreadable) == 1
-    one, other = (CollectionDirectory.open(tmp_path / name).snapshot() for name in ("plain", "spread"))
+    assert (
+        plain.embedded == spread.embedded == 12
+        and len(plain.unreadable) == len(spread.unreadable) == 1
+    )
+    one, other = (
+        CollectionDirectory.open(tmp_path / name).snapshot() for name in ("plain", "spread")
+    )
     assert one.items() == other.items() and np.allclose(one.vectors(), other.vectors(), atol=1e-6)

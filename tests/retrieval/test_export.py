@@ -1,4 +1,5 @@
-"""An exported folder serves a program that has Pillow, numpy and onnxruntime, and nothing of ours."""
+"""An exported folder serves a program that has Pillow, numpy and onnxruntime, and nothing of
+ours."""
 
 import copy
 import json
@@ -38,8 +39,15 @@ onnxruntime = pytest.importorskip("onnxruntime")
 
 def made(path, embedder, transform):
     run = RunDirectory.create(path)
-    info = {"vicinal": "0.1", "name": "birds", "command": "train /home/me", "created": "2026-01-01T00:00:00+00:00"}
-    run.write_info(info | {"recipe": {"name": "images", "title": "Images"}, "data": {"name": "my birds"}})
+    info = {
+        "vicinal": "0.1",
+        "name": "birds",
+        "command": "train /home/me",
+        "created": "2026-01-01T00:00:00+00:00",
+    }
+    run.write_info(
+        info | {"recipe": {"name": "images", "title": "Images"}, "data": {"name": "my birds"}}
+    )
     encoder = Encoder(embedder.eval(), transform, torch.device("cpu"))
     encoder.save_description(run)
     encoder.save_weights(run)
@@ -54,7 +62,9 @@ def preprocessed(steps, image):
                 image = image.convert({"RGB": "RGB", "grey": "L"}[step["channels"]])
             case "resize":
                 shorter = min(image.size)
-                wanted = [round(side * step.get("shorter_side", 0) / shorter) for side in image.size]
+                wanted = [
+                    round(side * step.get("shorter_side", 0) / shorter) for side in image.size
+                ]
                 size = (step["width"], step["height"]) if "width" in step else tuple(wanted)
                 image = image.resize(size, Image.Resampling.BILINEAR)
             case "crop":
@@ -74,7 +84,9 @@ def preprocessed(steps, image):
 
 def embedded_elsewhere(folder, paths):
     words = json.loads((folder / "preprocessing.json").read_text())
-    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        folder / "model.onnx", providers=["CPUExecutionProvider"]
+    )
     inputs = np.stack([preprocessed(words["steps"], Image.open(path)) for path in paths])
     return session.run([words["output"]["name"]], {words["input"]["name"]: inputs})[0]
 
@@ -84,12 +96,16 @@ def photos(tmp_path):
     rng = np.random.default_rng(0)
     paths = [tmp_path / f"{place}.png" for place in range(3)]
     for place, path in enumerate(paths):
-        Image.fromarray(rng.integers(0, 256, (70 + place, 90 - 9 * place, 3), dtype=np.uint8)).save(path)
+        Image.fromarray(rng.integers(0, 256, (70 + place, 90 - 9 * place, 3), dtype=np.uint8)).save(
+            path
+        )
     return paths
 
 
 def test_a_program_without_vicinal_gets_the_same_embeddings(tmp_path, photos, capsys):
-    transform = ImageTransform(size=16, resize=20, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4), order="BGR")
+    transform = ImageTransform(
+        size=16, resize=20, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4), order="BGR"
+    )
     run = made(tmp_path / "run", Embedder(SmallConvNet(3, (4, 8)), 6), transform)
     exported = export_run(run)
     assert exported.difference is not None and exported.difference <= 1e-5
@@ -114,22 +130,39 @@ def test_feature_runs_are_exported_and_the_json_is_whole(features_run, tmp_path)
     folder = tmp_path / "new" / "place"
     export_run(features_run, folder)
     words = json.loads((folder / "preprocessing.json").read_text())
-    assert words["format"] == 1 and words["kind"] == "features" and words["output"]["metric"] == "euclidean"
-    assert words["run"]["name"] == "birds" and words["run"]["preset"] == "images" and "/home/me" not in str(words)
-    assert words["model"]["class"] == "Embedder" and words["model"]["backbone"] == {"class": "Identity", "width": 8}
+    assert (
+        words["format"] == 1
+        and words["kind"] == "features"
+        and words["output"]["metric"] == "euclidean"
+    )
+    assert (
+        words["run"]["name"] == "birds"
+        and words["run"]["preset"] == "images"
+        and "/home/me" not in str(words)
+    )
+    assert words["model"]["class"] == "Embedder" and words["model"]["backbone"] == {
+        "class": "Identity",
+        "width": 8,
+    }
     for name, facts in words["files"].items():
         assert sha256((folder / name).read_bytes()).hexdigest() == facts["sha256"]
 
     rows = np.random.default_rng(1).normal(size=(3, 8)).astype(np.float32)
     assert [step["step"] for step in words["steps"]] == ["vector", "unit_length"]
     inputs = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        folder / "model.onnx", providers=["CPUExecutionProvider"]
+    )
     expected = vicinal.load(features_run.path).embed(rows)
     np.testing.assert_allclose(session.run(None, {"inputs": inputs})[0], expected, atol=1e-5)
     head = load_file(folder / "model.safetensors")
     by_hand = inputs @ head["head.weight"].numpy().T + head["head.bias"].numpy()
-    np.testing.assert_allclose(by_hand / np.linalg.norm(by_hand, axis=1, keepdims=True), expected, atol=1e-5)
-    assert json.loads(session.get_modelmeta().custom_metadata_map["vicinal.steps"]) == words["steps"]
+    np.testing.assert_allclose(
+        by_hand / np.linalg.norm(by_hand, axis=1, keepdims=True), expected, atol=1e-5
+    )
+    assert (
+        json.loads(session.get_modelmeta().custom_metadata_map["vicinal.steps"]) == words["steps"]
+    )
 
 
 def test_weights_alone_need_no_package_and_leave_no_older_onnx(features_run, monkeypatch):
@@ -160,7 +193,9 @@ def test_of_two_streams_one_is_exported(tmp_path):
 def test_other_peoples_files_are_not_replaced(features_run, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "model.onnx").write_bytes(b"precious")
-    with pytest.raises(RunError, match=r"would replace model\.onnx in .*mine, but no earlier export wrote"):
+    with pytest.raises(
+        RunError, match=r"would replace model\.onnx in .*mine, but no earlier export wrote"
+    ):
         export_run(features_run, tmp_path / "mine", onnx=False)
     assert (tmp_path / "mine" / "model.onnx").read_bytes() == b"precious"
     with pytest.raises(RunError, match=r"model\.safetensors"):  # the run itself
@@ -199,17 +234,41 @@ def finished(tmp_path):
     """A run on images with results, notes that name a path, and settings that hold one."""
     transform = ImageTransform(size=16, resize=20, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
     run = made(tmp_path / "run", Embedder(SmallConvNet(3, (4, 8)), 6), transform)
-    slots = {"model": {"name": "small", "dim": 6, "weights": "/home/me/start.safetensors"}, "loss": {"name": "triplet"}}
+    slots = {
+        "model": {"name": "small", "dim": 6, "weights": "/home/me/start.safetensors"},
+        "loss": {"name": "triplet"},
+    }
     counts = {"train": {"records": 40, "classes": 4}, "test": {"records": 30, "classes": 3}}
-    data = {"name": 'birds: "mine"', "counts": counts, "notes": ["1 picture left out", "unreadable: /home/me/a.jpg"]}
+    data = {
+        "name": 'birds: "mine"',
+        "counts": counts,
+        "notes": ["1 picture left out", "unreadable: /home/me/a.jpg"],
+    }
     config = {"preset": "images", "title": "triplet on birds", "slots": slots}
-    run.write_info({"vicinal": "0.2", "name": "birds", "command": "train /home/me", "config": config, "data": data})
+    run.write_info(
+        {
+            "vicinal": "0.2",
+            "name": "birds",
+            "command": "train /home/me",
+            "config": config,
+            "data": data,
+        }
+    )
     rows = [
         {"name": name, "metrics": {"recall@1": value, "map@r": value / 2}}
         for name, value in (("untrained", 0.25), ("trained", 0.875))
     ]
-    found = {"split": "test", "protocol": "validation", "records": 30, "classes": 3, "skipped": 0, "notes": []}
-    run.write_results(found | {"rows": rows, "selected": {"step": 7, "by": "validation recall@1", "value": 0.9}})
+    found = {
+        "split": "test",
+        "protocol": "validation",
+        "records": 30,
+        "classes": 3,
+        "skipped": 0,
+        "notes": [],
+    }
+    run.write_results(
+        found | {"rows": rows, "selected": {"step": 7, "by": "validation recall@1", "value": 0.9}}
+    )
     return run
 
 
@@ -222,10 +281,19 @@ def test_the_card_has_what_was_measured_and_nothing_of_the_machine(finished, tmp
     assert front["pipeline_tag"] == "image-feature-extraction" and "onnx" not in front["tags"]
     (result,) = front["model-index"][0]["results"]
     assert result["dataset"] == {"name": 'birds: "mine"', "type": 'birds: "mine"', "split": "test"}
-    assert {each["type"]: each["value"] for each in result["metrics"]} == {"recall@1": 0.875, "map@r": 0.4375}
+    assert {each["type"]: each["value"] for each in result["metrics"]} == {
+        "recall@1": 0.875,
+        "map@r": 0.4375,
+    }
     assert "| Recall@1 | 25.0 | 87.5 | +62.5 |" in text and "| train | 40 | 4 |" in text
-    assert "| loss | `triplet` |" in text and "| model | `small dim=6` |" in text and "step 7, by validation" in text
-    assert "published under `cc-by-4.0`" in text and "pretrained weights (`start.safetensors`)" in text
+    assert (
+        "| loss | `triplet` |" in text
+        and "| model | `small dim=6` |" in text
+        and "step 7, by validation" in text
+    )
+    assert (
+        "published under `cc-by-4.0`" in text and "pretrained weights (`start.safetensors`)" in text
+    )
     assert "1 picture left out" in text and "/home/me" not in text
 
 
@@ -238,7 +306,9 @@ def test_a_card_states_what_is_not_known(features_run):
         export_run(features_run, onnx=False, license="my: own")
 
 
-def test_an_exported_folder_embeds_bit_for_bit_like_its_run(finished, tmp_path, photos, monkeypatch):
+def test_an_exported_folder_embeds_bit_for_bit_like_its_run(
+    finished, tmp_path, photos, monkeypatch
+):
     export_run(finished, tmp_path / "hub", onnx=False)
     expected = vicinal.load(finished.path).embed(photos)
     shutil.rmtree(finished.path)
@@ -257,7 +327,10 @@ def test_an_export_that_is_not_whole_is_rejected(name, features_run, tmp_path):
     folder = tmp_path / "hub"
     export_run(features_run, folder, onnx=False)
     (folder / name).unlink()
-    with pytest.raises(RunError, match="not the file that `vicinal export` wrote" if name != "config.json" else "run"):
+    with pytest.raises(
+        RunError,
+        match="not the file that `vicinal export` wrote" if name != "config.json" else "run",
+    ):
         vicinal.load(folder)
     shutil.rmtree(folder)
     export_run(features_run, folder, onnx=False)
@@ -292,7 +365,9 @@ def beside(tmp_path, monkeypatch):
 def test_the_python_in_the_document_runs(beside, capsys):
     pytest.importorskip("onnxruntime")
     export_run(beside)
-    in_python, in_scikit_learn, exported, elsewhere = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.S)
+    in_python, in_scikit_learn, exported, elsewhere = re.findall(
+        r"```python\n(.*?)```", DOCUMENT.read_text(), re.S
+    )
     exec(compile(in_python + exported, DOCUMENT, "exec"), {})  # noqa: S102 - our own text
     exec(compile(in_scikit_learn, DOCUMENT, "exec"), {})  # noqa: S102
     assert "['wren']" in capsys.readouterr().out
@@ -330,7 +405,9 @@ def test_any_batch_size_gives_torchs_embeddings(size, small_model, rng):
 def small_model():
     rng = torch.Generator().manual_seed(0)
     embedder = settled(SmallConvNet(1, (4, 8)), rng, pooling="both")
-    return embedder, to_onnx(embedder, torch.randn(8, 1, 12, 12, generator=rng), metadata={"steps": "[1]"})
+    return embedder, to_onnx(
+        embedder, torch.randn(8, 1, 12, 12, generator=rng), metadata={"steps": "[1]"}
+    )
 
 
 def test_texts_travel_in_the_file_and_the_machine_does_not(small_model):
@@ -362,9 +439,12 @@ def test_features_and_embeddings_of_any_length(long_model, rng):
 
 
 @pytest.mark.parametrize(
-    ("change", "seen"), [(1.0, r"\d\.\de-0\d at batch size 1, .* at batch size 8"), (torch.nan, "nan")]
+    ("change", "seen"),
+    [(1.0, r"\d\.\de-0\d at batch size 1, .* at batch size 8"), (torch.nan, "nan")],
 )
-def test_a_model_that_answers_otherwise_is_rejected_with_the_numbers(change, seen, long_model, monkeypatch, rng):
+def test_a_model_that_answers_otherwise_is_rejected_with_the_numbers(
+    change, seen, long_model, monkeypatch, rng
+):
     embedder, model = copy.deepcopy(long_model[0]), long_model[1]
     with torch.no_grad():
         embedder.head.weight[0] += change

@@ -1,4 +1,5 @@
-"""A collection that somebody else made: nothing is written, removed, read or asked outside of it unasked."""
+"""A collection that somebody else made: nothing is written, removed, read or asked outside of it
+unasked."""
 
 import json
 import os
@@ -27,9 +28,13 @@ def indexed(image_run, photographs, listener):
     return image_run
 
 
-@pytest.mark.parametrize("name", ["archives", ".lock", ".writer.json", "journal.bin", "generation-00000002", "."])
+@pytest.mark.parametrize(
+    "name", ["archives", ".lock", ".writer.json", "journal.bin", "generation-00000002", "."]
+)
 @pytest.mark.parametrize("own", [True, False])
-def test_indexing_follows_no_link_out_of_a_collection(name, own, indexed, photographs, listener, tmp_path, draw):
+def test_indexing_follows_no_link_out_of_a_collection(
+    name, own, indexed, photographs, listener, tmp_path, draw
+):
     """Issue 23: old generations below ``collection/archives`` were removed through a link."""
     home = tmp_path / "home"
     draw(home / "photos" / "1.png", 0)
@@ -48,7 +53,9 @@ def test_indexing_follows_no_link_out_of_a_collection(name, own, indexed, photog
         (collection / name).symlink_to(target)
     draw(photographs / "a" / "new.png", 100)
     if name == "." and not own:
-        index(indexed, Request([str(photographs)]), listener, collection=collection)  # which the user named
+        index(
+            indexed, Request([str(photographs)]), listener, collection=collection
+        )  # which the user named
     else:
         with pytest.raises(DataError, match="is a link to"):
             _index_again(indexed, photographs, listener, None if own else collection)
@@ -79,7 +86,9 @@ def test_pictures_outside_a_foreign_collection_need_the_users_word(foreign, tmp_
     Image.new("RGB", (4, 3)).save(tmp_path / "secret.png")
     collection = foreign(Place("/", "folder", "/"), str(tmp_path / "secret.png").lstrip("/"))
     snapshot = CollectionDirectory.open(collection).snapshot()
-    assert snapshot.search(np.ones((1, 2), np.float32), 1)[0][0].distance == 0, "what it holds itself can be searched"
+    assert snapshot.search(np.ones((1, 2), np.float32), 1)[0][0].distance == 0, (
+        "what it holds itself can be searched"
+    )
     with pytest.raises(DataError, match="--trust"):
         snapshot.image(0)
     assert CollectionDirectory.open(collection, trust=True).snapshot().image(0).size == (4, 3)
@@ -100,27 +109,36 @@ def test_pictures_inside_a_foreign_collection_are_shown(foreign, tmp_path, draw)
 
 def test_no_engine_is_asked_unasked(foreign):
     store = {"address": "http://evil.example:19530", "table": "t", "index": "FLAT", "recall": None}
-    snapshot = CollectionDirectory.open(foreign(Place("x", "features", None), "a", store=store)).snapshot()
+    snapshot = CollectionDirectory.open(
+        foreign(Place("x", "features", None), "a", store=store)
+    ).snapshot()
     with pytest.raises(DataError, match=r"the engine at http://evil\.example:19530.*--trust"):
         snapshot.search(np.ones((1, 2), np.float32), 1)
 
 
-def test_indexing_takes_over_foreign_places_only_where_told(indexed, photographs, listener, monkeypatch, tmp_path):
+def test_indexing_takes_over_foreign_places_only_where_told(
+    indexed, photographs, listener, monkeypatch, tmp_path
+):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another user"))
     with pytest.raises(ConfigError, match=f"{photographs}.*--trust"):
         index(indexed, Request(), listener)
     assert index(indexed, Request(trust=True), listener).items == 12
     snapshot = CollectionDirectory.of(indexed).snapshot()
-    assert snapshot.trusted and snapshot.generation == 2, "written once more, with the user's own seal"
+    assert snapshot.trusted and snapshot.generation == 2, (
+        "written once more, with the user's own seal"
+    )
 
 
 def test_who_has_no_place_for_a_secret_trusts_by_word(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nowhere")
-    publish(tmp_path, [Item(0, "a", None)], np.ones((1, 2)), dim=2, places=[Place("/", "folder", "/")])
+    publish(
+        tmp_path, [Item(0, "a", None)], np.ones((1, 2)), dim=2, places=[Place("/", "folder", "/")]
+    )
     assert not CollectionDirectory.open(tmp_path).snapshot().trusted
 
 
-# -- damage ------------------------------------------------------------------------------------------
+# -- damage
+# ------------------------------------------------------------------------------------------
 
 
 def cut(path):
@@ -147,10 +165,22 @@ DAMAGE = [
     ("about.json", text("[" * 100_000)),
     ("about.json", text("{}")),
     ("about.json", text('{"generation": 1, "dim": "x", "metric": 1, "places": []}')),
-    ("about.json", text('{"generation": 1, "dim": 2, "metric": "euclidean", "places": [{"name": 1}]}')),
+    (
+        "about.json",
+        text('{"generation": 1, "dim": 2, "metric": "euclidean", "places": [{"name": 1}]}'),
+    ),
     ("about.json", text('{"generation": 1, "dim": 2, "metric": "euclidean", "places": ["/"]}')),
-    ("about.json", text('{"generation": 1, "dim": 2, "metric": "euclidean", "places": [], "store": "a:1"}')),
-    ("about.json", text('{"generation": 1, "dim": 2, "metric": "euclidean", "places": [], "store": {"table": "x"}}')),
+    (
+        "about.json",
+        text('{"generation": 1, "dim": 2, "metric": "euclidean", "places": [], "store": "a:1"}'),
+    ),
+    (
+        "about.json",
+        text(
+            '{"generation": 1, "dim": 2, "metric": "euclidean", "places": [], "store": {"table": '
+            '"x"}}'
+        ),
+    ),
     ("items.jsonl", pipe),
     ("items.jsonl", cut),
     ("items.jsonl", text('{"id": "x", "path": 7, "label": null}\n')),
@@ -176,7 +206,8 @@ def test_damage_is_named_with_the_file_and_what_to_do(name, damage, tmp_path):
 
 
 def test_a_thread_of_pixels_and_a_pipe_are_left_out_and_named(indexed, photographs, listener):
-    """Issue 23: 101 bytes of 20000 x 1 pixels took 6.6 GB where the shorter side was brought to 256."""
+    """Issue 23: 101 bytes of 20000 x 1 pixels took 6.6 GB where the shorter side was brought to
+    256."""
     Image.new("L", (20_000, 1)).save(photographs / "a" / "thread.png")
     os.mkfifo(photographs / "a" / "pipe.png")
     done = index(indexed, Request([str(photographs)], skip_corrupt=True), listener)

@@ -16,12 +16,17 @@ from vicinal.retrieval.store import Item
 
 
 def publish_rows(path, count):
-    return publish(path, [Item(row, str(row), None) for row in range(count)], np.zeros((count, 2)), dim=2)
+    return publish(
+        path, [Item(row, str(row), None) for row in range(count)], np.zeros((count, 2)), dim=2
+    )
 
 
 def test_the_newest_two_generations_stay(tmp_path):
     assert [publish_rows(tmp_path, 3) for _ in range(4)] == [1, 2, 3, 4]
-    assert sorted(path.name for path in tmp_path.glob("generation-*")) == ["generation-00000003", "generation-00000004"]
+    assert sorted(path.name for path in tmp_path.glob("generation-*")) == [
+        "generation-00000003",
+        "generation-00000004",
+    ]
 
 
 def test_what_a_dead_writer_left_is_written_over(tmp_path):
@@ -30,7 +35,9 @@ def test_what_a_dead_writer_left_is_written_over(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "vectors.npy").write_bytes(b"half")
     assert CollectionDirectory.open(tmp_path).snapshot().generation == 1
-    assert publish_rows(tmp_path, 5) == 2 and len(CollectionDirectory.open(tmp_path).snapshot()) == 5
+    assert (
+        publish_rows(tmp_path, 5) == 2 and len(CollectionDirectory.open(tmp_path).snapshot()) == 5
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,7 +57,11 @@ def test_a_rejected_generation_changes_nothing(items, vectors, message, tmp_path
 
 
 def test_a_second_writer_is_told_who_the_first_is(tmp_path):
-    with writing(tmp_path), pytest.raises(RunError, match=f"process {os.getpid()} on"), writing(tmp_path):
+    with (
+        writing(tmp_path),
+        pytest.raises(RunError, match=f"process {os.getpid()} on"),
+        writing(tmp_path),
+    ):
         pass
     with writing(tmp_path):
         pass
@@ -58,10 +69,13 @@ def test_a_second_writer_is_told_who_the_first_is(tmp_path):
 
 def test_the_lock_of_a_killed_process_is_free(tmp_path):
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom vicinal.retrieval.generations import writing\n"
+        "import sys, time\nfrom pathlib import Path\nfrom vicinal.retrieval.generations import "
+        "writing\n"
         "with writing(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)"
     )
-    holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(RunError, match=f"process {holder.pid}"), writing(tmp_path):
@@ -103,7 +117,9 @@ def test_a_cut_end_loses_only_what_was_cut(path, lost):
     path.write_bytes(path.read_bytes()[:-lost])
     journal = opened(path)
     whole = 5 - -(-lost // 48)  # an entry has 32 + 12 + 4 bytes
-    assert len(journal) == whole and np.array_equal(journal.vector(DIGESTS[whole - 1]), VECTORS[whole - 1])
+    assert len(journal) == whole and np.array_equal(
+        journal.vector(DIGESTS[whole - 1]), VECTORS[whole - 1]
+    )
     journal.append(DIGESTS[5:], VECTORS[5:])
     journal.close()
     again = opened(path)

@@ -1,4 +1,5 @@
-"""Indexing: what is new is added, what changed replaced, what is gone removed, and no vector is made twice."""
+"""Indexing: what is new is added, what changed replaced, what is gone removed, and no vector is
+made twice."""
 
 import os
 import signal
@@ -22,7 +23,8 @@ from vicinal.retrieval.listing import list_place
 
 @pytest.fixture
 def bring(image_run, listener):
-    """``bring(path, ..., setting=...)``: index with the image run; what was done, and the snapshot after it."""
+    """``bring(path, ..., setting=...)``: index with the image run; what was done, and the snapshot
+    after it."""
 
     def call(*paths, **settings):
         done = index(image_run, Request(paths=[str(path) for path in paths], **settings), listener)
@@ -43,7 +45,9 @@ def test_vectors_are_those_of_the_encoder(bring, image_run, photographs):
     done, snapshot = bring(photographs)
     assert counts(done) == (12, 0, 0, 12) and done.generation == 1
     embedded = Encoder.load(image_run).embed(open_path(str(photographs)).load())
-    expected = dict(zip((embedded.records.source.name(row) for row in range(12)), embedded.vectors, strict=True))
+    expected = dict(
+        zip((embedded.records.source.name(row) for row in range(12)), embedded.vectors, strict=True)
+    )
     for item in snapshot.items():
         assert np.allclose(snapshot.vector(item.id), expected[item.path], atol=1e-6)
         assert item.label == item.path[0]
@@ -51,7 +55,12 @@ def test_vectors_are_those_of_the_encoder(bring, image_run, photographs):
 
 def test_batches_do_not_change_the_vectors(bring, photographs, image_run, listener, tmp_path):
     _, whole = bring(photographs)
-    index(image_run, Request([str(photographs)], batch_size=5), listener, collection=tmp_path / "other")
+    index(
+        image_run,
+        Request([str(photographs)], batch_size=5),
+        listener,
+        collection=tmp_path / "other",
+    )
     parts = CollectionDirectory.open(tmp_path / "other").snapshot()
     assert np.allclose(whole.vectors(), parts.vectors(), atol=1e-6)
 
@@ -65,7 +74,9 @@ def test_indexing_again_follows_the_folder(bring, photographs, draw):
     assert counts(done) == (1, 1, 1, 2) and done.items == 12
     old, new = by_path(before), by_path(after)
     assert new["a/new.png"][0] == 12 and "c/02.png" not in new
-    assert new["b/01.png"][0] == old["b/01.png"][0] and not np.array_equal(new["b/01.png"][1], old["b/01.png"][1])
+    assert new["b/01.png"][0] == old["b/01.png"][0] and not np.array_equal(
+        new["b/01.png"][1], old["b/01.png"][1]
+    )
     for path in new.keys() & old.keys() - {"b/01.png"}:
         assert new[path][0] == old[path][0] and np.array_equal(new[path][1], old[path][1])
 
@@ -151,21 +162,28 @@ def test_an_archive_is_indexed_and_its_pictures_found(bring, photographs, tmp_pa
     assert done.items == 2 and snapshot.image(0).size == (24, 20)
     pack("b/01.png", "c/02.png")
     done, snapshot = bring(tmp_path / "p.zip")
-    assert counts(done) == (1, 0, 1, 1) and [item.path for item in snapshot.items()] == ["b/01.png", "c/02.png"]
+    assert counts(done) == (1, 0, 1, 1) and [item.path for item in snapshot.items()] == [
+        "b/01.png",
+        "c/02.png",
+    ]
     pack("c/02.png")
     bring(tmp_path / "p.zip")
     left = list((snapshot.folder.parent / "archives").iterdir())
     assert len(left) == 2, "of the newest generation and the one before"
 
 
-def test_feature_vectors_are_embedded_and_may_have_pictures(feature_run, vectors_file, listener, tmp_path, draw):
+def test_feature_vectors_are_embedded_and_may_have_pictures(
+    feature_run, vectors_file, listener, tmp_path, draw
+):
     done = index(feature_run, Request([str(vectors_file)]), listener)
     snapshot = CollectionDirectory.of(feature_run).snapshot()
     assert done.items == 40 and snapshot.dim == 4 and snapshot.item(1).metadata == {"camera": "1"}
     with pytest.raises(DataError, match="--images"):
         snapshot.image(0)
     draw(tmp_path / "pictures" / "a" / "00.png", 0)
-    done = index(feature_run, Request([str(vectors_file)], images=str(tmp_path / "pictures")), listener)
+    done = index(
+        feature_run, Request([str(vectors_file)], images=str(tmp_path / "pictures")), listener
+    )
     assert done.embedded == 0
     assert CollectionDirectory.of(feature_run).snapshot().image(0).size == (24, 20)
 
@@ -180,7 +198,9 @@ def test_another_model_embeds_everything_again(bring, photographs, tmp_path, dra
     bring(photographs, tmp_path / "more")
     torch.manual_seed(1)
     old = Encoder.load(image_run)
-    Encoder(Embedder(SmallConvNet(3, (4, 8)), 6).eval(), old.preprocessing, old.device).save_weights(image_run)
+    Encoder(
+        Embedder(SmallConvNet(3, (4, 8)), 6).eval(), old.preprocessing, old.device
+    ).save_weights(image_run)
     done, snapshot = bring(tmp_path / "more")
     assert done.embedded == 13 and done.items == 13 and snapshot.generation == 2
 
@@ -188,7 +208,9 @@ def test_another_model_embeds_everything_again(bring, photographs, tmp_path, dra
 # -- what cannot be read ---------------------------------------------------------------------------
 
 
-def test_unreadable_files_are_all_named_and_nothing_is_published(bring, photographs, listener, image_run):
+def test_unreadable_files_are_all_named_and_nothing_is_published(
+    bring, photographs, listener, image_run
+):
     (photographs / "a" / "00.png").write_bytes(b"no image")
     (photographs / "b" / "01.png").write_bytes(b"none either")
     with pytest.raises(DataError, match=r"2 of 12 .*a/00\.png; b/01\.png.*--skip-corrupt"):
@@ -223,7 +245,9 @@ def test_names_that_are_no_text_are_indexed_and_known_again(bring, photographs):
     odd = photographs.rename(photographs.with_name(os.fsdecode(b"caf\xe9")))
     (odd / "a" / "00.png").rename(odd / "a" / os.fsdecode(b"caf\xe9.png"))
     _, snapshot = bring(odd)
-    assert snapshot.trusted and all(snapshot.image(item.id).size == (24, 20) for item in snapshot.items())
+    assert snapshot.trusted and all(
+        snapshot.image(item.id).size == (24, 20) for item in snapshot.items()
+    )
     assert bring(odd)[0].generation == 1
 
 
@@ -246,7 +270,16 @@ def test_an_interrupted_indexing_goes_on_where_it_was(bring, photographs, listen
 def test_a_killed_indexing_loses_nothing(image_run, photographs, draw):
     for number in range(3000):
         draw(photographs / "e" / f"{number}.png", 1000 + number)
-    command = [sys.executable, "-m", "vicinal", "index", str(image_run.path), str(photographs), "--batch-size", "8"]
+    command = [
+        sys.executable,
+        "-m",
+        "vicinal",
+        "index",
+        str(image_run.path),
+        str(photographs),
+        "--batch-size",
+        "8",
+    ]
     journal = image_run.path / "collection" / "journal.bin"
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not (journal.exists() and journal.stat().st_size > 20_000):
@@ -265,7 +298,9 @@ def plan(image_run, listener):
 
     def call(*paths, before=None, anew=False, **settings):
         request = Request([str(path) for path in paths], **settings)
-        return make_plan(image_run, image_run.path / "collection", request, listener, before, anew=anew)
+        return make_plan(
+            image_run, image_run.path / "collection", request, listener, before, anew=anew
+        )
 
     return call
 
@@ -295,7 +330,9 @@ def test_places_that_are_not_named_stay_unread(plan, before, tmp_path, draw, pho
     made = plan(tmp_path / "more", before=before)
     assert [place.path for place in made.kept] == [str(photographs)] and len(made.listings) == 1
     assert [place.path for place in made.places] == [str(photographs), str(tmp_path / "more")]
-    assert len(plan(tmp_path / "more", before=before, anew=True).listings) == 2, "another model needs them all"
+    assert len(plan(tmp_path / "more", before=before, anew=True).listings) == 2, (
+        "another model needs them all"
+    )
 
 
 def test_a_place_named_twice_is_read_once(plan, photographs):
@@ -314,7 +351,12 @@ def test_places_vectors_and_unread_belong_together(image_run, photographs, tmp_p
     listing, encoder = list_place(str(photographs), tmp_path), Encoder.load(image_run)
     rows = np.array([3, 0, 7, 5])  # row 3 is b/01.png
     batches = list(embed_rows(encoder, listing, rows, batch_size=1, workers=0))
-    assert [(kept, unread) for kept, _, unread in batches] == [([], [0]), ([1], []), ([2], []), ([3], [])]
+    assert [(kept, unread) for kept, _, unread in batches] == [
+        ([], [0]),
+        ([1], []),
+        ([2], []),
+        ([3], []),
+    ]
     assert batches[0][1].shape == (0, 6)
     whole = next(embed_rows(encoder, listing, rows[1:], batch_size=8, workers=0))[1]
     assert np.allclose(np.concatenate([vectors for _, vectors, _ in batches]), whole, atol=1e-6)
@@ -322,7 +364,9 @@ def test_places_vectors_and_unread_belong_together(image_run, photographs, tmp_p
 
 def test_no_rows_need_no_batch(image_run, photographs, tmp_path):
     listing = list_place(str(photographs), tmp_path)
-    assert not list(embed_rows(Encoder.load(image_run), listing, np.empty(0, np.int64), batch_size=8, workers=0))
+    assert not list(
+        embed_rows(Encoder.load(image_run), listing, np.empty(0, np.int64), batch_size=8, workers=0)
+    )
 
 
 def test_the_caller_stays_out_of_inference_mode(image_run, photographs, tmp_path):

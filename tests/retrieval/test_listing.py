@@ -19,7 +19,11 @@ def test_the_first_folder_is_the_label_and_loose_images_have_none(tmp_path, draw
         draw(tmp_path / "root" / name, 0)
     (tmp_path / "root" / "a" / "notes.txt").write_text("no image")
     listing = list_place(str(tmp_path / "root"), tmp_path / "c")
-    assert entries(listing) == {"3.png": (None, {}), "a/2.png": ("a", {}), "b/deep/1.png": ("b", {})}
+    assert entries(listing) == {
+        "3.png": (None, {}),
+        "a/2.png": ("a", {}),
+        "b/deep/1.png": ("b", {}),
+    }
     assert listing.place.kind == "folder" and listing.source.read(0).size == (24, 20)
 
 
@@ -27,7 +31,10 @@ def test_split_folders_become_metadata(tmp_path, draw):
     for name in ("train/a/1.png", "test/b/2.png"):
         draw(tmp_path / "root" / name, 0)
     found = entries(list_place(str(tmp_path / "root"), tmp_path / "c"))
-    assert found == {"test/b/2.png": ("b", {"split": "test"}), "train/a/1.png": ("a", {"split": "train"})}
+    assert found == {
+        "test/b/2.png": ("b", {"split": "test"}),
+        "train/a/1.png": ("a", {"split": "train"}),
+    }
 
 
 def test_a_table_gives_labels_where_it_has_them_and_all_other_columns(tmp_path, draw):
@@ -35,7 +42,10 @@ def test_a_table_gives_labels_where_it_has_them_and_all_other_columns(tmp_path, 
     table = tmp_path / "p" / "table.csv"
     table.write_text("path,label,camera,remark\n1.png,wren,3,\n2.png,,4,dark\n")
     found = entries(list_place(str(table), tmp_path / "c"))
-    assert found == {"1.png": ("wren", {"camera": "3"}), "2.png": (None, {"camera": "4", "remark": "dark"})}
+    assert found == {
+        "1.png": ("wren", {"camera": "3"}),
+        "2.png": (None, {"camera": "4", "remark": "dark"}),
+    }
     table.write_text("path\n1.png\n")
     assert entries(list_place(str(table), tmp_path / "c")) == {"1.png": (None, {})}
 
@@ -43,7 +53,9 @@ def test_a_table_gives_labels_where_it_has_them_and_all_other_columns(tmp_path, 
 def test_a_split_of_a_table_is_taken_by_name(tmp_path):
     table = tmp_path / "table.csv"
     table.write_text("path,split\n1.png,train\n2.png,test\n")
-    assert [entry.path for entry in list_place(str(table), tmp_path, split="test").entries] == ["2.png"]
+    assert [entry.path for entry in list_place(str(table), tmp_path, split="test").entries] == [
+        "2.png"
+    ]
     with pytest.raises(ConfigError, match="it has test, train"):
         list_place(str(table), tmp_path, split="validation")
 
@@ -58,14 +70,20 @@ def test_a_table_must_not_lead_out_of_its_folder(path, tmp_path):
 
 def test_a_folder_whose_name_begins_with_dots_does_not_lead_out(tmp_path):
     (tmp_path / "table.csv").write_text("path\n..odd/1.png\n")
-    assert [entry.path for entry in list_place(str(tmp_path / "table.csv"), tmp_path).entries] == ["..odd/1.png"]
+    assert [entry.path for entry in list_place(str(tmp_path / "table.csv"), tmp_path).entries] == [
+        "..odd/1.png"
+    ]
 
 
 def test_with_images_a_table_may_lie_anywhere(tmp_path, draw):
     draw(tmp_path / "pictures" / "1.png", 0)
     (tmp_path / "table.csv").write_text(f"path\n{tmp_path}/pictures/1.png\n")
-    listing = list_place(str(tmp_path / "table.csv"), tmp_path / "c", images=str(tmp_path / "pictures"))
-    assert entries(listing) == {"1.png": (None, {})} and listing.place.root == str(tmp_path / "pictures")
+    listing = list_place(
+        str(tmp_path / "table.csv"), tmp_path / "c", images=str(tmp_path / "pictures")
+    )
+    assert entries(listing) == {"1.png": (None, {})} and listing.place.root == str(
+        tmp_path / "pictures"
+    )
 
 
 def test_feature_vectors_have_names_labels_and_columns(vectors_file, tmp_path):
@@ -80,12 +98,21 @@ def test_vectors_made_of_a_data_set_take_its_pictures_row_by_row(tmp_path, draw)
     for number, path in enumerate(paths):
         draw(root / "images" / path, number)
     (root / "classes.txt").write_text("1 001.Wren\n2 002.Jay\n")
-    (root / "images.txt").write_text("".join(f"{row} {path}\n" for row, path in enumerate(paths, 1)))
+    (root / "images.txt").write_text(
+        "".join(f"{row} {path}\n" for row, path in enumerate(paths, 1))
+    )
     (root / "image_class_labels.txt").write_text("1 1\n2 1\n3 2\n4 2\n")
-    np.savez(tmp_path / "v.npz", features=np.eye(4), labels=[0, 0, 1, 1], splits=["train", "test", "test", "test"])
+    np.savez(
+        tmp_path / "v.npz",
+        features=np.eye(4),
+        labels=[0, 0, 1, 1],
+        splits=["train", "test", "test", "test"],
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vicinal.data.CUB.counts", {"train": (0, 0), "test": (4, 2)})
-        listing = list_place(str(tmp_path / "v.npz"), tmp_path / "c", split="test", images=str(root))
+        listing = list_place(
+            str(tmp_path / "v.npz"), tmp_path / "c", split="test", images=str(root)
+        )
         assert entries(listing) == {path: (path[:-6], {}) for path in paths[1:]}
         np.savez(tmp_path / "v.npz", features=np.eye(4), labels=[0, 1, 0, 1])
         with pytest.raises(DataError, match="differ in their classes"):
@@ -99,7 +126,9 @@ def test_an_archive_is_listed_as_the_folder_it_holds(tmp_path, draw):
     with zipfile.ZipFile(tmp_path / "p.zip", "w") as archive:
         archive.write(draw(tmp_path / "1.png", 0), "a/1.png")
     listing = list_place(str(tmp_path / "p.zip"), tmp_path / "c")
-    assert entries(listing) == {"a/1.png": ("a", {})} and listing.place.path == str(tmp_path / "p.zip")
+    assert entries(listing) == {"a/1.png": ("a", {})} and listing.place.path == str(
+        tmp_path / "p.zip"
+    )
     assert (tmp_path / "c" / listing.place.root / "a" / "1.png").is_file()
 
 

@@ -22,7 +22,9 @@ def vectors():
 
 @pytest.fixture
 def collection(tmp_path, vectors):
-    items = [Item(id=2 * place + 1, path=f"{place}.png", label="abc"[place // 20]) for place in range(60)]
+    items = [
+        Item(id=2 * place + 1, path=f"{place}.png", label="abc"[place // 20]) for place in range(60)
+    ]
     publish(tmp_path / "collection", items, vectors, dim=12)
     return CollectionDirectory.open(tmp_path / "collection")
 
@@ -37,7 +39,9 @@ def test_neighbours_in_the_collection_are_neighbours_on_the_map(collection):
     found = collection_map(collection.snapshot())
     assert found.ids.tolist() == list(range(1, 120, 2))
     assert found.positions.shape == (60, 2) and found.positions.dtype == np.float32
-    apart = np.linalg.norm(found.positions[:, None] - found.positions, axis=2) + np.diag(np.full(60, np.inf))
+    apart = np.linalg.norm(found.positions[:, None] - found.positions, axis=2) + np.diag(
+        np.full(60, np.inf)
+    )
     assert (apart.argmin(axis=1) // 20 == np.arange(60) // 20).mean() > 0.95
 
 
@@ -46,7 +50,10 @@ def test_it_is_computed_once_and_read_afterwards(collection, monkeypatch):
     assert stored_map(snapshot) is None
     first = collection_map(snapshot)
     monkeypatch.setattr(module, "tsne", lambda *_, **__: pytest.fail("computed again"))
-    for again in (collection_map(snapshot), stored_map(CollectionDirectory.open(collection.path).snapshot())):
+    for again in (
+        collection_map(snapshot),
+        stored_map(CollectionDirectory.open(collection.path).snapshot()),
+    ):
         np.testing.assert_array_equal(again.positions, first.positions)
         np.testing.assert_array_equal(again.ids, first.ids)
     assert not list(snapshot.folder.glob("*.part"))
@@ -54,7 +61,12 @@ def test_it_is_computed_once_and_read_afterwards(collection, monkeypatch):
 
 def test_a_new_generation_has_its_own(collection, vectors, quick):
     collection_map(collection.snapshot())
-    publish(collection.path, [Item(id=place, path=str(place), label=None) for place in range(8)], vectors[:8], dim=12)
+    publish(
+        collection.path,
+        [Item(id=place, path=str(place), label=None) for place in range(8)],
+        vectors[:8],
+        dim=12,
+    )
     snapshot = collection.snapshot()
     assert snapshot.generation == 2 and stored_map(snapshot) is None
 
@@ -72,7 +84,9 @@ def test_a_damaged_one_is_made_again(content, collection, quick):
     np.testing.assert_array_equal(collection_map(snapshot).positions, first.positions)
 
 
-def test_of_a_large_collection_a_part_is_shown_and_it_does_not_change(collection, quick, monkeypatch):
+def test_of_a_large_collection_a_part_is_shown_and_it_does_not_change(
+    collection, quick, monkeypatch
+):
     monkeypatch.setattr(module, "POINTS", 25)
     snapshot = collection.snapshot()
     first = collection_map(snapshot)
@@ -101,7 +115,9 @@ def test_principal_components_keep_distances(vectors):
     found = principal_components(vectors)
     assert found.shape == (60, 12) and found.dtype == np.float32
     np.testing.assert_allclose(
-        np.linalg.norm(found[:, None] - found, axis=2), np.linalg.norm(vectors[:, None] - vectors, axis=2), atol=1e-4
+        np.linalg.norm(found[:, None] - found, axis=2),
+        np.linalg.norm(vectors[:, None] - vectors, axis=2),
+        atol=1e-4,
     )
     assert principal_components(np.ones((60, 90))).shape == (60, 50)
     assert principal_components(np.random.default_rng(0).normal(size=(7, 90))).shape == (7, 7)
@@ -113,9 +129,15 @@ def test_rows_beyond_the_landmarks_lie_among_their_neighbors(collection, monkeyp
     found = collection_map(snapshot)
     assert found.ids.tolist() == [item.id for item in snapshot.items()]
     drawn = np.sort(np.random.default_rng(0).permutation(60)[:30])
-    alone = module.tsne(module.torch.from_numpy(principal_components(snapshot.vectors()[drawn])), seed=0).numpy()
-    np.testing.assert_array_equal(found.positions[drawn], alone)  # landmarks are where they would be alone
-    apart = np.linalg.norm(found.positions[:, None] - found.positions, axis=2) + np.diag(np.full(60, np.inf))
+    alone = module.tsne(
+        module.torch.from_numpy(principal_components(snapshot.vectors()[drawn])), seed=0
+    ).numpy()
+    np.testing.assert_array_equal(
+        found.positions[drawn], alone
+    )  # landmarks are where they would be alone
+    apart = np.linalg.norm(found.positions[:, None] - found.positions, axis=2) + np.diag(
+        np.full(60, np.inf)
+    )
     assert (apart.argmin(axis=1) // 20 == np.arange(60) // 20).mean() > 0.9
 
 
@@ -125,10 +147,17 @@ def test_parquet_has_the_columns_that_embedding_atlas_reads(collection, vectors,
     table = parquet.read_table(tmp_path / "map.parquet")
     assert table.column_names == ["id", "path", "label", "text", "x", "y", "neighbors", "group"]
     first = table.slice(0, 1).to_pylist()[0]
-    assert first["id"] == 1 and first["path"] == "0.png" and first["label"] == "a" and first["group"] == 7
+    assert (
+        first["id"] == 1
+        and first["path"] == "0.png"
+        and first["label"] == "a"
+        and first["group"] == 7
+    )
     assert table["group"].null_count == 59 and first["text"] == "a 0.png"
     apart = np.linalg.norm(vectors - vectors[0], axis=1)
-    assert first["neighbors"]["ids"] == np.argsort(apart, kind="stable")[1:4].tolist()  # rows of the file
+    assert (
+        first["neighbors"]["ids"] == np.argsort(apart, kind="stable")[1:4].tolist()
+    )  # rows of the file
     np.testing.assert_allclose(first["neighbors"]["distances"], np.sort(apart)[1:4], rtol=1e-5)
 
 

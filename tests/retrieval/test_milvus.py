@@ -1,4 +1,5 @@
-"""Milvus behind the same interface: generations beside each other, filters, restarts, one process at a time."""
+"""Milvus behind the same interface: generations beside each other, filters, restarts, one process
+at a time."""
 
 import socket
 import subprocess
@@ -20,7 +21,9 @@ pytestmark = pytest.mark.filterwarnings("default")  # the engine's own, which ar
 COUNT, DIM = 60, 8
 VECTORS = np.random.default_rng(0).standard_normal((COUNT, DIM)).astype(np.float32)
 VECTORS /= np.linalg.norm(VECTORS, axis=1, keepdims=True)
-ATTRIBUTES = [{"label": "ab"[row % 2], "path": f'a "quoted" \\ path, {row}.png'} for row in range(COUNT)]
+ATTRIBUTES = [
+    {"label": "ab"[row % 2], "path": f'a "quoted" \\ path, {row}.png'} for row in range(COUNT)
+]
 
 
 def rows(ids):
@@ -57,7 +60,10 @@ def test_answers_as_the_flat_store_does(opened):
         {"where": ATTRIBUTES[7]},
         {"where": {"label": "z"}},
     ):
-        found, expected = table.at(1).search(VECTORS[:5], 4, **asked), exact.search(VECTORS[:5], 4, **asked)
+        found, expected = (
+            table.at(1).search(VECTORS[:5], 4, **asked),
+            exact.search(VECTORS[:5], 4, **asked),
+        )
         assert np.array_equal(found.ids, expected.ids)
         assert np.allclose(found.distances, expected.distances, atol=1e-3)
 
@@ -69,9 +75,16 @@ def test_a_reader_of_a_generation_does_not_see_the_next(opened):
     table.write(2, [(20, VECTORS[20], {}), (5, VECTORS[50], {})], [5, 6])
     after = table.at(2)
     assert before.search(VECTORS[[5]], 1).distances[0, 0] < 1e-3, "still the old vector"
-    assert 20 not in before.search(VECTORS[[20]], 20).ids and 6 in before.search(VECTORS[[6]], 20).ids
-    assert after.search(VECTORS[[50]], 1).ids[0, 0] == 5 and after.search(VECTORS[[20]], 1).ids[0, 0] == 20
-    assert sorted(after.search(VECTORS[[0]], 20).ids[0].tolist()) == [id for id in range(21) if id != 6]
+    assert (
+        20 not in before.search(VECTORS[[20]], 20).ids and 6 in before.search(VECTORS[[6]], 20).ids
+    )
+    assert (
+        after.search(VECTORS[[50]], 1).ids[0, 0] == 5
+        and after.search(VECTORS[[20]], 1).ids[0, 0] == 20
+    )
+    assert sorted(after.search(VECTORS[[0]], 20).ids[0].tolist()) == [
+        id for id in range(21) if id != 6
+    ]
 
 
 def test_what_an_ended_writer_left_is_taken_back(opened):
@@ -95,7 +108,12 @@ def test_approximate_indexes_find_nearly_all(opened, index):
     table = opened(index=index)
     table.write(1, rows(range(COUNT)), [])
     found, exact = table.at(1).search(VECTORS, 5).ids, FlatStore(VECTORS).search(VECTORS, 5).ids
-    assert np.mean([len(set(a) & set(b)) / 5 for a, b in zip(found.tolist(), exact.tolist(), strict=True)]) > 0.9
+    assert (
+        np.mean(
+            [len(set(a) & set(b)) / 5 for a, b in zip(found.tolist(), exact.tolist(), strict=True)]
+        )
+        > 0.9
+    )
 
 
 def test_errors(opened, address):
@@ -132,7 +150,9 @@ def test_rows_survive_a_kill(address, opened):
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == -9
-    assert opened().at(1).search(np.eye(DIM, dtype=np.float32), 1).ids[:, 0].tolist() == list(range(DIM))
+    assert opened().at(1).search(np.eye(DIM, dtype=np.float32), 1).ids[:, 0].tolist() == list(
+        range(DIM)
+    )
 
 
 @pytest.fixture
@@ -141,7 +161,14 @@ def server(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "milvus_lite", "server", "--data-dir", str(tmp_path / "served.db")]
+    command = [
+        sys.executable,
+        "-m",
+        "milvus_lite",
+        "server",
+        "--data-dir",
+        str(tmp_path / "served.db"),
+    ]
     process = subprocess.Popen([*command, "--host", "127.0.0.1", "--port", str(port)])
     for _ in range(200):
         with socket.socket() as probe:
@@ -159,7 +186,10 @@ def test_the_same_code_works_on_a_url(server, opened):
     table.write(1, rows(range(20)), [])
     assert reader.at(1).search(VECTORS[[9]], 1).ids[0, 0] == 9
     table.write(2, rows([20]), [9])
-    assert reader.at(2).search(VECTORS[[9]], 1).ids[0, 0] != 9 and reader.at(1).search(VECTORS[[9]], 1).ids[0, 0] == 9
+    assert (
+        reader.at(2).search(VECTORS[[9]], 1).ids[0, 0] != 9
+        and reader.at(1).search(VECTORS[[9]], 1).ids[0, 0] == 9
+    )
 
 
 @pytest.fixture
@@ -202,7 +232,9 @@ def test_indexing_again_keeps_the_engine_and_brings_it_along(bring, photographs,
     draw(photographs / "a" / "new.png", 101)
     (photographs / "b" / "01.png").unlink()
     done, after = bring()
-    assert (done.added, done.replaced, done.removed) == (1, 1, 1) and after.about["store"] is not None
+    assert (done.added, done.replaced, done.removed) == (1, 1, 1) and after.about[
+        "store"
+    ] is not None
     assert found(before) == old, "a snapshot does not change"
     ids = {match.item.id for match in after.search(np.array(after.vectors()[:1]), 50)[0]}
     assert ids == {item.id for item in after.items()}
@@ -210,7 +242,9 @@ def test_indexing_again_keeps_the_engine_and_brings_it_along(bring, photographs,
         assert after.search(after.vector(item.id)[None], 1)[0][0].distance < 1e-3
 
 
-def test_another_index_reports_its_recall_and_the_old_table_goes(bring, photographs, tmp_path, draw):
+def test_another_index_reports_its_recall_and_the_old_table_goes(
+    bring, photographs, tmp_path, draw
+):
     from pymilvus import MilvusClient
 
     address = str(tmp_path / "store.db")
@@ -235,6 +269,9 @@ def test_settings_that_do_not_go_together_are_rejected(tmp_path):
 
 def test_a_url_stays_a_url_and_a_folder_becomes_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert wanted_engine("http://host:19530", "ivf", None, tmp_path, "m").address == "http://host:19530"
+    assert (
+        wanted_engine("http://host:19530", "ivf", None, tmp_path, "m").address
+        == "http://host:19530"
+    )
     made = wanted_engine("store.db", "ivf", None, tmp_path, "m")
     assert made.address == str(tmp_path / "store.db") and made.index == "IVF_FLAT"

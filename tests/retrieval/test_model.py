@@ -1,4 +1,5 @@
-"""``vicinal.load``: whatever holds images gives the same embeddings; what does not is rejected by what came."""
+"""``vicinal.load``: whatever holds images gives the same embeddings; what does not is rejected by
+what came."""
 
 import subprocess
 import sys
@@ -30,20 +31,30 @@ def made(path, embedder, transform):
 def colour(tmp_path):
     torch.manual_seed(0)
     return vicinal.load(
-        made(tmp_path / "run", Embedder(SmallConvNet(3, (4, 8)), 6), ImageTransform(size=16, resize=20))
+        made(
+            tmp_path / "run",
+            Embedder(SmallConvNet(3, (4, 8)), 6),
+            ImageTransform(size=16, resize=20),
+        )
     )
 
 
 @pytest.fixture
 def grey(tmp_path):
     return vicinal.load(
-        made(tmp_path / "grey", Embedder(SmallConvNet(1, (4,)), 6), ImageTransform(size=16, resize=20, channels=1))
+        made(
+            tmp_path / "grey",
+            Embedder(SmallConvNet(1, (4,)), 6),
+            ImageTransform(size=16, resize=20, channels=1),
+        )
     )
 
 
 @pytest.fixture
 def features(tmp_path):
-    return vicinal.load(made(tmp_path / "features", Embedder(Identity(8), 4), FeatureTransform(normalize=True)))
+    return vicinal.load(
+        made(tmp_path / "features", Embedder(Identity(8), 4), FeatureTransform(normalize=True))
+    )
 
 
 @pytest.fixture
@@ -61,7 +72,13 @@ def test_paths_pictures_and_arrays_give_the_same_rows(colour, pictures):
     paths, arrays = pictures
     rows = colour.embed(paths)
     assert rows.shape == (5, 6) and rows.dtype == np.float32
-    for same in (map(str, paths), np.array([str(p) for p in paths]), arrays, list(arrays), torch.from_numpy(arrays)):
+    for same in (
+        map(str, paths),
+        np.array([str(p) for p in paths]),
+        arrays,
+        list(arrays),
+        torch.from_numpy(arrays),
+    ):
         np.testing.assert_array_equal(colour.embed(same), rows)
     np.testing.assert_array_equal(colour.embed(Image.fromarray(pixels) for pixels in arrays), rows)
 
@@ -80,7 +97,9 @@ def test_batches_change_nothing_and_nothing_gives_no_rows(colour, pictures):
 
 
 def test_the_rows_are_those_of_the_commands(colour, pictures, tmp_path):
-    embedded = Encoder.load(RunDirectory.open(tmp_path / "run")).embed(open_path(tmp_path / "pictures").load())
+    embedded = Encoder.load(RunDirectory.open(tmp_path / "run")).embed(
+        open_path(tmp_path / "pictures").load()
+    )
     names = [embedded.records.source.name(row) for row in range(5)]
     rows = colour.embed([tmp_path / "pictures" / name for name in names])
     np.testing.assert_allclose(rows, embedded.vectors.numpy(), atol=1e-6)
@@ -94,7 +113,9 @@ def test_palettes_and_transparency_are_taken_as_files_are(colour, pictures, tmp_
     palette = image.quantize(16)
     palette.info["transparency"] = 3
     palette.save(tmp_path / "palette.png", transparency=3)
-    np.testing.assert_allclose(colour.embed(palette), colour.embed(tmp_path / "palette.png"), atol=1e-6)
+    np.testing.assert_allclose(
+        colour.embed(palette), colour.embed(tmp_path / "palette.png"), atol=1e-6
+    )
 
 
 def test_photographs_are_upright_whether_named_or_opened(colour, pictures, tmp_path):
@@ -113,14 +134,22 @@ def test_grey_models_take_stacks_of_grey_images(grey):
     rows = grey.embed(list(stack))
     np.testing.assert_array_equal(grey.embed(stack), rows)
     np.testing.assert_array_equal(grey.embed(stack[..., None]), rows)
-    assert grey.embed(stack[0]).shape == (1, 6) and grey.embed(np.zeros((20, 20, 3), np.uint8)).shape == (1, 6)
+    assert grey.embed(stack[0]).shape == (1, 6) and grey.embed(
+        np.zeros((20, 20, 3), np.uint8)
+    ).shape == (1, 6)
 
 
 def test_features_come_as_arrays_lists_or_tensors(features):
     rows = np.random.default_rng(0).normal(size=(5, 8))
     vectors = features.embed(rows)
     assert vectors.shape == (5, 4) and features.kind == "features"
-    for same in (rows.astype(np.float32), list(rows), rows.tolist(), torch.from_numpy(rows), iter(rows)):
+    for same in (
+        rows.astype(np.float32),
+        list(rows),
+        rows.tolist(),
+        torch.from_numpy(rows),
+        iter(rows),
+    ):
         np.testing.assert_allclose(features.embed(same), vectors, atol=1e-6)
     np.testing.assert_allclose(features.embed(rows[0]), vectors[:1], atol=1e-6)
     np.testing.assert_allclose(features.embed(rows[0].tolist()), vectors[:1], atol=1e-6)
@@ -135,7 +164,10 @@ def test_features_come_as_arrays_lists_or_tensors(features):
         ([3.5], "image 0 should be a path, .* got float 3.5"),
         (np.zeros((20, 20, 3)), r"a float64 array \[20, 20, 3\]\. Bring its pixels to 0\.\.255"),
         (np.zeros((3, 20, 20), np.uint8), r"a uint8 array \[3, 20, 20\]\. Channels come last"),
-        (np.zeros((2, 3, 20, 20), np.uint8), r"image 0 .* a uint8 array \[3, 20, 20\]\. Channels come last"),
+        (
+            np.zeros((2, 3, 20, 20), np.uint8),
+            r"image 0 .* a uint8 array \[3, 20, 20\]\. Channels come last",
+        ),
         (np.zeros((20, 20, 4), np.uint8), r"a uint8 array \[20, 20, 4\]"),
         (np.zeros((0, 20, 3), np.uint8), r"a uint8 array \[0, 20, 3\]"),
         (np.array(3, np.uint8), r"a uint8 array \[\]"),
@@ -166,7 +198,9 @@ def test_what_is_no_vector_is_rejected_by_what_it_is(came, message, features):
 
 
 def test_an_image_that_is_too_small_is_named(tmp_path):
-    model = vicinal.load(made(tmp_path / "run", Embedder(SmallConvNet(3, (4,)), 6), ImageTransform(size=16)))
+    model = vicinal.load(
+        made(tmp_path / "run", Embedder(SmallConvNet(3, (4,)), 6), ImageTransform(size=16))
+    )
     Image.new("RGB", (30, 9)).save(tmp_path / "small.png")
     with pytest.raises(DataError, match=r"small\.png: a square of 16 pixels cannot be cut"):
         model.embed(tmp_path / "small.png")
@@ -176,13 +210,18 @@ def test_distances_are_euclidean(colour, pictures):
     rows = colour.embed(pictures[0])
     found = colour.distance(rows[:2], rows)
     assert found.shape == (2, 5) and found[0, 0] == 0 and colour.metric == "euclidean"
-    np.testing.assert_allclose(found, np.linalg.norm(rows[:2, None] - rows[None], axis=2), atol=1e-6)
+    np.testing.assert_allclose(
+        found, np.linalg.norm(rows[:2, None] - rows[None], axis=2), atol=1e-6
+    )
     with pytest.raises(DataError, match=r"\[6\] and \[5, 6\]"):
         colour.distance(rows[0], rows)
 
 
 def test_it_says_what_it_is(colour):
-    assert repr(colour) == "EmbeddingModel(images -> 6 dimensions, on cpu)" and colour.device.type == "cpu"
+    assert (
+        repr(colour) == "EmbeddingModel(images -> 6 dimensions, on cpu)"
+        and colour.device.type == "cpu"
+    )
 
 
 def test_two_streams_are_loaded_by_their_role(tmp_path):
@@ -214,7 +253,8 @@ def test_nothing_of_training_is_imported(colour, tmp_path):
         f"vicinal.load({str(tmp_path / 'run')!r})\n"
         "parts = {name.split('.')[1] for name in sys.modules if name.startswith('vicinal.')}\n"
         "heavy = {'onnxruntime', 'onnx', 'matplotlib', 'pymilvus', 'fastapi'} & set(sys.modules)\n"
-        "sys.exit(str(heavy | parts & {'training', 'methods', 'losses', 'mining', 'reports', 'cli'} or '') or 0)"
+        "sys.exit(str(heavy | parts & {'training', 'methods', 'losses', 'mining', 'reports', "
+        "'cli'} or '') or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

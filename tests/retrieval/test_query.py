@@ -47,7 +47,10 @@ def test_a_label_is_the_mean_of_its_items(snapshot):
     rows = [row for row, item in enumerate(snapshot.items()) if item.label == "c"]
     mean = snapshot.vectors()[rows].mean(axis=0)
     query = query_of(snapshot, None, labels=["c"])
-    assert np.allclose(query.vector, mean / np.linalg.norm(mean), atol=1e-6) and query.title == "label c"
+    assert (
+        np.allclose(query.vector, mean / np.linalg.norm(mean), atol=1e-6)
+        and query.title == "label c"
+    )
 
 
 def test_beyond_the_threshold_nothing_matches(snapshot):
@@ -60,14 +63,21 @@ def test_beyond_the_threshold_nothing_matches(snapshot):
 
 
 def test_the_answer_as_json(snapshot):
-    document = json.loads(json.dumps(ask(snapshot, query_of(snapshot, None, ids=[0]), 2).document()))
-    assert document["generation"] == 1 and document["query"] == "item 0" and document["beyond"] is None
+    document = json.loads(
+        json.dumps(ask(snapshot, query_of(snapshot, None, ids=[0]), 2).document())
+    )
+    assert (
+        document["generation"] == 1 and document["query"] == "item 0" and document["beyond"] is None
+    )
     assert set(document["matches"][0]) == {"id", "path", "label", "metadata", "distance"}
 
 
 def test_feature_runs_are_asked_with_vectors(feature_run, vectors_file, listener, tmp_path):
     index(feature_run, Request([str(vectors_file)]), listener)
-    snapshot, model = CollectionDirectory.of(feature_run).snapshot(), load(feature_run.path, device="cpu")
+    snapshot, model = (
+        CollectionDirectory.of(feature_run).snapshot(),
+        load(feature_run.path, device="cpu"),
+    )
     np.save(tmp_path / "query.npy", np.load(vectors_file)["features"][7])
     answer = ask(snapshot, query_of(snapshot, model, files=[tmp_path / "query.npy"]), 1)
     assert answer.matches[0].item.id == 7

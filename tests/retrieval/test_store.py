@@ -1,4 +1,5 @@
-"""FlatStore against the plain double loop: order, ties, filters, whatever the rows look like; attributes."""
+"""FlatStore against the plain double loop: order, ties, filters, whatever the rows look like;
+attributes."""
 
 import numpy as np
 import pytest
@@ -37,7 +38,9 @@ def test_distances_are_those_of_the_exact_search():
     vectors, queries = rows(2000, unit=False), rows(20, seed=1, unit=False)
     found = FlatStore(vectors).search(queries, 7)
     expected = neighbors(torch.from_numpy(queries), 7, gallery=torch.from_numpy(vectors))
-    assert np.array_equal(found.ids, expected.ids) and np.allclose(found.distances, expected.distances, atol=1e-7)
+    assert np.array_equal(found.ids, expected.ids) and np.allclose(
+        found.distances, expected.distances, atol=1e-7
+    )
 
 
 @pytest.mark.parametrize("copies", [10, 300, 3000])
@@ -51,19 +54,24 @@ def test_equal_rows_come_in_the_order_of_their_ids(copies):
 
 
 def test_rows_nearer_to_each_other_than_the_product_can_tell_are_told_apart():
-    """Three hundred rows within 1e-6: their products in float32 are noise, so no few candidates settle it."""
+    """Three hundred rows within 1e-6: their products in float32 are noise, so no few candidates
+    settle it."""
     rng = np.random.default_rng(3)
     crowd = rows(1) + 1e-6 * rng.standard_normal((300, 16)).astype(np.float32)
     vectors = np.concatenate([crowd, rows(3000, seed=2)])[rng.permutation(3300)]
     query = rows(1)
-    assert FlatStore(vectors).search(query, 8).ids[0].tolist() == by_hand(vectors, query[0], 8, range(3300))
+    assert FlatStore(vectors).search(query, 8).ids[0].tolist() == by_hand(
+        vectors, query[0], 8, range(3300)
+    )
 
 
 @pytest.mark.parametrize("share", [0.002, 0.05, 0.5, 0.95])
 def test_a_filter_gives_the_nearest_of_those_that_pass(share):
     vectors, query = rows(4000), rows(1, seed=1)
     chosen = np.random.default_rng(0).random(4000) < share
-    store = FlatStore(vectors, matching=Attributes([{"in": "yes"} if flag else {} for flag in chosen]).rows)
+    store = FlatStore(
+        vectors, matching=Attributes([{"in": "yes"} if flag else {} for flag in chosen]).rows
+    )
     found = store.search(query, 5, where={"in": "yes"})
     assert found.ids[0].tolist() == by_hand(vectors, query[0], 5, np.flatnonzero(chosen))
 
@@ -124,7 +132,10 @@ def test_a_missing_attribute_equals_no_value():
 
 
 def test_values_are_counted():
-    assert Attributes(ROWS).values("label") == {"a": 2, "b": 2} and Attributes(ROWS).values("colour") == {}
+    assert (
+        Attributes(ROWS).values("label") == {"a": 2, "b": 2}
+        and Attributes(ROWS).values("colour") == {}
+    )
 
 
 def test_no_rows_have_no_attributes():

@@ -1,4 +1,5 @@
-"""A run's model in scikit-learn's pipelines: cloned, stored and searched over at the cost of a path."""
+"""A run's model in scikit-learn's pipelines: cloned, stored and searched over at the cost of a
+path."""
 
 import joblib
 import numpy as np
@@ -34,30 +35,43 @@ def labelled():
     """Four classes of ten vectors that are easy to tell apart."""
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(4), 10)
-    return (4 * rng.normal(size=(4, 8))[labels] + 0.1 * rng.normal(size=(40, 8))).astype(np.float32), labels
+    return (4 * rng.normal(size=(4, 8))[labels] + 0.1 * rng.normal(size=(40, 8))).astype(
+        np.float32
+    ), labels
 
 
 def test_it_gives_the_embeddings_of_the_run(run, labelled):
     features, _ = labelled
-    np.testing.assert_array_equal(EmbeddingTransformer(run).fit_transform(features), vicinal.load(run).embed(features))
-    assert EmbeddingTransformer(run).get_feature_names_out().tolist() == [f"embedding{place}" for place in range(4)]
+    np.testing.assert_array_equal(
+        EmbeddingTransformer(run).fit_transform(features), vicinal.load(run).embed(features)
+    )
+    assert EmbeddingTransformer(run).get_feature_names_out().tolist() == [
+        f"embedding{place}" for place in range(4)
+    ]
 
 
 def test_parameters_are_kept_and_cloned(run):
     step = EmbeddingTransformer(run, batch_size=7, device="cpu")
     step.fit(None)
     copy = clone(step)
-    assert copy.get_params() == {"run": run, "batch_size": 7, "device": "cpu", "role": None} and not hasattr(
-        copy, "_loaded"
-    )
+    assert copy.get_params() == {
+        "run": run,
+        "batch_size": 7,
+        "device": "cpu",
+        "role": None,
+    } and not hasattr(copy, "_loaded")
     check_is_fitted(EmbeddingTransformer(run))
 
 
 def test_it_is_a_step_before_a_neighbour_classifier(run, labelled):
     features, labels = labelled
-    classify = make_pipeline(EmbeddingTransformer(run), KNeighborsClassifier(3)).fit(features[::2], labels[::2])
+    classify = make_pipeline(EmbeddingTransformer(run), KNeighborsClassifier(3)).fit(
+        features[::2], labels[::2]
+    )
     assert classify.score(features[1::2], labels[1::2]) == 1.0
-    search = GridSearchCV(classify, {"kneighborsclassifier__n_neighbors": [1, 3]}, cv=2).fit(features, labels)
+    search = GridSearchCV(classify, {"kneighborsclassifier__n_neighbors": [1, 3]}, cv=2).fit(
+        features, labels
+    )
     assert search.best_score_ == 1.0
 
 

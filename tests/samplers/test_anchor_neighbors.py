@@ -8,7 +8,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from vicinal.errors import ConfigError, DataError
 from vicinal.samplers import AnchorNeighborSampler, ClassTree
 
-LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(12) * 10 - 7, [2, 3, 4, 5, 5, 6, 7, 8, 9, 4, 4, 4]))
+LABELS = np.random.default_rng(0).permutation(
+    np.repeat(np.arange(12) * 10 - 7, [2, 3, 4, 5, 5, 6, 7, 8, 9, 4, 4, 4])
+)
 
 
 def tree_of(labels=LABELS, seed=0):
@@ -18,7 +20,9 @@ def tree_of(labels=LABELS, seed=0):
 
 
 def sampler(**more):
-    return AnchorNeighborSampler(LABELS, **{"anchors": 2, "neighborhood": 3, "per_class": 2, "seed": 5, **more})
+    return AnchorNeighborSampler(
+        LABELS, **{"anchors": 2, "neighborhood": 3, "per_class": 2, "seed": 5, **more}
+    )
 
 
 @pytest.mark.parametrize("anchors", [1, 2, 4])
@@ -29,7 +33,9 @@ def test_a_batch_has_as_many_different_classes_as_asked_for(anchors, neighborhoo
         found, counts = np.unique(LABELS[batch], return_counts=True)
         assert len(found) == anchors * neighborhood and set(counts) == {2}
         assert len(set(batch)) == len(batch) == made.batch_size
-        assert (LABELS[batch].reshape(-1, 2)[:, 0] == LABELS[batch].reshape(-1, 2)[:, 1]).all(), "class by class"
+        assert (LABELS[batch].reshape(-1, 2)[:, 0] == LABELS[batch].reshape(-1, 2)[:, 1]).all(), (
+            "class by class"
+        )
 
 
 def test_the_nearest_classes_of_each_anchor_are_there():
@@ -39,7 +45,9 @@ def test_the_nearest_classes_of_each_anchor_are_there():
         for batch in made.epoch(epoch, tree):
             places = np.searchsorted(tree.classes.numpy(), LABELS[batch][::2])
             for anchor in places[:2]:
-                assert set(distances[anchor].topk(2, largest=False).indices.tolist()) <= set(places.tolist())
+                assert set(distances[anchor].topk(2, largest=False).indices.tolist()) <= set(
+                    places.tolist()
+                )
 
 
 def test_where_neighbourhoods_overlap_the_next_nearest_fill_up():
@@ -65,18 +73,29 @@ def test_every_class_is_an_anchor_before_one_is_again():
 
 def test_classes_with_too_few_samples_are_nobodys_neighbours():
     made = sampler(per_class=4)
-    assert made.note == "2 of 12 classes have fewer than 4 samples and are left out of training batches."
+    assert (
+        made.note
+        == "2 of 12 classes have fewer than 4 samples and are left out of training batches."
+    )
     small = {-7, 3}
     assert not small & {
-        int(LABELS[row]) for epoch in range(5) for batch in made.epoch(epoch, tree_of()) for row in batch
+        int(LABELS[row])
+        for epoch in range(5)
+        for batch in made.epoch(epoch, tree_of())
+        for row in batch
     }
 
 
 @pytest.mark.parametrize("linkage", ["single", "average", "pairwise"])
-@pytest.mark.parametrize("rows", [torch.eye(12), torch.ones(12, 3)], ids=["all equally far", "all in one place"])
+@pytest.mark.parametrize(
+    "rows", [torch.eye(12), torch.ones(12, 3)], ids=["all equally far", "all in one place"]
+)
 def test_ties_leave_a_batch_its_classes(rows, linkage):
-    """Every class is everyone's nearest: which ones come is arbitrary, how many different ones is not."""
-    tree = ClassTree.build(rows[np.unique(LABELS, return_inverse=True)[1]], torch.tensor(LABELS), linkage=linkage)
+    """Every class is everyone's nearest: which ones come is arbitrary, how many different ones is
+    not."""
+    tree = ClassTree.build(
+        rows[np.unique(LABELS, return_inverse=True)[1]], torch.tensor(LABELS), linkage=linkage
+    )
     levels = tree.levels()
     assert len(levels[~torch.eye(12, dtype=torch.bool)].unique()) == 1, "one distance, one level"
     made = sampler(anchors=3, neighborhood=4)
@@ -85,7 +104,9 @@ def test_ties_leave_a_batch_its_classes(rows, linkage):
             found, counts = np.unique(LABELS[batch], return_counts=True)
             assert len(found) == 12 and set(counts) == {2}
     made = sampler(anchors=2, neighborhood=2)
-    assert all(len(set(LABELS[batch])) == 4 for epoch in range(3) for batch in made.epoch(epoch, tree))
+    assert all(
+        len(set(LABELS[batch])) == 4 for epoch in range(3) for batch in made.epoch(epoch, tree)
+    )
 
 
 def test_errors_name_the_numbers():
@@ -93,7 +114,10 @@ def test_errors_name_the_numbers():
         sampler(neighborhood=0)
     with pytest.raises(ConfigError, match=r"needs 15 classes .* only 12 of the 12 "):
         sampler(anchors=5)
-    with pytest.raises(ConfigError, match="needs 6 classes with at least 7 samples each, but only 3 of the 12 classes"):
+    with pytest.raises(
+        ConfigError,
+        match="needs 6 classes with at least 7 samples each, but only 3 of the 12 classes",
+    ):
         sampler(per_class=7)
     part = ClassTree.build(torch.randn(4, 2), torch.tensor([-7, -7, 3, 3]))
     with pytest.raises(DataError, match="10 of them are not in the tree, class 13 first"):

@@ -50,7 +50,9 @@ def test_every_combination_of_categories_comes_up_before_one_comes_up_again():
 def test_small_categories_are_left_out_and_too_many_rejected():
     sampler = make(classes=8, batches=30)
     assert {int(c) for batch in sampler.epoch(0) for c in STRATA[batch]} == {0, 10, 20}
-    with pytest.raises(ConfigError, match="2 categories with 5 classes of 3 samples each, but only 1 of the 4"):
+    with pytest.raises(
+        ConfigError, match="2 categories with 5 classes of 3 samples each, but only 1 of the 4"
+    ):
         make(classes=10)
     with pytest.raises(ConfigError, match="4 classes for 3 categories"):
         make(categories=3)
@@ -61,7 +63,9 @@ def test_batches_fit_the_categories_and_say_so():
     assert (sampler.classes, sampler.categories, sampler.per_class) == (8, 2, 4)
     assert "8 classes of 2 categories x 4 samples instead of 16 classes of 2 x 4" in sampler.note
     assert CategoryBalancedSampler.fitted(LABELS, batch_size=32, seed=0, strata=STRATA).note is None
-    everyone = CategoryBalancedSampler.fitted(LABELS, batch_size=24, seed=0, strata=STRATA, categories=9)
+    everyone = CategoryBalancedSampler.fitted(
+        LABELS, batch_size=24, seed=0, strata=STRATA, categories=9
+    )
     assert (everyone.categories, everyone.classes) == (4, 4) and "of 9 x 4" in everyone.note
 
 
@@ -69,7 +73,9 @@ def test_batches_fit_the_categories_and_say_so():
 def test_the_slot_names_a_column_of_the_data(name):
     source = FeatureArray(np.zeros((80, 2), dtype=np.float32), [str(row) for row in range(80)])
     splits = np.array(["train"] * 80)
-    records = Records("r", source, LABELS, tuple(map(str, range(16))), splits, columns={"kind": STRATA})
+    records = Records(
+        "r", source, LABELS, tuple(map(str, range(16))), splits, columns={"kind": STRATA}
+    )
     given = {"data": Glyphs(), "training": {"batch_size": 16}}
     config = compose({**given, "sampler": {"name": name, "strata": "kind", "per_class": 2}})
     sampler = _build_sampler(config, records)
@@ -83,4 +89,6 @@ def test_the_slot_names_a_column_of_the_data(name):
 def test_a_loss_over_triplets_takes_a_fixed_set_in_blocks():
     config = compose({"data": Glyphs(), "loss": "triplet", "sampler": "fixed_triplets"})
     assert _build_loss(config, LABELS, 4).blocks
-    assert not _build_loss(compose({"data": Glyphs(), "loss": "triplet", "sampler": "classes"}), LABELS, 4).blocks
+    assert not _build_loss(
+        compose({"data": Glyphs(), "loss": "triplet", "sampler": "classes"}), LABELS, 4
+    ).blocks

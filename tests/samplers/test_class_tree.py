@@ -1,4 +1,5 @@
-"""The class tree against double loops over samples, and against scipy where scipy means the same."""
+"""The class tree against double loops over samples, and against scipy where scipy means the
+same."""
 
 import itertools
 from pathlib import Path
@@ -43,7 +44,9 @@ def test_closed_forms_equal_sums_over_samples(tree, embeddings):
         if p != q:
             expected = torch.cdist(members[p], members[q]).square().mean()
             torch.testing.assert_close(tree.distances(torch.tensor([p]))[0, q], expected.float())
-    spreads = [float(torch.cdist(m, m).square().sum() / max(1, len(m) ** 2 - len(m))) for m in members]
+    spreads = [
+        float(torch.cdist(m, m).square().sum() / max(1, len(m) ** 2 - len(m))) for m in members
+    ]
     np.testing.assert_allclose(tree.spreads, spreads, atol=1e-5)
     assert tree.spreads[1] == 0, "one sample"
     several = [s for s, size in zip(spreads, SIZES, strict=True) if size > 1]
@@ -58,10 +61,16 @@ def test_thresholds_rise_evenly_from_d_0_to_4(tree):
 
 def test_levels_are_symmetric_and_end_at_the_last_one(tree):
     levels = tree.levels()
-    assert levels.dtype == torch.uint8 and torch.equal(levels, levels.T) and levels.diagonal().eq(0).all()
+    assert (
+        levels.dtype == torch.uint8
+        and torch.equal(levels, levels.T)
+        and levels.diagonal().eq(0).all()
+    )
     assert levels.max() <= 16 and len(levels.unique()) > 2
     for how in ("single", "average", "pairwise"):
-        opposite = ClassTree.build(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]), torch.tensor([0, 1]), linkage=how)
+        opposite = ClassTree.build(
+            torch.tensor([[1.0, 0.0], [-1.0, 0.0]]), torch.tensor([0, 1]), linkage=how
+        )
         assert opposite.levels()[0, 1] == 16, "at distance 4, no threshold is above it"
 
 
@@ -69,7 +78,9 @@ def test_levels_of_a_tree_are_an_ultrametric(tree):
     if tree.merges is None:
         pytest.skip("no tree")
     levels = tree.levels().int()
-    assert (levels[:, None] <= torch.maximum(levels[:, :, None], levels[None])).all(), "H(a,c) <= max(H(a,b), H(b,c))"
+    assert (levels[:, None] <= torch.maximum(levels[:, :, None], levels[None])).all(), (
+        "H(a,c) <= max(H(a,b), H(b,c))"
+    )
 
 
 def test_nodes_only_ever_merge(tree):
@@ -93,7 +104,9 @@ def brute_single(distances, threshold):
 def test_single_linkage_connects_what_a_chain_connects(embeddings):
     tree = ClassTree.build(embeddings, LABELS, linkage="single")
     distances = tree.distances(torch.arange(8)).numpy()
-    merged = np.stack([brute_single(distances, float(threshold)) for threshold in tree.thresholds[:-1]])
+    merged = np.stack(
+        [brute_single(distances, float(threshold)) for threshold in tree.thresholds[:-1]]
+    )
     expected = (~merged).sum(axis=0)
     np.testing.assert_array_equal(tree.levels().numpy(), expected)
 
@@ -113,7 +126,9 @@ def test_average_linkage_is_scipys_where_classes_are_of_one_size(rng):
     tree = ClassTree.build(rows, torch.arange(60) // 3, linkage="average")
     distances = tree.distances(torch.arange(20)).double().numpy()
     condensed = distances[np.triu_indices(20, 1)]
-    np.testing.assert_allclose(tree.heights.sort().values, np.sort(linkage(condensed, "average")[:, 2]), rtol=1e-5)
+    np.testing.assert_allclose(
+        tree.heights.sort().values, np.sort(linkage(condensed, "average")[:, 2]), rtol=1e-5
+    )
     heights = cophenet(linkage(condensed, "average"))
     expected = np.searchsorted(tree.thresholds[:-1].numpy(), heights, side="right")
     np.testing.assert_array_equal(tree.levels().numpy()[np.triu_indices(20, 1)], expected)
@@ -127,7 +142,9 @@ def test_average_linkage_weighs_samples_not_classes(embeddings):
         zip(tree.merges.tolist(), tree.heights.tolist(), strict=True), key=lambda merge: merge[1]
     ):
         ours, theirs = (torch.isin(LABELS, tree.classes[node[end]]) for end in (here, there))
-        assert height == pytest.approx(float(torch.cdist(rows[ours], rows[theirs]).square().mean()), abs=1e-5)
+        assert height == pytest.approx(
+            float(torch.cdist(rows[ours], rows[theirs]).square().mean()), abs=1e-5
+        )
         joined = node[here] + node[there]
         for place in joined:
             node[place] = joined
@@ -179,17 +196,24 @@ def test_errors():
 def test_embeddings_that_are_not_finite_are_rejected(how, value, embeddings):
     """Average linkage would follow its chain of nearest nodes without end."""
     embeddings[LABELS == 20, 2] = value
-    with pytest.raises(DataError, match="1 of 8 classes have embeddings that are not finite, class 20 first"):
+    with pytest.raises(
+        DataError, match="1 of 8 classes have embeddings that are not finite, class 20 first"
+    ):
         ClassTree.build(embeddings, LABELS, linkage=how)
 
 
 def held(field):
     """Bytes of this process now (VmRSS) or at its most (VmHWM)."""
-    return next(1024 * int(line.split()[1]) for line in STATUS.read_text().splitlines() if line.startswith(field))
+    return next(
+        1024 * int(line.split()[1])
+        for line in STATUS.read_text().splitlines()
+        if line.startswith(field)
+    )
 
 
 def peak(how):
-    """Bytes that a tree of 11,318 classes takes at its most, beyond what the process held before it."""
+    """Bytes that a tree of 11,318 classes takes at its most, beyond what the process held before
+    it."""
     rows = torch.randn(2 * 11_318, 64, generator=torch.Generator().manual_seed(0))
     before = held("VmRSS")
     ClassTree.build(rows, torch.arange(11_318).repeat(2), linkage=how).levels()
@@ -200,7 +224,8 @@ def peak(how):
 @pytest.mark.skipif(not STATUS.exists(), reason="the kernel keeps no account of memory here")
 @pytest.mark.parametrize("how", ["single", "average", "pairwise"])
 def test_the_classes_of_stanford_online_products_fit_in_2_gib(how):
-    """In a process of its own: in this one, the peak of an earlier test would hide that of the tree."""
+    """In a process of its own: in this one, the peak of an earlier test would hide that of the
+    tree."""
     assert 2**26 < alone(peak, how) < 2**31
 
 

@@ -16,12 +16,16 @@ def test_a_batch_is_a_query_and_a_gallery_image_of_different_classes_side_by_sid
     for epoch in range(5):
         for batch in map(np.array, sampler.epoch(epoch)):
             assert ROLES[batch].tolist() == [1, 2] * 4
-            assert (LABELS[batch[0::2]] == LABELS[batch[1::2]]).all() and len(set(LABELS[batch])) == 4
+            assert (LABELS[batch[0::2]] == LABELS[batch[1::2]]).all() and len(
+                set(LABELS[batch])
+            ) == 4
 
 
 def test_every_row_comes_up_and_partners_change():
     sampler = CrossViewSampler(LABELS, classes=4, seed=0, roles=ROLES)
-    batches = [np.array(batch).reshape(-1, 2) for epoch in range(30) for batch in sampler.epoch(epoch)]
+    batches = [
+        np.array(batch).reshape(-1, 2) for epoch in range(30) for batch in sampler.epoch(epoch)
+    ]
     met = {tuple(pair) for batch in batches for pair in batch.tolist()}
     assert len(met) == 8 * 2 * 3
     assert {row for pair in met for row in pair} == set(range(len(LABELS)))
@@ -30,14 +34,22 @@ def test_every_row_comes_up_and_partners_change():
 def test_classes_without_a_query_or_a_gallery_image_are_left_out_and_said():
     labels, roles = np.append(LABELS, [8, 8, 9]), np.append(ROLES, [2, 2, 1])
     sampler = CrossViewSampler(labels, classes=4, seed=0, roles=roles)
-    assert sampler.note == "2 of 10 classes lack a query or a gallery image and are left out of training batches."
-    assert max(row for epoch in range(9) for batch in sampler.epoch(epoch) for row in batch) < len(LABELS)
+    assert (
+        sampler.note
+        == "2 of 10 classes lack a query or a gallery image and are left out of training batches."
+    )
+    assert max(row for epoch in range(9) for batch in sampler.epoch(epoch) for row in batch) < len(
+        LABELS
+    )
 
 
 def test_too_few_classes_with_both_are_rejected():
     with pytest.raises(ConfigError, match="only 1 of the 2 classes here have both"):
         CrossViewSampler([0, 0, 1, 1], classes=2, seed=0, roles=[1, 2, 1, 1])
-    few = r"batch of 3 pairs .* only 2 of the 2 classes here have both\. Ask for fewer pairs, or add data"
+    few = (
+        r"batch of 3 pairs .* only 2 of the 2 classes here have both\. Ask for fewer pairs, or "
+        r"add data"
+    )
     with pytest.raises(ConfigError, match=few):
         CrossViewSampler([0, 0, 1, 1], classes=3, seed=0, roles=[1, 2, 1, 2])
     with pytest.raises(ConfigError, match="4 rows has a role, got 3 roles"):

@@ -15,7 +15,9 @@ def test_rows_of_a_class_come_up_once_before_one_comes_up_again():
 
 def test_a_hand_never_straddles_two_decks():
     members = Members(np.zeros(5, dtype=int), least=2)
-    hands = members.deal_rows(generator(0, 0), np.zeros((200, 1), dtype=int), per_class=2).reshape(-1, 2)
+    hands = members.deal_rows(generator(0, 0), np.zeros((200, 1), dtype=int), per_class=2).reshape(
+        -1, 2
+    )
     assert (hands[:, 0] != hands[:, 1]).all()
     assert set(hands.ravel()) == set(range(5))
 
@@ -30,7 +32,10 @@ def test_classes_are_dealt_evenly():
 
 def test_rows_are_drawn_uniformly():
     members = Members(np.zeros(4, dtype=int), least=1)
-    first = [members.deal_rows(generator(0, epoch), np.zeros((1, 1), dtype=int), per_class=1) for epoch in range(2000)]
+    first = [
+        members.deal_rows(generator(0, epoch), np.zeros((1, 1), dtype=int), per_class=1)
+        for epoch in range(2000)
+    ]
     _, counts = np.unique(first, return_counts=True)
     assert (abs(counts - 500) < 5 * np.sqrt(2000 * 0.25 * 0.75)).all()  # five standard deviations
 
@@ -38,4 +43,6 @@ def test_rows_are_drawn_uniformly():
 def test_members_keep_labels_apart_and_count_what_they_leave_out():
     members = Members(np.array(["b", "a", "b", "c"]), least=2)
     assert (len(members), members.total, members.excluded, members.sizes.tolist()) == (1, 3, 2, [2])
-    assert sorted(members.deal_rows(generator(1, 2), np.zeros((1, 1), dtype=int), per_class=2).ravel()) == [0, 2]
+    assert sorted(
+        members.deal_rows(generator(1, 2), np.zeros((1, 1), dtype=int), per_class=2).ravel()
+    ) == [0, 2]

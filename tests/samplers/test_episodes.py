@@ -37,7 +37,8 @@ def test_every_tuple_has_a_positive_of_its_class_and_a_negative_of_another(disjo
 def test_random_episodes_share_labels_between_their_subsets():
     sampler = EpisodeSampler(LABELS, seed=1, disjoint=False, batches=30)
     shared = [
-        set(training) & set(validation) for training, validation in (subsets(sampler, b) for b in sampler.epoch(0))
+        set(training) & set(validation)
+        for training, validation in (subsets(sampler, b) for b in sampler.epoch(0))
     ]
     assert np.mean([len(labels) for labels in shared]) > 2
 
@@ -52,7 +53,8 @@ def test_an_episode_is_scaled_where_there_are_fewer_classes_and_says_so():
     sampler = EpisodeSampler(np.repeat(np.arange(24), 3), seed=0)
     assert (sampler.training_classes, sampler.validation_classes) == (20, 4)
     assert sampler.note == (
-        "an episode of 60 classes was asked for, but there are 24: it is scaled to 20 for training and 4 for "
+        "an episode of 60 classes was asked for, but there are 24: it is scaled to 20 for "
+        "training and 4 for "
         "validation."
     )
     assert EpisodeSampler(LABELS, seed=0).note is None

@@ -19,7 +19,11 @@ SIZES = {
     "anchor_neighbors": (64, 64, 12, 4),
     "cross_view": (64, 64, 8, 4),
 }
-LAYOUTS = {"category_balanced": "classes", "hierarchical": "classes", "fixed_triplets": "triplets"}  # others': the name
+LAYOUTS = {
+    "category_balanced": "classes",
+    "hierarchical": "classes",
+    "fixed_triplets": "triplets",
+}  # others': the name
 
 
 def test_an_epoch_that_could_not_be_planned_is_rejected():
@@ -30,7 +34,10 @@ def test_an_epoch_that_could_not_be_planned_is_rejected():
 def test_data_that_suffice_give_the_batches_of_the_plain_sampler():
     labels = np.repeat(np.arange(10), 8)
     fitted = PKSampler.fitted(labels, batch_size=12, per_class=3, seed=1)
-    assert fitted.epoch(2) == PKSampler(labels, classes=4, per_class=3, seed=1).epoch(2) and fitted.note is None
+    assert (
+        fitted.epoch(2) == PKSampler(labels, classes=4, per_class=3, seed=1).epoch(2)
+        and fitted.note is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,13 +72,17 @@ def test_every_sampler_fits_its_batches_to_the_data(name):
     for (classes, size), rows in zip([(100, 9), (35, 8), (4, 3), (2, 2)], SIZES[name], strict=True):
         labels = np.repeat(np.arange(classes) * 3 + 1, size)
         if rows is None:
-            with pytest.raises(DataError, match=r"at least 4 pairs .* hold fewer classes out .training.validation"):
+            with pytest.raises(
+                DataError, match=r"at least 4 pairs .* hold fewer classes out .training.validation"
+            ):
                 SAMPLERS[name].fitted(labels, batch_size=64, seed=0)
             continue
         sampler = SAMPLERS[name].fitted(labels, batch_size=64, seed=0)
         assert sampler.layout == LAYOUTS.get(name, name)
         assert {len(batch) for batch in epoch_of(sampler, labels)} == {rows}
-        assert (sampler.note is None) == (classes == 100 or (classes, rows) == (35, 64)), sampler.note
+        assert (sampler.note is None) == (classes == 100 or (classes, rows) == (35, 64)), (
+            sampler.note
+        )
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
@@ -85,9 +96,13 @@ def test_batches_below_the_least_name_the_setting_to_change(name):
 
 def test_given_sizes_take_the_place_of_the_batch_size():
     labels = np.repeat(np.arange(30), 6)
-    near = SAMPLERS["anchor_neighbors"].fitted(labels, batch_size=64, seed=0, anchors=2, neighborhood=5, per_class=3)
+    near = SAMPLERS["anchor_neighbors"].fitted(
+        labels, batch_size=64, seed=0, anchors=2, neighborhood=5, per_class=3
+    )
     assert (near.anchors, near.neighborhood, near.per_class, near.note) == (2, 5, 3, None)
-    episode = SAMPLERS["episodes"].fitted(labels, batch_size=120, seed=0, training_classes=8, validation_classes=4)
+    episode = SAMPLERS["episodes"].fitted(
+        labels, batch_size=120, seed=0, training_classes=8, validation_classes=4
+    )
     assert (episode.training_classes, episode.validation_classes) == (8, 4)
     assert SAMPLERS["classes"].fitted(labels, batch_size=64, seed=0, per_class=2).classes == 30
     assert SAMPLERS["pairs"].fitted(labels, batch_size=64, seed=0, classes=5).batch_size == 10

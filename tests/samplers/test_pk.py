@@ -21,7 +21,9 @@ def test_all_classes_and_samples_come_up_before_one_comes_up_again():
 
 
 def test_more_samples_than_the_largest_class_has_are_rejected():
-    with pytest.raises(ConfigError, match=r"4 classes with at least 9 samples each, but only 0 of the 10"):
+    with pytest.raises(
+        ConfigError, match=r"4 classes with at least 9 samples each, but only 0 of the 10"
+    ):
         PKSampler(LABELS, classes=4, per_class=9, seed=1)
     with pytest.raises(ConfigError, match=r"per_class must be at least 1, got 0"):
         PKSampler(LABELS, classes=4, per_class=0, seed=1)
@@ -39,7 +41,9 @@ def test_stratified_batches_mirror_the_whole():
     sampler = PKSampler(LABELS, classes=5, per_class=2, seed=0, batches=60, strata=strata)
     for epoch in range(3):
         for batch in sampler.epoch(epoch):
-            counts = np.bincount(strata[batch][::2], minlength=3)  # of 5 classes: 2.5, 1.5 and 1 on average
+            counts = np.bincount(
+                strata[batch][::2], minlength=3
+            )  # of 5 classes: 2.5, 1.5 and 1 on average
             assert (np.abs(counts - [2.5, 1.5, 1]) <= 1).all()
             assert len(set(LABELS[batch])) == 5
     rows = np.concatenate([batch for batch in sampler.epoch(0)])

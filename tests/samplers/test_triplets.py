@@ -22,14 +22,19 @@ def test_two_classes_are_needed_for_each_triplet():
 def test_a_fixed_set_is_the_same_in_every_epoch_and_fits_the_labels():
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(6), [1, 2, 3, 4, 5, 6]))
     sampler = FixedTripletSampler(labels, triplets=3, total=12, seed=3)
-    epochs = [np.array(sampler.epoch(number)).reshape(-1, 3, 3).swapaxes(1, 2).reshape(-1, 3) for number in range(3)]
+    epochs = [
+        np.array(sampler.epoch(number)).reshape(-1, 3, 3).swapaxes(1, 2).reshape(-1, 3)
+        for number in range(3)
+    ]
     assert len(sampler) == 4 and not np.array_equal(epochs[0], epochs[1])
     for triplets in epochs:
         assert sorted(map(tuple, triplets.tolist())) == sorted(map(tuple, sampler.set.tolist()))
     anchors, positives, negatives = sampler.set.T
     assert (labels[anchors] == labels[positives]).all() and (anchors != positives).all()
     assert (labels[anchors] != labels[negatives]).all() and 0 not in labels[sampler.set]
-    assert not np.array_equal(sampler.set, FixedTripletSampler(labels, triplets=3, total=12, seed=4).set)
+    assert not np.array_equal(
+        sampler.set, FixedTripletSampler(labels, triplets=3, total=12, seed=4).set
+    )
 
 
 def test_a_fixed_set_has_a_batch_at_least_and_is_repeated_for_more():

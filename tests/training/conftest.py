@@ -70,7 +70,14 @@ class Tiny:
         return compose(layer, data, from_words(words), preset_name=title, trust=self.trust)
 
     def words(self, *more: str) -> list[str]:
-        return [str(self.file), "--data", str(self.folder / "tiny.npz"), "--trust", "breakable:Breakable", *more]
+        return [
+            str(self.file),
+            "--data",
+            str(self.folder / "tiny.npz"),
+            "--trust",
+            "breakable:Breakable",
+            *more,
+        ]
 
 
 @pytest.fixture
@@ -85,7 +92,9 @@ def tiny(tmp_path, monkeypatch) -> Tiny:
     np.savez(folder / "tiny.npz", features=features, labels=labels)
     (folder / "tiny.toml").write_text(TINY)
     (folder / "breakable.py").write_text(LOSS)
-    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")  # of other processes
+    monkeypatch.setenv(
+        "PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    )  # of other processes
     return Tiny(folder)
 
 
@@ -103,4 +112,8 @@ def console() -> Console:
 def embedder_state(checkpoint):
     """The network's tensors of a checkpoint."""
     modules = checkpoint["method"]["modules"]
-    return {name.removeprefix("embedder."): value for name, value in modules.items() if name.startswith("embedder.")}
+    return {
+        name.removeprefix("embedder."): value
+        for name, value in modules.items()
+        if name.startswith("embedder.")
+    }

@@ -77,7 +77,9 @@ def test_a_resumed_average_is_the_same_bit_for_bit(embedder, tmp_path):
     for seed in range(3):
         step(embedder, seed)
         average.update(embedder)
-    path = save_checkpoint(tmp_path, 3, {"average": average.state_dict(), "embedder": embedder.state_dict()})
+    path = save_checkpoint(
+        tmp_path, 3, {"average": average.state_dict(), "embedder": embedder.state_dict()}
+    )
     saved = load_checkpoint(path)
     other = copy.deepcopy(embedder)
     step(other, 99)

@@ -14,7 +14,12 @@ def test_an_optimizer_state_round_trips_bit_for_bit(tmp_path):
     optimizer = torch.optim.AdamW(layer.parameters(), lr=1e-3)
     layer(torch.ones(4, 3)).sum().backward()
     optimizer.step()
-    state = {"optimizer": optimizer.state_dict(), "random": torch.get_rng_state(), "note": None, "best": math.inf}
+    state = {
+        "optimizer": optimizer.state_dict(),
+        "random": torch.get_rng_state(),
+        "note": None,
+        "best": math.inf,
+    }
     read = load_checkpoint(save_checkpoint(tmp_path, 1, state))
     assert read["best"] == math.inf and read["note"] is None
     assert read["optimizer"]["param_groups"] == state["optimizer"]["param_groups"]
@@ -25,7 +30,11 @@ def test_an_optimizer_state_round_trips_bit_for_bit(tmp_path):
 
 
 def test_types_survive(tmp_path):
-    state = {"a": (1, [2.5, {"b": True}]), "c": {0: "zero", "0": "text"}, "shared": [t := torch.ones(2), t]}
+    state = {
+        "a": (1, [2.5, {"b": True}]),
+        "c": {0: "zero", "0": "text"},
+        "shared": [t := torch.ones(2), t],
+    }
     read = load_checkpoint(save_checkpoint(tmp_path, 3, state))
     assert read["a"] == state["a"] and read["c"] == state["c"]
     assert torch.equal(read["shared"][1], t)

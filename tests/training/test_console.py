@@ -1,4 +1,5 @@
-"""What a person sees of long work where there is no terminal: plain lines, and a time left once it can be known."""
+"""What a person sees of long work where there is no terminal: plain lines, and a time left once it
+can be known."""
 
 import re
 
@@ -21,7 +22,9 @@ def test_times_left_of_epoch_and_run_are_told_apart(clock, capsys):
         clock[0] = 20.0
         follower.advance(2, "loss 0.5", 4000.0)
     until = r"run 67 min left, until \d\d:\d\d"
-    assert re.fullmatch(rf"epoch 1/9 2/10  loss 0.5  {until}  epoch 80 s left\n", capsys.readouterr().err)
+    assert re.fullmatch(
+        rf"epoch 1/9 2/10  loss 0.5  {until}  epoch 80 s left\n", capsys.readouterr().err
+    )
 
 
 def test_the_time_left_is_told_once_something_is_done(clock, capsys):

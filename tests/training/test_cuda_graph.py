@@ -88,11 +88,15 @@ def batches(device, count=12):
 
 
 def trained(method, *, captured):
-    """Place a method on the GPU and take all steps; return their scalars and what took the steps."""
+    """Place a method on the GPU and take all steps; return their scalars and what took the
+    steps."""
     method.place(torch.device("cuda"))
     method.embedder.train()
     take = CUDAGraphStep(method) if captured else method
-    return [{name: float(value) for name, value in take(batch).scalars.items()} for batch in batches("cuda")], take
+    return [
+        {name: float(value) for name, value in take(batch).scalars.items()}
+        for batch in batches("cuda")
+    ], take
 
 
 # -- without a GPU: which shapes are captured, and what a replay returns --------------------------
@@ -107,7 +111,9 @@ def stand_in(monkeypatch):
         captured.append(batch.inputs.shape)
         return SimpleNamespace(replay=lambda batch: replayed.append(batch.inputs.shape))
 
-    monkeypatch.setattr(CUDAGraphStep, "_aside", lambda self, batch: aside.append(batch.inputs.shape))
+    monkeypatch.setattr(
+        CUDAGraphStep, "_aside", lambda self, batch: aside.append(batch.inputs.shape)
+    )
     monkeypatch.setattr(CUDAGraphStep, "_capture", capture)
     method = SimpleNamespace(
         embedder=SimpleNamespace(training=True),
@@ -133,7 +139,9 @@ def test_no_more_than_two_shapes_are_captured(stand_in):
     assert captured == [(16, 1), (12, 1)]
     assert [aside.count((rows, 1)) for rows in (16, 12, 8, 4)] == [3, 3, 3, 3]
     assert [replayed.count((rows, 1)) for rows in (16, 12, 8, 4)] == [3, 3, 0, 0]
-    assert [computed.count((rows, 1)) for rows in (16, 12, 8, 4)] == [0, 0, 3, 3], "from then on as they come"
+    assert [computed.count((rows, 1)) for rows in (16, 12, 8, 4)] == [0, 0, 3, 3], (
+        "from then on as they come"
+    )
 
 
 def test_in_another_phase_of_the_method_graphs_are_captured_anew(stand_in):
@@ -156,7 +164,10 @@ def test_a_step_is_prepared_sized_and_advanced_around_the_graph(monkeypatch):
 
 
 def test_a_replay_takes_the_batch_in_and_does_not_overwrite_what_the_last_returned():
-    mine, values = Batch(torch.zeros(2, 3), torch.zeros(2), torch.arange(2), {"by": torch.zeros(2)}), torch.zeros(2)
+    mine, values = (
+        Batch(torch.zeros(2, 3), torch.zeros(2), torch.arange(2), {"by": torch.zeros(2)}),
+        torch.zeros(2),
+    )
 
     def replay():
         values.copy_(torch.stack([mine.inputs.sum(), mine.extras["by"].sum() + mine.labels.sum()]))
@@ -164,7 +175,8 @@ def test_a_replay_takes_the_batch_in_and_does_not_overwrite_what_the_last_return
     result = StepResult({}, torch.zeros(2, 3), mine.labels)
     graph = _Graph(SimpleNamespace(replay=replay), mine, ("loss", "other"), values, result)
     given = [
-        Batch(torch.full((2, 3), x), torch.full((2,), x), torch.arange(2), {"by": torch.ones(2)}) for x in (1.0, 2.0)
+        Batch(torch.full((2, 3), x), torch.full((2,), x), torch.arange(2), {"by": torch.ones(2)})
+        for x in (1.0, 2.0)
     ]
     found = [graph.replay(batch).scalars for batch in given]
     assert [{name: float(value) for name, value in scalars.items()} for scalars in found] == [
@@ -183,7 +195,9 @@ def test_a_loss_that_counts_in_python_is_never_captured():
 def give_margins(method, number):
     """Margins as of another tree each time."""
     levels = (torch.arange(8)[:, None] - torch.arange(8)).abs() // 3
-    method.loss.set_margins(torch.arange(8), levels, 0.1 * number + torch.arange(3) / 4, torch.arange(8) / 40)
+    method.loss.set_margins(
+        torch.arange(8), levels, 0.1 * number + torch.arange(3) / 4, torch.arange(8) / 40
+    )
 
 
 @pytest.mark.parametrize("method", [HTL(sampling=False), HTLHDML()])
@@ -221,7 +235,9 @@ def test_replayed_steps_take_the_margins_of_their_epoch(method):
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", METHODS)
 def test_replayed_steps_give_what_steps_give(kind):
-    (computed, _), (replayed, take) = (trained(named(kind), captured=captured) for captured in (False, True))
+    (computed, _), (replayed, take) = (
+        trained(named(kind), captured=captured) for captured in (False, True)
+    )
     assert any(graph is not None for graph in take._graphs.values())
     for one, other in zip(computed, replayed, strict=True):
         assert one.keys() == other.keys()
@@ -277,6 +293,8 @@ def test_a_resumed_method_goes_on_as_the_first_would_have():
     second.load_training_state(copy.deepcopy(first.training_state()))
     again = CUDAGraphStep(second)
     for batch in batches("cuda"):
-        one, other = ({name: float(v) for name, v in step(batch).scalars.items()} for step in (take, again))
+        one, other = (
+            {name: float(v) for name, v in step(batch).scalars.items()} for step in (take, again)
+        )
         assert one == pytest.approx(other, rel=1e-3, abs=1e-5)
     assert any(graph is not None for graph in again._graphs.values())

@@ -38,7 +38,9 @@ def test_a_test_part_of_single_records_is_rejected(tmp_path):
 
 def test_classes_in_both_parts_are_noted(tmp_path):
     config = features(tmp_path, [0, 0, 1, 1, 0, 0, 1, 1], ["train"] * 4 + ["test"] * 4)
-    assert prepare(config).notes == ("2 classes are in training and test: the test measures known classes.",)
+    assert prepare(config).notes == (
+        "2 classes are in training and test: the test measures known classes.",
+    )
 
 
 def test_a_transform_of_images_rejects_vectors(tmp_path):
@@ -58,7 +60,9 @@ def test_a_gpu_that_is_not_there_is_rejected(monkeypatch):
 def test_a_gpu_is_woken_in_a_thread_that_complains_of_nothing(monkeypatch):
     touched, failed, threads, kind = [], [], [], threading.Thread
     monkeypatch.setattr("threading.excepthook", failed.append)
-    monkeypatch.setattr("threading.Thread", lambda **given: threads.append(kind(**given)) or threads[-1])
+    monkeypatch.setattr(
+        "threading.Thread", lambda **given: threads.append(kind(**given)) or threads[-1]
+    )
 
     def zeros(size, *, device):
         touched.append(device.type)
@@ -70,7 +74,9 @@ def test_a_gpu_is_woken_in_a_thread_that_complains_of_nothing(monkeypatch):
     (thread,) = threads
     thread.join(timeout=60)
     assert touched == ["cuda"] and not failed
-    assert not thread.daemon, "a command that fails at once would end while torch is still in there, and abort"
+    assert not thread.daemon, (
+        "a command that fails at once would end while torch is still in there, and abort"
+    )
 
 
 @pytest.fixture
@@ -102,9 +108,16 @@ def test_a_network_that_cannot_take_the_test_size_is_rejected_before_training(pi
     network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 4))
     transform = {"size": 32, "resize": 40, "test_size": 40}
     data, training = str(pictures), {"validation": 0, "steps": 2, "batch_size": 8}
-    with pytest.raises(ConfigError, match=r"32 pixels, but not of transform.test_size=40: .* transform.test_size=none"):
-        prepare(compose({"data": data, "model": network, "transform": transform, "training": training}))
-    ready = prepare(compose({"data": data, "model": "small", "transform": transform, "training": training}))
+    with pytest.raises(
+        ConfigError,
+        match=r"32 pixels, but not of transform.test_size=40: .* transform.test_size=none",
+    ):
+        prepare(
+            compose({"data": data, "model": network, "transform": transform, "training": training})
+        )
+    ready = prepare(
+        compose({"data": data, "model": "small", "transform": transform, "training": training})
+    )
     assert next(iter(ready.batches(ready.plan(0), epoch=0, start=0))).inputs.shape[2:] == (32, 32)
     assert ready.preprocessing.size == 40
     assert len(ready.embed(ready.encoder, ready.records).vectors) == 12

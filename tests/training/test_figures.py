@@ -11,7 +11,9 @@ from vicinal.reports.artefacts import read_method_figures
 from vicinal.run_directory import RunDirectory
 from vicinal.training.finish import COLUMNS, TILE, write_figures
 
-SHOWN = Tuples("Heaviest", "Look.", (RecordTuple((Member(2, "anchor"), Member(0, "negative")), "1.3"),))
+SHOWN = Tuples(
+    "Heaviest", "Look.", (RecordTuple((Member(2, "anchor"), Member(0, "negative")), "1.3"),)
+)
 
 
 class Shows:
@@ -43,13 +45,20 @@ def test_a_method_that_shows_nothing_writes_nothing(run):
 
 def test_tuples_come_with_names_and_thumbnails(run):
     pixels = np.stack([np.full((9, 7), 100 * place, dtype=np.uint8) for place in range(3)])
-    write_figures(run, Shows([SHOWN], {"hardness": "Look."}), records(ImageArray(pixels, "xyz")), BATCH)
+    write_figures(
+        run, Shows([SHOWN], {"hardness": "Look."}), records(ImageArray(pixels, "xyz")), BATCH
+    )
     found = read_method_figures(run)
     assert found.figures == (SHOWN,) and found.captions == {"hardness": "Look."}
-    assert {id: (r.name, r.label, r.tile) for id, r in found.records.items()} == {2: ("z", "b", 0), 0: ("x", "a", 1)}
+    assert {id: (r.name, r.label, r.tile) for id, r in found.records.items()} == {
+        2: ("z", "b", 0),
+        0: ("x", "a", 1),
+    }
     with Image.open(run.figure_thumbnails_path) as sheet:
         assert sheet.size == (COLUMNS * TILE, TILE)
-        assert sheet.getpixel((1, 1)) == 200 and sheet.getpixel((TILE + 1, 1)) == 0  # gray, as the pictures
+        assert (
+            sheet.getpixel((1, 1)) == 200 and sheet.getpixel((TILE + 1, 1)) == 0
+        )  # gray, as the pictures
 
 
 def test_feature_vectors_are_shown_by_name(run):

@@ -1,4 +1,5 @@
-"""Heads that change the space: hyperbolic embeddings and nested sizes, from the slots to results, search and export."""
+"""Heads that change the space: hyperbolic embeddings and nested sizes, from the slots to results,
+search and export."""
 
 import json
 
@@ -30,7 +31,9 @@ def test_loss_in_the_ball_is_the_cross_entropy_of_the_paper(ball):
     apart, by_hand = Poincare()(ball), []
     for i in range(12):
         (j,) = (k for k in range(12) if k != i and labels[k] == labels[i])
-        terms = [np.exp(-float(apart[i, k]) / 0.2) for k in range(12) if k == j or labels[k] != labels[i]]
+        terms = [
+            np.exp(-float(apart[i, k]) / 0.2) for k in range(12) if k == j or labels[k] != labels[i]
+        ]
         by_hand.append(-np.log(np.exp(-float(apart[i, j]) / 0.2) / sum(terms)))
     torch.testing.assert_close(loss(ball, labels), torch.tensor(by_hand, dtype=torch.float64))
 
@@ -74,7 +77,9 @@ def test_a_hyperbolic_head_trains_is_measured_searched_and_exported(tiny, tmp_pa
 )
 def test_what_has_no_meaning_in_the_ball_is_rejected(tiny, tmp_path, console, words, said):
     with pytest.raises(ConfigError, match=said):
-        start(tiny.config(*HYPERBOLIC[:2], *words), tmp_path / "run", command="test", console=console)
+        start(
+            tiny.config(*HYPERBOLIC[:2], *words), tmp_path / "run", command="test", console=console
+        )
 
 
 def test_a_loss_over_distances_takes_those_of_the_ball(tiny, tmp_path, console):
@@ -92,7 +97,9 @@ def test_nested_loss_is_the_sum_over_prefixes(rng):
     total = NestedLoss(losses, [2, 3, 6])(z, labels)
     by_hand = sum(loss(z[:, :size], labels) for loss, size in zip(losses, (2, 3, 6), strict=True))
     torch.testing.assert_close(total, by_hand)
-    assert torch.autograd.gradcheck(lambda z: NestedLoss(losses, [2, 3, 6])(z, labels), (z.requires_grad_(),))
+    assert torch.autograd.gradcheck(
+        lambda z: NestedLoss(losses, [2, 3, 6])(z, labels), (z.requires_grad_(),)
+    )
     for sizes in ([3, 2, 6], [0, 3, 6], [2, 3]):
         with pytest.raises(ConfigError, match="nested sizes increase"):
             NestedLoss(losses, sizes)
@@ -104,11 +111,20 @@ def test_nested_sizes_train_and_are_measured(tiny, tmp_path, console, loss):
     run = start(tiny.config(*words), tmp_path / "run", command="test", console=console)
     rows = {row["name"]: row["metrics"] for row in run.results["rows"]}
     assert {"trained", "trained, 2 dimensions", "trained, 4 dimensions"} <= rows.keys()
-    found = CliRunner().invoke(app, ["evaluate", str(run.path), "--dims", "2", "--json"], catch_exceptions=False)
+    found = CliRunner().invoke(
+        app, ["evaluate", str(run.path), "--dims", "2", "--json"], catch_exceptions=False
+    )
     measured = {row["name"]: row["metrics"] for row in json.loads(found.stdout)["rows"]}
-    assert measured["trained, 2 dimensions"]["map@r"] == pytest.approx(rows["trained, 2 dimensions"]["map@r"])
+    assert measured["trained, 2 dimensions"]["map@r"] == pytest.approx(
+        rows["trained, 2 dimensions"]["map@r"]
+    )
 
 
 def test_nested_sizes_beyond_the_embedding_are_rejected(tiny, tmp_path, console):
     with pytest.raises(ConfigError, match=r"model\.dim=6"):
-        start(tiny.config("loss.nested=2,8", "model.dim=6"), tmp_path / "run", command="test", console=console)
+        start(
+            tiny.config("loss.nested=2,8", "model.dim=6"),
+            tmp_path / "run",
+            command="test",
+            console=console,
+        )

@@ -8,7 +8,8 @@ from vicinal.errors import RunError
 from vicinal.run_directory import RunDirectory
 from vicinal.training.run import resume, start
 
-# Small, and with a loss that draws from torch's generator, so that a resume which forgot its state would show.
+# Small, and with a loss that draws from torch's generator, so that a resume which forgot its state
+# would show.
 SMALL = ["loss.noisy=true", "training.steps=3", "training.ema=0.9", "evaluation.artifacts=false"]
 
 
@@ -29,12 +30,21 @@ def finish(path, begin, tiny, console):
 
 def content(run):
     results = {name: value for name, value in run.results.items() if name != "notes"}
-    return run.metrics_path.read_bytes(), run.weights_path.read_bytes(), results, run.status["state"]
+    return (
+        run.metrics_path.read_bytes(),
+        run.weights_path.read_bytes(),
+        results,
+        run.status["state"],
+    )
 
 
 @pytest.mark.slow(25)
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the dead close no files
-def test_a_run_killed_at_every_file_operation_ends_in_the_same_bytes(tiny, tmp_path, console, kills):
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # the dead close no files
+def test_a_run_killed_at_every_file_operation_ends_in_the_same_bytes(
+    tiny, tmp_path, console, kills
+):
     config, path = tiny.config(*SMALL), tmp_path / "run"
 
     def begin():
@@ -46,5 +56,7 @@ def test_a_run_killed_at_every_file_operation_ends_in_the_same_bytes(tiny, tmp_p
     for at in range(1, total + 1):
         shutil.rmtree(path)
         kills.run(path, begin, at=at)
-        assert content(finish(path, begin, tiny, console)) == expected, f"killed at operation {at} of {total}"
+        assert content(finish(path, begin, tiny, console)) == expected, (
+            f"killed at operation {at} of {total}"
+        )
         assert not list(path.rglob("*.part")), f"left by a kill at operation {at}"

@@ -1,4 +1,5 @@
-"""Several processes train as one does; whoever ends, and however, leaves nothing running and a run that resumes."""
+"""Several processes train as one does; whoever ends, and however, leaves nothing running and a run
+that resumes."""
 
 import json
 import os
@@ -25,7 +26,17 @@ from vicinal.training.processes import Interruption, launch
 from vicinal.training.run import resume, start
 
 VICINAL = [sys.executable, "-m", "vicinal", "train"]
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "--", "vicinal", "train"]
+TORCHRUN = [
+    sys.executable,
+    "-m",
+    "torch.distributed.run",
+    "--nproc-per-node",
+    "2",
+    "-m",
+    "--",
+    "vicinal",
+    "train",
+]
 SILENT = ["--quiet", "--no-report"]
 
 
@@ -56,25 +67,38 @@ def test_two_processes_give_the_run_of_one(tiny, tmp_path, console):
     loud = {**os.environ, "PYTHONFAULTHANDLER": "1"}  # says where, should a process be aborted
     done = subprocess.run([*VICINAL, *words], capture_output=True, text=True, env=loud)
     assert done.returncode == 0, done.stderr
-    assert "pt_gloo" not in done.stderr, "a thread of torch's that outlives Python's end may abort the process"
+    assert "pt_gloo" not in done.stderr, (
+        "a thread of torch's that outlives Python's end may abort the process"
+    )
     assert done.stderr.count("ended with the threads of") == 2
-    assert done.stdout.count("MAP@R  ") <= 1 and done.stdout.count("Recall@1  ") == 1, "only the first process speaks"
-    one, two = one_process(tiny, tmp_path / "one", console, "loss.noisy=true"), RunDirectory.open(path)
+    assert done.stdout.count("MAP@R  ") <= 1 and done.stdout.count("Recall@1  ") == 1, (
+        "only the first process speaks"
+    )
+    one, two = (
+        one_process(tiny, tmp_path / "one", console, "loss.noisy=true"),
+        RunDirectory.open(path),
+    )
 
     assert two.status["state"] == "finished"
     assert two.info["hardware"]["processes"] == two.status["processes"] == 2
     for a, b in zip(one.metrics(), two.metrics(), strict=True):
         assert a == pytest.approx(b, abs=1e-5) if a["kind"] == "step" else a == b
     close(load_file(one.weights_path), load_file(two.weights_path))
-    close(*(load_checkpoint(latest_checkpoint(run.checkpoints_path))["method"] for run in (one, two)))
+    close(
+        *(load_checkpoint(latest_checkpoint(run.checkpoints_path))["method"] for run in (one, two))
+    )
     assert one.results["rows"] == two.results["rows"]
-    assert sorted(p.name for p in one.path.rglob("*")) == sorted(p.name for p in two.path.rglob("*"))
+    assert sorted(p.name for p in one.path.rglob("*")) == sorted(
+        p.name for p in two.path.rglob("*")
+    )
 
 
 def test_a_batch_that_cannot_be_shared_is_rejected(monkeypatch):
     monkeypatch.setattr("vicinal.parallel.processes", lambda: 2)
     check_equal_parts([[1, 2], [3, 4, 5, 6]])
-    with pytest.raises(ConfigError, match="2 processes were to share each batch equally, but batch 2 has 3 rows"):
+    with pytest.raises(
+        ConfigError, match="2 processes were to share each batch equally, but batch 2 has 3 rows"
+    ):
         check_equal_parts([[1, 2], [3, 4, 5]])
 
 
@@ -112,7 +136,9 @@ def test_an_echo_of_ctrl_c_is_not_a_second_one(monkeypatch):
 
 @pytest.mark.slow(12)
 def test_an_error_is_printed_once_and_before_there_is_a_folder(tiny, tmp_path):
-    words = tiny.words("sampler.per_class=3", "--processes", "2", "--run", str(tmp_path / "run"), *SILENT)
+    words = tiny.words(
+        "sampler.per_class=3", "--processes", "2", "--run", str(tmp_path / "run"), *SILENT
+    )
     done = subprocess.run([*VICINAL, *words], capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.count("batch 1 has 9 rows") == 1 and "Traceback" not in done.stderr
@@ -121,11 +147,14 @@ def test_an_error_is_printed_once_and_before_there_is_a_folder(tiny, tmp_path):
 
 @pytest.mark.slow(27)
 def test_ctrl_c_then_kill_minus_nine_then_one_process_change_nothing(tiny, tmp_path, console):
-    """The same run three times over: asked to stop, gone on with, killed in part, and finished by one process."""
+    """The same run three times over: asked to stop, gone on with, killed in part, and finished by
+    one process."""
     settings = ["loss.noisy=true", "training.epochs=6"]
     whole = one_process(tiny, tmp_path / "whole", console, *settings)
     path = tmp_path / "run"
-    words = tiny.words(*settings, "loss.slow=0.05", "--processes", "2", "--run", str(path), "--no-report")
+    words = tiny.words(
+        *settings, "loss.slow=0.05", "--processes", "2", "--run", str(path), "--no-report"
+    )
     launcher, ranks = begin([*VICINAL, *words, "training.checkpoint_seconds=1000"], path, steps=3)
     launcher.send_signal(signal.SIGINT)
     said = ended(launcher, ranks, code=130)
@@ -157,7 +186,8 @@ def test_ctrl_c_then_kill_minus_nine_then_one_process_change_nothing(tiny, tmp_p
 
 @pytest.mark.slow(40)
 def test_a_killed_run_goes_on_bit_for_bit_in_as_many_processes(tiny, tmp_path):
-    """Killed is the first process, so another one has to write the status; started by torchrun, resumed by ours."""
+    """Killed is the first process, so another one has to write the status; started by torchrun,
+    resumed by ours."""
     settings = ["loss.noisy=true", "training.epochs=6", "training.checkpoint_seconds=0"]
     together = ["--processes", "2", *SILENT]
     whole, path = tmp_path / "whole", tmp_path / "run"
@@ -176,7 +206,13 @@ def test_a_killed_run_goes_on_bit_for_bit_in_as_many_processes(tiny, tmp_path):
 @pytest.mark.slow(15)
 def test_processes_stop_with_a_checkpoint_when_their_launcher_is_killed(tiny, tmp_path):
     path = tmp_path / "run"
-    words = tiny.words("loss.slow=0.2", "training.epochs=50", "training.checkpoint_seconds=1000", "--run", str(path))
+    words = tiny.words(
+        "loss.slow=0.2",
+        "training.epochs=50",
+        "training.checkpoint_seconds=1000",
+        "--run",
+        str(path),
+    )
     launcher, _ = begin([*VICINAL, *words, "--processes", "2", *SILENT], path, steps=3)
     launcher.kill()
     launcher.communicate()  # until the processes have closed their ends, too
@@ -186,10 +222,13 @@ def test_processes_stop_with_a_checkpoint_when_their_launcher_is_killed(tiny, tm
 
 
 def on_one_gpu(number: int, folder: str, count: int) -> None:
-    """A process of ``count`` that share one GPU, which NCCL rejects; gloo moves their rows through the host."""
+    """A process of ``count`` that share one GPU, which NCCL rejects; gloo moves their rows through
+    the host."""
     torch.backends.cudnn.allow_tf32 = False
     if count > 1:
-        dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=number, world_size=count)
+        dist.init_process_group(
+            "gloo", init_method=f"file://{folder}/meet", rank=number, world_size=count
+        )
     config = compose(
         {
             "data": {"name": "glyphs", "per_class": 12},
@@ -207,7 +246,9 @@ def on_one_gpu(number: int, folder: str, count: int) -> None:
 @pytest.mark.gpu
 def test_synchronised_norms_on_a_gpu_see_the_whole_batch(tmp_path):
     for count in (1, 2):
-        mp.start_processes(on_one_gpu, args=(str(tmp_path), count), nprocs=count, start_method="spawn")
+        mp.start_processes(
+            on_one_gpu, args=(str(tmp_path), count), nprocs=count, start_method="spawn"
+        )
     one, two = (list(RunDirectory.open(tmp_path / f"of_{count}").metrics()) for count in (1, 2))
     losses = [[line["loss"] for line in lines if line["kind"] == "step"] for lines in (one, two)]
     assert losses[0][:10] == pytest.approx(losses[1][:10], rel=1e-3)
@@ -217,11 +258,17 @@ def test_synchronised_norms_on_a_gpu_see_the_whole_batch(tmp_path):
 
 
 @pytest.mark.slow(15)
-@pytest.mark.parametrize(("error", "code"), [("DataError('no such picture')", 2), ("RuntimeError('a bug')", 1)])
+@pytest.mark.parametrize(
+    ("error", "code"), [("DataError('no such picture')", 2), ("RuntimeError('a bug')", 1)]
+)
 def test_an_error_in_one_process_ends_all_and_is_named(tiny, tmp_path, error, code):
     loss = tiny.folder / "breakable.py"
-    text = loss.read_text().replace("import time\n", "import os, time\nfrom vicinal.errors import DataError\n")
-    breaks = f"        if self.calls == 4 and os.environ['RANK'] == '1':\n            raise {error}\n"
+    text = loss.read_text().replace(
+        "import time\n", "import os, time\nfrom vicinal.errors import DataError\n"
+    )
+    breaks = (
+        f"        if self.calls == 4 and os.environ['RANK'] == '1':\n            raise {error}\n"
+    )
     loss.write_text(text.replace("        self.calls += 1\n", "        self.calls += 1\n" + breaks))
     path = tmp_path / "run"
     words = tiny.words("--processes", "2", "--run", str(path), *SILENT)
@@ -232,11 +279,15 @@ def test_an_error_in_one_process_ends_all_and_is_named(tiny, tmp_path, error, co
     assert f"error: process 1 of 2: {message}" in done.stderr
     assert ("Traceback" in done.stderr) == (code == 1)
     status = RunDirectory.open(path).status
-    assert status["state"] == "failed" and f"process 1 of 2: {message}. It goes on from" in status["message"]
+    assert (
+        status["state"] == "failed"
+        and f"process 1 of 2: {message}. It goes on from" in status["message"]
+    )
 
 
 def begin(command, path, *, steps):
-    """Start a run and wait until it has taken some steps; return its launcher and the processes by their numbers."""
+    """Start a run and wait until it has taken some steps; return its launcher and the processes by
+    their numbers."""
     launcher = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     while steps_of(path) < steps and launcher.poll() is None:
         time.sleep(0.01)
@@ -251,7 +302,8 @@ def begin(command, path, *, steps):
 
 
 def ended(launcher, ranks, *, code):
-    """Wait for the end, which comes within seconds (of a machine that has nothing else to do); what was said."""
+    """Wait for the end, which comes within seconds (of a machine that has nothing else to do); what
+    was said."""
     _, said = launcher.communicate(timeout=60)
     assert launcher.returncode == code, said
     assert not [number for number, pid in ranks.items() if Path(f"/proc/{pid}").exists()]

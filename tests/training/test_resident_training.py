@@ -44,7 +44,10 @@ def pictures(tmp_path):
 
 
 def config(pictures, *words):
-    layers = {"preset": "images_from_scratch", "data": str(pictures)}, from_words([*SETTINGS, *words])
+    layers = (
+        {"preset": "images_from_scratch", "data": str(pictures)},
+        from_words([*SETTINGS, *words]),
+    )
     return compose(*layers)
 
 
@@ -62,7 +65,9 @@ class Averages(nn.Module):
 def test_resident_images_train_the_same_network_bit_for_bit(pictures, tmp_path, console):
     written = []
     for resident in ("on", "disk", "off"):
-        asked = config(pictures, f"training.resident={resident}", f"training.cache={tmp_path / 'cache'}")
+        asked = config(
+            pictures, f"training.resident={resident}", f"training.cache={tmp_path / 'cache'}"
+        )
         run = start(asked, tmp_path / resident, command="", console=console)
         written.append((run.metrics_path.read_bytes(), run.weights_path.read_bytes(), run.results))
     assert written[0] == written[1] == written[2]
@@ -83,7 +88,12 @@ def test_a_damaged_image_is_rejected_before_training(pictures, console):
 @pytest.fixture
 def asked(pictures, tmp_path):
     """Settings whose head starts from features, kept in a folder."""
-    return config(pictures, "model.start=discriminant", "training.resident=on", f"training.cache={tmp_path / 'cache'}")
+    return config(
+        pictures,
+        "model.start=discriminant",
+        "training.resident=on",
+        f"training.cache={tmp_path / 'cache'}",
+    )
 
 
 def head(config, console, *, scale=1.0):
@@ -98,8 +108,14 @@ def head(config, console, *, scale=1.0):
 
 def test_a_run_from_the_cache_writes_the_same_bytes(asked, tmp_path, console):
     written = []
-    for name, cache in {"without": None, "first": asked.training.cache, "second": asked.training.cache}.items():
-        run = start(asked.replace(training={"cache": cache}), tmp_path / name, command="", console=console)
+    for name, cache in {
+        "without": None,
+        "first": asked.training.cache,
+        "second": asked.training.cache,
+    }.items():
+        run = start(
+            asked.replace(training={"cache": cache}), tmp_path / name, command="", console=console
+        )
         written.append((run.metrics_path.read_bytes(), run.weights_path.read_bytes(), run.results))
     assert written[0] == written[1] == written[2]
     assert len(list((tmp_path / "cache").glob("*.npy"))) == 2
@@ -118,7 +134,9 @@ def test_other_weights_and_other_settings_are_embedded_again(asked, console, tmp
     changed = head(asked, console, scale=2.0)
     assert torch.equal(changed, head(asked.replace(training={"cache": None}), console, scale=2.0))
     head(asked.replace(model={"pooling": "max"}), console)
-    head(asked.replace(evaluation={"batch_size": 5}), console)  # sums of other shapes differ in their last bits
+    head(
+        asked.replace(evaluation={"batch_size": 5}), console
+    )  # sums of other shapes differ in their last bits
     head(asked.replace(transform=replace(asked.transform, mean=(0.4,))), console)
     assert len(list((tmp_path / "cache").glob("*.npy"))) == 1 + 5
 
@@ -136,11 +154,18 @@ def test_features_are_not_kept_of_several_processes_unreadable_images_and_own_ne
     head(asked.replace(training={"skip_corrupt": True}), console)
     (pictures / "c2" / "3.png").unlink()
     head(own, console)
-    assert all(np.load(path, mmap_mode="r").dtype == np.uint8 for path in (tmp_path / "cache").glob("*.npy"))
+    assert all(
+        np.load(path, mmap_mode="r").dtype == np.uint8
+        for path in (tmp_path / "cache").glob("*.npy")
+    )
 
 
-def test_a_cache_that_cannot_be_written_is_rejected_before_the_data_are_read(asked, console, tmp_path):
+def test_a_cache_that_cannot_be_written_is_rejected_before_the_data_are_read(
+    asked, console, tmp_path
+):
     (tmp_path / "file").touch()
     bad = asked.replace(data=None, training={"cache": str(tmp_path / "file")})
-    with pytest.raises(ConfigError, match=r"training\.cache=.*file is no folder that can be written"):
+    with pytest.raises(
+        ConfigError, match=r"training\.cache=.*file is no folder that can be written"
+    ):
         prepare(bad, console)

@@ -1,4 +1,5 @@
-"""Runs: what they write, how they stop, and that a killed one goes on as if nothing had happened."""
+"""Runs: what they write, how they stop, and that a killed one goes on as if nothing had
+happened."""
 
 import json
 import shutil
@@ -31,7 +32,8 @@ def begin(tiny, path, console, *words):
 
 @pytest.fixture
 def finished(tiny, tmp_path, console, once):
-    """A finished run of the tiny experiment to look at or to spoil: trained once, copied for each test."""
+    """A finished run of the tiny experiment to look at or to spoil: trained once, copied for each
+    test."""
     if not once.exists():
         begin(tiny, once, console)
     shutil.copytree(once, tmp_path / "finished")
@@ -66,7 +68,11 @@ def test_the_selected_model_is_the_best_on_validation_not_the_last(tiny, tmp_pat
 
 def test_batches_are_described_every_ten_steps_and_at_the_end_of_an_epoch(finished, tiny):
     steps = [line for line in finished.metrics() if line["kind"] == "step"]
-    ends = {a["step"] for a, b in zip(steps, [*steps[1:], None], strict=True) if b is None or a["epoch"] != b["epoch"]}
+    ends = {
+        a["step"]
+        for a, b in zip(steps, [*steps[1:], None], strict=True)
+        if b is None or a["epoch"] != b["epoch"]
+    }
     described = {line["step"] for line in steps if "spread" in line}
     assert described == {line["step"] for line in steps if line["step"] % 10 == 0} | ends
     assert described < {line["step"] for line in steps}
@@ -74,7 +80,9 @@ def test_batches_are_described_every_ten_steps_and_at_the_end_of_an_epoch(finish
 
 def test_the_test_classes_choose_nothing(finished, tiny, console):
     run = finished
-    assert {line["split"] for line in run.metrics() if line["kind"] == "evaluation"} == {"validation"}
+    assert {line["split"] for line in run.metrics() if line["kind"] == "evaluation"} == {
+        "validation"
+    }
 
 
 def test_without_validation_classes_the_last_model_is_selected(tiny, tmp_path, console):
@@ -92,7 +100,8 @@ def test_equal_settings_give_equal_bytes(finished, tiny, tmp_path, console):
 
 @pytest.mark.slow
 def test_kill_minus_nine_in_mid_epoch_changes_nothing(tiny, tmp_path, console):
-    """A real process, killed at an arbitrary moment, twice; parameters and metrics must be the unbroken run's."""
+    """A real process, killed at an arbitrary moment, twice; parameters and metrics must be the
+    unbroken run's."""
     whole = begin(tiny, tmp_path / "whole", console, "loss.noisy=true", "training.epochs=4")
     path = tmp_path / "killed"
     settings = ["loss.noisy=true", "training.epochs=4", "loss.slow=0.05"]
@@ -110,14 +119,19 @@ def test_kill_minus_nine_in_mid_epoch_changes_nothing(tiny, tmp_path, console):
     killed = RunDirectory.open(path)
     assert killed.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
     assert killed.weights_path.read_bytes() == whole.weights_path.read_bytes()
-    a, b = (load_checkpoint(latest_checkpoint(run.checkpoints_path))["method"] for run in (killed, whole))
+    a, b = (
+        load_checkpoint(latest_checkpoint(run.checkpoints_path))["method"]
+        for run in (killed, whole)
+    )
     assert _equal(a, b)
     assert killed.results["rows"] == whole.results["rows"]
 
 
 def test_ctrl_c_stops_between_steps_and_says_how_to_go_on(finished, tiny, tmp_path, console):
     path = tmp_path / "run"
-    words = tiny.words("loss.slow=0.05", "training.checkpoint_seconds=1000", "--run", str(path), "--no-report")
+    words = tiny.words(
+        "loss.slow=0.05", "training.checkpoint_seconds=1000", "--run", str(path), "--no-report"
+    )
     command = [sys.executable, "-m", "vicinal", "train", *words]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     while _steps(path) < 2 and process.poll() is None:
@@ -134,7 +148,8 @@ def test_ctrl_c_stops_between_steps_and_says_how_to_go_on(finished, tiny, tmp_pa
 
 
 def test_a_run_killed_before_its_first_checkpoint_starts_over(tiny, tmp_path, console):
-    """Also where the loss draws from torch's generator and weights are averaged from the first head on."""
+    """Also where the loss draws from torch's generator and weights are averaged from the first head
+    on."""
     settings = ["loss.noisy=true", "model.start=principal", "training.ema=0.9", "training.epochs=1"]
     run = begin(tiny, tmp_path / "run", console, *settings)
     whole, weights = run.metrics_path.read_bytes(), run.weights_path.read_bytes()
@@ -150,7 +165,9 @@ def test_a_run_killed_before_it_began_is_begun_again(finished, tiny, tmp_path, c
     path.mkdir()
     for name in (".lock", "model.json", ".run.json.abc.part"):
         (path / name).write_text("")
-    with pytest.raises(RunError, match=f"killed before its run began.* --run {path}; .*`rm -r {path}`"):
+    with pytest.raises(
+        RunError, match=f"killed before its run began.* --run {path}; .*`rm -r {path}`"
+    ):
         resume(path, trust=tiny.trust, console=console)
     run = begin(tiny, path, console)
     assert run.metrics_path.read_bytes() == finished.metrics_path.read_bytes()
@@ -158,7 +175,9 @@ def test_a_run_killed_before_it_began_is_begun_again(finished, tiny, tmp_path, c
 
 
 def test_a_folder_in_use_is_rejected_before_data_are_read(tiny, tmp_path, console, monkeypatch):
-    monkeypatch.setattr("vicinal.training.run.prepare", lambda *arguments: pytest.fail("data were read"))
+    monkeypatch.setattr(
+        "vicinal.training.run.prepare", lambda *arguments: pytest.fail("data were read")
+    )
     (tmp_path / "precious").write_text("x")
     with pytest.raises(RunError, match="not an empty folder"):
         begin(tiny, tmp_path, console)
@@ -172,7 +191,9 @@ def test_a_finished_run_is_not_measured_again(finished, tiny, capsys):
 
 
 def test_a_nan_stops_with_step_files_and_checkpoint_named(tiny, tmp_path, console):
-    with pytest.raises(DivergenceError, match=r"step 4: loss = nan.*row 24.*step-00000004") as caught:
+    with pytest.raises(
+        DivergenceError, match=r"step 4: loss = nan.*row 24.*step-00000004"
+    ) as caught:
         begin(tiny, tmp_path / "run", console, "loss.explode_at=4")
     assert "learning rate" in str(caught.value)
     assert RunDirectory.open(tmp_path / "run").status["state"] == "failed"
@@ -181,7 +202,9 @@ def test_a_nan_stops_with_step_files_and_checkpoint_named(tiny, tmp_path, consol
 def test_collapse_is_reported(finished, tiny, tmp_path, console):
     """Equal inputs give equal embeddings, whatever the network."""
     labels = np.repeat(np.arange(16), 12)
-    np.savez(tiny.folder / "tiny.npz", features=np.ones((len(labels), 8), np.float32), labels=labels)
+    np.savez(
+        tiny.folder / "tiny.npz", features=np.ones((len(labels), 8), np.float32), labels=labels
+    )
     run = begin(tiny, tmp_path / "run", console)
     events = [line["message"] for line in run.metrics() if line["kind"] == "event"]
     assert len(events) == 3 and all(message.startswith("collapse:") for message in events)
@@ -215,7 +238,9 @@ def test_patience_stops_and_keeps_the_best(tiny, tmp_path, console):
     settings = ["training.epochs=40", "training.patience=2", "optimizer.learning_rate=1e-9"]
     run = begin(tiny, tmp_path / "run", console, "loss=multi_similarity", *settings)
     scores = [line["metrics"]["recall@1"] for line in run.metrics() if line["kind"] == "evaluation"]
-    assert len(scores) == 3 and run.results["selected"]["value"] == scores[0]  # nothing moves: two without improvement
+    assert (
+        len(scores) == 3 and run.results["selected"]["value"] == scores[0]
+    )  # nothing moves: two without improvement
 
 
 def test_changed_data_is_rejected_on_resume(finished, tiny, console):
@@ -252,7 +277,9 @@ def test_a_damaged_run_names_the_file(finished, tiny, console, name, damage):
     damage(document)
     file.write_text(json.dumps(document))
     finished.write_status("running")
-    with pytest.raises(RunError, match=name if name == "run.json" else f"{file.parent.name} is damaged"):
+    with pytest.raises(
+        RunError, match=name if name == "run.json" else f"{file.parent.name} is damaged"
+    ):
         resume(finished.path, trust=tiny.trust, console=console)
 
 
@@ -314,7 +341,10 @@ def test_the_head_start_is_measured_and_gains_have_intervals(tiny, tmp_path, con
     run = begin(tiny, tmp_path / "head", console, "model.start=discriminant", "training.epochs=1")
     assert [row["name"] for row in run.results["rows"]] == ["untrained", "head start", "trained"]
     gains = run.results["gains"]
-    assert gains.keys() == {"untrained", "head start"} and set(gains["untrained"]) >= {"recall@1", "map@r"}
+    assert gains.keys() == {"untrained", "head start"} and set(gains["untrained"]) >= {
+        "recall@1",
+        "map@r",
+    }
     scores = {row["name"]: row["metrics"]["map@r"] for row in run.results["rows"]}
     for name, found in gains.items():
         assert found["map@r"]["mean"] == pytest.approx(scores["trained"] - scores[name])
@@ -327,15 +357,26 @@ def test_a_run_without_artefacts_keeps_what_a_comparison_needs(finished, tiny, t
     assert bare.results == finished.results | {"rows": trained, "gains": {}}
     written = bare.arrays("by_class")
     rows = {row["name"]: row["metrics"] for row in bare.results["rows"]}
-    assert written["hits"].sum() / written["queries"].sum() == pytest.approx(rows["trained"]["recall@1"])
+    assert written["hits"].sum() / written["queries"].sum() == pytest.approx(
+        rows["trained"]["recall@1"]
+    )
     kept = {"by_class.npz", "diagnostics.json", "captions.json"}
     assert {path.name for path in bare.artefacts_path.iterdir()} == kept
 
 
 def test_training_does_without_torchs_compiler(tiny, tmp_path):
     """Importing it takes as long as importing torch."""
-    code = "from vicinal.cli.main import run\nimport atexit, sys\natexit.register(lambda: print(*sys.modules))\nrun()"
-    words = tiny.words("method=hdml", "loss=triplet", "--run", str(tmp_path / "run"), "--quiet", "--no-report")
-    done = subprocess.run([sys.executable, "-c", code, "train", *words], capture_output=True, text=True)
+    code = (
+        "from vicinal.cli.main import run\nimport atexit, sys\natexit.register(lambda: "
+        "print(*sys.modules))\nrun()"
+    )
+    words = tiny.words(
+        "method=hdml", "loss=triplet", "--run", str(tmp_path / "run"), "--quiet", "--no-report"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "train", *words], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
-    assert "vicinal.methods.hdml" in done.stdout.split() and "torch._dynamo" not in done.stdout.split()
+    assert (
+        "vicinal.methods.hdml" in done.stdout.split() and "torch._dynamo" not in done.stdout.split()
+    )

@@ -17,7 +17,9 @@ class Grouped(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(8, 16), nn.GroupNorm(4, 16), nn.GELU(), nn.Linear(16, 6))
+        self.layers = nn.Sequential(
+            nn.Linear(8, 16), nn.GroupNorm(4, 16), nn.GELU(), nn.Linear(16, 6)
+        )
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         return self.layers(rows)
@@ -65,7 +67,11 @@ def test_chunks_of_a_network_with_moving_batch_norms_are_rejected(tmp_path):
 def test_chunks_under_ala_are_rejected(tiny, tmp_path):
     with pytest.raises(ConfigError, match=r"training\.chunk"):
         vicinal.train(
-            str(tiny.folder / "tiny.npz"), model=Grouped(), method="ala", training={"steps": 1, "chunk": 8}, quiet=True
+            str(tiny.folder / "tiny.npz"),
+            model=Grouped(),
+            method="ala",
+            training={"steps": 1, "chunk": 8},
+            quiet=True,
         )
 
 
@@ -80,6 +86,8 @@ def test_a_tracker_logs_what_the_journal_has(tiny, tmp_path, console):
 
 def test_a_loss_over_other_embeddings_than_the_models_is_rejected(tiny, tmp_path, console):
     config = tiny.config("loss=normalized_softmax", "loss.dim=1000000000000")
-    with pytest.raises(ConfigError, match=r"loss\.dim=1000000000000, but the embeddings have \d+ numbers"):
+    with pytest.raises(
+        ConfigError, match=r"loss\.dim=1000000000000, but the embeddings have \d+ numbers"
+    ):
         start(config, tmp_path / "run", command="test", console=console)
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,5 @@
-"""How a head begins: as principal components where a config asks for them, once, also across a resume."""
+"""How a head begins: as principal components where a config asks for them, once, also across a
+resume."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -45,7 +46,9 @@ def test_a_discriminant_head_starts_from_features_and_labels(tiny):
 def test_glorots_start_is_drawn_by_the_seed(tiny):
     heads = []
     for seed in (0, 0, 1):
-        experiment = prepare(tiny.config("model.start=glorot", "model.head_norm=true", f"training.seed={seed}"))
+        experiment = prepare(
+            tiny.config("model.start=glorot", "model.head_norm=true", f"training.seed={seed}")
+        )
         experiment.start_head()
         heads.append(experiment.method.embedder.head[1].weight.detach().clone())
     assert torch.equal(heads[0], heads[1]) and not torch.equal(heads[1], heads[2])
@@ -57,21 +60,31 @@ def test_a_closed_form_head_has_a_row_of_its_own(tiny, tmp_path, console):
     for name, words in {"trained": (), "head": ("training.head_only=true",)}.items():
         config = tiny.config("model.start=discriminant", "training.steps=2", *words)
         runs[name] = start(config, tmp_path / name, command="test", console=console).results
-    trained, head = ({row["name"]: row["metrics"] for row in runs[name]["rows"]} for name in ("trained", "head"))
-    assert list(trained) == ["untrained", "head start", "trained"] and list(head) == ["untrained", "trained"]
+    trained, head = (
+        {row["name"]: row["metrics"] for row in runs[name]["rows"]} for name in ("trained", "head")
+    )
+    assert list(trained) == ["untrained", "head start", "trained"] and list(head) == [
+        "untrained",
+        "trained",
+    ]
     assert trained["head start"] == pytest.approx(head["trained"])
     assert "the head was set in closed form; no step was trained." in runs["head"]["notes"]
 
 
 def test_a_head_only_needs_a_closed_form(tiny):
-    with pytest.raises(ConfigError, match=r"got model\.start=random\. Set model\.start=discriminant"):
+    with pytest.raises(
+        ConfigError, match=r"got model\.start=random\. Set model\.start=discriminant"
+    ):
         prepare(tiny.config("training.head_only=true"))
 
 
 @pytest.mark.parametrize(
-    ("device", "asked", "captured"), [("cuda", "auto", True), ("cuda", "off", False), ("cpu", "auto", False)]
+    ("device", "asked", "captured"),
+    [("cuda", "auto", True), ("cuda", "off", False), ("cpu", "auto", False)],
 )
-def test_steps_are_captured_on_a_gpu_where_the_method_allows_it(tiny, tmp_path, console, device, asked, captured):
+def test_steps_are_captured_on_a_gpu_where_the_method_allows_it(
+    tiny, tmp_path, console, device, asked, captured
+):
     experiment = prepare(tiny.config(f"training.cuda_graph={asked}"))
     method = SimpleNamespace(capturable=True, embedder=experiment.method.embedder)
     trainer = Trainer(replace(experiment, method=method, device=torch.device(device)), None)
@@ -81,12 +94,15 @@ def test_steps_are_captured_on_a_gpu_where_the_method_allows_it(tiny, tmp_path, 
 
 
 def noise(path):
-    """Vectors whose directions tell the class, in the first dimensions, beside scale that does not."""
+    """Vectors whose directions tell the class, in the first dimensions, beside scale that does
+    not."""
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(24), 6)
     centers = rng.normal(size=(24, 6))
     np.savez(
-        path, features=(centers[labels] + 0.3 * rng.normal(size=(len(labels), 6))).astype(np.float32), labels=labels
+        path,
+        features=(centers[labels] + 0.3 * rng.normal(size=(len(labels), 6))).astype(np.float32),
+        labels=labels,
     )
     return str(path)
 
@@ -94,7 +110,11 @@ def noise(path):
 def test_a_features_run_never_ends_below_the_features_on_the_held_out_classes(tmp_path, capsys):
     """With a rate that ruins any head, the start is kept, and the run says so."""
     config = compose(
-        {"data": noise(tmp_path / "x.npz"), "optimizer": {"learning_rate": 100.0}, "training": {"epochs": 2}}
+        {
+            "data": noise(tmp_path / "x.npz"),
+            "optimizer": {"learning_rate": 100.0},
+            "training": {"epochs": 2},
+        }
     )
     assert config.preset == "features" and config.model.start == "best"
     run = start(config, tmp_path / "run", command="", console=Console())
@@ -102,17 +122,30 @@ def test_a_features_run_never_ends_below_the_features_on_the_held_out_classes(tm
     assert "the head starts as" in said and "training did not improve on the start" in said
     assert run.results["selected"]["step"] == 0
     evaluations = [line for line in run.metrics() if line["kind"] == "evaluation"]
-    assert evaluations[0]["step"] == 0 and run.results["selected"]["value"] == evaluations[0]["metrics"]["recall@1"]
+    assert (
+        evaluations[0]["step"] == 0
+        and run.results["selected"]["value"] == evaluations[0]["metrics"]["recall@1"]
+    )
 
 
 def test_the_features_as_they_are_are_a_start(tmp_path):
     for dim in (3, 6, 9):
-        config = compose({"data": noise(tmp_path / "x.npz"), "model": {"dim": dim}, "training": {"validation": 0}})
+        config = compose(
+            {
+                "data": noise(tmp_path / "x.npz"),
+                "model": {"dim": dim},
+                "training": {"validation": 0},
+            }
+        )
         experiment = prepare(config)
         experiment.start_head()
         vectors = experiment.embed(experiment.encoder, experiment.train).vectors
-        inputs = torch.nn.functional.normalize(torch.from_numpy(experiment.train.source.source.features), dim=1)
+        inputs = torch.nn.functional.normalize(
+            torch.from_numpy(experiment.train.source.source.features), dim=1
+        )
         assert vectors.shape[1] == dim
         if dim >= 6:
             rows = experiment.train.source.positions
-            torch.testing.assert_close(vectors @ vectors.T, inputs[rows] @ inputs[rows].T, rtol=0, atol=1e-5)
+            torch.testing.assert_close(
+                vectors @ vectors.T, inputs[rows] @ inputs[rows].T, rtol=0, atol=1e-5
+            )

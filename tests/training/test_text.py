@@ -1,4 +1,5 @@
-"""Runs on texts: a joint embedding that learns, resumes bit for bit and is searched by words; sentences alone."""
+"""Runs on texts: a joint embedding that learns, resumes bit for bit and is searched by words;
+sentences alone."""
 
 import json
 
@@ -24,7 +25,8 @@ SHADES = ("dark", "pale", "deep", "light", "plain", "dull", "warm", "cold")
 
 @pytest.fixture(scope="module")
 def vectors(tmp_path_factory):
-    """Vectors of 24 classes whose texts say what they are: a color and a shade, in different halves of a vector."""
+    """Vectors of 24 classes whose texts say what they are: a color and a shade, in different halves
+    of a vector."""
     rng, path = np.random.default_rng(0), tmp_path_factory.mktemp("text") / "colors.npz"
     labels = np.repeat(np.arange(24), 6)
     features = np.concatenate([4 * np.eye(3)[labels % 3], 4 * np.eye(8)[labels // 3]], axis=1)
@@ -45,14 +47,21 @@ def settings(**training):
 @pytest.fixture(scope="module")
 def run(vectors, tmp_path_factory):
     data = {"name": str(vectors), "test": 0.3, "order": "random"}
-    return vicinal.train(data, run=tmp_path_factory.mktemp("runs") / "joint", quiet=True, **settings(steps=40))
+    return vicinal.train(
+        data, run=tmp_path_factory.mktemp("runs") / "joint", quiet=True, **settings(steps=40)
+    )
 
 
 def test_a_joint_embedding_finds_unseen_combinations_of_known_words_both_ways(run):
-    assert run.results["trained"]["recall@1"] > 0.7 and run.results["trained"]["image_to_text_recall@1"] > 0.7
+    assert (
+        run.results["trained"]["recall@1"] > 0.7
+        and run.results["trained"]["image_to_text_recall@1"] > 0.7
+    )
     assert any("texts that ask for pictures" in note for note in run.directory.results["notes"])
     assert "Image to text recall@1" in run.report().read_text()
-    assert run.config["loss"]["name"] == "info_nce" and run.config["sampler"]["name"] == "cross_view"
+    assert (
+        run.config["loss"]["name"] == "info_nce" and run.config["sampler"]["name"] == "cross_view"
+    )
 
 
 def test_an_interrupted_run_ends_in_the_same_bytes(vectors, tmp_path, monkeypatch):
@@ -79,7 +88,10 @@ def test_an_interrupted_run_ends_in_the_same_bytes(vectors, tmp_path, monkeypatc
 @pytest.mark.parametrize("loss", ["sigmoid", "proxy_anchor"])
 def test_other_losses_train_it(loss, vectors, tmp_path):
     slots = {**settings(steps=2), "loss": loss}
-    assert "recall@1" in vicinal.train(vectors, run=tmp_path / "run", quiet=True, **slots).results["trained"]
+    assert (
+        "recall@1"
+        in vicinal.train(vectors, run=tmp_path / "run", quiet=True, **slots).results["trained"]
+    )
 
 
 def test_nested_sizes_compare_texts_with_pictures_alone(vectors):
@@ -88,7 +100,10 @@ def test_nested_sizes_compare_texts_with_pictures_alone(vectors):
 
     slots = {**settings(), "loss": {"name": "info_nce", "nested": (4,), "temperature": 1.0}}
     nested = prepare(compose({"data": str(vectors), **slots})).method.loss
-    rows, labels = torch.randn(6, 16, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 0, 1, 1, 2, 2])
+    rows, labels = (
+        torch.randn(6, 16, generator=torch.Generator().manual_seed(0)),
+        torch.tensor([0, 0, 1, 1, 2, 2]),
+    )
     both = BothWays(InfoNCELoss(temperature=1.0))
     torch.testing.assert_close(nested(rows, labels), both(rows[:, :4], labels) + both(rows, labels))
 
@@ -96,9 +111,19 @@ def test_nested_sizes_compare_texts_with_pictures_alone(vectors):
 @pytest.mark.parametrize(
     ("slots", "said"),
     [
-        *(({"method": name}, f"method={name} .* take two.*Set method=plain") for name in METHODS if name != "plain"),
-        ({"model": {"text": "ngrams", "start": "discriminant"}}, r"computed of pictures alone.*model\.start=random"),
-        ({"training": {"head_only": True}}, r"pictures alone.*got model\.start=random.*leave out --head-only"),
+        *(
+            ({"method": name}, f"method={name} .* take two.*Set method=plain")
+            for name in METHODS
+            if name != "plain"
+        ),
+        (
+            {"model": {"text": "ngrams", "start": "discriminant"}},
+            r"computed of pictures alone.*model\.start=random",
+        ),
+        (
+            {"training": {"head_only": True}},
+            r"pictures alone.*got model\.start=random.*leave out --head-only",
+        ),
         ({"model": {"text": "ngrams", "head": "none"}}, r"Set model\.head=linear"),
         ({"model": {"text": "bert"}}, r"model\.text"),
         ({"data": {"text": "none"}}, r"model\.text=ngrams reads texts beside pictures"),
@@ -113,32 +138,47 @@ def test_what_makes_no_sense_is_rejected_before_training(slots, said, vectors, t
 
 
 def words(*arguments):
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    done = CliRunner().invoke(
+        app, [str(argument) for argument in arguments], catch_exceptions=False
+    )
     assert done.exit_code == 0, done.output
     return done.stdout
 
 
 def test_words_find_vectors_of_a_collection(run):
     words("index", run.path, "--split", "test")
-    found = json.loads(words("search", run.path, "--text", "warm red", "--k", "6", "--format", "json"))
+    found = json.loads(
+        words("search", run.path, "--text", "warm red", "--k", "6", "--format", "json")
+    )
     assert found["query"] == "'warm red'" and len(found["matches"]) == 6
     model = vicinal.load(run.path, role="query")
     assert model.kind == "text" and model.embed(["warm red", "cold blue"]).shape == (2, 16)
     with pytest.raises(DataError, match="text 1, str '', is empty"):
         model.embed(["warm red", ""])
-    name, label, _ = run.search(np.eye(11, dtype=np.float32)[:1], k=1)[0][0]  # pictures need no role
+    name, label, _ = run.search(np.eye(11, dtype=np.float32)[:1], k=1)[0][
+        0
+    ]  # pictures need no role
     assert name.startswith("row ") and label.isdigit()
     with pytest.raises(ConfigError, match=r"items of one kind.*--max-distance"):
         words("search", run.path, "--text", "warm red", "--max-false-match", "0.1")
 
 
 def test_a_run_without_a_text_encoder_says_so(vectors, tmp_path):
-    slots = {"model": {"dim": 4, "start": "random"}, "training": {"steps": 1}, "evaluation": {"artifacts": False}}
-    run = vicinal.train({"name": str(vectors), "text": None}, run=tmp_path / "run", quiet=True, **slots)
+    slots = {
+        "model": {"dim": 4, "start": "random"},
+        "training": {"steps": 1},
+        "evaluation": {"artifacts": False},
+    }
+    run = vicinal.train(
+        {"name": str(vectors), "text": None}, run=tmp_path / "run", quiet=True, **slots
+    )
     words("index", run.path)
     with pytest.raises(ConfigError, match=r"has no text encoder.*columns `path` and `text`"):
         words("search", run.path, "--text", "red")
-    scores = [json.loads(words("evaluate", run.path, *more, "--json")) for more in ([], ["--data", vectors])]
+    scores = [
+        json.loads(words("evaluate", run.path, *more, "--json"))
+        for more in ([], ["--data", vectors])
+    ]
     assert scores[0]["rows"] == scores[1]["rows"]  # texts are left out where nothing reads them
 
 
@@ -148,14 +188,37 @@ def test_pictures_of_a_table_are_trained_beside_texts(tmp_path):
         Image.new("L", (12, 12), 10 * number).save(tmp_path / f"{number}.png")
         lines.append(f"{number}.png,level {number // 3}")
     (tmp_path / "pairs.csv").write_text("\n".join(lines))
-    small = ["model.widths=4,8", "model.text=ngrams", "model.dim=8", "transform.size=8", "transform.resize=8"]
-    short = ["training.steps=2", "training.workers=0", "training.validation=0", "evaluation.restarts=1", "--no-report"]
-    words("train", tmp_path / "pairs.csv", "model=small", *small, *short, "--run", tmp_path / "run", "--quiet")
+    small = [
+        "model.widths=4,8",
+        "model.text=ngrams",
+        "model.dim=8",
+        "transform.size=8",
+        "transform.resize=8",
+    ]
+    short = [
+        "training.steps=2",
+        "training.workers=0",
+        "training.validation=0",
+        "evaluation.restarts=1",
+        "--no-report",
+    ]
+    words(
+        "train",
+        tmp_path / "pairs.csv",
+        "model=small",
+        *small,
+        *short,
+        "--run",
+        tmp_path / "run",
+        "--quiet",
+    )
     assert list((tmp_path / "run").rglob("*.png"))  # of texts, too
     assert list(vicinal.api.Run(tmp_path / "run").results) == ["untrained", "trained"]
     words("index", tmp_path / "run")
     assert ".png" in words("search", tmp_path / "run", "--text", "level 3", "--k", "2")
-    assert "mean of" in words("search", tmp_path / "run", tmp_path / "3.png", "--text", "level 3", "--k", "2")
+    assert "mean of" in words(
+        "search", tmp_path / "run", tmp_path / "3.png", "--text", "level 3", "--k", "2"
+    )
     exported = tmp_path / "query"
     words("export", tmp_path / "run", "--role", "query", "--no-onnx", "--to", exported)
     assert vicinal.load(exported).embed("level 3").shape == (1, 8)
@@ -176,10 +239,17 @@ def test_sentences_are_trained_measured_indexed_and_found(tmp_path):
     ]
     words("train", tmp_path / "s.csv", *short, "--run", tmp_path / "run", "--quiet", "--no-report")
     trained = vicinal.api.Run(tmp_path / "run")
-    assert trained.results["trained"]["recall@1"] > 0.8 and trained.config["model"]["name"] == "ngrams"
-    assert json.loads(words("evaluate", tmp_path / "run", "--json"))["rows"][0]["metrics"]["recall@1"] > 0.8
+    assert (
+        trained.results["trained"]["recall@1"] > 0.8 and trained.config["model"]["name"] == "ngrams"
+    )
+    assert (
+        json.loads(words("evaluate", tmp_path / "run", "--json"))["rows"][0]["metrics"]["recall@1"]
+        > 0.8
+    )
     words("index", tmp_path / "run")
-    found = json.loads(words("search", tmp_path / "run", "--text", "a bird", "--k", "3", "--format", "json"))
+    found = json.loads(
+        words("search", tmp_path / "run", "--text", "a bird", "--k", "3", "--format", "json")
+    )
     assert {match["label"] for match in found["matches"]} == {"bird"}
     with pytest.raises(ConfigError, match="embeds texts, got the file"):
         words("search", tmp_path / "run", tmp_path / "s.csv")

@@ -1,4 +1,5 @@
-"""Trackers: their own files, read back, hold the values of metrics.jsonl, also after a crash and a resume."""
+"""Trackers: their own files, read back, hold the values of metrics.jsonl, also after a crash and a
+resume."""
 
 import json
 import struct
@@ -19,12 +20,23 @@ THIRD = 1 / 3  # has no exact float32
 def lines(first, last):
     """Lines of steps, an evaluation after each third and an event."""
     for step in range(first, last):
-        yield {"kind": "step", "step": step, "epoch": step // 3, "loss": THIRD / (step + 1), "hardness/w": 0.1 * step}
+        yield {
+            "kind": "step",
+            "step": step,
+            "epoch": step // 3,
+            "loss": THIRD / (step + 1),
+            "hardness/w": 0.1 * step,
+        }
         if step % 3 == 2:
             scores = {"recall@1": THIRD * step, "map@r": 0.25}
             where = {"step": step + 1, "epoch": step // 3, "split": "validation"}
             yield {"kind": "evaluation", **where, "metrics": scores}
-            yield {"kind": "event", "step": step + 1, "epoch": step // 3, "message": "could not read a file"}
+            yield {
+                "kind": "event",
+                "step": step + 1,
+                "epoch": step // 3,
+                "message": "could not read a file",
+            }
 
 
 def expected(path):
@@ -38,8 +50,12 @@ def expected(path):
 
 
 def crash_and_resume(name, path):
-    """Train 5 steps with a checkpoint after 3, lose the process, resume at the checkpoint and train to step 8."""
-    journal, opened = Journal(path / "metrics.jsonl"), open_trackers([name], RunDirectory(path), CONFIG)
+    """Train 5 steps with a checkpoint after 3, lose the process, resume at the checkpoint and train
+    to step 8."""
+    journal, opened = (
+        Journal(path / "metrics.jsonl"),
+        open_trackers([name], RunDirectory(path), CONFIG),
+    )
     length = 0
     for line in lines(0, 5):
         journal.append(line)
@@ -61,12 +77,18 @@ def crash_and_resume(name, path):
 
 
 def read_tensorboard(path):
-    from tensorboard.backend.event_processing.plugin_event_accumulator import TENSORS, EventAccumulator
+    from tensorboard.backend.event_processing.plugin_event_accumulator import (
+        TENSORS,
+        EventAccumulator,
+    )
     from tensorboard.util.tensor_util import make_ndarray
 
     found = EventAccumulator(str(path / "tensorboard"), size_guidance={TENSORS: 0}).Reload()
     names = [name for name in found.Tags()["tensors"] if not name.startswith("config")]
-    return {name: [(e.step, make_ndarray(e.tensor_proto).item()) for e in found.Tensors(name)] for name in names}
+    return {
+        name: [(e.step, make_ndarray(e.tensor_proto).item()) for e in found.Tensors(name)]
+        for name in names
+    }
 
 
 def read_mlflow(path):
@@ -84,7 +106,8 @@ def mlflow_run(path):
 
 
 def wandb_records(path):
-    """The records of the one offline run: a LevelDB log, in blocks of 32 KiB, after a header of 7 bytes."""
+    """The records of the one offline run: a LevelDB log, in blocks of 32 KiB, after a header of 7
+    bytes."""
     import wandb
     from wandb.proto.wandb_internal_pb2 import Record
 
@@ -113,13 +136,16 @@ def read_wandb(path):
         for item in record.history.item:
             name = item.key or "/".join(item.nested_key)
             if not name.startswith("_"):
-                series.setdefault(name, []).append((record.history.step.num, json.loads(item.value_json)))
+                series.setdefault(name, []).append(
+                    (record.history.step.num, json.loads(item.value_json))
+                )
     return series
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "read"), [("tensorboard", read_tensorboard), ("mlflow", read_mlflow), ("wandb", read_wandb)]
+    ("name", "read"),
+    [("tensorboard", read_tensorboard), ("mlflow", read_mlflow), ("wandb", read_wandb)],
 )
 def test_trackers_hold_the_values_of_the_metrics_also_after_a_crash(name, read, tmp_path):
     pytest.importorskip(name)
@@ -133,7 +159,11 @@ def test_trackers_hold_the_values_of_the_metrics_also_after_a_crash(name, read, 
 @pytest.mark.slow
 def test_mlflow_keeps_one_run_with_its_settings_and_state(tmp_path):
     pytest.importorskip("mlflow")
-    for state, status in (("interrupted", "KILLED"), ("failed", "FAILED"), ("finished", "FINISHED")):
+    for state, status in (
+        ("interrupted", "KILLED"),
+        ("failed", "FAILED"),
+        ("finished", "FINISHED"),
+    ):
         opened = open_trackers(["mlflow"], RunDirectory(tmp_path), CONFIG)
         client, run = mlflow_run(tmp_path)
         assert client.get_run(run).info.status == "RUNNING"
@@ -150,10 +180,17 @@ def test_wandb_keeps_its_id_and_its_settings(tmp_path):
     names = set()
     for _ in range(2):
         open_trackers(["wandb"], RunDirectory(tmp_path), CONFIG).finish("finished")
-        (run,) = [record.run for record in wandb_records(tmp_path) if record.WhichOneof("record_type") == "run"]
+        (run,) = [
+            record.run
+            for record in wandb_records(tmp_path)
+            if record.WhichOneof("record_type") == "run"
+        ]
         names.add(run.run_id)
         config = {item.key: json.loads(item.value_json) for item in run.config.update}
-        assert config["loss"] == {"name": "triplet", "margin": 0.1} and run.display_name == tmp_path.name
+        assert (
+            config["loss"] == {"name": "triplet", "margin": 0.1}
+            and run.display_name == tmp_path.name
+        )
     assert len(names) == 1
 
 
@@ -181,5 +218,7 @@ def test_a_tracker_gets_steps_and_evaluations_but_no_events():
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb"])
 def test_a_missing_package_is_named_with_its_command(name, monkeypatch):
     monkeypatch.setattr(trackers, "find_spec", lambda package: None)
-    with pytest.raises(ConfigError, match=rf"training\.trackers={name} .*`pip install 'vicinal\[{name}\]'`"):
+    with pytest.raises(
+        ConfigError, match=rf"training\.trackers={name} .*`pip install 'vicinal\[{name}\]'`"
+    ):
         check_trackers([name])

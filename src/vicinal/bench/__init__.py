@@ -1,8 +1,9 @@
-"""Tables of experiments over seeds, run by one command and compared with intervals; tuning; comparison of runs.
+"""Tables of experiments over seeds, run by one command and compared with intervals; tuning;
+comparison of runs.
 
-``table`` describes a table, ``job`` does one row and seed, ``pool`` and ``worker`` run jobs side by side, ``results``
-keeps what they find, ``run`` puts these together; ``statistics``, ``summary`` and ``page`` show it. ``tuning``
-searches on held-out training classes, ``compare`` compares any runs.
+``table`` describes a table, ``job`` does one row and seed, ``pool`` and ``worker`` run jobs side by
+side, ``results`` keeps what they find, ``run`` puts these together; ``statistics``, ``summary`` and
+``page`` show it. ``tuning`` searches on held-out training classes, ``compare`` compares any runs.
 """
 
 from typing import TYPE_CHECKING, Any

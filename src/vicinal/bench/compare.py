@@ -1,4 +1,5 @@
-"""The paired comparison of any runs: by seed where several share their settings, over test classes in any case."""
+"""The paired comparison of any runs: by seed where several share their settings, over test classes
+in any case."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,9 +12,14 @@ from vicinal.errors import ConfigError, RunError, unknown
 from vicinal.evaluation.statistics import Difference, Estimate, correct, difference, t_interval
 from vicinal.run_directory import RunDirectory
 
-# The seed, and what changes speed and report but no result; runs of version 0.1 have them without a slot.
+# The seed, and what changes speed and report but no result; runs of version 0.1 have them without a
+# slot.
 _NAMES = [(slot, name) for slot, names in NO_MATTER.items() for name in names]
-_NO_MATTER = {f"{slot}.{name}" for slot, name in _NAMES} | {name for _, name in _NAMES} | {"record", "artefacts"}
+_NO_MATTER = (
+    {f"{slot}.{name}" for slot, name in _NAMES}
+    | {name for _, name in _NAMES}
+    | {"record", "artefacts"}
+)
 
 
 @dataclass(frozen=True)
@@ -33,8 +39,8 @@ class Comparison:
 
     Attributes:
         seeds: those that both groups have.
-        difference: to the first group; without an interval over classes for metrics that are no mean over queries,
-            such as NMI.
+        difference: to the first group; without an interval over classes for metrics that are no
+            mean over queries, such as NMI.
         notes: what besides the settings was not the same on both sides.
     """
 
@@ -46,17 +52,29 @@ class Comparison:
 
 
 def groups(paths: Iterable[Path]) -> list[Group]:
-    """The runs by their settings without the seed, in the order in which they are given, named by what differs."""
+    """The runs by their settings without the seed, in the order in which they are given, named by
+    what differs."""
     found: list[tuple[str, dict[str, Any], dict[int, RunDirectory]]] = []
     for path in paths:
         run = RunDirectory.open(path)
         if run.results is None:
-            raise RunError(f"{run.path} has no results yet ({run.status.get('state')}). Compare finished runs.")
-        preset, own, seed = run.config["preset"], _flat(run.config["slots"]), int(run.settings["seed"])
+            raise RunError(
+                f"{run.path} has no results yet ({run.status.get('state')}). Compare finished runs."
+            )
+        preset, own, seed = (
+            run.config["preset"],
+            _flat(run.config["slots"]),
+            int(run.settings["seed"]),
+        )
         for name, other, runs in found:
-            if name == preset and all(own[key] == other[key] for key in own.keys() & other.keys() - _NO_MATTER):
+            if name == preset and all(
+                own[key] == other[key] for key in own.keys() & other.keys() - _NO_MATTER
+            ):
                 if seed in runs:
-                    raise ConfigError(f"{runs[seed].path} and {run.path} have the same settings and seed. Drop one.")
+                    raise ConfigError(
+                        f"{runs[seed].path} and {run.path} have the same settings and seed. Drop "
+                        "one."
+                    )
                 runs[seed] = run
                 break
         else:
@@ -70,7 +88,8 @@ def compare(paths: Sequence[Path], metric: str = "recall@1") -> list[Comparison]
     found = groups(paths)
     if len(found) < 2:
         raise ConfigError(
-            f"a comparison needs runs of at least two settings, got {len(paths)} of one. Name the reference first, "
+            f"a comparison needs runs of at least two settings, got {len(paths)} of one. Name the "
+            "reference first, "
             f"then the runs to compare with it."
         )
     runs = [run for group in found for run in group.runs.values()]
@@ -79,8 +98,10 @@ def compare(paths: Sequence[Path], metric: str = "recall@1") -> list[Comparison]
             raise ConfigError(f"{run.path}: " + unknown("metric", metric, _metrics(run)))
         if _tested_on(run) != _tested_on(runs[0]):
             raise ConfigError(
-                f"runs are compared on the same test records, got {runs[0].path} tested on {_tested_on(runs[0])} and "
-                f"{run.path} on {_tested_on(run)}. Measure one on the other's data (`vicinal evaluate`) first."
+                f"runs are compared on the same test records, got {runs[0].path} tested on "
+                f"{_tested_on(runs[0])} and "
+                f"{run.path} on {_tested_on(run)}. Measure one on the other's data (`vicinal "
+                "evaluate`) first."
             )
     sums = {run.path: run_class_scores(run, metric) if by_query(metric) else {} for run in runs}
     first, *others = found
@@ -89,13 +110,20 @@ def compare(paths: Sequence[Path], metric: str = "recall@1") -> list[Comparison]
     return [Comparison(first, t_interval(list(first.scores(metric).values()))), *lines]
 
 
-def _against(first: Group, group: Group, metric: str, sums: Mapping[Path, Mapping[str, Any]]) -> Comparison:
+def _against(
+    first: Group, group: Group, metric: str, sums: Mapping[Path, Mapping[str, Any]]
+) -> Comparison:
     ours, theirs = group.scores(metric), first.scores(metric)
     seeds = sorted(ours.keys() & theirs.keys())
-    # Without a shared seed the classes are still the same: all runs of each side against all of the other.
-    sides = [[g.runs[seed] for seed in seeds] if seeds else list(g.runs.values()) for g in (group, first)]
+    # Without a shared seed the classes are still the same: all runs of each side against all of the
+    # other.
+    sides = [
+        [g.runs[seed] for seed in seeds] if seeds else list(g.runs.values()) for g in (group, first)
+    ]
     left, right = ([sums[run.path] for run in side[: min(map(len, sides))]] for side in sides)
-    notes = dict.fromkeys(note for seed in seeds for note in _unlike(group.runs[seed], first.runs[seed]))
+    notes = dict.fromkeys(
+        note for seed in seeds for note in _unlike(group.runs[seed], first.runs[seed])
+    )
     apart = difference(ours, theirs, left, right)
     return Comparison(group, t_interval(list(ours.values())), tuple(seeds), apart, tuple(notes))
 
@@ -107,7 +135,8 @@ def _tested_on(run: RunDirectory) -> str:
 
 
 def _unlike(ours: RunDirectory, theirs: RunDirectory) -> Iterator[str]:
-    """What a reader of the difference must know: it may come from these and not from the settings."""
+    """What a reader of the difference must know: it may come from these and not from the
+    settings."""
     protocols = [str((run.results or {}).get("protocol")) for run in (ours, theirs)]
     if protocols[0] != protocols[1]:
         yield f"protocol {protocols[0]} against {protocols[1]}"
@@ -120,21 +149,32 @@ def _metrics(run: RunDirectory) -> dict[str, float]:
 
 
 def _names(found: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """The preset with the settings in which runs of it differ; another class of a slot stands for its arguments."""
+    """The preset with the settings in which runs of it differ; another class of a slot stands for
+    its arguments."""
     names = []
     for name, own in found:
         rivals = [other for rival, other in found if rival == name and other is not own]
         differing = [
-            key for key in own if any(rival.get(key) != own[key] for rival in rivals) and key not in _NO_MATTER
+            key
+            for key in own
+            if any(rival.get(key) != own[key] for rival in rivals) and key not in _NO_MATTER
         ]
         renamed = {key.removesuffix(".name") for key in differing if key.endswith(".name")}
-        kept = (key for key in differing if key.endswith(".name") or key.partition(".")[0] not in renamed)
-        names.append(" ".join((str(name), *(f"{key.removesuffix('.name')}={own[key]}" for key in kept))))
+        kept = (
+            key
+            for key in differing
+            if key.endswith(".name") or key.partition(".")[0] not in renamed
+        )
+        names.append(
+            " ".join((str(name), *(f"{key.removesuffix('.name')}={own[key]}" for key in kept)))
+        )
     return names
 
 
 def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in settings.items():
-        flat |= _flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {before + key: value}
+        flat |= (
+            _flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {before + key: value}
+        )
     return flat

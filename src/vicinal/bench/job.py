@@ -1,4 +1,5 @@
-"""One row with one seed: composed from its table's file, trained, measured. Workers call ``perform``.
+"""One row with one seed: composed from its table's file, trained, measured. Workers call
+``perform``.
 
 A result is a line: scores, right answers by class, learning curves, and where it was computed.
 """
@@ -57,19 +58,22 @@ _FLOOR = 1e-6  # of the largest variance: directions below it are noise that whi
 _TEXT = "<U10"  # holds "validation"
 
 
-# -- data split anew for a protocol; both wrap another data set, so that any experiment trains under any protocol ----
+# -- data split anew for a protocol; both wrap another data set, so that any experiment trains under
+# any protocol ----
 
 
 @dataclass(frozen=True)
 class Fold:
-    """A data set whose training classes are cut into folds, one of them held out as validation classes.
+    """A data set whose training classes are cut into folds, one of them held out as validation
+    classes.
 
     Attributes:
         data: the data set.
         folds: how many.
         fold: which one is held out, from 0.
         seed: of the cut; all folds of one seed belong together.
-        test: whether test records stay in; tuning leaves them out, so that nothing can look at them.
+        test: whether test records stay in; tuning leaves them out, so that nothing can look at
+            them.
     """
 
     data: Dataset
@@ -112,10 +116,12 @@ class Job:
 
     Attributes:
         table: with the row.
-        kind: train and test; measure the untrained network; or train one fold and score the classes that it held out.
+        kind: train and test; measure the untrained network; or train one fold and score the classes
+            that it held out.
         words: further settings, such as those of a trial.
         fold: which fold, of how many, split by which seed; for ``fold`` alone.
-        data: where this machine has the table's data, such as a packed copy; it does not change what is computed.
+        data: where this machine has the table's data, such as a packed copy; it does not change
+            what is computed.
     """
 
     table: Table
@@ -140,7 +146,8 @@ class Job:
         return found | ({"fold": list(self.fold)} if self.kind == "fold" else {})
 
     def config(self) -> Config:
-        """The resolved experiment; what cannot be composed is rejected here, before anything runs."""
+        """The resolved experiment; what cannot be composed is rejected here, before anything
+        runs."""
         layers = self.layers()
         share = merged(*layers).get("training", {}).get("validation", SHARE)
         if self.kind == "fold" or self.protocol in ("final", "authors"):
@@ -152,13 +159,18 @@ class Job:
             )
         elif self.kind == "untrained" and self.protocol != "validation":
             share = 0.0
-        words = [f"training.seed={self.seed}", f"training.validation={share}", "evaluation.artifacts=false"]
+        words = [
+            f"training.seed={self.seed}",
+            f"training.validation={share}",
+            "evaluation.artifacts=false",
+        ]
         if self.protocol == "reality_check" and self.kind == "trained":
             words.append(f"model.dim={REALITY_DIM}")
         return compose(merged(*layers, from_words(words)), preset_name=self.table.name)
 
     def located(self) -> Config:
-        """The experiment with its data where this machine has them; raises where they are not there."""
+        """The experiment with its data where this machine has them; raises where they are not
+        there."""
         config = self.config()
         if self.data:
             return config.replace(data=open_path(self.data))
@@ -167,40 +179,64 @@ class Job:
         return config
 
     def task(self) -> Task:
-        """What a worker is given: it reads the table's file again, since rows may hold objects of the user's own."""
+        """What a worker is given: it reads the table's file again, since rows may hold objects of
+        the user's own."""
         part = f" fold {self.fold[0] + 1}/{self.fold[1]}" if self.kind == "fold" else ""
         name = "untrained rows" if self.kind == "untrained" else self.row.name
         source, words = f"{self.table.file}::{self.table.origin}", [*self.row.extra, *self.words]
-        described: Line = {"source": source, "row": self.row.name, "protocol": self.protocol, "kind": self.kind}
+        described: Line = {
+            "source": source,
+            "row": self.row.name,
+            "protocol": self.protocol,
+            "kind": self.kind,
+        }
         described |= {"seed": self.seed, "words": words, "fold": list(self.fold), "data": self.data}
         key = repr(sorted(self.identity().items()))
         return Task(f"{name} seed {self.seed}{part}", "vicinal.bench.job:perform", described, key)
 
 
-def perform(folder: Path, *, source: str, row: str, protocol: ProtocolName, **options: Any) -> list[Line]:
-    """Do the job of a task in its folder; a job that is stopped and started again resumes its run."""
+def perform(
+    folder: Path, *, source: str, row: str, protocol: ProtocolName, **options: Any
+) -> list[Line]:
+    """Do the job of a task in its folder; a job that is stopped and started again resumes its
+    run."""
     (table,) = load_tables(source)
     table = table.replace(protocol=protocol)
     job = Job(table, table.row(row), **options)
     began, config = time.monotonic(), job.located()
     if job.kind == "untrained":
-        found = untrained_rows(config, REALITY_FOLDS * REALITY_DIM if protocol == "reality_check" else None)
+        found = untrained_rows(
+            config, REALITY_FOLDS * REALITY_DIM if protocol == "reality_check" else None
+        )
     elif job.kind == "fold":
         found = [_fold(config, folder, job.fold)]
     elif protocol == "reality_check":
-        cuts = [Fold(config.data, REALITY_FOLDS, number, seed=0, test=True) for number in range(REALITY_FOLDS)]
-        runs = [_train(config.replace(data=cut), folder / f"fold-{cut.fold}", again=True) for cut in cuts]
+        cuts = [
+            Fold(config.data, REALITY_FOLDS, number, seed=0, test=True)
+            for number in range(REALITY_FOLDS)
+        ]
+        runs = [
+            _train(config.replace(data=cut), folder / f"fold-{cut.fold}", again=True)
+            for cut in cuts
+        ]
         found = [concatenated(runs, config)]
     elif protocol == "authors":
         run = _train(config.replace(data=SelectOnTest(config.data)), folder / "run", again=True)
         found = [finished(run)]
     else:
         found = [finished(_train(config, folder / "run"))]
-    facts = {"row": row, **job.identity(), **origin(config), "wall": round(time.monotonic() - began, 1)}
+    facts = {
+        "row": row,
+        **job.identity(),
+        **origin(config),
+        "wall": round(time.monotonic() - began, 1),
+    }
     return [facts | line for line in found]
 
 
-def perform_fold(folder: Path, *, source: str, words: Sequence[str], seed: int, fold: Sequence[int]) -> list[Line]:
+def perform_fold(
+    folder: Path, *, source: str, words: Sequence[str], seed: int, fold: Sequence[int]
+) -> list[Line]:
     """One fold of a trial of ``vicinal tune``.
 
     Args:
@@ -223,13 +259,18 @@ def _train(config: Config, path: Path, *, again: bool = False) -> RunDirectory:
     """The finished run at ``path``: as it is, resumed, or trained from the beginning.
 
     Args:
-        again: start an interrupted run again, since a resume could not rebuild data that was split anew.
+        again: start an interrupted run again, since a resume could not rebuild data that was split
+            anew.
     """
     if (path / "run.json").is_file():
         run = RunDirectory.open(path)
         if run.status.get("state") == "finished":
             return run
-        if run.status.get("state") in ("running", "interrupted") and not again and not config.own_slots():
+        if (
+            run.status.get("state") in ("running", "interrupted")
+            and not again
+            and not config.own_slots()
+        ):
             return resume(path, console=Console())
     shutil.rmtree(path, ignore_errors=True)  # failed, or stopped before it was a run
     return start(config, path, command=f"vicinal bench, {config.preset}", console=Console())
@@ -266,54 +307,81 @@ def finished(run: RunDirectory) -> Line:
 
 
 def held_out(run: RunDirectory) -> Line:
-    """A fold's Recall@1 on the classes that it held out, after the last step, and the epoch that was best."""
+    """A fold's Recall@1 on the classes that it held out, after the last step, and the epoch that
+    was best."""
     looks = [line["metrics"]["recall@1"] for line in run.metrics() if line["kind"] == "evaluation"]
-    return {"seconds": run.status["seconds"], "score": looks[-1], "epoch": _results(run)["selected"]["epoch"] + 1}
+    return {
+        "seconds": run.status["seconds"],
+        "score": looks[-1],
+        "epoch": _results(run)["selected"]["epoch"] + 1,
+    }
 
 
 def concatenated(runs: Sequence[RunDirectory], config: Config) -> Line:
     """The models of all folds side by side, and the mean of each alone (Musgrave et al. 2020).
 
-    Differs: the paper selects each model by MAP@R of its validation classes; the trainer selects by Recall@1.
+    Differs: the paper selects each model by MAP@R of its validation classes; the trainer selects by
+        Recall@1.
     """
     device, skip = pick_device(config.training.device), config.training.skip_corrupt
     part = config.data.load().part("test")
     each = [Encoder.load(run, device).embed(part, skip_corrupt=skip) for run in runs]
-    together = Embedded(torch.cat([embedded.vectors for embedded in each], dim=1), each[0].records, each[0].skipped)
+    together = Embedded(
+        torch.cat([embedded.vectors for embedded in each], dim=1), each[0].records, each[0].skipped
+    )
     alone = [row_metrics(_results(run)) for run in runs]
     width = each[0].vectors.shape[1]
     scores, seconds = _scores(together, config), sum(run.status["seconds"] for run in runs)
     means = {f"{name} {width}-d": sum(m[name] for m in alone) / len(alone) for name in alone[0]}
-    return {"seconds": seconds, **scores, "metrics": scores["metrics"] | means, "curves": curves(runs[0])}
+    return {
+        "seconds": seconds,
+        **scores,
+        "metrics": scores["metrics"] | means,
+        "curves": curves(runs[0]),
+    }
 
 
 def untrained_rows(config: Config, dim: int | None = None) -> list[Line]:
-    """The rows without training: the untrained network's features by cosine, their PCA, their whitened PCA.
+    """The rows without training: the untrained network's features by cosine, their PCA, their
+    whitened PCA.
 
-    Projections are fitted on what the trained rows learn from. Features are put on the sphere before and after.
+    Projections are fitted on what the trained rows learn from. Features are put on the sphere
+    before and after.
 
     Args:
         dim: to which PCA reduces; that of the model by default.
     """
     experiment = prepare(config, Console())
     test = experiment.embed(experiment.encoder, experiment.records.part("test"), features=True)
-    known = normalize(experiment.embed(experiment.encoder, experiment.train, features=True).vectors, dim=1)
+    known = normalize(
+        experiment.embed(experiment.encoder, experiment.train, features=True).vectors, dim=1
+    )
     features = normalize(test.vectors, dim=1)
     dim = dim or config.model.dim or features.shape[1]
-    projected = [normalize(pca(features, known, dim, whiten=whiten), dim=1) for whiten in (False, True)]
+    projected = [
+        normalize(pca(features, known, dim, whiten=whiten), dim=1) for whiten in (False, True)
+    ]
     found = zip(UNTRAINED_ROWS, (features, *projected), strict=True)
-    scored = [(name, _scores(Embedded(vectors, test.records, test.skipped), config)) for name, vectors in found]
+    scored = [
+        (name, _scores(Embedded(vectors, test.records, test.skipped), config))
+        for name, vectors in found
+    ]
     return [{"row": name, "seconds": 0.0, **scores} for name, scores in scored]
 
 
-def pca(vectors: Float[Tensor, "n c"], known: Float[Tensor, "m c"], dim: int, *, whiten: bool) -> Float[Tensor, "n d"]:
+def pca(
+    vectors: Float[Tensor, "n c"], known: Float[Tensor, "m c"], dim: int, *, whiten: bool
+) -> Float[Tensor, "n d"]:
     """Project ``vectors`` on the ``dim`` directions in which ``known`` varies most.
 
-    ``whiten`` scales each to variance 1 (Jégou and Chum 2012), small ones up to a floor, which scikit-learn's PCA
-    lacks. There are fewer where there are not as many: m vectors span m - 1 directions about their mean.
+    ``whiten`` scales each to variance 1 (Jégou and Chum 2012), small ones up to a floor, which
+    scikit-learn's PCA lacks. There are fewer where there are not as many: m vectors span m - 1
+    directions about their mean.
     """
     if dim < 1 or len(known) < 2:
-        raise ConfigError(f"PCA needs at least 1 dimension and 2 vectors, got {dim} and {len(known)}.")
+        raise ConfigError(
+            f"PCA needs at least 1 dimension and 2 vectors, got {dim} and {len(known)}."
+        )
     mean = known.double().mean(dim=0)
     centered = known.double() - mean
     variances, directions = torch.linalg.eigh(centered.T @ centered / (len(known) - 1))
@@ -331,9 +399,11 @@ def by_query(metric: str) -> bool:
 
 
 def class_scores(by_class: Mapping[str, np.ndarray], metric: str = "recall@1") -> dict[str, Any]:
-    """``queries`` and ``hits`` of each class, by growing label: how many queries, and the sum of their scores.
+    """``queries`` and ``hits`` of each class, by growing label: how many queries, and the sum of
+    their scores.
 
-    Classes that no neighbor can be of are left out. ``queries`` is one number where all classes have as many.
+    Classes that no neighbor can be of are left out. ``queries`` is one number where all classes
+    have as many.
     """
     queries, hits = by_class["queries"].tolist(), by_class[metric].tolist()
     hits = [round(value) if metric.startswith("recall@") else round(value, 6) for value in hits]
@@ -341,7 +411,8 @@ def class_scores(by_class: Mapping[str, np.ndarray], metric: str = "recall@1") -
 
 
 def run_class_scores(run: RunDirectory, metric: str) -> dict[str, Any]:
-    """The same of a finished run's selected model; runs of version 0.1 may have to embed their test classes again."""
+    """The same of a finished run's selected model; runs of version 0.1 may have to embed their test
+    classes again."""
     written = run.arrays("by_class") or {}
     if "hits" in written:
         written["recall@1"] = written["hits"]
@@ -351,18 +422,26 @@ def run_class_scores(run: RunDirectory, metric: str) -> dict[str, Any]:
     records = build(run.info["data"]["description"], kinds).load()
     part = records.part("test" if (records.splits == "test").any() else "validation")
     if not len(part):
-        raise DataError(f"{run.path} was trained on {records.name}, which has no test classes to compare on.")
+        raise DataError(
+            f"{run.path} was trained on {records.name}, which has no test classes to compare on."
+        )
     workers = 0 if part.source.in_memory else min(8, os.cpu_count() or 1)
     encoder, skip = Encoder.load(run, pick_device("auto")), bool(run.settings.get("skip_corrupt"))
     rank = metric.removeprefix("recall@")
     recalls = (int(rank),) if rank.isdigit() else (1,)
     embedded = encoder.embed(part, workers=workers, skip_corrupt=skip)
-    return class_scores(measure(embedded, recalls=recalls, clustering=False).queries.by_class(), metric)
+    return class_scores(
+        measure(embedded, recalls=recalls, clustering=False).queries.by_class(), metric
+    )
 
 
 def cut_metrics(results: dict[str, Any]) -> dict[str, float]:
     """The scores of each smaller size that was measured, such as ``recall@1 64-d``."""
-    sizes = [(row["name"].split()[1], row["metrics"]) for row in results["rows"] if row["name"].startswith("trained, ")]
+    sizes = [
+        (row["name"].split()[1], row["metrics"])
+        for row in results["rows"]
+        if row["name"].startswith("trained, ")
+    ]
     return {f"{name} {size}-d": value for size, metrics in sizes for name, value in metrics.items()}
 
 
@@ -393,12 +472,17 @@ def scalars(run: RunDirectory) -> dict[str, float]:
         for name, value in line.items() if line["kind"] == "step" else ():
             if "/" in name and isinstance(value, (int, float)) and math.isfinite(value):
                 series[name].append(value)
-    middles = {name: np.array_split(np.array(values), 5)[2] for name, values in series.items() if len(values) >= 5}
+    middles = {
+        name: np.array_split(np.array(values), 5)[2]
+        for name, values in series.items()
+        if len(values) >= 5
+    }
     return {name: float(f"{part.mean():.5g}") for name, part in middles.items()}
 
 
 def _in_training(run: RunDirectory) -> dict[str, float]:
-    """The scores of the training classes, beside those of the test classes: does a method reduce over-fitting?"""
+    """The scores of the training classes, beside those of the test classes: does a method reduce
+    over-fitting?"""
     rows = (run.document("diagnostics") or {"rows": []})["rows"]
     known: dict[str, Any] = next((row for row in rows if row["name"] == "train"), {})
     return {f"train {name}": known[name] for name in row_metrics(_results(run)) if name in known}
@@ -413,5 +497,7 @@ def _results(run: RunDirectory) -> dict[str, Any]:
 def _scores(embedded: Embedded, config: Config) -> Line:
     """The metrics of vectors, and Recall@1 by class."""
     recalls, restarts = config.evaluation.recalls, config.evaluation.restarts
-    found = measure(embedded, recalls=recalls, clustering=True, seed=config.training.seed, restarts=restarts)
+    found = measure(
+        embedded, recalls=recalls, clustering=True, seed=config.training.seed, restarts=restarts
+    )
     return {"metrics": found.scores, **class_scores(found.queries.by_class())}

@@ -1,4 +1,5 @@
-"""A table's summary as text: cells and legends, its page as Markdown and HTML, and the short table in a document."""
+"""A table's summary as text: cells and legends, its page as Markdown and HTML, and the short table
+in a document."""
 
 import base64
 import io
@@ -58,7 +59,9 @@ def probability(p: float | None) -> str:
 def row_score(row: SummaryRow, metric: str) -> str:
     """A row's score, with the number of seeds behind it where not all of them have it."""
     estimate = row.scores.get(metric)
-    return score(estimate) + (f" ({estimate.count})" if estimate is not None and estimate.count < row.done else "")
+    return score(estimate) + (
+        f" ({estimate.count})" if estimate is not None and estimate.count < row.done else ""
+    )
 
 
 def columns(summary: Summary) -> Columns:
@@ -74,7 +77,8 @@ def columns(summary: Summary) -> Columns:
         found["detectable"] = lambda row: per_cent(_difference(row).smallest)
     if any(row.published for row in summary.rows):
         found["published"] = lambda row: (
-            ", ".join(f"{metric_title(name)} {per_cent(x)}" for name, x in row.published.items()) or MISSING
+            ", ".join(f"{metric_title(name)} {per_cent(x)}" for name, x in row.published.items())
+            or MISSING
         )
     found["trials"] = lambda row: str(row.trials or MISSING)
     found["seeds"] = lambda row: f"{row.done}/{row.wanted}"
@@ -93,7 +97,9 @@ def short_columns(summary: Summary) -> Columns:
         rest["published"] = lambda row: per_cent(row.published.get(first))
     if len({row.trials for row in summary.rows if row.trained}) > 1:
         rest["trials"] = lambda row: str(row.trials or MISSING)
-    rest["seeds"] = lambda row: "; ".join((*([str(row.done)] if row.done >= row.wanted else []), *row.marks))
+    rest["seeds"] = lambda row: "; ".join(
+        (*([str(row.done)] if row.done >= row.wanted else []), *row.marks)
+    )
     if 1 + len(rest) + len(metrics) > WIDEST:
         metrics = tuple(metric for metric in metrics if metric in (first, *_KEPT))
     return _scores(metrics) | rest
@@ -105,7 +111,9 @@ def cells(summary: Summary, columns: Columns) -> list[list[str]]:
 
 
 def _scores(metrics: Iterable[str]) -> Columns:
-    return {"row": lambda row: row.name} | {metric_title(name): partial(row_score, metric=name) for name in metrics}
+    return {"row": lambda row: row.name} | {
+        metric_title(name): partial(row_score, metric=name) for name in metrics
+    }
 
 
 def _difference(row: SummaryRow) -> Difference:
@@ -121,13 +129,20 @@ def legend(summary: Summary, *, short: bool = False) -> list[str]:
     table, rows = summary.table, summary.rows
     values: dict[str, Any] = {
         "protocol": PROTOCOLS[table.protocol],
-        "partly": any(estimate.count < row.done for row in rows for estimate in row.scores.values()),
+        "partly": any(
+            estimate.count < row.done for row in rows for estimate in row.scores.values()
+        ),
         "compared": _any(summary, "difference"),
         "held_out": _any(summary, "held_out"),
         "published": _has_published(summary),
         "trials": list(dict.fromkeys(row.trials for row in rows if row.trained)),
     }
-    values |= {"table": table, "short": short, "claim_seeds": CLAIM_SEEDS, "filters": {"metric_title": metric_title}}
+    values |= {
+        "table": table,
+        "short": short,
+        "claim_seeds": CLAIM_SEEDS,
+        "filters": {"metric_title": metric_title},
+    }
     return render_text("vicinal.bench", "legend.md.j2", **values).splitlines()
 
 
@@ -172,8 +187,12 @@ def _has_published(summary: Summary) -> bool:
 
 
 def write_pages(summary: Summary, folder: Path) -> tuple[Path, Path]:
-    """Write ``TABLE.md``, ``TABLE.html`` and, where the table has a figure, ``TABLE.png``; return the first two."""
-    markdown_path, html_path = folder / f"{summary.table.name}.md", folder / f"{summary.table.name}.html"
+    """Write ``TABLE.md``, ``TABLE.html`` and, where the table has a figure, ``TABLE.png``; return
+    the first two."""
+    markdown_path, html_path = (
+        folder / f"{summary.table.name}.md",
+        folder / f"{summary.table.name}.html",
+    )
     drawn = summary.table.figure.draw(summary) if summary.table.figure else None
     picture = None if drawn is None else png(drawn)
     if picture is not None:
@@ -188,12 +207,20 @@ def markdown(summary: Summary, *, pictured: bool = False) -> str:
     """The table, its figure, its legend and what each row sets."""
     heads = columns(summary)
     shown = grid(heads, cells(summary, heads))
-    return _rendered(render_text, "page.md.j2", summary, grid=shown, legend=legend(summary), pictured=pictured)
+    return _rendered(
+        render_text, "page.md.j2", summary, grid=shown, legend=legend(summary), pictured=pictured
+    )
 
 
 def _rendered(render: Callable[..., str], template: str, summary: Summary, **values: Any) -> str:
-    given = {name: getattr(summary, name) for name in ("table", "rows", "remark", "hardware", "notes")}
-    given |= {"command": command(summary.table), "filters": {"origins": origins, "plain": plain}, **values}
+    given = {
+        name: getattr(summary, name) for name in ("table", "rows", "remark", "hardware", "notes")
+    }
+    given |= {
+        "command": command(summary.table),
+        "filters": {"origins": origins, "plain": plain},
+        **values,
+    }
     return render("vicinal.bench", template, **given)
 
 
@@ -221,7 +248,9 @@ def html(summary: Summary, picture: bytes | None = None) -> str:
 
 def png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=144, metadata={"Software": None})  # equal results, equal bytes
+    figure.savefig(
+        buffer, format="png", dpi=144, metadata={"Software": None}
+    )  # equal results, equal bytes
     return buffer.getvalue()
 
 
@@ -249,7 +278,8 @@ def check_markers(document: Path, names: Iterable[str]) -> None:
 
 
 def write_into(document: Path, contents: Iterable[tuple[str, str]]) -> None:
-    """Write each table's text between its markers, all in one step; the rest of the document stays byte for byte."""
+    """Write each table's text between its markers, all in one step; the rest of the document stays
+    byte for byte."""
     whole = _read(document)
     for name, inside in contents:
         start, end = _place(whole, name, document)
@@ -277,19 +307,25 @@ def excerpt(summary: Summary, document: Path | None = None, folder: Path | None 
 
 def _read(document: Path) -> str:
     if not document.is_file():
-        raise DataError(f"--into writes into an existing document, and {document} is not a file. Create it first.")
+        raise DataError(
+            f"--into writes into an existing document, and {document} is not a file. Create it "
+            "first."
+        )
     return document.read_bytes().decode()  # as bytes: line endings stay
 
 
 def _place(whole: str, name: str, document: Path) -> tuple[int, int]:
-    """From the end of the first marker to the beginning of the second; each stands alone on its line, once."""
+    """From the end of the first marker to the beginning of the second; each stands alone on its
+    line, once."""
     first, last = markers(name)
     starts, ends = (
-        list(re.finditer(rf"^{re.escape(line)}(?=[ \t]*\r?$)", whole, re.MULTILINE)) for line in (first, last)
+        list(re.finditer(rf"^{re.escape(line)}(?=[ \t]*\r?$)", whole, re.MULTILINE))
+        for line in (first, last)
     )
     if len(starts) != 1 or len(ends) != 1 or starts[0].end() > ends[0].start():
         raise DataError(
-            f"{document} needs one place for table {name!r}, got its first marker {len(starts)} times and its last "
+            f"{document} needs one place for table {name!r}, got its first marker {len(starts)} "
+            "times and its last "
             f"{len(ends)} times{', in the wrong order' * (len(starts) == len(ends) == 1)}. "
             f"The table goes between these two lines:\n{first}\n{last}"
         )
@@ -297,7 +333,8 @@ def _place(whole: str, name: str, document: Path) -> tuple[int, int]:
 
 
 def _link(folder: Path | None, name: str, document: Path | None) -> str | None:
-    """The way from the document to a file, where both are below the working directory: no path of this machine."""
+    """The way from the document to a file, where both are below the working directory: no path of
+    this machine."""
     if folder is None or document is None:
         return None
     here, target, document = Path.cwd().resolve(), (folder / name).resolve(), document.resolve()

@@ -1,4 +1,5 @@
-"""Run tasks in processes that stay, some at a time: they share cores or a GPU, survive failures, stop resumably."""
+"""Run tasks in processes that stay, some at a time: they share cores or a GPU, survive failures,
+stop resumably."""
 
 import math
 import multiprocessing
@@ -27,7 +28,9 @@ LAST_LINES = 12  # of a failed task's log that are shown
 STOP_SECONDS = 120.0  # that a stopped task may take to save its run
 LEAVE_SECONDS = 20.0  # that a process without a task may take to end
 POLL_SECONDS = 0.5  # between looks at processes that ended without an answer
-_SPAWN = multiprocessing.get_context("spawn")  # a forked process would share this one's threads and GPU context
+_SPAWN = multiprocessing.get_context(
+    "spawn"
+)  # a forked process would share this one's threads and GPU context
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -37,8 +40,8 @@ class Task:
 
     Attributes:
         name: for the console.
-        call: ``module:function`` or ``FILE.py:function``; it gets the task's folder and the arguments, and returns a
-            list of dictionaries that JSON can hold.
+        call: ``module:function`` or ``FILE.py:function``; it gets the task's folder and the
+            arguments, and returns a list of dictionaries that JSON can hold.
         arguments: by name, as JSON can hold them.
         key: another task has another one; the same one finds its folder again.
     """
@@ -63,20 +66,25 @@ class Failure:
     last_lines: str
 
 
-Done = Callable[[Task, list[dict[str, Any]]], str]  # gets the results of a task; returns what is printed of them
+Done = Callable[
+    [Task, list[dict[str, Any]]], str
+]  # gets the results of a task; returns what is printed of them
 
 
 class Worker:
     """A process that does one task after another.
 
-    Imports and a GPU's context take longer than a small task; a process that stays pays for them once.
+    Imports and a GPU's context take longer than a small task; a process that stays pays for them
+    once.
 
     Args:
         task: the one that it has.
         folder: of that task; what the process prints before its first task is logged there, too.
     """
 
-    def __init__(self, task: Task, folder: Path, environment: Mapping[str, str], prepare: str) -> None:
+    def __init__(
+        self, task: Task, folder: Path, environment: Mapping[str, str], prepare: str
+    ) -> None:
         self.task, self.folder = task, folder
         self.pipe, theirs = _SPAWN.Pipe()
         self.process = _SPAWN.Process(target=serve, args=(theirs, str(folder / "log.txt"), prepare))
@@ -108,14 +116,17 @@ class Worker:
 
 
 class Pool:
-    """Runs tasks below ``runs`` in at most ``slots`` processes, each of which does one after another.
+    """Runs tasks below ``runs`` in at most ``slots`` processes, each of which does one after
+    another.
 
-    A task that kills its process fails alone. Processes stay from one ``run`` to the next and end with the pool, which
+    A task that kills its process fails alone. Processes stay from one ``run`` to the next and end
+    with the pool, which
     holds its folder meanwhile: two benches would train in the same run folders.
 
     Args:
         fresh: begin anew whatever a task's folder holds.
-        prepare: what loads what tasks need and gives the state that they begin in (``worker.ProcessState``).
+        prepare: what loads what tasks need and gives the state that they begin in
+            (``worker.ProcessState``).
         clock: seconds; what ``until`` is measured by.
     """
 
@@ -135,7 +146,9 @@ class Pool:
         self.prepare, self.clock = prepare, clock
         self.failures: list[Failure] = []
         self._idle: list[Worker] = []
-        self._lock = FileLock(runs / "lock", timeout=0)  # the process's: one that was killed leaves none behind
+        self._lock = FileLock(
+            runs / "lock", timeout=0
+        )  # the process's: one that was killed leaves none behind
 
     def __enter__(self) -> "Pool":
         self.runs.mkdir(parents=True, exist_ok=True)
@@ -143,7 +156,8 @@ class Pool:
             self._lock.acquire()
         except Timeout:
             raise ConfigError(
-                f"another process already runs jobs in {self.runs}. Wait for it to finish, or give this command "
+                f"another process already runs jobs in {self.runs}. Wait for it to finish, or "
+                "give this command "
                 f"another folder (bench: --runs, tune: --out)."
             ) from None
         return self
@@ -156,16 +170,20 @@ class Pool:
         self._lock.release()
 
     def run(self, tasks: Iterable[Task], done: Done, *, title: str, until: float = math.inf) -> int:
-        """Run all tasks and return how many were not started. Ctrl-C stops all and leaves them resumable.
+        """Run all tasks and return how many were not started. Ctrl-C stops all and leaves them
+        resumable.
 
         Args:
-            done: gets each task's results as it ends; what it returns is printed behind the task's name.
+            done: gets each task's results as it ends; what it returns is printed behind the task's
+                name.
             until: when, by the pool's clock, no task starts any more; those that run then finish.
         """
         waiting, running = deque(tasks), list[Worker]()
         total = len(waiting)
         with self.console.following(total, 0, title) as follower:
-            try:  # Ctrl-C may come anywhere in here: a worker that is not noted yet sees that its parent is gone
+            # Ctrl-C may come anywhere in here: a worker that is not noted yet sees that its parent
+            # is gone
+            try:
                 while running or (waiting and self.clock() < until):
                     while waiting and len(running) < self.slots and self.clock() < until:
                         self._start(waiting.popleft(), running)
@@ -188,7 +206,9 @@ class Pool:
         if self.fresh:
             shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "done.json").unlink(missing_ok=True)  # its content was recorded, or is recorded anew
+        (folder / "done.json").unlink(
+            missing_ok=True
+        )  # its content was recorded, or is recorded anew
         write_json(folder / "task.json", {"call": task.call, "arguments": dict(task.arguments)})
         (folder / "log.txt").write_bytes(b"")
         running.append(self._worker(task, folder))
@@ -211,13 +231,18 @@ class Pool:
             return
         last = "\n".join(log.read_text(errors="replace").strip().splitlines()[-LAST_LINES:])
         self.failures.append(Failure(task, code, log, last))
-        self.console.line(f"{task.name} failed (exit {code}); its last lines, from {log}:\n{last}", warning=True)
+        self.console.line(
+            f"{task.name} failed (exit {code}); its last lines, from {log}:\n{last}", warning=True
+        )
 
     def _stop(self, running: list[Worker]) -> None:
-        """Interrupt each task as Ctrl-C would, so that it saves its run; kill it if it does not end."""
+        """Interrupt each task as Ctrl-C would, so that it saves its run; kill it if it does not
+        end."""
         if not running:
             return
-        self.console.line(f"stopping {len(running)} jobs; a second Ctrl-C does not wait for them to save")
+        self.console.line(
+            f"stopping {len(running)} jobs; a second Ctrl-C does not wait for them to save"
+        )
         limit = time.monotonic() + STOP_SECONDS
         try:
             for worker in running:
@@ -247,16 +272,19 @@ def _environment(extra: Mapping[str, str]) -> Iterator[None]:
 
 
 def threads(slots: int, environment: Mapping[str, str]) -> dict[str, str]:
-    """Thread limits of each of ``slots`` tasks, so that they do not compete for cores; the user's settings stay.
+    """Thread limits of each of ``slots`` tasks, so that they do not compete for cores; the user's
+    settings stay.
 
-    A user's OMP_NUM_THREADS is meant for all: torch would follow a larger MKL_NUM_THREADS beside it.
+    A user's OMP_NUM_THREADS is meant for all: torch would follow a larger MKL_NUM_THREADS beside
+    it.
     """
     each = environment.get("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // slots)))
     return {name: environment.get(name, each) for name in _THREADS}
 
 
 def slots_here() -> int:
-    """How many tasks this machine runs at a time: one per core, at most 16; on a GPU 4, which share it."""
+    """How many tasks this machine runs at a time: one per core, at most 16; on a GPU 4, which share
+    it."""
     import torch
 
     cores = os.cpu_count() or 1

@@ -1,7 +1,8 @@
-"""Results as JSON lines, one for each row and seed: appended whole, found again by what was computed.
+"""Results as JSON lines, one for each row and seed: appended whole, found again by what was
+computed.
 
-A result is used for every row, of any table, that has its protocol, its seed and the same slots (``slots_hash``).
-Commit and code are recorded and shown; the code is compared only where asked for.
+A result is used for every row, of any table, that has its protocol, its seed and the same slots
+(``slots_hash``). Commit and code are recorded and shown; the code is compared only where asked for.
 """
 
 import json
@@ -18,7 +19,9 @@ FORMAT = 2
 KEY = ("protocol", "seed", "slots")
 Line = dict[str, Any]
 _PACKAGE = Path(__file__).parents[1]
-_NO_MATTER = frozenset({"cli", "compat", "linear", "presets", "reports", "search", "serve", "index", "retrieval"})
+_NO_MATTER = frozenset(
+    {"cli", "compat", "linear", "presets", "reports", "search", "serve", "index", "retrieval"}
+)
 
 
 def append(path: Path, *lines: Mapping[str, Any]) -> None:
@@ -29,21 +32,31 @@ def append(path: Path, *lines: Mapping[str, Any]) -> None:
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
             text = text if file.read(1) == b"\n" else "\n" + text
-        file.write(text.encode())  # one write: two processes that append to one file do not mix their lines
+        file.write(
+            text.encode()
+        )  # one write: two processes that append to one file do not mix their lines
         file.flush()
         os.fsync(file.fileno())
 
 
 def written(line: Mapping[str, Any]) -> str:
     """A line as its file has it."""
-    return json.dumps({"format": FORMAT, **line}, allow_nan=False, ensure_ascii=False, separators=(",", ":")) + "\n"
+    return (
+        json.dumps(
+            {"format": FORMAT, **line}, allow_nan=False, ensure_ascii=False, separators=(",", ":")
+        )
+        + "\n"
+    )
 
 
 def read(path: Path) -> tuple[list[Line], list[str]]:
-    """The lines of a results file, and a note for each that cannot be read, as a crash leaves one."""
+    """The lines of a results file, and a note for each that cannot be read, as a crash leaves
+    one."""
     lines: list[Line] = []
     notes: list[str] = []
-    texts = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    texts = (
+        path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    )
     for number, text in enumerate(texts, 1):
         if not text.strip():
             continue
@@ -55,7 +68,8 @@ def read(path: Path) -> tuple[list[Line], list[str]]:
             notes.append(f"{path}, line {number}: not a result, ignored (cut off by a crash?).")
         elif line.get("format", FORMAT) != FORMAT:
             raise DataError(
-                f"{path}, line {number}: results of format {line.get('format')}, this version reads {FORMAT}. "
+                f"{path}, line {number}: results of format {line.get('format')}, this version "
+                f"reads {FORMAT}. "
                 f"Use the version that wrote it."
             )
         else:
@@ -99,7 +113,8 @@ def _key(line: Mapping[str, Any]) -> tuple[Any, ...]:
 def fingerprint() -> str:
     """A short hash of all code that a run may execute: the same in a copy without a repository.
 
-    Documents, tests, reports and commands do not count, so a commit that touches them alone invalidates nothing.
+    Documents, tests, reports and commands do not count, so a commit that touches them alone
+    invalidates nothing.
     """
     digest = sha256()
     for path in sorted(_PACKAGE.rglob("*.py")):

@@ -42,7 +42,9 @@ class Bench:
 
     def do(self, tasks: Iterable[Task], done: Done, title: str) -> tuple[int, list[Failure]]:
         """Run tasks; return how many were not started, and which failed."""
-        with self.make_pool(self.runs / "jobs", slots=self.slots, console=self.console, fresh=self.fresh) as pool:
+        with self.make_pool(
+            self.runs / "jobs", slots=self.slots, console=self.console, fresh=self.fresh
+        ) as pool:
             return pool.run(tasks, done, title=title, until=self.until), pool.failures
 
 
@@ -62,11 +64,16 @@ class Outcome:
     notes: Sequence[str] = ()
 
     def missing(self) -> list[Job]:
-        return [job for job in jobs(self.table) if any(job.seed not in self.lines[row] for row in rows_of(job))]
+        return [
+            job
+            for job in jobs(self.table)
+            if any(job.seed not in self.lines[row] for row in rows_of(job))
+        ]
 
 
 def jobs(table: Table) -> list[Job]:
-    """Every job of a table, seed by seed, so that a bench stopped early has all rows with few seeds."""
+    """Every job of a table, seed by seed, so that a bench stopped early has all rows with few
+    seeds."""
     found = []
     for seed in range(table.seeds):
         found.append(Job(table, table.row(table.network), "untrained", seed))
@@ -81,7 +88,9 @@ def rows_of(job: Job) -> tuple[str, ...]:
 
 def collect(table: Table, store: Store) -> Outcome:
     """What a store holds of a table."""
-    outcome = Outcome(table, {name: {} for name in (*UNTRAINED_ROWS, *(row.name for row in table.rows))})
+    outcome = Outcome(
+        table, {name: {} for name in (*UNTRAINED_ROWS, *(row.name for row in table.rows))}
+    )
     outcome.notes = store.notes
     for job in jobs(table):
         identity = job.identity()
@@ -94,25 +103,35 @@ def collect(table: Table, store: Store) -> Outcome:
 
 def check_rows(tables: Sequence[Table], rows: Iterable[str]) -> None:
     """Reject a row that none of the tables has."""
-    known = {name for table in tables for name in (*UNTRAINED_ROWS, *(row.name for row in table.rows))}
+    known = {
+        name for table in tables for name in (*UNTRAINED_ROWS, *(row.name for row in table.rows))
+    }
     for name in rows:
         if name not in known:
-            raise ConfigError(f"in {', '.join(table.name for table in tables)}: " + unknown("row", name, known))
+            raise ConfigError(
+                f"in {', '.join(table.name for table in tables)}: " + unknown("row", name, known)
+            )
 
 
 def chosen(table: Table, rows: Collection[str]) -> set[str]:
-    """The rows that a run limited to ``rows`` fills: those, their baselines, and the ones without training."""
+    """The rows that a run limited to ``rows`` fills: those, their baselines, and the ones without
+    training."""
     own = [row for row in table.rows if not rows or row.name in rows]
     if not own and not any(name in rows for name in UNTRAINED_ROWS):
         return set()
-    return {*UNTRAINED_ROWS, *(row.name for row in own), *(row.against for row in own if row.against is not None)}
+    return {
+        *UNTRAINED_ROWS,
+        *(row.name for row in own),
+        *(row.against for row in own if row.against is not None),
+    }
 
 
 def run_tables(tables: Sequence[Table], bench: Bench) -> list[Outcome]:
-    """Run what is missing of some tables through one pool; results are appended to ``folder/TABLE.jsonl`` as they come.
+    """Run what is missing of some tables through one pool; results are appended to
+    ``folder/TABLE.jsonl`` as they come.
 
-    Seeds go round by round over all tables, so that a stop leaves whole seeds. A job that several tables need is done
-    once, and the first of them keeps its result.
+    Seeds go round by round over all tables, so that a stop leaves whole seeds. A job that several
+    tables need is done once, and the first of them keeps its result.
     """
     check_rows(tables, bench.rows)
     store, console = Store(bench.folder, fresh=bench.fresh), bench.console
@@ -127,7 +146,9 @@ def run_tables(tables: Sequence[Table], bench: Bench) -> list[Outcome]:
         for job in outcome.missing()
         if chosen(outcome.table, bench.rows).intersection(rows_of(job))
     ]
-    for outcome, job in sorted(asked, key=lambda place: place[1].seed):  # stable: tables keep their order
+    for outcome, job in sorted(
+        asked, key=lambda place: place[1].seed
+    ):  # stable: tables keep their order
         task = job.task()
         task = by_key.setdefault(task.key, task)
         wanted.setdefault(task, []).append((outcome, job))
@@ -137,10 +158,14 @@ def run_tables(tables: Sequence[Table], bench: Bench) -> list[Outcome]:
 
     def done(task: Task, lines: list[Line]) -> str:
         first = wanted[task][0][0].table.name
-        results.append(bench.folder / f"{first}.jsonl", *({"table": first, **line} for line in lines))
+        results.append(
+            bench.folder / f"{first}.jsonl", *({"table": first, **line} for line in lines)
+        )
         for line in lines:
             for outcome, job in wanted[task]:
-                outcome.lines[line["row"] if job.kind == "untrained" else job.row.name][job.seed] = line
+                outcome.lines[line["row"] if job.kind == "untrained" else job.row.name][
+                    job.seed
+                ] = line
         recall = lines[-1]["metrics"].get("recall@1")
         return "done" if recall is None else f"R@1 {100 * recall:.1f}"
 
@@ -148,11 +173,15 @@ def run_tables(tables: Sequence[Table], bench: Bench) -> list[Outcome]:
     left, failures = bench.do(wanted, done, title)
     _report(failures, wanted, console)
     if left:
-        console.line(f"{title}: time is up, {left} jobs were not started; run the same command to continue")
+        console.line(
+            f"{title}: time is up, {left} jobs were not started; run the same command to continue"
+        )
     return outcomes
 
 
-def _report(failures: Iterable[Failure], wanted: Mapping[Task, list[tuple[Outcome, Job]]], console: Console) -> None:
+def _report(
+    failures: Iterable[Failure], wanted: Mapping[Task, list[tuple[Outcome, Job]]], console: Console
+) -> None:
     names: dict[str, list[str]] = {}
     for failure in failures:
         for outcome, job in wanted[failure.task]:
@@ -160,10 +189,14 @@ def _report(failures: Iterable[Failure], wanted: Mapping[Task, list[tuple[Outcom
             for row in rows_of(job):
                 outcome.failures[row] = outcome.failures.get(row, 0) + 1
     for table, failed in names.items():
-        console.line(f"{table}: failed: {', '.join(failed)}; run the same command to try again", warning=True)
+        console.line(
+            f"{table}: failed: {', '.join(failed)}; run the same command to try again", warning=True
+        )
 
 
-def _announce(outcomes: Sequence[Outcome], wanted: Iterable[list[tuple[Outcome, Job]]], console: Console) -> None:
+def _announce(
+    outcomes: Sequence[Outcome], wanted: Iterable[list[tuple[Outcome, Job]]], console: Console
+) -> None:
     places = list(wanted)
     for outcome in outcomes:
         own = sum(place[0][0] is outcome for place in places)
@@ -171,24 +204,32 @@ def _announce(outcomes: Sequence[Outcome], wanted: Iterable[list[tuple[Outcome, 
         done = len(jobs(outcome.table)) - len(outcome.missing())
         said = f", {shared} shared with tables before it" if shared else ""
         console.line(f"{outcome.table.name}: {own} jobs to run, {done} done before{said}")
-    old = commits(line for outcome in outcomes for seeds in outcome.lines.values() for line in seeds.values())
+    old = commits(
+        line for outcome in outcomes for seeds in outcome.lines.values() for line in seeds.values()
+    )
     if old and old != [commit()]:
         console.line(f"results of {', '.join(old)} are used again; --fresh computes them anew")
 
 
 def commits(lines: Iterable[Line]) -> list[str]:
-    """The commits behind some results; where there was no repository, the fingerprint of the code."""
-    return sorted({str(line.get("commit") or f"code {line.get('code', 'unknown')}") for line in lines})
+    """The commits behind some results; where there was no repository, the fingerprint of the
+    code."""
+    return sorted(
+        {str(line.get("commit") or f"code {line.get('code', 'unknown')}") for line in lines}
+    )
 
 
 def rehash(tables: Sequence[Table], folder: Path) -> int:
-    """Give results their rows' new hashes, where settings were renamed and not changed; return how many changed.
+    """Give results their rows' new hashes, where settings were renamed and not changed; return how
+    many changed.
 
     A line is taken for its table's row by the names of both.
     """
     changed = 0
     for table in tables:
-        new = {(row, job.seed): job.identity()["slots"] for job in jobs(table) for row in rows_of(job)}
+        new = {
+            (row, job.seed): job.identity()["slots"] for job in jobs(table) for row in rows_of(job)
+        }
         path = folder / f"{table.name}.jsonl"
         lines, _ = results.read(path)
         for line in lines:

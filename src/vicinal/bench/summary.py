@@ -1,4 +1,5 @@
-"""A table's results as numbers to print: means with intervals, paired differences to the baseline, marks, curves."""
+"""A table's results as numbers to print: means with intervals, paired differences to the baseline,
+marks, curves."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -65,11 +66,19 @@ def summarize(outcome: Outcome) -> Summary:
     rows = [_row(row, outcome) for row in (*map(Row, UNTRAINED_ROWS), *table.rows)]
     correct(row.difference for row in rows if row.difference)
     for row in rows[1:]:
-        if first in row.scores and first in rows[0].scores and row.scores[first].mean < rows[0].scores[first].mean:
+        if (
+            first in row.scores
+            and first in rows[0].scores
+            and row.scores[first].mean < rows[0].scores[first].mean
+        ):
             row.marks += ("below untrained",)
-    hardware = dict.fromkeys(line["hardware"] for seeds in outcome.lines.values() for line in seeds.values())
+    hardware = dict.fromkeys(
+        line["hardware"] for seeds in outcome.lines.values() for line in seeds.values()
+    )
     remark = table.remark(outcome) if table.remark else ""
-    return Summary(table, rows, remark, learning_curves(outcome), tuple(hardware), tuple(outcome.notes))
+    return Summary(
+        table, rows, remark, learning_curves(outcome), tuple(hardware), tuple(outcome.notes)
+    )
 
 
 def regressions(outcome: Outcome) -> list[str]:
@@ -78,11 +87,15 @@ def regressions(outcome: Outcome) -> list[str]:
     for name, (expected, tolerance) in table.expected.items():
         values = list(tested(name, outcome).values())
         if len(values) < table.seeds:
-            found.append(f"{table.name}, {name}: {len(values)} of {table.seeds} seeds have a result.")
+            found.append(
+                f"{table.name}, {name}: {len(values)} of {table.seeds} seeds have a result."
+            )
         elif abs(float(np.mean(values)) - expected) > tolerance:
             found.append(
-                f"{table.name}, {name}: {metric_title(table.metrics[0])} {100 * np.mean(values):.1f}, expected "
-                f"{100 * expected:.1f} ± {100 * tolerance:.1f}. Find out what changed it, or record the new value."
+                f"{table.name}, {name}: {metric_title(table.metrics[0])} "
+                f"{100 * np.mean(values):.1f}, expected "
+                f"{100 * expected:.1f} ± {100 * tolerance:.1f}. Find out what changed it, or "
+                "record the new value."
             )
     return found
 
@@ -91,7 +104,8 @@ def _row(row: Row, outcome: Outcome) -> SummaryRow:
     table, lines = outcome.table, outcome.lines[row.name].values()
     trained = row.name not in UNTRAINED_ROWS
     values = {
-        metric: [line["metrics"][metric] for line in lines if metric in line["metrics"]] for metric in table.metrics
+        metric: [line["metrics"][metric] for line in lines if metric in line["metrics"]]
+        for metric in table.metrics
     }
     scalars = {name for line in lines for name in line.get("scalars", {})}
     return SummaryRow(
@@ -109,7 +123,11 @@ def _row(row: Row, outcome: Outcome) -> SummaryRow:
         seconds=_mean(line["seconds"] for line in lines) if trained else None,
         commits=commits(lines),
         scalars={
-            name: float(np.mean([line["scalars"][name] for line in lines if name in line.get("scalars", {})]))
+            name: float(
+                np.mean(
+                    [line["scalars"][name] for line in lines if name in line.get("scalars", {})]
+                )
+            )
             for name in sorted(scalars)
         },
     )
@@ -130,7 +148,10 @@ def _marks(row: Row, outcome: Outcome, *, trained: bool) -> Iterable[str]:
         yield "step chosen on test"
     if row.against:
         others = outcome.lines[row.against]
-        if any(lines[seed].get("data") != others[seed].get("data") for seed in lines.keys() & others.keys()):
+        if any(
+            lines[seed].get("data") != others[seed].get("data")
+            for seed in lines.keys() & others.keys()
+        ):
             yield "other data than its baseline"
         if row.trials and row.trials != (table.row(row.against).trials or row.trials):
             yield "not as many trials as its baseline"
@@ -153,11 +174,16 @@ def _difference(row: Row, outcome: Outcome) -> Difference | None:
     seeds = sorted(ours.keys() & theirs.keys())
     if not seeds:
         return None
-    return difference(ours, theirs, *([outcome.lines[name][seed] for seed in seeds] for name in (row.name, against)))
+    return difference(
+        ours,
+        theirs,
+        *([outcome.lines[name][seed] for seed in seeds] for name in (row.name, against)),
+    )
 
 
 def held_out_scores(row: Row, outcome: Outcome) -> dict[int, float]:
-    """Recall@1 on held-out training classes: by fold of the tuning, or by seed under protocol ``validation``."""
+    """Recall@1 on held-out training classes: by fold of the tuning, or by seed under protocol
+    ``validation``."""
     if row.held_out:
         return dict(enumerate(row.held_out))
     if outcome.table.protocol != "validation":
@@ -169,15 +195,20 @@ def held_out_scores(row: Row, outcome: Outcome) -> dict[int, float]:
 def tested(name: str, outcome: Outcome) -> dict[int, float]:
     """A row's scores in the table's first metric, by seed."""
     metric = outcome.table.metrics[0]
-    return {seed: line["metrics"][metric] for seed, line in outcome.lines[name].items() if metric in line["metrics"]}
+    return {
+        seed: line["metrics"][metric]
+        for seed, line in outcome.lines[name].items()
+        if metric in line["metrics"]
+    }
 
 
 def learning_curves(outcome: Outcome) -> list[Chart]:
-    """A chart for each curve that the results hold, with a line for each row; none of tables with many rows.
+    """A chart for each curve that the results hold, with a line for each row; none of tables with
+    many rows.
 
-    Each seed holds out classes of its own, some harder than others, and all rows share them. Scores are drawn without
-    that level of a seed, as paired differences are: a band shows what training again would change, from the lowest to
-    the highest seed.
+    Each seed holds out classes of its own, some harder than others, and all rows share them. Scores
+    are drawn without that level of a seed, as paired differences are: a band shows what training
+    again would change, from the lowest to the highest seed.
     """
     if len(outcome.table.rows) > MOST_CURVES:
         return []
@@ -190,7 +221,11 @@ def learning_curves(outcome: Outcome) -> list[Chart]:
     for place, (name, rows) in enumerate(sorted(found.items(), key=lambda item: item[0] == "loss")):
         levels = {} if name == "loss" else _levels(rows)
         bands = {row: _band(curves, levels) for row, curves in rows.items()}
-        charts.append(Chart(f"curve-{place}", metric_title(name), "number" if name == "loss" else "share", bands))
+        charts.append(
+            Chart(
+                f"curve-{place}", metric_title(name), "number" if name == "loss" else "share", bands
+            )
+        )
     return charts
 
 
@@ -200,14 +235,29 @@ def _levels(rows: Mapping[str, Mapping[int, Any]]) -> dict[int, float]:
     whole = [curves for curves in rows.values() if len(curves) == len(seeds)]
     if len(whole) < 2:
         return {}  # of one row alone, level and spread are the same
-    means = {seed: float(np.mean([np.mean(curves[seed]["values"]) for curves in whole])) for seed in seeds}
+    means = {
+        seed: float(np.mean([np.mean(curves[seed]["values"]) for curves in whole]))
+        for seed in seeds
+    }
     middle = float(np.mean(list(means.values())))
     return {seed: mean - middle for seed, mean in means.items()}
 
 
-def _band(curves: Mapping[int, Mapping[str, Sequence[float]]], levels: Mapping[int, float]) -> Curve:
+def _band(
+    curves: Mapping[int, Mapping[str, Sequence[float]]], levels: Mapping[int, float]
+) -> Curve:
     """Mean, lowest and highest over seeds, as far as all of them come."""
     count = min(len(curve["steps"]) for curve in curves.values())
-    values = np.array([np.array(curve["values"][:count]) - levels.get(seed, 0.0) for seed, curve in curves.items()])
+    values = np.array(
+        [
+            np.array(curve["values"][:count]) - levels.get(seed, 0.0)
+            for seed, curve in curves.items()
+        ]
+    )
     steps = [float(step) for step in next(iter(curves.values()))["steps"][:count]]
-    return Curve(steps, values.mean(axis=0).tolist(), values.min(axis=0).tolist(), values.max(axis=0).tolist())
+    return Curve(
+        steps,
+        values.mean(axis=0).tolist(),
+        values.min(axis=0).tolist(),
+        values.max(axis=0).tolist(),
+    )

@@ -12,9 +12,9 @@ A table lives in a Python file of the user's, which ``vicinal bench FILE.py`` ru
         seeds=5,
     )
 
-A row has the slots of the table, then those of its baseline, then its own: it differs from its baseline in what it
-says itself and in nothing else. Every table also gets three rows without training: the untrained network's features,
-their PCA and their whitened PCA.
+A row has the slots of the table, then those of its baseline, then its own: it differs from its
+baseline in what it says itself and in nothing else. Every table also gets three rows without
+training: the untrained network's features, their PCA and their whitened PCA.
 """
 
 import copy
@@ -42,11 +42,18 @@ ProtocolName = Literal["validation", "final", "reality_check", "authors"]
 PROTOCOLS: dict[ProtocolName, str] = {
     "validation": "the step is chosen on held-out training classes, then tested once",
     "final": "fixed steps on all training classes, the last step tested once",
-    "reality_check": "4 class-disjoint folds, 128 dimensions each and their concatenation (Musgrave et al. 2020)",
-    "authors": "the step is chosen on the TEST classes, as in many papers: too high, only beside published numbers",
+    "reality_check": "4 class-disjoint folds, 128 dimensions each and their concatenation "
+    "(Musgrave et al. 2020)",
+    "authors": "the step is chosen on the TEST classes, as in many papers: too high, only beside "
+    "published numbers",
 }
 REALITY_FOLDS, REALITY_DIM = 4, 128  # models of reality_check, and the size of each
-REALITY_METRICS = ("map@r", "map@r 128-d", "recall@1", "recall@1 128-d")  # concatenated, and the mean of each alone
+REALITY_METRICS = (
+    "map@r",
+    "map@r 128-d",
+    "recall@1",
+    "recall@1 128-d",
+)  # concatenated, and the mean of each alone
 UNTRAINED, PCA, WHITENED = UNTRAINED_ROWS = ("untrained", "PCA", "whitened PCA")
 # What changes how fast a run is and what its report shows, not what it computes.
 NO_MATTER = {
@@ -69,7 +76,8 @@ class Row:
         search: what ``--trials`` searches, as ``key=low..high`` and the like; see ``tuning``.
         trials: settings that were tried before these were chosen; None where they were not counted.
         published: numbers that a paper prints for it, as fractions, by metric.
-        extra: words on top, of ``--quick``, ``--data`` or the tuning; rows compared with it do not start from them.
+        extra: words on top, of ``--quick``, ``--data`` or the tuning; rows compared with it do not
+            start from them.
         held_out: scores of its settings on the folds of a tuning.
     """
 
@@ -92,7 +100,8 @@ def row(
     published: Mapping[str, float] | None = None,
     **slots: Any,
 ) -> Row:
-    """Make a row by words (``"loss.alpha=2"``), by slots (``method=("hdml", {"alpha": 0})``), or both.
+    """Make a row by words (``"loss.alpha=2"``), by slots (``method=("hdml", {"alpha": 0})``), or
+    both.
 
     >>> row("HDML", "method.alpha=0.5", method="hdml", against="N-pair").own
     {'method': {'name': 'hdml', 'alpha': '0.5'}}
@@ -106,9 +115,17 @@ baseline = row  # the same, where others are compared with it; it may itself be 
 def layer(*words: str, **slots: Any) -> dict[str, Any]:
     """Combine slots and words into one dictionary of slots."""
     preset = slots.pop("preset", None)
-    base = from_toml(Path(preset)) if str(preset).endswith(".toml") else {"preset": preset} if preset else {}
+    base = (
+        from_toml(Path(preset))
+        if str(preset).endswith(".toml")
+        else {"preset": preset}
+        if preset
+        else {}
+    )
     pairs = {
-        slot: {"name": value[0], **value[1]} if isinstance(value, tuple) and len(value) == 2 else value
+        slot: {"name": value[0], **value[1]}
+        if isinstance(value, tuple) and len(value) == 2
+        else value
         for slot, value in slots.items()
     }
     return merged(base, pairs, from_words(words))
@@ -130,7 +147,8 @@ class Budget:
 
 
 class TableFigure(Protocol):
-    """A figure of a table's results, drawn on its page; ``experiments/figures.py`` has two kinds."""
+    """A figure of a table's results, drawn on its page; ``experiments/figures.py`` has two
+    kinds."""
 
     def rows(self) -> Iterable[str]:
         """Name the rows that it shows."""
@@ -141,7 +159,8 @@ class TableFigure(Protocol):
         ...
 
     def excerpt(self, summary: "Summary") -> Sequence[str] | None:
-        """The lines of Markdown that a document shows in place of the table; None for the table itself."""
+        """The lines of Markdown that a document shows in place of the table; None for the table
+        itself."""
         ...
 
 
@@ -158,16 +177,18 @@ class Table:
         protocol: one of ``PROTOCOLS``.
         metrics: columns; differences are tested in the first.
         seeds: how many, from 0 on; a claim needs 5.
-        network: the row whose untrained network gives the rows without training; the first by default.
-        records: name of the records that the table is about, such as ``CUB-200-2011``; ``--data`` with others makes
-            another table of it.
+        network: the row whose untrained network gives the rows without training; the first by
+            default.
+        records: name of the records that the table is about, such as ``CUB-200-2011``; ``--data``
+            with others makes another table of it.
         finding: what holds and what does not, in a sentence or two.
         findings: the same of its variants, by protocol or ``tuned``.
         remark: a sentence that follows from the results, such as which row held-out classes choose.
         figure: what the page shows besides the table.
         search: what ``--trials`` searches for every row, besides the row's own.
         quick: words of ``--quick``, which rehearses every row with one seed.
-        expected: mean and tolerance of the first metric by row; a value outside is a regression, and an error.
+        expected: mean and tolerance of the first metric by row; a value outside is a regression,
+            and an error.
         tuned: how its rows were tuned, where they were.
     """
 
@@ -194,8 +215,12 @@ class Table:
         **slots: Any,
     ) -> None:
         self.title, self.rows, self.protocol, self.seeds = title, rows, protocol, seeds
-        self.name = name or "_".join("".join(c if c.isalnum() else " " for c in title.lower()).split())
-        self.common = merged(layer(*words, **slots), {"training": {"steps": steps}} if steps else {})
+        self.name = name or "_".join(
+            "".join(c if c.isalnum() else " " for c in title.lower()).split()
+        )
+        self.common = merged(
+            layer(*words, **slots), {"training": {"steps": steps}} if steps else {}
+        )
         self.metrics, self.network, self.records = tuple(metrics), network, records
         self.finding, self.findings = finding, dict(findings or {})
         self.remark, self.figure, self.tuned = remark, figure, tuned
@@ -226,7 +251,9 @@ class Table:
 
     def reduced(self) -> "Table":
         """The table of ``--quick``."""
-        return self._changed(f"{self.name}-quick", f"{self.title}, reduced", self.quick).replace(seeds=1)
+        return self._changed(f"{self.name}-quick", f"{self.title}, reduced", self.quick).replace(
+            seeds=1
+        )
 
     def under(self, protocol: str) -> "Table":
         """The same rows under another protocol, as a table of its own."""
@@ -236,12 +263,16 @@ class Table:
             return self
         metrics = REALITY_METRICS if protocol == "reality_check" else self.metrics
         finding = self.findings.get(protocol, "")
-        return self.replace(name=f"{self.name}-{protocol}", protocol=protocol, metrics=metrics, finding=finding)
+        return self.replace(
+            name=f"{self.name}-{protocol}", protocol=protocol, metrics=metrics, finding=finding
+        )
 
     def on(self, path: str) -> "Table":
         """The same rows on other data, as a table of its own."""
         stem = Path(path).resolve().stem
-        return self._changed(f"{self.name}-{stem}", f"{stem}: the rows of table {self.name}", [f"data={path}"])
+        return self._changed(
+            f"{self.name}-{stem}", f"{stem}: the rows of table {self.name}", [f"data={path}"]
+        )
 
     def _changed(self, name: str, title: str, words: Sequence[str]) -> "Table":
         rows = tuple(replace(row, extra=(*row.extra, *words), published={}) for row in self.rows)
@@ -255,18 +286,26 @@ class Table:
         twice = sorted({name for name in names if names.count(name) > 1 or name in UNTRAINED_ROWS})
         if twice:
             raise ConfigError(
-                f"table {self.name!r}: the names {', '.join(twice)} are used twice, or are those of the rows without "
+                f"table {self.name!r}: the names {', '.join(twice)} are used twice, or are those "
+                "of the rows without "
                 f"training that every table has. Rename them."
             )
         if self.protocol not in PROTOCOLS:
-            raise ConfigError(f"table {self.name!r}: " + unknown("protocol", self.protocol, PROTOCOLS))
+            raise ConfigError(
+                f"table {self.name!r}: " + unknown("protocol", self.protocol, PROTOCOLS)
+            )
         if self.seeds < 1 or not self.metrics:
-            raise ConfigError(f"table {self.name!r} needs a seed and a metric, got {self.seeds} and {self.metrics}.")
+            raise ConfigError(
+                f"table {self.name!r} needs a seed and a metric, got {self.seeds} and "
+                f"{self.metrics}."
+            )
         for row in self.rows:
             seen = [row.name]
             while (other := self.row(seen[-1]).against) is not None:
                 if other in seen:
-                    raise ConfigError(f"table {self.name!r}: {' against '.join([*seen, other])} is a circle.")
+                    raise ConfigError(
+                        f"table {self.name!r}: {' against '.join([*seen, other])} is a circle."
+                    )
                 seen.append(other)
         shown = self.figure.rows() if self.figure else ()
         for name in {*shown, *self.expected, self.network or self.rows[0].name} - {*UNTRAINED_ROWS}:
@@ -282,17 +321,25 @@ def load_tables(source: str) -> list[Table]:
     path = Path(text)
     if path.suffix != ".py" or not path.is_file():
         wrong = "does not exist" if path.suffix == ".py" else "does not end in .py"
-        raise ConfigError(f"a table is a Python file, such as experiments/hdml.py, got {text!r}, which {wrong}.")
+        raise ConfigError(
+            f"a table is a Python file, such as experiments/hdml.py, got {text!r}, which {wrong}."
+        )
     folder, before = str(path.resolve().parent), set(sys.modules)
     sys.path.insert(0, folder)
     try:
         values = list(runpy.run_path(str(path)).values())
     finally:
         sys.path.remove(folder)
-        for module in set(sys.modules) - before:  # another file may mean another module by the same name
-            if str(getattr(sys.modules[module], "__file__", None) or "").startswith(folder + os.sep):
+        for module in (
+            set(sys.modules) - before
+        ):  # another file may mean another module by the same name
+            if str(getattr(sys.modules[module], "__file__", None) or "").startswith(
+                folder + os.sep
+            ):
                 del sys.modules[module]
-    nested = [one for value in values for one in (value if isinstance(value, (list, tuple)) else (value,))]
+    nested = [
+        one for value in values for one in (value if isinstance(value, (list, tuple)) else (value,))
+    ]
     found = {one.name: one.replace(file=text) for one in nested if isinstance(one, Table)}
     if not found:
         raise ConfigError(f"{path} defines no Table at its top level.")
@@ -304,8 +351,9 @@ def load_tables(source: str) -> list[Table]:
 def slots_hash(slots: Mapping[str, Any]) -> str:
     """A short hash of what a row sets, by which its results are found again.
 
-    Spelling does not count (``1e-4`` or ``0.0001``, words or numbers), nor does what only changes speed. What a row
-    leaves to presets and defaults belongs to the version of vicinal, which results name by commit.
+    Spelling does not count (``1e-4`` or ``0.0001``, words or numbers), nor does what only changes
+    speed. What a row leaves to presets and defaults belongs to the version of vicinal, which
+    results name by commit.
     """
     counted = {}
     for slot, value in slots.items():

@@ -1,12 +1,14 @@
-"""Tuning by class-disjoint cross-validation on the training classes; test records are left out of the data.
+"""Tuning by class-disjoint cross-validation on the training classes; test records are left out of
+the data.
 
-Trial 0 is the experiment as it stands, so that no search ends below its start. A trial's score is the mean over folds
-of Recall@1 on the classes that the fold held out, after the last step: ``training.validation=0`` tests that one, too,
-so the number of steps is a setting like others (``training.epochs=2,5,10``). A fold that diverged scores 0. The best of
-many trials is chosen because it is the best, so its score is a little too high; what counts is the test.
+Trial 0 is the experiment as it stands, so that no search ends below its start. A trial's score is
+the mean over folds of Recall@1 on the classes that the fold held out, after the last step:
+``training.validation=0`` tests that one, too, so the number of steps is a setting like others
+(``training.epochs=2,5,10``). A fold that diverged scores 0. The best of many trials is chosen
+because it is the best, so its score is a little too high; what counts is the test.
 
-``tune`` searches for one experiment. ``tune_table`` gives every row of a table as many trials, on the same folds;
-nothing is tested before every row has had all of its own.
+``tune`` searches for one experiment. ``tune_table`` gives every row of a table as many trials, on
+the same folds; nothing is tested before every row has had all of its own.
 """
 
 import json
@@ -35,11 +37,15 @@ from vicinal.files import read_json, write_json, write_text
 from vicinal.training.console import Console
 
 FOLDER = "tuning"  # of tables' trials, below that of the results
-_LAST_ALONE = ("training.evaluate_every=1000000", "evaluation.restarts=1")  # the last epoch alone is evaluated
+_LAST_ALONE = (
+    "training.evaluate_every=1000000",
+    "evaluation.restarts=1",
+)  # the last epoch alone is evaluated
 _DIGITS = 16  # of a share of a range that are spread; more trials than 2^16 would not be
 
 
-# -- what may be tried: key=low..high, key=low..high:log, key=a,b,c; key+key=... is one value for both ----------------
+# -- what may be tried: key=low..high, key=low..high:log, key=a,b,c; key+key=... is one value for
+# both ----------------
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,9 @@ class Range:
         ('0.001', '8')
         """
         if self.whole:
-            return str(min(int(self.high), math.floor(self.low + share * (self.high - self.low + 1))))
+            return str(
+                min(int(self.high), math.floor(self.low + share * (self.high - self.low + 1)))
+            )
         if self.log:
             return f"{math.exp(math.log(self.low) + share * math.log(self.high / self.low)):.4g}"
         return f"{self.low + share * (self.high - self.low):.4g}"
@@ -82,14 +90,17 @@ def parse(words: Sequence[str]) -> tuple[dict[str, Range | Choice], list[str]]:
 
     >>> space, fixed = parse(["loss.margin=0.1..0.5", "model.dim=64,128", "training.epochs=5"])
     >>> space["loss.margin"], space["model.dim"], fixed
-    (Range(low=0.1, high=0.5, log=False, whole=False), Choice(values=('64', '128')), ['training.epochs=5'])
+    (Range(low=0.1, high=0.5, log=False, whole=False), Choice(values=('64', '128')),
+    ['training.epochs=5'])
     """
     space: dict[str, Range | Choice] = {}
     fixed: list[str] = []
     for word in words:
         key, equals, text = word.partition("=")
         if not equals or not key:
-            raise ConfigError(f"a setting is written key=value, key=low..high or key=a,b,c, got {word!r}.")
+            raise ConfigError(
+                f"a setting is written key=value, key=low..high or key=a,b,c, got {word!r}."
+            )
         if key in space or any(other.startswith(f"{key}=") for other in fixed):
             raise ConfigError(f"{key} is given twice; name each setting once.")
         if ".." in text:
@@ -111,25 +122,31 @@ def words_of(values: Mapping[str, str]) -> list[str]:
 
 
 def random_trial(space: Space, seed: int, number: int) -> dict[str, str]:
-    """The values of trial ``number`` (1, 2, ...), each a function of seed, number and its key alone.
+    """The values of trial ``number`` (1, 2, ...), each a function of seed, number and its key
+    alone.
 
-    So a search continues after a stop, and two spaces that share a range try the same values of it, trial by trial: a
-    method and its baseline. Values are random and spread: the first 2^k trials have one in each 2^k-th part of a
+    So a search continues after a stop, and two spaces that share a range try the same values of it,
+    trial by trial: a method and its baseline. Values are random and spread: the first 2^k trials
+        have one in each 2^k-th part of a
     range. Independent draws would leave a third of these parts untried.
     """
     return {key: part.draw(_share(key, seed, number - 1)) for key, part in sorted(space.items())}
 
 
 def _share(key: str, seed: int, place: int) -> float:
-    """The van der Corput sequence, each digit flipped at random by the digits before it (Owen 1995).
+    """The van der Corput sequence, each digit flipped at random by the digits before it (Owen
+    1995).
 
-    Each doubling of the trials has an order of the key's own, or all settings would move together. scipy's scrambled
-    Halton and Sobol sequences draw all dimensions at once: adding a setting would change the values of the others.
+    Each doubling of the trials has an order of the key's own, or all settings would move together.
+    scipy's scrambled Halton and Sobol sequences draw all dimensions at once: adding a setting would
+    change the values of the others.
     """
     name = crc32(key.encode())
     if place > 1:
         doubling = 1 << (place.bit_length() - 1)
-        place = doubling + int(np.random.default_rng([seed, name, doubling]).permutation(doubling)[place - doubling])
+        place = doubling + int(
+            np.random.default_rng([seed, name, doubling]).permutation(doubling)[place - doubling]
+        )
     share = float(np.random.default_rng([seed, name, _DIGITS, place]).random()) / (1 << _DIGITS)
     for digit in range(_DIGITS):
         flipped = int(np.random.default_rng([seed, name, digit, place % (1 << digit)]).integers(2))
@@ -146,12 +163,15 @@ def _range(key: str, text: str) -> Range:
         low = high = math.nan
     log, whole = scale == "log", all(re.fullmatch(r"-?\d+", end) for end in texts)
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ConfigError(f"{key} is searched in low..high with low < high, such as 0.1..0.5, got {text!r}.")
+        raise ConfigError(
+            f"{key} is searched in low..high with low < high, such as 0.1..0.5, got {text!r}."
+        )
     if scale not in ("", "log"):
         raise ConfigError(f"{key} is searched on a plain scale or on `:log`, got `:{scale}`.")
     if log and (whole or low <= 0):
         raise ConfigError(
-            f"{key} is searched on a log scale, which starts above 0 and has no whole numbers, got {text!r}. "
+            f"{key} is searched on a log scale, which starts above 0 and has no whole numbers, "
+            f"got {text!r}. "
             f"List them, such as {key}=1,2,4."
         )
     return Range(low, high, log, whole)
@@ -163,14 +183,18 @@ def require_optuna() -> Any:
         import optuna
     except ImportError:
         raise ConfigError(
-            "--searcher optuna needs optuna, which is not installed. Run `pip install 'vicinal[tune]'`, or leave "
+            "--searcher optuna needs optuna, which is not installed. Run `pip install "
+            "'vicinal[tune]'`, or leave "
             "--searcher out for the random search."
         ) from None
     return optuna
 
 
-def optuna_trial(space: Space, known: Sequence[tuple[Mapping[str, str], float]], seed: int) -> dict[str, str]:
-    """What Optuna's tree-structured Parzen estimator (Bergstra et al. 2011) tries next, given values and their scores.
+def optuna_trial(
+    space: Space, known: Sequence[tuple[Mapping[str, str], float]], seed: int
+) -> dict[str, str]:
+    """What Optuna's tree-structured Parzen estimator (Bergstra et al. 2011) tries next, given
+    values and their scores.
 
     The study is made anew from the journal each time, so nothing else has to be kept for a resume.
     """
@@ -184,15 +208,21 @@ def optuna_trial(space: Space, known: Sequence[tuple[Mapping[str, str], float]],
             scales[key] = optuna.distributions.IntDistribution(int(part.low), int(part.high))
         else:
             scales[key] = optuna.distributions.FloatDistribution(part.low, part.high, log=part.log)
-    # Seeded by how far the search is: the same seed each time would make the same first draws each time.
+    # Seeded by how far the search is: the same seed each time would make the same first draws each
+    # time.
     sampler = optuna.samplers.TPESampler(seed=seed * 10_007 + len(known))
     study = optuna.create_study(direction="maximize", sampler=sampler)
     for values, score in known:
         if values:  # trial 0, as it stands, has values of its own, which are not among these
             numbers = {key: _number(space[key], text) for key, text in values.items()}
-            study.add_trial(optuna.trial.create_trial(params=numbers, distributions=scales, value=score))
+            study.add_trial(
+                optuna.trial.create_trial(params=numbers, distributions=scales, value=score)
+            )
     asked = study.ask(scales).params
-    return {key: f"{asked[key]:.4g}" if isinstance(asked[key], float) else str(asked[key]) for key in sorted(space)}
+    return {
+        key: f"{asked[key]:.4g}" if isinstance(asked[key], float) else str(asked[key])
+        for key in sorted(space)
+    }
 
 
 def _number(part: Range | Choice, text: str) -> str | int | float:
@@ -206,7 +236,8 @@ def _number(part: Range | Choice, text: str) -> str | int | float:
 
 @dataclass
 class Trial:
-    """One choice of settings, its score on each fold, and the epoch at which each was best; 0 if it diverged."""
+    """One choice of settings, its score on each fold, and the epoch at which each was best; 0 if it
+    diverged."""
 
     number: int
     values: dict[str, str]
@@ -219,7 +250,8 @@ class Trial:
 
     @property
     def score(self) -> Estimate:
-        """The mean over folds with its interval; of the best trial a little too high, since it was chosen by it."""
+        """The mean over folds with its interval; of the best trial a little too high, since it was
+        chosen by it."""
         return t_interval(self.by_fold)
 
     def take(self, line: Mapping[str, Any]) -> None:
@@ -232,7 +264,8 @@ class Chosen:
     """The best trial.
 
     Attributes:
-        alike: for each setting the values of all trials within one standard error of the best: how much it matters.
+        alike: for each setting the values of all trials within one standard error of the best: how
+            much it matters.
     """
 
     trial: Trial
@@ -262,12 +295,17 @@ class Chosen:
 def choose(trials: Sequence[Trial]) -> Chosen:
     """Choose the trial of the highest mean; of equal ones the first."""
     if not trials:
-        raise RunError("no trial has finished all of its folds. Their logs are in the folders below runs/.")
+        raise RunError(
+            "no trial has finished all of its folds. Their logs are in the folders below runs/."
+        )
     best = max(trials, key=lambda trial: (trial.score.mean, -trial.number))
     least = best.score.mean - spread_of(best.by_fold) / len(best.by_fold) ** 0.5
     near = [trial.values for trial in trials if trial.score.mean >= least]
     keys = sorted({key for trial in trials for key in trial.values})
-    alike = {key: tuple(sorted({values.get(key, "(as it is)") for values in near}, key=_order)) for key in keys}
+    alike = {
+        key: tuple(sorted({values.get(key, "(as it is)") for values in near}, key=_order))
+        for key in keys
+    }
     return Chosen(best, alike)
 
 
@@ -318,17 +356,25 @@ class Search:
     def check(self) -> None:
         if not self.space:
             raise ConfigError(
-                "nothing to search: give at least one setting as key=low..high, key=low..high:log or key=a,b,c."
+                "nothing to search: give at least one setting as key=low..high, key=low..high:log "
+                "or key=a,b,c."
             )
         if self.trials < 1 or self.folds < 2:
-            raise ConfigError(f"tuning needs 1 trial and 2 folds at least, got {self.trials} and {self.folds}.")
+            raise ConfigError(
+                f"tuning needs 1 trial and 2 folds at least, got {self.trials} and {self.folds}."
+            )
         if self.searcher not in ("random", "optuna"):
             raise ConfigError(f"--searcher is random or optuna, got {self.searcher!r}.")
         if self.searcher == "optuna":
             require_optuna()
-        for values in ({}, random_trial(self.space, self.seed, 1)):  # rejects what cannot run before anything does
+        for values in (
+            {},
+            random_trial(self.space, self.seed, 1),
+        ):  # rejects what cannot run before anything does
             layer = read(self.source)[1] if self.source else {}
-            config = compose(layer, from_words(self.words(values)), from_words(["training.validation=0"]))
+            config = compose(
+                layer, from_words(self.words(values)), from_words(["training.validation=0"])
+            )
         Fold(config.data, self.folds, 0, self.seed, test=False).load()
 
     def words(self, values: Mapping[str, str]) -> list[str]:
@@ -342,7 +388,10 @@ class Search:
 
     def describe(self) -> dict[str, Any]:
         """The search as its file has it."""
-        described = {**asdict(self), "space": {key: asdict(part) for key, part in sorted(self.space.items())}}
+        described = {
+            **asdict(self),
+            "space": {key: asdict(part) for key, part in sorted(self.space.items())},
+        }
         return dict(json.loads(json.dumps(described)))
 
     def command(self, chosen: Chosen) -> str:
@@ -354,9 +403,15 @@ class Search:
 
 
 def tune(
-    search: Search, folder: Path, *, slots: int, console: Console, make_pool: Callable[..., Pool] = Pool
+    search: Search,
+    folder: Path,
+    *,
+    slots: int,
+    console: Console,
+    make_pool: Callable[..., Pool] = Pool,
 ) -> Chosen:
-    """Search; every fold is written to ``folder/trials.jsonl`` as it comes, the choice to ``folder/tuning.json``."""
+    """Search; every fold is written to ``folder/trials.jsonl`` as it comes, the choice to
+    ``folder/tuning.json``."""
     search.check()
     _claim(search, folder)
     journal = folder / "trials.jsonl"
@@ -364,10 +419,16 @@ def tune(
     for line in _noted(journal, console):
         trials.setdefault(line["trial"], Trial(line["trial"], dict(line["values"]))).take(line)
     with make_pool(folder / "runs", slots=slots, console=console) as pool:
-        for numbers in [range(search.trials)] if search.searcher == "random" else [[n] for n in range(search.trials)]:
+        for numbers in (
+            [range(search.trials)]
+            if search.searcher == "random"
+            else [[n] for n in range(search.trials)]
+        ):
             for number in numbers:
                 if number not in trials:  # one begun before a stop keeps its values
-                    trials[number] = Trial(number, _values(search, trials, number) if number else {})
+                    trials[number] = Trial(
+                        number, _values(search, trials, number) if number else {}
+                    )
             todo: dict[Task, tuple[Trial, Line]] = {
                 search.task(trials[number], fold): (trials[number], {"fold": fold})
                 for number in numbers
@@ -387,12 +448,17 @@ def _values(search: Search, trials: Mapping[int, Trial], number: int) -> dict[st
     """What trial ``number`` tries; Optuna knows the trials before it."""
     if search.searcher == "random":
         return random_trial(search.space, search.seed, number)
-    known = [trials[n] for n in sorted(trials) if n < number and len(trials[n].scores) == search.folds]
-    return optuna_trial(search.space, [(trial.values, trial.score.mean) for trial in known], search.seed)
+    known = [
+        trials[n] for n in sorted(trials) if n < number and len(trials[n].scores) == search.folds
+    ]
+    return optuna_trial(
+        search.space, [(trial.values, trial.score.mean) for trial in known], search.seed
+    )
 
 
 def _claim(search: Search, folder: Path) -> None:
-    """Hold the folder for this search: trials of another one must not mix with its own; more trials may follow."""
+    """Hold the folder for this search: trials of another one must not mix with its own; more trials
+    may follow."""
     path, wanted = folder / "search.json", search.describe()
     if path.is_file():
         before = read_json(path)
@@ -400,7 +466,8 @@ def _claim(search: Search, folder: Path) -> None:
         if differing:
             raise ConfigError(
                 f"{folder} holds another search: {', '.join(differing)} differ "
-                f"({', '.join(str(before.get(key)) for key in differing)} there). Name another folder with --out."
+                f"({', '.join(str(before.get(key)) for key in differing)} there). Name another "
+                "folder with --out."
             )
     write_json(path, wanted)
 
@@ -415,18 +482,24 @@ def _noted(journal: Path, console: Console) -> list[Line]:
 # -- all rows of a table --------------------------------------------------------------------------
 
 
-def tune_table(table: Table, budget: Budget, bench: Bench, *, recorded_only: bool = False) -> Table | None:
-    """The table at the settings that its trials chose; None while some are missing, with which the same call continues.
+def tune_table(
+    table: Table, budget: Budget, bench: Bench, *, recorded_only: bool = False
+) -> Table | None:
+    """The table at the settings that its trials chose; None while some are missing, with which the
+    same call continues.
 
-    Trials go round by round over all rows. Each fold is appended to ``folder/tuning/TABLE.trials.jsonl`` as it comes;
-    the choices are written to ``folder/tuning/TABLE.jsonl``, a line for each row. A row that stands in several tables
-    is tuned once.
+    Trials go round by round over all rows. Each fold is appended to
+    ``folder/tuning/TABLE.trials.jsonl`` as it comes; the choices are written to
+    ``folder/tuning/TABLE.jsonl``, a line for each row. A row that stands in several tables is tuned
+    once.
 
     Args:
         recorded_only: run nothing; rows without all of their trials stay as they are.
     """
     place, console = bench.folder / FOLDER, bench.console
-    known: dict[tuple[Any, ...], list[Line]] = {}  # the folds of all tables by row, trial, number of folds and seed
+    known: dict[
+        tuple[Any, ...], list[Line]
+    ] = {}  # the folds of all tables by row, trial, number of folds and seed
     for path in sorted(place.glob("*.trials.jsonl")):
         for line in _noted(path, console):
             if not bench.fresh or line.get("code") == fingerprint():
@@ -442,7 +515,10 @@ def tune_table(table: Table, budget: Budget, bench: Bench, *, recorded_only: boo
             trial = trials[row.name][number]
             asked: Line = {"table": table.name, "row": row.name, "slots": _row_hash(table, row)}
             for fold in sorted(set(range(budget.folds)) - trial.scores.keys()):
-                words, cut = (*words_of(trial.values), *_LAST_ALONE), (fold, budget.folds, budget.seed)
+                words, cut = (
+                    (*words_of(trial.values), *_LAST_ALONE),
+                    (fold, budget.folds, budget.seed),
+                )
                 job = Job(table, row, "fold", budget.seed, words, cut, bench.data)
                 job.located()  # raises before anything runs
                 task = replace(job.task(), name=f"{row.name}, trial {number}, fold {fold + 1}")
@@ -450,13 +526,17 @@ def tune_table(table: Table, budget: Budget, bench: Bench, *, recorded_only: boo
     if job:  # the rows of a table share its data
         Fold(job.located().data, budget.folds, 0, budget.seed, test=False).load()
     console.line(
-        f"{table.name}: {budget.trials} trials of {len(wanted)} rows on {budget.folds} folds of the training classes: "
+        f"{table.name}: {budget.trials} trials of {len(wanted)} rows on {budget.folds} folds of "
+        "the training classes: "
         f"{len(todo)} runs to do"
     )
-    left, failures = bench.do(todo, _recorder(todo, place / f"{table.name}.trials.jsonl"), f"tuning {table.name}")
+    left, failures = bench.do(
+        todo, _recorder(todo, place / f"{table.name}.trials.jsonl"), f"tuning {table.name}"
+    )
     if failures or left:
         console.line(
-            f"{table.name}: {len(failures)} runs of trials failed, {left} were not started. Nothing is tested "
+            f"{table.name}: {len(failures)} runs of trials failed, {left} were not started. "
+            "Nothing is tested "
             "before every row has had its trials; run the same command to continue",
             warning=True,
         )
@@ -469,23 +549,41 @@ def tune_table(table: Table, budget: Budget, bench: Bench, *, recorded_only: boo
 
 def _settle(trials: Mapping[str, Sequence[Trial]], budget: Budget) -> dict[str, Chosen]:
     """The choices of the rows that have had all of their trials."""
-    whole = {name: own for name, own in trials.items() if all(len(one.scores) == budget.folds for one in own)}
+    whole = {
+        name: own
+        for name, own in trials.items()
+        if all(len(one.scores) == budget.folds for one in own)
+    }
     return {name: choose(own) for name, own in whole.items()}
 
 
 def _tuned(table: Table, budget: Budget, settled: Mapping[str, Chosen]) -> Table:
-    """The table with its rows at what was chosen, trained on all training classes and tested once."""
+    """The table with its rows at what was chosen, trained on all training classes and tested
+    once."""
     rows = []
     for row in table.rows:
         if row.name in settled:
-            best, tried = settled[row.name].trial, (row.trials or 1) - 1 + budget.trials  # trial 0 had some before it
-            row = replace(row, extra=(*row.extra, *words_of(best.values)), trials=tried, held_out=best.by_fold)
+            best, tried = (
+                settled[row.name].trial,
+                (row.trials or 1) - 1 + budget.trials,
+            )  # trial 0 had some before it
+            row = replace(
+                row, extra=(*row.extra, *words_of(best.values)), trials=tried, held_out=best.by_fold
+            )
         rows.append(row)
     finding = table.findings.get("tuned", "")
-    return table.replace(name=f"{table.name}-tuned", protocol="final", finding=finding, rows=tuple(rows), tuned=budget)
+    return table.replace(
+        name=f"{table.name}-tuned",
+        protocol="final",
+        finding=finding,
+        rows=tuple(rows),
+        tuned=budget,
+    )
 
 
-def _trials(table: Table, row: Row, budget: Budget, known: Mapping[tuple[Any, ...], list[Line]]) -> list[Trial]:
+def _trials(
+    table: Table, row: Row, budget: Budget, known: Mapping[tuple[Any, ...], list[Line]]
+) -> list[Trial]:
     """The trials of a row with the scores that are there; a recorded trial keeps its values."""
     space, fixed = parse([*table.search, *row.search])
     if fixed:

@@ -1,8 +1,8 @@
 """A process that does one task after another.
 
-It is sent a task's folder, calls what ``task.json`` there names, writes ``done.json`` and answers how the task ended
-when it is ready for the next. A process that is not (killed, interrupted, an unforeseen error, a task that left traces)
-ends instead, and its exit code is the answer.
+It is sent a task's folder, calls what ``task.json`` there names, writes ``done.json`` and answers
+how the task ended when it is ready for the next. A process that is not (killed, interrupted, an
+unforeseen error, a task that left traces) ends instead, and its exit code is the answer.
 """
 
 import gc
@@ -24,7 +24,9 @@ from vicinal.errors import VicinalError
 from vicinal.files import read_json, write_json
 
 DONE, REJECTED, INTERRUPTED = 0, 2, 130  # how tasks end; after the first two a process may stay
-LEFT_BYTES = 2**29  # on a GPU: below it is work space that libraries keep for each stream, above it a leak
+LEFT_BYTES = (
+    2**29
+)  # on a GPU: below it is work space that libraries keep for each stream, above it a leak
 
 
 def serve(pipe: Connection, log: str, prepare: str) -> None:
@@ -32,8 +34,10 @@ def serve(pipe: Connection, log: str, prepare: str) -> None:
 
     Args:
         pipe: brings the tasks' folders; takes their exit codes.
-        log: where output goes before the first task; standard output and error are each task's own log.
-        prepare: ``module:name`` of what loads what tasks need and gives the state that they begin in.
+        log: where output goes before the first task; standard output and error are each task's own
+            log.
+        prepare: ``module:name`` of what loads what tasks need and gives the state that they begin
+            in.
     """
     if hasattr(os, "setsid"):
         os.setsid()  # a terminal's Ctrl-C reaches the bench alone, which stops each task once
@@ -44,7 +48,9 @@ def serve(pipe: Connection, log: str, prepare: str) -> None:
         while True:
             folder = Path(pipe.recv())
             _log_to(folder / "log.txt")
-            with warnings.catch_warnings():  # a task is warned of what the one before it was warned of
+            with (
+                warnings.catch_warnings()
+            ):  # a task is warned of what the one before it was warned of
                 code = do(folder)
             sys.stdout.flush()
             if code not in (DONE, REJECTED) or not state.restore():
@@ -90,7 +96,8 @@ def _log_to(path: Path) -> None:
 
 
 def _stop_with_parent() -> None:
-    """End as by Ctrl-C, which saves a run, when this process's parent is gone, even if that was killed."""
+    """End as by Ctrl-C, which saves a run, when this process's parent is gone, even if that was
+    killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -108,14 +115,17 @@ class ProcessState:
         self._settings, self._environment = _settings(), dict(os.environ)
 
     def restore(self) -> bool:
-        """Undo what every task leaves behind; False where one left more, and the process should end.
+        """Undo what every task leaves behind; False where one left more, and the process should
+        end.
 
         Global settings are only compared: a process that differs is replaced, not repaired.
         """
         import numpy as np
         import torch
 
-        if "torch._dynamo" in sys.modules:  # compiled code and learnt shapes would serve the next network
+        if (
+            "torch._dynamo" in sys.modules
+        ):  # compiled code and learnt shapes would serve the next network
             torch.compiler.reset()
         gc.collect()
         on_gpu = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
@@ -130,7 +140,9 @@ class ProcessState:
         left = torch.cuda.memory_allocated() if on_gpu else 0
         traces += [f"{left / 2**20:.0f} MiB on the GPU"] * (left >= LEFT_BYTES)
         if traces:
-            sys.stderr.write(f"note: the task left traces in its process ({', '.join(traces)}), which ends.\n")
+            sys.stderr.write(
+                f"note: the task left traces in its process ({', '.join(traces)}), which ends.\n"
+            )
         return not traces
 
 
@@ -144,7 +156,11 @@ def _settings() -> dict[str, Any]:
         "threads": [torch.get_num_threads(), torch.get_num_interop_threads()],
         "default type": [torch.get_default_dtype(), str(torch.get_default_device())],
         "gradients": torch.is_grad_enabled(),
-        "determinism": [torch.are_deterministic_algorithms_enabled(), cudnn.benchmark, cudnn.deterministic],
+        "determinism": [
+            torch.are_deterministic_algorithms_enabled(),
+            cudnn.benchmark,
+            cudnn.deterministic,
+        ],
         "precision of products": torch.get_float32_matmul_precision(),
         "floating-point errors": np.geterr(),
         "folder": os.getcwd(),

@@ -1,4 +1,5 @@
-"""``vicinal bench``, ``compare`` and ``tune``: tables of rows and seeds, runs against one another, and settings."""
+"""``vicinal bench``, ``compare`` and ``tune``: tables of rows and seeds, runs against one another,
+and settings."""
 
 import json
 import math
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
 def bench(
     context: typer.Context,
-    tables: Annotated[list[str] | None, typer.Argument(metavar="[FILE.py | FILE.py::TABLE]...")] = None,
+    tables: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILE.py | FILE.py::TABLE]...")
+    ] = None,
     rows: Annotated[list[str] | None, typer.Option(metavar="NAME")] = None,
     seeds: int | None = None,
     jobs: int | None = None,
@@ -39,11 +42,11 @@ def bench(
 ) -> None:
     """Run tables of experiments (rows x seeds) in parallel and write their results and pages.
 
-    A table is defined in a Python file, see docs/howto/bench.md. Each seed is run for all tables before the next, and
-    a row in several tables runs once. Ctrl-C stops all runs; the same command continues them. A failed run is
-    reported with its last lines; the others continue. With --trials a method and its baseline are tuned alike before
-    anything is tested, as table TABLE-tuned. Exit 1 if a run failed, trials are missing, or a row is not what its table
-    expects.
+    A table is defined in a Python file, see docs/howto/bench.md. Each seed is run for all tables
+    before the next, and a row in several tables runs once. Ctrl-C stops all runs; the same command
+    continues them. A failed run is reported with its last lines; the others continue. With --trials
+    a method and its baseline are tuned alike before anything is tested, as table TABLE-tuned. Exit
+    1 if a run failed, trials are missing, or a row is not what its table expects.
 
     Args:
         tables: Python files that define tables, or single tables.
@@ -88,14 +91,20 @@ def bench(
             typer.echo(f"  {table.title}: {'; '.join(row.name for row in table.rows)}")
         return
     folder = results or (runs / "quick" if quick else Path(loaded[0].file).parent / "results")
-    wanted, copy = _on_data([_adjusted(table, seeds, protocol, quick=quick) for table in loaded], data)
+    wanted, copy = _on_data(
+        [_adjusted(table, seeds, protocol, quick=quick) for table in loaded], data
+    )
     if rows and page_only:
         raise ConfigError("--rows limits what is run, and --page runs nothing. Drop one of them.")
     check_rows(wanted, rows or ())
     if into is not None:
-        check_markers(into, (table.name if trials is None else f"{table.name}-tuned" for table in wanted))
+        check_markers(
+            into, (table.name if trials is None else f"{table.name}-tuned" for table in wanted)
+        )
     if trials is not None and protocol not in (None, "final"):
-        raise ConfigError(f"--trials tests by protocol final, got --protocol {protocol}. Drop one of them.")
+        raise ConfigError(
+            f"--trials tests by protocol final, got --protocol {protocol}. Drop one of them."
+        )
     if rehash:
         typer.echo(f"{rehash_results(wanted, folder)} results have new hashes")
         return
@@ -110,7 +119,9 @@ def bench(
     for summary in summaries:
         _show(summary, folder)
     if into is not None:
-        write_into(into, [(summary.table.name, excerpt(summary, into, folder)) for summary in summaries])
+        write_into(
+            into, [(summary.table.name, excerpt(summary, into, folder)) for summary in summaries]
+        )
         typer.echo(f"written into {into}: {', '.join(table.name for table in wanted)}")
     failed = any(outcome.failures for outcome in outcomes)
     for sentence in [] if rows else [text for outcome in outcomes for text in regressions(outcome)]:
@@ -131,7 +142,8 @@ def _adjusted(table: "Table", seeds: int | None, protocol: str | None, *, quick:
 
 
 def _on_data(tables: "list[Table]", data: str) -> "tuple[list[Table], str]":
-    """The tables on other data than their own, or the same tables and where this machine has a copy of their data."""
+    """The tables on other data than their own, or the same tables and where this machine has a copy
+    of their data."""
     if not data:
         return tables, ""
     from vicinal.data import open_path
@@ -142,7 +154,9 @@ def _on_data(tables: "list[Table]", data: str) -> "tuple[list[Table], str]":
     return [table.on(data) for table in tables], ""
 
 
-def _tuned(tables: "Sequence[Table]", budget: "Budget", bench: "Bench", *, recorded_only: bool) -> "list[Table]":
+def _tuned(
+    tables: "Sequence[Table]", budget: "Budget", bench: "Bench", *, recorded_only: bool
+) -> "list[Table]":
     """The tables at the settings that their trials chose; ends here while trials are missing."""
     from vicinal.bench.tuning import tune_table
 
@@ -174,8 +188,12 @@ def _run(tables: "Sequence[Table]", bench: "Bench") -> "list[Outcome]":
     try:
         return run_tables(tables, bench)
     except KeyboardInterrupt:
-        pages = [write_pages(summarize(outcome), bench.folder)[0] for outcome in _recorded(tables, bench)]
-        bench.console.line(f"stopped. Run the same command to continue; so far: {', '.join(map(str, pages))}")
+        pages = [
+            write_pages(summarize(outcome), bench.folder)[0] for outcome in _recorded(tables, bench)
+        ]
+        bench.console.line(
+            f"stopped. Run the same command to continue; so far: {', '.join(map(str, pages))}"
+        )
         raise
 
 
@@ -200,10 +218,10 @@ def compare(
 ) -> None:
     """Compare runs with a reference, paired by seed and by test class.
 
-    Runs that differ only in their seed form one row. With two shared seeds or more there is an interval over seeds and
-    a test; the interval over resampled test classes needs one run on each side and a metric that is a mean over
-    queries (Recall@K, MAP@R, R-precision). Runs tested on different records are rejected; different training records
-    or protocols are reported.
+    Runs that differ only in their seed form one row. With two shared seeds or more there is an
+    interval over seeds and a test; the interval over resampled test classes needs one run on each
+    side and a metric that is a mean over queries (Recall@K, MAP@R, R-precision). Runs tested on
+    different records are rejected; different training records or protocols are reported.
 
     Args:
         runs: Folders of finished runs, the reference first.
@@ -225,7 +243,12 @@ def compare(
     if as_json:
         found = [
             {"name": line.group.name, "runs": [str(run.path) for run in line.group.runs.values()]}
-            | {"score": line.score, "seeds": line.seeds, "notes": line.notes, **vars(line.difference)}
+            | {
+                "score": line.score,
+                "seeds": line.seeds,
+                "notes": line.notes,
+                **vars(line.difference),
+            }
             for line in lines
         ]
         typer.echo(json.dumps({"metric": metric, "rows": found}, indent=2, default=asdict))
@@ -239,24 +262,35 @@ def compare(
             interval(line.difference.over_classes),
             probability(line.difference.p),
             per_cent(line.difference.smallest),
-            f"{len(line.seeds)} of {len(line.group.runs)}" if line.seeds else str(len(line.group.runs)),
+            f"{len(line.seeds)} of {len(line.group.runs)}"
+            if line.seeds
+            else str(len(line.group.runs)),
         ]
         for line in lines
     ]
-    print_grid("differences to the first row, in points", heads, rows, unbroken=range(1, len(heads)))
+    print_grid(
+        "differences to the first row, in points", heads, rows, unbroken=range(1, len(heads))
+    )
     typer.echo(
-        f"{metric_title(metric)}: 95 % intervals over paired seeds, and over test classes drawn anew; p after Holm's "
-        "correction; detectable: the smallest difference that these seeds would show; seeds: paired, of all."
+        f"{metric_title(metric)}: 95 % intervals over paired seeds, and over test classes drawn "
+        "anew; p after Holm's "
+        "correction; detectable: the smallest difference that these seeds would show; seeds: "
+        "paired, of all."
     )
     for line in lines:
         for note in line.notes:
-            typer.secho(f"{line.group.name}: {note}; the difference may come from that", fg="yellow")
+            typer.secho(
+                f"{line.group.name}: {note}; the difference may come from that", fg="yellow"
+            )
 
 
 def tune(
     settings: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PRESET | FILE.toml] [KEY=LOW..HIGH | KEY=LOW..HIGH:log | KEY=A,B,C | KEY=VALUE]..."),
+        typer.Argument(
+            metavar="[PRESET | FILE.toml] [KEY=LOW..HIGH | KEY=LOW..HIGH:log | KEY=A,B,C | "
+            "KEY=VALUE]..."
+        ),
     ] = None,
     data: str | None = None,
     fix: Annotated[list[str] | None, typer.Option("--set")] = None,
@@ -267,10 +301,11 @@ def tune(
     jobs: int | None = None,
     out: Path | None = None,
 ) -> None:
-    """Choose settings by k-fold cross-validation over training classes; test classes are never used.
+    """Choose settings by k-fold cross-validation over training classes; test classes are never
+    used.
 
-    The same command continues after a stop; a larger --trials adds trials. `vicinal bench FILE.py --trials N` tunes all
-    rows of a table, a method and its baseline alike.
+    The same command continues after a stop; a larger --trials adds trials. `vicinal bench FILE.py
+    --trials N` tunes all rows of a table, a method and its baseline alike.
 
     Args:
         settings: A preset or TOML file, ranges to search, and fixed settings.
@@ -295,7 +330,10 @@ def tune(
     words = list(settings or [])
     source = words.pop(0) if words and "=" not in words[0] else ""
     if source.endswith(".py"):
-        raise ConfigError(f"an experiment is tuned, got {source}. `vicinal bench {source} --trials 20` tunes a table.")
+        raise ConfigError(
+            f"an experiment is tuned, got {source}. `vicinal bench {source} --trials 20` tunes a "
+            "table."
+        )
     space, fixed = parse(words)
     own = [] if data is None else [f"data={data}"]
     search = Search(source, (*own, *fixed, *(fix or [])), space, trials, folds, seed, searcher)
@@ -305,16 +343,25 @@ def tune(
     try:
         chosen = search_settings(search, folder, slots=slots, console=console)
     except KeyboardInterrupt:
-        console.line(f"stopped. Run the same command to continue; so far: {folder / 'trials.jsonl'}")
+        console.line(
+            f"stopped. Run the same command to continue; so far: {folder / 'trials.jsonl'}"
+        )
         raise
 
     typer.secho(f"trial {chosen.trial.number} of {trials}, {folds} folds", bold=True)
     if not chosen.trial.values:
         typer.echo("  the experiment as it stands")
     for key, value in chosen.trial.values.items():
-        typer.echo(f"  {key} = {value}   (as good within one standard error: {', '.join(chosen.alike[key])})")
+        typer.echo(
+            f"  {key} = {value}   (as good within one standard error: "
+            f"{', '.join(chosen.alike[key])})"
+        )
     found = score(chosen.trial.score)
-    typer.echo(f"  held-out R@1 {found} (95 % over folds), standard deviation {100 * chosen.spread:.1f}")
-    typer.echo(f"  after the last epoch; the folds were best after {', '.join(map(str, chosen.epochs))}")
+    typer.echo(
+        f"  held-out R@1 {found} (95 % over folds), standard deviation {100 * chosen.spread:.1f}"
+    )
+    typer.echo(
+        f"  after the last epoch; the folds were best after {', '.join(map(str, chosen.epochs))}"
+    )
     typer.echo(f"train and test it: {search.command(chosen)}")
     typer.echo(f"all trials: {folder / 'trials.jsonl'}; the choice: {folder / 'tuning.json'}")

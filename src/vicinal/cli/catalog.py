@@ -5,7 +5,13 @@ from typing import Annotated
 import typer
 
 KINDS = ("losses", "methods", "models", "samplers", "miners", "presets", "datasets")
-_EXAMPLES = {"losses": "loss=", "methods": "method=", "models": "model=", "samplers": "sampler=", "datasets": "data="}
+_EXAMPLES = {
+    "losses": "loss=",
+    "methods": "method=",
+    "models": "model=",
+    "samplers": "sampler=",
+    "datasets": "data=",
+}
 
 
 def list_(kind: Annotated[str, typer.Argument(metavar="|".join(KINDS))]) -> None:
@@ -25,7 +31,9 @@ def list_(kind: Annotated[str, typer.Argument(metavar="|".join(KINDS))]) -> None
     for name, summary in found.items():
         typer.echo(f"{typer.style(name.ljust(width), bold=True)}  {summary}")
     if kind != "miners":
-        typer.echo(f"\n`vicinal explain {_EXAMPLES.get(kind, '')}{next(iter(found))}` shows what it takes.")
+        typer.echo(
+            f"\n`vicinal explain {_EXAMPLES.get(kind, '')}{next(iter(found))}` shows what it takes."
+        )
 
 
 def explain(what: Annotated[str, typer.Argument(metavar="SLOT=NAME")]) -> None:

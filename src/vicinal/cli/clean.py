@@ -1,4 +1,5 @@
-"""``vicinal cluster``, ``dedupe``, ``clean`` and ``suggest``: what a collection holds, as tables and contact sheets."""
+"""``vicinal cluster``, ``dedupe``, ``clean`` and ``suggest``: what a collection holds, as tables
+and contact sheets."""
 
 import shlex
 from pathlib import Path
@@ -62,12 +63,23 @@ def cluster(
     snapshot = snapshot_of(opened, collection, trust=trust)
     if method == "dbscan":
         device_ = pick_device(device)
-        near = distance_threshold(opened, distance=distance, rate=max_false_match, usual=DENSE_RATE, device=device_)
+        near = distance_threshold(
+            opened, distance=distance, rate=max_false_match, usual=DENSE_RATE, device=device_
+        )
         distance, words = near.distance, [near.words]
     elif max_false_match is not None:
-        raise ConfigError(f"--max-false-match calibrates DBSCAN's distance; got --method {method}. Leave it out.")
+        raise ConfigError(
+            f"--max-false-match calibrates DBSCAN's distance; got --method {method}. Leave it out."
+        )
     known = cast("Method", method)  # checked there
-    found = group(snapshot.euclidean_vectors(), method=known, groups=groups, distance=distance, least=least, seed=seed)
+    found = group(
+        snapshot.euclidean_vectors(),
+        method=known,
+        groups=groups,
+        distance=distance,
+        least=least,
+        seed=seed,
+    )
     contents = cluster_contents(snapshot, found, *words)
     _write(console, snapshot, contents, (opened.path / "clusters" if to is None else to) / "groups")
     if parquet is not None:
@@ -88,9 +100,11 @@ def dedupe(
     collection: Path | None = None,
     trust: Trust = False,
 ) -> None:
-    """List near duplicates in the collection of RUN in duplicates.csv and duplicates.html. Nothing is deleted.
+    """List near duplicates in the collection of RUN in duplicates.csv and duplicates.html. Nothing
+    is deleted.
 
-    Pixels are compared, not embeddings: copies, crops, re-encoded and resized pictures are found, whatever their class.
+    Pixels are compared, not embeddings: copies, crops, re-encoded and resized pictures are found,
+        whatever their class.
 
     Args:
         run: A run's folder.
@@ -110,18 +124,31 @@ def dedupe(
     if distance is not None and not 0 <= distance < float("inf"):
         raise ConfigError(f"a distance is 0 or more; got --distance {distance}.")
     if embeddings and distance is None:
-        raise ConfigError("--embeddings compares within a distance of your own. Name it with --distance.")
-    with console.following(len(snapshot), 0, "reading" if not embeddings else "comparing") as follower:
+        raise ConfigError(
+            "--embeddings compares within a distance of your own. Name it with --distance."
+        )
+    with console.following(
+        len(snapshot), 0, "reading" if not embeddings else "comparing"
+    ) as follower:
         if embeddings and distance is not None:
-            pairs = duplicates.close_pairs(snapshot.euclidean_vectors(), distance, progress=follower.advance)
+            pairs = duplicates.close_pairs(
+                snapshot.euclidean_vectors(), distance, progress=follower.advance
+            )
         else:
             rows, views = duplicates.collection_views(snapshot, follower.advance)
             if distance is None:
                 likeness = duplicates.calibrate_likeness(snapshot, rows, views)
                 distance, words = likeness.distance, likeness.words
             pairs = duplicates.duplicate_pairs(snapshot, rows, views, distance)
-    contents = duplicates.duplicate_contents(snapshot, duplicates.group_pairs(len(snapshot), pairs), distance, words)
-    _write(console, snapshot, contents, (opened.path / "duplicates" if to is None else to) / "duplicates")
+    contents = duplicates.duplicate_contents(
+        snapshot, duplicates.group_pairs(len(snapshot), pairs), distance, words
+    )
+    _write(
+        console,
+        snapshot,
+        contents,
+        (opened.path / "duplicates" if to is None else to) / "duplicates",
+    )
 
 
 def clean(
@@ -134,9 +161,11 @@ def clean(
     trust: Trust = False,
     device: str = "auto",
 ) -> None:
-    """List probable label errors, near duplicates across classes, outliers and classes that overlap.
+    """List probable label errors, near duplicates across classes, outliers and classes that
+    overlap.
 
-    Writes findings.csv and findings.html; with --apply labels.csv, a new table. The data stay as they are.
+    Writes findings.csv and findings.html; with --apply labels.csv, a new table. The data stay as
+    they are.
 
     Args:
         run: A run's folder.
@@ -171,8 +200,14 @@ def clean(
         write_shown(table, corrected.table)
         if corrected.arrays is not None:
             write_arrays(table := arrays, corrected.arrays)
-        typer.echo(f"{corrected.changed:,} relabeled, {corrected.dropped:,} dropped, the data as they were")
-        retrain = f"; train on it: `vicinal train --data {shlex.quote(str(table))}`" if corrected.trains else ""
+        typer.echo(
+            f"{corrected.changed:,} relabeled, {corrected.dropped:,} dropped, the data as they were"
+        )
+        retrain = (
+            f"; train on it: `vicinal train --data {shlex.quote(str(table))}`"
+            if corrected.trains
+            else ""
+        )
         typer.echo(f"table: {table}{retrain}")
         return
     features = cleaning.backbone_features(opened, snapshot, pick_device(device))
@@ -180,13 +215,27 @@ def clean(
         findings = cleaning.find_issues(snapshot, features, follower.advance)
     items = snapshot.items()
     shown = ((each, items[each.row]) for each in findings.found[:_PRINTED])
-    rows = ((f"{each.score:.3f}", each.kind, item.label or "", each.suggested, item.path) for each, item in shown)
-    print_grid("", ("score", "kind", "label", "suggested", "path"), rows, unbroken=(), left=range(1, 5))
+    rows = (
+        (f"{each.score:.3f}", each.kind, item.label or "", each.suggested, item.path)
+        for each, item in shown
+    )
+    print_grid(
+        "", ("score", "kind", "label", "suggested", "path"), rows, unbroken=(), left=range(1, 5)
+    )
     contents = cleaning.findings_contents(snapshot, findings)
-    _write(console, snapshot, contents, folder / "findings", cleaning.findings_table(snapshot, findings))
+    _write(
+        console,
+        snapshot,
+        contents,
+        folder / "findings",
+        cleaning.findings_table(snapshot, findings),
+    )
     if findings.found and data is None and to is None and collection is None:
         named = shlex.quote(str(run))
-        typer.echo(f"then: review them with `vicinal serve {named}`, and `vicinal clean {named} --apply decisions.csv`")
+        typer.echo(
+            f"then: review them with `vicinal serve {named}`, and `vicinal clean {named} --apply "
+            "decisions.csv`"
+        )
 
 
 def suggest(
@@ -200,7 +249,8 @@ def suggest(
 ) -> None:
     """Choose what to label next: items that represent most of the unlabeled part of POOL.
 
-    Writes suggestions.csv, with a column `label` to fill in, and suggestions.html. Labels of POOL are ignored.
+    Writes suggestions.csv, with a column `label` to fill in, and suggestions.html. Labels of POOL
+    are ignored.
 
     Args:
         run: A run's folder.
@@ -232,28 +282,48 @@ def _opened(run: Path) -> "tuple[RunDirectory, Console]":
 
 
 def _snapshot(
-    run: "RunDirectory", data: str | None, own: str, collection: Path | None, trust: bool, device: str
+    run: "RunDirectory",
+    data: str | None,
+    own: str,
+    collection: Path | None,
+    trust: bool,
+    device: str,
 ) -> "Snapshot":
-    """Return the named data, indexed in a folder of their own, or the run's collection, made if missing."""
+    """Return the named data, indexed in a folder of their own, or the run's collection, made if
+    missing."""
     from vicinal.parallel import pick_device
     from vicinal.retrieval.collection import FOLDER, POINTER, CollectionDirectory, snapshot_of
     from vicinal.retrieval.indexing import Request, absolute_place, index
     from vicinal.training.console import Console
 
     if data is not None and collection is not None:
-        raise ConfigError(f"DATA and --collection both name what to look at; got {data} and {collection}. Give one.")
+        raise ConfigError(
+            f"DATA and --collection both name what to look at; got {data} and {collection}. Give "
+            "one."
+        )
     if data is None and (collection is not None or (run.path / FOLDER / POINTER).is_file()):
         return snapshot_of(run, collection, trust=trust)
     place, held = run.path / (FOLDER if data is None else own), list[str]()
     if data is not None and (place / POINTER).is_file():  # what was looked at before
-        held = [each.path for each in CollectionDirectory(place).snapshot().places if each.path != absolute_place(data)]
+        held = [
+            each.path
+            for each in CollectionDirectory(place).snapshot().places
+            if each.path != absolute_place(data)
+        ]
     request = Request(paths=() if data is None else (data,), remove=held, trust=trust)
     index(run, request, Console(), collection=place, device=pick_device(device))
     return CollectionDirectory.open(place, trust=trust).snapshot()
 
 
-def _write(console: "Console", snapshot: "Snapshot", contents: "Contents", stem: Path, rows: str | None = None) -> None:
-    """Write groups as a table, whose text may be given, and as a page; print the facts and where they are."""
+def _write(
+    console: "Console",
+    snapshot: "Snapshot",
+    contents: "Contents",
+    stem: Path,
+    rows: str | None = None,
+) -> None:
+    """Write groups as a table, whose text may be given, and as a page; print the facts and where
+    they are."""
     from vicinal.retrieval.contact_sheets import as_page, as_table, write_shown
 
     table, page = stem.with_suffix(".csv"), stem.with_suffix(".html")

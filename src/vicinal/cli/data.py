@@ -16,7 +16,8 @@ app = typer.Typer(
 
 @app.command()
 def check(path: str, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
-    """Read every file: counts, unreadable files, duplicates across train and test, sizes. Exit 1 on faults.
+    """Read every file: counts, unreadable files, duplicates across train and test, sizes. Exit 1 on
+    faults.
 
     Args:
         path: Folder of class folders, table, or array file.
@@ -52,7 +53,8 @@ def pack(
     quality: Annotated[int | None, typer.Option(min=1, max=100)] = None,
     part_megabytes: Annotated[int, typer.Option(min=1)] = 50,
 ) -> None:
-    """Pack images with their labels and splits into a few files; `--data FOLDER` reads them in place.
+    """Pack images with their labels and splits into a few files; `--data FOLDER` reads them in
+    place.
 
     Image files are kept byte for byte unless --resize or --canvas makes them smaller.
 
@@ -78,24 +80,43 @@ def pack(
     size, transform = resize if canvas is None else canvas, None
     if size is not None:
         fit: Fit = "squash" if squash else "shorter"
-        transform = ImageTransform(size=size, resize=resize, fit=fit, canvas=canvas, channels=1 if gray else 3)
+        transform = ImageTransform(
+            size=size, resize=resize, fit=fit, canvas=canvas, channels=1 if gray else 3
+        )
     elif squash or gray or quality is not None:
-        raise ConfigError("--squash, --gray and --quality need --resize or --canvas: without, files are kept as is.")
+        raise ConfigError(
+            "--squash, --gray and --quality need --resize or --canvas: without, files are kept as "
+            "is."
+        )
     if squash and resize is None:
         raise ConfigError("--squash needs --resize. Give it too, or leave --squash out.")
     records, most = open_path(source).load(), part_megabytes * 10**6
     with Console().following(len(records), 0, "packing") as follower:
         files = pack_records(
-            records, folder, transform=transform, quality=quality or 90, part_bytes=most, progress=follower.advance
+            records,
+            folder,
+            transform=transform,
+            quality=quality or 90,
+            part_bytes=most,
+            progress=follower.advance,
         )
     total = sum(file.stat().st_size for file in files)
-    typer.echo(f"{len(records)} images of {records.name}: {len(files)} files, {total / 1e6:.1f} MB in {folder}")
-    typer.echo(f"Carry the whole folder; there, name it as data: vicinal train --data {shlex.quote(folder.name + '/')}")
+    typer.echo(
+        f"{len(records)} images of {records.name}: {len(files)} files, {total / 1e6:.1f} MB in "
+        f"{folder}"
+    )
+    typer.echo(
+        "Carry the whole folder; there, name it as data: vicinal train --data "
+        f"{shlex.quote(folder.name + '/')}"
+    )
 
 
 @app.command()
-def unpack(folder: Path, to: Path, by_class: Annotated[bool, typer.Option("--by-class")] = False) -> None:
-    """Write packed images as files again, with a table of labels and splits. Training reads packed data directly.
+def unpack(
+    folder: Path, to: Path, by_class: Annotated[bool, typer.Option("--by-class")] = False
+) -> None:
+    """Write packed images as files again, with a table of labels and splits. Training reads packed
+    data directly.
 
     Args:
         folder: A folder that `data pack` wrote.
@@ -111,5 +132,7 @@ def unpack(folder: Path, to: Path, by_class: Annotated[bool, typer.Option("--by-
 
     records = Packed(str(folder)).load()
     with Console().following(len(records), 0, "unpacking") as follower:
-        table = unpack_records(records, to, by="class" if by_class else "name", progress=follower.advance)
+        table = unpack_records(
+            records, to, by="class" if by_class else "name", progress=follower.advance
+        )
     typer.echo(f"{len(records)} images of {records.name}: in {to}, labels and splits in {table}")

@@ -1,4 +1,5 @@
-"""``vicinal evaluate``, ``embed`` and ``export``: what a run's model is worth, its vectors, and it to publish."""
+"""``vicinal evaluate``, ``embed`` and ``export``: what a run's model is worth, its vectors, and it
+to publish."""
 
 import json
 from dataclasses import replace
@@ -52,7 +53,9 @@ def evaluate(
         try:
             return tuple(int(k) for k in text.split(",") if text)
         except ValueError:
-            raise ConfigError(f"{option} takes whole numbers with commas, such as 1,2,4,8, got {text!r}.") from None
+            raise ConfigError(
+                f"{option} takes whole numbers with commas, such as 1,2,4,8, got {text!r}."
+            ) from None
 
     results = measure_run(
         RunDirectory.open(run),
@@ -84,7 +87,8 @@ def embed(
     skip_corrupt: bool = False,
     role: str | None = None,
 ) -> None:
-    """Embed DATA with the model of RUN into an .npz with `embeddings`, `labels`, `classes` and `names`.
+    """Embed DATA with the model of RUN into an .npz with `embeddings`, `labels`, `classes` and
+    `names`.
 
     Images without class folders form one class, named after their folder.
 
@@ -115,7 +119,9 @@ def embed(
     from vicinal.training.console import Console
 
     if out.suffix.lower() != ".npz":
-        raise ConfigError(f"embeddings are written as .npz; got --out {out}. Let the name end in .npz.")
+        raise ConfigError(
+            f"embeddings are written as .npz; got --out {out}. Let the name end in .npz."
+        )
     encoder = Encoder.load(RunDirectory.open(run), pick_device(device))
     if role is not None:
         encoder = encoder.stream(coerce(role, Role, "--role"))
@@ -127,11 +133,19 @@ def embed(
         records = found.load()
     with Console().following(len(records), 0, "embedding") as follower:
         embedded = encoder.embed(
-            records, batch_size=batch_size, workers=workers, skip_corrupt=skip_corrupt, progress=follower.advance
+            records,
+            batch_size=batch_size,
+            workers=workers,
+            skip_corrupt=skip_corrupt,
+            progress=follower.advance,
         )
     kept = embedded.records
     names = np.array([kept.source.name(index) for index in range(len(kept))])
-    arrays = {"embeddings": embedded.vectors.numpy(), "labels": kept.labels, "classes": np.array(kept.classes)}
+    arrays = {
+        "embeddings": embedded.vectors.numpy(),
+        "labels": kept.labels,
+        "classes": np.array(kept.classes),
+    }
     write_arrays(out, arrays | {"names": names})
     for name in embedded.skipped:
         typer.secho(f"skipped, could not be read: {name}", fg="yellow", err=True)
@@ -145,7 +159,8 @@ def export(
     role: str | None = None,
     license: Annotated[str, typer.Option(metavar="ID")] = "unknown",
 ) -> None:
-    """Write the model of RUN as safetensors and ONNX, with preprocessing and a model card; `vicinal.load` opens it.
+    """Write the model of RUN as safetensors and ONNX, with preprocessing and a model card;
+    `vicinal.load` opens it.
 
     Args:
         run: A run's folder.
@@ -167,4 +182,7 @@ def export(
     for path in exported.files:
         typer.echo(f"{path}  {path.stat().st_size / 1e3:,.0f} kB")
     if exported.difference is not None:
-        typer.echo(f"onnxruntime gives torch's embeddings to {exported.difference:.1e}, on batches of several sizes")
+        typer.echo(
+            f"onnxruntime gives torch's embeddings to {exported.difference:.1e}, on batches of "
+            "several sizes"
+        )

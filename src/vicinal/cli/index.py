@@ -1,4 +1,5 @@
-"""``vicinal index`` and ``vicinal serve``: make a run's collection, and show it as a page in the browser."""
+"""``vicinal index`` and ``vicinal serve``: make a run's collection, and show it as a page in the
+browser."""
 
 from pathlib import Path
 from typing import Annotated
@@ -27,12 +28,13 @@ def index(
 ) -> None:
     """Embed everything in PATH with the model of RUN, so that it can be searched.
 
-    Indexing again adds new files, replaces changed ones and removes missing ones. It resumes after an interruption.
+    Indexing again adds new files, replaces changed ones and removes missing ones. It resumes after
+    an interruption.
 
     Args:
         run: A run's folder.
-        paths: Folders, tables, archives or data sets of images, or feature vectors for a run on features. Default:
-            update the collection; if there is none, index the run's own data.
+        paths: Folders, tables, archives or data sets of images, or feature vectors for a run on
+            features. Default: update the collection; if there is none, index the run's own data.
         collection: Where the collection is. Default: RUN/collection.
         split: For data with splits: train, validation, test, or all.
         images: Folder that a table's paths are relative to, or the images of feature vectors.
@@ -70,18 +72,25 @@ def index(
     )
     opened, console = RunDirectory.open(run), Console()
     try:
-        done = bring_up_to_date(opened, request, console, collection=collection, device=pick_device(device))
+        done = bring_up_to_date(
+            opened, request, console, collection=collection, device=pick_device(device)
+        )
     except KeyboardInterrupt:
-        console.line("interrupted. What was embedded is kept; the same command goes on from there.", warning=True)
+        console.line(
+            "interrupted. What was embedded is kept; the same command goes on from there.",
+            warning=True,
+        )
         raise
     left_out = f", {len(done.unreadable)} unreadable left out" if done.unreadable else ""
     typer.echo(
-        f"{done.items} items in generation {done.generation}: {done.added} added, {done.replaced} replaced, "
+        f"{done.items} items in generation {done.generation}: {done.added} added, {done.replaced} "
+        "replaced, "
         f"{done.removed} removed, {done.embedded} embedded{left_out}."
     )
     if done.recall is not None:
         typer.echo(
-            f"the index finds {done.recall:.1%} of the ten nearest that exact search finds (sample of the collection)."
+            f"the index finds {done.recall:.1%} of the ten nearest that exact search finds "
+            "(sample of the collection)."
         )
 
 
@@ -96,7 +105,8 @@ def serve(
     max_false_match: Annotated[float | None, typer.Option(metavar="RATE")] = None,
     max_upload: Annotated[int, typer.Option(min=1, max=1024, metavar="MIB")] = 16,
 ) -> None:
-    """Serve RUN as a web page: search its collection by picture, explore its map, see hard classes. Ctrl-C stops it.
+    """Serve RUN as a web page: search its collection by picture, explore its map, see hard classes.
+    Ctrl-C stops it.
 
     Args:
         run: A run's folder.
@@ -123,14 +133,20 @@ def serve(
     from vicinal.retrieval.serve.server import LOOPBACK
     from vicinal.retrieval.serve.server import serve as run_server
 
-    library = open_library(run, collection=collection, device=device, rate=max_false_match, trust=trust)
+    library = open_library(
+        run, collection=collection, device=device, rate=max_false_match, trust=trust
+    )
     snapshot = library.collection.snapshot()
-    typer.echo(f"{len(snapshot):,} items of generation {snapshot.generation}, {snapshot.dim} dimensions")
+    typer.echo(
+        f"{len(snapshot):,} items of generation {snapshot.generation}, {snapshot.dim} dimensions"
+    )
     if library.threshold is not None:
         typer.echo(f"no match beyond {library.threshold.distance:.4f}. {library.threshold.words}")
     if host not in LOOPBACK:
         typer.secho(
-            f"listening at {host}: anyone who reaches this machine can see the collection", fg="yellow", err=True
+            f"listening at {host}: anyone who reaches this machine can see the collection",
+            fg="yellow",
+            err=True,
         )
     limits = Limits(upload_bytes=max_upload * MEBIBYTE)
 

@@ -40,7 +40,8 @@ COMMANDS = {
 
 
 class _Commands(Mapping[str, Any]):
-    """The commands by name, each of which is imported when it is asked for: they are many, and a call needs one."""
+    """The commands by name, each of which is imported when it is asked for: they are many, and a
+    call needs one."""
 
     def __getitem__(self, name: str) -> Any:
         return _command(name)
@@ -70,10 +71,19 @@ class _Group(TyperGroup):
         self.commands = _Commands()  # type: ignore[assignment]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take ``--trust MODULE:CLASS`` from any place; without a class it is a flag of the command."""
-        places = [place for place, word in enumerate(args[:-1]) if word == "--trust" and ":" in args[place + 1]]
+        """Take ``--trust MODULE:CLASS`` from any place; without a class it is a flag of the
+        command."""
+        places = [
+            place
+            for place, word in enumerate(args[:-1])
+            if word == "--trust" and ":" in args[place + 1]
+        ]
         named = [word for place in places for word in args[place : place + 2]]
-        rest = [word for place, word in enumerate(args) if place not in places and place - 1 not in places]
+        rest = [
+            word
+            for place, word in enumerate(args)
+            if place not in places and place - 1 not in places
+        ]
         return super().parse_args(ctx, named + rest)
 
 
@@ -85,12 +95,18 @@ def _documented(command: Any) -> Any:
         return command
     text, *parts = re.split(r"\n\n(Args|Examples):\n", inspect.getdoc(command.callback) or "")
     sections = dict(zip(parts[::2], parts[1::2], strict=True))
-    command.help = "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))  # the terminal breaks lines
+    command.help = "\n\n".join(
+        " ".join(part.split()) for part in text.split("\n\n")
+    )  # the terminal breaks lines
     examples = [f"  {line.strip()}" for line in sections.get("Examples", "").splitlines()]
     command.epilog = "\n".join(["Example:" if len(examples) == 1 else "Examples:", *examples])
-    helps = dict(re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", sections.get("Args", ""), re.MULTILINE))
+    helps = dict(
+        re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", sections.get("Args", ""), re.MULTILINE)
+    )
     for parameter in command.params:
-        parameter.help = getattr(parameter, "help", None) or " ".join(helps.get(parameter.name, "").split())
+        parameter.help = getattr(parameter, "help", None) or " ".join(
+            helps.get(parameter.name, "").split()
+        )
         if parameter.param_type_name == "argument":
             parameter.metavar = parameter.metavar or parameter.name.upper()
     return command
@@ -102,7 +118,9 @@ app = typer.Typer(
     invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    context_settings={"color": False if os.environ.get("NO_COLOR") else None},  # which typer alone ignores
+    context_settings={
+        "color": False if os.environ.get("NO_COLOR") else None
+    },  # which typer alone ignores
     help="Metric learning for PyTorch and scikit-learn: train, measure, search, export.",
     epilog="""Examples:
   vicinal train
@@ -116,7 +134,8 @@ app = typer.Typer(
 def _main(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
     trust: Annotated[
-        list[str] | None, typer.Option(metavar="MODULE:CLASS", help="Your own class, which runs may import.")
+        list[str] | None,
+        typer.Option(metavar="MODULE:CLASS", help="Your own class, which runs may import."),
     ] = None,
 ) -> None:
     if trust:
@@ -131,7 +150,9 @@ def _main(
 
 
 FAILED, INTERRUPTED = 2, 130  # by the conventions of shells
-_OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory|Storage size calculation overflowed", re.IGNORECASE)
+_OUT_OF_MEMORY = re.compile(
+    "can't allocate memory|out of memory|Storage size calculation overflowed", re.IGNORECASE
+)
 
 
 def run() -> None:
@@ -144,16 +165,23 @@ def run() -> None:
         if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise  # about no file, so a mistake of our own
         place = error.filename or "the disk"
-        _fail(f"{place} cannot be used: {error.strerror}. Check the path, its rights and the room there.")
+        _fail(
+            f"{place} cannot be used: {error.strerror}. Check the path, its rights and the room "
+            "there."
+        )
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not _OUT_OF_MEMORY.search(str(error)):
             raise
-        settings = "training.batch_size, evaluation.batch_size, model.dim or the setting that you changed"
+        settings = (
+            "training.batch_size, evaluation.batch_size, model.dim or the setting that you changed"
+        )
         _fail(f"out of memory: {str(error).splitlines()[0]} Set {settings} lower.")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 
 
 def _fail(message: str) -> NoReturn:
-    typer.secho(f"error: {message}", fg="red", err=True, color=False if os.environ.get("NO_COLOR") else None)
+    typer.secho(
+        f"error: {message}", fg="red", err=True, color=False if os.environ.get("NO_COLOR") else None
+    )
     sys.exit(FAILED)

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 Trust = Annotated[
     bool,
-    typer.Option("--trust", help="Use folders and engines named by a collection of another user or of version 0.1."),
+    typer.Option(
+        "--trust",
+        help="Use folders and engines named by a collection of another user or of version 0.1.",
+    ),
 ]
 
 
@@ -73,12 +76,20 @@ def search(
     snapshot = snapshot_of(opened, collection, trust=trust)
     model, reader = load_asking(run, device=device) if queries or text else (None, None)
     query = query_of(
-        snapshot, model, reader=reader, files=queries or (), texts=text or (), ids=id or (), labels=label or ()
+        snapshot,
+        model,
+        reader=reader,
+        files=queries or (),
+        texts=text or (),
+        ids=id or (),
+        labels=label or (),
     )
     if max_false_match is not None or max_distance is not None:
         from vicinal.retrieval.calibration import distance_threshold
 
-        found = distance_threshold(opened, distance=max_distance, rate=max_false_match, device=pick_device(device))
+        found = distance_threshold(
+            opened, distance=max_distance, rate=max_false_match, device=pick_device(device)
+        )
         threshold = found.distance
         if max_distance is None:
             typer.secho(f"no match beyond {found.distance:.4f}. {found.words}", err=True)
@@ -100,7 +111,10 @@ def _print(answer: "Answer") -> None:
     from vicinal.cli.tables import print_grid
 
     near = answer.matches
-    rows = ((f"{each.distance:.4f}", str(each.item.id), each.item.label or "", each.item.path) for each in near)
+    rows = (
+        (f"{each.distance:.4f}", str(each.item.id), each.item.label or "", each.item.path)
+        for each in near
+    )
     title, heads = f"nearest to {answer.query.title}", ("distance", "id", "label", "path")
     print_grid(title, heads, rows, unbroken=(), left=(2, 3))
 
@@ -115,7 +129,9 @@ def _write_sheet(snapshot: "Snapshot", answer: "Answer", files: list[Path], out:
     pictures = [file for file in files if file.suffix.lower() not in (".npy", ".npz")]
     tiles = [Tile(read_image(file), "query", file.name) for file in pictures]
     tiles += [item_tile(snapshot, id, "query") for id in answer.query.exclude]
-    tiles += [item_tile(snapshot, match.item.id, f"{match.distance:.4f}") for match in answer.matches]
+    tiles += [
+        item_tile(snapshot, match.item.id, f"{match.distance:.4f}") for match in answer.matches
+    ]
     if not tiles:
         typer.echo("no match, so there is nothing to show.")
         return

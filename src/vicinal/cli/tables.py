@@ -15,31 +15,46 @@ WIDE = 10_000  # columns of a file or pipe: no line there needs to be broken
 
 
 def terminal() -> Console:
-    """Where tables are printed: as wide as the terminal is; into a file or pipe, a row stays on its line."""
+    """Where tables are printed: as wide as the terminal is; into a file or pipe, a row stays on its
+    line."""
     return Console() if sys.stdout.isatty() else Console(width=WIDE)
 
 
 def print_fitting(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A grid without the columns that the terminal has no room for, from the right; a file gets them all."""
+    """A grid without the columns that the terminal has no room for, from the right; a file gets
+    them all."""
     widths = [2 + max(len(row[place]) for row in (heads, *rows)) for place in range(len(heads))]
     widths[-1] = min(widths[-1], 20)  # remarks may be broken into lines
     kept, room = list(range(len(heads))), terminal().width
     for place in range(len(heads) - 2, 1, -1):
-        if sum(widths[other] for other in kept) > room and not heads[place].endswith("vs. baseline"):
+        if sum(widths[other] for other in kept) > room and not heads[place].endswith(
+            "vs. baseline"
+        ):
             kept.remove(place)
-    print_grid(title, [heads[place] for place in kept], [[row[place] for place in kept] for row in rows])
+    print_grid(
+        title, [heads[place] for place in kept], [[row[place] for place in kept] for row in rows]
+    )
 
 
 def print_grid(
-    title: str, heads: Sequence[str], rows: Rows, *, unbroken: Places = (0,), left: Places | None = None
+    title: str,
+    heads: Sequence[str],
+    rows: Rows,
+    *,
+    unbroken: Places = (0,),
+    left: Places | None = None,
 ) -> None:
     """Print rows of texts below a title, none of it taken for markup.
 
     Args:
         unbroken: columns that keep to one line.
-        left: columns of words, the others are numbers; by default the first and the last, and all stand closer.
+        left: columns of words, the others are numbers; by default the first and the last, and all
+            stand closer.
     """
-    console, grid = terminal(), Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0) if left is None else (0, 1))
+    console, grid = (
+        terminal(),
+        Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0) if left is None else (0, 1)),
+    )
     for place, head in enumerate(heads):
         words = place in ((0, len(heads) - 1) if left is None else left)
         justify: Literal["left", "right"] = "left" if words else "right"
@@ -47,7 +62,9 @@ def print_grid(
     for row in rows:
         grid.add_row(*map(escape, row))
     if title:
-        console.print(escape(title), highlight=False)  # as the table's own title it would be as narrow as that
+        console.print(
+            escape(title), highlight=False
+        )  # as the table's own title it would be as narrow as that
     console.print(grid)
 
 
@@ -59,7 +76,9 @@ def print_table(results: Mapping[str, Any]) -> None:
     if below := warning(results):
         terminal().print(escape(below), style="yellow", highlight=False)
     skipped = f", {results['skipped']} unreadable left out" if results.get("skipped") else ""
-    title = f"{results['records']} records of {results['classes']} {results['split']} classes{skipped}"
+    title = (
+        f"{results['records']} records of {results['classes']} {results['split']} classes{skipped}"
+    )
     print_grid(title, content.columns, content.rows, unbroken=(), left=(0,))
     for note in results.get("notes", []):
         terminal().print(f"note: {escape(note)}", highlight=False)
@@ -77,4 +96,8 @@ def print_compact(results: Mapping[str, Any]) -> None:
         kind = f"{row['dims']} {row['stored']}" + (f", {row['refined']}" if row["refined"] else "")
         rows.append([kind, *size, f"{1e3 * row['query_seconds']:.2f} ms", *scores])
     heads = ["embedding", "bytes/vector", "in all", "time/query", "Recall@1", "MAP@R"]
-    print_grid("Size and time; rescoring reads so many more bytes of a vector, which may lie on disk", heads, rows)
+    print_grid(
+        "Size and time; rescoring reads so many more bytes of a vector, which may lie on disk",
+        heads,
+        rows,
+    )

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 def train(
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[PRESET|FILE.toml|DATA] [SLOT=NAME] [SLOT.ARGUMENT=VALUE]...")
+        list[str] | None,
+        typer.Argument(metavar="[PRESET|FILE.toml|DATA] [SLOT=NAME] [SLOT.ARGUMENT=VALUE]..."),
     ] = None,
     data: str | None = None,
     run: Path | None = None,
@@ -28,12 +29,16 @@ def train(
     report: bool = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
 ) -> None:
-    """Train any model with any loss and method, evaluate it on classes it never saw, and write the report.
+    """Train any model with any loss and method, evaluate it on classes it never saw, and write the
+    report.
 
-    An experiment has nine slots: data, transform, model, sampler, loss, method, optimizer, training, evaluation. Each
-    takes a class name and its arguments: `loss=multi_similarity loss.alpha=2`. What you leave out is derived from the
-    data and the other slots and printed. `vicinal list losses` lists the losses, `vicinal explain loss=triplet` the
-    arguments of one. Ctrl-C stops after the current step and prints how to resume.
+    An experiment has nine slots: data, transform, model, sampler, loss, method, optimizer,
+        training, evaluation. Each
+    takes a class name and its arguments: `loss=multi_similarity loss.alpha=2`. What you leave out
+        is derived from the
+    data and the other slots and printed. `vicinal list losses` lists the losses, `vicinal explain
+    loss=triplet` the arguments of one. Ctrl-C stops after the current step and prints how to
+    resume.
 
     Args:
         arguments: A preset, a TOML file or your data, then settings that override it.
@@ -57,9 +62,14 @@ def train(
     names = [word for word in words if "=" not in word]
     settings = [word for word in words if "=" in word]
     if len(names) > 1:
-        raise ConfigError(f"one preset at a time, got {', '.join(names)}. Settings are written slot.argument=value.")
+        raise ConfigError(
+            f"one preset at a time, got {', '.join(names)}. Settings are written "
+            "slot.argument=value."
+        )
     if resume is not None and (words or data is not None or run is not None):
-        raise ConfigError("a resumed run keeps its settings and its folder: leave out settings, --data and --run.")
+        raise ConfigError(
+            "a resumed run keeps its settings and its folder: leave out settings, --data and --run."
+        )
     if data is not None and any(word.startswith("data=") for word in settings):
         raise ConfigError(f"--data {data} and data=... say the same thing. Give one of them.")
 
@@ -82,7 +92,11 @@ def train(
             directory = resume_run(resume, trust=known, console=console)
         else:
             if head_only:
-                closed = ("model.start=discriminant", "training.head_only=true", "training.validation=0")
+                closed = (
+                    "model.start=discriminant",
+                    "training.head_only=true",
+                    "training.validation=0",
+                )
                 settings = [*closed, *settings]
             config = _composed(names[0] if names else None, data, settings, known)
             if dry_run:
@@ -91,19 +105,30 @@ def train(
                 typer.echo(describe(config))
                 return
             command = shlex.join(["vicinal", *sys.argv[1:]])
-            directory = start(config, run or fresh(Path("runs"), config), command=command, console=console)
+            directory = start(
+                config, run or fresh(Path("runs"), config), command=command, console=console
+            )
     if first():
         _show(directory, write=report)
 
 
-def _composed(name: str | None, data: str | None, settings: list[str], trust: dict[str, Any]) -> "Config":
+def _composed(
+    name: str | None, data: str | None, settings: list[str], trust: dict[str, Any]
+) -> "Config":
     from vicinal.config import compose, from_words, presets, read
 
     layers: list[dict[str, object]] = []
     title = None
-    if name is not None and not name.endswith(".toml") and name not in presets() and Path(name).exists():
+    if (
+        name is not None
+        and not name.endswith(".toml")
+        and name not in presets()
+        and Path(name).exists()
+    ):
         if data is not None or any(word.startswith("data=") for word in settings):
-            raise ConfigError(f"{name} is data, and --data or data=... names other data. Give one of them.")
+            raise ConfigError(
+                f"{name} is data, and --data or data=... names other data. Give one of them."
+            )
         data, name = name, None
     if name is not None:
         title, layer = read(name)

@@ -1,4 +1,5 @@
-"""How to feed an exported model, in numbers and words that a programmer in another language can follow."""
+"""How to feed an exported model, in numbers and words that a programmer in another language can
+follow."""
 
 from typing import Any
 
@@ -9,10 +10,14 @@ Step = dict[str, Any]  # its name (``step``), its numbers, and ``words`` that sa
 
 
 def handover(embedder: Embedder, transform: Transform, *, metric: str) -> dict[str, Any]:
-    """Describe the input, the steps that make it from an image file, a feature vector or a text, and the output."""
+    """Describe the input, the steps that make it from an image file, a feature vector or a text,
+    and the output."""
     shape: list[str | int]
     if isinstance(transform, TextTransform):
-        steps, shape = [_step("bytes", "Write the text as UTF-8; zeros fill up shorter ones.")], ["batch", "bytes"]
+        steps, shape = (
+            [_step("bytes", "Write the text as UTF-8; zeros fill up shorter ones.")],
+            ["batch", "bytes"],
+        )
     elif isinstance(transform, ImageTransform):
         steps = image_steps(transform)
         shape = ["batch", transform.channels, transform.size, transform.size]
@@ -26,7 +31,12 @@ def handover(embedder: Embedder, transform: Transform, *, metric: str) -> dict[s
         compared += ", arcosh(1 + 2 |x - y|² / ((1 - |x|²)(1 - |y|²)))"
     return {
         "kind": transform.kind,
-        "input": {"name": "inputs", "type": kind, "shape": shape, "words": "The batch may have any size."},
+        "input": {
+            "name": "inputs",
+            "type": kind,
+            "shape": shape,
+            "words": "The batch may have any size.",
+        },
         "steps": steps,
         "output": {
             "name": "embeddings",
@@ -34,26 +44,38 @@ def handover(embedder: Embedder, transform: Transform, *, metric: str) -> dict[s
             "dim": embedder.embedding_dim,
             "unit_length": embedder.normalize,
             "metric": metric,
-            "words": f"One vector for each input, {length}. Two inputs are the more alike the smaller the {compared}.",
+            "words": f"One vector for each input, {length}. Two inputs are the more alike the "
+            f"smaller the {compared}.",
         },
     }
 
 
 def image_steps(transform: ImageTransform) -> list[Step]:
-    """List the steps from an image file to one ``[channel, row, column]`` input, as evaluation does it."""
+    """List the steps from an image file to one ``[channel, row, column]`` input, as evaluation does
+    it."""
     steps = [_decode(gray=transform.channels == 1)]
     if transform.resize is not None:
-        steps.append(_resize(transform.resize, squash=transform.fit == "squash", filter=transform.interpolation))
+        steps.append(
+            _resize(
+                transform.resize, squash=transform.fit == "squash", filter=transform.interpolation
+            )
+        )
     if transform.canvas is not None:
         steps.append(_crop(transform.canvas))
     if transform.pad:
-        words = f"Add {transform.pad} pixels of value {transform.fill} (of 255) on each of the four sides."
+        words = (
+            f"Add {transform.pad} pixels of value {transform.fill} (of 255) on each of the "
+            "four sides."
+        )
         steps.append(_step("pad", words, pixels=transform.pad, value=transform.fill))
     if transform.prepared_side != transform.size:
         steps.append(_crop(transform.size))
     if transform.order == "BGR":
         steps.append(_step("reorder", "Swap the channels: blue first, red last.", order="BGR"))
-    words = "For each channel, in the order it has now: value = (pixel * scale / 255 - mean) / std, as float32."
+    words = (
+        "For each channel, in the order it has now: value = (pixel * scale / 255 - mean) / "
+        "std, as float32."
+    )
     mean, std = (
         [float(value) for value in (values if len(values) > 1 else values * transform.channels)]
         for values in (transform.mean, transform.std)
@@ -65,7 +87,10 @@ def image_steps(transform: ImageTransform) -> list[Step]:
 
 def feature_steps(transform: FeatureTransform, embedder: Embedder) -> list[Step]:
     """List the steps from a feature vector, of the kind the run was trained on, to one input."""
-    words = "Take a feature vector made by the same network as those the run was trained on, as float32."
+    words = (
+        "Take a feature vector made by the same network as those the run was trained on, as "
+        "float32."
+    )
     steps = [_step("vector", words, width=embedder.input_width)]
     if transform.normalize:
         words = "Divide the vector by its Euclidean length; leave a vector of zeros as it is."
@@ -79,11 +104,14 @@ def _step(name: str, words: str, **numbers: Any) -> Step:
 
 def _decode(*, gray: bool) -> Step:
     words = (
-        "Decode the image to RGB, 8 bits a channel, first row at the top, turned upright by its EXIF orientation. Drop "
-        "an alpha channel without blending. Bring 16-bit pixels to 8 bits by whole division by 256. "
+        "Decode the image to RGB, 8 bits a channel, first row at the top, turned upright by its "
+        "EXIF orientation. Drop "
+        "an alpha channel without blending. Bring 16-bit pixels to 8 bits by whole division by "
+        "256. "
     )
     words += (
-        "Make it gray: (299 R + 587 G + 114 B) / 1000, rounded to a whole number (ITU-R 601-2); a gray file stays as "
+        "Make it gray: (299 R + 587 G + 114 B) / 1000, rounded to a whole number (ITU-R 601-2); a "
+        "gray file stays as "
         "it is."
         if gray
         else "A gray file gets three equal channels."
@@ -95,12 +123,15 @@ def _resize(length: int, *, squash: bool, filter: str) -> Step:
     words = (
         f"Resize to {length} x {length} pixels, whatever the aspect was. "
         if squash
-        else f"Resize so that the shorter side has {length} pixels and the aspect stays: the longer side becomes "
+        else f"Resize so that the shorter side has {length} pixels and the aspect stays: the "
+        "longer side becomes "
         f"longer * {length} / shorter, rounded to a whole number, a half to the even one. "
     )
     words += (
-        f"The filter is {filter} with antialiasing: when shrinking, it is widened by the factor of shrinking "
-        f"(Pillow's {filter.upper()}, torchvision's antialias=True; OpenCV's differs). Round to 8 bits."
+        f"The filter is {filter} with antialiasing: when shrinking, it is widened by the factor "
+        "of shrinking "
+        f"(Pillow's {filter.upper()}, torchvision's antialias=True; OpenCV's differs). Round to 8 "
+        "bits."
     )
     fit = {"width": length, "height": length} if squash else {"shorter_side": length}
     return _step("resize", words, **fit, filter=filter, antialias=True)
@@ -108,7 +139,8 @@ def _resize(length: int, *, squash: bool, filter: str) -> Step:
 
 def _crop(side: int) -> Step:
     words = (
-        f"Keep a square of {side} pixels from the middle: left = floor((width - {side}) / 2), top = "
+        f"Keep a square of {side} pixels from the middle: left = floor((width - {side}) / 2), top "
+        "= "
         f"floor((height - {side}) / 2). Reject an image that is smaller."
     )
     return _step("crop", words, width=side, height=side, place="centre")

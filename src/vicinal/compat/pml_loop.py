@@ -1,6 +1,8 @@
-"""What a program for pytorch-metric-learning has besides a loss: miners, samplers, testers, accuracies, by its names.
+"""What a program for pytorch-metric-learning has besides a loss: miners, samplers, testers,
+accuracies, by its names.
 
-Miners that draw take torch's global generator, as the package's do; samplers are functions of a seed.
+Miners that draw take torch's global generator, as the package's do; samplers are functions of a
+seed.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +41,11 @@ def TripletMarginMiner(
     kinds: dict[str, Any] = {"all": "all", "hard": "hard", "semihard": "semi_hard", "easy": "easy"}
     if type_of_triplets not in kinds:
         raise ConfigError(unknown("type_of_triplets", type_of_triplets, kinds))
-    chosen = {"margin": float(margin), "kind": kinds[type_of_triplets], "distance": distance or LpDistance()}
+    chosen = {
+        "margin": float(margin),
+        "kind": kinds[type_of_triplets],
+        "distance": distance or LpDistance(),
+    }
     return MinerForPML(partial(miners.triplet_margin, **chosen))
 
 
@@ -48,9 +54,14 @@ def AngularMiner(angle: Number = 20.0) -> MinerForPML:
     return MinerForPML(partial(miners.angular, angle=float(angle), normalize=False))
 
 
-def PairMarginMiner(pos_margin: Number = 0.2, neg_margin: Number = 0.8, distance: AnyDistance = None) -> MinerForPML:
+def PairMarginMiner(
+    pos_margin: Number = 0.2, neg_margin: Number = 0.8, distance: AnyDistance = None
+) -> MinerForPML:
     """Pairs by margins."""
-    chosen: dict[str, Any] = {"positive_margin": float(pos_margin), "negative_margin": float(neg_margin)}
+    chosen: dict[str, Any] = {
+        "positive_margin": float(pos_margin),
+        "negative_margin": float(neg_margin),
+    }
     return MinerForPML(partial(miners.pair_margin, **chosen, distance=distance or LpDistance()))
 
 
@@ -65,8 +76,12 @@ def BatchEasyHardMiner(
     chosen: dict[str, Any] = {
         "positive": pos_strategy.replace("semihard", "semi_hard"),
         "negative": neg_strategy.replace("semihard", "semi_hard"),
-        "positive_range": None if allowed_pos_range is None else tuple(map(float, allowed_pos_range)),
-        "negative_range": None if allowed_neg_range is None else tuple(map(float, allowed_neg_range)),
+        "positive_range": None
+        if allowed_pos_range is None
+        else tuple(map(float, allowed_pos_range)),
+        "negative_range": None
+        if allowed_neg_range is None
+        else tuple(map(float, allowed_neg_range)),
     }
     return MinerForPML(partial(miners.batch_easy_hard, **chosen, distance=distance or LpDistance()))
 
@@ -76,7 +91,12 @@ def BatchHardMiner(distance: AnyDistance = None) -> MinerForPML:
 
     def mine(embeddings: Tensor, labels: Tensor, **among: Any) -> Triplets:
         pairs = miners.batch_easy_hard(
-            embeddings, labels, positive="hard", negative="hard", distance=distance or LpDistance(), **among
+            embeddings,
+            labels,
+            positive="hard",
+            negative="hard",
+            distance=distance or LpDistance(),
+            **among,
         )
         return Triplets(*pairs.positive, pairs.negative.other)
 
@@ -91,14 +111,20 @@ def MultiSimilarityMiner(epsilon: Number = 0.1) -> MinerForPML:
 def DistanceWeightedMiner(cutoff: Number = 0.5, nonzero_loss_cutoff: Number = 1.4) -> MinerForPML:
     """Triplets with negatives drawn by distance."""
     chosen: dict[str, Any] = {"cutoff": float(cutoff), "farthest": float(nonzero_loss_cutoff)}
-    return MinerForPML(partial(miners.distance_weighted, **chosen, generator=torch.default_generator))
+    return MinerForPML(
+        partial(miners.distance_weighted, **chosen, generator=torch.default_generator)
+    )
 
 
 def UniformHistogramMiner(
     num_bins: int = 100, pos_per_bin: int = 10, neg_per_bin: int = 10, distance: AnyDistance = None
 ) -> MinerForPML:
     """Pairs drawn evenly over their distances, none twice."""
-    chosen: dict[str, Any] = {"bins": num_bins, "positives_per_bin": pos_per_bin, "negatives_per_bin": neg_per_bin}
+    chosen: dict[str, Any] = {
+        "bins": num_bins,
+        "positives_per_bin": pos_per_bin,
+        "negatives_per_bin": neg_per_bin,
+    }
     drawing = partial(miners.uniform_histogram, generator=torch.default_generator)
     return MinerForPML(partial(drawing, **chosen, distance=distance or LpDistance()))
 
@@ -139,7 +165,10 @@ def MPerClassSampler(
 
 def FixedSetOfTriplets(labels: Any, num_triplets: int) -> Sampler[int]:
     """A set of triplets that is drawn once."""
-    return _Flat(FixedTripletSampler(np.asarray(labels), triplets=1, total=num_triplets, seed=_seed()), groups=3)
+    return _Flat(
+        FixedTripletSampler(np.asarray(labels), triplets=1, total=num_triplets, seed=_seed()),
+        groups=3,
+    )
 
 
 def HierarchicalSampler(
@@ -151,7 +180,8 @@ def HierarchicalSampler(
     inner_label: int = 0,
     outer_label: int = 1,
 ) -> Categories:
-    """Batches of a few super-classes, for ``DataLoader(batch_sampler=...)``; every combination of them comes up."""
+    """Batches of a few super-classes, for ``DataLoader(batch_sampler=...)``; every combination of
+    them comes up."""
     labels = np.asarray(labels)
     sampler = Categories(
         labels[:, inner_label],
@@ -181,7 +211,12 @@ class AccuracyCalculator:
     """
 
     def __init__(
-        self, include: Sequence[str] = (), exclude: Sequence[str] = (), k: Any = None, *, seed: int = 0
+        self,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        k: Any = None,
+        *,
+        seed: int = 0,
     ) -> None:
         self.names, self.k, self.seed = self._chosen(METRICS, include, exclude), k, seed
 
@@ -195,20 +230,26 @@ class AccuracyCalculator:
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
     ) -> dict[str, float]:
-        """Return the metrics of queries among the reference, or among each other where there is none."""
+        """Return the metrics of queries among the reference, or among each other where there is
+        none."""
         names = self._chosen(self.names, include, exclude)
         if ref_includes_query and reference is not None and len(reference) != len(query):
             raise ConfigError(
-                f"a reference that includes the queries is the queries here, got {len(query)} queries and "
+                f"a reference that includes the queries is the queries here, got {len(query)} "
+                "queries and "
                 f"{len(reference)} reference rows. Leave `reference` out, or the queries out of it."
             )
         clustering = any(METRICS[name] in ("nmi", "ami") for name in names)
         among: dict[str, Any] = {"gallery": reference, "gallery_labels": reference_labels}
         among = {} if reference is None or ref_includes_query else among
-        found = evaluate(query, query_labels, **among, recalls=(1,), clustering=clustering, seed=self.seed)
+        found = evaluate(
+            query, query_labels, **among, recalls=(1,), clustering=clustering, seed=self.seed
+        )
         return {name: found[METRICS[name]] for name in names}
 
-    def _chosen(self, names: Sequence[str] | dict[str, str], include: Any, exclude: Any) -> list[str]:
+    def _chosen(
+        self, names: Sequence[str] | dict[str, str], include: Any, exclude: Any
+    ) -> list[str]:
         for name in (*include, *exclude):
             if name not in METRICS:
                 raise ConfigError(unknown("metric", name, METRICS))
@@ -236,19 +277,28 @@ class BaseTester:
     accuracy_calculator: Any = None
 
     def __post_init__(self) -> None:
-        self.data_device = torch.device(self.data_device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.data_device = torch.device(
+            self.data_device or ("cuda" if torch.cuda.is_available() else "cpu")
+        )
         self.accuracy_calculator = self.accuracy_calculator or AccuracyCalculator()
 
     def get_all_embeddings(
         self, dataset: Any, trunk_model: nn.Module, embedder_model: nn.Module | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return the embeddings and, as a column, the labels of a data set; networks are left in evaluation mode."""
+        """Return the embeddings and, as a column, the labels of a data set; networks are left in
+        evaluation mode."""
         networks = nn.Sequential(trunk_model, embedder_model or nn.Identity()).eval()
-        loader = DataLoader(dataset, batch_size=self.batch_size, num_workers=self.dataloader_num_workers)
+        loader = DataLoader(
+            dataset, batch_size=self.batch_size, num_workers=self.dataloader_num_workers
+        )
         embeddings, labels = [], []
         with torch.no_grad():
             for batch in loader:
-                inputs, of_inputs = batch if self.data_and_label_getter is None else self.data_and_label_getter(batch)
+                inputs, of_inputs = (
+                    batch
+                    if self.data_and_label_getter is None
+                    else self.data_and_label_getter(batch)
+                )
                 found = networks(inputs.to(self.data_device))
                 embeddings.append(normalize(found) if self.normalize_embeddings else found)
                 labels.append(of_inputs.to(self.data_device))
@@ -267,16 +317,25 @@ class GlobalEmbeddingSpaceTester(BaseTester):
         embedder_model: nn.Module | None = None,
         splits_to_eval: Sequence[tuple[str, Sequence[str]]] | None = None,
     ) -> dict[str, dict[str, float]]:
-        """Return the metrics of each split among itself, or among the splits that ``splits_to_eval`` names."""
+        """Return the metrics of each split among itself, or among the splits that
+        ``splits_to_eval`` names."""
         found = {}
         pairs = splits_to_eval or [(name, [name]) for name in dataset_dict]
         needed = {name for query, references in pairs for name in (query, *references)}
-        made = {name: self.get_all_embeddings(dataset_dict[name], trunk_model, embedder_model) for name in needed}
+        made = {
+            name: self.get_all_embeddings(dataset_dict[name], trunk_model, embedder_model)
+            for name in needed
+        }
         for query, references in pairs:
             rows, labels = made[query]
             itself = list(references) == [query]
             others = None if itself else torch.cat([made[name][0] for name in references])
             classes = None if itself else torch.cat([made[name][1] for name in references])[:, 0]
-            score = self.accuracy_calculator.get_accuracy(rows, labels[:, 0], others, classes, itself)
-            found[query] = {"epoch": float(epoch), **{f"{name}_level0": value for name, value in score.items()}}
+            score = self.accuracy_calculator.get_accuracy(
+                rows, labels[:, 0], others, classes, itself
+            )
+            found[query] = {
+                "epoch": float(epoch),
+                **{f"{name}_level0": value for name, value in score.items()},
+            }
         return found

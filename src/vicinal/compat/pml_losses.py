@@ -1,12 +1,15 @@
-"""Losses by the names and arguments of pytorch-metric-learning (Musgrave et al., 2020), for programs written for it.
+"""Losses by the names and arguments of pytorch-metric-learning (Musgrave et al., 2020), for
+programs written for it.
 
     from vicinal.compat.pml import distances, losses, reducers
     loss = losses.ArcFaceLoss(num_classes=100, embedding_size=128)       # the value that the package's own would have
-    loss = losses.TripletMarginLoss(0.2, distance=distances.CosineSimilarity(), reducer=reducers.MeanReducer())
+    loss = losses.TripletMarginLoss(0.2, distance=distances.CosineSimilarity(),
+    reducer=reducers.MeanReducer())
 
-Margins in degrees become radians. Here are the losses that agree with the package's to 1e-6. Of the others that have a
-class of ours, ``P2SGradLoss`` is 2 / classes of ours, ``VICRegLoss`` halves the variance, ``InstanceLoss`` has the
-batch's rows for proxies, and ``ProxyNCALoss`` has the class's own proxy in the denominator.
+Margins in degrees become radians. Here are the losses that agree with the package's to 1e-6. Of the
+others that have a class of ours, ``P2SGradLoss`` is 2 / classes of ours, ``VICRegLoss`` halves the
+variance, ``InstanceLoss`` has the batch's rows for proxies, and ``ProxyNCALoss`` has the class's
+own proxy in the denominator.
 """
 
 import math
@@ -47,13 +50,15 @@ class TupleLoss(nn.Module):
 
     Args:
         loss: its core scores what ``distance`` compares.
-        unit: what has one value: a triplet, a pair of either kind, a positive pair among the negatives of its anchor,
-            or a row (``"element"``) with all of its pairs.
+        unit: what has one value: a triplet, a pair of either kind, a positive pair among the
+            negatives of its anchor, or a row (``"element"``) with all of its pairs.
         distance: of ``vicinal.compat.pml.distances``.
         reducer: of ``vicinal.compat.pml.reducers``.
     """
 
-    def __init__(self, loss: Loss, unit: Unit, distance: BaseDistance, reducer: BaseReducer) -> None:
+    def __init__(
+        self, loss: Loss, unit: Unit, distance: BaseDistance, reducer: BaseReducer
+    ) -> None:
         super().__init__()
         self.loss, self.unit, self.distance = loss, unit, distance
         self.reducer = for_each(reducer, ("pos_loss", "neg_loss") if unit == "pair" else ("loss",))
@@ -71,9 +76,14 @@ class TupleLoss(nn.Module):
             ref_emb = ref_labels = None
         if indices_tuple is None:
             if labels is None:
-                raise DataError("a loss needs `labels` or tuples, got neither. Give labels, or columns of a miner.")
+                raise DataError(
+                    "a loss needs `labels` or tuples, got neither. Give labels, or columns of a "
+                    "miner."
+                )
             masks = same_class(labels, ref_labels), other_class(labels, ref_labels)
-            indices_tuple = tuple(column for mask in masks for column in mask.nonzero().unbind(dim=1))
+            indices_tuple = tuple(
+                column for mask in masks for column in mask.nonzero().unbind(dim=1)
+            )
         compared = self.distance(embeddings, ref_emb)
         if self.distance.is_inverted != self.loss.distance.larger_is_closer:
             compared = -compared
@@ -83,7 +93,9 @@ class TupleLoss(nn.Module):
     def _triplets(self, compared: Tensor, indices: Sequence[Tensor]) -> Parts:
         anchor, positive, negative = triplets = joined(indices)
         one = torch.ones(len(anchor), 1, dtype=torch.bool, device=compared.device)
-        seen = Comparisons(compared[anchor, positive][:, None], one, compared[anchor, negative][:, None], one)
+        seen = Comparisons(
+            compared[anchor, positive][:, None], one, compared[anchor, negative][:, None], one
+        )
         sums, counts = self.loss.core(seen)
         return _parts(loss=(sums, triplets, "triplet", counts.sum()))
 
@@ -93,14 +105,20 @@ class TupleLoss(nn.Module):
         a1, p, a2, n = indices
         if self.unit == "pair":
             pull, push = self._apart(compared[a1, p], 0), self._apart(compared[a2, n], 1)
-            return _parts(pos_loss=(pull, (a1, p), "pos_pair"), neg_loss=(push, (a2, n), "neg_pair"))
-        times = torch.zeros_like(compared).index_put((a2, n), compared.new_ones(()), accumulate=True)
+            return _parts(
+                pos_loss=(pull, (a1, p), "pos_pair"), neg_loss=(push, (a2, n), "neg_pair")
+            )
+        times = torch.zeros_like(compared).index_put(
+            (a2, n), compared.new_ones(()), accumulate=True
+        )
         keep = times > 0
         if self.unit == "pos_pair":
             if not len(a1) or not len(a2):
                 return _parts(loss=(0, None, "already_reduced"))
             one = torch.ones(len(a1), 1, dtype=torch.bool, device=compared.device)
-            seen = Comparisons(compared[a1, p][:, None], one, compared[a1], keep[a1], negative_weights=times[a1])
+            seen = Comparisons(
+                compared[a1, p][:, None], one, compared[a1], keep[a1], negative_weights=times[a1]
+            )
             return _parts(loss=(self.loss.core(seen).sums, (a1, p), "pos_pair"))
         positive = torch.zeros_like(keep).index_put((a1, p), torch.tensor(True))
         sums, counts = self.loss.core(Comparisons(compared, positive, compared, keep))
@@ -121,7 +139,8 @@ def _parts(**found: tuple[Any, ...]) -> Parts:
 
 
 def joined(indices: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return triplets as they are, and pairs as every triplet of a positive and a negative pair of one anchor."""
+    """Return triplets as they are, and pairs as every triplet of a positive and a negative pair of
+    one anchor."""
     if len(indices) == 3:
         return tuple(indices)  # type: ignore[return-value]
     a1, p, a2, n = indices
@@ -141,7 +160,10 @@ class _Hinges(Loss):
     negative_margin: float = 1.0
 
     def core(self, c: Comparisons) -> Terms:
-        pull, push = relu(c.positive - self.positive_margin), relu(self.negative_margin - c.negative)
+        pull, push = (
+            relu(c.positive - self.positive_margin),
+            relu(self.negative_margin - c.negative),
+        )
         return Terms(c.add_up(pull, push), c.count_pairs())
 
 
@@ -158,7 +180,10 @@ class _TripletHinge(Loss):
 
 
 def TripletMarginLoss(
-    margin: Number = 0.05, smooth_loss: bool = False, distance: AnyDistance = None, reducer: AnyReducer = None
+    margin: Number = 0.05,
+    smooth_loss: bool = False,
+    distance: AnyDistance = None,
+    reducer: AnyReducer = None,
 ) -> TupleLoss:
     """All triplets, or those of a miner."""
     loss = _TripletHinge(float(margin), smooth_loss)
@@ -166,12 +191,17 @@ def TripletMarginLoss(
 
 
 def ContrastiveLoss(
-    pos_margin: Number = 0.0, neg_margin: Number = 1.0, distance: AnyDistance = None, reducer: AnyReducer = None
+    pos_margin: Number = 0.0,
+    neg_margin: Number = 1.0,
+    distance: AnyDistance = None,
+    reducer: AnyReducer = None,
 ) -> TupleLoss:
     """Hinges of the distances; margins are similarities where the distance is one."""
     distance = distance or LpDistance()
     margins = (-pos_margin, -neg_margin) if distance.is_inverted else (pos_margin, neg_margin)
-    return TupleLoss(_Hinges(*map(float, margins)), "pair", distance, reducer or AvgNonZeroReducer())
+    return TupleLoss(
+        _Hinges(*map(float, margins)), "pair", distance, reducer or AvgNonZeroReducer()
+    )
 
 
 def SignalToNoiseRatioContrastiveLoss(
@@ -201,19 +231,27 @@ def CircleLoss(m: Number = 0.4, gamma: Number = 80.0, reducer: AnyReducer = None
     return TupleLoss(loss, "element", CosineSimilarity(), reducer or AvgNonZeroReducer())
 
 
-def SupConLoss(temperature: Number = 0.1, distance: AnyDistance = None, reducer: AnyReducer = None) -> TupleLoss:
+def SupConLoss(
+    temperature: Number = 0.1, distance: AnyDistance = None, reducer: AnyReducer = None
+) -> TupleLoss:
     """Supervised contrastive."""
     loss = losses.SupervisedContrastiveLoss(float(temperature))
-    return TupleLoss(loss, "element", distance or CosineSimilarity(), reducer or AvgNonZeroReducer())
+    return TupleLoss(
+        loss, "element", distance or CosineSimilarity(), reducer or AvgNonZeroReducer()
+    )
 
 
-def NTXentLoss(temperature: Number = 0.07, distance: AnyDistance = None, reducer: AnyReducer = None) -> TupleLoss:
+def NTXentLoss(
+    temperature: Number = 0.07, distance: AnyDistance = None, reducer: AnyReducer = None
+) -> TupleLoss:
     """InfoNCE."""
     loss = losses.InfoNCELoss(float(temperature))
     return TupleLoss(loss, "pos_pair", distance or CosineSimilarity(), reducer or MeanReducer())
 
 
-def TupletMarginLoss(margin: Number = 5.73, scale: Number = 64.0, reducer: AnyReducer = None) -> TupleLoss:
+def TupletMarginLoss(
+    margin: Number = 5.73, scale: Number = 64.0, reducer: AnyReducer = None
+) -> TupleLoss:
     """Tuplet margin; the margin, here called slack, is in degrees."""
     loss = losses.TupletMarginLoss(math.radians(margin), float(scale))
     return TupleLoss(loss, "pos_pair", CosineSimilarity(), reducer or MeanReducer())
@@ -225,7 +263,10 @@ def GeneralizedLiftedStructureLoss(
     """The smooth form of lifted structure."""
     distance = distance or LpDistance()
     if distance.is_inverted:
-        raise ConfigError("GeneralizedLiftedStructureLoss takes a distance here, got a similarity. Use LpDistance.")
+        raise ConfigError(
+            "GeneralizedLiftedStructureLoss takes a distance here, got a similarity. Use "
+            "LpDistance."
+        )
     loss = losses.LiftedStructureLoss(float(neg_margin), form="smooth")
     return TupleLoss(loss, "element", distance, reducer or MeanReducer())
 
@@ -239,19 +280,31 @@ def MarginLoss(
 ) -> TupleLoss:
     """Margin loss with one boundary, over triplets as in the package."""
     distance = distance or LpDistance()
-    loss = losses.MarginLoss(margin=float(margin), beta=float(-beta if distance.is_inverted else beta))
+    loss = losses.MarginLoss(
+        margin=float(margin), beta=float(-beta if distance.is_inverted else beta)
+    )
     loss.boundary.requires_grad_(learn_beta)
     return TupleLoss(loss, "triplet", distance, reducer or DivisorReducer())
 
 
-def ProxyAnchorLoss(num_classes: int, embedding_size: int, margin: Number = 0.1, alpha: Number = 32.0) -> LossForPML:
+def ProxyAnchorLoss(
+    num_classes: int, embedding_size: int, margin: Number = 0.1, alpha: Number = 32.0
+) -> LossForPML:
     """Proxy-Anchor."""
-    return LossForPML(losses.ProxyAnchorLoss(num_classes, embedding_size, margin=float(margin), alpha=float(alpha)))
+    return LossForPML(
+        losses.ProxyAnchorLoss(
+            num_classes, embedding_size, margin=float(margin), alpha=float(alpha)
+        )
+    )
 
 
-def NormalizedSoftmaxLoss(num_classes: int, embedding_size: int, temperature: Number = 0.05) -> LossForPML:
+def NormalizedSoftmaxLoss(
+    num_classes: int, embedding_size: int, temperature: Number = 0.05
+) -> LossForPML:
     """Normalized softmax."""
-    return LossForPML(losses.NormalizedSoftmaxLoss(num_classes, embedding_size, temperature=float(temperature)))
+    return LossForPML(
+        losses.NormalizedSoftmaxLoss(num_classes, embedding_size, temperature=float(temperature))
+    )
 
 
 def SoftTripleLoss(
@@ -263,25 +316,50 @@ def SoftTripleLoss(
     margin: Number = 0.01,
 ) -> LossForPML:
     """SoftTriple without the term that merges centers."""
-    settings: dict[str, Any] = {"scale": float(la), "gamma": float(gamma), "margin": float(margin), "merge": 0.0}
-    return LossForPML(losses.SoftTripleLoss(num_classes, embedding_size, centers=centers_per_class, **settings))
+    settings: dict[str, Any] = {
+        "scale": float(la),
+        "gamma": float(gamma),
+        "margin": float(margin),
+        "merge": 0.0,
+    }
+    return LossForPML(
+        losses.SoftTripleLoss(num_classes, embedding_size, centers=centers_per_class, **settings)
+    )
 
 
-def ArcFaceLoss(num_classes: int, embedding_size: int, margin: Number = 28.6, scale: Number = 64.0) -> LossForPML:
+def ArcFaceLoss(
+    num_classes: int, embedding_size: int, margin: Number = 28.6, scale: Number = 64.0
+) -> LossForPML:
     """ArcFace; the margin is in degrees."""
-    return LossForPML(losses.ArcFaceLoss(num_classes, embedding_size, margin=math.radians(margin), scale=float(scale)))
+    return LossForPML(
+        losses.ArcFaceLoss(
+            num_classes, embedding_size, margin=math.radians(margin), scale=float(scale)
+        )
+    )
 
 
-def CosFaceLoss(num_classes: int, embedding_size: int, margin: Number = 0.35, scale: Number = 64.0) -> LossForPML:
+def CosFaceLoss(
+    num_classes: int, embedding_size: int, margin: Number = 0.35, scale: Number = 64.0
+) -> LossForPML:
     """CosFace."""
-    return LossForPML(losses.CosFaceLoss(num_classes, embedding_size, margin=float(margin), scale=float(scale)))
+    return LossForPML(
+        losses.CosFaceLoss(num_classes, embedding_size, margin=float(margin), scale=float(scale))
+    )
 
 
 def SubCenterArcFaceLoss(
-    num_classes: int, embedding_size: int, margin: Number = 28.6, scale: Number = 64.0, sub_centers: int = 3
+    num_classes: int,
+    embedding_size: int,
+    margin: Number = 28.6,
+    scale: Number = 64.0,
+    sub_centers: int = 3,
 ) -> LossForPML:
     """Sub-center ArcFace; the margin is in degrees."""
-    settings: dict[str, Any] = {"margin": math.radians(margin), "scale": float(scale), "centers": sub_centers}
+    settings: dict[str, Any] = {
+        "margin": math.radians(margin),
+        "scale": float(scale),
+        "centers": sub_centers,
+    }
     return LossForPML(losses.SubCenterArcFaceLoss(num_classes, embedding_size, **settings))
 
 
@@ -291,7 +369,10 @@ def IntraPairVarianceLoss(pos_eps: Number = 0.01, neg_eps: Number = 0.01) -> Los
 
 
 def ThresholdConsistentMarginLoss(
-    lambda_plus: Number = 1.0, lambda_minus: Number = 1.0, margin_plus: Number = 0.9, margin_minus: Number = 0.5
+    lambda_plus: Number = 1.0,
+    lambda_minus: Number = 1.0,
+    margin_plus: Number = 0.9,
+    margin_minus: Number = 0.5,
 ) -> LossForPML:
     """Threshold-consistent margin."""
     settings = map(float, (margin_plus, margin_minus, lambda_plus, lambda_minus))
@@ -308,9 +389,13 @@ def SmoothAPLoss(temperature: Number = 0.01) -> LossForPML:
     return LossForPML(losses.SmoothAPLoss(float(temperature), anchor=True))
 
 
-def PNPLoss(b: Number = 2.0, alpha: Number = 1.0, anneal: Number = 0.01, variant: Any = "O") -> LossForPML:
+def PNPLoss(
+    b: Number = 2.0, alpha: Number = 1.0, anneal: Number = 0.01, variant: Any = "O"
+) -> LossForPML:
     """PNP with the anchor among its positives."""
-    return LossForPML(losses.PNPLoss(variant, float(anneal), alpha=float(alpha), b=float(b), anchor=True))
+    return LossForPML(
+        losses.PNPLoss(variant, float(anneal), alpha=float(alpha), b=float(b), anchor=True)
+    )
 
 
 class CrossBatchMemory(nn.Module):
@@ -323,24 +408,35 @@ class CrossBatchMemory(nn.Module):
         miner: chooses among the memory; None: all pairs.
     """
 
-    def __init__(self, loss: nn.Module, embedding_size: int, memory_size: int = 1024, miner: Any = None) -> None:
+    def __init__(
+        self, loss: nn.Module, embedding_size: int, memory_size: int = 1024, miner: Any = None
+    ) -> None:
         super().__init__()
         self.miner, self.loss = miner, loss
-        self.memory = losses.CrossBatchMemory(_Hinges(), size=memory_size, dim=embedding_size)  # for its queue
+        self.memory = losses.CrossBatchMemory(
+            _Hinges(), size=memory_size, dim=embedding_size
+        )  # for its queue
 
-    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: Sequence[Tensor] | None = None) -> Any:
-        """Return the loss of the batch against the memory; tuples of the batch are added to those of the memory."""
+    def forward(
+        self, embeddings: Tensor, labels: Tensor, indices_tuple: Sequence[Tensor] | None = None
+    ) -> Any:
+        """Return the loss of the batch against the memory; tuples of the batch are added to those
+        of the memory."""
         own, rows, classes = self.memory.remember(embeddings.detach(), labels)
         rows = rows.to(embeddings.dtype)
         mined = None if self.miner is None else self.miner(embeddings, labels, rows, classes)
         found = without_own(mined, labels, classes, own)
         if indices_tuple is not None:  # the batch's rows stand in the memory
-            here = [column if side == 0 else own[column] for side, column in enumerate(indices_tuple[:3])]
+            here = [
+                column if side == 0 else own[column]
+                for side, column in enumerate(indices_tuple[:3])
+            ]
             if len(indices_tuple) == 4:
                 here = [here[0], here[1], indices_tuple[2], own[indices_tuple[3]]]
             if len(here) != len(found):
                 raise DataError(
-                    f"tuples of the batch and of the memory are both pairs or both triplets, got {len(here)} and "
+                    "tuples of the batch and of the memory are both pairs or both triplets, got "
+                    f"{len(here)} and "
                     f"{len(found)} columns. Use miners of one kind."
                 )
             found = tuple(torch.cat(columns) for columns in zip(found, here, strict=True))
@@ -363,18 +459,27 @@ class SelfSupervisedLoss(nn.Module):
 
 
 class MultipleLosses(nn.Module):
-    """The weighted sum of losses, each over the tuples of its miner; all in lists, or in dictionaries."""
+    """The weighted sum of losses, each over the tuples of its miner; all in lists, or in
+    dictionaries."""
 
     def __init__(self, losses: Any, miners: Any = None, weights: Any = None) -> None:
         super().__init__()
-        named = losses if isinstance(losses, Mapping) else {str(i): loss for i, loss in enumerate(losses)}
+        named = (
+            losses
+            if isinstance(losses, Mapping)
+            else {str(i): loss for i, loss in enumerate(losses)}
+        )
         self.losses = nn.ModuleDict(dict(named))
         self.miners, self.weights = (
-            {str(i): each for i, each in enumerate(given)} if isinstance(given, Sequence) else dict(given or {})
+            {str(i): each for i, each in enumerate(given)}
+            if isinstance(given, Sequence)
+            else dict(given or {})
             for given in (miners, weights)
         )
 
-    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: Sequence[Tensor] | None = None) -> Any:
+    def forward(
+        self, embeddings: Tensor, labels: Tensor, indices_tuple: Sequence[Tensor] | None = None
+    ) -> Any:
         """Return the weighted sum."""
         total: Any = 0
         for name, loss in self.losses.items():

@@ -1,4 +1,5 @@
-"""Data: labeled records and where they come from, transforms, and the loader that makes batches of them."""
+"""Data: labeled records and where they come from, transforms, and the loader that makes batches of
+them."""
 
 import os
 from pathlib import Path
@@ -11,8 +12,24 @@ from vicinal.data.glyphs import Glyphs
 from vicinal.data.images import read_image
 from vicinal.data.location import existing, expanded
 from vicinal.data.packed import Packed, pack, unpack
-from vicinal.data.published import CUB, Cars196, InShop, Omniglot, OmniglotPairs, StanfordOnlineProducts
-from vicinal.data.records import Batch, Dataset, FeatureArray, ImageArray, ImageFiles, Records, Source, Texts
+from vicinal.data.published import (
+    CUB,
+    Cars196,
+    InShop,
+    Omniglot,
+    OmniglotPairs,
+    StanfordOnlineProducts,
+)
+from vicinal.data.records import (
+    Batch,
+    Dataset,
+    FeatureArray,
+    ImageArray,
+    ImageFiles,
+    Records,
+    Source,
+    Texts,
+)
 from vicinal.data.shards import HuggingFace, Shards
 from vicinal.data.splits import hold_out
 from vicinal.data.table import VIEWS, Arrays, CrossView, Sentences, Table, array_names, column_names
@@ -21,38 +38,67 @@ from vicinal.errors import DataError
 from vicinal.run_directory import RunDirectory
 
 # Names of the slot ``data``: the embedded set, data of one's own, and published sets.
-DATASETS_BY_NAME: dict[str, type] = {"glyphs": Glyphs, "folder": Folder, "table": Table, "arrays": Arrays}
-DATASETS_BY_NAME |= {"sentences": Sentences, "cross_view": CrossView, "packed": Packed, "shards": Shards}
-DATASETS_BY_NAME |= {"huggingface": HuggingFace, "corrupted": Corrupted, "cub": CUB, "cars196": Cars196}
+DATASETS_BY_NAME: dict[str, type] = {
+    "glyphs": Glyphs,
+    "folder": Folder,
+    "table": Table,
+    "arrays": Arrays,
+}
+DATASETS_BY_NAME |= {
+    "sentences": Sentences,
+    "cross_view": CrossView,
+    "packed": Packed,
+    "shards": Shards,
+}
+DATASETS_BY_NAME |= {
+    "huggingface": HuggingFace,
+    "corrupted": Corrupted,
+    "cub": CUB,
+    "cars196": Cars196,
+}
 DATASETS_BY_NAME |= {"sop": StanfordOnlineProducts, "inshop": InShop}
 DATASETS_BY_NAME |= {"omniglot": Omniglot, "omniglot_pairs": OmniglotPairs}
-DATASETS: dict[str, type] = {kind.__name__: kind for kind in DATASETS_BY_NAME.values()}  # names in run.json
+DATASETS: dict[str, type] = {
+    kind.__name__: kind for kind in DATASETS_BY_NAME.values()
+}  # names in run.json
 _PUBLISHED = (CUB, Cars196, StanfordOnlineProducts, InShop, Omniglot)
 
 
 def open_path(path: str | Path) -> Dataset:
-    """Return the data set that lies at ``path``, with default settings; only what tells its kind is read.
+    """Return the data set that lies at ``path``, with default settings; only what tells its kind is
+    read.
 
-    A folder with the lists or archives of a published set is that set, one that ``pack`` wrote is what was packed, one
-    of ``save_to_disk`` a set of Hugging Face, one of ``.tar`` files WebDataset's shards, any other a folder of class
-    folders; ``.csv`` and ``.tsv`` are tables of image paths, or of pairs of them where they
-    have a column ``query_path``; ``.npz`` holds feature vectors; ``.parquet`` is a table where it has such columns,
-    else vectors. Where there is a column ``text``, pictures or vectors are trained beside their texts; texts without
-    ``path`` are sentences. The word ``glyphs`` names the embedded set, and the place where a published set lies by
-    default names that set even while nothing lies there, which its ``load`` reports. ``$VICINAL_DATA`` and ``~`` stay
-    as they are written, any other path becomes an absolute one.
+    A folder with the lists or archives of a published set is that set, one that ``pack`` wrote is
+    what was packed, one of ``save_to_disk`` a set of Hugging Face, one of ``.tar`` files
+    WebDataset's shards, any other a folder of class folders; ``.csv`` and ``.tsv`` are tables of
+    image paths, or of pairs of them where they have a column ``query_path``; ``.npz`` holds feature
+    vectors; ``.parquet`` is a table where it has such columns, else vectors. Where there is a
+    column ``text``, pictures or vectors are trained beside their texts; texts without ``path`` are
+    sentences. The word ``glyphs`` names the embedded set, and the place where a published set lies
+    by default names that set even while nothing lies there, which its ``load`` reports.
+    ``$VICINAL_DATA`` and ``~`` stay as they are written, any other path becomes an absolute one.
     """
     path = str(path)
     if not expanded(path).exists():
-        by_path: dict[str, Dataset] = {"glyphs": Glyphs(), **{kind.path: kind() for kind in _PUBLISHED}}
+        by_path: dict[str, Dataset] = {
+            "glyphs": Glyphs(),
+            **{kind.path: kind() for kind in _PUBLISHED},
+        }
         if path in by_path:
             return by_path[path]
     found = existing(path)
-    path = os.path.abspath(path) if found == Path(path) else path  # so that a run knows its data from any folder
+    path = (
+        os.path.abspath(path) if found == Path(path) else path
+    )  # so that a run knows its data from any folder
     ending = found.suffix.lower()
     if found.is_dir():
         return next(
-            (kind(path) for kind in (Packed, HuggingFace, *_PUBLISHED, Shards) if kind.lies_in(found)), Folder(path)
+            (
+                kind(path)
+                for kind in (Packed, HuggingFace, *_PUBLISHED, Shards)
+                if kind.lies_in(found)
+            ),
+            Folder(path),
         )
     if ending == ".tar":
         return Shards(path)
@@ -72,12 +118,15 @@ def open_path(path: str | Path) -> Dataset:
         if ending != ".parquet":
             return Table(path)
         raise DataError(
-            f"{found} needs a column `path` (of images), `text`, `query_path` and `gallery_path` (pairs of views) or "
+            f"{found} needs a column `path` (of images), `text`, `query_path` and `gallery_path` "
+            "(pairs of views) or "
             f"`features` (vectors), got {', '.join(columns)}."
         )
     raise DataError(
-        f"{found} is not a known data set: a folder of class folders, .csv, .tsv or .parquet with `path,label[,split]` "
-        f"or `path,text[,label][,split]`, `text,label[,split]` or `query_path,gallery_path[,angle][,split]`, .npz or "
+        f"{found} is not a known data set: a folder of class folders, .csv, .tsv or .parquet with "
+        "`path,label[,split]` "
+        "or `path,text[,label][,split]`, `text,label[,split]` or "
+        "`query_path,gallery_path[,angle][,split]`, .npz or "
         f".parquet with `features` and `labels`, .tar shards."
     )
 
@@ -89,7 +138,8 @@ def own_description(run: RunDirectory) -> Dataset:
 
 
 def own_data(run: RunDirectory) -> tuple[Dataset, Records]:
-    """Return a run's data set, and its records split as in training: validation classes are held out again."""
+    """Return a run's data set, and its records split as in training: validation classes are held
+    out again."""
     data, settings = own_description(run), run.settings
     records = data.load()
     if settings["validation"] > 0:
@@ -97,8 +147,45 @@ def own_data(run: RunDirectory) -> tuple[Dataset, Records]:
     return data, records
 
 
-__all__ = ["DATASETS", "DATASETS_BY_NAME", "TRANSFORMS", "check", "hold_out", "open_path", "pack", "read_image"]
-__all__ += ["Batch", "Dataset", "FeatureArray", "ImageArray", "ImageFiles", "Records", "Source", "Texts", "unpack"]
-__all__ += ["Arrays", "Corrupted", "CrossView", "Folder", "Glyphs", "HuggingFace", "Packed", "Sentences", "Shards"]
-__all__ += ["CUB", "Cars196", "InShop", "Omniglot", "OmniglotPairs", "StanfordOnlineProducts", "Table"]
+__all__ = [
+    "DATASETS",
+    "DATASETS_BY_NAME",
+    "TRANSFORMS",
+    "check",
+    "hold_out",
+    "open_path",
+    "pack",
+    "read_image",
+]
+__all__ += [
+    "Batch",
+    "Dataset",
+    "FeatureArray",
+    "ImageArray",
+    "ImageFiles",
+    "Records",
+    "Source",
+    "Texts",
+    "unpack",
+]
+__all__ += [
+    "Arrays",
+    "Corrupted",
+    "CrossView",
+    "Folder",
+    "Glyphs",
+    "HuggingFace",
+    "Packed",
+    "Sentences",
+    "Shards",
+]
+__all__ += [
+    "CUB",
+    "Cars196",
+    "InShop",
+    "Omniglot",
+    "OmniglotPairs",
+    "StanfordOnlineProducts",
+    "Table",
+]
 __all__ += ["FeatureTransform", "ImageTransform", "TextTransform"]

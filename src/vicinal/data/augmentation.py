@@ -1,8 +1,9 @@
-"""Augmentation of whole batches: boxes from drawn numbers, cut, resized, color-jittered and rotated on any device.
+"""Augmentation of whole batches: boxes from drawn numbers, cut, resized, color-jittered and rotated
+on any device.
 
-Parameters are a pure function of numbers in [0, 1), so the same numbers give the same picture in a loader's worker and
-on a GPU. The numbers of an image have fixed places, and a new option takes new places after the last: switching one on
-changes nothing about the others.
+Parameters are a pure function of numbers in [0, 1), so the same numbers give the same picture in a
+loader's worker and on a GPU. The numbers of an image have fixed places, and a new option takes new
+places after the last: switching one on changes nothing about the others.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,11 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 from torch.nn import functional
 
-PLACE, MIRROR, COLOR = slice(0, 2), 2, slice(3, 6)  # down and across; left-right; brightness, contrast, saturation
+PLACE, MIRROR, COLOR = (
+    slice(0, 2),
+    2,
+    slice(3, 6),
+)  # down and across; left-right; brightness, contrast, saturation
 TRIES = 10  # torchvision's RandomResizedCrop gives up after as many
 BOXES = slice(6, 6 + 2 * TRIES)  # area and aspect of each try
 ERASE = slice(BOXES.stop, BOXES.stop + 5)  # whether, area, aspect, down, across
@@ -23,13 +28,15 @@ _LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601, as Pillow's conversion to gray
 
 @dataclass(frozen=True)
 class Crops:
-    """One box, one side, one change of color and one erased box for each image; all tensors on one device.
+    """One box, one side, one change of color and one erased box for each image; all tensors on one
+    device.
 
     Attributes:
         boxes: top, left, height and width; resized to the output where they differ from it.
         mirrored: whether left and right are swapped.
         color: factors of brightness, contrast and saturation; 1 changes nothing.
-        erased: top, left, height and width of the box that is erased from the output; of height 0 where none is.
+        erased: top, left, height and width of the box that is erased from the output; of height 0
+            where none is.
     """
 
     boxes: Int[Tensor, "n 4"]
@@ -42,22 +49,33 @@ class Crops:
 
     def to(self, device: torch.device) -> "Crops":
         """Return the same on a device, without waiting for it."""
-        return Crops(*(to_device(v, device) for v in (self.boxes, self.mirrored, self.color, self.erased)))
+        return Crops(
+            *(to_device(v, device) for v in (self.boxes, self.mirrored, self.color, self.erased))
+        )
 
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:
-    """Return a host tensor on a device. From pinned memory a copy to a GPU does not make the host wait."""
-    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
+    """Return a host tensor on a device. From pinned memory a copy to a GPU does not make the host
+    wait."""
+    return (
+        values.pin_memory().to(device, non_blocking=True)
+        if device.type == "cuda"
+        else values.to(device)
+    )
 
 
 def resized_boxes(
-    sizes: Int[np.ndarray, "n 2"], draws: Float[np.ndarray, "n k"], area: Sequence[float], ratio: Sequence[float]
+    sizes: Int[np.ndarray, "n 2"],
+    draws: Float[np.ndarray, "n k"],
+    area: Sequence[float],
+    ratio: Sequence[float],
 ) -> Int[np.ndarray, "n 4"]:
     """Return boxes (top, left, height, width) of a random share of the area and a random aspect.
 
-    ``sizes`` are heights and widths. The rule is torchvision's RandomResizedCrop: an area even between the two shares,
-    an aspect (width to height) even on a logarithmic scale; of ten tries the first that fits in the image is placed at
-    random. Where none fits, the largest box of an allowed aspect is cut from the center.
+    ``sizes`` are heights and widths. The rule is torchvision's RandomResizedCrop: an area even
+    between the two shares, an aspect (width to height) even on a logarithmic scale; of ten tries
+    the first that fits in the image is placed at random. Where none fits, the largest box of an
+    allowed aspect is cut from the center.
     """
     tries = draws[:, BOXES].reshape(-1, TRIES, 2)
     areas = sizes.prod(axis=1)[:, None] * (area[0] + tries[..., 0] * (area[1] - area[0]))
@@ -79,16 +97,24 @@ def _largest(heights: np.ndarray, widths: np.ndarray, ratio: Sequence[float]) ->
     return np.stack([rows, columns], axis=1).astype(np.int64)
 
 
-def erased_boxes(draws: Float[np.ndarray, "n k"], chance: float, size: int) -> Int[np.ndarray, "n 4"]:
-    """Return boxes (top, left, height, width) to erase from squares; of height 0 where chance spares an image.
+def erased_boxes(
+    draws: Float[np.ndarray, "n k"], chance: float, size: int
+) -> Int[np.ndarray, "n 4"]:
+    """Return boxes (top, left, height, width) to erase from squares; of height 0 where chance
+    spares an image.
 
-    Random erasing (Zhong et al. 2020): 2 to 33 % of the area, an aspect of 0.3 to 3.3 even on a logarithmic scale, as
-    torchvision's RandomErasing has them. Differs: a side longer than the image is cut off; torchvision draws again.
+    Random erasing (Zhong et al. 2020): 2 to 33 % of the area, an aspect of 0.3 to 3.3 even on a
+    logarithmic scale, as torchvision's RandomErasing has them. Differs: a side longer than the
+    image is cut off; torchvision draws again.
     """
     whether, area, aspect, *place = draws[:, ERASE].T
     areas = size**2 * (0.02 + area * (0.33 - 0.02))
     aspects = np.exp(np.log(0.3) + aspect * (np.log(3.3) - np.log(0.3)))
-    sides = np.rint(np.sqrt(np.stack([areas * aspects, areas / aspects], axis=1))).clip(1, size).astype(np.int64)
+    sides = (
+        np.rint(np.sqrt(np.stack([areas * aspects, areas / aspects], axis=1)))
+        .clip(1, size)
+        .astype(np.int64)
+    )
     tops = (np.stack(place, axis=1) * (size - sides + 1)).astype(np.int64)
     sides[whether >= chance] = 0
     return np.concatenate([tops, sides], axis=1)
@@ -98,14 +124,18 @@ def erase(images: Float[Tensor, "n c h w"], boxes: Int[Tensor, "n 4"]) -> Float[
     """Set boxes of images to 0."""
     rows, columns = (torch.arange(length, device=images.device) for length in images.shape[2:])
     top, left, height, width = boxes[:, :, None].unbind(dim=1)
-    down, across = (rows >= top) & (rows < top + height), (columns >= left) & (columns < left + width)
+    down, across = (
+        (rows >= top) & (rows < top + height),
+        (columns >= left) & (columns < left + width),
+    )
     return images.masked_fill((down[:, :, None] & across[:, None])[:, None], 0)
 
 
 def cut_squares(
     images: UInt8[Tensor, "m c h w"], rows: Int[Tensor, "n"], crops: Crops, size: int
 ) -> UInt8[Tensor, "n c size size"]:
-    """Cut squares of ``size`` pixels, mirrored where the crops say so; heights and widths are ignored."""
+    """Cut squares of ``size`` pixels, mirrored where the crops say so; heights and widths are
+    ignored."""
     channels, height, _ = images.shape[1:]
     top, left, _, _ = crops.boxes[:, :, None].unbind(dim=1)
     steps = torch.arange(size, device=images.device)
@@ -113,40 +143,54 @@ def cut_squares(
     planes = rows[:, None] * channels + torch.arange(channels, device=images.device)
     lines = planes[:, :, None] * height + (top + steps)[:, None]
     columns = left + torch.where(crops.mirrored[:, None], size - 1 - steps, steps)
-    return _picked(images.flatten(0, 2), lines).gather(3, columns[:, None, None].expand(-1, channels, size, -1))
+    return _picked(images.flatten(0, 2), lines).gather(
+        3, columns[:, None, None].expand(-1, channels, size, -1)
+    )
 
 
 def cut_resized(
     images: UInt8[Tensor, "m c h w"], rows: Int[Tensor, "n"], crops: Crops, size: int
 ) -> Float[Tensor, "n c size size"]:
-    """Resize boxes to ``size`` pixels by the triangle filter, as ``Image.crop(...).resize(..., BILINEAR)`` does it.
+    """Resize boxes to ``size`` pixels by the triangle filter, as ``Image.crop(...).resize(...,
+    BILINEAR)`` does it.
 
-    Like Pillow we filter along rows, round to whole gray levels, filter along columns and round again, each filter one
-    matrix per image. So the two differ, by one level, only where float32 and Pillow's 22-bit fixed point fall on
-    different sides of a half, or where Pillow 13 takes the columns first. What is outside the box is ignored.
+    Like Pillow we filter along rows, round to whole gray levels, filter along columns and round
+    again, each filter one matrix per image. So the two differ, by one level, only where float32 and
+    Pillow's 22-bit fixed point fall on different sides of a half, or where Pillow 13 takes the
+    columns first. What is outside the box is ignored.
     """
     channels, height, width = images.shape[1:]
     top, left, rows_in, columns_in = crops.boxes.unbind(dim=1)
     across = triangle_weights(left, columns_in, size, width, mirrored=crops.mirrored)
     down = triangle_weights(top, rows_in, size, height)
-    # Rows before channels: then both filters are batched products, [h c, w] by [w, size] and [size, h] by [h, c size].
+    # Rows before channels: then both filters are batched products, [h c, w] by [w, size] and [size,
+    # h] by [h, c size].
     lines = _picked(images, rows).transpose(1, 2).flatten(1, 2)
-    with torch.autocast(images.device.type, enabled=False):  # bfloat16 weights would be off by half a gray level
-        # A half goes up in Pillow, so we add one and cut off; weights sum to 1, so it may be added to the pixels.
+    with torch.autocast(
+        images.device.type, enabled=False
+    ):  # bfloat16 weights would be off by half a gray level
+        # A half goes up in Pillow, so we add one and cut off; weights sum to 1, so it may be added
+        # to the pixels.
         narrow = torch.bmm(lines + 0.5, across.mT).floor_()
         small = torch.bmm(down, narrow.view(len(rows), height, channels * size)).add_(0.5).floor_()
     return small.view(len(rows), size, channels, size).transpose(1, 2)
 
 
 def triangle_weights(
-    first: Int[Tensor, "n"], length: Int[Tensor, "n"], size: int, extent: int, mirrored: Bool[Tensor, "n"] | None = None
+    first: Int[Tensor, "n"],
+    length: Int[Tensor, "n"],
+    size: int,
+    extent: int,
+    mirrored: Bool[Tensor, "n"] | None = None,
 ) -> Float[Tensor, "n size extent"]:
-    """Return how much of each of ``extent`` pixels goes into each of ``size``, for the pixels from ``first`` on.
+    """Return how much of each of ``extent`` pixels goes into each of ``size``, for the pixels from
+    ``first`` on.
 
         w(x) ~ max(0, 1 - |x + 1/2 - c| / r),   c = first + (j + 1/2) s,   s = length / size,   r = max(s, 1)
 
-    Bilinear interpolation where the box grows; where it shrinks the triangle is widened, which keeps fine patterns from
-    turning into coarse ones (Pillow's ``BILINEAR``, torch's ``antialias=True``).
+    Bilinear interpolation where the box grows; where it shrinks the triangle is widened, which
+    keeps fine patterns from turning into coarse ones (Pillow's ``BILINEAR``, torch's
+    ``antialias=True``).
     """
     steps = torch.arange(size, device=first.device) + 0.5
     pixels = torch.arange(extent, device=first.device) + 0.5
@@ -154,7 +198,8 @@ def triangle_weights(
     outputs = steps.expand(len(first), size)
     if mirrored is not None:
         outputs = torch.where(mirrored[:, None], size - outputs, outputs)
-    # Lengths are in units of the triangle's half width; what is outside the box is beyond the reach of any triangle.
+    # Lengths are in units of the triangle's half width; what is outside the box is beyond the reach
+    # of any triangle.
     reach = scale.clamp(min=1)
     inside = pixels - first[:, None]
     inside = torch.where((inside > 0) & (inside < length[:, None]), inside / reach, torch.inf)
@@ -163,19 +208,22 @@ def triangle_weights(
 
 
 def _picked(images: UInt8[Tensor, "m *image"], rows: Int[Tensor, "..."]) -> UInt8[Tensor, "..."]:
-    """Return ``images[rows]``, eight pixels at a time where lines hold a multiple of eight: a GPU copies faster."""
+    """Return ``images[rows]``, eight pixels at a time where lines hold a multiple of eight: a GPU
+    copies faster."""
     if images.shape[-1] % 8 == 0 and images.is_contiguous():
         return images.view(torch.int64)[rows].view(torch.uint8)
     return images[rows]
 
 
-def jitter(pixels: Float[Tensor, "n c h w"], factors: Float[Tensor, "n 3"]) -> Float[Tensor, "n c h w"]:
+def jitter(
+    pixels: Float[Tensor, "n c h w"], factors: Float[Tensor, "n 3"]
+) -> Float[Tensor, "n c h w"]:
     """Change brightness, contrast and saturation of images of 0..255 by factors; 1 changes nothing.
 
         brightness: b x;   contrast: c x + (1 - c) mean gray;   saturation: s x + (1 - s) gray;   each cut to 0..255
 
-    The steps are torchvision's ColorJitter. Differs: they come in this order, where torchvision draws an order for
-    each image; and there is no rounding between them.
+    The steps are torchvision's ColorJitter. Differs: they come in this order, where torchvision
+    draws an order for each image; and there is no rounding between them.
     """
     brightness, contrast, saturation = factors.T[:, :, None, None, None]
     pixels = (pixels * brightness).clamp_(0, 255)
@@ -187,20 +235,30 @@ def jitter(pixels: Float[Tensor, "n c h w"], factors: Float[Tensor, "n 3"]) -> F
 def _gray(pixels: Float[Tensor, "n c h w"]) -> Float[Tensor, "n 1 h w"]:
     if pixels.shape[1] == 1:
         return pixels
-    gray: Tensor = pixels[:, 0] * _LUMA[0]  # not a product of matrices: it would be rounded where TF32 is on
+    gray: Tensor = (
+        pixels[:, 0] * _LUMA[0]
+    )  # not a product of matrices: it would be rounded where TF32 is on
     for channel in (1, 2):
         gray.add_(pixels[:, channel], alpha=_LUMA[channel])
     return gray[:, None]
 
 
-def rotate(images: Float[Tensor, "n c h w"], degrees: Float[Tensor, "n"]) -> Float[Tensor, "n c h w"]:
-    """Rotate square pictures counter-clockwise about their center, bilinearly; the border fills the corners.
+def rotate(
+    images: Float[Tensor, "n c h w"], degrees: Float[Tensor, "n"]
+) -> Float[Tensor, "n c h w"]:
+    """Rotate square pictures counter-clockwise about their center, bilinearly; the border fills the
+    corners.
 
     The sense is that of Pillow's ``Image.rotate``.
     """
     angle = torch.deg2rad(degrees.to(images.dtype))
     zero = torch.zeros_like(angle)
     # Where each pixel comes from: rotated back, in coordinates whose second one points down.
-    rows = torch.stack([angle.cos(), -angle.sin(), zero]), torch.stack([angle.sin(), angle.cos(), zero])
-    grid = functional.affine_grid(torch.stack(rows).permute(2, 0, 1), list(images.shape), align_corners=False)
+    rows = (
+        torch.stack([angle.cos(), -angle.sin(), zero]),
+        torch.stack([angle.sin(), angle.cos(), zero]),
+    )
+    grid = functional.affine_grid(
+        torch.stack(rows).permute(2, 0, 1), list(images.shape), align_corners=False
+    )
     return functional.grid_sample(images, grid, padding_mode="border", align_corners=False)

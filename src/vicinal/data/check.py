@@ -27,15 +27,19 @@ class CheckReport:
         rows: how many there are.
         classes: how many have rows.
         splits: rows and classes of each split that has any.
-        small_classes: class, split and count where a split has fewer than 2 rows of a class: nothing to retrieve.
-        empty_classes: names of classes that have a place but no row; of a part of a set, which need not have all, none.
+        small_classes: class, split and count where a split has fewer than 2 rows of a class:
+            nothing to retrieve.
+        empty_classes: names of classes that have a place but no row; of a part of a set, which need
+            not have all, none.
         overlapping_classes: names of classes with rows both to train on and to test on.
-        unreadable: name and reason for each image that cannot be read or is truncated, and for each vector that holds
-            NaN or infinite numbers.
-        leaks: groups of rows with equal content, of which some are tested and some are not; their names.
+        unreadable: name and reason for each image that cannot be read or is truncated, and for each
+            vector that holds NaN or infinite numbers.
+        leaks: groups of rows with equal content, of which some are tested and some are not; their
+            names.
         duplicates: further groups of rows with equal content.
         conflicts: those groups of either kind whose rows differ in class.
-        sizes: smallest, median and largest ``width`` and ``height`` of images, or the ``dimension`` of vectors.
+        sizes: smallest, median and largest ``width`` and ``height`` of images, or the ``dimension``
+            of vectors.
         zero_vectors: names of vectors that are all zeros: no direction, so no cosine.
     """
 
@@ -56,8 +60,15 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether a model trained on this and its scores can be trusted; small classes and the like are only notes."""
-        return not (self.unreadable or self.leaks or self.conflicts or self.zero_vectors or self.empty_classes)
+        """Whether a model trained on this and its scores can be trusted; small classes and the like
+        are only notes."""
+        return not (
+            self.unreadable
+            or self.leaks
+            or self.conflicts
+            or self.zero_vectors
+            or self.empty_classes
+        )
 
     def as_json(self) -> dict[str, Any]:
         return {"ok": self.ok, **asdict(self)}
@@ -88,16 +99,20 @@ class CheckReport:
 
 
 def load_unchecked(dataset: Dataset) -> Records:
-    """Load a data set with the rows and classes that its ``load`` rejects one by one, for ``check`` to list."""
+    """Load a data set with the rows and classes that its ``load`` rejects one by one, for ``check``
+    to list."""
     load: Callable[..., Records] = dataset.load
     return load(strict=False) if "strict" in inspect.signature(load).parameters else load()
 
 
-def check(data: Records | Dataset, *, workers: int | None = None, progress: Progress = lambda _: None) -> CheckReport:
+def check(
+    data: Records | Dataset, *, workers: int | None = None, progress: Progress = lambda _: None
+) -> CheckReport:
     """Read every row of a set and report.
 
     Args:
-        data: records, or a data set; what its ``load`` would reject for one row's sake is then listed instead.
+        data: records, or a data set; what its ``load`` would reject for one row's sake is then
+            listed instead.
         workers: threads that read; None for as many as there are processors.
         progress: called from time to time, and at the end, with the number of rows read.
     """
@@ -105,7 +120,9 @@ def check(data: Records | Dataset, *, workers: int | None = None, progress: Prog
     names = [records.source.name(row) for row in range(len(records))]
     equal, sizes = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
     unreadable, zeros = list[tuple[str, str]](), list[str]()
-    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:  # decoding and hashing release the interpreter's lock
+    with ThreadPoolExecutor(
+        workers or os.cpu_count()
+    ) as pool:  # decoding and hashing release the interpreter's lock
         for row, found in enumerate(pool.map(partial(_examined, records), range(len(records)))):
             for side, length in found.size.items():
                 sizes[side].append(length)
@@ -131,9 +148,15 @@ def check(data: Records | Dataset, *, workers: int | None = None, progress: Prog
         kind=records.source.kind,
         rows=len(records),
         classes=len(np.unique(records.labels)),
-        splits={name: {"rows": rows, "classes": held} for name, (rows, held) in records.counts().items() if rows},
+        splits={
+            name: {"rows": rows, "classes": held}
+            for name, (rows, held) in records.counts().items()
+            if rows
+        },
         small_classes=tuple(
-            (records.classes[label], split, count) for (label, split), count in sorted(counts.items()) if count < 2
+            (records.classes[label], split, count)
+            for (label, split), count in sorted(counts.items())
+            if count < 2
         ),
         empty_classes=tuple(name for label, name in classes if label not in records.labels),
         overlapping_classes=overlapping_classes(records),
@@ -141,7 +164,10 @@ def check(data: Records | Dataset, *, workers: int | None = None, progress: Prog
         leaks=named(leaking),
         duplicates=named(group for group in groups if group not in leaking),
         conflicts=named(group for group in groups if len(np.unique(records.labels[group])) > 1),
-        sizes={side: (float(min(one)), float(np.median(one)), float(max(one))) for side, one in sizes.items()},
+        sizes={
+            side: (float(min(one)), float(np.median(one)), float(max(one)))
+            for side, one in sizes.items()
+        },
         zero_vectors=tuple(zeros),
     )
 
@@ -159,7 +185,9 @@ def _examined(records: Records, row: int) -> _Finding:
     try:
         content = records.source.read(row)
     except DataError as error:
-        return _Finding("", {}, str(error.__cause__ or error))  # the error itself repeats the name and says: check
+        return _Finding(
+            "", {}, str(error.__cause__ or error)
+        )  # the error itself repeats the name and says: check
     if isinstance(content, np.ndarray):
         size = {"dimension": len(content)}
         if not np.isfinite(content).all():

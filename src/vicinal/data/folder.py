@@ -12,7 +12,9 @@ from vicinal.data.records import ImageFiles, Records, as_text
 from vicinal.data.splits import SplitByClass
 from vicinal.errors import DataError, few
 
-ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", *HEIC})
+ENDINGS = frozenset(
+    {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", *HEIC}
+)
 _LAYOUTS = ({"train", "test"}, {"train", "test", "validation"}, {"train", "test", "val"})
 _SPLIT_NAMES = frozenset().union(*_LAYOUTS)
 
@@ -21,9 +23,9 @@ _SPLIT_NAMES = frozenset().union(*_LAYOUTS)
 class Folder(SplitByClass):
     """Images in one folder per class: ``PATH/class/**/image.jpg``.
 
-    Where the top level is exactly ``train`` and ``test``, or these with ``validation`` or ``val``, they are the
-    splits and hold the class folders. Otherwise classes are split here. Hidden files are left out, and so are files
-    without an image's ending.
+    Where the top level is exactly ``train`` and ``test``, or these with ``validation`` or ``val``,
+    they are the splits and hold the class folders. Otherwise classes are split here. Hidden files
+    are left out, and so are files without an image's ending.
 
     Args:
         path: the folder; ``$VICINAL_DATA`` and ``~`` are expanded.
@@ -33,38 +35,52 @@ class Folder(SplitByClass):
     """
 
     def load(self, *, strict: bool = True) -> Records:
-        """List the images. With ``strict=False`` classes without one stay, for a check that names each of them."""
+        """List the images. With ``strict=False`` classes without one stay, for a check that names
+        each of them."""
         root = existing(self.path)
         if not root.is_dir():
-            raise DataError(f"{root} should be a folder of class folders, but is a file. Name the folder.")
+            raise DataError(
+                f"{root} should be a folder of class folders, but is a file. Name the folder."
+            )
         tops = _folders(root)
         if tops and set(tops) <= _SPLIT_NAMES and set(tops) not in _LAYOUTS:
             raise DataError(
-                f"{root} holds only {', '.join(tops)}. Splits are `train` and `test`, with or without "
-                f"`validation`; add the missing one, or name the folder that holds the class folders."
+                f"{root} holds only {', '.join(tops)}. Splits are `train` and `test`, with or "
+                "without "
+                "`validation`; add the missing one, or name the folder that holds the class "
+                "folders."
             )
         split = set(tops) in _LAYOUTS
-        names = [f"{top}/{name}" for top in tops for name in _folders(root / top)] if split else tops
+        names = (
+            [f"{top}/{name}" for top in tops for name in _folders(root / top)] if split else tops
+        )
         images = {name: _images(root, name) for name in names}
         empty = _empty_classes(root, images, strict=strict)
         paths = [path for found in images.values() for path in found]
         folders = [name for name, found in images.items() for _ in found]
         given = [name.split("/")[0] for name in folders] if split else None
         source, labels = ImageFiles(root, paths), [name.split("/")[-1] for name in folders]
-        records = self._records(root.resolve().name, source, labels, given, lambda row: str(root / paths[row]))
+        records = self._records(
+            root.resolve().name, source, labels, given, lambda row: str(root / paths[row])
+        )
         return replace(records, classes=(*records.classes, *map(as_text, empty)))
 
 
 def _folders(root: Path) -> list[str]:
-    return sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    return sorted(
+        entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith(".")
+    )
 
 
 def _images(root: Path, folder: str) -> list[str]:
-    """Return the images below a class folder as sorted paths from the root, ``/`` between parts on every system."""
+    """Return the images below a class folder as sorted paths from the root, ``/`` between parts on
+    every system."""
     found = []
     for here, folders, files in os.walk(root / folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [(Path(here) / name).relative_to(root).as_posix() for name in files if is_image(name)]
+        found += [
+            (Path(here) / name).relative_to(root).as_posix() for name in files if is_image(name)
+        ]
     return sorted(found)
 
 
@@ -74,22 +90,28 @@ def is_image(name: str) -> bool:
 
 
 def _empty_classes(root: Path, images: dict[str, list[str]], *, strict: bool) -> list[str]:
-    """Return the class folders without an image; an error if ``strict``, or if there is no image at all."""
+    """Return the class folders without an image; an error if ``strict``, or if there is no image at
+    all."""
     if not images:
         loose = sum(is_image(entry.name) for entry in root.iterdir())
         beside = f"; {loose} images lie in it directly" if loose else ""
-        raise DataError(f"{root} should hold one folder per class, but has none{beside}. Put each class in its own.")
+        raise DataError(
+            f"{root} should hold one folder per class, but has none{beside}. Put each class in "
+            "its own."
+        )
     empty = [name for name, found in images.items() if not found]
     if empty and (strict or len(empty) == len(images)):
         raise DataError(
-            f"every class folder of {root} should hold images ({', '.join(sorted(ENDINGS))}), but {len(empty)} of "
+            f"every class folder of {root} should hold images ({', '.join(sorted(ENDINGS))}), but "
+            f"{len(empty)} of "
             f"{len(images)} hold none: {few(empty, 5)}. Fill or remove them."
         )
     return empty
 
 
 def without_labels(path: str) -> Records | None:
-    """Return unsorted images as rows of one class named like their folder: for embedding, not for training.
+    """Return unsorted images as rows of one class named like their folder: for embedding, not for
+    training.
 
     ``path`` is an image file or a folder without class folders; None for anything else.
     """

@@ -1,6 +1,8 @@
-"""`glyphs`, the embedded default set: characters of six scripts, rendered from the fonts that matplotlib ships.
+"""`glyphs`, the embedded default set: characters of six scripts, rendered from the fonts that
+matplotlib ships.
 
-Which characters, their plain drawings, which of them are one class, and the seeded distortions of the renderings.
+Which characters, their plain drawings, which of them are one class, and the seeded distortions of
+the renderings.
 """
 
 import json
@@ -29,7 +31,9 @@ FONTS = tuple(
     for family, slanted in {"Sans": "Oblique", "Serif": "Italic", "SansMono": "Oblique"}.items()
     for style in ("", "-Bold", f"-{slanted}", f"-Bold{slanted}")
 )
-MINIMUM_FONTS = 8  # two of the three families: a class that varies less is learned by its one drawing
+MINIMUM_FONTS = (
+    8  # two of the three families: a class that varies less is learned by its one drawing
+)
 BLOCKS = (  # Unicode blocks, first and last code point
     (0x0021, 0x007E),  # ASCII
     (0x00A1, 0x024F),  # Latin-1 Supplement, Latin Extended-A and -B
@@ -40,23 +44,31 @@ BLOCKS = (  # Unicode blocks, first and last code point
     (0x10A0, 0x10FF),  # Georgian
     (0x20A0, 0x20BF),  # currency signs
 )
-CATEGORIES = frozenset({"Lu", "Ll", "Lo", "Nd", "Sc"})  # letters, digits, currency signs; no marks, no punctuation
+CATEGORIES = frozenset(
+    {"Lu", "Ll", "Lo", "Nd", "Sc"}
+)  # letters, digits, currency signs; no marks, no punctuation
 
 FRAME = 48  # side of a plain drawing; distortion draws it smaller, so that edges stay clean
 INK = 33  # the longer side of the ink within the frame: room to shift, turn and grow
-TOLERANCE = 2.0  # pixels of the frame, 6 % of the ink: what the distortions move a stroke without changing the letter
+# pixels of the frame, 6 % of the ink: what the distortions move a stroke without changing the
+# letter
+TOLERANCE = 2.0
 
-_NODES = 5  # control points per side of the elastic warp: close enough to bend a stroke, too far apart to break it
+# control points per side of the elastic warp: close enough to bend a stroke, too far apart to break
+# it
+_NODES = 5
 _AFFINE, _ELASTIC, _TONE = 6, 2 * _NODES**2, 4  # numbers drawn per image for each step
 _CHUNK = 512  # images at a time: bounds the memory
 
 
 @dataclass(frozen=True)
 class Glyphs(Settings):
-    """Several hundred characters as classes, each in many styles and distortions, split into train and test by class.
+    """Several hundred characters as classes, each in many styles and distortions, split into train
+    and test by class.
 
-    Characters that are drawn alike are one class (see ``classes_of_shape``). Images are gray, white on black. The same
-    settings give the same images; they are rendered in seconds on first use and then kept in the user's cache.
+    Characters that are drawn alike are one class (see ``classes_of_shape``). Images are gray, white
+    on black. The same settings give the same images; they are rendered in seconds on first use and
+    then kept in the user's cache.
 
     >>> records = Glyphs(per_class=2, size=16).load()
     >>> records.source.read(0).size, len(records) == 2 * len(records.classes)
@@ -79,20 +91,31 @@ class Glyphs(Settings):
         arrays = cached(
             f"glyphs-{self._key()}",
             self.render,
-            lambda kept: len(kept["pixels"]) == len(kept["names"]) == len(kept["classes"]) * self.per_class,
+            lambda kept: (
+                len(kept["pixels"]) == len(kept["names"]) == len(kept["classes"]) * self.per_class
+            ),
         )
         labels = np.repeat(np.arange(len(arrays["classes"])), self.per_class)
         classes = tuple(arrays["classes"].tolist())
         splits = by_class(labels, classes, self.test, "random", self.seed)
-        return Records("glyphs", ImageArray(arrays["pixels"], arrays["names"].tolist()), labels, classes, splits)
+        return Records(
+            "glyphs",
+            ImageArray(arrays["pixels"], arrays["names"].tolist()),
+            labels,
+            classes,
+            splits,
+        )
 
     def render(self) -> dict[str, np.ndarray]:
-        """Render ``pixels`` [n h w], ``names`` [n] and ``classes`` [c]; rows stand class by class."""
+        """Render ``pixels`` [n h w], ``names`` [n] and ``classes`` [c]; rows stand class by
+        class."""
         codes = np.array(characters())
         drawings = plain_drawings(codes.tolist())
         drawn = drawings.max(axis=(2, 3)) > 0
         shapes = classes_of_shape(drawings)
-        chosen_by_class = [self._chosen(label, members, drawn) for label, members in enumerate(shapes)]
+        chosen_by_class = [
+            self._chosen(label, members, drawn) for label, members in enumerate(shapes)
+        ]
         character, font = np.concatenate(chosen_by_class, axis=1)
         chosen = font * len(codes) + character
         flat = drawings.reshape(-1, *drawings.shape[2:])
@@ -107,7 +130,8 @@ class Glyphs(Settings):
         }
 
     def _chosen(self, label: int, members: list[int], drawn: np.ndarray) -> np.ndarray:
-        """Choose character and font [2, per_class] of a class's renderings: fonts take turns, characters are drawn."""
+        """Choose character and font [2, per_class] of a class's renderings: fonts take turns,
+        characters are drawn."""
         draws = uniform(self.seed, 2 + label, np.arange(self.per_class), 1)[:, 0]
         usable = np.flatnonzero(drawn[:, members].any(axis=1))
         fonts = usable[np.arange(self.per_class) % len(usable)]
@@ -117,14 +141,20 @@ class Glyphs(Settings):
 
     def _key(self) -> str:
         """Hash everything that the images depend on."""
-        settings = {"version": VERSION, "seed": self.seed, "per_class": self.per_class, "size": self.size}
+        settings = {
+            "version": VERSION,
+            "seed": self.seed,
+            "per_class": self.per_class,
+            "size": self.size,
+        }
         digest = sha256(json.dumps(settings | asdict(Distortion())).encode())
         for name in FONTS:
             digest.update(font_path(name).read_bytes())
         return digest.hexdigest()[:16]
 
 
-# -- plain drawings -------------------------------------------------------------------------------------------------
+# -- plain drawings
+# -------------------------------------------------------------------------------------------------
 
 
 def font_path(name: str) -> Path:
@@ -135,33 +165,43 @@ def font_path(name: str) -> Path:
 
 
 def characters() -> list[int]:
-    """Return the code points of the blocks that are letters, digits or currency signs in enough fonts, rising.
+    """Return the code points of the blocks that are letters, digits or currency signs in enough
+    fonts, rising.
 
     Accented letters (those that Unicode decomposes) are left out: at this size an accent is noise.
     """
     found = Counter(chain(*coverage()))
-    codes = (code for first, last in BLOCKS for code in range(first, last + 1) if found[code] >= MINIMUM_FONTS)
+    codes = (
+        code
+        for first, last in BLOCKS
+        for code in range(first, last + 1)
+        if found[code] >= MINIMUM_FONTS
+    )
     plain = (code for code in codes if not unicodedata.decomposition(chr(code)))
     return [code for code in plain if unicodedata.category(chr(code)) in CATEGORIES]
 
 
 def coverage() -> list[frozenset[int]]:
-    """Return the code points that each font draws; any other would come out as its ".notdef" box."""
+    """Return the code points that each font draws; any other would come out as its ".notdef"
+    box."""
     from matplotlib.ft2font import FT2Font
 
     return [frozenset(FT2Font(str(font_path(name))).get_charmap()) for name in FONTS]
 
 
 def plain_drawings(codes: Sequence[int]) -> UInt8[np.ndarray, "fonts codes h w"]:
-    """Draw every character in every font, white on black, its ink scaled to one length and centered.
+    """Draw every character in every font, white on black, its ink scaled to one length and
+    centered.
 
-    So size and place carry no information, just as the distortions take it to be. A frame without ink stands for
-    a character that the font lacks.
+    So size and place carry no information, just as the distortions take it to be. A frame without
+    ink stands for a character that the font lacks.
     """
     drawings = np.zeros((len(FONTS), len(codes), FRAME, FRAME), dtype=np.uint8)
     for drawn, name, covered in zip(drawings, FONTS, coverage(), strict=True):
         # Basic layout: the complex one (raqm) may be absent, and single characters need no shaping.
-        font = ImageFont.truetype(str(font_path(name)), size=2 * FRAME, layout_engine=ImageFont.Layout.BASIC)
+        font = ImageFont.truetype(
+            str(font_path(name)), size=2 * FRAME, layout_engine=ImageFont.Layout.BASIC
+        )
         for place, code in enumerate(codes):
             if code in covered:
                 drawn[place] = _plain_drawing(chr(code), font)
@@ -182,11 +222,13 @@ def _plain_drawing(character: str, font: ImageFont.FreeTypeFont) -> UInt8[np.nda
 
 
 def classes_of_shape(drawings: UInt8[np.ndarray, "fonts codes h w"]) -> list[list[int]]:
-    """Return the positions of the characters that are one class, in the order of their first members.
+    """Return the positions of the characters that are one class, in the order of their first
+    members.
 
-    Two characters are alike where some font draws them so: brought to one size and place, every inked pixel of
-    either lies within TOLERANCE of an inked pixel of the other (their Hausdorff distance is at most that). One
-    font is enough, for nobody could tell its renderings apart: Latin I and l in Sans, Cyrillic т and Latin m in an
+    Two characters are alike where some font draws them so: brought to one size and place, every
+    inked pixel of either lies within TOLERANCE of an inked pixel of the other (their Hausdorff
+    distance is at most that). One font is enough, for nobody could tell its renderings apart: Latin
+    I and l in Sans, Cyrillic т and Latin m in an
     italic. Likeness is transitive: alike to alike is one class (A, Α, А; o, O, ο, Օ; C, c, С, с).
     """
     from scipy.ndimage import binary_dilation  # here, since only a first rendering needs scipy
@@ -199,19 +241,23 @@ def classes_of_shape(drawings: UInt8[np.ndarray, "fonts codes h w"]) -> list[lis
         ink = drawn >= 128
         near = binary_dilation(ink, disc[None]).reshape(count, -1)
         flat = ink.reshape(count, -1)
-        outside = flat.astype(np.float32) @ (~near).astype(np.float32).T  # pixels of i that are far from all of j
+        outside = (
+            flat.astype(np.float32) @ (~near).astype(np.float32).T
+        )  # pixels of i that are far from all of j
         drawable = flat.any(axis=1)
         alike |= (outside == 0) & (outside.T == 0) & drawable & drawable[:, None]
     number, component = connected_components(alike, directed=False)
     return sorted(np.flatnonzero(component == one).tolist() for one in range(number))
 
 
-# -- distortions ----------------------------------------------------------------------------------------------------
+# -- distortions
+# ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Distortion:
-    """How far a drawing may be bent: affine, elastic, stroke weight and noise. Amounts are uniform between -x and x.
+    """How far a drawing may be bent: affine, elastic, stroke weight and noise. Amounts are uniform
+    between -x and x.
 
     Attributes:
         angle: rotation, in degrees.
@@ -219,11 +265,13 @@ class Distortion:
         shear: slant, as the tangent of its angle.
         shift: displacement of the whole, as a share of the image's side.
         elastic: displacement of each control point of the elastic warp, as a share of the side.
-        stroke: change of the gray level at which a softened stroke ends: thinner and thicker strokes.
+        stroke: change of the gray level at which a softened stroke ends: thinner and thicker
+            strokes.
         noise: the largest standard deviation of the gray noise, where white is 1.
     """
 
-    # Together they leave raw pixels a R@1 near 0.46 on the test classes, a small trained network one above 0.9.
+    # Together they leave raw pixels a R@1 near 0.46 on the test classes, a small trained network
+    # one above 0.9.
     angle: float = 15.0
     scale: float = 0.25
     shear: float = 0.2
@@ -234,27 +282,43 @@ class Distortion:
 
 
 def distorted(
-    drawings: UInt8[np.ndarray, "m h h"], chosen: Int[np.ndarray, "n"], size: int, seed: int, distortion: Distortion
+    drawings: UInt8[np.ndarray, "m h h"],
+    chosen: Int[np.ndarray, "n"],
+    size: int,
+    seed: int,
+    distortion: Distortion,
 ) -> UInt8[np.ndarray, "n size size"]:
-    """Show drawing ``chosen[i]`` in image i, distorted by numbers that depend on (seed, i) alone."""
+    """Show drawing ``chosen[i]`` in image i, distorted by numbers that depend on (seed, i)
+    alone."""
     images = np.empty((len(chosen), size, size), dtype=np.uint8)
     for start in range(0, len(chosen), _CHUNK):
         rows = np.arange(start, min(start + _CHUNK, len(chosen)))
         draws = uniform(seed, 0, rows, _AFFINE + _ELASTIC + _TONE).astype(np.float32) * 2 - 1
         affine, elastic, tone = np.split(draws, [_AFFINE, _AFFINE + _ELASTIC], axis=1)
         places = _affine(affine, size, distortion) + _elastic(elastic, size, distortion)
-        grain = uniform(seed, 1, rows, size * size).astype(np.float32).reshape(-1, size, size) * 2 - 1
+        grain = (
+            uniform(seed, 1, rows, size * size).astype(np.float32).reshape(-1, size, size) * 2 - 1
+        )
         images[rows] = _toned(_sampled(drawings, chosen[rows], places), tone, grain, distortion)
     return images
 
 
-def _affine(draws: Float[np.ndarray, "n 6"], size: int, amount: Distortion) -> Float[np.ndarray, "n 2 size size"]:
-    """Return where in the drawing (row, column; both from -1 to 1) each pixel of the image looks."""
+def _affine(
+    draws: Float[np.ndarray, "n 6"], size: int, amount: Distortion
+) -> Float[np.ndarray, "n 2 size size"]:
+    """Return where in the drawing (row, column; both from -1 to 1) each pixel of the image
+    looks."""
     angle, stretch_down, stretch_right, shear, down, right = draws.T
-    cosine, sine = np.cos(np.deg2rad(amount.angle) * angle), np.sin(np.deg2rad(amount.angle) * angle)
+    cosine, sine = (
+        np.cos(np.deg2rad(amount.angle) * angle),
+        np.sin(np.deg2rad(amount.angle) * angle),
+    )
     slant = amount.shear * shear
-    # rotation [[cos, -sin], [sin, cos]] times the slant of an italic [[1, 0], [slant, 1]]; then a scale for each axis
-    matrix = np.stack([cosine - sine * slant, -sine, sine + cosine * slant, cosine], axis=1).reshape(-1, 2, 2)
+    # rotation [[cos, -sin], [sin, cos]] times the slant of an italic [[1, 0], [slant, 1]]; then a
+    # scale for each axis
+    matrix = np.stack(
+        [cosine - sine * slant, -sine, sine + cosine * slant, cosine], axis=1
+    ).reshape(-1, 2, 2)
     matrix *= np.exp2(-amount.scale * np.stack([stretch_down, stretch_right], axis=1))[:, :, None]
     center = 2 * amount.shift * np.stack([down, right], axis=1)
     axis = ((np.arange(size, dtype=np.float32) + 0.5) * 2 / size - 1).astype(np.float32)
@@ -263,23 +327,32 @@ def _affine(draws: Float[np.ndarray, "n 6"], size: int, amount: Distortion) -> F
     return places.reshape(-1, 2, size, size).astype(np.float32)
 
 
-def _elastic(draws: Float[np.ndarray, "n 50"], size: int, amount: Distortion) -> Float[np.ndarray, "n 2 size size"]:
-    """Return a smooth displacement: random control points, joined by a cubic B-spline in both directions."""
+def _elastic(
+    draws: Float[np.ndarray, "n 50"], size: int, amount: Distortion
+) -> Float[np.ndarray, "n 2 size size"]:
+    """Return a smooth displacement: random control points, joined by a cubic B-spline in both
+    directions."""
     points = 2 * amount.elastic * draws.reshape(-1, 2, _NODES, _NODES)
     place = (np.arange(size) + 0.5) / size * (_NODES - 1)
     gap = np.abs(place[:, None] - np.arange(_NODES))
     near, far = 2 / 3 - gap**2 + gap**3 / 2, np.clip(2 - gap, 0, None) ** 3 / 6
     spline = np.where(gap < 1, near, far)
-    spline = (spline / spline.sum(axis=1, keepdims=True)).astype(np.float32)  # the border lacks its outer points
+    spline = (spline / spline.sum(axis=1, keepdims=True)).astype(
+        np.float32
+    )  # the border lacks its outer points
     return np.asarray(spline @ points @ spline.T)
 
 
 def _sampled(
-    drawings: UInt8[np.ndarray, "m h h"], chosen: Int[np.ndarray, "n"], places: Float[np.ndarray, "n 2 size size"]
+    drawings: UInt8[np.ndarray, "m h h"],
+    chosen: Int[np.ndarray, "n"],
+    places: Float[np.ndarray, "n 2 size size"],
 ) -> Float[np.ndarray, "n size size"]:
     """Sample the chosen drawings bilinearly, 0 (black) beyond their edge, 1 for white."""
     side = drawings.shape[1] + 2
-    framed = np.pad(drawings, ((0, 0), (1, 1), (1, 1)))  # a black rim: whatever looks further out sees it
+    framed = np.pad(
+        drawings, ((0, 0), (1, 1), (1, 1))
+    )  # a black rim: whatever looks further out sees it
     pixels = np.clip((places + 1) * (drawings.shape[1] / 2) + 0.5, 0, side - 1.001)
     corner = pixels.astype(np.int32)
     down, right = np.moveaxis(pixels - corner, 1, 0)
@@ -304,5 +377,7 @@ def _toned(
     # 0.35: after softening, a stroke two pixels wide peaks near 0.7, so half of that is its edge
     strokes = np.clip(0.5 + (2.5 + contrast) * (soft - 0.35 - amount.stroke * threshold), 0, 1)
     toned = strokes * (0.8 + 0.2 * brightness)
-    toned += np.sqrt(3) * amount.noise * (noise + 1) / 2 * grain  # evenly drawn on [-√3, √3]: deviation 1
+    toned += (
+        np.sqrt(3) * amount.noise * (noise + 1) / 2 * grain
+    )  # evenly drawn on [-√3, √3]: deviation 1
     return np.asarray(np.clip(toned, 0, 1) * 255 + 0.5, dtype=np.uint8)

@@ -36,13 +36,15 @@ def read_image(path: Path) -> Image.Image:
         raise DataError(f"image {path} is missing.") from error
     except Exception as error:  # decoders raise whatever their parsing of a damaged file runs into
         raise DataError(
-            f"image {path} cannot be read: {error}. `vicinal data check` lists all such files; fix or remove them, or "
+            f"image {path} cannot be read: {error}. `vicinal data check` lists all such files; "
+            "fix or remove them, or "
             f"leave them out: `training.skip_corrupt=true` in training, --skip-corrupt elsewhere."
         ) from error
 
 
 def decode(file: Path | BinaryIO) -> Image.Image:
-    """Decode an image file, upright, RGB or 8-bit gray; raise what decoders raise, and a DataError for its size."""
+    """Decode an image file, upright, RGB or 8-bit gray; raise what decoders raise, and a DataError
+    for its size."""
     with Image.open(file) as image:
         check_size(image.size)
         image.load()
@@ -50,11 +52,17 @@ def decode(file: Path | BinaryIO) -> Image.Image:
 
 
 def check_size(size: tuple[int, int], most_pixels: int | None = None) -> None:
-    """Reject pictures that need more memory than any photograph, as they are or with a resized shorter side."""
+    """Reject pictures that need more memory than any photograph, as they are or with a resized
+    shorter side."""
     (width, height), most_pixels = size, most_pixels or MOST_PIXELS
     if width * height > most_pixels or max(size) > MOST_ASPECT * min(size):
-        limits = f"at most {most_pixels / 10**6:g} million pixels and sides in a ratio of {MOST_ASPECT} to 1"
-        raise DataError(f"{width:,} x {height:,} pixels are too many or too narrow; accepted are {limits}")
+        limits = (
+            f"at most {most_pixels / 10**6:g} million pixels and sides in a ratio of "
+            f"{MOST_ASPECT} to 1"
+        )
+        raise DataError(
+            f"{width:,} x {height:,} pixels are too many or too narrow; accepted are {limits}"
+        )
 
 
 @cache
@@ -69,8 +77,9 @@ def _register_heif() -> None:
 def upright(image: Image.Image) -> Image.Image:
     """Turn a decoded image as its EXIF orientation says: a telephone only notes how it was held.
 
-    What was turned loses its EXIF data, so that nobody turns it again. Pillow's ``exif_transpose`` rewrites the other
-    tags and fails where one of them is damaged; the picture would stay on its side.
+    What was turned loses its EXIF data, so that nobody turns it again. Pillow's ``exif_transpose``
+    rewrites the other tags and fails where one of them is damaged; the picture would stay on its
+    side.
     """
     try:
         turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
@@ -88,8 +97,12 @@ def eight_bit(image: Image.Image) -> Image.Image:
     if image.mode in ("L", "RGB"):
         return image
     if image.mode == "F":
-        raise DataError("its pixels are decimal numbers of unknown range; save it with 8 or 16 bits")
-    if image.mode == "I" or image.mode.startswith("I;16"):  # Pillow would clip 16 bits to 255, to white
+        raise DataError(
+            "its pixels are decimal numbers of unknown range; save it with 8 or 16 bits"
+        )
+    if image.mode == "I" or image.mode.startswith(
+        "I;16"
+    ):  # Pillow would clip 16 bits to 255, to white
         return Image.fromarray((np.clip(np.asarray(image), 0, 65535) // 256).astype(np.uint8))
     if "transparency" in image.info:  # Pillow warns when a palette loses it at once
         image = image.convert("RGBA")

@@ -16,31 +16,41 @@ from torch.utils.data import DataLoader, Dataset
 from vicinal.data.augmentation import Crops
 from vicinal.data.draws import uniform
 from vicinal.data.records import QUERY, Batch, FeatureArray, Records
-from vicinal.data.transforms import FeatureTransform, ImageTransform, TextTransform, TrainingTransform
+from vicinal.data.transforms import (
+    FeatureTransform,
+    ImageTransform,
+    TextTransform,
+    TrainingTransform,
+)
 from vicinal.errors import ConfigError, DataError
 
 Plan = Iterable[Sequence[int]]
 Corrupt = Literal["raise", "replace", "drop"]  # what is done about rows that cannot be read
 CPU = torch.device("cpu")
 _FORMATS = ("Bmp", "Gif", "Jpeg", "Ppm", "Png")  # that Pillow looks for first
-_PRELOADED = ("vicinal.data.resident", "vicinal.data.packed", *(f"PIL.{name}ImagePlugin" for name in _FORMATS))
+_PRELOADED = (
+    "vicinal.data.resident",
+    "vicinal.data.packed",
+    *(f"PIL.{name}ImagePlugin" for name in _FORMATS),
+)
 T = TypeVar("T")
 
 
 class Loader:
     """Batches of records, augmented by numbers that depend on (seed, epoch, index) alone.
 
-    The processes that read image files stay from epoch to epoch. They send the pixels of crops as bytes; colors and
-    normalization follow on the device.
+    The processes that read image files stay from epoch to epoch. They send the pixels of crops as
+    bytes; colors and normalization follow on the device.
 
     Args:
         records: what the indices count in.
         transform: of images or of features, as the records are.
         seed: of the augmentation.
-        workers: processes that read image files ahead; no more are started than there are processors. Data in memory
-            need none.
-        corrupt: what becomes of an unreadable image: ``"raise"`` a DataError that names the file, ``"replace"`` it by
-            another one of its class, or ``"drop"`` it; then it is named in ``Batch.skipped``.
+        workers: processes that read image files ahead; no more are started than there are
+            processors. Data in memory need none.
+        corrupt: what becomes of an unreadable image: ``"raise"`` a DataError that names the file,
+            ``"replace"`` it by another one of its class, or ``"drop"`` it; then it is named in
+            ``Batch.skipped``.
         device: where the batches go; to a GPU with channels last.
     """
 
@@ -58,7 +68,9 @@ class Loader:
         ahead = not records.source.in_memory and records.source.kind == "images"
         reader = _Reader(records, transform, seed, corrupt)
         self._read = Processes(reader, min(workers, os.cpu_count() or 1) if ahead else 0)
-        self._normalization = transform.normalization(device) if isinstance(transform, ImageTransform) else None
+        self._normalization = (
+            transform.normalization(device) if isinstance(transform, ImageTransform) else None
+        )
 
     def batches(self, plan: Plan, epoch: int = 0) -> Iterator[Batch]:
         """Yield one batch per index list of the plan, on the device."""
@@ -84,10 +96,13 @@ def load_all(
 ) -> Iterator[Batch]:
     """Yield all records in their order, not augmented, on the device.
 
-    With ``skip_corrupt``, unreadable rows are left out and named in ``Batch.skipped``; a batch may then be empty.
+    With ``skip_corrupt``, unreadable rows are left out and named in ``Batch.skipped``; a batch may
+    then be empty.
     """
     corrupt: Corrupt = "drop" if skip_corrupt else "raise"
-    loader = Loader(records, transform.evaluation(), workers=workers, corrupt=corrupt, device=device)
+    loader = Loader(
+        records, transform.evaluation(), workers=workers, corrupt=corrupt, device=device
+    )
     return loader.batches(in_order(len(records), batch_size))
 
 
@@ -101,18 +116,26 @@ def in_order(count: int, batch_size: int) -> Plan:
 def checked_rows(records: Records, indices: Sequence[int]) -> Int[np.ndarray, "n"]:
     rows = np.asarray(indices, dtype=np.int64)
     if len(rows) and not 0 <= rows.min() <= rows.max() < len(records):
-        asked = f"a batch asks for rows {rows.min()} to {rows.max()} of {records.name}, which has {len(records)}"
+        asked = (
+            f"a batch asks for rows {rows.min()} to {rows.max()} of {records.name}, which has "
+            f"{len(records)}"
+        )
         raise ConfigError(f"{asked}. Plan batches on the records that are loaded.")
     return rows
 
 
 def readable_rows(
-    records: Records, wanted: Sequence[int], read: Callable[[int], T], corrupt: Corrupt, skipped: list[int]
+    records: Records,
+    wanted: Sequence[int],
+    read: Callable[[int], T],
+    corrupt: Corrupt,
+    skipped: list[int],
 ) -> Iterator[tuple[int, T]]:
-    """Yield the rows that make a batch with what ``read`` returns; rows that raise a DataError go to ``skipped``.
+    """Yield the rows that make a batch with what ``read`` returns; rows that raise a DataError go
+    to ``skipped``.
 
-    An unreadable row is replaced by the next readable one of its class; by one of the batch, which would then be there
-    twice, only if there is no other.
+    An unreadable row is replaced by the next readable one of its class; by one of the batch, which
+    would then be there twice, only if there is no other.
     """
     used = set(wanted)
     for row in wanted:
@@ -129,7 +152,9 @@ def readable_rows(
         yield found
 
 
-def _replacement(records: Records, row: int, used: set[int], read: Callable[[int], T]) -> tuple[int, T]:
+def _replacement(
+    records: Records, row: int, used: set[int], read: Callable[[int], T]
+) -> tuple[int, T]:
     members = np.flatnonzero(records.labels == records.labels[row])
     others = np.roll(members, -np.searchsorted(members, row))[1:].tolist()
     for other in sorted(others, key=used.__contains__):
@@ -138,18 +163,28 @@ def _replacement(records: Records, row: int, used: set[int], read: Callable[[int
         except DataError:
             continue
     name, known = records.source.name(row), records.classes[records.labels[row]]
-    fault = f"{name} cannot be read, and no other image of its class {known!r} can take its place ({len(others)} tried)"
-    raise DataError(f"{fault}. Restore the files or remove the class; `vicinal data check` lists all such files.")
+    fault = (
+        f"{name} cannot be read, and no other image of its class {known!r} can take its place "
+        f"({len(others)} tried)"
+    )
+    raise DataError(
+        f"{fault}. Restore the files or remove the class; `vicinal data check` lists all such "
+        "files."
+    )
 
 
 def tensor_columns(records: Records, rows: Int[np.ndarray, "n"]) -> dict[str, Tensor]:
     """Return the further columns of some rows as tensors, decimal numbers as float32."""
     columns = {name: torch.from_numpy(column[rows]) for name, column in records.columns.items()}
-    return {name: column.float() if column.is_floating_point() else column for name, column in columns.items()}
+    return {
+        name: column.float() if column.is_floating_point() else column
+        for name, column in columns.items()
+    }
 
 
 class _Read(NamedTuple):
-    """A batch on the host, its images still pixels of 0..255, and the crops where ``finish`` needs them."""
+    """A batch on the host, its images still pixels of 0..255, and the crops where ``finish`` needs
+    them."""
 
     batch: Batch
     crops: Crops | None = None
@@ -167,9 +202,15 @@ class _Reader:
     def __post_init__(self) -> None:
         kind = self.records.source.kind
         if kind != self.transform.kind:
-            use = {"images": "ImageTransform", "features": "FeatureTransform", "text": "TextTransform"}[kind]
+            use = {
+                "images": "ImageTransform",
+                "features": "FeatureTransform",
+                "text": "TextTransform",
+            }[kind]
             mine = type(self.transform).__name__
-            raise ConfigError(f"{self.records.name} holds {kind}, which {mine} does not take. Use {use}.")
+            raise ConfigError(
+                f"{self.records.name} holds {kind}, which {mine} does not take. Use {use}."
+            )
 
     def __call__(self, item: tuple[int, Sequence[int]]) -> _Read:
         epoch, indices = item
@@ -188,7 +229,9 @@ class _Reader:
         else:
             prepared: list[tuple[int, Any]] = [
                 (row, transform.prepare(image, records.source.name(row)))
-                for row, image in readable_rows(records, shown.tolist(), self._read, self.corrupt, skipped)
+                for row, image in readable_rows(
+                    records, shown.tolist(), self._read, self.corrupt, skipped
+                )
             ]
             shown = np.array([row for row, _ in prepared], np.int64)
             images = [image for _, image in prepared]
@@ -204,7 +247,9 @@ class _Reader:
         else:
             rows = shown
         labels = torch.from_numpy(records.labels[rows].astype(np.int64))
-        batch = Batch(inputs, labels, torch.from_numpy(rows), tensor_columns(records, rows), tuple(skipped))
+        batch = Batch(
+            inputs, labels, torch.from_numpy(rows), tensor_columns(records, rows), tuple(skipped)
+        )
         return _Read(replace(batch, texts=TextTransform().batch(told)) if told else batch, crops)
 
     def _read(self, row: int) -> Any:
@@ -222,7 +267,8 @@ def _features(records: Records, rows: Int[np.ndarray, "n"]) -> np.ndarray:
 
 
 class Processes(Generic[T]):
-    """Make items in other processes, which stay for the next items; in this one where ``workers`` is 0."""
+    """Make items in other processes, which stay for the next items; in this one where ``workers``
+    is 0."""
 
     def __init__(self, make: Callable[[Any], T], workers: int) -> None:
         self._make, self._workers, self._items = make, workers, _Items()
@@ -249,13 +295,15 @@ class Processes(Generic[T]):
             num_workers=self._workers,
             persistent_workers=True,
             multiprocessing_context=_context(),
-            generator=torch.Generator(),  # its own: the global generator's state belongs to the training loop
+            # its own: the global generator's state belongs to the training loop
+            generator=torch.Generator(),
         )
 
 
 def _context() -> BaseContext:
-    # A process that has started threads (torch has) must not fork itself: the child may hang on a lock that a
-    # thread held. The fork server is a clean process, which imports torch once and then forks quickly.
+    # A process that has started threads (torch has) must not fork itself: the child may hang on a
+    # lock that a thread held. The fork server is a clean process, which imports torch once and then
+    # forks quickly.
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(method)
     if method == "forkserver":
@@ -264,7 +312,8 @@ def _context() -> BaseContext:
 
 
 def start_early() -> None:
-    """Start the process that readers are forked from: it imports torch, for seconds, while this one does other work."""
+    """Start the process that readers are forked from: it imports torch, for seconds, while this one
+    does other work."""
     if _context().get_start_method() == "forkserver":
         from multiprocessing import forkserver
 
@@ -281,7 +330,8 @@ class _Items:
 
 
 class _Outcomes(Dataset[Any]):
-    """Results, and errors as values: torch would rewrap a raised one and bury its text in a traceback."""
+    """Results, and errors as values: torch would rewrap a raised one and bury its text in a
+    traceback."""
 
     def __init__(self, make: Callable[[Any], Any]) -> None:
         self.make = make

@@ -1,4 +1,5 @@
-"""Where data lies: the folder of data sets that VICINAL_DATA names, and the user's cache of what can be made again."""
+"""Where data lies: the folder of data sets that VICINAL_DATA names, and the user's cache of what
+can be made again."""
 
 import contextlib
 import os
@@ -15,7 +16,8 @@ _REPOSITORY = Path(__file__).parents[3]  # repository/src/vicinal/data/location.
 
 
 def data_root() -> Path:
-    """Return the folder of data sets: VICINAL_DATA, or ``../shared/data`` from the repository. It need not exist."""
+    """Return the folder of data sets: VICINAL_DATA, or ``../shared/data`` from the repository. It
+    need not exist."""
     named = os.environ.get(_VARIABLE)
     return Path(named).expanduser() if named else _REPOSITORY.parent / "shared" / "data"
 
@@ -44,33 +46,44 @@ def existing(path: str) -> Path:
 
 
 def cached(
-    name: str, make: Callable[[], Mapping[str, np.ndarray]], sound: Callable[[Mapping[str, np.ndarray]], bool]
+    name: str,
+    make: Callable[[], Mapping[str, np.ndarray]],
+    sound: Callable[[Mapping[str, np.ndarray]], bool],
 ) -> Mapping[str, np.ndarray]:
-    """Return the arrays that the user's cache has under a name; make them where it has none, or damaged ones.
+    """Return the arrays that the user's cache has under a name; make them where it has none, or
+    damaged ones.
 
     Args:
         name: of the file, with a hash of all that the arrays depend on.
         make: makes them.
-        sound: whether arrays from the cache are what ``make`` would give, as far as one can see; a KeyError is a no.
+        sound: whether arrays from the cache are what ``make`` would give, as far as one can see; a
+            KeyError is a no.
     """
     folder = cache_folder()
     if folder is None:
         return make()
     path = folder / f"{name}.npz"
-    with contextlib.suppress(OSError, DataError, KeyError):  # absent, unreadable or damaged: it can be made again
+    with contextlib.suppress(
+        OSError, DataError, KeyError
+    ):  # absent, unreadable or damaged: it can be made again
         arrays = read_arrays(path)
         if sound(arrays):
             return arrays
     made = make()
-    with contextlib.suppress(OSError):  # a cache that cannot be written costs seconds the next time, no more
+    with contextlib.suppress(
+        OSError
+    ):  # a cache that cannot be written costs seconds the next time, no more
         write_arrays(path, made)
     return made
 
 
 def cache_folder() -> Path | None:
-    """Return ``$XDG_CACHE_HOME/vicinal`` or ``~/.cache/vicinal``; None for a user who has no home."""
+    """Return ``$XDG_CACHE_HOME/vicinal`` or ``~/.cache/vicinal``; None for a user who has no
+    home."""
     named = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(named):  # the XDG base directory specification: a relative one is to be ignored
+    if os.path.isabs(
+        named
+    ):  # the XDG base directory specification: a relative one is to be ignored
         return Path(named) / "vicinal"
     try:
         return Path.home() / ".cache" / "vicinal"

@@ -1,8 +1,10 @@
-"""Packed data sets: written in parts small enough to carry to another machine, and read there in place.
+"""Packed data sets: written in parts small enough to carry to another machine, and read there in
+place.
 
-A packed set is a folder: ``part-000.tar``, ``part-001.tar``, ... with the encoded images, ``rows.npz`` with labels,
-splits, names and columns, and ``packed.json``, written last, with sizes and hashes of all the others. The images are
-read in place; nothing needs to be unpacked, though ``unpack`` and ``tar`` can.
+A packed set is a folder: ``part-000.tar``, ``part-001.tar``, ... with the encoded images,
+``rows.npz`` with labels, splits, names and columns, and ``packed.json``, written last, with sizes
+and hashes of all the others. The images are read in place; nothing needs to be unpacked, though
+``unpack`` and ``tar`` can.
 """
 
 import csv
@@ -29,7 +31,15 @@ from vicinal.data.location import existing
 from vicinal.data.records import ImageFiles, Progress, Records, Source, stamps
 from vicinal.data.transforms import ImageTransform, as_image
 from vicinal.errors import ConfigError, DataError
-from vicinal.files import read_arrays, read_json, regular, write_arrays, write_atomically, write_json, write_text
+from vicinal.files import (
+    read_arrays,
+    read_json,
+    regular,
+    write_arrays,
+    write_atomically,
+    write_json,
+    write_text,
+)
 
 FORMAT = 1
 PART_BYTES = 48 * 2**20
@@ -63,8 +73,14 @@ class Packed(Settings):
         if not self.lies_in(folder):
             raise DataError(f"{folder} is no packed set: it has no {MANIFEST}. Copy it there too.")
         manifest = read_json(folder / MANIFEST)
-        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT or not _KEYS.issubset(manifest):
-            raise DataError(f"{folder / MANIFEST} is no packed set of format {FORMAT}. Pack the set again.")
+        if (
+            not isinstance(manifest, dict)
+            or manifest.get("format") != FORMAT
+            or not _KEYS.issubset(manifest)
+        ):
+            raise DataError(
+                f"{folder / MANIFEST} is no packed set of format {FORMAT}. Pack the set again."
+            )
         _check_parts(folder, [*manifest["parts"], manifest["rows"]], strict=strict)
         rows = read_arrays(folder / ROWS)
         if len(rows["labels"]) != manifest["images"]:
@@ -72,8 +88,17 @@ class Packed(Settings):
             raise DataError(f"{folder / ROWS} lists {found}. Copy both there again.")
         files, hashes = ([part[key] for part in manifest["parts"]] for key in ("file", "sha256"))
         source = PackedImages(folder, files, rows["places"], rows["names"].tolist(), hashes)
-        columns = {name.removeprefix(_COLUMN): rows[name] for name in rows if name.startswith(_COLUMN)}
-        return Records(manifest["name"], source, rows["labels"], tuple(manifest["classes"]), rows["splits"], columns)
+        columns = {
+            name.removeprefix(_COLUMN): rows[name] for name in rows if name.startswith(_COLUMN)
+        }
+        return Records(
+            manifest["name"],
+            source,
+            rows["labels"],
+            tuple(manifest["classes"]),
+            rows["splits"],
+            columns,
+        )
 
 
 def _check_parts(folder: Path, listed: Sequence[dict[str, Any]], *, strict: bool) -> None:
@@ -83,9 +108,14 @@ def _check_parts(folder: Path, listed: Sequence[dict[str, Any]], *, strict: bool
         file = folder / entry["file"]
         if not file.is_file():
             missing.append(file.name)
-        elif file.stat().st_size != entry["bytes"] or (strict and file_hash(file) != entry["sha256"]):
+        elif file.stat().st_size != entry["bytes"] or (
+            strict and file_hash(file) != entry["sha256"]
+        ):
             changed.append(file.name)
-    for problem, names in (("are missing", missing), (f"differ in size or hash from what {MANIFEST} lists", changed)):
+    for problem, names in (
+        ("are missing", missing),
+        (f"differ in size or hash from what {MANIFEST} lists", changed),
+    ):
         if names:
             count = f"{len(names)} of {len(listed)} files"
             raise DataError(f"{count} in {folder} {problem}: {', '.join(names)}. Copy them.")
@@ -102,16 +132,26 @@ class TarImages(Source):
         names: Sequence[str],
         hashes: Sequence[str] = (),
     ) -> None:
-        """``places``: for each image its file, its first byte there and its length; ``hashes``: SHA-256 of files."""
+        """``places``: for each image its file, its first byte there and its length; ``hashes``:
+        SHA-256 of files."""
         super().__init__(names)
-        self.folder, self.files, self.places, self.hashes = folder, list(files), places, list(hashes)
+        self.folder, self.files, self.places, self.hashes = (
+            folder,
+            list(files),
+            places,
+            list(hashes),
+        )
 
     def read(self, index: int) -> Image.Image:
         try:
             return decode(io.BytesIO(self.encoded(index)))
-        except Exception as error:  # decoders raise whatever their parsing of a damaged file runs into
+        except (
+            Exception
+        ) as error:  # decoders raise whatever their parsing of a damaged file runs into
             place = f"{self.names[index]} in {self.folder / self.files[self.places[index, 0]]}"
-            raise DataError(f"image {place} cannot be read: {error}. Write or copy that file again.") from error
+            raise DataError(
+                f"image {place} cannot be read: {error}. Write or copy that file again."
+            ) from error
 
     def encoded(self, index: int) -> bytes:
         part, first, length = map(int, self.places[index])
@@ -131,7 +171,8 @@ class PackedImages(TarImages):
     """The images of a packed set, which can be unpacked."""
 
 
-# -- packing --------------------------------------------------------------------------------------------------------
+# -- packing
+# --------------------------------------------------------------------------------------------------------
 
 
 def pack(
@@ -148,20 +189,25 @@ def pack(
     Args:
         records: images.
         folder: where to; created if need be. One that holds a packed set already is an error.
-        transform: whose ``prepare`` brings images to a canvas before they are encoded as JPEG; under the same settings
-            they come out of ``prepare`` again as they went in, but for the JPEG's loss. None keeps image files byte for
+        transform: whose ``prepare`` brings images to a canvas before they are encoded as JPEG;
+            under the same settings they come out of ``prepare`` again as they went in, but for the
+            JPEG's loss. None keeps image files byte for
             byte, and images in memory as PNG: nothing is lost.
         quality: of the JPEG; a prepared image is one more generation away from its original.
         part_bytes: size that no part exceeds.
         progress: called with the number of images packed.
     """
     if records.source.kind != "images" or records.captions is not None or not len(records):
-        held = f"{len(records)} {records.source.kind}" + (" and texts" if records.captions is not None else "")
+        held = f"{len(records)} {records.source.kind}" + (
+            " and texts" if records.captions is not None else ""
+        )
         raise ConfigError(f"only images can be packed, but {records.name} holds {held}.")
     if not 1 <= quality <= 100:
         raise ConfigError(f"the quality of a JPEG is 1 to 100, got {quality}.")
     if Packed.lies_in(folder):
-        raise ConfigError(f"{folder} holds a packed set already. Remove it, or choose another folder.")
+        raise ConfigError(
+            f"{folder} holds a packed set already. Remove it, or choose another folder."
+        )
     parts, places = list[dict[str, Any]](), list[tuple[int, int, int]]()
     for images in _grouped(records, _encoded(records, transform, quality), part_bytes, progress):
         path = folder / f"part-{len(parts):03d}.tar"
@@ -173,13 +219,17 @@ def pack(
         "names": np.array([records.source.name(row) for row in range(len(records))]),
         "places": np.array(places, dtype=np.int64),
     }
-    write_arrays(folder / ROWS, rows | {_COLUMN + name: column for name, column in records.columns.items()})
+    write_arrays(
+        folder / ROWS, rows | {_COLUMN + name: column for name, column in records.columns.items()}
+    )
     manifest = {
         "format": FORMAT,
         "name": records.name,
         "images": len(records),
         "fingerprint": records.fingerprint(),
-        "prepared": None if transform is None else {"transform": describe(transform), "quality": quality},
+        "prepared": None
+        if transform is None
+        else {"transform": describe(transform), "quality": quality},
         "rows": _identity(folder / ROWS),
         "parts": parts,
         "classes": list(records.classes),
@@ -213,7 +263,10 @@ def _encoded(records: Records, transform: ImageTransform | None, quality: int) -
 
 def _is_plain(path: Path) -> bool:
     """Whether the file decodes to RGB or 8-bit gray as it is; an unreadable one does not."""
-    with suppress(Exception), Image.open(path) as image:  # decoders raise whatever a damaged file makes them
+    with (
+        suppress(Exception),
+        Image.open(path) as image,
+    ):  # decoders raise whatever a damaged file makes them
         return image.mode in ("L", "RGB")
     return False
 
@@ -230,7 +283,8 @@ def _grouped(
             waiting, filled = [], 0
         if _tar_bytes(needed) > part_bytes:
             raise ConfigError(
-                f"{records.source.name(row)} takes {len(content)} bytes, more than a part of {part_bytes} bytes can "
+                f"{records.source.name(row)} takes {len(content)} bytes, more than a part of "
+                f"{part_bytes} bytes can "
                 f"hold. Raise `part_bytes`, or give a `transform` that makes it smaller."
             )
         waiting.append((content, ending))
@@ -240,11 +294,14 @@ def _grouped(
 
 
 def _tar_bytes(content: int) -> int:
-    """Return the size of a tar whose members take ``content`` bytes: two empty blocks end it, in whole records."""
+    """Return the size of a tar whose members take ``content`` bytes: two empty blocks end it, in
+    whole records."""
     return -(-(content + 2 * _BLOCK) // _RECORD) * _RECORD
 
 
-def _write_part(path: Path, images: Sequence[Encoded], part: int, first_row: int) -> list[tuple[int, int, int]]:
+def _write_part(
+    path: Path, images: Sequence[Encoded], part: int, first_row: int
+) -> list[tuple[int, int, int]]:
     """Write one tar and return where each image lies in it. The same images make the same bytes."""
     places = []
 
@@ -269,27 +326,37 @@ def file_hash(path: Path) -> str:
         return file_digest(file, "sha256").hexdigest()
 
 
-# -- unpacking ------------------------------------------------------------------------------------------------------
+# -- unpacking
+# ------------------------------------------------------------------------------------------------------
 
 
 def unpack(
-    records: Records, folder: Path, *, by: Literal["name", "class"] = "name", progress: Progress = lambda done: None
+    records: Records,
+    folder: Path,
+    *,
+    by: Literal["name", "class"] = "name",
+    progress: Progress = lambda done: None,
 ) -> Path:
-    """Write the images of a packed set as files, with a table of what is known of them; return the table.
+    """Write the images of a packed set as files, with a table of what is known of them; return the
+    table.
 
-    The bytes are those in the parts: of a set that was packed without a transform, the original files. The table,
+    The bytes are those in the parts: of a set that was packed without a transform, the original
+        files. The table,
     ``records.csv``, is one that ``Table`` reads, with path, label, split and all columns.
 
     Args:
         records: as ``Packed`` loaded them, all of them.
         folder: where to; created if need be. It must be empty, so nothing is overwritten.
-        by: ``"name"`` gives each image the name that it was packed with, folders included, and the ending of what it is
-            now; ``"class"`` numbers the images in one folder per class.
+        by: ``"name"`` gives each image the name that it was packed with, folders included, and the
+            ending of what it is now; ``"class"`` numbers the images in one folder per class.
         progress: called with the number of images written.
     """
     source = records.source
     if not isinstance(source, PackedImages):
-        raise ConfigError(f"only a whole packed set can be unpacked, got {records.name} as {type(source).__name__}.")
+        raise ConfigError(
+            f"only a whole packed set can be unpacked, got {records.name} as "
+            f"{type(source).__name__}."
+        )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"cannot unpack into {folder}: it is not empty. Choose another folder.")
     endings = list[str]()
@@ -301,7 +368,11 @@ def unpack(
     path, count = Counter([*paths, PurePosixPath(TABLE)]).most_common(1)[0]
     blocked = set(paths) & {parent for path in paths for parent in path.parents}
     if count > 1 or blocked:
-        clash = f"{count} files would be named {path}" if count > 1 else f"{min(blocked)} would be a file and a folder"
+        clash = (
+            f"{count} files would be named {path}"
+            if count > 1
+            else f"{min(blocked)} would be a file and a folder"
+        )
         raise DataError(f"{clash}. Unpack by {'class' if by == 'name' else 'name'} instead.")
     for row, path in enumerate(paths):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -317,7 +388,10 @@ def _by_name(names: Sequence[str], endings: Sequence[str]) -> list[PurePosixPath
     for name, ending in zip(names, endings, strict=True):
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or not path.name or "\0" in name:
-            raise DataError(f"the name {name!r} leads out of the folder to unpack into. Unpack by class instead.")
+            raise DataError(
+                f"the name {name!r} leads out of the folder to unpack into. Unpack by class "
+                "instead."
+            )
         named = path.suffix.lower().removeprefix(".")
         if named != ending and path.suffix.lower() in ENDINGS:
             path = path.with_suffix(f".{ending}")  # prepared images are JPEG, whatever they were
@@ -333,7 +407,9 @@ def _by_class(records: Records, endings: Sequence[str]) -> list[PurePosixPath]:
     shared = Counter(folders)
     for name in folders:
         if not name or name.startswith(".") or "\0" in name or shared[name] > 1:
-            raise DataError(f"the class {name!r} cannot name a folder of its own. Unpack by name instead.")
+            raise DataError(
+                f"the class {name!r} cannot name a folder of its own. Unpack by name instead."
+            )
     named = enumerate(zip(records.labels, endings, strict=True))
     return [PurePosixPath(folders[label], f"{row:08d}.{ending}") for row, (label, ending) in named]
 
@@ -341,8 +417,14 @@ def _by_class(records: Records, endings: Sequence[str]) -> list[PurePosixPath]:
 def _table(records: Records, paths: Sequence[PurePosixPath]) -> str:
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    columns = {name: column for name, column in records.columns.items() if name not in ("path", "label", "split")}
+    columns = {
+        name: column
+        for name, column in records.columns.items()
+        if name not in ("path", "label", "split")
+    }
     rows.writerow(["path", "label", "split", *columns])
     known = zip(paths, records.labels, records.splits, *columns.values(), strict=True)
-    rows.writerows([str(path), records.classes[label], split, *rest] for path, label, split, *rest in known)
+    rows.writerows(
+        [str(path), records.classes[label], split, *rest] for path, label, split, *rest in known
+    )
     return text.getvalue()

@@ -1,7 +1,8 @@
-"""Published benchmarks in their own layout: CUB-200-2011, Cars196, Stanford Online Products, In-Shop, Omniglot.
+"""Published benchmarks in their own layout: CUB-200-2011, Cars196, Stanford Online Products,
+In-Shop, Omniglot.
 
-Their lists name every image, and the literature fixes their counts; a set that differs is an error, or says so in its
-name.
+Their lists name every image, and the literature fixes their counts; a set that differs is an error,
+or says so in its name.
 """
 
 import io
@@ -29,12 +30,15 @@ from vicinal.data.table import Columns
 from vicinal.errors import DataError, few, unknown
 
 Missing = Literal["raise", "use", "refuse"]  # the last is what version 0.1 wrote for the first
-Counts = Mapping[str, tuple[int, int]]  # images and classes that the literature has in each part of a set
+Counts = Mapping[
+    str, tuple[int, int]
+]  # images and classes that the literature has in each part of a set
 
 
 @dataclass(frozen=True)
 class Published(Settings, ABC):
-    """A set whose parts have published counts: by split, or by role where ``counts`` has query and gallery."""
+    """A set whose parts have published counts: by split, or by role where ``counts`` has query and
+    gallery."""
 
     slot: ClassVar[str] = "data"
     marks: ClassVar[tuple[str, ...]]  # files by which the set is recognized
@@ -52,7 +56,8 @@ class Published(Settings, ABC):
         """Return the set as its own lists have it, under its plain name."""
 
     def load(self, *, strict: bool = True) -> Records:
-        """Read the lists. With ``strict=False`` missing images stay in, for a check that names each of them."""
+        """Read the lists. With ``strict=False`` missing images stay in, for a check that names each
+        of them."""
         root = existing(self.path)
         records = self._listed(root)
         found, source = self._differences(records), records.source
@@ -62,7 +67,9 @@ class Published(Settings, ABC):
             found.append(f"{len(absent):,} of {len(records):,} listed images are missing ({named})")
         if found and self.missing != "use":
             advice = "Restore it, or set `data.missing=use` to go on with what is there."
-            raise DataError(f"{records.name} in {root} is not the published set: {'; '.join(found)}. {advice}")
+            raise DataError(
+                f"{records.name} in {root} is not the published set: {'; '.join(found)}. {advice}"
+            )
         if absent:
             records = records.take(np.setdiff1d(np.arange(len(records)), absent))
         if not len(records):
@@ -73,12 +80,21 @@ class Published(Settings, ABC):
     def _differences(self, records: Records) -> list[str]:
         parts = records.splits
         if "query" in self.counts:
-            parts = np.array(["train", "query", "gallery"])[records.columns["role"]]  # by BOTH, QUERY, GALLERY
+            parts = np.array(["train", "query", "gallery"])[
+                records.columns["role"]
+            ]  # by BOTH, QUERY, GALLERY
         found = list[str]()
         for part, (images, classes) in self.counts.items():
             labels = records.labels[parts == part]
-            counted = {"images": (len(labels), images), "classes": (len(np.unique(labels)), classes)}
-            found += [f"{n:,} {part} {noun}, not {known:,}" for noun, (n, known) in counted.items() if n != known]
+            counted = {
+                "images": (len(labels), images),
+                "classes": (len(np.unique(labels)), classes),
+            }
+            found += [
+                f"{n:,} {part} {noun}, not {known:,}"
+                for noun, (n, known) in counted.items()
+                if n != known
+            ]
         return found
 
 
@@ -86,12 +102,14 @@ class Published(Settings, ABC):
 class CUB(Published):
     """11,788 photographs of 200 species of birds; zero-shot: classes 1-100 train, 101-200 test.
 
-    CUB-200-2011 (Wah et al., 2011) in its own layout: ``images.txt``, ``image_class_labels.txt``, ``classes.txt`` and
-    ``images/CLASS/NAME.jpg``. The set's ``train_test_split.txt``, which has all classes in both parts, is not used.
+    CUB-200-2011 (Wah et al., 2011) in its own layout: ``images.txt``, ``image_class_labels.txt``,
+    ``classes.txt`` and ``images/CLASS/NAME.jpg``. The set's ``train_test_split.txt``, which has all
+    classes in both parts, is not used.
 
     Args:
         path: the set's folder; ``$VICINAL_DATA`` and ``~`` are expanded.
-        missing: whether a set that lacks images is an error or used; its name then says what it lacks.
+        missing: whether a set that lacks images is an error or used; its name then says what it
+            lacks.
     """
 
     marks = ("image_class_labels.txt",)
@@ -105,26 +123,38 @@ class CUB(Published):
         row_of = {image: row for row, image in enumerate(labels.texts("image"))}
         for row, image in enumerate(images.texts("image")):
             if image not in row_of:
-                raise DataError(f"{images.place(row)}: image {image} has no class in {labels.path}. Restore the lists.")
+                raise DataError(
+                    f"{images.place(row)}: image {image} has no class in {labels.path}. Restore "
+                    "the lists."
+                )
         rows = [row_of[image] for image in images.texts("image")]
         numbers = labels.numbers("class", whole=True)[rows]
         source = ImageFiles(root / "images", images.texts("path"))
-        return _zero_shot("CUB-200-2011", source, numbers, classes, self.counts, lambda row: labels.place(rows[row]))
+        return _zero_shot(
+            "CUB-200-2011",
+            source,
+            numbers,
+            classes,
+            self.counts,
+            lambda row: labels.place(rows[row]),
+        )
 
 
 @dataclass(frozen=True)
 class Cars196(Published):
     """16,185 photographs of 196 models of cars; zero-shot: classes 1-98 train, 99-196 test.
 
-    Cars196 (Krause et al., 3dRR 2013) in its own layout: ``cars_annos.mat`` and ``car_ims/000001.jpg``. The split that
-    the annotations bring, which has all classes in both parts, is not used.
+    Cars196 (Krause et al., 3dRR 2013) in its own layout: ``cars_annos.mat`` and
+    ``car_ims/000001.jpg``. The split that the annotations bring, which has all classes in both
+    parts, is not used.
 
     >>> Cars196("~/data/cars196").counts["train"]  # images and classes that it must have
     (8054, 98)
 
     Args:
         path: the set's folder; ``$VICINAL_DATA`` and ``~`` are expanded.
-        missing: whether a set that lacks images is an error or used; its name then says what it lacks.
+        missing: whether a set that lacks images is an error or used; its name then says what it
+            lacks.
     """
 
     marks = ("cars_annos.mat",)
@@ -143,28 +173,41 @@ class Cars196(Published):
             paths = [str(path) for path in annotations["relative_im_path"]]
             numbers = annotations["class"].astype(np.int64)
             classes = [str(name) for name in np.atleast_1d(content["class_names"])]
-        except Exception as error:  # the reader raises whatever its parsing of a damaged file runs into
+        except (
+            Exception
+        ) as error:  # the reader raises whatever its parsing of a damaged file runs into
             raise DataError(
-                f"{path} is not readable as MATLAB annotations with `relative_im_path`, `class` and `class_names`: "
+                f"{path} is not readable as MATLAB annotations with `relative_im_path`, `class` "
+                "and `class_names`: "
                 f"{type(error).__name__}: {error}. Restore it."
             ) from error
         source = ImageFiles(root, paths)
-        return _zero_shot("Cars196", source, numbers, classes, self.counts, lambda row: f"{path}, image {paths[row]}")
+        return _zero_shot(
+            "Cars196",
+            source,
+            numbers,
+            classes,
+            self.counts,
+            lambda row: f"{path}, image {paths[row]}",
+        )
 
 
 @dataclass(frozen=True)
 class StanfordOnlineProducts(Published):
-    """120,053 photographs of 22,634 products from online shops, in 12 kinds; split by product as published.
+    """120,053 photographs of 22,634 products from online shops, in 12 kinds; split by product as
+    published.
 
-    Stanford Online Products (Song et al., CVPR 2016) in its own layout: ``Ebay_train.txt``, ``Ebay_test.txt`` and
-    ``KIND_final/NAME.JPG``. The column ``super_class`` of the records is the number of the kind, 1-12.
+    Stanford Online Products (Song et al., CVPR 2016) in its own layout: ``Ebay_train.txt``,
+    ``Ebay_test.txt`` and ``KIND_final/NAME.JPG``. The column ``super_class`` of the records is the
+    number of the kind, 1-12.
 
     >>> StanfordOnlineProducts("~/data/Stanford_Online_Products").counts["test"]  # images and classes that it must have
     (60502, 11316)
 
     Args:
         path: the set's folder; ``$VICINAL_DATA`` and ``~`` are expanded.
-        missing: whether a set that lacks images is an error or used; its name then says what it lacks.
+        missing: whether a set that lacks images is an error or used; its name then says what it
+            lacks.
     """
 
     marks = ("Ebay_train.txt", "Ebay_test.txt")
@@ -173,7 +216,10 @@ class StanfordOnlineProducts(Published):
 
     def _listed(self, root: Path) -> Records:
         fields = ("image_id", "class_id", "super_class_id", "path")
-        lists = {split: read_list(root / f"Ebay_{split}.txt", fields, header=1) for split in ("train", "test")}
+        lists = {
+            split: read_list(root / f"Ebay_{split}.txt", fields, header=1)
+            for split in ("train", "test")
+        }
         paths = [path for rows in lists.values() for path in rows.texts("path")]
         products, kinds = (
             np.concatenate([rows.numbers(name, whole=True) for rows in lists.values()])
@@ -181,25 +227,36 @@ class StanfordOnlineProducts(Published):
         )
         numbers, first, labels = np.unique(products, return_index=True, return_inverse=True)
         folders = [paths[row].split("/")[0].removesuffix("_final") for row in first]
-        classes = tuple(f"{folder}/{number}" for folder, number in zip(folders, numbers, strict=True))
-        splits, source = np.repeat(list(lists), [*map(len, lists.values())]), ImageFiles(root, paths)
-        return Records("Stanford Online Products", source, labels, classes, splits, {"super_class": kinds})
+        classes = tuple(
+            f"{folder}/{number}" for folder, number in zip(folders, numbers, strict=True)
+        )
+        splits, source = (
+            np.repeat(list(lists), [*map(len, lists.values())]),
+            ImageFiles(root, paths),
+        )
+        return Records(
+            "Stanford Online Products", source, labels, classes, splits, {"super_class": kinds}
+        )
 
 
 @dataclass(frozen=True)
 class InShop(Published):
-    """52,712 photographs of 7,982 items of clothing; items to train on, and others to query a gallery for.
+    """52,712 photographs of 7,982 items of clothing; items to train on, and others to query a
+    gallery for.
 
-    In-Shop Clothes Retrieval, a benchmark of DeepFashion (Liu et al., CVPR 2016), in its own layout:
-    ``list_eval_partition.txt`` and ``img/``, or ``Eval/list_eval_partition.txt`` and ``Img/img/`` as the archive of all
-    of DeepFashion has them. Query and gallery are both split ``test``; the column ``role`` of the records parts them.
+    In-Shop Clothes Retrieval, a benchmark of DeepFashion (Liu et al., CVPR 2016), in its own
+    layout: ``list_eval_partition.txt`` and ``img/``, or ``Eval/list_eval_partition.txt`` and
+        ``Img/img/`` as the archive of all
+    of DeepFashion has them. Query and gallery are both split ``test``; the column ``role`` of the
+    records parts them.
 
     >>> InShop("~/data/inshop").counts["query"]  # images and classes that it must have
     (14218, 3985)
 
     Args:
         path: the set's folder; ``$VICINAL_DATA`` and ``~`` are expanded.
-        missing: whether a set that lacks images is an error or used; its name then says what it lacks.
+        missing: whether a set that lacks images is an error or used; its name then says what it
+            lacks.
     """
 
     counts = {"train": (25_882, 3_997), "query": (14_218, 3_985), "gallery": (12_612, 3_985)}  # noqa: RUF012
@@ -210,7 +267,9 @@ class InShop(Published):
         path = _partition(folder)
         if not path.is_file():
             return False
-        with path.open("rb") as file:  # CelebA, of the same authors, has a list of this name, but no such header
+        with path.open(
+            "rb"
+        ) as file:  # CelebA, of the same authors, has a list of this name, but no such header
             return b"item_id" in file.read(200)
 
     def _listed(self, root: Path) -> Records:
@@ -224,7 +283,14 @@ class InShop(Published):
         folder = root / "Img" if (root / "Img" / "img").is_dir() else root
         splits = np.array(["train" if part == "train" else "test" for part in parts], dtype=str)
         columns = {"role": np.array([roles[part] for part in parts], dtype=np.int64)}
-        return Records("In-Shop", ImageFiles(folder, rows.texts("image_name")), labels, classes, splits, columns)
+        return Records(
+            "In-Shop",
+            ImageFiles(folder, rows.texts("image_name")),
+            labels,
+            classes,
+            splits,
+            columns,
+        )
 
 
 def _partition(folder: Path) -> Path:
@@ -238,7 +304,8 @@ def read_list(path: Path, columns: Sequence[str], *, header: int = 0) -> Columns
     Args:
         path: the file.
         columns: names of the fields; a line with more or fewer is an error.
-        header: line on which exactly these names stand, and after which the rows begin; 0 where there is none.
+        header: line on which exactly these names stand, and after which the rows begin; 0 where
+            there is none.
     """
     if not path.is_file():
         raise DataError(f"{path} does not exist. Name the folder that holds the set's lists.")
@@ -247,12 +314,18 @@ def read_list(path: Path, columns: Sequence[str], *, header: int = 0) -> Columns
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text: {error}. Restore it.") from error
     if header and lines[header - 1 : header] != [list(columns)]:
-        raise DataError(f"{path}, line {header}: the header should be `{' '.join(columns)}`. Restore the file.")
-    numbered = [(number, fields) for number, fields in enumerate(lines, 1) if number > header and fields]
+        raise DataError(
+            f"{path}, line {header}: the header should be `{' '.join(columns)}`. Restore the file."
+        )
+    numbered = [
+        (number, fields) for number, fields in enumerate(lines, 1) if number > header and fields
+    ]
     for number, fields in numbered:
         if len(fields) != len(columns):
             expected = f"{len(columns)} fields ({', '.join(columns)})"
-            raise DataError(f"{path}, line {number}: expected {expected}, got {len(fields)}. Restore the file.")
+            raise DataError(
+                f"{path}, line {number}: expected {expected}, got {len(fields)}. Restore the file."
+            )
     cells = {name: [fields[place] for _, fields in numbered] for place, name in enumerate(columns)}
     return Columns(path, cells, [number for number, _ in numbered], "line")
 
@@ -267,13 +340,16 @@ def _zero_shot(
 ) -> Records:
     """Return records of classes numbered from 1, of which the first train and the others test."""
     for row in np.flatnonzero((numbers < 1) | (numbers > len(classes))):
-        raise DataError(f"{place(int(row))}: classes are numbered from 1 to {len(classes)}, got {numbers[row]}.")
+        raise DataError(
+            f"{place(int(row))}: classes are numbered from 1 to {len(classes)}, got {numbers[row]}."
+        )
     splits = np.where(numbers <= counts["train"][1], "train", "test")
     return Records(name, source, numbers - 1, tuple(classes), splits)
 
 
 def _absent(source: ImageFiles) -> list[int]:
-    """Return the rows without a file; one listing per folder, for on a network disk each look is a round trip."""
+    """Return the rows without a file; one listing per folder, for on a network disk each look is a
+    round trip."""
     listed: dict[str, set[str]] = {}
     absent = []
     for row, path in enumerate(source.paths):
@@ -286,7 +362,8 @@ def _absent(source: ImageFiles) -> list[int]:
     return absent
 
 
-# -- Omniglot: handwritten characters (Lake et al., Science 2015), by character or across drawers --------------------
+# -- Omniglot: handwritten characters (Lake et al., Science 2015), by character or across drawers
+# --------------------
 
 _ARCHIVES = {"train": "images_background", "test": "images_evaluation"}
 _SIDE = 105  # pixels of a drawing, in both directions
@@ -296,23 +373,28 @@ _WHITE = 255
 
 @dataclass(frozen=True)
 class Omniglot(Published):
-    """32,460 drawings of 1,623 characters of 50 alphabets; the background set trains, the evaluation set tests.
+    """32,460 drawings of 1,623 characters of 50 alphabets; the background set trains, the
+    evaluation set tests.
 
-    Read from its own two archives, ``images_background.zip`` and ``images_evaluation.zip``. Drawings are gray, black on
-    white; pad them with 255. They are decoded on first use, in seconds, and then kept in the user's cache. Classes are
-    named ``Alphabet/character01``; the columns of the records are ``alphabet`` (0-49, background first) and ``drawer``
-    (1-20, the last number of a drawing's name).
+    Read from its own two archives, ``images_background.zip`` and ``images_evaluation.zip``.
+    Drawings are gray, black on white; pad them with 255. They are decoded on first use, in seconds,
+    and then kept in the user's cache. Classes are named ``Alphabet/character01``; the columns of
+    the records are ``alphabet`` (0-49, background first) and ``drawer`` (1-20, the last number of a
+    drawing's name).
 
     >>> Omniglot("~/data/omniglot", size=28).counts["test"]  # drawings and characters that it must have
     (13180, 659)
 
     Args:
         path: the folder of the archives; ``$VICINAL_DATA`` and ``~`` are expanded.
-        missing: whether a set that lacks drawings is an error or used; its name then says what it lacks.
-        size: side to which the drawings are reduced, just as ``ImageTransform(resize=size)`` would do every time.
-        turned: add each training character turned by 90, 180 and 270 degrees, as three more characters, as the few-shot
-            literature does (Santoro et al. 2016; Vinyals et al. 2016). A character and its turned ones are one ``kin``:
-            they are held out for validation together.
+        missing: whether a set that lacks drawings is an error or used; its name then says what it
+            lacks.
+        size: side to which the drawings are reduced, just as ``ImageTransform(resize=size)`` would
+            do every time.
+        turned: add each training character turned by 90, 180 and 270 degrees, as three more
+            characters, as the few-shot literature does (Santoro et al. 2016; Vinyals et al. 2016).
+            A character and its turned ones are one ``kin``: they are held out for validation
+            together.
     """
 
     marks = tuple(f"{name}.zip" for name in _ARCHIVES.values())
@@ -323,7 +405,8 @@ class Omniglot(Published):
     turned: bool = False
 
     def load(self, *, strict: bool = True) -> Records:
-        """Decode the drawings. With ``strict=False`` they stay in the archives, for a check that reads each of them."""
+        """Decode the drawings. With ``strict=False`` they stay in the archives, for a check that
+        reads each of them."""
         records = super().load(strict=strict)
         if not strict or not isinstance(records.source, ArchivedDrawings):
             return records
@@ -332,13 +415,24 @@ class Omniglot(Published):
 
     def _listed(self, root: Path) -> Records:
         required = self.missing != "use"
-        parts = {split: _drawings(root / f"{name}.zip", required=required) for split, name in _ARCHIVES.items()}
+        parts = {
+            split: _drawings(root / f"{name}.zip", required=required)
+            for split, name in _ARCHIVES.items()
+        }
         rows = [drawing for part in parts.values() for drawing in part]
-        alphabets, labels = _numbered([row.alphabet for row in rows]), _numbered([row.character for row in rows])
+        alphabets, labels = (
+            _numbered([row.alphabet for row in rows]),
+            _numbered([row.character for row in rows]),
+        )
         classes = tuple(dict.fromkeys(row.character for row in rows))
         splits = np.repeat(list(parts), [*map(len, parts.values())])
-        columns = {"alphabet": alphabets, "drawer": np.array([row.drawer for row in rows], dtype=np.int64)}
-        source = ArchivedDrawings(root, [row.member for row in rows], [row.checksum for row in rows])
+        columns = {
+            "alphabet": alphabets,
+            "drawer": np.array([row.drawer for row in rows], dtype=np.int64),
+        }
+        source = ArchivedDrawings(
+            root, [row.member for row in rows], [row.checksum for row in rows]
+        )
         return Records("Omniglot", source, labels, classes, splits, columns)
 
     def _in_memory(self, source: "ArchivedDrawings") -> ImageArray:
@@ -356,40 +450,71 @@ class Omniglot(Published):
 def with_turned(records: Records, drawings: ImageArray) -> Records:
     """Append the training rows turned by one, two and three quarters as classes of their own.
 
-    ``drawings`` are the pictures of the records; the ``kin`` of a row is the class that it was before it was turned.
+    ``drawings`` are the pictures of the records; the ``kin`` of a row is the class that it was
+    before it was turned.
     """
-    rows, quarters, classes = np.flatnonzero(records.splits == "train"), (1, 2, 3), len(records.classes)
+    rows, quarters, classes = (
+        np.flatnonzero(records.splits == "train"),
+        (1, 2, 3),
+        len(records.classes),
+    )
 
     def appended(column: np.ndarray) -> np.ndarray:
         return np.concatenate([column, *(column[rows],) * len(quarters)])
 
-    pixels = [drawings.pixels, *(np.rot90(drawings.pixels[rows], quarter, axes=(1, 2)) for quarter in quarters)]
-    names = [*drawings.names, *(f"{drawings.names[row]} turned {90 * quarter}" for quarter in quarters for row in rows)]
+    pixels = [
+        drawings.pixels,
+        *(np.rot90(drawings.pixels[rows], quarter, axes=(1, 2)) for quarter in quarters),
+    ]
+    names = [
+        *drawings.names,
+        *(f"{drawings.names[row]} turned {90 * quarter}" for quarter in quarters for row in rows),
+    ]
     known, place = np.unique(records.labels[rows], return_inverse=True)
     labels = [classes + (quarter - 1) * len(known) + place for quarter in quarters]
-    titles = [f"{records.classes[label]} turned {90 * quarter}" for quarter in quarters for label in known]
-    columns = {name: appended(column) for name, column in {**records.columns, "kin": records.labels}.items()}
-    source, all_labels = ImageArray(np.concatenate(pixels), names), np.concatenate([records.labels, *labels])
-    return Records(records.name, source, all_labels, (*records.classes, *titles), appended(records.splits), columns)
+    titles = [
+        f"{records.classes[label]} turned {90 * quarter}" for quarter in quarters for label in known
+    ]
+    columns = {
+        name: appended(column)
+        for name, column in {**records.columns, "kin": records.labels}.items()
+    }
+    source, all_labels = (
+        ImageArray(np.concatenate(pixels), names),
+        np.concatenate([records.labels, *labels]),
+    )
+    return Records(
+        records.name,
+        source,
+        all_labels,
+        (*records.classes, *titles),
+        appended(records.splits),
+        columns,
+    )
 
 
 @dataclass(frozen=True)
 class OmniglotPairs(Settings):
-    """A stand-in for two views of a place: drawers 1 to 10 ask, upright; drawers 11 to 20 answer, turned.
+    """A stand-in for two views of a place: drawers 1 to 10 ask, upright; drawers 11 to 20 answer,
+    turned.
 
-    Of every character the first ten drawers' drawings are queries. The other ten's are the gallery, each turned
-    counter-clockwise by an angle of its own between 0 and 360 degrees, which is the column ``angle`` (0 for queries).
-    The alphabets of the background set train and those of the evaluation set test, so test alphabets are unseen. So
-    they are in validation: whole alphabets are held out, for a character's ``kin`` is its alphabet. The test gallery
-    holds ``galleries`` drawings of each character, 1 by default: then each query has one answer, as a ground view has
-    one aerial view. Validation characters, cut from the training ones, keep all ten.
+    Of every character the first ten drawers' drawings are queries. The other ten's are the gallery,
+    each turned counter-clockwise by an angle of its own between 0 and 360 degrees, which is the
+    column ``angle`` (0 for queries). The alphabets of the background set train and those of the
+    evaluation set test, so test alphabets are unseen. So
+    they are in validation: whole alphabets are held out, for a character's ``kin`` is its alphabet.
+        The test gallery
+    holds ``galleries`` drawings of each character, 1 by default: then each query has one answer, as
+    a ground view has one aerial view. Validation characters, cut from the training ones, keep all
+    ten.
 
     >>> OmniglotPairs("~/data/omniglot", galleries=2).drawers  # of each character, that ask
     10
 
     Args:
         path: the folder of the archives; ``$VICINAL_DATA`` and ``~`` are expanded.
-        missing: whether a set that lacks drawings is an error or used; its name then says what it lacks.
+        missing: whether a set that lacks drawings is an error or used; its name then says what it
+            lacks.
         size: side of the pictures.
         galleries: gallery drawings of each test character, 1 to 10.
         seed: of the angles.
@@ -404,26 +529,41 @@ class OmniglotPairs(Settings):
     seed: int = 0
 
     def load(self, *, strict: bool = True) -> Records:
-        """Decode, turn and reduce the drawings. With ``strict=False`` it is Omniglot's own check that reads them."""
-        fine = min(_SIDE, 2 * self.size)  # turned at twice the final size, so that strokes stay sharp
+        """Decode, turn and reduce the drawings. With ``strict=False`` it is Omniglot's own check
+        that reads them."""
+        fine = min(
+            _SIDE, 2 * self.size
+        )  # turned at twice the final size, so that strokes stay sharp
         whole = Omniglot(self.path, self.missing, fine).load(strict=strict)
-        kept = np.flatnonzero((whole.splits != "test") | (whole.columns["drawer"] <= self.drawers + self.galleries))
+        kept = np.flatnonzero(
+            (whole.splits != "test") | (whole.columns["drawer"] <= self.drawers + self.galleries)
+        )
         records = whole.take(kept)
         roles = np.where(records.columns["drawer"] <= self.drawers, QUERY, GALLERY).astype(np.int64)
-        # By a drawing's place in the whole set: `galleries` changes which are there, not how they are turned.
+        # By a drawing's place in the whole set: `galleries` changes which are there, not how they
+        # are turned.
         angles = np.where(roles == GALLERY, 360 * uniform(self.seed, 0, kept, 1)[:, 0], 0.0)
         source, name = records.source, whole.name.replace("Omniglot", "Omniglot pairs", 1)
         if isinstance(whole.source, ImageArray):
             names = [whole.source.names[row] for row in kept]
             source = ImageArray(_turned(whole.source.pixels, kept, angles, self.size), names)
-        columns = {**records.columns, "kin": records.columns["alphabet"], "role": roles, "angle": angles}
+        columns = {
+            **records.columns,
+            "kin": records.columns["alphabet"],
+            "role": roles,
+            "angle": angles,
+        }
         return replace(records, name=name, source=source, columns=columns)
 
 
 def _turned(
-    drawings: UInt8[np.ndarray, "all s s"], rows: Int[np.ndarray, "n"], angles: Float[np.ndarray, "n"], size: int
+    drawings: UInt8[np.ndarray, "all s s"],
+    rows: Int[np.ndarray, "n"],
+    angles: Float[np.ndarray, "n"],
+    size: int,
 ) -> UInt8[np.ndarray, "n size size"]:
-    """Turn drawings by their angles, within a margin of an eighth in which strokes may move, and reduce them."""
+    """Turn drawings by their angles, within a margin of an eighth in which strokes may move, and
+    reduce them."""
     side = drawings.shape[1]
     margin = side // 8
     pixels = np.empty((len(rows), size, size), dtype=np.uint8)
@@ -450,8 +590,12 @@ class ArchivedDrawings(Source):
         try:
             with Image.open(io.BytesIO(archive.read(member))) as image:
                 return image.convert("L")
-        except Exception as error:  # decoders raise whatever their parsing of a damaged file runs into
-            raise DataError(f"drawing {member} of {path} cannot be read: {error}. Restore the archive.") from error
+        except (
+            Exception
+        ) as error:  # decoders raise whatever their parsing of a damaged file runs into
+            raise DataError(
+                f"drawing {member} of {path} cannot be read: {error}. Restore the archive."
+            ) from error
 
     def decoded(self, size: int) -> UInt8[np.ndarray, "n size size"]:
         """Decode all drawings, reduced as ``ImageTransform`` reduces."""
@@ -476,23 +620,30 @@ def _drawings(path: Path, *, required: bool) -> list[_Drawing]:
         if required:
             raise DataError(f"{path} does not exist. Name the folder of Omniglot's two archives.")
         return []
-    layout = re.compile(rf"{path.stem}/([^/]+)/(character\d+)/\d+_(\d+)\.png")  # the last: who drew it
+    layout = re.compile(
+        rf"{path.stem}/([^/]+)/(character\d+)/\d+_(\d+)\.png"
+    )  # the last: who drew it
     with _opened(path) as archive:
         found = [(layout.fullmatch(entry.filename), entry.CRC) for entry in archive.infolist()]
     known = ((match, checksum) for match, checksum in found if match)
-    return sorted(_Drawing(m[1], f"{m[1]}/{m[2]}", int(m[3]), m[0], checksum) for m, checksum in known)
+    return sorted(
+        _Drawing(m[1], f"{m[1]}/{m[2]}", int(m[3]), m[0], checksum) for m, checksum in known
+    )
 
 
 def _opened(path: Path) -> ZipFile:
     try:
         return ZipFile(path)
     except (BadZipFile, OSError) as error:
-        raise DataError(f"{path} is no zip archive that opens: {error}. It may be cut off; fetch it again.") from error
+        raise DataError(
+            f"{path} is no zip archive that opens: {error}. It may be cut off; fetch it again."
+        ) from error
 
 
 @lru_cache(maxsize=len(_ARCHIVES))
 def _kept_open(path: Path, process: int) -> ZipFile:
-    """Open an archive once in each process: one inherited by a fork would share its place in the file."""
+    """Open an archive once in each process: one inherited by a fork would share its place in the
+    file."""
     return _opened(path)
 
 

@@ -44,7 +44,8 @@ class Source(ABC):
     in_memory: bool = False  # reading costs nothing, so processes that read ahead would not pay
 
     def __init__(self, names: Sequence[str]) -> None:
-        """``names``: a path or title of each example that a person recognizes; never used to find anything."""
+        """``names``: a path or title of each example that a person recognizes; never used to find
+        anything."""
         self.names = [as_text(name) for name in names]
 
     def __len__(self) -> int:
@@ -55,19 +56,22 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, index: int) -> Any:
-        """Return an RGB or gray ``PIL.Image``, a float32 vector (features) or a text; DataError if unreadable."""
+        """Return an RGB or gray ``PIL.Image``, a float32 vector (features) or a text; DataError if
+        unreadable."""
 
     def origin(self, positions: np.ndarray) -> tuple["Source", np.ndarray]:
         """Return the source that holds these positions, and where they are in it."""
         return self, positions
 
     def identity(self, positions: np.ndarray) -> str | None:
-        """Return a text that is another when what ``read`` gives at these positions may be; None if nothing tells."""
+        """Return a text that is another when what ``read`` gives at these positions may be; None if
+        nothing tells."""
         return None
 
 
 def stamps(paths: Iterable[Path]) -> str | None:
-    """Return paths with size and time of the last change; None where one of them cannot be found."""
+    """Return paths with size and time of the last change; None where one of them cannot be
+    found."""
     try:
         found = [(str(path), path.stat()) for path in paths]
     except OSError:
@@ -86,7 +90,9 @@ class ImageFiles(Source):
         return read_image(self.root / self.paths[index])
 
     def identity(self, positions: np.ndarray) -> str | None:
-        if type(self).read is not ImageFiles.read:  # code of the user's own may change while the files do not
+        if (
+            type(self).read is not ImageFiles.read
+        ):  # code of the user's own may change while the files do not
             return None
         root = self.root.absolute()
         return stamps(root / self.paths[position] for position in positions.tolist())
@@ -100,7 +106,10 @@ class ImageArray(Source):
     def __init__(self, pixels: np.ndarray, names: Sequence[str]) -> None:
         super().__init__(names)
         if pixels.dtype != np.uint8 or pixels.ndim not in (3, 4):
-            raise DataError(f"images in memory must be uint8 [n h w] or [n h w 3], got {pixels.dtype} {pixels.shape}.")
+            raise DataError(
+                f"images in memory must be uint8 [n h w] or [n h w 3], got {pixels.dtype} "
+                f"{pixels.shape}."
+            )
         self.pixels = pixels
 
     def read(self, index: int) -> Image.Image:
@@ -116,7 +125,9 @@ class FeatureArray(Source):
     def __init__(self, features: np.ndarray, names: Sequence[str]) -> None:
         super().__init__(names)
         if features.ndim != 2 or features.dtype.kind != "f":
-            raise DataError(f"features must be a float array [n d], got {features.dtype} {features.shape}.")
+            raise DataError(
+                f"features must be a float array [n d], got {features.dtype} {features.shape}."
+            )
         self.features = features
 
     def read(self, index: int) -> np.ndarray:
@@ -159,7 +170,11 @@ class Captioned(Source):
         return self.pictures.read(index) if text is None else _written(text)
 
     def origin(self, positions: np.ndarray) -> tuple[Source, np.ndarray]:
-        return (self, positions) if (positions >= len(self.pictures)).any() else self.pictures.origin(positions)
+        return (
+            (self, positions)
+            if (positions >= len(self.pictures)).any()
+            else self.pictures.origin(positions)
+        )
 
 
 def _written(text: str) -> Image.Image:
@@ -173,7 +188,9 @@ class Taken(Source):
     """Some positions of another source, in a given order."""
 
     def __init__(self, source: Source, positions: np.ndarray) -> None:
-        self.source, self.positions = source.origin(positions)  # one deep, however often a part is taken of a part
+        self.source, self.positions = source.origin(
+            positions
+        )  # one deep, however often a part is taken of a part
         self.kind, self.in_memory = source.kind, source.in_memory
 
     def __len__(self) -> int:
@@ -199,8 +216,8 @@ class Records:
         labels: class of each row, an index into ``classes``.
         classes: the classes' names.
         splits: ``"train"``, ``"validation"`` or ``"test"`` for each row.
-        columns: further integer or float columns that a protocol or method asks for (``camera``, ``angle``,
-            ``role`` 0 = query and gallery, 1 = query only, 2 = gallery only).
+        columns: further integer or float columns that a protocol or method asks for (``camera``,
+            ``angle``, ``role`` 0 = query and gallery, 1 = query only, 2 = gallery only).
     """
 
     name: str
@@ -217,14 +234,20 @@ class Records:
             raise DataError(f"the columns of {self.name} differ in length: {rows}.")
         if len(self.labels) and not 0 <= self.labels.min() <= self.labels.max() < len(self.classes):
             span = f"{self.labels.min()} to {self.labels.max()}"
-            raise DataError(f"labels of {self.name} run from {span}, but there are {len(self.classes)} classes.")
+            raise DataError(
+                f"labels of {self.name} run from {span}, but there are {len(self.classes)} classes."
+            )
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def take(self, positions: np.ndarray) -> "Records":
         """Return the rows at ``positions``; labels and class names stay as they are."""
-        source, labels, splits = Taken(self.source, positions), self.labels[positions], self.splits[positions]
+        source, labels, splits = (
+            Taken(self.source, positions),
+            self.labels[positions],
+            self.splits[positions],
+        )
         columns = {name: column[positions] for name, column in self.columns.items()}
         return Records(self.name, source, labels, self.classes, splits, columns)
 
@@ -240,12 +263,14 @@ class Records:
 
     @property
     def captions(self) -> Captioned | None:
-        """The source of pictures and texts, where rows are of both kinds or texts alone; None of any other rows."""
+        """The source of pictures and texts, where rows are of both kinds or texts alone; None of
+        any other rows."""
         source = self.source.source if isinstance(self.source, Taken) else self.source
         return source if isinstance(source, Captioned) else None
 
     def captioned(self, texts: Sequence[str]) -> "Records":
-        """Return pictures with their texts as further rows: texts ask (role 1), pictures are found (role 2).
+        """Return pictures with their texts as further rows: texts ask (role 1), pictures are found
+        (role 2).
 
         A picture or text that several rows of a class name is one row.
 
@@ -263,22 +288,30 @@ class Records:
         first: list[list[int]] = []  # rows in which each picture, and each text, comes first
         for column in (names, texts):
             seen: dict[tuple[str, int, str], int] = {}
-            for row, key in enumerate(zip(column, self.labels.tolist(), self.splits.tolist(), strict=True)):
+            for row, key in enumerate(
+                zip(column, self.labels.tolist(), self.splits.tolist(), strict=True)
+            ):
                 seen.setdefault(key, row)
             first.append(list(seen.values()))
         pictures, told = first
         rows = self.take(np.array(pictures + told, dtype=np.int64))
-        source = Captioned(Taken(self.source, np.array(pictures, dtype=np.int64)), [texts[row] for row in told])
+        source = Captioned(
+            Taken(self.source, np.array(pictures, dtype=np.int64)), [texts[row] for row in told]
+        )
         role = np.repeat([GALLERY, QUERY], [len(pictures), len(told)])
         return replace(rows, source=source, columns={**rows.columns, "role": role})
 
     def pictures(self) -> "Records":
         """Return what ``captioned`` was given: the rows that are no texts, without roles."""
         shown = self.take(np.flatnonzero(self.columns["role"] != QUERY))
-        return replace(shown, columns={name: column for name, column in shown.columns.items() if name != "role"})
+        return replace(
+            shown,
+            columns={name: column for name, column in shown.columns.items() if name != "role"},
+        )
 
     def fingerprint(self) -> str:
-        """Return a short hash of names, labels and splits: a resumed run must have the same rows."""
+        """Return a short hash of names, labels and splits: a resumed run must have the same
+        rows."""
         digest = sha256()
         for index in range(len(self)):
             row = f"{self.source.name(index)}\0{self.classes[self.labels[index]]}\0{self.splits[index]}\n"
@@ -287,10 +320,11 @@ class Records:
 
 
 class Dataset(Protocol):
-    """Where records come from: a small frozen dataclass of settings (a path, a seed) that can be written as JSON.
+    """Where records come from: a small frozen dataclass of settings (a path, a seed) that can be
+    written as JSON.
 
-    ``load`` may take ``strict=False``, for ``check``, to keep rows that it would reject. A set of feature vectors says
-    so in a class attribute, ``kind = "features"``.
+    ``load`` may take ``strict=False``, for ``check``, to keep rows that it would reject. A set of
+    feature vectors says so in a class attribute, ``kind = "features"``.
 
     >>> @dataclass(frozen=True)
     ... class Corners:
@@ -318,10 +352,10 @@ class Batch:
         indices: position of each row in the training records (names files, keys memories).
         extras: further columns of those rows (``angle``, ...).
         skipped: positions that could not be read and were replaced by another of their class.
-        largest_class: rows of the class that has most of them, in the whole batch of all processes, where the host
-            knows it; see ``tuples.one_batch``.
-        texts: of the rows with role 1, as UTF-8 that zeros fill up, where rows are pictures and texts; ``inputs`` are
-            then the other rows alone.
+        largest_class: rows of the class that has most of them, in the whole batch of all processes,
+            where the host knows it; see ``tuples.one_batch``.
+        texts: of the rows with role 1, as UTF-8 that zeros fill up, where rows are pictures and
+            texts; ``inputs`` are then the other rows alone.
     """
 
     inputs: Tensor
@@ -334,6 +368,8 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         inputs, labels = (part.to(device, non_blocking=True) for part in (self.inputs, self.labels))
-        extras = {name: column.to(device, non_blocking=True) for name, column in self.extras.items()}
+        extras = {
+            name: column.to(device, non_blocking=True) for name, column in self.extras.items()
+        }
         texts = None if self.texts is None else self.texts.to(device, non_blocking=True)
         return replace(self, inputs=inputs, labels=labels, extras=extras, texts=texts)

@@ -1,8 +1,10 @@
-"""Images decoded once and kept as one uint8 tensor, on the device or on the disk; batches are cut on the device.
+"""Images decoded once and kept as one uint8 tensor, on the device or on the disk; batches are cut
+on the device.
 
-The same batches as ``loader.Loader`` and ``loader.load_all`` make of the same records, plan, transform, seed and epoch:
-the same rows in the same order, and the same pixels (resized crops on a GPU to one gray level, see ``augmentation``).
-The host only computes parameters, for several batches ahead, and never waits for the GPU.
+The same batches as ``loader.Loader`` and ``loader.load_all`` make of the same records, plan,
+transform, seed and epoch: the same rows in the same order, and the same pixels (resized crops on a
+GPU to one gray level, see ``augmentation``). The host only computes parameters, for several batches
+ahead, and never waits for the GPU.
 """
 
 import os
@@ -29,7 +31,14 @@ from torch import Tensor
 
 from vicinal.data.augmentation import Crops, cut_resized, cut_squares, to_device
 from vicinal.data.draws import uniform
-from vicinal.data.loader import Corrupt, Plan, Processes, checked_rows, readable_rows, tensor_columns
+from vicinal.data.loader import (
+    Corrupt,
+    Plan,
+    Processes,
+    checked_rows,
+    readable_rows,
+    tensor_columns,
+)
 from vicinal.data.location import expanded
 from vicinal.data.records import Batch, ImageArray, Progress, Records, Source
 from vicinal.data.transforms import ImageTransform, TrainingTransform, Transform
@@ -37,13 +46,17 @@ from vicinal.errors import ConfigError, DataError
 from vicinal.files import read_array
 
 BATCHES_AHEAD = 16  # parameters sent at once: few transfers, and no long wait for the first batch
-CACHE = "VICINAL_CACHE"  # names the folder of `training.cache` where that is not set, for a bench's jobs
+# names the folder of `training.cache` where that is not set, for a bench's jobs
+CACHE = "VICINAL_CACHE"
 IMAGES_AT_ONCE = 64  # decoded on the host before they go to the device
 _KEPT_AT_ONCE = 1024  # of those that were decoded before
 _READERS = 4  # threads that read decoded images from the disk, a batch each
 WORTH_PROCESSES = 500  # images: fewer are decoded before processes have started
 _PACKAGES = ("vicinal", "torch", "pillow")  # other versions may decode or compute otherwise
-_FREE_SHARE = {"cuda": 0.5, "cpu": 0.25}  # of the free memory that `auto` may take: the network needs the rest
+_FREE_SHARE = {
+    "cuda": 0.5,
+    "cpu": 0.25,
+}  # of the free memory that `auto` may take: the network needs the rest
 
 Residency = Literal["auto", "on", "disk", "off"]
 
@@ -54,12 +67,15 @@ class Resident:
 
     Attributes:
         pixels: one prepared image per slot.
-        transform: that prepared them; others may be used that prepare alike (``ImageTransform.preparation``).
+        transform: that prepared them; others may be used that prepare alike
+            (``ImageTransform.preparation``).
         source: that holds the images; any records that read from it are served.
         slots: for each position in the source the place in ``pixels``, or -1.
         unreadable: positions that could not be read, with the reason; their slots are black.
-        channels_last: whether the memory of inputs is laid out pixel by pixel, as convolutions on a GPU like it.
-        device: where batches are made of pixels that are in a file; None where the pixels are there.
+        channels_last: whether the memory of inputs is laid out pixel by pixel, as convolutions on a
+            GPU like it.
+        device: where batches are made of pixels that are in a file; None where the pixels are
+            there.
     """
 
     pixels: UInt8[Tensor, "m c h w"]
@@ -82,19 +98,31 @@ class Resident:
         )
 
     def batches(
-        self, records: Records, plan: Plan, transform: ImageTransform, seed: int, epoch: int, corrupt: Corrupt
+        self,
+        records: Records,
+        plan: Plan,
+        transform: ImageTransform,
+        seed: int,
+        epoch: int,
+        corrupt: Corrupt,
     ) -> Iterator[Batch]:
-        """Yield one batch per index list of the plan, on the device; arguments as ``loader.Loader`` has them.
+        """Yield one batch per index list of the plan, on the device; arguments as ``loader.Loader``
+        has them.
 
-        ``corrupt`` says what becomes of unreadable rows: an error, another row of the class, or none.
+        ``corrupt`` says what becomes of unreadable rows: an error, another row of the class, or
+        none.
         """
         if not self.serves(records, transform):
             raise ConfigError(
-                f"the tensor on {self.pixels.device} holds {len(self.pixels)} images as {self.transform} prepares "
-                f"them, not those of {records.name} under {transform}. Decode all records that are used."
+                f"the tensor on {self.pixels.device} holds {len(self.pixels)} images as "
+                f"{self.transform} prepares "
+                f"them, not those of {records.name} under {transform}. Decode all records that "
+                "are used."
             )
         normalization = transform.normalization(self.device or self.pixels.device)
-        for part, images, rows in self._with_images(self._planned(records, plan, transform, seed, epoch, corrupt)):
+        for part, images, rows in self._with_images(
+            self._planned(records, plan, transform, seed, epoch, corrupt)
+        ):
             cut = _cut(transform, images, rows, part.crops)
             if self.channels_last:
                 cut = cut.contiguous(memory_format=torch.channels_last)
@@ -107,27 +135,43 @@ class Resident:
             )
 
     def _planned(
-        self, records: Records, plan: Plan, transform: ImageTransform, seed: int, epoch: int, corrupt: Corrupt
+        self,
+        records: Records,
+        plan: Plan,
+        transform: ImageTransform,
+        seed: int,
+        epoch: int,
+        corrupt: Corrupt,
     ) -> Iterator["_Planned"]:
         """Yield the parameters of each batch, which are computed and sent for several at once."""
         device, plan = self.device or self.pixels.device, iter(plan)
         while chunk := list(islice(plan, BATCHES_AHEAD)):
-            picked = [self._picked(records, checked_rows(records, indices), corrupt) for indices in chunk]
+            picked = [
+                self._picked(records, checked_rows(records, indices), corrupt) for indices in chunk
+            ]
             rows = np.concatenate([kept for kept, _ in picked])
             draws = uniform(seed, epoch, rows, transform.draws) if transform.draws else None
             height, width = (np.full(len(rows), length) for length in self.pixels.shape[2:])
             crops = transform.crops(height, width, draws).to(device)
-            slots = to_device(torch.from_numpy(self.slots[records.source.origin(rows)[1]]), self.pixels.device)
+            slots = to_device(
+                torch.from_numpy(self.slots[records.source.origin(rows)[1]]), self.pixels.device
+            )
             labels = to_device(torch.from_numpy(records.labels[rows].astype(np.int64)), device)
-            extras = {name: to_device(column, device) for name, column in tensor_columns(records, rows).items()}
+            extras = {
+                name: to_device(column, device)
+                for name, column in tensor_columns(records, rows).items()
+            }
             ends = accumulate((len(kept) for kept, _ in picked), initial=0)
             for (kept, skipped), (first, last) in zip(picked, pairwise(ends), strict=True):
                 part = slice(first, last)
                 columns = {name: column[part] for name, column in extras.items()}
                 yield _Planned(kept, skipped, slots[part], crops[part], labels[part], columns)
 
-    def _with_images(self, planned: Iterable["_Planned"]) -> Iterator[tuple["_Planned", Tensor, Tensor]]:
-        """Yield each batch's parameters, images on its device, and where its rows are among these."""
+    def _with_images(
+        self, planned: Iterable["_Planned"]
+    ) -> Iterator[tuple["_Planned", Tensor, Tensor]]:
+        """Yield each batch's parameters, images on its device, and where its rows are among
+        these."""
         if self.device is None:
             for part in planned:
                 yield part, self.pixels, part.slots
@@ -141,11 +185,17 @@ class Resident:
                 if not waiting:
                     return
                 part, read = waiting.popleft()
-                images = read.result().to(self.device, non_blocking=True).permute(0, 3, 1, 2).contiguous()
+                images = (
+                    read.result()
+                    .to(self.device, non_blocking=True)
+                    .permute(0, 3, 1, 2)
+                    .contiguous()
+                )
                 yield part, images, torch.arange(len(images), device=self.device)
 
     def _read(self, slots: Int[Tensor, "n"]) -> UInt8[Tensor, "n h w c"]:
-        """Return images of the file, in memory from which a GPU copies without making the host wait."""
+        """Return images of the file, in memory from which a GPU copies without making the host
+        wait."""
         stored = self.pixels.permute(0, 2, 3, 1)
         pinned = self.device is not None and self.device.type == "cuda"
         images = torch.empty(len(slots), *stored.shape[1:], dtype=torch.uint8, pin_memory=pinned)
@@ -183,7 +233,9 @@ class _Planned(NamedTuple):
 def _cut(transform: ImageTransform, images: Tensor, rows: Tensor, crops: Crops) -> Tensor:
     if transform.crop != "resized":
         return cut_squares(images, rows, crops, transform.size)
-    if images.device.type == "cpu":  # Pillow reads the few pixels that have weight, a matrix product all
+    if (
+        images.device.type == "cpu"
+    ):  # Pillow reads the few pixels that have weight, a matrix product all
         return transform.cut([images[row] for row in rows.tolist()], crops).contiguous()
     return cut_resized(images, rows, crops, transform.size)
 
@@ -200,17 +252,20 @@ def resident_if_it_fits(
     cache: Path | None = None,
     progress: Progress = lambda done: None,
 ) -> Resident | None:
-    """Read and prepare all records and keep them on the device or on the disk; None where a loader should read them.
+    """Read and prepare all records and keep them on the device or on the disk; None where a loader
+    should read them.
 
     Args:
         records: images; features, which need no decoding, are never kept.
         transform: whose ``prepare`` is done once.
         device: where the images stay.
-        resident: ``"auto"`` keeps images that all have one size if they take at most half of a GPU's free memory; on a
-            CPU, a quarter of the free memory, and only images that would have to be decoded again and again. Others
-            stay decoded in ``cache``, where that is given, as all do with ``"disk"``. ``"on"`` and ``"disk"`` are an
-            error for what cannot be kept.
-        workers: processes that read; 0 reads in this one, None takes one per processor where that pays.
+        resident: ``"auto"`` keeps images that all have one size if they take at most half of a
+            GPU's free memory; on a CPU, a quarter of the free memory, and only images that would
+            have to be decoded again and again. Others stay decoded in ``cache``, where that is
+            given, as all do with ``"disk"``. ``"on"`` and ``"disk"`` are an error for what cannot
+            be kept.
+        workers: processes that read; 0 reads in this one, None takes one per processor where that
+            pays.
         skip_corrupt: record unreadable images instead of raising the first error.
         channels_last: memory layout of the inputs.
         cache: folder that keeps decoded images for other runs; see ``kept``.
@@ -222,22 +277,35 @@ def resident_if_it_fits(
     if not isinstance(transform, ImageTransform) or records.source.kind != "images" or texts:
         if resident != "auto":
             kind = "images and texts" if texts else records.source.kind
-            raise ConfigError(f"`training.resident={resident}` keeps images, but {records.name} holds {kind}.")
+            raise ConfigError(
+                f"`training.resident={resident}` keeps images, but {records.name} holds {kind}."
+            )
         return None
     if resident == "disk" and cache is None:
-        raise ConfigError("`training.resident=disk` keeps decoded images in a folder. Name it in `training.cache`.")
+        raise ConfigError(
+            "`training.resident=disk` keeps decoded images in a folder. Name it in "
+            "`training.cache`."
+        )
     source, positions = records.source.origin(np.arange(len(records)))
     shape, on_disk = prepared_shape(source, transform), resident == "disk"
     if resident == "auto":
         if shape is None or (isinstance(source, ImageArray) and device.type == "cpu"):
             return None
-        if len(records) * int(np.prod(shape)) > _FREE_SHARE.get(device.type, 0.0) * free_memory(device):
+        if len(records) * int(np.prod(shape)) > _FREE_SHARE.get(device.type, 0.0) * free_memory(
+            device
+        ):
             if cache is None:
                 return None
             on_disk = True
     if shape is None:
-        fault = f"those of {records.name} differ under fit = {transform.fit!r} with resize = {transform.resize}"
-        hint = "Set `transform.canvas` (the center square is kept), or `transform.fit=squash` with `transform.resize`."
+        fault = (
+            f"those of {records.name} differ under fit = {transform.fit!r} with resize = "
+            f"{transform.resize}"
+        )
+        hint = (
+            "Set `transform.canvas` (the center square is kept), or `transform.fit=squash` "
+            "with `transform.resize`."
+        )
         raise ConfigError(f"images that stay decoded need one size, but {fault}. {hint}")
     held = np.unique(positions)
     slots = np.full(len(source), -1, dtype=np.int64)
@@ -271,7 +339,8 @@ def resident_if_it_fits(
     if decoded is None and on_disk:
         if resident == "disk" and not unreadable:
             raise ConfigError(
-                f"`training.resident=disk` cannot tell when images of {records.name} change. Keep them as files or a "
+                f"`training.resident=disk` cannot tell when images of {records.name} change. Keep "
+                "them as files or a "
                 f"packed set, or set training.resident=off."
             )
         return None
@@ -279,7 +348,9 @@ def resident_if_it_fits(
         fill()
     else:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # and is not written to
+            warnings.filterwarnings(
+                "ignore", "The given NumPy array is not writable"
+            )  # and is not written to
             if on_disk:
                 mapped = torch.from_numpy(decoded).permute(0, 3, 1, 2)
                 return Resident(mapped, transform, source, slots, unreadable, channels_last, device)
@@ -301,11 +372,18 @@ class _Preparation:
     def name(self) -> str | None:
         """Tell these prepared images from all others; None where the source cannot."""
         contents = self.source.identity(self.positions)
-        return None if contents is None else f"pixels {self.transform.preparation} {tuple(self.shape)}\n{contents}"
+        return (
+            None
+            if contents is None
+            else f"pixels {self.transform.preparation} {tuple(self.shape)}\n{contents}"
+        )
 
     def __call__(self, start: int) -> tuple[UInt8[Tensor, "n h w c"], dict[int, str]]:
         """Return prepared images, and why some positions are black."""
-        positions, (channels, height, width) = self.positions[start : start + IMAGES_AT_ONCE].tolist(), self.shape
+        positions, (channels, height, width) = (
+            self.positions[start : start + IMAGES_AT_ONCE].tolist(),
+            self.shape,
+        )
         prepared = torch.empty(len(positions), height, width, channels, dtype=torch.uint8)
         errors = dict[int, str]()
         for row, position in enumerate(positions):
@@ -317,12 +395,15 @@ class _Preparation:
                 errors[position] = str(error)
                 prepared[row] = 0
             else:  # an image that the settings do not fit is no damaged file, and never skipped
-                prepared[row] = self.transform.prepare(image, self.source.name(position)).permute(1, 2, 0)
+                prepared[row] = self.transform.prepare(image, self.source.name(position)).permute(
+                    1, 2, 0
+                )
         return prepared, errors
 
 
 def open_cache(setting: str | None) -> Path | None:
-    """Return the folder that `training.cache`, or else the environment, names, made if need be; None for neither."""
+    """Return the folder that `training.cache`, or else the environment, names, made if need be;
+    None for neither."""
     key, value = (CACHE, os.environ.get(CACHE)) if setting is None else ("training.cache", setting)
     if not value:
         return None
@@ -343,21 +424,25 @@ def kept(
     dtype: DTypeLike,
     fill: Callable[[np.ndarray], bool],
 ) -> np.ndarray | None:
-    """Return an array that was made before, or by this process while others wait, on the disk; None where none is kept.
+    """Return an array that was made before, or by this process while others wait, on the disk; None
+    where none is kept.
 
     One that is damaged is made again.
 
     Args:
         folder: where arrays are kept; None keeps nothing.
-        name: everything that tells this array from others but versions of the software; None keeps nothing.
+        name: everything that tells this array from others but versions of the software; None keeps
+            nothing.
         shape: of the array.
         dtype: of its numbers.
-        fill: makes the array in place; False if something could not be read, so that every process should see for
-            itself.
+        fill: makes the array in place; False if something could not be read, so that every process
+            should see for itself.
     """
     if folder is None or (told := name()) is None:
         return None
-    versions = {package: one.version for package in _PACKAGES for one in distributions(name=package)}
+    versions = {
+        package: one.version for package in _PACKAGES for one in distributions(name=package)
+    }
     told = f"{versions} {shape} {np.dtype(dtype)}\n{told}"
     path = folder / f"{sha256(told.encode(errors='surrogateescape')).hexdigest()[:20]}.npy"
     folder.mkdir(parents=True, exist_ok=True)  # somebody may have removed it since it was opened
@@ -366,17 +451,24 @@ def kept(
             found = read_array(path, mapped=True)
             if found.shape == shape and found.dtype == dtype:
                 return found
-        needed, free = int(np.prod(shape)) * np.dtype(dtype).itemsize, shutil.disk_usage(folder).free
+        needed, free = (
+            int(np.prod(shape)) * np.dtype(dtype).itemsize,
+            shutil.disk_usage(folder).free,
+        )
         if needed > free:  # a full disk would kill a process that writes through a map
             fault = f"{folder} needs {needed / 1e9:.1f} GB and has {free / 1e9:.1f} GB free"
-            raise ConfigError(f"the cache in {fault}. Name another folder in `training.cache`, or leave it out.")
+            raise ConfigError(
+                f"the cache in {fault}. Name another folder in `training.cache`, or leave it out."
+            )
         unfinished = path.with_suffix(".part")
         array = np.lib.format.open_memmap(unfinished, mode="w+", dtype=dtype, shape=shape)
         try:
             if not fill(array):
                 return None
             array.flush()
-            with suppress(FileNotFoundError):  # the folder was removed meanwhile; the array is still there
+            with suppress(
+                FileNotFoundError
+            ):  # the folder was removed meanwhile; the array is still there
                 unfinished.replace(path)
         finally:
             unfinished.unlink(missing_ok=True)
@@ -384,7 +476,8 @@ def kept(
 
 
 def prepared_shape(source: Source, transform: ImageTransform) -> tuple[int, int, int] | None:
-    """Return channels, height and width of every prepared image of a source; None where they differ."""
+    """Return channels, height and width of every prepared image of a source; None where they
+    differ."""
     side = transform.prepared_side
     if side is not None:
         return transform.channels, side, side

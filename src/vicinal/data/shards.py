@@ -25,10 +25,12 @@ _MOST = 2**20  # bytes of a label: more is no label
 
 @dataclass(frozen=True)
 class Shards(SplitByClass):
-    """Images in tar files as WebDataset keeps them: ``KEY.jpg`` beside ``KEY.cls``, or ``KEY.json`` with its label.
+    """Images in tar files as WebDataset keeps them: ``KEY.jpg`` beside ``KEY.cls``, or ``KEY.json``
+    with its label.
 
-    Where the names of all shards begin with ``train``, ``validation`` (``val``) or ``test``, these are the splits;
-    otherwise classes are split here. Shards are read in place, in any order; nothing is unpacked.
+    Where the names of all shards begin with ``train``, ``validation`` (``val``) or ``test``, these
+    are the splits; otherwise classes are split here. Shards are read in place, in any order;
+    nothing is unpacked.
 
     Args:
         path: a ``.tar`` file, or a folder of them; ``$VICINAL_DATA`` and ``~`` are expanded.
@@ -50,7 +52,10 @@ class Shards(SplitByClass):
         shards = sorted(root.glob("*.tar")) if root.is_dir() else [root]
         if not shards:
             raise DataError(f"{root} holds no .tar file. Name a folder of shards, or one shard.")
-        given = [next((split for split in _SPLITS if path.name.startswith(split)), None) for path in shards]
+        given = [
+            next((split for split in _SPLITS if path.name.startswith(split)), None)
+            for path in shards
+        ]
         names, places, labels, splits = [], [], [], []
         for number, (path, split) in enumerate(zip(shards, given, strict=True)):
             for member, label in self._samples(path):
@@ -62,13 +67,20 @@ class Shards(SplitByClass):
                 labels.append(label)
                 splits.append(split or "")
         if not names:
-            raise DataError(f"{root} holds no image with a label. A sample is KEY.jpg and KEY.cls, or KEY.json.")
+            raise DataError(
+                f"{root} holds no image with a label. A sample is KEY.jpg and KEY.cls, or KEY.json."
+            )
         named = splits if all(given) else None
-        source = TarImages(shards[0].parent, [path.name for path in shards], np.array(places), names)
-        return self._records(root.stem, source, labels, named, lambda row: str(shards[places[row][0]]))
+        source = TarImages(
+            shards[0].parent, [path.name for path in shards], np.array(places), names
+        )
+        return self._records(
+            root.stem, source, labels, named, lambda row: str(shards[places[row][0]])
+        )
 
     def _samples(self, path: Path) -> Iterator[tuple[tarfile.TarInfo, str]]:
-        """Yield the image and the label of each sample, if any; the files of a sample stand beside each other."""
+        """Yield the image and the label of each sample, if any; the files of a sample stand beside
+        each other."""
         try:
             with tarfile.open(path, "r:") as archive:
                 for _, members in groupby(filter(tarfile.TarInfo.isfile, archive), _key):
@@ -79,17 +91,28 @@ class Shards(SplitByClass):
                             image = member
                         elif ending in ("cls", "json") and member.size <= _MOST:
                             text = archive.extractfile(member).read().decode()  # type: ignore[union-attr]  # a file
-                            found = text.strip() if ending == "cls" else json.loads(text).get(self.label)
+                            found = (
+                                text.strip()
+                                if ending == "cls"
+                                else json.loads(text).get(self.label)
+                            )
                             label = label if found is None else str(found)
                     if image is not None:
                         yield image, label
-        except (tarfile.TarError, UnicodeDecodeError, ValueError, AttributeError, EOFError) as error:
+        except (
+            tarfile.TarError,
+            UnicodeDecodeError,
+            ValueError,
+            AttributeError,
+            EOFError,
+        ) as error:
             fault = f"{path} cannot be read as a shard: {error}"
             raise DataError(f"{fault}. Shards are uncompressed .tar files.") from error
 
 
 def _key(member: tarfile.TarInfo) -> str:
-    """Return what the files of a sample share: their folder and all before the first dot of their names."""
+    """Return what the files of a sample share: their folder and all before the first dot of their
+    names."""
     folder, _, name = member.name.rpartition("/")
     return f"{folder}/{name.partition('.')[0]}"
 
@@ -98,7 +121,9 @@ class HuggingFaceImages(Source):
     """The images of a column of a Hugging Face data set, part by part."""
 
     def __init__(self, parts: Mapping[str, Any]) -> None:
-        super().__init__([f"{name} {row}" for name, column in parts.items() for row in range(len(column))])
+        super().__init__(
+            [f"{name} {row}" for name, column in parts.items() for row in range(len(column))]
+        )
         self.columns, self.starts = list(parts.values()), np.cumsum([0, *map(len, parts.values())])
 
     def read(self, index: int) -> Image.Image:
@@ -115,8 +140,8 @@ class HuggingFaceImages(Source):
 class HuggingFace(SplitByClass):
     """A data set that ``datasets.Dataset.save_to_disk`` or ``DatasetDict.save_to_disk`` wrote.
 
-    The splits of a dictionary are kept (``train``, ``validation``, ``test``); the classes of a single set are split
-    here. Needs the package ``datasets``.
+    The splits of a dictionary are kept (``train``, ``validation``, ``test``); the classes of a
+    single set are split here. Needs the package ``datasets``.
 
     Args:
         path: its folder; ``$VICINAL_DATA`` and ``~`` are expanded.
@@ -144,7 +169,9 @@ class HuggingFace(SplitByClass):
         try:
             import datasets
         except ImportError:
-            raise DataError("Hugging Face's datasets is not installed: `pip install 'vicinal[huggingface]'`") from None
+            raise DataError(
+                "Hugging Face's datasets is not installed: `pip install 'vicinal[huggingface]'`"
+            ) from None
         return datasets.load_from_disk(str(existing(self.path)))
 
     def _parts(self) -> Mapping[str, Any]:
@@ -154,14 +181,19 @@ class HuggingFace(SplitByClass):
     def load(self) -> Records:
         parts = self._parts()
         source, names = _columns(parts, self.image, self.label)
-        given = [split for split, part in parts.items() for _ in range(len(part))] if len(parts) > 1 else None
+        given = (
+            [split for split, part in parts.items() for _ in range(len(part))]
+            if len(parts) > 1
+            else None
+        )
         name = Path(self.path).name or "data set"
         return self._records(name, source, names, given, lambda row: f"{self.path}, row {row}")
 
 
 @dataclass(frozen=True)
 class FromHuggingFace(HuggingFace):
-    """A ``datasets.Dataset`` or ``DatasetDict`` in memory, for Python: ``vicinal.train(dataset)``."""
+    """A ``datasets.Dataset`` or ``DatasetDict`` in memory, for Python:
+    ``vicinal.train(dataset)``."""
 
     dataset: Any = None
 
@@ -176,7 +208,10 @@ class FromHuggingFace(HuggingFace):
 def _kind(parts: Mapping[str, Any], image: str) -> Kind:
     features = next(iter(parts.values())).features
     if image not in features:
-        raise DataError(unknown("column", image, features) + " Set data.image to the column of images or vectors.")
+        raise DataError(
+            unknown("column", image, features)
+            + " Set data.image to the column of images or vectors."
+        )
     return "images" if type(features[image]).__name__ == "Image" else "features"
 
 
@@ -186,10 +221,15 @@ def _columns(parts: Mapping[str, Any], image: str, label: str) -> tuple[Source, 
     names: list[str] = []
     for part in parts.values():
         if label not in part.features:
-            raise DataError(unknown("column", label, part.features) + " Set data.label to the column of classes.")
+            raise DataError(
+                unknown("column", label, part.features)
+                + " Set data.label to the column of classes."
+            )
         numbered = getattr(part.features[label], "int2str", None)
         names += [str(numbered(each) if numbered else each) for each in part[label]]
     if kind == "features":
-        rows = np.concatenate([np.asarray(part.with_format("numpy")[image][:], np.float32) for part in parts.values()])
+        rows = np.concatenate(
+            [np.asarray(part.with_format("numpy")[image][:], np.float32) for part in parts.values()]
+        )
         return FeatureArray(rows, [f"row {row}" for row in range(len(rows))]), names
     return HuggingFaceImages({split: part[image] for split, part in parts.items()}), names

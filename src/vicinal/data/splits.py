@@ -1,4 +1,5 @@
-"""Splits by class: train and test, a validation part, folds. Test classes are never used to choose anything."""
+"""Splits by class: train and test, a validation part, folds. Test classes are never used to choose
+anything."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -14,13 +15,18 @@ from vicinal.data.records import SPLITS, Records, Source, as_text
 from vicinal.errors import ConfigError, DataError, unknown
 
 Order = Literal["sorted", "random"]
-_SPELLINGS: dict[str, str] = {**{split: split for split in SPLITS}, "val": "validation", "valid": "validation"}
+_SPELLINGS: dict[str, str] = {
+    **{split: split for split in SPLITS},
+    "val": "validation",
+    "valid": "validation",
+}
 _TEXT = "<U10"  # long enough for "validation": NumPy silently cuts what does not fit
 
 
 @dataclass(frozen=True)
 class SplitByClass(Settings):
-    """Settings of a data set that may bring no splits of its own: its classes are then split here."""
+    """Settings of a data set that may bring no splits of its own: its classes are then split
+    here."""
 
     slot: ClassVar[str] = "data"
     path: str
@@ -37,7 +43,8 @@ class SplitByClass(Settings):
         place: Callable[[int], str],
         columns: Mapping[str, np.ndarray] | None = None,
     ) -> Records:
-        """Label rows by their class ``names``; ``given`` are the splits they bring, ``place`` locates a row."""
+        """Label rows by their class ``names``; ``given`` are the splits they bring, ``place``
+        locates a row."""
         classes, labels = classes_of(names)
         if given is None:
             splits = by_class(labels, classes, self.test, self.order, self.seed)
@@ -46,14 +53,17 @@ class SplitByClass(Settings):
         return Records(name, source, labels, classes, splits, columns or {})
 
 
-def by_class(labels: Int[np.ndarray, "n"], classes: Sequence[str], share: float, order: Order, seed: int) -> np.ndarray:
+def by_class(
+    labels: Int[np.ndarray, "n"], classes: Sequence[str], share: float, order: Order, seed: int
+) -> np.ndarray:
     """Return ``"train"`` or ``"test"`` for each row, so that no class is in both.
 
     Args:
         labels: class of each row.
         classes: the classes' names, sorted.
         share: of the classes to test on; 0 makes all rows train, 1 makes all rows test.
-        order: ``"sorted"`` tests on the last classes, as the published zero-shot splits do; ``"random"`` on drawn ones.
+        order: ``"sorted"`` tests on the last classes, as the published zero-shot splits do;
+            ``"random"`` on drawn ones.
         seed: of the draw.
 
     >>> by_class(np.array([0, 0, 1, 2, 3]), "abcd", 0.5, "sorted", 0).tolist()
@@ -65,7 +75,9 @@ def by_class(labels: Int[np.ndarray, "n"], classes: Sequence[str], share: float,
             advice = "Add classes, or set `data.test` to 0 (train on all) or 1 (test on all)."
             raise DataError(f"a split by class needs 2 classes, got {len(classes)}. {advice}")
         count = min(max(count, 1), len(classes) - 1)
-    ranked = np.arange(len(classes)) if order == "sorted" else shuffled(np.arange(len(classes)), seed)
+    ranked = (
+        np.arange(len(classes)) if order == "sorted" else shuffled(np.arange(len(classes)), seed)
+    )
     tested = ranked[len(classes) - count :]
     return np.where(np.isin(labels, tested), "test", "train").astype(_TEXT)
 
@@ -73,13 +85,17 @@ def by_class(labels: Int[np.ndarray, "n"], classes: Sequence[str], share: float,
 def hold_out(records: Records, share: float, seed: int) -> Records:
     """Mark a share of the training classes ``"validation"``, for model selection.
 
-    A set that brings its own validation rows keeps them and is returned as it is. Where rows have a column ``kin``, it
-    takes the place of the class: classes that are alike, such as one drawing rotated, are held out together.
+    A set that brings its own validation rows keeps them and is returned as it is. Where rows have a
+    column ``kin``, it
+    takes the place of the class: classes that are alike, such as one drawing rotated, are held out
+        together.
     """
     if (records.splits == "validation").any():
         return records
     if not 0 < share < 1:
-        raise ConfigError(f"the share of training classes held out must be between 0 and 1, got {share}.")
+        raise ConfigError(
+            f"the share of training classes held out must be between 0 and 1, got {share}."
+        )
     training = records.splits == "train"
     kinds = kin_of(records)
     classes = np.unique(kinds[training])
@@ -95,17 +111,26 @@ def hold_out(records: Records, share: float, seed: int) -> Records:
 
 
 def kin_of(records: Records) -> Int[np.ndarray, "n"]:
-    """Return what a split must keep together: the column ``kin`` where there is one, else the class."""
+    """Return what a split must keep together: the column ``kin`` where there is one, else the
+    class."""
     return np.asarray(records.columns.get("kin", records.labels))
 
 
-def class_folds(labels: Int[np.ndarray, "n"], k: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return ``k`` pairs of (training, validation) positions; each class is in exactly one validation part."""
+def class_folds(
+    labels: Int[np.ndarray, "n"], k: int, seed: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return ``k`` pairs of (training, validation) positions; each class is in exactly one
+    validation part."""
     classes = np.unique(labels)
     if k < 2:
         raise ConfigError(f"folds by class must be at least 2, got {k}.")
-    if len(classes) < 2 * k:  # one class alone is always its own nearest neighbor: recall 1, whatever the model
-        raise DataError(f"{k} folds by class need at least {2 * k} classes, got {len(classes)}. Use fewer folds.")
+    if (
+        len(classes) < 2 * k
+    ):  # one class alone is always its own nearest neighbor: recall 1, whatever the model
+        raise DataError(
+            f"{k} folds by class need at least {2 * k} classes, got {len(classes)}. Use fewer "
+            "folds."
+        )
     order = shuffled(classes, seed)
     validated = [np.isin(labels, order[fold::k]) for fold in range(k)]
     return [(np.flatnonzero(~held), np.flatnonzero(held)) for held in validated]
@@ -121,7 +146,8 @@ def named_splits(values: Sequence[str], place: Callable[[int], str]) -> np.ndarr
 
 
 def classes_of(values: Sequence[str]) -> tuple[tuple[str, ...], Int[np.ndarray, "n"]]:
-    """Return the sorted names among ``values``, and each value's label; whole numbers sort as numbers.
+    """Return the sorted names among ``values``, and each value's label; whole numbers sort as
+    numbers.
 
     >>> classes_of(["10", "9", "10"])[0]
     ('9', '10')
@@ -137,7 +163,8 @@ def classes_of(values: Sequence[str]) -> tuple[tuple[str, ...], Int[np.ndarray, 
 def overlapping_classes(records: Records) -> tuple[str, ...]:
     """Return the names of classes that have both training or validation rows and test rows.
 
-    Splits made here never have any; a set that brings its own may, and its numbers are then not zero-shot.
+    Splits made here never have any; a set that brings its own may, and its numbers are then not
+    zero-shot.
     """
     tested = records.splits == "test"
     both = np.intersect1d(records.labels[tested], records.labels[~tested])

@@ -1,5 +1,5 @@
-"""Tables, CSV or Parquet: of image paths, of texts or of both, with a label each, of pairs of views, and of feature
-vectors (also ``.npz``).
+"""Tables, CSV or Parquet: of image paths, of texts or of both, with a label each, of pairs of
+views, and of feature vectors (also ``.npz``).
 
 They are read as columns, with a place for every row that an error can name.
 """
@@ -36,7 +36,8 @@ class Columns:
     Attributes:
         path: the file.
         cells: column by name.
-        lines: line of each row in the file; for files without lines, the row's number counted from 0.
+        lines: line of each row in the file; for files without lines, the row's number counted from
+            0.
         unit: what ``lines`` count, for messages.
     """
 
@@ -52,14 +53,20 @@ class Columns:
         return f"{self.path}, {self.unit} {self.lines[row]}"
 
     def texts(self, name: str) -> list[str]:
-        """Return a column of texts or whole numbers as stripped texts; an empty cell is an error."""
+        """Return a column of texts or whole numbers as stripped texts; an empty cell is an
+        error."""
         if name not in self.cells:
             raise DataError(f"{self.path}: " + unknown("column", name, self.cells))
         for row, cell in enumerate(self.cells[name]):
             if cell is None or not str(cell).strip():
-                raise DataError(f"{self.place(row)}: `{name}` is empty. Fill it in or remove the row.")
+                raise DataError(
+                    f"{self.place(row)}: `{name}` is empty. Fill it in or remove the row."
+                )
             if isinstance(cell, float):
-                raise DataError(f"{self.place(row)}: `{name}` is a decimal number, {cell}. Use whole numbers or text.")
+                raise DataError(
+                    f"{self.place(row)}: `{name}` is a decimal number, {cell}. Use whole numbers "
+                    "or text."
+                )
         return [str(cell).strip() for cell in self.cells[name]]
 
     def sentences(self, name: str) -> list[str]:
@@ -74,7 +81,8 @@ class Columns:
         return self.texts(name) if name in self.cells else None
 
     def numbers(self, name: str, *, whole: bool = False) -> np.ndarray:
-        """Return a column of numbers, int64 where all of them are whole and float64 else; any other cell is an error.
+        """Return a column of numbers, int64 where all of them are whole and float64 else; any other
+        cell is an error.
 
         Args:
             name: of the column.
@@ -82,19 +90,31 @@ class Columns:
         """
         values = [_number(cell) for cell in self.cells[name]]
         for row, value in enumerate(values):
-            if value is None or not math.isfinite(value) or (whole and not (isinstance(value, int) and value >= 0)):
+            if (
+                value is None
+                or not math.isfinite(value)
+                or (whole and not (isinstance(value, int) and value >= 0))
+            ):
                 kind = "a whole number" if whole else "a number"
-                raise DataError(f"{self.place(row)}: `{name}` must be {kind}, got {self.cells[name][row]!r}.")
+                raise DataError(
+                    f"{self.place(row)}: `{name}` must be {kind}, got {self.cells[name][row]!r}."
+                )
         integers = all(isinstance(value, int) and abs(value) < 2**63 for value in values)
         return np.array(values, dtype=np.int64 if integers else np.float64)
 
     def other_numbers(self, without: Collection[str]) -> dict[str, np.ndarray]:
-        """Return the other columns of numbers; the first filled cell of a column tells numbers from texts."""
-        filled = {name: next((c for c in cells if c not in (None, "")), None) for name, cells in self.cells.items()}
+        """Return the other columns of numbers; the first filled cell of a column tells numbers from
+        texts."""
+        filled = {
+            name: next((c for c in cells if c not in (None, "")), None)
+            for name, cells in self.cells.items()
+        }
         return {
             name: self.numbers(name)
             for name, cell in filled.items()
-            if name not in without and not name.startswith("__index_level_") and _number(cell) is not None
+            if name not in without
+            and not name.startswith("__index_level_")
+            and _number(cell) is not None
         }
 
 
@@ -114,7 +134,8 @@ def unfit(text: str) -> str:
 
 
 def read_columns(path: Path, *, without: str = "") -> Columns:
-    """Read the table at ``path``: ``.csv``, ``.tsv`` or ``.parquet``; ``without`` names a column to leave out."""
+    """Read the table at ``path``: ``.csv``, ``.tsv`` or ``.parquet``; ``without`` names a column to
+    leave out."""
     ending = path.suffix.lower()
     if ending in _SEPARATORS:
         return _read_csv(path, _SEPARATORS[ending])
@@ -136,7 +157,8 @@ def column_names(path: Path) -> list[str]:
 
 
 def array_names(path: Path) -> list[str]:
-    """Return the names of an ``.npz``'s arrays without reading them; none of a file that is no ``.npz``."""
+    """Return the names of an ``.npz``'s arrays without reading them; none of a file that is no
+    ``.npz``."""
     with suppress(BadZipFile, OSError), ZipFile(path) as archive:
         return [name.removesuffix(".npy") for name in archive.namelist()]
     return []
@@ -151,39 +173,57 @@ def read_vectors(path: Path, name: str) -> Float[np.ndarray, "n d"]:
     with _parquet(path) as file:
         column = file.read([name]).column(name).combine_chunks()
     listed = types.is_list(column.type) or types.is_fixed_size_list(column.type)
-    if not listed or not (types.is_floating(column.type.value_type) or types.is_integer(column.type.value_type)):
+    if not listed or not (
+        types.is_floating(column.type.value_type) or types.is_integer(column.type.value_type)
+    ):
         raise DataError(f"{path}: column `{name}` must hold lists of numbers, got {column.type}.")
     lengths = np.asarray(column.value_lengths().fill_null(0))  # a row without a list has no length
     if len(odd := np.flatnonzero(lengths != lengths[:1])):
         counts = f"{lengths[odd[0]]} numbers, the first row has {lengths[0]}"
         raise DataError(f"{path}, row {odd[0]}: `{name}` has {counts}. All rows need the same.")
-    values = column.flatten().to_numpy(zero_copy_only=False)  # a null among the numbers comes out as NaN
+    values = column.flatten().to_numpy(
+        zero_copy_only=False
+    )  # a null among the numbers comes out as NaN
     return np.asarray(values).reshape(len(column), -1)
 
 
 def _read_csv(path: Path, separator: str) -> Columns:
     rows, lines = list[list[str]](), list[int]()
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets put a byte order mark first
+        with path.open(
+            newline="", encoding="utf-8-sig"
+        ) as file:  # spreadsheets put a byte order mark first
             reader = csv.reader(file, delimiter=separator, strict=True)
             header = [name.strip() for name in next(reader, [])]
             if len(set(header)) != len(header) or not header:
-                raise DataError(f"{path}, line 1: the header must name each column once, got {header}.")
+                raise DataError(
+                    f"{path}, line 1: the header must name each column once, got {header}."
+                )
             for cells in filter(None, reader):  # an empty line has no cells
                 if len(cells) != len(header):
                     counts = f"the header has {len(header)} columns, this row {len(cells)}"
-                    raise DataError(f"{path}, line {reader.line_num}: {counts}. Quote cells that hold a {separator!r}.")
+                    raise DataError(
+                        f"{path}, line {reader.line_num}: {counts}. Quote cells that hold a "
+                        f"{separator!r}."
+                    )
                 rows.append(cells)
                 lines.append(reader.line_num)
     except (UnicodeDecodeError, csv.Error) as error:
         line = reader.line_num
-        if isinstance(error, UnicodeDecodeError):  # of a line that does not come back when it is decoded
+        if isinstance(
+            error, UnicodeDecodeError
+        ):  # of a line that does not come back when it is decoded
             with path.open("rb") as binary:
                 whole = (text == text.decode(errors="replace").encode() for text in binary)
                 line = next((number for number, same in enumerate(whole, 1) if not same), 1)
         fault = f"{path}, line {line}: not readable as a table in UTF-8: {error}"
         raise DataError(f"{fault}. Save it as UTF-8 text.") from error
-    return Columns(path, {name: [row[place] for row in rows] for place, name in enumerate(header)}, lines, "line")
+    return Columns(
+        path,
+        {name: [row[place] for row in rows] for place, name in enumerate(header)},
+        lines,
+        "line",
+    )
 
 
 @contextmanager
@@ -192,7 +232,9 @@ def _parquet(path: Path) -> Iterator[Any]:
     try:
         from pyarrow.parquet import ParquetFile
     except ImportError as error:
-        raise ConfigError("reading Parquet needs pyarrow: `pip install 'vicinal[parquet]'`.") from error
+        raise ConfigError(
+            "reading Parquet needs pyarrow: `pip install 'vicinal[parquet]'`."
+        ) from error
     try:
         with ParquetFile(path) as file:
             yield file
@@ -211,19 +253,22 @@ def _number(cell: Any) -> int | float | None:
     return None
 
 
-# -- tables of image paths ------------------------------------------------------------------------------------------
+# -- tables of image paths
+# ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _ImageTable(SplitByClass):
-    """A table of image paths; relative ones start from ``images``, or from the table's own folder."""
+    """A table of image paths; relative ones start from ``images``, or from the table's own
+    folder."""
 
     images: str | None = None
 
     def _paths(
         self, columns: Columns, names: Sequence[str], *, strict: bool, once: bool = True
     ) -> tuple[Path, list[list[str]]]:
-        """Return the folder of the images and the named columns; ``once``: no path may be twice in the first."""
+        """Return the folder of the images and the named columns; ``once``: no path may be twice in
+        the first."""
         root = expanded(self.images) if self.images is not None else columns.path.parent
         paths = {name: columns.texts(name) for name in names}
         if not len(columns):
@@ -232,7 +277,9 @@ class _ImageTable(SplitByClass):
         for row, path in enumerate(paths[names[0]]):
             if once and path in lines:
                 before = f"{columns.unit} {lines[path]}"
-                raise DataError(f"{columns.place(row)}: {path} is already in {before}. List it once.")
+                raise DataError(
+                    f"{columns.place(row)}: {path} is already in {before}. List it once."
+                )
             lines[path] = columns.lines[row]
         missing = [
             f"{columns.unit} {columns.lines[row]}, `{name}`: {root / path}"
@@ -242,7 +289,9 @@ class _ImageTable(SplitByClass):
         ]
         if missing:
             fault = f"{len(missing)} in its {len(columns)} rows: {few(missing, separator='; ')}"
-            advice = f"Relative paths start from {root.resolve()}; `data.images` names another folder."
+            advice = (
+                f"Relative paths start from {root.resolve()}; `data.images` names another folder."
+            )
             raise DataError(f"{columns.path} names images that do not exist, {fault}. {advice}")
         return root, list(paths.values())
 
@@ -251,11 +300,12 @@ class _ImageTable(SplitByClass):
 class Table(_ImageTable):
     """Images named by the columns ``path``, ``label`` and, where the set brings its own, ``split``.
 
-    Splits are ``train``, ``validation`` (or ``val``) and ``test``. Further columns of numbers become columns of the
-    records (``camera``, ``angle``, ...); columns of text are left out.
+    Splits are ``train``, ``validation`` (or ``val``) and ``test``. Further columns of numbers
+    become columns of the records (``camera``, ``angle``, ...); columns of text are left out.
 
-    With a column ``text`` the records are pictures and the texts that describe them. ``label`` may then be missing:
-    rows with the same text are a class, or, where a picture has several texts, each picture.
+    With a column ``text`` the records are pictures and the texts that describe them. ``label`` may
+    then be missing: rows with the same text are a class, or, where a picture has several texts,
+        each picture.
 
     Args:
         path: the ``.csv``, ``.tsv`` or ``.parquet`` file; ``$VICINAL_DATA`` and ``~`` are expanded.
@@ -269,7 +319,8 @@ class Table(_ImageTable):
     text: str | None = None
 
     def load(self, *, strict: bool = True) -> Records:
-        """Read the table. With ``strict=False`` missing images stay in it, for a check that names each of them."""
+        """Read the table. With ``strict=False`` missing images stay in it, for a check that names
+        each of them."""
         columns = read_columns(existing(self.path))
         if "path" not in columns.cells:
             raise DataError(_without_paths(columns))
@@ -289,15 +340,18 @@ class Table(_ImageTable):
             before = first.setdefault(path, row)
             if (labels[row], records.splits[row]) != (labels[before], records.splits[before]):
                 raise DataError(
-                    f"{columns.place(row)}: {path} is {labels[row]!r} in {records.splits[row]} here, but "
-                    f"{labels[before]!r} in {records.splits[before]} in {columns.unit} {columns.lines[before]}."
+                    f"{columns.place(row)}: {path} is {labels[row]!r} in {records.splits[row]} "
+                    "here, but "
+                    f"{labels[before]!r} in {records.splits[before]} in {columns.unit} "
+                    f"{columns.lines[before]}."
                 )
         return records.captioned(texts)
 
 
 @dataclass(frozen=True)
 class Sentences(SplitByClass):
-    """Texts with a label each, in the columns ``text``, ``label`` and, where the set brings its own, ``split``.
+    """Texts with a label each, in the columns ``text``, ``label`` and, where the set brings its
+    own, ``split``.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -324,11 +378,14 @@ class Sentences(SplitByClass):
             raise DataError(f"{columns.path} has a header but no rows.")
         numbers = columns.other_numbers(without=("label", "split", self.text))
         source = Texts(texts, text_names(columns, texts))
-        return self._records(columns.path.stem, source, labels, columns.splits(), columns.place, numbers)
+        return self._records(
+            columns.path.stem, source, labels, columns.splits(), columns.place, numbers
+        )
 
 
 def text_names(columns: Columns, texts: Sequence[str]) -> list[str]:
-    """Return a name for each text of a table: itself; of equal texts the later ones say where they are from."""
+    """Return a name for each text of a table: itself; of equal texts the later ones say where they
+    are from."""
     first = {text: row for row, text in reversed([*enumerate(texts)])}
     places = [f" ({columns.unit} {line})" for line in columns.lines]
     return [text if first[text] == row else text + places[row] for row, text in enumerate(texts)]
@@ -338,13 +395,16 @@ def text_names(columns: Columns, texts: Sequence[str]) -> list[str]:
 class CrossView(_ImageTable):
     """Images named in pairs by the columns ``query_path`` and ``gallery_path``.
 
-    A gallery image is a class: several queries may name the same one, but a query has one. Further columns, where there
-    are any: ``angle``, by how many degrees the gallery image is turned counter-clockwise against the query, 0 without
-    the column (training turns it at random on top, see HER); ``split``, ``train``, ``validation`` or ``test``.
+    A gallery image is a class: several queries may name the same one, but a query has one. Further
+        columns, where there
+    are any: ``angle``, by how many degrees the gallery image is turned counter-clockwise against
+        the query, 0 without
+    the column (training turns it at random on top, see HER); ``split``, ``train``, ``validation``
+    or ``test``.
 
-    The records are first the queries in the table's order, then the gallery; their columns are ``role`` (1 query, 2
-    gallery) and ``angle``, how far each image is turned: of a pair, the gallery's angle less the query's is the
-    table's.
+    The records are first the queries in the table's order, then the gallery; their columns are
+    ``role`` (1 query, 2 gallery) and ``angle``, how far each image is turned: of a pair, the
+    gallery's angle less the query's is the table's.
 
     >>> from tempfile import TemporaryDirectory
     >>> from PIL import Image
@@ -365,61 +425,78 @@ class CrossView(_ImageTable):
     """
 
     def load(self, *, strict: bool = True) -> Records:
-        """Read the table. With ``strict=False`` missing images stay in it, for a check that names each of them."""
+        """Read the table. With ``strict=False`` missing images stay in it, for a check that names
+        each of them."""
         columns = read_columns(existing(self.path))
         root, (queries, matches) = self._paths(columns, VIEWS, strict=strict)
         angles = columns.numbers("angle") if "angle" in columns.cells else np.zeros(len(columns))
         name = columns.path.stem
-        asked = self._records(name, ImageFiles(root, queries), matches, columns.splits(), columns.place)
-        first = np.unique(asked.labels, return_index=True)[1]  # the row in which each class comes first
+        asked = self._records(
+            name, ImageFiles(root, queries), matches, columns.splits(), columns.place
+        )
+        first = np.unique(asked.labels, return_index=True)[
+            1
+        ]  # the row in which each class comes first
         splits = asked.splits[first]
         for row in np.flatnonzero(asked.splits != splits[asked.labels]):
             before = first[asked.labels[row]]
             raise DataError(
-                f"{columns.place(int(row))}: {matches[row]} is a {asked.splits[row]} image here and a "
-                f"{asked.splits[before]} image in {columns.unit} {columns.lines[before]}. Give all its rows one split."
+                f"{columns.place(int(row))}: {matches[row]} is a {asked.splits[row]} image here "
+                "and a "
+                f"{asked.splits[before]} image in {columns.unit} {columns.lines[before]}. Give "
+                "all its rows one split."
             )
         columns_of_both = {"role": np.repeat([QUERY, GALLERY], [len(queries), len(first)])}
-        # On the query's side, for a gallery image may be turned differently against each of its queries.
+        # On the query's side, for a gallery image may be turned differently against each of its
+        # queries.
         columns_of_both["angle"] = np.concatenate([-angles, np.zeros(len(first))])
         source = ImageFiles(root, [*queries, *(matches[row] for row in first)])
-        labels, splits = (np.concatenate([part, part[first]]) for part in (asked.labels, asked.splits))
+        labels, splits = (
+            np.concatenate([part, part[first]]) for part in (asked.labels, asked.splits)
+        )
         return Records(name, source, labels, asked.classes, splits, columns_of_both)
 
 
 def _without_paths(columns: Columns) -> str:
-    """Explain where a table without paths goes: most often it holds measurements, a sample per row."""
+    """Explain where a table without paths goes: most often it holds measurements, a sample per
+    row."""
     names = list(columns.cells)
     if any(";" in name for name in names):
         return f"{columns.path}: {names} should be several columns. Separate them by commas."
     named = ", ".join(names[:6]) + (f", ... ({len(names)} in all)" if len(names) > 6 else "")
     return (
-        f"{columns.path} must name images in a column `path`, beside `label` and perhaps `split`; got the columns "
-        f"{named}. Pairs of views are in `query_path` and `gallery_path`, sentences in `text`, beside `label`. "
-        f"Measurements in columns are for `vicinal.linear`, or are saved as .npz with `features` and `labels`. "
+        f"{columns.path} must name images in a column `path`, beside `label` and perhaps `split`; "
+        "got the columns "
+        f"{named}. Pairs of views are in `query_path` and `gallery_path`, sentences in `text`, "
+        "beside `label`. "
+        "Measurements in columns are for `vicinal.linear`, or are saved as .npz with `features` "
+        "and `labels`. "
         f"docs/howto/data.md shows all of these."
     )
 
 
-# -- feature vectors ------------------------------------------------------------------------------------------------
+# -- feature vectors
+# ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Arrays(SplitByClass):
     """Feature vectors [n d] with a label each and, where the set brings its own, splits.
 
-    An ``.npz`` holds the arrays ``features`` and ``labels``, and may hold ``splits``, ``names`` and further arrays of n
-    numbers, which become columns of the records. A Parquet file holds the same as columns, ``features`` as lists.
-    ``label``, ``split`` and ``name`` are understood too.
+    An ``.npz`` holds the arrays ``features`` and ``labels``, and may hold ``splits``, ``names`` and
+    further arrays of n numbers, which become columns of the records. A Parquet file holds the same
+    as columns, ``features`` as lists. ``label``, ``split`` and ``name`` are understood too.
 
     Args:
         path: the file; ``$VICINAL_DATA`` and ``~`` are expanded.
         test: share of the classes that are for testing, where there are no splits.
-        order: whether those are the last ones of the sorted labels, as in the published zero-shot splits, or drawn.
+        order: whether those are the last ones of the sorted labels, as in the published zero-shot
+            splits, or drawn.
         seed: of the draw.
         features: name of the array or column of vectors.
         labels: name of the array or column of labels, whole numbers or text.
-        text: name of the array or column of texts that describe what the vectors are of; None for vectors alone.
+        text: name of the array or column of texts that describe what the vectors are of; None for
+            vectors alone.
     """
 
     kind: ClassVar[str] = "features"
@@ -429,48 +506,78 @@ class Arrays(SplitByClass):
     text: str | None = None
 
     def load(self, *, strict: bool = True) -> Records:
-        """Read the file. With ``strict=False`` NaN and infinite features stay in, for a check that names each row."""
+        """Read the file. With ``strict=False`` NaN and infinite features stay in, for a check that
+        names each row."""
         path = existing(self.path)
         if path.suffix.lower() == ".npz":
             features, columns = self._read_npz(path)
         elif path.suffix.lower() == ".parquet":
-            features, columns = read_vectors(path, self.features), read_columns(path, without=self.features)
+            features, columns = (
+                read_vectors(path, self.features),
+                read_columns(path, without=self.features),
+            )
         else:
-            raise ConfigError(f"feature vectors come as .npz or .parquet, got {path}. Convert or rename it.")
+            raise ConfigError(
+                f"feature vectors come as .npz or .parquet, got {path}. Convert or rename it."
+            )
         if not features.size:
             raise DataError(f"{path} holds no features: their shape is {list(features.shape)}.")
         if features.dtype not in (np.float16, np.float32):
-            with np.errstate(over="ignore"):  # what does not fit becomes infinite, which is checked next
+            with np.errstate(
+                over="ignore"
+            ):  # what does not fit becomes infinite, which is checked next
                 features = features.astype(np.float32)
         parts = (features[start : start + _ROWS] for start in range(0, len(features), _ROWS))
-        infinite = np.flatnonzero(np.concatenate([~np.isfinite(part).all(axis=1) for part in parts]))
+        infinite = np.flatnonzero(
+            np.concatenate([~np.isfinite(part).all(axis=1) for part in parts])
+        )
         if strict and len(infinite):
             named = few([columns.lines[row] for row in infinite.tolist()], 5)
-            found = f"{len(infinite)} of {len(features)} feature vectors hold NaN or infinite numbers (rows {named})"
+            found = (
+                f"{len(infinite)} of {len(features)} feature vectors hold NaN or infinite "
+                f"numbers (rows {named})"
+            )
             raise DataError(f"{path}: {found}. Fix or remove them.")
         wanted = [(name, name.removesuffix("s")) for name in (self.labels, "splits", "names")]
-        label, split, name = (next(filter(columns.cells.__contains__, names), "") for names in wanted)
+        label, split, name = (
+            next(filter(columns.cells.__contains__, names), "") for names in wanted
+        )
         if not label:
             raise DataError(f"{path}: " + unknown("array of labels", self.labels, columns.cells))
         texts = None if self.text is None else columns.sentences(self.text)
-        source = FeatureArray(features, columns.texts(name) if name else [f"row {row}" for row in columns.lines])
-        numbers, splits = columns.other_numbers((label, split, name, self.text or "")), columns.splits(split)
-        records = self._records(path.stem, source, columns.texts(label), splits, columns.place, numbers)
+        source = FeatureArray(
+            features, columns.texts(name) if name else [f"row {row}" for row in columns.lines]
+        )
+        numbers, splits = (
+            columns.other_numbers((label, split, name, self.text or "")),
+            columns.splits(split),
+        )
+        records = self._records(
+            path.stem, source, columns.texts(label), splits, columns.place, numbers
+        )
         return records if texts is None else records.captioned(texts)
 
     def _read_npz(self, path: Path) -> tuple[np.ndarray, Columns]:
         """Read the array of vectors, and the arrays that have one entry for each of them."""
         if not is_zipfile(path):
-            raise DataError(f"{path} is not an .npz: it is no zip file, or was cut off. Write it again: numpy.savez.")
+            raise DataError(
+                f"{path} is not an .npz: it is no zip file, or was cut off. Write it again: "
+                "numpy.savez."
+            )
         arrays = read_arrays(path, mapped=_MAPPED)
         name = self.features
-        if name == "features" and name not in arrays and "embeddings" in arrays:  # which `vicinal embed` writes
+        if (
+            name == "features" and name not in arrays and "embeddings" in arrays
+        ):  # which `vicinal embed` writes
             name = "embeddings"
         if name not in arrays:
             raise DataError(f"{path}: " + unknown("array", name, arrays))
         features = arrays.pop(name)
         if features.ndim != 2 or features.dtype.kind not in "fiu":
-            raise DataError(f"{path}: `{name}` must be numbers [n d], got {features.dtype} {list(features.shape)}.")
+            raise DataError(
+                f"{path}: `{name}` must be numbers [n d], got {features.dtype} "
+                f"{list(features.shape)}."
+            )
         labels, classes = arrays.get(self.labels, np.array("")), arrays.get("classes", np.array(0))
         numbered = labels.dtype.kind in "iu" and classes.dtype.kind in "US" and labels.size
         if numbered and 0 <= labels.min() <= labels.max() < len(classes):

@@ -1,9 +1,11 @@
-"""From a read example to a network's input; chance comes in as numbers (see ``draws``), never from a generator here.
+"""From a read example to a network's input; chance comes in as numbers (see ``draws``), never from
+a generator here.
 
-An image goes through three steps. ``prepare`` is deterministic: channels, size, padding, as uint8. ``crops`` is the
-only place where drawn numbers become parameters, for a whole batch at once. Then it is cut and mirrored, and ``finish``
-changes colors and normalizes. Images that are already prepared and lie in one tensor (``resident``) take the same
-crops and the same finish, so they give the same pixels.
+An image goes through three steps. ``prepare`` is deterministic: channels, size, padding, as uint8.
+``crops`` is the only place where drawn numbers become parameters, for a whole batch at once. Then
+it is cut and mirrored, and ``finish`` changes colors and normalizes. Images that are already
+prepared and lie in one tensor (``resident``) take the same crops and the same finish, so they give
+the same pixels.
 """
 
 import random
@@ -46,17 +48,22 @@ class ImageTransform(Settings):
     Args:
         size: side of the square that comes out.
         resize: length to which the image is brought first; None leaves it as it is.
-        fit: ``"shorter"`` gives the shorter side that length and keeps the aspect, ``"squash"`` gives it to both.
-        pad: pixels of ``fill`` added on each side before the crop: a random crop then shifts the image.
+        fit: ``"shorter"`` gives the shorter side that length and keeps the aspect, ``"squash"``
+            gives it to both.
+        pad: pixels of ``fill`` added on each side before the crop: a random crop then shifts the
+            image.
         fill: gray level of the padding, 0 to 255.
-        crop: how the square is cut while training: from the ``"centre"``, at a ``"random"`` place, or ``"resized"``
-            from a random box (torchvision's RandomResizedCrop); the centre when there are no draws.
+        crop: how the square is cut while training: from the ``"centre"``, at a ``"random"`` place,
+            or ``"resized"`` from a random box (torchvision's RandomResizedCrop); the centre when
+            there are no draws.
         mirror: swap left and right in half of the draws.
         channels: 1 (gray) or 3 (RGB); images are converted.
-        mean: taken off each channel after scaling, in the order of ``order``; one number stands for all channels.
+        mean: taken off each channel after scaling, in the order of ``order``; one number stands for
+            all channels.
         std: what each channel is divided by then.
-        canvas: side of the centre square that is kept of a resized image; None keeps it whole. Images are then all of
-            one size, which ``resident`` tensors need, and crops never see what lies outside.
+        canvas: side of the centre square that is kept of a resized image; None keeps it whole.
+            Images are then all of one size, which ``resident`` tensors need, and crops never see
+            what lies outside.
         area: least and largest share of the image in a resized crop.
         ratio: least and largest width to height of it.
         brightness: b multiplies by a factor drawn from 1 - b to 1 + b, not below 0; 0 is off.
@@ -64,10 +71,13 @@ class ImageTransform(Settings):
         saturation: likewise for the distance of each pixel from its gray.
         order: of the channels that come out; ``"BGR"`` for weights from Caffe.
         scale: the value of white before ``mean`` is taken off: 1, or 255 for some weights.
-        interpolation: of ``resize``; boxes of resized crops are always brought to ``size`` bilinearly.
-        test_size: side of the square cut from images that are embedded; by default ``size``. Resized crops enlarge what
-            they show, so a network trained on them knows larger images better (Touvron et al. 2019).
-        erase: probability with which a random box of a training image is set to the mean color (Zhong et al. 2020).
+        interpolation: of ``resize``; boxes of resized crops are always brought to ``size``
+            bilinearly.
+        test_size: side of the square cut from images that are embedded; by default ``size``.
+            Resized crops enlarge what they show, so a network trained on them knows larger images
+            better (Touvron et al. 2019).
+        erase: probability with which a random box of a training image is set to the mean color
+            (Zhong et al. 2020).
     """
 
     slot: ClassVar[str] = "transform"
@@ -96,25 +106,38 @@ class ImageTransform(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        lengths = f"size = {self.size}, resize = {self.resize}, canvas = {self.canvas}, pad = {self.pad}"
+        lengths = (
+            f"size = {self.size}, resize = {self.resize}, canvas = {self.canvas}, pad = {self.pad}"
+        )
         source, side = ("resize", self.resize) if self.canvas is None else ("canvas", self.canvas)
         if self.canvas is not None and self.resize is not None and self.canvas > self.resize:
-            raise ConfigError(f"a canvas cannot be larger than the resized image, got {lengths}. Raise `resize`.")
+            raise ConfigError(
+                f"a canvas cannot be larger than the resized image, got {lengths}. Raise `resize`."
+            )
         if side is not None and max(self.size, self.test_size or 0) > side + 2 * self.pad:
             lengths += "" if self.test_size is None else f", test_size = {self.test_size}"
-            raise ConfigError(f"the crop cannot be larger than the padded image, got {lengths}. Raise `{source}`.")
+            raise ConfigError(
+                f"the crop cannot be larger than the padded image, got {lengths}. Raise `{source}`."
+            )
         for name, pair in (("area", self.area), ("ratio", self.ratio)):
             if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
-                raise ConfigError(f"transform.{name} must be two rising numbers above 0, got {pair}.")
+                raise ConfigError(
+                    f"transform.{name} must be two rising numbers above 0, got {pair}."
+                )
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in (1, self.channels):
-                raise ConfigError(f"transform.{name} needs 1 or {self.channels} numbers, got {values}.")
+                raise ConfigError(
+                    f"transform.{name} needs 1 or {self.channels} numbers, got {values}."
+                )
         if self.channels == 1 and (self.saturation > 0 or self.order == "BGR"):
-            raise ConfigError("gray images have no saturation and no order of channels. Set transform.channels=3.")
+            raise ConfigError(
+                "gray images have no saturation and no order of channels. Set transform.channels=3."
+            )
 
     @property
     def draws(self) -> int:
-        """How many uniform numbers an image needs; each has a fixed place (see ``augmentation``), used or not."""
+        """How many uniform numbers an image needs; each has a fixed place (see ``augmentation``),
+        used or not."""
         if self.erase > 0:
             return ERASE.stop
         if self.crop == "resized":
@@ -135,17 +158,21 @@ class ImageTransform(Settings):
 
     @property
     def prepared_side(self) -> int | None:
-        """Side of the square that ``prepare`` gives for any image; None where it depends on the image."""
+        """Side of the square that ``prepare`` gives for any image; None where it depends on the
+        image."""
         side = self.resize if self.canvas is None and self.fit == "squash" else self.canvas
         return None if side is None else side + 2 * self.pad
 
     def evaluation(self) -> "ImageTransform":
-        """Return the deterministic transform for testing: center crop of ``test_size``, nothing drawn."""
+        """Return the deterministic transform for testing: center crop of ``test_size``, nothing
+        drawn."""
         size = self.size if self.test_size is None else self.test_size
         still = replace(self, size=size, test_size=None, crop="centre", mirror=False)
         return replace(still, brightness=0.0, contrast=0.0, saturation=0.0, erase=0.0)
 
-    def __call__(self, image: Image.Image, draws: Float[np.ndarray, "k"] | None = None) -> Float[Tensor, "c h w"]:
+    def __call__(
+        self, image: Image.Image, draws: Float[np.ndarray, "k"] | None = None
+    ) -> Float[Tensor, "c h w"]:
         """Transform one image; without draws, its center."""
         return self.batch([image], None if draws is None else draws[None])[0]
 
@@ -155,7 +182,9 @@ class ImageTransform(Settings):
         return self.assemble([self.prepare(image) for image in images], draws)
 
     def assemble(
-        self, prepared: Sequence[UInt8[Tensor, "c _ _"]], draws: Float[np.ndarray, "n k"] | None = None
+        self,
+        prepared: Sequence[UInt8[Tensor, "c _ _"]],
+        draws: Float[np.ndarray, "n k"] | None = None,
     ) -> Float[Tensor, "n c h w"]:
         """Do all after ``prepare``, for images that may differ in size."""
         cut, crops = self.cut_drawn(prepared, draws)
@@ -164,22 +193,29 @@ class ImageTransform(Settings):
     def cut_drawn(
         self, prepared: Sequence[UInt8[Tensor, "c _ _"]], draws: Float[np.ndarray, "n k"] | None
     ) -> tuple[UInt8[Tensor, "n c size size"], Crops | None]:
-        """Cut what the draws say; return it with the crops where ``finish`` has colors to change or boxes to erase."""
+        """Cut what the draws say; return it with the crops where ``finish`` has colors to change or
+        boxes to erase."""
         sizes = np.array([pixels.shape[1:] for pixels in prepared], dtype=np.int64).reshape(-1, 2)
         crops = self.crops(sizes[:, 0], sizes[:, 1], draws)
         later = draws is not None and (self.changes_colors or self.erase > 0)
         return self.cut(prepared, crops), crops if later else None
 
-    def cut(self, prepared: Sequence[UInt8[Tensor, "c _ _"]], crops: Crops) -> UInt8[Tensor, "n c size size"]:
-        """Cut boxes of prepared images on the host, resized by Pillow where they must be, and mirrored.
+    def cut(
+        self, prepared: Sequence[UInt8[Tensor, "c _ _"]], crops: Crops
+    ) -> UInt8[Tensor, "n c size size"]:
+        """Cut boxes of prepared images on the host, resized by Pillow where they must be, and
+        mirrored.
 
         The memory of colors is laid out pixel by pixel, as that of decoded images is.
         """
         shape = len(prepared), self.channels, self.size, self.size
-        # Gray has one layout under two names, by which torch chooses other kernels with other last bits.
+        # Gray has one layout under two names, by which torch chooses other kernels with other last
+        # bits.
         layout = torch.channels_last if self.channels > 1 else torch.contiguous_format
         cut = torch.empty(shape, dtype=torch.uint8, memory_format=layout)
-        for row, (pixels, (top, left, height, width)) in enumerate(zip(prepared, crops.boxes.tolist(), strict=True)):
+        for row, (pixels, (top, left, height, width)) in enumerate(
+            zip(prepared, crops.boxes.tolist(), strict=True)
+        ):
             box = pixels[:, top : top + height, left : left + width]
             if (height, width) != (self.size, self.size):
                 box = _resized(box, self.size)
@@ -187,40 +223,58 @@ class ImageTransform(Settings):
         return cut
 
     def prepare(self, image: Image.Image, name: str = "") -> UInt8[Tensor, "c h w"]:
-        """Do the deterministic part: channels, size, canvas and padding; an error tells the image's ``name``."""
+        """Do the deterministic part: channels, size, canvas and padding; an error tells the image's
+        ``name``."""
         image = _with_channels(image, self.channels)
         if self.resize is not None:
             shorter = min(image.size) if self.fit == "shorter" else 0
-            width, height = (round(side * self.resize / shorter) if shorter else self.resize for side in image.size)
+            width, height = (
+                round(side * self.resize / shorter) if shorter else self.resize
+                for side in image.size
+            )
             try:
                 check_size((width, height))
             except DataError as error:
-                raise DataError(f"{name and name + ': '}{error}, once resized. Lower transform.resize.") from error
+                raise DataError(
+                    f"{name and name + ': '}{error}, once resized. Lower transform.resize."
+                ) from error
             image = image.resize((width, height), Image.Resampling[self.interpolation.upper()])
         side = self.size - 2 * self.pad if self.canvas is None else self.canvas
         if min(image.size) < side:
             raise DataError(
-                f"{name and name + ': '}a square of {side} pixels cannot be cut from an image of {image.width} x "
-                f"{image.height}. Set `resize`, or lower `{'size' if self.canvas is None else 'canvas'}`."
+                f"{name and name + ': '}a square of {side} pixels cannot be cut from an image of "
+                f"{image.width} x "
+                f"{image.height}. Set `resize`, or lower "
+                f"`{'size' if self.canvas is None else 'canvas'}`."
             )
         if self.canvas is not None:
             left, top = ((length - side) // 2 for length in image.size)
             image = image.crop((left, top, left + side, top + side))
         if self.pad:
-            image = ImageOps.expand(image, self.pad, fill=self.fill if self.channels == 1 else (self.fill,) * 3)
+            image = ImageOps.expand(
+                image, self.pad, fill=self.fill if self.channels == 1 else (self.fill,) * 3
+            )
         return as_pixels(image)
 
     def crops(
-        self, heights: Int[np.ndarray, "n"], widths: Int[np.ndarray, "n"], draws: Float[np.ndarray, "n k"] | None
+        self,
+        heights: Int[np.ndarray, "n"],
+        widths: Int[np.ndarray, "n"],
+        draws: Float[np.ndarray, "n k"] | None,
     ) -> Crops:
-        """Return parameters as a pure function of numbers drawn in [0, 1); without numbers, the center.
+        """Return parameters as a pure function of numbers drawn in [0, 1); without numbers, the
+        center.
 
-        The numbers of an image, in this order: place down, place across, mirror; brightness, contrast, saturation; area
+        The numbers of an image, in this order: place down, place across, mirror; brightness,
+            contrast, saturation; area
         and aspect of ten boxes; whether to erase, and area, aspect and place of what is erased.
         """
         whole = np.stack([heights, widths], axis=1).astype(np.int64)
         boxes = np.concatenate([(whole - self.size) // 2, np.full_like(whole, self.size)], axis=1)
-        mirrored, color = np.zeros(len(whole), dtype=bool), np.ones((len(whole), 3), dtype=np.float32)
+        mirrored, color = (
+            np.zeros(len(whole), dtype=bool),
+            np.ones((len(whole), 3), dtype=np.float32),
+        )
         erased = np.zeros_like(boxes)
         if draws is not None and self.crop == "random":
             boxes[:, :2] = (draws[:, PLACE] * (whole - self.size + 1)).astype(np.int64)
@@ -242,7 +296,8 @@ class ImageTransform(Settings):
         crops: Crops | None = None,
         normalization: Float[Tensor, "2 c 1 1"] | None = None,
     ) -> Float[Tensor, "n c h w"]:
-        """Change colors, order channels, normalize pixels of 0..255 and erase, on whatever device they are."""
+        """Change colors, order channels, normalize pixels of 0..255 and erase, on whatever device
+        they are."""
         if self.changes_colors and crops is not None:
             cut = jitter(cut.float(), crops.color)
         gain, offset = self.normalization(cut.device) if normalization is None else normalization
@@ -250,8 +305,11 @@ class ImageTransform(Settings):
         return erase(finished, crops.erased) if self.erase > 0 and crops is not None else finished
 
     def normalization(self, device: torch.device) -> Float[Tensor, "2 c 1 1"]:
-        """Return what multiplies pixels of 0..255 and what is added then; on a GPU worth keeping between batches."""
-        mean, std = (np.broadcast_to(np.array(values), self.channels) for values in (self.mean, self.std))
+        """Return what multiplies pixels of 0..255 and what is added then; on a GPU worth keeping
+        between batches."""
+        mean, std = (
+            np.broadcast_to(np.array(values), self.channels) for values in (self.mean, self.std)
+        )
         factors = np.stack([self.scale / (255 * std), -mean / std]).astype(np.float32)
         return to_device(torch.from_numpy(factors), device)[:, :, None, None]
 
@@ -272,7 +330,8 @@ def as_image(pixels: UInt8[Tensor, "c h w"]) -> Image.Image:
 
 
 def _resized(pixels: UInt8[Tensor, "c h w"], size: int) -> UInt8[Tensor, "c size size"]:
-    """Bring both sides to ``size``, the width first: in one call, Pillow 13 takes the side first that saves more."""
+    """Bring both sides to ``size``, the width first: in one call, Pillow 13 takes the side first
+    that saves more."""
     narrow = as_image(pixels).resize((size, pixels.shape[1]), Image.Resampling.BILINEAR)
     return as_pixels(narrow.resize((size, size), Image.Resampling.BILINEAR))
 
@@ -322,13 +381,15 @@ class TextTransform:
 
 @dataclass(frozen=True)
 class OwnTransform:
-    """A callable of the user's own for training pictures: torchvision's v2, albumentations, or any function.
+    """A callable of the user's own for training pictures: torchvision's v2, albumentations, or any
+    function.
 
-    Its randomness is seeded for each picture from the run's seed, the epoch and the row, so that a resumed run sees the
-    same pixels. Evaluation uses ``base``.
+    Its randomness is seeded for each picture from the run's seed, the epoch and the row, so that a
+    resumed run sees the same pixels. Evaluation uses ``base``.
 
     Args:
-        function: from a ``PIL.Image`` to a tensor ``[c h w]``; an albumentations pipeline is called as it expects.
+        function: from a ``PIL.Image`` to a tensor ``[c h w]``; an albumentations pipeline is called
+            as it expects.
         base: ours, for evaluation.
     """
 
@@ -350,7 +411,10 @@ class OwnTransform:
         with torch.random.fork_rng(devices=[]):
             state = random.getstate(), np.random.get_state()  # noqa: NPY002  (what augmentation libraries draw from)
             try:
-                tensors = [self._augmented(image, int(seed)) for image, seed in zip(prepared, seeds, strict=True)]
+                tensors = [
+                    self._augmented(image, int(seed))
+                    for image, seed in zip(prepared, seeds, strict=True)
+                ]
             finally:
                 random.setstate(state[0])
                 np.random.set_state(state[1])  # noqa: NPY002
@@ -370,7 +434,9 @@ class OwnTransform:
         if found.ndim != 3 or len(found) != self.base.channels:
             advice = "End it with torchvision's ToImage and ToDtype, or albumentations' ToTensorV2."
             wanted = f"tensors [{self.base.channels} h w]"
-            raise ConfigError(f"a transform of your own gives {wanted}, got {list(found.shape)}. {advice}")
+            raise ConfigError(
+                f"a transform of your own gives {wanted}, got {list(found.shape)}. {advice}"
+            )
         return found.float() if found.is_floating_point() else found.float() / 255
 
 
@@ -381,4 +447,6 @@ def own_transform(transform: "TrainingTransform") -> "Transform":
 
 Transform = ImageTransform | FeatureTransform | TextTransform
 TrainingTransform = Transform | OwnTransform
-TRANSFORMS: dict[str, type] = {kind.__name__: kind for kind in (ImageTransform, FeatureTransform, TextTransform)}
+TRANSFORMS: dict[str, type] = {
+    kind.__name__: kind for kind in (ImageTransform, FeatureTransform, TextTransform)
+}

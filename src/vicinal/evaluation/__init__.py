@@ -11,16 +11,42 @@ if TYPE_CHECKING:
     from vicinal.evaluation.retrieval import CARS_RECALLS, CUB_RECALLS, INSHOP_RECALLS, SOP_RECALLS
     from vicinal.evaluation.verification import verification_scores, verify
 
-__all__ = ["CARS_RECALLS", "CUB_RECALLS", "INSHOP_RECALLS", "SOP_RECALLS", "Scores", "evaluate", "reidentify", "rerank"]
-__all__ += ["clustering_scores", "compact_scores", "expand_queries", "kmeans", "verification_scores", "verify"]
+__all__ = [
+    "CARS_RECALLS",
+    "CUB_RECALLS",
+    "INSHOP_RECALLS",
+    "SOP_RECALLS",
+    "Scores",
+    "evaluate",
+    "reidentify",
+    "rerank",
+]
+__all__ += [
+    "clustering_scores",
+    "compact_scores",
+    "expand_queries",
+    "kmeans",
+    "verification_scores",
+    "verify",
+]
 
-_MODULES = {"Scores": "measure", "evaluate": "measure", "kmeans": "clustering", "reidentify": "reidentification"}
+_MODULES = {
+    "Scores": "measure",
+    "evaluate": "measure",
+    "kmeans": "clustering",
+    "reidentify": "reidentification",
+}
 _MODULES |= dict.fromkeys(("compact_scores", "expand_queries", "rerank"), "compact")
-_MODULES |= {"clustering_scores": "clustering", "verification_scores": "verification", "verify": "verification"}
+_MODULES |= {
+    "clustering_scores": "clustering",
+    "verification_scores": "verification",
+    "verify": "verification",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import a score when it is first used (PEP 562): a search needs the encoder and the neighbors alone."""
+    """Import a score when it is first used (PEP 562): a search needs the encoder and the neighbors
+    alone."""
     if name not in __all__:
         raise AttributeError(f"module 'vicinal.evaluation' has no attribute {name!r}")
     return getattr(import_module(f"vicinal.evaluation.{_MODULES.get(name, 'retrieval')}"), name)

@@ -1,4 +1,5 @@
-"""What a report shows besides numbers: retrievals, map, confusions, diagnostics (docs/howto/run_directory.md)."""
+"""What a report shows besides numbers: retrievals, map, confusions, diagnostics
+(docs/howto/run_directory.md)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +25,10 @@ MAP_POINTS = 1500  # t-SNE takes about 10 s for these on one core
 WORST, CONFUSED = 12, 12
 MEMBERS = 6  # thumbnails of each of the worst classes
 TILE, COLUMNS = 48, 40  # thumbnails: pixels per side, tiles per row
-LARGE, LARGE_COLUMNS = 128, 20  # the same of the retrievals, where pictures are larger than a thumbnail
+LARGE, LARGE_COLUMNS = (
+    128,
+    20,
+)  # the same of the retrievals, where pictures are larger than a thumbnail
 
 
 class Confusion(NamedTuple):
@@ -46,7 +50,12 @@ class Confusion(NamedTuple):
 
 
 def write_artefacts(
-    run: RunDirectory, trained: Embedded, untrained: Embedded | None, queries: QueryScores, *, seed: int
+    run: RunDirectory,
+    trained: Embedded,
+    untrained: Embedded | None,
+    queries: QueryScores,
+    *,
+    seed: int,
 ) -> None:
     """Write the scores by class and, given ``untrained`` to compare with, the pictures of a report.
 
@@ -65,16 +74,23 @@ def write_artefacts(
     retrieved = _retrievals(run, trained, untrained, found, rng)
     records, first = trained.records, min(retrieved)
     if records.source.kind == "images" and max(records.source.read(first).size) > TILE:
-        document = write_thumbnails(run.retrieval_thumbnails_path, records, sorted(retrieved), LARGE, LARGE_COLUMNS)
+        document = write_thumbnails(
+            run.retrieval_thumbnails_path, records, sorted(retrieved), LARGE, LARGE_COLUMNS
+        )
         run.write_document("retrieval_records", document)
     shown = retrieved | _map(run, trained, rng, seed)
     confused = confused_pairs(found.ids[:, 0], trained.labels, asked, gallery)
     shown |= _classes(run, by_class, confused[:CONFUSED], trained)
-    run.write_document("records", write_thumbnails(run.thumbnails_path, records, sorted(shown), TILE, COLUMNS))
+    run.write_document(
+        "records", write_thumbnails(run.thumbnails_path, records, sorted(shown), TILE, COLUMNS)
+    )
 
 
-def _nearest(embedded: Embedded, queries: Int[Tensor, "q"], gallery: Int[Tensor, "g"] | None, count: int) -> Neighbors:
-    """The nearest rows of some rows, by position, in a gallery or among the other rows; -1 where there are too few."""
+def _nearest(
+    embedded: Embedded, queries: Int[Tensor, "q"], gallery: Int[Tensor, "g"] | None, count: int
+) -> Neighbors:
+    """The nearest rows of some rows, by position, in a gallery or among the other rows; -1 where
+    there are too few."""
     vectors, metric = embedded.vectors, embedded.metric
     if gallery is not None:
         found = neighbors(vectors[queries], count, gallery=vectors[gallery], metric=metric)
@@ -86,23 +102,35 @@ def _nearest(embedded: Embedded, queries: Int[Tensor, "q"], gallery: Int[Tensor,
 
 
 def _retrievals(
-    run: RunDirectory, trained: Embedded, untrained: Embedded, found: Neighbors, rng: np.random.Generator
+    run: RunDirectory,
+    trained: Embedded,
+    untrained: Embedded,
+    found: Neighbors,
+    rng: np.random.Generator,
 ) -> set[int]:
     """Neighbors of some queries, one per class while classes last, before and after training."""
     queries, gallery = trained.roles()
     labels = trained.records.labels[queries.numpy()]
     order = rng.permutation(len(labels))
     _, first = np.unique(labels[order], return_index=True)
-    chosen = torch.from_numpy(np.unique(np.concatenate([rng.permutation(order[first]), order])[:QUERIES]))
+    chosen = torch.from_numpy(
+        np.unique(np.concatenate([rng.permutation(order[first]), order])[:QUERIES])
+    )
     query, after = queries[chosen], found.ids[chosen]
     before = _nearest(untrained, query, gallery, NEIGHBOURS).ids
-    arrays = {"query": query, "neighbours": after, "distances": found.distances[chosen], "untrained_neighbours": before}
+    arrays = {
+        "query": query,
+        "neighbours": after,
+        "distances": found.distances[chosen],
+        "untrained_neighbours": before,
+    }
     run.write_arrays("retrieval", **{name: array.numpy() for name, array in arrays.items()})
     return {*query.tolist(), *after.flatten().tolist(), *before.flatten().tolist()} - {-1}
 
 
 def _map(run: RunDirectory, trained: Embedded, rng: np.random.Generator, seed: int) -> set[int]:
-    """t-SNE of whole classes, as many as the points allow: a class shown in part would look tighter than it is."""
+    """t-SNE of whole classes, as many as the points allow: a class shown in part would look tighter
+    than it is."""
     record = whole_classes(trained.records.labels, MAP_POINTS, rng)[:MAP_POINTS]
     if len(record) < 4:
         return set()
@@ -114,7 +142,8 @@ def _map(run: RunDirectory, trained: Embedded, rng: np.random.Generator, seed: i
 def whole_classes(
     labels: Int[np.ndarray, "n"], most: int, rng: np.random.Generator, *, least: int = 1
 ) -> Int[np.ndarray, "m"]:
-    """Return the positions of whole classes, drawn one by one up to ``most`` rows, but at least ``least`` classes."""
+    """Return the positions of whole classes, drawn one by one up to ``most`` rows, but at least
+    ``least`` classes."""
     classes, sizes = np.unique(labels, return_counts=True)
     order = rng.permutation(len(classes))
     chosen = classes[order[: max(least, int((np.cumsum(sizes[order]) <= most).sum()))]]
@@ -122,18 +151,32 @@ def whole_classes(
 
 
 def _classes(
-    run: RunDirectory, by_class: Mapping[str, np.ndarray], confused: list[Confusion], trained: Embedded
+    run: RunDirectory,
+    by_class: Mapping[str, np.ndarray],
+    confused: list[Confusion],
+    trained: Embedded,
 ) -> set[int]:
-    """The worst classes, of equal ones the larger first, and the pairs of classes that are most often confused."""
+    """The worst classes, of equal ones the larger first, and the pairs of classes that are most
+    often confused."""
     classes, label = trained.records.classes, by_class["label"]
     recall = by_class["recall@1"] / by_class["queries"]
     worst = np.lexsort((label, -by_class["queries"], recall))[:WORST]
     found = [
-        {"class": classes[label[i]], "records": int(by_class["queries"][i]), "recall@1": float(recall[i])}
+        {
+            "class": classes[label[i]],
+            "records": int(by_class["queries"][i]),
+            "recall@1": float(recall[i]),
+        }
         for i in worst
     ]
     pairs = [
-        {"class": classes[one], "taken_for": classes[other], "share": share, "queries": asked, "example": list(example)}
+        {
+            "class": classes[one],
+            "taken_for": classes[other],
+            "share": share,
+            "queries": asked,
+            "example": list(example),
+        }
         for one, other, share, asked, example in confused
     ]
     run.write_document("classes", {"worst": found, "confused": pairs})
@@ -141,8 +184,11 @@ def _classes(
     return {index for rows in (*members, *(pair.example for pair in confused)) for index in rows}
 
 
-def write_thumbnails(path: Path, records: Records, shown: Sequence[int], tile: int, columns: int) -> dict[str, Any]:
-    """Write thumbnails of some records, where they are pictures, as square tiles of one sheet, and list the records.
+def write_thumbnails(
+    path: Path, records: Records, shown: Sequence[int], tile: int, columns: int
+) -> dict[str, Any]:
+    """Write thumbnails of some records, where they are pictures, as square tiles of one sheet, and
+    list the records.
 
     Returns:
         the document that ``reports.artefacts.read_thumbnails`` reads beside the sheet.
@@ -154,22 +200,34 @@ def write_thumbnails(path: Path, records: Records, shown: Sequence[int], tile: i
         for place, index in enumerate(shown):
             picture = ImageOps.fit(records.source.read(index).convert(mode), (tile, tile))
             sheet.paste(picture, (place % columns * tile, place // columns * tile))
-        kind: dict[str, Any] = {"format": "JPEG", "quality": 85} if path.suffix == ".jpg" else {"format": "PNG"}
+        kind: dict[str, Any] = (
+            {"format": "JPEG", "quality": 85} if path.suffix == ".jpg" else {"format": "PNG"}
+        )
         write_atomically(path, lambda file: sheet.save(file, optimize=True, **kind))
     names, classes, labels = records.source.name, records.classes, records.labels
     rows = [
-        {"id": index, "name": names(index), "class": classes[labels[index]], "tile": place if pictures else None}
+        {
+            "id": index,
+            "name": names(index),
+            "class": classes[labels[index]],
+            "tile": place if pictures else None,
+        }
         for place, index in enumerate(shown)
     ]
     return {"tile": tile, "columns": columns, "records": rows}
 
 
 def confused_pairs(
-    first: Int[Tensor, "q"], labels: Int[Tensor, "n"], queries: Int[Tensor, "q"], gallery: Int[Tensor, "g"] | None
+    first: Int[Tensor, "q"],
+    labels: Int[Tensor, "n"],
+    queries: Int[Tensor, "q"],
+    gallery: Int[Tensor, "g"] | None,
 ) -> list[Confusion]:
-    """Pairs of classes by the share of the one's queries whose first neighbor is of the other, largest first.
+    """Pairs of classes by the share of the one's queries whose first neighbor is of the other,
+    largest first.
 
-    Of equal shares the one of more queries comes first. Classes that no neighbor can be of (no other row) are left out.
+    Of equal shares the one of more queries comes first. Classes that no neighbor can be of (no
+    other row) are left out.
 
     Args:
         first: position of the first neighbor of each query; -1 for none.

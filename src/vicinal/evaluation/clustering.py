@@ -1,7 +1,8 @@
 """k-means, and clustering scores from the counts of classes in clusters: NMI, AMI and pairwise F1.
 
-Only pairs (class, cluster) that occur are kept, so 60,000 rows in 11,000 classes and as many clusters take a few
-megabytes. Names of classes and clusters do not matter, only who is together with whom.
+Only pairs (class, cluster) that occur are kept, so 60,000 rows in 11,000 classes and as many
+clusters take a few megabytes. Names of classes and clusters do not matter, only who is together
+with whom.
 """
 
 import statistics
@@ -21,20 +22,32 @@ _RUN = 64  # columns of which only the least value is looked at first
 
 
 def kmeans(
-    embeddings: Float[Tensor, "n d"], clusters: int, *, seed: int, restarts: int = 5, iterations: int = 30
+    embeddings: Float[Tensor, "n d"],
+    clusters: int,
+    *,
+    seed: int,
+    restarts: int = 5,
+    iterations: int = 30,
 ) -> Int[Tensor, "n"]:
-    """Return the cluster of each row, from the best of several runs; arguments as in ``kmeans_runs``."""
+    """Return the cluster of each row, from the best of several runs; arguments as in
+    ``kmeans_runs``."""
     return kmeans_runs(embeddings, clusters, seed=seed, restarts=restarts, iterations=iterations)[0]
 
 
 def kmeans_runs(
-    embeddings: Float[Tensor, "n d"], clusters: int, *, seed: int, restarts: int = 5, iterations: int = 30
+    embeddings: Float[Tensor, "n d"],
+    clusters: int,
+    *,
+    seed: int,
+    restarts: int = 5,
+    iterations: int = 30,
 ) -> list[Int[Tensor, "n"]]:
-    """Return the cluster of each row in several runs of Lloyd's algorithm, k-means++ seeded, the best run first.
+    """Return the cluster of each row in several runs of Lloyd's algorithm, k-means++ seeded, the
+    best run first.
 
-    Our own, so that a run, ``evaluate`` and every installation score alike: faiss and scikit-learn draw other seeds,
-    and faiss is optional. Equal seeds give equal assignments on one machine, on a GPU as well. Where there are fewer
-    different rows than clusters, some clusters stay empty.
+    Our own, so that a run, ``evaluate`` and every installation score alike: faiss and scikit-learn
+    draw other seeds, and faiss is optional. Equal seeds give equal assignments on one machine, on a
+    GPU as well. Where there are fewer different rows than clusters, some clusters stay empty.
 
     Args:
         embeddings: rows to cluster, by Euclidean distance; half precision is computed as float32.
@@ -44,20 +57,30 @@ def kmeans_runs(
         iterations: at most so many per run; it stops sooner when nothing moves.
     """
     if not 1 <= clusters <= len(embeddings):
-        raise ConfigError(f"k-means of {len(embeddings)} rows finds 1 to {len(embeddings)} clusters, got {clusters}.")
+        raise ConfigError(
+            f"k-means of {len(embeddings)} rows finds 1 to {len(embeddings)} clusters, got "
+            f"{clusters}."
+        )
     if restarts < 1 or iterations < 1:
-        raise ConfigError(f"k-means needs restarts and iterations of at least 1, got {restarts} and {iterations}.")
+        raise ConfigError(
+            f"k-means needs restarts and iterations of at least 1, got {restarts} and {iterations}."
+        )
     require_finite(embeddings, "embeddings")
     rows = embeddings.detach().float()
     if clusters == len(rows):
         return [torch.arange(clusters, device=rows.device)]
     rows = rows - rows.mean(dim=0)  # distances do not change, the product's rounding shrinks
     squares = rows.square().sum(dim=1)
-    found = [_lloyd(rows, squares, clusters, seed * 1_000_003 + restart, iterations) for restart in range(restarts)]
+    found = [
+        _lloyd(rows, squares, clusters, seed * 1_000_003 + restart, iterations)
+        for restart in range(restarts)
+    ]
     return [assigned for assigned, _ in sorted(found, key=lambda one: one[1])]
 
 
-def _lloyd(rows: Tensor, squares: Tensor, clusters: int, seed: int, iterations: int) -> tuple[Tensor, float]:
+def _lloyd(
+    rows: Tensor, squares: Tensor, clusters: int, seed: int, iterations: int
+) -> tuple[Tensor, float]:
     """One run: the assignment and its sum of squared distances."""
     centers = rows[_seeds(rows, squares, clusters, torch.Generator().manual_seed(seed))]
     assigned, spread = _assign(rows, squares, centers)
@@ -75,10 +98,12 @@ def _lloyd(rows: Tensor, squares: Tensor, clusters: int, seed: int, iterations: 
 
 
 def _seeds(rows: Tensor, squares: Tensor, clusters: int, rng: torch.Generator) -> Tensor:
-    """Different rows, each drawn with probability proportional to its squared distance from those before.
+    """Different rows, each drawn with probability proportional to its squared distance from those
+    before.
 
-    That is k-means++ (Arthur and Vassilvitskii 2007). More than 1,024 clusters are drawn in 64 rounds, each
-    knowing the rounds before (as in k-means||, Bahmani et al. 2012), because each round passes over all rows.
+    That is k-means++ (Arthur and Vassilvitskii 2007). More than 1,024 clusters are drawn in 64
+    rounds, each knowing the rounds before (as in k-means||, Bahmani et al. 2012), because each
+    round passes over all rows.
     """
     per_round = 1 if clusters <= _ROUNDS else -(-clusters // _SHARED_ROUNDS)
     chosen = torch.randint(len(rows), (1,), generator=rng)
@@ -89,9 +114,16 @@ def _seeds(rows: Tensor, squares: Tensor, clusters: int, rng: torch.Generator) -
         distance = squares.unsqueeze(1) - (rows @ rows[place].T) * 2 + squares[place]
         nearest = torch.minimum(nearest, distance.amin(dim=1).clamp(min=0))
         nearest[place] = 0  # exactly: no row is drawn twice
-        steps = nearest.double().cpu().cumsum(dim=0)  # on the CPU, where the order of summation is fixed
+        steps = (
+            nearest.double().cpu().cumsum(dim=0)
+        )  # on the CPU, where the order of summation is fixed
         if steps[-1] == 0:  # only duplicates of seeds are left: any will do
-            left = torch.ones(len(rows), dtype=torch.bool).index_fill(0, chosen, False).nonzero().flatten()
+            left = (
+                torch.ones(len(rows), dtype=torch.bool)
+                .index_fill(0, chosen, False)
+                .nonzero()
+                .flatten()
+            )
             return torch.cat([chosen, left[: clusters - len(chosen)]]).to(rows.device)
         throws = torch.rand(per_round, generator=rng, dtype=torch.float64) * steps[-1]
         drawn = torch.unique(torch.searchsorted(steps, throws, right=True).clamp(max=len(rows) - 1))
@@ -115,7 +147,8 @@ def _assign(rows: Tensor, squares: Tensor, centers: Tensor) -> tuple[Tensor, Ten
 def _reassign(
     rows: Tensor, squares: Tensor, centers: Tensor, moved: Tensor, assigned: Tensor, spread: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The same as ``_assign`` where few centers moved: other rows can only have come nearer to one of these."""
+    """The same as ``_assign`` where few centers moved: other rows can only have come nearer to one
+    of these."""
     assigned, spread = assigned.clone(), spread.clone()
     names, again = moved.nonzero().flatten(), moved[assigned]
     if len(names):
@@ -127,7 +160,8 @@ def _reassign(
 
 
 def _least(values: Float[Tensor, "n k"]) -> tuple[Int[Tensor, "n"], Float[Tensor, "n"]]:
-    """Where the least value of each row is, and that value; on a CPU by runs of columns, whose minima take one pass."""
+    """Where the least value of each row is, and that value; on a CPU by runs of columns, whose
+    minima take one pass."""
     whole = values.shape[1] // _RUN * _RUN
     if whole < 4 * _RUN or values.device.type != "cpu":
         found = values.min(dim=1)
@@ -137,14 +171,18 @@ def _least(values: Float[Tensor, "n k"]) -> tuple[Int[Tensor, "n"], Float[Tensor
     inside = runs[torch.arange(len(values)), run].min(dim=1)
     rest = torch.nn.functional.pad(values[:, whole:], (0, 1), value=torch.inf).min(dim=1)
     first = inside.values <= rest.values
-    return torch.where(first, run * _RUN + inside.indices, whole + rest.indices), inside.values.minimum(rest.values)
+    return torch.where(
+        first, run * _RUN + inside.indices, whole + rest.indices
+    ), inside.values.minimum(rest.values)
 
 
 def _centers(rows: Tensor, assigned: Tensor, spread: Tensor, clusters: int) -> Tensor:
     """Means of the clusters; an empty one moves to one of the rows farthest from their centers."""
     sizes = torch.bincount(assigned, minlength=clusters)
     order = assigned.argsort(stable=True)
-    centers = torch.segment_reduce(rows[order], "sum", lengths=sizes, axis=0)  # in a fixed order, also on a GPU
+    centers = torch.segment_reduce(
+        rows[order], "sum", lengths=sizes, axis=0
+    )  # in a fixed order, also on a GPU
     centers /= sizes.clamp(min=1).unsqueeze(1)
     empty = (sizes == 0).nonzero().flatten()
     centers[empty] = rows[spread.argsort(descending=True, stable=True)[: len(empty)]]
@@ -174,7 +212,9 @@ class Contingency:
         if len(labels) == 0:
             raise DataError("clustering scores need at least one row, got none.")
         _, label, classes = torch.unique(labels.cpu(), return_inverse=True, return_counts=True)
-        _, cluster, clusters = torch.unique(assignments.cpu(), return_inverse=True, return_counts=True)
+        _, cluster, clusters = torch.unique(
+            assignments.cpu(), return_inverse=True, return_counts=True
+        )
         pairs, together = torch.unique(label * len(clusters) + cluster, return_counts=True)
         of_class, of_cluster = classes[pairs // len(clusters)], clusters[pairs % len(clusters)]
         return cls(together, of_class, of_cluster, classes, clusters)
@@ -186,7 +226,9 @@ class Contingency:
     @property
     def identical(self) -> bool:
         """Whether classes and clusters are the same sets of rows."""
-        return bool((self.together == self.of_class).all() and (self.together == self.of_cluster).all())
+        return bool(
+            (self.together == self.of_class).all() and (self.together == self.of_cluster).all()
+        )
 
 
 def clustering_scores(labels: Int[Tensor, "n"], assignments: Int[Tensor, "n"]) -> dict[str, float]:
@@ -196,27 +238,37 @@ def clustering_scores(labels: Int[Tensor, "n"], assignments: Int[Tensor, "n"]) -
     {'nmi': 1.0, 'ami': 1.0, 'f1': 1.0}
     """
     counts = Contingency.of(labels, assignments)
-    return {"nmi": normalized_mutual_information(counts), "ami": adjusted_mutual_information(counts), "f1": f1(counts)}
+    return {
+        "nmi": normalized_mutual_information(counts),
+        "ami": adjusted_mutual_information(counts),
+        "f1": f1(counts),
+    }
 
 
 def cluster(
     embeddings: Float[Tensor, "n d"], labels: Int[Tensor, "n"], *, seed: int, restarts: int
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Cluster rows into as many parts as they have classes; return the mean scores of all runs, and their spread.
+    """Cluster rows into as many parts as they have classes; return the mean scores of all runs, and
+    their spread.
 
-    The spread is the standard deviation over the runs: what another seed of k-means would change. One run has none.
+    The spread is the standard deviation over the runs: what another seed of k-means would change.
+    One run has none.
     """
     runs = kmeans_runs(embeddings, len(torch.unique(labels)), seed=seed, restarts=restarts)
     scores = [clustering_scores(labels, assigned) for assigned in runs]
     means = {name: statistics.fmean(one[name] for one in scores) for name in scores[0]}
-    spread = {name: statistics.stdev(one[name] for one in scores) for name in scores[0]} if len(runs) > 1 else {}
+    spread = (
+        {name: statistics.stdev(one[name] for one in scores) for name in scores[0]}
+        if len(runs) > 1
+        else {}
+    )
     return means, spread
 
 
 def normalized_mutual_information(counts: Contingency) -> float:
     """Mutual information over the arithmetic mean of the entropies.
 
-        NMI = 2 I(Ω; C) / (H(Ω) + H(C))                                       Manning et al. 2008, Eq. (16.2)
+        NMI = 2 I(Ω; C) / (H(Ω) + H(C))                              Manning et al. 2008, Eq. (16.2)
 
     1 for identical partitions, also where both have one part and all entropies are 0.
     """
@@ -241,14 +293,17 @@ def adjusted_mutual_information(counts: Contingency) -> float:
 
 
 def f1(counts: Contingency) -> float:
-    """Harmonic mean of precision and recall of "these two rows are in one class", predicted by "in one cluster".
+    """Harmonic mean of precision and recall of "these two rows are in one class", predicted by "in
+    one cluster".
 
-        P = TP / pairs in one cluster,  R = TP / pairs in one class,  F1 = 2 P R / (P + R) = 2 TP / (both sums)
+        P = TP / pairs in one cluster,  R = TP / pairs in one class,  F1 = 2 P R / (P + R) = 2 TP /
+        (both sums)
 
     1 where neither side has a pair: then all parts are single rows, and agree.
     """
     both, by_class, by_cluster = (
-        int((sizes * (sizes - 1) // 2).sum()) for sizes in (counts.together, counts.classes, counts.clusters)
+        int((sizes * (sizes - 1) // 2).sum())
+        for sizes in (counts.together, counts.classes, counts.clusters)
     )
     return 2 * both / (by_class + by_cluster) if by_class + by_cluster else 1.0
 
@@ -258,9 +313,9 @@ def expected_information(counts: Contingency) -> float:
 
         E[I] = Σ_ij Σ_m  m/n log(n m / (a_i b_j)) · P(m),   P(m) = C(b_j, m) C(n - b_j, a_i - m) / C(n, a_i)
 
-    with m from max(1, a_i + b_j - n) to min(a_i, b_j) (Vinh et al. 2010). A term depends on the two sizes alone, so
-    each pair of different sizes is computed once and weighted by how often it occurs: exact, and thousands of times
-    cheaper where many classes have one size.
+    with m from max(1, a_i + b_j - n) to min(a_i, b_j) (Vinh et al. 2010). A term depends on the two
+    sizes alone, so each pair of different sizes is computed once and weighted by how often it
+    occurs: exact, and thousands of times cheaper where many classes have one size.
     """
     n = counts.rows
     classes, class_times = torch.unique(counts.classes, return_counts=True)
@@ -269,11 +324,17 @@ def expected_information(counts: Contingency) -> float:
     b = clusters.unsqueeze(1)
     total = 0.0
     for a, times in zip(classes.tolist(), class_times.tolist(), strict=True):
-        m = torch.arange(1, min(a, int(clusters[-1])) + 1)  # integers: they index the table of factorials
+        m = torch.arange(
+            1, min(a, int(clusters[-1])) + 1
+        )  # integers: they index the table of factorials
         possible = (m <= b) & (m >= a + b - n)
         rest, outside = (b - m).clamp(min=0), (n - a - b + m).clamp(min=0)
-        log_chance = factorial[a] + factorial[b] + factorial[n - a] + factorial[n - b] - factorial[n]
-        log_chance = log_chance - factorial[m] - factorial[a - m] - factorial[rest] - factorial[outside]
+        log_chance = (
+            factorial[a] + factorial[b] + factorial[n - a] + factorial[n - b] - factorial[n]
+        )
+        log_chance = (
+            log_chance - factorial[m] - factorial[a - m] - factorial[rest] - factorial[outside]
+        )
         term = m.double() / n * torch.log(n * m / (a * b).double()) * log_chance.exp()
         total += times * float((term.masked_fill(~possible, 0.0).sum(dim=1) * cluster_times).sum())
     return total

@@ -1,10 +1,13 @@
-"""Smaller vectors and better rankings, measured: bytes, time, Recall@1 and MAP@R of each way to store a gallery.
+"""Smaller vectors and better rankings, measured: bytes, time, Recall@1 and MAP@R of each way to
+store a gallery.
 
-Queries stay float32 and are compared with what the codes decode to, some rows at a time, so that a gallery takes no
-more memory than its codes. Rescoring orders the nearest by codes again by their float32 vectors, which may lie on disk.
+Queries stay float32 and are compared with what the codes decode to, some rows at a time, so that a
+gallery takes no more memory than its codes. Rescoring orders the nearest by codes again by their
+float32 vectors, which may lie on disk.
 
-Better rankings come from the same vectors: k-reciprocal re-ranking and alpha query expansion. Re-ranking compares what
-two rows have for neighbors, so it needs all pairs of rows. Its encoding is sparse (a few hundred numbers a row) and
+Better rankings come from the same vectors: k-reciprocal re-ranking and alpha query expansion.
+Re-ranking compares what two rows have for neighbors, so it needs all pairs of rows. Its encoding is
+sparse (a few hundred numbers a row) and
 distances are taken some rows at a time: memory grows with the rows, not with their pairs.
 """
 
@@ -23,7 +26,14 @@ from torch.nn.functional import pad
 
 from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError, unknown
-from vicinal.evaluation.neighbors import Gallery, Neighbors, drop_own, joined, nearest_first, neighbor_chunks
+from vicinal.evaluation.neighbors import (
+    Gallery,
+    Neighbors,
+    drop_own,
+    joined,
+    nearest_first,
+    neighbor_chunks,
+)
 from vicinal.evaluation.retrieval import query_scores, ranks_needed, relevant_counts
 
 _RESCORED, _LEAST = 4, 100  # candidates for each neighbor asked for, and at least so many
@@ -33,7 +43,9 @@ _CACHE_BYTES = 2**21  # of candidates' vectors at a time
 _EXACT = "donot_use_mm_for_euclid_dist"
 _CENTROIDS = 256  # of a part of a vector: one byte names one
 _PART = 8  # numbers that share a byte
-_PAIR_BYTES = 24  # of re-ranking, for a pair of rows: its distance, its overlap, and what is between
+_PAIR_BYTES = (
+    24  # of re-ranking, for a pair of rows: its distance, its overlap, and what is between
+)
 
 
 class Int8Quantizer:
@@ -52,7 +64,8 @@ class Int8Quantizer:
 
 
 class BinaryQuantizer:
-    """A bit for a number: whether it lies above the mean of its dimension; decoded to the mean of those that do or not.
+    """A bit for a number: whether it lies above the mean of its dimension; decoded to the mean of
+    those that do or not.
 
     >>> quantizer = BinaryQuantizer(torch.tensor([[1.0, 4.0], [3.0, 4.0], [5.0, 1.0]]))
     >>> codes = quantizer.encode(torch.tensor([[9.0, 0.0]]))
@@ -69,7 +82,9 @@ class BinaryQuantizer:
         self._shifts = torch.arange(8, dtype=torch.uint8, device=rows.device)
 
     def encode(self, rows: Float[Tensor, "n d"]) -> UInt8[Tensor, "n b"]:
-        bits = pad((rows > self.center).to(torch.uint8), (0, -rows.shape[1] % 8)).view(len(rows), -1, 8)
+        bits = pad((rows > self.center).to(torch.uint8), (0, -rows.shape[1] % 8)).view(
+            len(rows), -1, 8
+        )
         return (bits << self._shifts).sum(dim=2, dtype=torch.uint8)
 
     def decode(self, codes: UInt8[Tensor, "n b"]) -> Float[Tensor, "n d"]:
@@ -78,7 +93,8 @@ class BinaryQuantizer:
 
 
 class ProductQuantizer:
-    """A byte for eight numbers, or a few more: the nearest of 256 centroids (Jégou et al., TPAMI 2011), by faiss."""
+    """A byte for eight numbers, or a few more: the nearest of 256 centroids (Jégou et al., TPAMI
+    2011), by faiss."""
 
     def __init__(self, rows: Float[Tensor, "n d"]) -> None:
         faiss = _faiss()
@@ -86,7 +102,9 @@ class ProductQuantizer:
         dim = rows.shape[1]
         parts = next(count for count in range(max(1, dim // _PART), 0, -1) if dim % count == 0)
         self._quantizer, self._device = faiss.ProductQuantizer(dim, parts, 8), rows.device
-        self._quantizer.cp.min_points_per_centroid = 1  # else it warns of fewer than 9,984 rows on standard error
+        self._quantizer.cp.min_points_per_centroid = (
+            1  # else it warns of fewer than 9,984 rows on standard error
+        )
         self._quantizer.train(_array(rows))
         self.tables = 4 * dim * _CENTROIDS
 
@@ -99,7 +117,11 @@ class ProductQuantizer:
 
 # Fitted to some rows: turns rows into bytes and back; ``tables`` are bytes beside the codes.
 Quantizer = Int8Quantizer | BinaryQuantizer | ProductQuantizer
-QUANTIZERS: dict[str, type[Quantizer]] = {"int8": Int8Quantizer, "binary": BinaryQuantizer, "pq": ProductQuantizer}
+QUANTIZERS: dict[str, type[Quantizer]] = {
+    "int8": Int8Quantizer,
+    "binary": BinaryQuantizer,
+    "pq": ProductQuantizer,
+}
 
 
 @dataclass(frozen=True)
@@ -109,7 +131,8 @@ class CompactScores:
     Attributes:
         dims: first numbers of each embedding that are kept.
         stored: ``"float32"``, ``"int8"``, ``"binary"`` or ``"pq"``.
-        refined: ``""``, ``"rescored"`` (by float32), ``"re-ranked"`` or ``"expanded"`` (the queries).
+        refined: ``""``, ``"rescored"`` (by float32), ``"re-ranked"`` or ``"expanded"`` (the
+            queries).
         vector_bytes: of a stored vector.
         rescoring_bytes: of its float32 numbers, where they are read again.
         total_bytes: of the gallery as it is searched, with the tables of its codes.
@@ -138,7 +161,8 @@ def check_compact(
     metric: Metric = "euclidean",
     rows: int | None = None,
 ) -> None:
-    """Raise for what `compact_scores` could not measure, before there are embeddings; ``rows`` are the gallery's."""
+    """Raise for what `compact_scores` could not measure, before there are embeddings; ``rows`` are
+    the gallery's."""
     for size in dims:
         if not 1 <= size <= dim:
             raise ConfigError(f"dims are from 1 to the {dim} numbers of an embedding, got {size}.")
@@ -146,7 +170,9 @@ def check_compact(
         if name not in QUANTIZERS:
             raise ConfigError(unknown("quantization", name, QUANTIZERS))
     if metric == "poincare" and (quantize or rerank):
-        raise ConfigError("embeddings in the Poincaré ball are neither quantized nor re-ranked. Give dims alone.")
+        raise ConfigError(
+            "embeddings in the Poincaré ball are neither quantized nor re-ranked. Give dims alone."
+        )
     if "pq" in quantize:
         _faiss()
         if rows is not None:
@@ -165,7 +191,8 @@ def compact_scores(
     normalize: bool = True,
     metric: Metric = "euclidean",
 ) -> list[CompactScores]:
-    """Measure smaller embeddings: of each size as float32, then by each quantization, without and with rescoring.
+    """Measure smaller embeddings: of each size as float32, then by each quantization, without and
+    with rescoring.
 
     Args:
         embeddings: queries; without a gallery each is sought among the others.
@@ -174,7 +201,8 @@ def compact_scores(
         gallery_labels: their classes.
         dims: first numbers of each embedding to keep; the whole is always measured.
         quantize: some of ``"int8"``, ``"binary"`` and ``"pq"`` (by faiss).
-        rerank: also re-rank (``vicinal.evaluation.rerank``) and expand queries, which are then compared by cosine.
+        rerank: also re-rank (``vicinal.evaluation.rerank``) and expand queries, which are then
+            compared by cosine.
         normalize: scale to length 1, again after truncation.
         metric: of the whole embeddings; ``"cosine"`` scales to length 1.
 
@@ -198,13 +226,18 @@ def compact_scores(
         if normalize or metric == "cosine":
             x, y = to_unit_length(x, dim=1), None if y is None else to_unit_length(y, dim=1)
 
-        def add(stored: str, refined: str, chunks: Iterable[Neighbors], width: int, tables: int = 0) -> None:
+        def add(
+            stored: str, refined: str, chunks: Iterable[Neighbors], width: int, tables: int = 0
+        ) -> None:
             seconds = list[float]()
-            scores = query_scores(_timed(chunks, seconds), labels, gallery_labels, recalls=(1,)).means()
+            scores = query_scores(
+                _timed(chunks, seconds), labels, gallery_labels, recalls=(1,)
+            ).means()
             again = 4 * size if refined == "rescored" else 0  # noqa: B023
             sizes = width, again, width * count + tables
             spent = sum(seconds) / len(labels)
-            found.append(CompactScores(size, stored, refined, *sizes, spent, scores["recall@1"], scores["map@r"]))  # noqa: B023
+            values = scores["recall@1"], scores["map@r"]
+            found.append(CompactScores(size, stored, refined, *sizes, spent, *values))  # noqa: B023
 
         add("float32", "", neighbor_chunks(x, k, gallery=y), 4 * size)
         if rerank:
@@ -225,30 +258,47 @@ def _expanded(x: Tensor, y: Tensor | None, k: int) -> Iterator[Neighbors]:
     for chunk in neighbor_chunks(expand_queries(x, gallery=y), k + 1, gallery=among):
         found = chunk.ids[:, :k], chunk.distances[:, :k]
         own = y is None
-        yield Neighbors(chunk.start, *(drop_own(chunk.start, chunk.ids, chunk.distances, k) if own else found))
+        yield Neighbors(
+            chunk.start, *(drop_own(chunk.start, chunk.ids, chunk.distances, k) if own else found)
+        )
 
 
 def _by_codes(
-    quantizer: Quantizer, codes: Tensor, queries: Tensor, k: int, *, own: bool, rescore: Tensor | None = None
+    quantizer: Quantizer,
+    codes: Tensor,
+    queries: Tensor,
+    k: int,
+    *,
+    own: bool,
+    rescore: Tensor | None = None,
 ) -> Iterator[Neighbors]:
-    """Find the nearest by codes, some queries at a time; ``own`` leaves each query's own row out."""
+    """Find the nearest by codes, some queries at a time; ``own`` leaves each query's own row
+    out."""
     width = min(k if rescore is None else max(_RESCORED * k, _LEAST), len(codes) - own) + own
     per_chunk = max(1, _CHUNK_BYTES // (8 * width))
     for start in range(0, len(queries), per_chunk):
         block = queries[start : start + per_chunk]
-        ids, distances = block.new_empty(len(block), 0, dtype=torch.long), block.new_empty(len(block), 0)
+        ids, distances = (
+            block.new_empty(len(block), 0, dtype=torch.long),
+            block.new_empty(len(block), 0),
+        )
         for first in range(0, len(codes), _ROWS):
             rows = quantizer.decode(codes[first : first + _ROWS])
             part = joined(neighbor_chunks(block, width, gallery=rows), block, width)
             theirs = torch.where(part.ids < 0, -1, part.ids + first)
-            ids, distances = torch.cat([ids, theirs], dim=1), torch.cat([distances, part.distances], dim=1)
+            ids, distances = (
+                torch.cat([ids, theirs], dim=1),
+                torch.cat([distances, part.distances], dim=1),
+            )
             ids, distances = nearest_first(distances, ids, width)
         if own:
             ids, distances = drop_own(start, ids, distances, width - 1)
         if rescore is not None:
             few = max(1, _CACHE_BYTES // (4 * queries.shape[1] * width))
             pairs = zip(torch.split(block.unsqueeze(1), few), torch.split(ids, few), strict=True)
-            exact = [torch.cdist(part, rescore[theirs], compute_mode=_EXACT) for part, theirs in pairs]
+            exact = [
+                torch.cdist(part, rescore[theirs], compute_mode=_EXACT) for part, theirs in pairs
+            ]
             distances = torch.cat(exact).squeeze(1)
         yield Neighbors(start, *nearest_first(distances, ids, k))
 
@@ -274,18 +324,23 @@ def _array(rows: Tensor) -> np.ndarray:
 def _require_rows(count: int) -> None:
     if count < _CENTROIDS:
         got = f"got {count}. Leave pq out, or evaluate more: --split all, or other --data"
-        raise DataError(f"product quantization (pq) needs a gallery of {_CENTROIDS} vectors, {got}.")
+        raise DataError(
+            f"product quantization (pq) needs a gallery of {_CENTROIDS} vectors, {got}."
+        )
 
 
 def _faiss() -> Any:
     try:
         import faiss
     except ImportError as error:
-        raise ConfigError("product quantization (pq) needs faiss: `pip install 'vicinal[faiss]'`.") from error
+        raise ConfigError(
+            "product quantization (pq) needs faiss: `pip install 'vicinal[faiss]'`."
+        ) from error
     return faiss
 
 
-# -- better rankings from the same vectors ----------------------------------------------------------------------------
+# -- better rankings from the same vectors
+# ----------------------------------------------------------------------------
 
 
 def rerank(
@@ -300,17 +355,20 @@ def rerank(
 ) -> Neighbors:
     """Find the ``k`` nearest rows of each query by k-reciprocal encoding (Zhong et al., CVPR 2017).
 
-    Rows are alike where they are among each other's ``k1`` nearest, and have such neighbors in common:
+    Rows are alike where they are among each other's ``k1`` nearest, and have such neighbors in
+    common:
 
         d*(p, g) = (1 - λ) d_J(p, g) + λ d(p, g)
 
-    with d_J the Jaccard distance of the neighbors, each weighted by exp(-d) and averaged over the ``k2`` nearest rows,
-    and d the squared distance over the query's largest one, both as in the authors' code. Defaults are the authors'.
+    with d_J the Jaccard distance of the neighbors, each weighted by exp(-d) and averaged over the
+    ``k2`` nearest rows, and d the squared distance over the query's largest one, both as in the
+    authors' code. Defaults are the authors'.
 
     Args:
         queries: rows to find neighbors for.
         k: neighbors per query.
-        gallery: rows to find them among; None for leave-one-out. Queries help to find each other's neighbors.
+        gallery: rows to find them among; None for leave-one-out. Queries help to find each other's
+            neighbors.
         k1: neighbors that may be reciprocal.
         k2: rows over which encodings are averaged, the row itself among them; 1 averages none.
         lambda_: weight of the distance itself; 1 leaves the ranking as it was.
@@ -320,7 +378,9 @@ def rerank(
     >>> rerank(rows, 2, k1=2, k2=1).ids.tolist()
     [[1, 2], [0, 2], [1, 0], [4, 2], [3, 2]]
     """
-    chunks = reranked_chunks(queries, k, gallery=gallery, k1=k1, k2=k2, lambda_=lambda_, metric=metric)
+    chunks = reranked_chunks(
+        queries, k, gallery=gallery, k1=k1, k2=k2, lambda_=lambda_, metric=metric
+    )
     return joined(chunks, queries, k)
 
 
@@ -338,12 +398,17 @@ def reranked_chunks(
     """Re-rank as ``rerank`` does, some queries at a time."""
     if not 1 <= k2 <= k1 + 1 or not 0 <= lambda_ <= 1 or k < 1:
         got = f"k = {k}, k1 = {k1}, k2 = {k2} and lambda_ = {lambda_}"
-        raise ConfigError(f"re-ranking needs k of at least 1, k2 from 1 to k1 + 1 and lambda_ from 0 to 1; got {got}.")
+        raise ConfigError(
+            "re-ranking needs k of at least 1, k2 from 1 to k1 + 1 and lambda_ from 0 to 1; got "
+            f"{got}."
+        )
     if metric == "poincare":
         raise ConfigError("re-ranking takes Euclidean or cosine distances, got metric='poincare'.")
     rows = queries if gallery is None else torch.cat([queries, gallery.to(queries)])
     if len(rows) < 2:
-        raise DataError(f"re-ranking compares rows with each other, got {len(rows)}. Pass at least 2.")
+        raise DataError(
+            f"re-ranking compares rows with each other, got {len(rows)}. Pass at least 2."
+        )
     among = Gallery.of(rows, None, metric)
     found = joined(among.search(None, min(k1, len(rows) - 1)), rows, k1).ids.cpu()
     ranks = torch.cat([torch.arange(len(rows)).unsqueeze(1), found], dim=1).numpy()
@@ -360,18 +425,23 @@ def reranked_chunks(
         yield Neighbors(start, *nearest_first(values[:, first:], ids, k))
 
 
-def _encoding(among: Gallery, ranks: Int[np.ndarray, "n r"], k1: int, k2: int, per_chunk: int) -> Any:
-    """Encode each row by its weighted k-reciprocal neighbors, a sparse matrix of rows that sum to 1.
+def _encoding(
+    among: Gallery, ranks: Int[np.ndarray, "n r"], k1: int, k2: int, per_chunk: int
+) -> Any:
+    """Encode each row by its weighted k-reciprocal neighbors, a sparse matrix of rows that sum to
+    1.
 
-    ``R`` of a row are those of its k1 nearest that have it among theirs; the half-sized ``R`` of one of them is added
-    where more than two thirds of it are in ``R`` already.
+    ``R`` of a row are those of its k1 nearest that have it among theirs; the half-sized ``R`` of
+    one of them is added where more than two thirds of it are in ``R`` already.
     """
     from scipy.sparse import csr_matrix
 
     def links(width: int) -> Any:
         ends = np.arange(len(ranks) + 1) * ranks[:, :width].shape[1]
         nearest = ranks[:, :width].flatten()
-        return csr_matrix((np.ones(len(nearest), np.float32), nearest, ends), shape=(len(ranks), len(ranks)))
+        return csr_matrix(
+            (np.ones(len(nearest), np.float32), nearest, ends), shape=(len(ranks), len(ranks))
+        )
 
     near, half = links(k1 + 1), links(round(k1 / 2) + 1)
     reciprocal, core = near.multiply(near.T).tocsr(), half.multiply(half.T).tocsr()
@@ -382,7 +452,11 @@ def _encoding(among: Gallery, ranks: Int[np.ndarray, "n r"], k1: int, k2: int, p
         size = min(per_chunk, len(ranks) - start)
         part = slice(encoding.indptr[start], encoding.indptr[start + size])
         counts = np.diff(encoding.indptr[start : start + size + 1])
-        apart = _apart(among, start, size).cpu().numpy()[np.repeat(np.arange(size), counts), encoding.indices[part]]
+        apart = (
+            _apart(among, start, size)
+            .cpu()
+            .numpy()[np.repeat(np.arange(size), counts), encoding.indices[part]]
+        )
         # What is stored as 0 was no member: `common @ core` keeps places whose sum is 0.
         encoding.data[part] = np.exp(-apart) * (encoding.data[part] > 0)
     encoding.data /= np.repeat(np.asarray(encoding.sum(axis=1)).flatten(), np.diff(encoding.indptr))
@@ -400,7 +474,8 @@ def _apart(among: Gallery, start: int, size: int) -> Float[Tensor, "b n"]:
 
 
 def _shared(block: Any, columns: Any) -> Float[np.ndarray, "b n"]:
-    """Sum the smaller of two encodings' numbers over all places, for each row of a block and each row of all."""
+    """Sum the smaller of two encodings' numbers over all places, for each row of a block and each
+    row of all."""
     found = np.empty((block.shape[0], columns.shape[0]), np.float32)
     for row, part in enumerate(found):  # row by row: some columns are long
         own = slice(block.indptr[row], block.indptr[row + 1])
@@ -414,9 +489,14 @@ def _shared(block: Any, columns: Any) -> Float[np.ndarray, "b n"]:
 
 
 def expand_queries(
-    queries: Float[Tensor, "q d"], *, gallery: Float[Tensor, "g d"] | None = None, count: int = 10, alpha: float = 3.0
+    queries: Float[Tensor, "q d"],
+    *,
+    gallery: Float[Tensor, "g d"] | None = None,
+    count: int = 10,
+    alpha: float = 3.0,
 ) -> Float[Tensor, "q d"]:
-    """Move each query towards its nearest rows (alpha query expansion, Radenović et al., TPAMI 2019).
+    """Move each query towards its nearest rows (alpha query expansion, Radenović et al., TPAMI
+    2019).
 
         q' = (q + Σ_i max(0, q·x_i)^α x_i) / |...|        over the nearest x_i, all rows of length 1
 
@@ -432,12 +512,17 @@ def expand_queries(
     tensor([[0.9430, 0.3328]])
     """
     if count < 1 or not alpha >= 0:
-        raise ConfigError(f"expansion needs 1 neighbor and an alpha of 0 or more; got {count} and alpha = {alpha}.")
+        raise ConfigError(
+            f"expansion needs 1 neighbor and an alpha of 0 or more; got {count} and alpha = "
+            f"{alpha}."
+        )
     unit = to_unit_length(queries, dim=1)
     among = unit if gallery is None else to_unit_length(gallery.to(queries), dim=1)
     expanded = unit.clone()
     for chunk in neighbor_chunks(unit, count, gallery=None if gallery is None else among):
         weights = (1 - chunk.distances.square() / 2).clamp(min=0) ** alpha
         weights = weights.masked_fill(chunk.ids < 0, 0).to(unit.dtype)
-        expanded[chunk.start : chunk.start + len(weights)] += torch.einsum("qk,qkd->qd", weights, among[chunk.ids])
+        expanded[chunk.start : chunk.start + len(weights)] += torch.einsum(
+            "qk,qkd->qd", weights, among[chunk.ids]
+        )
     return to_unit_length(expanded, dim=1)

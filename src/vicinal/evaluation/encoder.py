@@ -1,4 +1,5 @@
-"""An embedder with its preprocessing: what turns records into vectors, and what a run keeps of a model."""
+"""An embedder with its preprocessing: what turns records into vectors, and what a run keeps of a
+model."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -50,19 +51,25 @@ class Embedded:
     def first(self, size: int, *, normalize: bool) -> "Embedded":
         """Cut vectors to their first numbers, scaled to length 1 again where the model does so."""
         vectors = self.vectors[:, :size]
-        return replace(self, vectors=torch.nn.functional.normalize(vectors, dim=1) if normalize else vectors)
+        return replace(
+            self, vectors=torch.nn.functional.normalize(vectors, dim=1) if normalize else vectors
+        )
 
     def roles(self) -> tuple[Int[Tensor, "q"], Int[Tensor, "g"] | None]:
-        """Positions of the queries and of the gallery; all rows and None where each row is sought among the others."""
+        """Positions of the queries and of the gallery; all rows and None where each row is sought
+        among the others."""
         role = self.records.columns.get("role")
         if role is None or (role == BOTH).all():
             return torch.arange(len(self.vectors)), None
         if (role == BOTH).any():
             raise DataError(
-                f"{self.records.name} mixes rows that are query and gallery with rows that are one of them. "
+                f"{self.records.name} mixes rows that are query and gallery with rows that are "
+                "one of them. "
                 f"Give every row the role {QUERY} (query) or {GALLERY} (gallery), or none a role."
             )
-        return torch.from_numpy(np.flatnonzero(role == QUERY)), torch.from_numpy(np.flatnonzero(role == GALLERY))
+        return torch.from_numpy(np.flatnonzero(role == QUERY)), torch.from_numpy(
+            np.flatnonzero(role == GALLERY)
+        )
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,8 @@ class Encoder:
     device: torch.device
 
     def stream(self, role: Role | None) -> "Encoder":
-        """The encoder of queries or of gallery images alone, whatever role records have; most models have one for all.
+        """The encoder of queries or of gallery images alone, whatever role records have; most
+        models have one for all.
 
         In a joint embedding texts are the queries.
 
@@ -95,7 +103,8 @@ class Encoder:
         resident: Resident | None = None,
         progress: Progress | None = None,
     ) -> Embedded:
-        """Embed all records in evaluation mode; several processes take a part each, and every one gets all rows.
+        """Embed all records in evaluation mode; several processes take a part each, and every one
+        gets all rows.
 
         A model without a text encoder leaves out the texts beside pictures.
 
@@ -106,32 +115,46 @@ class Encoder:
         """
         if records.source.kind != self.preprocessing.kind:
             raise DataError(
-                f"this model embeds {self.preprocessing.kind}, got {records.name}, which holds {records.source.kind}. "
+                f"this model embeds {self.preprocessing.kind}, got {records.name}, which holds "
+                f"{records.source.kind}. "
                 f"Use data of the kind it was trained on."
             )
         if records.captions is not None and not self.embedder.reads_text:
             records = records.pictures()
         share = parallel.part(range(len(records)))
         mine, transform = records.take(np.asarray(share, dtype=np.int64)), self.preprocessing
-        if isinstance(transform, ImageTransform) and resident is not None and resident.serves(mine, transform):
+        if (
+            isinstance(transform, ImageTransform)
+            and resident is not None
+            and resident.serves(mine, transform)
+        ):
             plan = in_order(len(mine), batch_size)
-            batches = resident.batches(mine, plan, transform.evaluation(), 0, 0, "drop" if skip_corrupt else "raise")
+            batches = resident.batches(
+                mine, plan, transform.evaluation(), 0, 0, "drop" if skip_corrupt else "raise"
+            )
         else:
             batches = load_all(mine, transform, batch_size, workers, skip_corrupt, self.device)
         vectors, kept, skipped = self._forward(batches, features=features, progress=progress)
-        shares = parallel.from_all((vectors, [share[row] for row in kept], [share[row] for row in skipped]))
+        shares = parallel.from_all(
+            (vectors, [share[row] for row in kept], [share[row] for row in skipped])
+        )
         found = [vectors for vectors, _, _ in shares if vectors is not None]
         positions = [row for _, kept, _ in shares for row in kept]
         unread = tuple(records.source.name(row) for _, _, skipped in shares for row in skipped)
         if not found:
-            raise DataError(f"{records.name} has no readable record to embed ({len(unread)} could not be read).")
+            raise DataError(
+                f"{records.name} has no readable record to embed ({len(unread)} could not be read)."
+            )
         metric: Metric = "euclidean" if features else self.embedder.metric
-        return Embedded(torch.cat(found), records.take(np.asarray(positions, dtype=np.int64)), unread, metric)
+        return Embedded(
+            torch.cat(found), records.take(np.asarray(positions, dtype=np.int64)), unread, metric
+        )
 
     def _forward(
         self, batches: Iterable[Batch], *, features: bool, progress: Progress | None
     ) -> tuple[Tensor | None, list[int], list[int]]:
-        """Vectors, the positions they belong to, and those that could not be read; None where there is no vector."""
+        """Vectors, the positions they belong to, and those that could not be read; None where there
+        is no vector."""
         rows, kept, skipped = list[Tensor](), list[int](), list[int]()
         training = self.embedder.training
         self.embedder.eval()
@@ -158,17 +181,22 @@ class Encoder:
             return embedder.joined(apply, batch.texts, inputs, batch.extras["role"] == QUERY)
         roles = batch.extras.get("role", torch.zeros(len(batch.indices))).tolist()
         streams = {role: self.embedder.stream(_ROLES.get(int(role))) for role in sorted(set(roles))}
-        networks = {role: stream.features if features else stream for role, stream in streams.items()}
+        networks = {
+            role: stream.features if features else stream for role, stream in streams.items()
+        }
         if len(set(streams.values())) == 1:  # one network for all, as most models have
             return next(iter(networks.values()))(inputs)
         order = sorted(range(len(roles)), key=roles.__getitem__)
-        shares = torch.split(torch.tensor(order, device=self.device), [roles.count(role) for role in networks])
+        shares = torch.split(
+            torch.tensor(order, device=self.device), [roles.count(role) for role in networks]
+        )
         parts = zip(networks.values(), shares, strict=True)
         vectors = torch.cat([network(inputs[rows]) for network, rows in parts])
         return vectors[torch.cat(shares).argsort()]
 
     def save_description(self, run: RunDirectory) -> None:
-        """Write ``model.json``; a network that could not be rebuilt from it raises now, not after training."""
+        """Write ``model.json``; a network that could not be rebuilt from it raises now, not after
+        training."""
         build(describe(self.embedder), MODELS | trusted(self.embedder))
         parts = {"embedder": describe(self.embedder), "preprocessing": describe(self.preprocessing)}
         write_json(run.model_path, {"format": FORMAT, **parts})
@@ -177,7 +205,9 @@ class Encoder:
         write_tensors(run.weights_path, self.embedder.state_dict())
 
     @classmethod
-    def load(cls, run: RunDirectory, device: torch.device | None = None, *, trust: Any = None) -> "Encoder":
+    def load(
+        cls, run: RunDirectory, device: torch.device | None = None, *, trust: Any = None
+    ) -> "Encoder":
         """The selected model of a run, rebuilt without executing anything from it.
 
         Args:
@@ -188,12 +218,17 @@ class Encoder:
             raise RunError(f"{run.path} has no selected model yet (model.safetensors). {advice}")
         document = read_object(run.model_path)
         if document.get("format") != FORMAT:
-            raise RunError(f"{run.model_path} is not a model of format {FORMAT}. Use the version that wrote it.")
+            raise RunError(
+                f"{run.model_path} is not a model of format {FORMAT}. Use the version that wrote "
+                "it."
+            )
         with decoding(run.model_path):
             embedder = build(document["embedder"], MODELS | trusted(trust))
             preprocessing = build(document["preprocessing"], TRANSFORMS)
             if not isinstance(embedder, Embedder) or not hasattr(preprocessing, "kind"):
-                raise TypeError(f"got a {type(embedder).__name__} and a {type(preprocessing).__name__}")
+                raise TypeError(
+                    f"got a {type(embedder).__name__} and a {type(preprocessing).__name__}"
+                )
         try:
             embedder.load_state_dict(read_tensors(run.weights_path))
         except RuntimeError as error:

@@ -12,8 +12,8 @@ PERPLEXITY = 30.0  # about how many neighbors each row tries to keep
 def tsne(embeddings: Float[Tensor, "n d"], *, seed: int) -> Float[Tensor, "n 2"]:
     """Positions in the plane that keep neighbors near; the same for the same rows and seed.
 
-    The perplexity is lowered to a third of the rows where there are few. Rows that are all equal, and a
-    single row, lie at the origin.
+    The perplexity is lowered to a third of the rows where there are few. Rows that are all equal,
+    and a single row, lie at the origin.
     """
     require_finite(embeddings, "embeddings")
     rows = embeddings.detach().float().cpu()
@@ -22,5 +22,10 @@ def tsne(embeddings: Float[Tensor, "n d"], *, seed: int) -> Float[Tensor, "n 2"]
     from sklearn.manifold import TSNE
 
     init = "pca" if min(rows.shape) > 2 else "random"
-    model = TSNE(perplexity=min(PERPLEXITY, (len(rows) - 1) / 3), init=init, learning_rate="auto", random_state=seed)
+    model = TSNE(
+        perplexity=min(PERPLEXITY, (len(rows) - 1) / 3),
+        init=init,
+        learning_rate="auto",
+        random_state=seed,
+    )
     return torch.from_numpy(model.fit_transform(rows.numpy())).float()

@@ -1,4 +1,5 @@
-"""Re-identification scores, mAP and CMC, with same-camera exclusion (Zheng et al. 2015, Market-1501)."""
+"""Re-identification scores, mAP and CMC, with same-camera exclusion (Zheng et al. 2015,
+Market-1501)."""
 
 from collections.abc import Sequence
 
@@ -24,16 +25,20 @@ def reidentify(
     metric: Metric = "euclidean",
     chunk_bytes: int | None = None,
 ) -> dict[str, float]:
-    """``map`` and ``cmc@rank`` of queries in a gallery, from the whole ranking of each query, chunk by chunk.
+    """``map`` and ``cmc@rank`` of queries in a gallery, from the whole ranking of each query, chunk
+    by chunk.
 
-    A gallery row of the query's identity seen by the query's own camera is junk: it is taken out of the query's
-    ranking, neither right nor wrong. Rows that no query may meet at all (Market-1501's identity -1) are to be left
-    out of the gallery beforehand. Queries whose identity no other camera saw have nothing to find and are left out of
-    the means, as in the Market-1501 protocol.
+    A gallery row of the query's identity seen by the query's own camera is junk: it is taken out of
+    the query's ranking, neither right nor wrong. Rows that no query may meet at all (Market-1501's
+    identity -1) are to be left out of the gallery beforehand. Queries whose identity no other
+    camera saw have nothing to find and are left out of the means, as in the Market-1501 protocol.
     """
-    rankings = neighbor_chunks(embeddings, len(gallery), gallery=gallery, metric=metric, chunk_bytes=chunk_bytes)
+    rankings = neighbor_chunks(
+        embeddings, len(gallery), gallery=gallery, metric=metric, chunk_bytes=chunk_bytes
+    )
     labels, cameras, gallery_labels, gallery_cameras = (
-        column.to(embeddings.device) for column in (labels, cameras, gallery_labels, gallery_cameras)
+        column.to(embeddings.device)
+        for column in (labels, cameras, gallery_labels, gallery_cameras)
     )
     totals = dict.fromkeys(("map", *(f"cmc@{rank}" for rank in ranks)), 0.0)
     answerable = 0
@@ -52,7 +57,8 @@ def reidentify(
         answerable += len(hits)
     if not answerable:
         raise DataError(
-            f"re-identification needs queries that another camera saw, got {len(labels)} queries without a "
+            f"re-identification needs queries that another camera saw, got {len(labels)} queries "
+            "without a "
             f"gallery row of their identity from another camera. Check the labels and cameras."
         )
     return {name: total / answerable for name, total in totals.items()}
@@ -63,7 +69,8 @@ def average_precision(hits: Bool[Tensor, "q n"], place: Int[Tensor, "q n"]) -> F
 
         AP = 1/R Σ_{i is a hit} (hits up to i) / place(i)
 
-    Differs: the Market-1501 MATLAB code averages the precisions just before and at each hit (a trapezoid), which
+    Differs: the Market-1501 MATLAB code averages the precisions just before and at each hit (a
+        trapezoid), which
     gives slightly other values; later evaluation codes use the sum above.
     """
     precision = hits.cumsum(dim=1) / place.clamp(min=1).double()

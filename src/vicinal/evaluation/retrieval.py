@@ -1,10 +1,13 @@
-"""Retrieval scores as pure functions of neighbor ids and labels: Recall@K, R-precision, MAP@R and others.
+"""Retrieval scores as pure functions of neighbor ids and labels: Recall@K, R-precision, MAP@R and
+others.
 
-A query is right at rank i if its i-th neighbor has its label. R is the number of gallery rows with the query's label
-(in leave-one-out, of other rows). Scores are fractions in float64, first one per query, then their mean.
+A query is right at rank i if its i-th neighbor has its label. R is the number of gallery rows with
+the query's label (in leave-one-out, of other rows). Scores are fractions in float64, first one per
+query, then their mean.
 
-A lone query, with no other row of its class (R = 0), can never be right and scores 0. By default lone queries are
-left out of the means, as in pytorch-metric-learning; ``lone="count"`` keeps them, as codes that merely count do.
+A lone query, with no other row of its class (R = 0), can never be right and scores 0. By default
+lone queries are left out of the means, as in pytorch-metric-learning; ``lone="count"`` keeps them,
+as codes that merely count do.
 """
 
 import re
@@ -39,7 +42,8 @@ class QueryScores:
 
     Attributes:
         labels: the queries' classes.
-        scores: ``recall@K`` for each K, ``map@r`` and ``r_precision``, or others that were asked for.
+        scores: ``recall@K`` for each K, ``map@r`` and ``r_precision``, or others that were asked
+            for.
         rows: the queries' positions.
     """
 
@@ -51,8 +55,11 @@ class QueryScores:
         return {name: float(values.sum()) / len(values) for name, values in self.scores.items()}
 
     def by_class(self) -> dict[str, np.ndarray]:
-        """``label`` and ``queries`` of each class, by growing label, and for each metric the sum over its queries."""
-        classes, place, sizes = torch.unique(self.labels.cpu(), return_inverse=True, return_counts=True)
+        """``label`` and ``queries`` of each class, by growing label, and for each metric the sum
+        over its queries."""
+        classes, place, sizes = torch.unique(
+            self.labels.cpu(), return_inverse=True, return_counts=True
+        )
         sums = {
             name: torch.bincount(place, weights=values.cpu(), minlength=len(classes)).numpy()
             for name, values in self.scores.items()
@@ -73,7 +80,8 @@ def query_scores(
     """Score all queries from their neighbors as these arrive; no chunk is kept.
 
     Args:
-        chunks: the neighbors of all queries in order, or which of them are right, at least ``ranks_needed`` of each.
+        chunks: the neighbors of all queries in order, or which of them are right, at least
+            ``ranks_needed`` of each.
         labels: the queries' labels.
         gallery_labels: the gallery's labels; None for leave-one-out, where ids name queries.
         recalls: the K of Recall@K; Recall@1 is precision at 1.
@@ -86,17 +94,24 @@ def query_scores(
     relevant = relevant_counts(labels, gallery_labels, same)
     counted = relevant > 0 if lone == "exclude" else torch.ones_like(relevant, dtype=torch.bool)
     if not counted.any():
-        other, got = "another" if gallery_labels is None else "a gallery", f"{len(labels)} queries without"
+        other, got = (
+            "another" if gallery_labels is None else "a gallery",
+            f"{len(labels)} queries without",
+        )
         advice = "Evaluate on classes with at least two rows."
         raise DataError(f"retrieval needs queries whose class has {other} row, got {got}. {advice}")
     names = gallery_labels if gallery_labels is not None else labels
-    asked = (*(f"recall@{k}" for k in recalls), "map@r", "r_precision") if metrics is None else metrics
+    asked = (
+        (*(f"recall@{k}" for k in recalls), "map@r", "r_precision") if metrics is None else metrics
+    )
     parts: dict[str, list[Tensor]] = {name: [] for name in asked}
     seen = 0
     for chunk in chunks:
         size = len(chunk.hits if isinstance(chunk, Hits) else chunk.ids)
         part = slice(chunk.start, chunk.start + size)
-        hits = chunk.hits if isinstance(chunk, Hits) else right(chunk.ids, labels[part], names, same)
+        hits = (
+            chunk.hits if isinstance(chunk, Hits) else right(chunk.ids, labels[part], names, same)
+        )
         hits, wanted = hits[counted[part]], relevant[part][counted[part]]
         for name, found in parts.items():
             found.append(query_score(name, hits, wanted))
@@ -108,8 +123,11 @@ def query_scores(
     return QueryScores(labels[counted], scores, counted.nonzero().flatten())
 
 
-def query_score(name: str, hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]) -> Float[Tensor, "q"]:
-    """Score rankings by name: ``recall@K`` or ``cmc@K``, ``precision@K``, ``map@r``, ``r_precision``, ``map``, ``mrr``.
+def query_score(
+    name: str, hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]
+) -> Float[Tensor, "q"]:
+    """Score rankings by name: ``recall@K`` or ``cmc@K``, ``precision@K``, ``map@r``,
+    ``r_precision``, ``map``, ``mrr``.
 
     >>> query_score("precision@2", torch.tensor([[True, False, True]]), torch.tensor([2])).item()
     0.5
@@ -117,9 +135,16 @@ def query_score(name: str, hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]
     if found := re.fullmatch(r"(recall|cmc|precision)@(\d+)", name):
         k = int(found[2])
         return hits[:, :k].sum(dim=1) / float(k) if found[1] == "precision" else recall_at(hits, k)
-    scores = {"map@r": map_at_r, "r_precision": r_precision, "map": mean_precision, "mrr": reciprocal_rank}
+    scores = {
+        "map@r": map_at_r,
+        "r_precision": r_precision,
+        "map": mean_precision,
+        "mrr": reciprocal_rank,
+    }
     if name not in scores:
-        raise ConfigError(unknown("retrieval score", name, ("recall@K", "cmc@K", "precision@K", *scores)))
+        raise ConfigError(
+            unknown("retrieval score", name, ("recall@K", "cmc@K", "precision@K", *scores))
+        )
     return scores[name](hits, relevant)
 
 
@@ -131,15 +156,21 @@ def ranks_needed(relevant: Int[Tensor, "q"], recalls: Sequence[int]) -> int:
 
 
 def relevant_counts(
-    labels: Shaped[Tensor, "q *c"], gallery_labels: Shaped[Tensor, "g *c"] | None = None, same: Same = None
+    labels: Shaped[Tensor, "q *c"],
+    gallery_labels: Shaped[Tensor, "g *c"] | None = None,
+    same: Same = None,
 ) -> Int[Tensor, "q"]:
-    """R of each query: the gallery rows of its class, or, without a gallery, the other rows of its class.
+    """R of each query: the gallery rows of its class, or, without a gallery, the other rows of its
+    class.
 
     >>> relevant_counts(torch.tensor([7, 7, 7, 9])).tolist()
     [2, 2, 2, 0]
     """
     if same is not None:
-        others, parts = labels if gallery_labels is None else gallery_labels, torch.split(labels, _ROWS)
+        others, parts = (
+            labels if gallery_labels is None else gallery_labels,
+            torch.split(labels, _ROWS),
+        )
         counts = torch.cat([same(part[:, None], others[None]).sum(dim=1) for part in parts])
         return counts if gallery_labels is not None else counts - same(labels, labels).long()
     names = (labels if gallery_labels is None else gallery_labels).long()
@@ -150,7 +181,10 @@ def relevant_counts(
 
 
 def right(
-    ids: Int[Tensor, "q k"], labels: Shaped[Tensor, "q *c"], gallery_labels: Shaped[Tensor, "g *c"], same: Same = None
+    ids: Int[Tensor, "q k"],
+    labels: Shaped[Tensor, "q *c"],
+    gallery_labels: Shaped[Tensor, "g *c"],
+    same: Same = None,
 ) -> Bool[Tensor, "q k"]:
     """Which neighbors have their query's label; an absent neighbor (id -1) has none."""
     return (same or torch.eq)(gallery_labels[ids], labels.unsqueeze(1)) & (ids >= 0)
@@ -166,7 +200,8 @@ def recall_at(hits: Bool[Tensor, "q n"], k: int) -> Float[Tensor, "q"]:
 
 
 def mean_precision(hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]) -> Float[Tensor, "q"]:
-    """Average precision of a whole ranking, 1/R Σ of the precision at each right neighbor; 0 where R = 0.
+    """Average precision of a whole ranking, 1/R Σ of the precision at each right neighbor; 0 where
+    R = 0.
 
     >>> mean_precision(torch.tensor([[True, False, True]]), torch.tensor([2])).item()  # (1/1 + 2/3) / 2
     0.8333333333333333
@@ -204,5 +239,7 @@ def _within(hits: Tensor, relevant: Tensor) -> Tensor:
     most = int(relevant.max()) if len(relevant) else 0
     if most > hits.shape[1]:
         needed = f"as many neighbors as the largest class has other rows ({most})"
-        raise ConfigError(f"scores at R need {needed}, got {hits.shape[1]}. Search for `ranks_needed` neighbors.")
+        raise ConfigError(
+            f"scores at R need {needed}, got {hits.shape[1]}. Search for `ranks_needed` neighbors."
+        )
     return hits[:, :most] & (torch.arange(most, device=hits.device) < relevant.unsqueeze(1))

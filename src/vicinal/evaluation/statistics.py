@@ -1,4 +1,5 @@
-"""Intervals, paired tests, bootstrap over classes, Holm's correction and power for a handful of seeds."""
+"""Intervals, paired tests, bootstrap over classes, Holm's correction and power for a handful of
+seeds."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -70,19 +71,25 @@ def t_interval(values: Sequence[float]) -> Estimate:
 
 
 def paired_t_interval(ours: BySeed, theirs: BySeed) -> Estimate:
-    """Compute the interval of the mean difference ``ours - theirs`` over the seeds (or folds) that both have."""
+    """Compute the interval of the mean difference ``ours - theirs`` over the seeds (or folds) that
+    both have."""
     return t_interval([ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())])
 
 
 def class_bootstrap(
-    hits: Real[np.ndarray, "c"], other_hits: Real[np.ndarray, "c"], queries: Real[np.ndarray, "c"], draws: int = 10_000
+    hits: Real[np.ndarray, "c"],
+    other_hits: Real[np.ndarray, "c"],
+    queries: Real[np.ndarray, "c"],
+    draws: int = 10_000,
 ) -> Estimate:
-    """Compute the difference of two recalls, with the interval over test classes drawn anew, pairs kept together.
+    """Compute the difference of two recalls, with the interval over test classes drawn anew, pairs
+    kept together.
 
-        d* = Σ_{c in draw} (h_c - h'_c) / Σ_{c in draw} q_c                      percentile interval of d*
+        d* = Σ_{c in draw} (h_c - h'_c) / Σ_{c in draw} q_c                percentile interval of d*
 
-    It answers another question than seeds do: would the difference stand on other classes of this kind? Queries of a
-    class share its difficulty, so classes are drawn and not queries. A single class has no interval.
+    It answers another question than seeds do: would the difference stand on other classes of this
+    kind? Queries of a class share its difficulty, so classes are drawn and not queries. A single
+    class has no interval.
 
     Args:
         hits: right answers of each class; over several seeds, their sum.
@@ -99,9 +106,18 @@ def class_bootstrap(
     def recall(gained: np.ndarray, asked: np.ndarray, axis: int) -> Any:
         return gained.sum(axis=axis) / asked.sum(axis=axis)
 
-    batch = max(1, 2_000_000 // len(gained))  # so that a data set of thousands of classes stays within 16 MB
-    how: Any = {"paired": True, "vectorized": True, "method": "percentile", "random_state": np.random.default_rng(0)}
-    found = bootstrap((gained, asked), recall, n_resamples=draws, batch=batch, confidence_level=LEVEL, **how)
+    batch = max(
+        1, 2_000_000 // len(gained)
+    )  # so that a data set of thousands of classes stays within 16 MB
+    how: Any = {
+        "paired": True,
+        "vectorized": True,
+        "method": "percentile",
+        "random_state": np.random.default_rng(0),
+    }
+    found = bootstrap(
+        (gained, asked), recall, n_resamples=draws, batch=batch, confidence_level=LEVEL, **how
+    )
     low, high = map(float, found.confidence_interval)
     return Estimate(mean, low, high, len(gained))
 
@@ -123,10 +139,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def smallest_effect(spread: float, count: int) -> float | None:
-    """Compute the smallest true mean difference that a two-sided paired test of ``count`` pairs finds by ``POWER``.
+    """Compute the smallest true mean difference that a two-sided paired test of ``count`` pairs
+    finds by ``POWER``.
 
-    By the noncentral t distribution, whose parameter is δ √n / s. The chance of a finding on the wrong side is left
-    out; it is below 0.1 % wherever the power is above a half. None for fewer than two pairs, which can show nothing.
+    By the noncentral t distribution, whose parameter is δ √n / s. The chance of a finding on the
+    wrong side is left out; it is below 0.1 % wherever the power is above a half. None for fewer
+    than two pairs, which can show nothing.
 
     Args:
         spread: s, the standard deviation of the pairs' differences.
@@ -155,8 +173,10 @@ class Difference:
     """One side minus its baseline in one metric.
 
     Attributes:
-        over_seeds: the mean of the paired differences with its interval; None without a shared seed.
-        over_classes: the difference with the interval over test classes; None where the classes differ.
+        over_seeds: the mean of the paired differences with its interval; None without a shared
+            seed.
+        over_classes: the difference with the interval over test classes; None where the classes
+            differ.
         smallest: the smallest effect that the shared seeds would have shown.
         p: corrected by Holm over all differences of a table.
     """
@@ -168,16 +188,22 @@ class Difference:
 
     @property
     def claimed(self) -> bool:
-        """Whether a table may say that this side is better: enough seeds, the interval above 0, also after Holm."""
+        """Whether a table may say that this side is better: enough seeds, the interval above 0,
+        also after Holm."""
         seeds, significant = self.over_seeds, self.p is not None and self.p < 1 - LEVEL
         return seeds is not None and seeds.count >= CLAIM_SEEDS and seeds.above_zero and significant
 
 
-ClassScores = Mapping[str, Any]  # ``queries`` and ``hits`` of each class, as ``class_scores`` gives them
+ClassScores = Mapping[
+    str, Any
+]  # ``queries`` and ``hits`` of each class, as ``class_scores`` gives them
 
 
 def difference(
-    ours: BySeed, theirs: BySeed, our_classes: Sequence[ClassScores], their_classes: Sequence[ClassScores]
+    ours: BySeed,
+    theirs: BySeed,
+    our_classes: Sequence[ClassScores],
+    their_classes: Sequence[ClassScores],
 ) -> Difference:
     """Compare the scores of two sides by seed and, as many runs of each, by class."""
     seeds = sorted(ours.keys() & theirs.keys())
@@ -189,28 +215,37 @@ def difference(
 
 
 def over_classes(ours: Sequence[ClassScores], theirs: Sequence[ClassScores]) -> Estimate | None:
-    """Bootstrap the difference of two sides over test classes, run by run; None where their classes differ."""
+    """Bootstrap the difference of two sides over test classes, run by run; None where their classes
+    differ."""
     lines = (*ours, *theirs)
     if any("hits" not in line or line["queries"] != lines[0]["queries"] for line in lines) or (
         len({len(line["hits"]) for line in lines}) > 1
     ):
         return None
     hits, others = (np.sum([line["hits"] for line in side], axis=0) for side in (ours, theirs))
-    return class_bootstrap(hits, others, np.broadcast_to(lines[0]["queries"], hits.shape) * len(ours))
+    return class_bootstrap(
+        hits, others, np.broadcast_to(lines[0]["queries"], hits.shape) * len(ours)
+    )
 
 
 def correct(differences: Iterable[Difference]) -> None:
     """Give each difference its p-value after Holm's correction over all of them."""
-    tested = [(one, one.over_seeds.p) for one in differences if one.over_seeds and one.over_seeds.p is not None]
+    tested = [
+        (one, one.over_seeds.p)
+        for one in differences
+        if one.over_seeds and one.over_seeds.p is not None
+    ]
     for (one, _), p in zip(tested, holm([p for _, p in tested]), strict=True):
         one.p = p
 
 
 def gains(ours: QueryScores, theirs: QueryScores) -> dict[str, dict[str, float | None]]:
-    """Compute by how much one embedding is above another on the same queries: ``mean``, ``low``, ``high`` by metric.
+    """Compute by how much one embedding is above another on the same queries: ``mean``, ``low``,
+    ``high`` by metric.
 
-    The interval is the wider of two on each side: over queries (Student's t of the paired differences) and over classes
-    drawn anew. Three of 360 queries are no gain, and neither is one easy class. Empty for different queries.
+    The interval is the wider of two on each side: over queries (Student's t of the paired
+    differences) and over classes drawn anew. Three of 360 queries are no gain, and neither is one
+    easy class. Empty for different queries.
     """
     if not torch.equal(ours.labels, theirs.labels):
         return {}

@@ -2,7 +2,20 @@
 
 from vicinal.geometry.arcs import arc_distances, arc_similarity, arcs_among, shift_angle
 from vicinal.geometry.hinge_sums import hinge_sums
-from vicinal.geometry.means import gamma_for, log_exp_mean, log_one_plus_sum_exp, log_sum_exp, mean_of_k
+from vicinal.geometry.means import (
+    gamma_for,
+    log_exp_mean,
+    log_one_plus_sum_exp,
+    log_sum_exp,
+    mean_of_k,
+)
 
-__all__ = ["arc_distances", "arc_similarity", "arcs_among", "gamma_for", "hinge_sums", "log_exp_mean"]
+__all__ = [
+    "arc_distances",
+    "arc_similarity",
+    "arcs_among",
+    "gamma_for",
+    "hinge_sums",
+    "log_exp_mean",
+]
 __all__ += ["log_one_plus_sum_exp", "log_sum_exp", "mean_of_k", "shift_angle"]

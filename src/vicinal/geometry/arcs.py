@@ -1,4 +1,5 @@
-"""The nearest points of two arcs on the unit sphere, exactly, as LoOp needs them (Vasudeva et al., ICCV 2021)."""
+"""The nearest points of two arcs on the unit sphere, exactly, as LoOp needs them (Vasudeva et al.,
+ICCV 2021)."""
 
 import math
 from typing import Any, NamedTuple
@@ -11,15 +12,22 @@ from vicinal.errors import ConfigError
 
 Ends = Float[Tensor, "p d"]
 OtherEnds = Float[Tensor, "q d"] | None
-BLOCK = 2**20  # pairs of arcs that are solved in one go; their intermediate values take some 60 times this
+BLOCK = (
+    2**20
+)  # pairs of arcs that are solved in one go; their intermediate values take some 60 times this
 MET = 64 * torch.finfo(torch.float64).eps  # squared distance below which there is only rounding
-POINT = 2**-26  # sine below which an arc is a point: root of float64's last digit, so the sine itself is rounding
-HALF_CIRCLE = 1e-4  # the same for opposite ends: on the way between them the gradient grows like 1 / sine
+POINT = (
+    2**-26
+)  # sine below which an arc is a point: root of float64's last digit, so the sine itself is rounding
+HALF_CIRCLE = (
+    1e-4  # the same for opposite ends: on the way between them the gradient grows like 1 / sine
+)
 NOTHING = 1e-150  # length below which a vector has no direction: its square is rounding
 
 
 def shift_angle(cosine: Float[Tensor, "*shape"], angle: float) -> Float[Tensor, "*shape"]:
-    """Return cos(θ + angle) of cos θ. Where rows meet or are opposite, it has no derivative: its gradient is 0 there.
+    """Return cos(θ + angle) of cos θ. Where rows meet or are opposite, it has no derivative: its
+    gradient is 0 there.
 
         cos(θ + m) = cos θ cos m - sin θ sin m
 
@@ -33,13 +41,20 @@ def shift_angle(cosine: Float[Tensor, "*shape"], angle: float) -> Float[Tensor, 
 
 
 def arc_distances(
-    starts: Ends, ends: Ends, other_starts: OtherEnds = None, other_ends: OtherEnds = None, *, squared: bool = False
+    starts: Ends,
+    ends: Ends,
+    other_starts: OtherEnds = None,
+    other_ends: OtherEnds = None,
+    *,
+    squared: bool = False,
 ) -> Float[Tensor, "p q"]:
-    """Smallest Euclidean distance, or its square, between a point of each arc and a point of each other arc.
+    """Smallest Euclidean distance, or its square, between a point of each arc and a point of each
+    other arc.
 
-        d = min ‖p₁ - p₂‖ = √(2 - 2 max p₁·p₂)                                        Vasudeva et al. 2021, Eq. (1)
+        d = min ‖p₁ - p₂‖ = √(2 - 2 max p₁·p₂)                         Vasudeva et al. 2021, Eq. (1)
 
-    Arguments and gradient as of ``arc_similarity``. Arcs that meet up to rounding have distance 0 and gradient 0.
+    Arguments and gradient as of ``arc_similarity``. Arcs that meet up to rounding have distance 0
+    and gradient 0.
 
     >>> east, north, up = torch.eye(3).split(1)
     >>> arc_distances(east, north, up, -up)
@@ -53,15 +68,18 @@ def arc_distances(
 def arc_similarity(
     starts: Ends, ends: Ends, other_starts: OtherEnds = None, other_ends: OtherEnds = None
 ) -> Float[Tensor, "p q"]:
-    """Largest cosine between a point of each arc and a point of each other arc (default: of the arcs themselves).
+    """Largest cosine between a point of each arc and a point of each other arc (default: of the
+    arcs themselves).
 
-    An arc is the shorter great circle from a start to its end; rows need not be of unit length, their directions count.
-    Equal ends make a point. Opposite ends have no shortest way between them: only the two ends themselves count.
+    An arc is the shorter great circle from a start to its end; rows need not be of unit length,
+    their directions count. Equal ends make a point. Opposite ends have no shortest way between
+    them: only the two ends themselves count.
 
-    The gradient is that of p₁·p₂ with the nearest points held at their places on the arcs (envelope theorem): exact
-    wherever there is a gradient. It can be taken once, and not in forward mode.
+    The gradient is that of p₁·p₂ with the nearest points held at their places on the arcs (envelope
+    theorem): exact wherever there is a gradient. It can be taken once, and not in forward mode.
 
-    All in float64 on inner products of rows alone, so that a pair of arcs costs the same in any dimension.
+    All in float64 on inner products of rows alone, so that a pair of arcs costs the same in any
+    dimension.
 
     >>> east, north, up = torch.eye(3).split(1)
     >>> arc_similarity(east, north, up, east + north + up).item() ** 2  # (1 1 0)/√2 and (1 1 1)/√3
@@ -78,10 +96,12 @@ def arcs_among(
     points: bool = False,
     squared: bool | None = None,
 ) -> Float[Tensor, "q p"]:
-    """Compare arcs from rows ``first`` to rows ``second`` with each other, or with all rows as ``points``.
+    """Compare arcs from rows ``first`` to rows ``second`` with each other, or with all rows as
+    ``points``.
 
-    The largest cosine, or the smallest distance or its square where ``squared`` is given: ``arc_similarity`` and
-    ``arc_distances`` of ``rows[first]`` and ``rows[second]``, but a row of several arcs is multiplied once.
+    The largest cosine, or the smallest distance or its square where ``squared`` is given:
+    ``arc_similarity`` and ``arc_distances`` of ``rows[first]`` and ``rows[second]``, but a row of
+    several arcs is multiplied once.
 
     >>> rows, pairs = torch.eye(3), (torch.tensor([0, 1]), torch.tensor([1, 2]))
     >>> arcs_among(rows, *pairs, points=True)
@@ -92,7 +112,9 @@ def arcs_among(
     with torch.autocast(rows.device.type, enabled=False):
         unit = _unit(rows.double())
         gram, ends = unit @ unit.T, torch.cat([first, second])
-        to_ends = gram.index_select(0, ends)  # rows are added faster than columns when gradients come back
+        to_ends = gram.index_select(
+            0, ends
+        )  # rows are added faster than columns when gradients come back
         cosine = to_ends[: len(first)].gather(1, second[:, None])[:, 0]
         if points:
             compared, own = to_ends.view(2, len(first), len(rows)).transpose(1, 2)[None], None
@@ -103,12 +125,16 @@ def arcs_among(
     return _rounded(best if squared is None else _apart(best, squared), rows)
 
 
-def _similarity(starts: Tensor, ends: Tensor, other_starts: Tensor | None, other_ends: Tensor | None) -> Tensor:
+def _similarity(
+    starts: Tensor, ends: Tensor, other_starts: Tensor | None, other_ends: Tensor | None
+) -> Tensor:
     with torch.autocast(starts.device.type, enabled=False):
         x = y = _unit(torch.stack([starts, ends]).double())
         if other_starts is not None and other_ends is not None:
             y = _unit(torch.stack([other_starts, other_ends]).double())
-        gram = (x.flatten(0, 1) @ y.flatten(0, 1).T).view(2, x.shape[1], 2, y.shape[1]).transpose(1, 2)
+        gram = (
+            (x.flatten(0, 1) @ y.flatten(0, 1).T).view(2, x.shape[1], 2, y.shape[1]).transpose(1, 2)
+        )
         best, *_ = _Nearest.apply(gram, (x[0] * x[1]).sum(dim=1), (y[0] * y[1]).sum(dim=1))  # type: ignore[no-untyped-call]
     similarity: Tensor = best
     return similarity
@@ -130,16 +156,20 @@ class _Nearest(torch.autograd.Function):
 
         p₁ = a₁x₁ + a₂x₂,   p₂ = b₁y₁ + b₂y₂.
 
-    Whatever the ends do, (a₁x₁ + a₂x₂) / √(a₁² + a₂² + 2a₁a₂ x₁·x₂) stays on the arc, and at the maximum no motion
-    along the arc helps, so the weights may be taken as constants. The root is 1 here, hence
+    Whatever the ends do, (a₁x₁ + a₂x₂) / √(a₁² + a₂² + 2a₁a₂ x₁·x₂) stays on the arc, and at the
+    maximum no motion along the arc helps, so the weights may be taken as constants. The root is 1
+    here, hence
 
         ∂/∂(x_i·y_j) = a_i b_j,     ∂/∂(x₁·x₂) = -a₁a₂ p₁·p₂,     ∂/∂(y₁·y₂) = -b₁b₂ p₁·p₂.
 
-    Arguments are x_i·y_j ``[2 2 p q]``, x₁·x₂ ``[p]`` and y₁·y₂ ``[q]``; points ``[1 2 p q]`` have no x₁·x₂.
+    Arguments are x_i·y_j ``[2 2 p q]``, x₁·x₂ ``[p]`` and y₁·y₂ ``[q]``; points ``[1 2 p q]`` have
+    no x₁·x₂.
     """
 
     @staticmethod
-    def forward(gram: Tensor, x_cosine: Tensor | None, y_cosine: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        gram: Tensor, x_cosine: Tensor | None, y_cosine: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         p, q = gram.shape[2:]
         best, y_weights, y_arcs = gram.new_empty(p, q), gram.new_empty(2, p, q), _Arcs.of(y_cosine)
         x_weights = gram.new_ones(1, 1, 1) if x_cosine is None else gram.new_empty(2, p, q)
@@ -148,14 +178,18 @@ class _Nearest(torch.autograd.Function):
             rows = slice(start, start + step)
             if x_cosine is None:
                 begin, end = gram[0, :, rows]
-                best[rows], y_weights[:, rows] = _best_on_edge(begin, end, y_arcs.across(begin, end), y_arcs)
+                best[rows], y_weights[:, rows] = _best_on_edge(
+                    begin, end, y_arcs.across(begin, end), y_arcs
+                )
             else:
                 found = _nearest(gram[:, :, rows], _Arcs.of(x_cosine[rows, None]), y_arcs)
                 best[rows], x_weights[:, rows], y_weights[:, rows] = found
         return best, x_weights, y_weights
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor | None, Tensor], output: tuple[Tensor, ...]) -> None:
+    def setup_context(
+        ctx: Any, inputs: tuple[Tensor, Tensor | None, Tensor], output: tuple[Tensor, ...]
+    ) -> None:
         ctx.mark_non_differentiable(*output[1:])
         ctx.save_for_backward(*output)
 
@@ -163,7 +197,8 @@ class _Nearest(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor, Tensor | None, Tensor]:
         if torch.is_grad_enabled():  # the weights' own derivatives would be missing, without a word
             raise ConfigError(
-                "a second derivative of distances between arcs was asked for (create_graph=True), but they have only a "
+                "a second derivative of distances between arcs was asked for (create_graph=True), "
+                "but they have only a "
                 "first one. Use them with methods that differentiate once."
             )
         best, x_weights, y_weights = ctx.saved_tensors
@@ -174,7 +209,8 @@ class _Nearest(torch.autograd.Function):
 
 
 class _Arcs(NamedTuple):
-    """Cotangent and cosecant of the angle between the ends of arcs; 0 and 1 where an arc has no direction."""
+    """Cotangent and cosecant of the angle between the ends of arcs; 0 and 1 where an arc has no
+    direction."""
 
     cotangent: Tensor
     cosecant: Tensor
@@ -188,48 +224,66 @@ class _Arcs(NamedTuple):
         return cls((cosine / sine).masked_fill(~directed, 0), 1 / sine, directed)
 
     def across(self, start: Tensor, end: Tensor) -> Tensor:
-        """Return the inner product with the unit vector across the start, of those with start and end."""
+        """Return the inner product with the unit vector across the start, of those with start and
+        end."""
         return end * self.cosecant - start * self.cotangent
 
 
 def _nearest(gram: Float[Tensor, "2 2 p q"], x: _Arcs, y: _Arcs) -> tuple[Tensor, Tensor, Tensor]:
     """The largest p₁·p₂ of each pair of arcs, and the weights of the ends in p₁ and in p₂.
 
-    With p₁ = n₁ cos α + n₂ sin α and p₂ = n₃ cos β + n₄ sin β, Eqs. (3) and (4), and m_ij = n_i·n_(j+2),
+    With p₁ = n₁ cos α + n₂ sin α and p₂ = n₃ cos β + n₄ sin β, Eqs. (3) and (4), and m_ij =
+    n_i·n_(j+2),
 
         p₁·p₂ = uᵀMv,   u = (cos α, sin α),   v = (cos β, sin β)
 
-    has one maximum inside the rectangle of α and β, or none. It is where u and v are the first singular vectors of M,
-    and 2α is the angle of the complex number
+    has one maximum inside the rectangle of α and β, or none. It is where u and v are the first
+    singular vectors of M, and 2α is the angle of the complex number
 
         (m₁₁ + m₂₂ + i(m₂₁ - m₁₂)) (m₁₁ - m₂₂ + i(m₂₁ + m₁₂)).
 
-    The best of it and of the largest values on the four edges of the rectangle is the answer. No angle is computed:
-    points are known by their cosine and sine.
+    The best of it and of the largest values on the four edges of the rectangle is the answer. No
+    angle is computed: points are known by their cosine and sine.
 
-    Differs: the paper solves the KKT conditions through a quadratic in tan α that divides by ab + cd, which is 0 where
+    Differs: the paper solves the KKT conditions through a quadratic in tan α that divides by ab +
+        cd, which is 0 where
     arcs lie symmetrically, and tests the signs of the multipliers.
     """
     shape = gram.shape[2:]
-    arcs = _Arcs(*(torch.stack([b.expand(shape), a.expand(shape)])[:, None] for a, b in zip(x, y, strict=True)))
+    arcs = _Arcs(
+        *(
+            torch.stack([b.expand(shape), a.expand(shape)])[:, None]
+            for a, b in zip(x, y, strict=True)
+        )
+    )
     begin, end = torch.stack([gram[:, 0], gram[0]]), torch.stack([gram[:, 1], gram[1]])
     across = arcs.across(begin, end)
-    values, moving = _best_on_edge(begin, end, across, arcs)  # along y from x₁ and x₂, along x from y₁ and y₂
+    values, moving = _best_on_edge(
+        begin, end, across, arcs
+    )  # along y from x₁ and x₂, along x from y₁ and y₂
     (m12, x2_n4), (m21, _) = across
     m11, m22 = gram[0, 0], x.across(m12, x2_n4)
     (a, b), (c, d) = (m11 + m22, m21 - m12), (m11 - m22, m21 + m12)
     real, imaginary, size = a * c - b * d, a * d + b * c, ((a * a + b * b) * (c * c + d * d)).sqrt()
     wide = real < 0  # half of an angle: the longer of two vectors that both point there
-    cosine, sine = torch.where(wide, imaginary, size + real), torch.where(wide, size - real, imaginary)
+    cosine, sine = (
+        torch.where(wide, imaginary, size + real),
+        torch.where(wide, size - real, imaginary),
+    )
     cosine, sine = cosine * sine.sign(), sine.abs()  # both points may turn by π together
     u = torch.stack([cosine, sine])
     v = torch.stack([m11 * cosine + m21 * sine, m12 * cosine + m22 * sine])
-    (u_weights, u_inside, u_length), (v_weights, v_inside, v_length) = _weights(u, x), _weights(v, y)
+    (u_weights, u_inside, u_length), (v_weights, v_inside, v_length) = (
+        _weights(u, x),
+        _weights(v, y),
+    )
     inside = torch.where(u_inside & v_inside, v_length / u_length, -torch.inf)
 
     best, chosen = torch.cat([values.flatten(0, 1), inside[None]]).max(dim=0)
     chosen = chosen.expand(2, 1, *shape)
-    fixed = torch.eye(2, dtype=gram.dtype, device=gram.device)[:, :, None, None].expand(2, 2, *shape)
+    fixed = torch.eye(2, dtype=gram.dtype, device=gram.device)[:, :, None, None].expand(
+        2, 2, *shape
+    )
     x_weights = torch.cat([fixed, moving[:, 1], u_weights[:, None]], dim=1).gather(1, chosen)[:, 0]
     y_weights = torch.cat([moving[:, 0], fixed, v_weights[:, None]], dim=1).gather(1, chosen)[:, 0]
     return best, x_weights, y_weights
@@ -238,20 +292,24 @@ def _nearest(gram: Float[Tensor, "2 2 p q"], x: _Arcs, y: _Arcs) -> tuple[Tensor
 def _best_on_edge(begin: Tensor, end: Tensor, across: Tensor, arc: _Arcs) -> tuple[Tensor, Tensor]:
     """Return a point's largest inner product with points of an arc, and the weights of its ends.
 
-    Of A cos θ + B sin θ, A at the beginning and B ``across``, it is √(A² + B²), in the direction (A, B) if that lies on
-    the arc; else the better end's.
+    Of A cos θ + B sin θ, A at the beginning and B ``across``, it is √(A² + B²), in the direction
+    (A, B) if that lies on the arc; else the better end's.
     """
     weights, inside, length = _weights(torch.stack([begin, across]), arc)
     at_end = end > begin
     ends = torch.stack([~at_end, at_end]).to(weights.dtype)
-    return torch.where(inside, length, torch.maximum(begin, end)), torch.where(inside, weights, ends)
+    return torch.where(inside, length, torch.maximum(begin, end)), torch.where(
+        inside, weights, ends
+    )
 
 
-def _weights(point: Float[Tensor, "2 ..."], arc: _Arcs) -> tuple[Tensor, Bool[Tensor, "..."], Tensor]:
+def _weights(
+    point: Float[Tensor, "2 ..."], arc: _Arcs
+) -> tuple[Tensor, Bool[Tensor, "..."], Tensor]:
     """Return the weights of start and end in the direction of a point (cos θ, sin θ) of any length.
 
-    They are sin(a - θ) / sin a and sin θ / sin a, a the angle between the ends; both are positive inside the arc.
-    Also whether it is inside, and the point's length.
+    They are sin(a - θ) / sin a and sin θ / sin a, a the angle between the ends; both are positive
+    inside the arc. Also whether it is inside, and the point's length.
     """
     cosine, sine = point
     at_start = cosine - sine * arc.cotangent

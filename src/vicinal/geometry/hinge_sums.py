@@ -1,4 +1,5 @@
-"""Sums of hinges over all (positive, negative) of an anchor, exact, without listing the triplets."""
+"""Sums of hinges over all (positive, negative) of an anchor, exact, without listing the
+triplets."""
 
 from typing import Any
 
@@ -17,20 +18,23 @@ def hinge_sums(
     keep_negative: Bool[Tensor, "n m"],
     margin: float = 0.0,
 ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
-    """For each anchor Σ_p Σ_n [d_p - d_n + margin]_+ over the kept entries, and the number of terms above 0.
+    """For each anchor Σ_p Σ_n [d_p - d_n + margin]_+ over the kept entries, and the number of terms
+    above 0.
 
-    A hinge is its excess where it is active and nothing elsewhere, so for the thresholds t_p = d_p + margin
+    A hinge is its excess where it is active and nothing elsewhere, so for the thresholds t_p = d_p
+    + margin
 
         Σ_p Σ_n [t_p - d_n]_+  =  Σ_n k_n (T - d_n) - Σ_p c_p (T - t_p),      T = max t_p,
 
-    where k_n counts the thresholds above d_n and c_p the negatives below t_p. The k_n come from a binary search
-    among the sorted thresholds, the c_p from a histogram of the k_n: O(n m log p) time and O(n m) memory, where
-    the triplets are n m p. The counts are also the gradient: ∂/∂t_p = c_p and ∂/∂d_n = -k_n. Terms that cancel
-    are at most p times the result, because T - d_n is itself one of the terms.
+    where k_n counts the thresholds above d_n and c_p the negatives below t_p. The k_n come from a
+    binary search among the sorted thresholds, the c_p from a histogram of the k_n: O(n m log p)
+    time and O(n m) memory, where the triplets are n m p. The counts are also the gradient: ∂/∂t_p =
+    c_p and ∂/∂d_n = -k_n. Terms that cancel are at most p times the result, because T - d_n is
+    itself one of the terms.
 
-    Margins that differ per negative (of a pair of classes, say) enter as ``negative - margins``. Negatives that are not
-    kept may be any finite numbers. Backward, double backward (0: the sum is piecewise linear) and forward mode are
-    supported.
+    Margins that differ per negative (of a pair of classes, say) enter as ``negative - margins``.
+    Negatives that are not kept may be any finite numbers. Backward, double backward (0: the sum is
+    piecewise linear) and forward mode are supported.
 
     >>> d = torch.tensor([[1.0, 2.0, 1.5]])
     >>> keep = torch.tensor([[True, True, False]])
@@ -40,17 +44,26 @@ def hinge_sums(
     if not positive.numel() or not negative.numel():  # no term, but part of the graph
         nothing = 0 * (positive.sum(dim=1) + negative.sum(dim=1))
         return nothing, nothing.detach()
-    with torch.autocast(negative.device.type, enabled=False):  # it would take the sums to half precision
-        sums, counts, *_ = _HingeSums.apply(positive, negative, keep_positive, keep_negative, margin)  # type: ignore[no-untyped-call]
+    with torch.autocast(
+        negative.device.type, enabled=False
+    ):  # it would take the sums to half precision
+        sums, counts, *_ = _HingeSums.apply(
+            positive, negative, keep_positive, keep_negative, margin
+        )  # type: ignore[no-untyped-call]
     return sums, counts
 
 
 class _HingeSums(torch.autograd.Function):
-    """``hinge_sums`` with its derivatives; besides sums and counts it gives the k_n and the c_p, which they are."""
+    """``hinge_sums`` with its derivatives; besides sums and counts it gives the k_n and the c_p,
+    which they are."""
 
     @staticmethod
     def forward(
-        positive: Tensor, negative: Tensor, keep_positive: Tensor, keep_negative: Tensor, margin: float
+        positive: Tensor,
+        negative: Tensor,
+        keep_positive: Tensor,
+        keep_negative: Tensor,
+        margin: float,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         far = torch.finfo(negative.dtype).max / 4  # stands for infinity, but 0 * far is 0
         thresholds = torch.where(keep_positive, positive + margin, -far)
@@ -59,7 +72,8 @@ class _HingeSums(torch.autograd.Function):
         step = max(1, BLOCK // negative.shape[1])
         for start in range(0, len(negative), step):
             rows = slice(start, start + step)
-            # `where` would take a CPU three times as long; what is added is 0, or so large that nothing else counts.
+            # `where` would take a CPU three times as long; what is added is 0, or so large that
+            # nothing else counts.
             kept = (~keep_negative[rows]).view(torch.uint8).to(negative.dtype)
             torch.add(negative[rows], kept, alpha=far, out=kept)
             count = _count_one_by_one if positive.shape[1] <= FEW else _count_by_search
@@ -78,7 +92,9 @@ class _HingeSums(torch.autograd.Function):
         ctx.save_for_forward(above, below)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor | None, *_: Any) -> tuple[Tensor | None, Tensor | None, None, None, None]:
+    def backward(
+        ctx: Any, gradient: Tensor | None, *_: Any
+    ) -> tuple[Tensor | None, Tensor | None, None, None, None]:
         if gradient is None:
             return None, None, None, None, None
         above, below = ctx.saved_tensors
@@ -98,7 +114,8 @@ class _HingeSums(torch.autograd.Function):
 
 
 def _count_one_by_one(thresholds: Tensor, negative: Tensor, above: Tensor, below: Tensor) -> None:
-    """Count, for each negative, the thresholds above it and, for each threshold, the negatives below it."""
+    """Count, for each negative, the thresholds above it and, for each threshold, the negatives
+    below it."""
     active = torch.empty_like(above)
     for column, threshold in enumerate(thresholds.unbind(dim=1)):
         found = torch.lt(negative, threshold[:, None], out=active if column else above)
@@ -113,6 +130,8 @@ def _count_by_search(thresholds: Tensor, negative: Tensor, above: Tensor, below:
     passed = torch.searchsorted(ordered, negative, right=True)  # thresholds that are not above
     torch.sub(thresholds.shape[1], passed, out=above)
     one = torch.ones((), dtype=above.dtype, device=above.device).expand_as(negative)
-    stopped = torch.zeros(len(above), thresholds.shape[1] + 1, dtype=above.dtype, device=above.device)
+    stopped = torch.zeros(
+        len(above), thresholds.shape[1] + 1, dtype=above.dtype, device=above.device
+    )
     stopped.scatter_add_(1, passed, one)
     below.scatter_(1, order, stopped[:, :-1].cumsum(dim=1))

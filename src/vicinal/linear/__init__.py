@@ -1,4 +1,5 @@
-"""Linear metric learning as scikit-learn estimators: LANML and PNCA, and two learners with closed forms."""
+"""Linear metric learning as scikit-learn estimators: LANML and PNCA, and two learners with closed
+forms."""
 
 from vicinal.linear.closed_forms import GMML, RVML
 from vicinal.linear.lanml import LANML

@@ -1,4 +1,5 @@
-"""Metrics in closed form: GMML (Zadeh, Hosseini & Sra, ICML 2016) and RVML (Perrot & Habrard, NIPS 2015)."""
+"""Metrics in closed form: GMML (Zadeh, Hosseini & Sra, ICML 2016) and RVML (Perrot & Habrard, NIPS
+2015)."""
 
 import numpy as np
 
@@ -13,10 +14,12 @@ class GMML(MahalanobisTransformer):
 
         M = S⁻¹ ♯_t D = S^{-1/2} (S^{1/2} D S^{1/2})^t S^{-1/2}
 
-    with S and D the mean of (x_i - x_j)(x_i - x_j)ᵀ over similar and over dissimilar pairs: the point at share t of the
-    geodesic from S⁻¹ to D on the cone of positive definite matrices. At t = 1/2 it minimizes tr(M S) + tr(M⁻¹ D).
+    with S and D the mean of (x_i - x_j)(x_i - x_j)ᵀ over similar and over dissimilar pairs: the
+    point at share t of the geodesic from S⁻¹ to D on the cone of positive definite matrices. At t =
+    1/2 it minimizes tr(M S) + tr(M⁻¹ D).
 
-    Differs: all pairs take part, in closed form, where the authors draw some 40 c (c - 1) of them at random; means in
+    Differs: all pairs take part, in closed form, where the authors draw some 40 c (c - 1) of them
+        at random; means in
     the place of sums change M by a factor only.
 
     Args:
@@ -44,10 +47,11 @@ class RVML(MahalanobisTransformer):
 
         min_L  1/N Σ_i |L x_i - v_i|² + λ |L|_F²,   so  Lᵀ = (Xᵀ X + λ N I)⁻¹ Xᵀ V
 
-    with the class-based virtual points: v_i is the unit vector of the class of x_i. The linear form; the paper also has
-    a kernelized one and virtual points by optimal transport.
+    with the class-based virtual points: v_i is the unit vector of the class of x_i. The linear
+    form; the paper also has a kernelized one and virtual points by optimal transport.
 
-    Differs: X and V are taken about their means, so that the map does not depend on where the origin lies.
+    Differs: X and V are taken about their means, so that the map does not depend on where the
+        origin lies.
 
     Args:
         regularization: λ > 0.
@@ -63,14 +67,21 @@ class RVML(MahalanobisTransformer):
         names, codes = np.unique(labels, return_inverse=True)
         require_classes(names)
         virtual = np.eye(len(names))[codes]
-        # Rows of L lie in the span of the samples, and with many features that is the smaller problem.
-        centered, targets = (samples - samples.mean(axis=0)) @ directions, virtual - virtual.mean(axis=0)
+        # Rows of L lie in the span of the samples, and with many features that is the smaller
+        # problem.
+        centered, targets = (
+            (samples - samples.mean(axis=0)) @ directions,
+            virtual - virtual.mean(axis=0),
+        )
         penalty = self.regularization * len(samples) * np.eye(directions.shape[1])
-        self.components_ = np.linalg.solve(centered.T @ centered + penalty, centered.T @ targets).T @ directions.T
+        self.components_ = (
+            np.linalg.solve(centered.T @ centered + penalty, centered.T @ targets).T @ directions.T
+        )
 
 
 def _scatters(sets: Neighborhoods) -> tuple[Array, Array]:
-    """Compute means of outer products over all similar and all dissimilar pairs, from sums over single samples."""
+    """Compute means of outer products over all similar and all dissimilar pairs, from sums over
+    single samples."""
     samples, count = sets.samples, len(sets.samples)
     everything = 2 * count * samples.T @ samples  # over all ordered pairs; the samples are centered
     similar, pairs = np.zeros_like(everything), 0

@@ -10,7 +10,14 @@ import numpy.typing as npt
 from vicinal.arguments import Count, Finite, NonNegative, Positive
 from vicinal.linear.mahalanobis import MahalanobisTransformer, in_units, threads
 from vicinal.linear.objective import Array, Labels, Neighborhoods, Objective
-from vicinal.linear.solvers import Init, Problem, Solution, convex_minimum, leveled_lbfgs, start_factor
+from vicinal.linear.solvers import (
+    Init,
+    Problem,
+    Solution,
+    convex_minimum,
+    leveled_lbfgs,
+    start_factor,
+)
 
 _AUTO = 10  # nearest same-class samples in S_i for γ1 < 0: the paper's, Section 7.1.2
 _SMALL = 1500  # samples from which a convex problem is first solved on a third of them
@@ -24,7 +31,8 @@ class Hinge:
 
         ℓ(t) = max_{0 ≤ a ≤ 1} a (t + m) - a² w / 2 = 0 | u² / 2w | u - w / 2   for u = t + m below 0, below w, above
 
-    It lies between [u]_+ - w/2 and [u]_+, is convex and does not fall, with a slope that a gradient method can follow.
+    It lies between [u]_+ - w/2 and [u]_+, is convex and does not fall, with a slope that a gradient
+    method can follow.
 
     Attributes:
         margin: m.
@@ -49,35 +57,42 @@ class LANML(MahalanobisTransformer):
         t_i(M) = - 1/γ1 log(1/|S_i| Σ_{j ∈ S_i} exp(-γ1 d_M(x_i, x_j)))
                  + 1/γ2 log(1/|D_i| Σ_{l ∈ D_i} exp(-γ2 d_M(x_i, x_l)))
 
-    with squared distances d_M. The log-exp means are soft radii: the dissimilar one approaches the nearest dissimilar
-    sample as γ2 grows. With γ1 < 0 (LANML⁻) the similar radius approaches the farthest similar sample, each class is
-    pulled together into one cluster (Proposition 5), and the problem is convex (Lemma 3): its optimum is found from any
-    start, by L-BFGS on a full factor of M followed by projected gradient steps. With γ1 > 0 (LANML⁺) it approaches the
-    nearest, so a class may lie in several clusters; the problem is not convex and starts from M = I/√N, as in the
+    with squared distances d_M. The log-exp means are soft radii: the dissimilar one approaches the
+    nearest dissimilar sample as γ2 grows. With γ1 < 0 (LANML⁻) the similar radius approaches the
+    farthest similar sample, each class is pulled together into one cluster (Proposition 5), and the
+    problem is convex (Lemma 3): its optimum is found from any start, by L-BFGS on a full factor of
+    M followed by projected gradient steps. With γ1 > 0 (LANML⁺) it approaches the nearest, so a
+    class may lie in several clusters; the problem is not convex and starts from M = I/√N, as in the
     paper.
 
-    Paper to code: m = ``margin``, λ = ``regularization``, |S_i| = ``n_similar``; D_i holds all samples of other
+    Paper to code: m = ``margin``, λ = ``regularization``, |S_i| = ``n_similar``; D_i holds all
+        samples of other
     classes.
 
-    Differs: the hinge is rounded over a ``smoothing`` of its margin, because a gradient method creeps along kinks; 0
-    gives the printed one. ``reduction="mean"`` divides the sum over queries by N, so that λ does not depend on the
-    number of samples; with the paper's sum its grid of λ is a gentle one, and that is the default.
+    Differs: the hinge is rounded over a ``smoothing`` of its margin, because a gradient method
+        creeps along kinks; 0
+    gives the printed one. ``reduction="mean"`` divides the sum over queries by N, so that λ does
+    not depend on the number of samples; with the paper's sum its grid of λ is a gentle one, and
+    that is the default.
 
     Args:
         gamma1: γ1 of the similar radius; 0 is the mean.
         gamma2: γ2 > 0 of the dissimilar radius.
         regularization: λ ≥ 0.
-        n_similar: how many nearest same-class samples are similar; ``"auto"`` is the paper's choice, 10 for γ1 ≤ 0 and
-            all for γ1 > 0; None is all.
-        n_components: rows of L at most. A bound on the rank is not convex, so the factor is optimized then.
+        n_similar: how many nearest same-class samples are similar; ``"auto"`` is the paper's
+            choice, 10 for γ1 ≤ 0 and all for γ1 > 0; None is all.
+        n_components: rows of L at most. A bound on the rank is not convex, so the factor is
+            optimized then.
         margin: m > 0.
         smoothing: width of the rounded kink, in margins.
         reduction: ``"sum"`` or ``"mean"`` over queries.
-        tol: decrease of the mean loss per query and step, below which the fit has converged; the loss is in margins.
+        tol: decrease of the mean loss per query and step, below which the fit has converged; the
+            loss is in margins.
         max_iter: steps at most; a fit that needs more warns.
         n_jobs: threads; None is 1, -1 is all cores. The result does not depend on it.
-        init: the first L where γ1 > 0 or ``n_components`` is set: ``"auto"``, the paper's, ``"identity"``, ``"pca"``,
-            or an array. The optimum of a convex problem does not depend on it.
+        init: the first L where γ1 > 0 or ``n_components`` is set: ``"auto"``, the paper's,
+            ``"identity"``, ``"pca"``, or an array. The optimum of a convex problem does not depend
+            on it.
         verbose: whether each step prints the objective.
 
     Attributes:
@@ -110,47 +125,65 @@ class LANML(MahalanobisTransformer):
         self.gamma1, self.gamma2, self.regularization = gamma1, gamma2, regularization
         self.n_similar, self.n_components = n_similar, n_components
         self.margin, self.smoothing, self.reduction = margin, smoothing, reduction
-        self.tol, self.max_iter, self.n_jobs, self.init, self.verbose = tol, max_iter, n_jobs, init, verbose
+        self.tol, self.max_iter, self.n_jobs, self.init, self.verbose = (
+            tol,
+            max_iter,
+            n_jobs,
+            init,
+            verbose,
+        )
 
     def _fit(self, samples: Array, labels: Labels, directions: Array) -> None:
         directions = in_units(samples, directions)
         start = start_factor(samples @ directions, directions, self.n_components, self.init)
         with threads(self.n_jobs) as count:
             found = self._solved(samples @ directions, labels, start, count)
-        solution = replace(found, factor=found.factor * np.sqrt(self.margin), value=found.value * self.margin)
+        solution = replace(
+            found, factor=found.factor * np.sqrt(self.margin), value=found.value * self.margin
+        )
         self._keep(solution, directions, self.max_iter)
         if not self.components_.any():
             warnings.warn(
-                f"the optimum is M = 0: with regularization = {self.regularization:g} pulling similar samples together "
+                f"the optimum is M = 0: with regularization = {self.regularization:g} pulling "
+                "similar samples together "
                 f"costs less than keeping dissimilar ones away. Lower regularization, or gamma1.",
                 stacklevel=3,
             )
 
     def _solved(self, samples: Array, labels: Labels, start: Array, count: int) -> Solution:
-        """Find the optimum M / m of the problem in margins: ``tol`` then means the same for all of them."""
+        """Find the optimum M / m of the problem in margins: ``tol`` then means the same for all of
+        them."""
         if self.gamma1 <= 0 and self.n_components is None:
             return self._convex(samples, labels, count)
         problem = self._problem(samples, labels, count)
-        return leveled_lbfgs(problem, start / np.sqrt(self.margin), tol=self.tol, max_iter=self.max_iter)
+        return leveled_lbfgs(
+            problem, start / np.sqrt(self.margin), tol=self.tol, max_iter=self.max_iter
+        )
 
     def _problem(self, samples: Array, labels: Labels, count: int) -> Problem:
-        nearest = (_AUTO if self.gamma1 <= 0 else None) if self.n_similar == "auto" else self.n_similar
+        nearest = (
+            (_AUTO if self.gamma1 <= 0 else None) if self.n_similar == "auto" else self.n_similar
+        )
         sets = Neighborhoods.among(samples, labels, nearest)
         # (γ1, γ2, m, M) costs m times what (m γ1, m γ2, 1, M / m) costs.
         gammas = self.margin * self.gamma1, self.margin * self.gamma2
         objective = Objective(sets, *gammas, Hinge(1.0, self.smoothing), threads=count)
         share = self.regularization / (sets.queries if self.reduction == "sum" else 1)
-        return Problem(objective, share * sets.similar_scatter(), type(self).__name__ if self.verbose else "")
+        return Problem(
+            objective, share * sets.similar_scatter(), type(self).__name__ if self.verbose else ""
+        )
 
     def _convex(self, samples: Array, labels: Labels, count: int) -> Solution:
-        """Find the optimum for γ1 ≤ 0, wherever one starts: large problems start from the solution of a smaller one."""
+        """Find the optimum for γ1 ≤ 0, wherever one starts: large problems start from the solution
+        of a smaller one."""
         part, metric = _third(labels), None
         if len(labels) > _SMALL and 2 * len(part) < len(labels):
             rough = self._convex(samples[part], labels[part], count).factor
             metric = rough.T @ rough
         problem, to, back = self._problem(samples, labels, count).leveled()
         if metric is None:
-            # In these coordinates similar samples lie tr M apart in the mean: a part of the margin, for a good metric.
+            # In these coordinates similar samples lie tr M apart in the mean: a part of the margin,
+            # for a good metric.
             start = _scaled(problem, np.eye(len(to)) * np.sqrt(1 / (4 * len(to))))
         else:
             metric = back.T @ metric @ back
@@ -167,7 +200,8 @@ def _third(labels: Labels) -> npt.NDArray[np.intp]:
 
 
 def _scaled(problem: Problem, factor: Array) -> Array:
-    """Return the factor times the power of 2 at which the objective is least, since only its scale is unknown."""
+    """Return the factor times the power of 2 at which the objective is least, since only its scale
+    is unknown."""
     value, doubled = (problem.at(scale * factor, gradient=False)[0] for scale in (1.0, 2.0))
     ratio = 2.0 if doubled < value else 0.5
     value, scale = min((value, 1.0), (doubled, 2.0))

@@ -1,4 +1,5 @@
-"""The base of the linear learners: a map L, the metric M = Lᵀ L behind it, and scikit-learn's contract around both."""
+"""The base of the linear learners: a map L, the metric M = Lᵀ L behind it, and scikit-learn's
+contract around both."""
 
 import warnings
 from abc import abstractmethod
@@ -32,13 +33,19 @@ class MahalanobisTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
 
     def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> Self:
         """Learn the metric from samples and their classes."""
-        # A data frame lies column by column; in one order, equal samples round alike and give equal metrics.
-        samples, labels = validate_data(self, X, y, dtype=np.float64, order="C", ensure_min_samples=2)
+        # A data frame lies column by column; in one order, equal samples round alike and give equal
+        # metrics.
+        samples, labels = validate_data(
+            self, X, y, dtype=np.float64, order="C", ensure_min_samples=2
+        )
         check_classification_targets(labels)
         check_arguments(self)
         rows = getattr(self, "n_components", None)
         if rows is not None and rows > samples.shape[1]:
-            raise ConfigError(f"n_components must be at most {samples.shape[1]}, the number of features, got {rows}.")
+            raise ConfigError(
+                f"n_components must be at most {samples.shape[1]}, the number of features, got "
+                f"{rows}."
+            )
         self._fit(samples, labels, span(samples))
         return self
 
@@ -67,12 +74,19 @@ class MahalanobisTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         return lengths
 
     def get_metric(self) -> Callable[..., float]:
-        """Return the learned distance as a function of two samples, ``metric(u, v, squared=False)``."""
+        """Return the learned distance as a function of two samples, ``metric(u, v,
+        squared=False)``."""
         check_is_fitted(self)
-        components = self.components_.copy()  # the function stays what it is when the estimator is fitted again
+        components = (
+            self.components_.copy()
+        )  # the function stays what it is when the estimator is fitted again
 
         def metric(u: npt.ArrayLike, v: npt.ArrayLike, squared: bool = False) -> float:
-            length = float(np.linalg.norm(components @ (np.asarray(u, dtype=float) - np.asarray(v, dtype=float))))
+            length = float(
+                np.linalg.norm(
+                    components @ (np.asarray(u, dtype=float) - np.asarray(v, dtype=float))
+                )
+            )
             return length**2 if squared else length
 
         return metric
@@ -89,26 +103,32 @@ class MahalanobisTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
 
     def _keep(self, solution: Solution, directions: Array, max_iter: int) -> None:
         """Keep a solution found in coordinates x · directions, and warn where it is no minimum."""
-        # Factored there: with more features than samples those coordinates are few, and M of all features is large.
+        # Factored there: with more features than samples those coordinates are few, and M of all
+        # features is large.
         rows = project(solution.factor.T @ solution.factor)[1] @ directions.T
         self.components_ = rows[: len(solution.factor)]
         self.n_iter_, self.objective_ = solution.iterations, solution.value
         if not solution.converged:
             warnings.warn(
-                f"{type(self).__name__} has not converged: after {solution.iterations} steps (max_iter = {max_iter}) "
-                f"the objective, {solution.value:.6g}, was still falling. Raise max_iter or tol, or scale features.",
+                f"{type(self).__name__} has not converged: after {solution.iterations} steps "
+                f"(max_iter = {max_iter}) "
+                f"the objective, {solution.value:.6g}, was still falling. Raise max_iter or tol, "
+                "or scale features.",
                 ConvergenceWarning,
                 stacklevel=4,
             )
 
 
 def span(samples: Array) -> Array:
-    """Return orthonormal directions, as columns, in which the samples vary: no other direction can matter.
+    """Return orthonormal directions, as columns, in which the samples vary: no other direction can
+    matter.
 
-    A constant feature, or one that others determine, leaves the problem here instead of making it singular.
+    A constant feature, or one that others determine, leaves the problem here instead of making it
+    singular.
     """
     _, lengths, directions = np.linalg.svd(samples - samples.mean(axis=0), full_matrices=False)
-    # Rows far from the origin differ from their mean by rounding alone: nothing is learned from that.
+    # Rows far from the origin differ from their mean by rounding alone: nothing is learned from
+    # that.
     rounding = np.abs(samples).max() * np.sqrt(samples.size)
     kept = lengths > max(lengths[0] * max(samples.shape), 4 * rounding) * np.finfo(float).eps
     if not kept.any():
@@ -118,7 +138,8 @@ def span(samples: Array) -> Array:
         )
     if not 1 / _FAR < lengths[0] < _FAR:
         raise DataError(
-            f"a metric is learned from squares of differences, but X varies by {lengths[0]:.1g}, whose powers leave "
+            f"a metric is learned from squares of differences, but X varies by {lengths[0]:.1g}, "
+            "whose powers leave "
             f"the range of float64. Scale features, for example with scikit-learn's StandardScaler."
         )
     varying: Array = directions[kept].T
@@ -126,9 +147,11 @@ def span(samples: Array) -> Array:
 
 
 def in_units(samples: Array, directions: Array) -> Array:
-    """Return ``directions`` such that tiny samples vary by about 1 in these coordinates, for solvers that start at I.
+    """Return ``directions`` such that tiny samples vary by about 1 in these coordinates, for
+    solvers that start at I.
 
-    The optimum in scaled coordinates is the optimum, scaled; only the start and rounding differ. Samples that vary by
+    The optimum in scaled coordinates is the optimum, scaled; only the start and rounding differ.
+    Samples that vary by
     more stay as they are: their start is the paper's.
     """
     spread = np.sqrt(np.square((samples - samples.mean(axis=0)) @ directions).sum(axis=1).mean())

@@ -1,14 +1,17 @@
-"""The objective of LANML and PNCA: an outer function of similar radius minus dissimilar radius, summed over queries.
+"""The objective of LANML and PNCA: an outer function of similar radius minus dissimilar radius,
+summed over queries.
 
     t_i(M) = - 1/γ1 log(1/|S_i| Σ_{j ∈ S_i} exp(-γ1 d_M(x_i, x_j)))
              + 1/γ2 log(1/|D_i| Σ_{l ∈ D_i} exp(-γ2 d_M(x_i, x_l)))
 
-with the squared distance d_M(x, y) = (x - y)ᵀ M (x - y); F(M) = 1/N Σ_i ℓ(t_i(M)) (Song et al., Eqs. 15-19). Its
-gradient is that of a weighted graph. With w_ij = ℓ'(t_i) (∂t_i/∂d_ij), softmax weights,
+with the squared distance d_M(x, y) = (x - y)ᵀ M (x - y); F(M) = 1/N Σ_i ℓ(t_i(M)) (Song et al.,
+Eqs. 15-19). Its gradient is that of a weighted graph. With w_ij = ℓ'(t_i) (∂t_i/∂d_ij), softmax
+weights,
 
     ∂F/∂M = 1/N Σ_ij w_ij (x_i - x_j)(x_i - x_j)ᵀ = 1/N Xᵀ (diag(Wᵀ1) - W - Wᵀ) X,
 
-where diag(W1) is missing because the weights of S_i and of D_i both sum to ℓ'(t_i) and cancel. All of it is computed
+where diag(W1) is missing because the weights of S_i and of D_i both sum to ℓ'(t_i) and cancel. All
+of it is computed
 for a block of queries at a time: two matrix products per block, and no N x N matrix.
 """
 
@@ -29,9 +32,13 @@ Positions = npt.NDArray[np.intp]
 Outer = Callable[[Array], tuple[Array, Array]]  # ℓ and ℓ' of the excess t of each query
 
 _BLOCK = 2**19  # distances held at once: 4 MiB of float64, well inside a last-level cache
-_SPARSE = 0.08  # share of entries that matter, below which picking them out is faster than taking all
+_SPARSE = (
+    0.08  # share of entries that matter, below which picking them out is faster than taking all
+)
 _MANY = 2**15  # entries below which a sparse matrix costs more to set up than it saves
-_GENTLE = 2.0**-9  # |γ| below which the quick form, whose rounding errors are divided by γ, loses some 3 of 16 digits
+_GENTLE = (
+    2.0**-9
+)  # |γ| below which the quick form, whose rounding errors are divided by γ, loses some 3 of 16 digits
 _NONE = np.s_[:, :0]  # an index that selects no entry
 
 
@@ -41,8 +48,8 @@ _NONE = np.s_[:, :0]  # an index that selects no entry
 class Group(NamedTuple):
     """The samples of one class, ``start`` to ``stop``.
 
-    ``similar`` holds the positions of each sample's similar ones, one row per sample; None is the whole class but
-    itself.
+    ``similar`` holds the positions of each sample's similar ones, one row per sample; None is the
+    whole class but itself.
     """
 
     start: int
@@ -67,11 +74,13 @@ class Piece(NamedTuple):
 class Neighborhoods:
     """The similar set S_i and the dissimilar set D_i of every sample (Song et al., Section 3.1).
 
-    Samples are sorted by class, so that a class is a slice and D_i is everything outside it. A sample alone in its
+    Samples are sorted by class, so that a class is a slice and D_i is everything outside it. A
+    sample alone in its
     class has no similar one: it is a dissimilar sample for the others, but no query itself.
 
     Attributes:
-        samples: rows sorted by class, about their mean (no distance depends on it, and rounding is least there).
+        samples: rows sorted by class, about their mean (no distance depends on it, and rounding is
+            least there).
         groups: the classes with at least two samples.
         queries: number of samples in these.
     """
@@ -87,14 +96,15 @@ class Neighborhoods:
         Args:
             samples: rows, one per sample.
             labels: class of each sample.
-            nearest: how many same-class samples, nearest in the samples' own Euclidean metric, are similar; None for
-                all. A class with fewer gives all it has.
+            nearest: how many same-class samples, nearest in the samples' own Euclidean metric, are
+                similar; None for all. A class with fewer gives all it has.
         """
         names, counts = np.unique(labels, return_counts=True)
         require_classes(names)
         if counts.max() < 2:
             raise DataError(
-                f"similar samples are two of one class, but each of the {len(names)} classes in y has 1 sample only. "
+                f"similar samples are two of one class, but each of the {len(names)} classes in y "
+                "has 1 sample only. "
                 f"If y holds a quantity instead of classes, bin it first."
             )
         ordered = samples[np.argsort(labels, kind="stable")]
@@ -107,7 +117,8 @@ class Neighborhoods:
         return cls(ordered, groups, sum(group.stop - group.start for group in groups))
 
     def blocks(self) -> Iterator[tuple[int, list[Piece]]]:
-        """Yield runs of samples with few enough distances to hold at once: each run's start and queries by class."""
+        """Yield runs of samples with few enough distances to hold at once: each run's start and
+        queries by class."""
         step = max(1, _BLOCK // len(self.samples))
         for start in range(0, len(self.samples), step):
             pieces = [
@@ -119,16 +130,19 @@ class Neighborhoods:
                 yield start, pieces
 
     def similar_scatter(self) -> Array:
-        """C with Ω(M) = tr(M C): the mean over queries of the mean of (x_i - x_j)(x_i - x_j)ᵀ over S_i.
+        """C with Ω(M) = tr(M C): the mean over queries of the mean of (x_i - x_j)(x_i - x_j)ᵀ over
+        S_i.
 
-        Ω(M) = 1/(N |S_i|) Σ_i Σ_{j ∈ S_i} d_M(x_i, x_j)                      Song et al., Section 7.1.1
+        Ω(M) = 1/(N |S_i|) Σ_i Σ_{j ∈ S_i} d_M(x_i, x_j)                  Song et al., Section 7.1.1
         """
         scatter = np.zeros((self.samples.shape[1], self.samples.shape[1]))
         for start, stop, similar in self.groups:
             own = self.samples[start:stop]
             if similar is None:
                 centered = own - own.mean(axis=0)
-                scatter += 2 * len(own) / (len(own) - 1) * (centered.T @ centered)  # each unordered pair counts twice
+                scatter += (
+                    2 * len(own) / (len(own) - 1) * (centered.T @ centered)
+                )  # each unordered pair counts twice
                 continue
             for column in similar.T:
                 offsets = own - self.samples[column]
@@ -140,7 +154,8 @@ def require_classes(names: Labels) -> None:
     """Raise a DataError if labels name one class only."""
     if len(names) < 2:
         raise DataError(
-            f"a metric that separates classes needs samples of at least 2 classes, but y holds only 1 class: "
+            "a metric that separates classes needs samples of at least 2 classes, but y holds "
+            "only 1 class: "
             f"{names.tolist()}. Add samples of another class."
         )
 
@@ -150,7 +165,9 @@ def _nearest(own: Array, nearest: int | None, start: int) -> Positions | None:
         return None
     from sklearn.neighbors import NearestNeighbors
 
-    found = NearestNeighbors(n_neighbors=nearest).fit(own).kneighbors(return_distance=False)  # leaves out itself
+    found = (
+        NearestNeighbors(n_neighbors=nearest).fit(own).kneighbors(return_distance=False)
+    )  # leaves out itself
     return np.asarray(found, dtype=np.intp) + start
 
 
@@ -164,7 +181,8 @@ class Radii(NamedTuple):
         values: b(γ) of each row.
         terms: exp(-γ a) of each entry up to one factor per row; 0 where it is below rounding.
         sums: their sums, so that ∂b/∂a = terms / sums.
-        columns: the samples that the entries of ``terms`` stand for: a slice for all rows, or one for each entry.
+        columns: the samples that the entries of ``terms`` stand for: a slice for all rows, or one
+            for each entry.
     """
 
     values: Array
@@ -174,13 +192,14 @@ class Radii(NamedTuple):
 
 
 def radii(distances: Array, gamma: float, count: int, dropped: Any = _NONE) -> Radii:
-    """Compute the log-exp mean of each row of ``distances``, which it overwrites, and its derivative.
+    """Compute the log-exp mean of each row of ``distances``, which it overwrites, and its
+    derivative.
 
         b(γ) = -1/γ · log(1/n · Σ_j exp(-γ a_j)),   ∂b/∂a_j = exp(-γ a_j) / Σ_k exp(-γ a_k)   Song et al., Eq. (12)
 
-    ``vicinal.geometry.means`` is the definition. This form exists because a solver asks millions of rows for
-    value and derivative together, of which most entries do not matter: where γ is large, only the few terms within
-    rounding of the leading one are exponentiated at all.
+    ``vicinal.geometry.means`` is the definition. This form exists because a solver asks millions of
+    rows for value and derivative together, of which most entries do not matter: where γ is large,
+    only the few terms within rounding of the leading one are exponentiated at all.
 
     Args:
         distances: one row per query.
@@ -193,7 +212,8 @@ def radii(distances: Array, gamma: float, count: int, dropped: Any = _NONE) -> R
     logits = np.multiply(distances, -gamma, out=distances)
     logits[dropped] = -np.inf
     leading = logits.max(axis=1)
-    # Terms left out stay together below one rounding of the sum, which is at least the leading term, 1.
+    # Terms left out stay together below one rounding of the sum, which is at least the leading
+    # term, 1.
     matters = logits > (leading + np.log(np.finfo(float).eps / count))[:, None]
     if logits.size > _MANY and np.count_nonzero(matters) < _SPARSE * logits.size:
         picked = np.flatnonzero(matters)
@@ -201,7 +221,9 @@ def radii(distances: Array, gamma: float, count: int, dropped: Any = _NONE) -> R
         lengths = np.diff(stops, prepend=0)
         terms = np.exp(logits.ravel()[picked] - np.repeat(leading, lengths))
         sums = np.add.reduceat(terms, stops - lengths)
-        terms = csr_array((terms, picked % logits.shape[1], np.append(0, stops)), shape=logits.shape)
+        terms = csr_array(
+            (terms, picked % logits.shape[1], np.append(0, stops)), shape=logits.shape
+        )
     else:
         terms = np.exp(np.subtract(logits, leading[:, None], out=logits), out=logits)
         sums = terms.sum(axis=1)
@@ -209,7 +231,8 @@ def radii(distances: Array, gamma: float, count: int, dropped: Any = _NONE) -> R
 
 
 def _near_the_mean(distances: Array, gamma: float, count: int, dropped: Any) -> Radii:
-    """Compute log-exp means for a γ near 0: the logarithm of a mean near 1 is taken from what it lacks.
+    """Compute log-exp means for a γ near 0: the logarithm of a mean near 1 is taken from what it
+    lacks.
 
     b(γ) = e - 1/γ log(1 + 1/n Σ_j (exp(x_j) - 1)),   x_j = -γ (a_j - e) ≤ 0, with e the least a for γ > 0, or the most
     """
@@ -220,7 +243,9 @@ def _near_the_mean(distances: Array, gamma: float, count: int, dropped: Any) -> 
     beyond = (distances - edge[:, None]) * kept
     if gamma == 0:
         return Radii(edge + beyond.sum(axis=1) / count, kept, np.full(len(distances), float(count)))
-    below = np.expm1(-gamma * beyond)  # all of one sign, so that their sum has as many digits as they
+    below = np.expm1(
+        -gamma * beyond
+    )  # all of one sign, so that their sum has as many digits as they
     terms = (1 + below) * kept
     return Radii(edge - np.log1p(below.sum(axis=1) / count) / gamma, terms, terms.sum(axis=1))
 
@@ -229,7 +254,8 @@ def _near_the_mean(distances: Array, gamma: float, count: int, dropped: Any) -> 
 
 
 class _Graph:
-    """Collects Σ w_ij (x_i - x_j)(x_i - x_j)ᵀ of a graph whose rows sum to 0, some rows at a time."""
+    """Collects Σ w_ij (x_i - x_j)(x_i - x_j)ᵀ of a graph whose rows sum to 0, some rows at a
+    time."""
 
     def __init__(self, samples: Array) -> None:
         self.samples = samples
@@ -237,7 +263,8 @@ class _Graph:
         self.inward = np.zeros(len(samples))  # Wᵀ 1
 
     def connect(self, start: int, active: Positions, slopes: Array, found: Radii) -> None:
-        """Add the edges of queries ``start + active``: each query's slope, shared out by its radius's derivative."""
+        """Add the edges of queries ``start + active``: each query's slope, shared out by its
+        radius's derivative."""
         if not len(active):
             return
         terms = found.terms if len(active) == len(found.sums) else found.terms[active]
@@ -247,8 +274,13 @@ class _Graph:
             starts = np.arange(len(active) + 1) * terms.shape[1]
             shape = (len(active), len(self.samples))
             dense = terms.toarray() if isinstance(terms, csr_array) else terms
-            terms, columns = csr_array((dense.ravel(), columns[active].ravel(), starts), shape=shape), slice(None)
-        self.cross += (self.samples[start + active] * share[:, None]).T @ (terms @ self.samples[columns])
+            terms, columns = (
+                csr_array((dense.ravel(), columns[active].ravel(), starts), shape=shape),
+                slice(None),
+            )
+        self.cross += (self.samples[start + active] * share[:, None]).T @ (
+            terms @ self.samples[columns]
+        )
         self.inward[columns] += terms.T @ share
 
 
@@ -275,7 +307,8 @@ class Objective:
         gamma1: γ1 of the similar radius.
         gamma2: γ2 > 0 of the dissimilar radius.
         outer: ℓ.
-        sums: whether radii are log-exp sums, without 1/|S_i| and 1/|D_i| (NCA's form, Eq. 21), not means.
+        sums: whether radii are log-exp sums, without 1/|S_i| and 1/|D_i| (NCA's form, Eq. 21), not
+            means.
         threads: how many blocks of queries are computed at a time.
     """
 
@@ -310,13 +343,17 @@ class Objective:
         losses, excesses, graph = list[Array](), list[Array](), _Graph(samples)
         with ThreadPoolExecutor(self.threads) as pool:
             # In the order of the blocks, so that sums do not depend on the number of threads.
-            for loss, excess, edges in (map if self.threads == 1 else pool.map)(part, self.sets.blocks()):
+            for loss, excess, edges in (map if self.threads == 1 else pool.map)(
+                part, self.sets.blocks()
+            ):
                 losses += loss
                 excesses += excess
                 graph.cross += edges.cross
                 graph.inward += edges.inward
         total = (samples.T * graph.inward) @ samples - graph.cross - graph.cross.T
-        return Evaluation(np.concatenate(losses).sum() / queries, total / queries, np.concatenate(excesses))
+        return Evaluation(
+            np.concatenate(losses).sum() / queries, total / queries, np.concatenate(excesses)
+        )
 
     def _piece(self, piece: Piece, distances: Array, graph: _Graph | None) -> tuple[Array, Array]:
         """Compute loss and excess of some queries of one class; their edges go into the graph."""
@@ -341,4 +378,6 @@ class Objective:
             own, itself = distances[:, places].copy(), (rows, rows + start - group.start)
             return radii(own, self.gamma1, group.similar_count, itself)._replace(columns=places)
         chosen = group.similar[start - group.start : stop - group.start]
-        return radii(distances[rows[:, None], chosen], self.gamma1, group.similar_count)._replace(columns=chosen)
+        return radii(distances[rows[:, None], chosen], self.gamma1, group.similar_count)._replace(
+            columns=chosen
+        )

@@ -1,4 +1,5 @@
-"""PNCA, parameterized neighborhood components analysis (Song et al., "Adaptive Neighborhood Metric Learning")."""
+"""PNCA, parameterized neighborhood components analysis (Song et al., "Adaptive Neighborhood Metric
+Learning")."""
 
 import warnings
 
@@ -14,27 +15,33 @@ _FLAT = 1e-6  # mean of p (1 - p) at the start, below which there is nothing to 
 
 
 class PNCA(MahalanobisTransformer):
-    """Raise the probability that a sample's random neighbor is of its class, with an exponent on the similar ones.
+    """Raise the probability that a sample's random neighbor is of its class, with an exponent on
+    the similar ones.
 
         max_{M ⪰ 0}  1/N Σ_i p_i,   p_i = s_i / (s_i + Σ_{l ∈ D_i} exp(-d_M(x_i, x_l))),
-        s_i = (Σ_{j ∈ S_i} exp(-α d_M(x_i, x_j)))^{1/α}                                                     Eq. (21)
+        s_i = (Σ_{j ∈ S_i} exp(-α d_M(x_i, x_j)))^{1/α}                                     Eq. (21)
 
-    with squared distances, S_i all other samples of the class and D_i all samples of other classes. α = 1 is NCA
-    (Goldberger et al. 2004); as α grows only the nearest similar sample counts. The problem is not convex; the factor
-    L of M = Lᵀ L is optimized by L-BFGS from M = I/√N, the paper's start, in two systems of coordinates, and the better
+    with squared distances, S_i all other samples of the class and D_i all samples of other classes.
+    α = 1 is NCA (Goldberger et al. 2004); as α grows only the nearest similar sample counts. The
+    problem is not convex; the factor L of M = Lᵀ L is optimized by L-BFGS from M = I/√N, the
+    paper's start, in two systems of coordinates, and the better
     minimum is kept: at α = 1 it is no worse than NCA's from the same start.
 
-    Differs: the sum over queries is divided by N. The middle line of the paper's Eqs. (20)-(21) is upside down; this is
+    Differs: the sum over queries is divided by N. The middle line of the paper's Eqs. (20)-(21) is
+        upside down; this is
     its last line.
 
     Args:
-        alpha: α > 0. A small α makes s_i so large that p_i = 1 everywhere and nothing is learned (|S_i|^{1/α}).
+        alpha: α > 0. A small α makes s_i so large that p_i = 1 everywhere and nothing is learned
+            (|S_i|^{1/α}).
         n_components: rows of L at most.
-        normalize: whether to put means in the place of both sums, which cures small α; NCA is then no special case.
+        normalize: whether to put means in the place of both sums, which cures small α; NCA is then
+            no special case.
         tol: decrease of the mean of 1 - p_i per step, below which the fit has converged.
         max_iter: steps at most; a fit that needs more warns.
         n_jobs: threads; None is 1, -1 is all cores. The result does not depend on it.
-        init: the first L: ``"auto"``, the paper's, ``"identity"`` or ``"pca"`` as of scikit-learn's NCA, or an array.
+        init: the first L: ``"auto"``, the paper's, ``"identity"`` or ``"pca"`` as of scikit-learn's
+            NCA, or an array.
         verbose: whether each step prints the objective.
 
     Attributes:
@@ -60,19 +67,27 @@ class PNCA(MahalanobisTransformer):
         verbose: bool = False,
     ) -> None:
         self.alpha, self.n_components, self.normalize = alpha, n_components, normalize
-        self.tol, self.max_iter, self.n_jobs, self.init, self.verbose = tol, max_iter, n_jobs, init, verbose
+        self.tol, self.max_iter, self.n_jobs, self.init, self.verbose = (
+            tol,
+            max_iter,
+            n_jobs,
+            init,
+            verbose,
+        )
 
     def _fit(self, samples: Array, labels: Labels, directions: Array) -> None:
         directions = in_units(samples, directions)
         sets = Neighborhoods.among(samples @ directions, labels, None)
         start = start_factor(sets.samples, directions, self.n_components, self.init)
         with threads(self.n_jobs) as count:
-            objective = Objective(sets, self.alpha, 1.0, sigmoid, sums=not self.normalize, threads=count)
+            objective = Objective(
+                sets, self.alpha, 1.0, sigmoid, sums=not self.normalize, threads=count
+            )
             self._warn_if_flat(objective.at(start, gradient=False).excess)
             no_pull = np.zeros((directions.shape[1],) * 2)
             problem = Problem(objective, no_pull, type(self).__name__ if self.verbose else "")
-            # Leveled coordinates take fewer steps, but where features interact they may end in a worse minimum than
-            # NCA's own coordinates do: the better of the two is kept.
+            # Leveled coordinates take fewer steps, but where features interact they may end in a
+            # worse minimum than NCA's own coordinates do: the better of the two is kept.
             ways = (leveled_lbfgs, lbfgs)
             found = [solve(problem, start, tol=self.tol, max_iter=self.max_iter) for solve in ways]
         self._keep(min(found, key=lambda solution: solution.value), directions, self.max_iter)
@@ -83,18 +98,21 @@ class PNCA(MahalanobisTransformer):
             return
         if self.alpha < 1 and not self.normalize and wrong.mean() < _FLAT:
             cause = (
-                f"1, because alpha = {self.alpha:g} raises the similar samples' sum to the power {1 / self.alpha:g}. "
+                f"1, because alpha = {self.alpha:g} raises the similar samples' sum to the power "
+                f"{1 / self.alpha:g}. "
                 f"Raise alpha, or set normalize=True."
             )
         else:
             cause = (
-                "0 or 1, because samples lie so far apart that each sees its nearest neighbor alone. Scale features, "
+                "0 or 1, because samples lie so far apart that each sees its nearest neighbor "
+                "alone. Scale features, "
                 "for example with scikit-learn's StandardScaler."
             )
         warnings.warn(f"nothing can be learned: at the start every p_i is {cause}", stacklevel=4)
 
 
 def sigmoid(excess: Array) -> tuple[Array, Array]:
-    """Return 1 - p of NCA and its slope: σ(t) with p = 1 - σ(t), the probability of a right neighbor."""
+    """Return 1 - p of NCA and its slope: σ(t) with p = 1 - σ(t), the probability of a right
+    neighbor."""
     wrong = expit(excess)
     return wrong, wrong * (1 - wrong)

@@ -1,4 +1,5 @@
-"""Hyperparameters by cross-validation in one call: the paper's grids, and budgeted ways through them."""
+"""Hyperparameters by cross-validation in one call: the paper's grids, and budgeted ways through
+them."""
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +27,11 @@ _LAMBDAS = [round(0.1 + 0.2 * step, 1) for step in range(8)]  # 0.1, 0.3, ..., 1
 _KEPT = 3  # one in so many survives a round of a race
 
 PAPER_GRIDS: dict[str, Grid] = {
-    "lanml-": {"regularization": _LAMBDAS, "gamma1": [-step for step in _HALF_STEPS], "gamma2": _HALF_STEPS},
+    "lanml-": {
+        "regularization": _LAMBDAS,
+        "gamma1": [-step for step in _HALF_STEPS],
+        "gamma2": _HALF_STEPS,
+    },
     "lanml+": {"regularization": _LAMBDAS, "gamma1": _HALF_STEPS, "gamma2": _HALF_STEPS},
     "pnca": {"alpha": [2.0**power for power in range(-8, 11)]},
     "gmml": {"t": [round(0.1 * step, 1) for step in range(1, 10)]},
@@ -52,7 +57,8 @@ class Search:
     """The result of a search.
 
     Attributes:
-        estimator: of the best configuration, fitted on all samples unless the search was told not to.
+        estimator: of the best configuration, fitted on all samples unless the search was told not
+            to.
         parameters: that configuration.
         neighbors: the best k for a k-nearest-neighbor classifier behind it.
         accuracy: its cross-validated accuracy. It is the best of many, so a little optimistic.
@@ -81,7 +87,8 @@ def search(
     n_jobs: int | None = -1,
     progress: bool = True,
 ) -> Search:
-    """Choose hyperparameters, and k, by the accuracy of k nearest neighbors under stratified cross-validation.
+    """Choose hyperparameters, and k, by the accuracy of k nearest neighbors under stratified
+    cross-validation.
 
     Args:
         estimator: a transformer with ``fit(X, y)``, or a pipeline of some.
@@ -89,37 +96,47 @@ def search(
         y: their classes.
         grid: values to choose from, by parameter: ``PAPER_GRIDS["lanml-"]``, or your own.
         budget: how many configurations are drawn; ``"grid"`` tries all and needs none.
-        strategy: ``"random"`` tries every drawn configuration on all folds. ``"racing"`` tries all on one fold, the
-            best third on three, and the best third of those on all: 58 fits for 30 configurations and 5 folds instead
-            of 150. With 3 folds or fewer it is ``"random"``. ``"grid"`` is the whole grid.
+        strategy: ``"random"`` tries every drawn configuration on all folds. ``"racing"`` tries all
+            on one fold, the best third on three, and the best third of those on all: 58 fits for 30
+            configurations and 5 folds instead of 150. With 3 folds or fewer it is ``"random"``.
+            ``"grid"`` is the whole grid.
         folds: parts of the cross-validation; a class with fewer samples is not in every part.
         seed: draws configurations, folds and subsamples.
-        samples: search on a stratified subsample of this size where X is larger, of each class at least one sample a
-            fold; the result is fitted on all.
+        samples: search on a stratified subsample of this size where X is larger, of each class at
+            least one sample a fold; the result is fitted on all.
         refit: whether the best configuration is fitted at the end.
         n_jobs: processes; -1 is one per core.
         progress: whether a bar is shown, on a terminal.
     """
     coerce(strategy, Strategy, "strategy")
     if budget < 1 or (samples is not None and samples < 1):
-        raise ConfigError(f"budget and samples must be at least 1, got budget = {budget} and samples = {samples}.")
+        raise ConfigError(
+            f"budget and samples must be at least 1, got budget = {budget} and samples = {samples}."
+        )
     if not hasattr(estimator, "transform"):
         raise ConfigError(
-            f"a search looks for neighbors among transformed samples, but {estimator} has no `transform`. Leave out "
+            f"a search looks for neighbors among transformed samples, but {estimator} has no "
+            "`transform`. Leave out "
             f"the classifier at its end; the search finds its k, too."
         )
     labels = _labels(X, y, folds)
     configurations = _configurations(grid, budget, strategy, seed)
-    clone(estimator).set_params(**configurations[0])  # raises for an unknown name before processes start
+    clone(estimator).set_params(
+        **configurations[0]
+    )  # raises for an unknown name before processes start
     part = _subsample(labels, len(labels) if samples is None else samples, folds, seed)
     splits = _folds(labels[part], folds, seed)
-    rounds = [splits[:1], splits[1:3], splits[3:]] if strategy == "racing" and folds > 3 else [splits]
+    rounds = (
+        [splits[:1], splits[1:3], splits[3:]] if strategy == "racing" and folds > 3 else [splits]
+    )
     score = partial(_accuracies, estimator, _safe_indexing(X, part), labels[part])
     trials = _race(score, configurations, rounds, n_jobs, progress)
     best = trials[0]
     chosen = clone(estimator).set_params(**best.parameters)
     fitted = chosen.fit(X, y) if refit else chosen
-    return Search(fitted, best.parameters, int(best.accuracies.argmax()) + 1, best.best, tuple(trials))
+    return Search(
+        fitted, best.parameters, int(best.accuracies.argmax()) + 1, best.best, tuple(trials)
+    )
 
 
 def neighbor_accuracies(
@@ -127,7 +144,8 @@ def neighbor_accuracies(
 ) -> Array:
     """Compute the accuracy of the majority among the k nearest, for k = 1 .. ``most``.
 
-    A tie goes to the class first in order. A training set of fewer samples answers for larger k as for all of them.
+    A tie goes to the class first in order. A training set of fewer samples answers for larger k as
+    for all of them.
     """
     from sklearn.neighbors import NearestNeighbors
 
@@ -149,7 +167,8 @@ def _labels(X: npt.ArrayLike, y: npt.ArrayLike, folds: int) -> Labels:
     counts = np.unique(labels, return_counts=True)[1]
     if counts.max() < folds:
         raise DataError(
-            f"{folds} folds need a class with a sample for each, but the largest of the {len(counts)} classes in y has "
+            f"{folds} folds need a class with a sample for each, but the largest of the "
+            f"{len(counts)} classes in y has "
             f"{counts.max()}. Lower folds."
         )
     return labels
@@ -170,7 +189,8 @@ def _configurations(grid: Grid, budget: int, strategy: Strategy, seed: int) -> l
 
 
 def _subsample(labels: Labels, size: int, least: int, seed: int) -> Positions:
-    """Draw a subsample with each class in proportion, and at least ``least`` of each that has them."""
+    """Draw a subsample with each class in proportion, and at least ``least`` of each that has
+    them."""
     if size >= len(labels):
         return np.arange(len(labels))
     rng = np.random.default_rng(seed)
@@ -188,11 +208,17 @@ def _folds(labels: Labels, folds: int, seed: int) -> list[Fold]:
 
 
 def _race(
-    score: Score, configurations: list[dict[str, Any]], rounds: list[list[Fold]], n_jobs: int | None, progress: bool
+    score: Score,
+    configurations: list[dict[str, Any]],
+    rounds: list[list[Fold]],
+    n_jobs: int | None,
+    progress: bool,
 ) -> list[Trial]:
-    """Try configurations on the folds of one round after the other, of which each keeps the best third for the next.
+    """Try configurations on the folds of one round after the other, of which each keeps the best
+    third for the next.
 
-    Those of the last round are returned, best first; of equals the one that led before, or was drawn first.
+    Those of the last round are returned, best first; of equals the one that led before, or was
+    drawn first.
     """
     from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
@@ -202,18 +228,29 @@ def _race(
         results: Iterable[Array] = Parallel(n_jobs=n_jobs, return_as="generator")(
             delayed(score)(configurations[number], fold) for number, fold in tasks
         )
-        for (number, _), curve in zip(tasks, _with_bar(results, len(tasks)) if progress else results, strict=True):
+        for (number, _), curve in zip(
+            tasks, _with_bar(results, len(tasks)) if progress else results, strict=True
+        ):
             curves[number].append(curve)
         ranked = sorted(curves, key=lambda number: -np.mean(curves[number], axis=0).max())
-        curves = {number: curves[number] for number in (ranked[: -(-len(ranked) // _KEPT)] if left else ranked)}
-    return [Trial(configurations[number], np.mean(found, axis=0)) for number, found in curves.items()]
+        curves = {
+            number: curves[number]
+            for number in (ranked[: -(-len(ranked) // _KEPT)] if left else ranked)
+        }
+    return [
+        Trial(configurations[number], np.mean(found, axis=0)) for number, found in curves.items()
+    ]
 
 
-def _accuracies(estimator: BaseEstimator, X: npt.ArrayLike, y: Labels, parameters: dict[str, Any], fold: Fold) -> Array:
+def _accuracies(
+    estimator: BaseEstimator, X: npt.ArrayLike, y: Labels, parameters: dict[str, Any], fold: Fold
+) -> Array:
     train, test = fold
     rows, others = _safe_indexing(X, train), _safe_indexing(X, test)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a configuration that does not converge is judged by what it reached
+        warnings.simplefilter(
+            "ignore"
+        )  # a configuration that does not converge is judged by what it reached
         fitted = clone(estimator).set_params(**parameters).fit(rows, y[train])
     return neighbor_accuracies(fitted.transform(rows), y[train], fitted.transform(others), y[test])
 
@@ -223,4 +260,6 @@ def _with_bar(results: Iterable[Array], total: int) -> Iterable[Array]:
     from rich.progress import track
 
     console = Console(stderr=True)
-    return track(results, "search", total, console=console, disable=not console.is_terminal, transient=True)
+    return track(
+        results, "search", total, console=console, disable=not console.is_terminal, transient=True
+    )

@@ -1,4 +1,5 @@
-"""Minimizers of F(M) + <P, M> over M ⪰ 0: accelerated projected gradient, and L-BFGS on a factor of M."""
+"""Minimizers of F(M) + <P, M> over M ⪰ 0: accelerated projected gradient, and L-BFGS on a factor of
+M."""
 
 import sys
 from dataclasses import dataclass, replace
@@ -12,7 +13,9 @@ from vicinal.linear.objective import Array, Objective
 
 Init = Literal["auto", "identity", "pca"]
 
-_GROWTH = 1.1  # of an accepted step: one never grown stays short, one grown faster is halved again at a cost each time
+# of an accepted step: one never grown stays short, one grown faster is halved again at a cost each
+# time
+_GROWTH = 1.1
 _PATIENCE = 3  # iterations in a row that must bring almost nothing before a minimum is believed
 _BEYOND = 1e60  # entries of a factor that no data calls for
 _RIDGE = 1e-3  # of the mean scatter, added where coordinates are divided by it
@@ -43,17 +46,24 @@ class Problem:
         return found.value + float(np.vdot(factor @ self.pull, factor)), found.gradient + self.pull
 
     def leveled(self) -> tuple["Problem", Array, Array]:
-        """Return the same problem in coordinates x · to, in which similar samples scatter alike in all directions.
+        """Return the same problem in coordinates x · to, in which similar samples scatter alike in
+        all directions.
 
-        There curvature is alike in all directions, too, and a solver needs tens of steps instead of hundreds. ``to``
-        and its inverse ``back`` come with it: a factor L of M becomes L · back there, one found there L · toᵀ here.
+        There curvature is alike in all directions, too, and a solver needs tens of steps instead of
+        hundreds. ``to``
+        and its inverse ``back`` come with it: a factor L of M becomes L · back there, one found
+            there L · toᵀ here.
         """
         scatter = self.objective.sets.similar_scatter()
         mean = np.trace(scatter) / len(scatter)
         values, vectors = np.linalg.eigh(scatter + _RIDGE * (mean or 1.0) * np.eye(len(scatter)))
         to, back = vectors / np.sqrt(values), vectors * np.sqrt(values)
         sets = replace(self.objective.sets, samples=self.objective.sets.samples @ to)
-        return replace(self, objective=replace(self.objective, sets=sets), pull=to.T @ self.pull @ to), to, back
+        return (
+            replace(self, objective=replace(self.objective, sets=sets), pull=to.T @ self.pull @ to),
+            to,
+            back,
+        )
 
 
 @dataclass(frozen=True)
@@ -76,7 +86,8 @@ class Solution:
 
 
 def project(matrix: Array) -> tuple[Array, Array]:
-    """Return the nearest positive semidefinite matrix, and a factor L of it: Lᵀ L, rows of L by falling length."""
+    """Return the nearest positive semidefinite matrix, and a factor L of it: Lᵀ L, rows of L by
+    falling length."""
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     kept = values > max(values[-1], 0) * np.finfo(float).eps
     if not kept.any():
@@ -86,16 +97,20 @@ def project(matrix: Array) -> tuple[Array, Array]:
 
 
 def convex_minimum(problem: Problem, start: Array, *, tol: float, max_iter: int) -> Solution:
-    """Find the optimum of a convex F: L-BFGS on a full factor runs ahead, projected gradient steps end it.
+    """Find the optimum of a convex F: L-BFGS on a full factor runs ahead, projected gradient steps
+    end it.
 
-    On a square factor every local minimum is a global one, and curvature learned on the way saves most of the steps.
-    What a factor alone does badly, to let go of directions and to see that none is missing, is what a projected
+    On a square factor every local minimum is a global one, and curvature learned on the way saves
+    most of the steps. What a factor alone does badly, to let go of directions and to see that none
+    is missing, is what a projected
     gradient step does well: where it still gains, it goes on.
 
     Args:
         problem: what to minimize.
-        start: L to begin with, square. A singular one is allowed, since projected gradient steps leave its span.
-        tol: decrease of the objective per iteration that counts as nothing, as a share of max(1, its value).
+        start: L to begin with, square. A singular one is allowed, since projected gradient steps
+            leave its span.
+        tol: decrease of the objective per iteration that counts as nothing, as a share of max(1,
+            its value).
         max_iter: how many steps to take at most.
     """
     ahead = lbfgs(problem, start, tol=tol, max_iter=max_iter)
@@ -107,20 +122,29 @@ def convex_minimum(problem: Problem, start: Array, *, tol: float, max_iter: int)
 
 
 def projected_gradient(
-    problem: Problem, start: Array, *, tol: float, max_iter: int, step: float | None = None, patience: int = _PATIENCE
+    problem: Problem,
+    start: Array,
+    *,
+    tol: float,
+    max_iter: int,
+    step: float | None = None,
+    patience: int = _PATIENCE,
 ) -> Solution:
-    """Run accelerated projected gradient with backtracking: for a convex F the optimum, from any start.
+    """Run accelerated projected gradient with backtracking: for a convex F the optimum, from any
+    start.
 
         M_{k+1} = P(Y_k - s ∇F(Y_k)),   Y_{k+1} = M_{k+1} + (θ_k - 1)/θ_{k+1} (M_{k+1} - M_k)     Beck & Teboulle 2009
 
-    with P the projection onto M ⪰ 0. The step s is halved until the quadratic model bounds F, and grown again after.
-    Momentum starts anew where it points uphill (O'Donoghue & Candès 2015), and a step that it took uphill is taken
+    with P the projection onto M ⪰ 0. The step s is halved until the quadratic model bounds F, and
+    grown again after. Momentum starts anew where it points uphill (O'Donoghue & Candès 2015), and a
+    step that it took uphill is taken
     back: F never rises.
 
     Args:
         problem: what to minimize.
         start: M to begin with.
-        tol: decrease of the objective per iteration that counts as nothing, as a share of max(1, its value).
+        tol: decrease of the objective per iteration that counts as nothing, as a share of max(1,
+            its value).
         max_iter: how many steps to take at most.
         step: s to begin with; a bad guess costs some halvings.
         patience: iterations in a row that must bring almost nothing before a minimum is believed.
@@ -136,7 +160,9 @@ def projected_gradient(
             move = reached - ahead
             there = problem.at(reached_factor, gradient=False)[0]
             bound = base + float(np.vdot(gradient, move)) + float(np.vdot(move, move)) / (2 * step)
-            nothing = base - bound <= tol * max(abs(base), 1) and there <= base  # a shorter step would not pay either
+            nothing = (
+                base - bound <= tol * max(abs(base), 1) and there <= base
+            )  # a shorter step would not pay either
             if there <= bound + 1e-14 * abs(base) or nothing:
                 break
             step /= 2
@@ -160,41 +186,53 @@ def projected_gradient(
 
 
 def leveled_lbfgs(problem: Problem, start: Array, *, tol: float, max_iter: int) -> Solution:
-    """Run L-BFGS in leveled coordinates; ``start`` and the factor found are in the problem's own."""
+    """Run L-BFGS in leveled coordinates; ``start`` and the factor found are in the problem's
+    own."""
     leveled, to, back = problem.leveled()
     found = lbfgs(leveled, start @ back, tol=tol, max_iter=max_iter)
     return replace(found, factor=found.factor @ to.T)
 
 
-def start_factor(samples: Array, directions: Array, n_components: int | None, init: Init | Array) -> Array:
-    """Return the first factor L of M in coordinates x · directions, with at most ``n_components`` rows.
+def start_factor(
+    samples: Array, directions: Array, n_components: int | None, init: Init | Array
+) -> Array:
+    """Return the first factor L of M in coordinates x · directions, with at most ``n_components``
+    rows.
 
-    ``"auto"`` is the paper's M = I/√N, ``"identity"`` the first features, ``"pca"`` the principal directions, as
-    scikit-learn's NCA has them; an array holds L in the features themselves.
+    ``"auto"`` is the paper's M = I/√N, ``"identity"`` the first features, ``"pca"`` the principal
+    directions, as scikit-learn's NCA has them; an array holds L in the features themselves.
     """
     (size, width), features = samples.shape, len(directions)
     if isinstance(init, str) and init not in get_args(Init):
         raise ConfigError(f"init: {unknown('value', init, get_args(Init))} Or give an array.")
     if isinstance(init, str) and init != "identity":
-        unit = 1 / np.linalg.norm(directions[:, 0])  # the directions are principal ones, of equal lengths
-        return np.eye(min(n_components or width, width), width) * (1 / size**0.25 if init == "auto" else unit)
+        unit = 1 / np.linalg.norm(
+            directions[:, 0]
+        )  # the directions are principal ones, of equal lengths
+        return np.eye(min(n_components or width, width), width) * (
+            1 / size**0.25 if init == "auto" else unit
+        )
     given = np.eye(features) if isinstance(init, str) else np.asarray(init, dtype=float)
     if given.ndim != 2 or given.shape[1] != features or not 0 < len(given) <= features:
         raise ConfigError(
-            f"init has {features} columns, one for each feature, and at most {features} rows, got {list(given.shape)}."
+            f"init has {features} columns, one for each feature, and at most {features} rows, got "
+            f"{list(given.shape)}."
         )
-    start: Array = given[:n_components] @ np.linalg.pinv(directions).T  # from the features to the coordinates
+    start: Array = (
+        given[:n_components] @ np.linalg.pinv(directions).T
+    )  # from the features to the coordinates
     return start
 
 
 def lbfgs(problem: Problem, start: Array, *, tol: float, max_iter: int) -> Solution:
-    """Run L-BFGS on the factor L of M = Lᵀ L, with ∂/∂L = 2 L ∂F/∂M; ``start`` is the first L and fixes the rank.
+    """Run L-BFGS on the factor L of M = Lᵀ L, with ∂/∂L = 2 L ∂F/∂M; ``start`` is the first L and
+    fixes the rank.
 
     Args:
         problem: what to minimize.
         start: L to begin with. Rows of zeros stay zero: there the gradient in L vanishes.
-        tol: decrease of the objective per iteration, in the mean of three, that counts as nothing, as a share of
-            max(1, its value).
+        tol: decrease of the objective per iteration, in the mean of three, that counts as nothing,
+            as a share of max(1, its value).
         max_iter: how many steps to take at most.
     """
     seen: list[tuple[Array, Array]] = []  # the last two factors, with the gradients in M there
@@ -215,21 +253,33 @@ def lbfgs(problem: Problem, start: Array, *, tol: float, max_iter: int) -> Solut
         values.append(float(intermediate_result.fun))
         problem.report(len(values) - 1, values[-1])
         recent = values[-_PATIENCE - 1 :]
-        if len(recent) > _PATIENCE and recent[0] - recent[-1] <= _PATIENCE * tol * max(abs(recent[-1]), 1):
+        if len(recent) > _PATIENCE and recent[0] - recent[-1] <= _PATIENCE * tol * max(
+            abs(recent[-1]), 1
+        ):
             raise StopIteration
 
-    options = {"maxiter": max_iter, "maxfun": 20 * max_iter, "ftol": 1e-15, "gtol": 1e-10, "maxcor": 20}
+    options = {
+        "maxiter": max_iter,
+        "maxfun": 20 * max_iter,
+        "ftol": 1e-15,
+        "gtol": 1e-10,
+        "maxcor": 20,
+    }
     try:
-        found = minimize(at, start.ravel(), jac=True, method="L-BFGS-B", options=options, callback=follow)
+        found = minimize(
+            at, start.ravel(), jac=True, method="L-BFGS-B", options=options, callback=follow
+        )
     except _FlatError:  # the objective hardly changes however far one goes
         return Solution(best[1], best[0], len(values) - 1, True)
-    # A line search that finds nothing better says that rounding, or the kink of a bare hinge, is all that is left.
+    # A line search that finds nothing better says that rounding, or the kink of a bare hinge, is
+    # all that is left.
     settled = found.nit < max_iter and found.nfev < options["maxfun"]
     return Solution(best[1], best[0], int(found.nit), settled, _secant_step(seen))
 
 
 def _secant_step(seen: list[tuple[Array, Array]]) -> float | None:
-    """Return the step that maps the last change of the gradient in M to the change of M (Barzilai & Borwein 1988)."""
+    """Return the step that maps the last change of the gradient in M to the change of M (Barzilai &
+    Borwein 1988)."""
     if len(seen) < 2:
         return None
     (before, slope_before), (after, slope_after) = seen

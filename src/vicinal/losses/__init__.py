@@ -1,11 +1,17 @@
-"""Losses over labelled embeddings; each ``loss(embeddings, labels)`` is a front over a pure ``core``."""
+"""Losses over labelled embeddings; each ``loss(embeddings, labels)`` is a front over a pure
+``core``."""
 
 from vicinal.losses.adaptive_neighborhood import AdaptiveNeighborhoodLoss
 from vicinal.losses.clustering import ClusteringLoss
 from vicinal.losses.contrastive import ContrastiveLoss
 from vicinal.losses.diagnostics import active_share, inseparable_shares
 from vicinal.losses.hard_exemplar import HardExemplarLoss, orientation_errors
-from vicinal.losses.info_nce import InfoNCELoss, SigmoidLoss, SupervisedContrastiveLoss, TupletMarginLoss
+from vicinal.losses.info_nce import (
+    InfoNCELoss,
+    SigmoidLoss,
+    SupervisedContrastiveLoss,
+    TupletMarginLoss,
+)
 from vicinal.losses.lifted import HPHNLoss, ImprovedLiftedStructureLoss, LiftedStructureLoss
 from vicinal.losses.loss import Comparisons, Loss, Reduction, Terms, reduce, tuple_loss
 from vicinal.losses.multi_similarity import MultiSimilarityLoss
@@ -89,14 +95,71 @@ LOSSES: dict[str, type[Loss]] = {
     "pnp": PNPLoss,
 }
 
-__all__ = ["LOSSES", "AdaptiveNeighborhoodLoss", "AngularLoss", "ArcFaceLoss", "BatchAllTripletLoss"]
-__all__ += ["BatchHardTripletLoss", "CircleLoss", "ClusteringLoss", "Comparisons", "ContrastiveLoss", "CosFaceLoss"]
-__all__ += ["CrossBatchMemory", "DiscriminativeDeepMetricLoss", "FastAPLoss", "HPHNLoss", "HardExemplarLoss"]
-__all__ += ["HierarchicalTripletLoss", "ImprovedLiftedStructureLoss", "ImprovedNPairLoss", "ImprovedProxyNCALoss"]
-__all__ += ["InfoNCELoss", "InstanceLoss", "IntraPairVarianceLoss", "LiftedStructureLoss", "Loss", "MarginLoss"]
-__all__ += ["MultiSimilarityLoss", "NPairLoss", "NestedLoss", "NormalizedSoftmaxLoss", "P2SGradLoss", "PNPLoss"]
-__all__ += ["ProxyAnchorLoss", "ProxyLoss", "ProxyNCALoss", "ROADMAPLoss", "RankedListLoss", "RecallAtKLoss"]
-__all__ += ["Reduction", "SemiHardTripletLoss", "SigmoidLoss", "SignalToNoiseContrastiveLoss", "SmoothAPLoss"]
+__all__ = [
+    "LOSSES",
+    "AdaptiveNeighborhoodLoss",
+    "AngularLoss",
+    "ArcFaceLoss",
+    "BatchAllTripletLoss",
+]
+__all__ += [
+    "BatchHardTripletLoss",
+    "CircleLoss",
+    "ClusteringLoss",
+    "Comparisons",
+    "ContrastiveLoss",
+    "CosFaceLoss",
+]
+__all__ += [
+    "CrossBatchMemory",
+    "DiscriminativeDeepMetricLoss",
+    "FastAPLoss",
+    "HPHNLoss",
+    "HardExemplarLoss",
+]
+__all__ += [
+    "HierarchicalTripletLoss",
+    "ImprovedLiftedStructureLoss",
+    "ImprovedNPairLoss",
+    "ImprovedProxyNCALoss",
+]
+__all__ += [
+    "InfoNCELoss",
+    "InstanceLoss",
+    "IntraPairVarianceLoss",
+    "LiftedStructureLoss",
+    "Loss",
+    "MarginLoss",
+]
+__all__ += [
+    "MultiSimilarityLoss",
+    "NPairLoss",
+    "NestedLoss",
+    "NormalizedSoftmaxLoss",
+    "P2SGradLoss",
+    "PNPLoss",
+]
+__all__ += [
+    "ProxyAnchorLoss",
+    "ProxyLoss",
+    "ProxyNCALoss",
+    "ROADMAPLoss",
+    "RankedListLoss",
+    "RecallAtKLoss",
+]
+__all__ += [
+    "Reduction",
+    "SemiHardTripletLoss",
+    "SigmoidLoss",
+    "SignalToNoiseContrastiveLoss",
+    "SmoothAPLoss",
+]
 __all__ += ["SoftTripleLoss", "SubCenterArcFaceLoss", "SupervisedContrastiveLoss", "Terms"]
-__all__ += ["ThresholdConsistentMarginLoss", "TripletLoss", "TupletMarginLoss", "VICRegLoss", "active_share"]
+__all__ += [
+    "ThresholdConsistentMarginLoss",
+    "TripletLoss",
+    "TupletMarginLoss",
+    "VICRegLoss",
+    "active_share",
+]
 __all__ += ["inseparable_shares", "orientation_errors", "reduce", "tuple_loss"]

@@ -22,7 +22,8 @@ Similarity = Literal["cosine", "distance"]
 
 @dataclass(eq=False, repr=False)
 class AdaptiveNeighborhoodLoss(Loss):
-    """DANML (Song et al. 2022): the radius of an anchor's positives inside the radius of its negatives.
+    """DANML (Song et al. 2022): the radius of an anchor's positives inside the radius of its
+    negatives.
 
         l_i = ℓ(r_i - R_i),  r_i = b(γ1; {d_ij | j ∈ P_i} ∪ {λ1}),  R_i = b(γ2; {d_ik | k ∈ N_i} ∪ {λ2})      Eq. (22)
         b(γ; a) = -1/γ log(1/n Σ exp(-γ a)),  γ1 < 0 < γ2,  ℓ(u) = log(1 + e^u)
@@ -33,40 +34,48 @@ class AdaptiveNeighborhoodLoss(Loss):
             + 1/β log[(exp(+β λ2) + Σ_N exp(+β S_ik)) / (|N_i| + 1)],  l_i = ℓ(u_i)
 
     r_i approaches the farthest positive as α grows, and R_i the nearest negative as β grows.
-    λ1 and λ2 stand in for what a random batch does not show: they count as one more positive and one more negative.
+    λ1 and λ2 stand in for what a random batch does not show: they count as one more positive and
+    one more negative.
 
-    Instead of a γ for all, ``radius`` may ask for the mean of K distances, Eq. (6): ``"exact"`` takes it as it is,
-    Eq. (11), so that just those K pass gradient; ``"count"`` takes the log-exp mean with the γ of each anchor at which
-    its value is that mean (Theorem 3), so that all pass gradient, the K most of it. That γ is a constant of the step:
-    a gradient through it would be the exact form's.
+    Instead of a γ for all, ``radius`` may ask for the mean of K distances, Eq. (6): ``"exact"``
+    takes it as it is, Eq. (11), so that just those K pass gradient; ``"count"`` takes the log-exp
+    mean with the γ of each anchor at which its value is that mean (Theorem 3), so that all pass
+    gradient, the K most of it. That γ is a constant of the step: a gradient through it would be the
+    exact form's.
 
-    P_i and N_i are what multi-similarity mining leaves, as in ``MultiSimilarityLoss``. The mean is over anchors that
-    have positives and negatives; one of which mining leaves none costs 0. A weight counts a positive or negative as
-    often.
+    P_i and N_i are what multi-similarity mining leaves, as in ``MultiSimilarityLoss``. The mean is
+    over anchors that have positives and negatives; one of which mining leaves none costs 0. A
+    weight counts a positive or negative as often.
 
-    With ℓ(u) = u and λ1 = λ2 it is ``MultiSimilarityLoss`` up to the constants log(|P_i| + 1) / α and
-    log(|N_i| + 1) / β (Proposition 7); with α, β → ∞ and without λ it is farthest positive against nearest negative.
+    With ℓ(u) = u and λ1 = λ2 it is ``MultiSimilarityLoss`` up to the constants log(|P_i| + 1) / α
+    and log(|N_i| + 1) / β (Proposition 7); with α, β → ∞ and without λ it is farthest positive
+    against nearest negative.
 
-    Paper to code: α = -γ1 of Eq. (22), the "γ1" of the paper's experiments; β = γ2; d = -S; λ of the cosine form are
+    Paper to code: α = -γ1 of Eq. (22), the "γ1" of the paper's experiments; β = γ2; d = -S; λ of
+        the cosine form are
     cosines, those of the distance form distances.
 
-    Differs: Eq. (11) has the sign of ℓ's argument reversed. ``"original"`` of the paper's Table 3 is λ1 = λ2 = None;
+    Differs: Eq. (11) has the sign of ℓ's argument reversed. ``"original"`` of the paper's Table 3
+        is λ1 = λ2 = None;
     divisors are then |P_i| and |N_i|.
 
     Args:
-        alpha: α; the paper tries 1, 2, 3. Below 0, r_i approaches the nearest positive: a class may have many clusters.
+        alpha: α; the paper tries 1, 2, 3. Below 0, r_i approaches the nearest positive: a class may
+            have many clusters.
         beta: β; the paper tries 25, 30, 35.
         lambda1: λ1; the paper tries 0.5 to 0.65. None leaves it out.
         lambda2: λ2; the paper tries λ1 + 0.01, 0.02, 0.03. None leaves it out.
         epsilon: ε of the mining; None keeps all pairs.
         outer: ℓ.
-        scale: s of the logistic log(1 + e^su) / s; a u between -2 and 2 hardly bends s = 1, and s → ∞ is the hinge.
+        scale: s of the logistic log(1 + e^su) / s; a u between -2 and 2 hardly bends s = 1, and s →
+            ∞ is the hinge.
         radius: ``"gamma"``: α and β; ``"count"`` and ``"exact"``: ``k1`` and ``k2``. ``"count"``
             searches γ by halving, which makes a step of the loss some 4 times as long.
-        k1: K of r_i: so many nearest (K > 0) or farthest (K < 0) of the positives and λ1; no number is printed.
+        k1: K of r_i: so many nearest (K > 0) or farthest (K < 0) of the positives and λ1; no number
+            is printed.
         k2: K of R_i, likewise.
-        without_farthest: in place of ``k1``, r_i is the mean of all but so many of the farthest; at least one stays.
-            Not of ``"gamma"``.
+        without_farthest: in place of ``k1``, r_i is the mean of all but so many of the farthest; at
+            least one stays. Not of ``"gamma"``.
         similarity: ``"cosine"``, or ``"distance"``, the Euclidean distance.
         squared: whether the distance is squared; ignored by ``"cosine"``.
         normalize: whether embeddings are put on the unit sphere first; ignored by ``"cosine"``.
@@ -95,10 +104,13 @@ class AdaptiveNeighborhoodLoss(Loss):
         super().__post_init__()
         for name in ("k1", "k2"):
             if getattr(self, name) == 0:
-                raise ConfigError(f"{name} counts the nearest ({name} > 0) or farthest ({name} < 0), got 0.")
+                raise ConfigError(
+                    f"{name} counts the nearest ({name} > 0) or farthest ({name} < 0), got 0."
+                )
         if self.without_farthest is not None and self.radius == "gamma":
             raise ConfigError(
-                f"without_farthest={self.without_farthest} counts positives, got radius=gamma, which counts none. "
+                f"without_farthest={self.without_farthest} counts positives, got radius=gamma, "
+                "which counts none. "
                 f"Set loss.radius=count, or exact."
             )
 
@@ -114,11 +126,21 @@ class AdaptiveNeighborhoodLoss(Loss):
     def core(self, c: Comparisons) -> Terms:
         similar, dissimilar, formed = c.keep_positive, c.keep_negative, c.formed()
         if self.epsilon is not None:  # the miner speaks of similarities
-            similar, dissimilar = informative(Comparisons(-c.positive, similar, -c.negative, dissimilar), self.epsilon)
+            similar, dissimilar = informative(
+                Comparisons(-c.positive, similar, -c.negative, dissimilar), self.epsilon
+            )
         inner = self._radius(
-            c.positive, similar, c.positive_weights, self.lambda1, -self.alpha, self.k1, self.without_farthest
+            c.positive,
+            similar,
+            c.positive_weights,
+            self.lambda1,
+            -self.alpha,
+            self.k1,
+            self.without_farthest,
         )
-        excess = inner - self._radius(c.negative, dissimilar, c.negative_weights, self.lambda2, self.beta, self.k2)
+        excess = inner - self._radius(
+            c.negative, dissimilar, c.negative_weights, self.lambda2, self.beta, self.k2
+        )
         losses = softplus(excess, self.scale, 40.0) if self.outer == "logistic" else excess
         at_rest = ~(similar.any(dim=1) & dissimilar.any(dim=1))
         return Terms(losses.masked_fill(at_rest, 0), formed.to(losses.dtype))
@@ -136,8 +158,12 @@ class AdaptiveNeighborhoodLoss(Loss):
         """Return r_i of an anchor's positives with λ1, or R_i of its negatives with λ2."""
         if weights is not None:
             keep = keep & (weights > 0)
-        if threshold is not None:  # one more neighbor, at a distance that does not depend on the batch
-            at = distances.new_full((len(distances), 1), -threshold if self.similarity == "cosine" else threshold)
+        if (
+            threshold is not None
+        ):  # one more neighbor, at a distance that does not depend on the batch
+            at = distances.new_full(
+                (len(distances), 1), -threshold if self.similarity == "cosine" else threshold
+            )
             distances = torch.cat([distances, at], dim=1)
             keep = torch.cat([keep, torch.ones_like(at, dtype=torch.bool)], dim=1)
             weights = None if weights is None else torch.cat([weights, torch.ones_like(at)], dim=1)

@@ -9,16 +9,19 @@ from vicinal.losses.loss import Comparisons, Loss, Terms
 
 @dataclass(eq=False, repr=False)
 class ContrastiveLoss(Loss):
-    """Contrastive loss (Hadsell et al. 2006): positives together, negatives at least a margin apart.
+    """Contrastive loss (Hadsell et al. 2006): positives together, negatives at least a margin
+    apart.
 
         l_ij = 1/2 D_ij² of a positive pair,  1/2 [m - D_ij]_+² of a negative pair        Hadsell et al. 2006
 
-    with the Euclidean distance D; the mean is over pairs, both orders of a pair and both kinds together.
+    with the Euclidean distance D; the mean is over pairs, both orders of a pair and both kinds
+    together.
 
     Args:
         margin: m; about 0.5 on the unit sphere.
         normalize: whether embeddings are put on the unit sphere first; the paper does not.
-        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its pairs.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its
+            pairs.
     """
 
     margin: float = 1.0

@@ -1,4 +1,5 @@
-"""Diagnostics of a batch: active triplets, collapse, and samples that no neighborhood separates (Song et al., ANML)."""
+"""Diagnostics of a batch: active triplets, collapse, and samples that no neighborhood separates
+(Song et al., ANML)."""
 
 from typing import NamedTuple
 
@@ -15,10 +16,14 @@ AT_ONCE = 2**18  # comparisons that are made in one go; more are counted by sort
 
 CAPTIONS = {
     "inseparable_share": (
-        "Samples of a batch that cannot be separated: around each anchor, the ball that separates best leaves some "
-        "similar samples outside and has some dissimilar ones inside (the inseparable samples of ANML, Section 4.1). "
-        "Both should fall. What stays while the loss falls is noise in the labels, several clusters in a class, or "
-        "classes that overlap: losses that insist on the hardest samples then learn from the wrong ones."
+        "Samples of a batch that cannot be separated: around each anchor, the ball that separates "
+        "best leaves some "
+        "similar samples outside and has some dissimilar ones inside (the inseparable samples of "
+        "ANML, Section 4.1). "
+        "Both should fall. What stays while the loss falls is noise in the labels, several "
+        "clusters in a class, or "
+        "classes that overlap: losses that insist on the hardest samples then learn from the "
+        "wrong ones."
     )
 }
 
@@ -29,16 +34,21 @@ def describe_batch(
 ) -> dict[str, Tensor]:
     """Describe a batch besides its loss.
 
-    ``active`` is the share of the batch's triplets whose negative is not farther than the positive by the loss's margin
-    (0 where it has none), in the loss's own distance; ``spread`` is the embeddings' distance from their common mean
-    relative to their length, 0 when all have collapsed to one point; for ``inseparable_share`` see ``CAPTIONS``.
+    ``active`` is the share of the batch's triplets whose negative is not farther than the positive
+    by the loss's margin (0 where it has none), in the loss's own distance; ``spread`` is the
+    embeddings' distance from their common mean relative to their length, 0 when all have collapsed
+    to one point; for ``inseparable_share`` see ``CAPTIONS``.
     """
     loss = getattr(loss, "loss", loss)  # inside a memory or an adapter
     margin, distance = getattr(loss, "margin", 0.0), getattr(loss, "distance", None)
-    euclidean = Euclidean(getattr(distance, "normalize", True), bool(getattr(distance, "squared", False)))
+    euclidean = Euclidean(
+        getattr(distance, "normalize", True), bool(getattr(distance, "squared", False))
+    )
     ball = getattr(distance, "of", distance)
     apart = (ball if isinstance(ball, Poincare) else euclidean)(embeddings)
-    active = active_among(apart, labels, float(margin) if isinstance(margin, (int, float)) else 0.0, largest_class)
+    active = active_among(
+        apart, labels, float(margin) if isinstance(margin, (int, float)) else 0.0, largest_class
+    )
     similar, dissimilar = inseparable_among(apart, labels, largest_class=largest_class)
     centered = embeddings - embeddings.mean(dim=0)
     spread = centered.norm() / embeddings.norm().clamp(min=torch.finfo(embeddings.dtype).tiny)
@@ -48,32 +58,46 @@ def describe_batch(
 
 @torch.no_grad()
 def active_share(
-    embeddings: Embeddings, labels: SingleLabels, margin: float = 0.0, *, squared: bool = False, normalize: bool = True
+    embeddings: Embeddings,
+    labels: SingleLabels,
+    margin: float = 0.0,
+    *,
+    squared: bool = False,
+    normalize: bool = True,
 ) -> Float[Tensor, ""]:
-    """Return the share of the batch's triplets with d_an < d_ap + margin, exact, without listing them.
+    """Return the share of the batch's triplets with d_an < d_ap + margin, exact, without listing
+    them.
 
-    With margin 0 it is the share of triplets in the wrong order, whatever loss is trained, and ``squared`` is ignored.
+    With margin 0 it is the share of triplets in the wrong order, whatever loss is trained, and
+    ``squared`` is ignored.
 
     >>> active_share(torch.tensor([[0.0], [2.0], [1.0]]), torch.tensor([0, 0, 1]), normalize=False)
     tensor(1.)
     """
-    distances = pairwise_distances(unit_rows(embeddings) if normalize else embeddings, squared=squared)
+    distances = pairwise_distances(
+        unit_rows(embeddings) if normalize else embeddings, squared=squared
+    )
     return active_among(distances, labels, margin)
 
 
 @torch.no_grad()
 def active_among(
-    distances: Float[Tensor, "n n"], labels: SingleLabels, margin: float, largest_class: int | None = None
+    distances: Float[Tensor, "n n"],
+    labels: SingleLabels,
+    margin: float,
+    largest_class: int | None = None,
 ) -> Float[Tensor, ""]:
     """``active_share`` of distances that are already there."""
     columns, keep_positive = positives(labels, largest_class=largest_class)
     keep_negative = other_class(labels)
     positive = distances.gather(1, columns)
-    if positive.numel() * distances.shape[1] <= AT_ONCE:  # a handful of kernels, where a GPU would wait for the host
+    if (
+        positive.numel() * distances.shape[1] <= AT_ONCE
+    ):  # a handful of kernels, where a GPU would wait for the host
         farthest = distances.masked_fill(~keep_negative, torch.inf)
-        active = ((farthest[:, None] < positive[:, :, None] + margin) & keep_positive[:, :, None]).sum(
-            dtype=distances.dtype
-        )
+        active = (
+            (farthest[:, None] < positive[:, :, None] + margin) & keep_positive[:, :, None]
+        ).sum(dtype=distances.dtype)
     else:
         active = hinge_sums(positive, distances, keep_positive, keep_negative, margin)[1].sum()
     triplets = (keep_positive.sum(dim=1) * keep_negative.sum(dim=1)).sum()
@@ -96,22 +120,27 @@ def inseparable_shares(
     *,
     normalize: bool = True,
 ) -> Inseparable:
-    """Return the shares of similar samples outside A_i and of dissimilar ones inside B_i, over anchors that have both.
+    """Return the shares of similar samples outside A_i and of dissimilar ones inside B_i, over
+    anchors that have both.
 
         A_i = {x | d(x_i, x) ≤ r(S_i, K1)},  B_i = {x | d(x_i, x) ≤ r(D_i, K2)}               Song et al., Eqs. (7), (8)
 
-    With K given those are the printed neighborhoods. Their radius moves with the samples that it is held against:
-    some of them lie beyond their own mean whatever is learnt. So by default A_i = B_i is the ball that separates best,
-    the one whose two shares add up to least: 0 and 0 if one ball holds all similar samples and no other, and 1
-    together where the two kinds are spread alike. Setting those samples aside leaves what can be separated, with
-    Section 4.1's K_s and K_d as numbers of them. Of equally good balls the smallest is taken.
+    With K given those are the printed neighborhoods. Their radius moves with the samples that it is
+    held against: some of them lie beyond their own mean whatever is learnt. So by default A_i = B_i
+        is the ball that separates best,
+    the one whose two shares add up to least: 0 and 0 if one ball holds all similar samples and no
+        other, and 1
+    together where the two kinds are spread alike. Setting those samples aside leaves what can be
+    separated, with Section 4.1's K_s and K_d as numbers of them. Of equally good balls the smallest
+    is taken.
 
     No tensor is larger than the batch's distances.
 
     Args:
         embeddings: of the batch.
         labels: class of each.
-        k1: K1 of Eq. (7): so many nearest (K > 0) or farthest (K < 0) similar samples set A_i's radius.
+        k1: K1 of Eq. (7): so many nearest (K > 0) or farthest (K < 0) similar samples set A_i's
+            radius.
         k2: K2 of Eq. (8), likewise; None, as is ``k1``, for the best ball.
         normalize: whether embeddings are put on the unit sphere first.
 
@@ -132,10 +161,12 @@ def inseparable_among(
     *,
     largest_class: int | None = None,
 ) -> Inseparable:
-    """``inseparable_shares`` of distances that are already there; the best ball sees their order alone."""
+    """``inseparable_shares`` of distances that are already there; the best ball sees their order
+    alone."""
     if (k1 is None) != (k2 is None) or 0 in (k1, k2):
         raise ConfigError(
-            f"the printed neighborhoods need a number other than 0 for both radii, got k1={k1} and k2={k2}. "
+            f"the printed neighborhoods need a number other than 0 for both radii, got k1={k1} "
+            f"and k2={k2}. "
             f"Give both, or none for the ball that separates best."
         )
     columns, keep = positives(labels, largest_class=largest_class)
@@ -146,21 +177,34 @@ def inseparable_among(
         outside = _share(similar > mean_of_k(similar, keep, k1)[:, None], keep)
         inside = _share(apart <= mean_of_k(apart, others, k2)[:, None], others)
     formed = keep.any(dim=1) & others.any(dim=1)
-    return Inseparable(*(part.masked_fill(~formed, 0).sum() / formed.sum().clamp(min=1) for part in (outside, inside)))
+    return Inseparable(
+        *(
+            part.masked_fill(~formed, 0).sum() / formed.sum().clamp(min=1)
+            for part in (outside, inside)
+        )
+    )
 
 
 def _best_ball(
-    similar: Float[Tensor, "n p"], keep: Bool[Tensor, "n p"], apart: Float[Tensor, "n m"], others: Bool[Tensor, "n m"]
+    similar: Float[Tensor, "n p"],
+    keep: Bool[Tensor, "n p"],
+    apart: Float[Tensor, "n m"],
+    others: Bool[Tensor, "n m"],
 ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
-    """Return both shares of the ball that separates best: empty, or just reaching one of the similar samples."""
+    """Return both shares of the ball that separates best: empty, or just reaching one of the
+    similar samples."""
     size = keep.sum(dim=1, keepdim=True)
     reach = similar.masked_fill(~keep, torch.inf).sort(dim=1).values
     # A dissimilar sample lies in every ball from the first that reaches it on.
     first = torch.searchsorted(reach, apart.masked_fill(~others, torch.inf).contiguous())
-    entering = reach.new_zeros(len(reach), reach.shape[1] + 1).scatter_add_(1, first, others.to(reach.dtype))
+    entering = reach.new_zeros(len(reach), reach.shape[1] + 1).scatter_add_(
+        1, first, others.to(reach.dtype)
+    )
     count = others.sum(dim=1, keepdim=True).clamp(min=1)
     step = torch.arange(1, reach.shape[1] + 1, device=reach.device)
-    inside = (entering[:, :-1].cumsum(dim=1) / count).masked_fill(step > size, torch.inf)  # padding is no ball
+    inside = (entering[:, :-1].cumsum(dim=1) / count).masked_fill(
+        step > size, torch.inf
+    )  # padding is no ball
     outside = (1 - step / size.clamp(min=1)).to(reach.dtype)
     empty = torch.zeros_like(count, dtype=reach.dtype)
     inside, outside = torch.cat([empty, inside], dim=1), torch.cat([empty + 1, outside], dim=1)

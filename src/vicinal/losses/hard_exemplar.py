@@ -1,4 +1,5 @@
-"""Hard exemplar reweighting triplet loss, HER (Cai et al., ICCV 2019), with its orientation regression."""
+"""Hard exemplar reweighting triplet loss, HER (Cai et al., ICCV 2019), with its orientation
+regression."""
 
 import math
 from dataclasses import KW_ONLY, dataclass
@@ -20,31 +21,38 @@ THRESHOLD = 40.0  # of softplus: e^-40 is 0 beside 1 in float64, too
 
 @dataclass(eq=False, repr=False)
 class HardExemplarLoss(Loss):
-    """HER (Cai et al. 2019): a soft-margin triplet loss in which hard triplets weigh more, up to a bound.
+    """HER (Cai et al. 2019): a soft-margin triplet loss in which hard triplets weigh more, up to a
+    bound.
 
-        gap = d_n - d_p                                                                              Cai et al. 2019
+        gap = d_n - d_p                                                              Cai et al. 2019
         L = w_hard · log(1 + exp(-gap))
-        w_hard = ε/B if gap ≥ m;  log2(1 + e^β) if gap ≤ 0;  else log2(1 + exp(β - gap)),            β = m/2
+        w_hard = ε/B if gap ≥ m;  log2(1 + e^β) if gap ≤ 0;  else log2(1 + exp(β - gap)),    β = m/2
 
-    with squared distances of embeddings of length ``scale``, over all triplets of the batch. -log2 of the sigmoid of
-    gap - β is how surprising it would be to match the triplet rightly: 1 where gap = m/2. It is continuous at gap = 0
-    and falls from log2(1 + e^{-m/2}) to ε/B at gap = m. B is the number of rows with which an anchor is compared.
+    with squared distances of embeddings of length ``scale``, over all triplets of the batch. -log2
+    of the sigmoid of gap - β is how surprising it would be to match the triplet rightly: 1 where
+    gap = m/2. It is continuous at gap = 0 and falls from log2(1 + e^{-m/2}) to ε/B at gap = m. B is
+    the number of rows with which an anchor is compared.
 
-    Paper to code: m = ``margin`` · ``scale``², so that 0.15 on the unit sphere is 3.75 as in the authors' code; ε/B is
+    Paper to code: m = ``margin`` · ``scale``², so that 0.15 on the unit sphere is 3.75 as in the
+        authors' code; ε/B is
     printed as ε/β in the survey at hand and is ε over the batch size in that code.
 
-    Differs: weights pass no gradient (``detach_weights=False`` is the authors' code, which leaves open whether it means
-    to). The mean is over triplets; their code divides by B² with one match for each of B anchors, (B - 1)/B of ours.
+    Differs: weights pass no gradient (``detach_weights=False`` is the authors' code, which leaves
+        open whether it means
+    to). The mean is over triplets; their code divides by B² with one match for each of B anchors,
+    (B - 1)/B of ours.
 
     Args:
         margin: m on the unit sphere, where gaps begin to be of no interest.
         epsilon: ε.
-        scale: length of the embeddings, which sets how sharply the soft margin and the weights change.
+        scale: length of the embeddings, which sets how sharply the soft margin and the weights
+            change.
         weighted: False for w_hard = 1, the plain soft-margin triplet loss.
         detach_weights: whether weights are constants to the gradient.
         squared: whether distances are squared.
         normalize: whether embeddings are put on the unit sphere before they are scaled.
-        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its triplets.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its
+            triplets.
     """
 
     margin: float = 0.15
@@ -58,7 +66,9 @@ class HardExemplarLoss(Loss):
 
     @property
     def distance(self) -> Euclidean:
-        return Euclidean(self.normalize, self.squared, self.scale**2 if self.squared else self.scale)
+        return Euclidean(
+            self.normalize, self.squared, self.scale**2 if self.squared else self.scale
+        )
 
     @property
     def scaled_margin(self) -> float:
@@ -69,7 +79,9 @@ class HardExemplarLoss(Loss):
         losses, _, counts = self._sums(c)
         return Terms(losses, counts)
 
-    def weigh(self, gap: Float[Tensor, "*rows"], compared: Float[Tensor, "*rows"]) -> Float[Tensor, "*rows"]:
+    def weigh(
+        self, gap: Float[Tensor, "*rows"], compared: Float[Tensor, "*rows"]
+    ) -> Float[Tensor, "*rows"]:
         """Return w_hard of gaps, for anchors that are compared with so many rows (B).
 
         >>> loss = HardExemplarLoss()
@@ -81,21 +93,29 @@ class HardExemplarLoss(Loss):
             return torch.ones_like(gap)
         gap = gap.detach() if self.detach_weights else gap
         margin = self.scaled_margin
-        # relu holds the weight at that of gap 0, and is flat there; the logarithm's argument never overflows.
+        # relu holds the weight at that of gap 0, and is flat there; the logarithm's argument never
+        # overflows.
         surprise = softplus(margin / 2 - relu(gap), threshold=THRESHOLD) / math.log(2)
         return torch.where(gap >= margin, self.epsilon / compared.clamp(min=1), surprise)
 
     def pair_comparisons(
-        self, queries: Embeddings, gallery: Embeddings, labels: SingleLabels, fits: Bool[Tensor, "n"] | None = None
+        self,
+        queries: Embeddings,
+        gallery: Embeddings,
+        labels: SingleLabels,
+        fits: Bool[Tensor, "n"] | None = None,
     ) -> Comparisons:
-        """Compare queries with the gallery images of a batch of pairs: row i of each is the other's match.
+        """Compare queries with the gallery images of a batch of pairs: row i of each is the other's
+        match.
 
-        Nothing is searched by label, so that a GPU is not waited for; other pairs of a class are neither positives nor
-        negatives. A pair that does not fit takes no part.
+        Nothing is searched by label, so that a GPU is not waited for; other pairs of a class are
+        neither positives nor negatives. A pair that does not fit takes no part.
         """
         compared = self.distance(queries, gallery)
         fits = torch.ones_like(labels, dtype=torch.bool) if fits is None else fits
-        return Comparisons(compared.diagonal()[:, None], fits[:, None], compared, other_class(labels) & fits)
+        return Comparisons(
+            compared.diagonal()[:, None], fits[:, None], compared, other_class(labels) & fits
+        )
 
     def with_orientation(
         self,
@@ -124,9 +144,12 @@ class HardExemplarLoss(Loss):
         ):
             if value.shape != shape:
                 raise DataError(
-                    f"beside queries {list(queries.shape)} `{name}` is {list(shape)}, got {list(value.shape)}."
+                    f"beside queries {list(queries.shape)} `{name}` is {list(shape)}, got "
+                    f"{list(value.shape)}."
                 )
-        pairs = self.pair_comparisons(at_least_float32(queries), at_least_float32(gallery), labels, fits)
+        pairs = self.pair_comparisons(
+            at_least_float32(queries), at_least_float32(gallery), labels, fits
+        )
         losses, weights, counts = self._sums(pairs)
         return MatchedPairs(
             reduce(Terms(losses, counts), self.reduction),
@@ -134,24 +157,38 @@ class HardExemplarLoss(Loss):
             reduce(Terms(weights.detach(), counts), "mean"),
         )
 
-    def _sums(self, c: Comparisons) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"], Float[Tensor, "n"]]:
-        """Return for each anchor the sums of w_hard · softplus(-gap) and of w_hard, and the number of its triplets."""
+    def _sums(
+        self, c: Comparisons
+    ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"], Float[Tensor, "n"]]:
+        """Return for each anchor the sums of w_hard · softplus(-gap) and of w_hard, and the number
+        of its triplets."""
         given = c.keep_positive.sum(dim=1), c.keep_negative.sum(dim=1)
         compared = (given[0] + given[1]).to(c.negative.dtype)[:, None].expand_as(c.negative)
 
-        def sums_of(positive: Tensor, negative: Tensor, factors: Tensor | None) -> tuple[Tensor, Tensor]:
+        def sums_of(
+            positive: Tensor, negative: Tensor, factors: Tensor | None
+        ) -> tuple[Tensor, Tensor]:
             gap = negative - positive[:, None]
             weights = self.weigh(gap, compared)
-            weights = (weights if factors is None else weights * factors).masked_fill(~c.keep_negative, 0)
-            losses = (weights * softplus(-gap, threshold=THRESHOLD)).masked_fill(~c.keep_negative, 0)
+            weights = (weights if factors is None else weights * factors).masked_fill(
+                ~c.keep_negative, 0
+            )
+            losses = (weights * softplus(-gap, threshold=THRESHOLD)).masked_fill(
+                ~c.keep_negative, 0
+            )
             return losses.sum(dim=1), weights.sum(dim=1)
 
         losses = weights = c.nothing()
-        for column, sums in enumerate(c.one_by_one(sums_of, c.positive, c.negative, c.negative_weights)):
+        for column, sums in enumerate(
+            c.one_by_one(sums_of, c.positive, c.negative, c.negative_weights)
+        ):
             if c.positive_weights is not None:
                 sums = tuple(part * c.positive_weights[:, column] for part in sums)
             absent = ~c.keep_positive[:, column]
-            losses, weights = losses + sums[0].masked_fill(absent, 0), weights + sums[1].masked_fill(absent, 0)
+            losses, weights = (
+                losses + sums[0].masked_fill(absent, 0),
+                weights + sums[1].masked_fill(absent, 0),
+            )
         return losses, weights, (given[0] * given[1]).to(losses.dtype)
 
 
@@ -169,7 +206,9 @@ class MatchedPairs(NamedTuple):
     weight: Float[Tensor, ""]
 
 
-def orientation_errors(predicted: Float[Tensor, "n 2"], angles: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+def orientation_errors(
+    predicted: Float[Tensor, "n 2"], angles: Float[Tensor, "n"]
+) -> Float[Tensor, "n"]:
     """Return (sin^ - sin)² + (cos^ - cos)² of unit vectors (sin^, cos^) and angles in radians.
 
     It is 2 - 2 cos of the difference: 0 if the angle is right, 4 if it points the other way.

@@ -1,6 +1,6 @@
-"""Softmax and sigmoid losses over pairs: InfoNCE or NT-Xent (van den Oord et al., 2018; Chen et al., ICML 2020), the
-supervised contrastive loss (Khosla et al., NeurIPS 2020), the sigmoid loss of SigLIP (Zhai et al., ICCV 2023) and the
-tuplet margin loss (Yu and Tao, ICCV 2019).
+"""Softmax and sigmoid losses over pairs: InfoNCE or NT-Xent (van den Oord et al., 2018; Chen et
+al., ICML 2020), the supervised contrastive loss (Khosla et al., NeurIPS 2020), the sigmoid loss of
+SigLIP (Zhai et al., ICCV 2023) and the tuplet margin loss (Yu and Tao, ICCV 2019).
 """
 
 import math
@@ -19,17 +19,20 @@ from vicinal.losses.loss import Comparisons, Loss, PairRows, Terms
 
 @dataclass(eq=False, repr=False)
 class InfoNCELoss(Loss):
-    """InfoNCE or NT-Xent (van den Oord et al. 2018; Chen et al. 2020): each positive among the negatives of its anchor.
+    """InfoNCE or NT-Xent (van den Oord et al. 2018; Chen et al. 2020): each positive among the
+    negatives of its anchor.
 
         l_ip = -log( exp(s_ip / τ) / (exp(s_ip / τ) + Σ_{n ∈ N_i} exp(s_in / τ)) )             Chen et al. 2020, Eq. (1)
 
-    with the cosine s; views of one image are rows with the same label. The mean is over positive pairs in both orders.
-    Other positives of the anchor are not in the sum: `SupervisedContrastiveLoss` has them there.
+    with the cosine s; views of one image are rows with the same label. The mean is over positive
+    pairs in both orders. Other positives of the anchor are not in the sum:
+    `SupervisedContrastiveLoss` has them there.
 
     Args:
         temperature: τ.
         normalize: whether embeddings are put on the unit sphere first.
-        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its positives.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its
+            positives.
     """
 
     pair_rows: ClassVar[PairRows] = "pair"
@@ -43,7 +46,9 @@ class InfoNCELoss(Loss):
         return DotProduct(self.normalize)
 
     def core(self, c: Comparisons) -> Terms:
-        return c.per_positive(c.cross_entropy(c.positive / self.temperature, c.negative / self.temperature))
+        return c.per_positive(
+            c.cross_entropy(c.positive / self.temperature, c.negative / self.temperature)
+        )
 
 
 @dataclass(eq=False, repr=False)
@@ -52,8 +57,9 @@ class SupervisedContrastiveLoss(InfoNCELoss):
 
         l_i = -1/|P_i| · Σ_{p ∈ P_i} log(exp(s_ip / τ) / Σ_{a ≠ i} exp(s_ia / τ))          Khosla et al. 2020, Eq. (2)
 
-    with the inner product s on the unit sphere: the paper's "out" form, its better one. The mean is over anchors that
-    have positives; the paper's views of one image are rows with the same label here.
+    with the inner product s on the unit sphere: the paper's "out" form, its better one. The mean is
+    over anchors that have positives; the paper's views of one image are rows with the same label
+    here.
 
     Args:
         temperature: τ.
@@ -68,7 +74,8 @@ class SupervisedContrastiveLoss(InfoNCELoss):
     def core(self, c: Comparisons) -> Terms:
         positive, negative = c.positive / self.temperature, c.negative / self.temperature
         everyone = torch.logaddexp(
-            log_sum_exp(positive, c.keep_positive), log_sum_exp(negative, c.keep_negative, c.negative_weights)
+            log_sum_exp(positive, c.keep_positive),
+            log_sum_exp(negative, c.keep_negative, c.negative_weights),
         )
         count = c.keep_positive.sum(dim=1)
         sums = c.of_positives(everyone[:, None] - positive).sum(dim=1) / count.clamp(min=1)
@@ -77,17 +84,19 @@ class SupervisedContrastiveLoss(InfoNCELoss):
 
 @dataclass(eq=False, repr=False)
 class TupletMarginLoss(Loss):
-    """Tuplet margin loss (Yu and Tao 2019): all negatives farther than a positive, whose angle is eased by a slack.
+    """Tuplet margin loss (Yu and Tao 2019): all negatives farther than a positive, whose angle is
+    eased by a slack.
 
-        l_ip = log(1 + Σ_{n ∈ N_i} exp(s (cos θ_in - cos(θ_ip - β))))                         Yu and Tao 2019
+        l_ip = log(1 + Σ_{n ∈ N_i} exp(s (cos θ_in - cos(θ_ip - β))))                Yu and Tao 2019
 
-    The slack β lets positives that are near anyway pull less, so that a class does not shrink to a point. The mean is
-    over positive pairs in both orders.
+    The slack β lets positives that are near anyway pull less, so that a class does not shrink to a
+    point. The mean is over positive pairs in both orders.
 
     Args:
         slack: β in radians; 0.1 is 5.7 degrees.
         scale: s.
-        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its positives.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its
+            positives.
     """
 
     slack: NonNegative = 0.1
@@ -107,8 +116,8 @@ class SigmoidLoss(Loss):
 
         l_i = -Σ_j log σ(z_ij (t s_ij + b)),   z_ij = 1 of a positive pair, -1 of a negative pair     Zhai et al. 2023
 
-    with the cosine s. log t and b are parameters: give them to an optimizer. b starts so low that the many negatives do
-    not dominate at first. The mean is over anchors.
+    with the cosine s. log t and b are parameters: give them to an optimizer. b starts so low that
+    the many negatives do not dominate at first. The mean is over anchors.
 
     Args:
         temperature: where t starts.
@@ -127,7 +136,9 @@ class SigmoidLoss(Loss):
         self.offset = nn.Parameter(torch.tensor(float(self.bias)))
 
     def core(self, c: Comparisons) -> Terms:
-        scale, offset = (value.to(c.negative.dtype) for value in (self.log_temperature.exp(), self.offset))
+        scale, offset = (
+            value.to(c.negative.dtype) for value in (self.log_temperature.exp(), self.offset)
+        )
         pull = softplus(-(scale * c.positive + offset), threshold=40.0)
         push = softplus(scale * c.negative + offset, threshold=40.0)
         sums = c.add_up(pull, push)

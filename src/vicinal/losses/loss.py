@@ -1,4 +1,5 @@
-"""The base of all losses: compare embeddings by their labels, then score the comparisons by a pure formula."""
+"""The base of all losses: compare embeddings by their labels, then score the comparisons by a pure
+formula."""
 
 import inspect
 from abc import ABC, abstractmethod
@@ -36,10 +37,12 @@ BLOCK = 2**22  # triplets whose intermediate values may be kept for the backward
 
 
 class Terms(NamedTuple):
-    """What each anchor contributes to a loss: its terms added up, and how many terms it divides the mean by.
+    """What each anchor contributes to a loss: its terms added up, and how many terms it divides the
+    mean by.
 
-    A term is what the loss's formula sums over: a triplet, an (anchor, positive) tuple, an anchor. An anchor that
-    can form none has 0 of both, so that a batch without terms costs 0 and passes gradient 0, never NaN.
+    A term is what the loss's formula sums over: a triplet, an (anchor, positive) tuple, an anchor.
+    An anchor that can form none has 0 of both, so that a batch without terms costs 0 and passes
+    gradient 0, never NaN.
 
     >>> Terms(torch.tensor([3.0, 0.0]), torch.tensor([2.0, 0.0])).counts  # the second anchor forms no term
     tensor([2., 0.])
@@ -50,7 +53,8 @@ class Terms(NamedTuple):
 
 
 def reduce(terms: Terms, reduction: Reduction) -> Float[Tensor, ""] | Float[Tensor, "n"]:
-    """Return the mean over all terms, their sum, or one value for each anchor: the mean over its own terms.
+    """Return the mean over all terms, their sum, or one value for each anchor: the mean over its
+    own terms.
 
     So ``"none"`` weighted by the counts and averaged is ``"mean"``.
 
@@ -71,9 +75,10 @@ def reduce(terms: Terms, reduction: Reduction) -> Float[Tensor, ""] | Float[Tens
 class Comparisons:
     """What each anchor is compared with: all that the core of a loss sees.
 
-    The numbers are distances or similarities, as the loss's ``distance`` makes them. Whoever makes them otherwise
-    (synthetic negatives, distances between arcs, margins per pair of classes subtracted from ``negative``) puts
-    them here; a row need not be a sample: for explicit tuples it is a tuple.
+    The numbers are distances or similarities, as the loss's ``distance`` makes them. Whoever makes
+    them otherwise (synthetic negatives, distances between arcs, margins per pair of classes
+    subtracted from ``negative``) puts them here; a row need not be a sample: for explicit tuples it
+    is a tuple.
 
     >>> from vicinal.losses import Comparisons, TripletLoss
     >>> anchors = Comparisons(
@@ -90,10 +95,12 @@ class Comparisons:
         keep_negative: which of them are there.
         positive_weights: factors of the terms in which a positive stands; None is 1.
         negative_weights: factors of the terms in which a negative stands; None is 1.
-        penalty: what an anchor's embeddings cost in themselves, for losses that ask it; added to each of its terms.
+        penalty: what an anchor's embeddings cost in themselves, for losses that ask it; added to
+            each of its terms.
         boundary: where an anchor's positives and negatives should part, for losses that learn it.
-        partner: the row in which each positive is itself the anchor, for losses that look at both members of a pair;
-            the negatives of the two stand in the same columns. None: a row's negatives are those of both members.
+        partner: the row in which each positive is itself the anchor, for losses that look at both
+            members of a pair; the negatives of the two stand in the same columns. None: a row's
+            negatives are those of both members.
         partners: the comparisons whose rows ``partner`` names; None: these.
     """
 
@@ -130,12 +137,18 @@ class Comparisons:
 
     def count_pairs(self) -> Float[Tensor, "n"]:
         """Return for each anchor the number of its positives and negatives."""
-        return (self.keep_positive.sum(dim=1) + self.keep_negative.sum(dim=1)).to(self.negative.dtype)
+        return (self.keep_positive.sum(dim=1) + self.keep_negative.sum(dim=1)).to(
+            self.negative.dtype
+        )
 
-    def per_positive(self, losses: Float[Tensor, "n p"], against: Bool[Tensor, "n #p"] | None = None) -> Terms:
-        """Return one term for each positive that stands against a negative: its loss, weighted, and the penalty.
+    def per_positive(
+        self, losses: Float[Tensor, "n p"], against: Bool[Tensor, "n #p"] | None = None
+    ) -> Terms:
+        """Return one term for each positive that stands against a negative: its loss, weighted, and
+        the penalty.
 
-        ``against`` says which do; the default is those of anchors with a negative whose weight is not 0.
+        ``against`` says which do; the default is those of anchors with a negative whose weight is
+        not 0.
         """
         losses = _weighted(losses, self.positive_weights)
         if self.penalty is not None:
@@ -147,23 +160,35 @@ class Comparisons:
         formed = self.keep_positive & against
         return Terms(losses.masked_fill(~formed, 0).sum(dim=1), formed.sum(dim=1).to(losses.dtype))
 
-    def cross_entropy(self, own: Float[Tensor, "n p"], others: Float[Tensor, "n m"]) -> Float[Tensor, "n p"]:
-        """Return -log(exp(own) / (exp(own) + Σ exp(others))) of each positive against its anchor's negatives, weighted.
+    def cross_entropy(
+        self, own: Float[Tensor, "n p"], others: Float[Tensor, "n m"]
+    ) -> Float[Tensor, "n p"]:
+        """Return -log(exp(own) / (exp(own) + Σ exp(others))) of each positive against its anchor's
+        negatives, weighted.
 
-        As log(1 + Σ exp(others) / exp(own)), whose logarithm of a sum over nothing is so low that it is 0.
+        As log(1 + Σ exp(others) / exp(own)), whose logarithm of a sum over nothing is so low that
+        it is 0.
         """
         against = log_sum_exp(others, self.keep_negative, self.negative_weights)
-        return softplus(against[:, None] - own, threshold=40.0)  # e^-40 is 0 beside 1 in float64, too
+        return softplus(
+            against[:, None] - own, threshold=40.0
+        )  # e^-40 is 0 beside 1 in float64, too
 
-    def one_by_one(self, function: Callable[..., Any], columns: Tensor, *given: Tensor | None) -> Iterator[Any]:
-        """Apply ``function`` to each column ``[n]`` of one value for each positive, and to what else is ``given``.
+    def one_by_one(
+        self, function: Callable[..., Any], columns: Tensor, *given: Tensor | None
+    ) -> Iterator[Any]:
+        """Apply ``function`` to each column ``[n]`` of one value for each positive, and to what
+        else is ``given``.
 
-        A large batch keeps nothing but the inputs for its backward pass, so memory stays n x m; time is n x m x p.
+        A large batch keeps nothing but the inputs for its backward pass, so memory stays n x m;
+        time is n x m x p.
         """
         large = self.positive.shape[1] * self.negative.numel() > BLOCK
         for column in columns.unbind(dim=1):
             if large:
-                yield checkpoint(function, column, *given, use_reentrant=False, preserve_rng_state=False)
+                yield checkpoint(
+                    function, column, *given, use_reentrant=False, preserve_rng_state=False
+                )
             else:
                 yield function(column, *given)
 
@@ -174,11 +199,13 @@ def _weighted(values: Tensor, weights: Tensor | None) -> Tensor:
 
 @dataclass(eq=False, repr=False)
 class Loss(nn.Module, ABC):
-    """A loss over labelled embeddings: ``loss(embeddings, labels)`` = ``reduce(core(comparisons(...)))``.
+    """A loss over labelled embeddings: ``loss(embeddings, labels)`` =
+    ``reduce(core(comparisons(...)))``.
 
-    A loss is a dataclass (``eq=False, repr=False``) whose fields are its arguments. It brings ``core``, its formula,
-    and ``distance``, where that is not the Euclidean one. Where it needs more than labels give, it extends
-    ``comparisons``. All of it is differentiable, in float32 at least, on any device.
+    A loss is a dataclass (``eq=False, repr=False``) whose fields are its arguments. It brings
+    ``core``, its formula, and ``distance``, where that is not the Euclidean one. Where it needs
+    more than labels give, it extends ``comparisons``. All of it is differentiable, in float32 at
+    least, on any device.
 
     >>> from vicinal.losses import Comparisons, Loss, Terms
     >>> @dataclass(eq=False, repr=False)
@@ -191,18 +218,24 @@ class Loss(nn.Module, ABC):
 
     Attributes:
         reduction: as in ``torch.nn``.
-        largest_class: rows of one class in a batch at most, where the caller knows it; None for counting, for which a
-            GPU is waited for. Set by `Method` for the time of a step.
-        both_members: whether the core looks at a positive pair from both of its ends and so wants ``partner``.
-        takes_reference: whether other rows may take the batch's place; not for proxies or a clustering of the batch.
-        capturable: whether a step can be captured as a CUDA graph: the loss depends on tensors alone, on nothing
-            that it counts or decides in Python.
-        layout: the block layout that ``blocks=True`` expects, named after its sampler: ``"pairs"`` for ``[a; p]``,
-            ``"triplets"`` for ``[a; p; n]``; None where the loss has no such argument.
-        pair_rows: how a positive pair can be a row of ``core`` (LoOp): with its own comparison as the only positive
-            (``"pair"``), with all positives of both members (``"class"``), or not at all (None).
-        pairs_off_sphere: whether LoOp may use the ends of a pair where the loss is not on the sphere and has no arcs.
-        single_negatives: whether each negative is compared with the anchor alone, so that it can be replaced (HDML).
+        largest_class: rows of one class in a batch at most, where the caller knows it; None for
+            counting, for which a GPU is waited for. Set by `Method` for the time of a step.
+        both_members: whether the core looks at a positive pair from both of its ends and so wants
+            ``partner``.
+        takes_reference: whether other rows may take the batch's place; not for proxies or a
+            clustering of the batch.
+        capturable: whether a step can be captured as a CUDA graph: the loss depends on tensors
+            alone, on nothing that it counts or decides in Python.
+        layout: the block layout that ``blocks=True`` expects, named after its sampler: ``"pairs"``
+            for ``[a; p]``, ``"triplets"`` for ``[a; p; n]``; None where the loss has no such
+            argument.
+        pair_rows: how a positive pair can be a row of ``core`` (LoOp): with its own comparison as
+            the only positive (``"pair"``), with all positives of both members (``"class"``), or not
+            at all (None).
+        pairs_off_sphere: whether LoOp may use the ends of a pair where the loss is not on the
+            sphere and has no arcs.
+        single_negatives: whether each negative is compared with the anchor alone, so that it can be
+            replaced (HDML).
         penalizes: whether the formula has a term of the embeddings themselves, ``penalty``.
     """
 
@@ -229,42 +262,60 @@ class Loss(nn.Module, ABC):
 
     @property
     def distance(self) -> Distance:
-        """How embeddings are compared: by the Euclidean distance, as ``squared`` and ``normalize`` say."""
-        return Euclidean(squared=getattr(self, "squared", False), normalize=getattr(self, "normalize", True))
+        """How embeddings are compared: by the Euclidean distance, as ``squared`` and ``normalize``
+        say."""
+        return Euclidean(
+            squared=getattr(self, "squared", False), normalize=getattr(self, "normalize", True)
+        )
 
     @abstractmethod
     def core(self, c: Comparisons) -> Terms:
         """Score the comparisons by the formula: what each anchor contributes."""
 
     def penalty(self, anchors: Embeddings, others: Float[Tensor, "*m d"]) -> Float[Tensor, "n"]:
-        """Return what the embeddings cost each anchor in themselves, where the loss ``penalizes`` them."""
+        """Return what the embeddings cost each anchor in themselves, where the loss ``penalizes``
+        them."""
         raise NotImplementedError
 
     @property
     def multi_label(self) -> bool:
-        """Whether rows may have several labels: it looks at nothing but which rows are positives and negatives."""
+        """Whether rows may have several labels: it looks at nothing but which rows are positives
+        and negatives."""
         return self.takes_reference and not getattr(self, "blocks", False)
 
-    def comparisons(self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None) -> Comparisons:
+    def comparisons(
+        self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None
+    ) -> Comparisons:
         """Compare each anchor with every positive and negative that labels give it."""
-        found, columns = self._pairs(embeddings, labels, reference, self.largest_class if reference is None else None)
+        found, columns = self._pairs(
+            embeddings, labels, reference, self.largest_class if reference is None else None
+        )
         if not self.both_members:
             return found
         if reference is None:
             return replace(found, partner=columns)
-        # Of a memory only the rows that are somebody's positives: all of it against itself would be too much.
+        # Of a memory only the rows that are somebody's positives: all of it against itself would be
+        # too much.
         rows, partner = torch.unique(columns, return_inverse=True)
-        theirs, _ = self._pairs(reference.rows[rows], reference.labels[rows], reference._replace(own=rows), None)
+        theirs, _ = self._pairs(
+            reference.rows[rows], reference.labels[rows], reference._replace(own=rows), None
+        )
         return replace(found, partner=partner, partners=theirs)
 
     def _pairs(
-        self, embeddings: Tensor, labels: Tensor, reference: Reference | None, largest_class: int | None
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        reference: Reference | None,
+        largest_class: int | None,
     ) -> tuple[Comparisons, Integer[Tensor, "n p"]]:
         """Return every pair of each anchor, and the columns in which its positives were found."""
         rows, classes, own = (None, None, None) if reference is None else reference
         compared = self.distance(embeddings, rows)
         columns, keep = same = positives(labels, classes, own, largest_class=largest_class)
-        others = other_class(labels, classes, None if labels.is_cuda else same)  # a GPU compares all labels as fast
+        others = other_class(
+            labels, classes, None if labels.is_cuda else same
+        )  # a GPU compares all labels as fast
         return Comparisons(compared.gather(1, columns), keep, compared, others), columns
 
     def forward(
@@ -279,23 +330,31 @@ class Loss(nn.Module, ABC):
 
         Args:
             embeddings: the anchors; without a reference also what they are compared with.
-            labels: class of each anchor; or a matrix ``[n k]`` of zeros and ones where a row has several classes, and
-                rows that share one are positives.
-            reference: what the anchors are compared with instead: a gallery, a memory, all processes' rows.
+            labels: class of each anchor; or a matrix ``[n k]`` of zeros and ones where a row has
+                several classes, and rows that share one are positives.
+            reference: what the anchors are compared with instead: a gallery, a memory, all
+                processes' rows.
             reference_labels: class of each reference row.
-            own: where each anchor itself stands in the reference, not to be compared with itself; None: nowhere.
+            own: where each anchor itself stands in the reference, not to be compared with itself;
+                None: nowhere.
         """
-        others = Reference.checked(embeddings, labels, reference, reference_labels, own, several=self.multi_label)
+        others = Reference.checked(
+            embeddings, labels, reference, reference_labels, own, several=self.multi_label
+        )
         if others is not None and not self.takes_reference:
             raise ConfigError(
-                f"{type(self).__name__} does not compare samples with each other, so `reference` rows have no meaning "
+                f"{type(self).__name__} does not compare samples with each other, so `reference` "
+                "rows have no meaning "
                 f"for it. Leave them out."
             )
         labels = multi_hot(labels)
-        # Here, so that a half-precision gradient is rounded once and not once for each way that it comes.
+        # Here, so that a half-precision gradient is rounded once and not once for each way that it
+        # comes.
         embeddings = at_least_float32(embeddings)
         if others is not None:
-            others = others._replace(rows=at_least_float32(others.rows), labels=multi_hot(others.labels))
+            others = others._replace(
+                rows=at_least_float32(others.rows), labels=multi_hot(others.labels)
+            )
         return reduce(self.core(self.comparisons(embeddings, labels, others)), self.reduction)
 
     def on_triplets(
@@ -305,7 +364,8 @@ class Loss(nn.Module, ABC):
         weights: Float[Tensor, "t"] | None = None,
         labels: SingleLabels | None = None,
     ) -> Float[Tensor, ""] | Float[Tensor, "t"]:
-        """Return the loss of explicit triplets, each an anchor of its own; ``reduction="none"`` has a value for each.
+        """Return the loss of explicit triplets, each an anchor of its own; ``reduction="none"`` has
+        a value for each.
 
         Args:
             embeddings: what the triplets' row numbers count in.
@@ -314,7 +374,9 @@ class Loss(nn.Module, ABC):
             labels: class of each embedding, for losses that learn something for each class.
         """
         triplets.check(embeddings)
-        sums, counts = self.core(self.triplet_comparisons(at_least_float32(embeddings), triplets, labels))
+        sums, counts = self.core(
+            self.triplet_comparisons(at_least_float32(embeddings), triplets, labels)
+        )
         return reduce(Terms(sums if weights is None else sums * weights, counts), self.reduction)
 
     def on_pairs(
@@ -325,7 +387,8 @@ class Loss(nn.Module, ABC):
         negative: Pairs,
         reference: Reference | None = None,
     ) -> Float[Tensor, ""] | Float[Tensor, "n"]:
-        """Return the loss of the batch over these of its pairs alone, each once, as if there were no others.
+        """Return the loss of the batch over these of its pairs alone, each once, as if there were
+        no others.
 
         Args:
             embeddings: the anchors; without a reference also what they are compared with.
@@ -335,7 +398,9 @@ class Loss(nn.Module, ABC):
             reference: the rows among which the second members of pairs are numbered.
         """
         rows, classes, own = (None, None, None) if reference is None else reference
-        others = Reference.checked(embeddings, labels, None if rows is None else at_least_float32(rows), classes, own)
+        others = Reference.checked(
+            embeddings, labels, None if rows is None else at_least_float32(rows), classes, own
+        )
         embeddings = at_least_float32(embeddings)
         shape = len(embeddings), len(embeddings if rows is None else rows)
         masks = [torch.zeros(shape, dtype=torch.bool, device=embeddings.device) for _ in range(2)]
@@ -343,54 +408,74 @@ class Loss(nn.Module, ABC):
             mask[pairs.anchor, pairs.other] = True
         allowed = same_class(labels, classes, own), other_class(labels, classes)
         if any(bool((mask & ~fits).any()) for mask, fits in zip(masks, allowed, strict=True)):
-            raise DataError("mined pairs contradict the labels: a positive pair is of one class, a negative of two.")
+            raise DataError(
+                "mined pairs contradict the labels: a positive pair is of one class, a negative "
+                "of two."
+            )
         seen = self.comparisons(embeddings, labels, others)
         columns, _ = positives(labels, classes, own)
         in_pairs = seen.keep_positive.shape == columns.shape and seen.keep_negative.shape == shape
         if getattr(self, "blocks", False) or not in_pairs or seen.partners is not None:
             raise ConfigError(
-                f"{type(self).__name__} does not see all rows in pairs here, so that mined pairs have no meaning for "
+                f"{type(self).__name__} does not see all rows in pairs here, so that mined pairs "
+                "have no meaning for "
                 f"it. Give it triplets or all rows, or leave reference rows out."
             )
         keep = seen.keep_positive & masks[0].gather(1, columns), seen.keep_negative & masks[1]
-        return reduce(self.core(replace(seen, keep_positive=keep[0], keep_negative=keep[1])), self.reduction)
+        return reduce(
+            self.core(replace(seen, keep_positive=keep[0], keep_negative=keep[1])), self.reduction
+        )
 
     def triplet_comparisons(
         self, embeddings: Embeddings, triplets: Triplets, labels: SingleLabels | None = None
     ) -> Comparisons:
-        """Return explicit triplets as rows with one positive and one negative each; arguments as in ``on_triplets``."""
+        """Return explicit triplets as rows with one positive and one negative each; arguments as in
+        ``on_triplets``."""
         if not self.takes_reference:
             raise ConfigError(
-                f"{type(self).__name__} does not compare samples with each other, so triplets have no meaning for it. "
+                f"{type(self).__name__} does not compare samples with each other, so triplets "
+                "have no meaning for it. "
                 f"Use a loss over triplets, such as TripletLoss."
             )
         rows, distance = self.distance.normalized_once(embeddings)
         anchors, others, negatives = (rows[members] for members in triplets)
-        positive, negative = distance(anchors, others[:, None]), distance(anchors, negatives[:, None])
+        positive, negative = (
+            distance(anchors, others[:, None]),
+            distance(anchors, negatives[:, None]),
+        )
         there = torch.ones_like(positive, dtype=torch.bool)
         found = Comparisons(positive, there, negative, there)
         if not self.both_members:
             return found
         theirs = replace(found, negative=distance(others, negatives[:, None]))
-        return replace(found, partner=torch.arange(len(there), device=there.device)[:, None], partners=theirs)
+        return replace(
+            found, partner=torch.arange(len(there), device=there.device)[:, None], partners=theirs
+        )
 
     def extra_repr(self) -> str:
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in inspect.signature(type(self)).parameters)
+        return ", ".join(
+            f"{name}={getattr(self, name)!r}" for name in inspect.signature(type(self)).parameters
+        )
 
 
 def tuple_loss(loss: nn.Module, method: str) -> Loss:
-    """Return ``loss`` if it compares anchors with rows of the batch; raise a ConfigError that names ``method``.
+    """Return ``loss`` if it compares anchors with rows of the batch; raise a ConfigError that names
+    ``method``.
 
     >>> tuple_loss(nn.MSELoss(), "LoOp")
     Traceback (most recent call last):
-    vicinal.errors.ConfigError: LoOp needs a tuple loss of vicinal.losses, got MSELoss. Use multi_similarity.
+    vicinal.errors.ConfigError: LoOp needs a tuple loss of vicinal.losses, got MSELoss. Use
+    multi_similarity.
     """
     name = type(loss).__name__
     if not isinstance(loss, Loss):
-        raise ConfigError(f"{method} needs a tuple loss of vicinal.losses, got {name}. Use multi_similarity.")
+        raise ConfigError(
+            f"{method} needs a tuple loss of vicinal.losses, got {name}. Use multi_similarity."
+        )
     if not loss.takes_reference:
         raise ConfigError(
-            f"{method} needs a loss that compares samples with each other, but {name} compares them with proxies or "
+            f"{method} needs a loss that compares samples with each other, but {name} compares "
+            "them with proxies or "
             f"clusters. Use a loss over pairs or triplets such as multi_similarity."
         )
     return loss

@@ -1,5 +1,6 @@
-"""N-pair loss (Sohn, NIPS 2016), one positive against many negatives, its improved form (Song et al., 2022), and the
-angular loss (Wang et al., ICCV 2017), a bound on the angle at the negative of a triplet.
+"""N-pair loss (Sohn, NIPS 2016), one positive against many negatives, its improved form (Song et
+al., 2022), and the angular loss (Wang et al., ICCV 2017), a bound on the angle at the negative of a
+triplet.
 """
 
 import math
@@ -23,17 +24,19 @@ Similarity = Literal["dot", "distance"]
 
 @dataclass(eq=False, repr=False)
 class NPairLoss(Loss):
-    """N-pair loss (Sohn 2016): each positive more similar to the anchor than all negatives together.
+    """N-pair loss (Sohn 2016): each positive more similar to the anchor than all negatives
+    together.
 
-        l_ip = log(1 + Σ_{n ∈ N_i} exp(s_in - s_ip))                Sohn 2016; ANML, Eq. (28); HDML, Eq. (13)
+        l_ip = log(1 + Σ_{n ∈ N_i} exp(s_in - s_ip))       Sohn 2016; ANML, Eq. (28); HDML, Eq. (13)
              + r/4 · (|x_i|² + mean_j |x_j|²)
 
-    for each anchor i and each of its positives p; the mean is over these tuples. s is the inner product (Sohn) or
-    minus the Euclidean distance, as HDML's Eq. (13) prints it; r = ``l2`` keeps the unnormalised
-    embeddings small, j runs over the rows that anchors are compared with.
+    for each anchor i and each of its positives p; the mean is over these tuples. s is the inner
+    product (Sohn) or minus the Euclidean distance, as HDML's Eq. (13) prints it; r = ``l2`` keeps
+    the unnormalised embeddings small, j runs over the rows that anchors are compared with.
 
-    With ``blocks`` the batch is taken as the paper lays it, N classes in blocks ``[a; p]`` (``NPairSampler``): only
-    the a are anchors, compared with the p, which makes it the softmax cross-entropy of the N x N matrix a·p. Without,
+    With ``blocks`` the batch is taken as the paper lays it, N classes in blocks ``[a; p]``
+    (``NPairSampler``): only the a are anchors, compared with the p, which makes it the softmax
+    cross-entropy of the N x N matrix a·p. Without,
     any labels will do: every row is an anchor, and all rows of other classes are its negatives.
 
     An anchor without positives or without negatives forms no tuple.
@@ -44,7 +47,8 @@ class NPairLoss(Loss):
         squared: whether the distance is squared; ignored by ``"dot"``.
         normalize: whether embeddings are put on the unit sphere first.
         blocks: whether rows lie in blocks ``[a; p]``.
-        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its positives.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its
+            positives.
     """
 
     layout = "pairs"
@@ -61,9 +65,13 @@ class NPairLoss(Loss):
 
     @property
     def distance(self) -> Distance:
-        return DotProduct(self.normalize) if self.similarity == "dot" else Negative(super().distance)
+        return (
+            DotProduct(self.normalize) if self.similarity == "dot" else Negative(super().distance)
+        )
 
-    def comparisons(self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None) -> Comparisons:
+    def comparisons(
+        self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None
+    ) -> Comparisons:
         if self.blocks and reference is None:
             embeddings, labels, theirs = block_pairs(embeddings, labels)
             compared, _ = self._pairs(embeddings, labels, theirs, self.largest_class)
@@ -74,7 +82,8 @@ class NPairLoss(Loss):
         return replace(compared, penalty=self.penalty(embeddings, others))
 
     def penalty(self, anchors: Embeddings, others: Float[Tensor, "*m d"]) -> Float[Tensor, "n"]:
-        """Return what the embeddings' lengths cost each anchor; ``others`` are the rows it is compared with."""
+        """Return what the embeddings' lengths cost each anchor; ``others`` are the rows it is
+        compared with."""
         return self.l2 / 4 * (squared_lengths(anchors) + squared_lengths(others).mean())
 
     def core(self, c: Comparisons) -> Terms:
@@ -83,14 +92,16 @@ class NPairLoss(Loss):
 
 @dataclass(eq=False, repr=False)
 class ImprovedNPairLoss(NPairLoss):
-    """Improved N-pair loss (Song et al. 2022): N-pair loss with an inverse temperature and an offset.
+    """Improved N-pair loss (Song et al. 2022): N-pair loss with an inverse temperature and an
+    offset.
 
-        l_ip = 1/γ log(1 + Σ_{n ∈ N_i} exp(γ (s_in - s_ip - λ)))                                 Song et al., Eq. (31)
+        l_ip = 1/γ log(1 + Σ_{n ∈ N_i} exp(γ (s_in - s_ip - λ)))               Song et al., Eq. (31)
              + r/4 · (|x_i|² + mean_j |x_j|²)
 
-    for each anchor i and each of its positives p. γ = 1, λ = 0 is ``NPairLoss``; γ → ∞ is [max_n s_in - s_ip - λ]_+.
-    So λ > 0 relaxes, and a margin is λ < 0. Both are known by other names: γ is an inverse temperature (with inner
-    products, 1/γ times the N-pair loss of √γ x), and exp(-γ λ) is a weight of all negatives.
+    for each anchor i and each of its positives p. γ = 1, λ = 0 is ``NPairLoss``; γ → ∞ is [max_n
+    s_in - s_ip - λ]_+. So λ > 0 relaxes, and a margin is λ < 0. Both are known by other names: γ is
+    an inverse temperature (with inner products, 1/γ times the N-pair loss of √γ x), and exp(-γ λ)
+    is a weight of all negatives.
 
     Args:
         similarity: ``"dot"``, the inner product, or ``"distance"``, minus the Euclidean distance.
@@ -100,7 +111,8 @@ class ImprovedNPairLoss(NPairLoss):
         blocks: whether rows lie in blocks ``[a; p]``.
         gamma: γ > 0. No value is printed.
         offset: λ.
-        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its positives.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its
+            positives.
     """
 
     _: KW_ONLY
@@ -120,21 +132,23 @@ class AngularLoss(Loss):
     """Angular loss (Wang et al. 2017): bound the angle under which a negative sees a positive pair.
 
         l_ap = log(1 + Σ_{n ∈ N_a} exp(f_apn))
-        f_apn = 4 tan²α (x_a + x_p)·x_n - 2 (1 + tan²α) x_a·x_p                            Wang et al. 2017
+        f_apn = 4 tan²α (x_a + x_p)·x_n - 2 (1 + tan²α) x_a·x_p                     Wang et al. 2017
 
-    on the unit sphere, for each anchor a and each of its positives p; the mean is over these tuples. The paper's best
-    results are of the N-pair loss with λ times this one (``n_pair``):
+    on the unit sphere, for each anchor a and each of its positives p; the mean is over these
+    tuples. The paper's best results are of the N-pair loss with λ times this one (``n_pair``):
 
         l_ap = log(1 + Σ_{n ∈ N_a} exp(x_a·x_n - x_a·x_p)) + λ log(1 + Σ_{n ∈ N_a} exp(f_apn))
 
-    Rows without ``partner`` hold, as negatives, the products with the middle (x_a + x_p) / 2 of their pair.
+    Rows without ``partner`` hold, as negatives, the products with the middle (x_a + x_p) / 2 of
+    their pair.
 
     Args:
         angle: α in degrees.
         n_pair: whether the N-pair loss is added.
         weight: λ, the angular loss's factor beside the N-pair loss.
         normalize: whether embeddings are put on the unit sphere first.
-        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its positives.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its
+            positives.
     """
 
     both_members = True
@@ -149,7 +163,9 @@ class AngularLoss(Loss):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.angle < 90:
-            raise ConfigError(f"the angle is between 0 and 90 degrees, got {self.angle}. The paper's is about 45.")
+            raise ConfigError(
+                f"the angle is between 0 and 90 degrees, got {self.angle}. The paper's is about 45."
+            )
 
     @property
     def distance(self) -> DotProduct:
@@ -157,7 +173,9 @@ class AngularLoss(Loss):
 
     def core(self, c: Comparisons) -> Terms:
         steep = math.tan(math.radians(self.angle)) ** 2
-        losses = softplus(self._against(c, 8 * steep) - 2 * (1 + steep) * c.positive, threshold=40.0)
+        losses = softplus(
+            self._against(c, 8 * steep) - 2 * (1 + steep) * c.positive, threshold=40.0
+        )
         if self.n_pair:
             losses = c.cross_entropy(c.positive, c.negative) + self.weight * losses
         return c.per_positive(losses)
@@ -165,10 +183,16 @@ class AngularLoss(Loss):
     def _against(self, c: Comparisons, scale: float) -> Float[Tensor, "n p"]:
         """log Σ_n exp(scale · x_n · (x_a + x_p) / 2), one positive of each anchor at a time."""
         if c.partner is None:
-            return log_sum_exp(scale * c.negative, c.keep_negative, c.negative_weights)[:, None].expand_as(c.positive)
+            return log_sum_exp(scale * c.negative, c.keep_negative, c.negative_weights)[
+                :, None
+            ].expand_as(c.positive)
 
         def with_partners(partner: Tensor, negative: Tensor, theirs: Tensor) -> Tensor:
-            return log_sum_exp(scale / 2 * (negative + theirs[partner]), c.keep_negative, c.negative_weights)
+            return log_sum_exp(
+                scale / 2 * (negative + theirs[partner]), c.keep_negative, c.negative_weights
+            )
 
-        columns = list(c.one_by_one(with_partners, c.partner, c.negative, (c.partners or c).negative))
+        columns = list(
+            c.one_by_one(with_partners, c.partner, c.negative, (c.partners or c).negative)
+        )
         return torch.stack(columns, dim=1) if columns else c.positive

@@ -1,10 +1,12 @@
-"""Losses with proxies, learned points that stand for classes, so that a sample meets every class in every batch.
+"""Losses with proxies, learned points that stand for classes, so that a sample meets every class in
+every batch.
 
-Proxy-NCA (Movshovitz-Attias et al., ICCV 2017) and ProxyNCA++ (Teh et al., ECCV 2020), its improved form after ANML
-(Song et al., TPAMI 2022), Proxy-Anchor (Kim et al., CVPR 2020), normalized softmax (Zhai and Wu, BMVC 2019) and
-SoftTriple (Qian et al., ICCV 2019). By the angle to a proxy and with a margin: ArcFace (Deng et al., CVPR 2019),
-CosFace (Wang et al., CVPR 2018), sub-center ArcFace (Deng et al., ECCV 2020); also P2SGrad (Zhang et al., CVPR 2019)
-and the instance loss (Zheng et al., TOMM 2020).
+Proxy-NCA (Movshovitz-Attias et al., ICCV 2017) and ProxyNCA++ (Teh et al., ECCV 2020), its improved
+form after ANML (Song et al., TPAMI 2022), Proxy-Anchor (Kim et al., CVPR 2020), normalized softmax
+(Zhai and Wu, BMVC 2019) and SoftTriple (Qian et al., ICCV 2019). By the angle to a proxy and with a
+margin: ArcFace (Deng et al., CVPR 2019), CosFace (Wang et al., CVPR 2018), sub-center ArcFace (Deng
+et al., ECCV 2020); also P2SGrad (Zhang et al., CVPR 2019) and the instance loss (Zheng et al., TOMM
+2020).
 """
 
 import math
@@ -25,7 +27,8 @@ from vicinal.tuples import Embeddings, Labels, Reference, SingleLabels, being_ca
 
 @dataclass(eq=False, repr=False)
 class ProxyLoss(Loss):
-    """What losses with proxies share: the proxies, which labels they stand for, and the arguments below.
+    """What losses with proxies share: the proxies, which labels they stand for, and the arguments
+    below.
 
     >>> from vicinal.losses import ProxyAnchorLoss
     >>> loss: ProxyLoss = ProxyAnchorLoss(classes=3, dim=2, known=(4, 7, 9))
@@ -35,7 +38,8 @@ class ProxyLoss(Loss):
     Args:
         classes: number of classes.
         dim: dimension of the embeddings.
-        known: the labels of the classes in increasing order; None for 0 to ``classes`` - 1. Name no class that never
+        known: the labels of the classes in increasing order; None for 0 to ``classes`` - 1. Name no
+            class that never
             occurs: its proxy would only push.
         seed: seed of the initial proxies.
         reduction: as in ``torch.nn``.
@@ -54,10 +58,12 @@ class ProxyLoss(Loss):
         known = self.known
         if known is not None and (len(known) != self.classes or list(known) != sorted(set(known))):
             raise ConfigError(
-                f"`known` names each of {self.classes} classes once, in increasing order, got {len(known)} labels "
+                f"`known` names each of {self.classes} classes once, in increasing order, got "
+                f"{len(known)} labels "
                 f"({len(set(known))} different). Sort them and leave out repetitions."
             )
-        # Even directions of length 1: where they are normalized it only sets how far an optimizer's step turns them.
+        # Even directions of length 1: where they are normalized it only sets how far an optimizer's
+        # step turns them.
         rng = torch.Generator().manual_seed(self.seed)
         self.proxies = nn.Parameter(unit_rows(torch.randn(*self.shape, generator=rng)))
         self._labels: Tensor | None
@@ -69,20 +75,30 @@ class ProxyLoss(Loss):
         """The proxies' shape."""
         return self.classes, self.dim
 
-    def comparisons(self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None) -> Comparisons:
+    def comparisons(
+        self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None
+    ) -> Comparisons:
         own = self.numbered(labels).long()[:, None]
-        return self.with_proxies(embeddings, own, torch.arange(self.classes, device=labels.device) != own)
+        return self.with_proxies(
+            embeddings, own, torch.arange(self.classes, device=labels.device) != own
+        )
 
-    def with_proxies(self, embeddings: Embeddings, own: Int[Tensor, "n 1"], others: Bool[Tensor, "n c"]) -> Comparisons:
-        """Compare each sample with its own class's proxy, in column ``own``, and with those of ``others``."""
+    def with_proxies(
+        self, embeddings: Embeddings, own: Int[Tensor, "n 1"], others: Bool[Tensor, "n c"]
+    ) -> Comparisons:
+        """Compare each sample with its own class's proxy, in column ``own``, and with those of
+        ``others``."""
         compared = self.distance(embeddings, self.beside(embeddings))
-        return Comparisons(compared.gather(1, own), torch.ones_like(own, dtype=torch.bool), compared, others)
+        return Comparisons(
+            compared.gather(1, own), torch.ones_like(own, dtype=torch.bool), compared, others
+        )
 
     def beside(self, embeddings: Float[Tensor, "n width"]) -> Float[Tensor, "*c d"]:
         """Return the proxies in the precision in which embeddings are compared."""
         if self.dim != embeddings.shape[-1]:
             raise DataError(
-                f"proxies of {self.dim} dimensions cannot be compared with embeddings of {embeddings.shape[-1]}. "
+                f"proxies of {self.dim} dimensions cannot be compared with embeddings of "
+                f"{embeddings.shape[-1]}. "
                 f"Give the loss the embedder's `dim`."
             )
         return self.proxies.to(at_least_float32(embeddings).dtype)
@@ -90,34 +106,46 @@ class ProxyLoss(Loss):
     def numbered(self, labels: SingleLabels) -> Integer[Tensor, "n"]:
         """Return the place of each label among the known ones.
 
-        A device is waited for once: an index out of range there would end the process instead of raising an error. Only
+        A device is waited for once: an index out of range there would end the process instead of
+            raising an error. Only
         a step that is being captured cannot wait.
         """
         if self._labels is None:
             places, strange = labels, (labels < 0) | (labels >= self.classes)
         else:
-            places = torch.searchsorted(self._labels, labels.long().contiguous()).clamp(max=self.classes - 1)
+            places = torch.searchsorted(self._labels, labels.long().contiguous()).clamp(
+                max=self.classes - 1
+            )
             strange = self._labels[places] != labels
         if being_captured(labels):
-            return torch.where(strange, self.classes, places)  # out of range: ends the process rather than go wrong
+            return torch.where(
+                strange, self.classes, places
+            )  # out of range: ends the process rather than go wrong
         if bool(strange.any()):
-            allowed = f"labels from 0 to {self.classes - 1}" if self.known is None else "the labels in `known`"
+            allowed = (
+                f"labels from 0 to {self.classes - 1}"
+                if self.known is None
+                else "the labels in `known`"
+            )
             raise DataError(
-                f"proxies stand for {self.classes} classes, {allowed}, got label {int(labels[strange][0])}. "
-                f"Number the classes from 0 and raise `classes`, or name every training class in `known`."
+                f"proxies stand for {self.classes} classes, {allowed}, got label "
+                f"{int(labels[strange][0])}. "
+                "Number the classes from 0 and raise `classes`, or name every training class in "
+                "`known`."
             )
         return places
 
 
 @dataclass(eq=False, repr=False)
 class ProxyNCALoss(ProxyLoss):
-    """Proxy-NCA (Movshovitz-Attias et al. 2017): a sample nearer to its class's proxy than to all others.
+    """Proxy-NCA (Movshovitz-Attias et al. 2017): a sample nearer to its class's proxy than to all
+    others.
 
         l_i = -log( exp(-d(x_i, p_y)/T) / Σ_{z ≠ y} exp(-d(x_i, p_z)/T) )           Movshovitz-Attias et al. 2017
 
-    with squared distances on the unit sphere and T = 1. The class's own proxy is left out of the sum, as printed, so
-    the loss is not a probability's logarithm and may be negative. Many implementations have it in; that is
-    ``full_softmax``, and with T = 1/9 the loss of ProxyNCA++.
+    with squared distances on the unit sphere and T = 1. The class's own proxy is left out of the
+    sum, as printed, so the loss is not a probability's logarithm and may be negative. Many
+    implementations have it in; that is ``full_softmax``, and with T = 1/9 the loss of ProxyNCA++.
 
     The mean is over samples. The proxies are the loss's parameters: give them to an optimiser.
 
@@ -145,14 +173,17 @@ class ProxyNCALoss(ProxyLoss):
 
 @dataclass(eq=False, repr=False)
 class ImprovedProxyNCALoss(ProxyLoss):
-    """Improved Proxy-NCA (after Song et al. 2022): Proxy-NCA with an inverse temperature and an offset.
+    """Improved Proxy-NCA (after Song et al. 2022): Proxy-NCA with an inverse temperature and an
+    offset.
 
         l_i = 1/γ log(1 + Σ_{z ≠ y} exp(γ (d(x_i, p_y) - d(x_i, p_z) - λ)))          by analogy to Song et al., Eq. (31)
 
-    with squared distances on the unit sphere. At λ = 0 it is 1/γ times ``ProxyNCALoss(full_softmax=True)`` of
-    temperature 1/γ, that is, ProxyNCA++; γ → ∞ is [d(x_i, p_y) - min_z d(x_i, p_z) - λ]_+.
+    with squared distances on the unit sphere. At λ = 0 it is 1/γ times
+    ``ProxyNCALoss(full_softmax=True)`` of temperature 1/γ, that is, ProxyNCA++; γ → ∞ is [d(x_i,
+    p_y) - min_z d(x_i, p_z) - λ]_+.
 
-    Differs: the paper evaluates an improved Proxy-NCA (Table 3) and prints no formula. This one has a sample in place
+    Differs: the paper evaluates an improved Proxy-NCA (Table 3) and prints no formula. This one has
+        a sample in place
     of N-pair's anchor and proxies in place of its others.
 
     The mean is over samples. The proxies are the loss's parameters: give them to an optimiser.
@@ -183,11 +214,12 @@ class ProxyAnchorLoss(ProxyLoss):
         L = 1/|P⁺| Σ_{p ∈ P⁺} log(1 + Σ_{x ∈ X_p⁺} exp(-α (s(x, p) - δ)))
           + 1/|P|  Σ_{p ∈ P}  log(1 + Σ_{x ∈ X_p⁻} exp(+α (s(x, p) + δ)))           Kim et al. 2020
 
-    Paper to code: s = cosine similarity, δ = ``margin``, P the proxies, P⁺ those with samples in the batch.
+    Paper to code: s = cosine similarity, δ = ``margin``, P the proxies, P⁺ those with samples in
+        the batch.
 
-    An anchor is a proxy here, so ``"none"`` gives one value per class. The first sum is scaled by |P| / |P⁺|, so that
-    the mean over all proxies is L. The proxies are the loss's parameters: give them to an optimiser; the paper's rate
-    for them is 100 times the network's.
+    An anchor is a proxy here, so ``"none"`` gives one value per class. The first sum is scaled by
+    |P| / |P⁺|, so that the mean over all proxies is L. The proxies are the loss's parameters: give
+    them to an optimiser; the paper's rate for them is 100 times the network's.
 
     Args:
         margin: δ.
@@ -201,14 +233,20 @@ class ProxyAnchorLoss(ProxyLoss):
 
     distance = Cosine()
 
-    def with_proxies(self, embeddings: Embeddings, own: Int[Tensor, "n 1"], others: Bool[Tensor, "n c"]) -> Comparisons:
+    def with_proxies(
+        self, embeddings: Embeddings, own: Int[Tensor, "n 1"], others: Bool[Tensor, "n c"]
+    ) -> Comparisons:
         """Compare each proxy, as an anchor, with the samples of its class and with all others."""
         compared = self.distance(self.beside(embeddings), embeddings)
         return Comparisons(compared, ~others.T, compared, others.T)
 
     def core(self, c: Comparisons) -> Terms:
-        pull = log_one_plus_sum_exp(-self.alpha * (c.positive - self.margin), c.keep_positive, c.positive_weights)
-        push = log_one_plus_sum_exp(self.alpha * (c.negative + self.margin), c.keep_negative, c.negative_weights)
+        pull = log_one_plus_sum_exp(
+            -self.alpha * (c.positive - self.margin), c.keep_positive, c.positive_weights
+        )
+        push = log_one_plus_sum_exp(
+            self.alpha * (c.negative + self.margin), c.keep_negative, c.negative_weights
+        )
         with_positives = c.keep_positive.any(dim=1).sum().clamp(min=1).to(pull.dtype)
         sums = pull * (len(pull) / with_positives) + push
         return Terms(sums, torch.ones_like(sums))
@@ -218,12 +256,14 @@ class ProxyAnchorLoss(ProxyLoss):
 class NormalizedSoftmaxLoss(ProxyLoss):
     """Normalized softmax (Zhai and Wu 2019): classify by the cosine to one proxy for each class.
 
-        l_i = -log( exp(x_i·p_y / σ) / Σ_z exp(x_i·p_z / σ) )                                 Zhai and Wu 2019
+        l_i = -log( exp(x_i·p_y / σ) / Σ_z exp(x_i·p_z / σ) )                       Zhai and Wu 2019
 
-    with x and p on the unit sphere and no bias: the classifier that any metric learning loss should beat. On the sphere
-    ‖x - p‖² = 2 - 2 x·p, so it equals ``ProxyNCALoss(full_softmax=True, temperature=2 * temperature)``.
+    with x and p on the unit sphere and no bias: the classifier that any metric learning loss should
+    beat. On the sphere ‖x - p‖² = 2 - 2 x·p, so it equals ``ProxyNCALoss(full_softmax=True,
+    temperature=2 * temperature)``.
 
-    Differs: the paper normalises x after a layer norm without affine parameters; that belongs to a head, not here.
+    Differs: the paper normalises x after a layer norm without affine parameters; that belongs to a
+        head, not here.
 
     The mean is over samples. The proxies are the loss's parameters: give them to an optimiser.
 
@@ -238,7 +278,9 @@ class NormalizedSoftmaxLoss(ProxyLoss):
     distance = Cosine()
 
     def core(self, c: Comparisons) -> Terms:
-        return c.per_positive(c.cross_entropy(c.positive / self.temperature, c.negative / self.temperature))
+        return c.per_positive(
+            c.cross_entropy(c.positive / self.temperature, c.negative / self.temperature)
+        )
 
 
 @dataclass(eq=False, repr=False)
@@ -247,9 +289,10 @@ class SoftTripleLoss(ProxyLoss):
 
         S'_ic = Σ_k softmax_k(s(x_i, w_c^k) / γ) · s(x_i, w_c^k)
         l_i   = -log( exp(λ (S'_iy - δ)) / (exp(λ (S'_iy - δ)) + Σ_{c ≠ y} exp(λ S'_ic)) )
-              + τ / (C K (K - 1)) · Σ_c Σ_{k < l} √(2 - 2 w_c^k·w_c^l)               Qian et al. 2019
+              + τ / (C K (K - 1)) · Σ_c Σ_{k < l} √(2 - 2 w_c^k·w_c^l)              Qian et al. 2019
 
-    Paper to code: s = cosine similarity, K = ``centers``, γ = ``gamma``, λ = ``scale``, δ = ``margin``, τ = ``merge``.
+    Paper to code: s = cosine similarity, K = ``centers``, γ = ``gamma``, λ = ``scale``, δ =
+        ``margin``, τ = ``merge``.
     The last sum draws centres of a class together, so that it keeps no more of them than it needs.
 
     The mean is over samples. The centres are the loss's parameters: give them to an optimiser.
@@ -257,7 +300,8 @@ class SoftTripleLoss(ProxyLoss):
     Args:
         centers: K.
         scale: λ.
-        gamma: how evenly a sample belongs to the centres of a class; small is the nearest one alone.
+        gamma: how evenly a sample belongs to the centres of a class; small is the nearest one
+            alone.
         margin: δ.
         merge: τ.
         reduction: as in ``torch.nn``; ``"none"`` gives one value per sample.
@@ -276,32 +320,48 @@ class SoftTripleLoss(ProxyLoss):
     def shape(self) -> tuple[int, ...]:
         return self.classes, self.centers, self.dim
 
-    def with_proxies(self, embeddings: Embeddings, own: Int[Tensor, "n 1"], others: Bool[Tensor, "n c"]) -> Comparisons:
-        """Compare each sample with the centres of its own class, as one, and with those of each other class."""
+    def with_proxies(
+        self, embeddings: Embeddings, own: Int[Tensor, "n 1"], others: Bool[Tensor, "n c"]
+    ) -> Comparisons:
+        """Compare each sample with the centres of its own class, as one, and with those of each
+        other class."""
         proxies = self.beside(embeddings)
-        to_centers = self.distance(embeddings, proxies.flatten(end_dim=1)).view(-1, self.classes, self.centers)
+        to_centers = self.distance(embeddings, proxies.flatten(end_dim=1)).view(
+            -1, self.classes, self.centers
+        )
         to_classes = ((to_centers / self.gamma).softmax(dim=2) * to_centers).sum(dim=2)
-        there, penalty = torch.ones_like(own, dtype=torch.bool), self.spread_penalty(proxies).expand(len(own))
+        there, penalty = (
+            torch.ones_like(own, dtype=torch.bool),
+            self.spread_penalty(proxies).expand(len(own)),
+        )
         return Comparisons(to_classes.gather(1, own), there, to_classes, others, penalty=penalty)
 
     def spread_penalty(self, proxies: Float[Tensor, "c k d"]) -> Float[Tensor, ""]:
         """Return what it costs that the centres of a class differ."""
-        first, second = torch.triu_indices(self.centers, self.centers, offset=1, device=proxies.device)
+        first, second = torch.triu_indices(
+            self.centers, self.centers, offset=1, device=proxies.device
+        )
         unit = unit_rows(proxies)
-        apart = row_distances(unit[:, first], unit[:, second], squared=False)  # ‖w - v‖ = √(2 - 2 w·v)
+        apart = row_distances(
+            unit[:, first], unit[:, second], squared=False
+        )  # ‖w - v‖ = √(2 - 2 w·v)
         return self.merge * apart.sum() / max(1, self.classes * self.centers * (self.centers - 1))
 
     def core(self, c: Comparisons) -> Terms:
-        return c.per_positive(c.cross_entropy(self.scale * (c.positive - self.margin), self.scale * c.negative))
+        return c.per_positive(
+            c.cross_entropy(self.scale * (c.positive - self.margin), self.scale * c.negative)
+        )
 
 
 @dataclass(eq=False, repr=False)
 class CosFaceLoss(ProxyLoss):
-    """CosFace (Wang et al. 2018): classify by the cosine to one proxy for each class, the right one less a margin.
+    """CosFace (Wang et al. 2018): classify by the cosine to one proxy for each class, the right one
+    less a margin.
 
         l_i = -log(exp(s (cos θ_y - m)) / (exp(s (cos θ_y - m)) + Σ_{z ≠ y} exp(s cos θ_z)))   Wang et al. 2018
 
-    θ_z is the angle between the sample and the proxy of class z. The mean is over samples. The proxies are the loss's
+    θ_z is the angle between the sample and the proxy of class z. The mean is over samples. The
+    proxies are the loss's
     parameters: give them to an optimizer.
 
     Args:
@@ -317,18 +377,21 @@ class CosFaceLoss(ProxyLoss):
     distance = Cosine()
 
     def core(self, c: Comparisons) -> Terms:
-        return c.per_positive(c.cross_entropy(self.scale * (c.positive - self.margin), self.scale * c.negative))
+        return c.per_positive(
+            c.cross_entropy(self.scale * (c.positive - self.margin), self.scale * c.negative)
+        )
 
 
 @dataclass(eq=False, repr=False)
 class ArcFaceLoss(ProxyLoss):
-    """ArcFace (Deng et al. 2019): classify by the angle to one proxy for each class, the right one plus a margin.
+    """ArcFace (Deng et al. 2019): classify by the angle to one proxy for each class, the right one
+    plus a margin.
 
         l_i = -log( exp(s cos(θ_y + m)) / (exp(s cos(θ_y + m)) + Σ_{z ≠ y} exp(s cos θ_z)) )   Deng et al. 2019, Eq. (3)
 
-    θ_z is the angle between the sample and the proxy of class z. Beyond θ_y = π - m, where cos(θ_y + m) would rise
-    again, cos θ_y - m sin m takes its place, as in the authors' code. The mean is over samples. The proxies are the
-    loss's parameters: give them to an optimizer.
+    θ_z is the angle between the sample and the proxy of class z. Beyond θ_y = π - m, where cos(θ_y
+    + m) would rise again, cos θ_y - m sin m takes its place, as in the authors' code. The mean is
+    over samples. The proxies are the loss's parameters: give them to an optimizer.
 
     Args:
         margin: m in radians; 0.5 is 28.6 degrees.
@@ -351,11 +414,13 @@ class ArcFaceLoss(ProxyLoss):
 
 @dataclass(eq=False, repr=False)
 class SubCenterArcFaceLoss(ArcFaceLoss):
-    """Sub-center ArcFace (Deng et al. 2020): ArcFace with several centers for each class, of which the nearest counts.
+    """Sub-center ArcFace (Deng et al. 2020): ArcFace with several centers for each class, of which
+    the nearest counts.
 
-        cos θ_z = max_k x_i·w_z^k                                                         Deng et al. 2020
+        cos θ_z = max_k x_i·w_z^k                                                   Deng et al. 2020
 
-    and then as `ArcFaceLoss`: mislabeled samples gather at a center of their own and pull the others less.
+    and then as `ArcFaceLoss`: mislabeled samples gather at a center of their own and pull the
+        others less.
 
     Args:
         margin: m in radians; 0.5 is 28.6 degrees.
@@ -371,22 +436,29 @@ class SubCenterArcFaceLoss(ArcFaceLoss):
     def shape(self) -> tuple[int, ...]:
         return self.classes, self.centers, self.dim
 
-    def with_proxies(self, embeddings: Embeddings, own: Int[Tensor, "n 1"], others: Bool[Tensor, "n c"]) -> Comparisons:
-        """Compare each sample with the nearest center of its own class, and with that of each other class."""
+    def with_proxies(
+        self, embeddings: Embeddings, own: Int[Tensor, "n 1"], others: Bool[Tensor, "n c"]
+    ) -> Comparisons:
+        """Compare each sample with the nearest center of its own class, and with that of each other
+        class."""
         to_centers = self.distance(embeddings, self.beside(embeddings).flatten(end_dim=1))
         to_classes = to_centers.view(-1, self.classes, self.centers).amax(dim=2)
-        return Comparisons(to_classes.gather(1, own), torch.ones_like(own, dtype=torch.bool), to_classes, others)
+        return Comparisons(
+            to_classes.gather(1, own), torch.ones_like(own, dtype=torch.bool), to_classes, others
+        )
 
 
 @dataclass(eq=False, repr=False)
 class P2SGradLoss(ProxyLoss):
-    """P2SGrad (Zhang et al. 2019): the gradient of a softmax over angles with cosines in place of probabilities.
+    """P2SGrad (Zhang et al. 2019): the gradient of a softmax over angles with cosines in place of
+    probabilities.
 
         l_i  = 1/2 Σ_z (cos θ_z - 1[z = y])²
-        ∇l_i = Σ_z (cos θ_z - 1[z = y]) ∇cos θ_z                                          Zhang et al. 2019
+        ∇l_i = Σ_z (cos θ_z - 1[z = y]) ∇cos θ_z                                   Zhang et al. 2019
 
-    A sample pulls by how far its cosine is off, whatever the scale and the number of classes. The paper gives the
-    gradient alone. The mean is over samples. The proxies are the loss's parameters: give them to an optimizer.
+    A sample pulls by how far its cosine is off, whatever the scale and the number of classes. The
+    paper gives the gradient alone. The mean is over samples. The proxies are the loss's parameters:
+    give them to an optimizer.
 
     Args:
         reduction: as in ``torch.nn``; ``"none"`` gives one value per sample.
@@ -401,12 +473,13 @@ class P2SGradLoss(ProxyLoss):
 
 @dataclass(eq=False, repr=False)
 class InstanceLoss(ProxyLoss):
-    """Instance loss (Zheng et al. 2020): every instance is a class of its own, of which views or texts are samples.
+    """Instance loss (Zheng et al. 2020): every instance is a class of its own, of which views or
+    texts are samples.
 
-        l_i = -log softmax(s W x_i)_y                                                     Zheng et al. 2020
+        l_i = -log softmax(s W x_i)_y                                              Zheng et al. 2020
 
-    with one row of W for each instance y, shared by the modalities, and no bias. The mean is over samples. W is the
-    loss's parameter: give it to an optimizer.
+    with one row of W for each instance y, shared by the modalities, and no bias. The mean is over
+    samples. W is the loss's parameter: give it to an optimizer.
 
     Args:
         scale: s; 1 in the paper, some 64 for normalized rows.

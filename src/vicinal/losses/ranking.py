@@ -1,8 +1,9 @@
-"""Losses that rank: FastAP (Cakir et al., CVPR 2019), SmoothAP (Brown et al., ECCV 2020), ROADMAP (Ramzi et al.,
-NeurIPS 2021), the Recall@k surrogate (Patel et al., CVPR 2022) and PNP (Li et al., AAAI 2022).
+"""Losses that rank: FastAP (Cakir et al., CVPR 2019), SmoothAP (Brown et al., ECCV 2020), ROADMAP
+(Ramzi et al., NeurIPS 2021), the Recall@k surrogate (Patel et al., CVPR 2022) and PNP (Li et al.,
+AAAI 2022).
 
-A rank is how many stand before a positive. One positive of each anchor at a time is held against all others, so that
-memory is n x m and never n x m x p.
+A rank is how many stand before a positive. One positive of each anchor at a time is held against
+all others, so that memory is n x m and never n x m x p.
 """
 
 from collections.abc import Callable
@@ -28,7 +29,8 @@ def ahead(
 ) -> tuple[Float[Tensor, "n p"], Float[Tensor, "n p"]]:
     """Return how many positives and how many negatives stand before each positive, itself left out.
 
-    The steps say how much one counts whose similarity exceeds the positive's by so much; None counts no positives.
+    The steps say how much one counts whose similarity exceeds the positive's by so much; None
+    counts no positives.
     """
     places = torch.arange(c.positive.shape[1], device=c.positive.device)
 
@@ -48,7 +50,8 @@ def ahead(
 
 
 def with_anchor(c: Comparisons) -> Comparisons:
-    """Return comparisons in which each anchor that has positives is one of them, of cosine 1 to itself."""
+    """Return comparisons in which each anchor that has positives is one of them, of cosine 1 to
+    itself."""
     one = torch.ones_like(c.positive[:, :1]) if c.positive.shape[1] else c.positive
     there = c.keep_positive.any(dim=1, keepdim=True)[:, : one.shape[1]]
     weights = None if c.positive_weights is None else torch.cat([c.positive_weights, one], dim=1)
@@ -64,7 +67,9 @@ def _per_anchor(c: Comparisons, losses: Float[Tensor, "n p"]) -> Terms:
     """Return one term for each anchor that has positives: the mean of their losses."""
     weights = c.of_positives(torch.ones_like(losses))
     total = weights.sum(dim=1)
-    sums = (losses.masked_fill(~c.keep_positive, 0) * weights).sum(dim=1) / total.masked_fill(total == 0, 1)
+    sums = (losses.masked_fill(~c.keep_positive, 0) * weights).sum(dim=1) / total.masked_fill(
+        total == 0, 1
+    )
     return Terms(sums, (total > 0).to(sums.dtype))
 
 
@@ -72,11 +77,11 @@ def _per_anchor(c: Comparisons, losses: Float[Tensor, "n p"]) -> Terms:
 class FastAPLoss(Loss):
     """FastAP (Cakir et al. 2019): one minus average precision, by histograms of distances.
 
-        l_i = 1 - 1/|P_i| Σ_j H⁺_j h⁺_j / H_j                                                    Cakir et al. 2019
+        l_i = 1 - 1/|P_i| Σ_j H⁺_j h⁺_j / H_j                                      Cakir et al. 2019
 
-    with squared distances on the unit sphere, in [0, 4]. Each falls into the two of ``bins`` + 1 bins between which it
-    lies, in part; h⁺_j is what positives leave in bin j, H⁺_j and H_j what positives and all leave up to bin j. The
-    mean is over anchors that have positives. O(n²) time.
+    with squared distances on the unit sphere, in [0, 4]. Each falls into the two of ``bins`` + 1
+    bins between which it lies, in part; h⁺_j is what positives leave in bin j, H⁺_j and H_j what
+    positives and all leave up to bin j. The mean is over anchors that have positives. O(n²) time.
 
     Args:
         bins: how many intervals there are.
@@ -92,15 +97,22 @@ class FastAPLoss(Loss):
         far = self.histogram(c.negative, c.keep_negative, c.negative_weights)
         within, total = near.cumsum(dim=1), (near + far).cumsum(dim=1)
         count, formed = near.sum(dim=1), c.keep_positive.any(dim=1)
-        precision = (near * within / total.masked_fill(total == 0, 1)).sum(dim=1) / count.masked_fill(count == 0, 1)
+        precision = (near * within / total.masked_fill(total == 0, 1)).sum(
+            dim=1
+        ) / count.masked_fill(count == 0, 1)
         return Terms((1 - precision).masked_fill(~formed, 0), formed.to(precision.dtype))
 
     def histogram(
-        self, distances: Float[Tensor, "n m"], keep: Bool[Tensor, "n m"], weights: Float[Tensor, "n m"] | None
+        self,
+        distances: Float[Tensor, "n m"],
+        keep: Bool[Tensor, "n m"],
+        weights: Float[Tensor, "n m"] | None,
     ) -> Float[Tensor, "n bins_and_one"]:
         """Share each kept distance between the bins below and above it."""
         place = (distances * (self.bins / 4)).masked_fill(~keep, 0)
-        below = place.detach().nan_to_num(0).clamp(0, self.bins - 1).long()  # a NaN makes the first bin NaN
+        below = (
+            place.detach().nan_to_num(0).clamp(0, self.bins - 1).long()
+        )  # a NaN makes the first bin NaN
         mass = keep.to(place.dtype) if weights is None else weights.masked_fill(~keep, 0)
         none = place.new_zeros(len(place), self.bins)
         above = none.scatter_add(1, below, mass * (place - below))
@@ -109,9 +121,11 @@ class FastAPLoss(Loss):
 
 @dataclass(eq=False, repr=False)
 class SmoothAPLoss(Loss):
-    """SmoothAP (Brown et al. 2020): one minus average precision, with a sigmoid in place of the step of each rank.
+    """SmoothAP (Brown et al. 2020): one minus average precision, with a sigmoid in place of the
+    step of each rank.
 
-        l_i = 1 - 1/|P_i| Σ_{p ∈ P_i} (1 + Σ_{j ∈ P_i} σ(D_pj/τ)) / (1 + Σ_{j ∈ P_i ∪ N_i} σ(D_pj/τ))  Brown et al. 2020
+        l_i = 1 - 1/|P_i| Σ_{p ∈ P_i} (1 + Σ_{j ∈ P_i} σ(D_pj/τ)) / (1 + Σ_{j ∈ P_i ∪ N_i}
+        σ(D_pj/τ))  Brown et al. 2020
 
     with D_pj = s_ij - s_ip of cosines s and j ≠ p. The mean is over anchors that have positives.
 
@@ -138,15 +152,17 @@ class SmoothAPLoss(Loss):
 
 @dataclass(eq=False, repr=False)
 class ROADMAPLoss(Loss):
-    """ROADMAP (Ramzi et al. 2021): an upper bound of one minus average precision, and calibrated similarities.
+    """ROADMAP (Ramzi et al. 2021): an upper bound of one minus average precision, and calibrated
+    similarities.
 
         l_i     = (1 - λ) (1 - 1/|P_i| Σ_p rank⁺_p / (rank⁺_p + rank⁻_p)) + λ calibration_i          Ramzi et al. 2021
         rank⁺_p = 1 + Σ_{j ∈ P_i} H(s_ij - s_ip),    rank⁻_p = Σ_{n ∈ N_i} H⁻(s_in - s_ip)
         H⁻(t)   = σ(t/τ) for t ≤ 0,  σ(t/τ) + 1/2 for t ≤ δ,  ρ (t - δ) + σ(δ/τ) + 1/2 beyond
         calibration_i = mean_p [α - s_ip]_+ + mean_n [s_in - β]_+
 
-    with cosines s. H is the exact step, which passes no gradient; H⁻ is nowhere below it, and ρ keeps the gradient of a
-    negative that is far ahead. The mean is over anchors that have positives.
+    with cosines s. H is the exact step, which passes no gradient; H⁻ is nowhere below it, and ρ
+    keeps the gradient of a negative that is far ahead. The mean is over anchors that have
+    positives.
 
     Args:
         calibration: λ; 0 is SupAP.
@@ -169,7 +185,9 @@ class ROADMAPLoss(Loss):
     distance = Cosine()
 
     def core(self, c: Comparisons) -> Terms:
-        positives, negatives = ahead(c, lambda difference: (difference.detach() >= 0).to(difference.dtype), self.bound)
+        positives, negatives = ahead(
+            c, lambda difference: (difference.detach() >= 0).to(difference.dtype), self.bound
+        )
         losses = (1 - self.calibration) * negatives / (1 + positives + negatives)
         push = c.of_negatives(relu(c.negative - self.negative_margin))
         strong = push.sum(dim=1) / c.keep_negative.sum(dim=1).clamp(min=1)
@@ -184,13 +202,14 @@ class ROADMAPLoss(Loss):
 
 @dataclass(eq=False, repr=False)
 class RecallAtKLoss(Loss):
-    """Recall@k surrogate (Patel et al. 2022): one minus the share of positives among the k nearest, made smooth.
+    """Recall@k surrogate (Patel et al. 2022): one minus the share of positives among the k nearest,
+    made smooth.
 
-        l_i = 1 - mean_k min(k, Σ_{p ∈ P_i} σ((k - r_p) / τ₁)) / min(k, |P_i|)                     Patel et al. 2022
+        l_i = 1 - mean_k min(k, Σ_{p ∈ P_i} σ((k - r_p) / τ₁)) / min(k, |P_i|)     Patel et al. 2022
         r_p = 1 + Σ_{j ≠ p} σ((s_ij - s_ip) / τ₂)
 
-    with cosines s; j runs over the other positives and the negatives. The mean is over anchors that have positives. The
-    minimum with k and the division by it are those of the authors' code.
+    with cosines s; j runs over the other positives and the negatives. The mean is over anchors that
+    have positives. The minimum with k and the division by it are those of the authors' code.
 
     Args:
         ks: the k over which the mean is.
@@ -209,17 +228,28 @@ class RecallAtKLoss(Loss):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.ks:
-            raise ConfigError("RecallAtKLoss.ks names at least one k, got none. The paper's are 1, 2, 4, 8 and 16.")
+            raise ConfigError(
+                "RecallAtKLoss.ks names at least one k, got none. The paper's are 1, 2, 4, 8 and "
+                "16."
+            )
 
     def core(self, c: Comparisons) -> Terms:
         positives, negatives = ahead(c, self._step, self._step)
         weights = c.of_positives(torch.ones_like(positives))
-        ranks, count, formed = 1 + positives + negatives, weights.sum(dim=1), c.keep_positive.any(dim=1)
+        ranks, count, formed = (
+            1 + positives + negatives,
+            weights.sum(dim=1),
+            c.keep_positive.any(dim=1),
+        )
         recall = torch.zeros_like(count)
         for k in self.ks:
-            within = ((k - ranks) / self.rank_temperature).sigmoid().masked_fill(~c.keep_positive, 0)
+            within = (
+                ((k - ranks) / self.rank_temperature).sigmoid().masked_fill(~c.keep_positive, 0)
+            )
             most = count.clamp(max=k)
-            recall = recall + (within * weights).sum(dim=1).clamp(max=k) / most.masked_fill(most == 0, 1) / len(self.ks)
+            recall = recall + (within * weights).sum(dim=1).clamp(max=k) / most.masked_fill(
+                most == 0, 1
+            ) / len(self.ks)
         return Terms((1 - recall).masked_fill(~formed, 0), formed.to(recall.dtype))
 
     def _step(self, difference: Tensor) -> Tensor:
@@ -228,13 +258,14 @@ class RecallAtKLoss(Loss):
 
 @dataclass(eq=False, repr=False)
 class PNPLoss(Loss):
-    """PNP (Li et al. 2022): penalize the negatives that stand before a positive, and nothing else of average precision.
+    """PNP (Li et al. 2022): penalize the negatives that stand before a positive, and nothing else
+    of average precision.
 
-        l_i = 1/|P_i| Σ_{p ∈ P_i} f(R_p),   R_p = Σ_{n ∈ N_i} σ((s_in - s_ip) / τ)                    Li et al. 2022
+        l_i = 1/|P_i| Σ_{p ∈ P_i} f(R_p),   R_p = Σ_{n ∈ N_i} σ((s_in - s_ip) / τ)    Li et al. 2022
         O: R    Ds: log(1 + R)    Dq: 1 - (1 + R)^-α    Iu: (1 + R) log(1 + R)    Ib: (b R - log(1 + b R)) / b²
 
-    with cosines s. Ds and Dq pull positives with few negatives before them the harder, Iu and Ib those with many. The
-    mean is over anchors that have positives.
+    with cosines s. Ds and Dq pull positives with few negatives before them the harder, Iu and Ib
+    those with many. The mean is over anchors that have positives.
 
     Args:
         variant: f.

@@ -1,5 +1,5 @@
-"""Triplet losses: FaceNet and its semi-hard triplets (Schroff et al., CVPR 2015), batch-all and batch-hard (Hermans
-et al., 2017), and the hierarchical triplet loss (Ge et al., ECCV 2018).
+"""Triplet losses: FaceNet and its semi-hard triplets (Schroff et al., CVPR 2015), batch-all and
+batch-hard (Hermans et al., 2017), and the hierarchical triplet loss (Ge et al., ECCV 2018).
 """
 
 from collections.abc import Callable
@@ -17,21 +17,25 @@ from vicinal.tuples import Embeddings, Labels, Reference, SingleLabels, block_tr
 
 Average = Literal["nonzero", "all"]
 SemiHardRule = Literal["all", "nearest_else_farthest"]
-NEGATIVES = 2**22  # entries of a block of rows in which semi-hard triplets are counted; temporaries take a few times it
+NEGATIVES = (
+    2**22
+)  # entries of a block of rows in which semi-hard triplets are counted; temporaries take a few times it
 FEW = 4  # up to so many positives, comparing with each beats a binary search (measured on CPU)
 
 
 @dataclass(eq=False, repr=False)
 class TripletLoss(Loss):
-    """Triplet loss (Schroff et al. 2015): a negative farther from the anchor than a positive, by a margin.
+    """Triplet loss (Schroff et al. 2015): a negative farther from the anchor than a positive, by a
+    margin.
 
-        l_apn = [‖a - p‖² - ‖a - n‖² + α]_+                           Schroff et al. 2015; HDML, Eq. (12)
+        l_apn = [‖a - p‖² - ‖a - n‖² + α]_+                      Schroff et al. 2015; HDML, Eq. (12)
 
-    on the unit sphere; the mean is over triplets, active or not. Triplets are all of the batch, or explicit ones
-    (``on_triplets``), or, with ``blocks``, the disjoint ones of a batch laid out ``[a; p; n]`` (``TripletSampler``),
-    where a row whose label does not fit forms no triplet.
+    on the unit sphere; the mean is over triplets, active or not. Triplets are all of the batch, or
+    explicit ones (``on_triplets``), or, with ``blocks``, the disjoint ones of a batch laid out
+    ``[a; p; n]`` (``TripletSampler``), where a row whose label does not fit forms no triplet.
 
-    Differs: FaceNet sums over triplets (``reduction="sum"``); HDML prints the distance, its authors' code squares it.
+    Differs: FaceNet sums over triplets (``reduction="sum"``); HDML prints the distance, its
+        authors' code squares it.
 
     Args:
         margin: α.
@@ -39,7 +43,8 @@ class TripletLoss(Loss):
         normalize: whether embeddings are put on the unit sphere first.
         soft: log(1 + exp(excess)) instead of the hinge.
         blocks: whether rows lie in blocks ``[a; p; n]``.
-        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its triplets.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its
+            triplets.
     """
 
     layout = "triplets"
@@ -52,14 +57,18 @@ class TripletLoss(Loss):
     soft: bool = False
     blocks: bool = False
 
-    def comparisons(self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None) -> Comparisons:
+    def comparisons(
+        self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None
+    ) -> Comparisons:
         if not self.blocks or reference is not None:
             return super().comparisons(embeddings, labels, reference)
         anchor, positive, negative = block_triplets(labels)
         fits = ((anchor == positive) & (anchor != negative))[:, None]
         rows, distance = self.distance.normalized_once(embeddings)
         anchors, positives, negatives = block_triplets(rows)
-        return Comparisons(distance(anchors, positives[:, None]), fits, distance(anchors, negatives[:, None]), fits)
+        return Comparisons(
+            distance(anchors, positives[:, None]), fits, distance(anchors, negatives[:, None]), fits
+        )
 
     def core(self, c: Comparisons) -> Terms:
         return _all_triplets(c, self.margin, soft=self.soft, average="all")
@@ -67,7 +76,8 @@ class TripletLoss(Loss):
 
 @dataclass(eq=False, repr=False)
 class BatchAllTripletLoss(Loss):
-    """Batch-all triplet loss (Hermans et al. 2017): every triplet of the batch, without listing them.
+    """Batch-all triplet loss (Hermans et al. 2017): every triplet of the batch, without listing
+    them.
 
         L = Σ_a Σ_{p ≠ a} Σ_n [m + D(a, p) - D(a, n)]_+               Hermans et al. 2017, Eq. (6)
 
@@ -77,9 +87,11 @@ class BatchAllTripletLoss(Loss):
         margin: m.
         squared: whether distances are squared; the paper found the plain distance more stable.
         normalize: whether embeddings are put on the unit sphere first; the paper does not.
-        soft: log(1 + exp(excess)) instead of the hinge; the paper then has margin 0. Every triplet costs something.
+        soft: log(1 + exp(excess)) instead of the hinge; the paper then has margin 0. Every triplet
+            costs something.
         average: what a mean divides by: the ``"nonzero"`` triplets or ``"all"``.
-        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its triplets.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its
+            triplets.
     """
 
     pair_rows = "pair"
@@ -101,8 +113,8 @@ class BatchHardTripletLoss(Loss):
 
         L = Σ_a [m + max_p D(a, p) - min_n D(a, n)]_+                 Hermans et al. 2017, Eq. (5)
 
-    The mean is over anchors that have both. Stuck at ``margin`` (soft: log(1 + e^margin), ln 2 for margin 0), all
-    embeddings have collapsed to a point.
+    The mean is over anchors that have both. Stuck at ``margin`` (soft: log(1 + e^margin), ln 2 for
+    margin 0), all embeddings have collapsed to a point.
 
     Args:
         margin: m.
@@ -129,29 +141,35 @@ class BatchHardTripletLoss(Loss):
         for weights, chosen in ((c.positive_weights, positive), (c.negative_weights, negative)):
             if weights is not None:
                 losses = losses * weights.gather(1, chosen[:, None]).squeeze(dim=1)
-        return Terms(losses, c.formed().to(losses.dtype))  # without one of them the excess was -inf, the loss is 0
+        return Terms(
+            losses, c.formed().to(losses.dtype)
+        )  # without one of them the excess was -inf, the loss is 0
 
 
 @dataclass(eq=False, repr=False)
 class SemiHardTripletLoss(Loss):
-    """Semi-hard triplets (Schroff et al. 2015): negatives beyond the positive, but within the margin.
+    """Semi-hard triplets (Schroff et al. 2015): negatives beyond the positive, but within the
+    margin.
 
-        l_apn = [d_ap - d_an + α]_+   for all n with  d_ap < d_an < d_ap + α        Schroff et al. 2015
+        l_apn = [d_ap - d_an + α]_+   for all n with  d_ap < d_an < d_ap + α     Schroff et al. 2015
 
-    Negatives nearer than the positive are left out: early in training they are outliers and wrong labels, and pull all
-    embeddings into one point. The mean is over the semi-hard triplets, each of which costs something. The sum is linear
-    in the distances once it is known how many triplets each stands in (`semi_hard_counts`): O(n m log p) time
-    and O(n m) memory instead of n m p.
+    Negatives nearer than the positive are left out: early in training they are outliers and wrong
+    labels, and pull all embeddings into one point. The mean is over the semi-hard triplets, each of
+    which costs something. The sum is linear in the distances once it is known how many triplets
+    each stands in (`semi_hard_counts`): O(n m log p) time and O(n m) memory instead of n m p.
 
-    With ``rule="nearest_else_farthest"`` each positive has one negative, the nearest that is farther than it or, where
-    there is none, the farthest of all: ``tf.contrib``'s ``triplet_semihard_loss``. The mean is then over all pairs.
+    With ``rule="nearest_else_farthest"`` each positive has one negative, the nearest that is
+    farther than it or, where
+    there is none, the farthest of all: ``tf.contrib``'s ``triplet_semihard_loss``. The mean is then
+        over all pairs.
 
     Args:
         margin: α.
         rule: ``"all"`` semi-hard negatives, or ``"nearest_else_farthest"``.
         squared: whether distances are squared.
         normalize: whether embeddings are put on the unit sphere first.
-        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its triplets.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its
+            triplets.
     """
 
     margin: float = 0.2
@@ -172,11 +190,14 @@ class SemiHardTripletLoss(Loss):
         of_positive, of_negative = semi_hard_counts(c, self.margin)
         if c.positive_weights is not None or c.negative_weights is not None:
             return Terms(_sums_by_positive(c, self._term), of_positive.sum(dim=1))
-        # Both sides hold as many terms, so any centre cancels; with this one no digits are lost to what they share.
+        # Both sides hold as many terms, so any centre cancels; with this one no digits are lost to
+        # what they share.
         there = of_positive.sum(dim=1, keepdim=True)
         centre = (of_positive * c.positive.detach()).sum(dim=1, keepdim=True) / there.clamp(min=1)
         pull = (of_positive * (c.positive - centre + self.margin)).sum(dim=1)
-        return Terms(pull - (of_negative * (c.negative - centre)).sum(dim=1), of_positive.sum(dim=1))
+        return Terms(
+            pull - (of_negative * (c.negative - centre)).sum(dim=1), of_positive.sum(dim=1)
+        )
 
     def _term(self, excess: Tensor) -> Tensor:
         """Return the loss of d_p - d_n, 0 where the negative is not beyond the positive."""
@@ -185,25 +206,29 @@ class SemiHardTripletLoss(Loss):
 
 @dataclass(eq=False, repr=False)
 class HierarchicalTripletLoss(Loss):
-    """HTL (Ge et al. 2018): all triplets of the batch, with a margin that depends on their two classes.
+    """HTL (Ge et al. 2018): all triplets of the batch, with a margin that depends on their two
+    classes.
 
         L = 1/(2 Z) Σ_{(a, p, n)} [‖a - p‖² - ‖a - n‖² + α_z]_+,    α_z = β + d_H(y_a, y_n) - S_{y_a}     Ge et al. 2018
 
-    Z is the number of triplets, l'm (l'm - 1) t (t - 1) t in a batch of l'm classes with t samples each. The margins
-    are set from a class tree (``set_margins``). Without them every α_z is ``margin``, as in the paper's first epoch,
-    and the loss is one half of the mean over all triplets. Real negatives meet their margin α_z; a synthetic one
-    (HDML), which lies between classes, meets ``margin``.
+    Z is the number of triplets, l'm (l'm - 1) t (t - 1) t in a batch of l'm classes with t samples
+    each. The margins are set from a class tree (``set_margins``). Without them every α_z is
+    ``margin``, as in the paper's first epoch, and the loss is one half of the mean over all
+    triplets. Real negatives meet their margin α_z; a synthetic one (HDML), which lies between
+    classes, meets ``margin``.
 
     Summed exactly through ``geometry.hinge_sums``, without listing triplets.
 
-    Differs: the paper prints distances without squares, but d_H and S are squared distances, and the 1/2 is what goes
+    Differs: the paper prints distances without squares, but d_H and S are squared distances, and
+        the 1/2 is what goes
     with squares; ``squared=False`` is the print.
 
     Args:
         margin: α where no margins are given.
         squared: whether distances are squared.
         normalize: whether embeddings are put on the unit sphere first.
-        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its triplets.
+        reduction: as in ``torch.nn``; ``"none"`` gives one value per anchor, the mean over its
+            triplets.
     """
 
     margin: float = 0.2
@@ -217,8 +242,15 @@ class HierarchicalTripletLoss(Loss):
         self.levels: Tensor
         self.margins: Tensor
         self.spreads: Tensor
-        for name, kind in (("place", torch.long), ("levels", torch.uint8), ("margins", None), ("spreads", None)):
-            self.register_buffer(name, torch.empty(0, dtype=kind), persistent=False)  # follow from the tree
+        for name, kind in (
+            ("place", torch.long),
+            ("levels", torch.uint8),
+            ("margins", None),
+            ("spreads", None),
+        ):
+            self.register_buffer(
+                name, torch.empty(0, dtype=kind), persistent=False
+            )  # follow from the tree
 
     def set_margins(
         self,
@@ -227,7 +259,8 @@ class HierarchicalTripletLoss(Loss):
         margins: Float[Tensor, "levels"],
         spreads: Float[Tensor, "c"],
     ) -> None:
-        """Give each two classes a margin, α_z = ``margins[levels[a, n]] - spreads[a]``; no gradient flows to it.
+        """Give each two classes a margin, α_z = ``margins[levels[a, n]] - spreads[a]``; no gradient
+        flows to it.
 
         Args:
             classes: the labels, in the order of the other arguments.
@@ -238,31 +271,44 @@ class HierarchicalTripletLoss(Loss):
         device = self.place.device
         place = torch.zeros(int(classes.max()) + 1, dtype=torch.int64)
         place[classes.cpu()] = torch.arange(len(classes))
-        for name, value in (("place", place), ("levels", levels), ("margins", margins), ("spreads", spreads)):
+        for name, value in (
+            ("place", place),
+            ("levels", levels),
+            ("margins", margins),
+            ("spreads", spreads),
+        ):
             held = getattr(self, name)
             if held.shape == value.shape:
                 held.copy_(value)  # in place: a CUDA graph reads it there
             else:
                 setattr(self, name, value.to(device))
 
-    def margins_of(self, labels: SingleLabels, others: Integer[Tensor, "m"] | None = None) -> Float[Tensor, "n m"]:
+    def margins_of(
+        self, labels: SingleLabels, others: Integer[Tensor, "m"] | None = None
+    ) -> Float[Tensor, "n m"]:
         """Return α_z of each anchor (row) and negative (column)."""
         others = labels if others is None else others
         if not len(self.place):
             return torch.full((len(labels), len(others)), self.margin, device=labels.device)
         rows, columns = self.place[labels.long()], self.place[others.long()]
-        return self.margins[self.levels[rows[:, None], columns].long()] - self.spreads[rows][:, None]
+        return (
+            self.margins[self.levels[rows[:, None], columns].long()] - self.spreads[rows][:, None]
+        )
 
     @property
     def multi_label(self) -> bool:
         return not len(self.place)
 
-    def comparisons(self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None) -> Comparisons:
+    def comparisons(
+        self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None
+    ) -> Comparisons:
         found = super().comparisons(embeddings, labels, reference)
         if not len(self.place):
             return found
         # An own margin of each negative is a nearer negative: [d_p - (d_n + α - α_z) + α]_+
-        margins = self.margins_of(labels, None if reference is None else reference.labels).to(found.negative.dtype)
+        margins = self.margins_of(labels, None if reference is None else reference.labels).to(
+            found.negative.dtype
+        )
         return replace(found, negative=found.negative + self.margin - margins)
 
     def core(self, c: Comparisons) -> Terms:
@@ -271,18 +317,23 @@ class HierarchicalTripletLoss(Loss):
 
 
 def _penalize(excess: Tensor, *, soft: bool) -> Tensor:
-    return softplus(excess, threshold=40.0) if soft else relu(excess)  # threshold: e^-40 is 0 beside 1 in float64, too
+    return (
+        softplus(excess, threshold=40.0) if soft else relu(excess)
+    )  # threshold: e^-40 is 0 beside 1 in float64, too
 
 
 def _all_triplets(c: Comparisons, margin: float, *, soft: bool, average: Average) -> Terms:
-    """Sum over every (anchor, positive, negative): the plain hinge in closed form, other terms positive by positive."""
+    """Sum over every (anchor, positive, negative): the plain hinge in closed form, other terms
+    positive by positive."""
     if c.positive.shape[1] == c.negative.shape[1] == 1:  # nothing to sum
         excess, keep = c.positive - c.negative + margin, c.keep_positive & c.keep_negative
         losses = c.of_positives(c.of_negatives(_penalize(excess, soft=soft)))
         counted = keep if soft or average == "all" else keep & (excess > 0)
         return Terms(losses.squeeze(dim=1), counted.squeeze(dim=1).to(losses.dtype))
     if soft:
-        return Terms(_sums_by_positive(c, lambda excess: _penalize(excess + margin, soft=True)), _every(c))
+        return Terms(
+            _sums_by_positive(c, lambda excess: _penalize(excess + margin, soft=True)), _every(c)
+        )
     sums, active = hinge_sums(c.positive, c.negative, c.keep_positive, c.keep_negative, margin)
     if c.positive_weights is not None or c.negative_weights is not None:
         sums = _sums_by_positive(c, lambda excess: relu(excess + margin))
@@ -295,32 +346,47 @@ def _every(c: Comparisons) -> Float[Tensor, "n"]:
 
 
 def _sums_by_positive(c: Comparisons, term: Callable[[Tensor], Tensor]) -> Float[Tensor, "n"]:
-    """Sum terms of d_p - d_n that have no closed form: one positive of each anchor at a time against all negatives."""
+    """Sum terms of d_p - d_n that have no closed form: one positive of each anchor at a time
+    against all negatives."""
 
     def sums_of(positive: Tensor, negative: Tensor, weights: Tensor | None) -> Tensor:
         terms = term(positive[:, None] - negative)
-        return (terms if weights is None else terms * weights).masked_fill(~c.keep_negative, 0).sum(dim=1)
+        return (
+            (terms if weights is None else terms * weights)
+            .masked_fill(~c.keep_negative, 0)
+            .sum(dim=1)
+        )
 
     total = c.nothing()
-    for column, sums in enumerate(c.one_by_one(sums_of, c.positive, c.negative, c.negative_weights)):
+    for column, sums in enumerate(
+        c.one_by_one(sums_of, c.positive, c.negative, c.negative_weights)
+    ):
         weighted = sums if c.positive_weights is None else sums * c.positive_weights[:, column]
         total = total + weighted.masked_fill(~c.keep_positive[:, column], 0)
     return total
 
 
 def nearest_else_farthest(
-    positive: Float[Tensor, "n p"], negative: Float[Tensor, "n m"], keep_negative: Bool[Tensor, "n m"]
+    positive: Float[Tensor, "n p"],
+    negative: Float[Tensor, "n m"],
+    keep_negative: Bool[Tensor, "n m"],
 ) -> tuple[Int[Tensor, "n p"], Bool[Tensor, "n"]]:
-    """Return for each positive the column of the nearest negative beyond it, else of the farthest; and who has any."""
-    ordered, order = negative.detach().contiguous().masked_fill(~keep_negative, torch.inf).sort(dim=1)
+    """Return for each positive the column of the nearest negative beyond it, else of the farthest;
+    and who has any."""
+    ordered, order = (
+        negative.detach().contiguous().masked_fill(~keep_negative, torch.inf).sort(dim=1)
+    )
     last = keep_negative.sum(dim=1, keepdim=True) - 1
     beyond = torch.searchsorted(ordered, positive.detach().contiguous(), right=True)
     return order.gather(1, torch.minimum(beyond, last).clamp(min=0)), last.squeeze(dim=1) >= 0
 
 
 @torch.no_grad()
-def semi_hard_counts(c: Comparisons, margin: float) -> tuple[Float[Tensor, "n p"], Float[Tensor, "n m"]]:
-    """Count the semi-hard triplets of its anchor in which each positive and each negative stands, without listing them.
+def semi_hard_counts(
+    c: Comparisons, margin: float
+) -> tuple[Float[Tensor, "n p"], Float[Tensor, "n m"]]:
+    """Count the semi-hard triplets of its anchor in which each positive and each negative stands,
+    without listing them.
 
     >>> there = torch.ones(1, 3, dtype=torch.bool)
     >>> c = Comparisons(torch.tensor([[1.0]]), there[:, :1], torch.tensor([[0.9, 1.1, 1.3]]), there)
@@ -341,20 +407,27 @@ def semi_hard_counts(c: Comparisons, margin: float) -> tuple[Float[Tensor, "n p"
     return of_positive, of_negative
 
 
-def _count_one_by_one(lower: Tensor, upper: Tensor, negative: Tensor, of_positive: Tensor, of_negative: Tensor) -> None:
+def _count_one_by_one(
+    lower: Tensor, upper: Tensor, negative: Tensor, of_positive: Tensor, of_negative: Tensor
+) -> None:
     for column in range(lower.shape[1]):
         inside = (negative > lower[:, column, None]) & (negative < upper[:, column, None])
         of_positive[:, column] = inside.sum(dim=1)
         of_negative += inside
 
 
-def _count_by_search(lower: Tensor, upper: Tensor, negative: Tensor, of_positive: Tensor, of_negative: Tensor) -> None:
-    """A negative is beyond ``lower`` of the first so many positives and beyond ``upper`` of the first so many less."""
+def _count_by_search(
+    lower: Tensor, upper: Tensor, negative: Tensor, of_positive: Tensor, of_negative: Tensor
+) -> None:
+    """A negative is beyond ``lower`` of the first so many positives and beyond ``upper`` of the
+    first so many less."""
     order = lower.argsort(dim=1)
     beyond_lower = torch.searchsorted(lower.gather(1, order), negative)
     beyond_upper = torch.searchsorted(upper.gather(1, order), negative, right=True)
     torch.sub(beyond_lower, beyond_upper, out=of_negative)
     one = torch.ones((), dtype=of_negative.dtype, device=of_negative.device).expand_as(negative)
-    stopped = torch.zeros(len(lower), lower.shape[1] + 1, dtype=of_negative.dtype, device=of_negative.device)
+    stopped = torch.zeros(
+        len(lower), lower.shape[1] + 1, dtype=of_negative.dtype, device=of_negative.device
+    )
     stopped.scatter_add_(1, beyond_upper, one).scatter_add_(1, beyond_lower, -one)
     of_positive.scatter_(1, order, stopped[:, :-1].cumsum(dim=1))

@@ -1,7 +1,8 @@
 """Losses around other losses.
 
-Cross-batch memory (Wang et al., CVPR 2020) has embeddings of past batches as further positives and negatives; in
-Matryoshka representation learning (Kusupati et al., NeurIPS 2022) the first numbers are embeddings, too.
+Cross-batch memory (Wang et al., CVPR 2020) has embeddings of past batches as further positives and
+negatives; in Matryoshka representation learning (Kusupati et al., NeurIPS 2022) the first numbers
+are embeddings, too.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,18 +17,23 @@ from vicinal.tuples import Embeddings, SingleLabels
 
 
 class CrossBatchMemory(nn.Module):
-    """Any loss, with the batch as anchors and the last ``size`` embeddings as what they are compared with.
+    """Any loss, with the batch as anchors and the last ``size`` embeddings as what they are
+    compared with.
 
-    An embedding changes so slowly, after the first steps, that those of past batches still serve. They are kept in a
-    queue without a gradient; each call writes the batch over the oldest rows and compares it with all of the queue, its
-    own rows included, an anchor never with itself (Wang et al. 2020, Algorithm 1). During the first ``warmup`` calls
-    the loss is that of the batch alone and nothing is kept.
+    An embedding changes so slowly, after the first steps, that those of past batches still serve.
+    They are kept in a queue without a gradient; each call writes the batch over the oldest rows and
+    compares it with all of the queue, its own rows included, an anchor never with itself (Wang et
+    al. 2020, Algorithm 1). During the first ``warmup`` calls the loss is that of the batch alone
+    and nothing is kept.
 
-    The queue moves in training only: in evaluation mode, or where gradients are switched off, the loss is that of the
-    batch alone. Queue and counters are part of ``state_dict``; the counters live on the host, which therefore never
-    waits for a device. All processes of a ``torchrun`` give the gathered rows and keep the same queue.
+    The queue moves in training only: in evaluation mode, or where gradients are switched off, the
+        loss is that of the
+    batch alone. Queue and counters are part of ``state_dict``; the counters live on the host, which
+    therefore never waits for a device. All processes of a ``torchrun`` give the gathered rows and
+    keep the same queue.
 
-    Differs: the authors' code adds the loss of the batch alone, with gradients on both sides; so does
+    Differs: the authors' code adds the loss of the batch alone, with gradients on both sides; so
+        does
     ``memory(embeddings, labels) + memory.loss(embeddings, labels)``.
 
     >>> from vicinal.losses import TripletLoss
@@ -37,7 +43,8 @@ class CrossBatchMemory(nn.Module):
     >>> loss.backward()
 
     Args:
-        loss: any loss whose anchors are compared with rows; not one with proxies, nor with rows in blocks.
+        loss: any loss whose anchors are compared with rows; not one with proxies, nor with rows in
+            blocks.
         size: rows kept.
         dim: of the embeddings.
         warmup: calls before the memory is used.
@@ -50,12 +57,14 @@ class CrossBatchMemory(nn.Module):
         super().__init__()
         if getattr(tuple_loss(loss, "cross-batch memory"), "blocks", False):
             raise ConfigError(
-                f"cross-batch memory compares each row with all others, but {type(loss).__name__} takes its rows in "
+                f"cross-batch memory compares each row with all others, but {type(loss).__name__} "
+                "takes its rows in "
                 f"blocks. Set loss.blocks=false."
             )
         if size < 1 or dim < 1 or warmup < 0:
             raise ConfigError(
-                f"a memory has at least 1 row of at least 1 dimension and 0 or more calls of warm-up, got size={size}, "
+                "a memory has at least 1 row of at least 1 dimension and 0 or more calls of "
+                f"warm-up, got size={size}, "
                 f"dim={dim} and warmup={warmup}."
             )
         self.loss, self.size, self.dim, self.warmup = loss, size, dim, warmup
@@ -71,31 +80,44 @@ class CrossBatchMemory(nn.Module):
         Args:
             embeddings: the anchors.
             labels: class of each.
-            keys: what is kept of the batch, as a slower network embeds it; None: the embeddings themselves.
+            keys: what is kept of the batch, as a slower network embeds it; None: the embeddings
+                themselves.
         """
         if not self.training or not torch.is_grad_enabled():
             return self.loss(embeddings, labels)  # type: ignore[no-any-return]
         self.calls += 1
         if self.calls <= self.warmup:
             return self.loss(embeddings, labels)  # type: ignore[no-any-return]
-        own, rows, classes = self.remember(embeddings.detach() if keys is None else keys.detach(), labels)
+        own, rows, classes = self.remember(
+            embeddings.detach() if keys is None else keys.detach(), labels
+        )
         return self.loss(embeddings, labels, rows.to(embeddings.dtype), classes, own)  # type: ignore[no-any-return]
 
     def remember(
         self, rows: Embeddings, labels: SingleLabels
     ) -> tuple[Integer[Tensor, "n"], Float[Tensor, "m d"], Integer[Tensor, "m"]]:
-        """Put rows in the place of the oldest; return their places, and all rows kept with their labels."""
+        """Put rows in the place of the oldest; return their places, and all rows kept with their
+        labels."""
         if len(rows) > self.size or rows.shape[1:] != (self.dim,):
             raise DataError(
-                f"a memory of {self.size} rows of {self.dim} dimensions cannot take in a batch {list(rows.shape)}. "
+                f"a memory of {self.size} rows of {self.dim} dimensions cannot take in a batch "
+                f"{list(rows.shape)}. "
                 f"Give it the embedder's `dim` and a `size` of several batches."
             )
         if labels.ndim != 1:
-            raise DataError(f"a memory keeps one label for each row, got labels {list(labels.shape)}.")
-        places = (torch.arange(len(rows), device=rows.device) + self.written % self.size) % self.size
-        # A row that is not finite would make every later loss NaN; one of zeros has no direction to pull or push in.
-        rows = rows.to(self.embeddings.dtype).masked_fill(~rows.isfinite().all(dim=1, keepdim=True), 0)
-        # A new tensor, for the old one is part of the graph of a loss that may not have been differentiated yet.
+            raise DataError(
+                f"a memory keeps one label for each row, got labels {list(labels.shape)}."
+            )
+        places = (
+            torch.arange(len(rows), device=rows.device) + self.written % self.size
+        ) % self.size
+        # A row that is not finite would make every later loss NaN; one of zeros has no direction to
+        # pull or push in.
+        rows = rows.to(self.embeddings.dtype).masked_fill(
+            ~rows.isfinite().all(dim=1, keepdim=True), 0
+        )
+        # A new tensor, for the old one is part of the graph of a loss that may not have been
+        # differentiated yet.
         self.embeddings = self.embeddings.index_copy(0, places, rows)
         self.labels = self.labels.index_copy(0, places, labels.long())
         self.written += len(rows)
@@ -116,10 +138,10 @@ class CrossBatchMemory(nn.Module):
 class NestedLoss(nn.Module):
     """A loss of each of several prefixes of the embeddings, added up.
 
-        L = Σ_{m ∈ M} c_m L_m(z_{1:m})                                    Kusupati et al. 2022, Eq. (1), with c_m = 1
+        L = Σ_{m ∈ M} c_m L_m(z_{1:m})                   Kusupati et al. 2022, Eq. (1), with c_m = 1
 
-    So one run gives embeddings of every size in M: the first m numbers, scaled to length 1 again where the model
-    normalizes.
+    So one run gives embeddings of every size in M: the first m numbers, scaled to length 1 again
+    where the model normalizes.
 
     Args:
         losses: one for each size; losses with proxies have proxies of that size.
@@ -134,8 +156,15 @@ class NestedLoss(nn.Module):
 
     def __init__(self, losses: Sequence[nn.Module], sizes: Sequence[int]) -> None:
         super().__init__()
-        if len(losses) != len(sizes) or not sizes or list(sizes) != sorted(set(sizes)) or sizes[0] < 1:
-            raise ConfigError(f"nested sizes increase from 1 or more, with a loss each, got {list(sizes)}.")
+        if (
+            len(losses) != len(sizes)
+            or not sizes
+            or list(sizes) != sorted(set(sizes))
+            or sizes[0] < 1
+        ):
+            raise ConfigError(
+                f"nested sizes increase from 1 or more, with a loss each, got {list(sizes)}."
+            )
         self.losses, self.sizes = nn.ModuleList(losses), tuple(sizes)
         self.reduction = getattr(losses[0], "reduction", "mean")
 
@@ -147,7 +176,9 @@ class NestedLoss(nn.Module):
     def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Float[Tensor, ""]:
         """Return the sum over the sizes."""
         if embeddings.shape[1] < self.sizes[-1]:
-            raise ConfigError(f"nested sizes {self.sizes} need as many dimensions, got {embeddings.shape[1]}.")
+            raise ConfigError(
+                f"nested sizes {self.sizes} need as many dimensions, got {embeddings.shape[1]}."
+            )
         total = embeddings.new_zeros(())
         for loss, size in zip(self.losses, self.sizes, strict=True):
             total = total + loss(embeddings[:, :size], labels)

@@ -1,4 +1,5 @@
-"""Methods, by the papers' names: a method's constructor takes its settings, `build` makes it ready to train."""
+"""Methods, by the papers' names: a method's constructor takes its settings, `build` makes it ready
+to train."""
 
 import inspect
 from typing import Any
@@ -30,7 +31,8 @@ METHODS: dict[str, type[Method]] = {
 
 
 def combination(method: Method, loss: str) -> str | None:
-    """Return why ``method`` does not train the loss of this name with its default arguments; None if it does.
+    """Return why ``method`` does not train the loss of this name with its default arguments; None
+    if it does.
 
     >>> combination(Plain(), "proxy_anchor") is None
     True
@@ -40,8 +42,14 @@ def combination(method: Method, loss: str) -> str | None:
     if loss not in LOSSES:
         raise ConfigError(unknown("loss", loss, LOSSES))
     kind: Any = LOSSES[loss]
-    given = {"classes": 4, "dim": 4, "blocks": kind.layout is not None and kind.layout == method.sampler_for(kind)}
-    arguments = {name: value for name, value in given.items() if name in inspect.signature(kind).parameters}
+    given = {
+        "classes": 4,
+        "dim": 4,
+        "blocks": kind.layout is not None and kind.layout == method.sampler_for(kind),
+    }
+    arguments = {
+        name: value for name, value in given.items() if name in inspect.signature(kind).parameters
+    }
     try:
         method.check(kind(**arguments), None)
     except ConfigError as error:
@@ -49,5 +57,15 @@ def combination(method: Method, loss: str) -> str | None:
     return None
 
 
-__all__ = ["ALA", "HDML", "HDMLALA", "HER", "HTL", "HTLHDML", "METHODS", "CrossBatchMemory", "EmbeddingExpansion"]
+__all__ = [
+    "ALA",
+    "HDML",
+    "HDMLALA",
+    "HER",
+    "HTL",
+    "HTLHDML",
+    "METHODS",
+    "CrossBatchMemory",
+    "EmbeddingExpansion",
+]
 __all__ += ["LoOp", "Method", "MomentumQueue", "Plain", "StepResult", "combination"]

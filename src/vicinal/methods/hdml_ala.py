@@ -1,4 +1,5 @@
-"""HDML + ALA: an assessor over real and synthetic tuples (Zheng et al., CVPR 2019 and CVPR 2020)."""
+"""HDML + ALA: an assessor over real and synthetic tuples (Zheng et al., CVPR 2019 and CVPR
+2020)."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -24,9 +25,12 @@ from vicinal.tuples import Embeddings, SingleLabels, Triplets
 
 
 class _Tuples:
-    """The triplets of a subset beside the same triplets with their negatives moved, through the generator."""
+    """The triplets of a subset beside the same triplets with their negatives moved, through the
+    generator."""
 
-    def __init__(self, synthesis: Synthesis, embeddings: Tensor, labels: Tensor, lambda_: Tensor, head: Head) -> None:
+    def __init__(
+        self, synthesis: Synthesis, embeddings: Tensor, labels: Tensor, lambda_: Tensor, head: Head
+    ) -> None:
         rows = torch.cat(episode_triplets(len(embeddings), embeddings.device))
         real, self.labels = embeddings[rows], labels[rows]
         roles = synthesis.roles(real, self.labels)
@@ -43,18 +47,24 @@ class _Tuples:
 
 
 class RegeneratedScoring(Scoring):
-    """Real triplets, then the same ones regenerated with harder negatives; the generator is a constant here.
+    """Real triplets, then the same ones regenerated with harder negatives; the generator is a
+    constant here.
 
-        J_metric = w J_m + (1 - w) J_syn                                         Zheng et al. 2019, Eq. (11)
+        J_metric = w J_m + (1 - w) J_syn                                 Zheng et al. 2019, Eq. (11)
 
-    so a real tuple's loss carries w, a synthetic one's 1 - w. ``lambda_`` = λ and ``share`` = w are set before a step.
+    so a real tuple's loss carries w, a synthetic one's 1 - w. ``lambda_`` = λ and ``share`` = w are
+    set before a step.
     """
 
     def __init__(self, synthesis: Synthesis, loss: Loss, *, over: Over) -> None:
         super().__init__(loss)
         self.inner, self.synthesis = TripletScoring(loss), synthesis
-        self.generator = synthesis.generator  # registered, so that its buffers are copied where they must not move
-        self.scale = 2.0 if over == "mean" else 1.0  # the mean over 2 T tuples is half of the two means
+        self.generator = (
+            synthesis.generator
+        )  # registered, so that its buffers are copied where they must not move
+        self.scale = (
+            2.0 if over == "mean" else 1.0
+        )  # the mean over 2 T tuples is half of the two means
         self.lambda_: Tensor
         self.share: Tensor
         self.register_buffer("lambda_", torch.ones(()), persistent=False)  # set before each step
@@ -83,15 +93,19 @@ class RegeneratedScoring(Scoring):
 
 @dataclass(eq=False)
 class HDMLALA(Method):
-    """HDML + ALA (Zheng et al. 2019 and 2020): an assessor weighs real and synthetic triplets alike.
+    """HDML + ALA (Zheng et al. 2019 and 2020): an assessor weighs real and synthetic triplets
+    alike.
 
-    The papers say that the two combine and do not say how. Here the assessor sees the real tuples of an episode, then
-    the synthetic ones, in one sequence; the derivative that teaches it runs over both vectors of losses; the generator
-    stands still in the virtual step and is passed through; the validation subset consists of real tuples alone.
+    The papers say that the two combine and do not say how. Here the assessor sees the real tuples
+    of an episode, then the synthetic ones, in one sequence; the derivative that teaches it runs
+    over both vectors of losses; the generator stands still in the virtual step and is passed
+    through; the validation subset consists of real tuples alone.
 
     Attributes:
-        hdml: settings of HDML; synthetic triplets are regenerated, so ``members`` and ``generate`` stay as they are.
-        ala: settings of ALA. ``assessor="constant"`` with weight 1 is HDML on ALA's training subset.
+        hdml: settings of HDML; synthetic triplets are regenerated, so ``members`` and ``generate``
+            stay as they are.
+        ala: settings of ALA. ``assessor="constant"`` with weight 1 is HDML on ALA's training
+            subset.
     """
 
     hdml: HDML = field(default_factory=HDML)
@@ -107,13 +121,15 @@ class HDMLALA(Method):
         self.ala.check(loss, sampler)
         if getattr(loss, "layout", None) != "triplets" or self.ala.units != "triplets":
             raise ConfigError(
-                f"HDML + ALA synthesizes one negative for each triplet, got {type(loss).__name__} and "
+                f"HDML + ALA synthesizes one negative for each triplet, got {type(loss).__name__} "
+                "and "
                 f"units={self.ala.units}. Set loss=triplet and method.ala.units=triplets."
             )
         if self.hdml.members == "real" or not self.hdml.generate:
             raise ConfigError(
                 f"HDML + ALA scores regenerated triplets, got members={self.hdml.members} and "
-                f"generate={self.hdml.generate}. Set method.hdml.members=regenerated and method.hdml.generate=true."
+                f"generate={self.hdml.generate}. Set method.hdml.members=regenerated and "
+                "method.hdml.generate=true."
             )
 
     def setup(self, parts: Parts) -> None:
@@ -133,20 +149,29 @@ class HDMLALA(Method):
         return self.ala.batches(epoch)
 
     def step(self, batch: Batch) -> StepResult:
-        """Take one bilevel step of the metric, and one step of generator and classifier from the same pass."""
+        """Take one bilevel step of the metric, and one step of generator and classifier from the
+        same pass."""
         lambda_, w = self.hdml.lambda_(), self.hdml.real_weight()
         scoring: RegeneratedScoring = self.ala.scoring  # type: ignore[assignment]
         scoring.lambda_.copy_(lambda_)
         scoring.share.copy_(w)
         result = self.ala.step(batch)
-        scalars = {**result.scalars, "hdml/lambda": lambda_, "hdml/w": w, **self._generate(result, scoring)}
+        scalars = {
+            **result.scalars,
+            "hdml/lambda": lambda_,
+            "hdml/w": w,
+            **self._generate(result, scoring),
+        }
         return result._replace(scalars=scalars)
 
     def _generate(self, result: StepResult, scoring: RegeneratedScoring) -> dict[str, Tensor]:
-        """Train generator and classifier on the pass that the metric learnt from, all of it constant."""
+        """Train generator and classifier on the pass that the metric learnt from, all of it
+        constant."""
         hdml, features = self.hdml, self.ala.features
         own, _ = hdml.classifier.own_loss(features, result.labels)
-        found = _Tuples(hdml.synthesis, result.embeddings, result.labels, scoring.lambda_, self.embedder.embed)
+        found = _Tuples(
+            hdml.synthesis, result.embeddings, result.labels, scoring.lambda_, self.embedder.embed
+        )
         regenerated = found.features[: 3 * found.count]
         recon = reconstruction_cost(features[found.rows], regenerated, hdml.values.reconstruction)
         recon = hdml.values.reconstruction_factor * recon

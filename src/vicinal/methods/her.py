@@ -1,10 +1,12 @@
-"""HER: Ground-to-Aerial Geo-Localization With a Hard Exemplar Reweighting Triplet Loss (Cai et al., ICCV 2019).
+"""HER: Ground-to-Aerial Geo-Localization With a Hard Exemplar Reweighting Triplet Loss (Cai et al.,
+ICCV 2019).
 
 | paper | here |
 |---|---|
 | w_hard and the weighted soft-margin loss | `vicinal.losses.HardExemplarLoss` |
 | FCAM attention, two streams | `vicinal.models` |
-| orientation regression | `vicinal.models.orientation.OrientationHead`, `losses.hard_exemplar.orientation_errors` |
+| orientation regression | `vicinal.models.orientation.OrientationHead`,
+`losses.hard_exemplar.orientation_errors` |
 | the whole loss, λ1 and λ2 | `HER.step` |
 """
 
@@ -41,36 +43,41 @@ _STEPS = {"any": 0.0, "quarters": 90.0}
 
 @dataclass(eq=False)
 class HER(Method):
-    """HER (Cai et al. 2019): match queries with gallery images; hard exemplars weigh more, matches are oriented.
+    """HER (Cai et al. 2019): match queries with gallery images; hard exemplars weigh more, matches
+    are oriented.
 
         L = λ1 · w_hard · log(1 + exp(d_p - d_n)) + λ2 · w_hard · |(sin^, cos^) - (sin, cos)|²
 
-    Batches are pairs ``[q, g, q, g, ...]`` of different classes. Queries take the one stream of the embedder and
-    gallery images the other; an embedder with a single stream serves both. Gallery images are turned in every variant,
-    so that a baseline without the regression sees the same pictures; so does ``classifier``, which in place of the
-    triplets classifies every query and gallery image: what any loss of pairs should beat.
+    Batches are pairs ``[q, g, q, g, ...]`` of different classes. Queries take the one stream of the
+    embedder and gallery images the other; an embedder with a single stream serves both. Gallery
+    images are turned in every variant, so that a baseline without the regression sees the same
+    pictures; so does ``classifier``, which in place of the triplets classifies every query and
+    gallery image: what any loss of pairs should beat.
 
-    Differs: AdamW with one schedule instead of SGD whose momentum starts anew each epoch. The authors raise λ1 and λ2
-    together from (1, 0.5) to (5, 2.5) half-way, which under AdamW changes nothing. Angles are any, not quarters. The
-    context block that their code has after the last stage, beyond the paper, is left out.
+    Differs: AdamW with one schedule instead of SGD whose momentum starts anew each epoch. The
+        authors raise λ1 and λ2
+    together from (1, 0.5) to (5, 2.5) half-way, which under AdamW changes nothing. Angles are any,
+    not quarters. The context block that their code has after the last stage, beyond the paper, is
+    left out.
 
     Attributes:
         lambda1: λ1, of the weighted triplets, or of the classifier in their place.
         lambda2: λ2, of the orientation; the authors recommend half of λ1.
-        turning: how gallery images are turned at random in training, on top of how they are: by ``"any"`` angle, by
-            ``"quarters"`` of a full turn as in the authors' code, or not at all (``"none"``).
+        turning: how gallery images are turned at random in training, on top of how they are: by
+            ``"any"`` angle, by ``"quarters"`` of a full turn as in the authors' code, or not at all
+            (``"none"``).
         regression: whether a head learns how far each match is turned.
         classifier: whether a normalized softmax over the classes takes the place of the triplets.
 
     Charts:
-        triplets_share: Of each query with its match and every other gallery image of the batch: hard, where the other
-            image is nearer than the match; easy, where it is farther by the margin and more, so that the triplet weighs
-            next to nothing. Hard should fall towards 0 and easy rise. Easy near 100 % early: the batch is too small to
-            hold hard exemplars.
-        weight: The mean weight of a triplet: 1 where its gap is half the margin, at most log2(1 + e^(m/2)). It falls
-            with the share of hard triplets; 1 throughout where weighting is off.
-        orientation: By how many degrees the head is off about how far the gallery image is turned, a mean over the
-            batch. Guessing gives 90.
+        triplets_share: Of each query with its match and every other gallery image of the batch:
+            hard, where the other image is nearer than the match; easy, where it is farther by the
+            margin and more, so that the triplet weighs next to nothing. Hard should fall towards 0
+            and easy rise. Easy near 100 % early: the batch is too small to hold hard exemplars.
+        weight: The mean weight of a triplet: 1 where its gap is half the margin, at most log2(1 +
+            e^(m/2)). It falls with the share of hard triplets; 1 throughout where weighting is off.
+        orientation: By how many degrees the head is off about how far the gallery image is turned,
+            a mean over the batch. Guessing gives 90.
     """
 
     lambda1: NonNegative = 1.0
@@ -89,17 +96,25 @@ class HER(Method):
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
         if not hasattr(loss, "with_orientation"):
-            raise ConfigError(f"HER trains HardExemplarLoss, got {type(loss).__name__}. Set loss=hard_exemplar.")
+            raise ConfigError(
+                f"HER trains HardExemplarLoss, got {type(loss).__name__}. Set loss=hard_exemplar."
+            )
 
     def setup(self, parts: Parts) -> None:
         """Build head and classifier, too, which learn at ``loss_factor`` times the rate."""
         self.embedder, self.loss, self.sampler = parts.embedder, parts.loss, parts.sampler
         dim, known = parts.embedder.embedding_dim, tuple(np.unique(parts.train.labels).tolist())
         self.orientation_head = OrientationHead(dim) if self.regression else None
-        self.softmax = NormalizedSoftmaxLoss(len(known), dim, known=known, seed=parts.seed) if self.classifier else None
+        self.softmax = (
+            NormalizedSoftmaxLoss(len(known), dim, known=known, seed=parts.seed)
+            if self.classifier
+            else None
+        )
         own = [module for module in (self.orientation_head, self.softmax) if module is not None]
         others = chain.from_iterable(module.parameters() for module in own)
-        self.metric_optimizer, self.schedule = parts.optimizer.build(self.embedder, steps=parts.steps, others=others)
+        self.metric_optimizer, self.schedule = parts.optimizer.build(
+            self.embedder, steps=parts.steps, others=others
+        )
         self.optimizers = {"metric": self.metric_optimizer}
         self.seed, self.epoch, self.hardest = parts.seed, 0, HardestPairs()
 
@@ -117,19 +132,31 @@ class HER(Method):
         query, gallery = self.embedder.stream("query"), self.embedder.stream("gallery")
         by, angles, fits = (batch.extras[name] for name in ("by", "angles", "fits"))
         aerial = batch.inputs[1::2] if self.turning == "none" else rotate(batch.inputs[1::2], by)
-        views = query.embed(query.features(batch.inputs[0::2])), gallery.embed(gallery.features(aerial))
+        views = (
+            query.embed(query.features(batch.inputs[0::2])),
+            gallery.embed(gallery.features(aerial)),
+        )
         rows, labels = gather(torch.stack(views, dim=1).flatten(0, 1), batch.labels)
         queries, matches, classes = rows[0::2], rows[1::2], labels[0::2]
         errors, described = self._orientation(queries, matches, all_rows(angles))
         fits = all_rows(fits.long()).bool()
         pairs = self.loss.with_orientation(queries, matches, classes, errors, fits)
-        match = pairs.match if self.softmax is None else _classified(self.softmax, rows, labels, fits)
+        match = (
+            pairs.match if self.softmax is None else _classified(self.softmax, rows, labels, fits)
+        )
         loss = self.lambda1 * match + self.lambda2 * pairs.orientation
-        gaps = self._gaps(queries.detach(), matches.detach(), other_class(classes) & fits & fits[:, None])
+        gaps = self._gaps(
+            queries.detach(), matches.detach(), other_class(classes) & fits & fits[:, None]
+        )
         self.differentiate(loss)
         self.optimize()
         self.nearest_miss = gaps.flatten().min(dim=0)
-        scalars = {"loss": loss.detach(), "weight/mean": pairs.weight, **described, **self._shares(gaps)}
+        scalars = {
+            "loss": loss.detach(),
+            "weight/mean": pairs.weight,
+            **described,
+            **self._shares(gaps),
+        }
         return StepResult(scalars, rows.detach(), labels)
 
     def advance(self, batch: Batch) -> None:
@@ -144,20 +171,31 @@ class HER(Method):
     def notes(self) -> tuple[str, ...]:
         if getattr(self.sampler, "roles", ()) is not None:
             return super().notes
-        return (*super().notes, "the records have no roles: any two of a class are taken as a query and its match.")
+        return (
+            *super().notes,
+            "the records have no roles: any two of a class are taken as a query and its match.",
+        )
 
     @property
     def captions(self) -> Mapping[str, str]:
-        return {name: text for name, text in super().captions.items() if name != "orientation" or self.regression}
+        return {
+            name: text
+            for name, text in super().captions.items()
+            if name != "orientation" or self.regression
+        }
 
     def collapsed_loss(self, batch: Batch) -> float:
         """All gaps are 0, and a head that sees one point is off by a right angle in the mean."""
         labels = batch.labels[0::2]
         same = self.equal_rows(len(labels), labels.device)
-        off = torch.full((len(labels),), 0.0 if self.orientation_head is None else 2.0, device=labels.device)
+        off = torch.full(
+            (len(labels),), 0.0 if self.orientation_head is None else 2.0, device=labels.device
+        )
         with torch.no_grad():
             pairs = self.loss.with_orientation(same, same, labels, off)
-            match = float(pairs.match) if self.softmax is None else float(self.softmax(same, labels))
+            match = (
+                float(pairs.match) if self.softmax is None else float(self.softmax(same, labels))
+            )
         return self.lambda1 * match + self.lambda2 * float(pairs.orientation)
 
     def figures(self, batch: Batch) -> Sequence[Figure]:
@@ -174,15 +212,19 @@ class HER(Method):
     def _orientation(
         self, queries: Embeddings, matches: Embeddings, angles: Float[Tensor, "n"]
     ) -> tuple[Float[Tensor, "n"], dict[str, Tensor]]:
-        """Return the error of each pair's orientation, and its mean in degrees; 0 where there is no head."""
+        """Return the error of each pair's orientation, and its mean in degrees; 0 where there is no
+        head."""
         if self.orientation_head is None:
             return torch.zeros_like(angles), {}
         errors = orientation_errors(self.orientation_head(queries, matches), angles)
         cosine = (1 - errors.detach() / 2).clamp(-1, 1)  # 2 - 2 cos of the difference
         return errors, {"orientation/degrees": cosine.acos().mean() * (180 / math.pi)}
 
-    def _gaps(self, queries: Embeddings, matches: Embeddings, apart: Bool[Tensor, "n n"]) -> Float[Tensor, "n n"]:
-        """Return how much farther each match of another query is than a query's own; infinite for its own class."""
+    def _gaps(
+        self, queries: Embeddings, matches: Embeddings, apart: Bool[Tensor, "n n"]
+    ) -> Float[Tensor, "n n"]:
+        """Return how much farther each match of another query is than a query's own; infinite for
+        its own class."""
         compared = self.loss.distance(queries, matches)
         gaps: Tensor = (compared - compared.diagonal()[:, None]).masked_fill(~apart, torch.inf)
         return gaps
@@ -210,7 +252,8 @@ def _classified(
 
 
 def fitting(batch: Batch) -> Bool[Tensor, "pairs"]:
-    """Return which pairs are a query and its match: a stand-in for an unreadable image may be of the other role."""
+    """Return which pairs are a query and its match: a stand-in for an unreadable image may be of
+    the other role."""
     same = batch.labels[0::2] == batch.labels[1::2]
     roles = batch.extras.get("role")
     return same if roles is None else same & (roles[0::2] == QUERY) & (roles[1::2] == GALLERY)
@@ -219,13 +262,15 @@ def fitting(batch: Batch) -> Bool[Tensor, "pairs"]:
 def turns(
     batch: Batch, turning: Turning, *, seed: int, epoch: int
 ) -> tuple[Float[Tensor, "pairs"], Float[Tensor, "pairs"]]:
-    """Return by how many degrees each gallery image is to be turned, and how far it is then from its query, in radians.
+    """Return by how many degrees each gallery image is to be turned, and how far it is then from
+    its query, in radians.
 
     Seed, epoch and record determine an angle, whatever batch or process the record is in.
     """
     if len(batch.inputs) % 2:
         raise ConfigError(
-            f"HER takes pairs [q, g, q, g, ...], got {len(batch.inputs)} rows in this process. Choose a number of "
+            f"HER takes pairs [q, g, q, g, ...], got {len(batch.inputs)} rows in this process. "
+            "Choose a number of "
             f"pairs that the number of processes divides."
         )
     device = batch.labels.device
@@ -234,8 +279,12 @@ def turns(
     if turning == "none":
         return torch.zeros_like(apart), torch.deg2rad(apart)
     if batch.inputs.ndim != 4:
-        raise ConfigError(f"gallery images are turned, got inputs {list(batch.inputs.shape)}. Set method.turning=none.")
-    # Negative epochs, for the numbers of the others have gone into the augmentation of the same records.
+        raise ConfigError(
+            f"gallery images are turned, got inputs {list(batch.inputs.shape)}. Set "
+            "method.turning=none."
+        )
+    # Negative epochs, for the numbers of the others have gone into the augmentation of the same
+    # records.
     drawn = 360 * uniform(seed, -1 - epoch, batch.indices[1::2].numpy(), 1)[:, 0]
     step = _STEPS[turning]
     by = to_device(torch.from_numpy(drawn // step * step if step else drawn).float(), device)
@@ -243,7 +292,8 @@ def turns(
 
 
 class HardestPairs:
-    """Collect the hardest triplet of each batch; nothing is read from the device before it is shown."""
+    """Collect the hardest triplet of each batch; nothing is read from the device before it is
+    shown."""
 
     def __init__(self) -> None:
         self._records: list[Int[Tensor, "3"]] = []
@@ -253,11 +303,14 @@ class HardestPairs:
         """Forget all: the triplets of an epoch long past were hard for another network."""
         self._records, self._gaps = [], []
 
-    def add(self, indices: Int[Tensor, "rows"], gap: Float[Tensor, ""], place: Int[Tensor, ""]) -> None:
-        """Take in a batch: the records of this process's rows ``[q, g, q, g, ...]``, the least of all gaps and where.
+    def add(
+        self, indices: Int[Tensor, "rows"], gap: Float[Tensor, ""], place: Int[Tensor, ""]
+    ) -> None:
+        """Take in a batch: the records of this process's rows ``[q, g, q, g, ...]``, the least of
+        all gaps and where.
 
-        Place n·i + k of n pairs is query i with its own match and the match of query k. It is copied: the next step may
-        overwrite it.
+        Place n·i + k of n pairs is query i with its own match and the match of query k. It is
+        copied: the next step may overwrite it.
         """
         records = all_rows(indices)
         pairs = len(records) // 2
@@ -274,9 +327,13 @@ class HardestPairs:
         hardest = {tuple(records[place].tolist()): float(gaps[place]) for place in reversed(order)}
         shown = sorted(hardest.items(), key=lambda pair: pair[1])[:SHOWN]
         caption = (
-            "Of the last epoch's batches, the queries whose match was farthest behind another gallery image, as they "
-            "are in the data, before training turned them. A gap is how much farther that image is than the match: "
+            "Of the last epoch's batches, the queries whose match was farthest behind another "
+            "gallery image, as they "
+            "are in the data, before training turned them. A gap is how much farther that image "
+            "is than the match: "
             "below 0 the query was matched wrongly, and its weight is the largest there is."
         )
-        tuples = [(triplet, ("query", "match", "nearer"), f"gap {gap:+.2f}") for triplet, gap in shown]
+        tuples = [
+            (triplet, ("query", "match", "nearer"), f"gap {gap:+.2f}") for triplet, gap in shown
+        ]
         return (record_tuples("Hardest exemplars", caption, tuples),) if shown else ()

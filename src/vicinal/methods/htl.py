@@ -34,29 +34,34 @@ MOST_SHOWN = 80  # classes in the report: some four screens
 
 @dataclass(eq=False)
 class HTL(Method):
-    """HTL (Ge et al. 2018): a tree of all classes chooses neighboring classes and sets a margin for each two.
+    """HTL (Ge et al. 2018): a tree of all classes chooses neighboring classes and sets a margin for
+    each two.
 
-        α_z = β + d_H(y_a, y_n) - S_{y_a}                                              Ge et al. 2018, Algorithm 1
+        α_z = β + d_H(y_a, y_n) - S_{y_a}                                Ge et al. 2018, Algorithm 1
 
-    The tree is rebuilt from the network every epoch. The first one, of the initial network, samples from the start,
-    while every margin is the loss's own; from the second epoch on margins are dynamic.
+    The tree is rebuilt from the network every epoch. The first one, of the initial network, samples
+    from the start, while every margin is the loss's own; from the second epoch on margins are
+    dynamic.
 
     Attributes:
         beta: β of the dynamic margin, by which classes should part more than they do.
         levels: L, the number of levels of the tree.
         linkage: what merging nodes of several classes means; see ``ClassTree``.
-        margins: ``"dynamic"`` margins of the tree, or ``"fixed"`` at the loss's own, which works with any loss.
+        margins: ``"dynamic"`` margins of the tree, or ``"fixed"`` at the loss's own, which works
+            with any loss.
         sampling: whether batches consist of neighboring classes; False takes random classes.
 
     Charts:
-        margin: How much farther a negative should be than a positive, in squared distance: the least, mean and largest
-            margin of the batch's pairs of classes. One line in the first epoch, where all are equal; then they should
-            part, near classes low and far ones high. A least margin far below 0: some class is wider than its distance
-            to another, so its triplets ask for nothing. All equal to the end: the tree merges every class at one level,
-            so `levels` is too small.
-        tree: d_0 is the mean squared distance within classes, the threshold below which classes merge first; nearest is
-            the mean squared distance of a class to its nearest other one, which should rise above d_0 and stay there;
-            while it is below, most classes have a neighbor that the network does not separate from them.
+        margin: How much farther a negative should be than a positive, in squared distance: the
+            least, mean and largest margin of the batch's pairs of classes. One line in the first
+            epoch, where all are equal; then they should part, near classes low and far ones high. A
+            least margin far below 0: some class is wider than its distance to another, so its
+            triplets ask for nothing. All equal to the end: the tree merges every class at one
+            level, so `levels` is too small.
+        tree: d_0 is the mean squared distance within classes, the threshold below which classes
+            merge first; nearest is the mean squared distance of a class to its nearest other one,
+            which should rise above d_0 and stay there; while it is below, most classes have a
+            neighbor that the network does not separate from them.
     """
 
     beta: Finite = 0.1
@@ -86,7 +91,8 @@ class HTL(Method):
         super().check(loss, sampler)
         if self.margins == "dynamic" and not hasattr(loss, "set_margins"):
             raise ConfigError(
-                f"HTL sets a margin for each two classes, but {type(loss).__name__} takes none. Set "
+                f"HTL sets a margin for each two classes, but {type(loss).__name__} takes none. "
+                "Set "
                 f"loss=hierarchical_triplet, or method.margins=fixed for HTL's batches alone."
             )
 
@@ -97,20 +103,31 @@ class HTL(Method):
     def setup_tree(self, parts: Parts) -> None:
         """Take the training records, which are embedded once per epoch."""
         self.records, self.preprocessing = parts.train, parts.preprocessing
-        self.reading: dict[str, Any] = {"batch_size": parts.batch_size, "skip_corrupt": parts.skip_corrupt}
+        self.reading: dict[str, Any] = {
+            "batch_size": parts.batch_size,
+            "skip_corrupt": parts.skip_corrupt,
+        }
         self.tree: ClassTree | None = None
         self.epoch = 0
 
     def read_by(
-        self, resident: Resident | None, *, workers: int, progress: Callable[[int], None] | None = None
+        self,
+        resident: Resident | None,
+        *,
+        workers: int,
+        progress: Callable[[int], None] | None = None,
     ) -> None:
         self.reading |= {"resident": resident, "workers": workers, "progress": progress}
 
     def batches(self, epoch: int) -> Sequence[Sequence[int]]:
         """Embed all training records, rebuild the tree, and draw this epoch's batches."""
-        encoder = Encoder(self.embedder, self.preprocessing, next(self.embedder.parameters()).device)
+        encoder = Encoder(
+            self.embedder, self.preprocessing, next(self.embedder.parameters()).device
+        )
         embedded = encoder.embed(self.records, **self.reading)
-        self.tree = ClassTree.build(embedded.vectors, embedded.labels, levels=self.levels, linkage=self.linkage)
+        self.tree = ClassTree.build(
+            embedded.vectors, embedded.labels, levels=self.levels, linkage=self.linkage
+        )
         self.epoch = epoch
         self._take_tree()
         plan: Sequence[Sequence[int]]
@@ -122,24 +139,36 @@ class HTL(Method):
         tree = self.tree
         if tree is None:
             return
-        self.distances = {"tree/d_0": tree.thresholds[0], "tree/nearest": tree.nearest_distances().mean()}
+        self.distances = {
+            "tree/d_0": tree.thresholds[0],
+            "tree/nearest": tree.nearest_distances().mean(),
+        }
         if self.epoch > 0 and self.margins == "dynamic":
-            self.loss.set_margins(tree.classes, tree.levels(), self.beta + tree.thresholds, tree.spreads)
+            self.loss.set_margins(
+                tree.classes, tree.levels(), self.beta + tree.thresholds, tree.spreads
+            )
 
     @property
     def phase(self) -> object:
-        """The loss has margins from the second epoch on; those of another shape are held elsewhere."""
+        """The loss has margins from the second epoch on; those of another shape are held
+        elsewhere."""
         return [buffer.shape for buffer in self.loss.buffers()]
 
-    def diagnostics(self, result: StepResult, largest_class: int | None = None) -> dict[str, Tensor]:
+    def diagnostics(
+        self, result: StepResult, largest_class: int | None = None
+    ) -> dict[str, Tensor]:
         described = super().diagnostics(result, largest_class)
         labels, apart = result.labels, other_class(result.labels)
         if self.margins == "dynamic":
             margins = self.loss.margins_of(labels)
             distances = self.loss.distance(result.embeddings) - margins.masked_fill(~apart, 0)
-            described["active"] = active_among(distances, labels, 0.0, largest_class)  # each with its own margin
+            described["active"] = active_among(
+                distances, labels, 0.0, largest_class
+            )  # each with its own margin
         else:
-            margins = torch.full(apart.shape, getattr(self.loss, "margin", 0.0), device=labels.device)
+            margins = torch.full(
+                apart.shape, getattr(self.loss, "margin", 0.0), device=labels.device
+            )
         described |= describe_margins(margins, apart)
         if self.tree is not None:
             described |= {name: value.to(labels.device) for name, value in self.distances.items()}
@@ -151,7 +180,8 @@ class HTL(Method):
         return () if shown is None else (shown,)
 
     def get_extra_state(self) -> dict[str, Any]:
-        """A run that goes on in mid-epoch has its plan, but the margins of that epoch come from its tree."""
+        """A run that goes on in mid-epoch has its plan, but the margins of that epoch come from its
+        tree."""
         return {"epoch": self.epoch, "tree": None if self.tree is None else dict(vars(self.tree))}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
@@ -162,9 +192,11 @@ class HTL(Method):
 
 @dataclass(eq=False)
 class HTLHDML(Method):
-    """HTL + HDML (Ge et al. 2018, Zheng et al. 2019): harder negatives for batches of neighboring classes.
+    """HTL + HDML (Ge et al. 2018, Zheng et al. 2019): harder negatives for batches of neighboring
+    classes.
 
-    Nobody has published the two together. HTL plans the batches and sets the margins of the loss; the step is HDML's.
+    Nobody has published the two together. HTL plans the batches and sets the margins of the loss;
+    the step is HDML's.
 
     Attributes:
         hdml: settings of HDML.
@@ -182,10 +214,14 @@ class HTLHDML(Method):
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
         if not self.htl.sampling:
-            raise ConfigError("HTL + HDML samples in the tree, got htl.sampling=false. Set method.htl.sampling=true.")
+            raise ConfigError(
+                "HTL + HDML samples in the tree, got htl.sampling=false. Set "
+                "method.htl.sampling=true."
+            )
         if not hasattr(loss, "set_margins"):
             raise ConfigError(
-                f"HTL + HDML sets a margin for each two classes, but {type(loss).__name__} takes none. "
+                f"HTL + HDML sets a margin for each two classes, but {type(loss).__name__} takes "
+                "none. "
                 f"Set loss=hierarchical_triplet."
             )
 
@@ -200,7 +236,11 @@ class HTLHDML(Method):
         self.optimizers |= self.hdml.optimizers
 
     def read_by(
-        self, resident: Resident | None, *, workers: int, progress: Callable[[int], None] | None = None
+        self,
+        resident: Resident | None,
+        *,
+        workers: int,
+        progress: Callable[[int], None] | None = None,
     ) -> None:
         self.htl.read_by(resident, workers=workers, progress=progress)
 
@@ -210,7 +250,9 @@ class HTLHDML(Method):
     def step(self, batch: Batch) -> StepResult:
         return self.hdml.step(batch)
 
-    def diagnostics(self, result: StepResult, largest_class: int | None = None) -> dict[str, Tensor]:
+    def diagnostics(
+        self, result: StepResult, largest_class: int | None = None
+    ) -> dict[str, Tensor]:
         return self.htl.diagnostics(result, largest_class)
 
     @property
@@ -229,8 +271,11 @@ class HTLHDML(Method):
         return (*self.hdml.figures(batch), *self.htl.figures(batch))
 
 
-def describe_margins(margins: Float[Tensor, "n n"], apart: Bool[Tensor, "n n"]) -> dict[str, Tensor]:
-    """Return the least, mean and largest margin of the pairs of rows that lie ``apart``, in different classes."""
+def describe_margins(
+    margins: Float[Tensor, "n n"], apart: Bool[Tensor, "n n"]
+) -> dict[str, Tensor]:
+    """Return the least, mean and largest margin of the pairs of rows that lie ``apart``, in
+    different classes."""
     count = apart.sum().clamp(min=1)
     mean = margins.masked_fill(~apart, 0).sum() / count
     return {  # what is not there counts as the mean, so that a batch of one class is no exception
@@ -248,9 +293,15 @@ def tree_figure(tree: ClassTree, records: Records) -> Dendrogram | None:
     edges, heights = tree.merges[order].tolist(), tree.heights[order].tolist()
     shown = list(dict.fromkeys(end for edge in edges for end in edge))[:MOST_SHOWN]
     labels = tree.classes[shown].tolist()
-    leaves = [Leaf(int(np.flatnonzero(records.labels == label)[0]), records.classes[label]) for label in labels]
-    # Of each group of merged classes its members, and the node that stands for those of them that are shown.
-    groups: dict[int, tuple[list[int], int | None]] = {place: ([place], None) for place in range(len(tree.classes))}
+    leaves = [
+        Leaf(int(np.flatnonzero(records.labels == label)[0]), records.classes[label])
+        for label in labels
+    ]
+    # Of each group of merged classes its members, and the node that stands for those of them that
+    # are shown.
+    groups: dict[int, tuple[list[int], int | None]] = {
+        place: ([place], None) for place in range(len(tree.classes))
+    }
     groups |= {place: ([place], leaf) for leaf, place in enumerate(shown)}
     merges = list[Merge]()
     for (here, there), height in zip(edges, heights, strict=True):
@@ -261,12 +312,17 @@ def tree_figure(tree: ClassTree, records: Records) -> Dendrogram | None:
             merges.append(Merge(one, other, height))
         members += others
         groups |= dict.fromkeys(members, (members, node))
-    some = "" if len(shown) == len(tree.classes) else f" Shown are the {len(shown)} that merge first."
+    some = (
+        "" if len(shown) == len(tree.classes) else f" Shown are the {len(shown)} that merge first."
+    )
     return Dendrogram(
         f"The tree of {len(tree.classes)} classes",
-        f"Training classes as the network saw them in the last epoch. The farther to the left two branches meet, the "
-        f"farther apart are their classes: from squared distance 0 at the names to {merges[-1].height:.2f}. Classes "
-        f"that meet below {float(tree.thresholds[0]):.2f}, the mean within a class, it does not separate.{some}",
+        "Training classes as the network saw them in the last epoch. The farther to the left two "
+        "branches meet, the "
+        "farther apart are their classes: from squared distance 0 at the names to "
+        f"{merges[-1].height:.2f}. Classes "
+        f"that meet below {float(tree.thresholds[0]):.2f}, the mean within a class, it does not "
+        f"separate.{some}",
         tuple(leaves),
         tuple(merges),
     )

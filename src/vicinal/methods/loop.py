@@ -1,8 +1,10 @@
-"""LoOp: Looking for Optimal Hard Negative Embeddings (Vasudeva, Deora, Bhattacharya, Pal and Chanda, ICCV 2021).
+"""LoOp: Looking for Optimal Hard Negative Embeddings (Vasudeva, Deora, Bhattacharya, Pal and
+Chanda, ICCV 2021).
 
 | paper | here |
 |---|---|
-| Eq. (1), the nearest points of two arcs, in closed form | `vicinal.geometry.arc_distances`, `arcs_among` |
+| Eq. (1), the nearest points of two arcs, in closed form | `vicinal.geometry.arc_distances`,
+`arcs_among` |
 | L'_tri, L'_HPHN, Eq. (16): losses over positive pairs | `OptimalNegatives` |
 | pairs of a batch | `positive_pairs` |
 | Embedding Expansion (Ko and Gu, CVPR 2020) | `ExpandedNegatives` |
@@ -35,11 +37,13 @@ Anchors = Literal["pairs", "samples"]
 SHOWN = 6  # pairs of pairs in the report
 
 
-# -- positive pairs ---------------------------------------------------------------------------------
+# -- positive pairs
+# ---------------------------------------------------------------------------------
 
 
 class PositivePairs(NamedTuple):
-    """Rows of a batch, two of a class each; ``keep`` marks what is a pair, ``stands`` what can be a negative."""
+    """Rows of a batch, two of a class each; ``keep`` marks what is a pair, ``stands`` what can be a
+    negative."""
 
     first: Int[Tensor, "p"]
     second: Int[Tensor, "p"]
@@ -48,13 +52,18 @@ class PositivePairs(NamedTuple):
 
 
 def positive_pairs(
-    labels: SingleLabels, pairing: Pairing, embeddings: Embeddings | None = None, largest_class: int | None = None
+    labels: SingleLabels,
+    pairing: Pairing,
+    embeddings: Embeddings | None = None,
+    largest_class: int | None = None,
 ) -> PositivePairs:
-    """Return every two rows of a class once, consecutive rows, or each row with the nearest of its class.
+    """Return every two rows of a class once, consecutive rows, or each row with the nearest of its
+    class.
 
-    Row number r of a class of c goes with those at r + 1, ..., r + c/2, round and round: in a class of 5 each goes with
-    2 others, in a class of 4 with 1 and, every second one, with another. A row alone in its class is a pair with itself
-    that ``stands`` as a negative of others. ``"nearest"`` is by ``embeddings``.
+    Row number r of a class of c goes with those at r + 1, ..., r + c/2, round and round: in a class
+    of 5 each goes with 2 others, in a class of 4 with 1 and, every second one, with another. A row
+    alone in its class is a pair with itself that ``stands`` as a negative of others. ``"nearest"``
+    is by ``embeddings``.
 
     >>> pairs = positive_pairs(torch.tensor([7, 3, 7, 7]), "all")
     >>> torch.stack(pairs[:2], dim=1)[pairs.keep].tolist()
@@ -63,7 +72,10 @@ def positive_pairs(
     rows = torch.arange(len(labels), device=labels.device)
     if pairing == "consecutive":
         if len(labels) % 2:
-            raise DataError(f"consecutive rows go in pairs, got {len(labels)} rows. Use an even number per class.")
+            raise DataError(
+                f"consecutive rows go in pairs, got {len(labels)} rows. Use an even number per "
+                "class."
+            )
         first, second = rows.view(-1, 2).unbind(dim=1)
         same = labels[first] == labels[second]
         return PositivePairs(first, second, same, same)
@@ -72,27 +84,41 @@ def positive_pairs(
         if embeddings is None:
             raise ConfigError('pairing="nearest" compares embeddings, got None. Give them.')
         if not columns.shape[1]:
-            return PositivePairs(rows, rows, torch.zeros_like(rows, dtype=torch.bool), torch.ones_like(rows).bool())
+            return PositivePairs(
+                rows, rows, torch.zeros_like(rows, dtype=torch.bool), torch.ones_like(rows).bool()
+            )
         with torch.no_grad():
-            similarity = cosine_similarity(embeddings).gather(1, columns).masked_fill(~keep, -torch.inf)
-        nearest, formed = columns.gather(1, similarity.argmax(dim=1, keepdim=True))[:, 0], keep.any(dim=1)
-        return PositivePairs(rows, torch.where(formed, nearest, rows), formed, torch.ones_like(formed))
+            similarity = (
+                cosine_similarity(embeddings).gather(1, columns).masked_fill(~keep, -torch.inf)
+            )
+        nearest, formed = (
+            columns.gather(1, similarity.argmax(dim=1, keepdim=True))[:, 0],
+            keep.any(dim=1),
+        )
+        return PositivePairs(
+            rows, torch.where(formed, nearest, rows), formed, torch.ones_like(formed)
+        )
     rank = ((columns < rows[:, None]) & keep).sum(dim=1, keepdim=True)
     size = 1 + keep.sum(dim=1, keepdim=True)
     step = 1 + torch.arange((columns.shape[1] + 1) // 2, device=labels.device)
     other = (rank + step) % size
-    second = columns.gather(1, other - (other > rank).long())  # an anchor's list of its class steps over itself
+    second = columns.gather(
+        1, other - (other > rank).long()
+    )  # an anchor's list of its class steps over itself
     once = (2 * step < size) | ((2 * step == size) & (rank < step))
     alone = (size == 1) & (step == 1)
     second = torch.where(alone, rows[:, None], second)
     found = rows[:, None].expand_as(second), second, once, once | alone
-    if labels.device.type == "cpu":  # where nobody waits to count them, padding is dropped: half of the work or more
+    if (
+        labels.device.type == "cpu"
+    ):  # where nobody waits to count them, padding is dropped: half of the work or more
         return PositivePairs(*(part[once | alone] for part in found))
     return PositivePairs(*(part.flatten() for part in found))
 
 
 class NegativesBetweenPairs(nn.Module, ABC):
-    """A loss over positive pairs, whose negatives lie between the members of pairs of other classes."""
+    """A loss over positive pairs, whose negatives lie between the members of pairs of other
+    classes."""
 
     def __init__(self, loss: nn.Module, *, pairing: Pairing = "all") -> None:
         super().__init__()
@@ -104,7 +130,8 @@ class NegativesBetweenPairs(nn.Module, ABC):
 
     @abstractmethod
     def negatives(self, embeddings: Embeddings, pairs: PositivePairs) -> Float[Tensor, "p p"]:
-        """Compare each pair with every pair, as the loss compares: the hardest that two points of them are."""
+        """Compare each pair with every pair, as the loss compares: the hardest that two points of
+        them are."""
 
     def comparisons(self, embeddings: Embeddings, labels: SingleLabels) -> Comparisons:
         """Return each positive pair as a row of the loss's core."""
@@ -120,7 +147,10 @@ class NegativesBetweenPairs(nn.Module, ABC):
             positive = torch.cat([compared[first], compared[second]], dim=1)
             keep_positive = torch.cat([there[first], there[second] & ~twice], dim=1) & keep[:, None]
         else:
-            positive, keep_positive = loss.distance(embeddings[first], embeddings[second][:, None]), keep[:, None]
+            positive, keep_positive = (
+                loss.distance(embeddings[first], embeddings[second][:, None]),
+                keep[:, None],
+            )
         penalty = None
         if loss.penalizes:
             each = loss.penalty(embeddings, embeddings)
@@ -128,43 +158,53 @@ class NegativesBetweenPairs(nn.Module, ABC):
         keep_negative = other_class(labels[first]) & keep[:, None] & stands
         return Comparisons(positive, keep_positive, negative, keep_negative, penalty=penalty)
 
-    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Float[Tensor, ""] | Float[Tensor, "p"]:
+    def forward(
+        self, embeddings: Embeddings, labels: SingleLabels
+    ) -> Float[Tensor, ""] | Float[Tensor, "p"]:
         comparisons = self.comparisons(embeddings, labels)
         terms, there = self.loss.core(comparisons), comparisons.keep_positive.any(dim=1)
         # Padding is no row that a mean could count.
-        return reduce(Terms(terms.sums.masked_fill(~there, 0), terms.counts * there), self.loss.reduction)
+        return reduce(
+            Terms(terms.sums.masked_fill(~there, 0), terms.counts * there), self.loss.reduction
+        )
 
 
 class OptimalNegatives(NegativesBetweenPairs):
-    """A loss over positive pairs, whose negatives are the nearest points between their arcs instead of samples.
+    """A loss over positive pairs, whose negatives are the nearest points between their arcs instead
+    of samples.
 
-        L'_tri  = [d_ij - d_ijkl + m]_+                                  Vasudeva et al. 2021, from their triplet loss
+        L'_tri  = [d_ij - d_ijkl + m]_+                Vasudeva et al. 2021, from their triplet loss
         L'_HPHN = [max(max_k d_ik, max_l d_jl) + m - min_kl d_ijkl]_+
-        L'_LS   = [d_ij + m - min_kl d_ijkl]_+                           from Eq. (16), ``form="min"``
+        L'_LS   = [d_ij + m - min_kl d_ijkl]_+                         from Eq. (16), ``form="min"``
 
-    d_ijkl is the smallest distance between a point of the arc from i to j and one of the arc from k to l, a positive
-    pair of another class. It enters through the loss's core: a row is a pair (i, j), its negatives are the arcs of
-    other classes. Its positives are (i, j), or, where the loss looks at a whole class (HPHN, multi-similarity, DANML),
-    those of both members. Similarities take the largest cosine in place of the smallest distance.
+    d_ijkl is the smallest distance between a point of the arc from i to j and one of the arc from k
+    to l, a positive pair of another class. It enters through the loss's core: a row is a pair (i,
+    j), its negatives are the arcs of other classes. Its positives are (i, j), or, where the loss
+    looks at a whole class (HPHN, multi-similarity, DANML), those of both members. Similarities take
+    the largest cosine in place of the smallest distance.
 
-    N-pair loss on unnormalised embeddings has no arcs: as in the authors' code its negative is the largest of the four
-    inner products of the ends.
+    N-pair loss on unnormalised embeddings has no arcs: as in the authors' code its negative is the
+    largest of the four inner products of the ends.
 
-    Differs: the mean is over the loss's terms (pairs, or pairs of pairs), where the paper divides by the pairs and the
-    authors' code sums; ``pairing="all"`` uses every positive pair, the authors consecutive rows; no pair is left out
-    because its members nearly agree, since nothing here divides by their angle; where classes overlap, samples stand
-    for arcs (``overlap="samples"``). ``overlap="arcs"`` is the paper's d_ijkl throughout.
+    Differs: the mean is over the loss's terms (pairs, or pairs of pairs), where the paper divides
+        by the pairs and the
+    authors' code sums; ``pairing="all"`` uses every positive pair, the authors consecutive rows; no
+    pair is left out because its members nearly agree, since nothing here divides by their angle;
+    where classes overlap, samples stand for arcs (``overlap="samples"``). ``overlap="arcs"`` is the
+    paper's d_ijkl throughout.
 
     Args:
-        loss: triplet, batch-all, batch-hard, HPHN, lifted, N-pair, multi-similarity or adaptive neighbourhood loss.
-        pairing: ``"all"`` positive pairs, each once, or ``"consecutive"`` rows (0, 1), (2, 3), ... as the authors pair
-            batches of class after class with an even number of samples each, or each row with the ``"nearest"`` of its
-            class (ours).
-        overlap: what stands for two arcs that are closer to each other than the ends of one of them are: ``"samples"``
-            (ours), the hardest of their four ends, or ``"arcs"`` as published. A point between two samples of a class
-            need not be of that class while classes overlap.
-        anchors: what is compared with the arcs: the arcs of ``"pairs"`` as published, or ``"samples"`` (ours), each
-            with its own positives, as in the loss alone; None is samples, and pairs with ``overlap="arcs"``.
+        loss: triplet, batch-all, batch-hard, HPHN, lifted, N-pair, multi-similarity or adaptive
+            neighbourhood loss.
+        pairing: ``"all"`` positive pairs, each once, or ``"consecutive"`` rows (0, 1), (2, 3), ...
+            as the authors pair batches of class after class with an even number of samples each, or
+            each row with the ``"nearest"`` of its class (ours).
+        overlap: what stands for two arcs that are closer to each other than the ends of one of them
+            are: ``"samples"`` (ours), the hardest of their four ends, or ``"arcs"`` as published. A
+            point between two samples of a class need not be of that class while classes overlap.
+        anchors: what is compared with the arcs: the arcs of ``"pairs"`` as published, or
+            ``"samples"`` (ours), each with its own positives, as in the loss alone; None is
+            samples, and pairs with ``overlap="arcs"``.
     """
 
     def __init__(
@@ -189,10 +229,13 @@ class OptimalNegatives(NegativesBetweenPairs):
         pairs = positive_pairs(labels, self.pairing, embeddings, self.loss.largest_class)
         keep = (labels[:, None] != labels[pairs.first]) & pairs.stands
         negative = self.negatives(embeddings, pairs)
-        return replace(self.loss.comparisons(embeddings, labels), negative=negative, keep_negative=keep)
+        return replace(
+            self.loss.comparisons(embeddings, labels), negative=negative, keep_negative=keep
+        )
 
     def negatives(self, embeddings: Embeddings, pairs: PositivePairs) -> Float[Tensor, "n p"]:
-        """Compare arcs of pairs, or samples, with every arc; where they overlap or there are none, with its ends."""
+        """Compare arcs of pairs, or samples, with every arc; where they overlap or there are none,
+        with its ends."""
         distance, (first, second, *_) = self.loss.distance, pairs
         points, arcs = self.anchors == "samples", None
         if distance.normalize:
@@ -207,29 +250,42 @@ class OptimalNegatives(NegativesBetweenPairs):
             return nearest
         length = to_samples.detach()[first, second]
         if not points:
-            length = (torch.minimum if distance.larger_is_closer else torch.maximum)(length[:, None], length)
-        return torch.where(arcs > length if distance.larger_is_closer else arcs < length, nearest, arcs)
+            length = (torch.minimum if distance.larger_is_closer else torch.maximum)(
+                length[:, None], length
+            )
+        return torch.where(
+            arcs > length if distance.larger_is_closer else arcs < length, nearest, arcs
+        )
 
-    def _nearer_end(self, compared: Float[Tensor, "n m"], pairs: PositivePairs) -> Float[Tensor, "p m"]:
+    def _nearer_end(
+        self, compared: Float[Tensor, "n m"], pairs: PositivePairs
+    ) -> Float[Tensor, "p m"]:
         """Compare each pair as the closer of its two rows is compared."""
         ends = [compared.index_select(0, rows) for rows in (pairs.first, pairs.second)]
         return self.loss.distance.nearest(torch.stack(ends), dim=0)
 
 
 class ExpandedNegatives(NegativesBetweenPairs):
-    """A loss over positive pairs, whose negatives are the nearest of a few points between their members.
+    """A loss over positive pairs, whose negatives are the nearest of a few points between their
+    members.
 
         x_k = ((n + 1 - k) x_i + k x_j) / (n + 1),   k = 1 ... n,    put back on the sphere        Ko and Gu 2020
 
-    Of two pairs of different classes, all (n + 2)² distances between their points, members among them, are looked at,
-    and the smallest stands for both pairs: LoOp's exact minimum on a grid. Synthetic points serve as negatives only;
-    positives are real, as in the paper. Without points (n = 0) it is the nearest of the four real distances.
+    Of two pairs of different classes, all (n + 2)² distances between their points, members among
+    them, are looked at,
+    and the smallest stands for both pairs: LoOp's exact minimum on a grid. Synthetic points serve
+        as negatives only;
+    positives are real, as in the paper. Without points (n = 0) it is the nearest of the four real
+    distances.
 
-    Differs: the paper pairs consecutive rows (``pairing="consecutive"``), and each member of a pair is an anchor of its
-    own; a pair is one row here, as in ``OptimalNegatives``, so that the two differ in their points alone.
+    Differs: the paper pairs consecutive rows (``pairing="consecutive"``), and each member of a pair
+        is an anchor of its
+    own; a pair is one row here, as in ``OptimalNegatives``, so that the two differ in their points
+    alone.
 
     Args:
-        loss: as of ``OptimalNegatives``; on the sphere points are put on it, else (N-pair) they stay on the line.
+        loss: as of ``OptimalNegatives``; on the sphere points are put on it, else (N-pair) they
+            stay on the line.
         points: n; the paper's best is 2.
         pairing: as of ``OptimalNegatives``.
     """
@@ -242,7 +298,9 @@ class ExpandedNegatives(NegativesBetweenPairs):
     def negatives(self, embeddings: Embeddings, pairs: PositivePairs) -> Float[Tensor, "p p"]:
         rows = unit_rows(embeddings) if self.loss.distance.normalize else embeddings
         starts, ends = rows[pairs.first], rows[pairs.second]
-        share = torch.linspace(0, 1, self.points + 2, dtype=rows.dtype, device=rows.device)[:, None, None]
+        share = torch.linspace(0, 1, self.points + 2, dtype=rows.dtype, device=rows.device)[
+            :, None, None
+        ]
         points = starts + share * (ends - starts)  # the loss puts them on its sphere
         several, count = points.shape[:2]
         compared = self.loss.distance(points.flatten(0, 1)).view(several, count, several, count)
@@ -260,32 +318,37 @@ def pairable(loss: nn.Module) -> Loss:
     pairs: Loss = loss  # type: ignore[assignment]  # only a Loss has pair_rows
     if getattr(loss, "blocks", False):
         raise ConfigError(
-            f"negatives between pairs take batches of classes, but {type(loss).__name__} has blocks=True, a layout of "
+            f"negatives between pairs take batches of classes, but {type(loss).__name__} has "
+            "blocks=True, a layout of "
             f"its own. Set loss.blocks=false and sampler=classes."
         )
     if not pairs.distance.normalize and not pairs.pairs_off_sphere:
         raise ConfigError(
-            f"arcs lie on the unit sphere, but {type(loss).__name__} has normalize=False. Set loss.normalize=true."
+            f"arcs lie on the unit sphere, but {type(loss).__name__} has normalize=False. Set "
+            "loss.normalize=true."
         )
     return pairs
 
 
-# -- methods ----------------------------------------------------------------------------------------
+# -- methods
+# ----------------------------------------------------------------------------------------
 
 
 class BetweenPairs(Method):
     """One loss, one optimizer; the loss's negatives lie between the members of positive pairs.
 
-    Nothing is generated and nothing is added to the network: a step costs the plain step and a little arithmetic on
-    inner products.
+    Nothing is generated and nothing is added to the network: a step costs the plain step and a
+    little arithmetic on inner products.
 
     Charts:
-        hardest_negative: What the hardest negative is to the loss (a distance; for N-pair and multi-similarity loss a
-            similarity) on average: of each sample the hardest real one, of each anchor, a sample or a positive pair,
-            the hardest point between two of another class. The two should stay apart. Together: arcs are so short that
-            nothing lies between their ends, as when classes have collapsed, or they overlap and samples stand for them
-            (overlap=samples). With overlap=arcs, a distance of 0 all along: arcs of different classes cross, so classes
-            overlap, and what lies between two samples of a class need not be of it.
+        hardest_negative: What the hardest negative is to the loss (a distance; for N-pair and
+            multi-similarity loss a similarity) on average: of each sample the hardest real one, of
+            each anchor, a sample or a positive pair, the hardest point between two of another
+            class. The two should stay apart. Together: arcs are so short that nothing lies between
+            their ends, as when classes have collapsed, or they overlap and samples stand for them
+            (overlap=samples). With overlap=arcs, a distance of 0 all along: arcs of different
+            classes cross, so classes overlap, and what lies between two samples of a class need not
+            be of it.
     """
 
     layouts: ClassVar[tuple[str, ...]] = ("classes",)
@@ -302,29 +365,41 @@ class BetweenPairs(Method):
         per_class = getattr(sampler, "per_class", 2)
         if self.pairing == "consecutive" and per_class % 2:
             raise ConfigError(
-                f"pairing=consecutive needs an even number of samples of each class, got per_class={per_class}. "
+                "pairing=consecutive needs an even number of samples of each class, got "
+                f"per_class={per_class}. "
                 f"Set sampler.per_class={per_class + 1}, or method.pairing=all."
             )
 
     @torch.no_grad()
-    def diagnostics(self, result: StepResult, largest_class: int | None = None) -> dict[str, Tensor]:
-        """Add the mean of the hardest negative between pairs, and of the hardest that is a sample."""
+    def diagnostics(
+        self, result: StepResult, largest_class: int | None = None
+    ) -> dict[str, Tensor]:
+        """Add the mean of the hardest negative between pairs, and of the hardest that is a
+        sample."""
         described = super().diagnostics(result, largest_class)
         distance, labels = self.loss.loss.distance, result.labels
         with self.sized(largest_class):
             c = self.loss.comparisons(result.embeddings, labels)
         sign = 1 if distance.larger_is_closer else -1
-        samples, between = (distance(result.embeddings), other_class(labels)), (c.negative, c.keep_negative)
+        samples, between = (
+            (distance(result.embeddings), other_class(labels)),
+            (c.negative, c.keep_negative),
+        )
         for name, (values, keep) in (("sample", samples), ("between", between)):
             there = keep.any(dim=1)
-            hardest = (sign * values).masked_fill(~keep, -torch.inf).amax(dim=1) if keep.shape[1] else values.sum(dim=1)
+            hardest = (
+                (sign * values).masked_fill(~keep, -torch.inf).amax(dim=1)
+                if keep.shape[1]
+                else values.sum(dim=1)
+            )
             total = hardest.masked_fill(~there, 0).sum() / there.sum().clamp(min=1)
             described[f"hardest_negative/{name}"] = sign * total
         return described
 
     @torch.no_grad()
     def figures(self, batch: Batch) -> Sequence[Figure]:
-        """Show pairs of pairs of the last batch whose arcs are much nearer than any of their samples."""
+        """Show pairs of pairs of the last batch whose arcs are much nearer than any of their
+        samples."""
         if processes() > 1:
             return ()
         self.embedder.eval()
@@ -335,23 +410,26 @@ class BetweenPairs(Method):
 
 @dataclass(eq=False)
 class LoOp(BetweenPairs):
-    """LoOp (Vasudeva et al. 2021): the loss's negatives are the nearest points between arcs of positive pairs.
+    """LoOp (Vasudeva et al. 2021): the loss's negatives are the nearest points between arcs of
+    positive pairs.
 
-    Differs: samples stand for arcs that overlap, samples are the anchors, and the loss begins alone; with
-    ``overlap="arcs"`` all three are the paper's. Held-out classes chose them with multi-similarity: on Cars196 R@1 was
-    73.3 with ``"arcs"``, 79.8 with ``"samples"`` and 80.5 without LoOp (one seed), waiting gained 0.5 MAP@R (two
-    others); on CUB-200 samples as anchors gained 0.5 and 0.1.
+    Differs: samples stand for arcs that overlap, samples are the anchors, and the loss begins
+        alone; with
+    ``overlap="arcs"`` all three are the paper's. Held-out classes chose them with multi-similarity:
+    on Cars196 R@1 was 73.3 with ``"arcs"``, 79.8 with ``"samples"`` and 80.5 without LoOp (one
+    seed), waiting gained 0.5 MAP@R (two others); on CUB-200 samples as anchors gained 0.5 and 0.1.
 
     Attributes:
-        pairing: ``"all"`` positive pairs, each once, ``"consecutive"`` rows of a class as the authors pair them, or
-            each row with the ``"nearest"`` of its class.
-        overlap: what stands for two arcs that are closer to each other than the ends of one of them are: the hardest of
-            their four ``"samples"``, or the nearest points of the ``"arcs"``. A point between two samples of a class
-            need not be of that class while classes overlap.
-        anchors: what is compared with arcs of other classes: the arcs of ``"pairs"``, or ``"samples"``, each with its
-            own positives, as in the loss alone; None is samples, and pairs with ``overlap="arcs"``.
-        wait: steps with the loss alone before LoOp begins, so that classes part first; None is a third of the run, and
-            0 with ``overlap="arcs"``.
+        pairing: ``"all"`` positive pairs, each once, ``"consecutive"`` rows of a class as the
+            authors pair them, or each row with the ``"nearest"`` of its class.
+        overlap: what stands for two arcs that are closer to each other than the ends of one of them
+            are: the hardest of their four ``"samples"``, or the nearest points of the ``"arcs"``. A
+            point between two samples of a class need not be of that class while classes overlap.
+        anchors: what is compared with arcs of other classes: the arcs of ``"pairs"``, or
+            ``"samples"``, each with its own positives, as in the loss alone; None is samples, and
+            pairs with ``overlap="arcs"``.
+        wait: steps with the loss alone before LoOp begins, so that classes part first; None is a
+            third of the run, and 0 with ``overlap="arcs"``.
     """
 
     pairing: Pairing = "all"
@@ -363,7 +441,9 @@ class LoOp(BetweenPairs):
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
-        self.loss = OptimalNegatives(parts.loss, pairing=self.pairing, overlap=self.overlap, anchors=self.anchors)
+        self.loss = OptimalNegatives(
+            parts.loss, pairing=self.pairing, overlap=self.overlap, anchors=self.anchors
+        )
         usual = parts.steps // 3 if self.overlap == "samples" else 0
         self._alone: int = usual if self.wait is None else self.wait
 
@@ -378,7 +458,8 @@ class LoOp(BetweenPairs):
 
 @dataclass(eq=False)
 class EmbeddingExpansion(BetweenPairs):
-    """Embedding Expansion (Ko and Gu 2020): negatives are the nearest of a few points between members of pairs.
+    """Embedding Expansion (Ko and Gu 2020): negatives are the nearest of a few points between
+    members of pairs.
 
     Attributes:
         points: number of points between the two members of a pair; the paper's best is 2.
@@ -396,7 +477,9 @@ class EmbeddingExpansion(BetweenPairs):
 
 
 @torch.no_grad()
-def _nearest_arcs(embeddings: Embeddings, labels: SingleLabels, records: Integer[Tensor, "n"]) -> Tuples | None:
+def _nearest_arcs(
+    embeddings: Embeddings, labels: SingleLabels, records: Integer[Tensor, "n"]
+) -> Tuples | None:
     """Show the pairs of pairs that gain most: far as samples, near as arcs."""
     rows, labels, records = unit_rows(embeddings).cpu(), labels.cpu(), records.cpu()
     pairs = positive_pairs(labels, "all")
@@ -405,16 +488,23 @@ def _nearest_arcs(embeddings: Embeddings, labels: SingleLabels, records: Integer
     if not apart.any():
         return None
     ends = torch.cat([first, second])
-    among = pairwise_distances(rows[ends], squared=False).view(2, len(first), 2, len(first)).amin(dim=(0, 2))
+    among = (
+        pairwise_distances(rows[ends], squared=False)
+        .view(2, len(first), 2, len(first))
+        .amin(dim=(0, 2))
+    )
     arcs = arcs_among(rows, first, second, squared=False)
     gain = (among - arcs).masked_fill(~apart, -1).flatten()
     tuples, roles = [], ("pair", "pair", "other pair", "other pair")
     for place in gain.topk(min(SHOWN, int(apart.sum()))).indices.tolist():
         a, b = divmod(place, len(first))
         members = records[torch.stack([first[a], second[a], first[b], second[b]])].tolist()
-        tuples.append((members, roles, f"{among[a, b]:.2f} between samples, {arcs[a, b]:.2f} between arcs"))
+        tuples.append(
+            (members, roles, f"{among[a, b]:.2f} between samples, {arcs[a, b]:.2f} between arcs")
+        )
     caption = (
-        "Two positive pairs each of the last batch, whose arcs come much nearer than their samples. Pictures half-way "
+        "Two positive pairs each of the last batch, whose arcs come much nearer than their "
+        "samples. Pictures half-way "
         "between the two of a pair should still look like their class."
     )
     return record_tuples("Where arcs come nearer than samples", caption, tuples)

@@ -1,4 +1,5 @@
-"""The base of all methods, what they are built from (`Parts`), and what a step returns (`StepResult`)."""
+"""The base of all methods, what they are built from (`Parts`), and what a step returns
+(`StepResult`)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -76,7 +77,8 @@ class StepResult(NamedTuple):
 
     Attributes:
         scalars: still on the device, ``loss`` among them; ``group/name`` groups the rest.
-        embeddings: of the rows that the step trained on, for diagnostics. The next step may overwrite them.
+        embeddings: of the rows that the step trained on, for diagnostics. The next step may
+            overwrite them.
         labels: of these rows.
     """
 
@@ -86,23 +88,28 @@ class StepResult(NamedTuple):
 
     def detach(self) -> "StepResult":
         """Return the same outside of any graph."""
-        return StepResult({k: v.detach() for k, v in self.scalars.items()}, self.embeddings.detach(), self.labels)
+        return StepResult(
+            {k: v.detach() for k, v in self.scalars.items()}, self.embeddings.detach(), self.labels
+        )
 
 
 class Method(nn.Module):
     """A way of training an embedder.
 
-    A method is a dataclass (``eq=False``) whose fields are its settings, as in ``HDML(alpha=0.5)``. `build` returns a
-    copy with networks and optimizers; calling it with a batch takes one training step. A subclass writes `setup` and
-    `step` where they differ from training on the loss alone. Its docstring says in a section ``Charts`` how to read the
-    chart of each group of its scalars. All that the next step depends on is in modules, buffers,
-    ``optimizers`` and ``schedule``, or in ``get_extra_state``.
+    A method is a dataclass (``eq=False``) whose fields are its settings, as in ``HDML(alpha=0.5)``.
+    `build` returns a copy with networks and optimizers; calling it with a batch takes one training
+    step. A subclass writes `setup` and `step` where they differ from training on the loss alone.
+    Its docstring says in a section ``Charts`` how to read the chart of each group of its scalars.
+    All that the next step depends on is in modules, buffers, ``optimizers`` and ``schedule``, or in
+    ``get_extra_state``.
 
     Attributes:
         default_loss: its name in `vicinal.losses.LOSSES`.
-        layouts: the samplers on whose batches it can train, keys of `vicinal.samplers.SAMPLERS`, the default first.
+        layouts: the samplers on whose batches it can train, keys of `vicinal.samplers.SAMPLERS`,
+            the default first.
         title: the method's name in messages.
-        chunkable: whether it trains with ``training.chunk``: it differentiates the network once per step.
+        chunkable: whether it trains with ``training.chunk``: it differentiates the network once per
+            step.
     """
 
     default_loss: ClassVar[str] = "multi_similarity"
@@ -123,30 +130,37 @@ class Method(nn.Module):
     # -- the slot of an experiment ----------------------------------------------------------------
 
     def sampler_for(self, loss: type[nn.Module]) -> str:
-        """Return the name of the default sampler over losses of this class, a key of `vicinal.samplers.SAMPLERS`."""
+        """Return the name of the default sampler over losses of this class, a key of
+        `vicinal.samplers.SAMPLERS`."""
         if self.layouts != ANY_LAYOUT:
             return self.layouts[0]
         return getattr(loss, "layout", None) or "classes"
 
     def check(self, loss: nn.Module, sampler: object) -> None:
-        """Raise a ConfigError with the reason where this method cannot train this loss on these batches.
+        """Raise a ConfigError with the reason where this method cannot train this loss on these
+        batches.
 
-        Samplers say what their batches are by the attribute ``layout``. A sampler without it, such as a user's own, is
-        not checked; None stands for the default sampler.
+        Samplers say what their batches are by the attribute ``layout``. A sampler without it, such
+        as a user's own, is not checked; None stands for the default sampler.
         """
         layout, kind = getattr(sampler, "layout", None), type(loss).__name__
         if layout is not None and layout not in self.layouts:
             raise ConfigError(
-                f"{self.title} cannot train on batches of sampler={layout}. Set sampler={self.layouts[0]}."
+                f"{self.title} cannot train on batches of sampler={layout}. Set "
+                f"sampler={self.layouts[0]}."
             )
         expected = getattr(loss, "layout", None) if getattr(loss, "blocks", False) else None
         if layout is not None and expected is not None and layout != expected:
             raise ConfigError(
-                f"{kind} has blocks=True and expects batches of sampler={expected}, got sampler={layout}. "
+                f"{kind} has blocks=True and expects batches of sampler={expected}, got "
+                f"sampler={layout}. "
                 f"Set loss.blocks=false, or sampler={expected}."
             )
         if getattr(loss, "reduction", "mean") == "none":
-            raise ConfigError(f'training needs one number, but {kind} has reduction="none". Set loss.reduction=mean.')
+            raise ConfigError(
+                f'training needs one number, but {kind} has reduction="none". Set '
+                "loss.reduction=mean."
+            )
 
     def build(self, parts: Parts) -> Self:
         """Return a copy of this method that is ready to train."""
@@ -158,14 +172,18 @@ class Method(nn.Module):
     # -- training ---------------------------------------------------------------------------------
 
     def setup(self, parts: Parts) -> None:
-        """Take the parts and build what the method needs besides; the parameters of the loss are trained, too."""
+        """Take the parts and build what the method needs besides; the parameters of the loss are
+        trained, too."""
         self.embedder, self.loss, self.sampler = parts.embedder, parts.loss, parts.sampler
         others = self.loss.parameters()
-        self.metric_optimizer, self.schedule = parts.optimizer.build(self.embedder, steps=parts.steps, others=others)
+        self.metric_optimizer, self.schedule = parts.optimizer.build(
+            self.embedder, steps=parts.steps, others=others
+        )
         self.optimizers = {"metric": self.metric_optimizer}
 
     def share(self, owner: "Method") -> None:
-        """Use the embedder, loss, sampler and optimizer of another method, whose state holds them."""
+        """Use the embedder, loss, sampler and optimizer of another method, whose state holds
+        them."""
         for name in ("embedder", "loss", "sampler", "metric_optimizer", "schedule"):
             self.__dict__[name] = getattr(owner, name)  # not registered as modules of this one
         self.optimizers = {}
@@ -173,8 +191,9 @@ class Method(nn.Module):
     def batches(self, epoch: int) -> Sequence[Sequence[int]]:
         """Return positions in the training records, batch by batch.
 
-        The order inside a batch reaches `step` unchanged, so blocks such as ``[a; p]`` may carry meaning. The plan is a
-        function of the seed, the epoch and the method's state alone: a resumed run asks again and must get the same.
+        The order inside a batch reaches `step` unchanged, so blocks such as ``[a; p]`` may carry
+        meaning. The plan is a function of the seed, the epoch and the method's state alone: a
+        resumed run asks again and must get the same.
         """
         plan: Sequence[Sequence[int]] = self.sampler.epoch(epoch)
         return plan
@@ -212,7 +231,8 @@ class Method(nn.Module):
 
     @contextmanager
     def sized(self, largest_class: int | None) -> Iterator[None]:
-        """Tell the losses how many rows a class has at most, so that none waits for the GPU to count them."""
+        """Tell the losses how many rows a class has at most, so that none waits for the GPU to
+        count them."""
         losses = [module for module in self.loss.modules() if hasattr(module, "largest_class")]
         for loss in losses:
             loss.largest_class = largest_class
@@ -226,13 +246,20 @@ class Method(nn.Module):
         """Return embeddings before normalization, and labels, of the rows of all processes."""
         if batch.texts is not None and isinstance(self.embedder, TwoStreamEmbedder):
             asks = batch.extras["role"] == QUERY
-            return gather(self.embedder.joined(_embed, batch.texts, batch.inputs, asks), batch.labels)
+            return gather(
+                self.embedder.joined(_embed, batch.texts, batch.inputs, asks), batch.labels
+            )
         return gather(self.embedder.embed(self.embedder.features(batch.inputs)), batch.labels)
 
     def differentiate(
-        self, loss: Tensor, parameters: Iterable[nn.Parameter] | Optimizer | None = None, *, keep: bool = False
+        self,
+        loss: Tensor,
+        parameters: Iterable[nn.Parameter] | Optimizer | None = None,
+        *,
+        keep: bool = False,
     ) -> None:
-        """Put the gradient of ``loss`` into ``parameters`` and nowhere else; default: what ``metric_optimizer`` trains.
+        """Put the gradient of ``loss`` into ``parameters`` and nowhere else; default: what
+        ``metric_optimizer`` trains.
 
         ``keep`` leaves the graph for another loss.
         """
@@ -243,18 +270,22 @@ class Method(nn.Module):
             parameter.grad = gradient
 
     def differentiate_to(self, loss: Tensor, features: Tensor) -> Tensor | None:
-        """Put the gradient of ``loss`` into what ``metric_optimizer`` trains, and return that in ``features``, a leaf.
+        """Put the gradient of ``loss`` into what ``metric_optimizer`` trains, and return that in
+        ``features``, a leaf.
 
         The graph stays for another loss.
         """
         wanted = _learning(trained(self.metric_optimizer))
-        gradients = torch.autograd.grad(loss, [features, *wanted], retain_graph=True, allow_unused=True)
+        gradients = torch.autograd.grad(
+            loss, [features, *wanted], retain_graph=True, allow_unused=True
+        )
         for parameter, gradient in zip(wanted, gradients[1:], strict=True):
             parameter.grad = gradient
         return gradients[0]
 
     def differentiate_from(self, features: Tensor, gradient: Tensor | None) -> None:
-        """Go on where ``differentiate_to`` ended, into the parameters on which the features depend."""
+        """Go on where ``differentiate_to`` ended, into the parameters on which the features
+        depend."""
         if gradient is None or not features.requires_grad:
             return
         wanted = _learning(trained(self.metric_optimizer))
@@ -266,18 +297,22 @@ class Method(nn.Module):
     def optimize(self, *optimizers: Optimizer) -> None:
         """Average gradients over processes, then update; default: by ``metric_optimizer``."""
         optimizers = optimizers or (self.metric_optimizer,)
-        average_gradients([parameter for optimizer in optimizers for parameter in trained(optimizer)])
+        average_gradients(
+            [parameter for optimizer in optimizers for parameter in trained(optimizer)]
+        )
         for optimizer in optimizers:
             optimizer.step()
 
     @property
     def capturable(self) -> bool:
-        """Whether a CUDA graph may replay `step`: it depends on tensors alone, on nothing counted in Python."""
+        """Whether a CUDA graph may replay `step`: it depends on tensors alone, on nothing counted
+        in Python."""
         return bool(getattr(self.loss, "capturable", False)) and not self.embedder.reads_text
 
     @property
     def phase(self) -> object:
-        """Which of its computations `step` does now; a CUDA graph replays only steps of an equal phase."""
+        """Which of its computations `step` does now; a CUDA graph replays only steps of an equal
+        phase."""
         return None
 
     # -- state ------------------------------------------------------------------------------------
@@ -285,16 +320,22 @@ class Method(nn.Module):
     def place(self, device: torch.device) -> None:
         """Move everything to ``device``, once, before the first step.
 
-        Methods are built on the CPU whatever trains them, so that a seed draws the same weights everywhere.
+        Methods are built on the CPU whatever trains them, so that a seed draws the same weights
+        everywhere.
         """
         self.to(device)
         for optimizer in self.optimizers.values():
             fit(optimizer, device)
 
     def training_state(self) -> dict[str, Any]:
-        """Return all that the next step depends on, as nested dictionaries of tensors and plain values."""
+        """Return all that the next step depends on, as nested dictionaries of tensors and plain
+        values."""
         optimizers = {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
-        return {"modules": self.state_dict(), "optimizers": optimizers, "schedule": self.schedule.state_dict()}
+        return {
+            "modules": self.state_dict(),
+            "optimizers": optimizers,
+            "schedule": self.schedule.state_dict(),
+        }
 
     def load_training_state(self, state: Mapping[str, Any]) -> None:
         """Continue where ``state`` was saved, on whatever device."""
@@ -305,7 +346,8 @@ class Method(nn.Module):
             fit(optimizer, device)  # what was saved elsewhere says how it was there
         self.schedule.load_state_dict(state["schedule"])
 
-    # -- what a user sees ---------------------------------------------------------------------------
+    # -- what a user sees
+    # ---------------------------------------------------------------------------
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -314,49 +356,66 @@ class Method(nn.Module):
 
     @property
     def captions(self) -> Mapping[str, str]:
-        """How to read the chart of a group of scalars: one or two sentences by the group's name, for the report."""
+        """How to read the chart of a group of scalars: one or two sentences by the group's name,
+        for the report."""
         return {**self.own_captions, **CAPTIONS}
 
     @property
     def own_captions(self) -> Mapping[str, str]:
-        """What ``captions`` says of the method's own scalars: the section ``Charts`` of its docstring."""
+        """What ``captions`` says of the method's own scalars: the section ``Charts`` of its
+        docstring."""
         charts = [docstring_section(kind, "Charts") for kind in reversed(type(self).__mro__)]
         return {name: text for chart in charts for name, text in chart.items()}
 
-    def diagnostics(self, result: StepResult, largest_class: int | None = None) -> dict[str, Tensor]:
+    def diagnostics(
+        self, result: StepResult, largest_class: int | None = None
+    ) -> dict[str, Tensor]:
         """Describe a batch by what a step on it returned; asked every few steps."""
         return describe_batch(result.embeddings, result.labels, self.loss, largest_class)
 
     def collapsed_loss(self, batch: Batch) -> float:
-        """Return the loss that this batch would have if all embeddings were equal: where a collapsed run gets stuck."""
+        """Return the loss that this batch would have if all embeddings were equal: where a
+        collapsed run gets stuck."""
         with torch.no_grad():
-            return float(self.loss(self.equal_rows(len(batch.labels), batch.labels.device), batch.labels))
+            return float(
+                self.loss(self.equal_rows(len(batch.labels), batch.labels.device), batch.labels)
+            )
 
     def equal_rows(self, rows: int, device: torch.device) -> Float[Tensor, "rows d"]:
         """Return embeddings that are all the same unit vector."""
         return normalize(torch.ones(rows, self.embedder.embedding_dim, device=device), dim=1)
 
-    reads_records: ClassVar[bool] = False  # whether it embeds training records to plan an epoch (HTL's tree)
+    reads_records: ClassVar[bool] = (
+        False  # whether it embeds training records to plan an epoch (HTL's tree)
+    )
 
     def read_by(
-        self, resident: Resident | None, *, workers: int, progress: Callable[[int], None] | None = None
+        self,
+        resident: Resident | None,
+        *,
+        workers: int,
+        progress: Callable[[int], None] | None = None,
     ) -> None:
-        """Take images from the device where they are, read files with ``workers`` processes, and report progress."""
+        """Take images from the device where they are, read files with ``workers`` processes, and
+        report progress."""
 
     def figures(self, batch: Batch) -> Sequence[Figure]:
-        """Draw what the method does inside, once when training has ended; ``batch`` is the last one."""
+        """Draw what the method does inside, once when training has ended; ``batch`` is the last
+        one."""
         return ()
 
 
 class Beside:
     """Computes beside the current stream of a GPU, on one of its own; on a CPU in its turn.
 
-    Each time it is entered its stream waits for the current one, which waits for it in ``join``. What one of them made
-    and the other reads has to be held until then, or it may be overwritten.
+    Each time it is entered its stream waits for the current one, which waits for it in ``join``.
+    What one of them made and the other reads has to be held until then, or it may be overwritten.
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._streams = (torch.cuda.current_stream(device), _stream(device)) if device.type == "cuda" else None
+        self._streams = (
+            (torch.cuda.current_stream(device), _stream(device)) if device.type == "cuda" else None
+        )
         self._within: AbstractContextManager[object] = nullcontext()
         self._event: torch.cuda.Event | None = None
 
@@ -387,21 +446,28 @@ class Beside:
 
 @cache
 def _stream(device: torch.device) -> torch.cuda.Stream:
-    # A parameter whose gradient comes from both streams is meant: torch waits for them, and need not warn.
-    if (warn := getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)) is not None:
+    # A parameter whose gradient comes from both streams is meant: torch waits for them, and need
+    # not warn.
+    if (
+        warn := getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
+    ) is not None:
         warn(False)
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 @contextmanager
 def tensor_cores(on: bool) -> Iterator[None]:
-    """Let a GPU compute products and convolutions of float32 in TF32, or not: factors of 10 bits, sums in float32."""
+    """Let a GPU compute products and convolutions of float32 in TF32, or not: factors of 10 bits,
+    sums in float32."""
     products, convolutions = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = on
     try:
         yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = products, convolutions
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = (
+            products,
+            convolutions,
+        )
 
 
 def _embed(stream: Embedder, inputs: Tensor) -> Tensor:

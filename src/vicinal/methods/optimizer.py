@@ -1,4 +1,5 @@
-"""The optimizer slot: optimizer, learning rates of the layers and schedule, the same settings for every method."""
+"""The optimizer slot: optimizer, learning rates of the layers and schedule, the same settings for
+every method."""
 
 import inspect
 import math
@@ -22,7 +23,8 @@ T = TypeVar("T", bound=Optimizer)
 
 
 def _undecorated(kind: type[T]) -> type[T]:
-    """Return an optimizer's class without the decorators that hide its methods from torch's compiler.
+    """Return an optimizer's class without the decorators that hide its methods from torch's
+    compiler.
 
     They import the compiler, which takes as long as torch itself. What is computed is the same.
     """
@@ -39,18 +41,24 @@ class OptimizerConfig(Settings):
     """One learning rate for the backbone, a multiple of it for new layers, with a schedule.
 
     Attributes:
-        name: ``adamw`` (Loshchilov and Hutter 2019), ``adam`` (Kingma and Ba 2015) or ``sgd`` with momentum.
+        name: ``adamw`` (Loshchilov and Hutter 2019), ``adam`` (Kingma and Ba 2015) or ``sgd`` with
+            momentum.
         learning_rate: of the backbone.
-        head_factor: the head's rate in multiples of ``learning_rate``; papers use 10 over a pre-trained backbone.
-        loss_factor: the same for what a loss itself learns (proxies, boundaries); Proxy-Anchor's authors use 100.
-        weight_decay: decoupled from the gradient with ``adamw``, added to the gradient as an L2 penalty with ``adam``
-            and ``sgd``; not applied to vectors (biases, batch norm), where it only shrinks scales.
+        head_factor: the head's rate in multiples of ``learning_rate``; papers use 10 over a
+            pre-trained backbone.
+        loss_factor: the same for what a loss itself learns (proxies, boundaries); Proxy-Anchor's
+            authors use 100.
+        weight_decay: decoupled from the gradient with ``adamw``, added to the gradient as an L2
+            penalty with ``adam`` and ``sgd``; not applied to vectors (biases, batch norm), where it
+            only shrinks scales.
         schedule: ``cosine`` falls to 0 at the last step.
         warmup: steps over which the rate rises linearly from 0.
         momentum: of ``sgd``.
-        layer_decay: factor by which the rate falls from each layer of the backbone to the one before it, counted from
-            the head, such as 0.75 to fine-tune a transformer (Clark et al. 2020); 1 gives all layers one rate.
-        clip: largest norm of the gradient over all parameters of this optimizer; None does not clip.
+        layer_decay: factor by which the rate falls from each layer of the backbone to the one
+            before it, counted from the head, such as 0.75 to fine-tune a transformer (Clark et al.
+            2020); 1 gives all layers one rate.
+        clip: largest norm of the gradient over all parameters of this optimizer; None does not
+            clip.
     """
 
     slot: ClassVar[str] = "optimizer"
@@ -71,15 +79,22 @@ class OptimizerConfig(Settings):
         for name in ("head_factor", "loss_factor", "weight_decay"):
             rate = self.learning_rate * max(1.0, getattr(self, name))
             if rate > 1e30:  # float32 ends at 3e38
-                got = f"optimizer.learning_rate={self.learning_rate:g} and optimizer.{name}={getattr(self, name):g}"
-                raise ConfigError(f"{got} make an update of {rate:g}, which no network survives. Set them lower.")
+                got = (
+                    f"optimizer.learning_rate={self.learning_rate:g} and "
+                    f"optimizer.{name}={getattr(self, name):g}"
+                )
+                raise ConfigError(
+                    f"{got} make an update of {rate:g}, which no network survives. Set them lower."
+                )
 
     def build(
         self, embedder: Embedder, *, steps: int, others: Iterable[nn.Parameter] = ()
     ) -> tuple[Optimizer, LambdaLR]:
-        """Build optimizer and schedule for ``steps`` updates; ``others`` are what a loss itself learns.
+        """Build optimizer and schedule for ``steps`` updates; ``others`` are what a loss itself
+        learns.
 
-        Gradients are clipped at the beginning of ``optimizer.step``, so after any average over processes.
+        Gradients are clipped at the beginning of ``optimizer.step``, so after any average over
+        processes.
         """
         head = list(embedder.head.parameters())
         layered = {id(parameter) for parameter in chain(embedder.backbone.parameters(), head)}
@@ -90,11 +105,14 @@ class OptimizerConfig(Settings):
             (others, self.loss_factor),
         ]
         groups = [
-            group for part, factor in parts for group in _groups(part, factor * self.learning_rate, self.weight_decay)
+            group
+            for part, factor in parts
+            for group in _groups(part, factor * self.learning_rate, self.weight_decay)
         ]
         if not groups:
             raise ConfigError(
-                "nothing can be trained: the backbone has no free parameters and there is no head. Set model.dim, or "
+                "nothing can be trained: the backbone has no free parameters and there is no "
+                "head. Set model.dim, or "
                 "freeze less of the backbone."
             )
         optimizer = self._optimizer(groups)
@@ -131,14 +149,20 @@ class OptimizerConfig(Settings):
         missing = len(backbone) - len({id(parameter) for layer in layers for parameter in layer})
         if missing:
             raise ConfigError(
-                f"optimizer.layer_decay={self.layer_decay}: {missing} of {len(backbone)} parameters of "
-                f"{type(embedder.backbone).__name__} belong to no known layer. Set optimizer.layer_decay=1."
+                f"optimizer.layer_decay={self.layer_decay}: {missing} of {len(backbone)} "
+                "parameters of "
+                f"{type(embedder.backbone).__name__} belong to no known layer. Set "
+                "optimizer.layer_decay=1."
             )
-        return [(layer, self.layer_decay ** (len(layers) - 1 - place)) for place, layer in enumerate(layers)]
+        return [
+            (layer, self.layer_decay ** (len(layers) - 1 - place))
+            for place, layer in enumerate(layers)
+        ]
 
 
 def _clip(norm: float, optimizer: Optimizer, *_: object) -> None:
-    """Scale the gradients of an optimizer before its step, so that their common norm is at most ``norm``."""
+    """Scale the gradients of an optimizer before its step, so that their common norm is at most
+    ``norm``."""
     # The factor stays on the device: nothing waits for it, and a CUDA graph can hold it.
     clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], norm)
 
@@ -146,12 +170,14 @@ def _clip(norm: float, optimizer: Optimizer, *_: object) -> None:
 def fit(optimizer: Optimizer, device: torch.device) -> None:
     """Adapt an optimizer to where its parameters are.
 
-    On a GPU all parameters are updated in one kernel, and learning rates are tensors, so that a CUDA graph can hold
-    the update and follow the schedule.
+    On a GPU all parameters are updated in one kernel, and learning rates are tensors, so that a
+    CUDA graph can hold the update and follow the schedule.
     """
     cuda = device.type == "cuda"
     for group in optimizer.param_groups:
-        group["lr"] = torch.tensor(float(group["lr"]), device=device) if cuda else float(group["lr"])
+        group["lr"] = (
+            torch.tensor(float(group["lr"]), device=device) if cuda else float(group["lr"])
+        )
         if "fused" in group:
             group["fused"] = cuda or None
         if "capturable" in group:
@@ -160,7 +186,9 @@ def fit(optimizer: Optimizer, device: torch.device) -> None:
     optimizer._warned_capturable_if_run_uncaptured = True
 
 
-def _groups(parameters: Iterable[nn.Parameter], rate: float, decay: float) -> list[dict[str, object]]:
+def _groups(
+    parameters: Iterable[nn.Parameter], rate: float, decay: float
+) -> list[dict[str, object]]:
     learnt = [parameter for parameter in parameters if parameter.requires_grad]
     matrices, vectors = [p for p in learnt if p.ndim > 1], [p for p in learnt if p.ndim <= 1]
     groups = [

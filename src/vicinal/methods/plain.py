@@ -1,4 +1,5 @@
-"""The baseline of every method, and two that compare batches with past ones: cross-batch memory and MoCo's queue."""
+"""The baseline of every method, and two that compare batches with past ones: cross-batch memory and
+MoCo's queue."""
 
 import copy
 from collections.abc import Callable
@@ -25,8 +26,9 @@ from vicinal.tuples import Embeddings, SingleLabels
 class Plain(Method):
     """Train on the loss alone: the baseline of every other method.
 
-    On episodes (ALA's batches) it scores the triplets that ALA would weigh, all with weight 1. On pairs of a text and a
-    picture it compares texts with pictures and pictures with texts, as CLIP (Radford et al. 2021) does.
+    On episodes (ALA's batches) it scores the triplets that ALA would weigh, all with weight 1. On
+    pairs of a text and a picture it compares texts with pictures and pictures with texts, as CLIP
+    (Radford et al. 2021) does.
     """
 
     title: ClassVar[str] = "method=plain"
@@ -35,14 +37,17 @@ class Plain(Method):
         super().setup(parts)
         rows = getattr(parts.sampler, "training_rows", None)
         if rows is not None and getattr(parts.loss, "takes_reference", False):
-            self.loss = EpisodeLoss(TripletScoring(tuple_loss(parts.loss, "episodes")), training_rows=rows)
+            self.loss = EpisodeLoss(
+                TripletScoring(tuple_loss(parts.loss, "episodes")), training_rows=rows
+            )
         joint = isinstance(parts.embedder, TwoStreamEmbedder) and parts.embedder.reads_text
         if joint and getattr(parts.sampler, "layout", "") == "cross_view":
             self.loss = _both_ways(parts.loss)
 
 
 class BothWays(nn.Module):
-    """The mean of a loss of texts among pictures and of pictures among texts, on batches ``[t, p, t, p, ...]``.
+    """The mean of a loss of texts among pictures and of pictures among texts, on batches ``[t, p,
+    t, p, ...]``.
 
     >>> from vicinal.losses import InfoNCELoss
     >>> rows = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
@@ -64,16 +69,20 @@ class BothWays(nn.Module):
 
 
 def _both_ways(loss: nn.Module) -> nn.Module:
-    """Let a loss compare texts with pictures alone, in each of nested sizes; one with proxies compares neither."""
+    """Let a loss compare texts with pictures alone, in each of nested sizes; one with proxies
+    compares neither."""
     each_size: Callable[..., nn.Module] | None = getattr(loss, "each_size", None)
     if each_size is not None:
         return each_size(_both_ways)
-    return BothWays(tuple_loss(loss, Plain.title)) if getattr(loss, "takes_reference", False) else loss
+    return (
+        BothWays(tuple_loss(loss, Plain.title)) if getattr(loss, "takes_reference", False) else loss
+    )
 
 
 @dataclass(eq=False)
 class CrossBatchMemory(Plain):
-    """Cross-batch memory (Wang et al. 2020): compare each batch with the embeddings of past batches as well.
+    """Cross-batch memory (Wang et al. 2020): compare each batch with the embeddings of past batches
+    as well.
 
     Attributes:
         size: number of embeddings kept; at most as many as there are training records.
@@ -96,13 +105,18 @@ class CrossBatchMemory(Plain):
         wrappers.CrossBatchMemory(tuple_loss(loss, self.title), size=1, dim=1)
         rows = getattr(sampler, "batch_size", 0)
         if rows > self.size:
-            raise ConfigError(f"the memory keeps {self.size} rows, got batches of {rows}. Set method.size={4 * rows}.")
+            raise ConfigError(
+                f"the memory keeps {self.size} rows, got batches of {rows}. Set "
+                f"method.size={4 * rows}."
+            )
 
     def setup(self, parts: Parts) -> None:
         Method.setup(self, parts)
         self.loss = wrappers.CrossBatchMemory(
             parts.loss,  # type: ignore[arg-type]  # see ``check``
-            size=min(self.size, max(len(parts.train.labels), getattr(parts.sampler, "batch_size", 1))),
+            size=min(
+                self.size, max(len(parts.train.labels), getattr(parts.sampler, "batch_size", 1))
+            ),
             dim=parts.embedder.embedding_dim,
             warmup=parts.steps // 10 if self.warmup is None else self.warmup,
         )
@@ -110,17 +124,19 @@ class CrossBatchMemory(Plain):
 
 @dataclass(eq=False)
 class MomentumQueue(CrossBatchMemory):
-    """Momentum contrast (MoCo, He et al. 2020): compare each batch with a queue of keys from a momentum encoder.
+    """Momentum contrast (MoCo, He et al. 2020): compare each batch with a queue of keys from a
+    momentum encoder.
 
         θ_k ← m θ_k + (1 - m) θ_q
 
-    The trained network gives the queries; the keys of the batch come from a copy of it whose weights follow slowly, so
-    that all keys in the queue are alike though they are of many steps. They enter the queue before the loss is
-    computed, and queries are compared with the whole queue.
+    The trained network gives the queries; the keys of the batch come from a copy of it whose
+    weights follow slowly, so that all keys in the queue are alike though they are of many steps.
+    They enter the queue before the loss is computed, and queries are compared with the whole queue.
 
-    Differs: the paper has no labels, and two views of an image are its only positive pair. Here all keys of a class are
-    positives, and, as there is one view of an image in a batch, a query is not compared with its own key. All
-    processes share one queue instead of shuffling batch norms.
+    Differs: the paper has no labels, and two views of an image are its only positive pair. Here all
+        keys of a class are
+    positives, and, as there is one view of an image in a batch, a query is not compared with its
+    own key. All processes share one queue instead of shuffling batch norms.
 
     Attributes:
         size: number of keys kept; at most as many as there are training records.
@@ -136,7 +152,9 @@ class MomentumQueue(CrossBatchMemory):
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
-        self.momentum_encoder = copy.deepcopy(self.embedder).requires_grad_(requires_grad=False).train()
+        self.momentum_encoder = (
+            copy.deepcopy(self.embedder).requires_grad_(requires_grad=False).train()
+        )
 
     def step(self, batch: Batch) -> StepResult:
         queries, labels = self.embed(batch)
@@ -147,6 +165,8 @@ class MomentumQueue(CrossBatchMemory):
         self.differentiate(loss)
         self.optimize()
         with torch.no_grad():
-            slow, fast = ([p.detach() for p in network.parameters()] for network in (encoder, self.embedder))
+            slow, fast = (
+                [p.detach() for p in network.parameters()] for network in (encoder, self.embedder)
+            )
             torch._foreach_lerp_(slow, fast, 1 - self.momentum)
         return StepResult({"loss": loss.detach()}, queries.detach(), labels)

@@ -1,8 +1,9 @@
 """Miners in a batch.
 
-Batch-hard (Hermans et al., 2017), easy positives (Xuan et al., WACV 2020), semi-hard negatives (Schroff et al., CVPR
-2015), distance-weighted negatives (Wu et al., ICCV 2017), multi-similarity (Wang et al., CVPR 2019), and what
-pytorch-metric-learning adds: triplets by margin or angle, pairs by margin, by rank or evenly over their distances.
+Batch-hard (Hermans et al., 2017), easy positives (Xuan et al., WACV 2020), semi-hard negatives
+(Schroff et al., CVPR 2015), distance-weighted negatives (Wu et al., ICCV 2017), multi-similarity
+(Wang et al., CVPR 2019), and what pytorch-metric-learning adds: triplets by margin or angle, pairs
+by margin, by rank or evenly over their distances.
 """
 
 import math
@@ -15,12 +16,28 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from vicinal.arguments import coerce
-from vicinal.distances import Distance, Euclidean, at_least_float32, cosine_similarity, pairwise_distances, unit_rows
+from vicinal.distances import (
+    Distance,
+    Euclidean,
+    at_least_float32,
+    cosine_similarity,
+    pairwise_distances,
+    unit_rows,
+)
 from vicinal.errors import ConfigError, unknown
 from vicinal.losses.loss import Comparisons, tuple_loss
 from vicinal.losses.multi_similarity import informative
 from vicinal.losses.triplet import nearest_else_farthest
-from vicinal.tuples import Embeddings, Pairs, Reference, SingleLabels, Triplets, other_class, positives, same_class
+from vicinal.tuples import (
+    Embeddings,
+    Pairs,
+    Reference,
+    SingleLabels,
+    Triplets,
+    other_class,
+    positives,
+    same_class,
+)
 
 EasyNegative = Literal["semi_hard", "hardest"]
 SemiHardRule = Literal["nearest", "random", "nearest_else_farthest", "all"]
@@ -30,11 +47,14 @@ Range = tuple[float, float]
 
 
 EUCLIDEAN = Euclidean()
-MOST_TUPLES = 2**24  # three int64 columns of this length are 384 MiB; whoever needs more should not list tuples
+MOST_TUPLES = (
+    2**24
+)  # three int64 columns of this length are 384 MiB; whoever needs more should not list tuples
 
 
 class ReferenceRows(TypedDict, total=False):
-    """Rows to choose from instead of the batch; positives and negatives are then numbered among them.
+    """Rows to choose from instead of the batch; positives and negatives are then numbered among
+    them.
 
     Attributes:
         reference: the rows.
@@ -65,8 +85,11 @@ class Candidates(NamedTuple):
 
     @classmethod
     @torch.no_grad()
-    def of(cls, embeddings: Tensor, labels: Tensor, among: ReferenceRows, distance: Distance) -> "Candidates":
-        """Measure the anchors against the batch or the reference rows; where there are none, against padding alone.
+    def of(
+        cls, embeddings: Tensor, labels: Tensor, among: ReferenceRows, distance: Distance
+    ) -> "Candidates":
+        """Measure the anchors against the batch or the reference rows; where there are none,
+        against padding alone.
 
         The numbers are distances: similarities of a ``distance`` that is one are negated.
         """
@@ -87,9 +110,14 @@ class Candidates(NamedTuple):
 
 
 def hardest(
-    embeddings: Embeddings, labels: SingleLabels, *, normalize: bool = True, **among: Unpack[ReferenceRows]
+    embeddings: Embeddings,
+    labels: SingleLabels,
+    *,
+    normalize: bool = True,
+    **among: Unpack[ReferenceRows],
 ) -> Triplets:
-    """Mine one triplet for each anchor: its farthest positive and nearest negative (Hermans et al. 2017, Eq. (5)).
+    """Mine one triplet for each anchor: its farthest positive and nearest negative (Hermans et al.
+    2017, Eq. (5)).
 
     Args:
         embeddings: the anchors; without a reference also what they are compared with.
@@ -123,15 +151,18 @@ def easy_positive(
     Args:
         embeddings: the anchors; without a reference also what they are compared with.
         labels: class of each anchor.
-        negative: ``"semi_hard"``, the nearest negative that is farther than the positive (the paper's EPSHN; an anchor
-            without one forms no triplet), or ``"hardest"``, the nearest of all (EPHN).
+        negative: ``"semi_hard"``, the nearest negative that is farther than the positive (the
+            paper's EPSHN; an anchor without one forms no triplet), or ``"hardest"``, the nearest of
+            all (EPHN).
         normalize: whether embeddings are put on the unit sphere first.
         among: see `ReferenceRows`.
     """
     coerce(negative, EasyNegative, "negative")
     c = Candidates.of(embeddings, labels, among, Euclidean(normalize))
     nearest, place = c.positive.masked_fill(~c.keep_positive, torch.inf).min(dim=1, keepdim=True)
-    allowed = c.keep_negative & (c.negative > nearest) if negative == "semi_hard" else c.keep_negative
+    allowed = (
+        c.keep_negative & (c.negative > nearest) if negative == "semi_hard" else c.keep_negative
+    )
     other = c.negative.masked_fill(~allowed, torch.inf).argmin(dim=1, keepdim=True)
     there = c.keep_positive.any(dim=1, keepdim=True) & allowed.any(dim=1, keepdim=True)
     return _chosen(there, c.columns.gather(1, place), other)
@@ -149,27 +180,31 @@ def semi_hard(
     most: int = MOST_TUPLES,
     **among: Unpack[ReferenceRows],
 ) -> Triplets:
-    """Mine semi-hard negatives for each anchor and positive, d_ap < d_an < d_ap + margin (Schroff et al. 2015).
+    """Mine semi-hard negatives for each anchor and positive, d_ap < d_an < d_ap + margin (Schroff
+    et al. 2015).
 
-    The negatives of an anchor are sorted once; those of a positive are a range of them, found by binary search:
-    O(n m log m) time, O(n m) memory.
+    The negatives of an anchor are sorted once; those of a positive are a range of them, found by
+    binary search: O(n m log m) time, O(n m) memory.
 
     Args:
         embeddings: the anchors; without a reference also what they are compared with.
         labels: class of each anchor.
         margin: how much farther a negative may be; 0 leaves none.
         rule: which of a pair's negatives: the ``"nearest"``, one at ``"random"``, or ``"all"``.
-            ``"nearest_else_farthest"`` is TensorFlow's rule instead: the nearest negative beyond the positive, however
-            far; where there is none, the farthest of all.
+            ``"nearest_else_farthest"`` is TensorFlow's rule instead: the nearest negative beyond
+            the positive, however far; where there is none, the farthest of all.
         generator: what ``"random"`` draws from, on any device.
         squared: whether distances are squared, as FaceNet's are.
         normalize: whether embeddings are put on the unit sphere first.
-        most: ``"all"`` raises an error for more triplets than this; ``SemiHardTripletLoss`` sums them without a list.
+        most: ``"all"`` raises an error for more triplets than this; ``SemiHardTripletLoss`` sums
+            them without a list.
         among: see `ReferenceRows`.
     """
     coerce(rule, SemiHardRule, "rule")
     if rule == "random" and generator is None:
-        raise ConfigError("semi-hard mining at random draws from a `generator`, got None. Give a seeded one.")
+        raise ConfigError(
+            "semi-hard mining at random draws from a `generator`, got None. Give a seeded one."
+        )
     c = Candidates.of(embeddings, labels, among, Euclidean(normalize, squared))
     if rule == "nearest_else_farthest":
         negative, there = nearest_else_farthest(c.positive, c.negative, c.keep_negative)
@@ -180,8 +215,12 @@ def semi_hard(
     if rule == "all":
         return _listed(first, count, c.columns, order, most)
     if generator is not None:
-        draws = torch.rand(count.shape, generator=generator, device=generator.device).to(count.device)
-        first = first + torch.minimum((draws * count).long(), (count - 1).clamp(min=0))  # rounding may reach count
+        draws = torch.rand(count.shape, generator=generator, device=generator.device).to(
+            count.device
+        )
+        first = first + torch.minimum(
+            (draws * count).long(), (count - 1).clamp(min=0)
+        )  # rounding may reach count
     negative = order.gather(1, first.clamp(max=order.shape[1] - 1))
     return _chosen(count > 0, c.columns, negative)
 
@@ -195,36 +234,46 @@ def distance_weighted(
     farthest: float = 1.4,
     **among: Unpack[ReferenceRows],
 ) -> Triplets:
-    """Draw one negative for each anchor and positive, so that every distance is as likely as any other.
+    """Draw one negative for each anchor and positive, so that every distance is as likely as any
+    other.
 
-        p(n | a) ∝ min(λ, 1 / q(D_an)),   q(D) = D^(d-2) · (1 - D²/4)^((d-3)/2)          Wu et al. 2017
+        p(n | a) ∝ min(λ, 1 / q(D_an)),   q(D) = D^(d-2) · (1 - D²/4)^((d-3)/2)       Wu et al. 2017
 
-    where q is the density of distances between uniform points of the unit sphere in d dimensions, on which embeddings
-    are put first, and λ = 1 / q(``cutoff``) keeps the nearest, noisiest ones from being drawn all the time. In
-    512 dimensions 1 / q spans far more than a float32 holds, so weights are logarithms until they are compared.
+    where q is the density of distances between uniform points of the unit sphere in d dimensions,
+    on which embeddings are put first, and λ = 1 / q(``cutoff``) keeps the nearest, noisiest ones
+    from being drawn all the time. In 512 dimensions 1 / q spans far more than a float32 holds, so
+    weights are logarithms until they are compared.
 
     Args:
         embeddings: the anchors; without a reference also what they are compared with.
         labels: class of each anchor.
         generator: what is drawn from, on any device; equal seeds draw equally in every process.
         cutoff: the distance below which no negative is likelier than at it.
-        farthest: negatives at this distance or beyond are not drawn, for the margin loss of the paper does not feel
-            them; an anchor that has no nearer one forms no triplet.
+        farthest: negatives at this distance or beyond are not drawn, for the margin loss of the
+            paper does not feel them; an anchor that has no nearer one forms no triplet.
         among: see `ReferenceRows`.
     """
     if not 0 < cutoff < 2:
-        raise ConfigError(f"`cutoff` is a distance on the unit sphere, 0 < cutoff < 2, got {cutoff}.")
+        raise ConfigError(
+            f"`cutoff` is a distance on the unit sphere, 0 < cutoff < 2, got {cutoff}."
+        )
     c = Candidates.of(embeddings, labels, among, EUCLIDEAN)
     drawable = c.keep_negative & (c.negative < farthest)
     weights = log_weights(c.negative, embeddings.shape[1], cutoff)
-    draws = torch.rand(c.positive.shape, generator=generator, device=generator.device, dtype=torch.float64)
+    draws = torch.rand(
+        c.positive.shape, generator=generator, device=generator.device, dtype=torch.float64
+    )
     # Columns drawn with probability ∝ exp(weight): where a share of the running sum is passed.
     kept = weights.double().masked_fill(~drawable, -torch.inf)
-    likeliest = kept.amax(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float64).min)  # a row may keep nothing
+    likeliest = kept.amax(dim=1, keepdim=True).clamp(
+        min=torch.finfo(torch.float64).min
+    )  # a row may keep nothing
     sums = (kept - likeliest).exp().cumsum(dim=1)
     total = sums[:, -1:].contiguous()
     drawn = torch.searchsorted(sums, draws.to(embeddings.device) * total, right=True)
-    negative = torch.minimum(drawn, torch.searchsorted(sums, total))  # rounding may pass the last that can be drawn
+    negative = torch.minimum(
+        drawn, torch.searchsorted(sums, total)
+    )  # rounding may pass the last that can be drawn
     return _chosen(c.keep_positive & drawable.gather(1, negative), c.columns, negative)
 
 
@@ -244,8 +293,8 @@ def triplet_margin(
         embeddings: the anchors; without a reference also what they are compared with.
         labels: class of each anchor.
         margin: how much farther, or less similar, than the positive a negative should be.
-        kind: ``"all"`` that violate it; of these the ``"hard"`` ones, d_an ≤ d_ap, or the ``"semi_hard"`` ones,
-            d_an > d_ap; or the ``"easy"`` triplets, which do not violate it.
+        kind: ``"all"`` that violate it; of these the ``"hard"`` ones, d_an ≤ d_ap, or the
+            ``"semi_hard"`` ones, d_an > d_ap; or the ``"easy"`` triplets, which do not violate it.
         distance: how embeddings are compared.
         most: more triplets than this are an error.
         among: see `ReferenceRows`.
@@ -257,7 +306,9 @@ def triplet_margin(
     coerce(kind, TripletKind, "kind")
     c = Candidates.of(embeddings, labels, among, distance)
     ordered, order = c.negative.masked_fill(~c.keep_negative, torch.inf).sort(dim=1)
-    near, within = (torch.searchsorted(ordered, c.positive + beyond, right=True) for beyond in (0, margin))
+    near, within = (
+        torch.searchsorted(ordered, c.positive + beyond, right=True) for beyond in (0, margin)
+    )
     there = c.keep_negative.sum(dim=1, keepdim=True)
     first, last = {
         "all": (torch.zeros_like(near), within),
@@ -278,9 +329,10 @@ def angular(
     most: int = MOST_TUPLES,
     **among: Unpack[ReferenceRows],
 ) -> Triplets:
-    """Mine the triplets whose angle at the negative is larger than ``angle``, as the angular loss measures it.
+    """Mine the triplets whose angle at the negative is larger than ``angle``, as the angular loss
+    measures it.
 
-        tan α = ‖x_a - x_p‖ / (2 ‖x_n - x_c‖),   x_c = (x_a + x_p) / 2                   Wang et al. 2017
+        tan α = ‖x_a - x_p‖ / (2 ‖x_n - x_c‖),   x_c = (x_a + x_p) / 2              Wang et al. 2017
 
     Args:
         embeddings: the anchors; without a reference also what they are compared with.
@@ -298,16 +350,23 @@ def angular(
         raise ConfigError(f"`angle` is in degrees, 0 <= angle < 90, got {angle}.")
     c = Candidates.of(embeddings, labels, among, Euclidean(normalize))
     reference = among.get("reference")
-    anchors, rows = at_least_float32(embeddings), at_least_float32(embeddings if reference is None else reference)
+    anchors, rows = (
+        at_least_float32(embeddings),
+        at_least_float32(embeddings if reference is None else reference),
+    )
     if normalize:
         anchors, rows = unit_rows(anchors), unit_rows(rows)
     found, total = [Triplets(*c.columns.new_empty(3, 0))], 0
-    for place, column in enumerate(c.columns.unbind(dim=1)):  # a positive of each anchor at a time: memory stays n x m
+    for place, column in enumerate(
+        c.columns.unbind(dim=1)
+    ):  # a positive of each anchor at a time: memory stays n x m
         if not c.keep_positive[:, place].any():
             continue  # padding, where there may be no rows
         far = pairwise_distances((anchors + rows[column]) / 2, rows, squared=False)
         wide = c.positive[:, place, None] > 2 * math.tan(math.radians(angle)) * far
-        anchor, negative = (wide & c.keep_positive[:, place, None] & c.keep_negative).nonzero().unbind(dim=1)
+        anchor, negative = (
+            (wide & c.keep_positive[:, place, None] & c.keep_negative).nonzero().unbind(dim=1)
+        )
         found.append(Triplets(anchor, column[anchor], negative))
         total += len(anchor)
         _check_total(total, most, "triplets of that angle")
@@ -329,16 +388,18 @@ def batch_easy_hard(
 ) -> MinedPairs:
     """Mine one positive and one negative pair of each anchor, each by its rank, or all of a kind.
 
-    The easy positive is the nearest, the hard one the farthest; the easy negative is the farthest, the hard one the
-    nearest. A semi-hard negative is the nearest that is farther than the chosen positive, a semi-hard positive the
-    farthest that is nearer than the chosen negative. An anchor without one of the two has no pair.
+    The easy positive is the nearest, the hard one the farthest; the easy negative is the farthest,
+    the hard one the nearest. A semi-hard negative is the nearest that is farther than the chosen
+    positive, a semi-hard positive the farthest that is nearer than the chosen negative. An anchor
+    without one of the two has no pair.
 
     Args:
         embeddings: the anchors; without a reference also what they are compared with.
         labels: class of each anchor.
         positive: which positive; ``"all"`` keeps every positive pair.
         negative: which negative; not both may be semi-hard, nor one semi-hard and the other all.
-        positive_range: the distances, or similarities, both ends included, that a chosen positive may have; None: any.
+        positive_range: the distances, or similarities, both ends included, that a chosen positive
+            may have; None: any.
         negative_range: the same for negatives.
         distance: how embeddings are compared.
         among: see `ReferenceRows`.
@@ -352,7 +413,8 @@ def batch_easy_hard(
     coerce(negative, Rank, "negative")
     if "semi_hard" in (positive, negative) and {positive, negative} <= {"semi_hard", "all"}:
         raise ConfigError(
-            f"semi-hard pairs are found beside one pair of the other kind, got positive={positive!r} and "
+            "semi-hard pairs are found beside one pair of the other kind, got "
+            f"positive={positive!r} and "
             f"negative={negative!r}. Use easy or hard for one of them."
         )
     c = Candidates.of(embeddings, labels, among, distance)
@@ -362,7 +424,10 @@ def batch_easy_hard(
     for side, allowed in zip(sides, ranges, strict=True):
         if allowed is not None and ranks[side] != "all":
             values, keep = sides[side]
-            sides[side] = values, keep & (sign * values >= allowed[0]) & (sign * values <= allowed[1])
+            sides[side] = (
+                values,
+                keep & (sign * values >= allowed[0]) & (sign * values <= allowed[1]),
+            )
     chosen: dict[str, Tensor] = {}
     bound: Tensor | None = None  # the distance of the pair that was chosen first
     for side in sorted(sides, key=lambda side: ranks[side] == "semi_hard"):
@@ -378,7 +443,9 @@ def batch_easy_hard(
         bound, place = (ordered.min if nearest else ordered.max)(dim=1, keepdim=True)
         chosen[side] = torch.zeros_like(keep).scatter_(1, place, value=True) & keep
     if "all" not in (positive, negative):
-        both = chosen["positive"].any(dim=1, keepdim=True) & chosen["negative"].any(dim=1, keepdim=True)
+        both = chosen["positive"].any(dim=1, keepdim=True) & chosen["negative"].any(
+            dim=1, keepdim=True
+        )
         chosen = {side: mask & both for side, mask in chosen.items()}
     anchor, place = chosen["positive"].nonzero().unbind(dim=1)
     return MinedPairs(Pairs(anchor, c.columns[anchor, place]), _pairs(chosen["negative"]))
@@ -393,7 +460,8 @@ def pair_margin(
     distance: Distance = EUCLIDEAN,
     **among: Unpack[ReferenceRows],
 ) -> MinedPairs:
-    """Mine the positive pairs farther apart than one margin and the negative pairs nearer than another.
+    """Mine the positive pairs farther apart than one margin and the negative pairs nearer than
+    another.
 
     Args:
         embeddings: the anchors; without a reference also what they are compared with.
@@ -410,7 +478,9 @@ def pair_margin(
     """
     c = Candidates.of(embeddings, labels, among, distance)
     sign = -1 if distance.larger_is_closer else 1
-    anchor, place = (c.keep_positive & (c.positive > sign * positive_margin)).nonzero().unbind(dim=1)
+    anchor, place = (
+        (c.keep_positive & (c.positive > sign * positive_margin)).nonzero().unbind(dim=1)
+    )
     negative = _pairs(c.keep_negative & (c.negative < sign * negative_margin))
     return MinedPairs(Pairs(anchor, c.columns[anchor, place]), negative)
 
@@ -426,11 +496,13 @@ def uniform_histogram(
     distance: Distance = EUCLIDEAN,
     **among: Unpack[ReferenceRows],
 ) -> MinedPairs:
-    """Draw positive and negative pairs evenly over their distances: as many from each bin of a histogram.
+    """Draw positive and negative pairs evenly over their distances: as many from each bin of a
+    histogram.
 
     The bins of each kind have equal width, from its least distance to its largest.
 
-    Differs: pytorch-metric-learning draws with replacement; here no pair is drawn twice, and a bin that has fewer pairs
+    Differs: pytorch-metric-learning draws with replacement; here no pair is drawn twice, and a bin
+        that has fewer pairs
     than wanted gives them all.
 
     Args:
@@ -452,7 +524,8 @@ def uniform_histogram(
     """
     if min(bins, positives_per_bin, negatives_per_bin) < 1:
         raise ConfigError(
-            f"a histogram has 1 bin or more and gives 1 pair or more of each, got bins={bins}, positives_per_bin="
+            f"a histogram has 1 bin or more and gives 1 pair or more of each, got bins={bins}, "
+            "positives_per_bin="
             f"{positives_per_bin} and negatives_per_bin={negatives_per_bin}."
         )
     c = Candidates.of(embeddings, labels, among, distance)
@@ -462,7 +535,11 @@ def uniform_histogram(
 
 
 def _evenly(
-    values: Float[Tensor, "n m"], keep: Bool[Tensor, "n m"], bins: int, each: int, generator: torch.Generator
+    values: Float[Tensor, "n m"],
+    keep: Bool[Tensor, "n m"],
+    bins: int,
+    each: int,
+    generator: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
     """Draw up to ``each`` kept places from each of ``bins`` equal intervals of their values."""
     row, column = keep.nonzero().unbind(dim=1)
@@ -470,23 +547,36 @@ def _evenly(
         return row, column
     kept = values[row, column]
     low, high = kept.aminmax()
-    interval = ((kept - low) / (high - low).clamp(min=torch.finfo(kept.dtype).tiny) * bins).long().clamp(0, bins - 1)
-    draws = torch.rand(len(kept), generator=generator, device=generator.device, dtype=torch.float64).to(kept.device)
+    interval = (
+        ((kept - low) / (high - low).clamp(min=torch.finfo(kept.dtype).tiny) * bins)
+        .long()
+        .clamp(0, bins - 1)
+    )
+    draws = torch.rand(
+        len(kept), generator=generator, device=generator.device, dtype=torch.float64
+    ).to(kept.device)
     order = (interval + draws.clamp(max=1 - 1e-9)).argsort()  # bin by bin, shuffled inside
     sizes = torch.bincount(interval, minlength=bins)
-    rank = torch.arange(len(order), device=order.device) - (sizes.cumsum(dim=0) - sizes)[interval[order]]
+    rank = (
+        torch.arange(len(order), device=order.device)
+        - (sizes.cumsum(dim=0) - sizes)[interval[order]]
+    )
     drawn = order[rank < each].sort().values
     return row[drawn], column[drawn]
 
 
 @torch.no_grad()
 def multi_similarity(
-    embeddings: Embeddings, labels: SingleLabels, epsilon: float = 0.1, **among: Unpack[ReferenceRows]
+    embeddings: Embeddings,
+    labels: SingleLabels,
+    epsilon: float = 0.1,
+    **among: Unpack[ReferenceRows],
 ) -> MinedPairs:
-    """Mine the pairs that the multi-similarity loss sees, by cosine similarity S (Wang et al. 2019).
+    """Mine the pairs that the multi-similarity loss sees, by cosine similarity S (Wang et al.
+    2019).
 
-    A negative stays if S + ε > min over positives, a positive if S - ε < max over negatives; where one kind is missing
-    nothing stays of the other.
+    A negative stays if S + ε > min over positives, a positive if S - ε < max over negatives; where
+    one kind is missing nothing stays of the other.
 
     Args:
         embeddings: the anchors; without a reference also what they are compared with.
@@ -501,7 +591,8 @@ def multi_similarity(
     return MinedPairs(*map(_pairs, kept))
 
 
-# The miners that choose in a batch, by the names that `loss.miner` takes; `SmartMiner` chooses in the training set.
+# The miners that choose in a batch, by the names that `loss.miner` takes; `SmartMiner` chooses in
+# the training set.
 _OF_TRIPLETS = (angular, distance_weighted, easy_positive, hardest, semi_hard, triplet_margin)
 _OF_PAIRS = (batch_easy_hard, multi_similarity, pair_margin, uniform_histogram)
 MINERS: dict[str, Callable[..., Triplets | MinedPairs]] = {
@@ -512,13 +603,14 @@ MINERS: dict[str, Callable[..., Triplets | MinedPairs]] = {
 class Mined(nn.Module):
     """A loss over the triplets or pairs that a miner chooses, in place of all tuples of the batch.
 
-    A miner that draws (``distance_weighted``, ``uniform_histogram``, ``semi_hard`` with ``rule="random"``) is given a
-    generator, which follows from ``seed`` and the number of training batches so far; that number is part of
-    ``state_dict``, so a resumed run draws the same tuples.
+    A miner that draws (``distance_weighted``, ``uniform_histogram``, ``semi_hard`` with
+    ``rule="random"``) is given a generator, which follows from ``seed`` and the number of training
+    batches so far; that number is part of ``state_dict``, so a resumed run draws the same tuples.
 
     Args:
         loss: a tuple loss, scored by its ``on_triplets`` or ``on_pairs``.
-        miner: a name in ``vicinal.miners.MINERS``, or a function of embeddings and labels like those.
+        miner: a name in ``vicinal.miners.MINERS``, or a function of embeddings and labels like
+            those.
         arguments: keyword arguments of the miner.
         seed: seed of what the miner draws.
     """
@@ -534,14 +626,23 @@ class Mined(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.loss, self.miner, self.arguments, self.seed = tuple_loss(loss, "mining"), miner, arguments, seed
+        self.loss, self.miner, self.arguments, self.seed = (
+            tuple_loss(loss, "mining"),
+            miner,
+            arguments,
+            seed,
+        )
         if getattr(loss, "blocks", False):
-            raise ConfigError("a miner chooses among all rows, but the loss has blocks=True. Set sampler=classes.")
+            raise ConfigError(
+                "a miner chooses among all rows, but the loss has blocks=True. Set sampler=classes."
+            )
         if isinstance(miner, str) and miner not in MINERS:
             raise ConfigError(unknown("miner", miner, MINERS))
         self.calls = 0
 
-    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Float[Tensor, ""] | Float[Tensor, "t"]:
+    def forward(
+        self, embeddings: Embeddings, labels: SingleLabels
+    ) -> Float[Tensor, ""] | Float[Tensor, "t"]:
         """Mine the tuples of the batch and return their loss."""
         mined = self.mine(embeddings.detach(), labels)
         if isinstance(mined, MinedPairs):
@@ -551,8 +652,13 @@ class Mined(nn.Module):
     def mine(self, embeddings: Embeddings, labels: SingleLabels) -> Triplets | MinedPairs:
         """Choose the tuples of a batch."""
         given = dict(self.arguments or {})
-        if self.miner in ("distance_weighted", "uniform_histogram") or given.get("rule") == "random":
-            given["generator"] = torch.Generator().manual_seed((self.seed * 2**32 + self.calls) % 2**63)
+        if (
+            self.miner in ("distance_weighted", "uniform_histogram")
+            or given.get("rule") == "random"
+        ):
+            given["generator"] = torch.Generator().manual_seed(
+                (self.seed * 2**32 + self.calls) % 2**63
+            )
         if self.training and torch.is_grad_enabled():
             self.calls += 1
         miner = MINERS[self.miner] if isinstance(self.miner, str) else self.miner
@@ -587,8 +693,11 @@ def _reference(
     return (None, None, None) if found is None else (found.rows, found.labels, found.own)
 
 
-def _chosen(anchors: Bool[Tensor, "n k"], positive: Int[Tensor, "n k"], negative: Int[Tensor, "n k"]) -> Triplets:
-    """Return the marked places of two tables of columns as triplets, in the order of the anchors."""
+def _chosen(
+    anchors: Bool[Tensor, "n k"], positive: Int[Tensor, "n k"], negative: Int[Tensor, "n k"]
+) -> Triplets:
+    """Return the marked places of two tables of columns as triplets, in the order of the
+    anchors."""
     anchor, place = anchors.nonzero().unbind(dim=1)
     return Triplets(anchor, positive[anchor, place], negative[anchor, place])
 
@@ -600,8 +709,10 @@ def _pairs(marked: Bool[Tensor, "n m"]) -> Pairs:
 def _check_total(total: int, most: int, what: str) -> None:
     if total > most:
         raise ConfigError(
-            f"all {what} of the batch were asked for as a list, but there are {total:,} and the limit is {most:,}. "
-            f"Use a loss that lists none, such as SemiHardTripletLoss, a smaller batch, or raise `most`."
+            f"all {what} of the batch were asked for as a list, but there are {total:,} and the "
+            f"limit is {most:,}. "
+            "Use a loss that lists none, such as SemiHardTripletLoss, a smaller batch, or raise "
+            "`most`."
         )
 
 
@@ -610,7 +721,9 @@ def _listed(first: Tensor, count: Tensor, columns: Tensor, order: Tensor, most: 
     total = int(count.sum())
     _check_total(total, most, "chosen triplets")
     flat = count.flatten()
-    pair = torch.repeat_interleave(torch.arange(len(flat), device=flat.device), flat, output_size=total)
+    pair = torch.repeat_interleave(
+        torch.arange(len(flat), device=flat.device), flat, output_size=total
+    )
     within = torch.arange(total, device=flat.device) - (flat.cumsum(dim=0) - flat)[pair]
     anchor = pair // count.shape[1]
     return Triplets(anchor, columns.flatten()[pair], order[anchor, first.flatten()[pair] + within])

@@ -1,4 +1,5 @@
-"""Smart mining: negatives from the neighbor graph of the whole training set (after Harwood et al., ICCV 2017)."""
+"""Smart mining: negatives from the neighbor graph of the whole training set (after Harwood et al.,
+ICCV 2017)."""
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
@@ -13,10 +14,15 @@ from vicinal.distances import pairwise_distances
 from vicinal.errors import ConfigError, DataError
 from vicinal.tuples import Embeddings, Triplets, positives
 
-MOST_OF_A_CLASS = 1024  # neighbors asked for to step over an anchor's own class; bounds the graph for huge classes
-Search = Callable[[Tensor, int], Tensor]  # rows [n d] and k -> the k nearest other rows of each [n k], -1 for none
+# neighbors asked for to step over an anchor's own class; bounds the graph for huge classes
+MOST_OF_A_CLASS = 1024
+Search = Callable[
+    [Tensor, int], Tensor
+]  # rows [n d] and k -> the k nearest other rows of each [n k], -1 for none
 CHUNK = 2**24  # distances held at once: 64 MiB of float32
-FLAT = 2000  # rows up to which faiss searches all of them; below 39 rows a cell its clustering warns
+FLAT = (
+    2000  # rows up to which faiss searches all of them; below 39 rows a cell its clustering warns
+)
 
 
 @torch.no_grad()
@@ -38,7 +44,8 @@ def exact_neighbors(rows: Embeddings, k: int) -> Int[Tensor, "n k"]:
 
 @torch.no_grad()
 def approximate_neighbors(rows: Embeddings, k: int) -> Int[Tensor, "n k"]:
-    """Return the same from faiss, equal in every run: √n cells of rows, of which a sixteenth, at least 16, is searched.
+    """Return the same from faiss, equal in every run: √n cells of rows, of which a sixteenth, at
+    least 16, is searched.
 
     Neighbors beyond these cells are missed, which for mining hardly matters.
     """
@@ -64,17 +71,21 @@ def approximate_neighbors(rows: Embeddings, k: int) -> Int[Tensor, "n k"]:
 
 @dataclass(eq=False)
 class SmartMiner:
-    """Negatives that stand a wanted number of places from the anchor among all rows of other classes.
+    """Negatives that stand a wanted number of places from the anchor among all rows of other
+    classes.
 
-    A batch hardly ever holds the rows that an anchor is confused with; the neighbors of the anchor in the training
-    set are just those. Once an epoch ``refresh`` takes the embeddings of all rows and keeps for each the ``neighbors``
-    nearest rows of other classes, in order. ``mine`` gives triplets of training rows to load: a positive drawn from the
-    anchor's class, and a negative drawn around the place that ``hardness`` names, 1 for the nearest and 0 for the last
-    in the list. ``adapt`` moves it by what training reports: harder when few triplets still have a loss, easier when
-    nearly all do.
+    A batch hardly ever holds the rows that an anchor is confused with; the neighbors of the anchor
+    in the training set are just those. Once an epoch ``refresh`` takes the embeddings of all rows
+    and keeps for each the ``neighbors`` nearest rows of other classes, in order. ``mine`` gives
+    triplets of training rows to load: a positive drawn from the anchor's class, and a negative
+        drawn around the place that ``hardness`` names, 1 for the nearest and 0 for the last
+    in the list. ``adapt`` moves it by what training reports: harder when few triplets still have a
+    loss, easier when nearly all do.
 
-    Differs: the paper builds its own approximate graph (FANNG) and lets a controller set the place from the loss; here
-    the search is handed in, and the controller is proportional, hardness += rate · (target - active).
+    Differs: the paper builds its own approximate graph (FANNG) and lets a controller set the place
+        from the loss; here
+    the search is handed in, and the controller is proportional, hardness += rate · (target -
+    active).
 
     >>> labels = torch.tensor([0, 0, 1, 1])
     >>> miner = SmartMiner(labels, neighbors=2, hardness=1.0, spread=0.0)
@@ -90,7 +101,8 @@ class SmartMiner:
         spread: half the width of the drawing about that place, as a share of the list.
         target: share of mined triplets that should have a loss above 0.
         rate: how fast hardness follows.
-        search: ``exact_neighbors``, ``approximate_neighbors`` (faiss), or any function of rows and k like them.
+        search: ``exact_neighbors``, ``approximate_neighbors`` (faiss), or any function of rows and
+            k like them.
     """
 
     labels: Integer[Tensor, "rows"]
@@ -109,23 +121,30 @@ class SmartMiner:
 
     @torch.no_grad()
     def refresh(self, embeddings: Float[Tensor, "rows d"]) -> None:
-        """Take the neighbors of all training rows from their present embeddings, in the rows' order."""
+        """Take the neighbors of all training rows from their present embeddings, in the rows'
+        order."""
         if len(embeddings) != len(self.labels):
             raise DataError(
-                f"smart mining was set up for {len(self.labels)} training rows, got {len(embeddings)} embeddings. "
+                f"smart mining was set up for {len(self.labels)} training rows, got "
+                f"{len(embeddings)} embeddings. "
                 f"Embed the training rows, all of them and in their order."
             )
         labels = self.labels.to(embeddings.device)
         largest = int(torch.unique(labels, return_counts=True)[1].max()) if len(labels) else 0
         found = self.search(embeddings, self.neighbors + min(largest, MOST_OF_A_CLASS))
         other = (labels[found.clamp(min=0)] != labels[:, None]) & (found >= 0)
-        order = (~other).int().argsort(dim=1, stable=True)[:, : self.neighbors]  # other classes first, nearest first
+        order = (
+            (~other).int().argsort(dim=1, stable=True)[:, : self.neighbors]
+        )  # other classes first, nearest first
         self.graph = found.gather(1, order).masked_fill_(~other.gather(1, order), -1)
 
     def mine(self, rows: Integer[Tensor, "n"], generator: torch.Generator) -> Triplets:
-        """Mine one triplet for each of these training rows that has a positive and a neighbor of another class."""
+        """Mine one triplet for each of these training rows that has a positive and a neighbor of
+        another class."""
         if self.graph is None:
-            raise ConfigError("smart mining has no neighbors yet. Call `refresh` with all rows' embeddings first.")
+            raise ConfigError(
+                "smart mining has no neighbors yet. Call `refresh` with all rows' embeddings first."
+            )
         rows = rows.long().to(self.graph.device)
         labels, listed = self.labels.to(self.graph.device), self.graph[rows]
         columns, keep = positives(labels[rows], labels, rows)
@@ -133,15 +152,21 @@ class SmartMiner:
         formed = (same > 0) & (others > 0)
         if not columns.shape[1] or not formed.any():
             return Triplets(*rows.new_empty(3, 0))
-        draws = torch.rand(2, len(rows), generator=generator, device=generator.device).to(rows.device)
+        draws = torch.rand(2, len(rows), generator=generator, device=generator.device).to(
+            rows.device
+        )
         positive = torch.minimum((draws[0] * same).long(), same - 1).clamp(min=0)
         wanted = 1 - self.hardness + self.spread * (2 * draws[1] - 1)
         place = (wanted.clamp(0, 1) * (others - 1)).round().long().clamp(min=0)
-        chosen = (part.gather(1, at[:, None]).squeeze(dim=1) for part, at in ((columns, positive), (listed, place)))
+        chosen = (
+            part.gather(1, at[:, None]).squeeze(dim=1)
+            for part, at in ((columns, positive), (listed, place))
+        )
         return Triplets(*(part[formed] for part in (rows, *chosen)))
 
     def adapt(self, active: float) -> None:
-        """Ask for harder negatives if fewer than ``target`` of the triplets have a loss, else for easier ones."""
+        """Ask for harder negatives if fewer than ``target`` of the triplets have a loss, else for
+        easier ones."""
         self.hardness = min(1.0, max(0.0, self.hardness + self.rate * (self.target - active)))
 
     def state_dict(self) -> dict[str, Any]:

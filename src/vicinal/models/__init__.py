@@ -18,9 +18,26 @@ _EMBEDDERS = (Embedder, TwoStreamEmbedder)
 _BACKBONES = (SmallConvNet, SmallResNet, Identity, GoogLeNet, BNInception, ResNet, EfficientNetLite)
 _TEXT = (NGrams, MiniLM)
 _WRAPPERS = (TimmBackbone, TorchvisionBackbone, CustomBackbone)
-MODELS: dict[str, type] = {kind.__name__: kind for kind in (*_EMBEDDERS, *_BACKBONES, *_TEXT, *_WRAPPERS)}
+MODELS: dict[str, type] = {
+    kind.__name__: kind for kind in (*_EMBEDDERS, *_BACKBONES, *_TEXT, *_WRAPPERS)
+}
 
 __all__ = ["BACKBONES", "MODELS", "Backbone", "Embedder", "ModelConfig", "TwoStreamEmbedder"]
-__all__ += ["BNInception", "EfficientNetLite", "GoogLeNet", "Identity", "ResNet", "SmallConvNet", "SmallResNet"]
+__all__ += [
+    "BNInception",
+    "EfficientNetLite",
+    "GoogLeNet",
+    "Identity",
+    "ResNet",
+    "SmallConvNet",
+    "SmallResNet",
+]
 __all__ += ["MiniLM", "NGrams"]
-__all__ += ["FCAM", "AttentionPooling", "CustomBackbone", "LoRALinear", "count_parameters", "load_pretrained"]
+__all__ += [
+    "FCAM",
+    "AttentionPooling",
+    "CustomBackbone",
+    "LoRALinear",
+    "count_parameters",
+    "load_pretrained",
+]

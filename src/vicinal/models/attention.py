@@ -1,4 +1,5 @@
-"""Attention over maps: FCAM inside residual blocks (Cai et al., ICCV 2019), and pooling by attention."""
+"""Attention over maps: FCAM inside residual blocks (Cai et al., ICCV 2019), and pooling by
+attention."""
 
 from typing import Literal, get_args
 
@@ -15,13 +16,15 @@ CONTEXTS = (3, 5, 7)  # sides of the context filters
 class FCAM(nn.Module):
     """Channel attention, then spatial attention with filters of three sizes; the shape stays.
 
-        Z_C(U) = σ(f(max U) + f(avg U)),        U' = Z_C(U) ⊗ U                                      Cai et al. 2019
+        Z_C(U) = σ(f(max U) + f(avg U)),        U' = Z_C(U) ⊗ U                      Cai et al. 2019
         s = [avg over channels U'; max over channels U']
         Z_S(U') = σ(f_1x1[f_3x3(s); f_5x5(s); f_7x7(s)]),        U'' = Z_S(U') ⊗ U'
 
-    f is one MLP for both poolings, c -> c/16 -> c, without biases. It has c²/8 + 173 parameters where 16 divides c.
+    f is one MLP for both poolings, c -> c/16 -> c, without biases. It has c²/8 + 173 parameters
+    where 16 divides c.
 
-    Differs: the context filters are followed by ReLU, as in the authors' code; the formula has none, but without it the
+    Differs: the context filters are followed by ReLU, as in the authors' code; the formula has
+        none, but without it the
     four filters would be one. Where c < 16 the MLP has one hidden unit.
 
     Args:
@@ -32,7 +35,9 @@ class FCAM(nn.Module):
     def __init__(self, channels: int, *, reduction: int = 16) -> None:
         super().__init__()
         if channels < 1 or reduction < 1:
-            raise ConfigError(f"FCAM needs channels and reduction of at least 1, got {channels} and {reduction}.")
+            raise ConfigError(
+                f"FCAM needs channels and reduction of at least 1, got {channels} and {reduction}."
+            )
         self.channels, self.reduction = channels, reduction
         hidden = max(1, channels // reduction)
         self.squeeze = nn.Conv2d(channels, hidden, 1, bias=False)
@@ -53,13 +58,15 @@ class FCAM(nn.Module):
     def spatial_gate(self, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n 1 h w"]:
         """Compute Z_S: how much of each place passes, by what is around it."""
         masks = torch.cat([maps.mean(dim=1, keepdim=True), maps.amax(dim=1, keepdim=True)], dim=1)
-        return torch.sigmoid(self.mix(torch.cat([context(masks).relu() for context in self.contexts], dim=1)))
+        return torch.sigmoid(
+            self.mix(torch.cat([context(masks).relu() for context in self.contexts], dim=1))
+        )
 
 
 class AttentionPooling(nn.Module):
     """A weighted mean over places, with weights that learn.
 
-        y = Σ_k a_k x_k,   a_k = softmax_k(wᵀ tanh(V x_k))                         Ilse et al. 2018, Eqs. (7) and (8)
+        y = Σ_k a_k x_k,   a_k = softmax_k(wᵀ tanh(V x_k))        Ilse et al. 2018, Eqs. (7) and (8)
 
     w starts at 0, so pooling starts as the average.
 
@@ -71,7 +78,10 @@ class AttentionPooling(nn.Module):
     def __init__(self, channels: int, hidden: int = 128) -> None:
         super().__init__()
         self.channels, self.hidden = channels, hidden
-        self.inner, self.score = nn.Linear(channels, hidden, bias=False), nn.Linear(hidden, 1, bias=False)
+        self.inner, self.score = (
+            nn.Linear(channels, hidden, bias=False),
+            nn.Linear(hidden, 1, bias=False),
+        )
         nn.init.zeros_(self.score.weight)
 
     def forward(self, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c"]:
@@ -83,8 +93,9 @@ class AttentionPooling(nn.Module):
 def attend(network: nn.Module, attention: Attention) -> None:
     """Give every residual block of a network the attention it asks for; a constructor's last line.
 
-    A block is a module with ``attention`` and ``width``. Weights are drawn aside, so that a network with attention and
-    one without start from the same other weights, and whatever is drawn after them is the same too.
+    A block is a module with ``attention`` and ``width``. Weights are drawn aside, so that a network
+    with attention and one without start from the same other weights, and whatever is drawn after
+    them is the same too.
     """
     if attention not in get_args(Attention):
         raise ConfigError(unknown("attention", attention, get_args(Attention)))

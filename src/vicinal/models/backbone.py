@@ -1,4 +1,5 @@
-"""The base of published backbones: width, the input that public weights expect, frozen batch norm; and weight files."""
+"""The base of published backbones: width, the input that public weights expect, frozen batch norm;
+and weight files."""
 
 import os
 from abc import ABC, abstractmethod
@@ -25,7 +26,8 @@ _SAMPLED = 8  # how many names of a network are sought in a file to find a prefi
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """From RGB in 0..1 to a backbone's input: ``(scale · x - mean) / std``, channels in the weights' own order.
+    """From RGB in 0..1 to a backbone's input: ``(scale · x - mean) / std``, channels in the
+    weights' own order.
 
     Args:
         mean: subtracted from each channel after scaling, in the order of ``channels``.
@@ -44,16 +46,23 @@ class Preprocessing:
     interpolation: str = "bilinear"
 
 
-IMAGENET = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), size=224)  # torchvision's ResNets
-HALF = Preprocessing(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), size=224)  # weights ported from TensorFlow: -1..1
-CAFFE = Preprocessing(mean=(104.0, 117.0, 128.0), channels="BGR", scale=255.0, size=224)  # BN-Inception
+IMAGENET = Preprocessing(
+    mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), size=224
+)  # torchvision's ResNets
+HALF = Preprocessing(
+    mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), size=224
+)  # weights ported from TensorFlow: -1..1
+CAFFE = Preprocessing(
+    mean=(104.0, 117.0, 128.0), channels="BGR", scale=255.0, size=224
+)  # BN-Inception
 
 
 class Backbone(nn.Module, ABC):
-    """A network whose parameters bear the names of the public weight files, without their classifier.
+    """A network whose parameters bear the names of the public weight files, without their
+    classifier.
 
-    A constructor only builds and initializes, so that a network described in ``model.json`` is rebuilt on a machine
-    that lacks those files; ``load_pretrained`` reads them.
+    A constructor only builds and initializes, so that a network described in ``model.json`` is
+    rebuilt on a machine that lacks those files; ``load_pretrained`` reads them.
 
     >>> from vicinal.models import ResNet
     >>> backbone = ResNet(18)
@@ -62,15 +71,16 @@ class Backbone(nn.Module, ABC):
 
     Attributes:
         width: channels of what ``forward`` returns.
-        prefix_tokens: tokens before those of the patches, where ``forward`` returns tokens ``[n t c]``; the first is
-            the class token.
+        prefix_tokens: tokens before those of the patches, where ``forward`` returns tokens ``[n t
+            c]``; the first is the class token.
         preprocessing: the input that the public weights were trained on.
         classifiers: beginnings of names in the public files that belong to heads left out here.
         optional: parts of names of tensors that no public file has.
         publisher: who publishes the weights, where no package carries them.
         public_file: name of the file that they publish.
-        freeze_norm: whether batch norm keeps the running statistics and the affine parameters it has. Statistics of
-            small batches of similar images are poor ones, and most published metric-learning code freezes them.
+        freeze_norm: whether batch norm keeps the running statistics and the affine parameters it
+            has. Statistics of small batches of similar images are poor ones, and most published
+            metric-learning code freezes them.
     """
 
     width: int
@@ -99,16 +109,24 @@ class Backbone(nn.Module, ABC):
         return self
 
     def find_weights(self, name: str) -> Path | Mapping[str, Tensor]:
-        """Find the weights called ``name`` on this machine, or raise an error that says how to get them."""
+        """Find the weights called ``name`` on this machine, or raise an error that says how to get
+        them."""
         cached = Path(torch.hub.get_dir()) / "checkpoints" / self.public_file
         if not cached.is_file():
-            fault = f"weights {name!r} of {type(self).__name__} come in no package, and {cached} does not exist"
+            fault = (
+                f"weights {name!r} of {type(self).__name__} come in no package, and {cached} "
+                "does not exist"
+            )
             file = f"{self.publisher}'s {self.public_file}"
-            raise ConfigError(f"{fault}. Download {file} and set model.weights to its path, or set model.weights=none.")
+            raise ConfigError(
+                f"{fault}. Download {file} and set model.weights to its path, or set "
+                "model.weights=none."
+            )
         return cached
 
     def adapt(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Bring the tensors of a weight file to the shapes of this network, where its input size has changed."""
+        """Bring the tensors of a weight file to the shapes of this network, where its input size
+        has changed."""
         return tensors
 
     def train(self, mode: bool = True) -> Self:
@@ -134,7 +152,8 @@ def initialize(network: nn.Module) -> None:
     """Draw the convolutions of a network as He et al. 2015 do."""
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
-            # Fan-in, since the fan-out of a depthwise weight counts channels that its outputs never reach.
+            # Fan-in, since the fan-out of a depthwise weight counts channels that its outputs never
+            # reach.
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
@@ -143,8 +162,10 @@ def initialize(network: nn.Module) -> None:
 def convolve(maps: Tensor, convolution: nn.Conv2d, norm: _BatchNorm) -> Tensor:
     """Compute ``norm(convolution(maps))``.
 
-    A norm in evaluation mode is a scale and a shift per channel. They go into the weights, which are small, instead of
-    over the maps, which are large: on a GPU that saves a quarter of a training step with frozen norms, forward and
+    A norm in evaluation mode is a scale and a shift per channel. They go into the weights, which
+    are small, instead of
+    over the maps, which are large: on a GPU that saves a quarter of a training step with frozen
+        norms, forward and
     backward, and most of it again under forward-mode differentiation.
     """
     found = fold(convolution, norm)
@@ -170,13 +191,21 @@ def fold(convolution: nn.Conv2d, norm: _BatchNorm) -> tuple[Tensor, Tensor] | No
     return convolution.weight * scale[:, None, None, None], shift
 
 
-def max_pool(maps: Tensor, kernel: int, stride: int = 1, padding: int = 0, ceil_mode: bool = False) -> Tensor:
+def max_pool(
+    maps: Tensor, kernel: int, stride: int = 1, padding: int = 0, ceil_mode: bool = False
+) -> Tensor:
     """Compute maxima over windows; with a kernel of our own where ``kernels`` allows."""
     if not Kernels.enabled:
         return functional.max_pool2d(maps, kernel, stride, padding, ceil_mode=ceil_mode)
-    sides = [(side + 2 * padding - kernel + (stride - 1 if ceil_mode else 0)) // stride + 1 for side in maps.shape[2:]]
+    sides = [
+        (side + 2 * padding - kernel + (stride - 1 if ceil_mode else 0)) // stride + 1
+        for side in maps.shape[2:]
+    ]
     if ceil_mode:  # no window starts outside
-        sides = [n - ((n - 1) * stride >= side + padding) for n, side in zip(sides, maps.shape[2:], strict=True)]
+        sides = [
+            n - ((n - 1) * stride >= side + padding)
+            for n, side in zip(sides, maps.shape[2:], strict=True)
+        ]
     pooled: Tensor = torch.ops.vicinal.max_pool(maps, kernel, stride, padding, *sides)[0]
     return pooled
 
@@ -210,7 +239,8 @@ def _have_kernels() -> bool:
 
 
 def probe(network: nn.Module, shape: tuple[int, ...]) -> Any:
-    """Return what a network gives for two inputs of zeros, without a trace in it or in torch's generators.
+    """Return what a network gives for two inputs of zeros, without a trace in it or in torch's
+    generators.
 
     Running statistics, modes of submodules and random states are as before.
     """
@@ -218,7 +248,10 @@ def probe(network: nn.Module, shape: tuple[int, ...]) -> Any:
     first = next(network.parameters(), torch.empty(0))
     try:
         network.eval()
-        with torch.no_grad(), torch.random.fork_rng(devices=[first.device] if first.is_cuda else []):
+        with (
+            torch.no_grad(),
+            torch.random.fork_rng(devices=[first.device] if first.is_cuda else []),
+        ):
             return network(first.new_zeros(2, *shape))
     finally:
         for module, mode in modes.items():
@@ -226,7 +259,8 @@ def probe(network: nn.Module, shape: tuple[int, ...]) -> Any:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's message, without a final stop: libraries explain at length."""
+    """Return the first line of an error's message, without a final stop: libraries explain at
+    length."""
     return (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
 
 
@@ -234,7 +268,8 @@ def first_line(error: Exception) -> str:
 
 
 class LoadReport(NamedTuple):
-    """The names of tensors that filled the network, and of those in the file that it leaves out, such as a head's."""
+    """The names of tensors that filled the network, and of those in the file that it leaves out,
+    such as a head's."""
 
     loaded: tuple[str, ...]
     ignored: tuple[str, ...]
@@ -245,16 +280,23 @@ def load_pretrained(backbone: nn.Module, source: str | Path) -> LoadReport:
 
     Args:
         backbone: as its constructor left it.
-        source: ``"imagenet"`` for the weights that an installed package or cache holds, or the path of a file.
+        source: ``"imagenet"`` for the weights that an installed package or cache holds, or the path
+            of a file.
     """
     if isinstance(backbone, Backbone):
         found = backbone.find_weights("imagenet") if source == "imagenet" else Path(source)
         return load_weights(
-            backbone.trunk, found, ignore=backbone.classifiers, optional=backbone.optional, adapt=backbone.adapt
+            backbone.trunk,
+            found,
+            ignore=backbone.classifiers,
+            optional=backbone.optional,
+            adapt=backbone.adapt,
         )
     if source == "imagenet":
         advice = "Set model.weights=none, or to the path of a file."
-        raise ConfigError(f"{type(backbone).__name__} has no public weights, got weights='imagenet'. {advice}")
+        raise ConfigError(
+            f"{type(backbone).__name__} has no public weights, got weights='imagenet'. {advice}"
+        )
     return load_weights(getattr(backbone, "trunk", backbone), Path(source))
 
 
@@ -268,13 +310,14 @@ def load_weights(
 ) -> LoadReport:
     """Load tensors into the parameters and buffers of the same names.
 
-    A prefix that all names of the network have in the file (``module.``, ``model.``, ``backbone.``) is dropped, and
-    what lies beside it in the file is ignored. A tensor of another shape, one that is missing and one that is
-    unexpected raise an error before anything has changed.
+    A prefix that all names of the network have in the file (``module.``, ``model.``, ``backbone.``)
+    is dropped, and what lies beside it in the file is ignored. A tensor of another shape, one that
+    is missing and one that is unexpected raise an error before anything has changed.
 
     Args:
         module: the network to fill.
-        source: a ``.pth`` file (read without running anything in it), a ``.safetensors`` file, or the tensors.
+        source: a ``.pth`` file (read without running anything in it), a ``.safetensors`` file, or
+            the tensors.
         ignore: beginnings of names in the file that are left out on purpose.
         optional: parts of names of the network that the file may lack.
         adapt: changes the tensors of the file before they are compared with those of the network.
@@ -284,24 +327,44 @@ def load_weights(
     wanted = module.state_dict()
     prefix = _prefix(given, list(wanted))
     beside = tuple(name for name in given if not name.startswith(prefix))
-    given = adapt({name.removeprefix(prefix): value for name, value in given.items() if name.startswith(prefix)})
-    fitting = {name: _fitted(name, given[name], wanted[name].shape, where) for name in wanted if name in given}
+    given = adapt(
+        {
+            name.removeprefix(prefix): value
+            for name, value in given.items()
+            if name.startswith(prefix)
+        }
+    )
+    fitting = {
+        name: _fitted(name, given[name], wanted[name].shape, where)
+        for name in wanted
+        if name in given
+    }
     extra = [name for name in given if name not in wanted]
     unexpected = [name for name in extra if not name.startswith(tuple(ignore))]
     # Counters are absent from files older than torch 0.4.1, and count only where momentum is None.
     spared = (".num_batches_tracked", *optional)
-    missing = [name for name in wanted if name not in given and not any(part in name for part in spared)]
+    missing = [
+        name for name in wanted if name not in given and not any(part in name for part in spared)
+    ]
     if not fitting or missing or unexpected:
-        listed = [f"{len(names)} ({few(names)})" if names else "0" for names in (missing, unexpected)]
+        listed = [
+            f"{len(names)} ({few(names)})" if names else "0" for names in (missing, unexpected)
+        ]
         fault = f"{len(fitting)} tensors fit, {listed[0]} missing, {listed[1]} unexpected"
-        saved = "model.name and its arguments to the network that the file was saved from, or set model.weights=none"
-        raise ConfigError(f"{where} does not hold the weights of {type(module).__name__}: {fault}. Set {saved}.")
+        saved = (
+            "model.name and its arguments to the network that the file was saved from, or set "
+            "model.weights=none"
+        )
+        raise ConfigError(
+            f"{where} does not hold the weights of {type(module).__name__}: {fault}. Set {saved}."
+        )
     module.load_state_dict(fitting, strict=False)
     return LoadReport(tuple(fitting), (*extra, *beside))
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a ``.safetensors`` or ``.pth`` file by name, without executing anything in it.
+    """Read the tensors of a ``.safetensors`` or ``.pth`` file by name, without executing anything
+    in it.
 
     Tensors under ``"state_dict"`` or ``"model"`` are taken out of it.
     """
@@ -309,29 +372,47 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise ConfigError(f"weights file {path} does not exist. Check the path in model.weights.")
     try:
         safe = path.suffix == ".safetensors"
-        content: Any = read_tensors(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
+        content: Any = (
+            read_tensors(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
+        )
     except (UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-        advice = "Only tensors by name are read, from .safetensors or .pth; save a state_dict() alone."
-        raise DataError(f"{path} cannot be read as weights: {first_line(error)}. {advice}") from error
+        advice = (
+            "Only tensors by name are read, from .safetensors or .pth; save a state_dict() alone."
+        )
+        raise DataError(
+            f"{path} cannot be read as weights: {first_line(error)}. {advice}"
+        ) from error
     for key in ("state_dict", "model"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
-    if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
-        raise DataError(f"{path} holds a {type(content).__name__}, not tensors by name. Save a state_dict() alone.")
+    if not isinstance(content, Mapping) or not all(
+        isinstance(value, Tensor) for value in content.values()
+    ):
+        raise DataError(
+            f"{path} holds a {type(content).__name__}, not tensors by name. Save a state_dict() "
+            "alone."
+        )
     return dict(content)
 
 
 def _prefix(given: Mapping[str, Tensor], wanted: Sequence[str]) -> str:
-    """Return what stands before the names of a network in a file; empty where more names fit as they are."""
+    """Return what stands before the names of a network in a file; empty where more names fit as
+    they are."""
     some = [f".{name}" for name in wanted[:_SAMPLED]]
     prefixes = {name.removesuffix(end[1:]) for name in given for end in some if name.endswith(end)}
-    return max(("", *sorted(prefixes)), key=lambda prefix: sum(prefix + name in given for name in wanted))
+    return max(
+        ("", *sorted(prefixes)), key=lambda prefix: sum(prefix + name in given for name in wanted)
+    )
 
 
 def _fitted(name: str, value: Tensor, shape: torch.Size, where: str) -> Tensor:
     if value.shape == (1, *shape) and len(shape) == 1:
-        return value[0]  # the first BN-Inception files, from torch 0.3, hold batch norm's vectors as rows
+        return value[
+            0
+        ]  # the first BN-Inception files, from torch 0.3, hold batch norm's vectors as rows
     if value.shape != shape:
-        shapes = f"{name} has shape {list(shape)} in the network, but {list(value.shape)} in {where}"
+        shapes = (
+            f"{name} has shape {list(shape)} in the network, but {list(value.shape)} in {where}"
+        )
         raise ConfigError(f"{shapes}. Use weights of the same network and variant.")
     return value

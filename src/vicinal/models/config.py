@@ -28,7 +28,9 @@ COMPUTED_STARTS = ("principal", "discriminant", "best")
 BACKBONES: dict[str, type[nn.Module]] = {
     "small": SmallConvNet,
     "small_resnet": SmallResNet,
-    **dict.fromkeys(("efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2"), EfficientNetLite),
+    **dict.fromkeys(
+        ("efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2"), EfficientNetLite
+    ),
     "googlenet": GoogLeNet,
     "bn_inception": BNInception,
     **dict.fromkeys(("resnet18", "resnet34", "resnet50", "resnet101", "resnet152"), ResNet),
@@ -37,7 +39,10 @@ BACKBONES: dict[str, type[nn.Module]] = {
     "minilm": MiniLM,
 }
 TEXT = ("ngrams", "minilm")  # the networks among them that read texts
-PREFIXES: dict[str, type[LibraryBackbone]] = {"timm:": TimmBackbone, "torchvision:": TorchvisionBackbone}
+PREFIXES: dict[str, type[LibraryBackbone]] = {
+    "timm:": TimmBackbone,
+    "torchvision:": TorchvisionBackbone,
+}
 FROM_SCRATCH = replace(HALF, size=64)  # input of networks that start from random weights
 _SETTLED = ("name", "variant", "depth", "freeze_norm", "channels", "width", "size", "pooled")
 
@@ -47,41 +52,48 @@ class ModelConfig(Settings):
     """A backbone, its pooling and a head.
 
     Attributes:
-        name: network: one of ``vicinal list models``; ``timm:NAME`` or ``torchvision:NAME`` for a network of those
-            libraries; ``package.module:Class`` for a class of your own.
-        arguments: further arguments of the backbone's constructor; on the command line ``model.ARGUMENT=VALUE``.
+        name: network: one of ``vicinal list models``; ``timm:NAME`` or ``torchvision:NAME`` for a
+            network of those libraries; ``package.module:Class`` for a class of your own.
+        arguments: further arguments of the backbone's constructor; on the command line
+            ``model.ARGUMENT=VALUE``.
         dim: size of the embedding; none leaves the head out.
-        head: ``linear``; ``mlp``, two linear layers with ReLU between and a hidden layer as wide as the feature, as in
-            SimCLR (Chen et al. 2020); ``hyperbolic``, a linear layer into the Poincaré ball, whose distance losses and
-            evaluation then take (Ermolov et al. 2022); ``none`` takes the backbone's feature as the embedding.
+        head: ``linear``; ``mlp``, two linear layers with ReLU between and a hidden layer as wide as
+            the feature, as in SimCLR (Chen et al. 2020); ``hyperbolic``, a linear layer into the
+            Poincaré ball, whose distance losses and evaluation then take (Ermolov et al. 2022);
+            ``none`` takes the backbone's feature as the embedding.
         curvature: c of a hyperbolic head: the ball has curvature -c.
         clip: length to which a hyperbolic head clips its vectors first.
         head_norm: whether a batch norm precedes the head, as in the code of HDML's authors.
-        pooling: how a map or tokens become a vector: ``average``, ``max``, ``both`` (their sum), ``generalized`` (mean
-            of cubes), ``token`` (class token of a transformer) or ``attention`` (weights that learn). By default the
-            network's own: that of timm's networks, the class token of a torchvision transformer, else the average.
+        pooling: how a map or tokens become a vector: ``average``, ``max``, ``both`` (their sum),
+            ``generalized`` (mean of cubes), ``token`` (class token of a transformer) or
+            ``attention`` (weights that learn). By default the network's own: that of timm's
+            networks, the class token of a torchvision transformer, else the average.
         normalize: whether embeddings are put on the unit sphere.
-        weights: ``imagenet`` for public weights (of ``minilm`` too), ``none`` for random ones, or the path of a file
-            (``.pth`` or ``.safetensors``; a classifier in it is ignored). ``auto`` is ``imagenet`` for published
-            networks and ``none`` for ``small``, ``small_resnet``, ``identity``, ``ngrams`` and networks of your own.
-        start: how the head starts: drawn as torch does (``random``) or as Glorot and Bengio (2010) do (``glorot``,
-            TensorFlow's default); or, if linear, computed from the features of the training set as their ``principal``
-            components or as ``discriminant`` directions. ``best`` is the better, on the held-out classes, of the
-            features as they are and the discriminant directions; training competes with it.
+        weights: ``imagenet`` for public weights (of ``minilm`` too), ``none`` for random ones, or
+            the path of a file (``.pth`` or ``.safetensors``; a classifier in it is ignored).
+            ``auto`` is ``imagenet`` for published networks and ``none`` for ``small``,
+            ``small_resnet``, ``identity``, ``ngrams`` and networks of your own.
+        start: how the head starts: drawn as torch does (``random``) or as Glorot and Bengio (2010)
+            do (``glorot``, TensorFlow's default); or, if linear, computed from the features of the
+            training set as their ``principal`` components or as ``discriminant`` directions.
+            ``best`` is the better, on the held-out classes, of the features as they are and the
+            discriminant directions; training competes with it.
         start_length: mean length of the embeddings at a computed start.
-        freeze: what of the backbone does not train: ``stages:N`` for its stem and first N stages or blocks, ``all``, or
-            a pattern over names of parameters such as ``blocks.0.*``.
-        freeze_norm: whether batch norm keeps its statistics and parameters. By default it does wherever a published
-            network starts from trained weights.
-        lora: rank of low-rank updates to the backbone's linear layers (Hu et al. 2022), which then train alone; for
-            transformers.
+        freeze: what of the backbone does not train: ``stages:N`` for its stem and first N stages or
+            blocks, ``all``, or a pattern over names of parameters such as ``blocks.0.*``.
+        freeze_norm: whether batch norm keeps its statistics and parameters. By default it does
+            wherever a published network starts from trained weights.
+        lora: rank of low-rank updates to the backbone's linear layers (Hu et al. 2022), which then
+            train alone; for transformers.
         lora_alpha: scale α of these updates, by default the rank.
-        text: network for the texts beside pictures, ``ngrams`` or ``minilm``; by default ``minilm`` where it is
-            installed.
-        freeze_text: whether that network keeps its weights, and only its head trains; by default ``minilm`` does.
-        streams: networks for data of two views: 2 gives queries and gallery images one each, 1 shares one.
-        module: a network of your own, in Python; see ``CustomBackbone``. The input that its weights expect is read from
-            its ``preprocessing`` or, as timm has it, ``pretrained_cfg``.
+        text: network for the texts beside pictures, ``ngrams`` or ``minilm``; by default ``minilm``
+            where it is installed.
+        freeze_text: whether that network keeps its weights, and only its head trains; by default
+            ``minilm`` does.
+        streams: networks for data of two views: 2 gives queries and gallery images one each, 1
+            shares one.
+        module: a network of your own, in Python; see ``CustomBackbone``. The input that its weights
+            expect is read from its ``preprocessing`` or, as timm has it, ``pretrained_cfg``.
     """
 
     slot: ClassVar[str] = "model"
@@ -115,46 +127,78 @@ class ModelConfig(Settings):
             object.__setattr__(self, "weights", "imagenet" if published else "none")
         for key in self.arguments if self.module is None else ():
             if key not in self.parameters(self.name):
-                raise ConfigError(unknown(f"argument of model {self.name}", key, self.parameters(self.name)))
+                raise ConfigError(
+                    unknown(f"argument of model {self.name}", key, self.parameters(self.name))
+                )
         if self.lora is not None and self.freeze is not None:
             both = f"model.freeze={self.freeze} and model.lora={self.lora}"
-            raise ConfigError(f"LoRA freezes the whole backbone, got {both}. Leave one of them out.")
+            raise ConfigError(
+                f"LoRA freezes the whole backbone, got {both}. Leave one of them out."
+            )
         if self.weights == "imagenet" and not published:
             advice = "Set model.weights=none, or to the path of a file."
-            raise ConfigError(f"model {self.name} has no public weights, got model.weights=imagenet. {advice}")
+            raise ConfigError(
+                f"model {self.name} has no public weights, got model.weights=imagenet. {advice}"
+            )
         if self.freeze_norm is not None and not published:
             advice = "Use model.freeze, which also stops the batch norms of what it freezes."
-            raise ConfigError(f"model.freeze_norm belongs to published networks, got model.name={self.name}. {advice}")
+            raise ConfigError(
+                f"model.freeze_norm belongs to published networks, got model.name={self.name}. "
+                f"{advice}"
+            )
         if self.text is None and self.freeze_text is not None:
-            raise ConfigError("model.freeze_text goes with texts beside pictures, got no model.text. Leave it out.")
-        if self.backbone is Identity and (self.pooling, self.lora, self.freeze) != (None, None, None):
-            got = f"model.pooling={self.pooling}, model.freeze={self.freeze}, model.lora={self.lora}. Leave these out."
-            raise ConfigError(f"model identity passes feature vectors on and has nothing to pool or train, got {got}")
+            raise ConfigError(
+                "model.freeze_text goes with texts beside pictures, got no model.text. Leave it "
+                "out."
+            )
+        if self.backbone is Identity and (self.pooling, self.lora, self.freeze) != (
+            None,
+            None,
+            None,
+        ):
+            got = (
+                f"model.pooling={self.pooling}, model.freeze={self.freeze}, "
+                f"model.lora={self.lora}. Leave these out."
+            )
+            raise ConfigError(
+                "model identity passes feature vectors on and has nothing to pool or train, got "
+                f"{got}"
+            )
         self._check_head()
 
     def _check_head(self) -> None:
         missing, computed = self.head == "none" or self.dim is None, self.start in COMPUTED_STARTS
-        got = f"got model.head={self.head}, model.dim={self.dim} and model.head_norm={self.head_norm}"
+        got = (
+            f"got model.head={self.head}, model.dim={self.dim} and model.head_norm={self.head_norm}"
+        )
         if self.head == "hyperbolic" and missing:
             raise ConfigError(f"model.head=hyperbolic needs model.dim, {got}. Set model.dim=128.")
         if computed and (self.head not in ("linear", "hyperbolic") or missing or self.head_norm):
-            advice = "Set model.head=linear, model.dim and model.head_norm=false, or model.start=random."
+            advice = (
+                "Set model.head=linear, model.dim and model.head_norm=false, or model.start=random."
+            )
             raise ConfigError(f"model.start={self.start} computes a linear head, {got}. {advice}")
         if missing and (self.start == "glorot" or self.head_norm):
             raise ConfigError(
-                f"model.start={self.start} and model.head_norm={self.head_norm} need a head, {got}. Set "
+                f"model.start={self.start} and model.head_norm={self.head_norm} need a head, "
+                f"{got}. Set "
                 f"model.head=linear and model.dim."
             )
         if not computed and self.start_length != 1:
             raise ConfigError(
-                f"model.start_length scales a computed head, got model.start_length={self.start_length:g} and "
-                f"model.start={self.start}. Leave out model.start_length, or set model.start=discriminant."
+                "model.start_length scales a computed head, got "
+                f"model.start_length={self.start_length:g} and "
+                f"model.start={self.start}. Leave out model.start_length, or set "
+                "model.start=discriminant."
             )
 
     @staticmethod
     def parameters(name: str) -> dict[str, inspect.Parameter]:
-        """Return what ``arguments`` may hold for a network: parameters of its constructor that nothing else settles."""
-        return {key: one for key, one in parameters(backbone_class(name)).items() if key not in _SETTLED}
+        """Return what ``arguments`` may hold for a network: parameters of its constructor that
+        nothing else settles."""
+        return {
+            key: one for key, one in parameters(backbone_class(name)).items() if key not in _SETTLED
+        }
 
     @property
     def backbone(self) -> type[nn.Module]:
@@ -164,11 +208,14 @@ class ModelConfig(Settings):
     @property
     def any_size(self) -> bool:
         """Whether the network is known to take images of any size."""
-        return issubclass(self.backbone, Backbone) and not issubclass(self.backbone, LibraryBackbone)
+        return issubclass(self.backbone, Backbone) and not issubclass(
+            self.backbone, LibraryBackbone
+        )
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """The input that the weights expect, known without building the network; -1..1 where nothing states it."""
+        """The input that the weights expect, known without building the network; -1..1 where
+        nothing states it."""
         kind = self.backbone
         if issubclass(kind, Backbone):
             return kind.preprocessing_for(**self._settled())
@@ -177,11 +224,17 @@ class ModelConfig(Settings):
         stated: Any = getattr(self.module, "pretrained_cfg", None)  # as timm's networks do
         if not isinstance(stated, Mapping) or not {"mean", "std"} <= stated.keys():
             return getattr(self.module, "preprocessing", HALF)
-        size, filter = stated.get("input_size", (224,))[-1], stated.get("interpolation") or "bilinear"
-        return Preprocessing(tuple(stated["mean"]), tuple(stated["std"]), size=size, interpolation=filter)
+        size, filter = (
+            stated.get("input_size", (224,))[-1],
+            stated.get("interpolation") or "bilinear",
+        )
+        return Preprocessing(
+            tuple(stated["mean"]), tuple(stated["std"]), size=size, interpolation=filter
+        )
 
     def has_weights(self) -> bool:
-        """Return whether ``weights`` are on this machine; timm and torchvision only know when they load them."""
+        """Return whether ``weights`` are on this machine; timm and torchvision only know when they
+        load them."""
         if self.weights != "imagenet":
             return self.weights == "none" or Path(self.weights).is_file()
         if issubclass(self.backbone, LibraryBackbone):
@@ -193,7 +246,12 @@ class ModelConfig(Settings):
         return False
 
     def build(
-        self, *, channels: int = 3, width: int | None = None, size: int | None = None, text: bool = False
+        self,
+        *,
+        channels: int = 3,
+        width: int | None = None,
+        size: int | None = None,
+        text: bool = False,
     ) -> Embedder:
         """Build the network and load its weights.
 
@@ -207,13 +265,17 @@ class ModelConfig(Settings):
         """
         if text != (self.name in TEXT):
             takes, use = ("pictures", "ngrams or minilm") if text else ("texts", "small")
-            raise ConfigError(f"model {self.name} takes {takes}, which these data are not. Set model.name={use}.")
+            raise ConfigError(
+                f"model {self.name} takes {takes}, which these data are not. Set model.name={use}."
+            )
         backbone = self._backbone(channels, width, size)
         if self.weights != "none":
             load_pretrained(backbone, self.weights)
         if self.pooling is not None and getattr(backbone, "vectors", False):
             advice = "Leave out model.pooling, or return maps [n c h w] or tokens [n t c]."
-            raise ConfigError(f"model {self.name} gives vectors, got model.pooling={self.pooling}. {advice}")
+            raise ConfigError(
+                f"model {self.name} gives vectors, got model.pooling={self.pooling}. {advice}"
+            )
         own: Pooling = "token" if getattr(backbone, "prefix_tokens", 0) else "average"
         tuning: Any = {"freeze": self.freeze, "lora": self.lora, "lora_alpha": self.lora_alpha}
         return self._embedder(backbone, pooling=self.pooling or own, **tuning)
@@ -246,10 +308,14 @@ class ModelConfig(Settings):
         kind, arguments = self.backbone, dict(self.arguments)
         if self.module is not None:
             shape = (channels, size or 224, size or 224) if width is None else (width,)
-            return CustomBackbone(copy.deepcopy(self.module), shape)  # a copy, so that the next run starts as this one
+            return CustomBackbone(
+                copy.deepcopy(self.module), shape
+            )  # a copy, so that the next run starts as this one
         if (kind is Identity) != (width is not None):
             image, vector = "images", "feature vectors"
-            takes, got, use = (image, vector, "identity") if width is not None else (vector, image, "small")
+            takes, got, use = (
+                (image, vector, "identity") if width is not None else (vector, image, "small")
+            )
             raise ConfigError(f"model {self.name} takes {takes}, got {got}. Set model.name={use}.")
         if width is not None:
             return Identity(width)
@@ -258,7 +324,9 @@ class ModelConfig(Settings):
         if not issubclass(kind, Backbone):
             return kind(channels=channels, **arguments)
         if channels != 3:
-            raise ConfigError(f"model {self.name} takes 3 channels, got {channels}. Set transform.channels=3.")
+            raise ConfigError(
+                f"model {self.name} takes 3 channels, got {channels}. Set transform.channels=3."
+            )
         if issubclass(kind, LibraryBackbone):
             arguments["size"] = size
         if kind is TimmBackbone:
@@ -268,7 +336,11 @@ class ModelConfig(Settings):
 
     def _settled(self) -> dict[str, Any]:
         """Return the constructor's arguments that the name settles."""
-        for prefix, key in {**dict.fromkeys(PREFIXES, "name"), "efficientnet_": "variant", "resnet": "depth"}.items():
+        for prefix, key in {
+            **dict.fromkeys(PREFIXES, "name"),
+            "efficientnet_": "variant",
+            "resnet": "depth",
+        }.items():
             if self.name.startswith(prefix):
                 value = self.name.removeprefix(prefix)
                 return {key: int(value) if key == "depth" else value}
@@ -288,5 +360,7 @@ def backbone_class(name: str) -> type[nn.Module]:
         if name.startswith(prefix):
             return kind
     if ":" in name:
-        raise ConfigError(f"model {name} is code of your own. Allow it with --trust {name}, or give an nn.Module.")
+        raise ConfigError(
+            f"model {name} is code of your own. Allow it with --trust {name}, or give an nn.Module."
+        )
     raise ConfigError(unknown("model", name, (*BACKBONES, "timm:NAME", "torchvision:NAME")))

@@ -18,11 +18,11 @@ from vicinal.models.finetuning import merge_lora
 class CustomBackbone(nn.Module):
     """Any module that gives vectors ``[n c]``, tokens ``[n t c]`` or maps ``[n c h w]``.
 
-    Its output width is found by running it once on zeros. ``model.json`` names the class of the module, which is
-    imported only where the user trusts it by name; see ``trusted``.
+    Its output width is found by running it once on zeros. ``model.json`` names the class of the
+    module, which is imported only where the user trusts it by name; see ``trusted``.
 
-    A module that gives tokens states in ``prefix_tokens`` (or ``num_prefix_tokens``) how many of them precede those of
-    the patches; the first is the class token.
+    A module that gives tokens states in ``prefix_tokens`` (or ``num_prefix_tokens``) how many of
+    them precede those of the patches; the first is the class token.
 
     Args:
         module: the network, without a classifier.
@@ -36,19 +36,29 @@ class CustomBackbone(nn.Module):
     def __init__(self, module: nn.Module, shape: tuple[int, ...] = (3, 224, 224)) -> None:
         super().__init__()
         self.module, self.shape = module, tuple(shape)
-        self.prefix_tokens = int(getattr(module, "prefix_tokens", getattr(module, "num_prefix_tokens", 0)))
+        self.prefix_tokens = int(
+            getattr(module, "prefix_tokens", getattr(module, "num_prefix_tokens", 0))
+        )
         name = class_name(type(module))
         try:
             output = probe(module, self.shape)
         except Exception as error:  # a user's own code may raise anything
             raise ConfigError(
-                f"{name} cannot take an input of shape {[2, *self.shape]}: {type(error).__name__}: {error}. Change the "
+                f"{name} cannot take an input of shape {[2, *self.shape]}: "
+                f"{type(error).__name__}: {error}. Change the "
                 f"module, or transform.size and transform.channels."
             ) from error
         if not isinstance(output, Tensor) or output.ndim not in (2, 3, 4):
-            got = f"shape {list(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
+            got = (
+                f"shape {list(output.shape)}"
+                if isinstance(output, Tensor)
+                else f"a {type(output).__name__}"
+            )
             advice = "Wrap it in a module whose forward returns such a tensor."
-            raise ConfigError(f"a backbone gives a tensor [n c], [n t c] or [n c h w], got {got} from {name}. {advice}")
+            raise ConfigError(
+                f"a backbone gives a tensor [n c], [n t c] or [n c h w], got {got} from {name}. "
+                f"{advice}"
+            )
         self.vectors, self.width = output.ndim == 2, output.shape[2 if output.ndim == 3 else 1]
         self.input_width = self.shape[0] if len(self.shape) == 1 else self.width
 
@@ -61,50 +71,65 @@ class CustomBackbone(nn.Module):
         return self.module
 
     def to_description(self) -> dict[str, Any]:
-        """Describe the module by its class and, where it keeps them, its constructor's arguments."""
+        """Describe the module by its class and, where it keeps them, its constructor's
+        arguments."""
         return {
             "class": type(self).__name__,
             "factory": class_name(type(self.module)),
-            "arguments": {name: describe(value) for name, value in kept_arguments(self.module).items()},
+            "arguments": {
+                name: describe(value) for name, value in kept_arguments(self.module).items()
+            },
             "shape": list(self.shape),
         }
 
     @classmethod
-    def from_description(cls, description: Mapping[str, Any], allowed: Mapping[str, Any]) -> "CustomBackbone":
+    def from_description(
+        cls, description: Mapping[str, Any], allowed: Mapping[str, Any]
+    ) -> "CustomBackbone":
         """Rebuild from a description; ``allowed`` must hold the factory that it names."""
         factory = str(description.get("factory"))
         if factory not in allowed:
             raise ConfigError(
-                f"this model was built from the class {factory!r}, which is not part of vicinal. If you trust its "
-                f"code, run `vicinal --trust {factory} COMMAND ...`, or give trust={{{factory!r}}} in Python."
+                f"this model was built from the class {factory!r}, which is not part of vicinal. "
+                "If you trust its "
+                f"code, run `vicinal --trust {factory} COMMAND ...`, or give "
+                f"trust={{{factory!r}}} in Python."
             )
         given = dict(description.get("arguments", {}))
-        arguments = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+        arguments = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in given.items()
+        }
         try:
             module = allowed[factory](**arguments)
         except Exception as error:  # a user's own code may raise anything
             raise ConfigError(
-                f"{factory} cannot be rebuilt with {arguments or 'no arguments'}: {type(error).__name__}: {error}. A "
-                f"class rebuilds when it keeps its constructor's arguments as attributes of the same names."
+                f"{factory} cannot be rebuilt with {arguments or 'no arguments'}: "
+                f"{type(error).__name__}: {error}. A "
+                "class rebuilds when it keeps its constructor's arguments as attributes of the "
+                "same names."
             ) from error
         return cls(module, tuple(description.get("shape", ())))
 
 
-TRUSTED: dict[str, Any] = {}  # what the user trusts in this process: `vicinal --trust module:Class COMMAND`
+TRUSTED: dict[
+    str, Any
+] = {}  # what the user trusts in this process: `vicinal --trust module:Class COMMAND`
 
 
 def trusted(trust: nn.Module | type | Mapping[str, Any] | Iterable[str] | None) -> dict[str, Any]:
     """Return the factories that a description may name beside ``MODELS``.
 
     Args:
-        trust: a class that the user trusts; or names ``package.module:Class``, which are imported; or classes by such
-            names; or a live module, the user's own or an embedder over it, which is copied instead: a run rebuilds the
-            network that it trains, whatever its class.
+        trust: a class that the user trusts; or names ``package.module:Class``, which are imported;
+            or classes by such names; or a live module, the user's own or an embedder over it, which
+            is copied instead: a run rebuilds the network that it trains, whatever its class.
     """
     if trust is None:
         return dict(TRUSTED)
     if isinstance(trust, nn.Module):
-        customs = [each.module for each in trust.modules() if isinstance(each, CustomBackbone)] or [trust]
+        customs = [each.module for each in trust.modules() if isinstance(each, CustomBackbone)] or [
+            trust
+        ]
         return {class_name(type(custom)): _copying(custom) for custom in customs}
     if isinstance(trust, type):
         return {class_name(trust): trust}
@@ -128,7 +153,10 @@ def import_class(name: str) -> Any:
     finally:
         sys.path.remove(folder)
     if not callable(found):
-        raise ConfigError(f"{name!r} is a {type(found).__name__}, not a class. Name a class as package.module:Class.")
+        raise ConfigError(
+            f"{name!r} is a {type(found).__name__}, not a class. Name a class as "
+            "package.module:Class."
+        )
     return found
 
 

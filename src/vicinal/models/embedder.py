@@ -26,29 +26,30 @@ Role = Literal["query", "gallery"]
 class Embedder(nn.Module):
     """z = g(f(x)): a backbone f gives the feature y, a head g the embedding z.
 
-    Methods that need y (HDML's generator maps back to it) call ``features`` and ``embed`` themselves; what is
-    deployed is ``forward``.
+    Methods that need y (HDML's generator maps back to it) call ``features`` and ``embed``
+    themselves; what is deployed is ``forward``.
 
     Args:
-        backbone: gives a map ``[n c h w]``, tokens ``[n t c]`` or a vector ``[n c]``; has ``width`` = c, and
-            ``prefix_tokens`` where tokens that are no patches come first.
+        backbone: gives a map ``[n c h w]``, tokens ``[n t c]`` or a vector ``[n c]``; has ``width``
+            = c, and ``prefix_tokens`` where tokens that are no patches come first.
         dim: size of the embedding; None leaves the head out, so z = y.
-        normalize: whether ``forward`` puts z on the unit sphere. Losses that work on the sphere normalize by
-            themselves, so this decides only what is deployed and measured.
-        pooling: how a map, or the tokens of the patches, become a vector; ``"both"`` is the sum of average and maximum,
-            ``"generalized"`` what lies between them, (mean of x³)^(1/3) (GeM: Radenović et al., TPAMI 2019),
-            ``"attention"`` a weighted mean that learns (``AttentionPooling``), ``"token"`` the class token.
+        normalize: whether ``forward`` puts z on the unit sphere. Losses that work on the sphere
+            normalize by themselves, so this decides only what is deployed and measured.
+        pooling: how a map, or the tokens of the patches, become a vector; ``"both"`` is the sum of
+            average and maximum, ``"generalized"`` what lies between them, (mean of x³)^(1/3) (GeM:
+            Radenović et al., TPAMI 2019), ``"attention"`` a weighted mean that learns
+            (``AttentionPooling``), ``"token"`` the class token.
         hidden: units of a hidden layer with ReLU in the head; None is a linear head.
-        head_norm: whether the head begins with a batch norm, as that of HDML's authors (Zheng et al. 2019) does; ε and
-            momentum are TensorFlow's.
-        freeze: what of the backbone does not train (``finetuning.freeze_parameters``); its batch norms stay in
-            evaluation mode.
+        head_norm: whether the head begins with a batch norm, as that of HDML's authors (Zheng et
+            al. 2019) does; ε and momentum are TensorFlow's.
+        freeze: what of the backbone does not train (``finetuning.freeze_parameters``); its batch
+            norms stay in evaluation mode.
         lora: rank of the updates to linear layers, the only part of the backbone that then trains
             (``finetuning.add_lora``).
         lora_alpha: α of those updates; None is the rank.
-        curvature: c of a hyperbolic head: z is a point of the Poincaré ball of curvature -c and is compared by
-            `vicinal.distances.Poincare` (Ermolov et al., CVPR 2022). ``forward`` gives √c z, in the ball of radius 1.
-            None is a Euclidean head.
+        curvature: c of a hyperbolic head: z is a point of the Poincaré ball of curvature -c and is
+            compared by `vicinal.distances.Poincare` (Ermolov et al., CVPR 2022). ``forward`` gives
+            √c z, in the ball of radius 1. None is a Euclidean head.
         clip: length to which a hyperbolic head clips its vectors before they enter the ball.
     """
 
@@ -74,11 +75,24 @@ class Embedder(nn.Module):
         if pooling == "token" and not self.prefix_tokens:
             fault = f"the class token of a transformer, and {type(backbone).__name__} has none"
             raise ConfigError(f"pooling='token' takes {fault}. Set model.pooling=average.")
-        self.backbone, self.dim, self.normalize, self.pooling, self.hidden = backbone, dim, normalize, pooling, hidden
-        self.head_norm, self.freeze, self.lora, self.lora_alpha = head_norm, freeze, lora, lora_alpha
+        self.backbone, self.dim, self.normalize, self.pooling, self.hidden = (
+            backbone,
+            dim,
+            normalize,
+            pooling,
+            hidden,
+        )
+        self.head_norm, self.freeze, self.lora, self.lora_alpha = (
+            head_norm,
+            freeze,
+            lora,
+            lora_alpha,
+        )
         self.curvature, self.clip = curvature, clip
         if curvature is not None and (dim is None or normalize):
-            raise ConfigError(f"a hyperbolic head needs dim and normalize=False, got {dim} and {normalize}.")
+            raise ConfigError(
+                f"a hyperbolic head needs dim and normalize=False, got {dim} and {normalize}."
+            )
         self.width = int(backbone.width)  # type: ignore[arg-type]
         self.head = self._head()
         self.attention = AttentionPooling(self.width) if pooling == "attention" else None
@@ -95,7 +109,9 @@ class Embedder(nn.Module):
     def _head(self) -> nn.Module:
         if self.dim is None:
             return nn.Identity()
-        layers: list[nn.Module] = [nn.BatchNorm1d(self.width, eps=1e-3, momentum=0.01)] if self.head_norm else []
+        layers: list[nn.Module] = (
+            [nn.BatchNorm1d(self.width, eps=1e-3, momentum=0.01)] if self.head_norm else []
+        )
         if self.hidden is not None:
             layers += [nn.Linear(self.width, self.hidden), nn.ReLU()]
         layers.append(nn.Linear(self.hidden or self.width, self.dim))
@@ -105,7 +121,9 @@ class Embedder(nn.Module):
         super().train(mode)
         if self.freeze is not None or self.lora is not None:
             whole = self.lora is not None or self.freeze == "all"
-            for norm in [module for module in self.backbone.modules() if isinstance(module, _BatchNorm)]:
+            for norm in [
+                module for module in self.backbone.modules() if isinstance(module, _BatchNorm)
+            ]:
                 trains = [parameter.requires_grad for parameter in norm.parameters()]
                 if whole or (trains and not any(trains)):
                     norm.eval()
@@ -147,9 +165,11 @@ class Embedder(nn.Module):
         return self._compiled is not None
 
     def accelerate(self, precision: torch.dtype | None, *, compiled: bool = False) -> None:
-        """Train the backbone in a lower precision, or compiled; what is deployed and measured stays as it is.
+        """Train the backbone in a lower precision, or compiled; what is deployed and measured stays
+        as it is.
 
-        Precision is set here and nowhere else: ``features`` returns float32 or more, so a head, a loss and whatever a
+        Precision is set here and nowhere else: ``features`` returns float32 or more, so a head, a
+            loss and whatever a
         method adds never see half precision.
         """
         self.precision = precision
@@ -166,7 +186,10 @@ class Embedder(nn.Module):
         if not self.training or (self.precision is None and self._compiled is None):
             return self.pool(self.backbone(inputs))
         run = self.backbone if self._compiled is None else self._compiled
-        with torch.autocast(inputs.device.type, self.precision, enabled=self.precision is not None), kernels(inputs):
+        with (
+            torch.autocast(inputs.device.type, self.precision, enabled=self.precision is not None),
+            kernels(inputs),
+        ):
             maps = run(inputs)
         return self.pool(maps.float())
 
@@ -177,7 +200,9 @@ class Embedder(nn.Module):
         if maps.ndim == 3:
             if self.pooling == "token":
                 return maps[:, 0]
-            maps = maps[:, self.prefix_tokens :].transpose(1, 2).unsqueeze(3)  # patches as the places of a map
+            maps = (
+                maps[:, self.prefix_tokens :].transpose(1, 2).unsqueeze(3)
+            )  # patches as the places of a map
         if self.pooling == "average":
             return maps.mean(dim=(2, 3))
         if self.pooling == "max":
@@ -190,12 +215,18 @@ class Embedder(nn.Module):
         return maps.mean(dim=(2, 3)) + maps.amax(dim=(2, 3))
 
     def embed(self, features: Float[Tensor, "n c"]) -> Float[Tensor, "n d"]:
-        """Compute z = g(y), before any normalization; a hyperbolic head's lies in the ball of its curvature."""
+        """Compute z = g(y), before any normalization; a hyperbolic head's lies in the ball of its
+        curvature."""
         embeddings: Tensor = self.head(features)
-        return embeddings if self.curvature is None else exponential_map(embeddings, self.curvature, self.clip)
+        return (
+            embeddings
+            if self.curvature is None
+            else exponential_map(embeddings, self.curvature, self.clip)
+        )
 
     def deploy(self, embeddings: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-        """Turn z into what is deployed and compared by `metric`: on the unit sphere, or in the ball of radius 1."""
+        """Turn z into what is deployed and compared by `metric`: on the unit sphere, or in the ball
+        of radius 1."""
         if self.curvature is not None:
             return math.sqrt(self.curvature) * embeddings
         return functional.normalize(embeddings, dim=1) if self.normalize else embeddings
@@ -213,12 +244,14 @@ Apply = Callable[[Embedder, Tensor], Tensor]  # from a stream and its inputs to 
 
 
 class TwoStreamEmbedder(Embedder):
-    """Queries through one network, gallery images through another (pseudo-siamese: one shape, separate weights).
+    """Queries through one network, gallery images through another (pseudo-siamese: one shape,
+    separate weights).
 
-    Queries may also be texts and the gallery pictures: a joint embedding, in which what has no role is a picture.
-    ``joined`` embeds both at once.
+    Queries may also be texts and the gallery pictures: a joint embedding, in which what has no role
+    is a picture. ``joined`` embeds both at once.
 
-    Which stream an image takes is its role, a column of the records; ``stream`` returns it. Each stream is an
+    Which stream an image takes is its role, a column of the records; ``stream`` returns it. Each
+    stream is an
     ``Embedder`` of its own: to index a gallery takes ``stream("gallery")`` alone.
 
     >>> from vicinal.models import Identity
@@ -232,9 +265,16 @@ class TwoStreamEmbedder(Embedder):
     """
 
     def __init__(self, query: Embedder, gallery: Embedder) -> None:
-        nn.Module.__init__(self)  # two whole embedders stand where an Embedder has one backbone and one head
+        nn.Module.__init__(
+            self
+        )  # two whole embedders stand where an Embedder has one backbone and one head
         self.query, self.gallery = query, gallery
-        self.dim, self.width, self.normalize, self.pooling = query.dim, query.width, query.normalize, query.pooling
+        self.dim, self.width, self.normalize, self.pooling = (
+            query.dim,
+            query.width,
+            query.normalize,
+            query.pooling,
+        )
         self.head_norm = query.head_norm
         self.curvature, self.clip = query.curvature, query.clip
         self.freeze = self.lora = None  # each stream restricts itself
@@ -267,9 +307,14 @@ class TwoStreamEmbedder(Embedder):
         return self.query if role == "query" else self.gallery
 
     def joined(
-        self, apply: Apply, texts: UInt8[Tensor, "t bytes"], pictures: Tensor, asks: Bool[Tensor, "n"]
+        self,
+        apply: Apply,
+        texts: UInt8[Tensor, "t bytes"],
+        pictures: Tensor,
+        asks: Bool[Tensor, "n"],
     ) -> Float[Tensor, "n d"]:
-        """Return what ``apply`` makes of texts with their stream and of pictures with theirs, in the batch's order.
+        """Return what ``apply`` makes of texts with their stream and of pictures with theirs, in
+        the batch's order.
 
         Args:
             apply: from a stream and its inputs to vectors.
@@ -277,7 +322,9 @@ class TwoStreamEmbedder(Embedder):
             pictures: of the other rows, images or feature vectors; may be empty.
             asks: which rows are texts.
         """
-        rows = [apply(self.query, texts)] + ([apply(self.gallery, pictures)] if len(pictures) else [])
+        rows = [apply(self.query, texts)] + (
+            [apply(self.gallery, pictures)] if len(pictures) else []
+        )
         return torch.cat(rows)[torch.argsort((~asks).long(), stable=True).argsort()]
 
     def accelerate(self, precision: torch.dtype | None, *, compiled: bool = False) -> None:
@@ -291,23 +338,27 @@ class TwoStreamEmbedder(Embedder):
 
     def _no_role(self, inputs: Tensor | None = None) -> NoReturn:
         raise ConfigError(
-            "this model embeds queries and gallery images by different networks, and these inputs have no role. Set "
-            "`--role query` or `--role gallery`, or give the records a column `role` (1 query, 2 gallery)."
+            "this model embeds queries and gallery images by different networks, and these inputs "
+            "have no role. Set "
+            "`--role query` or `--role gallery`, or give the records a column `role` (1 query, 2 "
+            "gallery)."
         )
 
     features = embed = forward = _no_role  # type: ignore[assignment]
 
 
 def chunked(function: Callable[[Tensor], Tensor], inputs: Tensor, rows: int) -> Tensor:
-    """Apply ``function`` to ``rows`` inputs at a time, with the activations of one chunk in memory: gradient caching.
+    """Apply ``function`` to ``rows`` inputs at a time, with the activations of one chunk in memory:
+    gradient caching.
 
-    The forward pass keeps the outputs alone. The backward pass runs ``function`` again on each chunk, the random
-    numbers of dropout included, and differentiates it before the next:
+    The forward pass keeps the outputs alone. The backward pass runs ``function`` again on each
+    chunk, the random numbers of dropout included, and differentiates it before the next:
 
-        ∂L/∂θ = Σ_chunks (∂L/∂f(chunk)) (∂f(chunk)/∂θ)                     Gao, Zhang, Han and Callan 2021, Section 3.2
+        ∂L/∂θ = Σ_chunks (∂L/∂f(chunk)) (∂f(chunk)/∂θ)  Gao, Zhang, Han and Callan 2021, Section 3.2
 
-    Because the loss sees the outputs of all rows, the gradient is that of the whole batch. This costs a second forward
-    pass. It holds for a ``function`` that treats each row by itself; ``check_chunks`` finds the layers that do not.
+    Because the loss sees the outputs of all rows, the gradient is that of the whole batch. This
+    costs a second forward pass. It holds for a ``function`` that treats each row by itself;
+    ``check_chunks`` finds the layers that do not.
 
     >>> layer, inputs = torch.nn.Linear(3, 2), torch.randn(5, 3)
     >>> (gradient,) = torch.autograd.grad(chunked(layer, inputs, 2).logsumexp((0, 1)), layer.weight)
@@ -315,14 +366,18 @@ def chunked(function: Callable[[Tensor], Tensor], inputs: Tensor, rows: int) -> 
     """
     if len(inputs) <= rows:
         return function(inputs)
-    return torch.cat([checkpoint(function, chunk, use_reentrant=False) for chunk in torch.split(inputs, rows)])
+    return torch.cat(
+        [checkpoint(function, chunk, use_reentrant=False) for chunk in torch.split(inputs, rows)]
+    )
 
 
 def check_chunks(embedder: Embedder, rows: int) -> None:
-    """Raise a ConfigError if chunks of ``rows`` rows would not give the gradient of the whole batch.
+    """Raise a ConfigError if chunks of ``rows`` rows would not give the gradient of the whole
+    batch.
 
-    Batch norms take their statistics from the rows they are given, and a second forward pass would count these rows
-    twice in the running averages. Frozen ones do neither. The head sees the whole batch, so it may have any layers.
+    Batch norms take their statistics from the rows they are given, and a second forward pass would
+    count these rows twice in the running averages. Frozen ones do neither. The head sees the whole
+    batch, so it may have any layers.
     """
     training, whole = embedder.training, set(embedder.head.modules())
     embedder.train()  # a frozen norm shows itself when the network is put in training mode
@@ -336,7 +391,14 @@ def check_chunks(embedder: Embedder, rows: int) -> None:
     ]
     embedder.train(training)
     if names:
-        norms = f"{len(names)} norms of the network take their statistics from a batch ({few(names)})"
+        norms = (
+            f"{len(names)} norms of the network take their statistics from a batch ({few(names)})"
+        )
         fault = f"{norms}, so its gradients would not be those of the whole batch"
-        advice = "Freeze them with model.freeze_norm=true, take a model with layer norms, or leave training.chunk out."
-        raise ConfigError(f"training.chunk={rows} embeds {rows} rows at a time, but {fault}. {advice}")
+        advice = (
+            "Freeze them with model.freeze_norm=true, take a model with layer norms, or "
+            "leave training.chunk out."
+        )
+        raise ConfigError(
+            f"training.chunk={rows} embeds {rows} rows at a time, but {fault}. {advice}"
+        )

@@ -18,14 +18,18 @@ from vicinal.errors import ConfigError
 if TYPE_CHECKING:
     from vicinal.models.embedder import Embedder
 
-_NUMBERED = re.compile(r"(.*?)\d+[a-z]?(?=[._]|$)")  # a name up to its first number: layer1, blocks.3, inception_3a
+_NUMBERED = re.compile(
+    r"(.*?)\d+[a-z]?(?=[._]|$)"
+)  # a name up to its first number: layer1, blocks.3, inception_3a
 
 
 def stages(backbone: nn.Module) -> list[list[str]]:
-    """Group the names of a network's parameters by depth: the stem (maybe empty), then its stages or blocks.
+    """Group the names of a network's parameters by depth: the stem (maybe empty), then its stages
+    or blocks.
 
-    Most of timm's networks state them (``group_matcher``). Elsewhere the stages are the most numerous family of names
-    that differ by a number, and what follows the last of them is one more stage.
+    Most of timm's networks state them (``group_matcher``). Elsewhere the stages are the most
+    numerous family of names that differ by a number, and what follows the last of them is one more
+    stage.
 
     >>> from vicinal.models import SmallConvNet
     >>> for names in stages(SmallConvNet(1, (4, 8))):
@@ -54,7 +58,9 @@ def stages(backbone: nn.Module) -> list[list[str]]:
     groups: list[list[str]] = [[]]
     for place, (key, names) in enumerate(runs):
         # A norm with a number of its own belongs to the layer before it.
-        if (place > last >= 0 and groups[-1]) or (key and any(parameters[name].ndim > 1 for name in names)):
+        if (place > last >= 0 and groups[-1]) or (
+            key and any(parameters[name].ndim > 1 for name in names)
+        ):
             groups.append(names)
         else:
             groups[-1] += names
@@ -64,16 +70,21 @@ def stages(backbone: nn.Module) -> list[list[str]]:
 def layer_groups(embedder: "Embedder") -> list[list[nn.Parameter]]:
     """Group the parameters of an embedder from input to output, for layer-wise learning-rate decay.
 
-    The last group is the head and a pooling that learns; those before are the stages of the backbone. A group that
-    trains nothing keeps its place, so that the depth of the others does not change. With decay γ the rate of group i
-    of m is γ^(m-1-i) times the full one.
+    The last group is the head and a pooling that learns; those before are the stages of the
+    backbone. A group that trains nothing keeps its place, so that the depth of the others does not
+    change. With decay γ the rate of group i of m is γ^(m-1-i) times the full one.
     """
     depths: list[list[nn.Parameter]] = []
     last: list[nn.Parameter] = []
     for stream in embedder.streams:
         parameters = dict(_trunk(stream.backbone).named_parameters())
-        groups = [[parameters[name] for name in names] for names in stages(stream.backbone) if names]
-        depths = [[*one, *other] for one, other in zip_longest(depths, groups, fillvalue=list[nn.Parameter]())]
+        groups = [
+            [parameters[name] for name in names] for names in stages(stream.backbone) if names
+        ]
+        depths = [
+            [*one, *other]
+            for one, other in zip_longest(depths, groups, fillvalue=list[nn.Parameter]())
+        ]
         inside = set(stream.backbone.parameters())
         last += [parameter for parameter in stream.parameters() if parameter not in inside]
     return [*depths, last] if last else depths
@@ -95,8 +106,8 @@ def freeze_parameters(backbone: nn.Module, pattern: str) -> None:
 
     Args:
         backbone: whose parameters no longer require gradients.
-        pattern: ``"all"``; ``"stages:3"`` or ``"3"`` for the stem and the first three stages or blocks; else a pattern
-            that names of parameters match, such as ``"blocks.0.*"``.
+        pattern: ``"all"``; ``"stages:3"`` or ``"3"`` for the stem and the first three stages or
+            blocks; else a pattern that names of parameters match, such as ``"blocks.0.*"``.
     """
     network = _trunk(backbone)
     parameters = dict(network.named_parameters())
@@ -116,7 +127,10 @@ def freeze_parameters(backbone: nn.Module, pattern: str) -> None:
         if not names:
             parts = dict.fromkeys(name.split(".")[0] for name in parameters)
             fault = f"no parameter of {type(network).__name__} matches freeze={pattern!r}"
-            advice = f"Set model.freeze to a pattern such as '{next(iter(parts), 'layer')}*', to stages:N or to all."
+            advice = (
+                f"Set model.freeze to a pattern such as '{next(iter(parts), 'layer')}*', to "
+                "stages:N or to all."
+            )
             raise ConfigError(f"{fault}. Its parameters begin with {', '.join(parts)}. {advice}")
     for name in names:
         parameters[name].requires_grad_(False)
@@ -125,7 +139,7 @@ def freeze_parameters(backbone: nn.Module, pattern: str) -> None:
 class LoRALinear(nn.Module):
     """A frozen linear layer with a low-rank update that trains.
 
-        h = W x + (α/r) B A x,   A: r × in,   B: out × r,   B = 0 at the start              Hu et al. 2022, Eq. (3)
+        h = W x + (α/r) B A x,  A: r × in,  B: out × r,  B = 0 at the start  Hu et al. 2022, Eq. (3)
 
     ``weight`` is W + (α/r) B A, for networks that read the weight instead of calling the layer.
 
@@ -137,7 +151,12 @@ class LoRALinear(nn.Module):
 
     def __init__(self, base: nn.Linear, rank: int, alpha: float) -> None:
         super().__init__()
-        self.base, self.rank, self.alpha, self.scale = base.requires_grad_(False), rank, alpha, alpha / rank
+        self.base, self.rank, self.alpha, self.scale = (
+            base.requires_grad_(False),
+            rank,
+            alpha,
+            alpha / rank,
+        )
         self.in_features, self.out_features = base.in_features, base.out_features
         self.a = nn.Parameter(base.weight.new_empty(rank, base.in_features))
         self.b = nn.Parameter(base.weight.new_zeros(base.out_features, rank))
@@ -166,8 +185,9 @@ class LoRALinear(nn.Module):
 def add_lora(backbone: nn.Module, rank: int, alpha: float | None = None) -> None:
     """Freeze a backbone and give each of its linear layers a low-rank update, in place.
 
-    Layers no wider than ``rank`` get none. The joint projection inside ``nn.MultiheadAttention`` is no linear layer and
-    gets none either; its output projection does. Updates are drawn aside, so that what is drawn later stays the same.
+    Layers no wider than ``rank`` get none. The joint projection inside ``nn.MultiheadAttention`` is
+    no linear layer and gets none either; its output projection does. Updates are drawn aside, so
+    that what is drawn later stays the same.
 
     Args:
         backbone: a network with linear layers, such as a transformer.
@@ -182,8 +202,10 @@ def add_lora(backbone: nn.Module, rank: int, alpha: float | None = None) -> None
     ]
     if not targets:
         raise ConfigError(
-            f"LoRA updates linear layers, and {type(_trunk(backbone)).__name__} has none wider than rank {rank}. Use "
-            f"a transformer (model=timm:vit_small_patch16_224), a smaller rank, or model.freeze instead of model.lora."
+            f"LoRA updates linear layers, and {type(_trunk(backbone)).__name__} has none wider "
+            f"than rank {rank}. Use "
+            "a transformer (model=timm:vit_small_patch16_224), a smaller rank, or model.freeze "
+            "instead of model.lora."
         )
     backbone.requires_grad_(False)
     with torch.random.fork_rng(devices=[]):
@@ -192,7 +214,8 @@ def add_lora(backbone: nn.Module, rank: int, alpha: float | None = None) -> None
 
 
 def merge_lora(module: nn.Module) -> None:
-    """Put each low-rank update into the weight that it updates, in place: a plain network with the same outputs."""
+    """Put each low-rank update into the weight that it updates, in place: a plain network with the
+    same outputs."""
     for parent in list(module.modules()):
         for name, layer in list(parent.named_children()):
             if isinstance(layer, LoRALinear):

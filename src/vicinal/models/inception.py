@@ -1,4 +1,5 @@
-"""Inception networks: GoogLeNet (Szegedy et al., CVPR 2015) and BN-Inception (Ioffe and Szegedy, ICML 2015)."""
+"""Inception networks: GoogLeNet (Szegedy et al., CVPR 2015) and BN-Inception (Ioffe and Szegedy,
+ICML 2015)."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -9,7 +10,8 @@ from torch.nn import functional
 
 from vicinal.models.backbone import CAFFE, HALF, Backbone, convolve, fold, initialize, max_pool
 
-# Per module: 1x1; 3x3 reduced, 3x3; "5x5" reduced, "5x5"; pooled, projected.           Szegedy et al. 2015, Table 1
+# Per module: 1x1; 3x3 reduced, 3x3; "5x5" reduced, "5x5"; pooled, projected.           Szegedy et
+# al. 2015, Table 1
 _GOOGLENET = {
     "3a": (64, 96, 128, 16, 32, 32),
     "3b": (128, 128, 192, 32, 96, 64),
@@ -21,8 +23,9 @@ _GOOGLENET = {
     "5a": (256, 160, 320, 32, 128, 128),
     "5b": (384, 192, 384, 48, 128, 128),
 }
-# Per module: 1x1; 3x3 reduced, 3x3; double 3x3 reduced, double 3x3; pooled, projected. 0 leaves a convolution out, and
-# then the module halves the side.                                               Ioffe and Szegedy 2015, Figure 5
+# Per module: 1x1; 3x3 reduced, 3x3; double 3x3 reduced, double 3x3; pooled, projected. 0 leaves a
+# convolution out, and then the module halves the side.
+# Ioffe and Szegedy 2015, Figure 5
 _BN_INCEPTION = {
     "3a": (64, 64, 64, 64, 96, 32),
     "3b": (64, 64, 96, 64, 96, 64),
@@ -40,10 +43,12 @@ _BN_INCEPTION = {
 class GoogLeNet(Backbone):
     """Inception v1: 1,024 feature maps at 1/32 of the input's side, 5.6 million parameters.
 
-    Differs: the paper's network (the BVLC weights of HDML's authors) has no batch norm; this one loads torchvision's
-    ``googlenet-1378be20.pth``, which was ported from TensorFlow and has. There the "5x5" branch is 3x3, and so here.
-    torchvision's own pre-trained module takes ImageNet's mean and deviation and maps them to -1..1 inside
-    (``transform_input``); here the preprocessing says -1..1 and nothing is mapped.
+    Differs: the paper's network (the BVLC weights of HDML's authors) has no batch norm; this one
+        loads torchvision's
+    ``googlenet-1378be20.pth``, which was ported from TensorFlow and has. There the "5x5" branch is
+    3x3, and so here. torchvision's own pre-trained module takes ImageNet's mean and deviation and
+    maps them to -1..1 inside (``transform_input``); here the preprocessing says -1..1 and nothing
+    is mapped.
 
     >>> backbone = GoogLeNet().eval()
     >>> backbone(torch.zeros(1, 3, 64, 64)).shape
@@ -74,25 +79,40 @@ class GoogLeNet(Backbone):
         maps = _pool(self.conv3(self.conv2(maps)))
         for name in _GOOGLENET:
             if name in ("4a", "5a"):
-                maps = _pool(maps, 3 if name == "4a" else 2)  # 2 and not 3, as in the ported weights
+                maps = _pool(
+                    maps, 3 if name == "4a" else 2
+                )  # 2 and not 3, as in the ported weights
             maps = getattr(self, f"inception{name}")(maps)
         return maps
 
 
 class _Inception(nn.Module):
     def __init__(
-        self, before: int, one: int, three_reduced: int, three: int, five_reduced: int, five: int, pooled: int
+        self,
+        before: int,
+        one: int,
+        three_reduced: int,
+        three: int,
+        five_reduced: int,
+        five: int,
+        pooled: int,
     ) -> None:
         super().__init__()
         self.branch1 = _ConvNorm(before, one, 1)
-        self.branch2 = nn.Sequential(_ConvNorm(before, three_reduced, 1), _ConvNorm(three_reduced, three, 3))
-        self.branch3 = nn.Sequential(_ConvNorm(before, five_reduced, 1), _ConvNorm(five_reduced, five, 3))
+        self.branch2 = nn.Sequential(
+            _ConvNorm(before, three_reduced, 1), _ConvNorm(three_reduced, three, 3)
+        )
+        self.branch3 = nn.Sequential(
+            _ConvNorm(before, five_reduced, 1), _ConvNorm(five_reduced, five, 3)
+        )
         self.branch4 = nn.Sequential(_MaxPool(), _ConvNorm(before, pooled, 1))
 
     def forward(self, inputs: Tensor) -> Tensor:
         first = cast(list[_ConvNorm], [self.branch1, self.branch2[0], self.branch3[0]])
         one, three, five = _convolve(inputs, [(layer.conv, layer.bn) for layer in first])
-        return torch.cat([one, self.branch2[1](three), self.branch3[1](five), self.branch4(inputs)], dim=1)
+        return torch.cat(
+            [one, self.branch2[1](three), self.branch3[1](five), self.branch4(inputs)], dim=1
+        )
 
 
 class _MaxPool(nn.Module):
@@ -108,7 +128,9 @@ class _ConvNorm(nn.Module):
     def __init__(self, before: int, after: int, kernel: int, *, stride: int = 1) -> None:
         super().__init__()
         self.conv = nn.Conv2d(before, after, kernel, stride=stride, padding=kernel // 2, bias=False)
-        self.bn = nn.BatchNorm2d(after, eps=1e-3)  # TensorFlow's, which the weights were trained with
+        self.bn = nn.BatchNorm2d(
+            after, eps=1e-3
+        )  # TensorFlow's, which the weights were trained with
 
     def forward(self, inputs: Tensor) -> Tensor:
         return _convolve(inputs, [(self.conv, self.bn)])[0]
@@ -117,10 +139,12 @@ class _ConvNorm(nn.Module):
 class BNInception(Backbone):
     """Inception v2: 1,024 feature maps at 1/32 of the input's side, 10.3 million parameters.
 
-    The network of the multi-similarity and proxy losses' published results. Its weights are from Caffe by way of
-    pretrained-models: BGR, 0..255. The file's names are flat (``inception_3a_1x1_bn.weight``), so the modules are too.
+    The network of the multi-similarity and proxy losses' published results. Its weights are from
+    Caffe by way of pretrained-models: BGR, 0..255. The file's names are flat
+    (``inception_3a_1x1_bn.weight``), so the modules are too.
 
-    Differs: the pooled branches of 4c and 4d have 128 channels, as in the public weights; the paper has 96.
+    Differs: the pooled branches of 4c and 4d have 128 channels, as in the public weights; the paper
+        has 96.
 
     >>> backbone = BNInception()
     >>> backbone.width, backbone.preprocessing.channels
@@ -131,7 +155,10 @@ class BNInception(Backbone):
     """
 
     preprocessing = CAFFE
-    classifiers = ("last_linear.", "fc.")  # the second in the file that pretrained-models' own was made from
+    classifiers = (
+        "last_linear.",
+        "fc.",
+    )  # the second in the file that pretrained-models' own was made from
     publisher = "pretrained-models"
     public_file = "bn_inception-52deb4733.pth"
 
@@ -159,7 +186,10 @@ class BNInception(Backbone):
         for module in _BN_INCEPTION:
             *convolved, projected = [[name for name, *_ in branch] for branch in _branches(module)]
             first = self._convolve(maps, *(names[0] for names in convolved))
-            outputs = [self._layers(found, *names[1:]) for found, names in zip(first, convolved, strict=True)]
+            outputs = [
+                self._layers(found, *names[1:])
+                for found, names in zip(first, convolved, strict=True)
+            ]
             if projected:
                 pool = max_pool if module == "5b" else functional.avg_pool2d
                 outputs.append(self._layers(pool(maps, 3, stride=1, padding=1), *projected))
@@ -179,11 +209,14 @@ class BNInception(Backbone):
         return maps
 
     def _convolve(self, maps: Tensor, *names: str) -> Sequence[Tensor]:
-        return _convolve(maps, [(getattr(self, name), getattr(self, f"{name}_bn")) for name in names])
+        return _convolve(
+            maps, [(getattr(self, name), getattr(self, f"{name}_bn")) for name in names]
+        )
 
 
 def _branches(module: str) -> list[list[tuple[str, int, int, int]]]:
-    """Return the convolutions of each branch of a module: name, channels, kernel, stride. The pooled branch is last."""
+    """Return the convolutions of each branch of a module: name, channels, kernel, stride. The
+    pooled branch is last."""
     one, three_reduced, three, double_reduced, double, pooled = _BN_INCEPTION[module]
     name, stride = f"inception_{module}", 1 if one else 2
     return [
@@ -199,7 +232,8 @@ def _branches(module: str) -> list[list[tuple[str, int, int, int]]]:
 
 
 def _convolve(maps: Tensor, layers: Sequence[tuple[nn.Conv2d, nn.BatchNorm2d]]) -> Sequence[Tensor]:
-    """Apply convolution, batch norm and ReLU of each layer to the same maps; on a GPU all at once where that works."""
+    """Apply convolution, batch norm and ReLU of each layer to the same maps; on a GPU all at once
+    where that works."""
     joined = _join(layers) if maps.is_cuda and len(layers) > 1 else None
     if joined is None:
         return [functional.relu(convolve(maps, *layer), inplace=True) for layer in layers]
@@ -208,9 +242,11 @@ def _convolve(maps: Tensor, layers: Sequence[tuple[nn.Conv2d, nn.BatchNorm2d]]) 
 
 
 def _join(layers: Sequence[tuple[nn.Conv2d, nn.BatchNorm2d]]) -> tuple[Tensor, Tensor] | None:
-    """Return weight and bias of one convolution that does what several of the same maps do; None unless norms fold.
+    """Return weight and bias of one convolution that does what several of the same maps do; None
+    unless norms fold.
 
-    The maps are read once, forward and backward, and have one gradient instead of the sum of several.
+    The maps are read once, forward and backward, and have one gradient instead of the sum of
+    several.
     """
     folded = [found for layer in layers if (found := fold(*layer)) is not None]
     if len(folded) < len(layers):
@@ -220,5 +256,6 @@ def _join(layers: Sequence[tuple[nn.Conv2d, nn.BatchNorm2d]]) -> tuple[Tensor, T
 
 
 def _pool(maps: Tensor, kernel: int = 3) -> Tensor:
-    """Halve the side; a window that starts inside but ends outside counts, as in Caffe and TensorFlow."""
+    """Halve the side; a window that starts inside but ends outside counts, as in Caffe and
+    TensorFlow."""
     return max_pool(maps, kernel, stride=2, ceil_mode=True)

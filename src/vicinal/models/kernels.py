@@ -1,9 +1,10 @@
 """Triton kernels for depthwise convolutions and max pooling with their gradients, channels last.
 
-A program holds ``LANES`` tiles of pixels of ``BLOCK`` channels. A tile is unrolled: a pixel is loaded once and goes to
-all windows of the tile that hold it, so that a convolution costs little more than reading and writing its maps. ReLU6
-and the shifts of frozen norms before and after a depthwise convolution are part of its loads and stores; its gradients
-to maps and weights are computed together. The place of a maximum in its window is kept as a byte.
+A program holds ``LANES`` tiles of pixels of ``BLOCK`` channels. A tile is unrolled: a pixel is
+loaded once and goes to all windows of the tile that hold it, so that a convolution costs little
+more than reading and writing its maps. ReLU6 and the shifts of frozen norms before and after a
+depthwise convolution are part of its loads and stores; its gradients to maps and weights are
+computed together. The place of a maximum in its window is kept as a byte.
 """
 
 from typing import NamedTuple
@@ -15,8 +16,11 @@ from torch import Tensor
 
 
 @triton.jit
-def _tile(first, strips, c, C, HEIGHT, WIDTH, TH: tl.constexpr, TW: tl.constexpr, LANES: tl.constexpr):
-    """Return image, first row, first column [lanes 1] and validity [lanes channels] of the tiles of a program."""
+def _tile(
+    first, strips, c, C, HEIGHT, WIDTH, TH: tl.constexpr, TW: tl.constexpr, LANES: tl.constexpr
+):
+    """Return image, first row, first column [lanes 1] and validity [lanes channels] of the tiles of
+    a program."""
     p = first + tl.arange(0, LANES)[:, None]
     across, down = tl.cdiv(WIDTH, TW), tl.cdiv(HEIGHT, TH)
     row, column = p // across % down * TH, p % across * TW
@@ -74,7 +78,11 @@ def convolve(
     for r in tl.static_range(TH):
         for q in tl.static_range(TW):
             v = tl.minimum(tl.maximum(sums[r * TW + q], 0.0), 6.0)
-            tl.store(target + (r * WO + q) * C, v.to(y.dtype.element_ty), mask=ok & (ho + r < HO) & (wo + q < WO))
+            tl.store(
+                target + (r * WO + q) * C,
+                v.to(y.dtype.element_ty),
+                mask=ok & (ho + r < HO) & (wo + q < WO),
+            )
 
 
 @triton.jit(do_not_specialize=["strips", "each", "H", "W", "HO", "WO"])
@@ -102,9 +110,11 @@ def convolve_gradients(
     LANES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Compute the gradient to the input of ``each`` tiles, and what they add to the gradient to the weights.
+    """Compute the gradient to the input of ``each`` tiles, and what they add to the gradient to the
+    weights.
 
-    TH and TW are multiples of S, so that which taps join an input and an output is known when the kernel is built.
+    TH and TW are multiples of S, so that which taps join an input and an output is known when the
+    kernel is built.
     """
     blocks = tl.cdiv(C, BLOCK)
     program = tl.program_id(0)
@@ -115,7 +125,9 @@ def convolve_gradients(
     for _ in tl.static_range(K * K):
         added = added + (zero,)
     shift = tl.load(before + c, mask=c < C, other=0.0)
-    R0: tl.constexpr = -((K - 1 - TOP) // S)  # the first row of outputs that a tile reaches, from its own
+    R0: tl.constexpr = -(
+        (K - 1 - TOP) // S
+    )  # the first row of outputs that a tile reaches, from its own
     Q0: tl.constexpr = -((K - 1 - LEFT) // S)
     RN: tl.constexpr = (TH - 1 + TOP) // S - R0 + 1
     QN: tl.constexpr = (TW - 1 + LEFT) // S - Q0 + 1
@@ -136,7 +148,9 @@ def convolve_gradients(
             there = ok & (row + a >= 0) & (row + a < HO)
             for b in tl.static_range(QN):
                 inside = there & (column + b >= 0) & (column + b < WO)
-                value = tl.load(g + source + (a * WO + b) * C, mask=inside, other=0.0).to(tl.float32)
+                value = tl.load(g + source + (a * WO + b) * C, mask=inside, other=0.0).to(
+                    tl.float32
+                )
                 gate = tl.load(y + source + (a * WO + b) * C, mask=inside, other=0.0).to(tl.float32)
                 value = tl.where((gate > 0) & (gate < 6), value, 0.0)
                 for r in tl.static_range(TH):
@@ -148,18 +162,26 @@ def convolve_gradients(
                             and q + LEFT - S * (b + Q0) < K
                         ):
                             tap = tl.load(
-                                w + ((r + TOP - S * (a + R0)) * K + q + LEFT - S * (b + Q0)) * C + c,
+                                w
+                                + ((r + TOP - S * (a + R0)) * K + q + LEFT - S * (b + Q0)) * C
+                                + c,
                                 mask=c < C,
                                 other=0.0,
                             )
-                            sums = sums[: r * TW + q] + (sums[r * TW + q] + value * tap,) + sums[r * TW + q + 1 :]
+                            sums = (
+                                sums[: r * TW + q]
+                                + (sums[r * TW + q] + value * tap,)
+                                + sums[r * TW + q + 1 :]
+                            )
                             added = (
                                 added[: (r + TOP - S * (a + R0)) * K + q + LEFT - S * (b + Q0)]
                                 + (
                                     added[(r + TOP - S * (a + R0)) * K + q + LEFT - S * (b + Q0)]
                                     + value * inputs[r * TW + q],
                                 )
-                                + added[(r + TOP - S * (a + R0)) * K + q + LEFT - S * (b + Q0) + 1 :]
+                                + added[
+                                    (r + TOP - S * (a + R0)) * K + q + LEFT - S * (b + Q0) + 1 :
+                                ]
                             )
         for r in tl.static_range(TH):
             for q in tl.static_range(TW):
@@ -214,12 +236,18 @@ def max_pool(
                             + (tl.where(better, (a - r * S) * K + b - q * S, place[r * TW + q]),)
                             + place[r * TW + q + 1 :]
                         )
-                        best = best[: r * TW + q] + (tl.where(better, v, best[r * TW + q]),) + best[r * TW + q + 1 :]
+                        best = (
+                            best[: r * TW + q]
+                            + (tl.where(better, v, best[r * TW + q]),)
+                            + best[r * TW + q + 1 :]
+                        )
     at = n * (HO * WO * C) + ((ho * WO + wo) * C + c)
     for r in tl.static_range(TH):
         for q in tl.static_range(TW):
             inside = ok & (ho + r < HO) & (wo + q < WO)
-            tl.store(y + at + (r * WO + q) * C, best[r * TW + q].to(y.dtype.element_ty), mask=inside)
+            tl.store(
+                y + at + (r * WO + q) * C, best[r * TW + q].to(y.dtype.element_ty), mask=inside
+            )
             tl.store(index + at + (r * WO + q) * C, place[r * TW + q].to(tl.int8), mask=inside)
 
 
@@ -271,7 +299,11 @@ def max_pool_gradient(
                             sums[: r * TW + q]
                             + (
                                 sums[r * TW + q]
-                                + tl.where(place == (r + PAD - S * (a + R0)) * K + q + PAD - S * (b + R0), value, 0.0),
+                                + tl.where(
+                                    place == (r + PAD - S * (a + R0)) * K + q + PAD - S * (b + R0),
+                                    value,
+                                    0.0,
+                                ),
                             )
                             + sums[r * TW + q + 1 :]
                         )
@@ -279,7 +311,9 @@ def max_pool_gradient(
     for r in tl.static_range(TH):
         for q in tl.static_range(TW):
             inside = ok & (h + r < H) & (v + q < W)
-            tl.store(dx + at + (r * W + q) * C, sums[r * TW + q].to(dx.dtype.element_ty), mask=inside)
+            tl.store(
+                dx + at + (r * W + q) * C, sums[r * TW + q].to(dx.dtype.element_ty), mask=inside
+            )
 
 
 class Tiles(NamedTuple):
@@ -299,18 +333,25 @@ class Tiles(NamedTuple):
 
 
 def tiles(stride: int, channels: int, width: int, *, gradient: bool) -> Tiles:
-    """Return the tiles for maps of a width; those of a gradient have whole strides of rows and columns."""
+    """Return the tiles for maps of a width; those of a gradient have whole strides of rows and
+    columns."""
     block = 64 if channels % 64 == 0 or channels >= 480 else 32
     columns = 4 if (gradient and stride == 2) or width % 7 else 7
     return Tiles(2, columns, 256 // block, block, 4)
 
 
 def _maps(like: Tensor, n: int, c: int, h: int, w: int, dtype: torch.dtype | None = None) -> Tensor:
-    return torch.empty((n, c, h, w), dtype=dtype or like.dtype, device=like.device, memory_format=torch.channels_last)
+    return torch.empty(
+        (n, c, h, w),
+        dtype=dtype or like.dtype,
+        device=like.device,
+        memory_format=torch.channels_last,
+    )
 
 
 def convolution_tiles(kernel: int, stride: int, width: int, *, gradient: bool) -> Tiles:
-    """Return the tiles for depthwise convolutions over maps of a width: few kinds, since each takes seconds to build.
+    """Return the tiles for depthwise convolutions over maps of a width: few kinds, since each takes
+    seconds to build.
 
     Those of gradients have whole strides of rows and columns.
     """
@@ -324,7 +365,9 @@ PROGRAMS = 1056  # that sum the gradients of weights, eight for each multiproces
 
 
 @torch.library.custom_op("vicinal::depthwise", mutates_args=())
-def depthwise_op(x: Tensor, weight: Tensor, before: Tensor, after: Tensor, stride: int, top: int, left: int) -> Tensor:
+def depthwise_op(
+    x: Tensor, weight: Tensor, before: Tensor, after: Tensor, stride: int, top: int, left: int
+) -> Tensor:
     """Compute relu6(conv(relu6(x + before)) + after), each channel by itself."""
     x = x.contiguous(memory_format=torch.channels_last)
     (n, c, h, w), kernel = x.shape, weight.shape[2]
@@ -347,7 +390,14 @@ def _(x, weight, before, after, stride, top, left):
 
 @torch.library.custom_op("vicinal::depthwise_backward", mutates_args=())
 def depthwise_backward(
-    g: Tensor, x: Tensor, weight: Tensor, before: Tensor, y: Tensor, stride: int, top: int, left: int
+    g: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    before: Tensor,
+    y: Tensor,
+    stride: int,
+    top: int,
+    left: int,
 ) -> tuple[Tensor, Tensor]:
     g, x = (maps.contiguous(memory_format=torch.channels_last) for maps in (g, x))
     (n, c, h, w), kernel, taps = x.shape, weight.shape[2], _taps(weight)
@@ -362,7 +412,9 @@ def depthwise_backward(
         kernel, stride, *cut[:4], num_warps=cut.warps,
     )  # fmt: skip
     found = weight.new_empty_strided(weight.shape, weight.stride())
-    return dx, found.copy_(partial.sum(0).t().view(weight.shape))  # in the layout that fused optimizers ask for
+    return dx, found.copy_(
+        partial.sum(0).t().view(weight.shape)
+    )  # in the layout that fused optimizers ask for
 
 
 def _taps(weight: Tensor) -> Tensor:
@@ -390,7 +442,9 @@ depthwise_op.register_autograd(_differentiate, setup_context=_remember)
 
 
 @torch.library.custom_op("vicinal::max_pool", mutates_args=())
-def max_pool_op(x: Tensor, kernel: int, stride: int, pad: int, height: int, width: int) -> tuple[Tensor, Tensor]:
+def max_pool_op(
+    x: Tensor, kernel: int, stride: int, pad: int, height: int, width: int
+) -> tuple[Tensor, Tensor]:
     """Compute maxima over windows, and the place of each in its window."""
     x = x.contiguous(memory_format=torch.channels_last)
     n, c, h, w = x.shape
@@ -398,7 +452,20 @@ def max_pool_op(x: Tensor, kernel: int, stride: int, pad: int, height: int, widt
     cut = tiles(stride, c, width, gradient=False)
     strips = cut.strips(n, height, width)
     max_pool[cut.grid(strips, c)](
-        x, y, index, strips, c, h, w, height, width, pad, kernel, stride, *cut[:4], num_warps=cut.warps
+        x,
+        y,
+        index,
+        strips,
+        c,
+        h,
+        w,
+        height,
+        width,
+        pad,
+        kernel,
+        stride,
+        *cut[:4],
+        num_warps=cut.warps,
     )
     return y, index
 
@@ -410,14 +477,29 @@ def _(x, kernel, stride, pad, height, width):
 
 
 @torch.library.custom_op("vicinal::max_pool_backward", mutates_args=())
-def max_pool_backward(g: Tensor, index: Tensor, h: int, w: int, kernel: int, stride: int, pad: int) -> Tensor:
+def max_pool_backward(
+    g: Tensor, index: Tensor, h: int, w: int, kernel: int, stride: int, pad: int
+) -> Tensor:
     g, index = (maps.contiguous(memory_format=torch.channels_last) for maps in (g, index))
     n, c, height, width = g.shape
     dx = _maps(g, n, c, h, w)
     cut = tiles(stride, c, w, gradient=True)
     strips = cut.strips(n, h, w)
     max_pool_gradient[cut.grid(strips, c)](
-        g, index, dx, strips, c, h, w, height, width, pad, kernel, stride, *cut[:4], num_warps=cut.warps
+        g,
+        index,
+        dx,
+        strips,
+        c,
+        h,
+        w,
+        height,
+        width,
+        pad,
+        kernel,
+        stride,
+        *cut[:4],
+        num_warps=cut.warps,
     )
     return dx
 

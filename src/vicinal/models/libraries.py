@@ -1,4 +1,5 @@
-"""Networks of timm and torchvision by their names; the libraries are imported only when one is built."""
+"""Networks of timm and torchvision by their names; the libraries are imported only when one is
+built."""
 
 import importlib
 import sys
@@ -14,7 +15,18 @@ from vicinal.errors import ConfigError, unknown
 from vicinal.models.backbone import IMAGENET, Backbone, Preprocessing, first_line, probe
 
 # Pooling, classifier and auxiliary classifiers, as torchvision names them.
-_LEFT_OUT = ("avgpool", "flatten", "dropout", "fc", "classifier", "head", "heads", "aux1", "aux2", "AuxLogits")
+_LEFT_OUT = (
+    "avgpool",
+    "flatten",
+    "dropout",
+    "fc",
+    "classifier",
+    "head",
+    "heads",
+    "aux1",
+    "aux2",
+    "AuxLogits",
+)
 
 
 class LibraryBackbone(Backbone):
@@ -44,7 +56,8 @@ class LibraryBackbone(Backbone):
             own = self.preprocessing.size
             hint = "Choose another network" if self._side == own else f"Set transform.size={own}"
             raise ConfigError(
-                f"{self.library}:{name} cannot take images of {self._side} pixels: {first_line(error)}. {hint}, or "
+                f"{self.library}:{name} cannot take images of {self._side} pixels: "
+                f"{first_line(error)}. {hint}, or "
                 f"leave out model.pooling if it is set."
             ) from error
         self.width = self._shape[2] if len(self._shape) == 3 else self._shape[1]
@@ -54,9 +67,13 @@ class LibraryBackbone(Backbone):
     def _import(cls) -> Any:
         try:
             return importlib.import_module(cls.imported)
-        except (ImportError, RuntimeError) as error:  # the second where torchvision was built for another torch
+        except (
+            ImportError,
+            RuntimeError,
+        ) as error:  # the second where torchvision was built for another torch
             raise ConfigError(
-                f"{cls.library}'s networks need {cls.library}, which cannot be imported here: {error}. {cls.install}"
+                f"{cls.library}'s networks need {cls.library}, which cannot be imported here: "
+                f"{error}. {cls.install}"
             ) from error
 
     @abstractmethod
@@ -75,21 +92,29 @@ class LibraryBackbone(Backbone):
         try:
             return self._download()
         except Exception as error:  # whatever the libraries raise without a connection
-            fault = f"are neither in the cache of {self.library} nor could they be downloaded: {first_line(error):.200}"
-            advice = "Download them on a machine with a connection, set model.weights to the path of a file"
+            fault = (
+                f"are neither in the cache of {self.library} nor could they be downloaded: "
+                f"{first_line(error):.200}"
+            )
+            advice = (
+                "Download them on a machine with a connection, set model.weights to the path "
+                "of a file"
+            )
             what = f"weights {name!r} of {self.library}:{self.name} {fault}"
             raise ConfigError(f"{what}. {advice}, or set model.weights=none.") from error
 
 
 class TimmBackbone(LibraryBackbone):
-    """A timm network without its classifier: vectors ``[n c]``, or maps ``[n c h w]`` or tokens ``[n t c]``.
+    """A timm network without its classifier: vectors ``[n c]``, or maps ``[n c h w]`` or tokens
+    ``[n t c]``.
 
     Args:
         name: as ``timm.create_model`` takes it, for example ``"resnet50.a1_in1k"``.
         freeze_norm: keep batch norm as it is while training, see ``Backbone``.
-        size: side of the input images; None is the one that timm states. Position embeddings get this size, and those
-            of a weight file are resampled to it.
-        drop_path: probability with which residual branches are dropped while training, largest at the last block.
+        size: side of the input images; None is the one that timm states. Position embeddings get
+            this size, and those of a weight file are resampled to it.
+        drop_path: probability with which residual branches are dropped while training, largest at
+            the last block.
         pooled: whether timm's own pooling, and what follows it, make a vector of maps or tokens.
     """
 
@@ -97,15 +122,25 @@ class TimmBackbone(LibraryBackbone):
     install = "Run `pip install 'vicinal[timm]'`."
 
     def __init__(
-        self, name: str, freeze_norm: bool = False, size: int | None = None, drop_path: float = 0.0, pooled: bool = True
+        self,
+        name: str,
+        freeze_norm: bool = False,
+        size: int | None = None,
+        drop_path: float = 0.0,
+        pooled: bool = True,
     ) -> None:
-        self.drop_path, self.pooled = drop_path, pooled  # first, since the base's constructor builds with them
+        self.drop_path, self.pooled = (
+            drop_path,
+            pooled,
+        )  # first, since the base's constructor builds with them
         super().__init__(name, freeze_norm=freeze_norm, size=size)
         if not pooled and len(self._shape) == 2:
             raise self._unpoolable()
         if len(self._shape) == 3:
             tokens = getattr(self.network, "num_prefix_tokens", None)
-            self.prefix_tokens = int(hasattr(self.network, "cls_token")) if tokens is None else int(tokens)
+            self.prefix_tokens = (
+                int(hasattr(self.network, "cls_token")) if tokens is None else int(tokens)
+            )
 
     @classmethod
     def preprocessing_for(cls, name: str = "", **arguments: Any) -> Preprocessing:
@@ -113,7 +148,11 @@ class TimmBackbone(LibraryBackbone):
         timm = cls._import()
         if not timm.is_model(name):
             near = get_close_matches(name, timm.list_models(), n=3)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ". `timm.list_models()` names them."
+            hint = (
+                f"; did you mean {' or '.join(near)}?"
+                if near
+                else ". `timm.list_models()` names them."
+            )
             raise ConfigError(f"timm has no model {name!r}{hint}")
         try:
             settings = timm.get_pretrained_cfg(name)
@@ -124,7 +163,9 @@ class TimmBackbone(LibraryBackbone):
         known = {"input_size": (3, 224, 224)} if settings is None else settings.to_dict()
         data = timm.data.resolve_data_config(pretrained_cfg=known)
         size, interpolation = int(data["input_size"][-1]), data["interpolation"]
-        return Preprocessing(tuple(data["mean"]), tuple(data["std"]), size=size, interpolation=interpolation)
+        return Preprocessing(
+            tuple(data["mean"]), tuple(data["std"]), size=size, interpolation=interpolation
+        )
 
     def forward(self, inputs: Tensor) -> Tensor:
         features: Tensor = self.network(inputs)
@@ -146,37 +187,48 @@ class TimmBackbone(LibraryBackbone):
                 raise self._unpoolable() from error
         heads = getattr(network, "pretrained_cfg", {}).get("classifier") or ()
         heads = (heads,) if isinstance(heads, str) else heads
-        self.classifiers = (*(f"{head}." for head in heads), *sorted(names - set(network.state_dict())))
+        self.classifiers = (
+            *(f"{head}." for head in heads),
+            *sorted(names - set(network.state_dict())),
+        )
         return network
 
     def _create(self, *, pretrained: bool) -> Any:
-        """Build the network, for another input size than timm's own where its architecture asks for the size."""
+        """Build the network, for another input size than timm's own where its architecture asks for
+        the size."""
         options = {"drop_path_rate": self.drop_path} if self.drop_path else {}
         # A network without `img_size` takes images of any size; probing it tells.
         tries = [{"img_size": self._side}, {}] if self._side != self.preprocessing.size else [{}]
         for sized in tries:
             try:
-                return self._import().create_model(self.name, pretrained=pretrained, num_classes=0, **options, **sized)
+                return self._import().create_model(
+                    self.name, pretrained=pretrained, num_classes=0, **options, **sized
+                )
             except TypeError as error:
                 problem = error
-        raise ConfigError(f"timm:{self.name} cannot be built with drop_path={self.drop_path}: {problem}") from problem
+        raise ConfigError(
+            f"timm:{self.name} cannot be built with drop_path={self.drop_path}: {problem}"
+        ) from problem
 
     def _download(self) -> Mapping[str, Tensor]:
         weights: Mapping[str, Tensor] = self._create(pretrained=True).state_dict()
         return weights
 
     def _unpoolable(self) -> ConfigError:
-        return ConfigError(f"timm:{self.name} cannot be used without its own pooling. Leave out model.pooling.")
+        return ConfigError(
+            f"timm:{self.name} cannot be used without its own pooling. Leave out model.pooling."
+        )
 
 
 class TorchvisionBackbone(LibraryBackbone):
-    """A torchvision network without pooling and classifier: maps ``[n c h w]``, or tokens ``[n t c]`` of a ViT.
+    """A torchvision network without pooling and classifier: maps ``[n c h w]``, or tokens ``[n t
+    c]`` of a ViT.
 
     Args:
         name: as ``torchvision.models.get_model`` takes it, for example ``"convnext_tiny"``.
         freeze_norm: keep batch norm as it is while training, see ``Backbone``.
-        size: side of the input images; None is that of the default weights. Position embeddings get this size, and
-            those of a weight file are resampled to it.
+        size: side of the input images; None is that of the default weights. Position embeddings get
+            this size, and those of a weight file are resampled to it.
     """
 
     library, imported = "torchvision", "torchvision.models"
@@ -185,7 +237,8 @@ class TorchvisionBackbone(LibraryBackbone):
 
     @classmethod
     def preprocessing_for(cls, name: str = "", **arguments: Any) -> Preprocessing:
-        """Return what the transforms of the default weights say about the input, without building the network."""
+        """Return what the transforms of the default weights say about the input, without building
+        the network."""
         models = cls._import()
         if name not in (known := models.list_models(module=models)):
             raise ConfigError(unknown("model of torchvision", name, known))
@@ -194,19 +247,27 @@ class TorchvisionBackbone(LibraryBackbone):
             return IMAGENET
         seen = weights.transforms()
         size, interpolation = int(seen.crop_size[0]), seen.interpolation.value
-        return Preprocessing(tuple(seen.mean), tuple(seen.std), size=size, interpolation=interpolation)
+        return Preprocessing(
+            tuple(seen.mean), tuple(seen.std), size=size, interpolation=interpolation
+        )
 
     def forward(self, inputs: Tensor) -> Tensor:
         network: Any = self.network
-        maps: Tensor = network._transform_input(inputs) if hasattr(network, "_transform_input") else inputs
+        maps: Tensor = (
+            network._transform_input(inputs) if hasattr(network, "_transform_input") else inputs
+        )
         if self.prefix_tokens:
             patches = network._process_input(maps)
-            tokens: Tensor = network.encoder(torch.cat([network.class_token.expand(len(patches), -1, -1), patches], 1))
+            tokens: Tensor = network.encoder(
+                torch.cat([network.class_token.expand(len(patches), -1, -1), patches], 1)
+            )
             return tokens
         for part in network.children():
             for layer in part if isinstance(part, nn.ModuleList) else (part,):
                 maps = layer(maps)
-        return maps.relu() if type(network).__name__ == "DenseNet" else maps  # where torchvision's forward has it
+        return (
+            maps.relu() if type(network).__name__ == "DenseNet" else maps
+        )  # where torchvision's forward has it
 
     def adapt(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Resample the position embedding of a ViT."""
@@ -228,7 +289,10 @@ class TorchvisionBackbone(LibraryBackbone):
             return {"image_size": self._side}
         if self.name.startswith("maxvit"):
             return {"input_size": (self._side, self._side)}
-        if self.name in ("googlenet", "inception_v3"):  # their weights were ported from TensorFlow, hence -1..1 inside
+        if self.name in (
+            "googlenet",
+            "inception_v3",
+        ):  # their weights were ported from TensorFlow, hence -1..1 inside
             return {"init_weights": False, "transform_input": True}
         return {}
 

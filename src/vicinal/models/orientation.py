@@ -1,4 +1,5 @@
-"""The orientation head of HER (Cai et al., ICCV 2019): by how much one view is turned against the other."""
+"""The orientation head of HER (Cai et al., ICCV 2019): by how much one view is turned against the
+other."""
 
 import torch
 from jaxtyping import Float
@@ -23,6 +24,8 @@ class OrientationHead(nn.Module):
         self.dim, self.hidden = dim, hidden
         self.first, self.second = nn.Linear(2 * dim, hidden), nn.Linear(hidden, 2)
 
-    def forward(self, queries: Float[Tensor, "n d"], gallery: Float[Tensor, "n d"]) -> Float[Tensor, "n 2"]:
+    def forward(
+        self, queries: Float[Tensor, "n d"], gallery: Float[Tensor, "n d"]
+    ) -> Float[Tensor, "n 2"]:
         inner = self.first(torch.cat([queries, gallery], dim=1).relu()).relu()
         return functional.normalize(self.second(inner), dim=1)

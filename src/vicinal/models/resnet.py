@@ -1,4 +1,5 @@
-"""Residual networks (He et al., CVPR 2016): those of ImageNet in torchvision's layout, and a small one."""
+"""Residual networks (He et al., CVPR 2016): those of ImageNet in torchvision's layout, and a small
+one."""
 
 from itertools import pairwise
 from typing import Annotated, cast
@@ -11,7 +12,8 @@ from vicinal.errors import ConfigError
 from vicinal.models.attention import Attention, attend
 from vicinal.models.backbone import IMAGENET, Backbone, convolve, initialize
 
-# Depth: blocks per stage, whether they are bottlenecks, hash in the file's name.          He et al. 2016, Table 1
+# Depth: blocks per stage, whether they are bottlenecks, hash in the file's name.          He et al.
+# 2016, Table 1
 _DEPTHS = {
     18: ((2, 2, 2, 2), False, "f37072fd"),
     34: ((3, 4, 6, 3), False, "b627a593"),
@@ -23,25 +25,31 @@ _WIDTHS = (64, 128, 256, 512)
 
 
 class ResNet(Backbone):
-    """ResNet-18 and -34 (512 feature maps), ResNet-50, -101 and -152 (2,048), at 1/32 of the input's side.
+    """ResNet-18 and -34 (512 feature maps), ResNet-50, -101 and -152 (2,048), at 1/32 of the
+    input's side.
 
-    Differs: the stride of a bottleneck is in its 3x3 convolution, as in torchvision ("v1.5"), not in the first 1x1.
+    Differs: the stride of a bottleneck is in its 3x3 convolution, as in torchvision ("v1.5"), not
+        in the first 1x1.
 
     Args:
         depth: 18, 34, 50, 101 or 152.
         freeze_norm: keep batch norm as it is while training, see ``Backbone``.
-        attention: what stands in every residual block, before its input is added: nothing, or ``"fcam"``. Public files
-            have no weights for it, so it keeps those it was drawn with.
+        attention: what stands in every residual block, before its input is added: nothing, or
+            ``"fcam"``. Public files have no weights for it, so it keeps those it was drawn with.
     """
 
     preprocessing = IMAGENET
     classifiers = ("fc.",)
     optional = (".attention.",)
 
-    def __init__(self, depth: int = 50, *, freeze_norm: bool = False, attention: Attention = "none") -> None:
+    def __init__(
+        self, depth: int = 50, *, freeze_norm: bool = False, attention: Attention = "none"
+    ) -> None:
         super().__init__(freeze_norm=freeze_norm)
         if depth not in _DEPTHS:
-            raise ConfigError(f"ResNet has a depth of {', '.join(map(str, _DEPTHS))}, got depth={depth}.")
+            raise ConfigError(
+                f"ResNet has a depth of {', '.join(map(str, _DEPTHS))}, got depth={depth}."
+            )
         self.depth, self.attention = depth, attention
         counts, bottleneck, digest = _DEPTHS[depth]
         self.public_file = f"resnet{depth}-{digest}.pth"
@@ -66,16 +74,19 @@ class ResNet(Backbone):
 
 
 class SmallResNet(nn.Module):
-    """A 3x3 convolution, then stages of residual blocks, each but the first at half the side of the one before.
+    """A 3x3 convolution, then stages of residual blocks, each but the first at half the side of the
+    one before.
 
-    The shape of He et al. 2016, Section 4.2, for pictures of 32 pixels, with widths and blocks to choose.
+    The shape of He et al. 2016, Section 4.2, for pictures of 32 pixels, with widths and blocks to
+    choose.
 
     Args:
         channels: 1 for gray, 3 for color pictures.
         widths: channels of each stage.
         blocks: residual blocks in each stage.
         stride: of the first convolution; 2 takes a quarter of the time.
-        attention: what stands in every residual block, before its input is added: nothing, or ``"fcam"``.
+        attention: what stands in every residual block, before its input is added: nothing, or
+            ``"fcam"``.
     """
 
     def __init__(
@@ -90,7 +101,12 @@ class SmallResNet(nn.Module):
         super().__init__()
         if not widths:
             raise ConfigError("SmallResNet needs at least one stage, got empty widths.")
-        self.channels, self.widths, self.blocks, self.stride = channels, tuple(widths), blocks, stride
+        self.channels, self.widths, self.blocks, self.stride = (
+            channels,
+            tuple(widths),
+            blocks,
+            stride,
+        )
         self.attention, self.width = attention, widths[-1]
         self.conv1 = nn.Conv2d(channels, widths[0], 3, stride=stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(widths[0])
@@ -102,14 +118,17 @@ class SmallResNet(nn.Module):
         attend(self, attention)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        maps: Tensor = self.stages(functional.relu(convolve(inputs, self.conv1, self.bn1), inplace=True))
+        maps: Tensor = self.stages(
+            functional.relu(convolve(inputs, self.conv1, self.bn1), inplace=True)
+        )
         return maps
 
 
 class _Block(nn.Module):
     """y = ReLU(x + f(x)), with attention to what f gives where there is any.
 
-    f has two 3x3 convolutions; in a bottleneck it narrows with 1x1, filters with 3x3 and widens fourfold with 1x1.
+    f has two 3x3 convolutions; in a bottleneck it narrows with 1x1, filters with 3x3 and widens
+    fourfold with 1x1.
     """
 
     def __init__(self, before: int, width: int, *, stride: int, bottleneck: bool) -> None:
@@ -118,7 +137,9 @@ class _Block(nn.Module):
         layers = [(1, 1, width), (3, stride, width), (1, 1, 4 * width)] if bottleneck else basic
         channels, self.layers, self.width = before, len(layers), layers[-1][2]
         for place, (kernel, step, after) in enumerate(layers, start=1):
-            convolution = nn.Conv2d(channels, after, kernel, stride=step, padding=kernel // 2, bias=False)
+            convolution = nn.Conv2d(
+                channels, after, kernel, stride=step, padding=kernel // 2, bias=False
+            )
             self.add_module(f"conv{place}", convolution)
             self.add_module(f"bn{place}", nn.BatchNorm2d(after))
             channels = after
@@ -144,7 +165,12 @@ class _Projection(nn.Sequential):
         return convolve(inputs, cast(nn.Conv2d, self[0]), cast(nn.BatchNorm2d, self[1]))
 
 
-def _stage(before: int, width: int, count: int, *, stride: int, bottleneck: bool = False) -> list[_Block]:
+def _stage(
+    before: int, width: int, count: int, *, stride: int, bottleneck: bool = False
+) -> list[_Block]:
     """Build a stage of ``count`` blocks, of which the first has the stride."""
     first = _Block(before, width, stride=stride, bottleneck=bottleneck)
-    return [first, *(_Block(first.width, width, stride=1, bottleneck=bottleneck) for _ in range(count - 1))]
+    return [
+        first,
+        *(_Block(first.width, width, stride=1, bottleneck=bottleneck) for _ in range(count - 1)),
+    ]

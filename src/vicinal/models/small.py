@@ -1,4 +1,5 @@
-"""Networks without public weights: a small convolutional one, and none at all for feature vectors."""
+"""Networks without public weights: a small convolutional one, and none at all for feature
+vectors."""
 
 from torch import Tensor, nn
 
@@ -9,8 +10,8 @@ from vicinal.errors import ConfigError
 class SmallConvNet(nn.Module):
     """Blocks of 3x3 convolution, batch norm, ReLU and 2x2 maximum pooling.
 
-    Each block halves the side and the last gives the feature's width, as in the few-shot literature's "Conv-4"
-    (Vinyals et al. 2016), with widths that grow.
+    Each block halves the side and the last gives the feature's width, as in the few-shot
+    literature's "Conv-4" (Vinyals et al. 2016), with widths that grow.
 
     Args:
         channels: 1 for gray, 3 for color pictures.
@@ -24,7 +25,9 @@ class SmallConvNet(nn.Module):
         self.channels, self.widths, self.width = channels, tuple(widths), widths[-1]
         blocks: list[nn.Module] = []
         for before, after in zip((channels, *widths), widths, strict=False):
-            convolution = nn.Conv2d(before, after, 3, padding=1, bias=False)  # the batch norm's shift is the bias
+            convolution = nn.Conv2d(
+                before, after, 3, padding=1, bias=False
+            )  # the batch norm's shift is the bias
             blocks += [convolution, nn.BatchNorm2d(after), nn.ReLU(inplace=True), nn.MaxPool2d(2)]
         self.blocks = nn.Sequential(*blocks)
 

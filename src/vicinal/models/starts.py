@@ -1,4 +1,5 @@
-"""Starts of a head: the features that it reads, their principal components or discriminants, or Glorot's draw."""
+"""Starts of a head: the features that it reads, their principal components or discriminants, or
+Glorot's draw."""
 
 import torch
 from jaxtyping import Float, Integer
@@ -7,14 +8,16 @@ from torch import Tensor, nn
 from vicinal.errors import ConfigError
 from vicinal.models.embedder import Embedder
 
-SHRINKAGE = 1.0  # of the scatter within classes towards its mean variance; 512 directions are not known from 50 a class
+# of the scatter within classes towards its mean variance; 512 directions are not known from 50 a
+# class
+SHRINKAGE = 1.0
 
 
 def start_as_features(embedder: Embedder, features: Float[Tensor, "n c"]) -> None:
     """Set the head so that embeddings have the directions of the features: g(y) = s y.
 
-    With fewer dimensions than the features have it is their projection on the largest singular vectors, with more the
-    others are 0.
+    With fewer dimensions than the features have it is their projection on the largest singular
+    vectors, with more the others are 0.
 
     >>> from vicinal.models import Identity
     >>> embedder = Embedder(Identity(2), 3)
@@ -30,18 +33,20 @@ def start_as_features(embedder: Embedder, features: Float[Tensor, "n c"]) -> Non
     _fill(head, basis / features.norm(dim=1).mean().clamp(min=torch.finfo(features.dtype).tiny))
 
 
-def start_as_principal_components(embedder: Embedder, features: Float[Tensor, "n c"], length: float = 1.0) -> None:
+def start_as_principal_components(
+    embedder: Embedder, features: Float[Tensor, "n c"], length: float = 1.0
+) -> None:
     """Set the head to the projection on the components of largest variance: g(y) = s Vᵀ (y - ȳ).
 
-    Over a pre-trained backbone a random head throws away what the backbone knows, and training spends its steps on
-    finding it again. The components keep all of it that so many dimensions can; distances then start as those of the
-    centered features.
+    Over a pre-trained backbone a random head throws away what the backbone knows, and training
+    spends its steps on finding it again. The components keep all of it that so many dimensions can;
+    distances then start as those of the centered features.
 
     Args:
         embedder: whose head is set, in place.
         features: of the training records, as ``Embedder.features`` gives them.
-        length: mean length of the embeddings, which sets s. Losses on the sphere do not see it; one over inner products
-            (N-pair loss) does, as a temperature.
+        length: mean length of the embeddings, which sets s. Losses on the sphere do not see it; one
+            over inner products (N-pair loss) does, as a temperature.
 
     >>> from vicinal.models import Identity
     >>> embedder = Embedder(Identity(2), 1, normalize=False)
@@ -55,14 +60,18 @@ def start_as_principal_components(embedder: Embedder, features: Float[Tensor, "n
 
 
 def start_as_discriminants(
-    embedder: Embedder, features: Float[Tensor, "n c"], labels: Integer[Tensor, "n"], length: float = 1.0
+    embedder: Embedder,
+    features: Float[Tensor, "n c"],
+    labels: Integer[Tensor, "n"],
+    length: float = 1.0,
 ) -> None:
-    """Set the head to the principal components of features whose scatter within classes was whitened first.
+    """Set the head to the principal components of features whose scatter within classes was
+    whitened first.
 
         g(y) = s Vᵀ A (y - ȳ),   A = (W + σ I)^(-1/2),   W the mean covariance within classes
 
-    Directions in which images of one class differ count less, as in Fisher's discriminants; σ, the mean variance of W,
-    keeps those directions in check that the few images of a class cannot tell.
+    Directions in which images of one class differ count less, as in Fisher's discriminants; σ, the
+    mean variance of W, keeps those directions in check that the few images of a class cannot tell.
 
     Args:
         embedder: whose head is set, in place.
@@ -79,7 +88,9 @@ def start_as_discriminants(
     """
     features = features.double().cpu()
     _, places = torch.unique(labels.cpu(), return_inverse=True)
-    sums = torch.zeros(int(places.max()) + 1, features.shape[1], dtype=features.dtype).index_add_(0, places, features)
+    sums = torch.zeros(int(places.max()) + 1, features.shape[1], dtype=features.dtype).index_add_(
+        0, places, features
+    )
     within = features - (sums / places.bincount().unsqueeze(1))[places]
     variances, directions = torch.linalg.eigh(within.T @ within / len(features))
     tiny = torch.finfo(features.dtype).tiny
@@ -88,10 +99,12 @@ def start_as_discriminants(
 
 
 def start_by_glorot(embedder: Embedder, seed: int) -> None:
-    """Draw the weights of the head from U(-a, a), a = √(6 / (inputs + outputs)), and set its biases to 0.
+    """Draw the weights of the head from U(-a, a), a = √(6 / (inputs + outputs)), and set its biases
+    to 0.
 
-    This is the start of Glorot and Bengio (2010) and TensorFlow's default, so that of HDML's authors; torch draws from
-    U(-b, b), b = 1 / √inputs. The draw depends on ``seed`` alone, and two streams get the same one.
+    This is the start of Glorot and Bengio (2010) and TensorFlow's default, so that of HDML's
+    authors; torch draws from U(-b, b), b = 1 / √inputs. The draw depends on ``seed`` alone, and two
+    streams get the same one.
 
     >>> from vicinal.models import Identity
     >>> embedder = Embedder(Identity(2), 4)
@@ -102,7 +115,9 @@ def start_by_glorot(embedder: Embedder, seed: int) -> None:
     for stream in embedder.streams:
         layers = [module for module in stream.head.modules() if isinstance(module, nn.Linear)]
         if not layers:
-            raise ConfigError("model.start=glorot draws a head, got a network without one. Set model.dim.")
+            raise ConfigError(
+                "model.start=glorot draws a head, got a network without one. Set model.dim."
+            )
         generator = torch.Generator().manual_seed(seed)
         for layer in layers:
             weight = nn.init.xavier_uniform_(torch.empty(layer.weight.shape), generator=generator)
@@ -111,18 +126,27 @@ def start_by_glorot(embedder: Embedder, seed: int) -> None:
                 layer.bias.zero_()
 
 
-def _set(embedder: Embedder, features: Float[Tensor, "n c"], whitening: Float[Tensor, "c c"], length: float) -> None:
+def _set(
+    embedder: Embedder,
+    features: Float[Tensor, "n c"],
+    whitening: Float[Tensor, "c c"],
+    length: float,
+) -> None:
     """Set the head to the principal components of the features after ``whitening``."""
     head = _linear(embedder)
     mean = features.mean(dim=0)
     centered = (features - mean) @ whitening
     _, vectors = torch.linalg.eigh(centered.T @ centered)
-    # The largest first. Of fewer images than dimensions the last ones are any at right angles: other images have
-    # something there, too.
+    # The largest first. Of fewer images than dimensions the last ones are any at right angles:
+    # other images have something there, too.
     components = vectors[:, -head.out_features :].T.flip(0)
     largest = components.abs().argmax(dim=1, keepdim=True)
-    components = components * components.gather(1, largest).sign()  # an eigenvector has no sign of its own
-    scale = length / (centered @ components.T).norm(dim=1).mean().clamp(min=torch.finfo(torch.float64).tiny)
+    components = (
+        components * components.gather(1, largest).sign()
+    )  # an eigenvector has no sign of its own
+    scale = length / (centered @ components.T).norm(dim=1).mean().clamp(
+        min=torch.finfo(torch.float64).tiny
+    )
     weight = scale * (components @ whitening)
     _fill(head, weight, -(weight @ mean))
 
@@ -130,13 +154,16 @@ def _set(embedder: Embedder, features: Float[Tensor, "n c"], whitening: Float[Te
 def _linear(embedder: Embedder) -> nn.Linear:
     if not isinstance(embedder.head, nn.Linear):
         raise ConfigError(
-            f"only a linear head can start as computed from features, got {type(embedder.head).__name__}. "
+            "only a linear head can start as computed from features, got "
+            f"{type(embedder.head).__name__}. "
             f"Set model.head=linear, model.dim and model.head_norm=false, or model.start=random."
         )
     return embedder.head
 
 
-def _fill(head: nn.Linear, weight: Float[Tensor, "k c"], bias: Float[Tensor, "k"] | None = None) -> None:
+def _fill(
+    head: nn.Linear, weight: Float[Tensor, "k c"], bias: Float[Tensor, "k"] | None = None
+) -> None:
     """Set the first rows of a linear layer, and the others to 0."""
     with torch.no_grad():
         for values, found in ((head.weight, weight), (head.bias, bias)):

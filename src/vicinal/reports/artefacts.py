@@ -1,4 +1,5 @@
-"""What a run shows besides numbers, read from ``artefacts/``: neighbors, map, hard classes, the method's figures.
+"""What a run shows besides numbers, read from ``artefacts/``: neighbors, map, hard classes, the
+method's figures.
 
 What the run did not write is None or empty here, and a section that the report leaves out.
 """
@@ -43,7 +44,9 @@ class Thumbnails:
         with Image.open(BytesIO(self.encoded)) as image:
             if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
                 above = image.convert("RGBA")
-                return Image.alpha_composite(Image.new("RGBA", above.size, "white"), above).convert("RGB")
+                return Image.alpha_composite(Image.new("RGBA", above.size, "white"), above).convert(
+                    "RGB"
+                )
             return image.convert("RGB")
 
     def box(self, tile: int) -> tuple[int, int, int, int]:
@@ -61,7 +64,8 @@ class Neighbor:
 
 @dataclass(frozen=True)
 class Query:
-    """A query and whom the trained and the untrained model take for its neighbors, nearest first."""
+    """A query and whom the trained and the untrained model take for its neighbors, nearest
+    first."""
 
     record: Record
     trained: list[Neighbor]
@@ -86,7 +90,8 @@ class WorstClass:
 
 @dataclass(frozen=True)
 class Confusion:
-    """``share`` of the ``queries`` of class ``label`` have a first neighbor of class ``taken_for``."""
+    """``share`` of the ``queries`` of class ``label`` have a first neighbor of class
+    ``taken_for``."""
 
     label: str
     taken_for: str
@@ -132,7 +137,8 @@ class Artefacts:
 
 
 def read_artefacts(run: RunDirectory) -> Artefacts:
-    """All that the report shows besides numbers, checked once; a file that contradicts the format is an error."""
+    """All that the report shows besides numbers, checked once; a file that contradicts the format
+    is an error."""
     thumbnails, records = _records(run, "records", run.thumbnails_path)
     larger, retrieved = _records(run, "retrieval_records", run.retrieval_thumbnails_path)
     if larger is None:
@@ -149,7 +155,9 @@ def read_artefacts(run: RunDirectory) -> Artefacts:
     return Artefacts(thumbnails, gallery, larger, embedding_map, worst, confused, diagnostics)
 
 
-def _records(run: RunDirectory, name: str, sheet: Path) -> tuple[Thumbnails | None, dict[int, Record]]:
+def _records(
+    run: RunDirectory, name: str, sheet: Path
+) -> tuple[Thumbnails | None, dict[int, Record]]:
     document = run.document(name)
     if document is None:
         return None, {}
@@ -157,11 +165,23 @@ def _records(run: RunDirectory, name: str, sheet: Path) -> tuple[Thumbnails | No
         return read_thumbnails(document, sheet, f"{name}.json")
 
 
-def read_thumbnails(document: Mapping[str, Any], path: Path, file: str) -> tuple[Thumbnails | None, dict[int, Record]]:
-    """The records that ``document``, the content of ``file``, lists, and the sheet at ``path`` that shows them."""
+def read_thumbnails(
+    document: Mapping[str, Any], path: Path, file: str
+) -> tuple[Thumbnails | None, dict[int, Record]]:
+    """The records that ``document``, the content of ``file``, lists, and the sheet at ``path`` that
+    shows them."""
     records = {r["id"]: Record(r["name"], r["class"], r.get("tile")) for r in document["records"]}
-    if min(document["tile"], document["columns"], *(r.tile + 1 for r in records.values() if r.tile is not None)) < 1:
-        raise RunError(f"{file} is damaged: tiles and their numbers are not negative. Evaluate the run anew.")
+    if (
+        min(
+            document["tile"],
+            document["columns"],
+            *(r.tile + 1 for r in records.values() if r.tile is not None),
+        )
+        < 1
+    ):
+        raise RunError(
+            f"{file} is damaged: tiles and their numbers are not negative. Evaluate the run anew."
+        )
     if not path.is_file():
         return None, {id: Record(r.name, r.label, None) for id, r in records.items()}
     encoded = path.read_bytes()
@@ -170,12 +190,17 @@ def read_thumbnails(document: Mapping[str, Any], path: Path, file: str) -> tuple
             image.load()  # all of it: a sheet that was cut off has a sound beginning
             thumbnails = Thumbnails(encoded, document["tile"], document["columns"], image.size)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise RunError(f"{path} cannot be read as an image: {error}. Remove it to report without pictures.") from error
+        raise RunError(
+            f"{path} cannot be read as an image: {error}. Remove it to report without pictures."
+        ) from error
     last = max((r.tile for r in records.values() if r.tile is not None), default=0)
     right, bottom = thumbnails.box(last)[2:]
     if bottom > thumbnails.size[1] or right > thumbnails.size[0]:
         size = f"{thumbnails.size[0]} x {thumbnails.size[1]} pixels"
-        fault = f"{file} names tile {last}, which ends at pixel {right}, {bottom}, but {path} has {size}"
+        fault = (
+            f"{file} names tile {last}, which ends at pixel {right}, {bottom}, but {path} has "
+            f"{size}"
+        )
         raise RunError(f"{fault}. Evaluate the run anew.")
     return thumbnails, records
 
@@ -186,15 +211,27 @@ def _gallery(run: RunDirectory, records: Mapping[int, Record]) -> list[Query]:
         return []
 
     def row(query: Record, ids: np.ndarray, distances: np.ndarray | None = None) -> list[Neighbor]:
-        far = [None] * len(ids) if distances is None else [float(distances[place]) for place in range(len(ids))]
-        found = [(records[id], distance) for id, distance in zip(ids.tolist(), far, strict=True) if id >= 0]
-        return [Neighbor(record, record.label == query.label, distance) for record, distance in found]
+        far = (
+            [None] * len(ids)
+            if distances is None
+            else [float(distances[place]) for place in range(len(ids))]
+        )
+        found = [
+            (records[id], distance)
+            for id, distance in zip(ids.tolist(), far, strict=True)
+            if id >= 0
+        ]
+        return [
+            Neighbor(record, record.label == query.label, distance) for record, distance in found
+        ]
 
     untrained = arrays.get("untrained_neighbours")  # a gallery smaller than k is filled up with -1
     queries = []
     for place, query in enumerate(records[id] for id in arrays["query"].tolist()):
         trained = row(query, arrays["neighbours"][place], arrays["distances"][place])
-        queries.append(Query(query, trained, [] if untrained is None else row(query, untrained[place])))
+        queries.append(
+            Query(query, trained, [] if untrained is None else row(query, untrained[place]))
+        )
     return queries
 
 
@@ -204,19 +241,29 @@ def _map(run: RunDirectory, records: Mapping[int, Record]) -> EmbeddingMap | Non
         return None
     positions = arrays["position"].astype(np.float64)
     if positions.shape != (len(arrays["record"]), 2) or not np.isfinite(positions).all():
-        wanted = f"map.npz should hold a finite position [m 2] for each of its {len(arrays['record'])} records"
+        wanted = (
+            "map.npz should hold a finite position [m 2] for each of its "
+            f"{len(arrays['record'])} records"
+        )
         got = f"{positions.shape} with {np.count_nonzero(~np.isfinite(positions))} not finite"
         raise RunError(f"{wanted}, but holds {got}. Evaluate the run anew.")
     return EmbeddingMap([records[id] for id in arrays["record"].tolist()], positions)
 
 
-def _classes(run: RunDirectory, records: Mapping[int, Record]) -> tuple[list[WorstClass], list[Confusion]]:
+def _classes(
+    run: RunDirectory, records: Mapping[int, Record]
+) -> tuple[list[WorstClass], list[Confusion]]:
     document = run.document("classes") or {}
     members: dict[str, list[Record]] = {}
     for record in records.values():
         members.setdefault(record.label, []).append(record)
     worst = [
-        WorstClass(entry["class"], entry["records"], entry["recall@1"], members.get(entry["class"], [])[:_PER_CLASS])
+        WorstClass(
+            entry["class"],
+            entry["records"],
+            entry["recall@1"],
+            members.get(entry["class"], [])[:_PER_CLASS],
+        )
         for entry in document.get("worst", [])
         if entry["recall@1"] < 1
     ]
@@ -224,7 +271,9 @@ def _classes(run: RunDirectory, records: Mapping[int, Record]) -> tuple[list[Wor
     for entry in document.get("confused", []):
         pair = [records[id] for id in entry.get("example") or []] if records else []
         example = (pair[0], pair[1]) if len(pair) == 2 else None
-        confused.append(Confusion(entry["class"], entry["taken_for"], entry["share"], entry["queries"], example))
+        confused.append(
+            Confusion(entry["class"], entry["taken_for"], entry["share"], entry["queries"], example)
+        )
     return worst, confused
 
 
@@ -234,40 +283,62 @@ def format_of(file: str) -> Iterator[None]:
     try:
         yield
     except KeyError as error:
-        fault = f"artefacts/{file} lacks {error}, or names a record of that id which records.json does not hold"
+        fault = (
+            f"artefacts/{file} lacks {error}, or names a record of that id which records.json "
+            "does not hold"
+        )
         raise RunError(f"{fault}. Evaluate the run anew.") from error
     except (TypeError, IndexError, AttributeError) as error:
-        raise RunError(f"artefacts/{file} is not as run format 1 says: {error}. Evaluate the run anew.") from error
+        raise RunError(
+            f"artefacts/{file} is not as run format 1 says: {error}. Evaluate the run anew."
+        ) from error
 
 
 # -- a method's own figures ---------------------------------------------------------------------
 
 
 def read_method_figures(run: RunDirectory) -> MethodFigures:
-    """The figures of a run's method; empty where it has none. What contradicts the format is an error."""
+    """The figures of a run's method; empty where it has none. What contradicts the format is an
+    error."""
     with format_of("captions.json"):
-        captions = {str(group): str(text) for group, text in (run.document("captions") or {}).items()}
+        captions = {
+            str(group): str(text) for group, text in (run.document("captions") or {}).items()
+        }
     document = run.document("figures")
     if document is None:
         return MethodFigures(captions)
     with format_of("figures.json"):
         try:
-            figures = from_json(document["figures"] if "figures" in document else _of_version_0_1(document["exhibits"]))
+            figures = from_json(
+                document["figures"]
+                if "figures" in document
+                else _of_version_0_1(document["exhibits"])
+            )
         except ConfigError as error:
             fault = f"artefacts/figures.json is not as run format 1 says: {error}"
             raise RunError(f"{fault} Train the run anew.") from error
-        path = run.figure_thumbnails_path if "figures" in document else run.artefacts_path / "exhibits.png"
+        path = (
+            run.figure_thumbnails_path
+            if "figures" in document
+            else run.artefacts_path / "exhibits.png"
+        )
         thumbnails, records = read_thumbnails(document, path, "figures.json")
         for figure in figures:
             for record in records_of([figure]):
                 records[record]
-            if isinstance(figure, Scatter) and not np.isfinite([(point.x, point.y) for point in figure.points]).all():
+            if (
+                isinstance(figure, Scatter)
+                and not np.isfinite([(point.x, point.y) for point in figure.points]).all()
+            ):
                 raise TypeError(f"points of {figure.title!r} that are not finite numbers")
     return MethodFigures(captions, figures, records, thumbnails)
 
 
 def _of_version_0_1(figures: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{"caption" if name == "reading" else name: value for name, value in each.items()} for each in figures]
+    return [
+        {"caption" if name == "reading" else name: value for name, value in each.items()}
+        for each in figures
+    ]
 
 
 def unit_square(positions: np.ndarray) -> np.ndarray:

@@ -13,7 +13,8 @@ _GOLDEN_ANGLE = 137.50776  # degrees; successive multiples never come close to o
 
 
 def class_colors(count: int) -> list[str]:
-    """One color per class: the palette while it lasts, then hues that stay as far apart as many hues can.
+    """One color per class: the palette while it lasts, then hues that stay as far apart as many
+    hues can.
 
     >>> class_colors(2), len(set(class_colors(200)))
     (['#0072b2', '#d55e00'], 200)
@@ -25,7 +26,8 @@ def class_colors(count: int) -> list[str]:
 
 
 def _hex(lightness: float, chroma: float, hue: float) -> str:
-    """OKLCH to sRGB (Ottosson, "A perceptual color space for image processing", 2020): equal steps look equal."""
+    """OKLCH to sRGB (Ottosson, "A perceptual color space for image processing", 2020): equal steps
+    look equal."""
     a, b = chroma * math.cos(math.radians(hue)), chroma * math.sin(math.radians(hue))
     long = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3
     medium = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3
@@ -35,8 +37,12 @@ def _hex(lightness: float, chroma: float, hue: float) -> str:
         -1.2684380046 * long + 2.6097574011 * medium - 0.3413193965 * short,
         -0.0041960863 * long - 0.7034186147 * medium + 1.7076147010 * short,
     )
-    return "#" + "".join(f"{round(255 * _gamma(min(max(value, 0.0), 1.0))):02x}" for value in linear)
+    return "#" + "".join(
+        f"{round(255 * _gamma(min(max(value, 0.0), 1.0))):02x}" for value in linear
+    )
 
 
 def _gamma(value: float) -> float:
-    return 12.92 * value if value <= 0.0031308 else 1.055 * value ** (1 / 2.4) - 0.055  # IEC 61966-2-1
+    return (
+        12.92 * value if value <= 0.0031308 else 1.055 * value ** (1 / 2.4) - 0.055
+    )  # IEC 61966-2-1

@@ -1,4 +1,5 @@
-"""The figures of a report in matplotlib, for papers and READMEs. No global state: pyplot is never touched.
+"""The figures of a report in matplotlib, for papers and READMEs. No global state: pyplot is never
+touched.
 
 Class names come in any script, and as any file system allows; ``use_fonts`` makes them drawable.
 """
@@ -24,24 +25,44 @@ from vicinal.reports.colors import INK, LINES, PAPER, RIGHT, RULE, SOFT, WRONG, 
 from vicinal.reports.series import Chart, Progress, charts, spectrum_chart
 
 _DASHES = ("-", "--", ":", "-.")  # the ninth line repeats a color, never a color and a dash
-_SOLID = 4  # lines of each dash: the palette's two blues, of Recall@1 and R-precision, differ in more than shade
+# lines of each dash: the palette's two blues, of Recall@1 and R-precision, differ in more than
+# shade
+_SOLID = 4
 _PICTURES_ACROSS = 26  # thumbnails that fit side by side on the map
 _QUERIES, _NEIGHBORS = 12, 8  # that a printed page holds
 _NAME = 24  # characters of a class's name on the map
 _INCH = 0.5  # side of a thumbnail's cell
 _PIXELS = 100  # of a cell; more than the figure's own resolution
 _EDGE = 0.08  # of a cell, between its border and the frame
-# DejaVu comes with matplotlib; the others lend it scripts that it lacks, on machines that have them.
+# DejaVu comes with matplotlib; the others lend it scripts that it lacks, on machines that have
+# them.
 _FALLBACKS: tuple[str, ...] = (
-    *("Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans CJK KR", "Source Han Sans", "WenQuanYi Zen Hei"),
-    *("Hiragino Sans", "PingFang SC", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic", "Arial Unicode MS"),
+    *(
+        "Noto Sans CJK JP",
+        "Noto Sans CJK SC",
+        "Noto Sans CJK KR",
+        "Source Han Sans",
+        "WenQuanYi Zen Hei",
+    ),
+    *(
+        "Hiragino Sans",
+        "PingFang SC",
+        "Microsoft YaHei",
+        "Yu Gothic",
+        "Malgun Gothic",
+        "Arial Unicode MS",
+    ),
 )
 _UNKNOWN = "□"
 
 
 def draw(results: Mapping[str, Any], progress: Progress, artefacts: Artefacts) -> dict[str, Figure]:
     """Draw the figures whose content a run has written, by the names of their files."""
-    drawn, spectrum, thumbnails = charts(progress), spectrum_chart(artefacts.diagnostics), artefacts.thumbnails
+    drawn, spectrum, thumbnails = (
+        charts(progress),
+        spectrum_chart(artefacts.diagnostics),
+        artefacts.thumbnails,
+    )
     figures: dict[str, Figure] = {}
     if drawn:
         figures["curves"] = draw_curves(drawn, (results.get("selected") or {}).get("step"))
@@ -69,7 +90,8 @@ def draw_curves(charts: Sequence[Chart], selected_step: int | None) -> Figure:
 
 
 def draw_map(embedding_map: EmbeddingMap, thumbnails: Thumbnails | None) -> Figure:
-    """The map as the papers print it: points colored by class, thumbnails wherever there is room for one."""
+    """The map as the papers print it: points colored by class, thumbnails wherever there is room
+    for one."""
     points = unit_square(embedding_map.positions)
     labels = sorted({record.label for record in embedding_map.records})
     colors = dict(zip(labels, class_colors(len(labels)), strict=True))
@@ -92,19 +114,33 @@ def draw_map(embedding_map: EmbeddingMap, thumbnails: Thumbnails | None) -> Figu
         tile = sheet.crop(thumbnails.box(record.tile))
         axes.imshow(tile, extent=(x - half, x + half, y - half, y + half), aspect="auto", zorder=3)
         corner, side = (x - half, y - half), 2 * half
-        axes.add_patch(Rectangle(corner, side, side, fill=False, edgecolor=shades[place], linewidth=1.2, zorder=4))
-    axes.set(xlim=(-2 * half, 1 + 2 * half), ylim=(-2 * half, 1 + 2 * half))  # imshow moves the limits
+        axes.add_patch(
+            Rectangle(
+                corner, side, side, fill=False, edgecolor=shades[place], linewidth=1.2, zorder=4
+            )
+        )
+    axes.set(
+        xlim=(-2 * half, 1 + 2 * half), ylim=(-2 * half, 1 + 2 * half)
+    )  # imshow moves the limits
     return figure
 
 
 def _name_classes(axes: Axes, points: np.ndarray, labels: Sequence[str]) -> None:
     """Write the names of classes at their middles, as many as have room."""
     names = sorted(set(labels))
-    middles = np.array([np.median(points[[label == name for label in labels]], axis=0) for name in names])
+    middles = np.array(
+        [np.median(points[[label == name for label in labels]], axis=0) for name in names]
+    )
     for place in apart(middles * [1, 4], 0.14):  # a name is wider than high
         words = names[place] if len(names[place]) <= _NAME else names[place][: _NAME - 1] + "…"
         box = {"facecolor": PAPER, "edgecolor": "none", "alpha": 0.75, "pad": 1.0}
-        style: dict[str, Any] = {"fontsize": 8, "color": INK, "ha": "center", "va": "center", "zorder": 5}
+        style: dict[str, Any] = {
+            "fontsize": 8,
+            "color": INK,
+            "ha": "center",
+            "va": "center",
+            "zorder": 5,
+        }
         axes.text(middles[place, 0], middles[place, 1], words, bbox=box, **style)
 
 
@@ -121,10 +157,20 @@ def _draw_chart(axes: Axes, chart: Chart) -> None:
     for place, (name, curve) in enumerate(chart.lines.items()):
         color, dash = LINES[place % len(LINES)], _DASHES[place // _SOLID % len(_DASHES)]
         marker = "o" if len(curve.steps) <= 30 and chart.axis == "step" else ""
-        style: dict[str, Any] = {"color": color, "linestyle": dash, "marker": marker, "markersize": 3, "linewidth": 1.5}
-        axes.plot(curve.steps, curve.mean, label=f" {name}", **style)  # a label that starts with "_" would be dropped
+        style: dict[str, Any] = {
+            "color": color,
+            "linestyle": dash,
+            "marker": marker,
+            "markersize": 3,
+            "linewidth": 1.5,
+        }
+        axes.plot(
+            curve.steps, curve.mean, label=f" {name}", **style
+        )  # a label that starts with "_" would be dropped
         if curve.low != curve.high:
-            axes.fill_between(curve.steps, curve.low, curve.high, color=color, alpha=0.16, linewidth=0)
+            axes.fill_between(
+                curve.steps, curve.low, curve.high, color=color, alpha=0.16, linewidth=0
+            )
     axes.set_title(chart.title, loc="left", fontsize=10, color=INK, fontweight="bold")
     axes.set_xlabel(chart.axis, fontsize=8, color=SOFT)
     axes.tick_params(which="both", labelsize=8, colors=SOFT, length=0)
@@ -138,14 +184,16 @@ def _draw_chart(axes: Axes, chart: Chart) -> None:
         axes.yaxis.set_major_locator(LogLocator(10, numticks=6))
         axes.yaxis.set_minor_formatter(NullFormatter())
     share = chart.unit == "share"
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}" if share else f"{value:g}"))
+    axes.yaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{value:.0%}" if share else f"{value:g}")
+    )
     if len(chart.lines) > 1:
         axes.legend(fontsize=7.5, frameon=False, labelcolor=INK, handlelength=1.6, loc="best")
 
 
 def draw_retrieval(queries: Sequence[Query], thumbnails: Thumbnails) -> Figure:
-    """One row per query: its nearest neighbors after training and, beside them, before, in frames that say whether
-    they are right (a whole line) or wrong (a broken one)."""
+    """One row per query: its nearest neighbors after training and, beside them, before, in frames
+    that say whether they are right (a whole line) or wrong (a broken one)."""
     queries = queries[:_QUERIES]
     depth = min(_NEIGHBORS, max(len(query.trained) for query in queries))
     starts = {0.0: "query", 1.5: "nearest after training"}  # columns, in cells
@@ -175,7 +223,11 @@ def draw_retrieval(queries: Sequence[Query], thumbnails: Thumbnails) -> Figure:
     axes.imshow(np.asarray(picture), extent=(0, width, height, 0), aspect="auto", zorder=0)
     for color, framed in frames.items():
         dash = (0, (2.2, 1.4)) if color == WRONG else "-"
-        axes.add_collection(PatchCollection(framed, facecolor="none", edgecolor=color, linewidth=2.5, linestyle=dash))
+        axes.add_collection(
+            PatchCollection(
+                framed, facecolor="none", edgecolor=color, linewidth=2.5, linestyle=dash
+            )
+        )
     for x, words in starts.items():
         axes.text(x + 0.1, 0.3, words, color=SOFT, fontsize=7.5, va="center")
         if x:
@@ -184,12 +236,13 @@ def draw_retrieval(queries: Sequence[Query], thumbnails: Thumbnails) -> Figure:
     return figure
 
 
-# -- text -----------------------------------------------------------------------------------------------------------
+# -- text
+# -----------------------------------------------------------------------------------------------------------
 
 
 def printable(text: str) -> str:
-    """The text as our fonts can draw it: what they lack is a box (matplotlib would warn of each), and invisible
-    characters, which could turn the rest of a line around, are left out.
+    """The text as our fonts can draw it: what they lack is a box (matplotlib would warn of each),
+    and invisible characters, which could turn the rest of a line around, are left out.
 
     >>> printable("A·Α\\n" + chr(0xE000) + chr(0x202E) + "b")
     'A·Α □b'
@@ -203,7 +256,8 @@ def printable(text: str) -> str:
 
 
 def use_fonts(figure: Figure) -> None:
-    """Make all text of a finished figure drawable: known characters, our fonts, and ``$`` as a plain dollar."""
+    """Make all text of a finished figure drawable: known characters, our fonts, and ``$`` as a
+    plain dollar."""
     for text in figure.findobj(Text):
         text.set_text(printable(text.get_text()))
         text.set_parse_math(False)

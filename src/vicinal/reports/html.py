@@ -1,4 +1,5 @@
-"""Self-contained HTML pages: values are escaped, styles and scripts are inside, and scripts run only by their hash."""
+"""Self-contained HTML pages: values are escaped, styles and scripts are inside, and scripts run
+only by their hash."""
 
 import base64
 import json
@@ -15,20 +16,30 @@ from vicinal.reports.series import Chart
 Filters = Mapping[str, Callable[..., Any]]
 
 
-def render_page(package: str, template: str, *, scripts: Sequence[str], filters: Filters, **values: Any) -> str:
+def render_page(
+    package: str, template: str, *, scripts: Sequence[str], filters: Filters, **values: Any
+) -> str:
     """Render a template of ``package`` with the style and the ``scripts`` of the reports."""
     texts = [shipped("vicinal.reports", name) for name in scripts]
     values |= {
         "css": Markup(shipped("vicinal.reports", "page.css")),
         "scripts": [Markup(text) for text in texts],
-        "script_hashes": [base64.b64encode(sha256(text.encode()).digest()).decode() for text in texts],
+        "script_hashes": [
+            base64.b64encode(sha256(text.encode()).digest()).decode() for text in texts
+        ],
     }
-    return render_text(package, template, filters={"json": script_json, **filters}, escape=True, **values)
+    return render_text(
+        package, template, filters={"json": script_json, **filters}, escape=True, **values
+    )
 
 
-def render_text(package: str, template: str, *, filters: Filters, escape: bool = False, **values: Any) -> str:
+def render_text(
+    package: str, template: str, *, filters: Filters, escape: bool = False, **values: Any
+) -> str:
     """Render a template of ``package``."""
-    environment = Environment(autoescape=escape, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=escape, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     environment.filters |= filters
     return environment.from_string(shipped(package, template)).render(**values)
 
@@ -39,8 +50,11 @@ def shipped(package: str, name: str) -> str:
 
 
 def script_json(value: Any) -> Markup:
-    """Write JSON that may stand in a script element: nothing in it can end the element or begin another."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)  # all ASCII, so U+2028 is escaped as well
+    """Write JSON that may stand in a script element: nothing in it can end the element or begin
+    another."""
+    text = json.dumps(
+        value, separators=(",", ":"), allow_nan=False
+    )  # all ASCII, so U+2028 is escaped as well
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 

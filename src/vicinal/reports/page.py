@@ -1,4 +1,5 @@
-"""The report's page: one HTML file, assembled from a run directory by a template that escapes whatever it is given."""
+"""The report's page: one HTML file, assembled from a run directory by a template that escapes
+whatever it is given."""
 
 import base64
 from collections.abc import Mapping
@@ -12,7 +13,14 @@ import numpy as np
 
 from vicinal.figures import Dendrogram, Scatter
 from vicinal.files import write_atomically, write_text
-from vicinal.reports.artefacts import EmbeddingMap, Record, Thumbnails, read_artefacts, read_method_figures, unit_square
+from vicinal.reports.artefacts import (
+    EmbeddingMap,
+    Record,
+    Thumbnails,
+    read_artefacts,
+    read_method_figures,
+    unit_square,
+)
 from vicinal.reports.colors import class_colors
 from vicinal.reports.figures import draw
 from vicinal.reports.html import Filters, chart_data, render_page
@@ -24,16 +32,28 @@ Fact = tuple[str, str]  # what it is, what it says
 WIDTH, EDGE = 640, 24  # of a scatter on the page: units across, and kept free around its points
 MOST_HEIGHT, LEAST_HEIGHT = 480, 160
 TREE = 400  # units across of a dendrogram, from its root to its leaves; a row of it is 1 high
-SIGNS = ("circle", "square", "diamond", "triangle", "cross")  # groups differ in sign as well as in color
+SIGNS = (
+    "circle",
+    "square",
+    "diamond",
+    "triangle",
+    "cross",
+)  # groups differ in sign as well as in color
 _DOTS_PER_INCH = 160  # of the PNG figures: sharp on a dense screen, still small in a repository
-_PNG_BYTES = 1_000_000  # a larger sheet of thumbnails goes into the page as JPEG, so that the page stays mailable
+# a larger sheet of thumbnails goes into the page as JPEG, so that the page stays mailable
+_PNG_BYTES = 1_000_000
 
 
 def write_page(path: Path) -> Path:
     """Write the figures, then the page, of the run at ``path``."""
     run = RunDirectory.open(path)
-    for name, figure in draw(run.results or {}, read_progress(run.metrics()), read_artefacts(run)).items():
-        write_atomically(run.figures_path / f"{name}.png", partial(figure.savefig, format="png", dpi=_DOTS_PER_INCH))
+    for name, figure in draw(
+        run.results or {}, read_progress(run.metrics()), read_artefacts(run)
+    ).items():
+        write_atomically(
+            run.figures_path / f"{name}.png",
+            partial(figure.savefig, format="png", dpi=_DOTS_PER_INCH),
+        )
     # A file name that is no text at all reaches us as lone surrogates, which no encoding can hold.
     write_text(run.report_path, render(run).encode(errors="replace").decode())
     return run.report_path
@@ -42,13 +62,21 @@ def write_page(path: Path) -> Path:
 def render(run: RunDirectory) -> str:
     """The page as text."""
     info, status, results = run.info, run.status, run.results or {}
-    artefacts, method_figures, progress = read_artefacts(run), read_method_figures(run), read_progress(run.metrics())
+    artefacts, method_figures, progress = (
+        read_artefacts(run),
+        read_method_figures(run),
+        read_progress(run.metrics()),
+    )
     thumbnails, large = artefacts.thumbnails, artefacts.gallery_thumbnails
     drawn, spectrum = charts(progress), spectrum_chart(artefacts.diagnostics)
     active = [chart for chart in drawn if chart.key == "scalar-active"]
     selected = results.get("selected") or {}
     sheets = {"place": thumbnails, "placed_large": large, "shown": method_figures.thumbnails}
-    filters: Filters = {"per_cent": per_cent, "scatter": place_scatter, "dendrogram": place_dendrogram}
+    filters: Filters = {
+        "per_cent": per_cent,
+        "scatter": place_scatter,
+        "dendrogram": place_dendrogram,
+    }
     measured = {"table": table, "changes": changes, "headline": headline, "warning": warning}
     return render_page(
         "vicinal.reports",
@@ -100,7 +128,8 @@ def _map_data(embedding_map: EmbeddingMap) -> dict[str, Any]:
 
 
 def _place(thumbnails: Thumbnails | None, record: Record) -> str:
-    """Where a record's tile lies on the sheet, as a CSS background position that holds at any size."""
+    """Where a record's tile lies on the sheet, as a CSS background position that holds at any
+    size."""
     if thumbnails is None or record.tile is None:
         return "0 0"
     left, top, *_ = thumbnails.box(record.tile)
@@ -112,11 +141,16 @@ def _sheet(thumbnails: Thumbnails | None) -> str | None:
     """The sheet as a data URI; the page holds it once."""
     if thumbnails is None:
         return None
-    encoded, kind = thumbnails.encoded, "png" if thumbnails.encoded.startswith(b"\x89PNG") else "jpeg"
+    encoded, kind = (
+        thumbnails.encoded,
+        "png" if thumbnails.encoded.startswith(b"\x89PNG") else "jpeg",
+    )
     if len(encoded) > _PNG_BYTES and kind == "png":
         jpeg = BytesIO()
         thumbnails.image().save(jpeg, "jpeg", quality=80)
-        encoded, kind = min((encoded, kind), (jpeg.getvalue(), "jpeg"), key=lambda choice: len(choice[0]))
+        encoded, kind = min(
+            (encoded, kind), (jpeg.getvalue(), "jpeg"), key=lambda choice: len(choice[0])
+        )
     return f"data:image/{kind};base64,{base64.b64encode(encoded).decode()}"
 
 
@@ -124,11 +158,13 @@ def place_scatter(scatter: Scatter) -> dict[str, Any]:
     """A scatter in the units of the page's drawing, y downwards.
 
     Returns:
-        ``height``; ``groups``, name and sign of each; ``points``, ``(x, y, number of the group, title)``; and
-        ``segments``, ``(x, y, x, y)``, those that can be seen.
+        ``height``; ``groups``, name and sign of each; ``points``, ``(x, y, number of the group,
+        title)``; and ``segments``, ``(x, y, x, y)``, those that can be seen.
     """
     groups = list(dict.fromkeys(point.group for point in scatter.points))
-    square = unit_square(np.array([(point.x, point.y) for point in scatter.points], float).reshape(-1, 2))
+    square = unit_square(
+        np.array([(point.x, point.y) for point in scatter.points], float).reshape(-1, 2)
+    )
     tall = float(np.ptp(square[:, 1])) if len(square) else 0.0
     across = min(WIDTH - 2 * EDGE, (MOST_HEIGHT - 2 * EDGE) / max(tall, 1e-9))
     height = round(max(tall * across + 2 * EDGE, LEAST_HEIGHT), 1)
@@ -142,16 +178,19 @@ def place_scatter(scatter: Scatter) -> dict[str, Any]:
         "height": height,
         "groups": [(group, SIGNS[place % len(SIGNS)]) for place, group in enumerate(groups)],
         "points": points,
-        "segments": [(x1, y1, x2, y2) for x1, y1, x2, y2 in segments if abs(x1 - x2) + abs(y1 - y2) >= 1],
+        "segments": [
+            (x1, y1, x2, y2) for x1, y1, x2, y2 in segments if abs(x1 - x2) + abs(y1 - y2) >= 1
+        ],
     }
 
 
 def place_dendrogram(tree: Dendrogram) -> dict[str, Any]:
-    """A tree from left to right, its leaves at ``TREE``, one below the other, so that no two branches cross.
+    """A tree from left to right, its leaves at ``TREE``, one below the other, so that no two
+    branches cross.
 
     Returns:
-        ``leaves`` from top to bottom; ``brackets``, of each merge ``(x1, y1, x, y2, x2)``, from one node to the merge's
-        height to the other node, and what is said of it.
+        ``leaves`` from top to bottom; ``brackets``, of each merge ``(x1, y1, x, y2, x2)``, from one
+        node to the merge's height to the other node, and what is said of it.
     """
     count = len(tree.leaves)
     below = [[leaf] for leaf in range(count)]  # leaves of each node, in order
@@ -169,7 +208,8 @@ def place_dendrogram(tree: Dendrogram) -> dict[str, Any]:
     return {"leaves": [tree.leaves[leaf] for leaf in order], "brackets": brackets}
 
 
-# -- what was trained, on what and with what: the facts of run.json and status.json as readable text -----------------
+# -- what was trained, on what and with what: the facts of run.json and status.json as readable text
+# -----------------
 
 
 def readable(value: Any) -> str:
@@ -190,10 +230,17 @@ def readable(value: Any) -> str:
         case float():
             return f"{value:g}" if abs(value) < 1e6 else f"{value:.6g}"
         case {"class": str(name), **arguments}:
-            return f"{name}({', '.join(f'{key}={readable(item)}' for key, item in arguments.items())})"
+            return (
+                f"{name}({', '.join(f'{key}={readable(item)}' for key, item in arguments.items())})"
+            )
         case dict():
-            nested = {key: isinstance(item, dict) and "class" not in item for key, item in value.items()}
-            texts = {key: f"({readable(item)})" if nested[key] else readable(item) for key, item in value.items()}
+            nested = {
+                key: isinstance(item, dict) and "class" not in item for key, item in value.items()
+            }
+            texts = {
+                key: f"({readable(item)})" if nested[key] else readable(item)
+                for key, item in value.items()
+            }
             return ", ".join(f"{key} {text}" for key, text in texts.items())
         case list() | tuple():
             return ", ".join(readable(item) for item in value)
@@ -234,7 +281,9 @@ def heading(info: Mapping[str, Any]) -> tuple[str, str]:
     ('birds', 'hdml with n_pair on resnet50, preset cub')
     """
     config = config_of(info)
-    method, loss, model = (_name(_part(config, "slots").get(name)) for name in ("method", "loss", "model"))
+    method, loss, model = (
+        _name(_part(config, "slots").get(name)) for name in ("method", "loss", "model")
+    )
     text = " with ".join(filter(None, (method if method != "plain" else "", loss)))
     text += f" on {model}" if text and model else ""
     preset = f"preset {config['preset']}" if config.get("preset") else ""
@@ -260,18 +309,27 @@ def settings(info: Mapping[str, Any]) -> list[tuple[str, list[Fact]]]:
 def data(info: Mapping[str, Any]) -> list[Fact]:
     """The data set and how many examples and classes each part has."""
     about = _part(info, "data")
-    facts = [(name, readable(about[name])) for name in ("name", "description", "fingerprint") if about.get(name)]
+    facts = [
+        (name, readable(about[name]))
+        for name in ("name", "description", "fingerprint")
+        if about.get(name)
+    ]
     return [*facts, *((name, _count(count)) for name, count in (about.get("counts") or {}).items())]
 
 
 def notes(info: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
-    """What the run noted about its data and results; the results repeat what was known before them."""
+    """What the run noted about its data and results; the results repeat what was known before
+    them."""
     return [str(note) for note in results.get("notes") or _part(info, "data").get("notes") or []]
 
 
 def environment(info: Mapping[str, Any]) -> list[Fact]:
     """Where and with what it ran: enough to run it again."""
-    facts = [(name, readable(info[name])) for name in ("name", "commit", "vicinal") if info.get(name) is not None]
+    facts = [
+        (name, readable(info[name]))
+        for name in ("name", "commit", "vicinal")
+        if info.get(name) is not None
+    ]
     if info.get("created"):
         facts.append(("created", moment(str(info["created"]))))
     for name in ("hardware", "versions"):
@@ -287,7 +345,8 @@ def state(status: Mapping[str, Any]) -> str:
     """Describe the progress of a run in a sentence.
 
     >>> state({"state": "interrupted", "epoch": 3, "step": 180, "seconds": 61.0})
-    'Interrupted in epoch 3 after 180 steps and 1 min 1 s; what follows is what it had written by then.'
+    'Interrupted in epoch 3 after 180 steps and 1 min 1 s; what follows is what it had written by
+    then.'
     >>> state({"state": "finished", "epoch": 9, "step": 600, "seconds": 133})
     'Finished after 600 steps and 2 min 13 s.'
     """

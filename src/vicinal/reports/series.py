@@ -1,4 +1,5 @@
-"""The curves of a run, thinned so that a million steps make a page no larger than a hundred do, and diagnostics."""
+"""The curves of a run, thinned so that a million steps make a page no larger than a hundred do, and
+diagnostics."""
 
 import math
 from array import array
@@ -18,7 +19,8 @@ EVENTS = 100  # shown; a run that warns at every step must not drown its report
 
 @dataclass(frozen=True)
 class Curve:
-    """A thinned series: per point the mean step, and the mean, lowest and highest value around it."""
+    """A thinned series: per point the mean step, and the mean, lowest and highest value around
+    it."""
 
     steps: list[float]
     mean: list[float]
@@ -63,7 +65,8 @@ class Progress:
 
 
 class Series:
-    """Values by step, packed: eight bytes each, so that a million steps are read within some megabytes."""
+    """Values by step, packed: eight bytes each, so that a million steps are read within some
+    megabytes."""
 
     def __init__(self) -> None:
         self.steps, self.values = array("q"), array("d")
@@ -73,7 +76,8 @@ class Series:
         self.values.append(value)
 
     def curve(self, limit: int = POINTS) -> Curve:
-        """Thin it into buckets of equal width, the least power of two that makes at most ``limit`` of them."""
+        """Thin it into buckets of equal width, the least power of two that makes at most ``limit``
+        of them."""
         steps, values, width = np.array(self.steps), np.array(self.values), 1
         while len(starts := np.unique(steps // width, return_index=True)[1]) > limit:
             width *= 2
@@ -95,24 +99,34 @@ def read_progress(lines: Iterable[Mapping[str, Any]]) -> Progress:
             case "evaluation":
                 _collect(evaluations.setdefault(line["split"], {}), line["step"], line["metrics"])
             case "event":
-                events.append({"step": line["step"], "epoch": line.get("epoch"), "message": line["message"]})
+                events.append(
+                    {"step": line["step"], "epoch": line.get("epoch"), "message": line["message"]}
+                )
     curves = {name: series.curve() for name, series in scalars.items()}
-    evaluated = {split: {name: one.curve() for name, one in found.items()} for split, found in evaluations.items()}
+    evaluated = {
+        split: {name: one.curve() for name, one in found.items()}
+        for split, found in evaluations.items()
+    }
     return Progress(curves, evaluated, events[:EVENTS], max(0, len(events) - EVENTS))
 
 
 def _collect(found: dict[str, Series], step: int, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         # A diverged run's NaN has no place on an axis; the run's status and events tell of it.
-        if name not in ("kind", "step", "epoch") and isinstance(value, (int, float)) and math.isfinite(value):
+        if (
+            name not in ("kind", "step", "epoch")
+            and isinstance(value, (int, float))
+            and math.isfinite(value)
+        ):
             found.setdefault(name, Series()).add(step, value)
 
 
 def charts(progress: Progress) -> list[Chart]:
     """One chart per group of scalars (the losses first) and one per evaluated split.
 
-    A name's group stands before its slash; ``loss`` and what ends in ``_loss`` are one group, any other bare
-    name is a group of its own, because its scale is its own. Groups named ``..._share`` hold fractions.
+    A name's group stands before its slash; ``loss`` and what ends in ``_loss`` are one group, any
+    other bare name is a group of its own, because its scale is its own. Groups named ``..._share``
+    hold fractions.
     """
     groups: dict[str, dict[str, Curve]] = {}
     for name, curve in progress.scalars.items():
@@ -128,30 +142,45 @@ def charts(progress: Progress) -> list[Chart]:
         found.append(Chart(f"scalar-{group}", title, unit, lines))
     for split, lines in progress.evaluations.items():
         titled = {metric_title(name): curve for name, curve in lines.items()}
-        found.append(Chart(f"evaluation-{split}", f"{metric_title(split)} metrics", "share", titled))
-    return sorted(found, key=lambda chart: (chart.key != "scalar-loss", not chart.key.startswith("evaluation-")))
+        found.append(
+            Chart(f"evaluation-{split}", f"{metric_title(split)} metrics", "share", titled)
+        )
+    return sorted(
+        found,
+        key=lambda chart: (chart.key != "scalar-loss", not chart.key.startswith("evaluation-")),
+    )
 
 
-# -- diagnostics of generalization, each with a caption that says how to read it -----------------------------------
+# -- diagnostics of generalization, each with a caption that says how to read it
+# -----------------------------------
 
 
 ACTIVE_CAPTION = (
-    "Tuples of a batch that still have something to learn: near 0 the examples have become too easy, "
+    "Tuples of a batch that still have something to learn: near 0 the examples have become too "
+    "easy, "
     "stuck near 100 % nothing is being learned."
 )
-_RECALL = "High on both is what one wants; a wide gap means that the training classes were memorized."
+_RECALL = (
+    "High on both is what one wants; a wide gap means that the training classes were memorized."
+)
 _RATIO = (
-    "Mean distance within classes over that between class means. Lower is tighter; a train value far below the other "
+    "Mean distance within classes over that between class means. Lower is tighter; a train value "
+    "far below the other "
     "means that only the training classes were squeezed."
 )
-_DECAY = "0 would use all directions of the space alike; the higher it is, the fewer directions carry the embedding."
+_DECAY = (
+    "0 would use all directions of the space alike; the higher it is, the fewer directions "
+    "carry the embedding."
+)
 
 
 def measures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The measures that at least one row of ``diagnostics.json`` has: title, bars (name, text, part of the full width)
-    and caption."""
+    """The measures that at least one row of ``diagnostics.json`` has: title, bars (name, text, part
+    of the full width) and caption."""
     known = {row["name"]: row["recall@1"] for row in rows if row.get("recall@1") is not None}
-    unseen = next((name for name in known if name in ("test", "validation")), "test")  # a run without test classes
+    unseen = next(
+        (name for name in known if name in ("test", "validation")), "test"
+    )  # a run without test classes
     difference = ""
     if {"train", unseen} <= known.keys():
         difference = f" Here: {gain(known['train'], known[unseen])} points from train to {unseen}."
@@ -165,7 +194,11 @@ def measures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         share = key == "recall@1"
         full = 1.0 if share else max(values.values(), default=0.0) or 1.0
         bars = [
-            {"name": name, "text": f"{per_cent(value)} %" if share else f"{value:.3f}", "part": max(value / full, 0.0)}
+            {
+                "name": name,
+                "text": f"{per_cent(value)} %" if share else f"{value:.3f}",
+                "part": max(value / full, 0.0),
+            }
             for name, value in values.items()
         ]
         if bars:
@@ -177,8 +210,15 @@ def spectrum_chart(rows: Sequence[Mapping[str, Any]]) -> Chart | None:
     """The singular values of the embeddings, one line per row that has them."""
     lines = {}
     for row in rows:
-        # Zero, a direction that is not used at all, has no place on a logarithmic axis: the line ends before it.
+        # Zero, a direction that is not used at all, has no place on a logarithmic axis: the line
+        # ends before it.
         values = [float(value) for value in row.get("spectrum") or [] if value > 0]
         if values:
-            lines[row["name"]] = Curve([float(i) for i in range(1, len(values) + 1)], values, values, values)
-    return Chart("spectrum", "Spectrum of the embeddings", "falling", lines, axis="direction") if lines else None
+            lines[row["name"]] = Curve(
+                [float(i) for i in range(1, len(values) + 1)], values, values, values
+            )
+    return (
+        Chart("spectrum", "Spectrum of the embeddings", "falling", lines, axis="direction")
+        if lines
+        else None
+    )

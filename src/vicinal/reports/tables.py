@@ -14,7 +14,8 @@ class Table:
     """Text, ready to be printed or set in HTML.
 
     Attributes:
-        columns: ``"metric"``, the models' names in the run's order and, where both are there to compare, ``"gain"``.
+        columns: ``"metric"``, the models' names in the run's order and, where both are there to
+            compare, ``"gain"``.
         rows: one tuple per metric, as long as ``columns``.
     """
 
@@ -23,13 +24,15 @@ class Table:
 
 
 def table(results: Mapping[str, Any]) -> Table:
-    """The content of ``results.json`` in per cent with one decimal, in the metric order of the row ``trained``.
+    """The content of ``results.json`` in per cent with one decimal, in the metric order of the row
+    ``trained``.
 
-    The gain is trained minus untrained, in points, of the printed numbers: the table adds up for its reader. Where the
-    run wrote it, the 95 % interval over queries and classes follows. A score of k-means has its spread over seeds.
+    The gain is trained minus untrained, in points, of the printed numbers: the table adds up for
+    its reader. Where the run wrote it, the 95 % interval over queries and classes follows. A score
+    of k-means has its spread over seeds.
 
     >>> rows = [{"name": "untrained", "metrics": {"recall@1": 0.47}},
-    ...         {"name": "trained", "metrics": {"recall@1": 0.912, "nmi": 0.88}, "spread": {"nmi": 0.004}}]
+    ...  {"name": "trained", "metrics": {"recall@1": 0.912, "nmi": 0.88}, "spread": {"nmi": 0.004}}]
     >>> table({"rows": rows}).columns
     ('metric', 'untrained', 'trained', 'gain')
     >>> table({"rows": rows}).rows
@@ -52,12 +55,13 @@ def table(results: Mapping[str, Any]) -> Table:
 
 
 def headline(results: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What training changed, by the first metric whose gain's interval excludes 0, or else by the first of all.
+    """What training changed, by the first metric whose gain's interval excludes 0, or else by the
+    first of all.
 
     Returns:
-        ``metric``, ``before``, ``after`` and ``gain`` as text, ``interval`` as text (empty where the run has none),
-        ``significant`` (None where it is not known), and ``head``, what the closed-form head alone gained; None where
-        nothing was compared.
+        ``metric``, ``before``, ``after`` and ``gain`` as text, ``interval`` as text (empty where
+        the run has none), ``significant`` (None where it is not known), and ``head``, what the
+        closed-form head alone gained; None where nothing was compared.
 
     >>> scores = {"untrained": 0.5, "trained": 0.508}
     >>> before, after = ({"name": name, "metrics": {"map@r": score}} for name, score in scores.items())
@@ -69,22 +73,32 @@ def headline(results: Mapping[str, Any]) -> dict[str, Any] | None:
     scores = _scores(results)
     if not {"untrained", "trained"} <= scores.keys():
         return None
-    metrics = [metric for metric in _metrics(scores) if metric in scores["trained"] and metric in scores["untrained"]]
+    metrics = [
+        metric
+        for metric in _metrics(scores)
+        if metric in scores["trained"] and metric in scores["untrained"]
+    ]
     if not metrics:
         return None
     bounds = {metric: _bounds(_gain(results, metric)) for metric in metrics}
     moved = [metric for metric, found in bounds.items() if found and (found[0] > 0 or found[1] < 0)]
     metric = (moved or metrics)[0]
     known = _gain(results, metric)
-    before, after, head = (scores.get(name, {}).get(metric) for name in ("untrained", "trained", "head start"))
+    before, after, head = (
+        scores.get(name, {}).get(metric) for name in ("untrained", "trained", "head start")
+    )
     told = {"metric": metric_title(metric), "before": per_cent(before), "after": per_cent(after)}
     told |= {"gain": gain(before, after), "interval": interval(known)}
-    significant, alone = None if known is None else bool(moved), None if head is None else gain(before, head)
+    significant, alone = (
+        None if known is None else bool(moved),
+        None if head is None else gain(before, head),
+    )
     return {**told, "significant": significant, "head": alone}
 
 
 def warning(results: Mapping[str, Any]) -> str:
-    """Say in a sentence that the trained model is below the untrained one in Recall@1 or MAP@R; empty where it is not.
+    """Say in a sentence that the trained model is below the untrained one in Recall@1 or MAP@R;
+    empty where it is not.
 
     >>> names = {"untrained": 0.833, "trained": 0.8}
     >>> warning({"rows": [{"name": name, "metrics": {"recall@1": score}} for name, score in names.items()]})
@@ -93,9 +107,18 @@ def warning(results: Mapping[str, Any]) -> str:
     scores, words = _scores(results), []
     before, after = scores.get("untrained", {}), scores.get("trained", {})
     for metric in ("recall@1", "map@r"):
-        if metric in before and metric in after and gain(before[metric], after[metric]).startswith("−"):
-            change = f"{gain(before[metric], after[metric])} points {interval(_gain(results, metric))}".rstrip()
-            words.append(f"{metric_title(metric)} {per_cent(before[metric])} → {per_cent(after[metric])}, {change}")
+        if (
+            metric in before
+            and metric in after
+            and gain(before[metric], after[metric]).startswith("−")
+        ):
+            change = (
+                f"{gain(before[metric], after[metric])} points {interval(_gain(results, metric))}"
+            ).rstrip()
+            words.append(
+                f"{metric_title(metric)} {per_cent(before[metric])} → {per_cent(after[metric])}, "
+                f"{change}"
+            )
     return f"below the untrained model: {'; '.join(words)}" if words else ""
 
 
@@ -109,7 +132,9 @@ def interval(estimate: Mapping[str, float | None] | None) -> str:
 
 
 def _gain(results: Mapping[str, Any], metric: str) -> Mapping[str, float | None] | None:
-    found: Mapping[str, float | None] | None = ((results.get("gains") or {}).get("untrained") or {}).get(metric)
+    found: Mapping[str, float | None] | None = (
+        (results.get("gains") or {}).get("untrained") or {}
+    ).get(metric)
     return found
 
 
@@ -119,7 +144,8 @@ def _bounds(estimate: Mapping[str, float | None] | None) -> tuple[float, float] 
 
 
 def changes(results: Mapping[str, Any]) -> list[tuple[float, float] | None]:
-    """For each row of the table, the score before and after training where both are there: to be drawn beside it."""
+    """For each row of the table, the score before and after training where both are there: to be
+    drawn beside it."""
     scores = _scores(results)
     pairs = []
     for metric in _metrics(scores):
@@ -176,5 +202,10 @@ def _scores(results: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
 
 
 def _metrics(scores: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Those of the trained model in its order; then those that only another model has, which still count."""
-    return list(dict.fromkeys([*scores.get("trained", {}), *(metric for row in scores.values() for metric in row)]))
+    """Those of the trained model in its order; then those that only another model has, which still
+    count."""
+    return list(
+        dict.fromkeys(
+            [*scores.get("trained", {}), *(metric for row in scores.values() for metric in row)]
+        )
+    )

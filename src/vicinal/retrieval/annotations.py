@@ -1,7 +1,9 @@
-"""What a person decides about items: tags, labels and drops, kept in a journal beside the collection's generations.
+"""What a person decides about items: tags, labels and drops, kept in a journal beside the
+collection's generations.
 
-Each change is one line: a checksum and JSON. Lines are only ever appended, under a lock and synced, so a crash can at
-most cut off the last one, which is then left out. An undo is a line, too, that names the line it takes back.
+Each change is one line: a checksum and JSON. Lines are only ever appended, under a lock and synced,
+so a crash can at most cut off the last one, which is then left out. An undo is a line, too, that
+names the line it takes back.
 """
 
 import errno
@@ -43,9 +45,12 @@ class Annotation:
     tags: tuple[str, ...] = ()
 
     def changed(self, change: Mapping[str, Any]) -> "Annotation":
-        """Return the annotation after a change: ``label``, ``drop``, ``add`` and ``remove``, each where given."""
+        """Return the annotation after a change: ``label``, ``drop``, ``add`` and ``remove``, each
+        where given."""
         tags = (set(self.tags) | set(change.get("add", ()))) - set(change.get("remove", ()))
-        label, dropped = (change["label"], False) if "label" in change else (self.label, self.dropped)
+        label, dropped = (
+            (change["label"], False) if "label" in change else (self.label, self.dropped)
+        )
         if change.get("drop"):
             label, dropped = None, True
         return Annotation(label, dropped, tuple(sorted(tags)))
@@ -94,7 +99,8 @@ class Annotations:
         return {line["undo"] for line in self._lines if line and "undo" in line}
 
     def read(self) -> dict[Target, Annotation]:
-        """Return what is decided now, by target; items about which nothing is decided are left out."""
+        """Return what is decided now, by target; items about which nothing is decided are left
+        out."""
         with suppress(FileNotFoundError), self._opened(os.O_RDONLY):
             return dict(self._state)
         return {}
@@ -103,26 +109,47 @@ class Annotations:
         """Return the labels that items were given, by id; the same object while nothing changes."""
         with suppress(FileNotFoundError), self._opened(os.O_RDONLY):
             if self._labels is None:
-                given = ((target, one.label) for target, one in self._state.items() if isinstance(target, int))
+                given = (
+                    (target, one.label)
+                    for target, one in self._state.items()
+                    if isinstance(target, int)
+                )
                 self._labels = {target: label for target, label in given if label is not None}
             return self._labels
         return {}
 
     def change(
-        self, targets: Targets, *, label: str | None = None, drop: bool = False, add: Words = (), remove: Words = ()
+        self,
+        targets: Targets,
+        *,
+        label: str | None = None,
+        drop: bool = False,
+        add: Words = (),
+        remove: Words = (),
     ) -> None:
-        """Give the targets a label, drop them, add or remove tags; when it returns, this survives a power cut."""
-        given: dict[str, Any] = {"label": label, "drop": drop, "add": sorted(set(add)), "remove": sorted(set(remove))}
+        """Give the targets a label, drop them, add or remove tags; when it returns, this survives a
+        power cut."""
+        given: dict[str, Any] = {
+            "label": label,
+            "drop": drop,
+            "add": sorted(set(add)),
+            "remove": sorted(set(remove)),
+        }
         change = {name: value for name, value in given.items() if value not in (None, False, [])}
         if not change or not targets or (drop and label is not None):
-            raise DataError("a change names targets, and tags, a label or a drop; not a label and a drop together.")
+            raise DataError(
+                "a change names targets, and tags, a label or a drop; not a label and a drop "
+                "together."
+            )
         tags = [*change.get("add", ()), *change.get("remove", ())]
         for word in (*tags, *([] if label is None else [label])):
             if not word or word != word.strip() or len(word) > 200 or not word.isprintable():
                 rule = "1 to 200 printable characters without space at its ends"
                 raise DataError(f"a label or tag is {rule}; got {word[:60]!r}.")
         if wrong := [tag for tag in tags if ";" in tag]:
-            raise DataError(f"a tag holds no semicolon, which separates tags; got {wrong[0][:60]!r}.")
+            raise DataError(
+                f"a tag holds no semicolon, which separates tags; got {wrong[0][:60]!r}."
+            )
         with self._opened(_WRITING) as append:
             append({"time": round(time.time(), 3), "targets": list(targets), **change})
 
@@ -167,18 +194,24 @@ class Annotations:
         self._labels = None if new else self._labels
         if any(line and "undo" in line for line in new):
             undone = self._undone()
-            self._state, new = {}, [line for number, line in enumerate(self._lines) if number not in undone]
+            self._state, new = (
+                {},
+                [line for number, line in enumerate(self._lines) if number not in undone],
+            )
         for line in filter(None, new):
             for target in line.get("targets", ()):
                 self._state[target] = self._state.get(target, Annotation()).changed(line)
-        for target in [target for target, annotation in self._state.items() if annotation == Annotation()]:
+        for target in [
+            target for target, annotation in self._state.items() if annotation == Annotation()
+        ]:
             del self._state[target]
 
     def _append(self, handle: int, line: dict[str, Any]) -> None:
         body = json.dumps(line, separators=(",", ":")).encode()
         entry = f"{zlib.crc32(body):08x} ".encode() + body + b"\n"
         size = os.fstat(handle).st_size
-        # A line that a crash cut off is ended first, and stays damaged even where all of it but the end is there.
+        # A line that a crash cut off is ended first, and stays damaged even where all of it but the
+        # end is there.
         data = entry if size == self._read else b" cut off\n" + entry
         while data:
             data = data[os.write(handle, data) :]
@@ -193,11 +226,15 @@ def _decoded(line: bytes) -> dict[str, Any] | None:
             return None
         found = dict(json.loads(line[9:]))
         words = [*found.get("add", ()), *found.get("remove", ()), found.get("label", "")]
-        sound = isinstance(found.get("undo"), int) or all(isinstance(target, (int, str)) for target in found["targets"])
+        sound = isinstance(found.get("undo"), int) or all(
+            isinstance(target, (int, str)) for target in found["targets"]
+        )
         return found if sound and all(isinstance(word, str) for word in words) else None
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
 
 
 def _irregular() -> DataError:
-    return DataError(f"{NAME} of the collection is a link or no regular file, and is not used. Remove it.")
+    return DataError(
+        f"{NAME} of the collection is a link or no regular file, and is not used. Remove it."
+    )

@@ -21,7 +21,15 @@ FOLDER = "archives"  # below the collection
 _BLOCK = 2**20
 # What an archive may unfold to. Images hardly shrink, so one that grows a hundred times is a bomb.
 _FILES, _BYTES, _RATIO = 1_000_000, 64 * 2**30, 100.0
-_DAMAGED = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
+_DAMAGED = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    OSError,
+    RuntimeError,
+)
 
 
 def is_archive(path: Path) -> bool:
@@ -29,10 +37,11 @@ def is_archive(path: Path) -> bool:
 
 
 def unpack(archive: Path, collection: Path) -> str:
-    """Unpack an archive's images below the collection; return that folder, relative to the collection.
+    """Unpack an archive's images below the collection; return that folder, relative to the
+    collection.
 
-    The folder is named by the archive's content and gets its name when it is whole, so an unchanged archive is unpacked
-    once. An archive with a name that leads out, a link or a device is rejected.
+    The folder is named by the archive's content and gets its name when it is whole, so an unchanged
+    archive is unpacked once. An archive with a name that leads out, a link or a device is rejected.
     """
     name = f"{FOLDER}/{file_hash(archive)[:16]}"
     folder = collection / name
@@ -48,18 +57,25 @@ def unpack(archive: Path, collection: Path) -> str:
         raise
     except _DAMAGED as error:
         shutil.rmtree(part, ignore_errors=True)
-        raise DataError(f"{archive} cannot be unpacked: {error}. Create it again, or unpack it yourself.") from error
+        raise DataError(
+            f"{archive} cannot be unpacked: {error}. Create it again, or unpack it yourself."
+        ) from error
     os.replace(part, folder)
     sync_directory(folder.parent)
     return name
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    allowed = min(_BYTES, _RATIO * max(archive.stat().st_size, _BLOCK))  # a small file may unfold a little
+    allowed = min(
+        _BYTES, _RATIO * max(archive.stat().st_size, _BLOCK)
+    )  # a small file may unfold a little
     total = 0
     for count, (name, size, content) in enumerate(_members(archive), 1):
         if count > _FILES:
-            raise DataError(f"{archive} holds more than {_FILES} files. Unpack it yourself and index the folder.")
+            raise DataError(
+                f"{archive} holds more than {_FILES} files. Unpack it yourself and index the "
+                "folder."
+            )
         target = folder / _inside(archive, name)
         if content is None or target.suffix.lower() not in ENDINGS or target.name.startswith("."):
             total += size  # in a tar, what is passed over is unfolded all the same
@@ -75,30 +91,45 @@ def _unpack(archive: Path, folder: Path) -> None:
 
 def _check_size(archive: Path, total: int, allowed: float) -> None:
     if total > allowed:
-        fault = f"{archive} has {archive.stat().st_size} bytes, but unfolds to more than {allowed:.0f}"
+        fault = (
+            f"{archive} has {archive.stat().st_size} bytes, but unfolds to more than {allowed:.0f}"
+        )
         raise DataError(f"{fault}. If you trust it, unpack it yourself and index the folder.")
 
 
 def _inside(archive: Path, name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name or not path.parts:
-        raise DataError(f"{archive} holds {name!r}, which leads out of its folder. Create it again without that.")
+        raise DataError(
+            f"{archive} holds {name!r}, which leads out of its folder. Create it again without "
+            "that."
+        )
     return path
 
 
 def _members(archive: Path) -> Iterator[tuple[str, int, IO[bytes] | None]]:
-    """Yield name, size that the archive states, and content of every entry; None for the content of a folder."""
+    """Yield name, size that the archive states, and content of every entry; None for the content of
+    a folder."""
     if archive.name.lower().endswith(".zip"):
         with zipfile.ZipFile(archive) as opened:
             for entry in opened.infolist():
                 if stat.S_ISLNK(entry.external_attr >> 16):
-                    raise DataError(f"{archive} holds the link {entry.filename!r}. Create it again with plain files.")
-                # A folder has no content, and what is not an image is not opened, so neither costs anything.
-                wanted = not entry.is_dir() and PurePosixPath(entry.filename).suffix.lower() in ENDINGS
+                    raise DataError(
+                        f"{archive} holds the link {entry.filename!r}. Create it again with plain "
+                        "files."
+                    )
+                # A folder has no content, and what is not an image is not opened, so neither costs
+                # anything.
+                wanted = (
+                    not entry.is_dir() and PurePosixPath(entry.filename).suffix.lower() in ENDINGS
+                )
                 yield entry.filename, 0, opened.open(entry) if wanted else None
         return
     with tarfile.open(archive, "r|*") as stream:
         for member in stream:
             if not (member.isfile() or member.isdir()):
-                raise DataError(f"{archive} holds {member.name!r}, a link or device. Create it again with plain files.")
+                raise DataError(
+                    f"{archive} holds {member.name!r}, a link or device. Create it again with "
+                    "plain files."
+                )
             yield member.name, member.size, stream.extractfile(member) if member.isfile() else None

@@ -1,12 +1,13 @@
 """How near is near enough: a distance threshold, named or set on classes that training never saw.
 
-Two pictures of different classes that lie nearer than the threshold are a false match. The share of such pairs among
-all pairs of different classes is counted on the run's validation classes, which were held out of its training, and the
-threshold is the largest that keeps the share at the rate asked for. It is a rate per pair: a query compared with n
-items of other classes meets about n times as many.
+Two pictures of different classes that lie nearer than the threshold are a false match. The share of
+such pairs among all pairs of different classes is counted on the run's validation classes, which
+were held out of its training, and the threshold is the largest that keeps the share at the rate
+asked for. It is a rate per pair: a query compared with n items of other classes meets about n times
+as many.
 
-The counts are kept with the run in fine bins of distance, so any rate can be asked for later; a threshold is always the
-lower edge of a bin, on the safe side by less than one bin.
+The counts are kept with the run in fine bins of distance, so any rate can be asked for later; a
+threshold is always the lower edge of a bin, on the safe side by less than one bin.
 """
 
 from dataclasses import dataclass
@@ -23,8 +24,8 @@ from vicinal.retrieval.collection import model_fingerprint
 from vicinal.run_directory import RunDirectory
 
 NAME = "calibration"
-# False-match rates where none is named. Among n items there are n²/2 pairs, so that of a dense group, which needs
-# several near rows for each member, has to be small; a query is compared once.
+# False-match rates where none is named. Among n items there are n²/2 pairs, so that of a dense
+# group, which needs several near rows for each member, has to be small; a query is compared once.
 DENSE_RATE, QUERY_RATE = 1e-4, 1e-3
 _BINS = 2**16
 _TILE = 2048  # rows and columns of pairs at a time: float64 tiles of 32 MiB
@@ -36,12 +37,13 @@ class Threshold:
 
     Attributes:
         distance: the largest that is still a match.
-        false_match: share of the pairs of different classes within it, at most the rate asked for; None where the
-            distance was named.
+        false_match: share of the pairs of different classes within it, at most the rate asked for;
+            None where the distance was named.
         true_match: share of the pairs of the same class within it.
         pairs: pairs of different classes that were counted.
         classes: validation classes behind them.
-        unsupported: the rate asked for, where it is less than one of these pairs; one pair was used instead.
+        unsupported: the rate asked for, where it is less than one of these pairs; one pair was used
+            instead.
     """
 
     distance: float
@@ -59,12 +61,16 @@ class Threshold:
         limit = ""
         if self.unsupported is not None:
             limit = (
-                f"{self.pairs:,} pairs support no rate below 1/{self.pairs} = {1 / self.pairs:.2g}, which was used "
-                f"instead of {self.unsupported:g}; `training.validation=0.3` holds out more classes and so more pairs. "
+                f"{self.pairs:,} pairs support no rate below 1/{self.pairs} = "
+                f"{1 / self.pairs:.2g}, which was used "
+                f"instead of {self.unsupported:g}; `training.validation=0.3` holds out more "
+                "classes and so more pairs. "
             )
         return limit + (
-            f"At {self.distance:.4f}, {self.false_match:.2g} of {self.pairs:,} pairs of different classes among the "
-            f"{self.classes} validation classes would be taken for the same, and {self.true_match:.0%} of the pairs of "
+            f"At {self.distance:.4f}, {self.false_match:.2g} of {self.pairs:,} pairs of different "
+            "classes among the "
+            f"{self.classes} validation classes would be taken for the same, and "
+            f"{self.true_match:.0%} of the pairs of "
             f"one class are."
         )
 
@@ -74,7 +80,8 @@ class Calibration:
     """Pairs of validation records, counted by distance.
 
     Attributes:
-        width: of a bin; bin ``i`` holds distances from ``i * width`` up to, not including, ``(i + 1) * width``.
+        width: of a bin; bin ``i`` holds distances from ``i * width`` up to, not including, ``(i +
+            1) * width``.
         different: pairs of different classes in each bin.
         same: pairs of the same class.
         classes: how many classes there were.
@@ -86,16 +93,23 @@ class Calibration:
     classes: int
 
     def threshold(self, rate: float) -> Threshold:
-        """Find the largest distance at which no more than ``rate`` of the different pairs are taken for the same.
+        """Find the largest distance at which no more than ``rate`` of the different pairs are taken
+        for the same.
 
-        Fewer than one pair cannot be counted: a smaller rate becomes that of one pair, and ``Threshold.words`` says so.
+        Fewer than one pair cannot be counted: a smaller rate becomes that of one pair, and
+            ``Threshold.words`` says so.
         """
         if not 0 < rate < 1:
-            raise ConfigError(f"a false-match rate lies between 0 and 1; got {rate:g}. Try --max-false-match 0.01.")
+            raise ConfigError(
+                f"a false-match rate lies between 0 and 1; got {rate:g}. Try --max-false-match "
+                "0.01."
+            )
         total = int(self.different.sum())
         unsupported = rate if rate < 1 / total else None
         accepted = np.cumsum(self.different)
-        bins = int(np.searchsorted(accepted, max(rate * total, 1), side="right"))  # those before it keep to the rate
+        bins = int(
+            np.searchsorted(accepted, max(rate * total, 1), side="right")
+        )  # those before it keep to the rate
         false = int(accepted[bins - 1]) if bins else 0
         true = float(self.same[:bins].sum() / max(1, self.same.sum()))
         # Just below the edge, for the bin that begins there no longer belongs to it.
@@ -111,7 +125,8 @@ def distance_threshold(
     usual: float = QUERY_RATE,
     device: torch.device | None = None,
 ) -> Threshold:
-    """Return the distance that was named, or that of a false-match rate on the run's validation classes.
+    """Return the distance that was named, or that of a false-match rate on the run's validation
+    classes.
 
     Args:
         run: whose validation classes calibrate.
@@ -121,7 +136,10 @@ def distance_threshold(
         device: where to embed the validation classes, which happens once for each model.
     """
     if distance is not None and rate is not None:
-        raise ConfigError("--max-distance and --max-false-match both say how near is near enough. Give one of them.")
+        raise ConfigError(
+            "--max-distance and --max-false-match both say how near is near enough. Give one of "
+            "them."
+        )
     if distance is not None:
         if not 0 <= distance < float("inf"):
             raise ConfigError(f"a distance is 0 or more; got --distance {distance}.")
@@ -130,49 +148,70 @@ def distance_threshold(
 
 
 def calibration(run: RunDirectory, *, device: torch.device | None = None) -> Calibration:
-    """Return the run's counts: those it keeps, or, for a model that has none yet, made now and kept."""
+    """Return the run's counts: those it keeps, or, for a model that has none yet, made now and
+    kept."""
     model = model_fingerprint(run)
     kept = run.arrays(NAME)
     if kept is not None and str(kept["model"]) == model:
-        return Calibration(float(kept["width"]), kept["different"], kept["same"], int(kept["classes"]))
+        return Calibration(
+            float(kept["width"]), kept["different"], kept["same"], int(kept["classes"])
+        )
     _, records = own_data(run)
     if records.captions is not None:
-        fault = "thresholds are set between items of one kind, but this run embeds pictures and texts"
+        fault = (
+            "thresholds are set between items of one kind, but this run embeds pictures and texts"
+        )
         raise ConfigError(f"{fault}. Name a distance with --max-distance.")
     part = records.part("validation")
     classes = len(np.unique(part.labels))
     if classes < 2:
         fault = (
-            f"a distance threshold needs 2 or more validation classes; the run {run.path} held out {classes or 'none'}"
+            f"a distance threshold needs 2 or more validation classes; the run {run.path} "
+            f"held out {classes or 'none'}"
         )
-        raise ConfigError(f"{fault}. Train with `training.validation=0.1`, or name a distance with --max-distance.")
+        raise ConfigError(
+            f"{fault}. Train with `training.validation=0.1`, or name a distance with "
+            "--max-distance."
+        )
     encoder = Encoder.load(run, device)
     if encoder.embedder.metric != "euclidean":
-        fault = f"thresholds are set for Euclidean distances, but the run {run.path} has a hyperbolic head"
+        fault = (
+            f"thresholds are set for Euclidean distances, but the run {run.path} has a "
+            "hyperbolic head"
+        )
         raise ConfigError(f"{fault}. Name a distance with --max-distance.")
     asking, held = encoder.stream("query"), encoder.stream("gallery")
     queries = asking.embed(part, skip_corrupt=True)
-    gallery = None if asking.embedder is held.embedder else held.embed(part, skip_corrupt=True).vectors
+    gallery = (
+        None if asking.embedder is held.embedder else held.embed(part, skip_corrupt=True).vectors
+    )
     made = count_pairs(queries.vectors, queries.labels, gallery=gallery)
-    run.write_arrays(NAME, **{name: np.array(value) for name, value in vars(made).items()}, model=np.array(model))
+    run.write_arrays(
+        NAME, **{name: np.array(value) for name, value in vars(made).items()}, model=np.array(model)
+    )
     return made
 
 
 def count_pairs(
-    vectors: Float[Tensor, "n d"], labels: Int[Tensor, "n"], *, gallery: Float[Tensor, "n d"] | None = None
+    vectors: Float[Tensor, "n d"],
+    labels: Int[Tensor, "n"],
+    *,
+    gallery: Float[Tensor, "n d"] | None = None,
 ) -> Calibration:
     """Count all pairs of rows by Euclidean distance and by whether their classes differ.
 
     Args:
         vectors: one for each record.
         labels: their classes.
-        gallery: the same records as a gallery's network sees them, where a model has one; a pair is then a query and
-            another record of the gallery.
+        gallery: the same records as a gallery's network sees them, where a model has one; a pair is
+            then a query and another record of the gallery.
     """
     center = vectors.double().mean(dim=0)
     rows = vectors.double() - center
     columns = rows if gallery is None else gallery.double() - center
-    farthest = float(rows.norm(dim=1).max()) + float(columns.norm(dim=1).max())  # no pair is farther apart
+    farthest = float(rows.norm(dim=1).max()) + float(
+        columns.norm(dim=1).max()
+    )  # no pair is farther apart
     width = farthest * (1 + 1e-9) / _BINS or 1.0
     counts = torch.zeros(2, _BINS, dtype=torch.long)
     for top in range(0, len(rows), _TILE):
@@ -182,7 +221,9 @@ def count_pairs(
             once = torch.ones_like(same)
             if start == top:  # each pair once, and none of a record with itself
                 once = once.triu(1) if gallery is None else ~torch.eye(len(same), dtype=torch.bool)
-            places = (distances[once] / width).long().clamp(max=_BINS - 1) + _BINS * same[once].long()
+            places = (distances[once] / width).long().clamp(max=_BINS - 1) + _BINS * same[
+                once
+            ].long()
             counts += torch.bincount(places, minlength=2 * _BINS).view(2, _BINS)
     different, alike = counts.numpy()
     return Calibration(width, different, alike, len(torch.unique(labels)))

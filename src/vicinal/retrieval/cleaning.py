@@ -1,14 +1,16 @@
 """What is probably wrong in a labeled collection, and what to label next.
 
-A label is judged by all other rows: by how near the row is to each class's mean, in the scatter within classes, and by
-the labels of its nearest neighbors. Both leave the row out, so that it cannot vouch for itself. The two are weighed
-against one another, and turned into probabilities, by the likelihood of the labels under a share of wrong ones, which
-is estimated with them. ``experiments/cleaning.md`` has the measurements behind these choices.
+A label is judged by all other rows: by how near the row is to each class's mean, in the scatter
+within classes, and by the labels of its nearest neighbors. Both leave the row out, so that it
+cannot vouch for itself. The two are weighed against one another, and turned into probabilities, by
+the likelihood of the labels under a share of wrong ones, which is estimated with them.
+``experiments/cleaning.md`` has the measurements behind these choices.
 
-``findings.csv`` has the columns ``row,path,label,kind,score,suggested,neighbors``, by falling score: the row and path
-of the collection, its label, ``label``, ``duplicate``, ``outlier`` or ``class``, a score in [0, 1], the label that it
-probably should have (of a duplicate and of a class, the other one's), and the paths of the rows that disagree,
-separated by ``|``. Decisions on them are a table of ``path,label``: an empty label drops the row.
+``findings.csv`` has the columns ``row,path,label,kind,score,suggested,neighbors``, by falling
+score: the row and path of the collection, its label, ``label``, ``duplicate``, ``outlier`` or
+``class``, a score in [0, 1], the label that it probably should have (of a duplicate and of a class,
+the other one's), and the paths of the rows that disagree, separated by ``|``. Decisions on them are
+a table of ``path,label``: an empty label drops the row.
 """
 
 from collections import Counter
@@ -49,7 +51,9 @@ _REMOTE = 10  # neighbors from which an outlier is far; 5 and 15 measured about 
 _FAR = 0.9  # score from which an outlier is: by chance one in ten sets has one
 _OVERLAP = 0.3  # score from which two classes are
 _SHOWN = 5  # neighbors of a finding
-_NEAR_COPY = 0.25  # of the median distance to the nearest: vectors nearer than that are taken for copies
+_NEAR_COPY = (
+    0.25  # of the median distance to the nearest: vectors nearer than that are taken for copies
+)
 
 
 # -- wrong labels ---------------------------------------------------------------------------------
@@ -60,7 +64,8 @@ class Verdicts:
     """What all other rows say about the label of each.
 
     Attributes:
-        wrong: probability that the label is wrong; 0 for the only row of a class, which cannot be judged.
+        wrong: probability that the label is wrong; 0 for the only row of a class, which cannot be
+            judged.
         suggested: the most probable other class.
         probability: of that class.
         noise: estimated share of wrong labels.
@@ -79,26 +84,42 @@ class Verdicts:
 class _Evidence:
     """Logits of all classes for some rows, each computed as if the row were not there."""
 
-    def __init__(self, vectors: Float[Tensor, "n d"], labels: Int[Tensor, "n"], classes: int, metric: Metric) -> None:
+    def __init__(
+        self, vectors: Float[Tensor, "n d"], labels: Int[Tensor, "n"], classes: int, metric: Metric
+    ) -> None:
         found = neighbors(vectors, min(NEIGHBORS, len(vectors) - 1), metric=metric)
-        self.ids, self.distances, self.labels, self.classes = found.ids, found.distances, labels, classes
+        self.ids, self.distances, self.labels, self.classes = (
+            found.ids,
+            found.distances,
+            labels,
+            classes,
+        )
         rows = vectors.double() - vectors.double().mean(dim=0)
         self.sizes = torch.bincount(labels, minlength=classes).double()
-        means = rows.new_zeros(classes, rows.shape[1]).index_add_(0, labels, rows) / self.sizes.unsqueeze(1)
+        means = rows.new_zeros(classes, rows.shape[1]).index_add_(
+            0, labels, rows
+        ) / self.sizes.unsqueeze(1)
         residuals = rows - means[labels]
         scatter = residuals.T @ residuals
-        # As `models.starts`: shrunk by the mean variance, for few rows a class tell little of the scatter.
+        # As `models.starts`: shrunk by the mean variance, for few rows a class tell little of the
+        # scatter.
         variance = scatter.diagonal().mean().clamp(min=torch.finfo(torch.float64).tiny)
-        root = torch.linalg.cholesky(scatter + variance * torch.eye(len(scatter), dtype=torch.float64))
-        self.rows, self.means = (torch.linalg.solve_triangular(root, each.T, upper=False).T for each in (rows, means))
+        root = torch.linalg.cholesky(
+            scatter + variance * torch.eye(len(scatter), dtype=torch.float64)
+        )
+        self.rows, self.means = (
+            torch.linalg.solve_triangular(root, each.T, upper=False).T for each in (rows, means)
+        )
 
     def discriminants(self, at: Int[Tensor, "b"]) -> Float[Tensor, "b c"]:
-        """Return -n/2 times the squared Mahalanobis distance of rows to class means, neither knowing the row.
+        """Return -n/2 times the squared Mahalanobis distance of rows to class means, neither
+        knowing the row.
 
-            S' = S - f r rᵀ,   S'^-1 = S^-1 + f S^-1 r rᵀ S^-1 / (1 - f rᵀ S^-1 r),   f = m / (m - 1)
+            S' = S - f r rᵀ,  S'^-1 = S^-1 + f S^-1 r rᵀ S^-1 / (1 - f rᵀ S^-1 r),   f = m / (m - 1)
 
-        r is the row less the mean of its class of m rows, S the scatter with its shrinkage; the second equation is that
-        of Sherman and Morrison. Without the row its class's mean is farther by the factor f.
+        r is the row less the mean of its class of m rows, S the scatter with its shrinkage; the
+        second equation is that of Sherman and Morrison. Without the row its class's mean is farther
+        by the factor f.
         """
         rows, own, size = self.rows[at], self.labels[at], self.sizes[self.labels[at]]
         factor = torch.where(size > 1, size / (size - 1).clamp(min=1), 0.0)
@@ -112,10 +133,13 @@ class _Evidence:
         return -len(self.rows) / 2 * squared
 
     def votes(self, at: Int[Tensor, "b"]) -> Float[Tensor, "b c"]:
-        """Return the logarithm of each class's share of the nearest rows, weighted by exp(-2 d² / d_k²)."""
+        """Return the logarithm of each class's share of the nearest rows, weighted by exp(-2 d² /
+        d_k²)."""
         squared = self.distances[at].double().square()
         weights = torch.exp(-2 * squared / squared[:, -1:].clamp(min=1e-300))
-        shares = weights.new_zeros(len(at), self.classes).scatter_add_(1, self.labels[self.ids[at]], weights)
+        shares = weights.new_zeros(len(at), self.classes).scatter_add_(
+            1, self.labels[self.ids[at]], weights
+        )
         return (shares / weights.sum(dim=1, keepdim=True) + _SMOOTHING / self.classes).log()
 
     def __call__(self, at: Int[Tensor, "b"]) -> Float[Tensor, "2 b c"]:
@@ -136,8 +160,8 @@ def judge_labels(
         P(label | row) = (1 - η) q_label + η (1 - q_label) / (C - 1)
         P(wrong | row, label) = η (1 - q_label) / (C - 1) / P(label | row)
 
-    Of C classes each other is as likely to stand in the place of the right one. a, b and the share η of wrong labels
-    maximize the likelihood of the labels that are there.
+    Of C classes each other is as likely to stand in the place of the right one. a, b and the share
+    η of wrong labels maximize the likelihood of the labels that are there.
 
     Args:
         vectors: one for each row.
@@ -156,7 +180,9 @@ def judge_labels(
     classes = int(labels.max()) + 1 if len(labels) else 0
     if classes < 2 or len(labels) <= classes:
         got = f"{len(labels)} rows of {classes} classes"
-        raise DataError(f"labels are judged by other rows; got {got}. Index more rows of at least 2 classes.")
+        raise DataError(
+            f"labels are judged by other rows; got {got}. Index more rows of at least 2 classes."
+        )
     given = torch.from_numpy(np.asarray(labels, np.int64))
     evidence = _Evidence(torch.from_numpy(np.array(vectors)), given, classes, metric)
     judged = evidence.sizes[given] > 1
@@ -164,12 +190,18 @@ def judge_labels(
     some = order[judged[order]][: max(64, min(_FITTED, 2 * _LOGITS // classes))]
     parts = torch.split(some, max(1, _LOGITS // classes))
     scales, noise = _fitted(torch.cat([evidence(part) for part in parts], dim=1), given[some])
-    wrong, probability, suggested = torch.zeros(len(given)), torch.zeros(len(given)), torch.zeros_like(given)
+    wrong, probability, suggested = (
+        torch.zeros(len(given)),
+        torch.zeros(len(given)),
+        torch.zeros_like(given),
+    )
     for at in torch.split(torch.arange(len(given)), max(1, _LOGITS // classes)):
         shares = torch.einsum("s,sbc->bc", scales, evidence(at)).softmax(dim=1)
         own = shares.gather(1, given[at].unsqueeze(1)).squeeze(1)
         error = noise * (1 - own) / (classes - 1)
-        wrong[at] = torch.where(judged[at], error / ((1 - noise) * own + error).clamp(min=1e-300), 0).float()
+        wrong[at] = torch.where(
+            judged[at], error / ((1 - noise) * own + error).clamp(min=1e-300), 0
+        ).float()
         best = shares.scatter(1, given[at].unsqueeze(1), -1.0).max(dim=1)
         suggested[at], probability[at] = best.indices, best.values.float()
         progress(int(at[-1]) + 1)
@@ -177,8 +209,11 @@ def judge_labels(
     return Verdicts(wrong.numpy(), suggested.numpy(), probability.numpy(), noise, ids, distances)
 
 
-def _fitted(logits: Float[Tensor, "2 b c"], labels: Int[Tensor, "b"]) -> tuple[Float[Tensor, "2"], float]:
-    """Maximize the likelihood of the labels over the two scales and the share of wrong labels, at most one half."""
+def _fitted(
+    logits: Float[Tensor, "2 b c"], labels: Int[Tensor, "b"]
+) -> tuple[Float[Tensor, "2"], float]:
+    """Maximize the likelihood of the labels over the two scales and the share of wrong labels, at
+    most one half."""
     from scipy.optimize import minimize
 
     units = logits.std(dim=(1, 2), keepdim=True).clamp(min=1e-12)
@@ -186,16 +221,24 @@ def _fitted(logits: Float[Tensor, "2 b c"], labels: Int[Tensor, "b"]) -> tuple[F
 
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
         free = torch.tensor(values, requires_grad=True)
-        own = torch.einsum("s,sbc->bc", free[:2].exp(), logits).softmax(dim=1).gather(1, labels.unsqueeze(1))
+        own = (
+            torch.einsum("s,sbc->bc", free[:2].exp(), logits)
+            .softmax(dim=1)
+            .gather(1, labels.unsqueeze(1))
+        )
         noise = free[2].sigmoid() / 2
         likelihood = (1 - noise) * own + noise * (1 - own) / (classes - 1)
         total = -likelihood.clamp(min=1e-300).log().mean()
         (gradient,) = torch.autograd.grad(total, free)
         return total.item(), gradient.numpy()
 
-    # Three starts, for the likelihood has a second peak where scales are small and nothing is wrong.
+    # Three starts, for the likelihood has a second peak where scales are small and nothing is
+    # wrong.
     bounds = [(-8, 5), (-8, 5), (_LEAST, 8)]
-    tried = [minimize(loss, [0, 0, start], jac=True, method="L-BFGS-B", bounds=bounds) for start in (-3, -1, 0)]
+    tried = [
+        minimize(loss, [0, 0, start], jac=True, method="L-BFGS-B", bounds=bounds)
+        for start in (-3, -1, 0)
+    ]
     found = torch.from_numpy(min(tried, key=lambda each: float(each.fun)).x)
     return found[:2].exp() / units.flatten(), float(found[2].sigmoid()) / 2
 
@@ -205,7 +248,8 @@ def _fitted(logits: Float[Tensor, "2 b c"], labels: Int[Tensor, "b"]) -> tuple[F
 
 @dataclass(frozen=True)
 class Finding:
-    """Something to look at: the row, what may be wrong, its probability, and the rows that are evidence."""
+    """Something to look at: the row, what may be wrong, its probability, and the rows that are
+    evidence."""
 
     row: int
     kind: Kind
@@ -224,13 +268,17 @@ class Findings:
 
 
 def find_issues(
-    snapshot: Snapshot, features: Float[np.ndarray, "n c"] | None = None, progress: Progress = lambda done: None
+    snapshot: Snapshot,
+    features: Float[np.ndarray, "n c"] | None = None,
+    progress: Progress = lambda done: None,
 ) -> Findings:
-    """Find probable label errors, copies across classes, outliers and ambiguous classes among the labeled items.
+    """Find probable label errors, copies across classes, outliers and ambiguous classes among the
+    labeled items.
 
     Args:
         snapshot: the collection.
-        features: of all items, by which to judge in the place of the embeddings; see `backbone_features`.
+        features: of all items, by which to judge in the place of the embeddings; see
+            `backbone_features`.
         progress: called with how many rows are done.
     """
     rows, names, labels = labeled(snapshot)
@@ -243,17 +291,25 @@ def find_issues(
         apart = by_direction(verdicts, vectors)
     found = [*_label_errors(*given), *copies, *_outliers(apart), *_ambiguous(*given)]
     found = [
-        replace(each, row=int(rows[each.row]), neighbors=tuple(rows[list(each.neighbors)].tolist())) for each in found
+        replace(each, row=int(rows[each.row]), neighbors=tuple(rows[list(each.neighbors)].tolist()))
+        for each in found
     ]
     found.sort(key=lambda each: (-each.score, each.row, each.kind))
-    share = f"About {verdicts.noise:.1%} of {len(rows):,} labels are wrong, by their likelihood given all other rows."
+    share = (
+        f"About {verdicts.noise:.1%} of {len(rows):,} labels are wrong, by their likelihood "
+        "given all other rows."
+    )
     return Findings(found, [share, words])
 
 
-def backbone_features(run: RunDirectory, snapshot: Snapshot, device: torch.device | None = None) -> np.ndarray | None:
-    """Return the backbone's features of all items, where the run was trained on some of them; else None.
+def backbone_features(
+    run: RunDirectory, snapshot: Snapshot, device: torch.device | None = None
+) -> np.ndarray | None:
+    """Return the backbone's features of all items, where the run was trained on some of them; else
+    None.
 
-    An embedding that was trained on wrong labels has learned to vouch for them; what lies before the head has less.
+    An embedding that was trained on wrong labels has learned to vouch for them; what lies before
+    the head has less.
     """
     if place_path(own_description(run)) not in (place.path for place in snapshot.places):
         return None
@@ -263,8 +319,12 @@ def backbone_features(run: RunDirectory, snapshot: Snapshot, device: torch.devic
         positions = {entry.path: position for position, entry in enumerate(listing.entries)}
         rows = {row: item.path for row, item in enumerate(snapshot.items()) if item.place == number}
         if missing := [path for path in rows.values() if path not in positions]:
-            raise DataError(f"{missing[0]} was indexed, but is no longer in {place.path}. Index it again.")
-        records = unlabeled_records(listing, np.array([positions[path] for path in rows.values()], np.int64))
+            raise DataError(
+                f"{missing[0]} was indexed, but is no longer in {place.path}. Index it again."
+            )
+        records = unlabeled_records(
+            listing, np.array([positions[path] for path in rows.values()], np.int64)
+        )
         found |= dict(zip(rows, encoder.embed(records, features=True).vectors.numpy(), strict=True))
     return np.stack([found[row] for row in range(len(snapshot))])
 
@@ -272,35 +332,54 @@ def backbone_features(run: RunDirectory, snapshot: Snapshot, device: torch.devic
 def labeled(snapshot: Snapshot) -> tuple[Int[np.ndarray, "m"], list[str], Int[np.ndarray, "m"]]:
     """Return the rows that have a label, the classes' names in order, and the class of each row."""
     rows = [row for row, item in enumerate(snapshot.items()) if item.label is not None]
-    names, labels = np.unique([str(snapshot.items()[row].label) for row in rows], return_inverse=True)
+    names, labels = np.unique(
+        [str(snapshot.items()[row].label) for row in rows], return_inverse=True
+    )
     return np.array(rows, np.int64), names.tolist(), labels.astype(np.int64)
 
 
 def _finding(
-    verdicts: Verdicts, row: int, kind: Kind, score: float, suggested: str, among: Int[np.ndarray, "m"] | None = None
+    verdicts: Verdicts,
+    row: int,
+    kind: Kind,
+    score: float,
+    suggested: str,
+    among: Int[np.ndarray, "m"] | None = None,
 ) -> Finding:
-    """Return a finding with its nearest rows as evidence, or some of them by their places in the list."""
+    """Return a finding with its nearest rows as evidence, or some of them by their places in the
+    list."""
     near, far = (
-        (each[row] if among is None else each[row, among])[:_SHOWN] for each in (verdicts.ids, verdicts.distances)
+        (each[row] if among is None else each[row, among])[:_SHOWN]
+        for each in (verdicts.ids, verdicts.distances)
     )
     return Finding(row, kind, float(score), suggested, tuple(near.tolist()), tuple(far.tolist()))
 
 
-def _label_errors(verdicts: Verdicts, labels: np.ndarray, names: Sequence[str]) -> Iterator[Finding]:
+def _label_errors(
+    verdicts: Verdicts, labels: np.ndarray, names: Sequence[str]
+) -> Iterator[Finding]:
     for row in np.flatnonzero(verdicts.wrong >= _LIKELY).tolist():
         near, suggested = labels[verdicts.ids[row]], verdicts.suggested[row]
         others = np.flatnonzero(near != labels[row])
-        others = others[np.argsort(near[others] != suggested, kind="stable")]  # the suggested class first
+        others = others[
+            np.argsort(near[others] != suggested, kind="stable")
+        ]  # the suggested class first
         yield _finding(verdicts, row, "label", verdicts.wrong[row], names[suggested], others)
 
 
 def _copies(
-    snapshot: Snapshot, rows: np.ndarray, labels: np.ndarray, names: Sequence[str], verdicts: Verdicts
+    snapshot: Snapshot,
+    rows: np.ndarray,
+    labels: np.ndarray,
+    names: Sequence[str],
+    verdicts: Verdicts,
 ) -> tuple[list[Finding], str]:
-    """Return pairs of rows of different classes that are near copies; and how they were found, in words.
+    """Return pairs of rows of different classes that are near copies; and how they were found, in
+    words.
 
-    Pictures are compared as `vicinal dedupe` does; where there are none, or none that can be compared, vectors. The
-    score falls from 1, equal, to one half at the distance up to which pictures are taken for copies.
+    Pictures are compared as `vicinal dedupe` does; where there are none, or none that can be
+    compared, vectors. The score falls from 1, equal, to one half at the distance up to which
+    pictures are taken for copies.
     """
     at = dict(zip(rows.tolist(), range(len(rows)), strict=True))
     try:
@@ -308,28 +387,45 @@ def _copies(
         likeness = calibrate_likeness(snapshot, pictured, views)
         limit, words = likeness.distance, likeness.words
         pairs = duplicate_pairs(snapshot, pictured, views, limit)
-        found = zip(pairs.left.tolist(), pairs.right.tolist(), pairs.distances.tolist(), strict=True)
+        found = zip(
+            pairs.left.tolist(), pairs.right.tolist(), pairs.distances.tolist(), strict=True
+        )
         near = {(at[one], at[other]): far for one, other, far in found if one in at and other in at}
     except DataError:
         limit = _NEAR_COPY * float(np.median(verdicts.distances[:, 0]))
         first, place = np.nonzero(verdicts.distances <= limit)
         second = verdicts.ids[first, place]
         ends = np.minimum(first, second).tolist(), np.maximum(first, second).tolist()
-        near = dict(zip(zip(*ends, strict=True), verdicts.distances[first, place].tolist(), strict=True))
-        words = f"Vectors within {limit:.4g}, {_NEAR_COPY:g} of the median distance to the nearest, are near copies."
+        near = dict(
+            zip(zip(*ends, strict=True), verdicts.distances[first, place].tolist(), strict=True)
+        )
+        words = (
+            f"Vectors within {limit:.4g}, {_NEAR_COPY:g} of the median distance to the "
+            "nearest, are near copies."
+        )
     return [
-        Finding(one, "duplicate", 1 - far / limit / 2 if limit else 1.0, names[labels[other]], (other,), (far,))
+        Finding(
+            one,
+            "duplicate",
+            1 - far / limit / 2 if limit else 1.0,
+            names[labels[other]],
+            (other,),
+            (far,),
+        )
         for pair, far in near.items()
         if labels[pair[0]] != labels[pair[1]]
-        for one, other in [sorted(pair, key=lambda row: -verdicts.wrong[row])]  # the more doubtful one first
+        for one, other in [
+            sorted(pair, key=lambda row: -verdicts.wrong[row])
+        ]  # the more doubtful one first
     ], words
 
 
 def _outliers(verdicts: Verdicts) -> Iterator[Finding]:
-    """Yield rows far from their nearest ones, by Chauvenet's criterion on the logarithm of the mean distance.
+    """Yield rows far from their nearest ones, by Chauvenet's criterion on the logarithm of the mean
+    distance.
 
-    The score is 1 - n p: p is the share of a normal distribution, of the same median and median deviation, beyond the
-    row, so n p such rows were to be expected.
+    The score is 1 - n p: p is the share of a normal distribution, of the same median and median
+    deviation, beyond the row, so n p such rows were to be expected.
     """
     from scipy.stats import norm
 
@@ -340,16 +436,19 @@ def _outliers(verdicts: Verdicts) -> Iterator[Finding]:
 
 
 def by_direction(verdicts: Verdicts, features: Float[np.ndarray, "n c"]) -> Verdicts:
-    """Return verdicts with neighbors of the features' directions: their length says little about what is unusual."""
+    """Return verdicts with neighbors of the features' directions: their length says little about
+    what is unusual."""
     unit = torch.nn.functional.normalize(torch.from_numpy(features), dim=1)
     near = neighbors(unit, verdicts.ids.shape[1])
     return replace(verdicts, ids=near.ids.numpy(), distances=near.distances.numpy())
 
 
 def remoteness(verdicts: Verdicts) -> Float[np.ndarray, "n"]:
-    """Return how far each row is from its 10 nearest, in standard deviations of a normal distribution; 0 if all alike.
+    """Return how far each row is from its 10 nearest, in standard deviations of a normal
+    distribution; 0 if all alike.
 
-    The logarithm of the mean distance is compared with its median, in units of 1.4826 times its median deviation.
+    The logarithm of the mean distance is compared with its median, in units of 1.4826 times its
+    median deviation.
     """
     reach = np.log(verdicts.distances[:, :_REMOTE].astype(np.float64).mean(axis=1).clip(min=1e-300))
     apart = reach - np.median(reach)
@@ -358,7 +457,8 @@ def remoteness(verdicts: Verdicts) -> Float[np.ndarray, "n"]:
 
 
 def _ambiguous(verdicts: Verdicts, labels: np.ndarray, names: Sequence[str]) -> Iterator[Finding]:
-    """Yield pairs of classes that overlap, each shown by the row that is most probably of the other class."""
+    """Yield pairs of classes that overlap, each shown by the row that is most probably of the other
+    class."""
     for score, row in class_overlaps(verdicts, labels).values():
         if score >= _OVERLAP:
             other = verdicts.suggested[row]
@@ -366,8 +466,11 @@ def _ambiguous(verdicts: Verdicts, labels: np.ndarray, names: Sequence[str]) -> 
             yield _finding(verdicts, row, "class", min(1.0, score), names[other], near)
 
 
-def class_overlaps(verdicts: Verdicts, labels: Int[np.ndarray, "n"]) -> dict[frozenset[int], tuple[float, int]]:
-    """Return by pair of classes the mean probability of the other class in both, added up, and a row between them.
+def class_overlaps(
+    verdicts: Verdicts, labels: Int[np.ndarray, "n"]
+) -> dict[frozenset[int], tuple[float, int]]:
+    """Return by pair of classes the mean probability of the other class in both, added up, and a
+    row between them.
 
     1 is where nothing parts them; rows whose label is probably wrong are not counted.
     """
@@ -380,9 +483,14 @@ def class_overlaps(verdicts: Verdicts, labels: Int[np.ndarray, "n"]) -> dict[fro
     return found
 
 
-_KINDS: dict[Kind, tuple[str, str]] = {  # what the page calls several of them, and what it says of one
+_KINDS: dict[
+    Kind, tuple[str, str]
+] = {  # what the page calls several of them, and what it says of one
     "label": ("probable label errors", "is labeled {label}, probably {suggested}"),
-    "duplicate": ("near duplicates across classes", "is labeled {label}, its near copy {suggested}"),
+    "duplicate": (
+        "near duplicates across classes",
+        "is labeled {label}, its near copy {suggested}",
+    ),
     "outlier": ("outliers", "of {label} is far from everything"),
     "class": ("pairs of classes that overlap", "{label} and {suggested} overlap"),
 }
@@ -396,20 +504,33 @@ def findings_table(snapshot: Snapshot, findings: Findings) -> str:
         item, near = items[each.row], "|".join(items[row].path for row in each.neighbors)
         return each.row, item.path, item.label, each.kind, f"{each.score:.4f}", each.suggested, near
 
-    return as_csv(("row", "path", "label", "kind", "score", "suggested", "neighbors"), map(line, findings.found))
+    return as_csv(
+        ("row", "path", "label", "kind", "score", "suggested", "neighbors"),
+        map(line, findings.found),
+    )
 
 
 def findings_contents(snapshot: Snapshot, findings: Findings) -> Contents:
-    """Fill the page of findings: each with its score and the rows that disagree, with their distances."""
+    """Fill the page of findings: each with its score and the rows that disagree, with their
+    distances."""
     groups = []
     for number, each in enumerate(findings.found, 1):
-        words = _KINDS[each.kind][1].format(label=snapshot.items()[each.row].label, suggested=each.suggested)
+        words = _KINDS[each.kind][1].format(
+            label=snapshot.items()[each.row].label, suggested=each.suggested
+        )
         title = f"{number}, {each.kind}: {words}"
-        groups.append(Group(number, (each.row, *each.neighbors), (each.score, *each.distances), title))
+        groups.append(
+            Group(number, (each.row, *each.neighbors), (each.score, *each.distances), title)
+        )
     counts = Counter(each.kind for each in findings.found)
     facts = [(name, f"{counts[kind]:,}") for kind, (name, _) in _KINDS.items()]
-    note = "First of each group the item in question, with the score; then those that disagree, with their distance."
-    return Contents("What to look at", facts, [*findings.words, note], groups, _SHOWN + 1, "Nothing was found.")
+    note = (
+        "First of each group the item in question, with the score; then those that disagree, "
+        "with their distance."
+    )
+    return Contents(
+        "What to look at", facts, [*findings.words, note], groups, _SHOWN + 1, "Nothing was found."
+    )
 
 
 # -- decisions ------------------------------------------------------------------------------------
@@ -437,14 +558,15 @@ class Corrected:
 def apply_decisions(snapshot: Snapshot, decisions: Path, *, new_labels: bool = False) -> Corrected:
     """Return the corrected table ``path,label``, and how many items were relabeled and dropped.
 
-    Paths are those of the pictures' files, absolute; of items without files their names. Other columns are what the
-    collection knows besides. Items without a label are left out. Of an ``.npz`` there are its arrays, too; a table of
-    texts stays one.
+    Paths are those of the pictures' files, absolute; of items without files their names. Other
+    columns are what the collection knows besides. Items without a label are left out. Of an
+    ``.npz`` there are its arrays, too; a table of texts stays one.
 
     Args:
         snapshot: the collection that was reviewed.
-        decisions: a table of ``path,label``, or ``path,decision``. Paths are those of ``findings.csv``. An empty label,
-            or ``drop``, drops the item, ``keep`` leaves it as it is, unless a class has that name.
+        decisions: a table of ``path,label``, or ``path,decision``. Paths are those of
+            ``findings.csv``. An empty label, or ``drop``, drops the item, ``keep`` leaves it as it
+            is, unless a class has that name.
         new_labels: whether a label may be one that no item has.
     """
     columns = read_columns(decisions)
@@ -459,32 +581,51 @@ def apply_decisions(snapshot: Snapshot, decisions: Path, *, new_labels: bool = F
     for line, (path, cell) in enumerate(zip(paths, columns.cells[named], strict=True)):
         place, label = columns.place(line), "" if cell is None else str(cell).strip()
         if held[path] != 1:
-            fault = f"the collection holds it in {held[path]} places" if path in held else "the collection has no such"
-            raise DataError(f"{place}: {path!r} is no path to decide on: {fault}. Use the paths of findings.csv.")
+            fault = (
+                f"the collection holds it in {held[path]} places"
+                if path in held
+                else "the collection has no such"
+            )
+            raise DataError(
+                f"{place}: {path!r} is no path to decide on: {fault}. Use the paths of "
+                "findings.csv."
+            )
         row = rows[path]
         if row in decided:
-            raise DataError(f"{place}: {path!r} is already in {columns.unit} {decided[row]}. Decide once.")
+            raise DataError(
+                f"{place}: {path!r} is already in {columns.unit} {decided[row]}. Decide once."
+            )
         decided[row] = columns.lines[line]
         if label in classes or (new_labels and label not in ("", "drop", "keep")):
             labels[row] = label
         elif label in ("", "drop"):
             labels[row] = None
         elif label != "keep":
-            raise DataError(f"{place}: {unknown('label', label, classes)} --new-labels allows others.")
+            raise DataError(
+                f"{place}: {unknown('label', label, classes)} --new-labels allows others."
+            )
     dropped = sum(labels[row] is None for row in decided)
     changed = sum(labels[row] not in (None, items[row].label) for row in decided)
     others = list(dict.fromkeys(name for item in items for name in item.metadata))
 
     def cells(item: Item, label: str) -> Sequence[object]:
-        return _file_or_name(snapshot, item), label, *(item.metadata.get(name, "") for name in others)
+        return (
+            _file_or_name(snapshot, item),
+            label,
+            *(item.metadata.get(name, "") for name in others),
+        )
 
-    lines = (cells(item, label) for item, label in zip(items, labels, strict=True) if label is not None)
+    lines = (
+        cells(item, label) for item, label in zip(items, labels, strict=True) if label is not None
+    )
     table, arrays = as_csv(("path", "label", *others), lines), None
     now = {shown[row]: labels[row] for row in decided}
     trains = all(place.root is not None for place in snapshot.places)
     file = Path(snapshot.places[0].path if len(snapshot.places) == 1 else "")
     if not trains and snapshot.trusted and file.is_file():
-        arrays = _corrected_arrays(read_arrays(file), now) if file.suffix.lower() == ".npz" else None
+        arrays = (
+            _corrected_arrays(read_arrays(file), now) if file.suffix.lower() == ".npz" else None
+        )
         if file.suffix.lower() in (".csv", ".tsv") and "text" in (read := read_columns(file)).cells:
             table, trains = _corrected_texts(read, now), True
     return Corrected(table, arrays, changed, dropped, trains or arrays is not None)
@@ -497,19 +638,29 @@ def _file_or_name(snapshot: Snapshot, item: Item) -> Path | str:
 def _corrected_arrays(
     arrays: Mapping[str, np.ndarray], now: Mapping[str, str | None]
 ) -> Mapping[str, np.ndarray] | None:
-    """Return arrays of feature vectors with the labels that rows have now, and without dropped ones."""
-    key, named = (next(filter(arrays.__contains__, (f"{name}s", name)), "") for name in ("label", "name"))
+    """Return arrays of feature vectors with the labels that rows have now, and without dropped
+    ones."""
+    key, named = (
+        next(filter(arrays.__contains__, (f"{name}s", name)), "") for name in ("label", "name")
+    )
     if not key:
         return None
     given, classes, count = arrays[key], arrays.get("classes", np.array(0)), len(arrays[key])
-    numbered = given.dtype.kind in "iu" and classes.dtype.kind in "US"  # as `vicinal embed` writes them
+    numbered = (
+        given.dtype.kind in "iu" and classes.dtype.kind in "US"
+    )  # as `vicinal embed` writes them
     labels = (classes[given] if numbered else given).astype(str).tolist()
     names = arrays[named].astype(str).tolist() if named else [f"row {row}" for row in range(count)]
     kept = [row for row, name in enumerate(names) if now.get(name.strip(), "") is not None]
     new = np.array([now.get(names[row].strip()) or labels[row] for row in kept])
     if given.dtype.kind in "iu" and all(label.lstrip("-").isdigit() for label in new.tolist()):
-        new = new.astype(given.dtype)  # as text, 10 comes before 2, and other classes would be for testing
-    found = {name: array[kept] if array.shape[:1] == (count,) else array for name, array in arrays.items()}
+        new = new.astype(
+            given.dtype
+        )  # as text, 10 comes before 2, and other classes would be for testing
+    found = {
+        name: array[kept] if array.shape[:1] == (count,) else array
+        for name, array in arrays.items()
+    }
     return {name: array for name, array in found.items() if name != "classes"} | {key: new}
 
 
@@ -518,7 +669,12 @@ def _corrected_texts(columns: Columns, now: Mapping[str, str | None]) -> str:
     names, lines = text_names(columns, columns.texts("text")), list[list[object]]()
     for row, name in enumerate(names):
         if (label := now.get(name.strip(), columns.cells["label"][row])) is not None:
-            lines.append([label if column == "label" else cells[row] for column, cells in columns.cells.items()])
+            lines.append(
+                [
+                    label if column == "label" else cells[row]
+                    for column, cells in columns.cells.items()
+                ]
+            )
     return as_csv(list(columns.cells), lines)
 
 
@@ -534,7 +690,8 @@ class Suggestions:
 
     Attributes:
         rows: of the pool.
-        gains: how many items of the pool each is expected to add to those whose nearest labeled one is of their class.
+        gains: how many items of the pool each is expected to add to those whose nearest labeled one
+            is of their class.
         known: probability that the nearest labeled item, before any of these, has the item's class.
         expected: mean of ``known`` over the pool, before and after.
     """
@@ -553,14 +710,16 @@ def suggest(
     *,
     metric: Metric = "euclidean",
 ) -> Suggestions:
-    """Choose the items of a pool whose labels would let most of the pool find its class at the nearest labeled item.
+    """Choose the items of a pool whose labels would let most of the pool find its class at the
+    nearest labeled item.
 
         F(S) = Σ_j max_{i ∈ S} p(d_ij)
 
-    p is the probability that two items at a distance are of one class, by logistic regression on the labeled rows and
-    their nearest. F, the expected number of hits at rank 1, is monotone and submodular, so that taking the largest gain
-    each time reaches 1 - 1/e of the best (Nemhauser, Wolsey and Fisher 1978). A gain is large where the nearest
-    label is far (uncertainty), many others are near, and nothing chosen before is (diversity).
+    p is the probability that two items at a distance are of one class, by logistic regression on
+    the labeled rows and their nearest. F, the expected number of hits at rank 1, is monotone and
+    submodular, so that taking the largest gain each time reaches 1 - 1/e of the best (Nemhauser,
+    Wolsey and Fisher 1978). A gain is large where the nearest label is far (uncertainty), many
+    others are near, and nothing chosen before is (diversity).
 
     Args:
         pool: vectors without labels.
@@ -575,7 +734,9 @@ def suggest(
     [3]
     """
     if not 1 <= k <= len(pool):
-        raise DataError(f"of {len(pool):,} items in the pool 1 to {len(pool):,} can be chosen; got --k {k}.")
+        raise DataError(
+            f"of {len(pool):,} items in the pool 1 to {len(pool):,} can be chosen; got --k {k}."
+        )
     rows, known = torch.from_numpy(np.array(pool)), torch.from_numpy(np.array(vectors))
     probability = _calibrated(known, torch.from_numpy(np.asarray(labels, np.int64)), metric)
     covered = probability(neighbors(rows, 1, gallery=known, metric=metric).distances[:, 0].numpy())
@@ -597,23 +758,33 @@ def suggest(
         gains.append(float(gain[best]))
         part = slice(starts[best], starts[best + 1])
         covered[rows_of[part]] = np.maximum(covered[rows_of[part]], values[part])
-    return Suggestions(np.array(chosen), np.array(gains), before[chosen], (float(before.mean()), float(covered.mean())))
+    return Suggestions(
+        np.array(chosen),
+        np.array(gains),
+        before[chosen],
+        (float(before.mean()), float(covered.mean())),
+    )
 
 
 def _calibrated(
     vectors: Tensor, labels: Tensor, metric: Metric
 ) -> Callable[[Float[np.ndarray, "*s"]], Float[np.ndarray, "*s"]]:
-    """Fit the probability that two items at a distance are of one class, on labeled rows and their nearest."""
+    """Fit the probability that two items at a distance are of one class, on labeled rows and their
+    nearest."""
     from scipy.special import expit
     from sklearn.linear_model import LogisticRegression
 
     if len(labels) < 2:
-        raise DataError(f"distances are calibrated on labeled items; got {len(labels)}. Index some with a class.")
+        raise DataError(
+            f"distances are calibrated on labeled items; got {len(labels)}. Index some with a "
+            "class."
+        )
     found = neighbors(vectors, min(_PAIRS, len(labels) - 1), metric=metric)
     same = (labels[found.ids] == labels.unsqueeze(1)).flatten().numpy()
     far = found.distances.flatten().numpy().astype(np.float64)
     unit = float(far.mean()) or 1.0
-    # One pair each of which the answer is known, so that few labels, or all of one class, leave a curve.
+    # One pair each of which the answer is known, so that few labels, or all of one class, leave a
+    # curve.
     far, same = np.append(far, [0.0, 2 * far.max() + unit]) / unit, np.append(same, [True, False])
     model = LogisticRegression(C=1e4).fit(far[:, None], same)
     slope, offset = min(float(model.coef_[0, 0]), -1e-6), float(model.intercept_[0])
@@ -627,13 +798,17 @@ def choose(pool: Snapshot, known: Snapshot, k: int) -> Suggestions:
 
 
 def suggestions_table(pool: Snapshot, chosen: Suggestions) -> str:
-    """Write what to label next as ``path,label,known,gain``, best first; labels are for a person to fill in.
+    """Write what to label next as ``path,label,known,gain``, best first; labels are for a person to
+    fill in.
 
     Paths are those of a corrected table, so that the lines can be added to one.
     """
-    chosen_rows = zip(chosen.rows.tolist(), chosen.known.tolist(), chosen.gains.tolist(), strict=True)
+    chosen_rows = zip(
+        chosen.rows.tolist(), chosen.known.tolist(), chosen.gains.tolist(), strict=True
+    )
     lines = (
-        (_file_or_name(pool, pool.items()[row]), "", f"{known:.4f}", f"{gain:.3f}") for row, known, gain in chosen_rows
+        (_file_or_name(pool, pool.items()[row]), "", f"{known:.4f}", f"{gain:.3f}")
+        for row, known, gain in chosen_rows
     )
     return as_csv(("path", "label", "known", "gain"), lines)
 
@@ -641,11 +816,19 @@ def suggestions_table(pool: Snapshot, chosen: Suggestions) -> str:
 def suggestions_contents(pool: Snapshot, chosen: Suggestions) -> Contents:
     """Fill the page of what to label next."""
     before, after = (f"{share:.1%}" for share in chosen.expected)
-    facts = [("to label", f"{len(chosen.rows):,}"), ("expected hits before", before), ("with these labels", after)]
-    lead = [
-        "A hit is an item of the pool whose nearest labeled one is of its class; probabilities are calibrated on "
-        "distances of labeled items.",
-        "What adds most hits comes first. The number below a picture is the probability that its class is known now.",
+    facts = [
+        ("to label", f"{len(chosen.rows):,}"),
+        ("expected hits before", before),
+        ("with these labels", after),
     ]
-    group = Group(1, chosen.rows.tolist(), chosen.known.tolist(), f"{len(chosen.rows):,} items to label")
+    lead = [
+        "A hit is an item of the pool whose nearest labeled one is of its class; probabilities "
+        "are calibrated on "
+        "distances of labeled items.",
+        "What adds most hits comes first. The number below a picture is the probability that its "
+        "class is known now.",
+    ]
+    group = Group(
+        1, chosen.rows.tolist(), chosen.known.tolist(), f"{len(chosen.rows):,} items to label"
+    )
     return Contents("What to label next", facts, lead, [group], TILES, "")

@@ -1,4 +1,5 @@
-"""Groups in a collection: by k-means, or by density, where what belongs to no group is an outlier."""
+"""Groups in a collection: by k-means, or by density, where what belongs to no group is an
+outlier."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -67,8 +68,9 @@ def cluster(
 
     Args:
         vectors: rows to group; may be memory-mapped.
-        method: ``"k-means"`` puts each row into one of ``groups``. ``"hdbscan"`` (Campello et al. 2013, on 50 principal
-            components) and ``"dbscan"`` (Ester et al. 1996, within ``distance``) find dense groups and leave rows out.
+        method: ``"k-means"`` puts each row into one of ``groups``. ``"hdbscan"`` (Campello et al.
+            2013, on 50 principal components) and ``"dbscan"`` (Ester et al. 1996, within
+            ``distance``) find dense groups and leave rows out.
         groups: of k-means; None chooses the number by silhouette.
         distance: of DBSCAN.
         least: rows of the smallest dense group.
@@ -82,7 +84,9 @@ def cluster(
         words = f"k-means with {groups} groups{reason}."
     elif method == "hdbscan":
         assigned = _hdbscan(rows, least)
-        words = f"HDBSCAN on {min(50, *rows.shape)} principal components, groups of at least {least}."
+        words = (
+            f"HDBSCAN on {min(50, *rows.shape)} principal components, groups of at least {least}."
+        )
     else:
         assigned = dbscan(len(rows), close_pairs(rows, distance or 0), least)
         words = f"DBSCAN: at least {least} within a distance of {distance or 0:.4g}."
@@ -90,18 +94,24 @@ def cluster(
 
 
 def chosen_count(rows: Float32[np.ndarray, "n d"], *, seed: int) -> tuple[int, str]:
-    """Choose a number of groups by silhouette (Rousseeuw 1987); return also the values compared, in words.
+    """Choose a number of groups by silhouette (Rousseeuw 1987); return also the values compared, in
+    words.
 
-    k-means is run on a sample of at most 2,000 rows, on 50 principal components, with 2, 4, 8, ... groups, then with
-    numbers around the best. More than 512 groups are not tried: such a number has to be named.
+    k-means is run on a sample of at most 2,000 rows, on 50 principal components, with 2, 4, 8, ...
+    groups, then with numbers around the best. More than 512 groups are not tried: such a number has
+    to be named.
 
-    Differs: embeddings of classes that are alike in families often fall apart best in two, which says nothing about the
-    classes. So where the silhouette falls from 2 on and rises again to three quarters of its largest value or more, the
-    largest after the rise counts. ``docs/howto/export.md`` has what this was judged by.
+    Differs: embeddings of classes that are alike in families often fall apart best in two, which
+        says nothing about the
+    classes. So where the silhouette falls from 2 on and rises again to three quarters of its
+    largest value or more, the largest after the rise counts. ``docs/howto/export.md`` has what this
+    was judged by.
     """
     from sklearn.metrics import silhouette_score
 
-    sample = principal_components(rows[np.sort(np.random.default_rng(seed).permutation(len(rows))[:SAMPLE])])
+    sample = principal_components(
+        rows[np.sort(np.random.default_rng(seed).permutation(len(rows))[:SAMPLE])]
+    )
     most = min(_MOST_TRIED, len(sample) // 2)
     scores: dict[int, float] = {}
 
@@ -121,13 +131,21 @@ def chosen_count(rows: Float32[np.ndarray, "n d"], *, seed: int) -> tuple[int, s
 
 
 def _peak(scores: Mapping[int, float]) -> int:
-    """Return the number with the largest score; where scores fall and rise again nearly as high, that after the rise.
+    """Return the number with the largest score; where scores fall and rise again nearly as high,
+    that after the rise.
 
     >>> _peak({2: 0.10, 4: 0.08, 8: 0.09, 16: 0.07}), _peak({2: 0.9, 4: 0.5, 8: 0.51}), _peak({2: 0.1, 4: 0.3, 8: 0.2})
     (8, 2, 4)
     """
     counts = sorted(scores)
-    rise = next((place for place, (low, high) in enumerate(pairwise(counts), 1) if scores[high] > scores[low]), 0)
+    rise = next(
+        (
+            place
+            for place, (low, high) in enumerate(pairwise(counts), 1)
+            if scores[high] > scores[low]
+        ),
+        0,
+    )
     later = max(counts[rise:], key=lambda count: (scores[count], -count))
     overall = max(counts, key=lambda count: (scores[count], -count))
     return later if scores[later] >= _NEARLY * scores[overall] else overall
@@ -136,12 +154,17 @@ def _peak(scores: Mapping[int, float]) -> int:
 def dbscan(count: int, pairs: Pairs, least: int) -> Int64[np.ndarray, "n"]:
     """DBSCAN from the pairs within its distance: the group of each row, -1 for noise.
 
-    A row with ``least`` rows around it, itself counted, is a core row; core rows that are near form a group.
+    A row with ``least`` rows around it, itself counted, is a core row; core rows that are near form
+    a group.
 
-    Differs: a border row joins the group of its nearest core row (the lower one, if several); Ester et al. give it to
+    Differs: a border row joins the group of its nearest core row (the lower one, if several); Ester
+        et al. give it to
     whichever group was found first, and so let the order of the rows decide.
     """
-    row, other = np.concatenate([pairs.left, pairs.right]), np.concatenate([pairs.right, pairs.left])
+    row, other = (
+        np.concatenate([pairs.left, pairs.right]),
+        np.concatenate([pairs.right, pairs.left]),
+    )
     core = np.bincount(row, minlength=count) + 1 >= least
     both = core[pairs.left] & core[pairs.right]
     group = connected(count, pairs.left[both], pairs.right[both])
@@ -165,7 +188,9 @@ def _hdbscan(rows: Float32[np.ndarray, "n d"], least: int) -> Int64[np.ndarray, 
 
 def _ordered(rows: Float32[np.ndarray, "n d"], assigned: np.ndarray, words: str) -> Grouping:
     """Number the groups by falling size, then by their first row; empty ones are gone."""
-    names, first, place, sizes = np.unique(assigned, return_index=True, return_inverse=True, return_counts=True)
+    names, first, place, sizes = np.unique(
+        assigned, return_index=True, return_inverse=True, return_counts=True
+    )
     order = [group for group in np.lexsort((first, -sizes)) if names[group] >= 0]
     numbers = np.full(len(names), -1, dtype=np.int64)
     numbers[order] = np.arange(len(order))
@@ -185,17 +210,25 @@ def _check(count: int, method: str, groups: int | None, distance: float | None, 
     if method == "k-means" and groups is not None and not 1 <= groups <= count:
         raise ConfigError(f"{count} items fall into 1 to {count} groups; got --groups {groups}.")
     if method != "k-means" and groups is not None:
-        raise ConfigError(f"{method} finds the number of groups itself; got --groups {groups}. Use k-means.")
+        raise ConfigError(
+            f"{method} finds the number of groups itself; got --groups {groups}. Use k-means."
+        )
     if (method == "dbscan") != (distance is not None):
-        raise ConfigError(f"DBSCAN, and no other method, needs a distance; got {method} with distance = {distance}.")
+        raise ConfigError(
+            f"DBSCAN, and no other method, needs a distance; got {method} with distance = "
+            f"{distance}."
+        )
     if least < 2:
         raise ConfigError(f"a dense group has at least 2 members; got --least {least}.")
     if method == "hdbscan" and count > _HDBSCAN_ROWS:
-        raise ConfigError(f"HDBSCAN groups at most {_HDBSCAN_ROWS:,}; got {count:,}. Use k-means or dbscan.")
+        raise ConfigError(
+            f"HDBSCAN groups at most {_HDBSCAN_ROWS:,}; got {count:,}. Use k-means or dbscan."
+        )
 
 
 def cluster_contents(snapshot: Snapshot, found: Grouping, *more: str) -> Contents:
-    """Fill the page of a grouping: largest group first, what is nearest its mean first; outliers last."""
+    """Fill the page of a grouping: largest group first, what is nearest its mean first; outliers
+    last."""
     labels = [item.label for item in snapshot.items()]
     facts = [("groups", f"{len(found.sizes):,}"), ("items in a group", f"{sum(found.sizes):,}")]
     facts += [("in none", f"{found.loose:,}")] if found.loose else []
@@ -209,15 +242,24 @@ def cluster_contents(snapshot: Snapshot, found: Grouping, *more: str) -> Content
         groups.append(Group(number + 1, rows, found.spread[rows].tolist(), title))
     if found.loose:
         rows = np.flatnonzero(found.assigned < 0).tolist()
-        groups.append(Group(0, rows, found.spread[rows].tolist(), f"In no group: {found.loose:,} items"))
-    caption = "The number below a picture is its distance from the mean of its group; what is nearest comes first."
+        groups.append(
+            Group(0, rows, found.spread[rows].tolist(), f"In no group: {found.loose:,} items")
+        )
+    caption = (
+        "The number below a picture is its distance from the mean of its group; what is "
+        "nearest comes first."
+    )
     empty = "No group was found."
-    return Contents("Groups in the collection", facts, [found.words, *more, caption], groups, _SHOWN, empty)
+    return Contents(
+        "Groups in the collection", facts, [found.words, *more, caption], groups, _SHOWN, empty
+    )
 
 
 def _agreement(found: Grouping, labels: list[str | None]) -> float | None:
     """NMI of groups and labels, of what has both; None where there is nothing to compare."""
-    rows = [row for row, label in enumerate(labels) if label is not None and found.assigned[row] >= 0]
+    rows = [
+        row for row, label in enumerate(labels) if label is not None and found.assigned[row] >= 0
+    ]
     names = {label: place for place, label in enumerate(dict.fromkeys(labels[row] for row in rows))}
     if len(names) < 2:
         return None

@@ -1,4 +1,5 @@
-"""Contact sheets: a search as one picture; groups as a table and as one page that needs no network."""
+"""Contact sheets: a search as one picture; groups as a table and as one page that needs no
+network."""
 
 import base64
 import csv
@@ -38,16 +39,22 @@ def contact_sheet(tiles: Sequence[Tile], *, columns: int = 6, tile: int = TILE) 
 
     columns = max(1, min(columns, len(tiles)))
     wide, high = tile + _GAP, tile + _CAPTION + _GAP
-    sheet = Image.new("RGB", (columns * wide + _GAP, max(1, -(-len(tiles) // columns)) * high + _GAP), _PAPER)
+    sheet = Image.new(
+        "RGB", (columns * wide + _GAP, max(1, -(-len(tiles) // columns)) * high + _GAP), _PAPER
+    )
     # DejaVu comes with matplotlib and knows more scripts than Pillow's own letters.
-    font = ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf", _LETTERS)
+    font = ImageFont.truetype(
+        Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf", _LETTERS
+    )
     draw = ImageDraw.Draw(sheet)
     for number, each in enumerate(tiles):
         left, top = _GAP + number % columns * wide, _GAP + number // columns * high
         draw.rectangle((left - 1, top - 1, left + tile, top + tile), outline=_FRAME)
         if each.picture is not None:
             picture = ImageOps.contain(each.picture.convert("RGB"), (tile, tile))
-            sheet.paste(picture, (left + (tile - picture.width) // 2, top + (tile - picture.height) // 2))
+            sheet.paste(
+                picture, (left + (tile - picture.width) // 2, top + (tile - picture.height) // 2)
+            )
         for line, (text, color) in enumerate(((each.title, _INK), (each.note, _FAINT))):
             while len(text) > 1 and font.getlength(text) > tile:  # longer than a tile is wide
                 text = text[:-2].rstrip("…") + "…"
@@ -107,7 +114,8 @@ class Contents:
 
 
 def write_shown(path: Path, text: str) -> None:
-    """Write a text in which names of files may be no text at all; such bytes become question marks."""
+    """Write a text in which names of files may be no text at all; such bytes become question
+    marks."""
     write_atomically(path, lambda file: file.write(text.encode(errors="replace")))
 
 
@@ -122,15 +130,28 @@ def as_table(snapshot: Snapshot, groups: Sequence[Group]) -> str:
     """Write one line for each item: ``group,id,path,label,distance,place``."""
 
     def line(group: Group, item: Item, distance: float) -> Sequence[object]:
-        far = "" if distance != distance else f"{distance:.6g}"  # NaN: of no group, so far from no mean
-        return group.number, item.id, item.path, item.label or "", far, snapshot.places[item.place].path
+        far = (
+            "" if distance != distance else f"{distance:.6g}"
+        )  # NaN: of no group, so far from no mean
+        return (
+            group.number,
+            item.id,
+            item.path,
+            item.label or "",
+            far,
+            snapshot.places[item.place].path,
+        )
 
-    each = ((group, *pair) for group in groups for pair in zip(group.rows, group.distances, strict=True))
+    each = (
+        (group, *pair) for group in groups for pair in zip(group.rows, group.distances, strict=True)
+    )
     lines = (line(group, snapshot.items()[row], distance) for group, row, distance in each)
     return as_csv(("group", "id", "path", "label", "distance", "place"), lines)
 
 
-def as_page(snapshot: Snapshot, contents: Contents, table: str, progress: Progress = lambda done: None) -> str:
+def as_page(
+    snapshot: Snapshot, contents: Contents, table: str, progress: Progress = lambda done: None
+) -> str:
     """Render the page; whatever comes from the collection is escaped, and nothing on it can run."""
     from vicinal.reports.html import render_page
 
@@ -164,7 +185,8 @@ def _card(snapshot: Snapshot, row: int, distance: float) -> dict[str, str | None
     item = snapshot.items()[row]
     picture, uri = _picture(snapshot, item.id), None
     if picture is not None:
-        # The whole picture in a small square, without what its file said besides (place, camera, owner).
+        # The whole picture in a small square, without what its file said besides (place, camera,
+        # owner).
         small, content = ImageOps.contain(picture.convert("RGB"), (_SIDE, _SIDE)), BytesIO()
         Image.frombytes("RGB", small.size, small.tobytes()).save(content, "JPEG", quality=80)
         uri = f"data:image/jpeg;base64,{base64.b64encode(content.getvalue()).decode()}"

@@ -1,9 +1,11 @@
-"""Near duplicates: copies, crops, re-encodings and resizes of one picture; nothing is ever removed here.
+"""Near duplicates: copies, crops, re-encodings and resizes of one picture; nothing is ever removed
+here.
 
-Whether two files show the same picture is a matter of their pixels, not of their class: the run's model is not asked.
-A picture is compared by small color views of the whole and of nine crops: two are alike where the whole of one is near
-a view of the other. How near is near enough is measured on copies planted among the collection's own pictures, and on
-mirror images of them, which are copies of nothing.
+Whether two files show the same picture is a matter of their pixels, not of their class: the run's
+model is not asked. A picture is compared by small color views of the whole and of nine crops: two
+are alike where the whole of one is near a view of the other. How near is near enough is measured on
+copies planted among the collection's own pictures, and on mirror images of them, which are copies
+of nothing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,17 +32,23 @@ _BLOCK, _WIDTH = 1024, 8192  # rows by rows in one float32 product: 32 MiB
 _EXACT = 8192  # pairs at a time whose distance is taken in float64
 _DIRECTIONS, _SAMPLE = 32, 5000  # in which rows are compared first, and rows that tell which
 _TILE = 512  # such rows in one product with a block, which then stays in a core's cache
-_FEW = 8192  # pairs of a block that are looked at one by one; of more, all of the block are multiplied
+_FEW = (
+    8192  # pairs of a block that are looked at one by one; of more, all of the block are multiplied
+)
 _VIEW = 8  # pixels of a view's side
 _CROP = 0.87  # of the sides; with it, crops down to about 0.8 are found
-_FLAT = 4.0  # standard deviation of gray levels below which a picture shows nothing that could be compared
+# standard deviation of gray levels below which a picture shows nothing that could be compared
+_FLAT = 4.0
 _WHOLE = 64  # pixels of a side from which views are taken
 _EDGE = _WHOLE * (1 - _CROP) / 2
 _VIEWS = [(0.0, 0.0, float(_WHOLE), float(_WHOLE))] + [
-    (x * _EDGE, y * _EDGE, x * _EDGE + _WHOLE * _CROP, y * _EDGE + _WHOLE * _CROP) for x in range(3) for y in range(3)
+    (x * _EDGE, y * _EDGE, x * _EDGE + _WHOLE * _CROP, y * _EDGE + _WHOLE * _CROP)
+    for x in range(3)
+    for y in range(3)
 ]
 _PLANTED, _MIRRORED = 100, 1000  # pictures of which copies are planted, and mirror images
-_COPIED = 0.02  # share of the pictures that is thought to have a copy: one in fifty, where every planted one has
+# share of the pictures that is thought to have a copy: one in fifty, where every planted one has
+_COPIED = 0.02
 
 
 @dataclass(frozen=True)
@@ -65,11 +73,17 @@ _NO_PAIRS = Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
 
 
 def close_pairs(
-    rows: Float[np.ndarray, "n d"], distance: float, *, first: int | None = None, progress: Progress = lambda done: None
+    rows: Float[np.ndarray, "n d"],
+    distance: float,
+    *,
+    first: int | None = None,
+    progress: Progress = lambda done: None,
 ) -> Pairs:
-    """Find the pairs of rows with at most this distance, exactly: float32 proposes, float64 decides.
+    """Find the pairs of rows with at most this distance, exactly: float32 proposes, float64
+    decides.
 
-    Long rows are compared first in the few directions in which they vary most, where no two are farther apart than in
+    Long rows are compared first in the few directions in which they vary most, where no two are
+    farther apart than in
     all of them: a pair that is too far there needs no further look.
 
     Args:
@@ -79,10 +93,14 @@ def close_pairs(
         progress: called with how many rows have met all rows after them.
     """
     if not 0 <= distance < np.inf:
-        raise ConfigError(f"pairs are sought within a distance of 0 or more; got distance = {distance}.")
+        raise ConfigError(
+            f"pairs are sought within a distance of 0 or more; got distance = {distance}."
+        )
     first = len(rows) if first is None else first
     many = f"more than {MOST_PAIRS:,} pairs of {len(rows):,} rows"
-    too_many = DataError(f"within a distance of {distance:g} lie {many}. Ask for a smaller distance.")
+    too_many = DataError(
+        f"within a distance of {distance:g} lie {many}. Ask for a smaller distance."
+    )
     short = _projected(rows) if len(rows) > _WIDTH and rows.shape[1] >= 2 * _DIRECTIONS else None
     width = _WIDTH if short is None else _TILE
 
@@ -110,7 +128,9 @@ def close_pairs(
     torch.set_num_threads(1)  # of each block's small products; the blocks are compared side by side
     pool = ThreadPoolExecutor(threads)
     try:
-        for top, pairs in zip(range(0, first, _BLOCK), pool.map(compare, range(0, first, _BLOCK)), strict=True):
+        for top, pairs in zip(
+            range(0, first, _BLOCK), pool.map(compare, range(0, first, _BLOCK)), strict=True
+        ):
             found.append(pairs)
             count += len(pairs)
             if count > MOST_PAIRS:
@@ -125,29 +145,46 @@ def close_pairs(
 
 
 def _joined(parts: Sequence[Pairs]) -> Pairs:
-    return Pairs(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("left", "right", "distances")))
+    return Pairs(
+        *(
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ("left", "right", "distances")
+        )
+    )
 
 
 def _rows(rows: np.ndarray, start: int, count: int) -> Float[Tensor, "b d"]:
-    block = torch.from_numpy(np.array(rows[start : start + count], dtype=np.float32))  # a copy, out of the memory map
+    block = torch.from_numpy(
+        np.array(rows[start : start + count], dtype=np.float32)
+    )  # a copy, out of the memory map
     require_finite(block, f"vectors from row {start}")
     return block
 
 
 def _projected(rows: np.ndarray) -> Float[Tensor, "n c"]:
-    """Turn rows so that they are short: their places along the directions in which a sample varies most."""
+    """Turn rows so that they are short: their places along the directions in which a sample varies
+    most."""
     sample = np.asarray(rows[:: max(1, len(rows) // _SAMPLE)], np.float64)
-    sample = np.nan_to_num(sample, nan=0, posinf=0, neginf=0)  # which `_rows` rejects below, with the row's number
-    directions = torch.from_numpy(np.linalg.eigh(np.cov(sample, rowvar=False))[1][:, -_DIRECTIONS:].copy())
+    sample = np.nan_to_num(
+        sample, nan=0, posinf=0, neginf=0
+    )  # which `_rows` rejects below, with the row's number
+    directions = torch.from_numpy(
+        np.linalg.eigh(np.cov(sample, rowvar=False))[1][:, -_DIRECTIONS:].copy()
+    )
     short = torch.empty(len(rows), _DIRECTIONS + 2)
     for start in range(0, len(rows), _WIDTH):  # in float64: only the last rounding counts
-        short[start : start + _WIDTH] = _with_squares((_rows(rows, start, _WIDTH).double() @ directions).float())
+        short[start : start + _WIDTH] = _with_squares(
+            (_rows(rows, start, _WIDTH).double() @ directions).float()
+        )
     return short
 
 
 def _with_squares(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d+2"]:
-    """Append |x|² and 1 to each row x, so that one product with `_turned` rows gives squared distances."""
-    return torch.cat([rows, rows.square().sum(dim=1, keepdim=True), rows.new_ones(len(rows), 1)], dim=1)
+    """Append |x|² and 1 to each row x, so that one product with `_turned` rows gives squared
+    distances."""
+    return torch.cat(
+        [rows, rows.square().sum(dim=1, keepdim=True), rows.new_ones(len(rows), 1)], dim=1
+    )
 
 
 def _turned(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
@@ -156,13 +193,15 @@ def _turned(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
 
 
 def _proposed(left: Tensor, right: Tensor, limit: float) -> tuple[Tensor, Tensor] | None:
-    """Find the pairs of `_turned` rows and rows `_with_squares` that may lie within a distance, by one float32 product.
+    """Find the pairs of `_turned` rows and rows `_with_squares` that may lie within a distance, by
+    one float32 product.
 
     |x - y|² = (-2 x, 1, |x|²) · (y, |y|², 1)
     """
     values = left @ right.T
-    # Higham 2002, Section 3.1: a sum of d products is wrong by at most d u times the sum of their sizes; four such
-    # sums at most, and the largest length stands for all. Rounded rows add as much as four more products.
+    # Higham 2002, Section 3.1: a sum of d products is wrong by at most d u times the sum of their
+    # sizes; four such sums at most, and the largest length stands for all. Rounded rows add as much
+    # as four more products.
     longest = max(float(left[:, -1].max()), float(right[:, -2].max()))
     bound = limit**2 + 4 * (left.shape[1] + 8) * torch.finfo(torch.float32).eps * longest
     if values.amin() > bound:  # nearly always, and far faster than to list them
@@ -172,7 +211,8 @@ def _proposed(left: Tensor, right: Tensor, limit: float) -> tuple[Tensor, Tensor
 
 
 def _within(left: Tensor, right: Tensor, top: int, start: int, limit: float) -> Pairs:
-    """Find the pairs of one block, as row numbers; of a block on the diagonal only those above it."""
+    """Find the pairs of one block, as row numbers; of a block on the diagonal only those above
+    it."""
     proposed = _proposed(_turned(_with_squares(left)), _with_squares(right), limit)
     if proposed is None:
         return _NO_PAIRS
@@ -180,11 +220,15 @@ def _within(left: Tensor, right: Tensor, top: int, start: int, limit: float) -> 
     return _joined([_decided(left[a], right[b], a, b, top, start, limit) for a, b in parts])
 
 
-def _decided(left: Tensor, right: Tensor, first: Tensor, second: Tensor, top: int, start: int, limit: float) -> Pairs:
+def _decided(
+    left: Tensor, right: Tensor, first: Tensor, second: Tensor, top: int, start: int, limit: float
+) -> Pairs:
     """Keep those of some pairs that lie above the diagonal and within the distance, in float64."""
     distances = (left.double() - right.double()).norm(dim=1)
     near = (distances <= limit) & (first + top < second + start)
-    return Pairs((first[near] + top).numpy(), (second[near] + start).numpy(), distances[near].numpy())
+    return Pairs(
+        (first[near] + top).numpy(), (second[near] + start).numpy(), distances[near].numpy()
+    )
 
 
 def connected(count: int, left: np.ndarray, right: np.ndarray) -> Int64[np.ndarray, "n"]:
@@ -203,7 +247,8 @@ def group_pairs(count: int, pairs: Pairs) -> Groups:
     """Group ``count`` rows that near pairs link, directly or through others.
 
     Returns:
-        rows of each group, ascending, and the distance of each to the nearest other of its group; the surest group
+        rows of each group, ascending, and the distance of each to the nearest other of its group;
+        the surest group
         first: by the distance of its nearest two.
     """
     nearest = np.full(count, np.inf)
@@ -221,7 +266,8 @@ def group_pairs(count: int, pairs: Pairs) -> Groups:
 
 
 def picture_views(image: Image.Image) -> Float32[np.ndarray, "v d"] | None:
-    """Small color views of a picture and of its crops, each centered and of length 1; None where it is all flat."""
+    """Small color views of a picture and of its crops, each centered and of length 1; None where it
+    is all flat."""
     small = image.convert("RGB").resize((_WHOLE, _WHOLE), Image.Resampling.BOX)
     shown = [small.resize((_VIEW, _VIEW), Image.Resampling.BOX, box) for box in _VIEWS]
     views = np.stack([np.asarray(view) for view in shown]).astype(np.float32)
@@ -233,12 +279,17 @@ def picture_views(image: Image.Image) -> Float32[np.ndarray, "v d"] | None:
 def collection_views(
     snapshot: Snapshot, progress: Progress = lambda done: None
 ) -> tuple[Int64[np.ndarray, "m"], Float16[np.ndarray, "m v d"]]:
-    """Return the rows of a collection that have a picture to compare, and their views; kept beside the generation."""
+    """Return the rows of a collection that have a picture to compare, and their views; kept beside
+    the generation."""
     path = snapshot.folder / "views.npz"
     try:
         kept = read_arrays(path)
         rows, views = kept["rows"], kept["views"]
-        if views.shape == (len(rows), len(_VIEWS), 3 * _VIEW**2) and views.dtype == np.float16 and len(rows):
+        if (
+            views.shape == (len(rows), len(_VIEWS), 3 * _VIEW**2)
+            and views.dtype == np.float16
+            and len(rows)
+        ):
             return rows.astype(np.int64), views
     except (FileNotFoundError, DataError, KeyError):
         pass
@@ -256,38 +307,57 @@ def collection_views(
                 found.append((row, seen.astype(np.float16)))
             progress(row + 1)
     if len(found) < 2:
-        fault = f"duplicates are found by pictures, and {len(found)} of {len(snapshot)} items have a readable one"
+        fault = (
+            f"duplicates are found by pictures, and {len(found)} of {len(snapshot)} items "
+            "have a readable one"
+        )
         raise DataError(f"{fault}. Compare the embeddings instead, with --embeddings --distance D.")
-    rows, views = np.array([row for row, _ in found], np.int64), np.stack([seen for _, seen in found])
+    rows, views = (
+        np.array([row for row, _ in found], np.int64),
+        np.stack([seen for _, seen in found]),
+    )
     if snapshot.folder.is_dir():
         write_arrays(path, {"rows": rows, "views": views})
     return rows, views
 
 
 def alike_pairs(views: Float[np.ndarray, "n v d"], distance: float) -> Pairs:
-    """Find the pairs of pictures of which the whole of one lies within a distance of a view of the other."""
+    """Find the pairs of pictures of which the whole of one lies within a distance of a view of the
+    other."""
     count = len(views)
     near = close_pairs(views.transpose(1, 0, 2).reshape(-1, views.shape[2]), distance, first=count)
-    left, right = np.minimum(near.left, near.right % count), np.maximum(near.left, near.right % count)
+    left, right = (
+        np.minimum(near.left, near.right % count),
+        np.maximum(near.left, near.right % count),
+    )
     order = np.lexsort((near.distances, right, left))
     order = order[left[order] != right[order]]
-    _, first = np.unique(left[order] * count + right[order], return_index=True)  # the nearest of each pair
+    _, first = np.unique(
+        left[order] * count + right[order], return_index=True
+    )  # the nearest of each pair
     order = order[first]
     return Pairs(left[order], right[order], near.distances[order])
 
 
 def copies(image: Image.Image, rng: np.random.Generator) -> Iterator[Image.Image]:
-    """Copies as people make them: re-encoded, resized, cropped, brightened, and all of that at once."""
+    """Copies as people make them: re-encoded, resized, cropped, brightened, and all of that at
+    once."""
     image = image.convert("RGB")
     width, height = image.size
     share = rng.uniform(0.85, 0.95)
     left, top = (1 - share) * rng.random() * width, (1 - share) * rng.random() * height
-    cropped = image.crop((round(left), round(top), round(left + share * width), round(top + share * height)))
+    cropped = image.crop(
+        (round(left), round(top), round(left + share * width), round(top + share * height))
+    )
     yield _encoded(image)
     yield image.resize((max(1, width // 2), max(1, height // 2)))
     yield cropped
     yield ImageEnhance.Brightness(image).enhance(rng.uniform(0.8, 1.2))
-    yield _encoded(ImageEnhance.Brightness(cropped.resize((max(1, width // 2), max(1, height // 2)))).enhance(1.1))
+    yield _encoded(
+        ImageEnhance.Brightness(cropped.resize((max(1, width // 2), max(1, height // 2)))).enhance(
+            1.1
+        )
+    )
 
 
 def _encoded(image: Image.Image) -> Image.Image:
@@ -317,19 +387,28 @@ class Likeness:
     @property
     def words(self) -> str:
         return (
-            f"At a distance of {self.distance:.4f}, {self.recall:.1%} of {self.planted} copies planted among these "
-            f"pictures (re-encoded, resized, cropped by 5 to 15 %, brightened, all at once) are found, and "
-            f"{self.precision:.1%} of what is found is right, by {self.mirrored} mirror images, which are copies of "
+            f"At a distance of {self.distance:.4f}, {self.recall:.1%} of {self.planted} copies "
+            "planted among these "
+            "pictures (re-encoded, resized, cropped by 5 to 15 %, brightened, all at once) are "
+            "found, and "
+            f"{self.precision:.1%} of what is found is right, by {self.mirrored} mirror images, "
+            "which are copies of "
             f"nothing."
         )
 
 
 def calibrate_likeness(
-    snapshot: Snapshot, rows: Int64[np.ndarray, "m"], views: Float[np.ndarray, "m v d"], *, seed: int = 0
+    snapshot: Snapshot,
+    rows: Int64[np.ndarray, "m"],
+    views: Float[np.ndarray, "m v d"],
+    *,
+    seed: int = 0,
 ) -> Likeness:
-    """Set the distance where copies of half of some pictures are found best, and measure it on the other half.
+    """Set the distance where copies of half of some pictures are found best, and measure it on the
+    other half.
 
-    Best is by F1, with what mirror images are near to counted as often as among pictures that rarely have a copy.
+    Best is by F1, with what mirror images are near to counted as often as among pictures that
+    rarely have a copy.
     """
     rng = np.random.default_rng(seed)
     chosen, mirrored = rng.permutation(len(rows))[:_PLANTED], rng.permutation(len(rows))[:_MIRRORED]
@@ -340,8 +419,14 @@ def calibrate_likeness(
         if (seen := picture_views(copy)) is not None
     ]
     if not planted:
-        raise DataError("copies of these pictures show too little to be compared. Name a distance with --distance.")
-    originals, copied = np.array([place for place, _ in planted]), np.stack([seen for _, seen in planted])
+        raise DataError(
+            "copies of these pictures show too little to be compared. Name a distance with "
+            "--distance."
+        )
+    originals, copied = (
+        np.array([place for place, _ in planted]),
+        np.stack([seen for _, seen in planted]),
+    )
     own = _distances(copied, views)[np.arange(len(planted)), originals]
     turned = views[mirrored].reshape(-1, len(_VIEWS), _VIEW, _VIEW, 3)[:, :, :, ::-1]
     others = _distances(turned.reshape(len(mirrored), len(_VIEWS), -1).astype(np.float32), views)
@@ -362,22 +447,35 @@ def calibrate_likeness(
     return Likeness(distance, right, right / max(1e-9, right + wrong), len(rest), len(others[1::2]))
 
 
-def _distances(copied: Float[np.ndarray, "q v d"], views: Float[np.ndarray, "m v d"]) -> Float32[np.ndarray, "q m"]:
+def _distances(
+    copied: Float[np.ndarray, "q v d"], views: Float[np.ndarray, "m v d"]
+) -> Float32[np.ndarray, "q m"]:
     """Distances of pictures: of the whole of one and the nearest view of the other."""
     whole, seen = torch.from_numpy(copied[:, 0]), torch.from_numpy(copied)
     columns = []
     for some in np.array_split(views, max(1, len(views) // _BLOCK)):
         others = torch.from_numpy(some.astype(np.float32))
-        there = torch.cdist(whole, others.flatten(0, 1)).view(len(whole), *others.shape[:2]).amin(dim=2)
-        back = torch.cdist(others[:, 0], seen.flatten(0, 1)).view(len(others), *seen.shape[:2]).amin(dim=2).T
+        there = (
+            torch.cdist(whole, others.flatten(0, 1)).view(len(whole), *others.shape[:2]).amin(dim=2)
+        )
+        back = (
+            torch.cdist(others[:, 0], seen.flatten(0, 1))
+            .view(len(others), *seen.shape[:2])
+            .amin(dim=2)
+            .T
+        )
         columns.append(torch.minimum(there, back))
     return torch.cat(columns, dim=1).numpy()
 
 
 def duplicate_pairs(
-    snapshot: Snapshot, rows: Int64[np.ndarray, "m"], views: Float[np.ndarray, "m v d"], distance: float
+    snapshot: Snapshot,
+    rows: Int64[np.ndarray, "m"],
+    views: Float[np.ndarray, "m v d"],
+    distance: float,
 ) -> Pairs:
-    """Find pairs of items with alike pictures, or of equal content, where the first is paired with all others."""
+    """Find pairs of items with alike pictures, or of equal content, where the first is paired with
+    all others."""
     near = alike_pairs(views, distance)
     of_content, equal = dict[str, int](), list[tuple[int, int]]()
     for row, item in enumerate(snapshot.items()):
@@ -385,22 +483,35 @@ def duplicate_pairs(
             equal.append((other, row))
     same = np.array(equal, np.int64).reshape(-1, 2)
     return _joined(
-        [Pairs(same[:, 0], same[:, 1], np.zeros(len(same))), Pairs(rows[near.left], rows[near.right], near.distances)]
+        [
+            Pairs(same[:, 0], same[:, 1], np.zeros(len(same))),
+            Pairs(rows[near.left], rows[near.right], near.distances),
+        ]
     )
 
 
 def duplicate_contents(snapshot: Snapshot, found: Groups, distance: float, words: str) -> Contents:
-    """Fill the page of near duplicates: surest group first; groups whose labels differ are marked."""
+    """Fill the page of near duplicates: surest group first; groups whose labels differ are
+    marked."""
     groups = []
     for number, (rows, nearest) in enumerate(found, 1):
-        labels = sorted({label for row in rows if (label := snapshot.items()[row].label) is not None})
+        labels = sorted(
+            {label for row in rows if (label := snapshot.items()[row].label) is not None}
+        )
         more = ", ..." if len(labels) > 4 else ""
         warning = f"labels differ: {', '.join(labels[:4])}{more}" if len(labels) > 1 else ""
         groups.append(Group(number, rows, nearest, f"Group {number}: {len(rows):,} items", warning))
     items = sum(len(group.rows) for group in groups)
-    facts = [("groups", f"{len(groups):,}"), ("items in them", f"{items:,}"), ("distance", f"{distance:.4g}")]
+    facts = [
+        ("groups", f"{len(groups):,}"),
+        ("items in them", f"{items:,}"),
+        ("distance", f"{distance:.4g}"),
+    ]
     if disagreeing := sum(bool(group.warning) for group in groups):
         facts.append(("groups with different labels", f"{disagreeing:,}"))
-    note = "Nothing was removed. The number below a picture is its distance to the nearest other of its group."
+    note = (
+        "Nothing was removed. The number below a picture is its distance to the nearest other "
+        "of its group."
+    )
     empty = "No two items lie within the distance."
     return Contents("Near duplicates", facts, [words, note], groups, _SHOWN, empty)

@@ -1,7 +1,8 @@
-"""Writing a collection: one whole generation beside the old ones, made visible by one rename; one writer at a time.
+"""Writing a collection: one whole generation beside the old ones, made visible by one rename; one
+writer at a time.
 
-Vectors are kept from the moment they exist in a journal, by the hash of what they were made of: an interrupted indexing
-loses none.
+Vectors are kept from the moment they exist in a journal, by the hash of what they were made of: an
+interrupted indexing loses none.
 """
 
 import json
@@ -23,9 +24,25 @@ from filelock import FileLock, Timeout
 from jaxtyping import Float
 
 from vicinal.errors import DataError, RunError
-from vicinal.files import check_links, read_json, sync_directory, write_atomically, write_json, write_text
+from vicinal.files import (
+    check_links,
+    read_json,
+    sync_directory,
+    write_atomically,
+    write_json,
+    write_text,
+)
 from vicinal.retrieval.archives import FOLDER as ARCHIVES
-from vicinal.retrieval.collection import ABOUT, FORMAT, ITEMS, POINTER, VECTORS, CollectionDirectory, Place, seal
+from vicinal.retrieval.collection import (
+    ABOUT,
+    FORMAT,
+    ITEMS,
+    POINTER,
+    VECTORS,
+    CollectionDirectory,
+    Place,
+    seal,
+)
 from vicinal.retrieval.store import Item
 
 _KEPT = 2  # the newest and the one before it, which a reader may just be opening
@@ -51,9 +68,10 @@ def publish(
         items: by ascending id.
         vectors: one for each item, in the same order.
         places: what ``Item.place`` counts in.
-        facts: further entries of ``about.json``; ``next_id``, of the next new item, is one beyond the last otherwise.
-        engine: brings another engine to this generation, given its number and the file of the vectors, before anyone
-            reads it; what it returns is kept as ``store``.
+        facts: further entries of ``about.json``; ``next_id``, of the next new item, is one beyond
+            the last otherwise.
+        engine: brings another engine to this generation, given its number and the file of the
+            vectors, before anyone reads it; what it returns is kept as ``store``.
     """
     ids = [item.id for item in items]
     if ids != sorted(set(ids)):
@@ -67,14 +85,24 @@ def publish(
         shutil.rmtree(left, ignore_errors=True)
     part.mkdir()
     _write_vectors(part / VECTORS, vectors, len(items), dim)
-    write_text(part / ITEMS, "".join(json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in items))
-    about: dict[str, Any] = {"format": FORMAT, "generation": number, "count": len(items), "dim": dim}
+    write_text(
+        part / ITEMS, "".join(json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in items)
+    )
+    about: dict[str, Any] = {
+        "format": FORMAT,
+        "generation": number,
+        "count": len(items),
+        "dim": dim,
+    }
     about |= {
         "metric": "euclidean",
         "next_id": ids[-1] + 1 if ids else 0,
         "places": [asdict(place) for place in places],
     }
-    about |= {**(facts or {}), "store": None if engine is None else dict(engine(number, part / VECTORS))}
+    about |= {
+        **(facts or {}),
+        "store": None if engine is None else dict(engine(number, part / VECTORS)),
+    }
     about["seal"] = seal(about)
     write_json(part / ABOUT, about)
     os.replace(part, folder)
@@ -94,7 +122,9 @@ def _write_vectors(path: Path, vectors: Iterable[np.ndarray], count: int, dim: i
         while some := list(islice(rest, _PASS)):
             rows = np.ascontiguousarray(some, dtype="<f4")
             if rows.shape != (len(some), dim) or not np.isfinite(rows).all():
-                fault = f"vectors {written} to {written + len(some)} must be finite and of length {dim}"
+                fault = (
+                    f"vectors {written} to {written + len(some)} must be finite and of length {dim}"
+                )
                 raise DataError(f"{fault}. Check the training that made the model.")
             file.write(rows.tobytes())
             written += len(some)
@@ -124,8 +154,8 @@ def _remove_old(path: Path, newest: int) -> None:
 def writing(path: Path) -> Iterator[None]:
     """Hold the collection for this process alone.
 
-    The lock is the system's on an open file, so it ends with its holder however that ends. A file beside it names the
-    holder for whoever has to wait.
+    The lock is the system's on an open file, so it ends with its holder however that ends. A file
+    beside it names the holder for whoever has to wait.
     """
     path.mkdir(parents=True, exist_ok=True)
     check_links(path)
@@ -136,7 +166,9 @@ def writing(path: Path) -> Iterator[None]:
         who = "another process"
         with suppress(DataError, OSError, KeyError, TypeError):
             who = "process {process} on {host} since {since}".format(**read_json(holder))
-        raise RunError(f"{path} is being written by {who}. Wait for it or stop it; search does not wait.") from None
+        raise RunError(
+            f"{path} is being written by {who}. Wait for it or stop it; search does not wait."
+        ) from None
     try:
         since = time.strftime("%Y-%m-%d %H:%M:%S")
         write_json(holder, {"process": os.getpid(), "host": socket.gethostname(), "since": since})
@@ -149,8 +181,9 @@ def writing(path: Path) -> Iterator[None]:
 class VectorJournal:
     """The vectors of one model as they are made, by the SHA-256 of what they were made of.
 
-    Fixed-size entries are appended to one file: digest, vector, and a checksum of both. A crash can cut off the last
-    batch of entries or leave it half written; those whose checksum does not fit are made again.
+    Fixed-size entries are appended to one file: digest, vector, and a checksum of both. A crash can
+    cut off the last batch of entries or leave it half written; those whose checksum does not fit
+    are made again.
 
     Args:
         path: the file; made if need be.

@@ -1,4 +1,5 @@
-"""From what a user names to a list of items that can be embedded: folder, table, archive, arrays or data set."""
+"""From what a user names to a list of items that can be embedded: folder, table, archive, arrays or
+data set."""
 
 import os
 from collections import Counter
@@ -52,10 +53,16 @@ class Listing:
 
     def __post_init__(self) -> None:
         if not self.entries:
-            raise DataError(f"{self.place.path} holds nothing to index. Name a place with images or feature vectors.")
+            raise DataError(
+                f"{self.place.path} holds nothing to index. Name a place with images or feature "
+                "vectors."
+            )
         path, count = Counter(entry.path for entry in self.entries).most_common(1)[0]
         if count > 1:
-            raise DataError(f"{self.place.path} names {path!r} {count} times. Give every entry a name of its own.")
+            raise DataError(
+                f"{self.place.path} names {path!r} {count} times. Give every entry a name of its "
+                "own."
+            )
 
     def digest(self, index: int, collection: Path) -> str:
         """SHA-256 of what the item holds; DataError where it cannot be read."""
@@ -71,23 +78,30 @@ class Listing:
         return sha256(repr(pixels.shape).encode() + pixels.tobytes()).hexdigest()
 
 
-def list_place(path: str, collection: Path, *, split: str = "all", images: str | None = None) -> Listing:
+def list_place(
+    path: str, collection: Path, *, split: str = "all", images: str | None = None
+) -> Listing:
     """List what lies at ``path``, by what it is.
 
     Args:
-        path: folder, table (.csv, .tsv, .parquet), archive (.zip, .tar, ...), vectors (.npz, .parquet) or data set.
+        path: folder, table (.csv, .tsv, .parquet), archive (.zip, .tar, ...), vectors (.npz,
+            .parquet) or data set.
         collection: folder of the collection, below which archives are unpacked.
         split: the part to take of a data set, table or arrays that have splits.
-        images: folder of the pictures that a table's paths, or the names of feature vectors, start from; for vectors
-            also the data set whose images they were made of, row by row.
+        images: folder of the pictures that a table's paths, or the names of feature vectors, start
+            from; for vectors also the data set whose images they were made of, row by row.
     """
     found = expanded(path)
     if found.is_file() and is_archive(found):
         if split != "all":
-            raise ConfigError(f"the archive {path} has no splits; got --split {split}. Leave it out.")
+            raise ConfigError(
+                f"the archive {path} has no splits; got --split {split}. Leave it out."
+            )
         return _list_folder(found, "archive", collection, unpack(found, collection))
     if found.is_file() and is_image(found.name):
-        raise ConfigError(f"a collection is made of folders; got the image {found}. Name its folder.")
+        raise ConfigError(
+            f"a collection is made of folders; got the image {found}. Name its folder."
+        )
     data = open_path(path)
     if isinstance(data, Folder) and split == "all":
         return _list_folder(found, "folder", collection, str(found.resolve()))
@@ -95,14 +109,19 @@ def list_place(path: str, collection: Path, *, split: str = "all", images: str |
         return _list_table(found, split, images)
     if isinstance(data, Arrays) and split == "all":
         if found.suffix.lower() == ".npz" and (unlabeled := _unlabeled(found)) is not None:
-            place = Place(str(found.resolve()), "features", None if images is None else str(existing(images).resolve()))
+            place = Place(
+                str(found.resolve()),
+                "features",
+                None if images is None else str(existing(images).resolve()),
+            )
             return Listing(place, [Entry(name) for name in unlabeled.names], unlabeled)
         data = replace(data, test=1.0)  # nothing is split, so one class is enough
     return list_data_set(data, split=split, images=images)
 
 
 def _unlabeled(path: Path) -> FeatureArray | None:
-    """Return the vectors of an ``.npz`` that has no labels, which a collection or a pool does not need."""
+    """Return the vectors of an ``.npz`` that has no labels, which a collection or a pool does not
+    need."""
     arrays = read_arrays(path)
     features = arrays.get("features", arrays.get("embeddings"))
     if features is None or features.ndim != 2 or not {"labels", "label"}.isdisjoint(arrays):
@@ -110,12 +129,15 @@ def _unlabeled(path: Path) -> FeatureArray | None:
     require_finite(torch.from_numpy(np.asarray(features, np.float32)), str(path))
     names = arrays.get("names", [f"row {row}" for row in range(len(features))])
     if len(names) != len(features):
-        raise DataError(f"{path}: {len(features)} vectors, but {len(names)} names. Give every row one.")
+        raise DataError(
+            f"{path}: {len(features)} vectors, but {len(names)} names. Give every row one."
+        )
     return FeatureArray(np.asarray(features, np.float32), [str(name) for name in names])
 
 
 def place_path(data: Dataset) -> str:
-    """Return the name by which the place of a data set is known: absolute, or the word of an embedded one."""
+    """Return the name by which the place of a data set is known: absolute, or the word of an
+    embedded one."""
     named = getattr(data, "path", None)
     return type(data).__name__.lower() if named is None else str(expanded(named).resolve())
 
@@ -134,7 +156,9 @@ def list_data_set(
             raise ConfigError(unknown("split", split, ("all", *SPLITS)))
         loaded = loaded.part(split)
         if not len(loaded):
-            raise ConfigError(f"{loaded.name} has no {split} records. Choose another --split, or `all`.")
+            raise ConfigError(
+                f"{loaded.name} has no {split} records. Choose another --split, or `all`."
+            )
     if "role" in loaded.columns:  # a collection is a gallery: what only asks is not to be found
         loaded = loaded.take(np.flatnonzero(loaded.columns["role"] != QUERY))
     source, positions = loaded.source.origin(np.arange(len(loaded)))
@@ -144,7 +168,9 @@ def list_data_set(
     if isinstance(source, ImageFiles):
         elsewhere = isinstance(data, Table) and images is not None
         root = str((existing(str(images)) if elsewhere else source.root).resolve())
-        names = [os.path.relpath(source.root / name, root) for name in names] if elsewhere else names
+        names = (
+            [os.path.relpath(source.root / name, root) for name in names] if elsewhere else names
+        )
     elif isinstance(source, FeatureArray) and images is not None:
         root, names, labels = _pictured(images, loaded, positions, len(source), names, labels)
     kind: Kind = "features" if features else "data set"
@@ -159,12 +185,19 @@ def list_data_set(
 
 
 def _pictured(
-    images: str, features: Records, positions: np.ndarray, rows: int, names: list[str], labels: list[str]
+    images: str,
+    features: Records,
+    positions: np.ndarray,
+    rows: int,
+    names: list[str],
+    labels: list[str],
 ) -> tuple[str, list[str], list[str]]:
-    """Return folder, paths and labels of feature vectors that were made of a data set's images, row by row.
+    """Return folder, paths and labels of feature vectors that were made of a data set's images, row
+    by row.
 
-    In a plain folder the vectors' own names name the files. A data set must have as many images as there are
-    vectors, and the same of them must be of one class: another order would show wrong pictures.
+    In a plain folder the vectors' own names name the files. A data set must have as many images as
+    there are vectors, and the same of them must be of one class: another order would show wrong
+    pictures.
     """
     data = open_path(images)
     if isinstance(data, Folder):
@@ -172,42 +205,63 @@ def _pictured(
     records = data.load()
     source = records.source
     if not isinstance(source, ImageFiles) or len(records) != rows:
-        wanted = f"--images {images} should hold the {rows} images that the vectors were made of, as files"
+        wanted = (
+            f"--images {images} should hold the {rows} images that the vectors were made of, "
+            "as files"
+        )
         got = f"{records.name} with {len(records)} records"
         raise DataError(f"{wanted}; got {got}. Name the data set or folder that they are of.")
     pairs = set(zip(features.labels.tolist(), records.labels[positions].tolist(), strict=True))
     if not len(pairs) == len({one for one, _ in pairs}) == len({other for _, other in pairs}):
-        raise DataError(f"the vectors and the images of {images} differ in their classes, so in their order.")
+        raise DataError(
+            f"the vectors and the images of {images} differ in their classes, so in their order."
+        )
     paths = [source.paths[position] for position in positions]
-    return str(source.root.resolve()), paths, [records.classes[records.labels[position]] for position in positions]
+    return (
+        str(source.root.resolve()),
+        paths,
+        [records.classes[records.labels[position]] for position in positions],
+    )
 
 
 def _list_folder(named: Path, kind: Kind, collection: Path, root: str) -> Listing:
-    """List all images below a folder; the first folder of a path is its label, or the second, after a split."""
+    """List all images below a folder; the first folder of a path is its label, or the second, after
+    a split."""
     folder = collection / root
-    tops = {entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")}
+    tops = {
+        entry.name
+        for entry in folder.iterdir()
+        if entry.is_dir() and not entry.name.startswith(".")
+    }
     with_splits = {"train", "test"} <= tops <= _SPLIT_FOLDERS
     paths, entries = _images(folder), []
     for path in paths:
         parents = PurePosixPath(path).parts[:-1]
-        split, below = ({"split": parents[0]}, parents[1:]) if with_splits and parents else ({}, parents)
+        split, below = (
+            ({"split": parents[0]}, parents[1:]) if with_splits and parents else ({}, parents)
+        )
         entries.append(Entry(path, below[0] if below else None, split))
     return Listing(Place(str(named.resolve()), kind, root), entries, ImageFiles(folder, paths))
 
 
 def _images(root: Path) -> list[str]:
-    """List images below a folder as sorted paths; hidden files and folders are left out, and links to folders."""
+    """List images below a folder as sorted paths; hidden files and folders are left out, and links
+    to folders."""
     found = []
     for here, folders, files in os.walk(root):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [(Path(here) / name).relative_to(root).as_posix() for name in files if is_image(name)]
+        found += [
+            (Path(here) / name).relative_to(root).as_posix() for name in files if is_image(name)
+        ]
     return sorted(found)
 
 
 def images_of(table: Table) -> str | None:
-    """Return the folder of the pictures of a run's own table; where they lie elsewhere, the one that holds all.
+    """Return the folder of the pictures of a run's own table; where they lie elsewhere, the one
+    that holds all.
 
-    Training has read them there. A table that somebody names is held to its own folder, or to `--images`.
+    Training has read them there. A table that somebody names is held to its own folder, or to
+    `--images`.
     """
     columns = read_columns(existing(table.path))
     folder = columns.path.parent if table.images is None else existing(table.images)
@@ -226,12 +280,19 @@ def _list_table(path: Path, split: str, images: str | None) -> Listing:
         splits = columns.texts("split")
         rows = [row for row in rows if splits[row].lower() == split]
         if not rows:
-            raise ConfigError(f"{path} has no row of the split {split!r}; it has {', '.join(sorted(set(splits)))}.")
+            raise ConfigError(
+                f"{path} has no row of the split {split!r}; it has "
+                f"{', '.join(sorted(set(splits)))}."
+            )
     if "text" in columns.cells:  # a picture may have several; the first stands beside it
         rows = sorted({paths[row]: row for row in reversed(rows)}.values())
 
     def entry(row: int) -> Entry:
-        texts = {name: text for name, column in columns.cells.items() if (text := _text(column[row])) is not None}
+        texts = {
+            name: text
+            for name, column in columns.cells.items()
+            if (text := _text(column[row])) is not None
+        }
         path, label = _below(root, texts.pop("path"), columns, row), texts.pop("label", None)
         return Entry(path, label, texts)
 

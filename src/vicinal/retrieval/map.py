@@ -1,4 +1,5 @@
-"""The map of a collection: where its items lie in the plane, computed once per generation and kept beside it."""
+"""The map of a collection: where its items lie in the plane, computed once per generation and kept
+beside it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ COMPONENTS = 50  # of PCA before it, as van der Maaten and Hinton 2008 (Section 
 
 @dataclass(frozen=True)
 class CollectionMap:
-    """Places of items in the plane; neighbors there are mostly neighbors in the embedding, distances mean nothing.
+    """Places of items in the plane; neighbors there are mostly neighbors in the embedding,
+    distances mean nothing.
 
     Attributes:
         ids: of the items shown, ascending: all, or a random part of a larger collection.
@@ -42,41 +44,64 @@ def stored_map(snapshot: Snapshot) -> CollectionMap | None:
         return None  # a damaged one is as good as none: it is computed again and replaced
     known = {item.id for item in snapshot.items()}
     shaped = ids.dtype == np.int64 and ids.ndim == 1 and positions.shape == (len(ids), 2)
-    if not shaped or positions.dtype.kind != "f" or not np.isfinite(positions).all() or not known >= set(ids.tolist()):
+    if (
+        not shaped
+        or positions.dtype.kind != "f"
+        or not np.isfinite(positions).all()
+        or not known >= set(ids.tolist())
+    ):
         return None
     return CollectionMap(ids, positions)
 
 
 def collection_map(snapshot: Snapshot) -> CollectionMap:
-    """Return the stored map of this generation, computed by t-SNE and stored first where there is none.
+    """Return the stored map of this generation, computed by t-SNE and stored first where there is
+    none.
 
-    Of a collection with more than ``POINTS`` items a random part is shown, always the same. The rows are brought to 50
-    principal components first, which takes out noise and makes the search for neighbors quick. Of more than
-    ``LANDMARKS`` rows a random part is projected, and the others are placed among their nearest of these.
+    Of a collection with more than ``POINTS`` items a random part is shown, always the same. The
+    rows are brought to 50 principal components first, which takes out noise and makes the search
+    for neighbors quick. Of more than ``LANDMARKS`` rows a random part is projected, and the others
+    are placed among their nearest of these.
     """
     found = stored_map(snapshot)
     if found is not None:
         return found
     drawn = np.random.default_rng(0).permutation(len(snapshot))[:POINTS]
-    landmarks, others, chosen = np.sort(drawn[:LANDMARKS]), np.sort(drawn[LANDMARKS:]), np.sort(drawn)
+    landmarks, others, chosen = (
+        np.sort(drawn[:LANDMARKS]),
+        np.sort(drawn[LANDMARKS:]),
+        np.sort(drawn),
+    )
     ids = np.array([snapshot.items()[row].id for row in chosen.tolist()], dtype=np.int64)
-    projected = tsne(torch.from_numpy(principal_components(np.asarray(snapshot.vectors()[landmarks]))), seed=0).numpy()
+    projected = tsne(
+        torch.from_numpy(principal_components(np.asarray(snapshot.vectors()[landmarks]))), seed=0
+    ).numpy()
     positions = np.empty((len(chosen), 2), np.float32)
     positions[np.searchsorted(chosen, landmarks)] = projected
     positions[np.searchsorted(chosen, others)] = _placed(snapshot, others, landmarks, projected)
-    if snapshot.folder.is_dir():  # else two newer generations have been written meanwhile, and this one removed
+    if (
+        snapshot.folder.is_dir()
+    ):  # else two newer generations have been written meanwhile, and this one removed
         write_arrays(_path(snapshot), {"ids": ids, "positions": positions})
     return CollectionMap(ids, positions)
 
 
 def _placed(
-    snapshot: Snapshot, rows: Int64[np.ndarray, "m"], landmarks: Int64[np.ndarray, "l"], at: Float[np.ndarray, "l 2"]
+    snapshot: Snapshot,
+    rows: Int64[np.ndarray, "m"],
+    landmarks: Int64[np.ndarray, "l"],
+    at: Float[np.ndarray, "l 2"],
 ) -> Float32[np.ndarray, "m 2"]:
     """Place rows at the mean of their three nearest landmarks, the nearer the heavier."""
     vectors = snapshot.vectors()
-    store, found = FlatStore(np.asarray(vectors[landmarks]), metric=snapshot.metric), [np.empty((0, 2), np.float32)]
+    store, found = (
+        FlatStore(np.asarray(vectors[landmarks]), metric=snapshot.metric),
+        [np.empty((0, 2), np.float32)],
+    )
     for start in range(0, len(rows), LANDMARKS):
-        near = store.search(np.asarray(vectors[rows[start : start + LANDMARKS]]), min(3, len(landmarks)))
+        near = store.search(
+            np.asarray(vectors[rows[start : start + LANDMARKS]]), min(3, len(landmarks))
+        )
         weights = 1 / np.maximum(near.distances, 1e-6)  # a copy of a landmark lies where that does
         weights /= weights.sum(axis=1, keepdims=True)
         found.append((weights[:, :, None] * at[near.ids]).sum(axis=1).astype(np.float32))
@@ -87,14 +112,16 @@ def write_parquet(snapshot: Snapshot, path: Path, groups: Mapping[int, int], *, 
     """Write the map as Parquet that embedding-atlas opens; return the number of rows.
 
     Columns: ``id``, ``path``, ``label``, ``text`` (label and path), ``x``, ``y``, ``neighbors``
-    (``{"ids": [...], "distances": [...]}``, ids counting the rows of this file, as embedding-atlas documents them) and,
-    where given, ``group``.
+    (``{"ids": [...], "distances": [...]}``, ids counting the rows of this file, as embedding-atlas
+    documents them) and, where given, ``group``.
     """
     try:
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError as error:
-        raise ConfigError("writing Parquet needs pyarrow: `pip install 'vicinal[parquet]'`.") from error
+        raise ConfigError(
+            "writing Parquet needs pyarrow: `pip install 'vicinal[parquet]'`."
+        ) from error
     found = collection_map(snapshot)
     items = [snapshot.item(id) for id in found.ids.tolist()]
     rows = np.searchsorted([item.id for item in snapshot.items()], found.ids)
@@ -116,7 +143,9 @@ def write_parquet(snapshot: Snapshot, path: Path, groups: Mapping[int, int], *, 
         "text": readable(f"{item.label or ''} {item.path}".strip() for item in items),
         "x": found.positions[:, 0],
         "y": found.positions[:, 1],
-        "neighbors": pa.array(neighbors, pa.struct({"ids": pa.list_(pa.int64()), "distances": pa.list_(pa.float32())})),
+        "neighbors": pa.array(
+            neighbors, pa.struct({"ids": pa.list_(pa.int64()), "distances": pa.list_(pa.float32())})
+        ),
         "group": pa.array([groups.get(item.id) for item in items], pa.int64()),
     }
     write_atomically(path, lambda file: parquet.write_table(pa.table(columns), file))
@@ -124,13 +153,17 @@ def write_parquet(snapshot: Snapshot, path: Path, groups: Mapping[int, int], *, 
 
 
 def principal_components(rows: Float[np.ndarray, "n d"]) -> Float32[np.ndarray, "n c"]:
-    """Project rows on the directions in which they vary most; distances among these are nearly those of the rows."""
-    if min(rows.shape) <= 1 or bool((rows == rows[0]).all()):  # nothing varies, or there is one direction only
+    """Project rows on the directions in which they vary most; distances among these are nearly
+    those of the rows."""
+    if min(rows.shape) <= 1 or bool(
+        (rows == rows[0]).all()
+    ):  # nothing varies, or there is one direction only
         return np.asarray(rows[:, :COMPONENTS], dtype=np.float32)
     from sklearn.decomposition import PCA
 
     components = min(COMPONENTS, *rows.shape)
-    # Exact and without chance, also where the rows are many: from the covariance, which is only d x d.
+    # Exact and without chance, also where the rows are many: from the covariance, which is only d x
+    # d.
     solver = "covariance_eigh" if rows.shape[0] >= rows.shape[1] else "full"
     found = PCA(components, svd_solver=solver).fit_transform(np.asarray(rows, dtype=np.float64))
     return np.asarray(found, dtype=np.float32)

@@ -1,9 +1,10 @@
 """Vectors in Milvus: embedded in a local folder, or a cluster behind a URL, by one address.
 
-The collection's folder is the record: items and vectors of every generation, whatever the engine. Milvus holds a copy
-with labels and metadata, and answers searches from it. A row says from which generation on it holds and in which it is
-gone, so a reader of one generation sees it unchanged while the next is written beside it, row by row. What an ended
-writer left of a generation that nobody saw is taken back by the next one.
+The collection's folder is the record: items and vectors of every generation, whatever the engine.
+Milvus holds a copy with labels and metadata, and answers searches from it. A row says from which
+generation on it holds and in which it is gone, so a reader of one generation sees it unchanged
+while the next is written beside it, row by row. What an ended writer left of a generation that
+nobody saw is taken back by the next one.
 """
 
 import json
@@ -29,14 +30,23 @@ FLAT = "flat"  # the name of the default engine
 TOKEN = "VICINAL_MILVUS_TOKEN"  # the variable; the token itself is never written to a file
 Row = tuple[int, Float[np.ndarray, "d"], Mapping[str, str]]  # id, vector, attributes
 
-_RECALL_QUERIES, _RECALL_K = 200, 10  # of the sample on which an approximate index is compared with exact search
+_RECALL_QUERIES, _RECALL_K = (
+    200,
+    10,
+)  # of the sample on which an approximate index is compared with exact search
 _FOREVER = 2**62  # the generation in which a row is gone that is not
 _ID_BITS = 40
-_BATCH = 500  # rows per request: 512 numbers each are 1 MiB, of the 4 MiB and more that servers take
+_BATCH = (
+    500  # rows per request: 512 numbers each are 1 MiB, of the 4 MiB and more that servers take
+)
 _LONGEST = 65_535  # bytes of a text, as many as Milvus allows
 _MOST = 16_384  # neighbors that Milvus gives at most
 _BUILD = {"FLAT": {}, "HNSW": {"M": 16, "efConstruction": 200}, "IVF_FLAT": {"nlist": 128}}
-_SEARCH: dict[IndexKind, dict[str, int]] = {"FLAT": {}, "HNSW": {"ef": 128}, "IVF_FLAT": {"nprobe": 32}}
+_SEARCH: dict[IndexKind, dict[str, int]] = {
+    "FLAT": {},
+    "HNSW": {"ef": 128},
+    "IVF_FLAT": {"nprobe": 32},
+}
 
 
 def is_url(address: str) -> bool:
@@ -48,10 +58,12 @@ class Milvus:
     """A table of vectors in Milvus.
 
     Args:
-        address: a folder of the embedded engine, or a URL. A server's token comes from ``VICINAL_MILVUS_TOKEN``.
+        address: a folder of the embedded engine, or a URL. A server's token comes from
+            ``VICINAL_MILVUS_TOKEN``.
         table: its name there.
         dim: length of the vectors.
-        index: ``"FLAT"`` looks at everything; the others are quicker on many rows and find nearly everything.
+        index: ``"FLAT"`` looks at everything; the others are quicker on many rows and find nearly
+            everything.
     """
 
     def __init__(self, address: str, table: str, *, dim: int, index: IndexKind = "FLAT") -> None:
@@ -70,11 +82,15 @@ class Milvus:
     def at(self, generation: int) -> "MilvusStore":
         """Return what readers of a generation see."""
         if not self.client.has_collection(self.table):
-            raise RunError(f"{self.address} has no table {self.table}. Index again with --store {self.address}.")
+            raise RunError(
+                f"{self.address} has no table {self.table}. Index again with --store "
+                f"{self.address}."
+            )
         return MilvusStore(self, generation)
 
     def write(self, generation: int, added: Iterable[Row], removed: Sequence[int]) -> None:
-        """Make a generation of the one before it. It is there, whole and on disk, when this returns.
+        """Make a generation of the one before it. It is there, whole and on disk, when this
+        returns.
 
         Args:
             generation: its number; what a writer before left of it is taken back first.
@@ -84,14 +100,18 @@ class Milvus:
         if not self.client.has_collection(self.table):
             self._create()
         self.client.delete(self.table, filter=f"born >= {generation}")
-        while rows := self.client.query(self.table, filter=f"gone >= {generation} and gone < {_FOREVER}", limit=_BATCH):
+        while rows := self.client.query(
+            self.table, filter=f"gone >= {generation} and gone < {_FOREVER}", limit=_BATCH
+        ):
             self.client.upsert(self.table, [{**row, "gone": _FOREVER} for row in rows])
         for ids in _batches(removed):
             rows = self.client.query(self.table, filter=f"id in {list(ids)} and gone == {_FOREVER}")
             self.client.upsert(self.table, [{**row, "gone": generation} for row in rows])
         for some in _batches(added):
             self.client.insert(self.table, [_row(generation, *row) for row in some])
-        self.client.delete(self.table, filter=f"gone < {generation}")  # nobody reads generations before the last
+        self.client.delete(
+            self.table, filter=f"gone < {generation}"
+        )  # nobody reads generations before the last
         self.client.flush(self.table)  # unflushed rows are searched one by one
         self.client.load_collection(self.table)
 
@@ -107,13 +127,19 @@ class Milvus:
         schema.add_field("key", DataType.INT64, is_primary=True)
         for name in ("id", "born", "gone"):
             schema.add_field(name, DataType.INT64)
-        schema.add_field("label", DataType.VARCHAR, max_length=_LONGEST)  # beside the others: quicker to filter by
+        schema.add_field(
+            "label", DataType.VARCHAR, max_length=_LONGEST
+        )  # beside the others: quicker to filter by
         schema.add_field("attributes", DataType.JSON)
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=self.dim)
         indexes = self.client.prepare_index_params()
-        indexes.add_index(field_name="vector", index_type=self.index, metric_type="L2", params=_BUILD[self.index])
+        indexes.add_index(
+            field_name="vector", index_type=self.index, metric_type="L2", params=_BUILD[self.index]
+        )
         # Strong: on a cluster, a search sees every row written before it.
-        self.client.create_collection(self.table, schema=schema, index_params=indexes, consistency_level="Strong")
+        self.client.create_collection(
+            self.table, schema=schema, index_params=indexes, consistency_level="Strong"
+        )
 
 
 @dataclass(frozen=True)
@@ -124,35 +150,58 @@ class MilvusStore:
     generation: int
 
     def search(self, queries: Queries, k: int, *, where: Where = None, exclude: Ids = ()) -> Found:
-        """Search as ``Store.search`` says, to the float32 precision of the engine and the recall of its index."""
+        """Search as ``Store.search`` says, to the float32 precision of the engine and the recall of
+        its index."""
         if not 1 <= k <= _MOST:
             raise ConfigError(f"Milvus finds 1 to {_MOST} neighbors per query; got k = {k}.")
         table, shape = self.table, (len(queries), k)
         found = Found(np.full(shape, -1, np.int64), np.full(shape, np.inf, np.float32))
         if not len(queries):
             return found
-        effort = {"ef": max(k, _SEARCH["HNSW"]["ef"])} if table.index == "HNSW" else {}  # HNSW needs ef >= k
-        asked, narrowed = np.asarray(queries, np.float32).tolist(), _filter(self.generation, where or {}, exclude)
+        effort = (
+            {"ef": max(k, _SEARCH["HNSW"]["ef"])} if table.index == "HNSW" else {}
+        )  # HNSW needs ef >= k
+        asked, narrowed = (
+            np.asarray(queries, np.float32).tolist(),
+            _filter(self.generation, where or {}, exclude),
+        )
         settings = {"metric_type": "L2", "params": _SEARCH[table.index] | effort}
-        hits = table.client.search(table.table, asked, narrowed, k, output_fields=["id"], search_params=settings)
+        hits = table.client.search(
+            table.table, asked, narrowed, k, output_fields=["id"], search_params=settings
+        )
         for row, near in enumerate(hits):
-            pairs = sorted((max(0.0, hit["distance"]) ** 0.5, int(hit["entity"]["id"])) for hit in near)  # squared
+            pairs = sorted(
+                (max(0.0, hit["distance"]) ** 0.5, int(hit["entity"]["id"])) for hit in near
+            )  # squared
             found.distances[row, : len(pairs)] = [distance for distance, _ in pairs]
-            found.ids[row, : len(pairs)] = [id for _, id in pairs]  # equal distances by the lower id
+            found.ids[row, : len(pairs)] = [
+                id for _, id in pairs
+            ]  # equal distances by the lower id
         return found
 
 
-def _row(generation: int, id: int, vector: Float[np.ndarray, "d"], attributes: Mapping[str, str]) -> dict[str, Any]:
+def _row(
+    generation: int, id: int, vector: Float[np.ndarray, "d"], attributes: Mapping[str, str]
+) -> dict[str, Any]:
     key = (generation << _ID_BITS) | id  # a replaced item has two rows for a while
-    row = {"key": key, "id": id, "born": generation, "gone": _FOREVER, "label": _kept(attributes.get("label"))}
+    row = {
+        "key": key,
+        "id": id,
+        "born": generation,
+        "gone": _FOREVER,
+        "label": _kept(attributes.get("label")),
+    }
     return row | {"attributes": dict(attributes), "vector": np.asarray(vector, np.float32).tolist()}
 
 
 def _filter(generation: int, where: Mapping[str, str], exclude: Ids) -> str:
-    """Write a filter expression; texts are quoted as JSON, so that no value can be read as a part of it."""
+    """Write a filter expression; texts are quoted as JSON, so that no value can be read as a part
+    of it."""
     parts = [f"born <= {generation}", f"gone > {generation}"]
     for name, value in where.items():
-        column = "label" if name == "label" else f"attributes[{json.dumps(name, ensure_ascii=False)}]"
+        column = (
+            "label" if name == "label" else f"attributes[{json.dumps(name, ensure_ascii=False)}]"
+        )
         wanted = _kept(value) if name == "label" else value
         parts.append(f"{column} == {json.dumps(wanted, ensure_ascii=False)}")
     if exclude:
@@ -176,7 +225,9 @@ def _connected(address: str) -> Any:
         from pymilvus import MilvusClient
         from pymilvus.exceptions import MilvusException
     except ImportError as error:
-        raise ConfigError("a store in Milvus needs pymilvus: `pip install 'vicinal[milvus]'`.") from error
+        raise ConfigError(
+            "a store in Milvus needs pymilvus: `pip install 'vicinal[milvus]'`."
+        ) from error
     try:
         if is_url(address):
             return MilvusClient(address, token=os.environ.get(TOKEN, ""))
@@ -184,9 +235,14 @@ def _connected(address: str) -> Any:
         return MilvusClient(address)
     except (MilvusException, OSError) as error:
         if is_url(address):
-            raise RunError(f"no Milvus answers at {address}: {error}. Start it, or check the address.") from error
+            raise RunError(
+                f"no Milvus answers at {address}: {error}. Start it, or check the address."
+            ) from error
         fault = f"the embedded Milvus store {address} cannot be opened: {error}"
-        advice = "Only one process at a time can have it open; stop the other, or serve it (`milvus-lite server`)"
+        advice = (
+            "Only one process at a time can have it open; stop the other, or serve it "
+            "(`milvus-lite server`)"
+        )
         raise RunError(f"{fault}. {advice} and name its URL instead.") from error
 
 
@@ -198,7 +254,8 @@ class Engine:
         address: folder of the embedded engine, absolute, or URL of a server.
         table: name of the table there.
         index: how it searches.
-        recall: share of the true ten nearest that it found on a sample, when it was last written; None for exact.
+        recall: share of the true ten nearest that it found on a sample, when it was last written;
+            None for exact.
     """
 
     address: str
@@ -208,9 +265,14 @@ class Engine:
 
 
 def wanted_engine(
-    store: str | None, index: str | None, before: Mapping[str, Any] | None, collection: Path, model: str
+    store: str | None,
+    index: str | None,
+    before: Mapping[str, Any] | None,
+    collection: Path,
+    model: str,
 ) -> Engine | None:
-    """Return the engine that a user asks for; what is not named stays as it was. None is the flat store.
+    """Return the engine that a user asks for; what is not named stays as it was. None is the flat
+    store.
 
     Args:
         store: ``"flat"``, a folder or a URL.
@@ -221,10 +283,18 @@ def wanted_engine(
     """
     if store == FLAT or (store is None and before is None):
         if index is not None:
-            raise ConfigError(f"--store-index {index} is for a store in Milvus. Name one with --store, or drop it.")
+            raise ConfigError(
+                f"--store-index {index} is for a store in Milvus. Name one with --store, or drop "
+                "it."
+            )
         return None
     old = dict(before or {})
-    kind = (index or old.get("index", "FLAT")).upper().replace("IVF", "IVF_FLAT").replace("_FLAT_FLAT", "_FLAT")
+    kind = (
+        (index or old.get("index", "FLAT"))
+        .upper()
+        .replace("IVF", "IVF_FLAT")
+        .replace("_FLAT_FLAT", "_FLAT")
+    )
     if kind not in INDEX_KINDS:
         raise ConfigError(unknown("index of Milvus", kind, INDEX_KINDS))
     address = str(old["address"]) if store is None else store
@@ -234,9 +304,15 @@ def wanted_engine(
 
 
 def write_engine(
-    engine: Engine, items: Sequence[Item], old: Sequence[Item], store: Mapping[str, Any] | None, number: int, file: Path
+    engine: Engine,
+    items: Sequence[Item],
+    old: Sequence[Item],
+    store: Mapping[str, Any] | None,
+    number: int,
+    file: Path,
 ) -> dict[str, Any]:
-    """Bring the engine to a generation that is about to be published; return what ``about.json`` keeps of it.
+    """Bring the engine to a generation that is about to be published; return what ``about.json``
+    keeps of it.
 
     Args:
         engine: what to write to.
@@ -247,35 +323,53 @@ def write_engine(
         file: already holds its vectors.
     """
     rows = read_array(file, mapped=True) if items else np.empty((0, 1), np.float32)
-    with closing(Milvus(engine.address, engine.table, dim=rows.shape[1], index=engine.index)) as table:
+    with closing(
+        Milvus(engine.address, engine.table, dim=rows.shape[1], index=engine.index)
+    ) as table:
         if store is None or (store["address"], store["table"]) != (engine.address, engine.table):
             table.drop()  # what a collection that is no more may have left under this name
             added, removed = list(range(len(items))), list[int]()
         else:
             added, removed = _difference(old, items)
-        table.write(number, ((items[row].id, rows[row], items[row].attributes) for row in added), removed)
+        table.write(
+            number, ((items[row].id, rows[row], items[row].attributes) for row in added), removed
+        )
         recall = _recall(table, number, items, rows) if engine.index != "FLAT" and items else None
     return asdict(replace(engine, recall=recall))
 
 
 def drop_engine(engine: Engine, dim: int) -> None:
-    """Remove a table that no kept generation is searched in; one that cannot be reached is left to its owner."""
-    with suppress(RunError), closing(Milvus(engine.address, engine.table, dim=dim, index=engine.index)) as table:
+    """Remove a table that no kept generation is searched in; one that cannot be reached is left to
+    its owner."""
+    with (
+        suppress(RunError),
+        closing(Milvus(engine.address, engine.table, dim=dim, index=engine.index)) as table,
+    ):
         table.drop()
 
 
 def _difference(before: Sequence[Item], after: Sequence[Item]) -> tuple[list[int], list[int]]:
-    """Return positions of items that are new or other than before, and ids of those that are gone or were other."""
-    old, new = ({item.id: (item.digest, item.attributes) for item in items} for items in (before, after))
+    """Return positions of items that are new or other than before, and ids of those that are gone
+    or were other."""
+    old, new = (
+        {item.id: (item.digest, item.attributes) for item in items} for items in (before, after)
+    )
     changed = [row for row, item in enumerate(after) if old.get(item.id) != new[item.id]]
     return changed, [id for id in old if new.get(id) != old[id]]
 
 
-def _recall(table: Milvus, generation: int, items: Sequence[Item], vectors: Float[np.ndarray, "n d"]) -> float:
-    """Measure the share of the exact nearest that the engine finds, over vectors of the collection drawn as queries."""
-    drawn = np.sort(np.random.default_rng(0).choice(len(items), min(_RECALL_QUERIES, len(items)), replace=False))
+def _recall(
+    table: Milvus, generation: int, items: Sequence[Item], vectors: Float[np.ndarray, "n d"]
+) -> float:
+    """Measure the share of the exact nearest that the engine finds, over vectors of the collection
+    drawn as queries."""
+    drawn = np.sort(
+        np.random.default_rng(0).choice(len(items), min(_RECALL_QUERIES, len(items)), replace=False)
+    )
     queries, k = np.array(vectors[drawn]), min(_RECALL_K, len(items))
     ids = np.array([item.id for item in items], dtype=np.int64)
     exact = FlatStore(vectors, ids).search(queries, k).ids
     found = table.at(generation).search(queries, k).ids
-    return float(np.mean([np.isin(true, some).mean() for true, some in zip(exact, found, strict=True)]))
+    return float(
+        np.mean([np.isin(true, some).mean() for true, some in zip(exact, found, strict=True)])
+    )

@@ -26,21 +26,27 @@ from vicinal.models.embedder import Role
 from vicinal.parallel import pick_device
 from vicinal.run_directory import RunDirectory
 
-WEIGHTS, CONFIG, DOCUMENT = "model.safetensors", "config.json", "preprocessing.json"  # of an exported folder
+WEIGHTS, CONFIG, DOCUMENT = (
+    "model.safetensors",
+    "config.json",
+    "preprocessing.json",
+)  # of an exported folder
 _IMAGE = "a path, a PIL image, or a uint8 array [h w] or [h w 3]"
 
 
 def load(
     run: str | PathLike[str], *, device: str = "auto", role: Role | None = None, trust: Any = None
 ) -> "EmbeddingModel":
-    """Load the selected model of a run, or of a folder that ``vicinal export`` wrote; nothing in it is executed.
+    """Load the selected model of a run, or of a folder that ``vicinal export`` wrote; nothing in it
+    is executed.
 
     Args:
         run: the run's folder, or the exported one, which may lie on another machine.
         device: ``"auto"`` (a GPU where there is one), ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
-        role: ``"query"`` or ``"gallery"``, for a model that embeds the two by different networks: of texts and
-            pictures, texts are the queries; None then gives the pictures' network.
-        trust: the class of your own that the run's network is of; without it such a run is not loaded.
+        role: ``"query"`` or ``"gallery"``, for a model that embeds the two by different networks:
+            of texts and pictures, texts are the queries; None then gives the pictures' network.
+        trust: the class of your own that the run's network is of; without it such a run is not
+            loaded.
     """
     folder = RunDirectory(Path(run))
     if not folder.info_path.is_file() and (folder.path / CONFIG).is_file():
@@ -51,8 +57,11 @@ def load(
     return EmbeddingModel(Encoder.load(folder, pick_device(device), trust=trust).stream(role))
 
 
-def load_asking(run: Path, *, device: str = "auto") -> tuple["EmbeddingModel", "EmbeddingModel | None"]:
-    """Load what embeds the queries of a collection, and what embeds texts, which may be the same, or None."""
+def load_asking(
+    run: Path, *, device: str = "auto"
+) -> tuple["EmbeddingModel", "EmbeddingModel | None"]:
+    """Load what embeds the queries of a collection, and what embeds texts, which may be the same,
+    or None."""
     encoder = Encoder.load(RunDirectory.open(run), pick_device(device))
     asking, held = encoder.stream("query"), encoder.stream("gallery")
     if not asking.embedder.reads_text:
@@ -61,14 +70,21 @@ def load_asking(run: Path, *, device: str = "auto") -> tuple["EmbeddingModel", "
 
 
 def _check_export(folder: Path) -> None:
-    """Raise a RunError where a file of an exported folder is missing or not the one that was written there."""
+    """Raise a RunError where a file of an exported folder is missing or not the one that was
+    written there."""
     written = read_object(folder / DOCUMENT).get("files") if (folder / DOCUMENT).is_file() else None
     for name in (CONFIG, WEIGHTS):
         wanted = written.get(name, {}).get("sha256") if isinstance(written, dict) else None
         found = file_hash(folder / name) if (folder / name).is_file() else None
         if found is None or found != wanted:
-            fault = f"{folder / name} is not the file that `vicinal export` wrote: its SHA-256 is {found}"
-            raise RunError(f"{fault}, {DOCUMENT} says {wanted}. Export the run again, or copy the whole folder.")
+            fault = (
+                f"{folder / name} is not the file that `vicinal export` wrote: its SHA-256 is "
+                f"{found}"
+            )
+            raise RunError(
+                f"{fault}, {DOCUMENT} says {wanted}. Export the run again, or copy the whole "
+                "folder."
+            )
 
 
 class EmbeddingModel:
@@ -108,10 +124,11 @@ class EmbeddingModel:
     def embed(self, images: Any, *, batch_size: int = 64) -> Float32[np.ndarray, "n d"]:
         """Compute embeddings, one row for each image in their order; one image gives one row.
 
-        An image is a path, a ``PIL.Image`` or a uint8 array ``[h w]`` or ``[h w 3]``; images come one alone, in any
-        iterable (read ``batch_size`` at a time, so it may be longer than memory), or as an array ``[n h w 3]``, to a
-        gray model also ``[n h w]``. A model of features takes an array ``[d]`` or ``[n d]``, or an iterable of ``[d]``;
-        a model of texts takes a ``str`` or an iterable of them.
+        An image is a path, a ``PIL.Image`` or a uint8 array ``[h w]`` or ``[h w 3]``; images come
+        one alone, in any iterable (read ``batch_size`` at a time, so it may be longer than memory),
+        or as an array ``[n h w 3]``, to a gray model also ``[n h w]``. A model of features takes an
+        array ``[d]`` or ``[n d]``, or an iterable of ``[d]``; a model of texts takes a ``str`` or
+        an iterable of them.
 
         Args:
             images: what to embed; what cannot be raises a DataError with its name or position.
@@ -121,16 +138,24 @@ class EmbeddingModel:
             raise ConfigError(f"a batch holds at least 1 image; got batch_size = {batch_size}.")
         embed, none = self._encoder.embedder, np.empty((0, self.dim), dtype=np.float32)
         with torch.inference_mode():
-            rows = (embed(batch.to(self.device)).float().cpu().numpy() for batch in self._batches(images, batch_size))
+            rows = (
+                embed(batch.to(self.device)).float().cpu().numpy()
+                for batch in self._batches(images, batch_size)
+            )
             return np.concatenate([none, *rows])
 
     def embed_records(self, records: Records) -> Float32[np.ndarray, "n d"]:
         """Embed the records of a data set, in their order."""
         return self._encoder.embed(records).vectors.numpy()
 
-    def distance(self, left: Float[np.ndarray, "n d"], right: Float[np.ndarray, "m d"]) -> Float32[np.ndarray, "n m"]:
-        """Distances of each row of ``left`` to each row of ``right``; taken as differences, so equal rows have 0."""
-        first, second = (torch.from_numpy(np.array(rows, dtype=np.float64)) for rows in (left, right))
+    def distance(
+        self, left: Float[np.ndarray, "n d"], right: Float[np.ndarray, "m d"]
+    ) -> Float32[np.ndarray, "n m"]:
+        """Distances of each row of ``left`` to each row of ``right``; taken as differences, so
+        equal rows have 0."""
+        first, second = (
+            torch.from_numpy(np.array(rows, dtype=np.float64)) for rows in (left, right)
+        )
         if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
             shapes = f"{list(first.shape)} and {list(second.shape)}"
             raise DataError(f"distances are between rows [n d] and [m d]; got {shapes}.")
@@ -143,7 +168,10 @@ class EmbeddingModel:
         """Yield preprocessed inputs, ``size`` at a time."""
         transform = self._encoder.preprocessing
         if isinstance(transform, ImageTransform):
-            prepared = (_prepared(transform, *each) for each in _images(images, gray=transform.channels == 1))
+            prepared = (
+                _prepared(transform, *each)
+                for each in _images(images, gray=transform.channels == 1)
+            )
             while part := list(islice(prepared, size)):
                 yield transform.assemble(part)
         elif isinstance(transform, TextTransform):
@@ -177,9 +205,10 @@ def _images(inputs: Any, *, gray: bool) -> Iterator[tuple[str, Image.Image]]:
     """Yield decoded images, each with the name by which an error should call it.
 
     Args:
-        inputs: one image or many: an iterable, an array ``[n h w 3]``, or ``[n h w]`` where the model is ``gray``.
-        gray: whether the model sees one channel. For another, ``[n h w]`` is an error: ``[3 h w]``, an image with its
-            channels first, would pass for three gray ones.
+        inputs: one image or many: an iterable, an array ``[n h w 3]``, or ``[n h w]`` where the
+            model is ``gray``.
+        gray: whether the model sees one channel. For another, ``[n h w]`` is an error: ``[3 h w]``,
+            an image with its channels first, would pass for three gray ones.
     """
     inputs = _array(inputs)
     if isinstance(inputs, (str, PathLike, Image.Image)):
@@ -193,7 +222,8 @@ def _images(inputs: Any, *, gray: bool) -> Iterator[tuple[str, Image.Image]]:
 
 
 def _vectors(inputs: Any, width: int) -> Iterator[Float32[np.ndarray, "width"]]:
-    """Yield finite feature vectors of the right length: of an array ``[d]`` or ``[n d]``, or an iterable of ``[d]``."""
+    """Yield finite feature vectors of the right length: of an array ``[d]`` or ``[n d]``, or an
+    iterable of ``[d]``."""
     inputs = _array(inputs)
     if isinstance(inputs, (str, PathLike, Image.Image)) or not isinstance(inputs, Iterable):
         arrays = f"float arrays [{width}] or [n, {width}]"
@@ -224,7 +254,8 @@ def _image(value: Any, name: str) -> tuple[str, Image.Image]:
 
 
 def _eight_bit(image: Image.Image, name: str) -> Image.Image:
-    """As files are read: upright, transparency dropped; what has more than 8 bits is for the caller to convert."""
+    """As files are read: upright, transparency dropped; what has more than 8 bits is for the caller
+    to convert."""
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
         fault = f"{name} is a PIL image of mode {image.mode}, whose range is unknown"
         raise DataError(f"{fault}. Convert it to mode L or RGB, or give the path of its file.")
@@ -238,9 +269,13 @@ def _vector(value: Any, place: int, width: int) -> Float32[np.ndarray, "width"]:
     try:
         vector = np.asarray(_array(value), dtype=np.float32)
     except (TypeError, ValueError):
-        raise DataError(f"feature vector {place} should be {width} numbers; got {_shown(value)}.") from None
+        raise DataError(
+            f"feature vector {place} should be {width} numbers; got {_shown(value)}."
+        ) from None
     if vector.shape != (width,):
-        raise DataError(f"feature vector {place} should have shape [{width}]; got {list(vector.shape)}.")
+        raise DataError(
+            f"feature vector {place} should have shape [{width}]; got {list(vector.shape)}."
+        )
     require_finite(torch.from_numpy(vector)[None], f"feature vector {place}")
     return vector
 

@@ -1,4 +1,5 @@
-"""Asking a collection: by images or vectors, by items it holds, by a label; several together are their mean."""
+"""Asking a collection: by images or vectors, by items it holds, by a label; several together are
+their mean."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,7 +55,9 @@ class Answer:
         """Return the answer as JSON."""
 
         def entry(match: Match) -> dict[str, Any]:
-            facts = {name: getattr(match.item, name) for name in ("id", "path", "label", "metadata")}
+            facts = {
+                name: getattr(match.item, name) for name in ("id", "path", "label", "metadata")
+            }
             return {**facts, "distance": round(match.distance, 6)}
 
         asked = {"query": self.query.title, "generation": self.generation, "metric": self.metric}
@@ -63,7 +66,9 @@ class Answer:
         return {**asked, "threshold": self.threshold, "matches": matches, "beyond": beyond}
 
 
-def ask(snapshot: Snapshot, query: Query, k: int, *, where: Where = None, threshold: float | None = None) -> Answer:
+def ask(
+    snapshot: Snapshot, query: Query, k: int, *, where: Where = None, threshold: float | None = None
+) -> Answer:
     """Find the ``k`` nearest items of a collection; those beyond the threshold are no match."""
     found = snapshot.search(query.vector[None], k, where=where, exclude=query.exclude)[0]
     limit = np.inf if threshold is None else threshold
@@ -82,7 +87,8 @@ def query_of(
     ids: Sequence[int] = (),
     labels: Sequence[str] = (),
 ) -> Query:
-    """Make one query of everything named: the mean of the vectors, of length 1 where the model's are.
+    """Make one query of everything named: the mean of the vectors, of length 1 where the model's
+    are.
 
     Args:
         snapshot: the collection, which has the vectors of ids and labels.
@@ -96,17 +102,23 @@ def query_of(
     titles = [*map(str, files), *(f"{text!r:.60}" for text in texts)]
     titles += [*(f"item {id}" for id in ids), *(f"label {label}" for label in labels)]
     if not titles:
-        raise ConfigError("a search needs something to look for. Name images, or use --text, --id or --label.")
+        raise ConfigError(
+            "a search needs something to look for. Name images, or use --text, --id or --label."
+        )
     if files and model is not None and model.kind == "text":
         raise ConfigError(f"this run embeds texts, got the file {files[0]}. Search with --text.")
     if texts and reader is None:
         columns = "`path` and `text` of pictures, or `text` and `label` of sentences"
-        raise ConfigError(f"this run has no text encoder. Train one on a table with the columns {columns}.")
+        raise ConfigError(
+            f"this run has no text encoder. Train one on a table with the columns {columns}."
+        )
     vectors = [snapshot.vector(id) for id in ids]
     if texts and reader is not None:
         vectors += list(reader.embed(texts))
     if files and model is not None:
-        named = files if model.kind == "images" else np.concatenate([_features(file) for file in files])
+        named = (
+            files if model.kind == "images" else np.concatenate([_features(file) for file in files])
+        )
         vectors += list(model.embed(named))
     for label in labels:
         rows = snapshot.attributes.rows({"label": label})
@@ -114,13 +126,17 @@ def query_of(
             raise DataError(unknown("label", label, snapshot.labels()))
         vectors.append(snapshot.vectors()[rows].mean(axis=0, dtype=np.float64))
     if any(vector.shape != (snapshot.dim,) for vector in vectors):
-        lengths = f"the collection's vectors have length {snapshot.dim}, the model's {len(vectors[-1])}"
+        lengths = (
+            f"the collection's vectors have length {snapshot.dim}, the model's {len(vectors[-1])}"
+        )
         raise DataError(f"{lengths}: it was indexed with another model. Index it again.")
     if len(titles) == len(vectors) == 1 and not labels:
         return Query(titles[0], np.asarray(vectors[0], np.float32), tuple(ids))
     mean: np.ndarray = np.stack(vectors).mean(axis=0, dtype=np.float64)
     length = float(np.linalg.norm(mean))
-    if length and all(abs(float(np.linalg.norm(vector)) - 1) < 1e-3 for vector in snapshot.vectors()[:1]):
+    if length and all(
+        abs(float(np.linalg.norm(vector)) - 1) < 1e-3 for vector in snapshot.vectors()[:1]
+    ):
         mean /= length  # on the sphere the mean of directions is a direction
     title = titles[0] if len(titles) == 1 else f"mean of {', '.join(titles)}"
     return Query(title, mean.astype(np.float32), tuple(ids))
@@ -136,7 +152,9 @@ def conditions(words: Sequence[str], label: str | None = None) -> dict[str, str]
     for word in words:
         name, equals, value = word.partition("=")
         if not name or not equals or name in found:
-            raise ConfigError(f"--where takes KEY=VALUE, such as label=wren, each key once; got {word[:60]!r}.")
+            raise ConfigError(
+                f"--where takes KEY=VALUE, such as label=wren, each key once; got {word[:60]!r}."
+            )
         found[name] = value
     return found
 
@@ -145,7 +163,9 @@ def _features(file: Path) -> Float[np.ndarray, "q d"]:
     """Return the vectors of an ``.npy``, or of the array ``features`` of an ``.npz``."""
     ending = file.suffix.lower()
     if ending not in (".npy", ".npz"):
-        raise ConfigError(f"this run embeds feature vectors: a query is an .npy or .npz; got {file}.")
+        raise ConfigError(
+            f"this run embeds feature vectors: a query is an .npy or .npz; got {file}."
+        )
     try:
         found = read_array(file) if ending == ".npy" else read_arrays(file)["features"]
     except (OSError, ValueError, KeyError) as error:

@@ -1,8 +1,10 @@
-"""What a collection holds, what search asks of a store of its vectors, and the store that needs no other engine.
+"""What a collection holds, what search asks of a store of its vectors, and the store that needs no
+other engine.
 
-``FlatStore`` searches exactly over a matrix that may be a memory map. It is ``evaluation.neighbors`` with the matrix
-prepared once and asked often. Rows of length 1 are multiplied where they lie, so a file larger than memory is never
-copied; and a search can be narrowed to some of the rows.
+``FlatStore`` searches exactly over a matrix that may be a memory map. It is
+``evaluation.neighbors`` with the matrix prepared once and asked often. Rows of length 1 are
+multiplied where they lie, so a file larger than memory is never copied; and a search can be
+narrowed to some of the rows.
 """
 
 import warnings
@@ -22,7 +24,9 @@ from vicinal.evaluation.neighbors import SLACK, Gallery, require_finite
 Queries = Float[np.ndarray, "q d"]
 Where = Mapping[str, str] | None  # attributes that what is found must have
 Ids = Collection[int]
-_GATHER = 8  # a part of the rows smaller than 1/8 is copied out rather than masked: a product over all costs more
+# a part of the rows smaller than 1/8 is copied out rather than masked: a product over all costs
+# more
+_GATHER = 8
 _CHUNK_BYTES = 2**26  # of products at a time
 
 
@@ -31,11 +35,14 @@ class Item:
     """One item in a collection.
 
     Attributes:
-        id: stays with the item through all generations, also when its content changes; never used again.
-        path: where it lies below its place (``Snapshot.places``), ``/`` between parts; for feature vectors their name.
+        id: stays with the item through all generations, also when its content changes; never used
+            again.
+        path: where it lies below its place (``Snapshot.places``), ``/`` between parts; for feature
+            vectors their name.
         label: its class, where one is known.
         metadata: further facts by which a search can be narrowed.
-        place: position of the folder, table, archive or array file it is from in ``Snapshot.places``.
+        place: position of the folder, table, archive or array file it is from in
+            ``Snapshot.places``.
         digest: SHA-256 of its content, by which a change is detected.
     """
 
@@ -49,7 +56,9 @@ class Item:
     @property
     def attributes(self) -> dict[str, str]:
         """What a search can be narrowed by: metadata, ``label`` and ``path``."""
-        return {**self.metadata, "path": self.path} | ({} if self.label is None else {"label": self.label})
+        return {**self.metadata, "path": self.path} | (
+            {} if self.label is None else {"label": self.label}
+        )
 
 
 @dataclass(frozen=True)
@@ -66,10 +75,12 @@ class Found:
 
 
 class Store(Protocol):
-    """Vectors by id, with attributes by which a search can be narrowed. What it holds does not change."""
+    """Vectors by id, with attributes by which a search can be narrowed. What it holds does not
+    change."""
 
     def search(self, queries: Queries, k: int, *, where: Where = None, exclude: Ids = ()) -> Found:
-        """Find the ``k`` nearest vectors that have all attributes of ``where`` and no id of ``exclude``."""
+        """Find the ``k`` nearest vectors that have all attributes of ``where`` and no id of
+        ``exclude``."""
         ...
 
 
@@ -118,7 +129,8 @@ class FlatStore:
         vectors: float32; kept, not copied, where it may be (rows no longer than 1).
         ids: of the rows, ascending, so that ties by row are ties by id.
         metric: by which rows are near.
-        matching: the rows that have given attributes, ascending (``Attributes.rows``); without it none has any.
+        matching: the rows that have given attributes, ascending (``Attributes.rows``); without it
+            none has any.
     """
 
     def __init__(
@@ -131,8 +143,12 @@ class FlatStore:
     ) -> None:
         self.ids = np.arange(len(vectors)) if ids is None else ids
         if len(self.ids) != len(vectors) or (np.diff(self.ids) <= 0).any():
-            raise DataError(f"{len(vectors)} vectors need as many ascending ids; got {len(self.ids)}.")
-        with warnings.catch_warnings():  # torch warns of arrays that may not be written; nothing here writes
+            raise DataError(
+                f"{len(vectors)} vectors need as many ascending ids; got {len(self.ids)}."
+            )
+        with (
+            warnings.catch_warnings()
+        ):  # torch warns of arrays that may not be written; nothing here writes
             warnings.simplefilter("ignore", UserWarning)
             self._rows = torch.from_numpy(vectors)
         self.metric, self.matching = metric, matching
@@ -157,7 +173,10 @@ class FlatStore:
             excluded[torch.from_numpy(rows)] = False
         chunks = list(gallery.search(asked, k, excluded=excluded, chunk_bytes=_CHUNK_BYTES))
         places = np.concatenate([chunk.ids.numpy() for chunk in chunks])
-        return Found(np.append(ids, -1)[places], np.concatenate([chunk.distances.numpy() for chunk in chunks]))
+        return Found(
+            np.append(ids, -1)[places],
+            np.concatenate([chunk.distances.numpy() for chunk in chunks]),
+        )
 
     def _allowed(self, where: Where, exclude: Ids) -> Int[np.ndarray, "m"] | None:
         """Return the rows to search among; None for all of them."""

@@ -14,8 +14,8 @@ from vicinal.retrieval.model import EmbeddingModel, load
 class EmbeddingTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Images or feature vectors to embeddings of a trained run; there is nothing left to fit.
 
-    It keeps the run's path, not the model, so it is cloned, sent to other processes and stored by joblib at the cost of
-    that path; the model is loaded when the first inputs come.
+    It keeps the run's path, not the model, so it is cloned, sent to other processes and stored by
+    joblib at the cost of that path; the model is loaded when the first inputs come.
 
     >>> from sklearn.neighbors import KNeighborsClassifier
     >>> from sklearn.pipeline import make_pipeline
@@ -29,7 +29,12 @@ class EmbeddingTransformer(TransformerMixin, BaseEstimator):  # type: ignore[mis
     """
 
     def __init__(
-        self, run: str | PathLike[str], *, batch_size: int = 64, device: str = "auto", role: Role | None = None
+        self,
+        run: str | PathLike[str],
+        *,
+        batch_size: int = 64,
+        device: str = "auto",
+        role: Role | None = None,
     ) -> None:
         self.run, self.batch_size, self.device, self.role = run, batch_size, device, role
 
@@ -61,7 +66,9 @@ class EmbeddingTransformer(TransformerMixin, BaseEstimator):  # type: ignore[mis
     def _model(self) -> EmbeddingModel:
         """Return the model of the run named now: ``set_params`` may have named another."""
         wanted = (str(self.run), self.device, self.role)
-        loaded: tuple[tuple[str, str, Role | None], EmbeddingModel] | None = getattr(self, "_loaded", None)
+        loaded: tuple[tuple[str, str, Role | None], EmbeddingModel] | None = getattr(
+            self, "_loaded", None
+        )
         if loaded is None or loaded[0] != wanted:
             loaded = self._loaded = (wanted, load(self.run, device=self.device, role=self.role))
         return loaded[1]

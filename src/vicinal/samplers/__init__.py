@@ -16,7 +16,8 @@ from vicinal.samplers.sampler import (
     TripletSampler,
 )
 
-# By name: classes with ``fitted(labels, *, batch_size, seed, ...)``, which sizes batches by what there is.
+# By name: classes with ``fitted(labels, *, batch_size, seed, ...)``, which sizes batches by what
+# there is.
 SAMPLERS: dict[str, Any] = {
     "classes": PKSampler,
     "pairs": NPairSampler,
@@ -29,6 +30,18 @@ SAMPLERS: dict[str, Any] = {
     "cross_view": CrossViewSampler,
 }
 
-__all__ = ["SAMPLERS", "AnchorNeighborSampler", "BatchSampler", "CategoryBalancedSampler", "ClassTree"]
-__all__ += ["CrossViewSampler", "EpisodeSampler", "FixedTripletSampler", "HierarchicalSampler", "Linkage"]
+__all__ = [
+    "SAMPLERS",
+    "AnchorNeighborSampler",
+    "BatchSampler",
+    "CategoryBalancedSampler",
+    "ClassTree",
+]
+__all__ += [
+    "CrossViewSampler",
+    "EpisodeSampler",
+    "FixedTripletSampler",
+    "HierarchicalSampler",
+    "Linkage",
+]
 __all__ += ["NPairSampler", "PKSampler", "TripletSampler", "episode_triplets"]

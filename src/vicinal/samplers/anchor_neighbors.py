@@ -16,16 +16,19 @@ BLOCK = 1024  # classes whose distances to all others are held at once
 
 @dataclass(eq=False, repr=False)
 class AnchorNeighborSampler(BatchSampler):
-    """``anchors`` random classes, each with its nearest classes, ``per_class`` samples of each, class by class.
+    """``anchors`` random classes, each with its nearest classes, ``per_class`` samples of each,
+    class by class.
 
-    A batch has exactly l'm different classes: the anchors, the m - 1 nearest of each, and, where neighborhoods
-    overlap, the next nearest of each anchor in turn until there are as many. Anchors are dealt from a shuffled deck. An
-    epoch is a function of the seed, its number and the tree: ``epoch(number, tree)``, or ``sampler.tree = tree`` before
-    each pass of a ``DataLoader``. While there is no tree, all classes of a batch are random.
+    A batch has exactly l'm different classes: the anchors, the m - 1 nearest of each, and, where
+    neighborhoods overlap, the next nearest of each anchor in turn until there are as many. Anchors
+    are dealt from a shuffled deck. An epoch is a function of the seed, its number and the tree:
+    ``epoch(number, tree)``, or ``sampler.tree = tree`` before each pass of a ``DataLoader``. While
+    there is no tree, all classes of a batch are random.
 
     Paper to code: l' = ``anchors``, m = ``neighborhood``, t = ``per_class``.
 
-    Differs: the paper does not discuss classes that are near to two anchors; without more classes in their place its
+    Differs: the paper does not discuss classes that are near to two anchors; without more classes
+        in their place its
     number of triplets Z_M would not be that of the batch.
 
     Args:
@@ -66,7 +69,8 @@ class AnchorNeighborSampler(BatchSampler):
         per_class: int = 4,
         batches: int | None = None,
     ) -> "AnchorNeighborSampler":
-        """Return batches of ``batch_size // per_class`` classes in neighborhoods of 4, smaller where the data are.
+        """Return batches of ``batch_size // per_class`` classes in neighborhoods of 4, smaller
+        where the data are.
 
         ``anchors`` and ``neighborhood`` take the place of that number of classes.
         """
@@ -83,7 +87,8 @@ class AnchorNeighborSampler(BatchSampler):
         return made.noted(None if got == asked else note.format(*got, *asked) + NO_MORE)
 
     def epoch(self, number: int, tree: ClassTree | None = None) -> list[list[int]]:
-        """Return the batches of epoch ``number``, by the classes' distances in ``tree`` or in ``self.tree``."""
+        """Return the batches of epoch ``number``, by the classes' distances in ``tree`` or in
+        ``self.tree``."""
         self.tree = tree or self.tree
         return super().epoch(number)
 
@@ -97,13 +102,15 @@ class AnchorNeighborSampler(BatchSampler):
         return self.members.deal_rows(rng, chosen, per_class=self.per_class).reshape(batches, -1)
 
     def _ranked(self, tree: ClassTree) -> Int[np.ndarray, "c k"]:
-        """Return for each class in use the classes in use from near to far, as many as a batch could ask for."""
+        """Return for each class in use the classes in use from near to far, as many as a batch
+        could ask for."""
         known = tree.classes.numpy()
         places = np.searchsorted(known, self._classes).clip(max=len(known) - 1)
         if (known[places] != self._classes).any():
             missing = self._classes[known[places] != self._classes]
             raise DataError(
-                f"neighbors of {len(self._classes)} classes were asked for, but {len(missing)} of them are not in the "
+                f"neighbors of {len(self._classes)} classes were asked for, but {len(missing)} of "
+                "them are not in the "
                 f"tree, class {missing[0]} first. Build it from samples of all classes."
             )
         here = torch.from_numpy(places)
@@ -116,8 +123,11 @@ class AnchorNeighborSampler(BatchSampler):
             blocks.append(distances.topk(wanted, largest=False, sorted=True).indices)
         return np.asarray(torch.cat(blocks))
 
-    def _neighborhoods(self, anchors: Int[np.ndarray, "l"], ranked: Int[np.ndarray, "c k"]) -> list[int]:
-        """Return the anchors and their neighbors: first all that must be there, then, in turn, the next nearest."""
+    def _neighborhoods(
+        self, anchors: Int[np.ndarray, "l"], ranked: Int[np.ndarray, "c k"]
+    ) -> list[int]:
+        """Return the anchors and their neighbors: first all that must be there, then, in turn, the
+        next nearest."""
         near = self.neighborhood - 1
         musts, more = ranked[anchors, :near].ravel(), ranked[anchors, near:].T.ravel()
         different = dict.fromkeys([*anchors.tolist(), *musts.tolist(), *more.tolist()])

@@ -1,4 +1,5 @@
-"""The hierarchical class tree of HTL (Ge et al., ECCV 2018): how far classes lie apart, and at which level they meet.
+"""The hierarchical class tree of HTL (Ge et al., ECCV 2018): how far classes lie apart, and at
+which level they meet.
 
 It is made of class means alone, so it costs little beside the embeddings that it is made from.
 """
@@ -23,25 +24,30 @@ BLOCK = 2**22  # entries of a block of rows: of all classes x all classes at mos
 
 @dataclass(frozen=True)
 class ClassTree:
-    """All classes of a training set as leaves, merged level by level where they are nearer than d_l.
+    """All classes of a training set as leaves, merged level by level where they are nearer than
+    d_l.
 
-        d(p, q) = mean_{i ∈ p, j ∈ q} ‖r_i - r_j‖² = 2 - 2 μ_p·μ_q                               Ge et al. 2018
+        d(p, q) = mean_{i ∈ p, j ∈ q} ‖r_i - r_j‖² = 2 - 2 μ_p·μ_q                    Ge et al. 2018
         S_c = 1/(n² - n) Σ_{i,j ∈ c} ‖r_i - r_j‖² = 2n (1 - |μ_c|²) / (n - 1),    d_0 = mean_c S_c
         d_l = d_0 + l (4 - d_0) / L,    l = 0 ... L
 
-    for unit vectors r with class means μ, so C classes cost O(C² D) whatever their number of samples. H(p, q), the
-    level from which the two classes are one node in the next, is the first l at which they are merged with d_l.
+    for unit vectors r with class means μ, so C classes cost O(C² D) whatever their number of
+    samples. H(p, q), the level from which the two classes are one node in the next, is the first l
+    at which they are merged with d_l.
 
-    Differs: the paper does not say what merging is once nodes hold several classes. ``"single"`` merges whatever a
-    chain of classes nearer than d_l connects. ``"average"`` merges the nearest nodes first, by the mean distance of all
-    their samples. ``"pairwise"`` lets each two classes have their own first l with d(p, q) < d_l, without a tree.
+    Differs: the paper does not say what merging is once nodes hold several classes. ``"single"``
+        merges whatever a
+    chain of classes nearer than d_l connects. ``"average"`` merges the nearest nodes first, by the
+    mean distance of all their samples. ``"pairwise"`` lets each two classes have their own first l
+    with d(p, q) < d_l, without a tree.
 
     Attributes:
         classes: label of each class, rising.
         means: μ.
         spreads: S; 0 of a class with one sample, which d_0 leaves out.
         thresholds: d_0 ... d_L.
-        merges: the two classes, by their places, whose nodes meet at each of the C - 1 merges; None if pairwise.
+        merges: the two classes, by their places, whose nodes meet at each of the C - 1 merges; None
+            if pairwise.
         heights: the distance of the two nodes at each merge.
     """
 
@@ -71,9 +77,13 @@ class ClassTree:
         coerce(linkage, Linkage, "linkage")
         if not len(labels):
             raise DataError("a class tree needs at least one embedding, got none.")
-        classes, numbers, sizes = torch.unique(labels.cpu(), return_inverse=True, return_counts=True)
+        classes, numbers, sizes = torch.unique(
+            labels.cpu(), return_inverse=True, return_counts=True
+        )
         sums = torch.zeros(len(classes), embeddings.shape[1], dtype=torch.float64)
-        directed = torch.zeros(len(classes), dtype=torch.float64)  # rows of zeros have no direction, and length 0
+        directed = torch.zeros(
+            len(classes), dtype=torch.float64
+        )  # rows of zeros have no direction, and length 0
         step = max(1, BLOCK // embeddings.shape[1])
         for start in range(0, len(labels), step):
             rows = slice(start, start + step)
@@ -83,14 +93,18 @@ class ClassTree:
         broken = classes[~sums.isfinite().all(dim=1)]
         if len(broken):  # merging would look for the nearest of them for ever
             raise DataError(
-                f"a class tree was asked for, but {len(broken)} of {len(classes)} classes have embeddings that are not "
-                f"finite, class {int(broken[0])} first. The network has diverged, or its inputs hold such numbers."
+                f"a class tree was asked for, but {len(broken)} of {len(classes)} classes have "
+                "embeddings that are not "
+                f"finite, class {int(broken[0])} first. The network has diverged, or its inputs "
+                "hold such numbers."
             )
         means, several = sums / sizes[:, None], sizes > 1
         inner = 2 * sizes * (directed / sizes - squared_lengths(means)) / (sizes - 1).clamp(min=1)
         spreads = inner.clamp(min=0).masked_fill(~several, 0)
         first = float(spreads.sum() / several.sum().clamp(min=1))
-        thresholds = first + torch.arange(levels + 1, dtype=torch.float64) * (FARTHEST - first) / levels
+        thresholds = (
+            first + torch.arange(levels + 1, dtype=torch.float64) * (FARTHEST - first) / levels
+        )
         merges, heights = None, None
         if linkage != "pairwise":
             found = _single(means) if linkage == "single" else _average(means, sizes)
@@ -112,17 +126,23 @@ class ClassTree:
         return torch.cat(found).nan_to_num(posinf=0.0)
 
     def nodes(self) -> Int[Tensor, "levels c"]:
-        """The node in which each class lies once d_l has merged what it merges; at the last level there is one."""
+        """The node in which each class lies once d_l has merged what it merges; at the last level
+        there is one."""
         from scipy.sparse import coo_matrix
         from scipy.sparse.csgraph import connected_components
 
         if self.merges is None or self.heights is None:
-            raise ConfigError("nodes were asked for, but linkage='pairwise' makes no tree. Use 'single' or 'average'.")
+            raise ConfigError(
+                "nodes were asked for, but linkage='pairwise' makes no tree. Use 'single' or "
+                "'average'."
+            )
         count, table = len(self.classes), []
         for threshold in self.thresholds[:-1]:
             ends = self.merges[self.heights < threshold].numpy()
             graph = coo_matrix((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(count, count))
-            table.append(torch.from_numpy(connected_components(graph, directed=False)[1].astype(np.int64)))
+            table.append(
+                torch.from_numpy(connected_components(graph, directed=False)[1].astype(np.int64))
+            )
         return torch.stack([*table, torch.zeros(count, dtype=torch.int64)])
 
     def levels(self) -> Integer[Tensor, "c c"]:
@@ -134,7 +154,9 @@ class ClassTree:
         for start in range(0, count, step):
             rows = slice(start, start + step)
             if nodes is None:
-                found = torch.bucketize(self.distances(torch.arange(count)[rows]), self.thresholds, right=True)
+                found = torch.bucketize(
+                    self.distances(torch.arange(count)[rows]), self.thresholds, right=True
+                )
                 result[rows] = found.clamp(max=last)
             else:  # nodes only ever merge, so levels at which two are apart are the first ones
                 for level in nodes[:-1]:
@@ -157,23 +179,34 @@ def _single(means: Float[Tensor, "c d"]) -> tuple[Int[Tensor, "m 2"], Float[Tens
             condensed[at : at + count - 1 - row] = line[row + 1 :]
             at += count - 1 - row
     merged = linkage(condensed, "single")
-    leaf = np.arange(2 * count - 1)  # a class of each node, so that a merge is an edge between two classes
+    leaf = np.arange(
+        2 * count - 1
+    )  # a class of each node, so that a merge is an edge between two classes
     for node, (one, _, _, _) in enumerate(merged, count):
         leaf[node] = leaf[int(one)]
-    return torch.from_numpy(leaf[merged[:, :2].astype(np.int64)]), torch.from_numpy(merged[:, 2].copy())
+    return torch.from_numpy(leaf[merged[:, :2].astype(np.int64)]), torch.from_numpy(
+        merged[:, 2].copy()
+    )
 
 
-def _average(means: Float[Tensor, "c d"], sizes: Int[Tensor, "c"]) -> tuple[Int[Tensor, "m 2"], Float[Tensor, "m"]]:
+def _average(
+    means: Float[Tensor, "c d"], sizes: Int[Tensor, "c"]
+) -> tuple[Int[Tensor, "m 2"], Float[Tensor, "m"]]:
     """Merges by the mean distance of the samples of two nodes, nearest first.
 
-    By chains of nearest neighbours: two nodes that are each other's nearest merge at some time in any case, so their
+    By chains of nearest neighbours: two nodes that are each other's nearest merge at some time in
+        any case, so their
     order does not matter. Not scipy's, which weighs classes alike whatever their number of samples.
     """
     count = len(means)
     distances = (2 - 2 * means.float() @ means.float().T).numpy()
     np.fill_diagonal(distances, np.inf)
     weight, alive = sizes.double().numpy().copy(), np.ones(count, dtype=bool)
-    merges, heights, chain = np.zeros((count - 1, 2), dtype=np.int64), np.zeros(count - 1), list[int]()
+    merges, heights, chain = (
+        np.zeros((count - 1, 2), dtype=np.int64),
+        np.zeros(count - 1),
+        list[int](),
+    )
     for number in range(count - 1):
         if not chain:
             chain.append(int(alive.argmax()))
@@ -185,7 +218,9 @@ def _average(means: Float[Tensor, "c d"], sizes: Int[Tensor, "c"]) -> tuple[Int[
             chain.append(nearest)
         here, there = chain.pop(), chain.pop()
         merges[number], heights[number] = (here, there), distances[here, there]
-        joined = (weight[here] * distances[here] + weight[there] * distances[there]) / (weight[here] + weight[there])
+        joined = (weight[here] * distances[here] + weight[there] * distances[there]) / (
+            weight[here] + weight[there]
+        )
         distances[here], distances[:, here] = joined, joined
         distances[there], distances[:, there] = np.inf, np.inf
         distances[here, here] = np.inf

@@ -14,11 +14,13 @@ QUERY, GALLERY = 1, 2  # the column ``role`` of records
 
 @dataclass(eq=False, repr=False)
 class CrossViewSampler(BatchSampler):
-    """``classes`` classes with a query and a gallery image each, pair by pair: ``[q, g, q, g, ...]``.
+    """``classes`` classes with a query and a gallery image each, pair by pair: ``[q, g, q, g,
+    ...]``.
 
-    Pairs stand side by side, so that processes that share a batch share whole pairs. Classes are dealt from a shuffled
-    deck, and so are the queries and the gallery images of each; who meets whom changes from epoch to epoch. A class
-    without one of the two is left out; ``note`` says how many are.
+    Pairs stand side by side, so that processes that share a batch share whole pairs. Classes are
+    dealt from a shuffled deck, and so are the queries and the gallery images of each; who meets
+    whom changes from epoch to epoch. A class without one of the two is left out; ``note`` says how
+    many are.
 
     Args:
         labels: class of each row.
@@ -42,7 +44,9 @@ class CrossViewSampler(BatchSampler):
             labels, roles = np.asarray(self.labels), np.asarray(self.roles)
             usable = np.isin(labels, _seen_from_both(labels, roles, self.classes))
             sides = [np.flatnonzero(usable & (roles == role)) for role in (QUERY, GALLERY)]
-            self._sides = [(rows, Members(labels[rows], least=1)) for rows in sides]  # the same classes in one order
+            self._sides = [
+                (rows, Members(labels[rows], least=1)) for rows in sides
+            ]  # the same classes in one order
         super().__post_init__()
 
     def shape(self) -> BatchShape:
@@ -59,14 +63,17 @@ class CrossViewSampler(BatchSampler):
         roles: Labels | None = None,
         batches: int | None = None,
     ) -> "CrossViewSampler":
-        """Return batches of ``batch_size // 2`` pairs unless ``classes`` is given, fewer where classes are fewer."""
+        """Return batches of ``batch_size // 2`` pairs unless ``classes`` is given, fewer where
+        classes are fewer."""
         asked = batch_size // 2 if classes is None else classes
         if roles is None:
             there, samples = int((class_sizes(labels) >= 2).sum()), "2 samples"
         else:
             there = len(_seen_from_both(np.asarray(labels), np.asarray(roles), 0))
             samples = "a query and a gallery image"
-        fits, note = shrink("pairs", asked, there, least=2, batch_size=batch_size, rows=2, samples=samples)
+        fits, note = shrink(
+            "pairs", asked, there, least=2, batch_size=batch_size, rows=2, samples=samples
+        )
         return cls(labels, classes=fits, seed=seed, roles=roles, batches=batches).noted(note)
 
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
@@ -74,7 +81,10 @@ class CrossViewSampler(BatchSampler):
             chosen = self.members.deal_classes(rng, batches=batches, classes=self.classes)
             return self.members.deal_rows(rng, chosen, per_class=2).reshape(batches, -1)
         chosen = self._sides[0][1].deal_classes(rng, batches=batches, classes=self.classes)
-        dealt = [rows[members.deal_rows(rng, chosen, per_class=1)[..., 0]] for rows, members in self._sides]
+        dealt = [
+            rows[members.deal_rows(rng, chosen, per_class=1)[..., 0]]
+            for rows, members in self._sides
+        ]
         return np.stack(dealt, axis=2).reshape(batches, -1)
 
     def excluded(self) -> tuple[int, int, str]:
@@ -84,14 +94,18 @@ class CrossViewSampler(BatchSampler):
         return total - len(self._sides[0][1]), total, "lack a query or a gallery image"
 
 
-def _seen_from_both(labels: Int[np.ndarray, "n"], roles: Int[np.ndarray, "n"], pairs: int) -> Int[np.ndarray, "c"]:
+def _seen_from_both(
+    labels: Int[np.ndarray, "n"], roles: Int[np.ndarray, "n"], pairs: int
+) -> Int[np.ndarray, "c"]:
     """Return the classes with a query and a gallery image, enough for a batch of ``pairs``."""
     if len(roles) != len(labels):
         raise ConfigError(f"each of {len(labels)} rows has a role, got {len(roles)} roles.")
     both = np.intersect1d(labels[roles == QUERY], labels[roles == GALLERY])
     if len(both) < pairs:
         raise ConfigError(
-            f"a batch of {pairs} pairs needs as many classes with a query and a gallery image each, but only "
-            f"{len(both)} of the {len(np.unique(labels))} classes here have both. Ask for fewer pairs, or add data."
+            f"a batch of {pairs} pairs needs as many classes with a query and a gallery image "
+            "each, but only "
+            f"{len(both)} of the {len(np.unique(labels))} classes here have both. Ask for fewer "
+            "pairs, or add data."
         )
     return both

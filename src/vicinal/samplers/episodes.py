@@ -14,22 +14,24 @@ from vicinal.tuples import Triplets
 
 @dataclass(eq=False, repr=False)
 class EpisodeSampler(BatchSampler):
-    """A training and a validation subset of disjoint labels, two samples of each class (DML-ALA, Sect. 3.3).
+    """A training and a validation subset of disjoint labels, two samples of each class (DML-ALA,
+    Sect. 3.3).
 
-    Rows lie in blocks ``[a; p]`` of the training classes, then ``[a; p]`` of the validation classes; row t and row
-    c + t of a block of c classes are a pair, and ``episode_triplets`` gives each pair its negative. The defaults are
-    the paper's 100 and 20 samples. Where there are fewer classes than an episode asks for, both subsets shrink in
-    proportion, and ``note`` says so.
+    Rows lie in blocks ``[a; p]`` of the training classes, then ``[a; p]`` of the validation
+    classes; row t and row c + t of a block of c classes are a pair, and ``episode_triplets`` gives
+    each pair its negative. The defaults are the paper's 100 and 20 samples. Where there are fewer
+    classes than an episode asks for, both subsets shrink in proportion, and ``note`` says so.
 
-    The paper does not say how it forms tuples. One pair of each class fills 100 + 20 samples evenly, and makes the
-    "tuples of disjoint labels" on which it trains its baselines.
+    The paper does not say how it forms tuples. One pair of each class fills 100 + 20 samples
+    evenly, and makes the "tuples of disjoint labels" on which it trains its baselines.
 
     Args:
         labels: class of each row; classes with one sample are left out.
         training_classes: half the training subset.
         validation_classes: half the validation subset.
-        disjoint: whether no class comes up twice in an episode; False is the paper's "random" (Table 1): every class of
-            both subsets is drawn anew, only neighbors differ, and a small class may show a sample twice.
+        disjoint: whether no class comes up twice in an episode; False is the paper's "random"
+            (Table 1): every class of both subsets is drawn anew, only neighbors differ, and a small
+            class may show a sample twice.
         seed: with the epoch it determines every batch.
         batches: batches per epoch; None for as many as the data fills once.
 
@@ -47,13 +49,20 @@ class EpisodeSampler(BatchSampler):
 
     def __post_init__(self) -> None:
         check_arguments(self)
-        asked, there = self.training_classes + self.validation_classes, int((class_sizes(self.labels) > 1).sum())
-        if there < asked:  # in proportion to what there is; where even the least does not fit, the least
+        asked, there = (
+            self.training_classes + self.validation_classes,
+            int((class_sizes(self.labels) > 1).sum()),
+        )
+        if (
+            there < asked
+        ):  # in proportion to what there is; where even the least does not fit, the least
             smaller = max(FEWEST, round(there * self.validation_classes / asked))
             self.training_classes, self.validation_classes = max(FEWEST, there - smaller), smaller
             self.noted(
-                f"an episode of {asked} classes was asked for, but there are {there}: it is scaled to "
-                f"{self.training_classes} for training and {self.validation_classes} for validation."
+                f"an episode of {asked} classes was asked for, but there are {there}: it is "
+                "scaled to "
+                f"{self.training_classes} for training and {self.validation_classes} for "
+                "validation."
             )
         super().__post_init__()
 
@@ -73,9 +82,12 @@ class EpisodeSampler(BatchSampler):
         disjoint: bool = True,
         batches: int | None = None,
     ) -> "EpisodeSampler":
-        """Return episodes of ``batch_size // 2`` classes, 5 for training to 1 for validation, fewer where there are."""
+        """Return episodes of ``batch_size // 2`` classes, 5 for training to 1 for validation, fewer
+        where there are."""
         asked, available = batch_size // 2, int((class_sizes(labels) >= 2).sum())
-        validation = max(FEWEST, round(asked / 6)) if validation_classes is None else validation_classes
+        validation = (
+            max(FEWEST, round(asked / 6)) if validation_classes is None else validation_classes
+        )
         training = max(FEWEST, asked - validation) if training_classes is None else training_classes
         asked = asked if training_classes is None else training + validation
         shrink("pairs", asked, available, least=2 * FEWEST, batch_size=batch_size, rows=2)
@@ -96,13 +108,17 @@ class EpisodeSampler(BatchSampler):
             chosen = np.concatenate(walks, axis=1)
         pairs = self.members.deal_rows(rng, chosen, per_class=2)
         blocks = np.split(pairs, [self.training_classes], axis=1)
-        return np.concatenate([block.swapaxes(1, 2).reshape(batches, -1) for block in blocks], axis=1)
+        return np.concatenate(
+            [block.swapaxes(1, 2).reshape(batches, -1) for block in blocks], axis=1
+        )
 
 
 def episode_triplets(rows: int, device: torch.device | None = None) -> Triplets:
-    """Return one triplet for each pair of a block ``[a; p]``: its negative is the next pair's positive, in a circle.
+    """Return one triplet for each pair of a block ``[a; p]``: its negative is the next pair's
+    positive, in a circle.
 
-    The sampler deals classes in random order, so the next class is a random other one: a derangement of the subset.
+    The sampler deals classes in random order, so the next class is a random other one: a
+    derangement of the subset.
 
     >>> [part.tolist() for part in episode_triplets(6)]
     [[0, 1, 2], [3, 4, 5], [4, 5, 3]]
@@ -114,11 +130,14 @@ def episode_triplets(rows: int, device: torch.device | None = None) -> Triplets:
 def _closed_walks(
     rng: np.random.Generator, batches: int, length: int, classes: int
 ) -> Int[np.ndarray, "batches length"]:
-    """Draw classes of which no two neighbors are the same, the last and the first being neighbors, too."""
+    """Draw classes of which no two neighbors are the same, the last and the first being neighbors,
+    too."""
     walks = np.empty((batches, length), dtype=np.int64)
     open_ends = np.arange(batches)
     while len(open_ends):
-        steps = rng.integers(1, classes, (len(open_ends), length))  # never 0: the next class is another one
+        steps = rng.integers(
+            1, classes, (len(open_ends), length)
+        )  # never 0: the next class is another one
         steps[:, 0] = rng.integers(0, classes, len(open_ends))
         walks[open_ends] = steps.cumsum(axis=1) % classes
         open_ends = open_ends[walks[open_ends, 0] == walks[open_ends, -1]]

@@ -1,8 +1,10 @@
 """The base of all samplers, and batches of classes, pairs and triplets.
 
-An epoch is a function of the seed and its number alone. Classes and samples are dealt as from shuffled decks of cards:
-nothing is repeated before all were used. Every sampler is made of two deals, each a few array operations however many
-classes there are: which classes form each batch, and which samples of a class it shows each time that it comes up.
+An epoch is a function of the seed and its number alone. Classes and samples are dealt as from
+shuffled decks of cards: nothing is repeated before all were used. Every sampler is made of two
+deals, each a few array operations however many
+classes there are: which classes form each batch, and which samples of a class it shows each time
+that it comes up.
 """
 
 import math
@@ -54,22 +56,36 @@ class Members:
         return len(self.sizes)
 
     def strata(self, of_rows: np.ndarray) -> Int[np.ndarray, "c"]:
-        """Return the stratum of each class that stays, from that of each row; a class in two strata is an error."""
+        """Return the stratum of each class that stays, from that of each row; a class in two strata
+        is an error."""
         _, numbers = np.unique(of_rows, return_inverse=True)
         mine = numbers[self._rows]
         of_class = mine[self._starts]
-        split = len(np.unique(np.repeat(np.arange(len(self)), self.sizes)[mine != np.repeat(of_class, self.sizes)]))
+        split = len(
+            np.unique(
+                np.repeat(np.arange(len(self)), self.sizes)[mine != np.repeat(of_class, self.sizes)]
+            )
+        )
         if split:
-            raise ConfigError(f"a class lies in one stratum, but {split} classes have rows in several. Correct them.")
+            raise ConfigError(
+                f"a class lies in one stratum, but {split} classes have rows in several. Correct "
+                "them."
+            )
         return np.asarray(of_class)
 
     def deal_classes(
-        self, rng: np.random.Generator, *, batches: int, classes: int, strata: Int[np.ndarray, "c"] | None = None
+        self,
+        rng: np.random.Generator,
+        *,
+        batches: int,
+        classes: int,
+        strata: Int[np.ndarray, "c"] | None = None,
     ) -> Int[np.ndarray, "batches classes"]:
         """Deal different classes to each batch; all come up once before one comes up again.
 
-        The classes that are left over when a deck no longer fills a batch wait for the next, differently shuffled deck.
-        With strata, each stratum's classes lie evenly spread in a deck, so that every batch mirrors the whole.
+        The classes that are left over when a deck no longer fills a batch wait for the next,
+        differently shuffled deck. With strata, each stratum's classes lie evenly spread in a deck,
+        so that every batch mirrors the whole.
         """
         per_deck = len(self) // classes
         chance = rng.random((-(-batches // per_deck), len(self)))
@@ -77,16 +93,23 @@ class Members:
         return decks[:, : per_deck * classes].reshape(-1, classes)[:batches]
 
     def deal_rows(
-        self, rng: np.random.Generator, classes: Int[np.ndarray, "batches classes"], *, per_class: int
+        self,
+        rng: np.random.Generator,
+        classes: Int[np.ndarray, "batches classes"],
+        *,
+        per_class: int,
     ) -> Int[np.ndarray, "batches classes per_class"]:
-        """Deal different rows of each class; all of its rows come up once before one comes up again.
+        """Deal different rows of each class; all of its rows come up once before one comes up
+        again.
 
-        The rows that are left over when a deck no longer fills a hand wait for the next, differently shuffled deck.
+        The rows that are left over when a deck no longer fills a hand wait for the next,
+        differently shuffled deck.
         """
         flat = classes.ravel()
         hands = self.sizes[flat] // per_class  # that one deck of the class holds
         deck, hand = np.divmod(_occurrence(flat), hands)
-        # One shuffle serves all decks: list the rows of each (class, deck) in use and sort each list at random.
+        # One shuffle serves all decks: list the rows of each (class, deck) in use and sort each
+        # list at random.
         used, place = np.unique(deck * len(self) + flat, return_inverse=True)
         classes_used = used % len(self)
         lengths = self.sizes[classes_used]
@@ -96,7 +119,9 @@ class Members:
         rows = self._rows[self._starts[classes_used][owner] + within]
         shuffled = rows[np.lexsort((rng.random(len(rows)), owner))]
         first = starts[place] + hand * per_class
-        return np.asarray(shuffled[first[:, None] + np.arange(per_class)]).reshape(*classes.shape, per_class)
+        return np.asarray(shuffled[first[:, None] + np.arange(per_class)]).reshape(
+            *classes.shape, per_class
+        )
 
     def draw_triplets(self, rng: np.random.Generator, count: int) -> Int[np.ndarray, "count 3"]:
         """Draw triplets: a random class, two of its rows, and a row of another class."""
@@ -105,11 +130,14 @@ class Members:
         first = rng.integers(self.sizes[anchor])
         second = (first + rng.integers(1, self.sizes[anchor])) % self.sizes[anchor]
         places = ((anchor, first), (anchor, second), (other, rng.integers(self.sizes[other])))
-        return np.stack([self._rows[self._starts[group] + place] for group, place in places], axis=1)
+        return np.stack(
+            [self._rows[self._starts[group] + place] for group, place in places], axis=1
+        )
 
 
 class BatchShape(NamedTuple):
-    """What a batch consists of: so many different classes, each with so many samples at least, and rows in all."""
+    """What a batch consists of: so many different classes, each with so many samples at least, and
+    rows in all."""
 
     classes: int
     samples: int
@@ -118,9 +146,11 @@ class BatchShape(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class BatchSampler(Sampler[list[int]], ABC):
-    """Index lists, each a batch; a resumed run sees the very batches that the interrupted one would have seen.
+    """Index lists, each a batch; a resumed run sees the very batches that the interrupted one would
+    have seen.
 
-    For a method: ``epoch(number)``. For torch: ``DataLoader(data, batch_sampler=sampler)``, where each pass is the next
+    For a method: ``epoch(number)``. For torch: ``DataLoader(data, batch_sampler=sampler)``, where
+        each pass is the next
     epoch; a loop that resumes says which one comes with ``set_epoch(number)``.
 
     >>> sampler: BatchSampler = PKSampler(np.arange(12) // 3, classes=2, per_class=3, seed=0)
@@ -131,7 +161,8 @@ class BatchSampler(Sampler[list[int]], ABC):
         labels: class of each row.
         seed: with the epoch it determines every batch.
         batches: batches per epoch; None for as many as the data fills once.
-        layout: what a batch is, by a sampler's name in ``SAMPLERS``; None where methods need not know.
+        layout: what a batch is, by a sampler's name in ``SAMPLERS``; None where methods need not
+            know.
         fixed: whether all epochs show the same tuples, so that rows outside of them never come up.
         members: the rows of the classes that are used.
     """
@@ -152,8 +183,10 @@ class BatchSampler(Sampler[list[int]], ABC):
         self.members, self._epoch = Members(self.labels, least=samples), 0
         if len(self.members) < classes:
             raise ConfigError(
-                f"a batch of {type(self).__name__} needs {classes} classes with at least {samples} samples each, but "
-                f"only {len(self.members)} of the {self.members.total} classes here have that many. "
+                f"a batch of {type(self).__name__} needs {classes} classes with at least "
+                f"{samples} samples each, but "
+                f"only {len(self.members)} of the {self.members.total} classes here have that "
+                "many. "
                 f"Ask for fewer classes or fewer samples of each, or add data."
             )
 
@@ -181,22 +214,37 @@ class BatchSampler(Sampler[list[int]], ABC):
 
     def __iter__(self) -> Iterator[list[int]]:
         plan = self.epoch(self._epoch)
-        self._epoch += 1  # or a loop that never calls ``set_epoch`` would see the same batches for ever
+        self._epoch += (
+            1  # or a loop that never calls ``set_epoch`` would see the same batches for ever
+        )
         return iter(plan)
 
     def __len__(self) -> int:
-        """Return the batches in an epoch: as many as were asked for, or as the rows of the classes in use fill once."""
-        return self.batches if self.batches is not None else max(1, int(self.members.sizes.sum()) // self.batch_size)
+        """Return the batches in an epoch: as many as were asked for, or as the rows of the classes
+        in use fill once."""
+        return (
+            self.batches
+            if self.batches is not None
+            else max(1, int(self.members.sizes.sum()) // self.batch_size)
+        )
 
     def excluded(self) -> tuple[int, int, str]:
         """Return how many classes are left out, of how many, and what it is that they lack."""
-        return self.members.excluded, self.members.total, f"have fewer than {self.shape().samples} samples"
+        return (
+            self.members.excluded,
+            self.members.total,
+            f"have fewer than {self.shape().samples} samples",
+        )
 
     @property
     def note(self) -> str | None:
         """What a user should know before training, or None."""
         count, total, lack = self.excluded()
-        left_out = f"{count} of {total} classes {lack} and are left out of training batches." if count else None
+        left_out = (
+            f"{count} of {total} classes {lack} and are left out of training batches."
+            if count
+            else None
+        )
         return " ".join(note for note in (left_out, self.shrunk) if note) or None
 
     def noted(self, shrunk: str | None) -> Self:
@@ -209,8 +257,9 @@ class BatchSampler(Sampler[list[int]], ABC):
 class PKSampler(BatchSampler):
     """``classes`` classes with ``per_class`` samples each, class by class (Hermans et al. 2017).
 
-    Classes are dealt from a shuffled deck, and so are the samples of each class, so that all come up before one comes
-    up again. A class with fewer than ``per_class`` samples is left out; ``note`` says how many are.
+    Classes are dealt from a shuffled deck, and so are the samples of each class, so that all come
+    up before one comes up again. A class with fewer than ``per_class`` samples is left out;
+    ``note`` says how many are.
 
     Args:
         labels: class of each row.
@@ -218,8 +267,9 @@ class PKSampler(BatchSampler):
         per_class: K.
         seed: with the epoch it determines every batch.
         batches: batches per epoch; None for as many as the data fills once.
-        strata: a coarser class of each row (a super-class, an alphabet), in the slot ``sampler`` the name of a column;
-            then every batch has classes of each in proportion to how many there are, within one.
+        strata: a coarser class of each row (a super-class, an alphabet), in the slot ``sampler``
+            the name of a column; then every batch has classes of each in proportion to how many
+            there are, within one.
 
     >>> batch = PKSampler([0, 0, 1, 1, 1], classes=2, per_class=2, seed=0).epoch(0)[0]
     >>> sorted(batch)[:2], len(batch)
@@ -236,8 +286,12 @@ class PKSampler(BatchSampler):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.strata is not None and len(self.strata) != len(self.labels):
-            raise ConfigError(f"each of {len(self.labels)} rows has a stratum, got {len(self.strata)} strata.")
-        self._stratum = None if self.strata is None else self.members.strata(np.asarray(self.strata))
+            raise ConfigError(
+                f"each of {len(self.labels)} rows has a stratum, got {len(self.strata)} strata."
+            )
+        self._stratum = (
+            None if self.strata is None else self.members.strata(np.asarray(self.strata))
+        )
 
     def shape(self) -> BatchShape:
         return BatchShape(self.classes, self.per_class, self.classes * self.per_class)
@@ -254,10 +308,11 @@ class PKSampler(BatchSampler):
         batches: int | None = None,
         strata: str | Labels | None = None,
     ) -> "PKSampler":
-        """Return batches of ``batch_size // per_class`` classes unless ``classes`` is given, smaller where data are.
+        """Return batches of ``batch_size // per_class`` classes unless ``classes`` is given,
+        smaller where data are.
 
-        First as many classes as were asked for, or all that have two samples; then as many samples of each, up to
-        ``per_class``, as that many classes have.
+        First as many classes as were asked for, or all that have two samples; then as many samples
+        of each, up to ``per_class``, as that many classes have.
 
         >>> sampler = PKSampler.fitted([0, 0, 0, 1, 1, 1], batch_size=64, seed=0)
         >>> sampler.classes, sampler.per_class
@@ -265,25 +320,35 @@ class PKSampler(BatchSampler):
         """
         asked = batch_size // max(1, per_class) if classes is None else classes
         fits, samples = fit(labels, asked, per_class, batch_size)
-        sampler = cls(labels, classes=fits, per_class=samples, seed=seed, batches=batches, strata=strata)
-        note = f"batches have {fits} classes x {samples} samples instead of {asked} x {per_class}: {NO_MORE}"
+        sampler = cls(
+            labels, classes=fits, per_class=samples, seed=seed, batches=batches, strata=strata
+        )
+        note = (
+            f"batches have {fits} classes x {samples} samples instead of {asked} x "
+            f"{per_class}: {NO_MORE}"
+        )
         return sampler.noted(None if (fits, samples) == (asked, per_class) else note)
 
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
-        chosen = self.members.deal_classes(rng, batches=batches, classes=self.classes, strata=self._stratum)
+        chosen = self.members.deal_classes(
+            rng, batches=batches, classes=self.classes, strata=self._stratum
+        )
         return self.members.deal_rows(rng, chosen, per_class=self.per_class).reshape(batches, -1)
 
 
 @dataclass(eq=False, repr=False)
 class CategoryBalancedSampler(PKSampler):
-    """A few categories in each batch, with equally many classes of each and ``per_class`` samples of each class.
+    """A few categories in each batch, with equally many classes of each and ``per_class`` samples
+    of each class.
 
-    Classes of one category are harder to tell apart than any classes. Categories, the classes of each and the samples
-    of each class are dealt from shuffled decks, so that categories come up equally often however large they are.
+    Classes of one category are harder to tell apart than any classes. Categories, the classes of
+    each and the samples of each class are dealt from shuffled decks, so that categories come up
+    equally often however large they are.
 
     Args:
         labels: class of each row.
-        strata: the category of each row, in the slot ``sampler`` the name of a column; None: all are of one.
+        strata: the category of each row, in the slot ``sampler`` the name of a column; None: all
+            are of one.
         categories: categories in a batch; None: 2, or as many as there are.
         classes: classes in a batch, as many of each category.
         per_class: K.
@@ -291,7 +356,7 @@ class CategoryBalancedSampler(PKSampler):
         batches: batches per epoch; None for as many as the data fills once.
 
     >>> sampler = CategoryBalancedSampler(
-    ...     np.arange(12) // 2, strata=np.arange(12) // 4, categories=1, classes=2, per_class=2, seed=0
+    ...  np.arange(12) // 2, strata=np.arange(12) // 4, categories=1, classes=2, per_class=2, seed=0
     ... )
     >>> sorted(sorted(batch) for batch in sampler.epoch(0))
     [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
@@ -302,19 +367,23 @@ class CategoryBalancedSampler(PKSampler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        stratum = np.zeros(len(self.members), dtype=np.int64) if self._stratum is None else self._stratum
+        stratum = (
+            np.zeros(len(self.members), dtype=np.int64) if self._stratum is None else self._stratum
+        )
         there = len(np.unique(stratum))
         self.categories = min(2, there) if self.categories is None else self.categories
         if self.classes % self.categories:
             raise ConfigError(
-                f"a batch has as many classes of each category, got {self.classes} classes for {self.categories} "
+                f"a batch has as many classes of each category, got {self.classes} classes for "
+                f"{self.categories} "
                 f"categories. Set classes to a multiple."
             )
         each = self.classes // self.categories
         self._groups = Members(stratum, least=each)  # whose rows are classes
         if len(self._groups) < self.categories:
             raise ConfigError(
-                f"a batch needs {self.categories} categories with {each} classes of {self.per_class} samples each, but "
+                f"a batch needs {self.categories} categories with {each} classes of "
+                f"{self.per_class} samples each, but "
                 f"only {len(self._groups)} of the {there} categories have that many. Ask for fewer."
             )
 
@@ -331,19 +400,31 @@ class CategoryBalancedSampler(PKSampler):
         strata: str | Labels | None = None,
         categories: int | None = None,
     ) -> "CategoryBalancedSampler":
-        """Return batches of ``batch_size // per_class`` classes unless ``classes`` is given, smaller where data are."""
+        """Return batches of ``batch_size // per_class`` classes unless ``classes`` is given,
+        smaller where data are."""
         asked = batch_size // max(1, per_class) if classes is None else classes
         fits, samples = fit(labels, asked, per_class, batch_size)
         strata = np.zeros(len(labels)) if strata is None else strata
         members = Members(np.asarray(labels), least=samples)
         sizes = np.sort(np.bincount(members.strata(np.asarray(strata))))[::-1]
         wanted = min(categories or 2, int((sizes > 0).sum()), fits)
-        fits = wanted * min(fits // wanted, int(sizes[wanted - 1]))  # what the smallest of the largest categories has
+        fits = wanted * min(
+            fits // wanted, int(sizes[wanted - 1])
+        )  # what the smallest of the largest categories has
         sampler = cls(
-            labels, classes=fits, per_class=samples, seed=seed, batches=batches, strata=strata, categories=wanted
+            labels,
+            classes=fits,
+            per_class=samples,
+            seed=seed,
+            batches=batches,
+            strata=strata,
+            categories=wanted,
         )
         got, before = (fits, wanted, samples), (asked, categories or wanted, per_class)
-        note = "batches have {} classes of {} categories x {} samples instead of {} classes of {} x {}: "
+        note = (
+            "batches have {} classes of {} categories x {} samples instead of {} classes of {} "
+            "x {}: "
+        )
         return sampler.noted(None if got == before else note.format(*got, *before) + NO_MORE)
 
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
@@ -361,13 +442,15 @@ class CategoryBalancedSampler(PKSampler):
 
 @dataclass(eq=False, repr=False)
 class HierarchicalSampler(CategoryBalancedSampler):
-    """As `CategoryBalancedSampler`, but every combination of categories comes up before one comes up again.
+    """As `CategoryBalancedSampler`, but every combination of categories comes up before one comes
+    up again.
 
     So each two categories meet equally often, as FastAP's authors (Cakir et al. 2019) sample.
 
     Args:
         labels: class of each row.
-        strata: the category of each row, in the slot ``sampler`` the name of a column; None: all are of one.
+        strata: the category of each row, in the slot ``sampler`` the name of a column; None: all
+            are of one.
         categories: categories in a batch; None: 2, or as many as there are.
         classes: classes in a batch, as many of each category.
         per_class: K.
@@ -396,7 +479,8 @@ class HierarchicalSampler(CategoryBalancedSampler):
 
 @dataclass(eq=False, repr=False)
 class NPairSampler(BatchSampler):
-    """``classes`` classes with two samples each, in blocks ``[a; p]``: row i and row N + i are a pair (Sohn 2016).
+    """``classes`` classes with two samples each, in blocks ``[a; p]``: row i and row N + i are a
+    pair (Sohn 2016).
 
     Args:
         labels: class of each row; classes with one sample are left out.
@@ -420,10 +504,20 @@ class NPairSampler(BatchSampler):
 
     @classmethod
     def fitted(
-        cls, labels: Labels, *, batch_size: int, seed: int, classes: int | None = None, batches: int | None = None
+        cls,
+        labels: Labels,
+        *,
+        batch_size: int,
+        seed: int,
+        classes: int | None = None,
+        batches: int | None = None,
     ) -> "NPairSampler":
-        """Return batches of ``batch_size // 2`` pairs unless ``classes`` is given, fewer where classes are fewer."""
-        asked, there = batch_size // 2 if classes is None else classes, int((class_sizes(labels) >= 2).sum())
+        """Return batches of ``batch_size // 2`` pairs unless ``classes`` is given, fewer where
+        classes are fewer."""
+        asked, there = (
+            batch_size // 2 if classes is None else classes,
+            int((class_sizes(labels) >= 2).sum()),
+        )
         fits, note = shrink("pairs", asked, there, least=2, batch_size=batch_size, rows=2)
         return cls(labels, classes=fits, seed=seed, batches=batches).noted(note)
 
@@ -435,9 +529,11 @@ class NPairSampler(BatchSampler):
 
 @dataclass(eq=False, repr=False)
 class TripletSampler(BatchSampler):
-    """``triplets`` triplets of 2T different classes, in blocks ``[a; p; n]`` (as HDML's authors form them).
+    """``triplets`` triplets of 2T different classes, in blocks ``[a; p; n]`` (as HDML's authors
+    form them).
 
-    Row t and row T + t are of one class, row 2T + t of another; no class stands in two triplets of a batch.
+    Row t and row T + t are of one class, row 2T + t of another; no class stands in two triplets of
+    a batch.
 
     Args:
         labels: class of each row; classes with one sample are left out.
@@ -461,10 +557,20 @@ class TripletSampler(BatchSampler):
 
     @classmethod
     def fitted(
-        cls, labels: Labels, *, batch_size: int, seed: int, triplets: int | None = None, batches: int | None = None
+        cls,
+        labels: Labels,
+        *,
+        batch_size: int,
+        seed: int,
+        triplets: int | None = None,
+        batches: int | None = None,
     ) -> "TripletSampler":
-        """Return batches of ``batch_size // 3`` triplets unless ``triplets`` is given, fewer where classes are."""
-        asked, there = batch_size // 3 if triplets is None else triplets, int((class_sizes(labels) >= 2).sum()) // 2
+        """Return batches of ``batch_size // 3`` triplets unless ``triplets`` is given, fewer where
+        classes are."""
+        asked, there = (
+            batch_size // 3 if triplets is None else triplets,
+            int((class_sizes(labels) >= 2).sum()) // 2,
+        )
         fits, note = shrink("triplets", asked, there, least=1, batch_size=batch_size, rows=3)
         return cls(labels, triplets=fits, seed=seed, batches=batches).noted(note)
 
@@ -477,10 +583,12 @@ class TripletSampler(BatchSampler):
 
 @dataclass(eq=False, repr=False)
 class FixedTripletSampler(TripletSampler):
-    """A set of triplets that is drawn once; every epoch shows the same ones, shuffled, in blocks ``[a; p; n]``.
+    """A set of triplets that is drawn once; every epoch shows the same ones, shuffled, in blocks
+    ``[a; p; n]``.
 
-    For experiments in which a set of triplets is all that is known of the classes; a loss should have ``blocks=True``.
-    Each triplet has two different samples of a random class and one of another; a sample may be in several of them.
+    For experiments in which a set of triplets is all that is known of the classes; a loss should
+    have ``blocks=True``. Each triplet has two different samples of a random class and one of
+    another; a sample may be in several of them.
 
     Args:
         labels: class of each row; classes with one sample are left out.
@@ -506,8 +614,13 @@ class FixedTripletSampler(TripletSampler):
         least = self.triplets
         total = least * super().__len__() if self.total is None else self.total
         if total < least:
-            raise ConfigError(f"a batch has {least} triplets of the set, got total={total}. Set total={least} or more.")
-        self.set = self.members.draw_triplets(np.random.default_rng([self.seed & MASK, 0, 1]), total)
+            raise ConfigError(
+                f"a batch has {least} triplets of the set, got total={total}. Set total={least} "
+                "or more."
+            )
+        self.set = self.members.draw_triplets(
+            np.random.default_rng([self.seed & MASK, 0, 1]), total
+        )
 
     def shape(self) -> BatchShape:
         return BatchShape(2, 2, 3 * self.triplets)
@@ -517,7 +630,9 @@ class FixedTripletSampler(TripletSampler):
 
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
         per_deck = len(self.set) // self.triplets
-        decks = rng.random((-(-batches // per_deck), len(self.set))).argsort(axis=1)[:, : per_deck * self.triplets]
+        decks = rng.random((-(-batches // per_deck), len(self.set))).argsort(axis=1)[
+            :, : per_deck * self.triplets
+        ]
         chosen = decks.reshape(-1, self.triplets)[:batches]
         return self.set[chosen].swapaxes(1, 2).reshape(batches, -1)
 
@@ -532,13 +647,17 @@ class FixedTripletSampler(TripletSampler):
         batches: int | None = None,
         total: int | None = None,
     ) -> "FixedTripletSampler":
-        """Return batches of ``batch_size // 3`` triplets unless ``triplets`` is given, fewer where classes are."""
+        """Return batches of ``batch_size // 3`` triplets unless ``triplets`` is given, fewer where
+        classes are."""
         like = TripletSampler.fitted(labels, batch_size=batch_size, seed=seed, triplets=triplets)
-        return cls(labels, triplets=like.triplets, seed=seed, batches=batches, total=total).noted(like.shrunk)
+        return cls(labels, triplets=like.triplets, seed=seed, batches=batches, total=total).noted(
+            like.shrunk
+        )
 
 
 def fit(labels: Labels, classes: int, per_class: int, batch_size: int) -> tuple[int, int]:
-    """Return P and K that the data fill; raise an error where not even the smallest batch can be formed.
+    """Return P and K that the data fill; raise an error where not even the smallest batch can be
+    formed.
 
     >>> labels = np.repeat(np.arange(5), [8, 8, 8, 8, 3])
     >>> fit(labels, 4, 4, 16), fit(labels, 5, 4, 20)
@@ -553,9 +672,17 @@ def fit(labels: Labels, classes: int, per_class: int, batch_size: int) -> tuple[
 
 
 def shrink(
-    unit: str, asked: int, available: int, *, least: int, batch_size: int, rows: int, samples: str = "2 samples"
+    unit: str,
+    asked: int,
+    available: int,
+    *,
+    least: int,
+    batch_size: int,
+    rows: int,
+    samples: str = "2 samples",
 ) -> tuple[int, str | None]:
-    """Return how many ``unit`` of different classes a batch has, and a note where that is less than ``asked``.
+    """Return how many ``unit`` of different classes a batch has, and a note where that is less than
+    ``asked``.
 
     Args:
         unit: what is counted, for messages.
@@ -568,17 +695,24 @@ def shrink(
     """
     if asked < least:
         raise ConfigError(
-            f"a batch needs at least {least} {unit} of {rows} rows, got {asked} with batch_size={batch_size}. "
+            f"a batch needs at least {least} {unit} of {rows} rows, got {asked} with "
+            f"batch_size={batch_size}. "
             f"Set training.batch_size={least * rows} or more."
         )
     if available < least:
         raise DataError(
-            f"a batch needs at least {least} {unit} of different classes, but the training classes that have {samples} "
-            f"are enough for {available}. Add data, or hold fewer classes out (training.validation)."
+            f"a batch needs at least {least} {unit} of different classes, but the training "
+            f"classes that have {samples} "
+            f"are enough for {available}. Add data, or hold fewer classes out "
+            "(training.validation)."
         )
     if available >= asked:
         return asked, None
-    return available, f"batches have {available} {unit} instead of {asked}: the training part has no more classes."
+    return (
+        available,
+        f"batches have {available} {unit} instead of {asked}: the training part has no more "
+        "classes.",
+    )
 
 
 def class_sizes(labels: Labels) -> Int[np.ndarray, "c"]:
@@ -590,8 +724,11 @@ def class_sizes(labels: Labels) -> Int[np.ndarray, "c"]:
 def _spread(
     chance: Float[np.ndarray, "decks c"], strata: Int[np.ndarray, "c"], rng: np.random.Generator
 ) -> Int[np.ndarray, "decks c"]:
-    """Return decks in which the i-th of a stratum's m classes, shuffled, lies near the fraction i/m of the deck."""
-    shuffled = np.lexsort((chance, np.broadcast_to(strata, chance.shape)), axis=1)  # stratum by stratum
+    """Return decks in which the i-th of a stratum's m classes, shuffled, lies near the fraction i/m
+    of the deck."""
+    shuffled = np.lexsort(
+        (chance, np.broadcast_to(strata, chance.shape)), axis=1
+    )  # stratum by stratum
     sizes = np.bincount(strata)
     stratum = np.repeat(np.arange(len(sizes)), sizes)
     within = np.arange(len(strata)) - (np.cumsum(sizes) - sizes)[stratum]

@@ -25,11 +25,17 @@ from vicinal.models.backbone import first_line, probe
 from vicinal.models.embedder import Embedder, check_chunks
 from vicinal.samplers import SAMPLERS
 
-RELATIVE = ("info_nce", "supervised_contrastive", "n_pair", "improved_n_pair")  # over differences of similarities
+RELATIVE = (
+    "info_nce",
+    "supervised_contrastive",
+    "n_pair",
+    "improved_n_pair",
+)  # over differences of similarities
 
 
 def build_method(config: Config, train: Records, device: torch.device) -> tuple[Method, int]:
-    """Build the method of a config for these training records; return it with the number of steps to take.
+    """Build the method of a config for these training records; return it with the number of steps
+    to take.
 
     The network is drawn first, so that one seed gives every method the same.
     """
@@ -42,12 +48,26 @@ def build_method(config: Config, train: Records, device: torch.device) -> tuple[
         name = type(config.method).__name__
         raise ConfigError(f"{name} works with vectors, not in the Poincaré ball. Set method=plain.")
     steps = training.steps or training.epochs * len(sampler)
-    parts = Parts(embedder, loss, sampler, config.optimizer, train, config.transform.evaluation(), steps, training.seed)
+    parts = Parts(
+        embedder,
+        loss,
+        sampler,
+        config.optimizer,
+        train,
+        config.transform.evaluation(),
+        steps,
+        training.seed,
+    )
     rows = config.evaluation.batch_size
-    method = config.method.build(replace(parts, batch_size=rows, skip_corrupt=training.skip_corrupt))
+    method = config.method.build(
+        replace(parts, batch_size=rows, skip_corrupt=training.skip_corrupt)
+    )
     if training.chunk is not None:
         if not config.method.chunkable:
-            raise ConfigError("ALA differentiates through its own update, which training.chunk cannot. Leave it out.")
+            raise ConfigError(
+                "ALA differentiates through its own update, which training.chunk cannot. Leave it "
+                "out."
+            )
         check_chunks(method.embedder, training.chunk)
         for stream in method.embedder.streams:
             stream.chunk = training.chunk
@@ -60,13 +80,18 @@ def build_method(config: Config, train: Records, device: torch.device) -> tuple[
 
 
 def norms_are_frozen(embedder: Embedder) -> bool:
-    """Whether no batch norm takes statistics from batches; a head's norm learns whatever the backbone's do."""
+    """Whether no batch norm takes statistics from batches; a head's norm learns whatever the
+    backbone's do."""
     return bool(getattr(embedder.backbone, "freeze_norm", False)) and not embedder.head_norm
 
 
 def _build_embedder(config: Config, train: Records) -> Embedder:
     embedder = _build_stream(config, train)
-    return embedder if train.captions is None else TwoStreamEmbedder(config.model.build_text(), embedder)
+    return (
+        embedder
+        if train.captions is None
+        else TwoStreamEmbedder(config.model.build_text(), embedder)
+    )
 
 
 def _build_stream(config: Config, train: Records) -> Embedder:
@@ -74,7 +99,9 @@ def _build_stream(config: Config, train: Records) -> Embedder:
         return config.model.build(text=True)
     if config.transform.kind == "features":
         model, width = config.model, train.source.read(0).shape[0]
-        if config.training.head_only and model.dim is not None:  # features have no more directions than numbers
+        if (
+            config.training.head_only and model.dim is not None
+        ):  # features have no more directions than numbers
             model = replace(model, dim=min(model.dim, width))
         return model.build(width=width)
     shown = cast(ImageTransform, own_transform(config.transform))
@@ -83,8 +110,13 @@ def _build_stream(config: Config, train: Records) -> Embedder:
         try:
             probe(embedder, (shown.channels, shown.test_size, shown.test_size))
         except (AssertionError, RuntimeError, ValueError) as error:
-            fault = f"the network takes images of {shown.size} pixels, but not of transform.test_size={shown.test_size}"
-            raise ConfigError(f"{fault}: {first_line(error)}. Set transform.test_size=none.") from error
+            fault = (
+                f"the network takes images of {shown.size} pixels, but not of "
+                f"transform.test_size={shown.test_size}"
+            )
+            raise ConfigError(
+                f"{fault}: {first_line(error)}. Set transform.test_size=none."
+            ) from error
     if "role" in train.columns and config.model.streams == 2 and train.captions is None:
         return TwoStreamEmbedder(embedder, copy.deepcopy(embedder))  # both start alike
     return embedder
@@ -102,26 +134,35 @@ def _build_sampler(config: Config, train: Records) -> Sampler:
     if isinstance(strata, str):  # the name of a column
         if strata not in train.columns:
             advice = f"Columns here: {', '.join(train.columns) or 'none'}."
-            raise ConfigError(f"sampler.strata names a column of the data, got {strata!r}. {advice}")
+            raise ConfigError(
+                f"sampler.strata names a column of the data, got {strata!r}. {advice}"
+            )
         arguments["strata"] = train.columns[strata]
     if "roles" in known and "role" in train.columns:
         arguments["roles"] = train.columns["role"]
     if hasattr(kind, "fitted"):
-        sampler: Sampler = kind.fitted(train.labels, batch_size=training.batch_size, seed=training.seed, **arguments)
+        sampler: Sampler = kind.fitted(
+            train.labels, batch_size=training.batch_size, seed=training.seed, **arguments
+        )
         return sampler
     derived = {"labels": train.labels, "seed": training.seed}
-    return OwnSampler(kind(**{k: v for k, v in derived.items() if k in known}, **arguments), train.labels)
+    return OwnSampler(
+        kind(**{k: v for k, v in derived.items() if k in known}, **arguments), train.labels
+    )
 
 
 class OwnSampler:
-    """A sampler of the user's own: any iterable of index lists, or a function of the training labels that gives one.
+    """A sampler of the user's own: any iterable of index lists, or a function of the training
+    labels that gives one.
 
-    A torch ``Sampler`` with ``set_epoch`` is told the epoch; one without it must give the same batches when it is asked
-    again, or a resumed run sees others than the interrupted one.
+    A torch ``Sampler`` with ``set_epoch`` is told the epoch; one without it must give the same
+    batches when it is asked again, or a resumed run sees others than the interrupted one.
     """
 
     def __init__(self, given: Any, labels: np.ndarray) -> None:
-        self.sampler = given if hasattr(given, "epoch") or hasattr(given, "__iter__") else given(labels)
+        self.sampler = (
+            given if hasattr(given, "epoch") or hasattr(given, "__iter__") else given(labels)
+        )
         self.rows = len(labels)
         self.note: str | None = getattr(self.sampler, "note", None)
         self._length = len(self.epoch(0))
@@ -136,8 +177,13 @@ class OwnSampler:
             plan = [[int(row) for row in batch] for batch in self.sampler]
         bad = next((row for batch in plan for row in batch if not 0 <= row < self.rows), None)
         if bad is not None:
-            advice = "Give a function of the training labels: sampler=lambda labels: MySampler(labels)."
-            raise ConfigError(f"your sampler gives row {bad}, but there are {self.rows} training records. {advice}")
+            advice = (
+                "Give a function of the training labels: sampler=lambda labels: MySampler(labels)."
+            )
+            raise ConfigError(
+                f"your sampler gives row {bad}, but there are {self.rows} training records. "
+                f"{advice}"
+            )
         return plan
 
     def __len__(self) -> int:
@@ -149,12 +195,15 @@ def _build_loss(config: Config, labels: np.ndarray, dim: int) -> nn.Module:
     slot, seed = config.loss, config.training.seed
     if slot.own is not None:
         if not isinstance(slot.own, nn.Module):
-            raise ConfigError(f"loss is a torch module over (embeddings, labels), got {type(slot.own).__name__}.")
+            raise ConfigError(
+                f"loss is a torch module over (embeddings, labels), got {type(slot.own).__name__}."
+            )
         return copy.deepcopy(slot.own)  # a second run must not begin where the first one ended
     kind, arguments = slot.kind or LOSSES[slot.name], dict(slot.arguments)
     miner, nested = arguments.pop("miner", None), arguments.pop("nested", ())
     if nested:
-        # The whole embedding is always one of the sizes, or its last dimensions would learn nothing.
+        # The whole embedding is always one of the sizes, or its last dimensions would learn
+        # nothing.
         parts = {**slot.arguments, "nested": ()}
         sizes = sorted({*nested, dim})
         if sizes[-1] > dim:
@@ -162,29 +211,53 @@ def _build_loss(config: Config, labels: np.ndarray, dim: int) -> nn.Module:
         whole = config.replace(loss=replace(slot, arguments=parts))
         return NestedLoss([_build_loss(whole, labels, size) for size in sizes], sizes)
     classes, layout = np.unique(labels), getattr(kind, "layout", None)
-    blocks = layout is not None and getattr(SAMPLERS.get(config.sampler.name), "layout", None) == layout
-    derived = {"classes": len(classes), "dim": dim, "known": tuple(classes.tolist()), "seed": seed, "blocks": blocks}
+    blocks = (
+        layout is not None and getattr(SAMPLERS.get(config.sampler.name), "layout", None) == layout
+    )
+    derived = {
+        "classes": len(classes),
+        "dim": dim,
+        "known": tuple(classes.tolist()),
+        "seed": seed,
+        "blocks": blocks,
+    }
     if arguments.get("dim", dim) != dim:
-        raise ConfigError(f"loss.dim={arguments['dim']}, but the embeddings have {dim} numbers. Leave loss.dim out.")
+        raise ConfigError(
+            f"loss.dim={arguments['dim']}, but the embeddings have {dim} numbers. Leave loss.dim "
+            "out."
+        )
     if config.model.head == "hyperbolic":
         kind = in_ball(kind, slot.name, arguments, config.model.curvature)
-    loss: nn.Module = kind(**{k: v for k, v in derived.items() if k in parameters(kind)} | arguments)
+    loss: nn.Module = kind(
+        **{k: v for k, v in derived.items() if k in parameters(kind)} | arguments
+    )
     return loss if miner is None else Mined(loss, miner, seed=seed)
 
 
-def in_ball(kind: type[Any], name: str, arguments: Mapping[str, Any], curvature: float) -> type[Any]:
-    """Return the class of a loss that compares points of the Poincaré ball, where ``kind`` compares vectors.
+def in_ball(
+    kind: type[Any], name: str, arguments: Mapping[str, Any], curvature: float
+) -> type[Any]:
+    """Return the class of a loss that compares points of the Poincaré ball, where ``kind`` compares
+    vectors.
 
-    A loss over distances takes those of the ball. One over similarities takes minus the distance if it looks at their
-    differences alone, as the cross-entropy of Ermolov et al. (2022) does; a margin or threshold of a cosine has no
-    meaning there.
+    A loss over distances takes those of the ball. One over similarities takes minus the distance if
+    it looks at their differences alone, as the cross-entropy of Ermolov et al. (2022) does; a
+    margin or threshold of a cosine has no meaning there.
     """
     ball, usual = Poincare(curvature=curvature), "Set loss=info_nce and loss.temperature=0.2."
     if name in RELATIVE and arguments.get("similarity", "dot") == "dot":
         return type(kind.__name__, (kind,), {"distance": Negative(ball)})
-    if not issubclass(kind, Loss) or not kind.takes_reference or "normalize" not in parameters(kind):
-        raise ConfigError(f"loss={name} compares by cosines or with proxies, not in the Poincaré ball. {usual}")
+    if (
+        not issubclass(kind, Loss)
+        or not kind.takes_reference
+        or "normalize" not in parameters(kind)
+    ):
+        raise ConfigError(
+            f"loss={name} compares by cosines or with proxies, not in the Poincaré ball. {usual}"
+        )
     probe = kind(**arguments)
     if not isinstance(probe.distance, Euclidean) or probe.distance.squared:
-        raise ConfigError(f"model.head=hyperbolic needs a loss over plain distances, got {probe!r}. {usual}")
+        raise ConfigError(
+            f"model.head=hyperbolic needs a loss over plain distances, got {probe!r}. {usual}"
+        )
     return type(kind.__name__, (kind,), {"distance": ball})

@@ -9,7 +9,14 @@ from datetime import datetime, timedelta
 
 from rich.console import Console as RichConsole
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 PLAIN_SECONDS = 10.0  # between two lines when nobody watches a bar
 
@@ -43,11 +50,16 @@ class Console:
         if not self._rich.is_terminal:
             yield Follower(self, total, done, title)
             return
-        title_column, facts_column = TextColumn("{task.description}"), TextColumn("{task.fields[facts]}")
+        title_column, facts_column = (
+            TextColumn("{task.description}"),
+            TextColumn("{task.fields[facts]}"),
+        )
         bar, left = BarColumn(bar_width=None), TimeRemainingColumn(compact=True)
         columns = title_column, bar, MofNCompleteColumn(), facts_column, left
         # The speed over an hour: jobs may take longer than the half minute that rich looks back.
-        progress = Progress(*columns, console=self._rich, transient=True, expand=True, speed_estimate_period=3600)
+        progress = Progress(
+            *columns, console=self._rich, transient=True, expand=True, speed_estimate_period=3600
+        )
         with progress:
             task = progress.add_task(escape(title), total=total, completed=done, facts="")
             yield Follower(self, total, done, title, progress, task)
@@ -73,12 +85,17 @@ class Follower:
         ``run_left`` are the seconds until the end of the run, of which these items are a part.
         """
         if run_left is not None:
-            facts += f"  run {spell(run_left)} left, until {datetime.now() + timedelta(seconds=run_left):%H:%M}"
+            facts += (
+                f"  run {spell(run_left)} left, until "
+                f"{datetime.now() + timedelta(seconds=run_left):%H:%M}"
+            )
         if self.progress is not None and self.task is not None:
             self.progress.update(self.task, completed=done, facts=escape(facts))
             return
         now = time.monotonic()
-        if now - self._last >= PLAIN_SECONDS or (done == self.total and now - self._start >= PLAIN_SECONDS):
+        if now - self._last >= PLAIN_SECONDS or (
+            done == self.total and now - self._start >= PLAIN_SECONDS
+        ):
             self._last = now
             words = [f"{self.title} {done}/{self.total}", facts]
             if done > self.first:

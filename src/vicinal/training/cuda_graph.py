@@ -1,7 +1,8 @@
-"""A training step captured as a CUDA graph: the host launches one graph instead of a thousand kernels.
+"""A training step captured as a CUDA graph: the host launches one graph instead of a thousand
+kernels.
 
-On a GPU the kernels of a step are shorter than the time a host takes to launch them, so the GPU waits. Replayed, a step
-costs what its kernels cost; no compiler has to run first.
+On a GPU the kernels of a step are shorter than the time a host takes to launch them, so the GPU
+waits. Replayed, a step costs what its kernels cost; no compiler has to run first.
 """
 
 import warnings
@@ -14,8 +15,12 @@ from torch import Tensor
 from vicinal.data.records import Batch
 from vicinal.methods.method import Method, StepResult
 
-EAGER_STEPS = 3  # before a capture: in the first ones libraries choose kernels and allocate workspaces
-MOST_GRAPHS = 2  # each holds the activations of a step: batches of ever other shapes must not fill a GPU
+EAGER_STEPS = (
+    3  # before a capture: in the first ones libraries choose kernels and allocate workspaces
+)
+MOST_GRAPHS = (
+    2  # each holds the activations of a step: batches of ever other shapes must not fill a GPU
+)
 
 
 @dataclass
@@ -37,9 +42,10 @@ class _Graph:
 class CUDAGraphStep:
     """Take training steps of a method, from the fourth of one shape on by replaying a CUDA graph.
 
-    The graph holds the whole of ``Method.step``, updates included. Two shapes are captured, those that come four times
-    first; batches of any further one are computed as they come. When the method enters another phase, graphs are
-    captured anew. A step that waits for the device cannot be captured: it is then computed as before, with a warning.
+    The graph holds the whole of ``Method.step``, updates included. Two shapes are captured, those
+    that come four times first; batches of any further one are computed as they come. When the
+    method enters another phase, graphs are captured anew. A step that waits for the device cannot
+    be captured: it is then computed as before, with a warning.
     """
 
     def __init__(self, method: Method) -> None:
@@ -62,7 +68,13 @@ class CUDAGraphStep:
             self._phase = self.method.phase
             self._calls.clear()
             self._graphs.clear()
-        key = batch.inputs.shape, batch.inputs.dtype, batch.inputs.stride(), batch.largest_class, embedder.training
+        key = (
+            batch.inputs.shape,
+            batch.inputs.dtype,
+            batch.inputs.stride(),
+            batch.largest_class,
+            embedder.training,
+        )
         if key not in self._graphs and len(self._graphs) < MOST_GRAPHS:
             self._calls[key] = self._calls.get(key, 0) + 1
             if self._calls[key] <= EAGER_STEPS:
@@ -72,7 +84,8 @@ class CUDAGraphStep:
         return self.method.step(batch) if graph is None else graph.replay(batch)
 
     def _aside(self, batch: Batch) -> StepResult:
-        """Compute on the stream of captures: torch remembers on which one a parameter was first used."""
+        """Compute on the stream of captures: torch remembers on which one a parameter was first
+        used."""
         here, stream = torch.cuda.current_stream(), _side_stream(batch.inputs.device)
         stream.wait_stream(here)
         with torch.cuda.stream(stream):
@@ -93,17 +106,25 @@ class CUDAGraphStep:
         state = generator.clone_state()
         try:
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # a step that fails at once; see below
+                warnings.filterwarnings(
+                    "ignore", "The CUDA Graph is empty"
+                )  # a step that fails at once; see below
                 with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
                     result = self.method.step(mine)
-                    values = torch.stack([value.detach().float() for value in result.scalars.values()])
+                    values = torch.stack(
+                        [value.detach().float() for value in result.scalars.values()]
+                    )
         except RuntimeError as error:
             torch.cuda.synchronize()
-            generator.graphsafe_set_state(state)  # torch leaves it in the capture, where it draws no numbers
+            generator.graphsafe_set_state(
+                state
+            )  # torch leaves it in the capture, where it draws no numbers
             reason = str(error).strip().splitlines()[0]
             warnings.warn(
-                f"the step cannot be captured as a CUDA graph: {reason} Training goes on without, more slowly. A loss "
-                f"that waits for the device or counts in Python has `capturable = False`; training.cuda_graph=off "
+                f"the step cannot be captured as a CUDA graph: {reason} Training goes on without, "
+                "more slowly. A loss "
+                "that waits for the device or counts in Python has `capturable = False`; "
+                "training.cuda_graph=off "
                 f"switches capturing off.",
                 RuntimeWarning,
                 stacklevel=2,
@@ -118,5 +139,6 @@ def _tensors(batch: Batch) -> tuple[Tensor, ...]:
 
 @cache
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return one stream for all captures: libraries keep a workspace for each stream that they have seen."""
+    """Return one stream for all captures: libraries keep a workspace for each stream that they have
+    seen."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

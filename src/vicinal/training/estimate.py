@@ -27,7 +27,9 @@ def describe(config: Config) -> str:
     method, steps = build_method(config, records.part("train"), pick_device(config.training.device))
     cost = _cost(config, method, records)
     learnt, count = count_parameters(method.embedder)
-    memory = 4 * (count + 3 * learnt) + cost.bytes * min(cost.rows, config.training.chunk or cost.rows)
+    memory = 4 * (count + 3 * learnt) + cost.bytes * min(
+        cost.rows, config.training.chunk or cost.rows
+    )
     lines = [
         _found(records),
         f"{count:,} parameters, {learnt:,} of them trained",
@@ -39,8 +41,11 @@ def describe(config: Config) -> str:
     return "\n".join([*(f"# {line}" for line in lines), config.toml().rstrip()])
 
 
-def introduce(path: Path, console: Console, config: Config, records: Records, method: Method, steps: int) -> None:
-    """Print what was found and chosen, how long it will take, where the result will be and what to try next."""
+def introduce(
+    path: Path, console: Console, config: Config, records: Records, method: Method, steps: int
+) -> None:
+    """Print what was found and chosen, how long it will take, where the result will be and what to
+    try next."""
     slots, run = config.slots(), RunDirectory(path)
     names = ", ".join(f"{slot} {slots[slot]['name']}" for slot in ("model", "loss", "method"))
     console.line(f"found   {_found(records)}")
@@ -49,7 +54,10 @@ def introduce(path: Path, console: Console, config: Config, records: Records, me
         console.line(f"        {reason}")
     console.line(f"time    {_cost(config, method, records).time(steps)}")
     if steps and records.captions is None:
-        console.line("        --head-only gives a baseline in seconds: the head in closed form, no step trained")
+        console.line(
+            "        --head-only gives a baseline in seconds: the head in closed form, no step "
+            "trained"
+        )
     console.line(f"result  {run.report_path}")
     console.line(f"        Ctrl-C stops; `{run.resume_command()}` goes on")
     for word, command in zip(("then", "", ""), run.next_commands(), strict=True):
@@ -58,14 +66,17 @@ def introduce(path: Path, console: Console, config: Config, records: Records, me
 
 def _found(records: Records) -> str:
     """Say how many records of how many classes each split holds."""
-    uses = zip(records.counts().values(), ("to train on", "to select by", "to test on"), strict=True)
+    uses = zip(
+        records.counts().values(), ("to train on", "to select by", "to test on"), strict=True
+    )
     parts = [f"{rows} of {classes} classes {use}" for (rows, classes), use in uses if rows]
     held = records.source.kind + ("" if records.captions is None else " and texts")
     return f"{len(records)} {held} in {records.name}: {', '.join(parts)}"
 
 
 class Cost(NamedTuple):
-    """Rows of a batch, and what one of them takes in a forward and backward pass; None where that is not known."""
+    """Rows of a batch, and what one of them takes in a forward and backward pass; None where that
+    is not known."""
 
     rows: int
     device: str

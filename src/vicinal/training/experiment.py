@@ -1,4 +1,5 @@
-"""A config made real: data split, method built, everything that cannot work rejected before training."""
+"""A config made real: data split, method built, everything that cannot work rejected before
+training."""
 
 import copy
 import os
@@ -48,7 +49,8 @@ class Experiment:
         resident: the images on the device, where they are kept there.
         notes: what a reader of the results should know about the data.
         console: where the planning of an epoch is followed.
-        cache: folder of `training.cache`, where features of the training set are kept; see ``resident.kept``.
+        cache: folder of `training.cache`, where features of the training set are kept; see
+            ``resident.kept``.
     """
 
     config: Config
@@ -73,36 +75,50 @@ class Experiment:
         return Encoder(self.method.embedder, self.preprocessing, self.device)
 
     def plan(self, epoch: int) -> Sequence[Sequence[int]]:
-        """Return the batches that the method wants in ``epoch``; with several processes, those of the first one."""
+        """Return the batches that the method wants in ``epoch``; with several processes, those of
+        the first one."""
         wanted = self._planned(epoch)
         if not len(wanted):
-            raise ConfigError(f"the method plans no batch for epoch {epoch + 1}. Lower the batch size or add data.")
+            raise ConfigError(
+                f"the method plans no batch for epoch {epoch + 1}. Lower the batch size or add "
+                "data."
+            )
         plan = parallel.from_first(lambda: wanted)
         check_equal_parts(plan)
         return plan
 
     def _planned(self, epoch: int) -> Sequence[Sequence[int]]:
-        """Return the method's batches; where it embeds the training records for them, show what that costs."""
+        """Return the method's batches; where it embeds the training records for them, show what
+        that costs."""
         method = self.method
         if not method.reads_records:
             return method.batches(epoch)
         began, title = time.monotonic(), f"planning epoch {epoch + 1}"
-        with self.console.following(len(parallel.part(range(len(self.train)))), 0, title) as follower:
+        with self.console.following(
+            len(parallel.part(range(len(self.train)))), 0, title
+        ) as follower:
             method.read_by(self.resident, workers=self.workers, progress=follower.advance)
             wanted = method.batches(epoch)
-            method.read_by(self.resident, workers=self.workers)  # the bar is gone when it is asked again
+            method.read_by(
+                self.resident, workers=self.workers
+            )  # the bar is gone when it is asked again
         if (seconds := time.monotonic() - began) >= WORTH_SAYING:
-            self.console.line(f"{title}: {len(self.train)} training records embedded in {seconds:.1f} s")
+            self.console.line(
+                f"{title}: {len(self.train)} training records embedded in {seconds:.1f} s"
+            )
         return wanted
 
     def batches(self, plan: Sequence[Sequence[int]], *, epoch: int, start: int) -> Iterator[Batch]:
-        """Yield this process's rows of an epoch's batches from number ``start`` on, augmented, on the device."""
+        """Yield this process's rows of an epoch's batches from number ``start`` on, augmented, on
+        the device."""
         whole = plan[start:]
         rest = [parallel.part(rows) for rows in whole]
         training = self.config.training
         transform, seed, skip = self.config.transform, training.seed, training.skip_corrupt
         if self.resident is not None and isinstance(transform, ImageTransform):
-            read = self.resident.batches(self.train, rest, transform, seed, epoch, "replace" if skip else "raise")
+            read = self.resident.batches(
+                self.train, rest, transform, seed, epoch, "replace" if skip else "raise"
+            )
         else:
             read = self._loader.batches(rest, epoch)
         for rows, batch in zip(whole, read, strict=True):
@@ -111,7 +127,8 @@ class Experiment:
 
     @cached_property
     def _loader(self) -> Loader:
-        """Return what reads the training records from files, by processes that stay for all epochs."""
+        """Return what reads the training records from files, by processes that stay for all
+        epochs."""
         training = self.config.training
         return Loader(
             self.train,
@@ -123,7 +140,12 @@ class Experiment:
         )
 
     def embed(
-        self, encoder: Encoder, records: Records, *, features: bool = False, progress: Progress | None = None
+        self,
+        encoder: Encoder,
+        records: Records,
+        *,
+        features: bool = False,
+        progress: Progress | None = None,
     ) -> Embedded:
         """Embed records, read as the config says."""
         return encoder.embed(
@@ -137,7 +159,8 @@ class Experiment:
         )
 
     def begin(self) -> Sequence[Sequence[int]] | None:
-        """Initialize the head and return the batches of the first epoch, if any; once, at the start of a run."""
+        """Initialize the head and return the batches of the first epoch, if any; once, at the start
+        of a run."""
         self.start_head()
         return self.plan(0) if self.steps else None
 
@@ -157,11 +180,14 @@ class Experiment:
             starts.start_as_discriminants(embedder, found.vectors, found.labels, model.start_length)
         else:
             self._start_best(found)
-        head = parallel.from_first(lambda: {name: value.cpu() for name, value in embedder.head.state_dict().items()})
+        head = parallel.from_first(
+            lambda: {name: value.cpu() for name, value in embedder.head.state_dict().items()}
+        )
         embedder.head.load_state_dict(head)  # the same to the last bit in every process
 
     def _start_features(self, progress: Progress) -> Embedded:
-        """Return the features of the training set, from `training.cache` where another run left the same."""
+        """Return the features of the training set, from `training.cache` where another run left the
+        same."""
 
         def embed() -> Embedded:
             return self.embed(self.encoder, self.train, features=True, progress=progress)
@@ -174,40 +200,72 @@ class Experiment:
             return embed()
         shape = len(self.train), self.method.embedder.width
         vectors = kept(self.cache, self._start_name, shape, np.float32, fill)
-        return embed() if vectors is None else Embedded(torch.from_numpy(np.array(vectors)), self.train, ())
+        return (
+            embed()
+            if vectors is None
+            else Embedded(torch.from_numpy(np.array(vectors)), self.train, ())
+        )
 
     def _start_name(self) -> str | None:
-        """Tell the features of the training set from all others, to the last bit; None where nothing can."""
+        """Tell the features of the training set from all others, to the last bit; None where
+        nothing can."""
         embedder, config = self.method.embedder, self.config
         source, positions = self.train.source.origin(np.arange(len(self.train)))
         contents = source.identity(positions)
-        if contents is None or config.model.module is not None:  # code of the user's own may change as it likes
+        if (
+            contents is None or config.model.module is not None
+        ):  # code of the user's own may change as it likes
             return None
-        weights = {name: value for name, value in embedder.state_dict().items() if not name.startswith("head.")}
-        networks = [(describe(one.backbone), one.pooling, one.lora, one.lora_alpha) for one in embedder.streams]
-        device = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
+        weights = {
+            name: value
+            for name, value in embedder.state_dict().items()
+            if not name.startswith("head.")
+        }
+        networks = [
+            (describe(one.backbone), one.pooling, one.lora, one.lora_alpha)
+            for one in embedder.streams
+        ]
+        device = (
+            torch.cuda.get_device_name(self.device)
+            if self.device.type == "cuda"
+            else self.device.type
+        )
         computed = device, torch.get_float32_matmul_precision(), config.evaluation.batch_size
-        return f"features {_hash(weights)} {networks} {describe(self.preprocessing)} {computed}\n{contents}"
+        return (
+            f"features {_hash(weights)} {networks} {describe(self.preprocessing)} "
+            f"{computed}\n{contents}"
+        )
 
     def _start_best(self, found: Embedded) -> None:
-        """Start as the features are, unless their discriminants are better on the held-out classes."""
+        """Start as the features are, unless their discriminants are better on the held-out
+        classes."""
         embedder, validation = self.method.embedder, self.records.part("validation")
         starts.start_as_features(embedder, found.vectors)
         if not len(validation):
-            self.console.line("the head starts as the features are: no held-out classes could choose another start")
+            self.console.line(
+                "the head starts as the features are: no held-out classes could choose another "
+                "start"
+            )
             return
         plain, heads = self._precision(validation), copy.deepcopy(embedder.head.state_dict())
-        starts.start_as_discriminants(embedder, found.vectors, found.labels, self.config.model.start_length)
+        starts.start_as_discriminants(
+            embedder, found.vectors, found.labels, self.config.model.start_length
+        )
         discriminant = self._precision(validation)
         if discriminant <= plain:
             embedder.head.load_state_dict(heads)
         won = "their discriminants" if discriminant > plain else "the features are"
-        scores = f"validation MAP@R {100 * plain:.1f} as they are, {100 * discriminant:.1f} as discriminants"
+        scores = (
+            f"validation MAP@R {100 * plain:.1f} as they are, {100 * discriminant:.1f} as "
+            "discriminants"
+        )
         self.console.line(f"the head starts as {won}: {scores}")
 
     def _precision(self, records: Records) -> float:
         embedded = self.embed(self.encoder, records)
-        scores = parallel.from_first(lambda: measure(embedded, recalls=(1,), clustering=False).scores)
+        scores = parallel.from_first(
+            lambda: measure(embedded, recalls=(1,), clustering=False).scores
+        )
         return float(scores["map@r"])
 
     def save_head(self, run: RunDirectory) -> None:
@@ -228,7 +286,8 @@ class Experiment:
 
 
 def load_records(config: Config) -> tuple[Config, Records]:
-    """Load the data; return the config that fits them, and the records with the validation classes that it asks for."""
+    """Load the data; return the config that fits them, and the records with the validation classes
+    that it asks for."""
     records = config.data.load()
     config = config.fitted(records)
     share, seed = config.training.validation, config.training.seed
@@ -238,10 +297,14 @@ def load_records(config: Config) -> tuple[Config, Records]:
 Introduce = Callable[[Config, Records, Method, int], None]
 
 
-def prepare(config: Config, console: Console | None = None, introduce: Introduce | None = None) -> Experiment:
-    """Load and split the data, build the method; reject what cannot work before anything is trained.
+def prepare(
+    config: Config, console: Console | None = None, introduce: Introduce | None = None
+) -> Experiment:
+    """Load and split the data, build the method; reject what cannot work before anything is
+    trained.
 
-    ``introduce`` is called with config, records, method and number of steps before images are decoded.
+    ``introduce`` is called with config, records, method and number of steps before images are
+    decoded.
     """
     training = config.training
     device = parallel.pick_device(training.device)
@@ -253,11 +316,16 @@ def prepare(config: Config, console: Console | None = None, introduce: Introduce
         raise ConfigError(f"training.head_only keeps a head in closed form, got {got}")
     config, records = load_records(config)
     if records.source.kind != config.transform.kind:
-        got = f"{records.name} with {records.source.kind}. Leave `transform` out, or name another preset."
+        got = (
+            f"{records.name} with {records.source.kind}. Leave `transform` out, or name another "
+            "preset."
+        )
         raise ConfigError(f"the transform prepares {config.transform.kind}, got {got}")
     train = records.part("train")
     if (classes := len(np.unique(train.labels))) < 2:
-        raise DataError(f"{records.name} has {classes} training classes; learning needs at least 2.")
+        raise DataError(
+            f"{records.name} has {classes} training classes; learning needs at least 2."
+        )
     _check_measurable(records, "validation")
     _check_measurable(records, "test")
     workers, sharing = pick_workers(config, records, device), parallel.local_processes() > 1
@@ -273,7 +341,9 @@ def prepare(config: Config, console: Console | None = None, introduce: Introduce
             config.transform,
             device,
             # On a CPU each process would keep a copy of its own in the memory that they share.
-            resident="off" if training.resident == "auto" and sharing and device.type == "cpu" else training.resident,
+            resident="off"
+            if training.resident == "auto" and sharing and device.type == "cpu"
+            else training.resident,
             workers=workers if sharing else training.workers,
             skip_corrupt=training.skip_corrupt,
             channels_last=device.type == "cuda",
@@ -282,28 +352,39 @@ def prepare(config: Config, console: Console | None = None, introduce: Introduce
         )
     _check_equal_start(config, records, method)
     notes = _notes(records, method, device, head_only=training.head_only)
-    return Experiment(config, records, train, method, steps, device, workers, resident, notes, console, cache)
+    return Experiment(
+        config, records, train, method, steps, device, workers, resident, notes, console, cache
+    )
 
 
 def _check_measurable(records: Records, split: Split) -> None:
-    """Retrieval needs something to find and something to confuse it with; say so before hours of training."""
+    """Retrieval needs something to find and something to confuse it with; say so before hours of
+    training."""
     _, sizes = np.unique(records.part(split).labels, return_counts=True)
     if len(sizes) and (len(sizes) < 2 or sizes.max() < 2):
         raise DataError(
-            f"the {split} part of {records.name} has {len(sizes)} classes of at most {sizes.max()} records; measuring "
-            f"needs 2 classes, and 2 records in at least one. Move classes into it, or leave it empty."
+            f"the {split} part of {records.name} has {len(sizes)} classes of at most "
+            f"{sizes.max()} records; measuring "
+            "needs 2 classes, and 2 records in at least one. Move classes into it, or leave it "
+            "empty."
         )
 
 
-def _notes(records: Records, method: Method, device: torch.device, *, head_only: bool) -> tuple[str, ...]:
-    """Return what a reader of the results should know about the data and about several processes."""
+def _notes(
+    records: Records, method: Method, device: torch.device, *, head_only: bool
+) -> tuple[str, ...]:
+    """Return what a reader of the results should know about the data and about several
+    processes."""
     notes, count = [], parallel.processes()
     if shared := overlapping_classes(records):
-        notes.append(f"{len(shared)} classes are in training and test: the test measures known classes.")
+        notes.append(
+            f"{len(shared)} classes are in training and test: the test measures known classes."
+        )
     learns = any(isinstance(module, _BatchNorm) for module in method.embedder.modules())
     if count > 1 and device.type != "cuda" and learns and not norms_are_frozen(method.embedder):
         notes.append(  # torch synchronizes batch norms on GPUs only
-            f"batch norm took its statistics from the rows of each of {count} processes, not from the whole batch: one "
+            f"batch norm took its statistics from the rows of each of {count} processes, not from "
+            "the whole batch: one "
             f"process, or GPUs, would give other numbers."
         )
     if head_only:
@@ -312,18 +393,21 @@ def _notes(records: Records, method: Method, device: torch.device, *, head_only:
 
 
 def check_equal_parts(plan: Sequence[Sequence[int]]) -> None:
-    """Raise a ConfigError for a batch that the processes cannot share equally: its rows are gathered without counts."""
+    """Raise a ConfigError for a batch that the processes cannot share equally: its rows are
+    gathered without counts."""
     count = parallel.processes()
     for number, rows in enumerate(plan, 1):
         if len(rows) % count:
             raise ConfigError(
-                f"{count} processes were to share each batch equally, but batch {number} has {len(rows)} rows. "
+                f"{count} processes were to share each batch equally, but batch {number} has "
+                f"{len(rows)} rows. "
                 f"Choose a batch size that {count} divides, or another number of processes."
             )
 
 
 def _check_equal_start(config: Config, records: Records, method: Method) -> None:
-    """Processes that train together start from the same settings, rows and weights, wherever each read its own."""
+    """Processes that train together start from the same settings, rows and weights, wherever each
+    read its own."""
     if parallel.processes() == 1:
         return
     weights = _hash(method.embedder.state_dict())
@@ -331,7 +415,8 @@ def _check_equal_start(config: Config, records: Records, method: Method) -> None
     for name, value in parallel.from_first(lambda: mine).items():
         if mine[name] != value:
             raise ConfigError(
-                f"all processes start from the same {name}, but process {parallel.rank()} has others than process 0. "
+                f"all processes start from the same {name}, but process {parallel.rank()} has "
+                "others than process 0. "
                 f"Use the same version, settings, data and weight files on every machine."
             )
 
@@ -353,13 +438,19 @@ def pick_precision(wanted: str, device: torch.device) -> torch.dtype | None:
 
 
 def pick_workers(config: Config, records: Records, device: torch.device) -> int:
-    """Return a process per core where files are read, up to 16 beside a GPU; arrays in memory are faster without."""
+    """Return a process per core where files are read, up to 16 beside a GPU; arrays in memory are
+    faster without."""
     if config.training.workers is not None:
         return config.training.workers
     if isinstance(config.transform, OwnTransform):
         try:
             ForkingPickler.dumps(config.transform)
-        except Exception:  # whatever an object of the user's own raises; a lambda, for example, cannot travel
+        except (
+            Exception
+        ):  # whatever an object of the user's own raises; a lambda, for example, cannot travel
             return 0
-    most, cores = 16 if device.type == "cuda" else 8, (os.cpu_count() or 1) // parallel.local_processes()
+    most, cores = (
+        16 if device.type == "cuda" else 8,
+        (os.cpu_count() or 1) // parallel.local_processes(),
+    )
     return 0 if records.source.in_memory else min(most, max(1, cores))

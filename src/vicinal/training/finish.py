@@ -1,4 +1,5 @@
-"""The end of a run: measure the selected model once on the test classes and write what the report shows."""
+"""The end of a run: measure the selected model once on the test classes and write what the report
+shows."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
@@ -34,12 +35,14 @@ TRAIN_SAMPLE = 10_000  # training records behind the train-against-test diagnosi
 
 
 def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[str, Any]) -> None:
-    """Measure raw inputs, the untrained and the selected network on the test classes; write results and artefacts.
+    """Measure raw inputs, the untrained and the selected network on the test classes; write results
+    and artefacts.
 
-    Where training started from a head in closed form, that has a row of its own: training gets credit for its steps.
+    Where training started from a head in closed form, that has a row of its own: training gets
+    credit for its steps.
 
-    A run without artefacts is one of many, all of which have the same raw inputs and the same untrained network: it
-    measures the selected one alone.
+    A run without artefacts is one of many, all of which have the same raw inputs and the same
+    untrained network: it measures the selected one alone.
     """
     config, records, console = experiment.config, experiment.records, experiment.console
     seed, evaluation = config.training.seed, config.evaluation
@@ -58,13 +61,21 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
 
     def scores(embedded: Embedded, *, clustering: bool = True) -> Measured:
         recalls, restarts = evaluation.recalls, evaluation.restarts
-        return measure(embedded, recalls=recalls, clustering=clustering, seed=seed, restarts=restarts)
+        return measure(
+            embedded, recalls=recalls, clustering=clustering, seed=seed, restarts=restarts
+        )
 
-    rows = {name: scores(found, clustering=name != RAW) for name, found in {**before, "trained": trained}.items()}
+    rows = {
+        name: scores(found, clustering=name != RAW)
+        for name, found in {**before, "trained": trained}.items()
+    }
     sizes = evaluation.dims or config.loss.arguments.get("nested", ())
     sizes = [size for size in sizes if size < trained.vectors.shape[1]]
     rows |= {name: scores(found) for name, found in cut(trained, sizes, encoder).items()}
-    diagnoses = [diagnosis("train", known, scores(known).scores), diagnosis(split, trained, rows["trained"].scores)]
+    diagnoses = [
+        diagnosis("train", known, scores(known).scores),
+        diagnosis(split, trained, rows["trained"].scores),
+    ]
     if UNTRAINED in before:
         diagnoses.append(diagnosis(f"untrained {split}", before[UNTRAINED], rows[UNTRAINED].scores))
     run.write_document("diagnostics", {"rows": diagnoses})
@@ -76,13 +87,17 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
     notes = [*dict.fromkeys((*experiment.notes, *after)), *_lone(trained)]
     facts = {"protocol": "validation" if chosen else "final", "selected": selected | how}
     facts["gains"] = {name: gains(rows["trained"].queries, rows[name].queries) for name in before}
-    run.write_results(_results(split, trained, rows, {*position["skipped"], *trained.skipped}, notes) | facts)
+    run.write_results(
+        _results(split, trained, rows, {*position["skipped"], *trained.skipped}, notes) | facts
+    )
 
 
 def cut(embedded: Embedded, sizes: Iterable[int], encoder: Encoder) -> dict[str, Embedded]:
     """Return the first dimensions of embeddings, by the name of their row of results."""
     normalize = encoder.embedder.normalize
-    return {f"trained, {size} dimensions": embedded.first(size, normalize=normalize) for size in sizes}
+    return {
+        f"trained, {size} dimensions": embedded.first(size, normalize=normalize) for size in sizes
+    }
 
 
 def measure_run(
@@ -99,11 +114,12 @@ def measure_run(
     skip_corrupt: bool,
     console: Console,
 ) -> dict[str, Any]:
-    """Measure the selected model of a run on its own data or on other data, in the form of ``results.json``.
+    """Measure the selected model of a run on its own data or on other data, in the form of
+    ``results.json``.
 
-    ``dims`` also measures so many first numbers of the embeddings; with them, ``quantize`` or ``rerank`` the entry
-    ``compact`` has what ``compact_scores`` measures. Of its own data a run that was trained with ``skip_corrupt`` is
-    measured so, whatever ``skip_corrupt`` says here.
+    ``dims`` also measures so many first numbers of the embeddings; with them, ``quantize`` or
+    ``rerank`` the entry ``compact`` has what ``compact_scores`` measures. Of its own data a run
+    that was trained with ``skip_corrupt`` is measured so, whatever ``skip_corrupt`` says here.
     """
     encoder = Encoder.load(run, device)
     embedder = encoder.embedder
@@ -118,7 +134,9 @@ def measure_run(
         raise ConfigError(unknown("split", split, ("all", *SPLITS)))
     part = records if split == "all" else records.part(cast(Split, split))
     if not len(part):
-        raise ConfigError(f"{records.name} has no {split} records. Choose another --split, or `all`.")
+        raise ConfigError(
+            f"{records.name} has no {split} records. Choose another --split, or `all`."
+        )
     role = part.columns.get("role")
     gallery_rows = len(part) if role is None else int((role != QUERY).sum())
     check_compact(dims, quantize, dim=embedder.embedding_dim, rows=gallery_rows)
@@ -148,7 +166,11 @@ def measure_run(
 
 
 def _results(
-    split: str, embedded: Embedded, rows: Mapping[str, Measured], skipped: set[str], notes: list[str]
+    split: str,
+    embedded: Embedded,
+    rows: Mapping[str, Measured],
+    skipped: set[str],
+    notes: list[str],
 ) -> dict[str, Any]:
     """Return the document that ``results.json`` holds."""
     return {
@@ -157,15 +179,22 @@ def _results(
         "records": len(embedded.vectors),
         "classes": len(np.unique(embedded.records.labels)),
         "skipped": len(skipped),
-        "rows": [{"name": name, "metrics": row.scores, "spread": row.spread} for name, row in rows.items()],
+        "rows": [
+            {"name": name, "metrics": row.scores, "spread": row.spread}
+            for name, row in rows.items()
+        ],
         "notes": [*notes, *(f"could not be read: {name}" for name in sorted(skipped))],
     }
 
 
 def _lone(embedded: Embedded) -> list[str]:
-    """Records that no other could match are left out of the means; say how many. Say which way texts are sought."""
+    """Records that no other could match are left out of the means; say how many. Say which way
+    texts are sought."""
     if embedded.records.captions is not None:
-        return ["Recall@K, MAP@R and R-precision are of texts that ask for pictures; image to text is the other way."]
+        return [
+            "Recall@K, MAP@R and R-precision are of texts that ask for pictures; image to text is "
+            "the other way."
+        ]
     if "role" in embedded.records.columns:
         return []
     lone = int((relevant_counts(embedded.labels) == 0).sum())
@@ -175,14 +204,23 @@ def _lone(embedded: Embedded) -> list[str]:
 def _before(experiment: Experiment, part: Records, run: RunDirectory) -> dict[str, Embedded]:
     """Embed records as they were before the first step, by the name of the row.
 
-    They are the inputs themselves where they are small pictures, the untrained network's features and, where the head
-    started in closed form, what that head alone makes of them.
+    They are the inputs themselves where they are small pictures, the untrained network's features
+    and, where the head started in closed form, what that head alone makes of them.
     """
-    transform, untrained, found = experiment.preprocessing, experiment.untrained(), dict[str, Embedded]()
-    if part.captions is not None:  # features of texts and of pictures have nothing in common; embeddings may
+    transform, untrained, found = (
+        experiment.preprocessing,
+        experiment.untrained(),
+        dict[str, Embedded](),
+    )
+    if (
+        part.captions is not None
+    ):  # features of texts and of pictures have nothing in common; embeddings may
         found[UNTRAINED] = experiment.embed(untrained, part)
         return found
-    if isinstance(transform, ImageTransform) and (width := transform.channels * transform.size**2) <= RAW_PIXELS:
+    if (
+        isinstance(transform, ImageTransform)
+        and (width := transform.channels * transform.size**2) <= RAW_PIXELS
+    ):
         flat = Embedder(Flat(width), None, normalize=False)
         found[RAW] = _unit(experiment.embed(Encoder(flat, transform, experiment.device), part))
     features = experiment.embed(untrained, part, features=True)
@@ -203,7 +241,9 @@ class Flat(Identity):
 def _with_head(embedder: Embedder, features: Embedded, run: RunDirectory) -> Embedded:
     """Embed features of the untrained network by the head that training started from."""
     embedder.cpu().eval().head.load_state_dict(read_tensors(run.head_path))
-    return replace(features, vectors=embedder.deploy(embedder.embed(features.vectors)), metric=embedder.metric)
+    return replace(
+        features, vectors=embedder.deploy(embedder.embed(features.vectors)), metric=embedder.metric
+    )
 
 
 def _unit(embedded: Embedded) -> Embedded:
@@ -212,18 +252,26 @@ def _unit(embedded: Embedded) -> Embedded:
 
 
 def _sample(train: Records, seed: int) -> Records:
-    """Take whole training classes, up to a bound, for a diagnosis at a cost that does not grow with the data."""
+    """Take whole training classes, up to a bound, for a diagnosis at a cost that does not grow with
+    the data."""
     if len(train) <= TRAIN_SAMPLE:
         return train
-    return train.take(whole_classes(train.labels, TRAIN_SAMPLE, np.random.default_rng(seed), least=2))
+    return train.take(
+        whole_classes(train.labels, TRAIN_SAMPLE, np.random.default_rng(seed), least=2)
+    )
 
 
-def write_figures(run: RunDirectory, method: Method, train: Records, last_batch: Batch | None) -> None:
-    """Write the method's captions and figures, with thumbnails of the training records that the figures show."""
+def write_figures(
+    run: RunDirectory, method: Method, train: Records, last_batch: Batch | None
+) -> None:
+    """Write the method's captions and figures, with thumbnails of the training records that the
+    figures show."""
     if method.captions:
         run.write_document("captions", dict(method.captions))
     figures = () if last_batch is None else method.figures(last_batch)
     if not figures:
         return
-    document = write_thumbnails(run.figure_thumbnails_path, train, records_of(figures), TILE, COLUMNS)
+    document = write_thumbnails(
+        run.figure_thumbnails_path, train, records_of(figures), TILE, COLUMNS
+    )
     run.write_document("figures", {**document, "figures": to_json(figures)})

@@ -1,8 +1,9 @@
-"""Several processes of one run: started by torch's elastic launcher, joined in one process group, stopped together.
+"""Several processes of one run: started by torch's elastic launcher, joined in one process group,
+stopped together.
 
-Ctrl-C asks to stop between steps, and the run stops where it can be resumed. When a process dies, exchanges with it
-raise `ContactError` in the others, and the launcher ends those that hang on a GPU. The run goes on from its last
-written checkpoint.
+Ctrl-C asks to stop between steps, and the run stops where it can be resumed. When a process dies,
+exchanges with it raise `ContactError` in the others, and the launcher ends those that hang on a
+GPU. The run goes on from its last written checkpoint.
 """
 
 import gc
@@ -27,8 +28,8 @@ import torch.distributed as dist
 from vicinal import parallel
 from vicinal.errors import ConfigError, VicinalError
 
-# Of one exchange, for a machine that vanishes without closing its connections. It must be longer than the first process
-# takes to measure, for which the others wait.
+# Of one exchange, for a machine that vanishes without closing its connections. It must be longer
+# than the first process takes to measure, for which the others wait.
 TIMEOUT = timedelta(hours=12)
 FAILED, REJECTED, INTERRUPTED = 1, 2, 130  # exit codes, as with one process
 HEADSTART_SECONDS = 0.5  # most errors meet all processes: the first one reports those
@@ -36,12 +37,16 @@ ECHO_SECONDS = 1.0  # a terminal and a launcher may both pass on one and the sam
 
 
 def launch(count: int) -> bool:
-    """Run this very command in ``count`` processes of this machine; False where this is one of them or is enough."""
+    """Run this very command in ``count`` processes of this machine; False where this is one of them
+    or is enough."""
     if count < 1:
         raise ConfigError(f"--processes counts processes, got {count}.")
     started = os.environ.get("WORLD_SIZE", "1")
     if "RANK" in os.environ and started != str(count):
-        raise ConfigError(f"a launcher has already started {started} processes, got --processes {count}. Leave it out.")
+        raise ConfigError(
+            f"a launcher has already started {started} processes, got --processes {count}. Leave "
+            "it out."
+        )
     if count == 1 or "RANK" in os.environ:
         return False
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
@@ -50,10 +55,16 @@ def launch(count: int) -> bool:
 
     logging.disable(logging.CRITICAL)  # the processes report their errors themselves
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
-    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "600")  # seconds to finish a step and write a checkpoint
+    os.environ.setdefault(
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "600"
+    )  # seconds to finish a step and write a checkpoint
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # the host's name may resolve to nowhere
-    place: dict[str, Any] = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "local_addr": "localhost"}
+    place: dict[str, Any] = {
+        "rdzv_backend": "c10d",
+        "rdzv_endpoint": "localhost:0",
+        "local_addr": "localhost",
+    }
     try:
         with tempfile.TemporaryDirectory(prefix="vicinal-") as folder:
             logs = DefaultLogsSpecs(folder)
@@ -62,12 +73,16 @@ def launch(count: int) -> bool:
     except SignalException:
         raise KeyboardInterrupt from None
     except ChildFailedError as error:
-        codes = [failure.exitcode for failure in error.failures.values()]  # of the process that ended first, first
+        codes = [
+            failure.exitcode for failure in error.failures.values()
+        ]  # of the process that ended first, first
         if codes[0] == INTERRUPTED:
             raise KeyboardInterrupt from None
         for rank, failure in error.failures.items():
             if failure.exitcode == -signal.SIGKILL:
-                sys.stderr.write(f"error: process {rank} of {count} was killed, or ran out of memory.\n")
+                sys.stderr.write(
+                    f"error: process {rank} of {count} was killed, or ran out of memory.\n"
+                )
         sys.exit(max((code for code in codes if FAILED <= code <= REJECTED), default=FAILED))
     return True
 
@@ -76,15 +91,20 @@ def launch(count: int) -> bool:
 def joined() -> Iterator[None]:
     """Join the process group of the processes that were started with this one; alone, do nothing.
 
-    GPUs exchange through NCCL, hosts through gloo. Of an error that several processes raise, one is reported.
+    GPUs exchange through NCCL, hosts through gloo. Of an error that several processes raise, one is
+    reported.
     """
     if int(os.environ.get("WORLD_SIZE", 1)) == 1 or dist.is_initialized():
         yield
         return
     from torch.distributed.rendezvous import rendezvous  # not built on every platform
 
-    importlib.import_module("torch.distributed.nn")  # later its functions would keep the group, and so its threads
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a process that must stop says so first, as on Ctrl-C
+    importlib.import_module(
+        "torch.distributed.nn"
+    )  # later its functions would keep the group, and so its threads
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # a process that must stop says so first, as on Ctrl-C
     store, rank, count = next(rendezvous("env://"))
     gpus = torch.cuda.is_available() and dist.is_nccl_available()
     backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
@@ -95,7 +115,9 @@ def joined() -> Iterator[None]:
         _leave()
         raise
     except Exception as error:
-        lost = isinstance(error, parallel.ContactError)  # by the end of another process, which reports its own error
+        lost = isinstance(
+            error, parallel.ContactError
+        )  # by the end of another process, which reports its own error
         code = REJECTED if isinstance(error, VicinalError) and not lost else FAILED
         reporter = rank
         await_turn(error)
@@ -125,7 +147,8 @@ class Interrupted(KeyboardInterrupt):
 class Interruption:
     """While entered, the first SIGINT or SIGTERM asks to stop; a later SIGINT interrupts at once.
 
-    A signal that cut a step in half would leave weights and optimizer out of step, so the step is finished first.
+    A signal that cut a step in half would leave weights and optimizer out of step, so the step is
+    finished first.
     """
 
     def __init__(self) -> None:
@@ -135,13 +158,18 @@ class Interruption:
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> "Interruption":
-        if threading.current_thread() is threading.main_thread():  # Python delivers signals nowhere else
+        if (
+            threading.current_thread() is threading.main_thread()
+        ):  # Python delivers signals nowhere else
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._ask)
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
@@ -149,7 +177,8 @@ class Interruption:
             self._agreement.answer()  # nothing is left on its way
 
     def requested(self) -> bool:
-        """Whether to stop after this step, asked once in each; all processes answer alike, whichever was signalled."""
+        """Whether to stop after this step, asked once in each; all processes answer alike,
+        whichever was signalled."""
         orphaned = parallel.processes() > 1 and os.getppid() != self._launcher
         return self._agreement(orphaned or self._asked_at is not None)
 
@@ -162,7 +191,8 @@ class Interruption:
 
 
 def await_turn(error: BaseException) -> None:
-    """Before several processes report an error: let the one speak that knows most, and nothing interrupt it."""
+    """Before several processes report an error: let the one speak that knows most, and nothing
+    interrupt it."""
     for number in (signal.SIGINT, signal.SIGTERM):  # which a launcher sends to those that are left
         signal.signal(number, signal.SIG_IGN)
     if not parallel.first() and not isinstance(error, parallel.ContactError):

@@ -18,7 +18,10 @@ from vicinal.training.experiment import Experiment
 def info(experiment: Experiment, run_name: str, command: str) -> dict[str, Any]:
     """Return the content of ``run.json``."""
     config, records = experiment.config, experiment.records
-    counts = {split: {"records": rows, "classes": classes} for split, (rows, classes) in records.counts().items()}
+    counts = {
+        split: {"records": rows, "classes": classes}
+        for split, (rows, classes) in records.counts().items()
+    }
     return {
         "vicinal": package_version("vicinal"),
         "name": run_name,
@@ -26,7 +29,10 @@ def info(experiment: Experiment, run_name: str, command: str) -> dict[str, Any]:
         "commit": commit(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "hardware": hardware(experiment.device),
-        "versions": {"python": platform.python_version(), **{p: package_version(p) for p in ("torch", "numpy")}},
+        "versions": {
+            "python": platform.python_version(),
+            **{p: package_version(p) for p in ("torch", "numpy")},
+        },
         "config": {
             "preset": config.preset,
             "title": config.title(records.name),
@@ -58,13 +64,19 @@ def hardware(device: torch.device) -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """Return the commit of this source tree, marked when it had changes; None outside a checkout of vicinal."""
+    """Return the commit of this source tree, marked when it had changes; None outside a checkout of
+    vicinal."""
     here = Path(__file__).resolve().parent
     try:
         head = _git(here, "rev-parse", "--short=12", "HEAD")
-        if Path(_git(here, "rev-parse", "--show-toplevel")) not in {here.parents[2], here.parents[1]}:
+        if Path(_git(here, "rev-parse", "--show-toplevel")) not in {
+            here.parents[2],
+            here.parents[1],
+        }:
             return None  # installed into some other project's repository
-        return head + ("+changes" if _git(here, "status", "--porcelain", "--untracked-files=no") else "")
+        return head + (
+            "+changes" if _git(here, "status", "--porcelain", "--untracked-files=no") else ""
+        )
     except (OSError, subprocess.SubprocessError):
         return None
 
@@ -78,6 +90,10 @@ def package_version(name: str) -> str:
 
 def _git(folder: Path, *arguments: str) -> str:
     done = subprocess.run(
-        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, timeout=10
+        ["git", "-C", str(folder), *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=10,
     )
     return done.stdout.strip()

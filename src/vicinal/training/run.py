@@ -1,4 +1,5 @@
-"""Starting and resuming runs, from a config or from a checkpoint, in one process or in several together."""
+"""Starting and resuming runs, from a config or from a checkpoint, in one process or in several
+together."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,17 +22,21 @@ from vicinal.training.experiment import prepare
 from vicinal.training.processes import joined
 from vicinal.training.trainer import Trainer
 
-# Two kept checkpoints and one in the making, each of weights and two Adam moments, and the selected model.
+# Two kept checkpoints and one in the making, each of weights and two Adam moments, and the selected
+# model.
 CHECKPOINT_COPIES = 3 * 3 + 1
 ARTEFACT_BYTES = 32 * 2**20
 
 
 def start(config: Config, path: Path, *, command: str, console: Console) -> RunDirectory:
-    """Train ``config`` from the beginning into a new run directory, with the processes started with this one."""
+    """Train ``config`` from the beginning into a new run directory, with the processes started with
+    this one."""
     with joined():
         if parallel.first():
             RunDirectory(path).check_unused()  # before data are decoded
-        experiment = prepare(config, console, None if console.quiet else partial(introduce, path, console))
+        experiment = prepare(
+            config, console, None if console.quiet else partial(introduce, path, console)
+        )
         plan = experiment.begin()  # raises its errors before there is a folder
         weights = sum(p.numel() * p.element_size() for p in experiment.method.embedder.parameters())
         need = CHECKPOINT_COPIES * weights + ARTEFACT_BYTES
@@ -39,21 +44,27 @@ def start(config: Config, path: Path, *, command: str, console: Console) -> RunD
         with _locked(run):
             if parallel.first():
                 experiment.encoder.save_description(run)
-                run.write_info(provenance.info(experiment, run.path.name, command))  # last: it makes the folder a run
+                run.write_info(
+                    provenance.info(experiment, run.path.name, command)
+                )  # last: it makes the folder a run
                 experiment.save_head(run)
             Trainer(experiment, run, plan).train()
     return run
 
 
 def resume(
-    path: Path, *, console: Console, own: Mapping[str, Any] | None = None, trust: Mapping[str, Any] | None = None
+    path: Path,
+    *,
+    console: Console,
+    own: Mapping[str, Any] | None = None,
+    trust: Mapping[str, Any] | None = None,
 ) -> RunDirectory:
     """Go on with an interrupted run, from its newest whole checkpoint, as if nothing had happened.
 
     Args:
         own: objects of the user's own by slot, needed where the run was made with such.
-        trust: classes of the user's own that the run may name: code is run because the user names it, never because a
-            run does.
+        trust: classes of the user's own that the run may name: code is run because the user names
+            it, never because a run does.
     """
     with joined():
         run, info = parallel.from_first(lambda: _opened(path, own or {}, trust or {}))
@@ -63,17 +74,29 @@ def resume(
         with _locked(run):
             with decoding(run.info_path):
                 saved, before = info["config"], info["data"]["fingerprint"]
-                base = saved["preset"] if saved["preset"] in presets() else DEFAULT_PRESET  # a file is not needed again
-                config = compose({"preset": base}, saved["slots"], own or {}, preset_name=saved["preset"], trust=trust)
+                base = (
+                    saved["preset"] if saved["preset"] in presets() else DEFAULT_PRESET
+                )  # a file is not needed again
+                config = compose(
+                    {"preset": base},
+                    saved["slots"],
+                    own or {},
+                    preset_name=saved["preset"],
+                    trust=trust,
+                )
             experiment = prepare(config, console)
             now = experiment.records.fingerprint()
             if before != now:
                 rows = f"rows {before}, now {now}"
-                raise RunError(f"the data of {run.path} changed since it started ({rows}). Start a new run.")
+                raise RunError(
+                    f"the data of {run.path} changed since it started ({rows}). Start a new run."
+                )
             checkpoint = parallel.from_first(lambda: latest_checkpoint(run.checkpoints_path))
             trainer = Trainer(experiment, run, experiment.begin() if checkpoint is None else None)
             if parallel.first():
-                experiment.encoder.save_description(run)  # as at the start, where it draws from torch's generator
+                experiment.encoder.save_description(
+                    run
+                )  # as at the start, where it draws from torch's generator
                 if checkpoint is None:
                     experiment.save_head(run)
             if checkpoint is not None:
@@ -85,22 +108,32 @@ def resume(
     return run
 
 
-def _opened(path: Path, own: Mapping[str, Any], trust: Mapping[str, Any]) -> tuple[RunDirectory, dict[str, Any]]:
+def _opened(
+    path: Path, own: Mapping[str, Any], trust: Mapping[str, Any]
+) -> tuple[RunDirectory, dict[str, Any]]:
     run = RunDirectory.open(path)
     if "config" not in run.info:
         raise RunError(
-            f"{run.path} was written by an earlier version of vicinal. It can be evaluated, searched and reported, but "
-            f"training goes on only with the version that began it ({run.info.get('vicinal', 'unknown')})."
+            f"{run.path} was written by an earlier version of vicinal. It can be evaluated, "
+            "searched and reported, but "
+            "training goes on only with the version that began it "
+            f"({run.info.get('vicinal', 'unknown')})."
         )
     with decoding(run.info_path):
         config = run.info["config"]
-        names = {slot: str(config["slots"][slot]["name"]) for slot in config.get("own", ()) if slot not in own}
+        names = {
+            slot: str(config["slots"][slot]["name"])
+            for slot in config.get("own", ())
+            if slot not in own
+        }
         missing = {slot: name for slot, name in names.items() if name not in trust}
     if missing:
         slots = ", ".join(f"{slot}=..." for slot in missing)
         raise RunError(
-            f"{run.path} was trained with code of your own: {', '.join(missing.values())}. Go on with `"
-            f"{run.resume_command()} {' '.join(f'--trust {name}' for name in missing.values())}`, or from Python with "
+            f"{run.path} was trained with code of your own: {', '.join(missing.values())}. Go on "
+            "with `"
+            f"{run.resume_command()} {' '.join(f'--trust {name}' for name in missing.values())}`, "
+            "or from Python with "
             f"vicinal.train(resume=..., {slots})."
         )
     return run, run.info | {"finished": run.status.get("state") == "finished"}
@@ -108,14 +141,17 @@ def _opened(path: Path, own: Mapping[str, Any], trust: Mapping[str, Any]) -> tup
 
 @contextmanager
 def _locked(run: RunDirectory) -> Iterator[None]:
-    """Hold the run for this process and those it works with; the lock goes with the first, however that ends."""
+    """Hold the run for this process and those it works with; the lock goes with the first, however
+    that ends."""
     if not parallel.first():
         yield
         return
     try:
         lock = FileLock(run.path / ".lock").acquire(blocking=False)
     except Timeout:
-        raise RunError(f"another process is training {run.path}. Wait for it or stop it first.") from None
+        raise RunError(
+            f"another process is training {run.path}. Wait for it or stop it first."
+        ) from None
     with lock:
         remove_parts(run.path)
         yield

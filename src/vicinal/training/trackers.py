@@ -1,13 +1,15 @@
-"""Experiment trackers: TensorBoard, MLflow and Weights & Biases get what ``metrics.jsonl`` gets, and write files only.
+"""Experiment trackers: TensorBoard, MLflow and Weights & Biases get what ``metrics.jsonl`` gets,
+and write files only.
 
 Each writes below the run directory and sends nothing anywhere:
 
 - ``tensorboard/``: `tensorboard --logdir RUN`
-- ``mlruns/``, MLflow's file store: `MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri RUN/mlruns`
+- ``mlruns/``, MLflow's file store: `MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri
+  RUN/mlruns`
 - ``wandb/``, an offline run: `wandb sync RUN/wandb/offline-run-*` uploads it
 
-A resumed run continues them: what they held is discarded and logged again from ``metrics.jsonl``, so no step is there
-twice and none is missing.
+A resumed run continues them: what they held is discarded and logged again from ``metrics.jsonl``,
+so no step is there twice and none is missing.
 """
 
 import json
@@ -26,7 +28,9 @@ from vicinal.files import write_text
 from vicinal.run_directory import RunDirectory
 
 State = Literal["finished", "failed", "interrupted"]
-METRICS_PER_CALL = 900  # MLflow takes up to 1000, and reads its description of the run for each call
+METRICS_PER_CALL = (
+    900  # MLflow takes up to 1000, and reads its description of the run for each call
+)
 
 
 class Tracker(Protocol):
@@ -45,10 +49,14 @@ class TensorBoard:
     def __init__(self, run: RunDirectory, config: Mapping[str, Any]) -> None:
         folder = run.path / "tensorboard"
         continued = folder.is_dir()
-        self._writer = import_module("torch.utils.tensorboard").SummaryWriter(str(folder), purge_step=0)
+        self._writer = import_module("torch.utils.tensorboard").SummaryWriter(
+            str(folder), purge_step=0
+        )
         self.flush = self._writer.flush
         if not continued:
-            self._writer.add_text("config", f"```json\n{json.dumps(config, indent=2, default=str)}\n```")
+            self._writer.add_text(
+                "config", f"```json\n{json.dumps(config, indent=2, default=str)}\n```"
+            )
 
     def log(self, step: int, scalars: Mapping[str, float]) -> None:
         for name, value in scalars.items():  # scalars are float32 otherwise
@@ -81,7 +89,9 @@ class MLflow:
             self._client.update_run(self._run, status="RUNNING")
             return
         found = self._client.get_experiment_by_name("vicinal")
-        experiment = self._client.create_experiment("vicinal") if found is None else found.experiment_id
+        experiment = (
+            self._client.create_experiment("vicinal") if found is None else found.experiment_id
+        )
         self._run = self._client.create_run(experiment, run_name=run.path.name).info.run_id
         for name, value in _flat(config):
             self._client.log_param(self._run, name, value)
@@ -97,7 +107,9 @@ class MLflow:
 
     def flush(self) -> None:
         for place in range(0, len(self._pending), METRICS_PER_CALL):
-            self._client.log_batch(self._run, metrics=self._pending[place : place + METRICS_PER_CALL])
+            self._client.log_batch(
+                self._run, metrics=self._pending[place : place + METRICS_PER_CALL]
+            )
         self._pending.clear()
 
     def finish(self, state: State) -> None:
@@ -120,9 +132,15 @@ class WeightsAndBiases:
             shutil.rmtree(old)
         quiet = {"silent": True, "console": "off", "disable_git": True, "save_code": False}
         settings = wandb.Settings(**quiet, x_disable_stats=True, x_disable_meta=True)
-        where = {"dir": str(run.path.absolute()), "name": run.path.name, "id": kept.read_text(encoding="utf-8").strip()}
+        where = {
+            "dir": str(run.path.absolute()),
+            "name": run.path.name,
+            "id": kept.read_text(encoding="utf-8").strip(),
+        }
         how = {"mode": "offline", "reinit": "create_new", "settings": settings}
-        self._run = wandb.init(project="vicinal", config=json.loads(json.dumps(config, default=str)), **where, **how)
+        self._run = wandb.init(
+            project="vicinal", config=json.loads(json.dumps(config, default=str)), **where, **how
+        )
 
     def log(self, step: int, scalars: Mapping[str, float]) -> None:
         self._run.log(dict(scalars), step=step)
@@ -134,7 +152,11 @@ class WeightsAndBiases:
 
 
 Opened = Callable[[RunDirectory, Mapping[str, Any]], Tracker]
-_KNOWN: dict[str, Opened] = {"tensorboard": TensorBoard, "mlflow": MLflow, "wandb": WeightsAndBiases}
+_KNOWN: dict[str, Opened] = {
+    "tensorboard": TensorBoard,
+    "mlflow": MLflow,
+    "wandb": WeightsAndBiases,
+}
 
 
 class Trackers:
@@ -166,11 +188,14 @@ def check_trackers(names: Sequence[str]) -> None:
         found = find_spec(name)
         if found is None or found.origin is None:  # a folder of that name is not the package
             advice = f"Run `pip install 'vicinal[{name}]'`."
-            raise ConfigError(f"training.trackers={name} needs a package that is not installed. {advice}")
+            raise ConfigError(
+                f"training.trackers={name} needs a package that is not installed. {advice}"
+            )
 
 
 def open_trackers(names: Sequence[str], run: RunDirectory, config: Mapping[str, Any]) -> Trackers:
-    """Open the trackers of a run, or continue them; ``metrics.jsonl`` holds what is recorded so far."""
+    """Open the trackers of a run, or continue them; ``metrics.jsonl`` holds what is recorded so
+    far."""
     trackers = Trackers([_KNOWN[name](run, config) for name in names])
     for line in run.metrics() if names else ():
         trackers.record(line)
@@ -178,7 +203,8 @@ def open_trackers(names: Sequence[str], run: RunDirectory, config: Mapping[str, 
 
 
 def scalars_of(line: Mapping[str, Any]) -> dict[str, float]:
-    """Return the scalars of a line of ``metrics.jsonl`` by their names in a tracker; none of an event.
+    """Return the scalars of a line of ``metrics.jsonl`` by their names in a tracker; none of an
+    event.
 
     >>> scalars_of({"kind": "step", "step": 3, "epoch": 0, "loss": 0.5, "hardness/w": 1.0})
     {'loss': 0.5, 'hardness/w': 1.0}
@@ -186,7 +212,9 @@ def scalars_of(line: Mapping[str, Any]) -> dict[str, float]:
     {'validation/recall@1': 0.9}
     """
     if line["kind"] == "step":
-        return {name: value for name, value in line.items() if name not in ("kind", "step", "epoch")}
+        return {
+            name: value for name, value in line.items() if name not in ("kind", "step", "epoch")
+        }
     if line["kind"] == "evaluation":
         return {f"{line['split']}/{name}": value for name, value in line["metrics"].items()}
     return {}

@@ -1,4 +1,5 @@
-"""The training loop: takes steps, logs, evaluates, selects, saves, and reports what a user must know."""
+"""The training loop: takes steps, logs, evaluates, selects, saves, and reports what a user must
+know."""
 
 import itertools
 import math
@@ -19,7 +20,12 @@ from vicinal.errors import DivergenceError
 from vicinal.evaluation.measure import measure
 from vicinal.methods.method import Method
 from vicinal.run_directory import Journal, RunDirectory
-from vicinal.training.checkpoint import latest_checkpoint, random_state, save_checkpoint, set_random_state
+from vicinal.training.checkpoint import (
+    latest_checkpoint,
+    random_state,
+    save_checkpoint,
+    set_random_state,
+)
 from vicinal.training.console import Follower
 from vicinal.training.cuda_graph import CUDAGraphStep
 from vicinal.training.experiment import Experiment, check_equal_parts, pick_precision
@@ -28,14 +34,19 @@ from vicinal.training.processes import Interrupted, Interruption, await_turn
 from vicinal.training.trackers import open_trackers
 
 COLLAPSED_SPREAD = 1e-3  # embeddings this near their mean, relative to their length, are one point
-COLLAPSING_SPREAD = 0.1  # ... and this near they are on the way, if the loss stands at its collapsed value too
+COLLAPSING_SPREAD = (
+    0.1  # ... and this near they are on the way, if the loss stands at its collapsed value too
+)
 STEPS_PER_TRANSFER = 20  # on a GPU: reading a scalar waits for all work before it
-STEPS_WORTH_COMPILING = 5400  # a compiler takes 15 to 54 s and saves 8 ms of a step of ResNet-50, 1 of Lite0's
+STEPS_WORTH_COMPILING = (
+    5400  # a compiler takes 15 to 54 s and saves 8 ms of a step of ResNet-50, 1 of Lite0's
+)
 STEPS_PER_DIAGNOSIS = 10  # diagnostics compare all rows of a batch once more
 
 
 class Step(NamedTuple):
-    """One update: its number since the start of training, its batch and its scalars, still on the device."""
+    """One update: its number since the start of training, its batch and its scalars, still on the
+    device."""
 
     number: int
     batch: Batch
@@ -70,7 +81,9 @@ class Position:
 class Trainer:
     """Trains one experiment into one run directory."""
 
-    def __init__(self, experiment: Experiment, run: RunDirectory, plan: Sequence[Sequence[int]] | None = None) -> None:
+    def __init__(
+        self, experiment: Experiment, run: RunDirectory, plan: Sequence[Sequence[int]] | None = None
+    ) -> None:
         self.experiment, self.run, self.console = experiment, run, experiment.console
         self.settings, self.method = experiment.config.training, experiment.method
         self.position = Position()
@@ -99,20 +112,38 @@ class Trainer:
         if first:
             self._write_status("running")
         length = self.position.metrics_length
-        self.metrics = Journal(self.run.metrics_path, length) if first else Journal(Path(os.devnull))
+        self.metrics = (
+            Journal(self.run.metrics_path, length) if first else Journal(Path(os.devnull))
+        )
         names, slots = self.settings.trackers if first else (), self.experiment.config.slots()
         self.trackers = open_trackers(names, self.run, slots)
         self._began, self._seconds_before = time.monotonic(), self.position.seconds
         try:
             with Interruption() as interruption:
-                if self.position.step == 0 and self.position.best is None and slots["model"]["start"] == "best":
+                if (
+                    self.position.step == 0
+                    and self.position.best is None
+                    and slots["model"]["start"] == "best"
+                ):
                     self._select("start")  # with which the training competes
                 while not self._done():
                     self._epoch(interruption)
-            if self.experiment.steps and self.position.best is not None and self.position.best_step == 0:
-                self.console.line("training did not improve on the start on the held-out classes: the start is kept")
-            if self.position.best is None:  # no validation classes: the last model is the selected one
-                self.position.best_step, self.position.best_epoch = self.position.step, self.position.epoch
+            if (
+                self.experiment.steps
+                and self.position.best is not None
+                and self.position.best_step == 0
+            ):
+                self.console.line(
+                    "training did not improve on the start on the held-out classes: the start is "
+                    "kept"
+                )
+            if (
+                self.position.best is None
+            ):  # no validation classes: the last model is the selected one
+                self.position.best_step, self.position.best_epoch = (
+                    self.position.step,
+                    self.position.epoch,
+                )
                 with self._averaged():
                     self._keep_model()
             if first:
@@ -148,8 +179,12 @@ class Trainer:
             self.method.embedder.accelerate(precision, compiled=self._compiles(left))
             self._take = CUDAGraphStep(self.method) if self._captures() else self.method
         if self.position.batch == len(self._plan):  # resumed where only the evaluation is left
-            self._last_batch = next(experiment.batches(self._plan, epoch=epoch, start=len(self._plan) - 1))
-        set_random_state(parallel.from_first(random_state))  # what is drawn for gathered rows is the same everywhere
+            self._last_batch = next(
+                experiment.batches(self._plan, epoch=epoch, start=len(self._plan) - 1)
+            )
+        set_random_state(
+            parallel.from_first(random_state)
+        )  # what is drawn for gathered rows is the same everywhere
         batches = experiment.batches(self._plan, epoch=epoch, start=self.position.batch)
         self.method.embedder.train()
         at_once = STEPS_PER_TRANSFER if experiment.device.type == "cuda" else 1
@@ -172,7 +207,9 @@ class Trainer:
                     if last:
                         self._watch_collapse(batch, scalars)
                 if last or stop:  # what other processes could not read
-                    for name in itertools.chain.from_iterable(parallel.from_all(self.position.skipped)):
+                    for name in itertools.chain.from_iterable(
+                        parallel.from_all(self.position.skipped)
+                    ):
                         self._note_skipped(name)
                 if due or stop:
                     self._checkpoint()
@@ -185,12 +222,16 @@ class Trainer:
     def _epochs(self) -> int:
         """Return how many epochs there will be, if all are as long as this one."""
         epoch, done = self.position.epoch, self.position.step - self.position.batch
-        return epoch + max(1, math.ceil((self.experiment.steps - done) / max(1, len(self._plan or ()))))
+        return epoch + max(
+            1, math.ceil((self.experiment.steps - done) / max(1, len(self._plan or ())))
+        )
 
     def _done(self) -> bool:
-        """Whether all steps are taken, or the held-out classes have not improved for ``patience`` evaluations.
+        """Whether all steps are taken, or the held-out classes have not improved for ``patience``
+        evaluations.
 
-        An epoch that has its plan is still to be evaluated, also when a checkpoint at its last step was resumed.
+        An epoch that has its plan is still to be evaluated, also when a checkpoint at its last step
+        was resumed.
         """
         patience = self.settings.patience
         impatient = patience is not None and self.position.stale >= patience
@@ -206,8 +247,13 @@ class Trainer:
         return alone and wanted and self.experiment.device.type == "cuda" and self.method.capturable
 
     def _write_steps(self, follower: Follower) -> dict[str, float]:
-        """Bring the pending scalars to the host in one transfer, check them, write them; return the last step's."""
-        values = iter(torch.stack([v.float() for step in self._pending for v in step.scalars.values()]).tolist())
+        """Bring the pending scalars to the host in one transfer, check them, write them; return the
+        last step's."""
+        values = iter(
+            torch.stack(
+                [v.float() for step in self._pending for v in step.scalars.values()]
+            ).tolist()
+        )
         scalars: dict[str, float] = {}
         for step in self._pending:
             scalars = {name: next(values) for name in step.scalars}
@@ -222,7 +268,9 @@ class Trainer:
         now = time.monotonic()
         rate = self._rows / (now - self._began)
         left = (self.experiment.steps - self.position.step) * (now - self._began) / self._steps
-        follower.advance(self.position.batch, f"loss {scalars['loss']:.4f}  {rate:.0f} samples/s", left)
+        follower.advance(
+            self.position.batch, f"loss {scalars['loss']:.4f}  {rate:.0f} samples/s", left
+        )
         return scalars
 
     def _select(self, when: str = "") -> None:
@@ -233,13 +281,19 @@ class Trainer:
         with self._averaged():
             parallel.buffers_from_first(self.method.embedder)
             embedded = self.experiment.embed(self.experiment.encoder, validation)
-            scores = parallel.from_first(lambda: measure(embedded, recalls=(1,), clustering=False).scores)
+            scores = parallel.from_first(
+                lambda: measure(embedded, recalls=(1,), clustering=False).scores
+            )
             self._record("evaluation", {"split": "validation", "metrics": scores})
             score = scores["recall@1"]
             best = position.best is None or score > position.best
             if best:
                 self._keep_model()
-                position.best, position.best_step, position.best_epoch = score, position.step, position.epoch
+                position.best, position.best_step, position.best_epoch = (
+                    score,
+                    position.step,
+                    position.epoch,
+                )
         position.stale = 0 if best else position.stale + 1
         mark = "  (best so far)" if best else ""
         when = when or f"epoch {position.epoch + 1}/{self._epochs()}"
@@ -277,12 +331,21 @@ class Trainer:
         self._saved_at = time.monotonic()
 
     def _write_status(self, state: str, message: str | None = None) -> None:
-        where = {"epoch": self.position.epoch, "step": self.position.step, "seconds": self.position.seconds}
-        facts = where | {"processes": parallel.processes()} | ({} if message is None else {"message": message})
+        where = {
+            "epoch": self.position.epoch,
+            "step": self.position.step,
+            "seconds": self.position.seconds,
+        }
+        facts = (
+            where
+            | {"processes": parallel.processes()}
+            | ({} if message is None else {"message": message})
+        )
         self.run.write_status(state, **facts)
 
     def _fail(self, error: BaseException) -> None:
-        """Write why the run ended, whichever process met it; the first word stands, the others only lost contact."""
+        """Write why the run ended, whichever process met it; the first word stands, the others only
+        lost contact."""
         message = str(error) or type(error).__name__
         if parallel.processes() > 1:
             await_turn(error)
@@ -297,25 +360,35 @@ class Trainer:
     # -- what a user must know --------------------------------------------------------------------
 
     def _check_divergence(self, step: Step, scalars: dict[str, float]) -> None:
-        bad = ", ".join(f"{name} = {value}" for name, value in scalars.items() if not math.isfinite(value))
+        bad = ", ".join(
+            f"{name} = {value}" for name, value in scalars.items() if not math.isfinite(value)
+        )
         if not bad:
             return
-        files = ", ".join(self.experiment.train.source.name(int(index)) for index in step.batch.indices[:8])
+        files = ", ".join(
+            self.experiment.train.source.name(int(index)) for index in step.batch.indices[:8]
+        )
         checkpoint = latest_checkpoint(self.run.checkpoints_path)
         rows = parallel.processes() * len(step.batch.indices)
-        where = f"Its batch of {rows} rows held {files}. Last good checkpoint: {checkpoint or 'none yet'}."
+        where = (
+            f"Its batch of {rows} rows held {files}. Last good checkpoint: "
+            f"{checkpoint or 'none yet'}."
+        )
         advice = "Lower the learning rate, or look at these inputs with `vicinal data check`."
         raise DivergenceError(f"training diverged at step {step.number}: {bad}. {where} {advice}")
 
     def _watch_collapse(self, batch: Batch, scalars: dict[str, float]) -> None:
-        """Say so when all embeddings have become one point, or the loss stands where it would stand then."""
+        """Say so when all embeddings have become one point, or the loss stands where it would stand
+        then."""
         batch = replace(batch, labels=parallel.all_rows(batch.labels))
         spread, collapsed = scalars.get("spread", 1.0), self.method.collapsed_loss(batch)
         stuck = abs(scalars["loss"] - collapsed) <= 1e-2 * max(abs(collapsed), 1e-2)
         if spread < COLLAPSED_SPREAD or (stuck and spread < COLLAPSING_SPREAD):
             self._event(
-                f"collapse: the embeddings of a batch spread by {spread:.1e} of their length and the loss is "
-                f"{scalars['loss']:.4f} (equal embeddings give {collapsed:.4f}). Lower the learning rate, use easier "
+                f"collapse: the embeddings of a batch spread by {spread:.1e} of their length and "
+                "the loss is "
+                f"{scalars['loss']:.4f} (equal embeddings give {collapsed:.4f}). Lower the "
+                "learning rate, use easier "
                 f"tuples or a larger batch, and check that the weights loaded."
             )
 
@@ -331,7 +404,10 @@ class Trainer:
 
 def _pack(plan: Sequence[Sequence[int]]) -> dict[str, Tensor]:
     """Return an epoch's batches as two tensors, whatever their number."""
-    return {"rows": torch.tensor([*itertools.chain(*plan)]), "lengths": torch.tensor([*map(len, plan)])}
+    return {
+        "rows": torch.tensor([*itertools.chain(*plan)]),
+        "lengths": torch.tensor([*map(len, plan)]),
+    }
 
 
 def _unpack(packed: dict[str, Tensor]) -> list[list[int]]:
@@ -339,15 +415,17 @@ def _unpack(packed: dict[str, Tensor]) -> list[list[int]]:
 
 
 class WeightAverage:
-    """An exponential moving average of a network's trained parameters and buffers (Polyak and Juditsky 1992).
+    """An exponential moving average of a network's trained parameters and buffers (Polyak and
+    Juditsky 1992).
 
         θ̄ ← d θ̄ + (1 - d) θ,   d = min(decay, (1 + t) / (10 + t))        at update t = 0, 1, ...
 
-    The smaller d of the first updates lets the average forget the initial weights. Frozen parameters are left out;
-    integer buffers are copied. Nothing waits for the device.
+    The smaller d of the first updates lets the average forget the initial weights. Frozen
+    parameters are left out; integer buffers are copied. Nothing waits for the device.
 
     Args:
-        embedder: the network, on the device that trains it and with the weights that training starts from.
+        embedder: the network, on the device that trains it and with the weights that training
+            starts from.
         decay: between 0 and 1; 0.999 averages over about the last thousand steps.
     """
 
@@ -364,15 +442,19 @@ class WeightAverage:
         real = [name for name, tensor in current.items() if tensor.is_floating_point()]
         whole = [name for name in current if name not in real]
         if real:
-            torch._foreach_lerp_([self._average[n] for n in real], [current[n] for n in real], 1 - decay)
+            torch._foreach_lerp_(
+                [self._average[n] for n in real], [current[n] for n in real], 1 - decay
+            )
         if whole:
             torch._foreach_copy_([self._average[n] for n in whole], [current[n] for n in whole])
 
     @contextmanager
     def applied(self, embedder: nn.Module) -> Iterator[None]:
-        """Let ``embedder`` have the averaged weights for a while, and afterwards its own again, bit for bit.
+        """Let ``embedder`` have the averaged weights for a while, and afterwards its own again, bit
+        for bit.
 
-        Values are copied into the same storage, which compiled code and captured CUDA graphs refer to.
+        Values are copied into the same storage, which compiled code and captured CUDA graphs refer
+        to.
         """
         current = _averaged(embedder)
         own = [tensor.clone() for tensor in current.values()]

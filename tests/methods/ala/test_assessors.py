@@ -5,7 +5,12 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError
-from vicinal.methods.ala.assessment import ConstantAssessor, LSTMAssessor, MLPAssessor, RandomAssessor
+from vicinal.methods.ala.assessment import (
+    ConstantAssessor,
+    LSTMAssessor,
+    MLPAssessor,
+    RandomAssessor,
+)
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-"""The paper's Figure 4 by hand, an assessor that never told tuples apart, and the extremes that a report shows."""
+"""The paper's Figure 4 by hand, an assessor that never told tuples apart, and the extremes that a
+report shows."""
 
 import pytest
 import torch
@@ -17,8 +18,13 @@ def test_average_weighted_hardness_is_the_papers_mean(rng):
     told = WeightAnalysis().describe(WEIGHTS, scored.hardness)
     weighted = unweighted = 0.0
     for place, (anchor, positive, negative) in enumerate([(0, 3, 4), (1, 4, 5), (2, 5, 3)]):
-        ratio = (embeddings[anchor] - embeddings[positive]).norm() / (embeddings[anchor] - embeddings[negative]).norm()
-        weighted, unweighted = weighted + float(WEIGHTS[place] * ratio) / 3, unweighted + float(ratio) / 3
+        ratio = (embeddings[anchor] - embeddings[positive]).norm() / (
+            embeddings[anchor] - embeddings[negative]
+        ).norm()
+        weighted, unweighted = (
+            weighted + float(WEIGHTS[place] * ratio) / 3,
+            unweighted + float(ratio) / 3,
+        )
     assert float(told["hardness/weighted"]) == pytest.approx(weighted)
     assert float(told["hardness/unweighted"]) == pytest.approx(unweighted)
     assert float(told["hardness/ratio"]) == pytest.approx(weighted / unweighted)
@@ -38,7 +44,9 @@ def test_an_assessor_whose_weights_never_spread_is_inert(spread):
     analysis = WeightAnalysis()
     assert analysis.note is None, "nothing was weighed yet"
     analysis.describe(0.5 + spread * torch.tensor([-1.0, 1.0]), torch.ones(2))
-    assert analysis.note.startswith(f"assessor inert: the weights of an episode never spread by more than {spread:.1e}")
+    assert analysis.note.startswith(
+        f"assessor inert: the weights of an episode never spread by more than {spread:.1e}"
+    )
     analysis.describe(torch.tensor([0.49, 0.51]), torch.ones(2))
     analysis.describe(torch.tensor([0.5, 0.5]), torch.ones(2))
     assert analysis.note is None, "they did spread once"
@@ -48,14 +56,19 @@ def test_what_was_seen_is_saved_and_restored():
     analysis, again = WeightAnalysis(), WeightAnalysis()
     analysis.describe(WEIGHTS, torch.ones(3))
     again.load_state_dict(analysis.state_dict())
-    assert torch.equal(again.widest, analysis.widest) and torch.equal(again.mean_weight, WEIGHTS.mean())
+    assert torch.equal(again.widest, analysis.widest) and torch.equal(
+        again.mean_weight, WEIGHTS.mean()
+    )
 
 
 # -- which tuples are shown: the extremes of their episodes, not of a mean that drifts ------------
 
 
 def shown(showcase):
-    return [[[member.record for member in one.members] for one in kind.tuples] for kind in showcase.figures()]
+    return [
+        [[member.record for member in one.members] for one in kind.tuples]
+        for kind in showcase.figures()
+    ]
 
 
 def test_shows_nothing_before_it_was_given_something():
@@ -65,12 +78,19 @@ def test_shows_nothing_before_it_was_given_something():
 def test_tuples_are_ranked_within_their_episode():
     showcase = Showcase()
     showcase.add(torch.tensor([[0, 1, 2], [3, 4, 5], [6, 7, 8]]), torch.tensor([0.1, 0.2, 0.3]))
-    showcase.add(torch.tensor([[10, 11, 12], [13, 14, 15], [16, 17, 18]]), torch.tensor([0.7, 0.8, 0.9]))
+    showcase.add(
+        torch.tensor([[10, 11, 12], [13, 14, 15], [16, 17, 18]]), torch.tensor([0.7, 0.8, 0.9])
+    )
     heaviest, lightest = shown(showcase)
-    assert heaviest[0] == [6, 7, 8] and lightest[0] == [0, 1, 2], "of the light episode, where they stand out"
+    assert heaviest[0] == [6, 7, 8] and lightest[0] == [0, 1, 2], (
+        "of the light episode, where they stand out"
+    )
     first = showcase.figures()[0]
     assert first.tuples[0].caption == "weight 0.300, 1.500 times the mean"
-    assert "Of 6 tuples of the last epoch, weighed 0.500 to 1.500 times the mean of their episode." in first.caption
+    assert (
+        "Of 6 tuples of the last epoch, weighed 0.500 to 1.500 times the mean of their episode."
+        in first.caption
+    )
 
 
 def test_pairs_have_roles_of_their_own_and_few_are_shown():

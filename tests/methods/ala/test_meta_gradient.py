@@ -1,4 +1,5 @@
-"""The meta-gradient by four ways: slopes in forward mode, by double backward, by differences, and straight autograd."""
+"""The meta-gradient by four ways: slopes in forward mode, by double backward, by differences, and
+straight autograd."""
 
 import copy
 
@@ -17,7 +18,13 @@ from vicinal.losses import (
     TripletLoss,
 )
 from vicinal.methods.ala.assessment import AnchorScoring, PairScoring, TripletScoring
-from vicinal.methods.ala.meta_gradient import Metric, embedding_tangents, gradient, slopes, slopes_by_double_backward
+from vicinal.methods.ala.meta_gradient import (
+    Metric,
+    embedding_tangents,
+    gradient,
+    slopes,
+    slopes_by_double_backward,
+)
 from vicinal.models import Embedder, GoogLeNet, SmallConvNet
 
 RATES = (0.3, 1.7)  # of backbone and head: a virtual step that took one for both would be seen
@@ -29,7 +36,9 @@ class Network(nn.Module):
     def __init__(self, width=6, dropout=0.0):
         super().__init__()
         self.width = width
-        self.layers = nn.Sequential(nn.Linear(5, width), nn.BatchNorm1d(width), nn.Tanh(), nn.Dropout(dropout))
+        self.layers = nn.Sequential(
+            nn.Linear(5, width), nn.BatchNorm1d(width), nn.Tanh(), nn.Dropout(dropout)
+        )
 
     def forward(self, inputs):
         return self.layers(inputs)
@@ -43,27 +52,42 @@ class Episode:
         self.embedder = Embedder(Network(dropout=dropout), 4).double().train(train)
         self.scoring = scoring.double()
         parts = self.embedder.backbone.parameters(), self.embedder.head.parameters()
-        groups = [{"params": list(part), "lr": rate} for part, rate in zip(parts, RATES, strict=True)]
+        groups = [
+            {"params": list(part), "lr": rate} for part, rate in zip(parts, RATES, strict=True)
+        ]
         self.metric = Metric(self.embedder, torch.optim.SGD(groups), unroll=unroll)
         self.inputs = torch.randn(8, 5, dtype=torch.float64)
         self.labels = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3])
-        self.unseen, self.unseen_labels = torch.randn(4, 5, dtype=torch.float64), torch.tensor([4, 5, 4, 5])
+        self.unseen, self.unseen_labels = (
+            torch.randn(4, 5, dtype=torch.float64),
+            torch.tensor([4, 5, 4, 5]),
+        )
         self.weights = torch.rand(len(self.losses()[0]), dtype=torch.float64)
 
     def losses(self):
         features = self.metric.features(self.inputs)
         embeddings = self.embedder.embed(features)
-        return self.scoring(embeddings, self.labels, self.embedder.embed).losses, features, embeddings
+        return (
+            self.scoring(embeddings, self.labels, self.embedder.embed).losses,
+            features,
+            embeddings,
+        )
 
     def validation(self, tried):
-        inputs = self.metric.frozen_features(self.unseen) if self.metric.unroll == "head" else self.unseen
+        inputs = (
+            self.metric.frozen_features(self.unseen)
+            if self.metric.unroll == "head"
+            else self.unseen
+        )
         embeddings = self.metric.embed(tried, inputs)
         return self.scoring(embeddings, self.unseen_labels, self.metric.head(tried)).losses.sum()
 
     def direction(self, losses):
         steps = self.metric.scaled(gradient(self.weights @ losses, self.metric.leaves))
         tried = {name: value.requires_grad_() for name, value in self.metric.moved(steps).items()}
-        return self.metric.scaled(list(torch.autograd.grad(self.validation(tried), list(tried.values()))))
+        return self.metric.scaled(
+            list(torch.autograd.grad(self.validation(tried), list(tried.values())))
+        )
 
     def by_forward_mode(self, route="forward"):
         losses, features, embeddings = self.losses()
@@ -87,7 +111,10 @@ class Episode:
     def _stepped(self, gradients):
         names = self.metric.parameters()
         rates = [RATES[1] if name.startswith("head.") else RATES[0] for name in names]
-        return [leaf - rate * g for leaf, rate, g in zip(self.metric.leaves, rates, gradients, strict=True)]
+        return [
+            leaf - rate * g
+            for leaf, rate, g in zip(self.metric.leaves, rates, gradients, strict=True)
+        ]
 
 
 SCORINGS = {
@@ -102,21 +129,27 @@ SCORINGS = {
 }
 
 
-@pytest.mark.parametrize(("name", "train"), [*((name, True) for name in SCORINGS), ("triplet", False)])
+@pytest.mark.parametrize(
+    ("name", "train"), [*((name, True) for name in SCORINGS), ("triplet", False)]
+)
 def test_all_routes_agree_with_autograd_through_the_step(name, train):
     episode = Episode(SCORINGS[name](), train=train)
     reference = episode.by_autograd()
     assert reference.abs().max() > 1e-4
     torch.testing.assert_close(episode.by_forward_mode(), reference, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(episode.by_double_backward(), reference, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(episode.by_forward_mode("difference"), reference, rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(
+        episode.by_forward_mode("difference"), reference, rtol=1e-4, atol=1e-7
+    )
 
 
 def test_the_head_alone_can_be_unrolled():
     scoring = SCORINGS["triplet"]
     head, whole = Episode(scoring(), unroll="head"), Episode(scoring())
     assert set(head.metric.parameters()) == {"head.weight", "head.bias"}
-    torch.testing.assert_close(head.by_forward_mode(), head.by_double_backward(), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(
+        head.by_forward_mode(), head.by_double_backward(), rtol=1e-9, atol=1e-12
+    )
     torch.testing.assert_close(head.by_forward_mode(), head.by_autograd(), rtol=1e-9, atol=1e-12)
     assert not torch.allclose(head.by_forward_mode(), whole.by_forward_mode(), rtol=1e-2)
 
@@ -151,8 +184,12 @@ def test_is_one_inner_product_for_each_tuple():
     losses, _, _ = episode.losses()
     direction = episode.direction(losses)
     for loss, found in zip(losses, episode.by_forward_mode(), strict=True):
-        own = torch.autograd.grad(loss, episode.metric.leaves, retain_graph=True, materialize_grads=True)
-        torch.testing.assert_close(found, -sum((u * g).sum() for u, g in zip(direction, own, strict=True)))
+        own = torch.autograd.grad(
+            loss, episode.metric.leaves, retain_graph=True, materialize_grads=True
+        )
+        torch.testing.assert_close(
+            found, -sum((u * g).sum() for u, g in zip(direction, own, strict=True))
+        )
 
 
 def test_a_validation_loss_of_zero_teaches_nothing():
@@ -187,12 +224,15 @@ def test_what_was_dropped_in_the_pass_is_dropped_in_its_derivative():
     after = torch.get_rng_state()
     tangents = embedding_tangents(episode.metric, episode.inputs, direction)
     found = slopes(episode.metric, episode.scoring, direction, embeddings, tangents, episode.labels)
-    torch.testing.assert_close(found, slopes_by_double_backward(losses, episode.metric.leaves, direction))
+    torch.testing.assert_close(
+        found, slopes_by_double_backward(losses, episode.metric.leaves, direction)
+    )
     assert torch.equal(torch.get_rng_state(), after)
 
 
 @pytest.mark.parametrize(
-    "backbone", [lambda: SmallConvNet(channels=3, widths=(4, 8)), lambda: GoogLeNet(freeze_norm=True)]
+    "backbone",
+    [lambda: SmallConvNet(channels=3, widths=(4, 8)), lambda: GoogLeNet(freeze_norm=True)],
 )
 def test_forward_mode_passes_through_the_real_backbones(backbone):
     torch.manual_seed(0)
@@ -200,9 +240,13 @@ def test_forward_mode_passes_through_the_real_backbones(backbone):
     metric = Metric(embedder, torch.optim.SGD(embedder.parameters(), lr=0.01))
     inputs = torch.randn(4, 3, 32, 32)
     z = embedder.embed(metric.features(inputs))
-    direction = [torch.randn_like(leaf) * leaf.norm() / leaf.numel() ** 0.5 for leaf in metric.leaves]
+    direction = [
+        torch.randn_like(leaf) * leaf.norm() / leaf.numel() ** 0.5 for leaf in metric.leaves
+    ]
     exact = slopes_by_double_backward(z.flatten(), metric.leaves, direction).view_as(z)
-    torch.testing.assert_close(embedding_tangents(metric, inputs, direction), exact, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(
+        embedding_tangents(metric, inputs, direction), exact, rtol=1e-3, atol=1e-3
+    )
     near = embedding_tangents(metric, inputs, direction, route="difference")
     assert (near - exact).norm() < 0.05 * exact.norm()
 
@@ -212,7 +256,10 @@ def test_named_parameters_not_given_keep_their_value():
     expected = episode.embedder.embed(episode.embedder.features(episode.inputs))
     torch.testing.assert_close(episode.metric.embed({}, episode.inputs), expected)
     named = {f"embedder.{n}": p for n, p in episode.embedder.named_parameters()}
-    assert functional_call(episode.metric._network, named, (episode.inputs, None)).shape == expected.shape
+    assert (
+        functional_call(episode.metric._network, named, (episode.inputs, None)).shape
+        == expected.shape
+    )
 
 
 def test_an_optimizer_without_the_head_cannot_unroll_it():

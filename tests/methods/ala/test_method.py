@@ -52,17 +52,37 @@ def batch(sampler, rng):
     rows = torch.tensor(sampler.epoch(0)[0])
     centres = torch.randn(10, WIDTH, generator=rng)
     labels = torch.as_tensor(sampler.labels)[rows]
-    return Batch(centres[labels] + torch.randn(len(rows), WIDTH, generator=rng), labels, rows, largest_class=2)
+    return Batch(
+        centres[labels] + torch.randn(len(rows), WIDTH, generator=rng),
+        labels,
+        rows,
+        largest_class=2,
+    )
 
 
 def make(sampler, settings=None, assessor=None, *, loss=None, backbone=Backbone, **optimizer):
     torch.manual_seed(0)
-    descent = {"name": "sgd", "momentum": 0.0, "weight_decay": 0.0, "schedule": "constant"} | optimizer
+    descent = {
+        "name": "sgd",
+        "momentum": 0.0,
+        "weight_decay": 0.0,
+        "schedule": "constant",
+    } | optimizer
     given = OptimizerConfig(learning_rate=RATES[0], head_factor=RATES[1] / RATES[0], **descent)
     settings, embedder = settings or ALA(relative=False), Embedder(backbone(), DIM)
-    method = build(settings, embedder, loss or TripletLoss(margin=1.0), sampler, given, labels=sampler.labels, steps=12)
+    method = build(
+        settings,
+        embedder,
+        loss or TripletLoss(margin=1.0),
+        sampler,
+        given,
+        labels=sampler.labels,
+        steps=12,
+    )
     if method.weigh.learns:  # a smaller one
-        method.setup_assessment(method.scoring, assessor or LSTMAssessor(method.scoring.seen * DIM, hidden=8))
+        method.setup_assessment(
+            method.scoring, assessor or LSTMAssessor(method.scoring.seen * DIM, hidden=8)
+        )
     return method
 
 
@@ -81,24 +101,33 @@ def test_a_constant_assessor_takes_the_baseline_step_times_its_weight(sampler, b
     method = make(sampler, ALA(**CONSTANT, weight=0.3))
     baseline = copy.deepcopy(method.embedder)
     inputs, labels = subset(method, batch)
-    loss = method.scoring(baseline.embed(baseline.features(inputs)), labels, baseline.embed).losses.mean()
+    loss = method.scoring(
+        baseline.embed(baseline.features(inputs)), labels, baseline.embed
+    ).losses.mean()
     loss.backward()
     torch.testing.assert_close(method(batch).scalars["loss"], 0.3 * loss.detach())
-    for (name, after), before in zip(method.embedder.named_parameters(), baseline.parameters(), strict=True):
+    for (name, after), before in zip(
+        method.embedder.named_parameters(), baseline.parameters(), strict=True
+    ):
         rate = RATES[name.startswith("head.")]
         torch.testing.assert_close(after.detach(), (before - rate * 0.3 * before.grad).detach())
 
 
 @pytest.mark.parametrize("updates", [0, 3])
-def test_the_step_is_taken_from_the_original_parameters_with_the_taught_weights(sampler, batch, updates):
-    """Eq. (13), one tuple after the other: A(T; φ*) multiplies a gradient at θ, and nothing flows through it."""
+def test_the_step_is_taken_from_the_original_parameters_with_the_taught_weights(
+    sampler, batch, updates
+):
+    """Eq. (13), one tuple after the other: A(T; φ*) multiplies a gradient at θ, and nothing flows
+    through it."""
     assessor = LSTMAssessor(3 * DIM, hidden=8)
     nn.init.normal_(assessor.weight.weight)
     method = make(sampler, ALA(relative=False, updates=updates, rate=0.05), assessor)
     before, untaught = copy.deepcopy(method.embedder), copy.deepcopy(assessor)
     method(batch)
     taught = copy.deepcopy(method.weigh)
-    taught.advance((untaught.hidden_state, untaught.cell_state))  # φ* from the state before the episode
+    taught.advance(
+        (untaught.hidden_state, untaught.cell_state)
+    )  # φ* from the state before the episode
     inputs, labels = subset(method, batch)
     scored = method.scoring(before.embed(before.features(inputs)), labels, before.embed)
     weights = taught(scored.members).weights.detach()
@@ -107,7 +136,9 @@ def test_the_step_is_taken_from_the_original_parameters_with_the_taught_weights(
     for weight, loss in zip(weights, scored.losses, strict=True):
         parts = torch.autograd.grad(loss, list(before.parameters()), retain_graph=True)
         total = [t + weight * part / TRAINING for t, part in zip(total, parts, strict=True)]
-    for (name, after), was, step in zip(method.embedder.named_parameters(), before.parameters(), total, strict=True):
+    for (name, after), was, step in zip(
+        method.embedder.named_parameters(), before.parameters(), total, strict=True
+    ):
         torch.testing.assert_close(after, was - RATES[name.startswith("head.")] * step)
 
 
@@ -156,9 +187,13 @@ def test_trains_other_losses_and_what_they_learn(sampler, batch, loss, units):
     assert all(not torch.equal(value, before[name]) for name, value in loss.state_dict().items())
 
 
-@pytest.mark.parametrize("settings", [{}, {"unroll": "head"}, {"route": "difference"}, {"assessor": "random"}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"unroll": "head"}, {"route": "difference"}, {"assessor": "random"}]
+)
 def test_goes_on_from_its_state_bit_for_bit(sampler, batch, settings):
-    method, again = (make(sampler, ALA(**settings), name="adamw", schedule="cosine") for _ in range(2))
+    method, again = (
+        make(sampler, ALA(**settings), name="adamw", schedule="cosine") for _ in range(2)
+    )
     for _ in range(2):
         method(batch)
     again.load_training_state(copy.deepcopy(method.training_state()))
@@ -209,7 +244,10 @@ class WithoutForwardMode(torch.autograd.Function):
 
 def test_too_few_classes_for_an_episode_are_noted(batch):
     scaled = EpisodeSampler(LABELS, seed=0)
-    assert make(scaled).notes == (scaled.note,) and "an episode of 60 classes was asked for" in scaled.note
+    assert (
+        make(scaled).notes == (scaled.note,)
+        and "an episode of 60 classes was asked for" in scaled.note
+    )
 
 
 def test_shows_its_heaviest_and_lightest_tuples(sampler, batch):
@@ -219,8 +257,14 @@ def test_shows_its_heaviest_and_lightest_tuples(sampler, batch):
         method(batch)
     heaviest, lightest = method.figures(batch)
     assert heaviest.title == "Heaviest tuples"
-    assert [member.role for member in heaviest.tuples[0].members] == ["anchor", "positive", "negative"]
-    weights = [float(shown.caption.split()[2]) for kind in (heaviest, lightest) for shown in kind.tuples]
+    assert [member.role for member in heaviest.tuples[0].members] == [
+        "anchor",
+        "positive",
+        "negative",
+    ]
+    weights = [
+        float(shown.caption.split()[2]) for kind in (heaviest, lightest) for shown in kind.tuples
+    ]
     assert weights[0] == max(weights) and weights[len(weights) // 2] == min(weights)
     labels = sampler.labels[[member.record for member in heaviest.tuples[0].members]]
     assert labels[0] == labels[1] != labels[2]
@@ -236,8 +280,13 @@ def test_every_group_of_its_scalars_is_explained(sampler, batch):
 def test_mean_and_deviation_of_the_weights_have_charts_of_their_own(sampler, batch):
     """On one axis with a mean of 0.5 nobody would see whether a deviation of 0.01 rises."""
     line = {name: float(value) for name, value in make(sampler)(batch).scalars.items()}
-    found = {chart.key: list(chart.lines) for chart in charts(read_progress([{"kind": "step", "step": 0, **line}]))}
-    assert found["scalar-weight_mean"] == ["weight_mean"] and found["scalar-weight_deviation"] == ["weight_deviation"]
+    found = {
+        chart.key: list(chart.lines)
+        for chart in charts(read_progress([{"kind": "step", "step": 0, **line}]))
+    }
+    assert found["scalar-weight_mean"] == ["weight_mean"] and found["scalar-weight_deviation"] == [
+        "weight_deviation"
+    ]
     assert found["scalar-hardness"] == ["weighted", "unweighted", "ratio", "preference"]
 
 
@@ -249,7 +298,9 @@ def test_a_collapsed_loss_is_the_margin_times_the_mean_weight(sampler, batch):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile's own
 def test_kernels_for_a_gpu_are_not_compiled_on_a_cpu(sampler):
-    with pytest.raises(ConfigError, match=r"method\.compiled makes kernels for a GPU, got a run on cpu"):
+    with pytest.raises(
+        ConfigError, match=r"method\.compiled makes kernels for a GPU, got a run on cpu"
+    ):
         make(sampler, ALA(compiled=True)).place(torch.device("cpu"))
 
 
@@ -290,7 +341,8 @@ class Flat(Identity):
         return self.layer(inputs).tanh()
 
 
-# Plain descent on φ: Adam would make a full step of a gradient that is 0 but for rounding, each process's own.
+# Plain descent on φ: Adam would make a full step of a gradient that is 0 but for rounding, each
+# process's own.
 TOGETHER = [
     {"rate": 30.0, "optimizer": "sgd"} | settings
     for settings in (
@@ -304,7 +356,9 @@ TOGETHER = [
 
 def three_steps(settings, batch, part=slice(None)):
     """Of one process, or of one of several that holds ``part`` of each batch."""
-    sampler = EpisodeSampler(LABELS, training_classes=TRAINING, validation_classes=VALIDATION, seed=0)
+    sampler = EpisodeSampler(
+        LABELS, training_classes=TRAINING, validation_classes=VALIDATION, seed=0
+    )
     torch.manual_seed(1)
     assessor = LSTMAssessor(3 * DIM, hidden=8)
     nn.init.normal_(assessor.weight.weight)
@@ -327,14 +381,17 @@ def one_of_two(number, folder, batch):
     try:
         half = len(batch.inputs) // 2
         part = slice(half * number, half * number + half)
-        torch.save([three_steps(settings, batch, part) for settings in TOGETHER], f"{folder}/{number}.pt")
+        torch.save(
+            [three_steps(settings, batch, part) for settings in TOGETHER], f"{folder}/{number}.pt"
+        )
     finally:
         dist.destroy_process_group()
 
 
 @pytest.mark.slow
 def test_two_processes_take_the_steps_of_one(batch, tmp_path):
-    """Each holds half an episode: the first training rows alone, the second the other ones and all of validation."""
+    """Each holds half an episode: the first training rows alone, the second the other ones and all
+    of validation."""
     both(one_of_two, str(tmp_path), batch)
     for number in range(2):
         for settings, found in zip(TOGETHER, torch.load(tmp_path / f"{number}.pt"), strict=True):
@@ -345,7 +402,9 @@ def test_two_processes_take_the_steps_of_one(batch, tmp_path):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("settings", [{}, {"recompute": True}, {"route": "difference"}, {"unroll": "head"}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"recompute": True}, {"route": "difference"}, {"unroll": "head"}]
+)
 def test_replayed_steps_give_what_steps_give(sampler, batch, settings):
     """While learning rates fall: a graph reads them anew."""
     found, on_gpu = [], batch.to(torch.device("cuda"))
@@ -354,7 +413,9 @@ def test_replayed_steps_give_what_steps_give(sampler, batch, settings):
         method.place(torch.device("cuda"))
         method.embedder.train()
         take = CUDAGraphStep(method) if captured else method
-        found.append([{name: float(v) for name, v in take(on_gpu).scalars.items()} for _ in range(8)])
+        found.append(
+            [{name: float(v) for name, v in take(on_gpu).scalars.items()} for _ in range(8)]
+        )
         state = method.weigh.hidden_state.clone()
         take(on_gpu)
         assert not torch.equal(state, method.weigh.hidden_state)

@@ -1,9 +1,11 @@
-"""DML-ALA where it must help: half of the training classes teach the wrong thing, and the validation classes do not.
+"""DML-ALA where it must help: half of the training classes teach the wrong thing, and the
+validation classes do not.
 
-A good class shares its object and has random backgrounds; a bad class, as from a source that names pictures by their
-background, is the other way round. So the gradients of bad triplets point against those of validation triplets and the
-gradients of good ones along them: by Eqs. (10) to (12) bad triplets are to weigh less. The assessor recognizes them by
-a mark of their source.
+A good class shares its object and has random backgrounds; a bad class, as from a source that names
+pictures by their background, is the other way round. So the gradients of bad triplets point against
+those of validation triplets and the
+gradients of good ones along them: by Eqs. (10) to (12) bad triplets are to weigh less. The assessor
+recognizes them by a mark of their source.
 """
 
 import numpy as np
@@ -19,11 +21,22 @@ from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, Identity
 from vicinal.samplers import EpisodeSampler
 
-BAD, GOOD, CLEAN, TEST = 30, 30, 40, 40  # classes, in this order: to train on, to validate on, to test on
+BAD, GOOD, CLEAN, TEST = (
+    30,
+    30,
+    40,
+    40,
+)  # classes, in this order: to train on, to validate on, to test on
 SAMPLES, WIDTH = 20, 8  # of a class; features of the object and of the background
 MARK, WITHIN = 2.0, 0.35
 STEPS = 120
-DESCENT = {"name": "sgd", "learning_rate": 0.1, "momentum": 0.0, "weight_decay": 0.0, "schedule": "constant"}
+DESCENT = {
+    "name": "sgd",
+    "learning_rate": 0.1,
+    "momentum": 0.0,
+    "weight_decay": 0.0,
+    "schedule": "constant",
+}
 
 
 class CleanValidation(EpisodeSampler):
@@ -32,9 +45,14 @@ class CleanValidation(EpisodeSampler):
     def plan(self, rng, batches):
         chances = rng.random((batches, BAD + GOOD)), rng.random((batches, CLEAN))
         training, validation = (chance.argsort(axis=1) for chance in chances)
-        chosen = training[:, : self.training_classes], BAD + GOOD + validation[:, : self.validation_classes]
+        chosen = (
+            training[:, : self.training_classes],
+            BAD + GOOD + validation[:, : self.validation_classes],
+        )
         pairs = [self.members.deal_rows(rng, classes, per_class=2) for classes in chosen]
-        return np.concatenate([block.swapaxes(1, 2).reshape(batches, -1) for block in pairs], axis=1)
+        return np.concatenate(
+            [block.swapaxes(1, 2).reshape(batches, -1) for block in pairs], axis=1
+        )
 
 
 class Oracle(Assessor):
@@ -66,16 +84,26 @@ def recall_at_1(embedder, inputs, labels):
 
 
 def trained(settings, seed, assessor=None):
-    """Recall@1 on new classes, and the weights of bad and of good triplets in the last half of training."""
+    """Recall@1 on new classes, and the weights of bad and of good triplets in the last half of
+    training."""
     inputs, labels = planted(seed)
     seen = labels < BAD + GOOD + CLEAN
     torch.manual_seed(seed)
     embedder = Embedder(Identity(inputs.shape[1]), 16)
     sampler = CleanValidation(
-        labels[seen].numpy(), training_classes=20, validation_classes=CLEAN, seed=seed, batches=STEPS
+        labels[seen].numpy(),
+        training_classes=20,
+        validation_classes=CLEAN,
+        seed=seed,
+        batches=STEPS,
     )
-    loss, descent = TripletLoss(margin=1.0, squared=True, normalize=True), OptimizerConfig(**DESCENT)
-    method = build(settings, embedder, loss, sampler, descent, labels=sampler.labels, steps=STEPS, seed=seed)
+    loss, descent = (
+        TripletLoss(margin=1.0, squared=True, normalize=True),
+        OptimizerConfig(**DESCENT),
+    )
+    method = build(
+        settings, embedder, loss, sampler, descent, labels=sampler.labels, steps=STEPS, seed=seed
+    )
     method.weigh = assessor or method.weigh
     embedder.train()
     weights = []
@@ -85,7 +113,9 @@ def trained(settings, seed, assessor=None):
             assessor.bad = bad
         method(Batch(inputs[rows], labels[rows], rows, largest_class=2))
         weights.append([float(method.weights[of].mean()) for of in (bad, ~bad)])
-    return recall_at_1(embedder, inputs[~seen], labels[~seen]), np.mean(weights[STEPS // 2 :], axis=0)
+    return recall_at_1(embedder, inputs[~seen], labels[~seen]), np.mean(
+        weights[STEPS // 2 :], axis=0
+    )
 
 
 @pytest.mark.slow(7)

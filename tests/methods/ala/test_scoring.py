@@ -1,11 +1,18 @@
-"""What is assessed: tuples of a subset, their losses by hand, and what the assessor sees of them."""
+"""What is assessed: tuples of a subset, their losses by hand, and what the assessor sees of
+them."""
 
 import pytest
 import torch
 from torch import nn
 
 from vicinal.errors import ConfigError
-from vicinal.losses import ContrastiveLoss, MarginLoss, MultiSimilarityLoss, ProxyNCALoss, TripletLoss
+from vicinal.losses import (
+    ContrastiveLoss,
+    MarginLoss,
+    MultiSimilarityLoss,
+    ProxyNCALoss,
+    TripletLoss,
+)
 from vicinal.methods.ala.assessment import AnchorScoring, EpisodeLoss, PairScoring, TripletScoring
 
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2])  # [a; p] of three classes
@@ -23,9 +30,12 @@ def distance(embeddings, i, j):
 def test_triplet_losses_are_the_papers_equation_four(embeddings):
     scoring = TripletScoring(TripletLoss(margin=0.7, squared=False, normalize=False))
     expected = [
-        torch.relu(distance(embeddings, t, 3 + t) - distance(embeddings, t, 3 + (t + 1) % 3) + 0.7) for t in range(3)
+        torch.relu(distance(embeddings, t, 3 + t) - distance(embeddings, t, 3 + (t + 1) % 3) + 0.7)
+        for t in range(3)
     ]
-    torch.testing.assert_close(scoring(embeddings, LABELS, nn.Identity()).losses, torch.stack(expected))
+    torch.testing.assert_close(
+        scoring(embeddings, LABELS, nn.Identity()).losses, torch.stack(expected)
+    )
 
 
 def test_the_assessor_sees_anchor_positive_negative_in_this_order(embeddings):
@@ -36,34 +46,47 @@ def test_the_assessor_sees_anchor_positive_negative_in_this_order(embeddings):
 
 def test_hardness_is_the_ratio_of_distances(embeddings):
     scoring = TripletScoring(TripletLoss(normalize=False))
-    expected = [distance(embeddings, t, 3 + t) / distance(embeddings, t, 3 + (t + 1) % 3) for t in range(3)]
-    torch.testing.assert_close(scoring(embeddings, LABELS, nn.Identity()).hardness, torch.stack(expected))
+    expected = [
+        distance(embeddings, t, 3 + t) / distance(embeddings, t, 3 + (t + 1) % 3) for t in range(3)
+    ]
+    torch.testing.assert_close(
+        scoring(embeddings, LABELS, nn.Identity()).hardness, torch.stack(expected)
+    )
 
 
 def test_margin_loss_of_a_triplet_is_the_sum_of_its_two_pairs(embeddings):
     loss = MarginLoss(margin=0.2, beta=1.2).double()
     unit = nn.functional.normalize(embeddings, dim=1)
     expected = [
-        torch.relu(0.2 + distance(unit, t, 3 + t) - 1.2) + torch.relu(0.2 - distance(unit, t, 3 + (t + 1) % 3) + 1.2)
+        torch.relu(0.2 + distance(unit, t, 3 + t) - 1.2)
+        + torch.relu(0.2 - distance(unit, t, 3 + (t + 1) % 3) + 1.2)
         for t in range(3)
     ]
     scored = TripletScoring(loss)(embeddings, LABELS, nn.Identity())
-    torch.testing.assert_close(scored.losses.detach(), torch.stack(expected).float().double(), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        scored.losses.detach(), torch.stack(expected).float().double(), rtol=1e-6, atol=1e-6
+    )
 
 
-@pytest.mark.parametrize("loss", [ContrastiveLoss(margin=3.0), MarginLoss()], ids=["contrastive", "margin"])
+@pytest.mark.parametrize(
+    "loss", [ContrastiveLoss(margin=3.0), MarginLoss()], ids=["contrastive", "margin"]
+)
 def test_pairs_are_the_halves_of_triplets(loss, embeddings):
     loss = loss.double()
     whole = TripletScoring(loss)(embeddings, LABELS, nn.Identity())
     pairs = PairScoring(loss)(embeddings, LABELS, nn.Identity())
     torch.testing.assert_close(pairs.losses.view(3, 2).sum(dim=1), whole.losses)
     assert pairs.members.shape == (6, 2, 4) and PairScoring.seen == 2
-    assert torch.equal(pairs.members[0], embeddings[[0, 3]]) and torch.equal(pairs.members[1], embeddings[[0, 4]])
+    assert torch.equal(pairs.members[0], embeddings[[0, 3]]) and torch.equal(
+        pairs.members[1], embeddings[[0, 4]]
+    )
     assert PairScoring(loss).rows(6).tolist()[:2] == [[0, 3], [0, 4]]
 
 
 def test_a_loss_that_is_no_sum_over_pairs_cannot_be_weighed_by_pairs():
-    with pytest.raises(ConfigError, match=r"needs a sum over pairs, got TripletLoss\. Set method\.units=triplets"):
+    with pytest.raises(
+        ConfigError, match=r"needs a sum over pairs, got TripletLoss\. Set method\.units=triplets"
+    ):
         PairScoring(TripletLoss())
 
 
@@ -75,7 +98,8 @@ def test_anchors_show_their_mean_positive_and_hardest_negative(embeddings):
     unit = nn.functional.normalize(embeddings, dim=1)
     hardest = min((3, 4, 5), key=lambda row: float(distance(unit, 0, row)))
     torch.testing.assert_close(
-        scored.members[0], torch.stack([embeddings[0], embeddings[[1, 2]].mean(dim=0), embeddings[hardest]])
+        scored.members[0],
+        torch.stack([embeddings[0], embeddings[[1, 2]].mean(dim=0), embeddings[hardest]]),
     )
 
 
@@ -90,7 +114,12 @@ def test_the_baseline_takes_all_tuples_of_both_subsets(embeddings, rng):
     more = torch.randn(4, 4, generator=rng, dtype=torch.float64)
     labels = torch.tensor([3, 4, 3, 4])
     both = torch.cat([embeddings, more])
-    losses = torch.cat([scoring(embeddings, LABELS, nn.Identity()).losses, scoring(more, labels, nn.Identity()).losses])
+    losses = torch.cat(
+        [
+            scoring(embeddings, LABELS, nn.Identity()).losses,
+            scoring(more, labels, nn.Identity()).losses,
+        ]
+    )
     baseline = EpisodeLoss(scoring, training_rows=6)
     torch.testing.assert_close(baseline(both, torch.cat([LABELS, labels])), losses.mean())
     assert baseline.loss is scoring.loss

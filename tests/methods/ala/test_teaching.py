@@ -1,4 +1,5 @@
-"""Teaching an assessor: K updates against autograd through the virtual step, and nothing else that changes."""
+"""Teaching an assessor: K updates against autograd through the virtual step, and nothing else that
+changes."""
 
 import copy
 
@@ -10,18 +11,30 @@ from torch import nn
 from vicinal.data.records import Batch
 from vicinal.losses import ContrastiveLoss, TripletLoss
 from vicinal.methods.ala import ALA
-from vicinal.methods.ala.assessment import Assessment, Assessor, LSTMAssessor, PairScoring, TripletScoring
+from vicinal.methods.ala.assessment import (
+    Assessment,
+    Assessor,
+    LSTMAssessor,
+    PairScoring,
+    TripletScoring,
+)
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder
 from vicinal.samplers import EpisodeSampler
 
 TRAINING, VALIDATION, WIDTH, DIM = 5, 3, 6, 4
 RATES = (0.1, 0.5)  # of backbone and head
-DESCENT = {"schedule": "constant", "weight_decay": 0.0, "learning_rate": RATES[0], "head_factor": RATES[1] / RATES[0]}
+DESCENT = {
+    "schedule": "constant",
+    "weight_decay": 0.0,
+    "learning_rate": RATES[0],
+    "head_factor": RATES[1] / RATES[0],
+}
 
 
 class FreeWeights(Assessor):
-    """One weight for each place in the sequence, free to move: what a meta-gradient says is what happens."""
+    """One weight for each place in the sequence, free to move: what a meta-gradient says is what
+    happens."""
 
     def __init__(self, count):
         super().__init__()
@@ -38,7 +51,11 @@ class Backbone(nn.Module):
         self.layers = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.Tanh())
 
     def forward(self, inputs):
-        return self.layers(inputs) if self.operator is None else self.operator.apply(self.layers(inputs))
+        return (
+            self.layers(inputs)
+            if self.operator is None
+            else self.operator.apply(self.layers(inputs))
+        )
 
 
 @pytest.fixture
@@ -53,12 +70,20 @@ def episode(sampler, rng):
     rows = torch.tensor(sampler.epoch(0)[0])
     labels = torch.as_tensor(sampler.labels)[rows]
     centres = torch.randn(10, WIDTH, generator=rng)
-    return Batch(centres[labels] + torch.randn(len(labels), WIDTH, generator=rng), labels, rows, largest_class=2)
+    return Batch(
+        centres[labels] + torch.randn(len(labels), WIDTH, generator=rng),
+        labels,
+        rows,
+        largest_class=2,
+    )
 
 
 def make(sampler, assessor, settings, *, scoring=None, operator=None, optimizer="sgd"):
     torch.manual_seed(0)
-    embedder, scoring = Embedder(Backbone(operator), DIM), scoring or TripletScoring(TripletLoss(margin=1.0))
+    embedder, scoring = (
+        Embedder(Backbone(operator), DIM),
+        scoring or TripletScoring(TripletLoss(margin=1.0)),
+    )
     descent = OptimizerConfig(name=optimizer, momentum=0.0, **DESCENT)
     method = build(settings, embedder, scoring.loss, sampler, descent, labels=sampler.labels)
     method.setup_assessment(scoring, assessor)
@@ -70,7 +95,8 @@ def teach(method, episode):
 
 
 def lively(**shape):
-    """An LSTM that has left its start, where all weights are 1/2 and only its last layer has a gradient."""
+    """An LSTM that has left its start, where all weights are 1/2 and only its last layer has a
+    gradient."""
     torch.manual_seed(1)
     assessor = LSTMAssessor(3 * DIM, hidden=8, **shape)
     nn.init.normal_(assessor.weight.weight)
@@ -78,10 +104,13 @@ def lively(**shape):
 
 
 def by_autograd(method, episode):
-    """φ after K steps of Eq. (12) in the order of Algorithm 1, the virtual step of Eq. (10) in autograd's graph."""
+    """φ after K steps of Eq. (12) in the order of Algorithm 1, the virtual step of Eq. (10) in
+    autograd's graph."""
     embedder, assessor = copy.deepcopy(method.embedder), copy.deepcopy(method.weigh)
     scoring, rows = method.scoring, method.sampler.training_rows
-    (inputs, unseen), (labels, unseen_labels) = (x.tensor_split([rows]) for x in (episode.inputs, episode.labels))
+    (inputs, unseen), (labels, unseen_labels) = (
+        x.tensor_split([rows]) for x in (episode.inputs, episode.labels)
+    )
     parameters = dict(embedder.named_parameters())
     scored = scoring(embedder.embed(embedder.features(inputs)), labels, embedder.embed)
     slope = None
@@ -95,7 +124,9 @@ def by_autograd(method, episode):
                 name: p - RATES[name.startswith("head.")] * g
                 for (name, p), g in zip(parameters.items(), gradients, strict=True)
             }
-            after = scoring(method.metric.embed(tried, unseen), unseen_labels, embedder.embed).losses
+            after = scoring(
+                method.metric.embed(tried, unseen), unseen_labels, embedder.embed
+            ).losses
             (slope,) = torch.autograd.grad(getattr(after, method.over)(), used, retain_graph=True)
         steps = torch.autograd.grad(used @ slope, list(assessor.parameters()))
         with torch.no_grad():
@@ -118,7 +149,15 @@ def by_autograd(method, episode):
 def test_free_weights_descend_the_validation_loss_of_the_virtual_step(
     sampler, episode, route, recompute, over, relative
 ):
-    settings = ALA(rate=0.7, optimizer="sgd", updates=2, recompute=recompute, over=over, route=route, relative=relative)
+    settings = ALA(
+        rate=0.7,
+        optimizer="sgd",
+        updates=2,
+        recompute=recompute,
+        over=over,
+        route=route,
+        relative=relative,
+    )
     method = make(sampler, FreeWeights(TRAINING), settings)
     (reference,) = by_autograd(method, episode)
     teach(method, episode)
@@ -141,13 +180,20 @@ def test_every_parameter_of_the_lstm_follows_eq_12(sampler, episode, recompute):
 
 def test_a_tuple_that_pulls_with_the_validation_gradient_gains_weight(sampler, episode):
     """Against ⟨α ∇L_va(θ'), ∇L(T; θ)⟩, one tuple after the other."""
-    settings, scoring = ALA(optimizer="sgd", updates=1, relative=False), TripletScoring(TripletLoss(margin=4.0))
+    settings, scoring = (
+        ALA(optimizer="sgd", updates=1, relative=False),
+        TripletScoring(TripletLoss(margin=4.0)),
+    )
     method = make(sampler, FreeWeights(TRAINING), settings, scoring=scoring)
     metric, losses = method.metric, method.training_pass(episode).scored.losses
-    steps = metric.scaled(list(torch.autograd.grad(0.5 * losses.mean(), metric.leaves, retain_graph=True)))
+    steps = metric.scaled(
+        list(torch.autograd.grad(0.5 * losses.mean(), metric.leaves, retain_graph=True))
+    )
     _, direction = method.validate(episode, steps)
     gradients = [torch.autograd.grad(loss, metric.leaves, retain_graph=True) for loss in losses]
-    pulls = torch.stack([sum((u * g).sum() for u, g in zip(direction, one, strict=True)) for one in gradients])
+    pulls = torch.stack(
+        [sum((u * g).sum() for u, g in zip(direction, one, strict=True)) for one in gradients]
+    )
     teach(method, episode)
     assert (pulls > 0).any() and (pulls < 0).any()
     assert torch.equal(method.weigh.logits.detach().sign(), pulls.sign())
@@ -155,7 +201,9 @@ def test_a_tuple_that_pulls_with_the_validation_gradient_gains_weight(sampler, e
 
 def test_nothing_changes_but_the_assessor(sampler, episode):
     method = make(sampler, LSTMAssessor(3 * DIM, hidden=8), ALA(), optimizer="adamw")
-    training = method.training_pass(episode)  # the real pass moves batch norm's statistics, as in any training
+    training = method.training_pass(
+        episode
+    )  # the real pass moves batch norm's statistics, as in any training
     parts = method.embedder, method.metric_optimizer, method.scoring
     before = copy.deepcopy([part.state_dict() for part in parts])
     state, phi = method.weigh.hidden_state.clone(), method.weigh.weight.weight.detach().clone()
@@ -244,7 +292,8 @@ def test_falls_back_to_double_backward_and_says_so(sampler, episode, operator, p
         teach(each, episode)
     assert method.found_by == "double_backward" and reference.notes == ()
     assert method.notes == (
-        "an operator of the network or the loss has no forward mode: meta-gradients use double backward.",
+        "an operator of the network or the loss has no forward mode: meta-gradients use double "
+        "backward.",
     )
     for a, b in zip(method.weigh.parameters(), reference.weigh.parameters(), strict=True):
         torch.testing.assert_close(a, b)
@@ -253,7 +302,9 @@ def test_falls_back_to_double_backward_and_says_so(sampler, episode, operator, p
 def test_errors_of_another_kind_are_not_swallowed(sampler, episode):
     method = make(sampler, lively(), ALA())
     training = method.training_pass(episode)
-    _, direction = method.validate(episode, [torch.zeros_like(leaf) for leaf in method.metric.leaves])
+    _, direction = method.validate(
+        episode, [torch.zeros_like(leaf) for leaf in method.metric.leaves]
+    )
     with pytest.raises(RuntimeError, match="shape"):
         method.slopes(direction, training._replace(inputs=training.inputs[:, :3]))
     assert method.found_by == "forward"

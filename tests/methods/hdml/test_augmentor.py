@@ -1,4 +1,5 @@
-"""The augmentor against Eqs. (5)-(7) of Zheng et al. (CVPR 2019), their limits, and where distances vanish."""
+"""The augmentor against Eqs. (5)-(7) of Zheng et al. (CVPR 2019), their limits, and where distances
+vanish."""
 
 import math
 
@@ -9,7 +10,13 @@ from torch.autograd import gradcheck
 from vicinal.distances import row_distances
 from vicinal.errors import ConfigError
 from vicinal.methods.hdml.method import interpolation_factor
-from vicinal.methods.hdml.synthesis import angles, farther, harder, harder_on_arc, reference_distances
+from vicinal.methods.hdml.synthesis import (
+    angles,
+    farther,
+    harder,
+    harder_on_arc,
+    reference_distances,
+)
 
 
 def by_hand(anchor, negative, reference, factor):
@@ -26,7 +33,11 @@ def by_hand(anchor, negative, reference, factor):
 def pairs(rng):
     """Anchors, negatives and reference distances on both sides of the negatives' distances."""
     anchor, negative = torch.randn(2, 40, 5, generator=rng, dtype=torch.float64)
-    reference = torch.rand(40, generator=rng, dtype=torch.float64) * 2 * row_distances(anchor, negative, squared=False)
+    reference = (
+        torch.rand(40, generator=rng, dtype=torch.float64)
+        * 2
+        * row_distances(anchor, negative, squared=False)
+    )
     return anchor, negative, reference
 
 
@@ -39,12 +50,17 @@ def test_without_pull_negatives_stay_and_with_all_of_it_they_reach_the_reference
     anchor, negative, reference = pairs
     assert torch.equal(harder(anchor, negative, reference, 1.0), negative)
     reached = row_distances(anchor, harder(anchor, negative, reference, 0.0), squared=False)
-    torch.testing.assert_close(reached, reference.minimum(row_distances(anchor, negative, squared=False)))
+    torch.testing.assert_close(
+        reached, reference.minimum(row_distances(anchor, negative, squared=False))
+    )
 
 
 def test_the_distance_is_interpolated_and_the_three_points_lie_on_a_line(pairs):
     anchor, negative, reference = pairs
-    before, found = row_distances(anchor, negative, squared=False), harder(anchor, negative, reference, 0.3)
+    before, found = (
+        row_distances(anchor, negative, squared=False),
+        harder(anchor, negative, reference, 0.3),
+    )
     after = row_distances(anchor, found, squared=False)
     expected = torch.where(before > reference, 0.3 * before + 0.7 * reference, before)
     torch.testing.assert_close(after, expected)
@@ -73,7 +89,10 @@ def test_a_negative_within_the_reference_stays_exactly_and_passes_nothing_to_the
 
 
 def test_it_is_continuous_where_the_negative_meets_the_reference():
-    anchor, negative = torch.zeros(1, 2, dtype=torch.float64), torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    anchor, negative = (
+        torch.zeros(1, 2, dtype=torch.float64),
+        torch.tensor([[1.0, 0.0]], dtype=torch.float64),
+    )
     near = harder(anchor, negative, torch.tensor([1 - 1e-9], dtype=torch.float64), 0.1)
     torch.testing.assert_close(near, negative, rtol=0, atol=1e-8)
 
@@ -91,7 +110,9 @@ def test_moves_turns_and_scales_with_its_points(pairs, rng):
 @pytest.mark.parametrize("reference", [0.0, 1.0])
 def test_points_that_meet_give_finite_values_and_gradients(move, reference):
     anchor = torch.tensor([[1.0, 2.0], [0.0, 0.0], [1.0, 0.0]], requires_grad=True)
-    other = torch.tensor([[1.0, 2.0], [0.0, 0.0], [-2.0, 0.0]], requires_grad=True)  # equal, zeros, opposite
+    other = torch.tensor(
+        [[1.0, 2.0], [0.0, 0.0], [-2.0, 0.0]], requires_grad=True
+    )  # equal, zeros, opposite
     wanted = torch.full((3,), reference, requires_grad=True)
     found = move(anchor, other, wanted, 0.8)
     assert found.isfinite().all()
@@ -112,7 +133,9 @@ def test_one_call_serves_all_pairs(rng):
     found = harder(anchors[:, None], negatives[None], reference[:, None], 0.5)
     for i in range(4):
         for j in range(4):
-            torch.testing.assert_close(found[i, j], harder(anchors[i], negatives[j], reference[i], 0.5))
+            torch.testing.assert_close(
+                found[i, j], harder(anchors[i], negatives[j], reference[i], 0.5)
+            )
 
 
 def test_on_the_arc_angles_are_interpolated_and_lengths_stay(rng):
@@ -121,14 +144,18 @@ def test_on_the_arc_angles_are_interpolated_and_lengths_stay(rng):
     found = harder_on_arc(anchor, negative, reference, 0.25)
     torch.testing.assert_close(angles(anchor, found), 0.25 * before + 0.75 * reference)
     torch.testing.assert_close(found.norm(dim=1), negative.norm(dim=1))
-    torch.testing.assert_close(angles(anchor, found) + angles(found, negative), before)  # on the shortest way
+    torch.testing.assert_close(
+        angles(anchor, found) + angles(found, negative), before
+    )  # on the shortest way
 
 
 def test_positives_are_pushed_no_farther_than_told(rng):
     anchor, positive = torch.randn(2, 20, 3, generator=rng, dtype=torch.float64)
     before = row_distances(anchor, positive, squared=False)
     after = row_distances(
-        anchor, farther(anchor, positive, torch.full((20,), 2.0, dtype=torch.float64), 0.5), squared=False
+        anchor,
+        farther(anchor, positive, torch.full((20,), 2.0, dtype=torch.float64), 0.5),
+        squared=False,
     )
     torch.testing.assert_close(after, torch.where(before < 2, (before + 2) / 2, before))
 
@@ -141,4 +168,6 @@ def test_a_loss_of_nothing_pulls_all_and_an_unknown_loss_pulls_nothing():
 
 def test_an_unknown_reference_is_rejected():
     with pytest.raises(ConfigError, match="did you mean 'farthest'"):
-        reference_distances(torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool), rule="farthes", fixed=1.0)
+        reference_distances(
+            torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool), rule="farthes", fixed=1.0
+        )

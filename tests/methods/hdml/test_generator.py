@@ -1,15 +1,26 @@
-"""The generator and the classifier that guards labels: shapes, terms, and gradients that cross nowhere."""
+"""The generator and the classifier that guards labels: shapes, terms, and gradients that cross
+nowhere."""
 
 import pytest
 import torch
 
 from vicinal.errors import ConfigError
-from vicinal.methods.hdml.generator import FeatureClassifier, Generator, LabelTerm, reconstruction_cost
+from vicinal.methods.hdml.generator import (
+    FeatureClassifier,
+    Generator,
+    LabelTerm,
+    reconstruction_cost,
+)
 
 
 def test_the_papers_widths():
     generator = Generator(512, 1024)
-    assert [tuple(p.shape) for p in generator.parameters()] == [(512, 512), (512,), (1024, 512), (1024,)]
+    assert [tuple(p.shape) for p in generator.parameters()] == [
+        (512, 512),
+        (512,),
+        (1024, 512),
+        (1024,),
+    ]
     assert Generator(64, 128).hidden == 91 and Generator(8, 32, hidden=16).hidden == 16
 
 
@@ -39,7 +50,10 @@ def test_under_autocast_everything_stays_in_float32(rng):
 
 def test_a_sum_beyond_half_precision_is_finite():
     features = torch.full((128, 1024), 3.0, dtype=torch.float16)
-    assert reconstruction_cost(features, torch.zeros(128, 1024, dtype=torch.float16), "sum") == 128 * 1024 * 9
+    assert (
+        reconstruction_cost(features, torch.zeros(128, 1024, dtype=torch.float16), "sum")
+        == 128 * 1024 * 9
+    )
 
 
 def test_real_features_teach_only_the_classifier_and_synthetic_ones_only_the_generator(rng):
@@ -50,7 +64,9 @@ def test_real_features_teach_only_the_classifier_and_synthetic_ones_only_the_gen
     gradients = torch.autograd.grad(own, list(classifier.parameters()))
     assert all(gradient.abs().sum() > 0 for gradient in gradients)
     cost = classifier.label_term(features, labels).cost
-    crossing = torch.autograd.grad(cost, list(classifier.parameters()), retain_graph=True, allow_unused=True)
+    crossing = torch.autograd.grad(
+        cost, list(classifier.parameters()), retain_graph=True, allow_unused=True
+    )
     assert crossing == (None,) * 4
     assert torch.autograd.grad(cost, features)[0].abs().sum() > 0
 
@@ -63,9 +79,14 @@ def test_the_label_term_is_the_cross_entropy_of_the_kept_rows(rng):
     logits = classifier.teacher(features)
     wanted = torch.nn.functional.cross_entropy(logits[keep], torch.tensor([0, 1, 1]))
     torch.testing.assert_close(term.mean(), wanted)
-    judged = (classifier.judge(features).argmax(dim=1)[keep] == torch.tensor([0, 1, 1])).float().mean()
+    judged = (
+        (classifier.judge(features).argmax(dim=1)[keep] == torch.tensor([0, 1, 1])).float().mean()
+    )
     assert term.share_kept() == judged
-    assert LabelTerm.sum([term, term]).rows == 6 and classifier.label_term(features, labels, ~keep & keep).mean() == 0
+    assert (
+        LabelTerm.sum([term, term]).rows == 6
+        and classifier.label_term(features, labels, ~keep & keep).mean() == 0
+    )
 
 
 def test_an_unknown_reconstruction_is_rejected():

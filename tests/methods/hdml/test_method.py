@@ -1,4 +1,5 @@
-"""HDML: three updates from one forward pass, none of which reaches what is another's; scales, windows and resume."""
+"""HDML: three updates from one forward pass, none of which reaches what is another's; scales,
+windows and resume."""
 
 import copy
 import math
@@ -32,12 +33,18 @@ OPTIMIZER = OptimizerConfig(learning_rate=1e-2, schedule="constant", weight_deca
 
 
 def n_pair(scale):
-    """The paper prints distances, Eq. (13); the authors' code has inner products and holds lengths down."""
-    return NPairLoss("distance" if scale == "paper" else "dot", l2=0.0 if scale == "paper" else 1.5e-2, blocks=True)
+    """The paper prints distances, Eq. (13); the authors' code has inner products and holds lengths
+    down."""
+    return NPairLoss(
+        "distance" if scale == "paper" else "dot",
+        l2=0.0 if scale == "paper" else 1.5e-2,
+        blocks=True,
+    )
 
 
 def triplet(scale):
-    """The paper prints unsquared distances, Eq. (12); the authors square and sum them; neither normalizes."""
+    """The paper prints unsquared distances, Eq. (12); the authors square and sum them; neither
+    normalizes."""
     authors, relative = scale == "authors", scale == "relative"
     return TripletLoss(
         0.2 if relative else 1.0,
@@ -60,12 +67,16 @@ class Sampler:
 
 def batch_of(labels, seed=0):
     rng = torch.Generator().manual_seed(seed)
-    return Batch(torch.randn(len(labels), 1, 8, 8, generator=rng), labels, torch.arange(len(labels)))
+    return Batch(
+        torch.randn(len(labels), 1, 8, 8, generator=rng), labels, torch.arange(len(labels))
+    )
 
 
 def make(loss, *, rate=1e-2, backbone=None, **settings):
     torch.manual_seed(0)
-    embedder = Embedder(SmallConvNet(channels=1, widths=(4, 8)) if backbone is None else backbone, 5)
+    embedder = Embedder(
+        SmallConvNet(channels=1, widths=(4, 8)) if backbone is None else backbone, 5
+    )
     optimizer = replace(OPTIMIZER, learning_rate=rate)
     return build(HDML(**settings), embedder, loss, Sampler(), optimizer, labels=range(6), steps=50)
 
@@ -86,7 +97,8 @@ def weights(module):
 
 
 def gradients(method, labels, only):
-    """The gradient that each part of the network gets when one of the three losses is the only one."""
+    """The gradient that each part of the network gets when one of the three losses is the only
+    one."""
     scale = {"real": 0.0, "synthetic": 0.0, "generator": 0.0, "classifier": 0.0} | {only: 1.0}
     core, own = method.loss.core, method.classifier.own_loss
     calls = []
@@ -98,7 +110,10 @@ def gradients(method, labels, only):
 
     method.loss.core = scored
     method.real_weight = lambda: torch.tensor(0.5)
-    method.classifier.own_loss = lambda *given: (own(*given)[0] * scale["classifier"], own(*given)[1])
+    method.classifier.own_loss = lambda *given: (
+        own(*given)[0] * scale["classifier"],
+        own(*given)[1],
+    )
     if only != "generator":
         method.values = replace(method.values, label_factor=0.0, reconstruction_factor=0.0)
     method(batch_of(labels))
@@ -117,7 +132,8 @@ def gradients(method, labels, only):
 
 @pytest.mark.parametrize("syn_grad", ["full", "head"])
 @pytest.mark.parametrize(
-    ("loss", "labels"), [(NPairLoss(blocks=True), PAIRS), (TripletLoss(9.0, blocks=True), TRIPLETS), (NPairLoss(), PK)]
+    ("loss", "labels"),
+    [(NPairLoss(blocks=True), PAIRS), (TripletLoss(9.0, blocks=True), TRIPLETS), (NPairLoss(), PK)],
 )
 def test_each_loss_reaches_its_own_parameters_and_no_others(loss, labels, syn_grad):
     nothing = {"backbone": False, "head": False, "generator": False, "classifier": False}
@@ -142,12 +158,16 @@ def test_the_update_of_the_metric_is_the_gradient_of_its_objective_alone():
 
 
 def test_the_penalty_on_weights_adds_to_what_the_network_gets_of_the_tuples():
-    with_penalty, without = (make(NPairLoss(blocks=True), alpha=1.0, weight_decay=decay) for decay in (0.3, 0.0))
+    with_penalty, without = (
+        make(NPairLoss(blocks=True), alpha=1.0, weight_decay=decay) for decay in (0.3, 0.0)
+    )
     held = [parameter.detach().clone() for parameter in with_penalty.embedder.parameters()]
     for method in (with_penalty, without):
         method(batch_of(PAIRS))  # in the first window w = 1
     decaying = {id(parameter) for parameter in with_penalty._decaying}
-    pairs = zip(held, with_penalty.embedder.parameters(), without.embedder.parameters(), strict=True)
+    pairs = zip(
+        held, with_penalty.embedder.parameters(), without.embedder.parameters(), strict=True
+    )
     for before, mine, theirs in pairs:
         torch.testing.assert_close(mine.grad - theirs.grad, 0.3 * before * (id(mine) in decaying))
 
@@ -157,7 +177,9 @@ def test_the_generator_follows_both_of_its_terms():
     for kept in ({}, {"label_factor": 0.0}, {"reconstruction_factor": 0.0}):
         method = make(NPairLoss(blocks=True), alpha=1.0, **kept)
         method(batch_of(PAIRS))
-        found.append(torch.cat([parameter.grad.flatten() for parameter in method.generator.parameters()]))
+        found.append(
+            torch.cat([parameter.grad.flatten() for parameter in method.generator.parameters()])
+        )
     torch.testing.assert_close(found[0], found[1] + found[2])
     assert all(gradient.abs().sum() > 0 for gradient in found)
 
@@ -196,7 +218,9 @@ def test_without_beta_hdml_is_the_plain_method():
 
 
 @pytest.mark.parametrize("scale", ["authors", "paper", "relative"])
-@pytest.mark.parametrize(("kind", "labels"), [(n_pair, PAIRS), (triplet, TRIPLETS)], ids=["n_pair", "triplet"])
+@pytest.mark.parametrize(
+    ("kind", "labels"), [(n_pair, PAIRS), (triplet, TRIPLETS)], ids=["n_pair", "triplet"]
+)
 def test_every_preset_trains_the_published_losses(scale, kind, labels):
     lines = trained(make(kind(scale), scale=scale, window=2), labels, 5)
     assert all(math.isfinite(value) for line in lines for value in line.values())
@@ -224,21 +248,32 @@ def test_lambda_and_w_follow_the_windows():
 
 def test_the_authors_average_is_weighted_and_has_the_decay_inside():
     method = make(n_pair("authors"), scale="authors", window=1, weight_decay=0.1)
-    decayed = [m for m in method.embedder.modules() if isinstance(m, (torch.nn.Linear, torch.nn.Conv2d))]
-    squares = sum(float(p.detach().square().sum()) for m in decayed for p in m.parameters(recurse=False))
+    decayed = [
+        m for m in method.embedder.modules() if isinstance(m, (torch.nn.Linear, torch.nn.Conv2d))
+    ]
+    squares = sum(
+        float(p.detach().square().sum()) for m in decayed for p in m.parameters(recurse=False)
+    )
     batch = batch_of(PAIRS)
     with torch.no_grad():
-        alone = float(method.loss(method.embedder.embed(method.embedder.features(batch.inputs)), PAIRS))
+        alone = float(
+            method.loss(method.embedder.embed(method.embedder.features(batch.inputs)), PAIRS)
+        )
     line = take_step(method, batch)
     assert line["real_loss"] == pytest.approx(alone + 0.05 * squares, rel=1e-5)
-    assert float(method.average_loss.last) == pytest.approx(line["hardness/w"] * line["real_loss"], rel=1e-5)
+    assert float(method.average_loss.last) == pytest.approx(
+        line["hardness/w"] * line["real_loss"], rel=1e-5
+    )
 
 
 def test_the_relative_preset_does_not_depend_on_the_scale_of_the_loss():
-    """A loss twenty times as large (a sum over its terms instead of their mean) gives the same λ."""
+    """A loss twenty times as large (a sum over its terms instead of their mean) gives the same
+    λ."""
     factors = []
     for reduction in ("mean", "sum"):
-        method = make(TripletLoss(9.0, blocks=True, reduction=reduction), rate=1e-9, window=1, alpha=0.5)
+        method = make(
+            TripletLoss(9.0, blocks=True, reduction=reduction), rate=1e-9, window=1, alpha=0.5
+        )
         factors.append([line["hardness/lambda"] for line in trained(method, TRIPLETS, 4)])
     assert factors[0] == pytest.approx(factors[1], rel=1e-5)
     assert factors[0][0] == 1 and factors[0][1] == pytest.approx(math.exp(-0.5))
@@ -257,7 +292,9 @@ def test_interpolated_embeddings_can_be_used_without_a_generator():
     method = make(NPairLoss(blocks=True), generate=False, real_share=0.5, window=1, alpha=1.0)
     lines = trained(method, PAIRS, 3)
     assert method.generator is None and "generator/J_recon" not in lines[0]
-    assert lines[0]["synthetic_loss"] == pytest.approx(lines[0]["real_loss"], rel=1e-4)  # λ = 1: the same tuples
+    assert lines[0]["synthetic_loss"] == pytest.approx(
+        lines[0]["real_loss"], rel=1e-4
+    )  # λ = 1: the same tuples
     assert lines[2]["synthetic_loss"] > lines[2]["real_loss"]
     assert not {"generator", "label_share"} & method.captions.keys()
 
@@ -271,7 +308,13 @@ def test_drawn_negatives_make_free_tuples_cost_again():
 
 @pytest.mark.parametrize(
     "options",
-    [{"hardest": 2}, {"chunk": 7}, {"path": "arc"}, {"push_positives": 0.5}, {"reference": "farthest"}],
+    [
+        {"hardest": 2},
+        {"chunk": 7},
+        {"path": "arc"},
+        {"push_positives": 0.5},
+        {"reference": "farthest"},
+    ],
     ids=str,
 )
 def test_any_loss_over_a_class_balanced_batch_trains(options):
@@ -287,7 +330,9 @@ def test_a_loss_without_negatives_of_tuples_is_rejected():
 # -- state, export, processes, report --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", [{}, {"generate": False, "real_share": 0.5}, {"scale": "authors"}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"generate": False, "real_share": 0.5}, {"scale": "authors"}], ids=str
+)
 def test_a_restored_method_goes_on_bit_for_bit(settings, tmp_path):
     method = make(NPairLoss(blocks=True), window=3, **settings)
     trained(method, PAIRS, 4)  # in the middle of a window
@@ -303,7 +348,10 @@ def test_a_restored_method_goes_on_bit_for_bit(settings, tmp_path):
 def test_nothing_of_hdml_is_in_the_exported_network():
     from vicinal.arguments import describe
 
-    method, plain = make(NPairLoss(blocks=True)), Embedder(SmallConvNet(channels=1, widths=(4, 8)), 5)
+    method, plain = (
+        make(NPairLoss(blocks=True)),
+        Embedder(SmallConvNet(channels=1, widths=(4, 8)), 5),
+    )
     assert {k: v.shape for k, v in method.embedder.state_dict().items()} == {
         k: v.shape for k, v in plain.state_dict().items()
     }
@@ -311,10 +359,13 @@ def test_nothing_of_hdml_is_in_the_exported_network():
 
 
 def test_no_step_waits_for_a_number_of_the_windows():
-    """λ and w are tensors made of tensors: reading one as a Python number would stop a GPU's queue."""
+    """λ and w are tensors made of tensors: reading one as a Python number would stop a GPU's
+    queue."""
     method = make(TripletLoss(blocks=True), window=1)
     method(batch_of(TRIPLETS))
-    assert isinstance(method.lambda_(), torch.Tensor) and isinstance(method.real_weight(), torch.Tensor)
+    assert isinstance(method.lambda_(), torch.Tensor) and isinstance(
+        method.real_weight(), torch.Tensor
+    )
 
 
 def test_notes_say_that_training_ends_before_the_first_window():
@@ -329,7 +380,9 @@ def test_its_picture_has_a_tuple_and_what_became_of_it():
     before = copy.deepcopy(method.state_dict())
     (shown,) = method.figures(batch_of(PAIRS, 2))
     assert isinstance(shown, Scatter)
-    assert all(torch.equal(value, before[name]) for name, value in method.state_dict().items()), "averages of norms"
+    assert all(torch.equal(value, before[name]) for name, value in method.state_dict().items()), (
+        "averages of norms"
+    )
     groups = [point.group for point in shown.points]
     assert groups == [
         "anchor",
@@ -340,7 +393,9 @@ def test_its_picture_has_a_tuple_and_what_became_of_it():
     ]
     anchor, real, drawn = (np.array([shown.points[i].x, shown.points[i].y]) for i in (0, 2, 4))
     away, towards = real - anchor, drawn - real
-    assert abs(away[0] * towards[1] - away[1] * towards[0]) < 1e-3, "on the line to the anchor, also in the plane"
+    assert abs(away[0] * towards[1] - away[1] * towards[0]) < 1e-3, (
+        "on the line to the anchor, also in the plane"
+    )
     assert [(s.start, s.end) for s in shown.segments] == [(2, 4), (3, 5), (4, 6), (5, 7)]
 
 
@@ -349,7 +404,8 @@ def test_the_picture_of_real_members_shows_negatives_that_nothing_draws_where_th
     trained(method, PAIRS, 3)
     (shown,) = method.figures(batch_of(PAIRS, 2))
     places = {
-        group: [(p.x, p.y) for p in shown.points if p.group == group] for group in {p.group for p in shown.points}
+        group: [(p.x, p.y) for p in shown.points if p.group == group]
+        for group in {p.group for p in shown.points}
     }
     assert np.allclose(places["regenerated negative"], places["real negative"], atol=1e-4)
 
@@ -365,7 +421,10 @@ def test_every_group_of_its_scalars_has_a_caption():
     groups = {name.partition("/")[0] if "/" in name else "loss" for name in result.scalars}
     charts = docstring_section(HDML, "Charts")
     assert groups == charts.keys()
-    described = {name.partition("/")[0] for name in method.diagnostics(result)} - {"active", "spread"}
+    described = {name.partition("/")[0] for name in method.diagnostics(result)} - {
+        "active",
+        "spread",
+    }
     assert described == SHARED_CAPTIONS.keys() and method.captions == charts | SHARED_CAPTIONS
     for text in charts.values():
         assert "alpha" in text
@@ -409,12 +468,19 @@ def test_two_processes_take_the_steps_of_one(tmp_path):
         found = torch.load(tmp_path / f"{number}.pt", weights_only=True)
         assert float(found["loss"]) == pytest.approx(line["loss"], rel=1e-3)
         for name in PARTS:
-            torch.testing.assert_close(found[name], weights(getattr(method, name)), rtol=1e-3, atol=1e-3)
+            torch.testing.assert_close(
+                found[name], weights(getattr(method, name)), rtol=1e-3, atol=1e-3
+            )
 
 
 @pytest.mark.parametrize("precision", [None, torch.bfloat16])
-def test_products_of_synthetic_rows_take_tensor_cores_where_the_network_trains_in_bfloat16(precision, monkeypatch):
-    method, taken = make(n_pair("relative")), {"real": set(), "synthetic": set(), "gradients": set()}
+def test_products_of_synthetic_rows_take_tensor_cores_where_the_network_trains_in_bfloat16(
+    precision, monkeypatch
+):
+    method, taken = (
+        make(n_pair("relative")),
+        {"real": set(), "synthetic": set(), "gradients": set()},
+    )
     method.embedder.accelerate(precision)
 
     def noting(name, function):
@@ -424,7 +490,9 @@ def test_products_of_synthetic_rows_take_tensor_cores_where_the_network_trains_i
 
         return called
 
-    monkeypatch.setattr(type(method.embedder), "features", noting("real", type(method.embedder).features))
+    monkeypatch.setattr(
+        type(method.embedder), "features", noting("real", type(method.embedder).features)
+    )
     monkeypatch.setattr(method.generator, "forward", noting("synthetic", method.generator.forward))
     monkeypatch.setattr(torch.autograd, "grad", noting("gradients", torch.autograd.grad))
     method(batch_of(PAIRS))

@@ -1,4 +1,5 @@
-"""A positive control: where a small network over-fits on CUB-200 features, HDML and its hardness must gain."""
+"""A positive control: where a small network over-fits on CUB-200 features, HDML and its hardness
+must gain."""
 
 import jaxtyping
 import numpy as np
@@ -18,7 +19,11 @@ from vicinal.samplers import NPairSampler
 SEEDS, STEPS, CLASSES, PER_CLASS, PAIRS = range(4), 200, 25, 20, 24
 OPTIMIZER = OptimizerConfig(learning_rate=3e-3, schedule="constant", weight_decay=0.0)
 HARD = {"alpha": 10.0, "beta": 3.0, "window": 8, "generator_rate": 3e-3}  # λ and w end near 0
-METHODS = {"plain": Plain, "hdml": lambda: HDML(**HARD), "alpha=0": lambda: HDML(**{**HARD, "alpha": 0.0})}
+METHODS = {
+    "plain": Plain,
+    "hdml": lambda: HDML(**HARD),
+    "alpha=0": lambda: HDML(**{**HARD, "alpha": 0.0}),
+}
 
 
 class Hidden(nn.Sequential):
@@ -38,14 +43,17 @@ def recall(embedder, inputs, labels):
 
 
 def learn(method, train, test, seed):
-    """Train a small network and return its R@1 on the test and on the training classes; None leaves it untrained."""
+    """Train a small network and return its R@1 on the test and on the training classes; None leaves
+    it untrained."""
     inputs, labels = train
     torch.manual_seed(seed)
     embedder = Embedder(Hidden(inputs.shape[1], 256), 64)
     if method is not None:
         sampler = NPairSampler(labels.numpy(), classes=PAIRS, seed=seed, batches=STEPS)
         loss = NPairLoss(l2=1.5e-2, blocks=True)
-        method = build(method, embedder, loss, sampler, OPTIMIZER, labels=labels, steps=STEPS, seed=seed)
+        method = build(
+            method, embedder, loss, sampler, OPTIMIZER, labels=labels, steps=STEPS, seed=seed
+        )
         for rows in map(torch.tensor, method.batches(0)):
             method(Batch(inputs[rows], labels[rows], rows, largest_class=2))
     return recall(embedder, *test), recall(embedder, *train)
@@ -55,19 +63,27 @@ def learn(method, train, test, seed):
 @pytest.mark.slow(40)
 def test_hdml_and_its_hardness_gain_where_the_baseline_over_fits(data_root, monkeypatch):
     with np.load(data_root / "features" / "cub_efficientnet_lite0.npz") as file:
-        features, names = file["features"][:, ::5].astype(np.float32), file["labels"].astype(np.int64)
-    few = np.concatenate([np.flatnonzero(names == name)[:PER_CLASS] for name in range(1, CLASSES + 1)])
+        features, names = (
+            file["features"][:, ::5].astype(np.float32),
+            file["labels"].astype(np.int64),
+        )
+    few = np.concatenate(
+        [np.flatnonzero(names == name)[:PER_CLASS] for name in range(1, CLASSES + 1)]
+    )
     inputs, labels = torch.tensor(features / features.std()), torch.tensor(names)
     train, test = (inputs[few], labels[few]), (inputs[labels > 100], labels[labels > 100])
 
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # checking shapes takes a third of the time
+    monkeypatch.setattr(
+        jaxtyping.config, "jaxtyping_disable", True
+    )  # checking shapes takes a third of the time
 
     def mean(make):
         return np.mean([learn(make and make(), train, test, seed) for seed in SEEDS], axis=0)
 
     untrained, (plain, known), (hdml, _), (unmoved, _) = mean(None)[0], *map(mean, METHODS.values())
     assert known > 95 and plain < untrained - 3  # over-fitted: 100 and -5.8 ± 1.0
-    # On seeds 10 to 17, which chose only PAIRS, single differences are +3.1 ± 1.0 and +2.0 ± 1.1 (standard deviations),
-    # on these four +2.9 and +1.5. Without an effect of alpha, or without J_syn, they are exactly 0.
+    # On seeds 10 to 17, which chose only PAIRS, single differences are +3.1 ± 1.0 and +2.0 ± 1.1
+    # (standard deviations), on these four +2.9 and +1.5. Without an effect of alpha, or without
+    # J_syn, they are exactly 0.
     assert hdml > plain + 1
     assert hdml > unmoved

@@ -1,4 +1,5 @@
-"""Synthetic tuples: the published layouts in loops, any loss through its core, and parts that add up to the whole."""
+"""Synthetic tuples: the published layouts in loops, any loss through its core, and parts that add
+up to the whole."""
 
 import itertools
 
@@ -57,7 +58,11 @@ class Unchanged(Generator):
 
 def synthesis(loss, dim=4, width=6, generator="learnt", **settings):
     torch.manual_seed(0)
-    made = {"learnt": lambda: Generator(dim, width), "perfect": lambda: Unchanged(dim, width), None: lambda: None}
+    made = {
+        "learnt": lambda: Generator(dim, width),
+        "perfect": lambda: Unchanged(dim, width),
+        None: lambda: None,
+    }
     classifier = FeatureClassifier(dim if generator == "perfect" else width, torch.arange(6))
     if generator is None:
         settings |= {"generate": False, "real_share": 0.5}
@@ -77,7 +82,11 @@ def head():
 
 def test_n_pair_tuples_are_those_of_the_paper_in_loops(rng, head):
     """Eqs. (7), (8) and (13), one pair at a time, with inner products as in the authors' code."""
-    labels, lambda_, loss = torch.tensor([0, 1, 2, 0, 1, 2]), torch.tensor(0.4), NPairLoss(l2=0.1, blocks=True)
+    labels, lambda_, loss = (
+        torch.tensor([0, 1, 2, 0, 1, 2]),
+        torch.tensor(0.4),
+        NPairLoss(l2=0.1, blocks=True),
+    )
     embeddings, make = embeddings_for(labels, rng), synthesis(loss)
     found = make(embeddings, labels, lambda_, head)
     generator = make.generator
@@ -98,7 +107,10 @@ def test_n_pair_tuples_are_those_of_the_paper_in_loops(rng, head):
 
 def test_triplets_keep_anchor_and_positive_and_replace_the_negative(rng, head):
     """Eqs. (7), (8) and (12)."""
-    labels, loss = torch.tensor([0, 1, 0, 1, 2, 3]), TripletLoss(1.0, normalize=False, blocks=True, reduction="sum")
+    labels, loss = (
+        torch.tensor([0, 1, 0, 1, 2, 3]),
+        TripletLoss(1.0, normalize=False, blocks=True, reduction="sum"),
+    )
     embeddings, make = embeddings_for(labels, rng), synthesis(loss)
     found = make(embeddings, labels, torch.tensor(0.4), head)
     anchor, positive, negative = embeddings.chunk(3)
@@ -122,23 +134,37 @@ def test_label_terms_of_the_presets(rng, head):
 
         moved = costs(drawn, labels[3:].repeat(3))  # row i N + j has the label of p_j
         every = torch.cat([costs(embeddings, labels), moved])
-        wanted = {"parts": costs(anchors, labels[:3]).mean() + moved.mean(), "rows": every.mean(), "sum": every.sum()}
-        torch.testing.assert_close(make(embeddings, labels, lambda_, head).regenerated().label_cost, wanted[average])
+        wanted = {
+            "parts": costs(anchors, labels[:3]).mean() + moved.mean(),
+            "rows": every.mean(),
+            "sum": every.sum(),
+        }
+        torch.testing.assert_close(
+            make(embeddings, labels, lambda_, head).regenerated().label_cost, wanted[average]
+        )
 
 
 @pytest.mark.parametrize("loss", OVER_PAIRS, ids=lambda loss: type(loss).__name__)
 @pytest.mark.parametrize("generator", ["perfect", None])
-def test_without_pull_and_with_a_perfect_generator_synthetic_tuples_are_the_real_ones(loss, generator, rng):
+def test_without_pull_and_with_a_perfect_generator_synthetic_tuples_are_the_real_ones(
+    loss, generator, rng
+):
     embeddings = embeddings_for(PK, rng)
-    found = synthesis(loss, generator=generator)(embeddings, PK, torch.tensor(1.0), lambda features: features)
+    found = synthesis(loss, generator=generator)(
+        embeddings, PK, torch.tensor(1.0), lambda features: features
+    )
     torch.testing.assert_close(reduce(loss.core(found.comparisons), "mean"), loss(embeddings, PK))
 
 
 def test_without_pull_published_n_pairs_are_the_real_ones(rng):
     labels, loss = torch.tensor([0, 1, 2, 0, 1, 2]), NPairLoss(l2=0.1, blocks=True)
     embeddings = embeddings_for(labels, rng)
-    found = synthesis(loss, generator="perfect")(embeddings, labels, torch.tensor(1.0), lambda features: features)
-    torch.testing.assert_close(reduce(loss.core(found.comparisons), "mean"), loss(embeddings, labels))
+    found = synthesis(loss, generator="perfect")(
+        embeddings, labels, torch.tensor(1.0), lambda features: features
+    )
+    torch.testing.assert_close(
+        reduce(loss.core(found.comparisons), "mean"), loss(embeddings, labels)
+    )
 
 
 @pytest.mark.parametrize("loss", OVER_PAIRS, ids=lambda loss: type(loss).__name__)
@@ -146,9 +172,16 @@ def test_without_pull_published_n_pairs_are_the_real_ones(rng):
 def test_every_loss_meets_harder_negatives(loss, path, rng):
     embeddings = embeddings_for(PK, rng).requires_grad_()
     make = synthesis(loss, generator=None, path=path)
-    found, base = (make(embeddings, PK, torch.tensor(lambda_), lambda z: z).comparisons for lambda_ in (0.1, 1.0))
+    found, base = (
+        make(embeddings, PK, torch.tensor(lambda_), lambda z: z).comparisons
+        for lambda_ in (0.1, 1.0)
+    )
     keep = base.keep_negative
-    like = torch.linalg.vector_norm(embeddings[:, None] - embeddings, dim=2) if path == "straight" else None
+    like = (
+        torch.linalg.vector_norm(embeddings[:, None] - embeddings, dim=2)
+        if path == "straight"
+        else None
+    )
     assert (found.negative != base.negative)[keep].any()
     if like is not None:
         near = (like * (PK[:, None] == PK)).sum(dim=1) / 2
@@ -167,7 +200,9 @@ def test_parts_add_up_to_the_whole(loss, rng, head):
         found = make(embeddings, PK, lambda_, head)
         value = reduce(loss.core(found.comparisons), "mean") + found.regenerated().label_cost
         inputs = [embeddings, *make.generator.parameters()]
-        first = torch.autograd.grad(value, inputs, retain_graph=True)  # the graph serves several losses
+        first = torch.autograd.grad(
+            value, inputs, retain_graph=True
+        )  # the graph serves several losses
         again = torch.autograd.grad(value, inputs)
         assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
         values.append((value, found.regenerated().labels_kept, *first))
@@ -181,7 +216,9 @@ def test_the_hardest_are_each_anchors_nearest_negatives(rng):
     distances = torch.cdist(embeddings, embeddings).masked_fill(PK[:, None] == PK, torch.inf)
     for anchor, chosen in enumerate(roles.chosen.tolist()):
         assert set(chosen) == set(distances[anchor].argsort()[:2].tolist())
-    found = synthesis(loss, hardest=2)(embeddings, PK, torch.tensor(0.5), torch.nn.Linear(6, 4)).comparisons
+    found = synthesis(loss, hardest=2)(
+        embeddings, PK, torch.tensor(0.5), torch.nn.Linear(6, 4)
+    ).comparisons
     assert found.negative.shape == (9, 2) and found.keep_negative.all()
 
 
@@ -190,12 +227,19 @@ def test_pushed_positives_move_away_but_not_past_the_nearest_negative(rng):
     pushed = synthesis(loss, generator=None, push_positives=1.0)
     before = loss.comparisons(embeddings, PK).positive
     after = pushed(embeddings, PK, torch.tensor(0.0), lambda z: z).comparisons.positive
-    nearest = torch.cdist(embeddings, embeddings).masked_fill(PK[:, None] == PK, torch.inf).amin(dim=1)
+    nearest = (
+        torch.cdist(embeddings, embeddings).masked_fill(PK[:, None] == PK, torch.inf).amin(dim=1)
+    )
     torch.testing.assert_close(after, before.maximum(nearest[:, None]))
-    for labels, kind in ((torch.tensor([0, 1, 0, 1]), NPairLoss), (torch.tensor([0, 1, 0, 1, 2, 3]), TripletLoss)):
+    for labels, kind in (
+        (torch.tensor([0, 1, 0, 1]), NPairLoss),
+        (torch.tensor([0, 1, 0, 1, 2, 3]), TripletLoss),
+    ):
         rows = embeddings_for(labels, rng)
         make = synthesis(kind(blocks=True), generator=None, push_positives=0.5)
-        assert make(rows, labels, torch.tensor(0.0), lambda z: z).comparisons.positive.isfinite().all()
+        assert (
+            make(rows, labels, torch.tensor(0.0), lambda z: z).comparisons.positive.isfinite().all()
+        )
 
 
 @pytest.mark.parametrize("rule", ["mean", "farthest", "fixed"])
@@ -205,7 +249,11 @@ def test_reference_distances_follow_their_rule(rule, rng):
     roles = Roles.of(losses.ContrastiveLoss(), len(labels))
     found = roles.reference(embeddings, labels, "straight", rule, 0.7)
     for i in range(len(labels)):
-        own = [float((embeddings[i] - embeddings[j]).norm()) for j in range(9) if j != i and labels[i] == labels[j]]
+        own = [
+            float((embeddings[i] - embeddings[j]).norm())
+            for j in range(9)
+            if j != i and labels[i] == labels[j]
+        ]
         wanted = {"mean": lambda own=own: sum(own) / len(own), "farthest": lambda own=own: max(own)}
         expected = 0.7 if rule == "fixed" or not own else wanted[rule]()
         assert found[i] == pytest.approx(expected, rel=1e-5)
@@ -232,16 +280,25 @@ def test_every_loss_of_the_package_is_either_served_or_rejected():
     served = {type(loss).__name__ for loss in OVER_PAIRS}
     known = {name for name in losses.__all__ if name.endswith("Loss") and name != "Loss"}
     kinds = known - {"NestedLoss"}  # which is a sum of losses, rejected above
-    rejected = {"AngularLoss", "ClusteringLoss"} | {name for name in kinds if not getattr(losses, name).takes_reference}
+    rejected = {"AngularLoss", "ClusteringLoss"} | {
+        name for name in kinds if not getattr(losses, name).takes_reference
+    }
     rejected |= known - kinds
     assert known - rejected == served - rejected
 
 
 def test_batches_without_tuples_cost_nothing(rng, head):
-    for labels, loss in itertools.product(([0, 0, 0, 0], [0, 1, 2, 3]), (losses.ContrastiveLoss(), NPairLoss())):
+    for labels, loss in itertools.product(
+        ([0, 0, 0, 0], [0, 1, 2, 3]), (losses.ContrastiveLoss(), NPairLoss())
+    ):
         labels = torch.tensor(labels)
-        found = synthesis(loss)(embeddings_for(labels, rng).requires_grad_(), labels, torch.tensor(0.5), head)
-        assert reduce(loss.core(found.comparisons), "mean").isfinite() and found.regenerated().label_cost.isfinite()
+        found = synthesis(loss)(
+            embeddings_for(labels, rng).requires_grad_(), labels, torch.tensor(0.5), head
+        )
+        assert (
+            reduce(loss.core(found.comparisons), "mean").isfinite()
+            and found.regenerated().label_cost.isfinite()
+        )
 
 
 @pytest.mark.parametrize("loss", OVER_PAIRS, ids=lambda loss: type(loss).__name__)
@@ -254,7 +311,9 @@ def test_real_members_without_pull_are_the_real_tuples_whatever_the_generator_lo
 
 def test_real_members_with_a_perfect_generator_meet_the_drawn_negatives(rng):
     embeddings, loss = embeddings_for(PK, rng), losses.ContrastiveLoss()
-    drawn = synthesis(loss, generator=None)(embeddings, PK, torch.tensor(0.4), lambda features: features)
+    drawn = synthesis(loss, generator=None)(
+        embeddings, PK, torch.tensor(0.4), lambda features: features
+    )
     real = synthesis(loss, generator="perfect", members="real")
     found = real(embeddings, PK, torch.tensor(0.4), lambda features: features, embeddings)
     torch.testing.assert_close(found.comparisons.negative, drawn.comparisons.negative)
@@ -290,7 +349,9 @@ def test_without_batch_norms_repeated_rows_change_nothing(name, members, rng, he
     loss, labels = REPEATED[name]
     embeddings, features = embeddings_for(labels, rng), torch.randn(len(labels), 6, generator=rng)
     once, twice = (
-        synthesis(loss, repeated=repeated, members=members)(embeddings, labels, torch.tensor(0.4), head, features)
+        synthesis(loss, repeated=repeated, members=members)(
+            embeddings, labels, torch.tensor(0.4), head, features
+        )
         for repeated in (False, True)
     )
     torch.testing.assert_close(
@@ -299,7 +360,9 @@ def test_without_batch_norms_repeated_rows_change_nothing(name, members, rng, he
     torch.testing.assert_close(tuple(twice.regenerated()), tuple(once.regenerated()))
 
 
-@pytest.mark.parametrize(("name", "generated", "embedded"), [("triplet", 6 * 2, 3 * 2), ("n_pair", 21, 15)])
+@pytest.mark.parametrize(
+    ("name", "generated", "embedded"), [("triplet", 6 * 2, 3 * 2), ("n_pair", 21, 15)]
+)
 def test_repeated_rows_pass_the_batch_norms(name, generated, embedded, rng):
     """The authors' [z; a; p; ẑ]: 6T rows of T = 2 triplets, 2N + 2N + N² of N = 3 pairs."""
     loss, labels = REPEATED[name]

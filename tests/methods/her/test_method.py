@@ -1,4 +1,5 @@
-"""HER as a method: pairs through two streams, the orientation, each part on and off, and a classifier beside them."""
+"""HER as a method: pairs through two streams, the orientation, each part on and off, and a
+classifier beside them."""
 
 import copy
 import math
@@ -32,7 +33,9 @@ def records():
     rng = np.random.default_rng(0)
     labels, roles = np.repeat(np.arange(CLASSES), 4), np.tile([1, 1, 2, 2], CLASSES)
     prototypes = rng.integers(0, 255, (CLASSES, 4, 4)).repeat(4, axis=1).repeat(4, axis=2)
-    pixels = np.clip(prototypes[labels] + rng.integers(-20, 20, (len(labels), 16, 16)), 0, 255).astype(np.uint8)
+    pixels = np.clip(
+        prototypes[labels] + rng.integers(-20, 20, (len(labels), 16, 16)), 0, 255
+    ).astype(np.uint8)
     angles = np.where(roles == 2, 360 * rng.random(len(labels)), 0.0)
     source = ImageArray(pixels, [str(row) for row in range(len(labels))])
     columns = {"role": roles, "angle": angles}
@@ -60,15 +63,25 @@ def make(records):
 
 
 def batch_of(records, rows, **more):
-    inputs = torch.from_numpy(np.stack([np.asarray(records.source.read(row)) for row in rows]))[:, None].float() / 255
+    inputs = (
+        torch.from_numpy(np.stack([np.asarray(records.source.read(row)) for row in rows]))[
+            :, None
+        ].float()
+        / 255
+    )
     labels = torch.from_numpy(records.labels[np.asarray(rows)])
-    extras = {name: torch.from_numpy(column[np.asarray(rows)]) for name, column in records.columns.items()}
+    extras = {
+        name: torch.from_numpy(column[np.asarray(rows)]) for name, column in records.columns.items()
+    }
     extras["angle"] = extras["angle"].float()
     return Batch(inputs, labels, torch.tensor(rows), extras, largest_class=2, **more)
 
 
 def train(method, records, epochs):
-    return [[method(batch_of(records, rows)).scalars for rows in method.batches(epoch)] for epoch in range(epochs)]
+    return [
+        [method(batch_of(records, rows)).scalars for rows in method.batches(epoch)]
+        for epoch in range(epochs)
+    ]
 
 
 def test_a_step_is_the_two_terms_of_queries_and_gallery_through_their_streams(make, records):
@@ -114,7 +127,10 @@ def test_without_head_and_weights_it_is_the_soft_margin_loss_on_the_same_picture
     batch = batch_of(records, rows)
     by, _ = turns(batch, "any", seed=method.seed, epoch=0)
     embedder = copy.deepcopy(method.embedder)
-    queries, gallery = embedder.query(batch.inputs[0::2]), embedder.gallery(rotate(batch.inputs[1::2], by))
+    queries, gallery = (
+        embedder.query(batch.inputs[0::2]),
+        embedder.gallery(rotate(batch.inputs[1::2], by)),
+    )
     distances = 25 * torch.cdist(queries, gallery).square()
     gaps = distances - distances.diagonal()[:, None]
     expected = torch.log1p(torch.exp(-gaps[~torch.eye(4, dtype=torch.bool)])).mean()
@@ -130,7 +146,9 @@ def test_with_lambda2_of_0_the_head_costs_nothing_and_moves_nothing(make, record
     batch = batch_of(records, method.batches(0)[0])
     baseline.batches(0)
     assert torch.equal(method(batch).scalars["loss"], baseline(batch).scalars["loss"])
-    torch.testing.assert_close(method.embedder.state_dict(), baseline.embedder.state_dict(), rtol=0, atol=0)
+    torch.testing.assert_close(
+        method.embedder.state_dict(), baseline.embedder.state_dict(), rtol=0, atol=0
+    )
 
 
 def test_one_stream_serves_both(make, records):
@@ -144,14 +162,29 @@ def from_settings(settings, records, *, weighted=True, attention="none"):
     query = Embedder(SmallResNet(1, (4, 8), attention=attention), 5)
     embedder, roles = TwoStreamEmbedder(query, copy.deepcopy(query)), records.columns["role"]
     sampler = CrossViewSampler.fitted(records.labels, batch_size=8, seed=0, roles=roles)
-    optimizer, transform = OptimizerConfig(learning_rate=1e-3, loss_factor=10), ImageTransform(size=16, channels=1)
+    optimizer, transform = (
+        OptimizerConfig(learning_rate=1e-3, loss_factor=10),
+        ImageTransform(size=16, channels=1),
+    )
     loss = HardExemplarLoss(weighted=weighted)
-    return build(settings, embedder, loss, sampler, optimizer, train=records, preprocessing=transform, steps=10, seed=7)
+    return build(
+        settings,
+        embedder,
+        loss,
+        sampler,
+        optimizer,
+        train=records,
+        preprocessing=transform,
+        steps=10,
+        seed=7,
+    )
 
 
 def test_variants_start_alike_and_see_the_same(records):
     built = {
-        (attention, part): from_settings(HER(regression=part), records, weighted=part, attention=attention)
+        (attention, part): from_settings(
+            HER(regression=part), records, weighted=part, attention=attention
+        )
         for attention in ("fcam", "none")
         for part in (True, False)
     }
@@ -181,13 +214,20 @@ def test_a_classifier_sees_both_views_of_the_same_pictures(make, records):
     embedder, softmax = copy.deepcopy((method.embedder, method.softmax))
     batch = batch_of(records, method.batches(0)[0])
     by, _ = turns(batch, "any", seed=method.seed, epoch=0)
-    queries, matches = embedder.query(batch.inputs[0::2]), embedder.gallery(rotate(batch.inputs[1::2], by))
+    queries, matches = (
+        embedder.query(batch.inputs[0::2]),
+        embedder.gallery(rotate(batch.inputs[1::2], by)),
+    )
     proxies = torch.nn.functional.normalize(softmax.proxies, dim=1)
     logits = torch.cat([queries, matches]) @ proxies.T / 0.05
     labels = torch.cat([batch.labels[0::2], batch.labels[1::2]])
     found = method(batch).scalars
-    torch.testing.assert_close(found["loss"], 0.7 * torch.nn.functional.cross_entropy(logits, labels))
-    assert found.keys() == make(BASELINE, weighted=False)(batch).scalars.keys(), "what the baseline tells, it tells"
+    torch.testing.assert_close(
+        found["loss"], 0.7 * torch.nn.functional.cross_entropy(logits, labels)
+    )
+    assert found.keys() == make(BASELINE, weighted=False)(batch).scalars.keys(), (
+        "what the baseline tells, it tells"
+    )
 
 
 def test_a_classifier_and_its_proxies_learn_and_go_on_where_they_stopped(make, records):
@@ -206,10 +246,14 @@ def test_a_classifier_and_its_proxies_learn_and_go_on_where_they_stopped(make, r
 def test_a_classifier_starts_as_the_baseline_and_knows_the_training_classes(records):
     labels = 10 * records.labels + 3  # as those of a data set of which alphabets are held out
     records = replace(records, labels=labels, classes=tuple(map(str, range(60))))
-    plain, method = (from_settings(each, records, weighted=False) for each in (BASELINE, CLASSIFIER))
+    plain, method = (
+        from_settings(each, records, weighted=False) for each in (BASELINE, CLASSIFIER)
+    )
     assert plain.softmax is None and method.softmax.known == (3, 13, 23, 33, 43, 53)
     weights = method.embedder.state_dict()
-    assert all(torch.equal(value, weights[name]) for name, value in plain.embedder.state_dict().items())
+    assert all(
+        torch.equal(value, weights[name]) for name, value in plain.embedder.state_dict().items()
+    )
     assert method.batches(1) == plain.batches(1)
     rates = [group["initial_lr"] for group in method.metric_optimizer.param_groups]
     assert rates[:-1] == [group["initial_lr"] for group in plain.metric_optimizer.param_groups]
@@ -228,18 +272,26 @@ def test_a_run_that_stops_in_mid_epoch_turns_its_pictures_as_it_would_have(make,
     again = make()
     again.load_training_state(state)  # and no one asks it for batches before the epoch is over
     ours, theirs = (m(batch_of(records, plan[1])).scalars for m in (method, again))
-    assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert ours.keys() == theirs.keys() and all(
+        torch.equal(ours[name], theirs[name]) for name in ours
+    )
 
 
 def test_the_collapsed_loss_is_that_of_equal_embeddings_and_a_guess(make, records):
     method = make()
     batch = batch_of(records, method.batches(0)[0])
     highest = math.log2(1 + math.exp(3.75 / 2))
-    assert method.collapsed_loss(batch) == pytest.approx(highest * (math.log(2) + 0.5 * 2), rel=1e-5)
-    assert make(BASELINE, weighted=False).collapsed_loss(batch) == pytest.approx(math.log(2), rel=1e-5)
+    assert method.collapsed_loss(batch) == pytest.approx(
+        highest * (math.log(2) + 0.5 * 2), rel=1e-5
+    )
+    assert make(BASELINE, weighted=False).collapsed_loss(batch) == pytest.approx(
+        math.log(2), rel=1e-5
+    )
     classified = make(CLASSIFIER, weighted=False)
     same = torch.ones(len(batch.labels), 5)
-    assert classified.collapsed_loss(batch) == pytest.approx(classified.softmax(same, batch.labels).item())
+    assert classified.collapsed_loss(batch) == pytest.approx(
+        classified.softmax(same, batch.labels).item()
+    )
 
 
 def test_shares_are_of_the_triplets(make, records):
@@ -253,9 +305,14 @@ def test_shares_are_of_the_triplets(make, records):
 def test_a_stand_in_of_the_wrong_role_takes_no_part(make, records, classified):
     """A query that cannot be read may be replaced by a gallery image of its class."""
     rows = make().batches(0)[0]
-    other = next(row for row in np.flatnonzero(records.labels == records.labels[rows[0]]) if row % 4 > 1)
+    other = next(
+        row for row in np.flatnonzero(records.labels == records.labels[rows[0]]) if row % 4 > 1
+    )
     losses = []
-    for batch in (batch_of(records, [int(other), *rows[1:]], skipped=(rows[0],)), batch_of(records, rows[2:])):
+    for batch in (
+        batch_of(records, [int(other), *rows[1:]], skipped=(rows[0],)),
+        batch_of(records, rows[2:]),
+    ):
         method = make(HER(turning="none", classifier=classified))
         method.embedder.eval()  # so that a row's embedding does not depend on the batch
         losses.append(method(batch).scalars["loss"])
@@ -292,7 +349,9 @@ def paired_method(classifier):
     """Of vectors, without batch norm, which sees only its process's rows on a CPU."""
     torch.manual_seed(0)
     embedder = TwoStreamEmbedder(Embedder(Identity(5), 3), Embedder(Identity(5), 3))
-    descent = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0, schedule="constant")
+    descent = OptimizerConfig(
+        name="sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0, schedule="constant"
+    )
     settings = HER(turning="none", classifier=classifier)
     return build(settings, embedder, HardExemplarLoss(), None, descent, labels=range(4)).double()
 
@@ -300,10 +359,15 @@ def paired_method(classifier):
 def paired_batch(pairs):
     rng = torch.Generator().manual_seed(1)
     inputs = torch.randn(8, 5, generator=rng, dtype=torch.float64)
-    extras = {"role": torch.tensor([1, 2] * 4), "angle": 90 * torch.rand(8, generator=rng, dtype=torch.float64)}
+    extras = {
+        "role": torch.tensor([1, 2] * 4),
+        "angle": 90 * torch.rand(8, generator=rng, dtype=torch.float64),
+    }
     rows = slice(2 * pairs.start, 2 * pairs.stop)
     extras = {name: column[rows] for name, column in extras.items()}
-    return Batch(inputs[rows], torch.arange(4).repeat_interleave(2)[rows], torch.arange(8)[rows], extras)
+    return Batch(
+        inputs[rows], torch.arange(4).repeat_interleave(2)[rows], torch.arange(8)[rows], extras
+    )
 
 
 def one_of_two(number, folder, classifier):
@@ -313,7 +377,10 @@ def one_of_two(number, folder, classifier):
         method, batch = paired_method(classifier), paired_batch(range(2 * number, 2 * number + 2))
         scalars = dict(method(batch).scalars)
         weights = {name: value.detach() for name, value in method.named_parameters()}
-        torch.save({"scalars": scalars, "weights": weights, "shown": shown_by(method, batch)}, f"{folder}/{number}.pt")
+        torch.save(
+            {"scalars": scalars, "weights": weights, "shown": shown_by(method, batch)},
+            f"{folder}/{number}.pt",
+        )
     finally:
         dist.destroy_process_group()
 
@@ -339,5 +406,11 @@ def test_two_processes_take_the_step_of_one(tmp_path, classifier):
 @pytest.mark.parametrize(("roles", "count"), [(None, 1), ([1, 2, 1, 2], 0)])
 def test_a_note_says_that_records_without_roles_are_paired_by_class(roles, count):
     sampler = CrossViewSampler([0, 0, 1, 1], classes=2, seed=0, roles=roles)
-    method = build(HER(turning="none"), Embedder(Identity(5), 3), HardExemplarLoss(), sampler, labels=[0, 0, 1, 1])
+    method = build(
+        HER(turning="none"),
+        Embedder(Identity(5), 3),
+        HardExemplarLoss(),
+        sampler,
+        labels=[0, 0, 1, 1],
+    )
     assert len([note for note in method.notes if "no roles" in note]) == count

@@ -1,4 +1,5 @@
-"""Batches of pairs: how gallery images are turned, which pairs fit, what is rejected, and the hardest of an epoch."""
+"""Batches of pairs: how gallery images are turned, which pairs fit, what is rejected, and the
+hardest of an epoch."""
 
 from dataclasses import replace
 
@@ -29,7 +30,9 @@ def added(batch, radians):
 
 def taken(batch, rows):
     extras = {name: column[rows] for name, column in batch.extras.items()}
-    return Batch(batch.inputs[rows], batch.labels[rows], batch.indices[rows], extras, largest_class=2)
+    return Batch(
+        batch.inputs[rows], batch.labels[rows], batch.indices[rows], extras, largest_class=2
+    )
 
 
 def test_every_gallery_image_has_an_angle_of_its_own_and_the_label_counts_it(batch):
@@ -62,7 +65,11 @@ def test_a_pair_fits_if_it_is_a_query_and_a_gallery_image_of_one_class(batch):
     assert fitting(batch).tolist() == [True, True, True]
     roles, labels = batch.extras["role"].clone(), batch.labels.clone()
     roles[0], labels[3] = 2, 5
-    assert fitting(replace(batch, labels=labels, extras={"role": roles})).tolist() == [False, False, True]
+    assert fitting(replace(batch, labels=labels, extras={"role": roles})).tolist() == [
+        False,
+        False,
+        True,
+    ]
     assert fitting(replace(batch, labels=labels, extras={})).tolist() == [True, False, True]
 
 
@@ -97,5 +104,8 @@ def test_a_replayed_step_that_overwrites_its_numbers_leaves_those_taken_in():
     place.fill_(2)
     hardest.add(torch.tensor([4, 5, 6, 7]), gap, place)
     (shown,) = hardest.figures()
-    assert [[member.record for member in found.members] for found in shown.tuples] == [[0, 1, 3], [6, 7, 5]]
+    assert [[member.record for member in found.members] for found in shown.tuples] == [
+        [0, 1, 3],
+        [6, 7, 5],
+    ]
     assert [found.caption for found in shown.tuples] == ["gap -0.50", "gap +0.25"]

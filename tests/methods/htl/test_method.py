@@ -31,7 +31,9 @@ CLASSES, PER_CLASS = 8, 5
 
 def some_records():
     rng = np.random.default_rng(0)
-    labels = np.repeat(np.arange(CLASSES) + 2, PER_CLASS)  # as after a hold-out: labels do not start at 0
+    labels = np.repeat(
+        np.arange(CLASSES) + 2, PER_CLASS
+    )  # as after a hold-out: labels do not start at 0
     features = rng.normal(size=(CLASSES, 6))[labels - 2] + 0.4 * rng.normal(size=(len(labels), 6))
     source = FeatureArray(features.astype(np.float32), [str(i) for i in range(len(labels))])
     return Records("r", source, labels, tuple("abcdefghij"), np.array(["train"] * len(labels)))
@@ -44,7 +46,9 @@ def records():
 
 def method_of(records, settings=None, sampler=None, **optimizer):
     torch.manual_seed(0)
-    sampler = sampler or AnchorNeighborSampler(records.labels, anchors=2, neighborhood=2, per_class=3, seed=0)
+    sampler = sampler or AnchorNeighborSampler(
+        records.labels, anchors=2, neighborhood=2, per_class=3, seed=0
+    )
     return build(
         settings or HTL(),
         Embedder(Identity(6), 4),
@@ -75,14 +79,19 @@ def described(method, batch):
 
 
 def train(method, records, epochs):
-    return [[described(method, batch_of(records, rows)) for rows in method.batches(epoch)] for epoch in range(epochs)]
+    return [
+        [described(method, batch_of(records, rows)) for rows in method.batches(epoch)]
+        for epoch in range(epochs)
+    ]
 
 
 def test_the_first_epoch_samples_by_the_tree_with_one_margin_for_all(make, records):
     method = make()
     first, second = train(method, records, 2)
     for scalars in first:
-        assert all(scalars[f"margin/{name}"] == pytest.approx(0.2) for name in ("least", "mean", "largest"))
+        assert all(
+            scalars[f"margin/{name}"] == pytest.approx(0.2) for name in ("least", "mean", "largest")
+        )
     for scalars in second:
         assert scalars["margin/least"] < scalars["margin/mean"] < scalars["margin/largest"]
 
@@ -101,7 +110,9 @@ def test_the_tree_is_that_of_the_network_at_the_beginning_of_the_epoch(make, rec
     embedded = Encoder(method.embedder, FeatureTransform(), torch.device("cpu")).embed(records)
     method.batches(1)
     assert not torch.equal(method.tree.means, before.means)
-    torch.testing.assert_close(method.tree.means, ClassTree.build(embedded.vectors, embedded.labels).means)
+    torch.testing.assert_close(
+        method.tree.means, ClassTree.build(embedded.vectors, embedded.labels).means
+    )
 
 
 def test_margins_are_beta_and_threshold_less_spread(make, records):
@@ -112,7 +123,9 @@ def test_margins_are_beta_and_threshold_less_spread(make, records):
     levels = tree.levels().long()
     for row, anchor in enumerate(labels.tolist()):
         for column, negative in enumerate(labels.tolist()):
-            expected = 0.3 + tree.thresholds[levels[anchor - 2, negative - 2]] - tree.spreads[anchor - 2]
+            expected = (
+                0.3 + tree.thresholds[levels[anchor - 2, negative - 2]] - tree.spreads[anchor - 2]
+            )
             assert margins[row, column] == pytest.approx(float(expected))
 
 
@@ -147,14 +160,20 @@ def test_the_mean_margin_over_classes_is_at_least_beta(make):
     method.batches(1)
     of_classes = method.loss.margins_of(torch.arange(CLASSES) + 2)
     apart = ~torch.eye(CLASSES, dtype=torch.bool)
-    assert of_classes[apart].view(CLASSES, -1).amin(dim=1).mean() >= 0.1 - 1e-6, "d_H >= d_0, the mean of S"
+    assert of_classes[apart].view(CLASSES, -1).amin(dim=1).mean() >= 0.1 - 1e-6, (
+        "d_H >= d_0, the mean of S"
+    )
 
 
 def test_classes_of_one_distribution_have_margin_beta(rng):
-    """Where d(p, q) is d_0, pairwise levels with many thresholds give α = β up to the spread of S."""
+    """Where d(p, q) is d_0, pairwise levels with many thresholds give α = β up to the spread of
+    S."""
     rows = torch.randn(20_000, 8, generator=rng)
     labels = torch.arange(20_000) % 10
-    tree, loss = ClassTree.build(rows, labels, levels=250, linkage="pairwise"), HierarchicalTripletLoss()
+    tree, loss = (
+        ClassTree.build(rows, labels, levels=250, linkage="pairwise"),
+        HierarchicalTripletLoss(),
+    )
     loss.set_margins(tree.classes, tree.levels(), 0.1 + tree.thresholds, tree.spreads)
     margins = loss.margins_of(torch.arange(10))[~torch.eye(10, dtype=torch.bool)]
     assert (margins - 0.1).abs().max() < 0.05
@@ -169,7 +188,9 @@ def test_a_run_that_stops_in_mid_epoch_goes_on_with_the_margins_of_its_tree(make
     again = make()
     again.load_training_state(state)  # and no one asks it for batches before the epoch is over
     ours, theirs = (described(m, batch_of(records, plan[1])) for m in (method, again))
-    assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert ours.keys() == theirs.keys() and all(
+        torch.equal(ours[name], theirs[name]) for name in ours
+    )
     assert again.batches(2) == method.batches(2)
 
 
@@ -180,7 +201,9 @@ def test_fixed_margins_over_random_classes_are_the_plain_baseline(make, records)
         plan = half.batches(epoch)
         assert plan == plain.batches(epoch)
         for rows in plan:
-            ours, theirs = (method(batch_of(records, rows)).scalars["loss"] for method in (half, plain))
+            ours, theirs = (
+                method(batch_of(records, rows)).scalars["loss"] for method in (half, plain)
+            )
             torch.testing.assert_close(ours, theirs)
 
 
@@ -190,14 +213,18 @@ def test_embedding_the_records_moves_nothing_and_leaves_training_mode(make):
     before = copy.deepcopy(method.embedder.state_dict())
     method.batches(0)
     assert method.embedder.training
-    assert all(torch.equal(value, before[name]) for name, value in method.embedder.state_dict().items())
+    assert all(
+        torch.equal(value, before[name]) for name, value in method.embedder.state_dict().items()
+    )
 
 
 @pytest.mark.parametrize("linkage", ["single", "pairwise"])
 def test_steps_bring_the_loss_down(linkage, make, records):
     method = make(HTL(linkage=linkage, margins="fixed"), learning_rate=2e-2)
     scalars = train(method, records, 5)
-    first, last = (torch.stack([s["loss"] for s in epoch]).mean() for epoch in (scalars[0], scalars[-1]))
+    first, last = (
+        torch.stack([s["loss"] for s in epoch]).mean() for epoch in (scalars[0], scalars[-1])
+    )
     assert last < first and all(value.isfinite() for s in scalars[-1] for value in s.values())
 
 
@@ -210,7 +237,9 @@ def test_shows_its_tree(linkage, make, records):
     assert isinstance(shown, Dendrogram) and from_json(to_json([shown])) == (shown,)
     assert sorted(leaf.name for leaf in shown.leaves) == list("cdefghij")
     assert all(records.classes[records.labels[leaf.record]] == leaf.name for leaf in shown.leaves)
-    assert [m.height for m in shown.merges] == pytest.approx(method.tree.heights.sort().values.tolist())
+    assert [m.height for m in shown.merges] == pytest.approx(
+        method.tree.heights.sort().values.tolist()
+    )
 
 
 @pytest.mark.parametrize("linkage", ["single", "average"])
@@ -219,12 +248,20 @@ def test_of_many_classes_those_are_shown_that_merge_first(linkage, make, monkeyp
     method = make(HTL(linkage=linkage))
     method.batches(0)
     (shown,) = method.figures(None)
-    assert len(shown.leaves) == 5 and len(shown.merges) == 4 and "the 5 that merge first" in shown.caption
+    assert (
+        len(shown.leaves) == 5
+        and len(shown.merges) == 4
+        and "the 5 that merge first" in shown.caption
+    )
     tree = method.tree
     nearest = tree.merges[tree.heights.argmin()].tolist()
-    assert {shown.leaves[0].name, shown.leaves[1].name} == {"abcdefghij"[place + 2] for place in nearest}
+    assert {shown.leaves[0].name, shown.leaves[1].name} == {
+        "abcdefghij"[place + 2] for place in nearest
+    }
     heights = [merge.height for merge in shown.merges]
-    assert heights[0] == pytest.approx(float(tree.heights.min())) and set(heights) <= set(tree.heights.tolist())
+    assert heights[0] == pytest.approx(float(tree.heights.min())) and set(heights) <= set(
+        tree.heights.tolist()
+    )
     assert f"to {max(heights):.2f}. " in shown.caption, "the leftmost branch that is drawn"
 
 
@@ -241,17 +278,23 @@ def test_an_unknown_kind_of_margins_is_rejected():
 
 def test_images_on_the_device_are_taken_from_there(records, monkeypatch):
     pixels = np.random.default_rng(0).integers(0, 255, (len(records), 8, 8), dtype=np.uint8)
-    pictures = replace(records, source=ImageArray(pixels, [str(row) for row in range(len(records))]))
+    pictures = replace(
+        records, source=ImageArray(pixels, [str(row) for row in range(len(records))])
+    )
     transform, cpu, told, plans = ImageTransform(size=8, channels=1), torch.device("cpu"), [], []
     for resident in (None, resident_if_it_fits(pictures, transform, cpu, resident="on")):
         torch.manual_seed(0)
-        sampler = AnchorNeighborSampler(records.labels, anchors=2, neighborhood=2, per_class=3, seed=0)
+        sampler = AnchorNeighborSampler(
+            records.labels, anchors=2, neighborhood=2, per_class=3, seed=0
+        )
         embedder, loss = Embedder(SmallConvNet(1, (4,)), 4), HierarchicalTripletLoss()
         method = build(HTL(), embedder, loss, sampler, train=pictures, preprocessing=transform)
         assert method.reads_records
         method.read_by(resident, workers=0, progress=told.append)
         plans.append(method.batches(0))
-        monkeypatch.setattr("vicinal.evaluation.encoder.load_all", None)  # from now on nothing is read
+        monkeypatch.setattr(
+            "vicinal.evaluation.encoder.load_all", None
+        )  # from now on nothing is read
     assert plans[0] == plans[1] and told == [len(records)] * 2
 
 
@@ -264,7 +307,12 @@ def second_epoch():
     method = method_of(records)
     plan = method.batches(1)
     scalars = described(method, batch_of(records, part(plan[0])))
-    return {"plan": plan, "scalars": scalars, "means": method.tree.means, "weights": method.embedder.state_dict()}
+    return {
+        "plan": plan,
+        "scalars": scalars,
+        "means": method.tree.means,
+        "weights": method.embedder.state_dict(),
+    }
 
 
 def one_of_two(number, folder):

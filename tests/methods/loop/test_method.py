@@ -29,7 +29,9 @@ def sampler():
 
 
 def ready(method, loss, **optimizer):
-    return build(method, embedder(), loss, sampler(), OptimizerConfig(**optimizer), steps=20 * len(sampler()))
+    return build(
+        method, embedder(), loss, sampler(), OptimizerConfig(**optimizer), steps=20 * len(sampler())
+    )
 
 
 def published(loss, **settings):
@@ -53,12 +55,23 @@ def test_steps_bring_the_loss_down(kind, loss, batch):
     assert last.scalars["loss"] < first and last.scalars["loss"].isfinite()
     described = method.diagnostics(last, 4)
     assert all(value.isfinite() for value in described.values())
-    assert {"active", "spread", "hardest_negative/sample", "hardest_negative/between"} <= described.keys()
-    assert {name.split("/")[0] for name in described} - {"active", "spread"} == method.captions.keys()
+    assert {
+        "active",
+        "spread",
+        "hardest_negative/sample",
+        "hardest_negative/between",
+    } <= described.keys()
+    assert {name.split("/")[0] for name in described} - {
+        "active",
+        "spread",
+    } == method.captions.keys()
 
 
 def test_anchors_are_samples_unless_all_is_as_published():
-    found = [ready(method, HPHNLoss()).loss.anchors for method in (LoOp(), LoOp(overlap="arcs"), LoOp(anchors="pairs"))]
+    found = [
+        ready(method, HPHNLoss()).loss.anchors
+        for method in (LoOp(), LoOp(overlap="arcs"), LoOp(anchors="pairs"))
+    ]
     assert found == ["samples", "pairs", "pairs"]
 
 
@@ -82,7 +95,10 @@ def test_the_reported_hardest_negatives_are_those_of_the_batch(batch):
 def test_where_all_of_a_class_agree_the_step_is_that_of_the_baseline():
     """Arcs are points then: same loss, same gradient, same weights after the step."""
     inputs = torch.randn(3, 6, generator=torch.Generator().manual_seed(1))[LABELS[:12]]
-    batch, loss = Batch(inputs, LABELS[:12], torch.arange(12), largest_class=4), TripletLoss(0.8, squared=False)
+    batch, loss = (
+        Batch(inputs, LABELS[:12], torch.arange(12), largest_class=4),
+        TripletLoss(0.8, squared=False),
+    )
     loop, plain = published(loss), ready(Plain(), loss)
     torch.testing.assert_close(loop(batch).scalars["loss"], plain(batch).scalars["loss"])
     for ours, theirs in zip(loop.embedder.parameters(), plain.embedder.parameters(), strict=True):
@@ -108,7 +124,10 @@ def test_by_default_it_begins_after_a_third_of_the_steps(batch):
     loop, plain = ready(LoOp(), loss), ready(Plain(), loss)
     third = 20 * len(sampler()) // 3
     for _ in range(third):
-        assert loop.phase == "loss alone" and loop(batch).scalars["loss"] == plain(batch).scalars["loss"]
+        assert (
+            loop.phase == "loss alone"
+            and loop(batch).scalars["loss"] == plain(batch).scalars["loss"]
+        )
     assert loop.phase == "LoOp" and loop(batch).scalars["loss"] != plain(batch).scalars["loss"]
 
 
@@ -119,7 +138,10 @@ def test_goes_on_from_its_state(batch, wait):
     one(batch)
     other.load_training_state(copy.deepcopy(one.training_state()))
     assert one(batch).scalars == other(batch).scalars
-    assert all(torch.equal(a, b) for a, b in zip(one.embedder.parameters(), other.embedder.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(one.embedder.parameters(), other.embedder.parameters(), strict=True)
+    )
 
 
 def test_shows_pairs_of_different_classes_by_their_records(batch):
@@ -142,6 +164,8 @@ def test_a_collapsed_batch_costs_the_margin(batch):
 @pytest.mark.parametrize("kind", [LoOp, EmbeddingExpansion])
 def test_consecutive_pairs_need_an_even_number_of_each_class(kind):
     odd = PKSampler(LABELS.tolist(), classes=3, per_class=3, seed=0)
-    with pytest.raises(ConfigError, match=r"got per_class=3. Set sampler.per_class=4, or method.pairing=all"):
+    with pytest.raises(
+        ConfigError, match=r"got per_class=3. Set sampler.per_class=4, or method.pairing=all"
+    ):
         kind(pairing="consecutive").check(HPHNLoss(), odd)
     kind().check(HPHNLoss(), odd)

@@ -59,49 +59,72 @@ def of_samples(loss, **settings):
 
 def pairs_by_hand(labels):
     return {
-        frozenset(pair) for pair in itertools.combinations(range(len(labels)), 2) if labels[pair[0]] == labels[pair[1]]
+        frozenset(pair)
+        for pair in itertools.combinations(range(len(labels)), 2)
+        if labels[pair[0]] == labels[pair[1]]
     }
 
 
-@pytest.mark.parametrize("labels", [UNEVEN, [3, 1, 3, 1], [0, 1, 2], [0] * 6, list(range(3)) * 5, []], ids=str)
+@pytest.mark.parametrize(
+    "labels", [UNEVEN, [3, 1, 3, 1], [0, 1, 2], [0] * 6, list(range(3)) * 5, []], ids=str
+)
 def test_every_two_rows_of_a_class_are_a_pair_once(labels):
     first, second, keep, _ = positive_pairs(torch.tensor(labels, dtype=torch.long), "all")
-    found = [frozenset(pair) for pair in zip(first[keep].tolist(), second[keep].tolist(), strict=True)]
+    found = [
+        frozenset(pair) for pair in zip(first[keep].tolist(), second[keep].tolist(), strict=True)
+    ]
     assert len(found) == len(set(found)) and set(found) == pairs_by_hand(labels)
 
 
 def test_padding_up_to_a_known_class_size_changes_no_pair():
     labels = torch.tensor(UNEVEN)
     first, second, keep, _ = positive_pairs(labels, "all", largest_class=8)
-    found = {frozenset(pair) for pair in zip(first[keep].tolist(), second[keep].tolist(), strict=True)}
+    found = {
+        frozenset(pair) for pair in zip(first[keep].tolist(), second[keep].tolist(), strict=True)
+    }
     assert found == pairs_by_hand(UNEVEN)
 
 
 def test_consecutive_rows_are_pairs_if_of_one_class():
     first, second, keep, _ = positive_pairs(torch.tensor([4, 4, 4, 4, 1, 2]), "consecutive")
-    assert first.tolist() == [0, 2, 4] and second.tolist() == [1, 3, 5] and keep.tolist() == [True, True, False]
+    assert (
+        first.tolist() == [0, 2, 4]
+        and second.tolist() == [1, 3, 5]
+        and keep.tolist() == [True, True, False]
+    )
     with pytest.raises(DataError, match="got 3 rows"):
         positive_pairs(torch.tensor([0, 0, 1]), "consecutive")
 
 
 def test_each_row_goes_with_the_nearest_of_its_class(embeddings):
-    labels, given = torch.tensor(UNEVEN), torch.nn.functional.normalize(embeddings(len(UNEVEN)), dim=1)
+    labels, given = (
+        torch.tensor(UNEVEN),
+        torch.nn.functional.normalize(embeddings(len(UNEVEN)), dim=1),
+    )
     first, second, keep, _ = positive_pairs(labels, "nearest", given)
-    assert first.tolist() == list(range(len(UNEVEN))) and keep.tolist() == [UNEVEN.count(label) > 1 for label in UNEVEN]
+    assert first.tolist() == list(range(len(UNEVEN))) and keep.tolist() == [
+        UNEVEN.count(label) > 1 for label in UNEVEN
+    ]
     similarity = given @ given.T
     for row in first[keep].tolist():
-        others = [other for other in range(len(UNEVEN)) if other != row and labels[other] == labels[row]]
+        others = [
+            other for other in range(len(UNEVEN)) if other != row and labels[other] == labels[row]
+        ]
         assert second[row] == max(others, key=lambda other: similarity[row, other])
     assert not positive_pairs(torch.arange(3), "nearest", given[:3]).keep.any()
     with pytest.raises(ConfigError, match=r"compares embeddings, got None"):
         positive_pairs(labels, "nearest")
 
 
-@pytest.mark.parametrize("loss", [HPHNLoss(), MultiSimilarityLoss()], ids=["distances", "similarities"])
+@pytest.mark.parametrize(
+    "loss", [HPHNLoss(), MultiSimilarityLoss()], ids=["distances", "similarities"]
+)
 def test_samples_stand_for_arcs_that_are_closer_than_their_ends(loss):
-    """Two short arcs far apart keep their nearest points; a long arc that crosses one of them does not."""
+    """Two short arcs far apart keep their nearest points; a long arc that crosses one of them does
+    not."""
     given = torch.tensor(
-        [[1.0, 0.1, 0], [1, -0.1, 0], [0.1, 1, 0], [-0.1, 1, 0], [1, 0, 1], [1, 0, -1]], dtype=torch.float64
+        [[1.0, 0.1, 0], [1, -0.1, 0], [0.1, 1, 0], [-0.1, 1, 0], [1, 0, 1], [1, 0, -1]],
+        dtype=torch.float64,
     )
     given, labels = torch.nn.functional.normalize(given, dim=1), torch.tensor([0, 0, 1, 1, 2, 2])
     arcs, found = (
@@ -112,7 +135,9 @@ def test_samples_stand_for_arcs_that_are_closer_than_their_ends(loss):
     )
     assert torch.equal(found[0, 1], arcs[0, 1]), "short and apart"
     ends = loss.distance(given)[:2, 4:]
-    torch.testing.assert_close(found[0, 2], ends.max() if loss.distance.larger_is_closer else ends.min())
+    torch.testing.assert_close(
+        found[0, 2], ends.max() if loss.distance.larger_is_closer else ends.min()
+    )
     assert torch.equal(found, found.T) and found[0, 2] != arcs[0, 2]
     assert OptimalNegatives(loss).overlap == OptimalNegatives(loss).anchors == "samples"
     assert published(loss).anchors == "pairs"
@@ -133,7 +158,8 @@ def by_hand(name, loss, x, labels):
         others = [
             arc_distance(unit[i], unit[j], unit[k], unit[l])
             for k, l in itertools.combinations_with_replacement(n, 2)
-            if labels[k] == labels[l] != labels[i] and (k != l or list(labels).count(labels[k]) == 1)
+            if labels[k] == labels[l] != labels[i]
+            and (k != l or list(labels).count(labels[k]) == 1)
         ]
         if not others:
             continue
@@ -147,7 +173,9 @@ def by_hand(name, loss, x, labels):
     return sum(terms) / max(1, len(terms))
 
 
-@pytest.mark.parametrize("labels", [[0, 0, 1, 1], [0, 1, 1, 2, 2, 2, 0, 3], [0, 0, 0], [0, 1, 2]], ids=str)
+@pytest.mark.parametrize(
+    "labels", [[0, 0, 1, 1], [0, 1, 1, 2, 2, 2, 0, 3], [0, 0, 0], [0, 1, 2]], ids=str
+)
 @pytest.mark.parametrize("name", ["triplet", "HPHN", "lifted"])
 def test_equals_the_printed_sums(name, labels, embeddings):
     given, loss = embeddings(len(labels)), HINGES[name]
@@ -156,29 +184,47 @@ def test_equals_the_printed_sums(name, labels, embeddings):
 
 
 @pytest.mark.parametrize("loss", HINGES.values(), ids=HINGES)
-def test_costs_at_least_what_its_baseline_costs_and_embedding_expansion_lies_between(loss, embeddings):
+def test_costs_at_least_what_its_baseline_costs_and_embedding_expansion_lies_between(
+    loss, embeddings
+):
     for labels in (torch.arange(12) // 2, torch.arange(12) // 4):
         given = embeddings(12) + 3 * torch.nn.functional.one_hot(labels, 6)[:, :4]
         plain = loss(given, labels)
-        if isinstance(loss, BatchHardTripletLoss):  # of a row the farthest positive, of a pair its own
+        if isinstance(
+            loss, BatchHardTripletLoss
+        ):  # of a row the farthest positive, of a pair its own
             plain = TripletLoss(0.3, squared=False)(given, labels)
-        costs = [plain.item(), *(ExpandedNegatives(loss, points=n)(given, labels).item() for n in (0, 1, 3, 31))]
+        costs = [
+            plain.item(),
+            *(ExpandedNegatives(loss, points=n)(given, labels).item() for n in (0, 1, 3, 31)),
+        ]
         costs.append(published(loss)(given, labels).item())
-        assert all(less <= more + 1e-9 for less, more in itertools.pairwise(costs)), "each grid holds the one before"
+        assert all(less <= more + 1e-9 for less, more in itertools.pairwise(costs)), (
+            "each grid holds the one before"
+        )
         assert costs[0] < costs[5]
-        assert costs[5] == pytest.approx(costs[4], rel=0.02), "32 steps are nearly the exact minimum"
+        assert costs[5] == pytest.approx(costs[4], rel=0.02), (
+            "32 steps are nearly the exact minimum"
+        )
 
 
 @pytest.mark.parametrize("loss", HINGES.values(), ids=HINGES)
 def test_equals_its_baseline_where_all_of_a_class_agree(loss, embeddings):
     labels = torch.arange(12) // 3
     given = embeddings(4)[labels]
-    torch.testing.assert_close(published(loss)(given, labels), loss(given, labels), rtol=0, atol=1e-7)
+    torch.testing.assert_close(
+        published(loss)(given, labels), loss(given, labels), rtol=0, atol=1e-7
+    )
 
 
 @pytest.mark.parametrize(
     ("pairing", "overlap", "anchors"),
-    [("all", "arcs", None), ("consecutive", "arcs", None), ("nearest", "samples", "pairs"), ("all", "samples", None)],
+    [
+        ("all", "arcs", None),
+        ("consecutive", "arcs", None),
+        ("nearest", "samples", "pairs"),
+        ("all", "samples", None),
+    ],
 )
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_gradient_is_that_of_finite_differences(loss, pairing, overlap, anchors, embeddings):
@@ -193,16 +239,25 @@ def test_gradient_is_that_of_finite_differences(loss, pairing, overlap, anchors,
 def test_samples_may_be_anchors_with_their_own_positives(loss, overlap, embeddings):
     labels = torch.tensor(UNEVEN)
     given = embeddings(len(labels))
-    plain, found = loss.comparisons(given, labels), of_samples(loss, overlap=overlap).comparisons(given, labels)
-    assert torch.equal(found.positive, plain.positive) and torch.equal(found.keep_positive, plain.keep_positive)
+    plain, found = (
+        loss.comparisons(given, labels),
+        of_samples(loss, overlap=overlap).comparisons(given, labels),
+    )
+    assert torch.equal(found.positive, plain.positive) and torch.equal(
+        found.keep_positive, plain.keep_positive
+    )
     first, second, _, stands = positive_pairs(labels, "all")
     assert torch.equal(found.keep_negative, (labels[:, None] != labels[first]) & stands)
     distance, sign = loss.distance, 1 if loss.distance.larger_is_closer else -1
     ends = sign * torch.maximum(sign * distance(given)[:, first], sign * distance(given)[:, second])
     if distance.normalize:
         rows, count = torch.arange(len(given)), len(given)  # each an arc from a sample to itself
-        arcs = distance.between_arcs(given, torch.cat([rows, first]), torch.cat([rows, second]))[:count, count:]
-        closer = sign * arcs > sign * distance(given)[first, second]  # than the ends of the arc to each other
+        arcs = distance.between_arcs(given, torch.cat([rows, first]), torch.cat([rows, second]))[
+            :count, count:
+        ]
+        closer = (
+            sign * arcs > sign * distance(given)[first, second]
+        )  # than the ends of the arc to each other
         expected = torch.where(closer, ends, arcs) if overlap == "samples" else arcs
         torch.testing.assert_close(found.negative, expected)
         assert closer[found.keep_negative].any() and not closer[found.keep_negative].all()
@@ -217,7 +272,9 @@ def test_samples_may_be_anchors_with_their_own_positives(loss, overlap, embeddin
 def test_samples_as_anchors_equal_the_baseline_where_all_of_a_class_agree(loss, embeddings):
     labels = torch.arange(12) // 3
     given = embeddings(4)[labels]
-    torch.testing.assert_close(of_samples(loss)(given, labels), loss(given, labels), rtol=0, atol=1e-7)
+    torch.testing.assert_close(
+        of_samples(loss)(given, labels), loss(given, labels), rtol=0, atol=1e-7
+    )
 
 
 DEGENERATE = {
@@ -245,12 +302,15 @@ def test_degenerate_batches_have_a_finite_value_and_gradient(loss, kind, embeddi
 
 
 def test_padding_counts_in_no_mean(embeddings, monkeypatch):
-    """As on a GPU, where rows that are no pair stay: a mean over anchors would otherwise be too small."""
+    """As on a GPU, where rows that are no pair stay: a mean over anchors would otherwise be too
+    small."""
     given, labels = embeddings(8), torch.arange(8) // 4
     for loss in LOSSES.values():
         expected = published(loss)(given, labels)
         with monkeypatch.context() as patch:
-            patch.setattr("vicinal.methods.loop.positive_pairs", lambda y, *_: pairs_with_padding(y))
+            patch.setattr(
+                "vicinal.methods.loop.positive_pairs", lambda y, *_: pairs_with_padding(y)
+            )
             torch.testing.assert_close(published(loss)(given, labels), expected)
 
 
@@ -274,7 +334,8 @@ def test_n_pair_without_normalisation_takes_the_largest_of_four_inner_products(e
 
 
 def test_danml_with_the_identity_has_the_gradient_of_multi_similarity(embeddings):
-    """Proposition 7 of Song et al. 2022 holds between pairs as well: the two differ in constants."""
+    """Proposition 7 of Song et al. 2022 holds between pairs as well: the two differ in
+    constants."""
     labels, gradients = torch.arange(9) // 3, []
     for loss in (
         MultiSimilarityLoss(2.0, 30.0, 0.5, None),

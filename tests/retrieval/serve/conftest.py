@@ -1,4 +1,5 @@
-"""A small run with a real model, and a collection of drawn pictures in it: shapes of one colour for each class."""
+"""A small run with a real model, and a collection of drawn pictures in it: shapes of one colour for
+each class."""
 
 import json
 import warnings
@@ -40,7 +41,9 @@ def _drawn(name: str, rng: np.random.Generator, side: int = 96) -> Image.Image:
     colour = {"disc": (0, 114, 178), "square": (213, 94, 0)}.get(name, (0, 158, 115))
     image = Image.new("RGB", (side, side), tuple(int(v) for v in rng.integers(225, 256, 3)))
     radius, (x, y) = rng.integers(14, 30), rng.integers(34, side - 34, 2)
-    getattr(ImageDraw.Draw(image), SHAPES[name])((x - radius, y - radius, x + radius, y + radius), fill=colour)
+    getattr(ImageDraw.Draw(image), SHAPES[name])(
+        (x - radius, y - radius, x + radius, y + radius), fill=colour
+    )
     return image
 
 
@@ -51,10 +54,13 @@ def _as_bytes(image: Image.Image, kind: str = "png") -> bytes:
 
 
 def _write_run(path: Path, *, features: bool = False) -> RunDirectory:
-    """A finished run, its model as it was drawn; what is served does not depend on how good it is."""
+    """A finished run, its model as it was drawn; what is served does not depend on how good it
+    is."""
     run = RunDirectory.create(path)
     recipe = {"name": "shapes", "title": "Shapes never seen before.", "settings": {}}
-    run.write_info({"vicinal": "0.1.0", "name": "shapes", "recipe": recipe, "data": {"name": "shapes"}})
+    run.write_info(
+        {"vicinal": "0.1.0", "name": "shapes", "recipe": recipe, "data": {"name": "shapes"}}
+    )
     run.write_status("finished", epoch=1, step=60, seconds=3.0)
     torch.manual_seed(0)
     if features:
@@ -64,19 +70,38 @@ def _write_run(path: Path, *, features: bool = False) -> RunDirectory:
         encoder = Encoder(Embedder(Identity(8), DIM), FeatureTransform(), torch.device("cpu"))
     else:
         transform = ImageTransform(size=32, resize=32, channels=3)
-        encoder = Encoder(Embedder(SmallConvNet(3, widths=(8, 16)), DIM), transform, torch.device("cpu"))
+        encoder = Encoder(
+            Embedder(SmallConvNet(3, widths=(8, 16)), DIM), transform, torch.device("cpu")
+        )
     encoder.save_description(run)
     encoder.save_weights(run)
     journal = Journal(run.metrics_path)
     for step in range(60):
-        scalars = {"loss": 1 / (1 + step), "active": 1 - step / 80, "hardness/lambda": 0.2 + step / 100}
+        scalars = {
+            "loss": 1 / (1 + step),
+            "active": 1 - step / 80,
+            "hardness/lambda": 0.2 + step / 100,
+        }
         journal.append({"kind": "step", "step": step, "epoch": step // 30, **scalars})
-    journal.append({"kind": "evaluation", "step": 59, "epoch": 1, "split": "validation", "metrics": {"recall@1": 0.9}})
+    journal.append(
+        {
+            "kind": "evaluation",
+            "step": 59,
+            "epoch": 1,
+            "split": "validation",
+            "metrics": {"recall@1": 0.9},
+        }
+    )
     journal.close()
     run.write_results({"format": 1, "split": "test", "rows": [], "selected": {"step": 50}})
     run.write_document("captions", {"hardness": "lambda is how hard the negatives are."})
-    worst = [{"class": "disc", "records": 12, "recall@1": 0.5}, {"class": HOSTILE, "records": 9, "recall@1": 0.75}]
-    confused = [{"class": "disc", "taken_for": "square", "share": 0.4, "queries": 12, "example": None}]
+    worst = [
+        {"class": "disc", "records": 12, "recall@1": 0.5},
+        {"class": HOSTILE, "records": 9, "recall@1": 0.75},
+    ]
+    confused = [
+        {"class": "disc", "taken_for": "square", "share": 0.4, "queries": 12, "example": None}
+    ]
     write_atomically(
         run.artefacts_path / "classes.json",
         lambda file: file.write(json.dumps({"worst": worst, "confused": confused}).encode()),
@@ -102,10 +127,13 @@ def _index(run: Path, root: Path, written: list[tuple[str, str]]) -> int:
     """What ``vicinal index`` does, in few words."""
     model = load(run, device="cpu")
     items = [
-        Item(i, path, label, {"camera": str(i % 2)}, 0, digest=f"{i:064x}") for i, (path, label) in enumerate(written)
+        Item(i, path, label, {"camera": str(i % 2)}, 0, digest=f"{i:064x}")
+        for i, (path, label) in enumerate(written)
     ]
     vectors = model.embed([root / path for path, _ in written])
-    return publish(run / "collection", items, vectors, dim=DIM, places=[Place(str(root), "folder", str(root))])
+    return publish(
+        run / "collection", items, vectors, dim=DIM, places=[Place(str(root), "folder", str(root))]
+    )
 
 
 def _spiral(snapshot: Snapshot) -> CollectionMap:
@@ -131,7 +159,9 @@ def _library_of(run: RunDirectory, threshold: Threshold | None = None) -> Librar
 
 def _client_of(library: Library, **settings) -> TestClient:
     return TestClient(
-        create_application(library, **settings), base_url="http://localhost", raise_server_exceptions=False
+        create_application(library, **settings),
+        base_url="http://localhost",
+        raise_server_exceptions=False,
     )
 
 
@@ -210,7 +240,13 @@ def featured(tmp_path_factory):
     rows = np.random.default_rng(0).normal(size=(30, 8)).astype(np.float32)
     items = [Item(i, f"row {i}", ("heron", "gull")[i % 2]) for i in range(len(rows))]
     vectors = load(run.path, device="cpu").embed(rows)
-    publish(run.path / "collection", items, vectors, dim=DIM, places=[Place("/rows.npz", "features", None)])
+    publish(
+        run.path / "collection",
+        items,
+        vectors,
+        dim=DIM,
+        places=[Place("/rows.npz", "features", None)],
+    )
     with _client_of(_library_of(run)) as client:
         yield client
 

@@ -1,4 +1,5 @@
-"""Strangers at the door: the API's whole description by schemathesis, and uploads bent by hypothesis."""
+"""Strangers at the door: the API's whole description by schemathesis, and uploads bent by
+hypothesis."""
 
 import numpy as np
 import pytest
@@ -16,13 +17,19 @@ ALL_CHECKED = settings(
     deadline=None,
     derandomize=True,
     database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much],
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.too_slow,
+        HealthCheck.filter_too_much,
+    ],
 )
 
 
 @pytest.mark.parametrize("mode", ["POSITIVE", "NEGATIVE"])
 def test_every_operation_answers_as_described_whatever_is_asked(library, mode):
-    schemathesis = pytest.importorskip("schemathesis")  # here: it takes seconds, also of those who leave this test out
+    schemathesis = pytest.importorskip(
+        "schemathesis"
+    )  # here: it takes seconds, also of those who leave this test out
     from schemathesis.specs.openapi.checks import positive_data_acceptance
 
     application = create_application(library, hosts=["testserver"])
@@ -41,18 +48,24 @@ def test_every_operation_answers_as_described_whatever_is_asked(library, mode):
 
         try:
             ask()
-        except hypothesis.errors.Unsatisfiable:  # an operation without parameters cannot be asked wrongly
+        except (
+            hypothesis.errors.Unsatisfiable
+        ):  # an operation without parameters cannot be asked wrongly
             assert mode == "NEGATIVE"
     assert len(asked) > 200 and {200, 422} <= set(asked)
 
 
 @pytest.mark.parametrize("kind", ["jpeg", "png", "webp", "gif", "bmp"])
-def test_a_bent_picture_is_answered_or_rejected_and_the_next_one_is_answered(client, kind, drawn, as_bytes):
+def test_a_bent_picture_is_answered_or_rejected_and_the_next_one_is_answered(
+    client, kind, drawn, as_bytes
+):
     whole = as_bytes(drawn("disc", np.random.default_rng(1)), kind)
 
     @settings(ALL_CHECKED, max_examples=150)
     @given(
-        places=st.lists(st.tuples(st.integers(0, len(whole) - 1), st.integers(0, 255)), max_size=12),
+        places=st.lists(
+            st.tuples(st.integers(0, len(whole) - 1), st.integers(0, 255)), max_size=12
+        ),
         cut=st.integers(0, len(whole)),
         tail=st.binary(max_size=64),
     )
@@ -74,7 +87,9 @@ def test_any_bytes_at_all_are_rejected_or_answered(client):
     @given(st.binary(max_size=2000))
     def send(data):
         assert client.post("/api/search/image", content=data).status_code in (200, 413, 415, 422)
-        answer = client.post("/api/search/vector", content=data, headers={"content-type": "application/json"})
+        answer = client.post(
+            "/api/search/vector", content=data, headers={"content-type": "application/json"}
+        )
         assert answer.status_code in (400, 422)
 
     send()

@@ -13,14 +13,24 @@ from vicinal.retrieval.serve import server
 from vicinal.retrieval.serve.guard import Guard, Limits, name_of
 
 
-@pytest.mark.parametrize("host", ["localhost", "localhost:8000", "127.0.0.1:8000", "[::1]:8000", "LOCALHOST"])
+@pytest.mark.parametrize(
+    "host", ["localhost", "localhost:8000", "127.0.0.1:8000", "[::1]:8000", "LOCALHOST"]
+)
 def test_the_machine_itself_is_answered(client, host):
     assert client.get("/api/about", headers={"host": host}).status_code == 200
 
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "evil.example:8000", "", "localhost.evil.example", "127.0.0.1.evil", "localhost@evil", "::1"],
+    [
+        "evil.example",
+        "evil.example:8000",
+        "",
+        "localhost.evil.example",
+        "127.0.0.1.evil",
+        "localhost@evil",
+        "::1",
+    ],
 )
 def test_another_name_is_rejected_also_for_the_page_itself(client, host):
     for path in ("/", "/api/about", "/api/items/0/image", "/nowhere"):
@@ -36,7 +46,11 @@ def test_a_further_name_can_be_allowed(library, client_of):
 
 
 def test_another_sites_page_gets_nothing_but_its_links_lead_here(client):
-    foreign = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "origin": "https://evil.example"}
+    foreign = {
+        "sec-fetch-site": "cross-site",
+        "sec-fetch-mode": "no-cors",
+        "origin": "https://evil.example",
+    }
     assert client.get("/api/items/0/image", headers=foreign).status_code == 403
     assert client.get("/", headers={**foreign, "sec-fetch-mode": "navigate"}).status_code == 200
     asked = {"origin": "https://evil.example", "access-control-request-method": "POST"}
@@ -50,7 +64,10 @@ def test_a_body_is_rejected_by_its_announced_length_and_by_counting(library, cli
         answer = client.post("/api/search/image", content=(b"x" * 300 for _ in range(4)))
         assert answer.status_code == 413 and "1,000 bytes" in answer.json()["asked"]
         assert client.post("/api/search/vector", content=b"[" * 501).status_code == 413
-        assert client.post("/api/search/vector", content=(b"[" * 300 for _ in range(2))).status_code == 413
+        assert (
+            client.post("/api/search/vector", content=(b"[" * 300 for _ in range(2))).status_code
+            == 413
+        )
         assert client.post("/api/search/image", content=b"x" * 1000).status_code == 415
 
 
@@ -80,7 +97,8 @@ def test_names_are_told_from_ports():
 
 
 def guarded(messages, *, application=None, **limits):
-    """Send what ``messages`` give through a guard of its own; the statuses that were answered, and the guard."""
+    """Send what ``messages`` give through a guard of its own; the statuses that were answered, and
+    the guard."""
     answered = []
 
     async def read(scope, receive, send):
@@ -103,7 +121,9 @@ def guarded(messages, *, application=None, **limits):
 
 def sending(*parts, end=None):
     """A client that sends these parts, then ``end``, or nothing at all any more."""
-    rest = [{"type": "http.request", "body": part, "more_body": True} for part in parts] + ([end] if end else [])
+    rest = [{"type": "http.request", "body": part, "more_body": True} for part in parts] + (
+        [end] if end else []
+    )
 
     async def receive():
         if not rest:
@@ -125,14 +145,20 @@ def test_a_body_that_never_ends_is_given_up():
 
 def test_bodies_that_are_held_together_have_a_bound():
     """Of five unfinished bodies of 300 bytes three fit; a later one finds room again."""
-    answered, guard = guarded([sending(b"x" * 300) for _ in range(5)], body_seconds=0.05, held_bytes=1000)
+    answered, guard = guarded(
+        [sending(b"x" * 300) for _ in range(5)], body_seconds=0.05, held_bytes=1000
+    )
     assert sorted(answered) == [408, 408, 408, 503, 503] and guard.held == 0
 
 
-def test_half_sent_headers_are_given_up_and_one_client_cannot_take_all_connections(library, monkeypatch):
+def test_half_sent_headers_are_given_up_and_one_client_cannot_take_all_connections(
+    library, monkeypatch
+):
     monkeypatch.setattr(server, "_HEADER_SECONDS", 0.3)
     monkeypatch.setattr(server, "_PER_CLIENT", 3)
-    config = uvicorn.Config(server.create_application(library), http=server.Protocol, log_level="error")
+    config = uvicorn.Config(
+        server.create_application(library), http=server.Protocol, log_level="error"
+    )
     running = uvicorn.Server(config)
     with server.bind("127.0.0.1", 0) as bound:
         address = bound.getsockname()
@@ -150,7 +176,9 @@ def test_half_sent_headers_are_given_up_and_one_client_cannot_take_all_connectio
                 assert later.recv(12) == b"HTTP/1.1 200"
                 later.sendall(b"GET /api/ab")
                 while later.recv(4096):
-                    pass  # the rest of the answer, then the end: a second request's headers have their time, too
+                    # the rest of the answer, then the end: a second request's headers have their
+                    # time, too
+                    pass
         finally:
             running.should_exit = True
             thread.join()

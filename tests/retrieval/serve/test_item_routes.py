@@ -14,36 +14,57 @@ PER_CLASS = 12  # as in conftest
 
 
 def test_classes_are_counted(client):
-    counts = {entry["label"]: entry["items"] for entry in client.get("/api/classes").json()["classes"]}
+    counts = {
+        entry["label"]: entry["items"] for entry in client.get("/api/classes").json()["classes"]
+    }
     assert list(counts.values()) == [PER_CLASS] * 3 and list(counts) == sorted(counts)
 
 
 def test_items_come_in_pages_and_evenly_spread(client):
     first = client.get("/api/items?limit=5").json()
     assert [item["id"] for item in first["items"]] == [0, 1, 2, 3, 4] and first["total"] == 36
-    assert [item["id"] for item in client.get("/api/items?limit=5&offset=34").json()["items"]] == [34, 35]
-    assert [item["id"] for item in client.get("/api/items?limit=3&spread=true").json()["items"]] == [0, 12, 24]
+    assert [item["id"] for item in client.get("/api/items?limit=5&offset=34").json()["items"]] == [
+        34,
+        35,
+    ]
+    assert [
+        item["id"] for item in client.get("/api/items?limit=3&spread=true").json()["items"]
+    ] == [0, 12, 24]
     squares = client.get("/api/items?label=square&limit=200").json()
-    assert squares["total"] == PER_CLASS and {item["label"] for item in squares["items"]} == {"square"}
+    assert squares["total"] == PER_CLASS and {item["label"] for item in squares["items"]} == {
+        "square"
+    }
     assert client.get("/api/items?offset=999").json()["items"] == []
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=201", "offset=-1", "offset=9999999999999", "spread=perhaps"])
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=201", "offset=-1", "offset=9999999999999", "spread=perhaps"]
+)
 def test_pages_that_cannot_be_are_422(client, query):
     assert client.get(f"/api/items?{query}").status_code == 422
 
 
 def test_an_item_tells_what_is_known_of_it(client):
     item = client.get("/api/items/13").json()["item"]
-    assert item == {"id": 13, "path": "class_1/01.jpg", "label": "square", "metadata": {"camera": "1"}}
+    assert item == {
+        "id": 13,
+        "path": "class_1/01.jpg",
+        "label": "square",
+        "metadata": {"camera": "1"},
+    }
 
 
 def test_pictures_are_encoded_anew_and_kept_only_under_their_generation(client):
     for path, side in (("thumbnail", 96), ("image", 96), ("thumbnail?side=64", 64)):
         answer = client.get(f"/api/items/13/{path}")
-        assert answer.headers["content-type"] in ("image/jpeg", "image/png") and b"secret" not in answer.content
+        assert (
+            answer.headers["content-type"] in ("image/jpeg", "image/png")
+            and b"secret" not in answer.content
+        )
         assert max(Image.open(BytesIO(answer.content)).size) == side
-        assert answer.headers["Cache-Control"] == "no-store" and answer.headers["X-Generation"] == "1"
+        assert (
+            answer.headers["Cache-Control"] == "no-store" and answer.headers["X-Generation"] == "1"
+        )
     kept = client.get("/api/items/13/thumbnail?generation=1").headers["Cache-Control"]
     assert "immutable" in kept
     assert client.get("/api/items/13/thumbnail?generation=2").headers["Cache-Control"] == "no-store"
@@ -52,7 +73,8 @@ def test_pictures_are_encoded_anew_and_kept_only_under_their_generation(client):
 
 
 @pytest.mark.parametrize(
-    "path", ["../secret.png", "link.png", "folder/secret.png", "/etc/hostname", "gone.jpg", "bad.jpg"]
+    "path",
+    ["../secret.png", "link.png", "folder/secret.png", "/etc/hostname", "gone.jpg", "bad.jpg"],
 )
 def test_no_file_outside_the_folder_is_sent_whatever_the_collection_says(
     tmp_path, path, client_of, library_of, write_pictures, write_run
@@ -67,7 +89,13 @@ def test_no_file_outside_the_folder_is_sent_whatever_the_collection_says(
     (root / "bad.jpg").write_bytes(b"\xff\xd8 no picture")
     items = [Item(0, written[0][0], "disc"), Item(1, path, "disc")]
     vectors = _vectors(run, root, written)
-    publish(run.path / "collection", items, vectors, dim=16, places=[Place(str(root), "folder", str(root))])
+    publish(
+        run.path / "collection",
+        items,
+        vectors,
+        dim=16,
+        places=[Place(str(root), "folder", str(root))],
+    )
     with client_of(library_of(run)) as client:
         assert client.get("/api/items/0/image").status_code == 200
         for kind in ("image", "thumbnail"):
@@ -84,7 +112,9 @@ def _vectors(run, root, written):
 CLIMBING = ("/static/../page.html", "/static/%2e%2e/%2e%2e/pyproject.toml", "/static//etc/passwd")
 
 
-@pytest.mark.parametrize("path", [*CLIMBING, "/..%2f..%2fetc%2fpasswd", "/static/server.py", "/api/items/..%2f0/image"])
+@pytest.mark.parametrize(
+    "path", [*CLIMBING, "/..%2f..%2fetc%2fpasswd", "/static/server.py", "/api/items/..%2f0/image"]
+)
 def test_paths_that_climb_lead_nowhere(client, path):
     assert client.get(path).status_code in (404, 422)
 
@@ -98,7 +128,14 @@ def test_indexing_while_serving_is_seen_by_the_next_request(
     with client_of(library_of(run)) as client:
         assert client.get("/api/items").json()["total"] == 36
         index(run.path, root, written[:20])
-        for path in ("/api/about", "/api/classes", "/api/items", "/api/items/3", "/api/search/item/3", "/api/map"):
+        for path in (
+            "/api/about",
+            "/api/classes",
+            "/api/items",
+            "/api/items/3",
+            "/api/search/item/3",
+            "/api/map",
+        ):
             assert client.get(path).json()["generation"] == 2
         assert client.get("/api/items").json()["total"] == 20
         assert client.get("/api/items/30").status_code == 404

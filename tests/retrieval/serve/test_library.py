@@ -105,7 +105,9 @@ def test_searches_that_wait_share_a_pass_and_find_what_each_finds_alone(watched)
         exclude = () if without is None else (without,)
         alone = snapshot.search(snapshot.vector(id)[None], k, exclude=exclude)[0]
         assert ids(matches) == ids(alone) and len(matches) == k
-        np.testing.assert_allclose([m.distance for m in matches], [m.distance for m in alone], atol=1e-6)
+        np.testing.assert_allclose(
+            [m.distance for m in matches], [m.distance for m in alone], atol=1e-6
+        )
 
 
 def test_other_conditions_make_another_pass(watched):

@@ -1,4 +1,5 @@
-"""The page in a real browser: searched by picture and by click, by keyboard, on a phone, and when things go wrong."""
+"""The page in a real browser: searched by picture and by click, by keyboard, on a phone, and when
+things go wrong."""
 
 import re
 import threading
@@ -30,7 +31,8 @@ def browser():
 
 @pytest.fixture(scope="module")
 def serve():
-    """``serve(library)`` answers on a free port of this machine, in a thread, until the module is done."""
+    """``serve(library)`` answers on a free port of this machine, in a thread, until the module is
+    done."""
     import uvicorn
 
     running = []
@@ -59,7 +61,8 @@ def address(serve, library):
 
 @pytest.fixture
 def visit(browser):
-    """``visit(address)`` opens a page; at the end nothing may have been complained of but what the test expects."""
+    """``visit(address)`` opens a page; at the end nothing may have been complained of but what the
+    test expects."""
     said, asked, contexts = [], [], []
 
     def visit(address, width=1280, height=900, scheme="light", touch=False, script="void 0"):
@@ -81,7 +84,9 @@ def visit(browser):
             assert page.evaluate("window.injected") is None
         context.close()
     assert said == []
-    assert [url for url in asked if not re.match(r"http://127\.0\.0\.1:\d+/|blob:http://127|data:", url)] == []
+    assert [
+        url for url in asked if not re.match(r"http://127\.0\.0\.1:\d+/|blob:http://127|data:", url)
+    ] == []
 
 
 def settled(page, cards=1):
@@ -94,7 +99,9 @@ MAP_READY = "document.getElementById('map-waiting').hidden"
 QUERY = "(document.querySelector('#query h2')?.textContent ?? null)"
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (360, "dark"), (768, "light"), (1280, "dark")])
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(360, "light"), (360, "dark"), (768, "light"), (1280, "dark")]
+)
 def test_the_page_fits_every_width_in_both_colour_schemes(visit, address, width, scheme):
     for path in ("/", "/?item=3", "/?view=hardness", "/docs"):
         page = visit(address + path, width=width, scheme=scheme)
@@ -108,20 +115,26 @@ def test_a_chosen_picture_finds_neighbours_with_distances_and_the_threshold(visi
     page = visit(address)
     settled(page)
     assert page.locator("#found-title").text_content() == "Start from one of these"
-    page.locator("#file").set_input_files({"name": "mine.png", "mimeType": "image/png", "buffer": png})
+    page.locator("#file").set_input_files(
+        {"name": "mine.png", "mimeType": "image/png", "buffer": png}
+    )
     until(page, QUERY, "mine.png")
     settled(page, 24)
     distances = [float(text) for text in page.locator(".distance").all_text_contents()]
     assert distances == sorted(distances)
     assert "0.050" in page.locator(".matches .line").text_content()
-    assert page.locator(".matches .beyond").count() == sum(distance > 0.05 for distance in distances)
+    assert page.locator(".matches .beyond").count() == sum(
+        distance > 0.05 for distance in distances
+    )
     until(page, "document.querySelector('#query img').naturalWidth", 96)
 
 
 def test_a_click_searches_from_a_neighbour_and_the_browser_goes_back(visit, address, png):
     page = visit(address)
     settled(page)
-    page.locator("#file").set_input_files({"name": "mine.png", "mimeType": "image/png", "buffer": png})
+    page.locator("#file").set_input_files(
+        {"name": "mine.png", "mimeType": "image/png", "buffer": png}
+    )
     until(page, QUERY, "mine.png")
     settled(page, 24)
     page.locator("#matches .match").nth(1).click()
@@ -143,7 +156,8 @@ def test_a_click_searches_from_a_neighbour_and_the_browser_goes_back(visit, addr
 
 
 def test_words_find_pictures_and_the_address_keeps_them(visit, serve, library, address):
-    """The box is there where the run has a text encoder; an item then takes the place of the words."""
+    """The box is there where the run has a text encoder; an item then takes the place of the
+    words."""
     encoder = Encoder(Embedder(NGrams(buckets=64), 16).eval(), TextTransform(), torch.device("cpu"))
     page = visit(f"{serve(replace(library, reader=EmbeddingModel(encoder)))}/?text=a+square")
     settled(page, 24)
@@ -268,7 +282,8 @@ def test_tooltips_go_when_the_view_changes(visit, address):
     until(page, MAP_READY)
     tip, canvas = page.locator("#map-tip"), page.locator("#map-canvas")
     listed = "document.querySelectorAll('#matches .match').length"
-    changes = [  # and what holds once all that they ask for has arrived, which moves the map as well
+    # and what holds once all that they ask for has arrived, which moves the map as well
+    changes = [
         (lambda: canvas.press("+"), f"{ZOOM} > 1"),
         (lambda: page.locator("#class").select_option("square"), f"{listed} === 12"),
         (lambda: page.evaluate("history.back()"), f"{listed} === 24"),
@@ -284,9 +299,14 @@ def test_tooltips_go_when_the_view_changes(visit, address):
 
 
 def test_distance_bars_spread_over_the_results(visit, address):
-    page = visit(f"{address}/?item=3&beyond=5")  # a distance far beyond them all does not squeeze the bars
+    page = visit(
+        f"{address}/?item=3&beyond=5"
+    )  # a distance far beyond them all does not squeeze the bars
     settled(page, 24)
-    style = "[...document.querySelectorAll('.distance i')].map((bar) => Number(bar.style.getPropertyValue('--part')))"
+    style = (
+        "[...document.querySelectorAll('.distance i')].map((bar) => "
+        "Number(bar.style.getPropertyValue('--part')))"
+    )
     parts = page.evaluate(style)
     assert parts == sorted(parts) and 0 < parts[0] < 0.1 and parts[-1] == 1
 
@@ -294,7 +314,9 @@ def test_distance_bars_spread_over_the_results(visit, address):
 def test_the_line_of_no_match_counts_the_right_answers_beyond_it(visit, address):
     page = visit(f"{address}/?item=3")
     settled(page, 24)
-    found = page.evaluate("fetch('/api/search/item/3?k=200').then((answer) => answer.json())")["matches"]
+    found = page.evaluate("fetch('/api/search/item/3?k=200').then((answer) => answer.json())")[
+        "matches"
+    ]
     beyond = sum(match["label"] == "disc" and not match["matches"] for match in found)
     line = page.locator(".matches .line")
     assert f"{beyond} of 11 right answers lie beyond it" in line.text_content()
@@ -311,7 +333,10 @@ def test_on_a_phone_the_map_is_one_tap_away(visit, address):
     page = visit(f"{address}/?item=3", width=390, height=844, touch=True)
     settled(page, 24)
     until(page, MAP_READY)
-    button, middle = page.locator("#to-map"), "document.elementFromPoint(195, 400)?.id === 'map-canvas'"
+    button, middle = (
+        page.locator("#to-map"),
+        "document.elementFromPoint(195, 400)?.id === 'map-canvas'",
+    )
     assert button.text_content() == "Map" and not page.evaluate(middle)
     box = button.bounding_box()
     assert box["height"] >= 44 and box["y"] + box["height"] <= 844
@@ -365,7 +390,10 @@ def test_everything_can_be_done_by_keyboard_and_focus_is_seen(visit, address):
     first = page.locator("#matches .match").first
     first.focus()
     page.keyboard.press("ArrowRight")
-    assert page.evaluate("[...document.querySelectorAll('.match')].indexOf(document.activeElement)") == 1
+    assert (
+        page.evaluate("[...document.querySelectorAll('.match')].indexOf(document.activeElement)")
+        == 1
+    )
     page.keyboard.press("Enter")
     until(page, "/item=/.test(location.search)")
     settled(page, 24)
@@ -397,30 +425,51 @@ def test_hardness_draws_charts_and_leads_to_the_classes(visit, address):
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("note.png", b"this is no picture", "note.png is not a picture that can be read here. Choose a JPEG, PNG,"),
+        (
+            "note.png",
+            b"this is no picture",
+            "note.png is not a picture that can be read here. Choose a JPEG, PNG,",
+        ),
         ("cut.png", None, "cut.png is damaged or incomplete. Choose another"),
         ("huge", 17, "huge is too large. Choose a smaller version: at most 16 MB"),
     ],
 )
-def test_what_cannot_be_searched_by_is_told_and_can_be_dismissed(visit, address, png, name, content, told):
+def test_what_cannot_be_searched_by_is_told_and_can_be_dismissed(
+    visit, address, png, name, content, told
+):
     page = visit(address)
     settled(page)
-    buffer = png[:200] if content is None else b"x" * (content * 2**20) if isinstance(content, int) else content
+    buffer = (
+        png[:200]
+        if content is None
+        else b"x" * (content * 2**20)
+        if isinstance(content, int)
+        else content
+    )
     page.locator("#file").set_input_files({"name": name, "mimeType": "image/png", "buffer": buffer})
     page.locator("#notice").wait_for(state="visible")
     assert told in page.locator("#notice").inner_text()
-    assert not re.search("Expected|Error|bytes that", page.locator("#notice").inner_text())  # kept for the details
+    assert not re.search(
+        "Expected|Error|bytes that", page.locator("#notice").inner_text()
+    )  # kept for the details
     page.locator("#notice-close").click()
     assert page.locator("#notice").is_hidden()
-    visit.said[:] = [text for text in visit.said if "Failed to load resource" not in text]  # the browser's own remark
-    page.locator("#file").set_input_files({"name": "mine.png", "mimeType": "image/png", "buffer": png})
+    visit.said[:] = [
+        text for text in visit.said if "Failed to load resource" not in text
+    ]  # the browser's own remark
+    page.locator("#file").set_input_files(
+        {"name": "mine.png", "mimeType": "image/png", "buffer": png}
+    )
     until(page, QUERY, "mine.png")
 
 
 def test_an_item_that_is_gone_and_a_server_that_is_gone_are_told(visit, address):
     page = visit(f"{address}/?item=777")
     page.locator("#notice").wait_for(state="visible")
-    assert "This item is no longer in the collection. Start from another" in page.locator("#notice").inner_text()
+    assert (
+        "This item is no longer in the collection. Start from another"
+        in page.locator("#notice").inner_text()
+    )
     page.locator("#notice summary").click()
     assert "none of that id" in page.locator("#notice").inner_text()
     page.locator("#home").click()
@@ -433,7 +482,10 @@ def test_an_item_that_is_gone_and_a_server_that_is_gone_are_told(visit, address)
     page.unroute("**/api/search/**")
     page.goto(f"{address}/?item=3&beyond=1e12")
     page.locator("#notice").wait_for(state="visible")
-    assert "This search is not possible. Check the class and the distance" in page.locator("#notice").inner_text()
+    assert (
+        "This search is not possible. Check the class and the distance"
+        in page.locator("#notice").inner_text()
+    )
     visit.said[:] = [text for text in visit.said if "Failed to load resource" not in text]
 
 
@@ -443,7 +495,11 @@ def test_an_empty_collection_says_how_to_fill_it(visit, serve, write_run, librar
     page = visit(serve(library_of(run)))
     until(page, "document.getElementById('found-title').textContent", "Nothing here yet")
     assert "vicinal index" in page.locator("#found-said").text_content()
-    until(page, "document.getElementById('map-waiting').textContent", "An empty collection has no map.")
+    until(
+        page,
+        "document.getElementById('map-waiting').textContent",
+        "An empty collection has no map.",
+    )
 
 
 def test_the_report_and_the_documentation_open(visit, address):
@@ -454,7 +510,8 @@ def test_the_report_and_the_documentation_open(visit, address):
     until(page, "document.querySelectorAll('figure.chart svg polyline').length >= 3")
 
 
-# -- the workbench --------------------------------------------------------------------------------------------------
+# -- the workbench
+# --------------------------------------------------------------------------------------------------
 
 
 def heaps(snapshot):
@@ -472,7 +529,10 @@ def bench(serve, write_run, write_pictures, index, library_of, tmp_path):
     index(run.path, tmp_path / "pictures", written)
     near = "|".join(path for path, _ in written[12:18])
     rows = [(0, "label", "square"), (1, "duplicate", ""), (2, "outlier", ""), (3, "class", "")]
-    lines = [f"{row},{written[row][0]},disc,{kind},{0.9 - row / 10},{to},{near}\n" for row, kind, to in rows]
+    lines = [
+        f"{row},{written[row][0]},disc,{kind},{0.9 - row / 10},{to},{near}\n"
+        for row, kind, to in rows
+    ]
     (run.path / "clean").mkdir()
     header = "row,path,label,kind,score,suggested,neighbors\n"
     (run.path / "clean" / "findings.csv").write_text(
@@ -514,7 +574,9 @@ def test_a_rectangle_and_a_lasso_select_and_their_pictures_are_listed(visit, ben
     drag(page, *MIDDLE, shift=True)  # adds
     until(page, SELECTED, "24 selected")
     page.locator("[data-tool=move]").click()
-    drag(page, (0.4, 0.2), (0.6, 0.2), (0.6, 0.8), (0.4, 0.8), shift=True)  # a lasso, whatever the tool is
+    drag(
+        page, (0.4, 0.2), (0.6, 0.2), (0.6, 0.8), (0.4, 0.8), shift=True
+    )  # a lasso, whatever the tool is
     until(page, SELECTED, "12 selected")
     assert "square 12" in page.locator("#selection .selection-head").text_content()
     canvas = page.locator("#map-canvas")
@@ -575,11 +637,15 @@ def test_another_class_recolors_the_map_and_is_found_until_it_is_undone(visit, b
     def hue(x):
         """Hue of the points near this share of the map's width, out of 255."""
         page.wait_for_timeout(150)
-        image = np.asarray(Image.open(BytesIO(page.locator("#map-canvas").screenshot())).convert("HSV"))
+        image = np.asarray(
+            Image.open(BytesIO(page.locator("#map-canvas").screenshot())).convert("HSV")
+        )
         near = image[:, max(0, int((x - 0.1) * image.shape[1])) : int((x + 0.1) * image.shape[1])]
         return int(np.median(near[:, :, 0][near[:, :, 1] > 90]))
 
-    options = "[...document.querySelectorAll('#class option')].map((one) => one.textContent).slice(0, 3)"
+    options = (
+        "[...document.querySelectorAll('#class option')].map((one) => one.textContent).slice(0, 3)"
+    )
     before, square = hue(0.1), hue(0.5)
     assert abs(before - square) > 20
     page.locator("[data-tool=rectangle]").click()
@@ -613,7 +679,9 @@ def test_findings_are_reviewed_by_keyboard(visit, bench):
     page.locator("#to-review").click()
     head, verdict = page.locator("#review h2").first, page.locator(".verdict")
     head.wait_for()
-    assert head.text_content() == "1 of 5 findings" and "Probably mislabeled" in verdict.text_content()
+    assert (
+        head.text_content() == "1 of 5 findings" and "Probably mislabeled" in verdict.text_content()
+    )
     assert page.locator(".evidence .judged.wrong").count() == 6  # the neighbors that disagree
     at = "document.querySelector('#review h2').textContent"
     page.keyboard.press("Enter")  # accept: square
@@ -733,7 +801,11 @@ def test_a_crowd_of_points_is_drawn_by_webgl_or_without_it(
     until(page, SELECTED, "1,500 selected")
     colored(lambda left, right: left > 500 and right < before[1] / 10)  # what is not selected fades
     until(page, "document.querySelectorAll('#selection .match').length", 48)
-    with page.expect_response(re.compile(r"thumbnail\?side=64")):  # points become pictures here, too
+    with page.expect_response(
+        re.compile(r"thumbnail\?side=64")
+    ):  # points become pictures here, too
         for _ in range(6):
             page.locator("#map-in").click()
-    visit.said[:] = [text for text in visit.said if "GL Driver Message" not in text]  # of a GPU played by software
+    visit.said[:] = [
+        text for text in visit.said if "GL Driver Message" not in text
+    ]  # of a GPU played by software

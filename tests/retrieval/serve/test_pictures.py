@@ -1,4 +1,5 @@
-"""Uploads are measured before they are decoded; what is sent carries nothing of the file but its pixels."""
+"""Uploads are measured before they are decoded; what is sent carries nothing of the file but its
+pixels."""
 
 import struct
 import zlib
@@ -16,9 +17,13 @@ def header_only(width: int, height: int) -> bytes:
     """A PNG that claims a size and holds next to nothing: a decompression bomb's letterhead."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
-    body = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(b"\0"))
+    body = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) + chunk(
+        b"IDAT", zlib.compress(b"\0")
+    )
     return b"\x89PNG\r\n\x1a\n" + body + chunk(b"IEND", b"")
 
 
@@ -59,7 +64,9 @@ def test_a_thread_of_pixels_is_rejected_because_a_model_would_widen_it(as_bytes)
 @pytest.mark.parametrize("kind", ["jpeg", "png", "webp", "gif", "bmp"])
 def test_a_picture_cut_off_anywhere_is_rejected_or_whole(kind, chance, as_bytes, drawn):
     data = as_bytes(drawn("disc", chance), kind)
-    for length in range(0, len(data) - 12, max(1, len(data) // 23)):  # a PNG's last 12 bytes only say that it ends
+    for length in range(
+        0, len(data) - 12, max(1, len(data) // 23)
+    ):  # a PNG's last 12 bytes only say that it ends
         assert rejected(data[:length]).status_code in (415, 422)
 
 
@@ -78,7 +85,10 @@ def test_an_upload_is_turned_upright_as_files_are(chance, drawn):
     image.save(file, "png", exif=exif)
     upright = decoded(file.getvalue(), Limits())
     assert np.array_equal(np.asarray(upright), np.rot90(np.asarray(image), -1))
-    assert Image.open(BytesIO(encoded(upright, 40)[0])).size == (20, 40)  # and is not turned again when it is sent
+    assert Image.open(BytesIO(encoded(upright, 40)[0])).size == (
+        20,
+        40,
+    )  # and is not turned again when it is sent
 
 
 def test_a_picture_is_sent_upright_small_and_without_metadata(chance, drawn):
@@ -94,7 +104,9 @@ def test_a_picture_is_sent_upright_small_and_without_metadata(chance, drawn):
 def test_small_pictures_are_sent_without_loss(chance, drawn):
     small = drawn("disc", chance).resize((40, 30))
     content, kind = encoded(small, 128)
-    assert kind == "image/png" and np.array_equal(np.asarray(Image.open(BytesIO(content))), np.asarray(small))
+    assert kind == "image/png" and np.array_equal(
+        np.asarray(Image.open(BytesIO(content))), np.asarray(small)
+    )
 
 
 def test_no_upload_changes_anything(client, served, png):
@@ -115,6 +127,8 @@ def test_limits_are_told_to_whoever_asks(library, client_of):
 @pytest.mark.parametrize("mode", ["CMYK", "RGBA", "P", "I;16", "LA", "1", "F"])
 def test_a_picture_of_any_mode_with_damaged_tags_is_sent(mode):
     image = Image.new(mode, (90, 70))
-    image.info["exif"] = b"Exif\x00\x00MM\x00*\x00\x00\x00\x08\x00\x02\x01\x12\x00\x03\xff\xff"  # cut off
+    image.info["exif"] = (
+        b"Exif\x00\x00MM\x00*\x00\x00\x00\x08\x00\x02\x01\x12\x00\x03\xff\xff"  # cut off
+    )
     content, _ = encoded(image, 80)
     assert Image.open(BytesIO(content)).size == (80, 62)

@@ -27,7 +27,9 @@ def by_hand(library, vector, k, keep=lambda item: True):
     """Distances one at a time."""
     snapshot = library.collection.snapshot()
     rows = [
-        (float(np.linalg.norm(snapshot.vector(item.id) - vector)), item.id) for item in snapshot.items() if keep(item)
+        (float(np.linalg.norm(snapshot.vector(item.id) - vector)), item.id)
+        for item in snapshot.items()
+        if keep(item)
     ]
     return [id for _, id in sorted(rows)[:k]]
 
@@ -45,7 +47,11 @@ def test_an_item_finds_its_neighbours_and_not_itself(client, library):
     assert body["generation"] == 1 and body["by"] == "item" and body["query"]["id"] == 5
     distances = [match["distance"] for match in body["matches"]]
     assert distances == sorted(distances) and distances[0] > 0
-    assert body["threshold"] is None and body["no_match"] is None and body["matches"][0]["matches"] is None
+    assert (
+        body["threshold"] is None
+        and body["no_match"] is None
+        and body["matches"][0]["matches"] is None
+    )
 
 
 def test_a_vector_finds_what_its_item_finds_and_the_item_first(client, library):
@@ -64,7 +70,9 @@ def test_an_indexed_picture_finds_its_own_item_at_no_distance(client, library):
 
 def test_a_class_is_sought_by_its_mean(client, library):
     snapshot = library.collection.snapshot()
-    mean = np.mean([snapshot.vector(item.id) for item in snapshot.items() if item.label == "square"], axis=0)
+    mean = np.mean(
+        [snapshot.vector(item.id) for item in snapshot.items() if item.label == "square"], axis=0
+    )
     found = ids(client.get("/api/search/class", params={"name": "square", "k": 5}))
     assert found == by_hand(library, mean / np.linalg.norm(mean), 5)
     assert client.get("/api/search/class?name=triangle").status_code == 404
@@ -72,8 +80,12 @@ def test_a_class_is_sought_by_its_mean(client, library):
 
 def test_searches_are_narrowed_by_class_and_metadata(client, library):
     vector = library.collection.snapshot().vector(5)
-    answer = client.get("/api/search/item/5", params={"k": 50, "label": HOSTILE, "where": "camera=1"})
-    wanted = by_hand(library, vector, 50, lambda item: item.label == HOSTILE and item.metadata["camera"] == "1")
+    answer = client.get(
+        "/api/search/item/5", params={"k": 50, "label": HOSTILE, "where": "camera=1"}
+    )
+    wanted = by_hand(
+        library, vector, 50, lambda item: item.label == HOSTILE and item.metadata["camera"] == "1"
+    )
     assert ids(answer) == wanted and len(wanted) == PER_CLASS / 2
     assert ids(client.get("/api/search/item/5", params={"label": "nothing of that name"})) == []
 
@@ -83,10 +95,17 @@ def test_the_threshold_parts_matches_from_the_rest(library, client_of):
     with client_of(replace(library, threshold=known)) as client:
         body = client.get("/api/search/item/5?k=30").json()
         assert body["threshold"] == {"distance": 0.05, "false_match_rate": 0.001}
-        assert [match["matches"] for match in body["matches"]] == [m["distance"] <= 0.05 for m in body["matches"]]
-        assert {match["matches"] for match in body["matches"]} == {True, False} and body["no_match"] is False
+        assert [match["matches"] for match in body["matches"]] == [
+            m["distance"] <= 0.05 for m in body["matches"]
+        ]
+        assert {match["matches"] for match in body["matches"]} == {True, False} and body[
+            "no_match"
+        ] is False
         asked = client.get("/api/search/item/5?k=30&max_distance=0").json()
-        assert asked["threshold"] == {"distance": 0.0, "false_match_rate": None} and asked["no_match"] is True
+        assert (
+            asked["threshold"] == {"distance": 0.0, "false_match_rate": None}
+            and asked["no_match"] is True
+        )
 
 
 @pytest.mark.parametrize(
@@ -127,8 +146,12 @@ def test_malformed_vectors_get_a_clear_4xx(client, body):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e10, -1e10])
 def test_a_vector_of_the_right_length_must_be_finite(client, value):
-    body = f'{{"vector": [{", ".join(["0.1"] * (DIM - 1))}, {value}]}}'.replace("nan", "NaN").replace("inf", "Infinity")
-    answer = client.post("/api/search/vector", content=body, headers={"content-type": "application/json"})
+    body = f'{{"vector": [{", ".join(["0.1"] * (DIM - 1))}, {value}]}}'.replace(
+        "nan", "NaN"
+    ).replace("inf", "Infinity")
+    answer = client.post(
+        "/api/search/vector", content=body, headers={"content-type": "application/json"}
+    )
     assert answer.status_code == 422 and "1 of 16" in answer.json()["got"]
 
 
@@ -142,7 +165,9 @@ def test_k_may_be_larger_than_the_collection(client):
     assert len(ids(client.get("/api/search/item/5?k=200"))) == 3 * PER_CLASS - 1
 
 
-def test_a_picture_is_embedded_as_the_model_embeds_its_file(client, library, png, chance, as_bytes, drawn):
+def test_a_picture_is_embedded_as_the_model_embeds_its_file(
+    client, library, png, chance, as_bytes, drawn
+):
     image = drawn("square", chance)
     found = ids(client.post("/api/search/image?k=9", content=as_bytes(image)))
     assert found == by_hand(library, library.embed(image), 9)
@@ -178,8 +203,11 @@ def test_who_comes_when_too_many_wait_is_asked_to_come_again(library, client_of)
     assert sorted(answer.status_code for answer in answers) == [200] * 17 + [503] * 3
 
 
-def test_indexing_and_searching_at_once_never_mixes_two_generations(tmp_path, write_run, library_of, client_of):
-    """Items of generation n are labelled n: an answer that held another label would be a mixture."""
+def test_indexing_and_searching_at_once_never_mixes_two_generations(
+    tmp_path, write_run, library_of, client_of
+):
+    """Items of generation n are labelled n: an answer that held another label would be a
+    mixture."""
     run, rows = write_run(tmp_path / "run"), np.eye(DIM, dtype=np.float32)
 
     def write(number):
@@ -192,7 +220,10 @@ def test_indexing_and_searching_at_once_never_mixes_two_generations(tmp_path, wr
     with client_of(library_of(run)) as client:
         writer.start()
         while writer.is_alive():
-            for answer in (client.get("/api/search/item/5?k=16"), client.get("/api/items?limit=16")):
+            for answer in (
+                client.get("/api/search/item/5?k=16"),
+                client.get("/api/items?limit=16"),
+            ):
                 body = answer.json()
                 found = body["matches"] if "matches" in body else body["items"]
                 assert {item["label"] for item in found} == {str(body["generation"])}
@@ -204,12 +235,16 @@ def test_indexing_and_searching_at_once_never_mixes_two_generations(tmp_path, wr
 
 
 def test_a_text_finds_what_its_embedding_is_nearest_to(library, client_of):
-    reader = EmbeddingModel(Encoder(Embedder(NGrams(buckets=64), DIM).eval(), TextTransform(), torch.device("cpu")))
+    reader = EmbeddingModel(
+        Encoder(Embedder(NGrams(buckets=64), DIM).eval(), TextTransform(), torch.device("cpu"))
+    )
     with client_of(replace(library, reader=reader)) as client:
         answer = client.get("/api/search/text", params={"q": "a blue disc", "k": 3})
         vector = reader.embed("a blue disc")[0]
         near = ids(client.post("/api/search/vector?k=3", json={"vector": vector.tolist()}))
-        assert answer.json()["by"] == "text" and answer.json()["query"] is None and ids(answer) == near
+        assert (
+            answer.json()["by"] == "text" and answer.json()["query"] is None and ids(answer) == near
+        )
         assert client.get("/api/search/text?q=%20").status_code == 422
         assert client.get("/api/search/text").status_code == 422
         assert client.get("/api/about").json()["text"] is True

@@ -39,15 +39,21 @@ def test_a_collection_of_another_model_is_rejected_with_both_lengths(served, tmp
 
 def test_a_run_that_was_calibrated_shows_its_threshold(served):
     snapshot = open_library(served.path, device="cpu").collection.snapshot()
-    labels = torch.tensor([sorted(snapshot.labels()).index(item.label) for item in snapshot.items()])
+    labels = torch.tensor(
+        [sorted(snapshot.labels()).index(item.label) for item in snapshot.items()]
+    )
     counts = count_pairs(torch.from_numpy(np.array(snapshot.vectors())), labels)
     kept = {"width": np.array(counts.width), "different": counts.different, "same": counts.same}
     model = np.array(model_fingerprint(served))
     served.write_arrays("calibration", **kept, classes=np.array(3), model=model)
     try:
-        usual, asked = (open_library(served.path, device="cpu", rate=rate).threshold for rate in (None, 0.1))
+        usual, asked = (
+            open_library(served.path, device="cpu", rate=rate).threshold for rate in (None, 0.1)
+        )
         assert usual.pairs == 432 and usual == counts.threshold(0.001)
-        assert usual.distance == counts.threshold(1 / 432).distance  # 0.001 would be less than one pair
+        assert (
+            usual.distance == counts.threshold(1 / 432).distance
+        )  # 0.001 would be less than one pair
         assert asked == counts.threshold(0.1) and asked.distance > usual.distance
     finally:
         (served.artefacts_path / "calibration.npz").unlink()
@@ -83,13 +89,27 @@ def test_only_this_machine_listens_by_default():
 def test_names_of_the_server():
     assert allowed_hosts("127.0.0.1", ()) == ["localhost", "127.0.0.1", "[::1]"]
     assert allowed_hosts("192.168.0.7", ["birds.lan"])[3:] == ["192.168.0.7", "birds.lan"]
-    assert "0.0.0.0" not in allowed_hosts("0.0.0.0", ()) and "[fe80::1]" in allowed_hosts("fe80::1", ())
+    assert "0.0.0.0" not in allowed_hosts("0.0.0.0", ()) and "[fe80::1]" in allowed_hosts(
+        "fe80::1", ()
+    )
 
 
 @pytest.mark.slow
 def test_the_command_serves_until_it_is_interrupted(served):
-    words = [sys.executable, "-m", "vicinal", "serve", str(served.path), "--port", "0", "--device", "cpu"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    words = [
+        sys.executable,
+        "-m",
+        "vicinal",
+        "serve",
+        str(served.path),
+        "--port",
+        "0",
+        "--device",
+        "cpu",
+    ]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout.readline() == "36 items of generation 1, 16 dimensions\n"
             address = process.stdout.readline().split()[2]
@@ -105,11 +125,16 @@ def test_the_command_serves_until_it_is_interrupted(served):
 
 
 def test_importing_the_command_line_loads_no_web_framework():
-    code = "import sys, vicinal.cli.main; sys.exit(bool({'fastapi', 'uvicorn', 'torch'} & set(sys.modules)))"
+    code = (
+        "import sys, vicinal.cli.main; sys.exit(bool({'fastapi', 'uvicorn', 'torch'} & "
+        "set(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-@pytest.mark.parametrize("address", [*SHIPPED, "/openapi.json", "/api/about", "/api/items/0/thumbnail", "/nowhere"])
+@pytest.mark.parametrize(
+    "address", [*SHIPPED, "/openapi.json", "/api/about", "/api/items/0/thumbnail", "/nowhere"]
+)
 def test_every_answer_carries_the_headers_that_bind_a_browser(client, address):
     answer = client.get(address)
     for name, value in HEADERS.items():
@@ -134,7 +159,9 @@ def test_the_page_names_no_other_machine_and_holds_no_inline_script(address):
         assert not re.findall(r"<script(?![^>]*\bsrc=)", text)
         assert not re.findall(r"\son\w+=|style=", text)
     if package == "vicinal.retrieval.serve":
-        assert not re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", text)
+        assert not re.findall(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", text
+        )
 
 
 def test_every_file_that_the_page_asks_for_is_shipped():
@@ -149,7 +176,9 @@ def test_a_request_that_fails_says_so_without_a_traceback(library, caplog, clien
 
     from dataclasses import replace
 
-    with client_of(replace(library, collection=type("Broken", (), {"snapshot": fails})())) as client:
+    with client_of(
+        replace(library, collection=type("Broken", (), {"snapshot": fails})())
+    ) as client:
         answer = client.get("/api/about")
     assert answer.status_code == 500
     assert set(answer.json()) == {"asked", "got", "advice"} and "secret" not in answer.text
@@ -161,4 +190,9 @@ def test_documentation_needs_no_network(client):
     assert "/static/docs.js" in client.get("/docs").text
     assert client.get("/redoc").status_code == 404
     described = client.get("/openapi.json").json()["paths"]
-    assert {"/api/search/image", "/api/search/item/{id}", "/api/search/vector", "/api/search/class"} <= set(described)
+    assert {
+        "/api/search/image",
+        "/api/search/item/{id}",
+        "/api/search/vector",
+        "/api/search/class",
+    } <= set(described)

@@ -34,7 +34,11 @@ def test_the_map_fills_the_unit_square_and_names_classes(client):
     x, y = np.array(body["x"]), np.array(body["y"])
     assert min(x.min(), y.min()) >= 0 and max(x.max(), y.max()) <= 1
     assert max(np.ptp(x), np.ptp(y)) == 1
-    assert [body["classes"][number] for number in body["classed"]][::12] == ["disc", "square", HOSTILE]
+    assert [body["classes"][number] for number in body["classed"]][::12] == [
+        "disc",
+        "square",
+        HOSTILE,
+    ]
     assert len(set(body["colors"])) == 3
 
 
@@ -48,7 +52,11 @@ def test_while_the_map_is_computed_everything_else_goes_on(library, client_of, s
     with client_of(replace(library, layout=slow)) as client:
         for _ in range(2):
             answer = client.get("/api/map")
-            assert answer.status_code == 202 and answer.json()["state"] == "computing" and answer.json()["ids"] == []
+            assert (
+                answer.status_code == 202
+                and answer.json()["state"] == "computing"
+                and answer.json()["ids"] == []
+            )
         assert client.get("/api/hardness").status_code == client.get("/report").status_code == 200
         go.set()
         assert ready(client).status_code == 200
@@ -93,19 +101,34 @@ def test_the_report_is_made_from_the_runs_numbers_and_never_from_its_page(client
     served.report_path.write_text("<script>window.injected = true</script>")
     answer = client.get("/report")
     assert (
-        "window.injected = true</script>" not in answer.text and "lambda is how hard the negatives are." in answer.text
+        "window.injected = true</script>" not in answer.text
+        and "lambda is how hard the negatives are." in answer.text
     )
     assert answer.headers["Content-Security-Policy"].startswith("sandbox allow-scripts;")
 
 
 def test_the_served_report_names_no_folder_of_this_machine(client, served):
-    words = ["vicinal", "train", "--data", "/home/ann/my photos/birds", "data.roles=/srv/secret/roles.csv"]
-    data = {"name": "birds", "path": "/home/ann/my photos/birds", "sources": ["/srv/secret/roles.csv"]}
+    words = [
+        "vicinal",
+        "train",
+        "--data",
+        "/home/ann/my photos/birds",
+        "data.roles=/srv/secret/roles.csv",
+    ]
+    data = {
+        "name": "birds",
+        "path": "/home/ann/my photos/birds",
+        "sources": ["/srv/secret/roles.csv"],
+    }
     results = served.results | {"notes": ["could not be read: /srv/secret/a.jpg"]}
     for command in (words, shlex.join(words)):
         served.write_info(served.info | {"command": command, "data": data})
         served.write_results(results)
         shown = client.get("/report").text
         assert "/home/" not in shown and "/srv/" not in shown and "my photos/" not in shown
-        assert "birds" in shown and "data.roles=roles.csv" in shown and "could not be read: a.jpg" in shown
+        assert (
+            "birds" in shown
+            and "data.roles=roles.csv" in shown
+            and "could not be read: a.jpg" in shown
+        )
     assert "/home/ann/my photos" in render(served)  # the user's own report says where the data lie

@@ -1,4 +1,5 @@
-"""Changes through the server: from its own page alone, kept, undone and exported; findings, also damaged ones."""
+"""Changes through the server: from its own page alone, kept, undone and exported; findings, also
+damaged ones."""
 
 import shutil
 
@@ -42,7 +43,9 @@ def findings(run, text):
 
 def test_changes_are_kept_undone_and_exported(client, run):
     assert client.get("/api/annotations").json()["items"] == []
-    answer = client.post("/api/annotations", json={"targets": [0, 13], "add": ["blurred", "night"]}).json()
+    answer = client.post(
+        "/api/annotations", json={"targets": [0, 13], "add": ["blurred", "night"]}
+    ).json()
     assert answer["can_undo"] and [item["target"] for item in answer["items"]] == [0, 13]
     client.post("/api/annotations", json={"targets": [13], "label": 'a "wren", one'})
     client.post("/api/annotations", json={"targets": [5, "else/where.png"], "drop": True})
@@ -56,7 +59,12 @@ def test_changes_are_kept_undone_and_exported(client, run):
         "else/where.png,,dropped",
     ]
     decided = client.get("/api/decisions.csv").text.splitlines()
-    assert decided == ["path,label", 'class_1/01.jpg,"a ""wren"", one"', "class_0/05.jpg,", "else/where.png,"]
+    assert decided == [
+        "path,label",
+        'class_1/01.jpg,"a ""wren"", one"',
+        "class_0/05.jpg,",
+        "else/where.png,",
+    ]
     client.post("/api/annotations/undo", json={})
     client.post("/api/annotations/undo", json={})
     assert client.get("/api/decisions.csv").text == "path,label\n"
@@ -65,13 +73,20 @@ def test_changes_are_kept_undone_and_exported(client, run):
 
 def test_new_classes_are_listed_and_searched_until_they_are_undone(client, run):
     def classes():
-        return {each["label"]: each["items"] for each in client.get("/api/classes").json()["classes"]}
+        return {
+            each["label"]: each["items"] for each in client.get("/api/classes").json()["classes"]
+        }
 
     before = classes()
     client.post("/api/annotations", json={"targets": [3, 13], "label": "ring"})
-    assert classes() == {"disc": 11, "ring": 2, "square": 1} and client.get("/api/about").json()["classes"] == 3
+    assert (
+        classes() == {"disc": 11, "ring": 2, "square": 1}
+        and client.get("/api/about").json()["classes"] == 3
+    )
     assert [item["id"] for item in client.get("/api/items?label=ring").json()["items"]] == [3, 13]
-    assert [match["id"] for match in client.get("/api/search/item/0?label=ring").json()["matches"]] != []
+    assert [
+        match["id"] for match in client.get("/api/search/item/0?label=ring").json()["matches"]
+    ] != []
     assert client.get("/api/search/class?name=ring").status_code == 200
     assert client.get("/api/items/13").json()["item"]["label"] == "ring"
     client.post("/api/annotations/undo", json={})
@@ -96,7 +111,9 @@ def test_what_was_decided_outlives_a_new_generation(client, run, index, write_pi
     before = client.post("/api/annotations", json={"targets": [3], "add": ["night"]}).json()
     index(run.path, tmp_path / "pictures", write_pictures(tmp_path / "pictures")[:14])
     answer = client.get("/api/annotations").json()
-    assert answer["generation"] == before["generation"] + 1 and answer["items"][0]["tags"] == ["night"]
+    assert answer["generation"] == before["generation"] + 1 and answer["items"][0]["tags"] == [
+        "night"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +131,9 @@ def test_what_was_decided_outlives_a_new_generation(client, run, index, write_pi
 def test_another_page_changes_nothing(client, run, headers):
     body = b'{"targets": [1], "drop": true}'
     for path in ("/api/annotations", "/api/annotations/undo"):
-        answer = client.post(path, content=body, headers={"content-type": "application/json", **headers})
+        answer = client.post(
+            path, content=body, headers={"content-type": "application/json", **headers}
+        )
         assert answer.status_code == (415 if "content-type" in headers else 403)
         assert set(answer.json()) == {"asked", "got", "advice"}
     assert not (run.path / "collection" / NAME).exists()
@@ -122,7 +141,12 @@ def test_another_page_changes_nothing(client, run, headers):
 
 def test_the_own_page_and_programs_may_change(client):
     for headers in ({"origin": "http://localhost", "sec-fetch-site": "same-origin"}, {}):
-        assert client.post("/api/annotations", json={"targets": [1], "drop": True}, headers=headers).status_code == 200
+        assert (
+            client.post(
+                "/api/annotations", json={"targets": [1], "drop": True}, headers=headers
+            ).status_code
+            == 200
+        )
 
 
 def test_a_server_that_others_reach_takes_no_changes(run, library_of, client_of):
@@ -135,12 +159,24 @@ def test_a_server_that_others_reach_takes_no_changes(run, library_of, client_of)
 
 def test_sizes_are_limited(run, library_of, client_of):
     with client_of(library_of(run), writable=True, limits=Limits(json_bytes=500)) as client:
-        assert client.post("/api/annotations", json={"targets": list(range(400)), "drop": True}).status_code == 413
+        assert (
+            client.post(
+                "/api/annotations", json={"targets": list(range(400)), "drop": True}
+            ).status_code
+            == 413
+        )
     assert not (run.path / "collection" / NAME).exists()
 
 
 @pytest.mark.parametrize(
-    "body", [{}, {"targets": []}, {"targets": [1]}, {"targets": [-1], "drop": True}, {"targets": [1], "add": ["a;b"]}]
+    "body",
+    [
+        {},
+        {"targets": []},
+        {"targets": [1]},
+        {"targets": [-1], "drop": True},
+        {"targets": [1], "add": ["a;b"]},
+    ],
 )
 def test_a_change_that_cannot_be_is_told(client, body):
     answer = client.post("/api/annotations", json=body)
@@ -152,7 +188,9 @@ def test_a_link_in_place_of_the_journal_is_told_and_not_followed(client, run, tm
     foreign.write_text("")
     (run.path / "collection" / NAME).symlink_to(foreign)
     answer = client.post("/api/annotations", json={"targets": [1], "drop": True})
-    assert answer.status_code == 422 and "link" in answer.json()["got"] and foreign.read_text() == ""
+    assert (
+        answer.status_code == 422 and "link" in answer.json()["got"] and foreign.read_text() == ""
+    )
 
 
 def test_findings_are_read_a_page_at_a_time_with_their_neighbors(client, run):
@@ -162,7 +200,10 @@ def test_findings_are_read_a_page_at_a_time_with_their_neighbors(client, run):
     first, second = answer["findings"]
     assert answer["total"] == 2 and answer["kinds"] == {"label": 1, "outlier": 1}
     assert first["suggested"] == "square" and first["neighbors"] == ["class_1/00.jpg", "gone.png"]
-    assert {path: item["id"] for path, item in answer["items"].items()} == {"class_0/00.jpg": 0, "class_1/00.jpg": 12}
+    assert {path: item["id"] for path, item in answer["items"].items()} == {
+        "class_0/00.jpg": 0,
+        "class_1/00.jpg": 12,
+    }
     assert second["path"] == "gone.png" and second["neighbors"] == []
     assert client.get("/api/review?offset=1").json()["findings"] == [second]
     assert client.get("/api/review?kind=label").json()["total"] == 1
@@ -191,5 +232,9 @@ def test_no_findings_say_how_to_get_some(client):
 def test_damaged_findings_are_an_error_to_read_not_a_failure(client, run, text, told):
     findings(run, text)
     answer = client.get("/api/review")
-    assert answer.status_code == 422 and told in answer.json()["got"] and str(run.path) not in answer.text
+    assert (
+        answer.status_code == 422
+        and told in answer.json()["got"]
+        and str(run.path) not in answer.text
+    )
     assert "clean/findings.csv" in answer.json()["got"]

@@ -1,7 +1,7 @@
 """What is assessed, and who assesses it (DML-ALA, Zheng et al., CVPR 2020).
 
-A scoring forms the tuples of a subset of an episode, what each costs and what the assessor sees of it. The assessors
-are the paper's sequence-aware one, and the controls that it is measured against.
+A scoring forms the tuples of a subset of an episode, what each costs and what the assessor sees of
+it. The assessors are the paper's sequence-aware one, and the controls that it is measured against.
 """
 
 from abc import ABC, abstractmethod
@@ -23,7 +23,9 @@ from vicinal.tuples import Embeddings, SingleLabels, other_class, same_class
 
 Over = Literal["mean", "sum"]
 Weight = Annotated[float, Limits("(0, 1]")]
-Head = Callable[[Tensor], Tensor]  # features y to embeddings z, with whatever parameters are being tried
+Head = Callable[
+    [Tensor], Tensor
+]  # features y to embeddings z, with whatever parameters are being tried
 
 
 class Scored(NamedTuple):
@@ -41,10 +43,11 @@ class Scored(NamedTuple):
 
 
 class Scoring(nn.Module, ABC):
-    """From the embeddings of a subset to its tuples: a pure function of embeddings, labels and the head.
+    """From the embeddings of a subset to its tuples: a pure function of embeddings, labels and the
+    head.
 
-    A method whose tuples are more than the loss's own (HDML's regenerated ones) wraps a scoring and appends to what it
-    gives; those go through ``head`` again, which therefore is an argument.
+    A method whose tuples are more than the loss's own (HDML's regenerated ones) wraps a scoring and
+    appends to what it gives; those go through ``head`` again, which therefore is an argument.
 
     Attributes:
         loss: what a tuple costs.
@@ -62,7 +65,8 @@ class Scoring(nn.Module, ABC):
         """The tuples of a subset whose rows lie in blocks ``[a; p]``."""
 
     def rows(self, count: int) -> Integer[Tensor, "t m"] | None:
-        """Which of a subset's ``count`` rows the first tuples consist of, on the host; None where none is rows only."""
+        """Which of a subset's ``count`` rows the first tuples consist of, on the host; None where
+        none is rows only."""
         return None
 
     @property
@@ -72,14 +76,16 @@ class Scoring(nn.Module, ABC):
 
     def comparable(self, embeddings: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
         """Embeddings as the loss compares them: on the unit sphere or not."""
-        return unit_rows(embeddings) if self.loss.distance.normalize else at_least_float32(embeddings)
+        return (
+            unit_rows(embeddings) if self.loss.distance.normalize else at_least_float32(embeddings)
+        )
 
 
 class TripletScoring(Scoring):
     """Triplets as units: any loss, on one positive and one negative of each anchor.
 
-    L(T) is the sum of the loss's terms of the triplet: one hinge for the triplet loss, [α + D⁺ - β]_+ + [α - D⁻ + β]_+
-    for margin loss.
+    L(T) is the sum of the loss's terms of the triplet: one hinge for the triplet loss, [α + D⁺ -
+    β]_+ + [α - D⁻ + β]_+ for margin loss.
     """
 
     def forward(self, embeddings: Embeddings, labels: SingleLabels, head: Head) -> Scored:
@@ -93,9 +99,11 @@ class TripletScoring(Scoring):
 
 
 class PairScoring(Scoring):
-    """Pairs as units: of each triplet the positive and the negative pair, each with a weight of its own.
+    """Pairs as units: of each triplet the positive and the negative pair, each with a weight of its
+    own.
 
-    For losses that are sums over pairs (contrastive, margin). The assessor sees two embeddings and is not told whether
+    For losses that are sums over pairs (contrastive, margin). The assessor sees two embeddings and
+    is not told whether
     they are of one class: the paper names no such input. A pair's hardness is that of its triplet.
     """
 
@@ -108,7 +116,8 @@ class PairScoring(Scoring):
         parts = sum(loss.core(half).sums for half in _halves(whole))
         if not torch.allclose(loss.core(whole).sums, torch.as_tensor(parts)):
             raise ConfigError(
-                f"units=pairs needs a sum over pairs, got {type(loss).__name__}. Set method.units=triplets."
+                f"units=pairs needs a sum over pairs, got {type(loss).__name__}. Set "
+                "method.units=triplets."
             )
 
     def forward(self, embeddings: Embeddings, labels: SingleLabels, head: Head) -> Scored:
@@ -125,10 +134,12 @@ class PairScoring(Scoring):
 
 
 class AnchorScoring(Scoring):
-    """Anchors as units: losses that compare an anchor with all of its subset (multi-similarity, lifted structure).
+    """Anchors as units: losses that compare an anchor with all of its subset (multi-similarity,
+    lifted structure).
 
-    The assessor sees the anchor, the mean of its positives and its hardest negative. A subset of an episode has one
-    positive for each anchor, so the mean is that one unless another sampler brings more.
+    The assessor sees the anchor, the mean of its positives and its hardest negative. A subset of an
+    episode has one positive for each anchor, so the mean is that one unless another sampler brings
+    more.
     """
 
     def forward(self, embeddings: Embeddings, labels: SingleLabels, head: Head) -> Scored:
@@ -165,8 +176,13 @@ class EpisodeLoss(nn.Module):
         return self.scoring.loss.capturable
 
     def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Float[Tensor, ""]:
-        subsets = zip(*(torch.tensor_split(x, [self.training_rows]) for x in (embeddings, labels)), strict=True)
-        losses = torch.cat([self.scoring(rows, classes, nn.Identity()).losses for rows, classes in subsets])
+        subsets = zip(
+            *(torch.tensor_split(x, [self.training_rows]) for x in (embeddings, labels)),
+            strict=True,
+        )
+        losses = torch.cat(
+            [self.scoring(rows, classes, nn.Identity()).losses for rows, classes in subsets]
+        )
         return losses.mean()
 
 
@@ -185,15 +201,20 @@ def _halves(found: Comparisons) -> tuple[Comparisons, Comparisons]:
 def hardness(members: Float[Tensor, "t 3 d"]) -> Float[Tensor, "t"]:
     """d(y, y⁺) / d(y, y⁻); coinciding negatives count as very hard, not as infinitely so."""
     anchor, positive, negative = members.detach().unbind(dim=1)
-    near, far = row_distances(anchor, positive, squared=False), row_distances(anchor, negative, squared=False)
+    near, far = (
+        row_distances(anchor, positive, squared=False),
+        row_distances(anchor, negative, squared=False),
+    )
     return near / far.clamp(min=torch.finfo(far.dtype).eps)
 
 
-# -- assessors --------------------------------------------------------------------------------------
+# -- assessors
+# --------------------------------------------------------------------------------------
 
 
 class Assessment(NamedTuple):
-    """What an assessor says of a sequence of tuples, and the state in which the sequence leaves it."""
+    """What an assessor says of a sequence of tuples, and the state in which the sequence leaves
+    it."""
 
     weights: Float[Tensor, "t"]
     state: tuple[Tensor, ...] = ()
@@ -202,14 +223,16 @@ class Assessment(NamedTuple):
 class Assessor(nn.Module, ABC):
     """Weighs tuples: w = A(T, h; φ) with 0 < w < 1 (Zheng et al. 2020, Eq. 8).
 
-    Calling it leaves its state as it is, so that an episode may be assessed as often as the assessor is updated, from
-    the same start each time; ``advance`` takes the state over, once for each episode. What a state is, the assessor
-    alone knows; it is part of ``state_dict``. Tuples come detached: A is a constant in the metric's parameters, else
-    the two lines of Eq. (10) would differ.
+    Calling it leaves its state as it is, so that an episode may be assessed as often as the
+    assessor is updated, from the same start each time; ``advance`` takes the state over, once for
+    each episode. What a state is, the assessor alone knows; it is part of ``state_dict``. Tuples
+    come detached: A is a constant in the metric's parameters, else the two lines of Eq. (10) would
+        differ.
 
-    Differs: the paper concatenates embeddings as they are. A linear layer over unit features gives embeddings of length
-    0.6, of which an LSTM as it is initialized sees next to nothing; so a tuple's numbers are divided by their root mean
-    square, which keeps all that a loss on the unit sphere can see of it.
+    Differs: the paper concatenates embeddings as they are. A linear layer over unit features gives
+        embeddings of length
+    0.6, of which an LSTM as it is initialized sees next to nothing; so a tuple's numbers are
+    divided by their root mean square, which keeps all that a loss on the unit sphere can see of it.
     """
 
     capturable = True  # whether a CUDA graph may replay it: nothing is drawn or counted on the host
@@ -220,7 +243,8 @@ class Assessor(nn.Module, ABC):
         return any(parameter.requires_grad for parameter in self.parameters())
 
     def forward(self, members: Float[Tensor, "t m d"]) -> Assessment:
-        """Assess the tuples of an episode, one sequence; a tuple is the embeddings of its members in their order."""
+        """Assess the tuples of an episode, one sequence; a tuple is the embeddings of its members
+        in their order."""
         tuples = members.detach().flatten(1)
         return self.assess(unit_rows(tuples) * tuples.shape[1] ** 0.5)
 
@@ -233,10 +257,11 @@ class Assessor(nn.Module, ABC):
 
 
 class LSTMAssessor(Assessor):
-    """Two layers of LSTM with 64 units, one fully connected layer, sigmoid (Zheng et al. 2020, Sect. 3.2 and 3.4).
+    """Two layers of LSTM with 64 units, one fully connected layer, sigmoid (Zheng et al. 2020,
+    Sect. 3.2 and 3.4).
 
-    The fully connected layer starts at 0, so that training begins with w = 1/2 for every tuple: "in the beginning our
-    ALA treats all the samples almost equally" (Sect. 4.3).
+    The fully connected layer starts at 0, so that training begins with w = 1/2 for every tuple: "in
+    the beginning our ALA treats all the samples almost equally" (Sect. 4.3).
 
     Args:
         inputs: numbers in a tuple: 3 d for triplets of d-dimensional embeddings.
@@ -248,7 +273,9 @@ class LSTMAssessor(Assessor):
     hidden_state: Tensor
     cell_state: Tensor
 
-    def __init__(self, inputs: int, *, hidden: int = 64, layers: int = 2, centered: bool = False) -> None:
+    def __init__(
+        self, inputs: int, *, hidden: int = 64, layers: int = 2, centered: bool = False
+    ) -> None:
         super().__init__()
         self.inputs, self.hidden, self.layers, self.centered = inputs, hidden, layers, centered
         self.sequence = nn.LSTM(inputs, hidden, layers)
@@ -302,9 +329,11 @@ class ConstantAssessor(Assessor):
 
 
 class RandomAssessor(Assessor):
-    """Weights drawn from the beta distribution of a given mean and spread: does it matter which tuple gets which?
+    """Weights drawn from the beta distribution of a given mean and spread: does it matter which
+    tuple gets which?
 
-    Episode e is drawn from ``(seed, e)`` alone, on the host, so neither a resume nor the device changes a weight.
+    Episode e is drawn from ``(seed, e)`` alone, on the host, so neither a resume nor the device
+    changes a weight.
 
     Args:
         mean: of the weights.
@@ -320,12 +349,15 @@ class RandomAssessor(Assessor):
         check_arguments(self)
         if not 0 < spread**2 < mean * (1 - mean):
             raise ConfigError(
-                f"weights in (0, 1) with mean {mean} have a spread between 0 and {(mean * (1 - mean)) ** 0.5:.3f}, got "
+                f"weights in (0, 1) with mean {mean} have a spread between 0 and "
+                f"{(mean * (1 - mean)) ** 0.5:.3f}, got "
                 f"{spread}. Use assessor=constant for none."
             )
 
     def assess(self, tuples: Float[Tensor, "t md"]) -> Assessment:
-        total = self.mean * (1 - self.mean) / self.spread**2 - 1  # a + b of the distribution with these two moments
+        total = (
+            self.mean * (1 - self.mean) / self.spread**2 - 1
+        )  # a + b of the distribution with these two moments
         rng = np.random.default_rng([self.seed, self.episode])
         drawn = rng.beta(self.mean * total, (1 - self.mean) * total, len(tuples))
         return Assessment(torch.from_numpy(drawn).to(tuples))
@@ -334,7 +366,8 @@ class RandomAssessor(Assessor):
         self.episode += 1
 
     def get_extra_state(self) -> Int[Tensor, ""]:
-        """Return the number of the episode, for ``state_dict``; it is kept on the host, which never waits for it."""
+        """Return the number of the episode, for ``state_dict``; it is kept on the host, which never
+        waits for it."""
         return torch.tensor(self.episode)
 
     def set_extra_state(self, state: Int[Tensor, ""]) -> None:
@@ -342,7 +375,8 @@ class RandomAssessor(Assessor):
 
 
 def _weights(logits: Float[Tensor, "t 1"], centered: bool) -> Float[Tensor, "t"]:
-    """Return the sigmoid of Eq. (8). Differs: of centered logits, no drift that all tuples share."""
+    """Return the sigmoid of Eq. (8). Differs: of centered logits, no drift that all tuples
+    share."""
     logits = logits.squeeze(dim=1)
     return (logits - logits.mean() if centered else logits).sigmoid()
 

@@ -1,7 +1,9 @@
-"""HDML's generator (Zheng et al., CVPR 2019, Section 3.3): from embeddings back to features, hardness and label kept.
+"""HDML's generator (Zheng et al., CVPR 2019, Section 3.3): from embeddings back to features,
+hardness and label kept.
 
-All of it computes in float32, whatever autocast surrounds it: the reconstruction term sums over 10^5 squares, which
-half precision can neither add nor hold. Its matrix products take TF32 where the network trains in bfloat16 on a GPU.
+All of it computes in float32, whatever autocast surrounds it: the reconstruction term sums over
+10^5 squares, which half precision can neither add nor hold. Its matrix products take TF32 where the
+network trains in bfloat16 on a GPU.
 """
 
 import math
@@ -24,25 +26,32 @@ HIDDEN = 512  # the paper's width between an embedding of 512 and a feature of 1
 class Generator(nn.Module):
     """i: Z → Y, two fully connected layers of increasing width.
 
-        ỹ = W₂ [BN] relu(W₁ ẑ + b₁) + b₂                                        Zheng et al. 2019, Eq. (8)
+        ỹ = W₂ [BN] relu(W₁ ẑ + b₁) + b₂                                  Zheng et al. 2019, Eq. (8)
 
     Args:
         dim: size of an embedding.
         width: size of a feature.
-        hidden: width between; None is the paper's 512 where that lies between ``dim`` and ``width``, else their
-            geometric mean.
-        norm: batch norm after the activation, where the authors' code has it and the paper does not.
+        hidden: width between; None is the paper's 512 where that lies between ``dim`` and
+            ``width``, else their geometric mean.
+        norm: batch norm after the activation, where the authors' code has it and the paper does
+            not.
     """
 
-    def __init__(self, dim: int, width: int, *, hidden: int | None = None, norm: bool = False) -> None:
+    def __init__(
+        self, dim: int, width: int, *, hidden: int | None = None, norm: bool = False
+    ) -> None:
         super().__init__()
         if hidden is None:
             hidden = HIDDEN if dim <= HIDDEN <= width else round(math.sqrt(dim * width))
         if hidden < 1:
-            raise ConfigError(f"the generator's hidden layer has at least 1 unit, got hidden={hidden}.")
+            raise ConfigError(
+                f"the generator's hidden layer has at least 1 unit, got hidden={hidden}."
+            )
         self.dim, self.width, self.hidden, self.norm = dim, width, hidden, norm
         middle = [nn.BatchNorm1d(hidden)] if norm else []
-        self.layers = nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), *middle, nn.Linear(hidden, width))
+        self.layers = nn.Sequential(
+            nn.Linear(dim, hidden), nn.ReLU(), *middle, nn.Linear(hidden, width)
+        )
 
     def forward(self, embeddings: Embeddings) -> Float[Tensor, "n y"]:
         with torch.autocast(embeddings.device.type, enabled=False):
@@ -51,7 +60,8 @@ class Generator(nn.Module):
 
 
 class LabelTerm(NamedTuple):
-    """What regenerated features cost in label and how many of them still carry theirs, before any mean is taken."""
+    """What regenerated features cost in label and how many of them still carry theirs, before any
+    mean is taken."""
 
     cost: Float[Tensor, ""]
     kept: Float[Tensor, ""]
@@ -69,11 +79,13 @@ class LabelTerm(NamedTuple):
 
 
 class FeatureClassifier(nn.Module):
-    """The softmax layer on features that tells the generator whether a synthetic kept its label (Section 3.3).
+    """The softmax layer on features that tells the generator whether a synthetic kept its label
+    (Section 3.3).
 
-    It learns from real features alone: ``own_loss`` detaches them, ``label_term`` detaches the layer, so no gradient
-    can cross in either direction. ``judge`` is a second such layer from another start. No generator is trained against
-    it, so its verdict on synthetics is not one that they learned to please.
+    It learns from real features alone: ``own_loss`` detaches them, ``label_term`` detaches the
+        layer, so no gradient
+    can cross in either direction. ``judge`` is a second such layer from another start. No generator
+    is trained against it, so its verdict on synthetics is not one that they learned to please.
 
     Args:
         width: size of a feature.
@@ -85,12 +97,16 @@ class FeatureClassifier(nn.Module):
     def __init__(self, width: int, labels: SingleLabels) -> None:
         super().__init__()
         self.register_buffer("known", torch.unique(labels.long()))
-        self.teacher, self.judge = nn.Linear(width, len(self.known)), nn.Linear(width, len(self.known))
+        self.teacher, self.judge = (
+            nn.Linear(width, len(self.known)),
+            nn.Linear(width, len(self.known)),
+        )
 
     def own_loss(
         self, features: Float[Tensor, "n y"], labels: SingleLabels
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """Return the cross-entropy of both layers on real features, and the share that the judge gets right."""
+        """Return the cross-entropy of both layers on real features, and the share that the judge
+        gets right."""
         numbers = self._numbers(labels)
         with torch.autocast(features.device.type, enabled=False):
             features = features.detach().to(self.judge.weight.dtype)
@@ -99,13 +115,19 @@ class FeatureClassifier(nn.Module):
         return cost, (verdicts.detach().argmax(dim=1) == numbers).float().mean()
 
     def label_term(
-        self, features: Float[Tensor, "n y"], labels: SingleLabels, keep: Bool[Tensor, "n"] | None = None
+        self,
+        features: Float[Tensor, "n y"],
+        labels: SingleLabels,
+        keep: Bool[Tensor, "n"] | None = None,
     ) -> LabelTerm:
-        """Return J_soft over the kept rows, as a sum (second part of Eq. 9), and the judge's opinion of them."""
+        """Return J_soft over the kept rows, as a sum (second part of Eq. 9), and the judge's
+        opinion of them."""
         numbers = self._numbers(labels)
         with torch.autocast(features.device.type, enabled=False):
             features = features.to(self.teacher.weight.dtype)
-            logits = nn.functional.linear(features, self.teacher.weight.detach(), self.teacher.bias.detach())
+            logits = nn.functional.linear(
+                features, self.teacher.weight.detach(), self.teacher.bias.detach()
+            )
             costs = cross_entropy(logits, numbers, reduction="none")
             with torch.no_grad():
                 kept = (self.judge(features).argmax(dim=1) == numbers).float()
@@ -119,14 +141,15 @@ class FeatureClassifier(nn.Module):
 def reconstruction_cost(
     features: Float[Tensor, "n y"], regenerated: Float[Tensor, "n y"], how: Reconstruction
 ) -> Float[Tensor, ""]:
-    """Return J_recon: how far regenerated features lie from the real ones, which are constants here.
+    """Return J_recon: how far regenerated features lie from the real ones, which are constants
+    here.
 
-        sum:       Σ ‖y - y'‖²                                                  Zheng et al. 2019, first part of Eq. (9)
+        sum:       Σ ‖y - y'‖²                              Zheng et al. 2019, first part of Eq. (9)
         mean:      its mean over rows and dimensions
         relative:  Σ ‖y - y'‖² / Σ ‖y - ȳ‖²
 
-    ``"relative"`` (ours) is the share of the features' variance that was lost: 1 for a generator that knows but their
-    mean, whatever the backbone.
+    ``"relative"`` (ours) is the share of the features' variance that was lost: 1 for a generator
+    that knows but their mean, whatever the backbone.
 
     >>> features = torch.tensor([[0.0, 2.0], [0.0, 4.0]])
     >>> means = torch.tensor([[0.0, 3.0], [0.0, 3.0]])

@@ -14,7 +14,12 @@ from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.figures import Figure, Point, Scatter, Segment
 from vicinal.losses.loss import Comparisons, Terms, reduce
-from vicinal.methods.hdml.generator import FeatureClassifier, Generator, Reconstruction, reconstruction_cost
+from vicinal.methods.hdml.generator import (
+    FeatureClassifier,
+    Generator,
+    Reconstruction,
+    reconstruction_cost,
+)
 from vicinal.methods.hdml.synthesis import Embed, Path, ReferenceRule, Synthesis, replaceable
 from vicinal.methods.method import Beside, Method, Parts, StepResult, tensor_cores
 from vicinal.methods.optimizer import Adam
@@ -34,7 +39,8 @@ Members = Literal["regenerated", "real"]
 
 @dataclass(frozen=True)
 class Preset:
-    """The values that one ``scale`` stands for; see ``HDML``. The defaults are those of ``"relative"``."""
+    """The values that one ``scale`` stands for; see ``HDML``. The defaults are those of
+    ``"relative"``."""
 
     alpha: float = 0.5
     beta: float = 0.2
@@ -47,7 +53,8 @@ class Preset:
     generator_norm: bool = False
 
 
-# What the paper's text and the authors' code (wzzheng/HDML, commit fa03ef0) differ in, and what we do instead.
+# What the paper's text and the authors' code (wzzheng/HDML, commit fa03ef0) differ in, and what we
+# do instead.
 PRESETS: dict[Scale, Preset] = {
     "authors": Preset(
         alpha=90.0,  # with triplets 7
@@ -60,7 +67,9 @@ PRESETS: dict[Scale, Preset] = {
         label_factor=5e3,  # λ = 0.5 times their undocumented 1e4
         generator_norm=True,
     ),
-    "paper": Preset(alpha=90.0, beta=1e4, reconstruction="sum", label_average="sum"),  # α with triplets 7
+    "paper": Preset(
+        alpha=90.0, beta=1e4, reconstruction="sum", label_average="sum"
+    ),  # α with triplets 7
     "relative": Preset(),
 }
 
@@ -69,74 +78,93 @@ PRESETS: dict[Scale, Preset] = {
 class HDML(Method):
     """HDML (Zheng et al. 2019): train on harder synthetic negatives beside the real ones.
 
-        J_metric = w J_m + (1 - w) J_syn,   w = exp(-β / J_gen)                                    Eq. (11)
-        J_gen = J_recon + λ J_soft                                                                 Eq. (9)
+        J_metric = w J_m + (1 - w) J_syn,   w = exp(-β / J_gen)                             Eq. (11)
+        J_gen = J_recon + λ J_soft                                                           Eq. (9)
         λ of Eq. (7) = exp(-α / J_avg)
 
-    J_m is the loss of the batch's tuples, J_syn that of the same tuples with synthetic negatives. J_avg and J_gen in
-    the exponents are means over windows of steps, without gradient. One forward pass serves three disjoint updates:
-    metric (f, g and what the loss learns), generator, classifier. Only the embedder is deployed.
+    J_m is the loss of the batch's tuples, J_syn that of the same tuples with synthetic negatives.
+    J_avg and J_gen in the exponents are means over windows of steps, without gradient. One forward
+    pass serves three disjoint updates: metric (f, g and what the loss learns), generator,
+        classifier. Only the embedder is deployed.
 
-    Differs: the paper averages J_avg "over the last epoch"; as in the authors' code it is a window of 64 steps, because
+    Differs: the paper averages J_avg "over the last epoch"; as in the authors' code it is a window
+        of 64 steps, because
     an epoch may be shorter or longer than what λ should wait for.
 
-    Arguments that are None take the value of the preset ``scale``. The paper's text and its authors' code disagree in
-    scale, and the published α and β belong to the code's. ``"authors"`` and ``"paper"`` are these two
-    presets. ``"relative"``, ours, divides J_avg and J_gen by their own first window, so that λ = exp(-α J_first /
-    J_avg) and w = exp(-β J_first / J_gen) mean the same over any backbone and loss; the first window has λ = w = 1.
+    Arguments that are None take the value of the preset ``scale``. The paper's text and its
+    authors' code disagree in scale, and the published α and β belong to the code's. ``"authors"``
+    and ``"paper"`` are these two presets. ``"relative"``, ours, divides J_avg and J_gen by their
+    own first window, so that λ = exp(-α J_first / J_avg) and w = exp(-β J_first / J_gen) mean the
+    same over any backbone and loss; the first window has λ = w = 1.
 
     Attributes:
         scale: the preset.
-        alpha: α, the pulling factor of Eq. (7); larger is harder. 90 for N-pair, 7 for triplets, on the authors' scale.
+        alpha: α, the pulling factor of Eq. (7); larger is harder. 90 for N-pair, 7 for triplets, on
+            the authors' scale.
         beta: β of Eq. (11); larger gives synthetics more weight.
         averaged: what J_avg averages: J_m (``"metric"``) or w (J_m + decay) (``"weighted"``).
-        weight_decay: wd; adds wd/2 Σ|θ|² to J_m, as the authors do, beside whatever the optimizer decays.
+        weight_decay: wd; adds wd/2 Σ|θ|² to J_m, as the authors do, beside whatever the optimizer
+            decays.
         reconstruction: ``"sum"``, ``"mean"`` or ``"relative"`` to the features' variance.
         reconstruction_factor: of J_recon in J_gen; 0 is the paper's ablation.
-        label_average: J_soft as one mean over all rows of the synthetic tuples (``"rows"``), the mean over negatives
-            plus that over anchors (``"parts"``, the authors' N-pair), or the ``"sum"``.
+        label_average: J_soft as one mean over all rows of the synthetic tuples (``"rows"``), the
+            mean over negatives plus that over anchors (``"parts"``, the authors' N-pair), or the
+            ``"sum"``.
         label_factor: of J_soft in J_gen; 0 is the paper's ablation.
         generator_norm: batch norm in the generator.
-        repeated: whether anchors and positives pass the generator twice, for J_recon and within their tuples, as in the
-            authors' code. Without batch norms it changes nothing. With them, the generator's takes its statistics from
-            6T rows of T triplets instead of 4T, and that of the head from the tuples alone.
+        repeated: whether anchors and positives pass the generator twice, for J_recon and within
+            their tuples, as in the authors' code. Without batch norms it changes nothing. With
+            them, the generator's takes its statistics from 6T rows of T triplets instead of 4T, and
+            that of the head from the tuples alone.
         hidden: width of its hidden layer; None is the paper's 512 where that fits.
         generate: whether synthetics pass the generator; False uses the interpolated ẑ as they are.
-        members: what the anchor and positives of a synthetic tuple are: ``"regenerated"`` like its negative (the
-            paper), or ``"real"`` (ours), with the negative real but for what pulling it changes in the generator's
-            eyes, ỹ⁻ = y⁻ + i(ẑ⁻) - i(z⁻). A generator that loses part of the features brings regenerated anchors and
-            positives together, so that synthetic tuples may be easier than real ones; real ones keep their distances.
+        members: what the anchor and positives of a synthetic tuple are: ``"regenerated"`` like its
+            negative (the paper), or ``"real"`` (ours), with the negative real but for what pulling
+            it changes in the generator's eyes, ỹ⁻ = y⁻ + i(ẑ⁻) - i(z⁻). A generator that loses part
+            of the features brings regenerated anchors and positives together, so that synthetic
+            tuples may be easier than real ones; real ones keep their distances.
         real_share: a constant w in place of exp(-β / J_gen); what ``generate=False`` needs.
-        syn_grad: whether J_syn reaches the whole network (``"full"``, the authors) or the head alone (``"head"``).
-        path: interpolate on the ``"straight"`` line between embeddings, before any normalization, or along the
-            ``"arc"`` between their directions.
-        reference: d⁺ of an anchor with several positives: ``"mean"``, ``"farthest"``, or always ``"fixed"``.
-        fixed_distance: d⁺ of an anchor without positives, or of all with ``"fixed"``; radians on the arc.
-        push_positives: how strongly positives are pushed away, in multiples of the pull on negatives; 0 is not.
+        syn_grad: whether J_syn reaches the whole network (``"full"``, the authors) or the head
+            alone (``"head"``).
+        path: interpolate on the ``"straight"`` line between embeddings, before any normalization,
+            or along the ``"arc"`` between their directions.
+        reference: d⁺ of an anchor with several positives: ``"mean"``, ``"farthest"``, or always
+            ``"fixed"``.
+        fixed_distance: d⁺ of an anchor without positives, or of all with ``"fixed"``; radians on
+            the arc.
+        push_positives: how strongly positives are pushed away, in multiples of the pull on
+            negatives; 0 is not.
         hardest: how many negatives of each anchor are synthesized, nearest first; None is all.
-        chunk: synthetic rows held at once; beyond it they are computed again in the backward pass, part by part.
+        chunk: synthetic rows held at once; beyond it they are computed again in the backward pass,
+            part by part.
         window: steps over which J_avg and J_gen are averaged.
         generator_rate: the generator's learning rate (Adam); the authors' is 1e-2.
         classifier_rate: the classifier's learning rate (Adam), the authors'.
 
     Charts:
-        loss: loss is what the network descends, w J_m + (1 - w) J_syn; real_loss is J_m, synthetic_loss J_syn.
-            The synthetic loss should exceed the real one and fall with it. No larger than the real one: alpha is too
+        loss: loss is what the network descends, w J_m + (1 - w) J_syn; real_loss is J_m,
+            synthetic_loss J_syn. The synthetic loss should exceed the real one and fall with it. No
+            larger than the real one: alpha is too
             small. Rising while the real loss falls: alpha is too large.
-        hardness: lambda is the share of its surplus distance that a negative keeps: 1 pulls nothing, 0 pulls all to the
-            distance of the positive pair. It should leave 1 after the first window and fall as the loss falls. Near 1
-            to the end: alpha is too small. Near 0 from the second window on: alpha is too large. w is the weight of
-            real tuples. Near 1 to the end, synthetics never counted: raise beta. Near 0 early, an unskilled generator
+        hardness: lambda is the share of its surplus distance that a negative keeps: 1 pulls
+            nothing, 0 pulls all to the distance of the positive pair. It should leave 1 after the
+            first window and fall as the loss falls. Near 1
+            to the end: alpha is too small. Near 0 from the second window on: alpha is too large. w
+            is the weight of real tuples. Near 1 to the end, synthetics never counted: raise beta.
+            Near 0 early, an unskilled generator
             leads: lower beta.
-        generator: J_recon and J_soft as they stand in J_gen: how far regenerated features are from the real ones, and
-            how hard their labels are to tell. Both should fall and stay; J_soft rising again: negatives are pulled
-            faster than the generator can keep their labels, so alpha is too large or generator_rate too small.
-        zero_loss_share: Anchors whose tuples have no loss, before and after synthesis. Synthesis should lie clearly
-            below: the same line twice means that alpha is too small. At 0 all along, with a label share that falls:
-            alpha is too large.
-        label_share: Features to which a classifier gives their label. It learns from real ones only, and the generator
-            never sees it. Synthetic negatives should follow the real line; far below it they have become somebody else:
-            alpha is too large, or label_factor too small.
+        generator: J_recon and J_soft as they stand in J_gen: how far regenerated features are from
+            the real ones, and how hard their labels are to tell. Both should fall and stay; J_soft
+            rising again: negatives are pulled faster than the generator can keep their labels, so
+            alpha is too large or generator_rate too small.
+        zero_loss_share: Anchors whose tuples have no loss, before and after synthesis. Synthesis
+            should lie clearly
+            below: the same line twice means that alpha is too small. At 0 all along, with a label
+            share that falls: alpha is too large.
+        label_share: Features to which a classifier gives their label. It learns from real ones
+            only, and the generator never sees it. Synthetic negatives should follow the real line;
+            far below it they have become somebody else: alpha is too large, or label_factor too
+            small.
     """
 
     scale: Scale = "relative"
@@ -169,11 +197,13 @@ class HDML(Method):
         check_arguments(self)
         if self.push_positives and self.path == "arc":
             raise ConfigError(
-                "positives are pushed on straight lines, got path=arc. Set method.path=straight, or push_positives=0."
+                "positives are pushed on straight lines, got path=arc. Set method.path=straight, "
+                "or push_positives=0."
             )
         if not self.generate and self.real_share is None:
             raise ConfigError(
-                "without a generator there is no J_gen to set w = exp(-beta / J_gen), got real_share=None. "
+                "without a generator there is no J_gen to set w = exp(-beta / J_gen), got "
+                "real_share=None. "
                 "Give a constant w, such as method.real_share=0.5."
             )
 
@@ -189,7 +219,9 @@ class HDML(Method):
         if triplets and self.scale == "authors":
             preset = replace(preset, label_average="rows")
         chosen = {field.name: getattr(self, field.name) for field in fields(Preset)}
-        return replace(preset, **{name: value for name, value in chosen.items() if value is not None})
+        return replace(
+            preset, **{name: value for name, value in chosen.items() if value is not None}
+        )
 
     # -- training ---------------------------------------------------------------------------------
 
@@ -203,10 +235,13 @@ class HDML(Method):
         self.setup_generator(parts)
 
     def setup_generator(self, parts: Parts) -> None:
-        """Build the generator, the classifier that supervises it, their optimizer, and the means of J_avg and J_gen."""
+        """Build the generator, the classifier that supervises it, their optimizer, and the means of
+        J_avg and J_gen."""
         embedder = self.embedder
         norm, dim = self.preset().generator_norm, embedder.embedding_dim
-        self.generator = Generator(dim, embedder.width, hidden=self.hidden, norm=norm) if self.generate else None
+        self.generator = (
+            Generator(dim, embedder.width, hidden=self.hidden, norm=norm) if self.generate else None
+        )
         self.classifier = FeatureClassifier(embedder.width, torch.as_tensor(parts.train.labels))
         groups = [{"params": list(self.classifier.parameters()), "lr": self.classifier_rate}]
         if self.generator is not None:
@@ -214,7 +249,9 @@ class HDML(Method):
         self.generator_optimizer = self.optimizers["generator"] = Adam(groups)
         triplets = self.loss.layout == "triplets" and bool(getattr(self.loss, "blocks", False))
         self.values = self.preset(triplets=triplets)
-        self.synthesis = Synthesis(self.loss, self.generator, self.classifier, self, self.values.label_average)
+        self.synthesis = Synthesis(
+            self.loss, self.generator, self.classifier, self, self.values.label_average
+        )
         self.average_loss = WindowedMean(self.window, initial=UNKNOWN_LOSS)
         self.generator_loss = WindowedMean(self.window, initial=UNKNOWN_LOSS)
         self._decaying = [
@@ -231,7 +268,8 @@ class HDML(Method):
         features, labels = gather(self.embedder.features(batch.inputs), batch.labels)  # y = f(x)
         reached = features.detach().requires_grad_()
 
-        # A GPU computes synthetic and real tuples at the same time, and the gradients of each where it computed them.
+        # A GPU computes synthetic and real tuples at the same time, and the gradients of each where
+        # it computed them.
         with beside:
             embeddings = self.embedder.embed(reached)  # z = g(y)
             beside.mark()
@@ -240,7 +278,9 @@ class HDML(Method):
                 given = reached.detach()
                 source = self.embedder.embed(given)
             with self._products():
-                found = self.synthesis(source, labels, lambda_, self.embedder.embed, given)  # Eqs. (4)-(8)
+                found = self.synthesis(
+                    source, labels, lambda_, self.embedder.embed, given
+                )  # Eqs. (4)-(8)
             synthetic_terms = self.loss.core(found.comparisons)
             synthetic = reduce(synthetic_terms, self.loss.reduction)  # J_syn
         beside.catch_up()
@@ -254,21 +294,32 @@ class HDML(Method):
         with self._products():
             gradient = self.differentiate_to(objective, reached)
 
-        # What trains generator and classifier, and what is reported, is computed beside the backbone's gradient.
+        # What trains generator and classifier, and what is reported, is computed beside the
+        # backbone's gradient.
         with beside, self._products():
             own, known = self.classifier.own_loss(features, labels)
             self.differentiate(own, self.classifier.parameters())
-            scalars = {"real_loss": real, "synthetic_loss": synthetic, "hardness/lambda": lambda_, "hardness/w": w}
+            scalars = {
+                "real_loss": real,
+                "synthetic_loss": synthetic,
+                "hardness/lambda": lambda_,
+                "hardness/w": w,
+            }
             if found.regenerated is not None and self.generator is not None:
                 made = found.regenerated()
                 lost = reconstruction_cost(features, made.features, self.values.reconstruction)
-                recon, soft = self.values.reconstruction_factor * lost, self.values.label_factor * made.label_cost
+                recon, soft = (
+                    self.values.reconstruction_factor * lost,
+                    self.values.label_factor * made.label_cost,
+                )
                 scalars |= {"generator/J_recon": recon, "generator/J_soft": soft}
                 scalars |= {"label_share/real": known, "label_share/synthetic": made.labels_kept}
                 self.differentiate(recon + soft, self.generator.parameters())  # J_gen, Eq. (9)
                 self.generator_loss.add(recon + soft)
             scalars["zero_loss_share/real"] = zero_loss_share(real_tuples, real_terms)
-            scalars["zero_loss_share/synthetic"] = zero_loss_share(found.comparisons, synthetic_terms)
+            scalars["zero_loss_share/synthetic"] = zero_loss_share(
+                found.comparisons, synthetic_terms
+            )
             self.average_loss.add(w * real if self.values.averaged == "weighted" else real)
         with self._products():
             self.differentiate_from(features, gradient)
@@ -277,7 +328,8 @@ class HDML(Method):
         return StepResult({"loss": objective, **scalars}, embeddings, labels).detach()
 
     def _products(self) -> AbstractContextManager[None]:
-        """Let products take tensor cores where the network trains in bfloat16: synthetic rows are N² in N-pair loss."""
+        """Let products take tensor cores where the network trains in bfloat16: synthetic rows are
+        N² in N-pair loss."""
         return nullcontext() if self.embedder.precision is None else tensor_cores(True)
 
     def lambda_(self) -> Float[Tensor, ""]:
@@ -291,11 +343,18 @@ class HDML(Method):
         return self._decreasing(self.values.beta, self.generator_loss)
 
     def _decreasing(self, exponent: float, mean: "WindowedMean") -> Float[Tensor, ""]:
-        return interpolation_factor(exponent, mean.relative() if self.scale == "relative" else mean.last)
+        return interpolation_factor(
+            exponent, mean.relative() if self.scale == "relative" else mean.last
+        )
 
     def _weight_penalty(self) -> Float[Tensor, ""]:
-        """Return wd/2 Σ|θ|² of J_m, as the authors have it: it is weighed with w, and part of their J_avg."""
-        return self.values.weight_decay / 2 * torch.stack([p.square().sum() for p in self._decaying]).sum()
+        """Return wd/2 Σ|θ|² of J_m, as the authors have it: it is weighed with w, and part of their
+        J_avg."""
+        return (
+            self.values.weight_decay
+            / 2
+            * torch.stack([p.square().sum() for p in self._decaying]).sum()
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -303,8 +362,10 @@ class HDML(Method):
             return super().notes
         return (
             *super().notes,
-            f"HDML moves no negative before its first window of {self.window} steps is complete, and there are "
-            f"{self.steps} steps in all. Set method.window={max(1, self.steps // 8)}, or train longer.",
+            f"HDML moves no negative before its first window of {self.window} steps is complete, "
+            "and there are "
+            f"{self.steps} steps in all. Set method.window={max(1, self.steps // 8)}, or train "
+            "longer.",
         )
 
     @property
@@ -322,15 +383,19 @@ class HDML(Method):
                 module.eval()  # a picture must not move a batch norm's averages
         features, labels = self.embedder.features(batch.inputs), batch.labels
         embeddings = self.embedder.embed(features)
-        shown = tuple_scatter(self.synthesis, embeddings, labels, self.lambda_(), self.embedder.embed, features)
+        shown = tuple_scatter(
+            self.synthesis, embeddings, labels, self.lambda_(), self.embedder.embed, features
+        )
         return () if shown is None else (shown,)
 
 
 class WindowedMean(nn.Module):
-    """The mean over the last completed window of steps, windows not overlapping; values that are NaN are skipped.
+    """The mean over the last completed window of steps, windows not overlapping; values that are
+    NaN are skipped.
 
-    HDML's authors average J_avg and J_gen so, over 64 steps whatever an epoch is. Until the first window is complete
-    ``last`` is ``initial``. All of it stays on the device, so that a CUDA graph can hold it.
+    HDML's authors average J_avg and J_gen so, over 64 steps whatever an epoch is. Until the first
+    window is complete ``last`` is ``initial``. All of it stays on the device, so that a CUDA graph
+    can hold it.
 
     Args:
         window: steps in a window.
@@ -353,7 +418,12 @@ class WindowedMean(nn.Module):
         super().__init__()
         self.window, self.initial = window, initial
         self.register_buffer("steps", torch.tensor(0))
-        for name, value in (("last", float(initial)), ("first", torch.inf), ("sum", 0.0), ("count", 0.0)):
+        for name, value in (
+            ("last", float(initial)),
+            ("first", torch.inf),
+            ("sum", 0.0),
+            ("count", 0.0),
+        ):
             self.register_buffer(name, torch.tensor(value))
 
     @torch.no_grad()
@@ -378,13 +448,15 @@ class WindowedMean(nn.Module):
 
 
 def interpolation_factor(alpha: float, average_loss: Float[Tensor, ""]) -> Float[Tensor, ""]:
-    """Return λ, the share of a negative's distance beyond the reference distance that stays, between 0 and 1.
+    """Return λ, the share of a negative's distance beyond the reference distance that stays,
+    between 0 and 1.
 
-        λ = exp(-α / J_avg)                                                   Zheng et al. 2019, in Eq. (7)
+        λ = exp(-α / J_avg)                                            Zheng et al. 2019, in Eq. (7)
 
-    The smaller the average loss, the smaller λ and the harder the synthetics. λ = 1 changes nothing, which is α = 0 or
-    a loss that is not known yet (infinite); λ = 0 pulls every negative to the reference distance. The weight of the
-    real tuples in Eq. (11), exp(-β / J_gen), is the same function.
+    The smaller the average loss, the smaller λ and the harder the synthetics. λ = 1 changes
+    nothing, which is α = 0 or a loss that is not known yet (infinite); λ = 0 pulls every negative
+    to the reference distance. The weight of the real tuples in Eq. (11), exp(-β / J_gen), is the
+    same function.
 
     >>> losses = torch.tensor([torch.inf, 2.0, 1.0, 0.0])
     >>> interpolation_factor(1.0, losses)
@@ -404,14 +476,19 @@ def zero_loss_share(comparisons: Comparisons, terms: Terms) -> Float[Tensor, ""]
     return free.sum() / formed.sum().clamp(min=1)
 
 
-# -- what it reports ---------------------------------------------------------------------------------
+# -- what it reports
+# ---------------------------------------------------------------------------------
 
 NEGATIVES = 12  # of one anchor: more would hide the arrows
 TUPLE_CAPTION = (
-    "One anchor of the last batch, its positives and its nearest negatives in the plane that shows most of them. "
-    "Arrows go from a real negative to where it was pulled, and on to what generator and head made of it. Arrows of no "
-    "length: alpha is too small. Pulled negatives as near as the positives are as hard as they get; if the regenerated "
-    "ones then mix with the anchor and its positives, alpha is too large. Regenerated points far from the pulled ones: "
+    "One anchor of the last batch, its positives and its nearest negatives in the plane that "
+    "shows most of them. "
+    "Arrows go from a real negative to where it was pulled, and on to what generator and head "
+    "made of it. Arrows of no "
+    "length: alpha is too small. Pulled negatives as near as the positives are as hard as they "
+    "get; if the regenerated "
+    "ones then mix with the anchor and its positives, alpha is too large. Regenerated points far "
+    "from the pulled ones: "
     "the generator does not keep hardness (generator_rate, reconstruction_factor)."
 )
 
@@ -425,7 +502,8 @@ def tuple_scatter(
     embed: Embed,
     features: Float[Tensor, "b y"],
 ) -> Scatter | None:
-    """Draw the tuple of a middling anchor: half of the anchors have a nearer negative. None where there is none."""
+    """Draw the tuple of a middling anchor: half of the anchors have a nearer negative. None where
+    there is none."""
     roles = synthesis.roles(embeddings, labels)
     distances = roles.distances(embeddings, labels)
     if roles.chosen is not None:
@@ -456,9 +534,18 @@ def tuple_scatter(
         parts.append(("regenerated negative", seen, theirs))
     plane = _plane(torch.cat([vectors for _, vectors, _ in parts]), parts[0][1]).tolist()
     names = [(group, f"class {label}") for group, _, classes in parts for label in classes.tolist()]
-    points = tuple(Point(x, y, group, label) for (x, y), (group, label) in zip(plane, names, strict=True))
-    steps = range(begin, begin + (len(parts) - 3) * count)  # every negative but the last kind goes on to the next
-    return Scatter("Real and synthetic negatives", TUPLE_CAPTION, points, tuple(Segment(i, i + count) for i in steps))
+    points = tuple(
+        Point(x, y, group, label) for (x, y), (group, label) in zip(plane, names, strict=True)
+    )
+    steps = range(
+        begin, begin + (len(parts) - 3) * count
+    )  # every negative but the last kind goes on to the next
+    return Scatter(
+        "Real and synthetic negatives",
+        TUPLE_CAPTION,
+        points,
+        tuple(Segment(i, i + count) for i in steps),
+    )
 
 
 def _plane(vectors: Embeddings, origin: Float[Tensor, "1 d"]) -> Float[Tensor, "n 2"]:
@@ -467,4 +554,6 @@ def _plane(vectors: Embeddings, origin: Float[Tensor, "1 d"]) -> Float[Tensor, "
     directions = torch.linalg.svd(about, full_matrices=False).Vh[:2]
     found = about @ directions.T
     found = torch.nn.functional.pad(found, (0, 2 - found.shape[1]))
-    return (found * found.sum(dim=0).sign().where(found.sum(dim=0) != 0, 1)).round(decimals=5)  # a sign of its own
+    return (found * found.sum(dim=0).sign().where(found.sum(dim=0) != 0, 1)).round(
+        decimals=5
+    )  # a sign of its own

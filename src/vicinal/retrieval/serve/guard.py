@@ -1,4 +1,5 @@
-"""The guard before the application: who may ask, how much may arrive, and errors that a person can act on."""
+"""The guard before the application: who may ask, how much may arrive, and errors that a person can
+act on."""
 
 import asyncio
 import logging
@@ -23,12 +24,21 @@ from vicinal.errors import DataError, RunError, VicinalError
 _LOG = logging.getLogger("vicinal.retrieval.serve")
 MEBIBYTE = 2**20
 UPLOAD = "/api/search/image"
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")  # of uploads, by content; what else Pillow reads is not offered
+FORMATS = (
+    "JPEG",
+    "PNG",
+    "WEBP",
+    "GIF",
+    "BMP",
+)  # of uploads, by content; what else Pillow reads is not offered
 
-# Scripts and styles from files of ours alone. Style attributes are free because the report's charts set colors so.
+# Scripts and styles from files of ours alone. Style attributes are free because the report's charts
+# set colors so.
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr "
-    "'unsafe-inline'; img-src 'self' blob: data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "style-src-attr "
+    "'unsafe-inline'; img-src 'self' blob: data:; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; "
     "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -47,10 +57,11 @@ class Limits:
         k: neighbors in one answer.
         listed: items in one page of a listing.
         upload_bytes: of a picture, counted while it arrives.
-        upload_pixels: of a picture, read from its header before anything is decoded. 40 million cover a phone's
-            camera and decode to 120 MB.
+        upload_pixels: of a picture, read from its header before anything is decoded. 40 million
+            cover a phone's camera and decode to 120 MB.
         json_bytes: of any other body; a vector of 8,192 numbers in 20 digits fits six times.
-        held_bytes: of all bodies together that have arrived and are not yet answered; the next one is answered 503.
+        held_bytes: of all bodies together that have arrived and are not yet answered; the next one
+            is answered 503.
         body_seconds: for a body to arrive.
         picture_side: longer side of a picture that is shown large.
         waiting: requests of one kind that may wait for a worker; the next one is answered 503.
@@ -76,10 +87,16 @@ class Problem(BaseModel):
 
 
 class RequestError(HTTPException):
-    """An answer of 4xx or 5xx with a ``Problem``. Frameworks that read bodies pass an ``HTTPException`` unchanged."""
+    """An answer of 4xx or 5xx with a ``Problem``. Frameworks that read bodies pass an
+    ``HTTPException`` unchanged."""
 
     def __init__(
-        self, status: int, asked: str, got: str, advice: str, headers: Mapping[str, str] | None = None
+        self,
+        status: int,
+        asked: str,
+        got: str,
+        advice: str,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(status, got, headers)
         self.problem = Problem(asked=asked, got=got, advice=advice)
@@ -104,11 +121,12 @@ BODY |= described({413: "A body, or a picture in it, larger than the limits."})
 
 
 class Guard:
-    """ASGI middleware, the outermost: rejects strangers, counts bytes, and puts ``HEADERS`` on every answer.
+    """ASGI middleware, the outermost: rejects strangers, counts bytes, and puts ``HEADERS`` on
+    every answer.
 
-    A page anywhere on the web can make its visitor's browser send requests to 127.0.0.1. It cannot read the answers
-    as long as no CORS header permits it; by pointing a name of its own at 127.0.0.1 it could (DNS rebinding), but then
-    the Host header holds that name.
+    A page anywhere on the web can make its visitor's browser send requests to 127.0.0.1. It cannot
+    read the answers as long as no CORS header permits it; by pointing a name of its own at
+    127.0.0.1 it could (DNS rebinding), but then the Host header holds that name.
 
     Args:
         application: what is guarded.
@@ -117,7 +135,11 @@ class Guard:
     """
 
     def __init__(self, application: ASGIApp, *, hosts: Collection[str], limits: Limits) -> None:
-        self.application, self.hosts, self.limits = application, frozenset(host.lower() for host in hosts), limits
+        self.application, self.hosts, self.limits = (
+            application,
+            frozenset(host.lower() for host in hosts),
+            limits,
+        )
         self.held = 0  # bytes of bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -146,7 +168,9 @@ class Guard:
             _LOG.exception("a request to %s failed", scope["path"])
             if started:
                 raise
-            failure = RequestError(500, "an answer.", "the server failed over this request.", "See its terminal.")
+            failure = RequestError(
+                500, "an answer.", "the server failed over this request.", "See its terminal."
+            )
             await failure.response()(scope, receive, guarded)
         finally:
             self.held -= body.seen
@@ -156,17 +180,26 @@ class Guard:
         if name_of(host) not in self.hosts:
             asked = f"a request for {', '.join(sorted(self.hosts))}."
             got = f"the Host header is {host[:60]!r}." if host else "there is no Host header."
-            raise RequestError(421, asked, got, "Use that address, or start the server with --allow-host NAME.")
-        if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
+            raise RequestError(
+                421, asked, got, "Use that address, or start the server with --allow-host NAME."
+            )
+        if (
+            headers.get("sec-fetch-site") == "cross-site"
+            and headers.get("sec-fetch-mode") != "navigate"
+        ):
             asked = "a request from this server's own page, or from a program."
-            raise RequestError(403, asked, "a page of another site sent it.", "Open this server's page itself.")
+            raise RequestError(
+                403, asked, "a page of another site sent it.", "Open this server's page itself."
+            )
 
 
 def require_own_page(request: Request) -> None:
     """Raise a 403 for a change that neither this server's own page nor a program asks for.
 
-    A page of another port of this machine is of the same site, so the origin counts. A sandboxed page's is ``null``.
-    JSON alone is read: a form of another page, which needs no permission of ours to be sent, cannot be that.
+    A page of another port of this machine is of the same site, so the origin counts. A sandboxed
+    page's is ``null``.
+    JSON alone is read: a form of another page, which needs no permission of ours to be sent, cannot
+        be that.
     """
     headers, origin = request.headers, request.headers.get("origin")
     own = origin is None or origin.lower().split("://")[-1] == headers["host"].lower()
@@ -174,11 +207,14 @@ def require_own_page(request: Request) -> None:
         asked = "a change from this server's own page, or from a program."
         raise RequestError(403, asked, "another page sent it.", "Open this server's page itself.")
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise RequestError(415, "a JSON body.", "another type of content.", "Send it as application/json.")
+        raise RequestError(
+            415, "a JSON body.", "another type of content.", "Send it as application/json."
+        )
 
 
 class _Body:
-    """The body of one request: counted as it arrives, alone and together with all others, and given some time."""
+    """The body of one request: counted as it arrives, alone and together with all others, and given
+    some time."""
 
     def __init__(self, guard: Guard, scope: Scope, receive: Receive) -> None:
         limits = guard.limits
@@ -206,7 +242,10 @@ class _Body:
             asked = f"a body of at most {self.most:,} bytes."
             raise RequestError(413, asked, "more bytes than that.", "Send a smaller one.")
         if self.guard.held > self.limits.held_bytes:
-            asked, got = "the server holds a few bodies at a time.", "others are arriving or waiting."
+            asked, got = (
+                "the server holds a few bodies at a time.",
+                "others are arriving or waiting.",
+            )
             raise RequestError(503, asked, got, "Ask again in a second.", {"Retry-After": "1"})
         return message
 
@@ -230,11 +269,19 @@ def answer_errors(application: FastAPI) -> None:
         elif isinstance(error, RequestValidationError):
             found = RequestError(422, *_sentences(error.errors()))
         elif isinstance(error, VicinalError):
-            status, advice = (500, "Check the run's files.") if isinstance(error, RunError) else (422, "Ask otherwise.")
-            found = RequestError(status, "what this run and its collection can answer.", text(str(error)), advice)
+            status, advice = (
+                (500, "Check the run's files.")
+                if isinstance(error, RunError)
+                else (422, "Ask otherwise.")
+            )
+            found = RequestError(
+                status, "what this run and its collection can answer.", text(str(error)), advice
+            )
         else:
             asked = "a path, a method and, where there is one, a JSON body that the server knows."
-            found = RequestError(error.status_code, asked, f"{error.detail}.", "See /docs.", error.headers)
+            found = RequestError(
+                error.status_code, asked, f"{error.detail}.", "See /docs.", error.headers
+            )
         return found.response()
 
     for kind in (RequestValidationError, VicinalError, HTTPException):
@@ -242,15 +289,23 @@ def answer_errors(application: FastAPI) -> None:
 
 
 def _sentences(errors: Sequence[Any]) -> tuple[str, str, str]:
-    """Turn what pydantic found into three sentences. The value is named, but a long one is cut; no body is echoed."""
+    """Turn what pydantic found into three sentences. The value is named, but a long one is cut; no
+    body is echoed."""
     first = errors[0]
     if first["type"] == "json_invalid":
         fault = f"text that is none: {first['ctx']['error']} at character {first['loc'][-1]}."
         return "a JSON body.", fault, "Check that it is valid JSON."
-    place, got = " ".join(str(part) for part in first["loc"]) or "the request", _shown(first.get("input"))
+    place, got = (
+        " ".join(str(part) for part in first["loc"]) or "the request",
+        _shown(first.get("input")),
+    )
     more = f" ({len(errors) - 1} more like it)" if len(errors) > 1 else ""
     asked = str(first["msg"]).removeprefix("Value error, ").rstrip(".")
-    return text(f"{place}: {asked[:1].lower()}{asked[1:]}."), text(f"{got}{more}."), "See /docs for what it may be."
+    return (
+        text(f"{place}: {asked[:1].lower()}{asked[1:]}."),
+        text(f"{got}{more}."),
+        "See /docs for what it may be.",
+    )
 
 
 def _shown(value: object) -> str:
@@ -268,19 +323,31 @@ def text(value: str) -> str:
 
 
 def decoded(data: bytes, limits: Limits) -> Image.Image:
-    """Decode the uploaded picture, upright. Its type is detected from its content, its size from its header."""
+    """Decode the uploaded picture, upright. Its type is detected from its content, its size from
+    its header."""
     if not data:
-        raise RequestError(422, "a picture as the body.", "an empty body.", "Send the bytes of an image file.")
+        raise RequestError(
+            422, "a picture as the body.", "an empty body.", "Send the bytes of an image file."
+        )
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as image:
             check_size(image.size, limits.upload_pixels)
     except UnidentifiedImageError as error:
-        known, got = f"a picture: {', '.join(FORMATS)}.", f"{len(data):,} bytes that are none of these."
-        raise RequestError(415, known, got, "Send an image file, or convert it to one of these.") from error
+        known, got = (
+            f"a picture: {', '.join(FORMATS)}.",
+            f"{len(data):,} bytes that are none of these.",
+        )
+        raise RequestError(
+            415, known, got, "Send an image file, or convert it to one of these."
+        ) from error
     except (DataError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         asked = f"a picture of at most {limits.upload_pixels:,} pixels."
-        raise RequestError(413, asked, str(error).rstrip(".") + ".", "Crop it, or send a smaller version.") from error
-    except Exception as error:  # decoders raise whatever their parsing of a damaged header runs into
+        raise RequestError(
+            413, asked, str(error).rstrip(".") + ".", "Crop it, or send a smaller version."
+        ) from error
+    except (
+        Exception
+    ) as error:  # decoders raise whatever their parsing of a damaged header runs into
         raise _damaged(error) from error
     try:
         return decode(BytesIO(data))
@@ -289,5 +356,9 @@ def decoded(data: bytes, limits: Limits) -> Image.Image:
 
 
 def _damaged(error: Exception) -> RequestError:
-    got = f"one that cannot be decoded ({type(error).__name__}: {text(str(error)).rstrip('.'):.120})."
-    return RequestError(422, "a whole picture.", got, "It may be cut off or damaged; send it again.")
+    got = (
+        f"one that cannot be decoded ({type(error).__name__}: {text(str(error)).rstrip('.'):.120})."
+    )
+    return RequestError(
+        422, "a whole picture.", got, "It may be cut off or damaged; send it again."
+    )

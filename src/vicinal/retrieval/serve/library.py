@@ -1,8 +1,10 @@
-"""What is served: a run, its collection, its model as a function of one picture, its map; and the threads for it.
+"""What is served: a run, its collection, its model as a function of one picture, its map; and the
+threads for it.
 
-Searches that wait at the same time share one pass over the vectors. An exact search reads every vector once, and that
-reading is most of its time: eight queries in one pass cost little more than one. So a search that finds another one
-going on waits for its end, with whoever else has come meanwhile.
+Searches that wait at the same time share one pass over the vectors. An exact search reads every
+vector once, and that
+reading is most of its time: eight queries in one pass cost little more than one. So a search that
+finds another one going on waits for its end, with whoever else has come meanwhile.
 """
 
 import asyncio
@@ -40,10 +42,12 @@ class Library:
         run: what was trained.
         collection: what is searched; a request takes one snapshot of it.
         kind: what the run embeds.
-        embed: the embedding [d] of one decoded picture; None where the run embeds features or texts.
+        embed: the embedding [d] of one decoded picture; None where the run embeds features or
+            texts.
         reader: embeds texts; None where the run has no text encoder.
         layout: the map of a snapshot; slow the first time, kept beside the generation.
-        threshold: beyond which a neighbor is no match, as calibrated on the run's validation classes; or None.
+        threshold: beyond which a neighbor is no match, as calibrated on the run's validation
+            classes; or None.
     """
 
     run: RunDirectory
@@ -61,7 +65,8 @@ class Library:
     def snapshot(self) -> Snapshot:
         """Return the newest generation with the labels that were given here in place of the data's.
 
-        A journal that cannot be read changes nothing here; asked for annotations, the server says what is wrong.
+        A journal that cannot be read changes nothing here; asked for annotations, the server says
+        what is wrong.
         """
         indexed = self.collection.snapshot()
         with suppress(DataError, OSError):
@@ -70,14 +75,20 @@ class Library:
 
 
 def open_library(
-    run: Path, *, collection: Path | None = None, device: str = "auto", rate: float | None = None, trust: bool = False
+    run: Path,
+    *,
+    collection: Path | None = None,
+    device: str = "auto",
+    rate: float | None = None,
+    trust: bool = False,
 ) -> Library:
     """Open a run with its collection and model; nothing from the run is executed.
 
     Args:
-        rate: of false matches, at which to calibrate the threshold for "no match"; by default a run that was
-            calibrated before shows that of ``QUERY_RATE``, and another none.
-        trust: whether a collection that somebody else made may name folders and engines outside of itself.
+        rate: of false matches, at which to calibrate the threshold for "no match"; by default a run
+            that was calibrated before shows that of ``QUERY_RATE``, and another none.
+        trust: whether a collection that somebody else made may name folders and engines outside of
+            itself.
     """
     directory = RunDirectory.open(run)
     found = CollectionDirectory.of(directory, collection, trust=trust)
@@ -112,7 +123,8 @@ class Workers:
         self._taken, self._lock = 0, Lock()
 
     def route(self, work: Callable[Given, Result]) -> Callable[Given, Awaitable[Result]]:
-        """Make a route of a function that these threads run; a 503 at once where the queue is full."""
+        """Make a route of a function that these threads run; a 503 at once where the queue is
+        full."""
 
         @wraps(work)
         async def route(*args: Given.args, **kwargs: Given.kwargs) -> Result:
@@ -123,11 +135,15 @@ class Workers:
     def submit(self, work: Callable[[], Result]) -> "Future[Result]":
         with self._lock:
             if self._taken >= self.threads + self.waiting:
-                asked, got = "the server works on a few requests at a time.", f"{self.waiting} of this kind wait."
+                asked, got = (
+                    "the server works on a few requests at a time.",
+                    f"{self.waiting} of this kind wait.",
+                )
                 raise RequestError(503, asked, got, "Ask again in a second.", {"Retry-After": "1"})
             self._taken += 1
         future = self._pool.submit(work)
-        # Not in a `finally` of whoever awaits: a client that leaves ends the waiting, but not the work.
+        # Not in a `finally` of whoever awaits: a client that leaves ends the waiting, but not the
+        # work.
         future.add_done_callback(self._done)
         return future
 
@@ -156,9 +172,16 @@ class Together:
         self._waiting: dict[tuple[Snapshot, tuple[tuple[str, str], ...]], list[_Waiting]] = {}
 
     def search(
-        self, snapshot: Snapshot, vector: np.ndarray, k: int, *, where: Mapping[str, str], without: int | None = None
+        self,
+        snapshot: Snapshot,
+        vector: np.ndarray,
+        k: int,
+        *,
+        where: Mapping[str, str],
+        without: int | None = None,
     ) -> list[Match]:
-        """Find the ``k`` nearest of one vector, as ``snapshot.search`` does; called from as many threads as may wait.
+        """Find the ``k`` nearest of one vector, as ``snapshot.search`` does; called from as many
+        threads as may wait.
 
         Args:
             without: id of the item that the vector belongs to, which is not to be found.
@@ -175,11 +198,15 @@ class Together:
 
 
 def _pass(snapshot: Snapshot, waiting: list[_Waiting], where: Mapping[str, str]) -> None:
-    most = max(one.k + (one.without is not None) for one in waiting)  # one more, for the item itself
+    most = max(
+        one.k + (one.without is not None) for one in waiting
+    )  # one more, for the item itself
     try:
         vectors = np.stack([one.vector for one in waiting]).astype(np.float32)
         rows = snapshot.search(vectors, most, where=where or None)
-    except Exception as error:  # theirs alike: they share the conditions, and each length was checked before
+    except (
+        Exception
+    ) as error:  # theirs alike: they share the conditions, and each length was checked before
         for one in waiting:
             one.found.set_exception(error)
         return

@@ -1,4 +1,5 @@
-"""Search by picture, by item, by vector and by class; the items, listed, one by one, and as pictures."""
+"""Search by picture, by item, by vector and by class; the items, listed, one by one, and as
+pictures."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -17,43 +18,71 @@ from vicinal.data.table import LONGEST
 from vicinal.errors import DataError
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.query import conditions, query_of
-from vicinal.retrieval.serve.guard import BODY, FORMATS, SHARED, UPLOAD, Limits, RequestError, decoded, described, text
+from vicinal.retrieval.serve.guard import (
+    BODY,
+    FORMATS,
+    SHARED,
+    UPLOAD,
+    Limits,
+    RequestError,
+    decoded,
+    described,
+    text,
+)
 from vicinal.retrieval.serve.library import Library, Together, Workers
 from vicinal.retrieval.store import Item
 
 _LARGEST = 2**63 - 1  # of an id
-_MOST = 1e9  # of a coordinate: above, a float32 sum of 65,536 squares could overflow, and no embedding comes near
+# of a coordinate: above, a float32 sum of 65,536 squares could overflow, and no embedding comes
+# near
+_MOST = 1e9
 _SMALL = 64  # pixels; below, PNG is as small as JPEG and shows no artefacts
 _THUMBNAILS = 4096  # kept: 16 to 60 MB, by their side
 
-Drawing = Callable[[int, int], tuple[bytes, str]]  # of an item's id and a side: the picture and its media type
+Drawing = Callable[
+    [int, int], tuple[bytes, str]
+]  # of an item's id and a side: the picture and its media type
 By = Literal["image", "item", "text", "vector", "class"]
 Text = Annotated[str, BeforeValidator(text)]
 Id = Annotated[int, Path(ge=0, le=_LARGEST, description="An item's id.")]
 Label = Annotated[str | None, Query(max_length=1000, description="Only items of this class.")]
 Where = Annotated[
-    list[str] | None, Query(max_length=16, description="Only items with this metadatum, as `key=value`; repeatable.")
+    list[str] | None,
+    Query(max_length=16, description="Only items with this metadatum, as `key=value`; repeatable."),
 ]
 MaxDistance = Annotated[
     float | None,
-    Query(ge=0, le=_MOST, allow_inf_nan=False, description="Farther is no match; by default as calibrated."),
+    Query(
+        ge=0,
+        le=_MOST,
+        allow_inf_nan=False,
+        description="Farther is no match; by default as calibrated.",
+    ),
 ]
 Named = Annotated[
-    int | None, Query(ge=0, le=_LARGEST, description="The generation this address is for; lets browsers keep it.")
+    int | None,
+    Query(
+        ge=0, le=_LARGEST, description="The generation this address is for; lets browsers keep it."
+    ),
 ]
 _BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _IMAGE = f"The bytes of an image file: {', '.join(FORMATS)}, detected from their content."
 _UPLOAD = {"requestBody": {"required": True, "description": _IMAGE, "content": _BYTES}}
 _NOT_FOUND = described({404: "There is no such item."})
 _PICTURE = _NOT_FOUND | {
-    200: {"description": "The picture, encoded anew.", "content": {"image/jpeg": {}, "image/png": {}}}
+    200: {
+        "description": "The picture, encoded anew.",
+        "content": {"image/jpeg": {}, "image/png": {}},
+    }
 }
 _NO_PICTURE = described({415: "No picture of a known type, or a run of feature vectors."})
 _NO_TEXT = described({415: "A run without a text encoder."})
 
 
 class Answer(BaseModel):
-    generation: int = Field(description="The generation of the collection that this whole answer is from.")
+    generation: int = Field(
+        description="The generation of the collection that this whole answer is from."
+    )
 
 
 class ItemAnswer(BaseModel):
@@ -65,7 +94,9 @@ class ItemAnswer(BaseModel):
 
 class MatchAnswer(ItemAnswer):
     distance: float
-    matches: bool | None = Field(description="Whether it is near enough; null where there is no threshold.")
+    matches: bool | None = Field(
+        description="Whether it is near enough; null where there is no threshold."
+    )
 
 
 class ThresholdAnswer(BaseModel):
@@ -73,7 +104,8 @@ class ThresholdAnswer(BaseModel):
 
     distance: float
     false_match_rate: float | None = Field(
-        description="Share of pairs of different validation classes that lie nearer; null where the request named it."
+        description="Share of pairs of different validation classes that lie nearer; null where "
+        "the request named it."
     )
 
 
@@ -100,11 +132,17 @@ class Found(Answer):
     """Neighbors, nearest first."""
 
     by: By
-    query: ItemAnswer | None = Field(description="The item searched from, which is not among the matches.")
+    query: ItemAnswer | None = Field(
+        description="The item searched from, which is not among the matches."
+    )
     threshold: ThresholdAnswer | None
-    no_match: bool | None = Field(description="True where nothing lies within the threshold; null without one.")
+    no_match: bool | None = Field(
+        description="True where nothing lies within the threshold; null without one."
+    )
     matches: list[MatchAnswer]
-    embedding_seconds: float | None = Field(description="Decoding and embedding of a picture or text.")
+    embedding_seconds: float | None = Field(
+        description="Decoding and embedding of a picture or text."
+    )
     search_seconds: float
 
 
@@ -112,19 +150,24 @@ class Vector(BaseModel):
     """A search by vector."""
 
     # Beyond these bounds a float32 sum of squares could overflow; no embedding comes near.
-    vector: list[float] = Field(min_length=1, max_length=65_536, description="An embedding of this run's model.")
+    vector: list[float] = Field(
+        min_length=1, max_length=65_536, description="An embedding of this run's model."
+    )
 
 
 @dataclass(frozen=True)
 class _Options:
-    """What all searches take: how many neighbors, which items may be found, and where matches end."""
+    """What all searches take: how many neighbors, which items may be found, and where matches
+    end."""
 
     k: int
     where: Mapping[str, str]
     max_distance: float | None
 
 
-def search_routes(library: Library, limits: Limits, searching: Workers, embedding: Workers) -> APIRouter:
+def search_routes(
+    library: Library, limits: Limits, searching: Workers, embedding: Workers
+) -> APIRouter:
     """Route the searches; each works on one snapshot from beginning to end."""
     together = Together()
     routes = APIRouter(tags=["search"], responses=SHARED)
@@ -144,16 +187,24 @@ def search_routes(library: Library, limits: Limits, searching: Workers, embeddin
         options: _Options,
         embedding_seconds: float | None = None,
     ) -> Found:
-        """Search once on one snapshot; ``start`` gives its item, if it is by one, and its vector."""
+        """Search once on one snapshot; ``start`` gives its item, if it is by one, and its
+        vector."""
         snapshot = library.snapshot()
         query, vector = start(snapshot)
         if vector.shape != (snapshot.dim,):
             asked = f"a vector of {snapshot.dim} numbers, as this collection holds."
-            raise RequestError(422, asked, f"{vector.size} numbers.", "Send an embedding of this run's model.")
+            raise RequestError(
+                422, asked, f"{vector.size} numbers.", "Send an embedding of this run's model."
+            )
         began, without = time.perf_counter(), None if query is None else query.id
         near = together.search(snapshot, vector, options.k, where=options.where, without=without)
-        seconds, threshold = time.perf_counter() - began, threshold_of(library, options.max_distance)
-        within = [None if threshold is None else match.distance <= threshold.distance for match in near]
+        seconds, threshold = (
+            time.perf_counter() - began,
+            threshold_of(library, options.max_distance),
+        )
+        within = [
+            None if threshold is None else match.distance <= threshold.distance for match in near
+        ]
         judged = zip(near, within, strict=True)
         return Found(
             generation=snapshot.generation,
@@ -161,7 +212,10 @@ def search_routes(library: Library, limits: Limits, searching: Workers, embeddin
             query=None if query is None else ItemAnswer(**vars(query)),
             threshold=threshold,
             no_match=None if threshold is None else not any(within),
-            matches=[MatchAnswer(**vars(one.item), distance=one.distance, matches=ok) for one, ok in judged],
+            matches=[
+                MatchAnswer(**vars(one.item), distance=one.distance, matches=ok)
+                for one, ok in judged
+            ],
             embedding_seconds=embedding_seconds,
             search_seconds=seconds,
         )
@@ -171,12 +225,18 @@ def search_routes(library: Library, limits: Limits, searching: Workers, embeddin
         start = time.perf_counter()
         return embed(), time.perf_counter() - start
 
-    @routes.post(UPLOAD, openapi_extra=_UPLOAD, responses=BODY | _NO_PICTURE, summary="Search by a picture")
+    @routes.post(
+        UPLOAD, openapi_extra=_UPLOAD, responses=BODY | _NO_PICTURE, summary="Search by a picture"
+    )
     async def by_image(request: Request, options: Options) -> Found:
-        """Neighbors of an uploaded picture, whose bytes are the body (`curl --data-binary @bird.jpg`)."""
+        """Neighbors of an uploaded picture, whose bytes are the body (`curl --data-binary
+        @bird.jpg`)."""
         embed = library.embed
         if embed is None:
-            got = f"this run embeds {'texts' if library.kind == 'text' else 'feature vectors'}, not pictures."
+            got = (
+                f"this run embeds {'texts' if library.kind == 'text' else 'feature vectors'}, "
+                "not pictures."
+            )
             raise RequestError(415, "a search by picture.", got, "Search by item or by vector.")
         data = await request.body()  # the guard counts it as it arrives
         vector, seconds = await timed(lambda: embed(decoded(data, limits)))
@@ -185,29 +245,40 @@ def search_routes(library: Library, limits: Limits, searching: Workers, embeddin
     @routes.get("/api/search/item/{id}", responses=_NOT_FOUND, summary="Search by an item")
     async def by_item(id: Id, options: Options) -> Found:
         """Neighbors of an item of the collection, without itself."""
-        return await found("item", lambda snapshot: (item_of(snapshot, id), snapshot.vector(id)), options)
+        return await found(
+            "item", lambda snapshot: (item_of(snapshot, id), snapshot.vector(id)), options
+        )
 
     @routes.get("/api/search/text", responses=_NO_TEXT, summary="Search by a text")
     async def by_text(
-        q: Annotated[str, Query(min_length=1, max_length=LONGEST, description="What to look for.")], options: Options
+        q: Annotated[str, Query(min_length=1, max_length=LONGEST, description="What to look for.")],
+        options: Options,
     ) -> Found:
         """Neighbors of what a text describes, where the run has a text encoder."""
         reader = library.reader
         if reader is None:
             got = "this run has no text encoder."
-            raise RequestError(415, "a search by text.", got, "Train on a table with the columns path and text.")
+            raise RequestError(
+                415, "a search by text.", got, "Train on a table with the columns path and text."
+            )
         try:
             vector, seconds = await timed(lambda: reader.embed(q)[0])
         except DataError as error:
-            raise RequestError(422, "words to look for.", f"{error}", "Write some words.") from error
+            raise RequestError(
+                422, "words to look for.", f"{error}", "Write some words."
+            ) from error
         return await found("text", lambda _: (None, vector), options, seconds)
 
     @routes.post("/api/search/vector", responses=BODY, summary="Search by a vector")
     async def by_vector(body: Vector, options: Options) -> Found:
-        """Neighbors of an embedding that was made elsewhere, with `vicinal embed` or an exported model."""
+        """Neighbors of an embedding that was made elsewhere, with `vicinal embed` or an exported
+        model."""
         vector = np.asarray(body.vector, dtype=np.float64)
         if wrong := np.count_nonzero(~(np.abs(vector) <= _MOST)):  # NaN compares false
-            asked, got = f"finite numbers, none beyond {_MOST:g}.", f"{wrong} of {len(vector)} are not."
+            asked, got = (
+                f"finite numbers, none beyond {_MOST:g}.",
+                f"{wrong} of {len(vector)} are not.",
+            )
             raise RequestError(422, asked, got, "Send an embedding of this run's model.")
         return await found("vector", lambda _: (None, vector), options)
 
@@ -219,7 +290,12 @@ def search_routes(library: Library, limits: Limits, searching: Workers, embeddin
 
         def mean(snapshot: Snapshot) -> tuple[None, np.ndarray]:
             if name not in snapshot.labels():
-                raise RequestError(404, f"the class {name[:60]!r}.", "the collection has none.", "See /api/classes.")
+                raise RequestError(
+                    404,
+                    f"the class {name[:60]!r}.",
+                    "the collection has none.",
+                    "See /api/classes.",
+                )
             return None, query_of(snapshot, None, labels=[name]).vector
 
         return await found("class", mean, options)
@@ -228,26 +304,39 @@ def search_routes(library: Library, limits: Limits, searching: Workers, embeddin
 
 
 def item_routes(library: Library, limits: Limits, listing: Workers, drawing: Workers) -> APIRouter:
-    """Listings and pictures. A picture's address may carry the generation, only so that browsers may keep it."""
+    """Listings and pictures. A picture's address may carry the generation, only so that browsers
+    may keep it."""
     routes = APIRouter(prefix="/api", tags=["items"], responses=SHARED)
     Listed = Annotated[int, Query(ge=1, le=limits.listed, description="How many items.")]
-    Offset = Annotated[int, Query(ge=0, le=2**31, description="How many items to leave out before them.")]
-    Spread = Annotated[bool, Query(description="Evenly from the whole collection, instead of the first ones.")]
+    Offset = Annotated[
+        int, Query(ge=0, le=2**31, description="How many items to leave out before them.")
+    ]
+    Spread = Annotated[
+        bool, Query(description="Evenly from the whole collection, instead of the first ones.")
+    ]
 
     @routes.get("/classes", summary="All classes")
     @listing.route
     def classes() -> Classes:
         """The classes of the collection with their numbers of items, by name."""
         snapshot = library.snapshot()
-        counts = [ClassCount(label=label, items=count) for label, count in snapshot.labels().items()]
+        counts = [
+            ClassCount(label=label, items=count) for label, count in snapshot.labels().items()
+        ]
         return Classes(generation=snapshot.generation, classes=counts)
 
     @routes.get("/items", summary="Items of the collection")
     @listing.route
-    def items(label: Label = None, offset: Offset = 0, limit: Listed = 60, spread: Spread = False) -> Items:
+    def items(
+        label: Label = None, offset: Offset = 0, limit: Listed = 60, spread: Spread = False
+    ) -> Items:
         """Items by ascending id, a page at a time, all or those of one class."""
         snapshot = library.snapshot()
-        rows = range(len(snapshot)) if label is None else snapshot.attributes.rows({"label": label}).tolist()
+        rows = (
+            range(len(snapshot))
+            if label is None
+            else snapshot.attributes.rows({"label": label}).tolist()
+        )
         step = max(1, len(rows) // limit) if spread else 1
         page = [ItemAnswer(**vars(snapshot.items()[row])) for row in rows[offset::step][:limit]]
         return Items(generation=snapshot.generation, total=len(rows), offset=offset, items=page)
@@ -256,7 +345,9 @@ def item_routes(library: Library, limits: Limits, listing: Workers, drawing: Wor
     @listing.route
     def one(id: Id) -> OneItem:
         snapshot = library.snapshot()
-        return OneItem(generation=snapshot.generation, item=ItemAnswer(**vars(item_of(snapshot, id))))
+        return OneItem(
+            generation=snapshot.generation, item=ItemAnswer(**vars(item_of(snapshot, id)))
+        )
 
     def drawn(snapshot: Snapshot, id: int, side: int) -> tuple[bytes, str]:
         item_of(snapshot, id)
@@ -264,25 +355,37 @@ def item_routes(library: Library, limits: Limits, listing: Workers, drawing: Wor
             return encoded(snapshot.image(id), side)
         except DataError as error:
             got = f"there is none to show: {type(error).__name__} while reading it."
-            advice = "Its file may be gone or damaged, or the collection holds feature vectors. Index again."
+            advice = (
+                "Its file may be gone or damaged, or the collection holds feature vectors. "
+                "Index again."
+            )
             raise RequestError(404, f"the picture of item {id}.", got, advice) from error
 
     @lru_cache(1)
     def thumbnails(snapshot: Snapshot) -> Drawing:
         return lru_cache(_THUMBNAILS)(partial(drawn, snapshot))
 
-    def picture(id: int, side: int, named: int | None, draw: Callable[[Snapshot], Drawing]) -> Response:
+    def picture(
+        id: int, side: int, named: int | None, draw: Callable[[Snapshot], Drawing]
+    ) -> Response:
         snapshot = library.collection.snapshot()  # pictures are the same by any label
         content, kind = draw(snapshot)(id, side)
-        # An item's content belongs to its generation: under the address of that one it may be kept for good.
-        keep = "private, max-age=31536000, immutable" if named == snapshot.generation else "no-store"
+        # An item's content belongs to its generation: under the address of that one it may be kept
+        # for good.
+        keep = (
+            "private, max-age=31536000, immutable" if named == snapshot.generation else "no-store"
+        )
         headers = {"Cache-Control": keep, "X-Generation": str(snapshot.generation)}
         return Response(content, media_type=kind, headers=headers)
 
     # Three sides, so that nobody can fill the shelf with a thousand sizes of one picture.
-    @routes.get("/items/{id}/thumbnail", responses=_PICTURE, response_class=Response, summary="Thumbnail")
+    @routes.get(
+        "/items/{id}/thumbnail", responses=_PICTURE, response_class=Response, summary="Thumbnail"
+    )
     @drawing.route
-    def thumbnail(id: Id, side: Literal["64", "128", "256"] = "128", generation: Named = None) -> Response:
+    def thumbnail(
+        id: Id, side: Literal["64", "128", "256"] = "128", generation: Named = None
+    ) -> Response:
         """A small picture, its longer side at most `side` pixels; without the file's metadata."""
         return picture(id, int(side), generation, thumbnails)
 
@@ -290,17 +393,22 @@ def item_routes(library: Library, limits: Limits, listing: Workers, drawing: Wor
     @drawing.route
     def image(id: Id, generation: Named = None) -> Response:
         """A large picture, encoded anew, without the file's metadata."""
-        return picture(id, limits.picture_side, generation, lambda snapshot: partial(drawn, snapshot))
+        return picture(
+            id, limits.picture_side, generation, lambda snapshot: partial(drawn, snapshot)
+        )
 
     return routes
 
 
 def encoded(image: Image.Image, side: int) -> tuple[bytes, str]:
-    """Encode the picture with its longer side at most ``side``, without its metadata; return its media type, too."""
+    """Encode the picture with its longer side at most ``side``, without its metadata; return its
+    media type, too."""
     small = upright(image)
     small = small.copy() if small.mode == "L" else small.convert("RGB")
     small.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=2.0)
-    bare = Image.frombytes(small.mode, small.size, small.tobytes())  # EXIF, comments and profiles stay behind
+    bare = Image.frombytes(
+        small.mode, small.size, small.tobytes()
+    )  # EXIF, comments and profiles stay behind
     kind, file = "png" if max(bare.size) <= _SMALL else "jpeg", BytesIO()
     bare.save(file, kind, quality=85)
     return file.getvalue(), f"image/{kind}"
@@ -312,7 +420,9 @@ def item_of(snapshot: Snapshot, id: int) -> Item:
         return snapshot.item(id)
     except DataError as error:
         got = f"generation {snapshot.generation} of the collection holds none of that id."
-        raise RequestError(404, f"item {id}.", got, "It may have been removed since; search again.") from error
+        raise RequestError(
+            404, f"item {id}.", got, "It may have been removed since; search again."
+        ) from error
 
 
 def threshold_of(library: Library, max_distance: float | None) -> ThresholdAnswer | None:
@@ -320,4 +430,8 @@ def threshold_of(library: Library, max_distance: float | None) -> ThresholdAnswe
     if max_distance is not None:
         return ThresholdAnswer(distance=max_distance, false_match_rate=None)
     known = library.threshold
-    return None if known is None else ThresholdAnswer(distance=known.distance, false_match_rate=known.false_match)
+    return (
+        None
+        if known is None
+        else ThresholdAnswer(distance=known.distance, false_match_rate=known.false_match)
+    )

@@ -1,4 +1,5 @@
-"""The server: routes, page, guard and workers put together, the port bound, and requests answered until Ctrl-C."""
+"""The server: routes, page, guard and workers put together, the port bound, and requests answered
+until Ctrl-C."""
 
 import asyncio
 import socket
@@ -23,7 +24,9 @@ from vicinal.retrieval.serve.routes import item_routes, search_routes
 from vicinal.retrieval.serve.views import view_routes
 from vicinal.retrieval.serve.workbench import workbench_routes
 
-_TOGETHER = 16  # searches that may share one pass over the vectors; all but one of these threads only wait
+_TOGETHER = (
+    16  # searches that may share one pass over the vectors; all but one of these threads only wait
+)
 _ANYWHERE = ("0.0.0.0", "::", "")  # every address of the machine; nobody calls it by these
 _AT_ONCE = 128  # connections; more are answered 503 before anything of theirs is read
 _PER_CLIENT = 64  # of them by one address; a browser has six
@@ -31,19 +34,30 @@ _HEADER_SECONDS = 10.0  # for the headers of a request to arrive
 _LIMITS = Limits()
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
-_KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_KINDS = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}
 _HERE = "vicinal.retrieval.serve"
 # Address, package and file of all that the page is made of; nothing else can be asked for.
 SHIPPED = {"/": (_HERE, "page.html"), "/docs": (_HERE, "docs.html")}
 _FILES = sorted(file.name for file in resources.files(_HERE).iterdir())
-SHIPPED |= {f"/static/{name}": (_HERE, name) for name in _FILES if name.endswith((".js", ".css", ".svg"))}
+SHIPPED |= {
+    f"/static/{name}": (_HERE, name) for name in _FILES if name.endswith((".js", ".css", ".svg"))
+}
 # The report's own look and charts: one family, one source.
 SHIPPED["/static/report.css"] = "vicinal.reports", "page.css"
 SHIPPED["/static/charts.js"] = "vicinal.reports", "charts.js"
 
 
 def create_application(
-    library: Library, *, hosts: Collection[str] = LOCAL, limits: Limits = _LIMITS, writable: bool = False
+    library: Library,
+    *,
+    hosts: Collection[str] = LOCAL,
+    limits: Limits = _LIMITS,
+    writable: bool = False,
 ) -> FastAPI:
     """Create the application that answers from ``library``.
 
@@ -68,7 +82,8 @@ def create_application(
     application = FastAPI(
         title="vicinal",
         version=version("vicinal"),
-        description="Search in a collection that was embedded by a trained run. Each answer names the generation of "
+        description="Search in a collection that was embedded by a trained run. Each answer names "
+        "the generation of "
         "the collection that it is from.",
         docs_url=None,  # FastAPI's own pages load their scripts from other machines
         redoc_url=None,
@@ -81,9 +96,14 @@ def create_application(
     application.include_router(view_routes(library, limits, listing, reading, mapping))
     application.include_router(workbench_routes(library, limits, listing, writable=writable))
     for address, (package, name) in SHIPPED.items():
-        content, kind = resources.files(package).joinpath(name).read_bytes(), _KINDS[PurePath(name).suffix]
+        content, kind = (
+            resources.files(package).joinpath(name).read_bytes(),
+            _KINDS[PurePath(name).suffix],
+        )
         shipped = Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
-        application.router.routes.append(Route(address, shipped, methods=["GET"]))  # a response is an application
+        application.router.routes.append(
+            Route(address, shipped, methods=["GET"])
+        )  # a response is an application
     application.add_middleware(Guard, hosts=hosts, limits=limits)
     return application
 
@@ -95,7 +115,9 @@ class Protocol(H11Protocol):
         super().connection_made(transport)
         self._late: asyncio.TimerHandle | None = None
         self._watch()
-        hosts = [client[0] for other in self.connections if (client := getattr(other, "client", None))]
+        hosts = [
+            client[0] for other in self.connections if (client := getattr(other, "client", None))
+        ]
         if self.client and hosts.count(self.client[0]) > _PER_CLIENT:
             transport.close()
 
@@ -120,23 +142,36 @@ class Protocol(H11Protocol):
 def bind(host: str, port: int) -> socket.socket:
     """Open a listening socket, or say what is in the way. Port 0 takes any that is free."""
     try:
-        family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        family = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0][0]
         both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
         # It listens at once, so that whoever is told the address can connect.
-        return socket.create_server((host, port), family=family, backlog=_AT_ONCE, dualstack_ipv6=both)
+        return socket.create_server(
+            (host, port), family=family, backlog=_AT_ONCE, dualstack_ipv6=both
+        )
     except (OSError, OverflowError) as error:
         advice = "Name another with --port or --host; --port 0 takes any that is free."
-        raise ConfigError(f"the server cannot listen at {host}:{port}: {error}. {advice}") from error
+        raise ConfigError(
+            f"the server cannot listen at {host}:{port}: {error}. {advice}"
+        ) from error
 
 
 def allowed_hosts(host: str, more: Collection[str]) -> list[str]:
-    """Return the names by which the server may be called: this machine's own, the one it is bound to, those allowed."""
+    """Return the names by which the server may be called: this machine's own, the one it is bound
+    to, those allowed."""
     bound = [] if host in _ANYWHERE else [f"[{host}]" if ":" in host else host]
     return list(dict.fromkeys([*LOCAL, *bound, *more]))
 
 
 def serve(
-    library: Library, *, host: str, port: int, hosts: Collection[str], limits: Limits, ready: Callable[[str], None]
+    library: Library,
+    *,
+    host: str,
+    port: int,
+    hosts: Collection[str],
+    limits: Limits,
+    ready: Callable[[str], None],
 ) -> None:
     """Answer requests until interrupted.
 
@@ -150,7 +185,14 @@ def serve(
     with bind(host, port) as bound:
         name = host if host not in _ANYWHERE else "localhost"
         ready(f"http://{f'[{name}]' if ':' in name else name}:{bound.getsockname()[1]}/")
-        quiet: Any = {"log_level": "warning", "access_log": False, "server_header": False, "ws": "none"}
+        quiet: Any = {
+            "log_level": "warning",
+            "access_log": False,
+            "server_header": False,
+            "ws": "none",
+        }
         # Without the headers of proxies: a header must not decide who is asking.
-        config = uvicorn.Config(application, proxy_headers=False, limit_concurrency=_AT_ONCE, http=Protocol, **quiet)
+        config = uvicorn.Config(
+            application, proxy_headers=False, limit_concurrency=_AT_ONCE, http=Protocol, **quiet
+        )
         uvicorn.Server(config).run(sockets=[bound])

@@ -1,4 +1,5 @@
-"""What the page shows besides searches: what is served, the map, the hardness view, the run's report."""
+"""What the page shows besides searches: what is served, the map, the hardness view, the run's
+report."""
 
 import re
 from concurrent.futures import Future
@@ -24,9 +25,11 @@ from vicinal.retrieval.serve.routes import Answer, Text, ThresholdAnswer, thresh
 from vicinal.run_directory import RunDirectory
 
 T = TypeVar("T")
-# The report carries its own policy; as an answer of ours it is also shut off from everything else on this address.
+# The report carries its own policy; as an answer of ours it is also shut off from everything else
+# on this address.
 REPORT_POLICY = (
-    "sandbox allow-scripts; default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "sandbox allow-scripts; default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+    "script-src 'unsafe-inline'; "
     "frame-ancestors 'none'"
 )
 _FOLDERS = re.compile(
@@ -96,7 +99,9 @@ class ChartAnswer(BaseModel):
 class HardClass(BaseModel):
     label: Text
     records: int
-    recall: float = Field(description="Share of its test queries whose first neighbor is of this class.")
+    recall: float = Field(
+        description="Share of its test queries whose first neighbor is of this class."
+    )
     items: int = Field(description="How many of this class the collection holds.")
 
 
@@ -121,7 +126,9 @@ _MAP_ANSWERS = described({500: "It could not be computed."}) | {
 }
 
 
-def view_routes(library: Library, limits: Limits, listing: Workers, reading: Workers, mapping: Workers) -> APIRouter:
+def view_routes(
+    library: Library, limits: Limits, listing: Workers, reading: Workers, mapping: Workers
+) -> APIRouter:
     """Route what is served, its map, its hardness and its report."""
     routes = APIRouter(tags=["views"], responses=SHARED)
     newest = listing.route(library.collection.snapshot)
@@ -138,7 +145,8 @@ def view_routes(library: Library, limits: Limits, listing: Workers, reading: Wor
 
     @routes.get("/api/map", summary="The map", responses=_MAP_ANSWERS)
     async def map(response: Response) -> MapAnswer:
-        """Positions of the items, computed once for each generation; 202 and no points while that goes on."""
+        """Positions of the items, computed once for each generation; 202 and no points while that
+        goes on."""
         snapshot = await newest()
         found = computing(snapshot)
         if not found.done():
@@ -153,13 +161,15 @@ def view_routes(library: Library, limits: Limits, listing: Workers, reading: Wor
     @routes.get("/api/hardness", summary="What is hard")
     @reading.route
     def hard() -> Hardness:
-        """Charts of the training's own quantities, the hardest classes and the most confused pairs."""
+        """Charts of the training's own quantities, the hardest classes and the most confused
+        pairs."""
         return _hardness(library.run, library.snapshot())
 
     @routes.get("/report", summary="The run's report", response_class=HTMLResponse)
     @reading.route
     def report() -> HTMLResponse:
-        """The report's page, rendered from the run's numbers; a page that lies in the run is never sent."""
+        """The report's page, rendered from the run's numbers; a page that lies in the run is never
+        sent."""
         from vicinal.reports.page import render  # loads matplotlib, which nothing else here needs
 
         content = text(render(PublicRun(library.run.path)))
@@ -173,7 +183,9 @@ def _map_answer(snapshot: Snapshot, found: CollectionMap | None) -> MapAnswer:
     labels = {item.id: item.label for item in snapshot.items()} if ids else {}
     names = sorted({label for id in ids if (label := labels[id]) is not None})
     number: dict[str | None, int] = {name: place for place, name in enumerate(names)}
-    positions = unit_square(np.empty((0, 2)) if found is None else found.positions.astype(np.float64))
+    positions = unit_square(
+        np.empty((0, 2)) if found is None else found.positions.astype(np.float64)
+    )
     return MapAnswer(
         generation=snapshot.generation,
         state="computing" if found is None else "ready",
@@ -199,7 +211,9 @@ def _about(library: Library, limits: Limits) -> About:
         vicinal=version("vicinal"),
         kind=library.kind,
         text=library.reader is not None,
-        pictures=any(place.root is not None or place.description is not None for place in snapshot.places),
+        pictures=any(
+            place.root is not None or place.description is not None for place in snapshot.places
+        ),
         items=len(snapshot),
         classes=len(snapshot.labels()),
         dim=snapshot.dim,
@@ -210,7 +224,8 @@ def _about(library: Library, limits: Limits) -> About:
 
 
 class PublicRun(RunDirectory):
-    """A run as strangers may read it: without the folders of this machine, which stay in its own files and report."""
+    """A run as strangers may read it: without the folders of this machine, which stay in its own
+    files and report."""
 
     @property
     def info(self) -> dict[str, Any]:
@@ -240,12 +255,17 @@ def without_folders(value: T) -> T:
     elif isinstance(value, list):
         found = [without_folders(item) for item in value]
     elif isinstance(value, str):
-        found = value.rstrip("/").rpartition("/")[2] if value.startswith("/") else _FOLDERS.sub("", value)
+        found = (
+            value.rstrip("/").rpartition("/")[2]
+            if value.startswith("/")
+            else _FOLDERS.sub("", value)
+        )
     return cast(T, found)
 
 
 def _hardness(run: RunDirectory, snapshot: Snapshot) -> Hardness:
-    """Collect charts of the method's own quantities (its groups, active tuples), hard and confused classes."""
+    """Collect charts of the method's own quantities (its groups, active tuples), hard and confused
+    classes."""
     artefacts, method_figures = read_artefacts(run), read_method_figures(run)
     captions = {"scalar-active": ACTIVE_CAPTION} | {
         f"scalar-{group}": said for group, said in method_figures.captions.items()
@@ -257,15 +277,21 @@ def _hardness(run: RunDirectory, snapshot: Snapshot) -> Hardness:
     worst = artefacts.worst
     return Hardness(
         generation=snapshot.generation,
-        charts=[ChartAnswer(**chart_data(one, mark), caption=captions.get(one.key, "")) for one in shown],
-        worst=[HardClass(label=e.label, records=e.count, recall=e.recall, items=held.get(e.label, 0)) for e in worst],
+        charts=[
+            ChartAnswer(**chart_data(one, mark), caption=captions.get(one.key, "")) for one in shown
+        ],
+        worst=[
+            HardClass(label=e.label, records=e.count, recall=e.recall, items=held.get(e.label, 0))
+            for e in worst
+        ],
         confused=[ConfusedPair(**vars(pair)) for pair in artefacts.confused],
         figures=len(method_figures.figures),
     )
 
 
 def _rank(chart: Chart) -> int:
-    """Rank the hardness charts first, then the share of active tuples, then loss and validation, which explain them."""
+    """Rank the hardness charts first, then the share of active tuples, then loss and validation,
+    which explain them."""
     if chart.key == "scalar-active":
         return 1
     return 2 if chart.key == "scalar-loss" or chart.key.startswith("evaluation-") else 0

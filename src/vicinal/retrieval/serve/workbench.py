@@ -1,4 +1,5 @@
-"""Work on the collection: tags, labels and drops for selected items, and the queue of what `vicinal clean` found."""
+"""Work on the collection: tags, labels and drops for selected items, and the queue of what `vicinal
+clean` found."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,15 @@ from vicinal.errors import DataError
 from vicinal.retrieval.annotations import Annotation, Target
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.contact_sheets import as_csv
-from vicinal.retrieval.serve.guard import BODY, SHARED, Limits, RequestError, described, require_own_page, text
+from vicinal.retrieval.serve.guard import (
+    BODY,
+    SHARED,
+    Limits,
+    RequestError,
+    described,
+    require_own_page,
+    text,
+)
 from vicinal.retrieval.serve.library import Library, Workers
 from vicinal.retrieval.serve.routes import Answer, ItemAnswer, Text
 from vicinal.retrieval.store import Item
@@ -25,16 +34,25 @@ _MOST_BYTES = 2**26  # of the findings
 _NEIGHBORS = 24  # shown of a finding
 
 Word = Annotated[str, Field(min_length=1, max_length=200)]
-TargetField = Annotated[int, Field(ge=0, le=2**63 - 1)] | Annotated[str, Field(min_length=1, max_length=4096)]
+TargetField = (
+    Annotated[int, Field(ge=0, le=2**63 - 1)] | Annotated[str, Field(min_length=1, max_length=4096)]
+)
 _CHANGES = BODY | described(
-    {403: "Sent by another page, or the server is not on this machine alone.", 415: "The body is not JSON."}
+    {
+        403: "Sent by another page, or the server is not on this machine alone.",
+        415: "The body is not JSON.",
+    }
 )
 _CSV = SHARED | {200: {"description": "A table.", "content": {"text/csv": {}}}}
 
 
 class ItemWork(BaseModel):
-    target: int | Text = Field(description="An item's id, or the path of what is not in the collection.")
-    label: Text | None = Field(description="Its class from now on; null where that of the data stands.")
+    target: int | Text = Field(
+        description="An item's id, or the path of what is not in the collection."
+    )
+    label: Text | None = Field(
+        description="Its class from now on; null where that of the data stands."
+    )
     dropped: bool
     tags: list[Text]
 
@@ -42,7 +60,9 @@ class ItemWork(BaseModel):
 class Work(Answer):
     """All that was decided so far."""
 
-    writable: bool = Field(description="Whether this server takes changes: it does on this machine alone.")
+    writable: bool = Field(
+        description="Whether this server takes changes: it does on this machine alone."
+    )
     damaged: int = Field(description="Lines of the journal that cannot be read and are left out.")
     can_undo: bool
     findings: bool = Field(description="Whether there is a table of findings to review.")
@@ -52,7 +72,9 @@ class Work(Answer):
 class Change(BaseModel):
     """Tags, a label or a drop for some targets."""
 
-    targets: list[TargetField] = Field(min_length=1, max_length=_MOST_TARGETS, description="Ids, or paths of findings.")
+    targets: list[TargetField] = Field(
+        min_length=1, max_length=_MOST_TARGETS, description="Ids, or paths of findings."
+    )
     label: Word | None = None
     drop: bool = False
     add: list[Word] = Field(default=[], max_length=50, description="Tags.")
@@ -77,7 +99,9 @@ class Review(Answer):
     kinds: dict[Text, int]
     offset: int
     findings: list[Finding]
-    items: dict[Text, ItemAnswer] = Field(description="By path, where the collection has just one of it.")
+    items: dict[Text, ItemAnswer] = Field(
+        description="By path, where the collection has just one of it."
+    )
 
 
 def read_findings(path: Path) -> list[Finding]:
@@ -99,7 +123,9 @@ def read_findings(path: Path) -> list[Finding]:
             found.append(Finding.model_validate(cells | {"neighbors": near[:_NEIGHBORS]}))
         except ValidationError as error:
             fault = error.errors()[0]
-            raise DataError(f"{FINDINGS}, line {line}, {fault['loc'][0]}: {fault['msg']}. {again}") from error
+            raise DataError(
+                f"{FINDINGS}, line {line}, {fault['loc'][0]}: {fault['msg']}. {again}"
+            ) from error
     return found
 
 
@@ -107,10 +133,14 @@ def _by_path(snapshot: Snapshot) -> dict[str, Item]:
     """Return items by path as tables hold it, without paths that several places have."""
     paths = [text(item.path) for item in snapshot.items()]
     held = Counter(paths)
-    return {path: item for path, item in zip(paths, snapshot.items(), strict=True) if held[path] == 1}
+    return {
+        path: item for path, item in zip(paths, snapshot.items(), strict=True) if held[path] == 1
+    }
 
 
-def workbench_routes(library: Library, limits: Limits, listing: Workers, *, writable: bool) -> APIRouter:
+def workbench_routes(
+    library: Library, limits: Limits, listing: Workers, *, writable: bool
+) -> APIRouter:
     """Route annotations and the review queue."""
     routes = APIRouter(prefix="/api", tags=["workbench"], responses=SHARED)
     by_path = lru_cache(1)(_by_path)
@@ -122,7 +152,9 @@ def workbench_routes(library: Library, limits: Limits, listing: Workers, *, writ
 
     def findings() -> list[Finding]:
         if not file.is_file():
-            raise RequestError(404, "findings to review.", f"there is no {FINDINGS}.", "Run `vicinal clean RUN`.")
+            raise RequestError(
+                404, "findings to review.", f"there is no {FINDINGS}.", "Run `vicinal clean RUN`."
+            )
         found = file.stat()
         return findings_of((found.st_mtime_ns, found.st_size))
 
@@ -134,13 +166,19 @@ def workbench_routes(library: Library, limits: Limits, listing: Workers, *, writ
             damaged=library.annotations.damaged,
             can_undo=library.annotations.last is not None,
             findings=file.is_file(),
-            items=[ItemWork(target=target, **{**vars(a), "tags": list(a.tags)}) for target, a in state.items()],
+            items=[
+                ItemWork(target=target, **{**vars(a), "tags": list(a.tags)})
+                for target, a in state.items()
+            ],
         )
 
     async def may_write(request: Request) -> None:
         require_own_page(request)
         if not writable:
-            asked, got = "a change of tags, labels or drops.", "this server can be reached from other machines."
+            asked, got = (
+                "a change of tags, labels or drops.",
+                "this server can be reached from other machines.",
+            )
             raise RequestError(403, asked, got, "Serve on this machine alone: leave --host out.")
 
     @routes.get("/annotations", summary="Tags, labels and drops")
@@ -154,7 +192,8 @@ def workbench_routes(library: Library, limits: Limits, listing: Workers, *, writ
     @changing("/annotations", summary="Tag, label or drop")
     @listing.route
     def change(body: Change) -> Work:
-        """Change targets together; it is kept before the answer, and one undo takes it back as a whole."""
+        """Change targets together; it is kept before the answer, and one undo takes it back as a
+        whole."""
         library.annotations.change(**vars(body))
         return work()
 
@@ -166,8 +205,11 @@ def workbench_routes(library: Library, limits: Limits, listing: Workers, *, writ
         return work()
 
     def decided() -> Iterator[tuple[str, str, Annotation]]:
-        """Yield path and label of the data with each annotation; what is no longer in the collection is left out."""
-        items: Mapping[Target, Item] = {item.id: item for item in library.collection.snapshot().items()}
+        """Yield path and label of the data with each annotation; what is no longer in the
+        collection is left out."""
+        items: Mapping[Target, Item] = {
+            item.id: item for item in library.collection.snapshot().items()
+        }
         for target, annotation in library.annotations.read().items():
             if isinstance(target, str):
                 yield target, "", annotation
@@ -178,7 +220,12 @@ def workbench_routes(library: Library, limits: Limits, listing: Workers, *, writ
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return Response(text(as_csv(columns, rows)), media_type="text/csv", headers=headers)
 
-    @routes.get("/annotations.csv", responses=_CSV, response_class=Response, summary="Annotations as a table")
+    @routes.get(
+        "/annotations.csv",
+        responses=_CSV,
+        response_class=Response,
+        summary="Annotations as a table",
+    )
     @listing.route
     def annotations_table() -> Response:
         """What was tagged, relabeled or dropped: `path,label,tags`; a dropped item is tagged so."""
@@ -188,21 +235,31 @@ def workbench_routes(library: Library, limits: Limits, listing: Workers, *, writ
         )
         return table("annotations.csv", ("path", "label", "tags"), rows)
 
-    @routes.get("/decisions.csv", responses=_CSV, response_class=Response, summary="Decisions as a table")
+    @routes.get(
+        "/decisions.csv", responses=_CSV, response_class=Response, summary="Decisions as a table"
+    )
     @listing.route
     def decisions_table() -> Response:
-        """New labels and drops, as `vicinal clean --apply` reads them: `path,label`; no label is a drop."""
-        rows = ((path, a.label or "") for path, _, a in decided() if a.dropped or a.label is not None)
+        """New labels and drops, as `vicinal clean --apply` reads them: `path,label`; no label is a
+        drop."""
+        rows = (
+            (path, a.label or "") for path, _, a in decided() if a.dropped or a.label is not None
+        )
         return table("decisions.csv", ("path", "label"), rows)
 
     Listed = Annotated[int, Query(ge=1, le=limits.listed, description="How many findings.")]
     Offset = Annotated[int, Query(ge=0, le=2**31, description="How many to leave out before them.")]
-    Kind = Annotated[Literal["label", "duplicate", "outlier", "class"] | None, Query(description="Only these.")]
+    Kind = Annotated[
+        Literal["label", "duplicate", "outlier", "class"] | None, Query(description="Only these.")
+    ]
 
-    @routes.get("/review", responses=described({404: "There are no findings."}), summary="The review queue")
+    @routes.get(
+        "/review", responses=described({404: "There are no findings."}), summary="The review queue"
+    )
     @listing.route
     def review(offset: Offset = 0, limit: Listed = 60, kind: Kind = None) -> Review:
-        """What `vicinal clean` found, a page at a time; 422 with the line where its table is damaged."""
+        """What `vicinal clean` found, a page at a time; 422 with the line where its table is
+        damaged."""
         found, snapshot = findings(), library.snapshot()
         chosen, known = [one for one in found if kind in (None, one.kind)], by_path(snapshot)
         page = chosen[offset : offset + limit]
