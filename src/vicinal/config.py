@@ -83,7 +83,7 @@ REGISTRIES: dict[str, Mapping[str, type]] = {
     "method": METHODS,
     "transform": {"image": ImageTransform, "features": FeatureTransform, "text": TextTransform},
 }
-ABOUT = ("title", "cost", "expected")  # what a preset says of itself
+ABOUT = ("title", "cost", "expected", "differs")  # what a preset says of itself
 Trust = Mapping[str, Any]  # classes of the user's own by ``module:Class``, which slots may name
 # Arguments of the transform that follow from the model, and of the model that fit any backbone.
 _OF_MODEL = ("size", "resize", "canvas", "pad", "channels", "mean", "std", "order", "scale")

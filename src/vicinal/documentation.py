@@ -63,11 +63,18 @@ def explanation(what: str) -> Explanation:
     slot, equals, name = what.partition("=")
     if not equals and slot in config.presets():
         layer = config.preset(slot)
-        text = "\n".join(f"{key}: {layer[key]}" for key in config.ABOUT if key in layer)
+        about = [(key, layer[key]) for key in config.ABOUT if key in layer]
+        said = [(key, one) for key, all in about for one in ([all] if type(all) is str else all)]
+        text = "\n".join(f"{key}: {words}" for key, words in said)
+        sources = _sources(slot)
         slots = {key: config.as_mapping(key, layer[key]) for key in config.SLOTS if key in layer}
         given = [(key, *item) for key, arguments in slots.items() for item in arguments.items()]
         rows = [
-            (key if name == "name" else f"{key}.{name}", _typed(value), "")
+            (
+                key if name == "name" else f"{key}.{name}",
+                _typed(value),
+                sources.get(f"{key}.{name}", ""),
+            )
             for key, name, value in given
         ]
         return Explanation(slot, text, rows)
@@ -93,6 +100,18 @@ def explanation(what: str) -> Explanation:
     return Explanation(
         what, _body(registry[name]), _settings(slot, registry[name], config.DERIVED.get(slot, ()))
     )
+
+
+def _sources(preset: str) -> dict[str, str]:
+    """Return where each value of a preset stands, by ``slot.name``: the comment at its line."""
+    found = {}
+    slot = ""
+    for line in config.presets()[preset].read_text(encoding="utf-8").splitlines():
+        if header := re.fullmatch(r"\[(\w+)\]", line):
+            slot = header[1]
+        elif said := re.fullmatch(r"(\w+) = .* # (.*)", line):
+            found[f"{slot}.{said[1]}"] = said[2]
+    return found
 
 
 def _settings(slot: str, kind: type, leave_out: Collection[str] = ()) -> list[tuple[str, str, str]]:

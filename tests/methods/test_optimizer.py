@@ -1,6 +1,8 @@
 """OptimizerConfig: which parameters get which rate, what is clipped, what is rejected."""
 
+import copy
 import math
+import pickle
 from dataclasses import fields
 
 import pytest
@@ -163,11 +165,56 @@ def test_without_gradients_there_is_nothing_to_clip(embedder):
         ("clip", math.inf),
         ("name", "adamx"),
         ("schedule", "linear"),
+        ("schedule", "steps"),  # without milestones
+        ("milestones", (3,)),  # without schedule=steps
+        ("factor", 0.0),
     ],
 )
 def test_settings_out_of_range_are_rejected_by_name(field, value):
     with pytest.raises(ConfigError, match=rf"optimizer\.{field}"):
         OptimizerConfig(**{field: value})
+
+
+def test_milestones_rise():
+    with pytest.raises(ConfigError, match=r"rise, got \[4, 2\]"):
+        OptimizerConfig(schedule="steps", milestones=(4, 2))
+
+
+@pytest.mark.parametrize("schedule", ["steps", "cosine"])
+def test_a_schedule_goes_on_where_it_was_saved(embedder, schedule):
+    milestones = (2, 4) if schedule == "steps" else ()
+    config = OptimizerConfig(schedule=schedule, milestones=milestones, factor=0.1)
+
+    def follow(count, saved=None):
+        optimizer, rates = config.build(embedder, steps=6)
+        held = [torch.tensor(group["lr"]) for group in optimizer.param_groups]
+        for group, tensor in zip(optimizer.param_groups, held, strict=True):
+            group["lr"] = tensor  # as on a GPU, whose graphs read the rate where it lies
+        if saved is not None:
+            optimizer.load_state_dict(saved[0])
+            rates.load_state_dict(saved[1])
+        found = []
+        for _ in range(count):
+            found.append(float(optimizer.param_groups[0]["lr"]))
+            optimizer.step()
+            rates.step()
+        if saved is None:
+            assert all(
+                group["lr"] is tensor
+                for group, tensor in zip(optimizer.param_groups, held, strict=True)
+            )
+        return found, (optimizer.state_dict(), rates.state_dict())
+
+    whole, _ = follow(6)
+    first, saved = follow(3)
+    then, _ = follow(3, copy.deepcopy(saved))
+    assert first + then == whole
+    if schedule == "steps":
+        assert whole == pytest.approx([1e-3, 1e-3, 1e-4, 1e-4, 1e-5, 1e-5])
+
+
+def test_optimizer_and_schedule_can_be_pickled(embedder):
+    pickle.dumps(OptimizerConfig().build(embedder, steps=1)[1])
 
 
 def test_every_setting_is_documented():

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import torch
@@ -15,7 +15,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from vicinal.arguments import Limits, Natural, NonNegative, Positive, Settings
+from vicinal.arguments import Count, Limits, Natural, NonNegative, Positive, Settings
 from vicinal.errors import ConfigError
 from vicinal.models.embedder import Embedder
 
@@ -51,7 +51,10 @@ class OptimizerConfig(Settings):
         weight_decay: decoupled from the gradient with ``adamw``, added to the gradient as an L2
             penalty with ``adam`` and ``sgd``; not applied to vectors (biases, batch norm), where it
             only shrinks scales.
-        schedule: ``cosine`` falls to 0 at the last step.
+        schedule: ``cosine`` falls to 0 at the last step; ``steps`` multiplies the rate by
+            ``factor`` at each of ``milestones``.
+        milestones: of ``steps``: the numbers of updates after which the rate falls.
+        factor: of ``steps``.
         warmup: steps over which the rate rises linearly from 0.
         momentum: of ``sgd``.
         layer_decay: factor by which the rate falls from each layer of the backbone to the one
@@ -68,7 +71,9 @@ class OptimizerConfig(Settings):
     head_factor: NonNegative = 1.0
     loss_factor: NonNegative = 1.0
     weight_decay: NonNegative = 1e-4
-    schedule: Literal["constant", "cosine"] = "cosine"
+    schedule: Literal["constant", "cosine", "steps"] = "cosine"
+    milestones: tuple[Count, ...] = ()
+    factor: Annotated[float, Limits("(0, 1)")] = 0.5
     warmup: Natural = 0
     momentum: Annotated[float, Limits("[0, 1)")] = 0.9
     layer_decay: Annotated[float, Limits("(0, 1]")] = 1.0
@@ -76,6 +81,14 @@ class OptimizerConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if (self.schedule == "steps") != bool(self.milestones):
+            raise ConfigError(
+                "optimizer.milestones are those of optimizer.schedule=steps, got "
+                f"schedule={self.schedule} and milestones={list(self.milestones)}. Set both, such "
+                "as optimizer.schedule=steps optimizer.milestones=4000,6000, or neither."
+            )
+        if any(later <= first for first, later in pairwise(self.milestones)):
+            raise ConfigError(f"optimizer.milestones rise, got {list(self.milestones)}. Sort them.")
         for name in ("head_factor", "loss_factor", "weight_decay"):
             rate = self.learning_rate * max(1.0, getattr(self, name))
             if rate > 1e30:  # float32 ends at 3e38
@@ -118,18 +131,24 @@ class OptimizerConfig(Settings):
         optimizer = self._optimizer(groups)
         if self.clip is not None:
             optimizer.register_step_pre_hook(partial(_clip, self.clip))
-        return optimizer, LambdaLR(optimizer, lambda step: self.rate(step, steps))
+        return optimizer, LambdaLR(optimizer, partial(self.rate, steps=steps))
 
     def rate(self, step: int, steps: int) -> float:
         """Return the share of the full rate at ``step``.
 
         >>> [round(OptimizerConfig(warmup=2).rate(step, 10), 2) for step in (0, 1, 2, 6, 10)]
         [0.0, 0.5, 1.0, 0.5, 0.0]
+        >>> halved = OptimizerConfig(schedule="steps", milestones=(2, 4))
+        >>> [halved.rate(step, 10) for step in (1, 2, 3, 4, 10)]
+        [1.0, 0.5, 0.5, 0.25, 0.25]
         """
         if step < self.warmup:
             return step / self.warmup
         if self.schedule == "constant":
             return 1.0
+        if self.schedule == "steps":
+            passed = sum(milestone <= step for milestone in self.milestones)
+            return float(self.factor**passed)
         done = (step - self.warmup) / max(1, steps - self.warmup)
         return 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
