@@ -77,10 +77,10 @@ def test_words_a_file_and_objects_say_the_same(tmp_path, vectors):
 @pytest.mark.parametrize("preset", sorted(presets()))
 def test_a_preset_is_short_and_says_what_it_costs(preset):
     text = presets()[preset].read_text()
-    assert 5 <= len([line for line in text.splitlines() if line]) <= 20
+    most = 60 if "-" in preset else 20  # those of papers have a source for each value
+    assert 5 <= len([line for line in text.splitlines() if line]) <= most
     layer = from_toml(presets()[preset])
     assert layer["title"] and layer["cost"] and layer["expected"]
-    assert len(presets()) <= 14
 
 
 def test_what_is_written_down_composes_to_the_same_experiment(tmp_path):
