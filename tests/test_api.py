@@ -10,6 +10,7 @@ from PIL import Image
 from torch import nn
 
 import vicinal
+from vicinal.api import Run
 from vicinal.data import FeatureArray, Records
 from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.losses import MultiSimilarityLoss
@@ -158,3 +159,16 @@ def test_one_object_serves_two_runs(pictures, tmp_path):
 def test_an_unknown_slot_is_named():
     with pytest.raises(ConfigError, match="did you mean 'loss'"):
         vicinal.train("glyphs", los="triplet")
+
+
+def test_arrays_train_and_are_searched_and_resumed(tmp_path):
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(48, 5)), np.repeat(list("abcdefgh"), 6)
+    run = vicinal.train(data, training=SHORT, evaluation=QUICK, run=tmp_path / "run", quiet=True)
+    [found] = run.search(data[0][:1], k=2)
+    assert len(found) == 2 and run.directory.config["own"] == ["data"]
+    with pytest.raises(RunError, match=r"data=\.\.\."):
+        vicinal.train(resume=run.path, quiet=True)
+    assert vicinal.train(data, resume=run.path, quiet=True).results == run.results
+    with pytest.raises(DataError, match="does not hold"):
+        Run(run.path).search(data[0][:1])

@@ -73,9 +73,12 @@ class Run:
         run's test classes.
         """
         from vicinal.data import own_data
+        from vicinal.data.memory import adopt
         from vicinal.evaluation.neighbors import neighbors
 
-        _, records = own_data(self.directory)
+        own = self._own.get("data")
+        held = own is not None and not isinstance(own, (str, PathLike, Mapping))
+        records = adopt(own).load() if held else own_data(self.directory)[1]
         records = records if records.captions is None else records.pictures()
         part = records.part("test") if (records.splits == "test").any() else records
         queries, gallery = (
@@ -112,8 +115,9 @@ def train(
     """Train any model with any loss and method; the Python form of ``vicinal train``.
 
     Args:
-        data: a folder of class folders, a table or an array file, the name of a data set, or a
-            ``Dataset``.
+        data: a folder of class folders, a table or an array file, the name of a data set;
+            ``(inputs, labels)``, a data frame with a column ``label``, a data set of torch or of
+            Hugging Face; or a ``Dataset``.
         preset: a preset or a TOML file to begin with; without one it follows from the data.
         run: folder to write; a new one in ``runs/`` if None.
         resume: go on with this interrupted run; objects of your own are given again in their slots.
@@ -130,13 +134,14 @@ def train(
     """
     console = Console(quiet=quiet)
     if resume is not None:
-        if data is not None or preset is not None or run is not None:
+        if isinstance(data, (str, PathLike)) or preset is not None or run is not None:
             raise ConfigError(
                 "a resumed run keeps its data, preset and folder: give only the objects of your "
                 "own."
             )
-        directory = resume_run(Path(resume), own=slots, trust=trust, console=console)
-        return Run(directory.path, own=slots)
+        own = slots if data is None else {**slots, "data": data}
+        directory = resume_run(Path(resume), own=own, trust=trust, console=console)
+        return Run(directory.path, own=own)
     title, layer = read(preset) if preset is not None else (None, {})
     given = {slot: value for slot, value in slots.items() if value is not None}
     check_length(given)
@@ -146,7 +151,7 @@ def train(
     folder = Path(run) if run is not None else fresh(Path("runs"), config)
     command = f"vicinal.train(...) in {shlex.quote(Path(sys.argv[0] or 'python').name)}"
     directory = start(config, folder, command=command, console=console)
-    return Run(directory.path, own=slots)
+    return Run(directory.path, own=given)
 
 
 def fresh(folder: Path, config: Config) -> Path:

@@ -33,9 +33,9 @@ from vicinal.arguments import (
     parameters,
 )
 from vicinal.data import DATASETS_BY_NAME, CrossView, open_path
+from vicinal.data.memory import adopt, is_hugging_face
 from vicinal.data.records import Dataset, Kind, Records
 from vicinal.data.resident import Residency
-from vicinal.data.shards import FromHuggingFace
 from vicinal.data.splits import hold_out, kin_of
 from vicinal.data.transforms import (
     FeatureTransform,
@@ -555,16 +555,11 @@ def as_mapping(slot: str, value: Any) -> dict[str, Any]:
         return {}
     if isinstance(value, (str, Path)):
         return {"name": str(value)}
-    if isinstance(value, Mapping) and not _is_hugging_face(value):
+    if isinstance(value, Mapping) and not is_hugging_face(value):
         return dict(value)
     return (
         _plain(slot, value) if type(value) in REGISTRIES.get(slot, {}).values() else {"own": value}
     )
-
-
-def _is_hugging_face(value: object) -> bool:
-    """Whether this is a data set of Hugging Face, which also has dictionaries of them."""
-    return type(value).__module__.partition(".")[0] == "datasets"
 
 
 def _preset_for(data: Dataset, model: Mapping[str, Any], reasons: list[str]) -> str:
@@ -649,12 +644,7 @@ def _innermost(data: Dataset) -> Dataset:
 
 def _data(raw: Mapping[str, Any]) -> Dataset:
     if "own" in raw:
-        own = raw["own"]
-        return (
-            FromHuggingFace(path="", dataset=own)
-            if _is_hugging_face(own)
-            else typing.cast(Dataset, own)
-        )
+        return adopt(raw["own"])
     arguments = {key: value for key, value in raw.items() if key != "name"}
     name = raw.get("name", arguments.get("path"))
     if name is None:
@@ -665,7 +655,8 @@ def _data(raw: Mapping[str, Any]) -> Dataset:
         arguments["data"] = _data(as_mapping("data", inner))
     if name in DATASETS_BY_NAME:
         return typing.cast(Dataset, construct(DATASETS_BY_NAME[name], arguments, "data"))
-    opened = open_path(name)
+    columns = {"image": arguments.pop("path")} if "path" in arguments and "name" in raw else {}
+    opened = open_path(name, **columns)
     changes = coerce_arguments(
         type(opened), {k: v for k, v in arguments.items() if k != "path"}, "data"
     )

@@ -56,7 +56,7 @@ def test_splits_names_and_further_numbers_come_along(npz):
 
 
 def test_names_of_arrays_can_be_given_and_singulars_are_understood(npz):
-    assert len(Arrays(npz(x=FEATURES, y=LABELS), features="x", labels="y").load()) == 6
+    assert len(Arrays(npz(x=FEATURES, y=LABELS), features="x", label="y").load()) == 6
     assert (
         len(
             Arrays(npz(features=FEATURES, label=LABELS, split=np.array(["train"] * 6)))
@@ -94,7 +94,7 @@ def test_other_numbers_become_float32(kind, npz):
     ("arrays", "message"),
     [
         ({"labels": LABELS}, "unknown array 'features'"),
-        ({"features": FEATURES}, "unknown array of labels 'labels'"),
+        ({"features": FEATURES}, "unknown column 'label'"),
         (
             {"features": FEATURES, "labels": LABELS[:5]},
             r"has 6 rows, but `labels` has the shape \[5\]",
@@ -165,12 +165,12 @@ def test_a_damaged_file_is_rejected_by_name(content, npz, tmp_path):
 
 def test_another_ending_is_rejected(tmp_path):
     np.save(tmp_path / "x.npy", FEATURES)
-    with pytest.raises(ConfigError, match=r"come as .npz or .parquet"):
+    with pytest.raises(ConfigError, match=r"come as .npz, .parquet, .csv or .tsv"):
         Arrays(str(tmp_path / "x.npy")).load()
 
 
 def test_the_set_is_rebuilt_from_its_description():
-    dataset = Arrays("$VICINAL_DATA/x.npz", features="x", labels="y")
+    dataset = Arrays("$VICINAL_DATA/x.npz", features="x", label="y")
     assert build(describe(dataset), DATASETS) == dataset
 
 

@@ -77,8 +77,8 @@ def test_what_is_no_data_set_is_rejected(tmp_path):
     pyarrow.parquet.write_table(pyarrow.table({"x": [1]}), tmp_path / "x.parquet")
     with pytest.raises(DataError, match=r"notes\.txt is not a known data set"):
         open_path(tmp_path / "notes.txt")
-    with pytest.raises(DataError, match=r"needs a column `path` .* got x"):
-        open_path(tmp_path / "x.parquet")
+    with pytest.raises(DataError, match=r"unknown column 'label'"):
+        open_path(tmp_path / "x.parquet").load()
     with pytest.raises(DataError, match="does not exist"):
         open_path(tmp_path / "nowhere")
 

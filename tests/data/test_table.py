@@ -1,5 +1,7 @@
 """Tables of image paths, with labels and in pairs of views."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow
 import pyarrow.parquet
@@ -81,7 +83,7 @@ def test_a_parquet_text_that_is_not_utf8_is_named_with_its_file(tmp_path):
     [
         ("path,label\n", "has a header but no rows"),
         ("path;label\n0.png;a\n", "should be several columns. Separate them by commas"),
-        ("file,label\n0.png,a\n", "column `path`.* got the columns file, label"),
+        ("file,label\n0.png,a\n", "unknown column 'path'"),
         ("path,label\n0.png,\n", "line 2: `label` is empty"),
         ("path,label\n,a\n", "line 2: `path` is empty"),
         (
@@ -112,18 +114,26 @@ def test_the_set_is_rebuilt_from_its_description():
     assert build(describe(dataset), DATASETS) == dataset
 
 
-def test_a_table_of_measurements_is_told_where_it_belongs(table):
-    columns = ",".join(f"feature {number}" for number in range(9))
-    with pytest.raises(DataError, match=r"feature 5, \.\.\. \(10 in all\)\. .* `vicinal\.linear`"):
-        table(f"{columns},label\n1,2,3,4,5,6,7,8,9,a\n").load()
+def test_a_table_of_numbers_is_a_vector_for_each_row(table):
+    text = "length,kind,note,width,split\n1,a,x,0.5,train\n2,b,y,1,test\n"
+    path = table(text).path
+    with pytest.raises(DataError, match=r"'label'\. Known: kind, note, split.*data\.label=COLUMN"):
+        open_path(path).load()
+    records = replace(open_path(path), label="kind").load()
+    assert records.source.kind == "features" and records.source.read(1).tolist() == [2.0, 1.0]
+    assert records.classes == ("a", "b") and records.splits.tolist() == ["train", "test"]
+    with pytest.raises(DataError, match=r"line 3: `length` must be a number, got 'x'"):
+        open_path(table("length,label\n1,a\nx,b\n").path).load()
 
 
-def test_a_table_of_pairs_is_told_its_columns(table):
+def test_pictures_and_classes_may_have_other_columns(table):
+    path = table("file,kind\n0.png,a\n1.png,b\n").path
+    records = replace(open_path(path, image="file"), label="kind").load()
+    assert records.source.paths == ["0.png", "1.png"] and records.classes == ("a", "b")
     with pytest.raises(
-        DataError,
-        match=r"got the columns ground, aerial\. Pairs of views are in `query_path` and `gallery_",
+        DataError, match=r"no column of numbers among file, kind.*data\.path=COLUMN"
     ):
-        table("ground,aerial\na.png,b.png\n").load()
+        open_path(path).load()
 
 
 NAMES = "abcdef"

@@ -11,6 +11,7 @@ from vicinal.data.folder import Folder
 from vicinal.data.glyphs import Glyphs
 from vicinal.data.images import read_image
 from vicinal.data.location import existing, expanded
+from vicinal.data.memory import InMemory
 from vicinal.data.packed import Packed, pack, unpack
 from vicinal.data.published import (
     CUB,
@@ -32,7 +33,16 @@ from vicinal.data.records import (
 )
 from vicinal.data.shards import HuggingFace, Shards
 from vicinal.data.splits import hold_out
-from vicinal.data.table import VIEWS, Arrays, CrossView, Sentences, Table, array_names, column_names
+from vicinal.data.table import (
+    TABLES,
+    VIEWS,
+    Arrays,
+    CrossView,
+    Sentences,
+    Table,
+    array_names,
+    column_names,
+)
 from vicinal.data.transforms import TRANSFORMS, FeatureTransform, ImageTransform, TextTransform
 from vicinal.errors import DataError
 from vicinal.run_directory import RunDirectory
@@ -64,19 +74,23 @@ DATASETS: dict[str, type] = {
 _PUBLISHED = (CUB, Cars196, StanfordOnlineProducts, InShop, Omniglot)
 
 
-def open_path(path: str | Path) -> Dataset:
+def open_path(path: str | Path, *, image: str = "path") -> Dataset:
     """Return the data set that lies at ``path``, with default settings; only what tells its kind is
     read.
 
     A folder with the lists or archives of a published set is that set, one that ``pack`` wrote is
     what was packed, one of ``save_to_disk`` a set of Hugging Face, one of ``.tar`` files
     WebDataset's shards, any other a folder of class folders; ``.csv`` and ``.tsv`` are tables of
-    image paths, or of pairs of them where they have a column ``query_path``; ``.npz`` holds feature
-    vectors; ``.parquet`` is a table where it has such columns, else vectors. Where there is a
-    column ``text``, pictures or vectors are trained beside their texts; texts without ``path`` are
-    sentences. The word ``glyphs`` names the embedded set, and the place where a published set lies
-    by default names that set even while nothing lies there, which its ``load`` reports.
-    ``$VICINAL_DATA`` and ``~`` stay as they are written, any other path becomes an absolute one.
+    image paths, or of pairs of them where they have a column ``query_path``; others, and ``.npz``,
+    hold feature vectors. Where there is a column ``text``, pictures or vectors are trained beside
+    their texts; texts without ``path`` are sentences. The word ``glyphs`` names the embedded set,
+    and the place where a published set lies by default names that set even while nothing lies
+    there, which its ``load`` reports. ``$VICINAL_DATA`` and ``~`` stay as they are written, any
+    other path becomes an absolute one.
+
+    Args:
+        path: of a file or folder.
+        image: the column of image paths in a table.
     """
     path = str(path)
     if not expanded(path).exists():
@@ -109,31 +123,29 @@ def open_path(path: str | Path) -> Dataset:
         if not set(VIEWS).isdisjoint(columns):
             return CrossView(path)
         text = "text" if "text" in columns else None
-        if "path" in columns:
-            return Table(path, text=text)
-        if ending == ".parquet" and "features" in columns:
-            return Arrays(path, text=text)
-        if text is not None:
+        if image in columns or image != "path":
+            return Table(path, image=image, text=text)
+        if text is not None and not (ending == ".parquet" and "features" in columns):
             return Sentences(path)
-        if ending != ".parquet":
-            return Table(path)
-        raise DataError(
-            f"{found} needs a column `path` (of images), `text`, `query_path` and `gallery_path` "
-            "(pairs of views) or "
-            f"`features` (vectors), got {', '.join(columns)}."
-        )
+        return Arrays(path, text=text)
     raise DataError(
-        f"{found} is not a known data set: a folder of class folders, .csv, .tsv or .parquet with "
-        "`path,label[,split]` "
-        "or `path,text[,label][,split]`, `text,label[,split]` or "
-        "`query_path,gallery_path[,angle][,split]`, .npz or "
-        f".parquet with `features` and `labels`, .tar shards."
+        f"{found} is not a known data set: a folder of class folders, .csv, .tsv, .parquet, .npz "
+        f"with `features` and `labels`, or .tar shards. {TABLES}"
     )
 
 
 def own_description(run: RunDirectory) -> Dataset:
     """Return the data set that a run was trained on, not yet read."""
-    data: Dataset = build(run.info["data"]["description"], DATASETS)
+    description = run.info["data"]["description"]
+    if isinstance(description, dict) and description.get("class") in (
+        "InMemory",
+        "FromHuggingFace",
+    ):
+        raise DataError(
+            f"{run.path} was trained on data given in Python, which it does not hold. Name data "
+            "with --data."
+        )
+    data: Dataset = build(description, DATASETS)
     return data
 
 
@@ -175,6 +187,7 @@ __all__ += [
     "Folder",
     "Glyphs",
     "HuggingFace",
+    "InMemory",
     "Packed",
     "Sentences",
     "Shards",

@@ -8,7 +8,7 @@ import csv
 import math
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 from zipfile import BadZipFile, ZipFile, is_zipfile
@@ -24,6 +24,10 @@ from vicinal.files import read_arrays
 
 VIEWS = ("query_path", "gallery_path")
 LONGEST = 10_000  # characters of a text; encoders read fewer
+TABLES = (
+    "A table has `label` and columns of numbers; `path` (of images); `text`; `features` (vectors); "
+    "or `query_path` and `gallery_path`. Name others with data.label=COLUMN, data.path=COLUMN."
+)
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _MAPPED = 2**28  # bytes of feature vectors that stay on disk where they can
 _ROWS = 2**16  # of them checked at a time
@@ -195,6 +199,11 @@ def _read_csv(path: Path, separator: str) -> Columns:
         ) as file:  # spreadsheets put a byte order mark first
             reader = csv.reader(file, delimiter=separator, strict=True)
             header = [name.strip() for name in next(reader, [])]
+            if len(header) == 1 and ";" in header[0]:
+                raise DataError(
+                    f"{path}, line 1: {header[0]!r} should be several columns. Separate them by "
+                    "commas."
+                )
             if len(set(header)) != len(header) or not header:
                 raise DataError(
                     f"{path}, line 1: the header must name each column once, got {header}."
@@ -313,24 +322,26 @@ class Table(_ImageTable):
         order: whether those are drawn or the last ones of the sorted labels.
         seed: of the draw.
         images: folder from which relative image paths start; None for the table's own.
+        label: the column of classes.
+        image: the column of image paths.
         text: the column of texts; None for pictures alone.
     """
 
+    label: str = "label"
+    image: str = "path"
     text: str | None = None
 
     def load(self, *, strict: bool = True) -> Records:
         """Read the table. With ``strict=False`` missing images stay in it, for a check that names
         each of them."""
         columns = read_columns(existing(self.path))
-        if "path" not in columns.cells:
-            raise DataError(_without_paths(columns))
         texts = None if self.text is None else columns.sentences(self.text)
-        root, (paths,) = self._paths(columns, ("path",), strict=strict, once=texts is None)
-        numbers = columns.other_numbers(without=("path", "label", "split", self.text or ""))
-        if texts is not None and "label" not in columns.cells:
+        root, (paths,) = self._paths(columns, (self.image,), strict=strict, once=texts is None)
+        numbers = columns.other_numbers((self.image, self.label, "split", self.text or ""))
+        if texts is not None and self.label not in columns.cells:
             labels = texts if len(set(paths)) == len(paths) else paths
         else:
-            labels = columns.texts("label")
+            labels = columns.texts(self.label)
         source, name = ImageFiles(root, paths), columns.path.stem
         records = self._records(name, source, labels, columns.splits(), columns.place, numbers)
         if texts is None:
@@ -365,18 +376,20 @@ class Sentences(SplitByClass):
         test: share of the classes that are for testing, where there is no ``split`` column.
         order: whether those are drawn or the last ones of the sorted labels.
         seed: of the draw.
+        label: the column of classes.
         text: the column of texts.
     """
 
     kind: ClassVar[str] = "text"
+    label: str = "label"
     text: str = "text"
 
     def load(self) -> Records:
         columns = read_columns(existing(self.path))
-        texts, labels = columns.sentences(self.text), columns.texts("label")
+        texts, labels = columns.sentences(self.text), columns.texts(self.label)
         if not texts:
             raise DataError(f"{columns.path} has a header but no rows.")
-        numbers = columns.other_numbers(without=("label", "split", self.text))
+        numbers = columns.other_numbers(without=(self.label, "split", self.text))
         source = Texts(texts, text_names(columns, texts))
         return self._records(
             columns.path.stem, source, labels, columns.splits(), columns.place, numbers
@@ -457,24 +470,6 @@ class CrossView(_ImageTable):
         return Records(name, source, labels, asked.classes, splits, columns_of_both)
 
 
-def _without_paths(columns: Columns) -> str:
-    """Explain where a table without paths goes: most often it holds measurements, a sample per
-    row."""
-    names = list(columns.cells)
-    if any(";" in name for name in names):
-        return f"{columns.path}: {names} should be several columns. Separate them by commas."
-    named = ", ".join(names[:6]) + (f", ... ({len(names)} in all)" if len(names) > 6 else "")
-    return (
-        f"{columns.path} must name images in a column `path`, beside `label` and perhaps `split`; "
-        "got the columns "
-        f"{named}. Pairs of views are in `query_path` and `gallery_path`, sentences in `text`, "
-        "beside `label`. "
-        "Measurements in columns are for `vicinal.linear`, or are saved as .npz with `features` "
-        "and `labels`. "
-        f"docs/howto/data.md shows all of these."
-    )
-
-
 # -- feature vectors
 # ------------------------------------------------------------------------------------------------
 
@@ -485,7 +480,8 @@ class Arrays(SplitByClass):
 
     An ``.npz`` holds the arrays ``features`` and ``labels``, and may hold ``splits``, ``names`` and
     further arrays of n numbers, which become columns of the records. A Parquet file holds the same
-    as columns, ``features`` as lists. ``label``, ``split`` and ``name`` are understood too.
+    as columns, ``features`` as lists. ``label``, ``split`` and ``name`` are understood too. Of a
+    table without ``features`` (CSV, TSV or Parquet), all other columns of numbers are the vector.
 
     Args:
         path: the file; ``$VICINAL_DATA`` and ``~`` are expanded.
@@ -494,7 +490,8 @@ class Arrays(SplitByClass):
             splits, or drawn.
         seed: of the draw.
         features: name of the array or column of vectors.
-        labels: name of the array or column of labels, whole numbers or text.
+        label: name of the array or column of labels, whole numbers or text; ``labels`` is
+            understood for ``label``.
         text: name of the array or column of texts that describe what the vectors are of; None for
             vectors alone.
     """
@@ -502,7 +499,7 @@ class Arrays(SplitByClass):
     kind: ClassVar[str] = "features"
     order: Order = "sorted"
     features: str = "features"
-    labels: str = "labels"
+    label: str = "label"
     text: str | None = None
 
     def load(self, *, strict: bool = True) -> Records:
@@ -511,14 +508,15 @@ class Arrays(SplitByClass):
         path = existing(self.path)
         if path.suffix.lower() == ".npz":
             features, columns = self._read_npz(path)
-        elif path.suffix.lower() == ".parquet":
-            features, columns = (
-                read_vectors(path, self.features),
-                read_columns(path, without=self.features),
-            )
+        elif path.suffix.lower() == ".parquet" and self.features in column_names(path):
+            features = read_vectors(path, self.features)
+            columns = read_columns(path, without=self.features)
+        elif path.suffix.lower() in (*_SEPARATORS, ".parquet"):
+            features, columns = self._of_numbers(read_columns(path))
         else:
             raise ConfigError(
-                f"feature vectors come as .npz or .parquet, got {path}. Convert or rename it."
+                "feature vectors come as .npz, .parquet, .csv or .tsv, got "
+                f"{path}. Convert or rename it."
             )
         if not features.size:
             raise DataError(f"{path} holds no features: their shape is {list(features.shape)}.")
@@ -538,12 +536,12 @@ class Arrays(SplitByClass):
                 f"numbers (rows {named})"
             )
             raise DataError(f"{path}: {found}. Fix or remove them.")
-        wanted = [(name, name.removesuffix("s")) for name in (self.labels, "splits", "names")]
-        label, split, name = (
-            next(filter(columns.cells.__contains__, names), "") for names in wanted
-        )
+        label, split, name = (_named(each, columns.cells) for each in self._roles)
         if not label:
-            raise DataError(f"{path}: " + unknown("array of labels", self.labels, columns.cells))
+            raise DataError(
+                f"{path}: {unknown('column', self.label, columns.cells)} Name the labels with "
+                "data.label=COLUMN."
+            )
         texts = None if self.text is None else columns.sentences(self.text)
         source = FeatureArray(
             features, columns.texts(name) if name else [f"row {row}" for row in columns.lines]
@@ -556,6 +554,22 @@ class Arrays(SplitByClass):
             path.stem, source, columns.texts(label), splits, columns.place, numbers
         )
         return records if texts is None else records.captioned(texts)
+
+    @property
+    def _roles(self) -> tuple[str, str, str]:
+        return self.label, "split", "name"
+
+    def _of_numbers(self, columns: Columns) -> tuple[np.ndarray, Columns]:
+        """Return columns of numbers as vectors, and the columns that are none."""
+        kept = [_named(each, columns.cells) for each in (*self._roles, self.text or "")]
+        numbers = columns.other_numbers(kept)
+        if not numbers:
+            raise DataError(
+                f"{columns.path} has {len(columns)} rows, but no column of numbers among "
+                f"{', '.join(columns.cells)}. {TABLES}"
+            )
+        cells = {name: cells for name, cells in columns.cells.items() if name not in numbers}
+        return np.stack([*numbers.values()], axis=1), replace(columns, cells=cells)
 
     def _read_npz(self, path: Path) -> tuple[np.ndarray, Columns]:
         """Read the array of vectors, and the arrays that have one entry for each of them."""
@@ -578,15 +592,21 @@ class Arrays(SplitByClass):
                 f"{path}: `{name}` must be numbers [n d], got {features.dtype} "
                 f"{list(features.shape)}."
             )
-        labels, classes = arrays.get(self.labels, np.array("")), arrays.get("classes", np.array(0))
+        label = _named(self.label, arrays)
+        labels, classes = arrays.get(label, np.array("")), arrays.get("classes", np.array(0))
         numbered = labels.dtype.kind in "iu" and classes.dtype.kind in "US" and labels.size
         if numbered and 0 <= labels.min() <= labels.max() < len(classes):
-            arrays[self.labels] = classes[labels]
+            arrays[label] = classes[labels]
         cells = {}
         for key, array in arrays.items():
             if array.shape == features.shape[:1]:
                 cells[key] = (array.astype(str) if array.dtype.kind == "S" else array).tolist()
-            elif key in (self.labels, "label", "splits", "split", "names", "name", self.text):
+            elif key in (label, self.text, *(_named(role, arrays) for role in self._roles)):
                 shapes = f"{len(features)} rows, but `{key}` has the shape {list(array.shape)}"
                 raise DataError(f"{path}: `{name}` has {shapes}. Give every row one entry.")
         return features, Columns(path, cells, range(len(features)))
+
+
+def _named(role: str, names: Collection[str]) -> str:
+    """Return the name, with or without an s, that stands for a role; empty where none does."""
+    return next((name for name in (role, f"{role}s", role.removesuffix("s")) if name in names), "")

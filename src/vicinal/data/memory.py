@@ -1,0 +1,188 @@
+"""Data in memory, from Python: arrays with labels, data frames, and data sets of torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from vicinal.data.images import eight_bit, upright
+from vicinal.data.records import Dataset, FeatureArray, ImageArray, Kind, Records, Source, Texts
+from vicinal.data.shards import FromHuggingFace
+from vicinal.data.splits import SplitByClass
+from vicinal.data.transforms import as_image
+from vicinal.errors import ConfigError, DataError, few
+
+
+class Pictures(Source):
+    """Pictures that a torch data set or a list holds, as PIL images or as tensors."""
+
+    in_memory = True  # reading processes would copy what the user holds
+
+    def __init__(self, examples: Any) -> None:
+        super().__init__([f"row {row}" for row in range(len(examples))])
+        self.examples = examples
+
+    def read(self, index: int) -> Image.Image:
+        example = self.examples[index]
+        picture = example[0] if isinstance(example, (tuple, list)) else example
+        if isinstance(picture, Image.Image):
+            return eight_bit(upright(picture))
+        pixels = torch.as_tensor(picture)
+        if pixels.ndim == 2:
+            pixels = pixels[None]
+        if pixels.ndim != 3 or len(pixels) not in (1, 3):
+            raise DataError(
+                f"{self.names[index]} is a PIL image or a tensor [c h w], got {list(pixels.shape)}."
+            )
+        if pixels.is_floating_point():
+            if not ((pixels >= 0) & (pixels <= 1)).all():
+                raise DataError(
+                    f"{self.names[index]} has pixels outside of 0..1. Leave Normalize out of the "
+                    "data set's transforms: vicinal does that."
+                )
+            pixels = (pixels * 255).round()
+        return as_image(pixels.to(torch.uint8))
+
+
+@dataclass(frozen=True, kw_only=True)
+class InMemory(SplitByClass):
+    """Inputs with labels, for Python: ``vicinal.train((inputs, labels))``.
+
+    >>> InMemory(inputs=np.eye(4), labels=["a", "a", "b", "b"]).load().classes
+    ('a', 'b')
+
+    Args:
+        inputs: numbers [n d], uint8 images [n h w] or [n h w 3], texts, PIL images, or a torch data
+            set of pairs (input, label).
+        labels: a class for each; None takes those of the torch data set.
+        splits: ``train``, ``validation`` or ``test`` for each; None splits by class.
+        test: share of the classes that are for testing, where there are no splits.
+        order: whether those are drawn or the last ones of the sorted labels.
+        seed: of the draw.
+    """
+
+    path: str = field(default="", init=False)
+    inputs: Any = field(compare=False)
+    labels: Any = field(default=None, compare=False)
+    splits: Any = field(default=None, compare=False)
+
+    @property
+    def kind(self) -> Kind:
+        return self._source.kind
+
+    @property
+    def _source(self) -> Source:
+        rows = self.inputs
+        if not len(rows):
+            raise DataError("the data given are empty. Give at least two classes of examples.")
+        if isinstance(rows, Tensor):
+            rows = rows.detach().cpu().numpy()
+        elif hasattr(rows, "to_numpy"):
+            rows = rows.to_numpy()
+        first = rows[0]
+        if self.labels is None:
+            first = first[0]
+        if isinstance(first, Image.Image) or (self.labels is None and np.ndim(first) > 1):
+            return Pictures(rows)
+        if self.labels is None:
+            rows = [rows[row][0] for row in range(len(rows))]
+        return (
+            Texts(list(map(str, rows))) if isinstance(first, str) else _of_array(np.asarray(rows))
+        )
+
+    def load(self) -> Records:
+        source = self._source
+        labels = _labels(self.inputs) if self.labels is None else _listed(self.labels)
+        if len(labels) != len(source):
+            raise DataError(f"got {len(source)} inputs and {len(labels)} labels. Give each one.")
+        if any(label != label or label is None for label in labels):
+            raise DataError("a label is missing (NaN or None). Fill it in or remove the row.")
+        splits = None if self.splits is None else list(map(str, _listed(self.splits)))
+        return self._records(
+            "data", source, list(map(str, labels)), splits, lambda row: f"row {row}"
+        )
+
+    def to_description(self) -> dict[str, Any]:
+        """Return what a run writes down; the data themselves are the user's."""
+        return {"class": "InMemory", "test": self.test, "order": self.order, "seed": self.seed}
+
+
+def adopt(given: Any) -> Dataset:
+    """Return the data set that an object of the user's own stands for.
+
+    Args:
+        given: a `Dataset`; ``(inputs, labels)``; a data frame with a column ``label``; a data set of
+            torch, of pairs (input, label); or one of Hugging Face.
+    """
+    if hasattr(given, "load"):
+        found: Dataset = given
+        return found
+    if is_hugging_face(given):
+        return FromHuggingFace(path="", dataset=given)
+    if isinstance(given, tuple) and len(given) == 2:
+        return InMemory(inputs=given[0], labels=given[1])
+    if hasattr(given, "select_dtypes"):
+        return _of_frame(given)
+    if hasattr(given, "__getitem__") and hasattr(given, "__len__"):
+        return InMemory(inputs=given)
+    raise ConfigError(
+        "data is a path, a name, (inputs, labels), a data frame, a data set of torch or a Dataset, "
+        f"got {type(given).__name__}."
+    )
+
+
+def is_hugging_face(value: object) -> bool:
+    """Whether this is a data set of Hugging Face, which also has dictionaries of them."""
+    return type(value).__module__.partition(".")[0] == "datasets"
+
+
+def _of_frame(frame: Any) -> InMemory:
+    if "label" not in frame.columns:
+        raise ConfigError(
+            f"the data frame needs a column `label`, got {few(list(map(str, frame.columns)), 6)}. "
+            "Or give (frame[columns], frame[label])."
+        )
+    splits = frame["split"] if "split" in frame.columns else None
+    rest = frame.drop(columns=[name for name in ("label", "split") if name in frame.columns])
+    numbers = rest.select_dtypes("number")
+    return InMemory(inputs=rest.get("text", numbers), labels=frame["label"], splits=splits)
+
+
+def _of_array(array: np.ndarray) -> Source:
+    names = [f"row {row}" for row in range(len(array))]
+    if array.dtype == np.uint8 and array.ndim in (3, 4):
+        return ImageArray(array, names)
+    if array.ndim != 2 or array.dtype.kind not in "fiub" or not array.size:
+        raise DataError(
+            "inputs are numbers [n d], uint8 images [n h w] or [n h w 3], texts or PIL images, got "
+            f"{array.dtype} {list(array.shape)}."
+        )
+    features = array.astype(np.float32)
+    if len(bad := np.flatnonzero(~np.isfinite(features).all(axis=1))):
+        raise DataError(
+            f"{len(bad)} of {len(array)} rows hold NaN or infinite numbers (rows "
+            f"{few(bad.tolist(), 5)}). Fix or remove them."
+        )
+    return FeatureArray(features, names)
+
+
+def _labels(examples: Any) -> list[Any]:
+    """Return the labels of a torch data set, by the names that it may have for them."""
+    labels = _listed(getattr(examples, "targets", ()))
+    if len(labels) != len(examples):
+        labels = _listed([examples[row][1] for row in range(len(examples))])
+    names = getattr(examples, "classes", None)
+    if isinstance(names, Sequence) and all(isinstance(label, int) for label in labels):
+        return [names[label] for label in labels]
+    return labels
+
+
+def _listed(values: Any) -> list[Any]:
+    """Return labels as plain values."""
+    if isinstance(values, Tensor):
+        values = values.detach().cpu().numpy()
+    return [value.item() if hasattr(value, "item") else value for value in values]
