@@ -55,8 +55,7 @@ def table(results: Mapping[str, Any]) -> Table:
 
 
 def headline(results: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What training changed, by the first metric whose gain's interval excludes 0, or else by the
-    first of all.
+    """What training changed, by the first metric of the table, whatever came of it.
 
     Returns:
         ``metric``, ``before``, ``after`` and ``gain`` as text, ``interval`` as text (empty where
@@ -64,62 +63,63 @@ def headline(results: Mapping[str, Any]) -> dict[str, Any] | None:
         closed-form head alone gained; None where nothing was compared.
 
     >>> scores = {"untrained": 0.5, "trained": 0.508}
-    >>> before, after = ({"name": name, "metrics": {"map@r": score}} for name, score in scores.items())
+    >>> rows = [{"name": name, "metrics": {"map@r": score}} for name, score in scores.items()]
     >>> known = {"untrained": {"map@r": {"mean": 0.008, "low": -0.01, "high": 0.02}}}
-    >>> found = headline({"rows": [before, after], "gains": known})
+    >>> found = headline({"rows": rows, "gains": known})
     >>> found["gain"], found["interval"], found["significant"]
     ('+0.8', '(−1.0 to +2.0)', False)
     """
     scores = _scores(results)
     if not {"untrained", "trained"} <= scores.keys():
         return None
-    metrics = [
-        metric
-        for metric in _metrics(scores)
-        if metric in scores["trained"] and metric in scores["untrained"]
-    ]
-    if not metrics:
+    compared = scores["trained"].keys() & scores["untrained"].keys()
+    metric = next((name for name in _metrics(scores) if name in compared), None)
+    if metric is None:
         return None
-    bounds = {metric: _bounds(_gain(results, metric)) for metric in metrics}
-    moved = [metric for metric, found in bounds.items() if found and (found[0] > 0 or found[1] < 0)]
-    metric = (moved or metrics)[0]
     known = _gain(results, metric)
+    bounds = _bounds(known)
     before, after, head = (
         scores.get(name, {}).get(metric) for name in ("untrained", "trained", "head start")
     )
-    told = {"metric": metric_title(metric), "before": per_cent(before), "after": per_cent(after)}
-    told |= {"gain": gain(before, after), "interval": interval(known)}
-    significant, alone = (
-        None if known is None else bool(moved),
-        None if head is None else gain(before, head),
-    )
-    return {**told, "significant": significant, "head": alone}
+    return {
+        "metric": metric_title(metric),
+        "before": per_cent(before),
+        "after": per_cent(after),
+        "gain": gain(before, after),
+        "interval": interval(known),
+        "significant": None if bounds is None else bounds[0] > 0 or bounds[1] < 0,
+        "head": None if head is None else gain(before, head),
+    }
 
 
 def warning(results: Mapping[str, Any]) -> str:
-    """Say in a sentence that the trained model is below the untrained one in Recall@1 or MAP@R;
-    empty where it is not.
+    """Say in a sentence that the trained model is below where training started; empty where not.
+
+    The start is the head in closed form where there is one, and the untrained network. Recall@1 and
+    MAP@R are named if they fell at all, other scores of retrieval if their interval excludes 0.
 
     >>> names = {"untrained": 0.833, "trained": 0.8}
-    >>> warning({"rows": [{"name": name, "metrics": {"recall@1": score}} for name, score in names.items()]})
+    >>> rows = [{"name": name, "metrics": {"recall@1": score}} for name, score in names.items()]
+    >>> warning({"rows": rows})
     'below the untrained model: Recall@1 83.3 → 80.0, −3.3 points'
     """
-    scores, words = _scores(results), []
-    before, after = scores.get("untrained", {}), scores.get("trained", {})
-    for metric in ("recall@1", "map@r"):
-        if (
-            metric in before
-            and metric in after
-            and gain(before[metric], after[metric]).startswith("−")
-        ):
-            change = (
-                f"{gain(before[metric], after[metric])} points {interval(_gain(results, metric))}"
-            ).rstrip()
-            words.append(
-                f"{metric_title(metric)} {per_cent(before[metric])} → {per_cent(after[metric])}, "
-                f"{change}"
-            )
-    return f"below the untrained model: {'; '.join(words)}" if words else ""
+    scores = _scores(results)
+    starts = {"head start": "the head it started from", "untrained": "the untrained model"}
+    for start, called in starts.items():
+        fell = []
+        for metric, before in scores.get(start, {}).items():
+            known = _gain(results, metric, start)
+            bounds = _bounds(known)
+            after = scores.get("trained", {}).get(metric)
+            changed = gain(before, after)
+            told = metric in ("recall@1", "map@r") or (bounds is not None and bounds[1] < 0)
+            if told and changed.startswith("−"):
+                move = f"{per_cent(before)} → {per_cent(after)}"
+                points = f"{changed} points {interval(known)}".rstrip()
+                fell.append(f"{metric_title(metric)} {move}, {points}")
+        if fell:
+            return f"below {called}: {'; '.join(fell)}"
+    return ""
 
 
 def interval(estimate: Mapping[str, float | None] | None) -> str:
@@ -131,10 +131,11 @@ def interval(estimate: Mapping[str, float | None] | None) -> str:
     return f"({signed(bounds[0])} to {signed(bounds[1])})" if bounds else ""
 
 
-def _gain(results: Mapping[str, Any], metric: str) -> Mapping[str, float | None] | None:
-    found: Mapping[str, float | None] | None = (
-        (results.get("gains") or {}).get("untrained") or {}
-    ).get(metric)
+def _gain(
+    results: Mapping[str, Any], metric: str, start: str = "untrained"
+) -> Mapping[str, float | None] | None:
+    found: Mapping[str, float | None] | None
+    found = ((results.get("gains") or {}).get(start) or {}).get(metric)
     return found
 
 
