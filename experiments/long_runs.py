@@ -199,6 +199,7 @@ BOTH = ("multi-similarity + LoOp", "multi-similarity")
 # Packed as squares of 384 pixels, JPEG quality 72, or 288, 75 and 70; those of the other runs of
 # 256 pixels, 60 and 50.
 CUB_384, CUB_288, CARS_288 = "cub_384", "cub_288", "cars_288"
+SQUASHED = "cub_squash"  # whole photographs as squares of 256 pixels, quality 75
 FEATURES = "cub_efficientnet_lite0.npz"
 DESCENDING = ("ALA, descent", "weight 1/2, descent")
 CONTROLS = ("ALA, relative, descent", "random weights, descent")
@@ -209,7 +210,13 @@ DEFAULT = (OF_SAMPLES, "multi-similarity")
 _ALL = [
     *(episodes_of_features(name, seed) for seed in range(5) for name in ALA),
     *(episodes(name, seed, 8000, CUB_288) for seed in (0, 1) for name in DESCENDING),
-    *(episodes("weight 1/2, cosine, descent", seed, 6000, CUB_288) for seed in (0, 1)),
+    *(
+        run
+        for seed in (0, 1, 2)
+        for form in ("paper", "authors")
+        for run in as_published(form, seed)
+    ),
+    *(episodes("weight 1/2, cosine, descent", seed, 8000, CUB_288) for seed in (0, 1)),
     *ala_authors(0),
     *(run for seed in (0, 1, 2, 3, 4) for run in authors("triplet", TRIPLET, seed)),
     *(episodes(name, seed, 1000, CUB_288) for seed in (0, 1) for name in CONTROLS),
