@@ -42,7 +42,6 @@ class RunDirectory:
         self.metrics_path = self.path / "metrics.jsonl"
         self.results_path = self.path / "results.json"
         self.report_path = self.path / "report.html"
-        self.figures_path = self.path / "figures"
         self.checkpoints_path = self.path / "checkpoints"
         self.artefacts_path = self.path / "artefacts"
         self.head_path = self.artefacts_path / "head_start.safetensors"

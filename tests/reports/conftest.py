@@ -2,19 +2,16 @@
 
 import json
 import math
-from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 
 import matplotlib
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 from PIL import Image, ImageDraw, ImageFont
 
 from vicinal.files import write_atomically
 from vicinal.reports import write_report
-from vicinal.reports.figures import use_fonts
 from vicinal.run_directory import Journal, RunDirectory
 
 HOSTILE = (
@@ -214,19 +211,6 @@ def write_artefacts(
 
 def write_json_ascii(path: Path, value: object) -> None:
     write_atomically(path, lambda file: file.write(json.dumps(value).encode()))
-
-
-@pytest.fixture(scope="session")
-def pixels():
-    """``pixels(figure)``: a figure as the report writes it, only coarser."""
-
-    def pixels(figure: Figure) -> np.ndarray:
-        use_fonts(figure)
-        file = BytesIO()
-        figure.savefig(file, format="png", dpi=60)
-        return np.asarray(Image.open(file).convert("RGB"))
-
-    return pixels
 
 
 @pytest.fixture(scope="session")

@@ -44,15 +44,6 @@ def embedded(text, id):
     )
 
 
-def test_the_report_and_one_picture_of_each_figure_are_written(reported):
-    assert reported.page == reported.run.report_path
-    names = {path.name for path in reported.run.figures_path.iterdir()}
-    assert names == {"curves.png", "map.png", "spectrum.png", "retrieval.png"}
-    for path in reported.run.figures_path.iterdir():
-        with Image.open(path) as image:
-            image.verify()
-
-
 def test_every_section_is_there_and_in_the_contents(outline):
     sections = {
         "result",
@@ -187,8 +178,6 @@ def test_a_run_without_the_untrained_row_has_its_table(make_run, tmp_path):
 def test_feature_arrays_are_shown_by_name(reported_features):
     assert "data:image/png" not in reported_features.text
     assert "<bdi>&lt;i&gt;gull&lt;/i&gt;</bdi>" in reported_features.text
-    names = {path.name for path in reported_features.run.figures_path.iterdir()}
-    assert names == {"curves.png", "map.png", "spectrum.png"}
 
 
 def test_a_folder_that_is_no_run_is_rejected(tmp_path):

@@ -1,5 +1,4 @@
-"""Reports: what a run directory holds, as tables, figures and one page. They read files, never live
-objects."""
+"""Reports: what a run directory holds, as tables and one page. They read files, never live objects."""
 
 from pathlib import Path
 
@@ -9,14 +8,11 @@ __all__ = ["table", "write_report"]
 
 
 def write_report(run_path: Path | str) -> Path:
-    """Write ``report.html`` and ``figures/*.png`` of a run from its directory alone; return the
-    page's path.
+    """Write ``report.html`` of a run from its directory alone; return its path.
 
     The page is one self-contained file that opens without a network. A run that is still going, was
     interrupted or failed gets a report of what it has written so far.
     """
-    from vicinal.reports.page import (
-        write_page,
-    )  # matplotlib and jinja2 load only when a report is made
+    from vicinal.reports.page import write_page  # jinja2 loads only when a report is made
 
     return write_page(Path(run_path))

@@ -1,9 +1,7 @@
-"""The report's colors: the same in figures and on the page, and distinct without red and green."""
+"""Colors of pages and figures, distinct without red and green."""
 
 import math
 
-RIGHT = "#14804a"
-WRONG = "#c2550a"
 INK, SOFT, RULE, PAPER = "#1d2127", "#5b6470", "#e3e4e0", "#ffffff"
 
 # Okabe and Ito, "Color universal design" (2008), yellow (too pale on white) replaced by a violet.

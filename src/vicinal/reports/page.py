@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from vicinal.figures import Dendrogram, Scatter
-from vicinal.files import write_atomically, write_text
+from vicinal.files import write_text
 from vicinal.reports.artefacts import (
     EmbeddingMap,
     Record,
@@ -22,7 +22,6 @@ from vicinal.reports.artefacts import (
     unit_square,
 )
 from vicinal.reports.colors import class_colors
-from vicinal.reports.figures import draw
 from vicinal.reports.html import Filters, chart_data, render_page
 from vicinal.reports.series import ACTIVE_CAPTION, charts, measures, read_progress, spectrum_chart
 from vicinal.reports.tables import changes, headline, per_cent, table, warning
@@ -39,21 +38,13 @@ SIGNS = (
     "triangle",
     "cross",
 )  # groups differ in sign as well as in color
-_DOTS_PER_INCH = 160  # of the PNG figures: sharp on a dense screen, still small in a repository
 # a larger sheet of thumbnails goes into the page as JPEG, so that the page stays mailable
 _PNG_BYTES = 1_000_000
 
 
 def write_page(path: Path) -> Path:
-    """Write the figures, then the page, of the run at ``path``."""
+    """Write the page of the run at ``path``."""
     run = RunDirectory.open(path)
-    for name, figure in draw(
-        run.results or {}, read_progress(run.metrics()), read_artefacts(run)
-    ).items():
-        write_atomically(
-            run.figures_path / f"{name}.png",
-            partial(figure.savefig, format="png", dpi=_DOTS_PER_INCH),
-        )
     # A file name that is no text at all reaches us as lone surrogates, which no encoding can hold.
     write_text(run.report_path, render(run).encode(errors="replace").decode())
     return run.report_path

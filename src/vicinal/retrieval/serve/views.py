@@ -170,7 +170,7 @@ def view_routes(
     def report() -> HTMLResponse:
         """The report's page, rendered from the run's numbers; a page that lies in the run is never
         sent."""
-        from vicinal.reports.page import render  # loads matplotlib, which nothing else here needs
+        from vicinal.reports.page import render
 
         content = text(render(PublicRun(library.run.path)))
         return HTMLResponse(content, headers={"Content-Security-Policy": REPORT_POLICY})
