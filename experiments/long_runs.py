@@ -186,6 +186,16 @@ def without(part: str, words: str, seed: int) -> Run:
     return Run(f"N-pair + HDML {part}, authors", "cub", "cub_paper", f"{words} {COMPILED}", seed)
 
 
+def as_published(form: str, seed: int) -> list[Run]:
+    """HDML over N-pair and its baseline, each number as in the paper or in its authors' code."""
+    preset = "hdml-npair-cub" + ("" if form == "paper" else f"-{form}")
+    plain = "method=plain" + (" optimizer.weight_decay=1e-3" if form == "authors" else "")
+    return [
+        Run(f"N-pair + HDML, {form}", SQUASHED, preset, COMPILED, seed, 8000),
+        Run(f"N-pair, {form}", SQUASHED, preset, f"{plain} {COMPILED}", seed, 8000),
+    ]
+
+
 NO_HARDNESS = (
     "without hardness",
     "method.alpha=0",
