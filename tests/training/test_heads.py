@@ -14,7 +14,6 @@ from vicinal.distances import Poincare, exponential_map
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.neighbors import neighbors
 from vicinal.losses import InfoNCELoss, MultiSimilarityLoss, NestedLoss, ProxyAnchorLoss
-from vicinal.training.build import in_ball
 from vicinal.training.run import start
 
 HYPERBOLIC = ["model.head=hyperbolic", "model.dim=4", "loss=info_nce", "loss.temperature=0.2"]
@@ -27,7 +26,7 @@ def ball(rng):
 
 def test_loss_in_the_ball_is_the_cross_entropy_of_the_paper(ball):
     labels = torch.arange(6).repeat(2)
-    loss = in_ball(InfoNCELoss, "info_nce", {}, 1.0)(temperature=0.2, reduction="none")
+    loss = InfoNCELoss(temperature=0.2, reduction="none").with_distance(Poincare())
     apart, by_hand = Poincare()(ball), []
     for i in range(12):
         (j,) = (k for k in range(12) if k != i and labels[k] == labels[i])
@@ -68,8 +67,8 @@ def test_a_hyperbolic_head_trains_is_measured_searched_and_exported(tiny, tmp_pa
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["loss=multi_similarity"], "compares by cosines"),
-        (["loss=proxy_anchor"], "or with proxies"),
+        (["loss=multi_similarity"], "only a loss over plain distances"),
+        (["loss=proxy_anchor"], "with proxies"),
         (["loss=triplet"], "plain distances"),
         (["loss=n_pair", "method=hdml"], "method=plain"),
         (["model.dim=none"], r"needs model\.dim"),

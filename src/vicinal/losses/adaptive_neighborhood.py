@@ -1,6 +1,7 @@
 """DANML, deep adaptive neighborhood metric learning (Song, Han, Cheng, Lu & Nie, TPAMI 2022)."""
 
 from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -114,7 +115,7 @@ class AdaptiveNeighborhoodLoss(Loss):
                 f"Set loss.radius=count, or exact."
             )
 
-    @property
+    @cached_property
     def distance(self) -> Distance:
         return Negative(Cosine()) if self.similarity == "cosine" else super().distance
 

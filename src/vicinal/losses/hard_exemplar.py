@@ -3,6 +3,7 @@ regression."""
 
 import math
 from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -64,7 +65,7 @@ class HardExemplarLoss(Loss):
     squared: bool = True
     normalize: bool = True
 
-    @property
+    @cached_property
     def distance(self) -> Euclidean:
         return Euclidean(
             self.normalize, self.squared, self.scale**2 if self.squared else self.scale

@@ -5,6 +5,7 @@ SigLIP (Zhai et al., ICCV 2023) and the tuplet margin loss (Yu and Tao, ICCV 201
 
 import math
 from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -36,12 +37,13 @@ class InfoNCELoss(Loss):
     """
 
     pair_rows: ClassVar[PairRows] = "pair"
+    relative = True
 
     temperature: Positive = 0.07
     _: KW_ONLY
     normalize: bool = True
 
-    @property
+    @cached_property
     def distance(self) -> DotProduct:
         return DotProduct(self.normalize)
 

@@ -8,6 +8,7 @@ positive against hardest negative of a pair.
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import torch
@@ -64,7 +65,7 @@ class LiftedStructureLoss(Loss):
     def both_members(self) -> bool:  # type: ignore[override]
         return self.form != "smooth"
 
-    @property
+    @cached_property
     def distance(self) -> Distance:
         return Negative(Cosine()) if self.similarity == "cosine" else super().distance
 
@@ -119,7 +120,7 @@ class ImprovedLiftedStructureLoss(Loss):
     _: KW_ONLY
     cosine: bool = True
 
-    @property
+    @cached_property
     def distance(self) -> Distance:
         return Negative(Cosine()) if self.cosine else Euclidean()
 

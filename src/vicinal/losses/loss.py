@@ -1,10 +1,12 @@
 """The base of all losses: compare embeddings by their labels, then score the comparisons by a pure
 formula."""
 
+import copy
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -14,7 +16,7 @@ from torch.nn.functional import softplus
 from torch.utils.checkpoint import checkpoint
 
 from vicinal.arguments import check_arguments
-from vicinal.distances import Distance, Euclidean, at_least_float32
+from vicinal.distances import Distance, Euclidean, Negative, at_least_float32
 from vicinal.errors import ConfigError, DataError
 from vicinal.geometry import log_sum_exp
 from vicinal.tuples import (
@@ -237,6 +239,8 @@ class Loss(nn.Module, ABC):
         single_negatives: whether each negative is compared with the anchor alone, so that it can be
             replaced (HDML).
         penalizes: whether the formula has a term of the embeddings themselves, ``penalty``.
+        relative: whether similarities enter by their differences alone, so that minus a distance
+            is as good as they.
     """
 
     _: KW_ONLY
@@ -251,6 +255,7 @@ class Loss(nn.Module, ABC):
     pairs_off_sphere: ClassVar[bool] = False
     single_negatives: ClassVar[bool] = True
     penalizes: ClassVar[bool] = False
+    relative: ClassVar[bool] = False
 
     def __new__(cls, *args: object, **arguments: object) -> Any:
         loss = super().__new__(cls)
@@ -260,13 +265,37 @@ class Loss(nn.Module, ABC):
     def __post_init__(self) -> None:
         check_arguments(self)
 
-    @property
+    @cached_property
     def distance(self) -> Distance:
         """How embeddings are compared: by the Euclidean distance, as ``squared`` and ``normalize``
         say."""
         return Euclidean(
             squared=getattr(self, "squared", False), normalize=getattr(self, "normalize", True)
         )
+
+    def with_distance(self, distance: Distance) -> "Loss":
+        """Return this loss over another distance, such as that of the Poincaré ball.
+
+        It takes the place of a plain Euclidean distance. A loss over differences of similarities
+        takes minus the distance, as the cross-entropy of Ermolov et al. (2022) does; a margin or
+        threshold of a cosine has no meaning there.
+        """
+        usual = self.distance
+        if self.relative and usual.larger_is_closer:
+            distance = Negative(distance)
+        elif (
+            not self.takes_reference
+            or type(usual) is not Euclidean
+            or usual.squared
+            or usual.scale != 1
+        ):
+            raise ConfigError(
+                f"only a loss over plain distances can compare by {type(distance).__name__}, got "
+                f"{self!r}. Set loss=info_nce and loss.temperature=0.2."
+            )
+        found = copy.deepcopy(self)
+        found.distance = distance
+        return found
 
     @abstractmethod
     def core(self, c: Comparisons) -> Terms:

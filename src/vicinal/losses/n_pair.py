@@ -5,6 +5,7 @@ triplet.
 
 import math
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import torch
@@ -55,6 +56,7 @@ class NPairLoss(Loss):
     pair_rows: ClassVar[PairRows] = "pair"
     pairs_off_sphere = True
     penalizes = True
+    relative = True
 
     similarity: Similarity = "dot"
     _: KW_ONLY
@@ -63,7 +65,7 @@ class NPairLoss(Loss):
     normalize: bool = False
     blocks: bool = False
 
-    @property
+    @cached_property
     def distance(self) -> Distance:
         return (
             DotProduct(self.normalize) if self.similarity == "dot" else Negative(super().distance)
@@ -167,7 +169,7 @@ class AngularLoss(Loss):
                 f"the angle is between 0 and 90 degrees, got {self.angle}. The paper's is about 45."
             )
 
-    @property
+    @cached_property
     def distance(self) -> DotProduct:
         return DotProduct(self.normalize)
 

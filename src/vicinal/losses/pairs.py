@@ -7,6 +7,7 @@ contrastive loss (Yuan et al., CVPR 2019) and VICReg (Bardes et al., ICLR 2022).
 """
 
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 from typing import Annotated
 
 import torch
@@ -355,7 +356,7 @@ class SignalToNoiseContrastiveLoss(Loss):
     _: KW_ONLY
     normalize: bool = False
 
-    @property
+    @cached_property
     def distance(self) -> SignalToNoise:
         return SignalToNoise(self.normalize)
 

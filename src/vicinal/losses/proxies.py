@@ -11,6 +11,7 @@ et al., ECCV 2020); also P2SGrad (Zhang et al., CVPR 2019) and the instance loss
 
 import math
 from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float, Int, Integer
@@ -491,7 +492,7 @@ class InstanceLoss(ProxyLoss):
     scale: Positive = 1.0
     normalize: bool = False
 
-    @property
+    @cached_property
     def distance(self) -> DotProduct:
         return DotProduct(self.normalize)
 

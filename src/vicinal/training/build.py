@@ -1,7 +1,7 @@
 """From a config and its training records to a method that is ready to train."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -14,9 +14,10 @@ from vicinal.arguments import parameters
 from vicinal.config import Config
 from vicinal.data.records import Records
 from vicinal.data.transforms import ImageTransform, own_transform
-from vicinal.distances import Euclidean, Negative, Poincare
+from vicinal.distances import Poincare
 from vicinal.errors import ConfigError
-from vicinal.losses import LOSSES, Loss, NestedLoss
+from vicinal.losses import LOSSES, NestedLoss
+from vicinal.losses.loss import tuple_loss
 from vicinal.methods.method import Method, Parts, Sampler
 from vicinal.methods.plain import Plain
 from vicinal.miners import Mined
@@ -24,13 +25,6 @@ from vicinal.models import TwoStreamEmbedder
 from vicinal.models.backbone import first_line, probe
 from vicinal.models.embedder import Embedder, check_chunks
 from vicinal.samplers import SAMPLERS
-
-RELATIVE = (
-    "info_nce",
-    "supervised_contrastive",
-    "n_pair",
-    "improved_n_pair",
-)  # over differences of similarities
 
 
 def build_method(config: Config, train: Records, device: torch.device) -> tuple[Method, int]:
@@ -226,38 +220,10 @@ def _build_loss(config: Config, labels: np.ndarray, dim: int) -> nn.Module:
             f"loss.dim={arguments['dim']}, but the embeddings have {dim} numbers. Leave loss.dim "
             "out."
         )
-    if config.model.head == "hyperbolic":
-        kind = in_ball(kind, slot.name, arguments, config.model.curvature)
     loss: nn.Module = kind(
         **{k: v for k, v in derived.items() if k in parameters(kind)} | arguments
     )
+    if config.model.head == "hyperbolic":
+        ball = Poincare(curvature=config.model.curvature)
+        loss = tuple_loss(loss, "model.head=hyperbolic").with_distance(ball)
     return loss if miner is None else Mined(loss, miner, seed=seed)
-
-
-def in_ball(
-    kind: type[Any], name: str, arguments: Mapping[str, Any], curvature: float
-) -> type[Any]:
-    """Return the class of a loss that compares points of the Poincaré ball, where ``kind`` compares
-    vectors.
-
-    A loss over distances takes those of the ball. One over similarities takes minus the distance if
-    it looks at their differences alone, as the cross-entropy of Ermolov et al. (2022) does; a
-    margin or threshold of a cosine has no meaning there.
-    """
-    ball, usual = Poincare(curvature=curvature), "Set loss=info_nce and loss.temperature=0.2."
-    if name in RELATIVE and arguments.get("similarity", "dot") == "dot":
-        return type(kind.__name__, (kind,), {"distance": Negative(ball)})
-    if (
-        not issubclass(kind, Loss)
-        or not kind.takes_reference
-        or "normalize" not in parameters(kind)
-    ):
-        raise ConfigError(
-            f"loss={name} compares by cosines or with proxies, not in the Poincaré ball. {usual}"
-        )
-    probe = kind(**arguments)
-    if not isinstance(probe.distance, Euclidean) or probe.distance.squared:
-        raise ConfigError(
-            f"model.head=hyperbolic needs a loss over plain distances, got {probe!r}. {usual}"
-        )
-    return type(kind.__name__, (kind,), {"distance": ball})
