@@ -26,12 +26,15 @@ except ImportError:  # Windows, which removes no open file anyway
     fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
     from torch import Tensor
 
 # numpy parses an array's header with ``ast``. In Python 3.11 all threads share its count of
 # recursions: where a garbage collection lets another thread parse in between, the first fails with
 # a SystemError (CPython issue 106905). Reentrant, because what a collection runs may read, too.
 _HEADERS = RLock()
+# Images that are decoded, by content: of the others that Pillow knows, PostScript starts a program.
+IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 PARTS = ".*.part"  # names of what is not yet written to the end
 
 # What numpy and zipfile raise over damaged archives, besides their own.
@@ -319,3 +322,10 @@ def read_tensors(path: Path) -> "dict[str, Tensor]":
 
     with _reading(path, "safetensors", (SafetensorError, OSError)):
         return load_file(regular(path))
+
+
+def open_image(file: Path | BinaryIO, formats: tuple[str, ...] = IMAGE_FORMATS) -> "Image":
+    """Open an image of one of the formats, whatever its name says; nothing else calls Pillow's."""
+    from PIL.Image import open
+
+    return open(file, formats=formats)

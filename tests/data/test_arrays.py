@@ -82,6 +82,17 @@ def test_parquet_holds_the_same(tmp_path):
     assert set(records.columns) == {"angle"}
 
 
+def test_parquet_without_rows_or_with_a_column_twice_is_named(tmp_path):
+    path, vectors = tmp_path / "v.parquet", pyarrow.array(FEATURES.tolist())
+    for columns, said in (
+        (([vectors, vectors], ["features"] * 2), "must name each column once"),
+        (([vectors[:0], vectors[:0]], ["features", "labels"]), "holds no features"),
+    ):
+        pyarrow.parquet.write_table(pyarrow.Table.from_arrays(*columns), path)
+        with pytest.raises(DataError, match=rf"v\.parquet {said}"):
+            Arrays(str(path)).load()
+
+
 @pytest.mark.parametrize("kind", [np.float64, np.int32, np.uint8])
 def test_other_numbers_become_float32(kind, npz):
     assert (

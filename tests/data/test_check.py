@@ -31,9 +31,10 @@ def test_a_sound_set_is_found_sound(split_folders):
     report = check(Folder(str(split_folders)), progress=seen.append)
     assert report.ok and report.rows == 8 and report.classes == 4 and report.kind == "images"
     assert report.splits == {"train": {"rows": 4, "classes": 2}, "test": {"rows": 4, "classes": 2}}
-    assert report.sizes == {"width": (20, 20, 20), "height": (14, 14, 14)}
+    expected = {"width": (20, 20, 20), "height": (14, 14, 14), "rows per class": (2, 2, 2)}
+    assert report.sizes == expected
     assert seen[-1] == 8
-    assert report.lines()[-1] == "nothing wrong found"
+    assert "half of the classes have fewer than 4 rows" in report.lines()[-1]
     assert json.loads(json.dumps(report.as_json()))["ok"] is True
 
 
@@ -138,7 +139,7 @@ def test_features_that_cannot_be_compared_are_named(tmp_path):
     assert report.unreadable == (("row 1", "holds NaN or infinite numbers"),)
     assert report.zero_vectors == ("row 2",)
     assert report.leaks == (("row 0", "row 6"),)
-    assert report.sizes == {"dimension": (3, 3, 3)}
+    assert report.sizes["dimension"] == (3, 3, 3)
 
 
 def test_images_in_memory_are_compared_by_their_pixels():

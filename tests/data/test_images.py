@@ -5,12 +5,14 @@ import os
 import shutil
 import struct
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import ExifTags, Image, ImageOps
 
+import vicinal
 from vicinal.data import ImageTransform, check, images
 from vicinal.data.folder import Folder
 from vicinal.data.images import read_image, upright
@@ -66,6 +68,19 @@ def test_truncated_files_are_rejected_by_name(ending, share, tmp_path):
     path.write_bytes(file.getvalue()[: int(share * len(file.getvalue()))])
     with pytest.raises(DataError, match=r"cut\..* cannot be read"):
         read_image(path)
+
+
+def test_postscript_is_not_read_whatever_its_name(tmp_path, monkeypatch):
+    """Pillow would start Ghostscript on it."""
+    monkeypatch.setattr("subprocess.check_call", lambda *_, **__: pytest.fail("a program ran"))
+    Image.new("RGB", (6, 4)).save(tmp_path / "x.png", "EPS")
+    with pytest.raises(DataError, match=r"x\.png cannot be read: cannot identify"):
+        read_image(tmp_path / "x.png")
+
+
+def test_images_are_opened_in_one_place():
+    source = Path(vicinal.__file__).parent
+    assert not [path for path in source.rglob("*.py") if "Image.open(" in path.read_text()]
 
 
 def test_a_folder_is_no_image_and_rejected_by_name(tmp_path):

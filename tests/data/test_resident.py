@@ -427,8 +427,12 @@ def test_other_settings_and_other_rows_are_other_images(pictures, folder):
 
 
 def test_a_changed_file_is_decoded_again(pictures, folder, tmp_path):
-    before = decoded(pictures, folder)
-    Image.new("RGB", (24, 20), "red").save(tmp_path / "set" / "c0" / "0.png")
+    file = tmp_path / "set" / "c0" / "0.png"
+    Image.new("RGB", (24, 20), "blue").save(file, compress_level=0)
+    before, known = decoded(pictures, folder), file.stat()
+    Image.new("RGB", (24, 20), "red").save(file, compress_level=0)
+    os.utime(file, ns=(known.st_atime_ns, known.st_mtime_ns))  # of equal size and time
+    assert file.stat().st_size == known.st_size
     after = decoded(pictures, folder)
     assert torch.equal(after, decoded(pictures)) and not torch.equal(after, before)
 

@@ -10,6 +10,7 @@ from PIL import Image
 
 import vicinal
 from vicinal.data import HuggingFace, Shards, open_path
+from vicinal.data.shards import FromHuggingFace
 from vicinal.errors import DataError
 
 
@@ -82,6 +83,7 @@ def test_splits_are_those_of_the_names_and_labels_may_stand_in_json(tmp_path):
         ([("0.png", png(0))], "has no label"),
         ([("0.txt", b"words")], "no image with a label"),
         ([("0.png", png(0)), ("0.json", b"[1]")], "cannot be read as a shard"),
+        ([("0.png", png(0)), ("0.json", b"[" * 10_000)], "cannot be read as a shard"),
     ],
 )
 def test_bad_shards_are_named(tmp_path, content, said):
@@ -101,6 +103,10 @@ def test_damaged_images_and_archives_are_named(tmp_path):
     (tmp_path / "worse.tar").write_bytes(b"no archive" * 100)
     with pytest.raises(DataError, match="uncompressed"):
         Shards(str(tmp_path / "worse.tar")).load()
+    (tmp_path / "loop").mkdir()
+    (tmp_path / "loop/a.tar").symlink_to("a.tar")
+    with pytest.raises(DataError, match=r"loop/a\.tar cannot be read"):
+        Shards(str(tmp_path / "loop")).load()
 
 
 def test_without_the_package_the_pip_line_is_given(tmp_path, monkeypatch):
@@ -109,6 +115,37 @@ def test_without_the_package_the_pip_line_is_given(tmp_path, monkeypatch):
     assert isinstance(open_path(tmp_path), HuggingFace)
     with pytest.raises(DataError, match=r"pip install 'vicinal\[huggingface\]'"):
         HuggingFace(str(tmp_path)).load()
+
+
+@pytest.mark.slow
+def test_only_files_in_its_own_folder_are_read_for_a_data_set_of_hugging_face(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    folder = tmp_path / "set"
+    (tmp_path / "outside.png").write_bytes(png(7))
+    row = {"bytes": None, "path": "inside.png"}
+    texts = {"bytes": datasets.Value("binary"), "path": datasets.Value("string")}
+    features = datasets.Features({"image": texts, "label": datasets.Value("string")})
+    outside = (str(tmp_path / "outside.png"), "../outside.png", "link.png", "http://127.0.0.1:9/x")
+    rows = {
+        "image": [row, {"bytes": png(3), "path": None}, *({**row, "path": o} for o in outside)],
+        "label": list("ababab"),
+    }
+    datasets.Dataset.from_dict(rows, features=features).save_to_disk(str(folder))
+    (folder / "inside.png").write_bytes(png(5))
+    (folder / "link.png").symlink_to("../outside.png")
+    info = json.loads((folder / "dataset_info.json").read_text())
+    info["features"]["image"] = {"_type": "Image"}  # as whoever writes the folder may say
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+    source = open_path(folder).load().source
+    assert [int(np.asarray(source.read(row))[0, 0, 0]) for row in (0, 1)] == [5, 3]
+    for number in range(2, 6):
+        with pytest.raises(DataError, match=r"outside of|is missing"):
+            source.read(number)
+    mine = datasets.Dataset.from_dict(
+        {"image": [str(tmp_path / "outside.png")] * 2, "label": ["a", "b"]},
+        features=datasets.Features({"image": datasets.Image(), "label": datasets.Value("string")}),
+    )
+    assert FromHuggingFace("", dataset=mine).load().source.read(0).size == (8, 8)  # in Python
 
 
 @pytest.mark.slow

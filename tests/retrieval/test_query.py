@@ -83,8 +83,10 @@ def test_feature_runs_are_asked_with_vectors(feature_run, vectors_file, listener
     assert answer.matches[0].item.id == 7
     with pytest.raises(ConfigError, match=r"an \.npy or \.npz"):
         query_of(snapshot, model, files=[tmp_path / "query.png"])
-    with pytest.raises(DataError, match="not readable"):
-        query_of(snapshot, model, files=[tmp_path / "nothing.npy"])
+    np.save(tmp_path / "words.npy", np.array(["a", "b"]))
+    for name in ("nothing", "words"):
+        with pytest.raises(DataError, match=rf"{name}\.npy is not readable"):
+            query_of(snapshot, model, files=[tmp_path / f"{name}.npy"])
 
 
 def test_errors(snapshot, model, tmp_path):

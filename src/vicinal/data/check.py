@@ -16,6 +16,8 @@ from vicinal.data.records import Captioned, Dataset, ImageFiles, Progress, Recor
 from vicinal.data.splits import overlapping_classes
 from vicinal.errors import DataError
 
+_ENOUGH = 4  # rows of a class: fewer make hardly more than one pair
+
 
 @dataclass(frozen=True)
 class CheckReport:
@@ -39,7 +41,7 @@ class CheckReport:
         duplicates: further groups of rows with equal content.
         conflicts: those groups of either kind whose rows differ in class.
         sizes: smallest, median and largest ``width`` and ``height`` of images, or the ``dimension``
-            of vectors.
+            of vectors, and ``rows per class`` of a set without roles.
         zero_vectors: names of vectors that are all zeros: no direction, so no cosine.
     """
 
@@ -95,7 +97,12 @@ class CheckReport:
                 lines.append(f"  {title}: {len(entries)}")
                 lines += [f"    {entry}" for entry in entries[:most]]
                 lines += [f"    ... and {len(entries) - most} more"] * (len(entries) > most)
-        return [*lines, "nothing wrong found" if self.ok else "something is wrong: see above"]
+        if not self.ok:
+            return [*lines, "something is wrong: see above"]
+        if self.sizes.get("rows per class", (_ENOUGH,) * 3)[1] >= _ENOUGH:
+            return [*lines, "nothing wrong found"]
+        few = f"half of the classes have fewer than {_ENOUGH} rows"
+        return [*lines, f"no faults found, but {few}, which is little to learn from: add more"]
 
 
 def load_unchecked(dataset: Dataset) -> Records:
@@ -134,6 +141,8 @@ def check(
             if (row + 1) % 100 == 0 or row + 1 == len(records):
                 progress(row + 1)
     groups = [group for group in equal.values() if len(group) > 1]
+    if len(records) and "role" not in records.columns:
+        sizes["rows per class"] = np.unique(records.labels, return_counts=True)[1].tolist()
     tested = records.splits == "test"
     leaking = [group for group in groups if 0 < tested[group].sum() < len(group)]
     counts = Counter(zip(records.labels.tolist(), records.splits.tolist(), strict=True))

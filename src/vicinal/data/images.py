@@ -9,6 +9,7 @@ import numpy as np
 from PIL import ExifTags, Image
 
 from vicinal.errors import DataError
+from vicinal.files import IMAGE_FORMATS, open_image
 
 MOST_PIXELS = 150_000_000  # 450 MB decoded
 MOST_ASPECT = 100  # with a shorter side of 256 pixels, 6.5 million
@@ -31,6 +32,7 @@ def read_image(path: Path) -> Image.Image:
             raise DataError("it is not a regular file")
         if path.suffix.lower() in HEIC:
             _register_heif()
+            return decode(path, (*IMAGE_FORMATS, "HEIF"))
         return decode(path)
     except FileNotFoundError as error:
         raise DataError(f"image {path} is missing.") from error
@@ -42,10 +44,10 @@ def read_image(path: Path) -> Image.Image:
         ) from error
 
 
-def decode(file: Path | BinaryIO) -> Image.Image:
+def decode(file: Path | BinaryIO, formats: tuple[str, ...] = IMAGE_FORMATS) -> Image.Image:
     """Decode an image file, upright, RGB or 8-bit gray; raise what decoders raise, and a DataError
     for its size."""
-    with Image.open(file) as image:
+    with open_image(file, formats) as image:
         check_size(image.size)
         image.load()
         return eight_bit(upright(image))

@@ -32,6 +32,7 @@ from vicinal.data.records import ImageFiles, Progress, Records, Source, stamps
 from vicinal.data.transforms import ImageTransform, as_image
 from vicinal.errors import ConfigError, DataError
 from vicinal.files import (
+    open_image,
     read_arrays,
     read_json,
     regular,
@@ -265,7 +266,7 @@ def _is_plain(path: Path) -> bool:
     """Whether the file decodes to RGB or 8-bit gray as it is; an unreadable one does not."""
     with (
         suppress(Exception),
-        Image.open(path) as image,
+        open_image(path) as image,
     ):  # decoders raise whatever a damaged file makes them
         return image.mode in ("L", "RGB")
     return False

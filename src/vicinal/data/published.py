@@ -23,6 +23,7 @@ from PIL import Image
 
 from vicinal.arguments import Limits, Settings
 from vicinal.data.draws import uniform
+from vicinal.data.images import decode
 from vicinal.data.location import cached, existing
 from vicinal.data.records import BOTH, GALLERY, QUERY, ImageArray, ImageFiles, Records, Source
 from vicinal.data.splits import classes_of
@@ -588,8 +589,7 @@ class ArchivedDrawings(Source):
         path = self.root / f"{member.split('/')[0]}.zip"
         archive = _kept_open(path, os.getpid())
         try:
-            with Image.open(io.BytesIO(archive.read(member))) as image:
-                return image.convert("L")
+            return decode(io.BytesIO(archive.read(member))).convert("L")
         except (
             Exception
         ) as error:  # decoders raise whatever their parsing of a damaged file runs into

@@ -70,13 +70,15 @@ class Source(ABC):
 
 
 def stamps(paths: Iterable[Path]) -> str | None:
-    """Return paths with size and time of the last change; None where one of them cannot be
-    found."""
+    """Return paths with size and times of the last change, of content and of the file itself, which
+    no copying tool restores; None where one of them cannot be found."""
     try:
         found = [(str(path), path.stat()) for path in paths]
     except OSError:
         return None
-    return "\n".join(f"{name} {file.st_size} {file.st_mtime_ns}" for name, file in found)
+    return "\n".join(
+        f"{name} {file.st_size} {file.st_mtime_ns} {file.st_ctime_ns}" for name, file in found
+    )
 
 
 class ImageFiles(Source):

@@ -1,5 +1,6 @@
 """Data as other libraries keep it: WebDataset's tar shards, and data sets of Hugging Face."""
 
+import io
 import json
 import tarfile
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from vicinal.data.folder import is_image
-from vicinal.data.images import check_size, eight_bit, upright
+from vicinal.data.images import decode, read_image
 from vicinal.data.location import existing
 from vicinal.data.packed import TarImages
 from vicinal.data.records import FeatureArray, Kind, Records, Source
@@ -105,6 +106,8 @@ class Shards(SplitByClass):
             ValueError,
             AttributeError,
             EOFError,
+            RecursionError,
+            OSError,
         ) as error:
             fault = f"{path} cannot be read as a shard: {error}"
             raise DataError(f"{fault}. Shards are uncompressed .tar files.") from error
@@ -118,20 +121,31 @@ def _key(member: tarfile.TarInfo) -> str:
 
 
 class HuggingFaceImages(Source):
-    """The images of a column of a Hugging Face data set, part by part."""
+    """The images of a column of a Hugging Face data set, part by part.
 
-    def __init__(self, parts: Mapping[str, Any]) -> None:
+    A row holds an image's bytes, or the path of a file: below ``folder``, where the rows come from
+    a folder that anyone may have written.
+    """
+
+    def __init__(self, parts: Mapping[str, Any], folder: Path | None) -> None:
         super().__init__(
             [f"{name} {row}" for name, column in parts.items() for row in range(len(column))]
         )
-        self.columns, self.starts = list(parts.values()), np.cumsum([0, *map(len, parts.values())])
+        self.folder, self.columns = folder, list(parts.values())
+        self.starts = np.cumsum([0, *map(len, parts.values())])
 
     def read(self, index: int) -> Image.Image:
         part = int(np.searchsorted(self.starts, index, side="right")) - 1
         try:
-            image = self.columns[part][index - int(self.starts[part])]
-            check_size(image.size)
-            return eight_bit(upright(image))
+            row = self.columns[part][index - int(self.starts[part])]
+            if row["bytes"] is not None:
+                return decode(io.BytesIO(row["bytes"]))
+            file = Path(row["path"])
+            if self.folder is not None:
+                file = (self.folder / file).resolve()
+                if not file.is_relative_to(self.folder.resolve()):
+                    raise DataError(f"{row['path']} lies outside of {self.folder}")
+            return read_image(file)
         except Exception as error:  # as of files
             raise DataError(f"image {self.names[index]} cannot be read: {error}.") from error
 
@@ -174,13 +188,16 @@ class HuggingFace(SplitByClass):
             ) from None
         return datasets.load_from_disk(str(existing(self.path)))
 
+    def _folder(self) -> Path | None:
+        return existing(self.path)
+
     def _parts(self) -> Mapping[str, Any]:
         dataset = self._open()
         return dataset if isinstance(dataset, Mapping) else {"train": dataset}
 
     def load(self) -> Records:
         parts = self._parts()
-        source, names = _columns(parts, self.image, self.label)
+        source, names = _columns(parts, self.image, self.label, self._folder())
         given = (
             [split for split, part in parts.items() for _ in range(len(part))]
             if len(parts) > 1
@@ -200,6 +217,9 @@ class FromHuggingFace(HuggingFace):
     def _open(self) -> Any:
         return self.dataset
 
+    def _folder(self) -> None:
+        """Read files wherever they lie: the rows are the user's own."""
+
     def to_description(self) -> dict[str, str]:
         """Return what a run writes down; the data themselves are the user's."""
         return {"class": "FromHuggingFace", "image": self.image, "label": self.label}
@@ -215,7 +235,9 @@ def _kind(parts: Mapping[str, Any], image: str) -> Kind:
     return "images" if type(features[image]).__name__ == "Image" else "features"
 
 
-def _columns(parts: Mapping[str, Any], image: str, label: str) -> tuple[Source, list[str]]:
+def _columns(
+    parts: Mapping[str, Any], image: str, label: str, folder: Path | None
+) -> tuple[Source, list[str]]:
     """Return the inputs and the class names of all parts, one after the other."""
     kind = _kind(parts, image)
     names: list[str] = []
@@ -232,4 +254,10 @@ def _columns(parts: Mapping[str, Any], image: str, label: str) -> tuple[Source, 
             [np.asarray(part.with_format("numpy")[image][:], np.float32) for part in parts.values()]
         )
         return FeatureArray(rows, [f"row {row}" for row in range(len(rows))]), names
-    return HuggingFaceImages({split: part[image] for split, part in parts.items()}), names
+    encoded = {split: _encoded(part, image)[image] for split, part in parts.items()}
+    return HuggingFaceImages(encoded, folder), names
+
+
+def _encoded(part: Any, image: str) -> Any:
+    """Return a part whose images are bytes or paths: nothing is opened or fetched."""
+    return part.with_format(None).cast_column(image, type(part.features[image])(decode=False))

@@ -188,7 +188,7 @@ def read_vectors(path: Path, name: str) -> Float[np.ndarray, "n d"]:
     values = column.flatten().to_numpy(
         zero_copy_only=False
     )  # a null among the numbers comes out as NaN
-    return np.asarray(values).reshape(len(column), -1)
+    return np.asarray(values).reshape(len(column), lengths[0] if len(column) else 0)
 
 
 def _read_csv(path: Path, separator: str) -> Columns:
@@ -246,6 +246,9 @@ def _parquet(path: Path) -> Iterator[Any]:
         ) from error
     try:
         with ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            if len(set(names)) != len(names):
+                raise DataError(f"{path} must name each column once, got {names}. Rename them.")
             yield file
     except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
         raise DataError(f"{path} is not readable as Parquet: {error}. Write it again.") from error

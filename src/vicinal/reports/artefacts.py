@@ -16,6 +16,7 @@ from PIL import Image
 
 from vicinal.errors import ConfigError, RunError
 from vicinal.figures import Figure, Scatter, from_json, records_of
+from vicinal.files import open_image
 from vicinal.run_directory import RunDirectory
 
 _PER_CLASS = 6  # thumbnails that stand for one class
@@ -41,7 +42,7 @@ class Thumbnails:
 
     def image(self) -> Image.Image:
         """The sheet as RGB, transparent pixels on white."""
-        with Image.open(BytesIO(self.encoded)) as image:
+        with open_image(BytesIO(self.encoded)) as image:
             if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
                 above = image.convert("RGBA")
                 return Image.alpha_composite(Image.new("RGBA", above.size, "white"), above).convert(
@@ -186,7 +187,7 @@ def read_thumbnails(
         return None, {id: Record(r.name, r.label, None) for id, r in records.items()}
     encoded = path.read_bytes()
     try:
-        with Image.open(BytesIO(encoded)) as image:
+        with open_image(BytesIO(encoded)) as image:
             image.load()  # all of it: a sheet that was cut off has a sound beginning
             thumbnails = Thumbnails(encoded, document["tile"], document["columns"], image.size)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:

@@ -22,7 +22,7 @@ from torch import Tensor
 from vicinal.data.records import Progress
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.neighbors import require_finite
-from vicinal.files import read_arrays, write_arrays
+from vicinal.files import open_image, read_arrays, write_arrays
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.contact_sheets import Contents, Group
 
@@ -363,7 +363,7 @@ def copies(image: Image.Image, rng: np.random.Generator) -> Iterator[Image.Image
 def _encoded(image: Image.Image) -> Image.Image:
     file = BytesIO()
     image.save(file, "JPEG", quality=40)
-    return Image.open(file)
+    return open_image(file)
 
 
 @dataclass(frozen=True)

@@ -168,6 +168,6 @@ def _features(file: Path) -> Float[np.ndarray, "q d"]:
         )
     try:
         found = read_array(file) if ending == ".npy" else read_arrays(file)["features"]
+        return np.atleast_2d(found).astype(np.float32)
     except (OSError, ValueError, KeyError) as error:
         raise DataError(f"{file} is not readable as feature vectors: {error}.") from error
-    return np.atleast_2d(found).astype(np.float32)

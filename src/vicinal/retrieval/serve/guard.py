@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vicinal.data.images import check_size, decode
 from vicinal.errors import DataError, RunError, VicinalError
+from vicinal.files import open_image
 
 _LOG = logging.getLogger("vicinal.retrieval.serve")
 MEBIBYTE = 2**20
@@ -330,7 +331,7 @@ def decoded(data: bytes, limits: Limits) -> Image.Image:
             422, "a picture as the body.", "an empty body.", "Send the bytes of an image file."
         )
     try:
-        with Image.open(BytesIO(data), formats=FORMATS) as image:
+        with open_image(BytesIO(data), FORMATS) as image:
             check_size(image.size, limits.upload_pixels)
     except UnidentifiedImageError as error:
         known, got = (
@@ -350,7 +351,7 @@ def decoded(data: bytes, limits: Limits) -> Image.Image:
     ) as error:  # decoders raise whatever their parsing of a damaged header runs into
         raise _damaged(error) from error
     try:
-        return decode(BytesIO(data))
+        return decode(BytesIO(data), FORMATS)
     except Exception as error:  # likewise
         raise _damaged(error) from error
 
