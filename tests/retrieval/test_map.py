@@ -59,6 +59,14 @@ def test_it_is_computed_once_and_read_afterwards(collection, monkeypatch):
     assert not list(snapshot.folder.glob("*.part"))
 
 
+def test_a_disk_that_takes_nothing_keeps_nobody_from_the_map(collection, quick, monkeypatch):
+    def fails(*_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(module, "write_arrays", fails)
+    assert len(collection_map(collection.snapshot()).ids) == 60
+
+
 def test_a_new_generation_has_its_own(collection, vectors, quick):
     collection_map(collection.snapshot())
     publish(

@@ -2,6 +2,7 @@
 beside it."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,10 +80,11 @@ def collection_map(snapshot: Snapshot) -> CollectionMap:
     positions = np.empty((len(chosen), 2), np.float32)
     positions[np.searchsorted(chosen, landmarks)] = projected
     positions[np.searchsorted(chosen, others)] = _placed(snapshot, others, landmarks, projected)
-    if (
-        snapshot.folder.is_dir()
-    ):  # else two newer generations have been written meanwhile, and this one removed
-        write_arrays(_path(snapshot), {"ids": ids, "positions": positions})
+    # Without the folder two newer generations have been written meanwhile, and this one removed; a
+    # disk that is full or read-only costs the next start its time, not this one its map.
+    if snapshot.folder.is_dir():
+        with suppress(OSError):
+            write_arrays(_path(snapshot), {"ids": ids, "positions": positions})
     return CollectionMap(ids, positions)
 
 

@@ -49,6 +49,19 @@ def test_a_type_that_pillow_reads_but_nobody_offered_is_415(chance, as_bytes, dr
     assert rejected(as_bytes(drawn("disc", chance), "tiff")).status_code == 415
 
 
+def test_only_offered_decoders_see_an_upload(png, monkeypatch):
+    asked = []
+    opened = Image.open
+
+    def watched(file, mode="r", formats=None):
+        asked.append(formats)
+        return opened(file, mode, formats)
+
+    monkeypatch.setattr(Image, "open", watched)
+    decoded(png, Limits())
+    assert asked and set(asked) == {("JPEG", "PNG", "WEBP", "GIF", "BMP")}
+
+
 def test_pixels_are_counted_before_decoding():
     error = rejected(header_only(7000, 7000))
     assert error.status_code == 413 and "7,000 x 7,000" in error.problem.got

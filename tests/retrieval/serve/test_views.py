@@ -132,3 +132,17 @@ def test_the_served_report_names_no_folder_of_this_machine(client, served):
             and "could not be read: a.jpg" in shown
         )
     assert "/home/ann/my photos" in render(served)  # the user's own report says where the data lie
+
+
+def test_a_run_that_is_gone_is_told_without_its_folder(
+    write_run, write_pictures, index, library_of, client_of, tmp_path, caplog
+):
+    run = write_run(tmp_path / "run")
+    index(run.path, tmp_path / "pictures", write_pictures(tmp_path / "pictures")[:3])
+    with client_of(library_of(run)) as client:
+        run.path.rename(tmp_path / "gone")
+        for path in ("/api/about", "/api/hardness", "/report", "/api/review", "/api/map"):
+            answer = client.get(path)
+            assert answer.status_code in (404, 500), path
+            assert str(tmp_path) not in answer.text and "Traceback" not in answer.text
+    assert not caplog.records

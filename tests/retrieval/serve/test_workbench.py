@@ -1,6 +1,8 @@
 """Changes through the server: from its own page alone, kept, undone and exported; findings, also
 damaged ones."""
 
+import errno
+import os
 import shutil
 
 import pytest
@@ -238,3 +240,41 @@ def test_damaged_findings_are_an_error_to_read_not_a_failure(client, run, text, 
         and str(run.path) not in answer.text
     )
     assert "clean/findings.csv" in answer.json()["got"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
+def test_a_disk_that_takes_nothing_is_told_without_a_folder(
+    client, run, monkeypatch, caplog, number
+):
+    def fails(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fails)
+    answer = client.post("/api/annotations", json={"targets": [0], "add": ["blurred"]})
+    assert answer.status_code == 500 and os.strerror(number) in answer.json()["got"]
+    assert str(run.path) not in answer.text and not caplog.records
+
+
+def test_a_collection_that_is_gone_is_told_and_answers_when_it_is_back(client, run, caplog):
+    folder = run.path / "collection"
+    change = {"targets": [0], "add": ["blurred"]}
+    assert client.get("/api/about").status_code == 200
+    folder.rename(run.path / "elsewhere")
+    for path in ("about", "map", "annotations.csv", "items", "search/item/0", "items/0/thumbnail"):
+        answer = client.get(f"/api/{path}")
+        assert answer.status_code == 500 and "current.json" in answer.json()["got"]
+        assert "/" not in answer.json()["got"]
+    assert client.post("/api/annotations", json=change).status_code == 500
+    assert not caplog.records and not folder.exists()
+    (run.path / "elsewhere").rename(folder)
+    assert client.post("/api/annotations", json=change).status_code == 200
+    assert client.get("/api/about").status_code == 200
+
+
+@pytest.mark.parametrize("label", ["\u00b2", "--5", str(10**20), "-", "007", "nan", "="])
+def test_a_new_label_is_text_whatever_it_looks_like(client, label):
+    answer = client.post("/api/annotations", json={"targets": [0], "label": label})
+    assert answer.status_code == 200
+    assert label in [each["label"] for each in client.get("/api/classes").json()["classes"]]
+    assert client.get("/api/search/class", params={"name": label}).json()["matches"]
+    assert client.get("/api/decisions.csv").status_code == 200

@@ -3,10 +3,11 @@ act on."""
 
 import asyncio
 import logging
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -18,29 +19,28 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vicinal.data.images import check_size, decode
+from vicinal.data.images import check_size, eight_bit, upright
 from vicinal.errors import DataError, RunError, VicinalError
 from vicinal.files import open_image
 
+T = TypeVar("T")
 _LOG = logging.getLogger("vicinal.retrieval.serve")
 MEBIBYTE = 2**20
+_FOLDERS = re.compile(  # of a path in text
+    r"(?<=')/(?:[^/']+/)*(?=[^/'])|(?<![^\s\"=,:(\[])/(?:[^/\s'\"]+/)*(?=[^/\s'\"])"
+)
 UPLOAD = "/api/search/image"
-FORMATS = (
-    "JPEG",
-    "PNG",
-    "WEBP",
-    "GIF",
-    "BMP",
-)  # of uploads, by content; what else Pillow reads is not offered
+# Of uploads, by content; what else Pillow reads is not offered.
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 
 # Scripts and styles from files of ours alone. Style attributes are free because the report's charts
 # set colors so.
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "style-src-attr "
-    "'unsafe-inline'; img-src 'self' blob: data:; connect-src 'self'; base-uri 'none'; "
-    "form-action 'none'; "
-    "frame-ancestors 'none'",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; "
+        "img-src 'self' blob: data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -106,6 +106,10 @@ class RequestError(HTTPException):
         return JSONResponse(self.problem.model_dump(), self.status_code, self.headers)
 
 
+def busy(asked: str, got: str) -> RequestError:
+    return RequestError(503, asked, got, "Ask again in a second.", {"Retry-After": "1"})
+
+
 Described = dict[int | str, dict[str, Any]]
 
 
@@ -122,8 +126,8 @@ BODY |= described({413: "A body, or a picture in it, larger than the limits."})
 
 
 class Guard:
-    """ASGI middleware, the outermost: rejects strangers, counts bytes, and puts ``HEADERS`` on
-    every answer.
+    """ASGI middleware, the outermost: rejects strangers, reads each body whole, within its limits,
+    and puts ``HEADERS`` on every answer.
 
     A page anywhere on the web can make its visitor's browser send requests to 127.0.0.1. It cannot
     read the answers as long as no CORS header permits it; by pointing a name of its own at
@@ -136,18 +140,17 @@ class Guard:
     """
 
     def __init__(self, application: ASGIApp, *, hosts: Collection[str], limits: Limits) -> None:
-        self.application, self.hosts, self.limits = (
-            application,
-            frozenset(host.lower() for host in hosts),
-            limits,
-        )
+        self.application = application
+        self.hosts = frozenset(host.lower() for host in hosts)
+        self.limits = limits
         self.held = 0  # bytes of bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.application(scope, receive, send)
             return
-        started, body = False, _Body(self, scope, receive)
+        started = False
+        body = bytearray()
 
         async def guarded(message: Message) -> None:
             nonlocal started
@@ -160,7 +163,13 @@ class Guard:
 
         try:
             self._admit(Headers(scope=scope))
-            await self.application(scope, body.receive, guarded)
+            await self._read(scope, receive, body)
+            whole = iter([{"type": "http.request", "body": bytes(body)}])
+
+            async def read() -> Message:  # who reads on waits for the client to leave
+                return next(whole, None) or await receive()
+
+            await self.application(scope, read, guarded)
         except ClientDisconnect:
             pass  # nobody is there to be answered
         except RequestError as error:
@@ -174,7 +183,7 @@ class Guard:
             )
             await failure.response()(scope, receive, guarded)
         finally:
-            self.held -= body.seen
+            self.held -= len(body)
 
     def _admit(self, headers: Headers) -> None:
         host = headers.get("host", "")
@@ -192,6 +201,31 @@ class Guard:
             raise RequestError(
                 403, asked, "a page of another site sent it.", "Open this server's page itself."
             )
+
+    async def _read(self, scope: Scope, receive: Receive, body: bytearray) -> None:
+        """Fill ``body``: in its time, within its own bound and that of all bodies together."""
+        limits = self.limits
+        most = limits.upload_bytes if scope["path"] == UPLOAD else limits.json_bytes
+        more = True
+        try:
+            async with asyncio.timeout(limits.body_seconds):
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientDisconnect
+                    part = message.get("body", b"")
+                    more = message.get("more_body", False)
+                    body += part
+                    self.held += len(part)
+                    if len(body) > most:
+                        asked = f"a body of at most {most:,} bytes."
+                        raise RequestError(413, asked, "more than that.", "Send a smaller one.")
+                    if self.held > limits.held_bytes:
+                        asked = "the server holds a few bodies at a time."
+                        raise busy(asked, "others are arriving or waiting.")
+        except TimeoutError:
+            asked = f"a body within {limits.body_seconds:g} seconds."
+            raise RequestError(408, asked, "only a part of one.", "Send it again.") from None
 
 
 def require_own_page(request: Request) -> None:
@@ -213,44 +247,6 @@ def require_own_page(request: Request) -> None:
         )
 
 
-class _Body:
-    """The body of one request: counted as it arrives, alone and together with all others, and given
-    some time."""
-
-    def __init__(self, guard: Guard, scope: Scope, receive: Receive) -> None:
-        limits = guard.limits
-        self.guard, self.limits, self.seen, self._receive = guard, limits, 0, receive
-        self.most = limits.upload_bytes if scope["path"] == UPLOAD else limits.json_bytes
-        announced = Headers(scope=scope).get("content-length", "")
-        self.announced = int(announced[:20]) if announced.isdigit() else 0
-        self.deadline: float | None = asyncio.get_running_loop().time() + limits.body_seconds
-
-    async def receive(self) -> Message:
-        message: Message = {}
-        if self.announced <= self.most:
-            try:
-                async with asyncio.timeout_at(self.deadline):
-                    message = await self._receive()
-            except TimeoutError:
-                asked = f"a body within {self.limits.body_seconds:g} seconds."
-                raise RequestError(408, asked, "only a part of one.", "Send it again.") from None
-        if not message.get("more_body"):
-            self.deadline = None  # who reads on waits for the client to leave
-        count = len(message.get("body", b""))
-        self.seen += count
-        self.guard.held += count
-        if max(self.seen, self.announced) > self.most:
-            asked = f"a body of at most {self.most:,} bytes."
-            raise RequestError(413, asked, "more bytes than that.", "Send a smaller one.")
-        if self.guard.held > self.limits.held_bytes:
-            asked, got = (
-                "the server holds a few bodies at a time.",
-                "others are arriving or waiting.",
-            )
-            raise RequestError(503, asked, got, "Ask again in a second.", {"Retry-After": "1"})
-        return message
-
-
 def name_of(host: str) -> str:
     """Return the name in a Host header, without its port.
 
@@ -265,27 +261,26 @@ def answer_errors(application: FastAPI) -> None:
     """Answer every error with a ``Problem``: never a traceback, never an echo."""
 
     async def answered(_: Request, error: Any) -> JSONResponse:
-        if isinstance(error, RequestError):
-            found = error
-        elif isinstance(error, RequestValidationError):
-            found = RequestError(422, *_sentences(error.errors()))
-        elif isinstance(error, VicinalError):
-            status, advice = (
-                (500, "Check the run's files.")
-                if isinstance(error, RunError)
-                else (422, "Ask otherwise.")
-            )
-            found = RequestError(
-                status, "what this run and its collection can answer.", text(str(error)), advice
-            )
-        else:
-            asked = "a path, a method and, where there is one, a JSON body that the server knows."
-            found = RequestError(
-                error.status_code, asked, f"{error.detail}.", "See /docs.", error.headers
-            )
+        able = "what this run and its collection can answer."
+        match error:
+            case RequestError():
+                found = error
+            case RequestValidationError():
+                found = RequestError(422, *_sentences(error.errors()))
+            case RunError() | OSError():
+                advice = "Check the run's files and the disk, then ask again."
+                found = RequestError(500, able, told(error), advice)
+            case VicinalError():
+                found = RequestError(422, able, told(error), "Ask otherwise.")
+            case _:
+                asked = (
+                    "a path, a method and, where one belongs, a JSON body that the server knows."
+                )
+                got = f"{error.detail}."
+                found = RequestError(error.status_code, asked, got, "See /docs.", error.headers)
         return found.response()
 
-    for kind in (RequestValidationError, VicinalError, HTTPException):
+    for kind in (RequestValidationError, VicinalError, OSError, HTTPException):
         application.add_exception_handler(kind, answered)
 
 
@@ -296,10 +291,8 @@ def _sentences(errors: Sequence[Any]) -> tuple[str, str, str]:
     if first["type"] == "json_invalid":
         fault = f"text that is none: {first['ctx']['error']} at character {first['loc'][-1]}."
         return "a JSON body.", fault, "Check that it is valid JSON."
-    place, got = (
-        " ".join(str(part) for part in first["loc"]) or "the request",
-        _shown(first.get("input")),
-    )
+    place = " ".join(str(part) for part in first["loc"]) or "the request"
+    got = _shown(first.get("input"))
     more = f" ({len(errors) - 1} more like it)" if len(errors) > 1 else ""
     asked = str(first["msg"]).removeprefix("Value error, ").rstrip(".")
     return (
@@ -323,6 +316,28 @@ def text(value: str) -> str:
     return value.encode(errors="replace").decode()
 
 
+def told(error: BaseException) -> str:
+    """Return what an error says, without the folders of this machine."""
+    return _FOLDERS.sub("", text(str(error)))
+
+
+def without_folders(value: T) -> T:
+    """Return a JSON value with the last part of each absolute path in place of the whole.
+
+    >>> without_folders({"command": "vicinal train --data '/home/ann/my photos' data.roles=/a/b.csv", "rate": "R/P"})
+    {'command': "vicinal train --data 'my photos' data.roles=b.csv", 'rate': 'R/P'}
+    """
+    found: Any = value
+    if isinstance(value, dict):
+        found = {without_folders(key): without_folders(item) for key, item in value.items()}
+    elif isinstance(value, list):
+        found = [without_folders(item) for item in value]
+    elif isinstance(value, str):
+        path = value.startswith("/")
+        found = value.rstrip("/").rpartition("/")[2] if path else _FOLDERS.sub("", value)
+    return cast(T, found)
+
+
 def decoded(data: bytes, limits: Limits) -> Image.Image:
     """Decode the uploaded picture, upright. Its type is detected from its content, its size from
     its header."""
@@ -333,33 +348,19 @@ def decoded(data: bytes, limits: Limits) -> Image.Image:
     try:
         with open_image(BytesIO(data), FORMATS) as image:
             check_size(image.size, limits.upload_pixels)
+            image.load()
+            return eight_bit(upright(image))
     except UnidentifiedImageError as error:
-        known, got = (
-            f"a picture: {', '.join(FORMATS)}.",
-            f"{len(data):,} bytes that are none of these.",
-        )
-        raise RequestError(
-            415, known, got, "Send an image file, or convert it to one of these."
-        ) from error
+        known = f"a picture: {', '.join(FORMATS)}."
+        got = f"{len(data):,} bytes that are none of these."
+        advice = "Send an image file, or convert it to one of these."
+        raise RequestError(415, known, got, advice) from error
     except (DataError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         asked = f"a picture of at most {limits.upload_pixels:,} pixels."
-        raise RequestError(
-            413, asked, str(error).rstrip(".") + ".", "Crop it, or send a smaller version."
-        ) from error
-    except (
-        Exception
-    ) as error:  # decoders raise whatever their parsing of a damaged header runs into
-        raise _damaged(error) from error
-    try:
-        return decode(BytesIO(data), FORMATS)
-    except Exception as error:  # likewise
-        raise _damaged(error) from error
-
-
-def _damaged(error: Exception) -> RequestError:
-    got = (
-        f"one that cannot be decoded ({type(error).__name__}: {text(str(error)).rstrip('.'):.120})."
-    )
-    return RequestError(
-        422, "a whole picture.", got, "It may be cut off or damaged; send it again."
-    )
+        got = str(error).rstrip(".") + "."
+        raise RequestError(413, asked, got, "Crop it, or send a smaller version.") from error
+    except Exception as error:  # decoders raise whatever their parsing of a damaged file runs into
+        said = f"{type(error).__name__}: {text(str(error)).rstrip('.'):.120}"
+        got = f"one that cannot be decoded ({said})."
+        advice = "It may be cut off or damaged; send it again."
+        raise RequestError(422, "a whole picture.", got, advice) from error

@@ -27,7 +27,7 @@ from vicinal.retrieval.calibration import NAME, QUERY_RATE, Threshold, distance_
 from vicinal.retrieval.collection import CollectionDirectory, Match, Snapshot
 from vicinal.retrieval.map import CollectionMap, collection_map
 from vicinal.retrieval.model import EmbeddingModel, load_asking
-from vicinal.retrieval.serve.guard import RequestError
+from vicinal.retrieval.serve.guard import busy
 from vicinal.run_directory import RunDirectory
 
 Given = ParamSpec("Given")
@@ -135,11 +135,8 @@ class Workers:
     def submit(self, work: Callable[[], Result]) -> "Future[Result]":
         with self._lock:
             if self._taken >= self.threads + self.waiting:
-                asked, got = (
-                    "the server works on a few requests at a time.",
-                    f"{self.waiting} of this kind wait.",
-                )
-                raise RequestError(503, asked, got, "Ask again in a second.", {"Retry-After": "1"})
+                asked = "the server works on a few requests at a time."
+                raise busy(asked, f"{self.waiting} of this kind wait.")
             self._taken += 1
         future = self._pool.submit(work)
         # Not in a `finally` of whoever awaits: a client that leaves ends the waiting, but not the

@@ -1,7 +1,6 @@
 """The server: routes, page, guard and workers put together, the port bound, and requests answered
 until Ctrl-C."""
 
-import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
@@ -10,7 +9,6 @@ from importlib.metadata import version
 from pathlib import PurePath
 from typing import Any
 
-import h11
 import uvicorn
 from fastapi import FastAPI
 from starlette.responses import Response
@@ -29,8 +27,7 @@ _TOGETHER = (
 )
 _ANYWHERE = ("0.0.0.0", "::", "")  # every address of the machine; nobody calls it by these
 _AT_ONCE = 128  # connections; more are answered 503 before anything of theirs is read
-_PER_CLIENT = 64  # of them by one address; a browser has six
-_HEADER_SECONDS = 10.0  # for the headers of a request to arrive
+_IDLE_SECONDS = 10  # between the end of an answer, or the start, and the next request's headers
 _LIMITS = Limits()
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
@@ -96,47 +93,33 @@ def create_application(
     application.include_router(view_routes(library, limits, listing, reading, mapping))
     application.include_router(workbench_routes(library, limits, listing, writable=writable))
     for address, (package, name) in SHIPPED.items():
-        content, kind = (
-            resources.files(package).joinpath(name).read_bytes(),
-            _KINDS[PurePath(name).suffix],
-        )
+        content = resources.files(package).joinpath(name).read_bytes()
+        kind = _KINDS[PurePath(name).suffix]
+        # A response is an application.
         shipped = Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
-        application.router.routes.append(
-            Route(address, shipped, methods=["GET"])
-        )  # a response is an application
+        application.router.routes.append(Route(address, shipped, methods=["GET"]))
     application.add_middleware(Guard, hosts=hosts, limits=limits)
     return application
 
 
 class Protocol(H11Protocol):
-    """HTTP/1.1 that gives headers some time, and one client some of the connections."""
+    """uvicorn's HTTP/1.1, whose ``timeout_keep_alive`` runs until the headers of a request are
+    whole.
+
+    uvicorn ends its waiting with the first byte that comes, and begins it only after an answer. So
+    who sends no headers, half of them, or the rest of a body that nobody reads would hold its
+    connection for good.
+    """
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._late: asyncio.TimerHandle | None = None
-        self._watch()
-        hosts = [
-            client[0] for other in self.connections if (client := getattr(other, "client", None))
-        ]
-        if self.client and hosts.count(self.client[0]) > _PER_CLIENT:
-            transport.close()
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._watch()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        if self._late is not None:
-            self._late.cancel()
-
-    def _watch(self) -> None:
-        """Set the time limit where headers are awaited, and lift it where they have come."""
-        if self.conn.their_state is not h11.IDLE and self._late is not None:
-            self._late.cancel()
-            self._late = None
-        elif self.conn.their_state is h11.IDLE and self._late is None:
-            self._late = self.loop.call_later(_HEADER_SECONDS, self.transport.close)
+        self.conn.receive_data(data)
+        self.handle_events()
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -185,14 +168,15 @@ def serve(
     with bind(host, port) as bound:
         name = host if host not in _ANYWHERE else "localhost"
         ready(f"http://{f'[{name}]' if ':' in name else name}:{bound.getsockname()[1]}/")
-        quiet: Any = {
-            "log_level": "warning",
-            "access_log": False,
-            "server_header": False,
-            "ws": "none",
-        }
-        # Without the headers of proxies: a header must not decide who is asking.
         config = uvicorn.Config(
-            application, proxy_headers=False, limit_concurrency=_AT_ONCE, http=Protocol, **quiet
+            application,
+            http=Protocol,
+            ws="none",
+            proxy_headers=False,  # a header must not decide who is asking
+            server_header=False,
+            limit_concurrency=_AT_ONCE,
+            timeout_keep_alive=_IDLE_SECONDS,
+            log_level="warning",
+            access_log=False,
         )
         uvicorn.Server(config).run(sockets=[bound])

@@ -1,11 +1,10 @@
 """What the page shows besides searches: what is served, the map, the hardness view, the run's
 report."""
 
-import re
 from concurrent.futures import Future
 from functools import lru_cache
 from importlib.metadata import version
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal
 
 import numpy as np
 from fastapi import APIRouter, Response
@@ -19,12 +18,20 @@ from vicinal.reports.html import chart_data
 from vicinal.reports.series import ACTIVE_CAPTION, Chart, charts, read_progress
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.map import CollectionMap
-from vicinal.retrieval.serve.guard import FORMATS, SHARED, Limits, RequestError, described, text
+from vicinal.retrieval.serve.guard import (
+    FORMATS,
+    SHARED,
+    Limits,
+    RequestError,
+    described,
+    text,
+    told,
+    without_folders,
+)
 from vicinal.retrieval.serve.library import Library, Workers
 from vicinal.retrieval.serve.routes import Answer, Text, ThresholdAnswer, threshold_of
 from vicinal.run_directory import RunDirectory
 
-T = TypeVar("T")
 # The report carries its own policy; as an answer of ours it is also shut off from everything else
 # on this address.
 REPORT_POLICY = (
@@ -32,9 +39,6 @@ REPORT_POLICY = (
     "script-src 'unsafe-inline'; "
     "frame-ancestors 'none'"
 )
-_FOLDERS = re.compile(
-    r"(?<=')/(?:[^/']+/)*(?=[^/'])|(?<![^\s\"=,:(\[])/(?:[^/\s'\"]+/)*(?=[^/\s'\"])"
-)  # of a path in text
 
 
 class LimitsAnswer(BaseModel):
@@ -154,7 +158,7 @@ def view_routes(
             return _map_answer(snapshot, None)
         if (failure := found.exception()) is not None:
             computing.cache_clear()  # the next request tries again
-            got = f"it could not be computed: {text(str(failure))}"
+            got = f"it could not be computed: {told(failure)}"
             raise RequestError(500, "the map.", got, "Ask again to try again.") from failure
         return found.result()
 
@@ -241,26 +245,6 @@ class PublicRun(RunDirectory):
 
     def document(self, name: str) -> dict[str, Any] | None:
         return without_folders(super().document(name))
-
-
-def without_folders(value: T) -> T:
-    """Return a JSON value with the last part of each absolute path in place of the whole.
-
-    >>> without_folders({"command": "vicinal train --data '/home/ann/my photos' data.roles=/a/b.csv", "rate": "R/P"})
-    {'command': "vicinal train --data 'my photos' data.roles=b.csv", 'rate': 'R/P'}
-    """
-    found: Any = value
-    if isinstance(value, dict):
-        found = {without_folders(key): without_folders(item) for key, item in value.items()}
-    elif isinstance(value, list):
-        found = [without_folders(item) for item in value]
-    elif isinstance(value, str):
-        found = (
-            value.rstrip("/").rpartition("/")[2]
-            if value.startswith("/")
-            else _FOLDERS.sub("", value)
-        )
-    return cast(T, found)
 
 
 def _hardness(run: RunDirectory, snapshot: Snapshot) -> Hardness:
