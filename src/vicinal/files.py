@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from hashlib import file_digest
 from pathlib import Path
 from threading import RLock
 from tokenize import TokenError
@@ -186,6 +187,11 @@ def regular(path: Path) -> Path:
     if not stat.S_ISREG(path.stat().st_mode):
         raise DataError(f"{path} is not a regular file. Remove it, or restore it from a copy.")
     return path
+
+
+def file_hash(path: Path) -> str:
+    with regular(path).open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

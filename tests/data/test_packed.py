@@ -13,11 +13,12 @@ from PIL import Image
 from vicinal.arguments import build, describe
 from vicinal.data import DATASETS, open_path
 from vicinal.data.folder import Folder
-from vicinal.data.packed import MANIFEST, Packed, file_hash, pack, unpack
+from vicinal.data.packed import MANIFEST, Packed, pack, unpack
 from vicinal.data.records import FeatureArray, ImageArray, Records
 from vicinal.data.table import Table
 from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError, DataError
+from vicinal.files import file_hash
 
 
 @pytest.fixture

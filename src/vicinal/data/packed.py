@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import file_digest
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
@@ -32,10 +31,10 @@ from vicinal.data.records import ImageFiles, Progress, Records, Source, stamps
 from vicinal.data.transforms import ImageTransform, as_image
 from vicinal.errors import ConfigError, DataError
 from vicinal.files import (
+    file_hash,
     open_image,
     read_arrays,
     read_json,
-    regular,
     write_arrays,
     write_atomically,
     write_json,
@@ -320,11 +319,6 @@ def _write_part(
 
 def _identity(path: Path) -> dict[str, Any]:
     return {"file": path.name, "bytes": path.stat().st_size, "sha256": file_hash(path)}
-
-
-def file_hash(path: Path) -> str:
-    with regular(path).open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()
 
 
 # -- unpacking

@@ -12,9 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from vicinal.data.folder import ENDINGS
-from vicinal.data.packed import file_hash
 from vicinal.errors import DataError
-from vicinal.files import sync_directory
+from vicinal.files import file_hash, sync_directory
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 FOLDER = "archives"  # below the collection

@@ -30,10 +30,9 @@ from PIL import Image
 from vicinal.arguments import build, coerce, construct
 from vicinal.data.images import read_image
 from vicinal.data.location import cache_folder
-from vicinal.data.packed import file_hash
 from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError, RunError, unknown
-from vicinal.files import check_links, read_array, read_lines, read_object
+from vicinal.files import check_links, file_hash, read_array, read_lines, read_object
 from vicinal.retrieval.store import Attributes, FlatStore, Ids, Item, Queries, Store, Where
 from vicinal.run_directory import RunDirectory
 

@@ -16,12 +16,12 @@ from vicinal.arguments import describe
 from vicinal.data import Arrays, Dataset, Folder, Table, open_path
 from vicinal.data.folder import is_image
 from vicinal.data.location import existing, expanded
-from vicinal.data.packed import PackedImages, file_hash
+from vicinal.data.packed import PackedImages
 from vicinal.data.records import QUERY, SPLITS, FeatureArray, ImageFiles, Records, Source, Texts
 from vicinal.data.table import Columns, read_columns
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.evaluation.neighbors import require_finite
-from vicinal.files import read_arrays
+from vicinal.files import file_hash, read_arrays
 from vicinal.retrieval.archives import is_archive, unpack
 from vicinal.retrieval.collection import Kind, Place
 

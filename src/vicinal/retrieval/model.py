@@ -13,7 +13,6 @@ from PIL import Image
 from torch import Tensor
 
 from vicinal.data.images import read_image, upright
-from vicinal.data.packed import file_hash
 from vicinal.data.records import Kind, Records
 from vicinal.data.table import unfit
 from vicinal.data.transforms import ImageTransform, TextTransform
@@ -21,7 +20,7 @@ from vicinal.distances import Metric, Poincare, squared_lengths
 from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.evaluation.neighbors import require_finite
-from vicinal.files import read_object
+from vicinal.files import file_hash, read_object
 from vicinal.models.embedder import Role
 from vicinal.parallel import pick_device
 from vicinal.run_directory import RunDirectory
