@@ -8,8 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
+from vicinal import config
 from vicinal.arguments import describe
-from vicinal.config import SLOTS, Config, compose, from_toml, from_words, presets, read
+from vicinal.config import SLOTS, Config, compose, from_words, presets, read
 from vicinal.data import Arrays, FeatureTransform, Glyphs, ImageTransform
 from vicinal.data.transforms import OwnTransform
 from vicinal.errors import ConfigError, DataError
@@ -79,7 +80,7 @@ def test_a_preset_is_short_and_says_what_it_costs(preset):
     text = presets()[preset].read_text()
     most = 60 if "-" in preset else 20  # those of papers have a source for each value
     assert 5 <= len([line for line in text.splitlines() if line]) <= most
-    layer = from_toml(presets()[preset])
+    layer = config.preset(preset)
     assert layer["title"] and layer["cost"] and layer["expected"]
 
 
@@ -307,7 +308,7 @@ def test_a_mistake_is_named_with_the_remedy(words, message):
 def test_the_length_that_is_given_last_counts(tmp_path):
     """A preset's steps give way to the user's epochs; what a run or a dry run wrote down keeps its
     length."""
-    config = compose({"preset": "cub_paper"}, {"data": "glyphs", "training": {"epochs": 3}})
+    config = compose({"preset": "hdml-npair-cub"}, {"data": "glyphs", "training": {"epochs": 3}})
     assert config.training.steps is None and config.training.epochs == 3
     (tmp_path / "mine.toml").write_text('preset = "glyphs"\ntraining = { steps = 5 }\n')
     _, layer = read(tmp_path / "mine.toml")

@@ -7,67 +7,25 @@ import pytest
 import torch
 from tests.methods.build import build
 
-from vicinal.config import compose, from_words, presets
+from vicinal.config import compose, from_words, preset, presets
 from vicinal.documentation import explanation
 from vicinal.losses import NPairLoss
-from vicinal.samplers import NPairSampler
+from vicinal.samplers import NPairSampler, TripletSampler
 
+AUTHORS = "hdml-npair-cub-authors"
 BASELINE = ("method=plain", "optimizer.weight_decay=1e-3")
 LABELS = np.arange(100).repeat(2)  # as many classes as CUB trains on
 
 
-def paper(*words):
-    return compose({"preset": "cub_paper"}, from_words(words))
+def stated(name, *words):
+    return compose({"preset": name}, from_words(words))
 
 
-def test_cub_paper_is_the_setting_of_hdmls_authors():
-    config = paper()
-    model, transform, optimizer = config.model, config.transform, config.optimizer
-    assert (model.head_norm, model.start, model.dim, model.pooling) == (
-        True,
-        "glorot",
-        512,
-        "average",
-    )
-    assert (transform.size, transform.canvas, transform.fit, transform.crop) == (
-        227,
-        256,
-        "shorter",
-        "random",
-    )
-    assert (
-        transform.mirror and config.loss.name == "n_pair" and config.loss.arguments["l2"] == 1.5e-2
-    )
-    assert (optimizer.name, optimizer.learning_rate, optimizer.schedule) == (
-        "adam",
-        6e-5,
-        "constant",
-    )
-    assert (optimizer.weight_decay, optimizer.head_factor) == (0, 1)
-    assert (config.method.window, config.method.generator_rate, config.method.repeated) == (
-        64,
-        1e-2,
-        True,
-    )
-    scale = config.method.preset()
-    assert (scale.alpha, scale.beta, scale.weight_decay, scale.generator_norm) == (
-        90,
-        5e3,
-        1e-3,
-        True,
-    )
-    assert (config.training.steps, config.training.batch_size, config.sampler.name) == (
-        8000,
-        128,
-        "pairs",
-    )
-    assert NPairSampler.fitted(LABELS, batch_size=config.training.batch_size, seed=0).classes == 64
-
-
-def test_the_baseline_of_cub_paper_has_its_penalty_on_weights():
+def test_the_baseline_of_the_authors_setting_has_its_penalty_on_weights():
     """wd/2 |w|² within J_m, or in the gradient of Adam: the same of every parameter but the bias of
     the head."""
-    config, baseline = paper(), paper(*BASELINE)
+    config = stated(AUTHORS)
+    baseline = stated(AUTHORS, *BASELINE)
     changed = {slot for slot, value in config.slots().items() if value != baseline.slots()[slot]}
     assert changed == {"method", "optimizer"}
     embedder = replace(config.model, weights="none", freeze_norm=True).build()
@@ -98,7 +56,7 @@ def test_each_value_of_a_papers_preset_says_where_it_stands(name):
 
 def test_hdml_over_n_pair_is_that_of_the_paper():
     """Zheng et al. 2019, Section 4.2, Eqs. (9), (12) and (13), typed once more."""
-    config = compose({"preset": "hdml-npair-cub"})
+    config = stated("hdml-npair-cub")
     transform, optimizer, method = config.transform, config.optimizer, config.method
     assert (transform.resize, transform.fit, transform.prepared_side) == (256, "squash", 256)
     assert (transform.size, transform.crop, transform.mirror) == (227, "random", True)
@@ -124,7 +82,7 @@ def test_hdml_over_n_pair_is_that_of_the_paper():
 
 def test_hdml_over_n_pair_is_that_of_its_authors():
     """FLAGS.py and main_npair.py of wzzheng/HDML for cub200."""
-    config = compose({"preset": "hdml-npair-cub-authors"})
+    config = stated(AUTHORS)
     method, optimizer = config.method, config.optimizer
     assert (config.transform.fit, config.transform.size, config.model.dim) == ("squash", 227, 256)
     assert (config.model.head_norm, config.model.start) == (True, "glorot")
@@ -138,3 +96,77 @@ def test_hdml_over_n_pair_is_that_of_its_authors():
     assert (config.training.batch_size, config.training.steps) == (128, 8000)
     halvings = [step for step in (5632, 6848) if step % 46 == 0]
     assert optimizer.schedule == "constant" and not halvings
+
+
+def test_hdml_over_triplets_is_that_of_the_paper():
+    config = stated("hdml-triplet-cub")
+    assert (config.method.preset().alpha, config.training.batch_size) == (7, 120)
+    assert config.method.window == -(-5864 // 120)
+    assert TripletSampler.fitted(LABELS, batch_size=120, seed=0).triplets == 40
+    loss = config.loss.kind(**config.loss.arguments, blocks=True)
+    z = torch.randn(6, 4)
+    anchor, positive, negative = z.view(3, 2, 4)
+    found = loss(z, torch.tensor([0, 1, 0, 1, 2, 3]))
+    gaps = (anchor - positive).norm(dim=1) - (anchor - negative).norm(dim=1)  # Eq. (12)
+    torch.testing.assert_close(found, (gaps + loss.margin).relu().mean())
+    same = stated("hdml-npair-cub").slots()
+    changed = {slot for slot, value in config.slots().items() if value != same[slot]}
+    assert changed == {"loss", "method", "sampler", "training"}
+
+
+def test_hdml_over_triplets_is_that_of_its_authors():
+    config = stated("hdml-triplet-cub-authors")
+    assert (config.method.preset().alpha, config.training.batch_size) == (7, 120)
+    assert config.method.preset(triplets=True).label_average == "rows"
+    loss = config.loss.kind(**config.loss.arguments, blocks=True)
+    z = torch.randn(6, 4)
+    anchor, positive, negative = z.view(3, 2, 4)
+    gaps = (anchor - positive).square().sum(1) - (anchor - negative).square().sum(1)
+    found = loss(z, torch.tensor([0, 1, 0, 1, 2, 3]))
+    torch.testing.assert_close(found, (gaps + 1).relu().sum())
+
+
+def test_hdml_on_cars_is_that_of_paper_and_authors():
+    paper, authors = stated("hdml-npair-cars"), stated("hdml-npair-cars-authors")
+    assert paper.training.steps == 12000 and paper.method.window == -(-8054 // 128)
+    assert (paper.method.alpha, paper.method.beta, paper.model.dim) == (90, 1e4, 512)
+    assert (authors.model.dim, authors.loss.arguments["l2"]) == (128, 3e-3)
+    assert (authors.method.beta, authors.method.weight_decay) == (1e4, 5e-3)
+    optimizer = authors.optimizer
+    assert (optimizer.learning_rate, optimizer.factor) == (7e-5, 0.5)
+    assert optimizer.milestones == tuple(at for at in (5632, 6848) if at % 64 == 0) != ()
+
+
+@pytest.mark.parametrize("loss", ["triplet", "contrastive", "margin"])
+def test_ala_is_that_of_the_paper(loss):
+    """Zheng, Lu and Zhou 2020, Section 3.4 and Algorithm 1."""
+    config = stated(f"ala-{loss}-cub")
+    transform, optimizer, method = config.transform, config.optimizer, config.method
+    assert (transform.resize, transform.fit, transform.size) == (256, "squash", 227)
+    assert (transform.crop, transform.mirror, config.model.dim) == ("random", True, 512)
+    assert (optimizer.name, optimizer.momentum, optimizer.weight_decay) == ("sgd", 0, 0)
+    assert (optimizer.learning_rate, optimizer.head_factor) == (1e-4, 10)
+    assert (method.rate, method.updates, method.assessor) == (4e-4, 3, "lstm")
+    assert (method.over, method.optimizer, method.recompute) == ("sum", "sgd", False)
+    assert not method.relative and not method.scaled
+    episodes = config.sampler.kind(LABELS, seed=0, **config.sampler.arguments)
+    assert (episodes.training_rows, episodes.batch_size - episodes.training_rows) == (100, 20)
+    assert config.loss.name == loss
+
+
+def test_a_far_triplet_costs_ala_nothing():
+    """Eq. (4) is of distances, neither squared nor on the unit sphere."""
+    config = stated("ala-triplet-cub")
+    scoring = config.method.scoring_of(config.loss.kind(**config.loss.arguments))
+    z = torch.tensor([[0.0, 0.0], [9.0, 9.0], [0.1, 0.0], [9.0, 9.1]])
+    losses = scoring(z, torch.tensor([0, 1, 0, 1]), torch.nn.Identity()).losses
+    torch.testing.assert_close(losses, torch.zeros(2))
+
+
+def test_a_preset_over_another_changes_what_it_names(monkeypatch, tmp_path):
+    (tmp_path / "b.toml").write_text('preset = "glyphs"\ntitle = "B"\nloss = "triplet"\n')
+    known = {**presets(), "b": tmp_path / "b.toml"}
+    monkeypatch.setattr("vicinal.config.presets", lambda: known)
+    layer = preset("b")
+    assert layer["title"] == "B" and layer["cost"] == preset("glyphs")["cost"]
+    assert layer["loss"] == {"name": "triplet"} and layer["data"] == {"name": "glyphs"}

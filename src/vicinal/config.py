@@ -382,12 +382,17 @@ def presets() -> dict[str, Path]:
 
 
 def preset(name: str) -> dict[str, Any]:
-    """Read the layer of a preset."""
+    """Read the layer of a preset, laid over that of the preset that it changes."""
     if name not in presets():
         raise ConfigError(
             unknown("preset", name, presets()) + " An experiment file of your own ends in .toml."
         )
-    return from_toml(presets()[name])
+    layer = from_toml(presets()[name])
+    if "preset" not in layer:
+        return layer
+    base = preset(layer["preset"])
+    about = {key: value for key, value in (base | layer).items() if key in ABOUT}
+    return about | merged(base, layer)
 
 
 def read(source: str | Path) -> tuple[str, dict[str, Any]]:

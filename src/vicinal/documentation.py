@@ -104,9 +104,11 @@ def explanation(what: str) -> Explanation:
 
 def _sources(preset: str) -> dict[str, str]:
     """Return where each value of a preset stands, by ``slot.name``: the comment at its line."""
-    found = {}
+    path = config.presets()[preset]
+    base = config.from_toml(path).get("preset")
+    found = {} if base is None else _sources(base)
     slot = ""
-    for line in config.presets()[preset].read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8").splitlines():
         if header := re.fullmatch(r"\[(\w+)\]", line):
             slot = header[1]
         elif said := re.fullmatch(r"(\w+) = .* # (.*)", line):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vicinal.config import compose, from_toml, from_words
+from vicinal.config import compose, from_words
 from vicinal.training.trainer import WeightAverage
 
 FOLDER = Path(__file__).parents[2] / "experiments"
@@ -49,14 +49,6 @@ def best(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.delitem(sys.modules, "learning_curves", raising=False)
     return runpy.run_path(str(FOLDER / "best_row.py"))
-
-
-def test_the_file_of_alas_paper_is_the_run_that_was_measured(long):
-    _, run = long["ala_authors"](0)
-    words = run.words.replace(long["COMPILED"], "").split()
-    measured = compose({"preset": run.preset}, from_words(words))
-    written = compose(from_toml(FOLDER.parent / "examples" / "papers" / "ala.toml"))
-    assert written.slots() == measured.slots() and written.training.steps == run.steps
 
 
 def test_the_runs_of_the_best_row_compose_under_names_of_their_own(best):

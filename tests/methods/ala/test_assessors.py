@@ -112,6 +112,13 @@ def test_scale_of_the_embeddings_is_taken_out(lstm, members):
     torch.testing.assert_close(lstm(1e-3 * members).weights, lstm(members).weights)
 
 
+def test_the_paper_takes_embeddings_as_they_are(lstm, members):
+    lstm.scaled = False
+    expected = lstm.assess(members.flatten(1)).weights
+    assert torch.equal(lstm(members).weights, expected)
+    assert not torch.allclose(lstm(3 * members).weights, expected)
+
+
 def test_a_constant_is_a_constant_and_learns_nothing(members):
     assessor = ConstantAssessor(0.3)
     assert torch.equal(assessor(members).weights, torch.full((12,), 0.3)) and not assessor.learns

@@ -1,9 +1,15 @@
 """The presets of HDML's scale, and settings that cannot work."""
 
 import pytest
+import torch
+from tests.methods.build import build
 
 from vicinal.errors import ConfigError
+from vicinal.losses import TripletLoss
 from vicinal.methods.hdml import HDML
+from vicinal.methods.optimizer import OptimizerConfig
+from vicinal.models import Embedder, Identity
+from vicinal.samplers import PKSampler
 
 
 def test_presets_are_the_switches_and_a_switch_set_apart_wins():
@@ -20,6 +26,14 @@ def test_triplets_have_the_papers_smaller_alpha_and_one_mean_over_rows():
     assert (preset.alpha, preset.label_average) == (7.0, "rows")
     assert HDML("authors", alpha=3.0).preset(triplets=True).alpha == 3.0
     assert HDML("relative").preset(triplets=True) == HDML("relative").preset()
+
+
+def test_triplets_in_no_blocks_have_it_too():
+    labels = torch.arange(4).repeat_interleave(2)
+    sampler = PKSampler(labels.numpy(), classes=2, per_class=2, seed=0)
+    embedder, optimizer = Embedder(Identity(3), 2), OptimizerConfig()
+    method = build(HDML("paper"), embedder, TripletLoss(), sampler, optimizer, labels=labels)
+    assert method.values.alpha == 7.0
 
 
 @pytest.mark.parametrize(

@@ -230,11 +230,12 @@ class Assessor(nn.Module, ABC):
         differ.
 
     Differs: the paper concatenates embeddings as they are. A linear layer over unit features gives
-        embeddings of length
-    0.6, of which an LSTM as it is initialized sees next to nothing; so a tuple's numbers are
-    divided by their root mean square, which keeps all that a loss on the unit sphere can see of it.
+    embeddings of length 0.6, of which an LSTM as it is initialized sees next to nothing; so, if
+    ``scaled``, a tuple's numbers are divided by their root mean square, which keeps all that a loss
+    on the unit sphere can see of it.
     """
 
+    scaled: bool = True
     capturable = True  # whether a CUDA graph may replay it: nothing is drawn or counted on the host
 
     @property
@@ -245,8 +246,8 @@ class Assessor(nn.Module, ABC):
     def forward(self, members: Float[Tensor, "t m d"]) -> Assessment:
         """Assess the tuples of an episode, one sequence; a tuple is the embeddings of its members
         in their order."""
-        tuples = members.detach().flatten(1)
-        return self.assess(unit_rows(tuples) * tuples.shape[1] ** 0.5)
+        tuples = at_least_float32(members.detach().flatten(1))
+        return self.assess(unit_rows(tuples) * tuples.shape[1] ** 0.5 if self.scaled else tuples)
 
     @abstractmethod
     def assess(self, tuples: Float[Tensor, "t md"]) -> Assessment:

@@ -68,6 +68,8 @@ class ALA(Method):
         units: what is weighed: ``"triplets"``, one positive and one negative of each anchor, for
             any tuple loss; ``"pairs"``, for losses that are sums over pairs; ``"anchors"``, each
             with all of its subset.
+        scaled: whether the assessor sees a tuple's numbers over their root mean square, or as they
+            are, the paper's.
         rate: β of Eq. (12).
         optimizer: ``"adam"``, or the paper's plain gradient descent. The meta-gradient carries the
             factor α of the
@@ -112,6 +114,7 @@ class ALA(Method):
     weight: Weight = 0.48
     spread: float = 0.004
     units: Literal["triplets", "pairs", "anchors"] = "triplets"
+    scaled: bool = True
     rate: NonNegative = 4e-4
     optimizer: Literal["adam", "sgd"] = "adam"
     updates: Natural = 3
@@ -185,6 +188,7 @@ class ALA(Method):
     def setup_assessment(self, scoring: Scoring, weigh: Assessor) -> None:
         """Take an assessor and the tuples that it weighs, and build its optimizer."""
         self.scoring, self.weigh = scoring, weigh
+        weigh.scaled = self.scaled
         settings = {"unroll": self.unroll, "factor": self.virtual_factor, "compiled": self.compiled}
         self.metric = Metric(self.embedder, self.metric_optimizer, **settings)  # type: ignore[arg-type]
         self.analysis, self.showcase = WeightAnalysis(), Showcase()

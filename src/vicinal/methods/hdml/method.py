@@ -247,8 +247,7 @@ class HDML(Method):
         if self.generator is not None:
             groups.append({"params": list(self.generator.parameters()), "lr": self.generator_rate})
         self.generator_optimizer = self.optimizers["generator"] = Adam(groups)
-        triplets = self.loss.layout == "triplets" and bool(getattr(self.loss, "blocks", False))
-        self.values = self.preset(triplets=triplets)
+        self.values = self.preset(triplets=self.loss.layout == "triplets")
         self.synthesis = Synthesis(
             self.loss, self.generator, self.classifier, self, self.values.label_average
         )
