@@ -4,6 +4,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+NODE := node_modules/.bin
 # The first interpreter that runs and is new enough; name another with `make PYTHON=...`.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -16,7 +17,7 @@ help:
 	@echo "make test       lint, types and the default tests"
 	@echo "make test-slow  the slow tests"
 	@echo "make docs       build the documentation into build/site; a broken link or name is an error"
-	@echo "make format     let ruff format and fix what it can"
+	@echo "make format     let ruff, eslint and prettier format and fix what they can"
 
 demo: $(VENV)/.installed
 	$(BIN)/vicinal train
@@ -36,16 +37,20 @@ test-slow: $(VENV)/.developing
 docs: $(VENV)/.developing
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-lint: $(VENV)/.developing
+lint: $(VENV)/.developing node_modules/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(NODE)/prettier --check --log-level warn .
+	$(NODE)/eslint .
 
 types: $(VENV)/.developing
 	$(BIN)/mypy
 
-format: $(VENV)/.developing
+format: $(VENV)/.developing node_modules/.installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(NODE)/eslint --fix .
+	$(NODE)/prettier --write --log-level warn .
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "vicinal needs Python 3.11 or newer; install it or name it: make PYTHON=/path/to/python3"; exit 1; }
@@ -59,5 +64,10 @@ $(VENV)/.developing: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@ $(VENV)/.installed
 
+node_modules/.installed: package.json package-lock.json
+	@command -v npm >/dev/null || { echo "the pages' scripts are checked with npm: apt-get install npm, or make pytest without"; exit 1; }
+	npm ci --silent --no-audit --no-fund
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) node_modules .pytest_cache .mypy_cache .ruff_cache

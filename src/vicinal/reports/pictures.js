@@ -3,14 +3,18 @@
 (() => {
   const pictures = document.querySelectorAll("button.opens");
   if (!pictures.length) return;
-  const dialog = document.createElement("dialog"), view = document.createElement("span");
-  const label = document.createElement("bdi"), name = document.createElement("small");
+  const dialog = document.createElement("dialog");
+  const view = document.createElement("span");
+  const label = document.createElement("bdi");
+  const name = document.createElement("small");
   const close = document.createElement("button");
   dialog.className = "opened";
   close.type = "button";
   close.textContent = "Close";
   close.addEventListener("click", () => dialog.close());
-  dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });  // beside the picture
+  dialog.addEventListener("click", (event) => {
+    if (event.target === dialog) dialog.close();
+  }); // beside the picture
   dialog.append(view, label, name, close);
   document.body.append(dialog);
   for (const picture of pictures) {

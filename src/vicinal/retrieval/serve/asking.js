@@ -9,7 +9,9 @@ export class RequestError extends Error {
 
 /** What went wrong and what to do, for whoever looks at the page; `upload` is the name of the picture that was searched by. */
 export const in_words = (error, upload, limits) => {
-  if (!(error instanceof RequestError)) return ["The page has failed.", "Reload it; if that does not help, report the details below."];
+  if (!(error instanceof RequestError)) {
+    return ["The page has failed.", "Reload it; if that does not help, report the details below."];
+  }
   const said = {
     0: [error.got, error.advice],
     500: ["Something went wrong on the server.", "Try again; its terminal says more."],
@@ -18,18 +20,32 @@ export const in_words = (error, upload, limits) => {
   if (said) return said;
   if (upload) {
     const formats = limits.formats.join(", ").replace(/, (\w+)$/, " or $1");
-    const pixels = Math.round(limits.upload_pixels / 1e6), size = Math.round(limits.upload_bytes / 2 ** 20);
+    const pixels = Math.round(limits.upload_pixels / 1e6);
+    const size = Math.round(limits.upload_bytes / 2 ** 20);
     const about_it = {
       408: ["did not arrive in time.", "Try again, or choose a smaller version."],
-      413: ["is too large.", `Choose a smaller version: at most ${size} MB and ${pixels} million pixels.`],
-      415: ["is not a picture that can be read here.", `Choose a ${formats} file; other photographs can be saved as JPEG first.`],
-      422: error.asked.includes("picture") && ["is damaged or incomplete.", "Choose another picture, or open it elsewhere and save it again."],
+      413: [
+        "is too large.",
+        `Choose a smaller version: at most ${size} MB and ${pixels} million pixels.`,
+      ],
+      415: [
+        "is not a picture that can be read here.",
+        `Choose a ${formats} file; other photographs can be saved as JPEG first.`,
+      ],
+      422: error.asked.includes("picture") && [
+        "is damaged or incomplete.",
+        "Choose another picture, or open it elsewhere and save it again.",
+      ],
     }[error.status];
     if (about_it) return [`${upload} ${about_it[0]}`, about_it[1]];
   }
   if (error.asked.startsWith("findings")) return ["There is nothing to review.", error.advice];
-  if (error.got.includes("findings.csv") || error.asked.startsWith("a change")) return [error.got, error.advice];
-  if (error.status === 404) return ["This item is no longer in the collection.", "Start from another one."];
+  if (error.got.includes("findings.csv") || error.asked.startsWith("a change")) {
+    return [error.got, error.advice];
+  }
+  if (error.status === 404) {
+    return ["This item is no longer in the collection.", "Start from another one."];
+  }
   return ["This search is not possible.", "Check the class and the distance, or start anew."];
 };
 
@@ -40,15 +56,30 @@ export const ask = async (path, options = {}, again = 2) => {
     response = await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new RequestError(0, { asked: "an answer", got: "The server cannot be reached.", advice: "Is it still running? Start it with `vicinal serve` and try again." });
+    throw new RequestError(0, {
+      asked: "an answer",
+      got: "The server cannot be reached.",
+      advice: "Is it still running? Start it with `vicinal serve` and try again.",
+    });
   }
   if (response.status === 503 && again > 0) {
-    await new Promise((resolve) => setTimeout(resolve, 1000 * Number(response.headers.get("Retry-After") ?? 1)));
+    await new Promise((resolve) =>
+      setTimeout(resolve, 1000 * Number(response.headers.get("Retry-After") ?? 1)),
+    );
     return ask(path, options, again - 1);
   }
   const answer = await response.json().catch(() => null);
   if (!response.ok) {
-    throw new RequestError(response.status, answer?.got ? answer : { asked: "", got: `The server answered ${response.status}.`, advice: "Its terminal may tell why." });
+    throw new RequestError(
+      response.status,
+      answer?.got
+        ? answer
+        : {
+            asked: "",
+            got: `The server answered ${response.status}.`,
+            advice: "Its terminal may tell why.",
+          },
+    );
   }
   return answer;
 };
@@ -63,7 +94,8 @@ export const address = (path, values) => {
   return text ? `${path}?${text}` : path;
 };
 
-export const thumbnail = (id, side, generation) => address(`/api/items/${id}/thumbnail`, { side, generation });
+export const thumbnail = (id, side, generation) =>
+  address(`/api/items/${id}/thumbnail`, { side, generation });
 
 /** An element with attributes and children; text is only ever text. */
 export const make = (name, attributes = {}, ...children) => {
@@ -71,11 +103,13 @@ export const make = (name, attributes = {}, ...children) => {
   for (const [key, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
-    else if (key === "style") for (const [property, set] of Object.entries(value)) element.style.setProperty(property, set);
-    else element.setAttribute(key, value === true ? "" : value);
+    else if (key === "style") {
+      for (const [property, set] of Object.entries(value)) element.style.setProperty(property, set);
+    } else element.setAttribute(key, value === true ? "" : value);
   }
   element.append(...children.filter((child) => child !== null && child !== undefined));
   return element;
 };
 
-export const counted = (number, noun, plural = `${noun}s`) => `${number.toLocaleString("en")} ${number === 1 ? noun : plural}`;
+export const counted = (number, noun, plural = `${noun}s`) =>
+  `${number.toLocaleString("en")} ${number === 1 ? noun : plural}`;

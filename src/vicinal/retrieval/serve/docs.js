@@ -4,22 +4,61 @@ import { ask, make } from "/static/asking.js";
 const specification = await ask("/openapi.json");
 document.getElementById("description").textContent = specification.info.description;
 
-const named = (schema) => schema?.$ref?.split("/").pop() ?? schema?.type ?? schema?.anyOf?.map(named).filter((name) => name !== "null").join(" or ") ?? "";
+const named = (schema) =>
+  schema?.$ref?.split("/").pop() ??
+  schema?.type ??
+  schema?.anyOf
+    ?.map(named)
+    .filter((name) => name !== "null")
+    .join(" or ") ??
+  "";
 const range = ({ minimum, maximum, enum: choices, anyOf }) => {
   if (choices) return choices.join(", ");
   if (anyOf) return range(anyOf[0]);
-  return minimum === undefined ? "" : `${minimum} to ${maximum > 1e12 ? "2⁶³ − 1" : maximum?.toLocaleString("en") ?? "∞"}`;
+  return minimum === undefined
+    ? ""
+    : `${minimum} to ${maximum > 1e12 ? "2⁶³ − 1" : (maximum?.toLocaleString("en") ?? "∞")}`;
 };
-const resolved = (schema) => (schema?.$ref ? specification.components.schemas[named(schema)] : schema);
+const resolved = (schema) =>
+  schema?.$ref ? specification.components.schemas[named(schema)] : schema;
 
-const parameter = (one) => make("tr", {}, make("th", { scope: "row" }, make("code", {}, one.name)),
-  make("td", {}, [named(one.schema), range(one.schema), one.required ? "required" : one.schema.default !== undefined && one.schema.default !== null ? `default ${one.schema.default}` : ""].filter(Boolean).join(" · ")),
-  make("td", {}, one.description ?? ""));
+const parameter = (one) =>
+  make(
+    "tr",
+    {},
+    make("th", { scope: "row" }, make("code", {}, one.name)),
+    make(
+      "td",
+      {},
+      [
+        named(one.schema),
+        range(one.schema),
+        one.required
+          ? "required"
+          : one.schema.default !== undefined && one.schema.default !== null
+            ? `default ${one.schema.default}`
+            : "",
+      ]
+        .filter(Boolean)
+        .join(" · "),
+    ),
+    make("td", {}, one.description ?? ""),
+  );
 
-const fields = (schema) => Object.entries(schema?.properties ?? {}).map(([name, value]) => make("li", {}, make("code", {}, name), " ", make("span", {}, value.description ?? named(value))));
+const fields = (schema) =>
+  Object.entries(schema?.properties ?? {}).map(([name, value]) =>
+    make(
+      "li",
+      {},
+      make("code", {}, name),
+      " ",
+      make("span", {}, value.description ?? named(value)),
+    ),
+  );
 
 const example = (method, path, operation) => {
-  const whole = `${location.origin}${path.replace("{id}", "0")}`, body = operation.requestBody?.content ?? {};
+  const whole = `${location.origin}${path.replace("{id}", "0")}`;
+  const body = operation.requestBody?.content ?? {};
   if (body["application/octet-stream"]) return `curl --data-binary @picture.jpg '${whole}?k=5'`;
   if (body["application/json"]) return `curl --json '{"vector": [0.1, …]}' '${whole}?k=5'`;
   return `curl '${whole}'`;
@@ -29,13 +68,55 @@ const sections = [];
 for (const [path, methods] of Object.entries(specification.paths)) {
   for (const [method, operation] of Object.entries(methods)) {
     const answer = resolved(operation.responses["200"]?.content?.["application/json"]?.schema);
-    sections.push(make("section", { class: "operation card" },
-      make("h2", {}, make("span", { class: "verb" }, method.toUpperCase()), " ", make("code", {}, path)),
-      make("p", {}, operation.description ?? operation.summary),
-      make("pre", {}, make("code", {}, example(method, path, operation))),
-      operation.parameters?.length ? make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Parameters of ${path}` }, make("table", {}, make("tbody", {}, ...operation.parameters.map(parameter)))) : null,
-      answer ? make("details", {}, make("summary", {}, "Answer"), make("ul", { class: "fields" }, ...fields(answer))) : null,
-      make("details", {}, make("summary", {}, "Errors"), make("ul", { class: "fields" }, ...Object.entries(operation.responses).filter(([status]) => status >= "4").map(([status, one]) => make("li", {}, make("code", {}, status), " ", one.description))))));
+    sections.push(
+      make(
+        "section",
+        { class: "operation card" },
+        make(
+          "h2",
+          {},
+          make("span", { class: "verb" }, method.toUpperCase()),
+          " ",
+          make("code", {}, path),
+        ),
+        make("p", {}, operation.description ?? operation.summary),
+        make("pre", {}, make("code", {}, example(method, path, operation))),
+        operation.parameters?.length
+          ? make(
+              "div",
+              {
+                class: "scroll",
+                tabindex: "0",
+                role: "region",
+                "aria-label": `Parameters of ${path}`,
+              },
+              make("table", {}, make("tbody", {}, ...operation.parameters.map(parameter))),
+            )
+          : null,
+        answer
+          ? make(
+              "details",
+              {},
+              make("summary", {}, "Answer"),
+              make("ul", { class: "fields" }, ...fields(answer)),
+            )
+          : null,
+        make(
+          "details",
+          {},
+          make("summary", {}, "Errors"),
+          make(
+            "ul",
+            { class: "fields" },
+            ...Object.entries(operation.responses)
+              .filter(([status]) => status >= "4")
+              .map(([status, one]) =>
+                make("li", {}, make("code", {}, status), " ", one.description),
+              ),
+          ),
+        ),
+      ),
+    );
   }
 }
 document.getElementById("operations").append(...sections);

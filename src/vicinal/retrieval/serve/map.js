@@ -2,30 +2,46 @@
 // what a rectangle or a lasso surrounds is selected. A crowd of points is drawn by WebGL on a canvas below.
 import { ask, counted, make, thumbnail } from "/static/asking.js";
 
-const MOST = 200;  // times
-const SMALLEST = 20, LARGEST = 84;  // side of a picture in pixels
-const CROWD = 400;  // points in sight above which pictures would only hide one another
-const STANDING_OUT = 30;  // side of a picture among points
-const FEW = 2000;  // points that a canvas draws as quickly as WebGL starts
-const KEPT = 1200, AT_ONCE = 6;  // thumbnails held, and asked for at a time
+const MOST = 200; // times
+const SMALLEST = 20;
+const LARGEST = 84; // side of a picture in pixels
+const CROWD = 400; // points in sight above which pictures would only hide one another
+const STANDING_OUT = 30; // side of a picture among points
+const FEW = 2000; // points that a canvas draws as quickly as WebGL starts
+const KEPT = 1200;
+const AT_ONCE = 6; // thumbnails held, and asked for at a time
 const element = (id) => document.getElementById(id);
 
 /** Thumbnails by id, asked for a few at a time, those wanted last first; the oldest are let go. */
 class Pictures {
-  constructor(ready) { Object.assign(this, { ready, kept: new Map(), wanted: [], going: 0, generation: null }); }
+  constructor(ready) {
+    Object.assign(this, { ready, kept: new Map(), wanted: [], going: 0, generation: null });
+  }
 
-  reset(generation) { Object.assign(this, { generation, wanted: [] }); this.kept.clear(); }
+  reset(generation) {
+    Object.assign(this, { generation, wanted: [] });
+    this.kept.clear();
+  }
 
   get(id) {
     const found = this.kept.get(id);
-    if (found === undefined && !this.wanted.includes(id)) { this.wanted.push(id); this.next(); }
+    if (found === undefined && !this.wanted.includes(id)) {
+      this.wanted.push(id);
+      this.next();
+    }
     return found?.complete && found.naturalWidth ? found : null;
   }
 
   next() {
     if (this.wanted.length > 2 * CROWD) this.wanted.splice(0, this.wanted.length - 2 * CROWD);
     while (this.going < AT_ONCE && this.wanted.length) {
-      const id = this.wanted.pop(), image = new Image(), done = () => { this.going--; this.ready(); this.next(); };
+      const id = this.wanted.pop();
+      const image = new Image();
+      const done = () => {
+        this.going--;
+        this.ready();
+        this.next();
+      };
       this.going++;
       this.kept.set(id, image);
       if (this.kept.size > KEPT) this.kept.delete(this.kept.keys().next().value);
@@ -38,18 +54,28 @@ class Pictures {
 
 export class CollectionMap {
   constructor({ pick, select }) {
-    Object.assign(this, { pick, chosen: select, tool: "move", outline: null, points: null, stale: true });
-    this.selected = new Set();  // places, not ids
+    Object.assign(this, {
+      pick,
+      chosen: select,
+      tool: "move",
+      outline: null,
+      points: null,
+      stale: true,
+    });
+    this.selected = new Set(); // places, not ids
     this.canvas = element("map-canvas");
     this.pen = this.canvas.getContext("2d");
     this.tip = element("map-tip");
     this.view = { x: 0.5, y: 0.5, zoom: 1 };
     this.pictures = new Pictures(() => this.ask());
     this.data = null;
-    this.found = [];  // places of the matches, nearest first
+    this.found = []; // places of the matches, nearest first
     this.query = this.pointed = this.hovered = this.label = null;
     this.listen();
-    new ResizeObserver(() => { this.leave(); this.ask(); }).observe(this.canvas);
+    new ResizeObserver(() => {
+      this.leave();
+      this.ask();
+    }).observe(this.canvas);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.ask());
   }
 
@@ -57,7 +83,10 @@ export class CollectionMap {
 
   async load(about) {
     const waiting = element("map-waiting");
-    const say = (...parts) => { waiting.hidden = false; waiting.replaceChildren(make("p", {}, ...parts)); };
+    const say = (...parts) => {
+      waiting.hidden = false;
+      waiting.replaceChildren(make("p", {}, ...parts));
+    };
     if (!this.data) say("Reading the map …");
     this.about = about;
     const mine = (this.loading = Symbol("load"));
@@ -72,10 +101,14 @@ export class CollectionMap {
       if (mine !== this.loading) return;
       if (answer.state === "ready") {
         await this.take(answer);
-        if (answer.ids.length) waiting.hidden = true; else say("An empty collection has no map.");
+        if (answer.ids.length) waiting.hidden = true;
+        else say("An empty collection has no map.");
         return;
       }
-      say(make("span", { class: "spinner", "aria-hidden": "true" }), `Laying out ${counted(answer.total, "item")}; this happens once. Searching works meanwhile.`);
+      say(
+        make("span", { class: "spinner", "aria-hidden": "true" }),
+        `Laying out ${counted(answer.total, "item")}; this happens once. Searching works meanwhile.`,
+      );
       await new Promise((resolve) => setTimeout(resolve, 1500));
       if (mine !== this.loading) return;
     }
@@ -84,14 +117,24 @@ export class CollectionMap {
   async take(answer) {
     for (const axis of ["x", "y"]) answer[axis] = Float32Array.from(answer[axis]);
     const points = answer.ids.length > FEW ? await this.webgl() : null;
-    points?.take(Float32Array.from({ length: 2 * answer.ids.length }, (_, i) => answer[i % 2 ? "y" : "x"][i >> 1]));
+    points?.take(
+      Float32Array.from(
+        { length: 2 * answer.ids.length },
+        (_, i) => answer[i % 2 ? "y" : "x"][i >> 1],
+      ),
+    );
     element("map-points").hidden = !points;
     const kept = this.data ? [...this.selected].map((i) => this.data.ids[i]) : [];
-    Object.assign(this, { data: { ...answer, given: answer.classed, held: answer.classes.length }, points, stale: true });
+    Object.assign(this, {
+      data: { ...answer, given: answer.classed, held: answer.classes.length },
+      points,
+      stale: true,
+    });
     this.place = new Map(answer.ids.map((id, i) => [id, i]));
     this.pictures.reset(answer.generation);
     const part = answer.ids.length < answer.total ? ` of ${answer.total.toLocaleString("en")}` : "";
-    element("map-said").textContent = `${answer.ids.length.toLocaleString("en")}${part} by ${answer.method}`;
+    element("map-said").textContent =
+      `${answer.ids.length.toLocaleString("en")}${part} by ${answer.method}`;
     if (kept.length) this.select(kept);
     this.relabel();
   }
@@ -100,19 +143,28 @@ export class CollectionMap {
   relabel(labels = this.labels ?? new Map()) {
     this.labels = labels;
     if (!this.data) return;
-    const { given, held } = this.data, classes = this.data.classes.slice(0, held), colors = this.data.colors.slice(0, held), classed = [...given];
+    const { given, held } = this.data;
+    const classes = this.data.classes.slice(0, held);
+    const colors = this.data.colors.slice(0, held);
+    const classed = [...given];
     const number = new Map(classes.map((label, i) => [label, i]));
     for (const [id, label] of labels) {
       if (!this.place.has(id)) continue;
       if (!number.has(label)) {
-        colors.push(this.data.spare_colors[(classes.length - held) % this.data.spare_colors.length]);
+        colors.push(
+          this.data.spare_colors[(classes.length - held) % this.data.spare_colors.length],
+        );
         number.set(label, classes.push(label) - 1);
       }
       classed[this.place.get(id)] = number.get(label);
     }
     Object.assign(this.data, { classes, colors, classed });
     this.leave();
-    if (this.wanted) this.highlight(...this.wanted); else { this.stale = true; this.ask(); }
+    if (this.wanted) this.highlight(...this.wanted);
+    else {
+      this.stale = true;
+      this.ask();
+    }
   }
 
   /** WebGL for many points, made when first needed; null where the browser has none: then the canvas draws them all. */
@@ -137,7 +189,7 @@ export class CollectionMap {
     if (!this.data) return;
     this.query = this.place.get(query) ?? null;
     this.found = ids.map((id) => this.place.get(id)).filter((i) => i !== undefined);
-    this.pointed = null;  // the card that was pointed at is gone
+    this.pointed = null; // the card that was pointed at is gone
     element("map-found").hidden = !this.found.length;
     const before = this.label;
     this.label = label ? this.data.classes.indexOf(label) : null;
@@ -147,21 +199,41 @@ export class CollectionMap {
   }
 
   /** Mark one item, which is pointed at elsewhere on the page. */
-  point(id) { this.pointed = this.data ? this.place.get(id) ?? null : null; this.ask(); }
+  point(id) {
+    this.pointed = this.data ? (this.place.get(id) ?? null) : null;
+    this.ask();
+  }
 
   // -- drawing ----------------------------------------------------------------------------------------------------
 
-  get scale() { return 0.92 * Math.min(this.canvas.clientWidth, this.canvas.clientHeight) * this.view.zoom; }
-  across(i) { return (this.data.x[i] - this.view.x) * this.scale + this.canvas.clientWidth / 2; }
-  down(i) { return (this.data.y[i] - this.view.y) * this.scale + this.canvas.clientHeight / 2; }
-  color(i) { return this.data.classed[i] < 0 ? "#8a929c" : this.data.colors[this.data.classed[i]]; }
+  get scale() {
+    return 0.92 * Math.min(this.canvas.clientWidth, this.canvas.clientHeight) * this.view.zoom;
+  }
+  across(i) {
+    return (this.data.x[i] - this.view.x) * this.scale + this.canvas.clientWidth / 2;
+  }
+  down(i) {
+    return (this.data.y[i] - this.view.y) * this.scale + this.canvas.clientHeight / 2;
+  }
+  color(i) {
+    return this.data.classed[i] < 0 ? "#8a929c" : this.data.colors[this.data.classed[i]];
+  }
 
-  ask() { if (!this.asked) { this.asked = true; requestAnimationFrame(() => this.draw()); } }
+  ask() {
+    if (!this.asked) {
+      this.asked = true;
+      requestAnimationFrame(() => this.draw());
+    }
+  }
 
   /** Points in sight and up to `margin` pixels beyond: all, or none of them where there are more than `most`. */
   visible(margin, most = Infinity) {
-    const { x, y } = this.data, { scale, view, canvas } = this, count = x.length, seen = [];
-    const wide = (canvas.clientWidth / 2 + margin) / scale, high = (canvas.clientHeight / 2 + margin) / scale;
+    const { x, y } = this.data;
+    const { scale, view, canvas } = this;
+    const count = x.length;
+    const seen = [];
+    const wide = (canvas.clientWidth / 2 + margin) / scale;
+    const high = (canvas.clientHeight / 2 + margin) / scale;
     for (let i = 0; i < count; i++) {
       if (Math.abs(x[i] - view.x) > wide || Math.abs(y[i] - view.y) > high) continue;
       seen.push(i);
@@ -171,17 +243,26 @@ export class CollectionMap {
   }
 
   faded(i, found) {
-    return (this.label !== null && this.data.classed[i] !== this.label) || (found.size > 0 && !found.has(i) && i !== this.query)
-      || (this.selected.size > 0 && !this.selected.has(i));
+    return (
+      (this.label !== null && this.data.classed[i] !== this.label) ||
+      (found.size > 0 && !found.has(i) && i !== this.query) ||
+      (this.selected.size > 0 && !this.selected.has(i))
+    );
   }
 
   /** Send the points' colors to WebGL: once for each change, not for each frame. */
   paint(found) {
-    const { classed, colors } = this.data, bytes = new Uint8Array(4 * classed.length);
-    const palette = [...colors, "#8a929c"].map((color) => [1, 3, 5].map((at) => Number.parseInt(color.slice(at, at + 2), 16)));
+    const { classed, colors } = this.data;
+    const bytes = new Uint8Array(4 * classed.length);
+    const palette = [...colors, "#8a929c"].map((color) =>
+      [1, 3, 5].map((at) => Number.parseInt(color.slice(at, at + 2), 16)),
+    );
     for (let i = 0; i < classed.length; i++) {
-      const [red, green, blue] = palette[classed[i] < 0 ? colors.length : classed[i]], at = 4 * i;
-      bytes[at] = red; bytes[at + 1] = green; bytes[at + 2] = blue;
+      const [red, green, blue] = palette[classed[i] < 0 ? colors.length : classed[i]];
+      const at = 4 * i;
+      bytes[at] = red;
+      bytes[at + 1] = green;
+      bytes[at + 2] = blue;
       bytes[at + 3] = this.faded(i, found) ? 40 : 230;
     }
     this.points.paint(bytes);
@@ -190,9 +271,15 @@ export class CollectionMap {
 
   draw() {
     this.asked = false;
-    const { canvas, pen, view } = this, width = canvas.clientWidth, height = canvas.clientHeight, dense = window.devicePixelRatio || 1;
+    const { canvas, pen, view } = this;
+    const width = canvas.clientWidth;
+    const height = canvas.clientHeight;
+    const dense = window.devicePixelRatio || 1;
     if (!width) return;
-    if (canvas.width !== Math.round(width * dense) || canvas.height !== Math.round(height * dense)) {
+    if (
+      canvas.width !== Math.round(width * dense) ||
+      canvas.height !== Math.round(height * dense)
+    ) {
       canvas.width = Math.round(width * dense);
       canvas.height = Math.round(height * dense);
     }
@@ -202,27 +289,53 @@ export class CollectionMap {
     // At rest, a finger scrolls the page past the map.
     canvas.style.touchAction = view.zoom > 1 || this.tool !== "move" ? "none" : "pan-y";
     if (!this.data) return;
-    const ink = getComputedStyle(canvas).color, paper = getComputedStyle(canvas.parentElement).backgroundColor;
-    const { seen, crowded } = this.visible(LARGEST / 2, this.points ? CROWD : Infinity), found = new Set(this.found);
+    const ink = getComputedStyle(canvas).color;
+    const paper = getComputedStyle(canvas.parentElement).backgroundColor;
+    const { seen, crowded } = this.visible(LARGEST / 2, this.points ? CROWD : Infinity);
+    const found = new Set(this.found);
     this.side = 0;
     if (this.about.pictures && !crowded && seen.length <= CROWD && view.zoom > 1) {
-      this.side = Math.max(SMALLEST, Math.min(LARGEST, 0.5 * Math.sqrt((width * height) / Math.max(1, seen.length))));
+      this.side = Math.max(
+        SMALLEST,
+        Math.min(LARGEST, 0.5 * Math.sqrt((width * height) / Math.max(1, seen.length))),
+      );
     }
-    const many = this.data.ids.length, radius = Math.min(6, (many > 20000 ? 1.5 : 2.2) + 0.5 * Math.log2(view.zoom) + (many < 600 ? 1 : 0));
-    element("map-astray").hidden = !many || this.visible(this.side ? this.side / 2 : radius, 0).crowded;
+    const many = this.data.ids.length;
+    const radius = Math.min(
+      6,
+      (many > 20000 ? 1.5 : 2.2) + 0.5 * Math.log2(view.zoom) + (many < 600 ? 1 : 0),
+    );
+    element("map-astray").hidden =
+      !many || this.visible(this.side ? this.side / 2 : radius, 0).crowded;
     if (this.points) {
       if (this.stale) this.paint(found);
       this.points.draw(view, this.scale, radius, width, height, dense);
     }
     // Those that stand out last, so that they lie on top.
-    const rank = (i) => (i === this.hovered || i === this.pointed ? 3 : i === this.query ? 2 : found.has(i) ? 1 : this.faded(i, found) ? -1 : 0);
-    const outstanding = () => [...new Set([...this.found, this.query, this.hovered, this.pointed])].filter((i) => i !== null);
-    const order = (this.points && !this.side ? outstanding() : seen).map((i) => [rank(i), i]).sort((a, b) => a[0] - b[0]);
+    const rank = (i) =>
+      i === this.hovered || i === this.pointed
+        ? 3
+        : i === this.query
+          ? 2
+          : found.has(i)
+            ? 1
+            : this.faded(i, found)
+              ? -1
+              : 0;
+    const outstanding = () =>
+      [...new Set([...this.found, this.query, this.hovered, this.pointed])].filter(
+        (i) => i !== null,
+      );
+    const order = (this.points && !this.side ? outstanding() : seen)
+      .map((i) => [rank(i), i])
+      .sort((a, b) => a[0] - b[0]);
     this.threads(ink);
     for (const [place, i] of order) {
-      const x = this.across(i), y = this.down(i);
+      const x = this.across(i);
+      const y = this.down(i);
       pen.globalAlpha = place < 0 ? (this.side ? 0.45 : 0.22) : 0.9;
-      const side = this.side || (place > 0 && this.about.pictures && view.zoom >= 2 ? STANDING_OUT : 0);
+      const side =
+        this.side || (place > 0 && this.about.pictures && view.zoom >= 2 ? STANDING_OUT : 0);
       if (side && this.thumbnail(i, x, y, place, side)) continue;
       if (this.points && place < 1) continue;
       pen.fillStyle = this.color(i);
@@ -256,20 +369,27 @@ export class CollectionMap {
   /** Lines from the query to its neighbors. */
   threads(ink) {
     if (this.query === null) return;
-    const { pen } = this, x = this.across(this.query), y = this.down(this.query);
+    const { pen } = this;
+    const x = this.across(this.query);
+    const y = this.down(this.query);
     pen.strokeStyle = ink;
     pen.lineWidth = 1;
     pen.globalAlpha = 0.28;
     pen.beginPath();
-    for (const i of this.found) { pen.moveTo(x, y); pen.lineTo(this.across(i), this.down(i)); }
+    for (const i of this.found) {
+      pen.moveTo(x, y);
+      pen.lineTo(this.across(i), this.down(i));
+    }
     pen.stroke();
   }
 
   thumbnail(i, x, y, place, side) {
     const image = this.pictures.get(this.data.ids[i]);
     if (!image) return false;
-    const { pen } = this, share = side / Math.max(image.naturalWidth, image.naturalHeight);
-    const wide = image.naturalWidth * share, tall = image.naturalHeight * share;
+    const { pen } = this;
+    const share = side / Math.max(image.naturalWidth, image.naturalHeight);
+    const wide = image.naturalWidth * share;
+    const tall = image.naturalHeight * share;
     pen.drawImage(image, x - wide / 2, y - tall / 2, wide, tall);
     pen.globalAlpha = place < 0 ? 0.5 : 1;
     pen.lineWidth = place > 1 ? 4 : place > 0 ? 3 : 1.5;
@@ -281,7 +401,10 @@ export class CollectionMap {
   ring(x, y, radius, place, ink, paper) {
     const { pen } = this;
     pen.globalAlpha = 1;
-    for (const [color, width] of [[paper, place > 1 ? 5 : 4], [ink, place > 1 ? 2.4 : 1.4]]) {
+    for (const [color, width] of [
+      [paper, place > 1 ? 5 : 4],
+      [ink, place > 1 ? 2.4 : 1.4],
+    ]) {
       pen.strokeStyle = color;
       pen.lineWidth = width;
       pen.beginPath();
@@ -289,7 +412,11 @@ export class CollectionMap {
       pen.stroke();
     }
     pen.fillStyle = place > 1 ? ink : pen.fillStyle;
-    if (place > 1) { pen.beginPath(); pen.arc(x, y, 2.4, 0, 2 * Math.PI); pen.fill(); }
+    if (place > 1) {
+      pen.beginPath();
+      pen.arc(x, y, 2.4, 0, 2 * Math.PI);
+      pen.fill();
+    }
   }
 
   cross(x, y, ink) {
@@ -298,7 +425,15 @@ export class CollectionMap {
     pen.lineWidth = 1.2;
     pen.globalAlpha = 0.7;
     pen.beginPath();
-    for (const [u, v] of [[-1, 0], [1, 0], [0, -1], [0, 1]]) { pen.moveTo(x + 5 * u, y + 5 * v); pen.lineTo(x + 13 * u, y + 13 * v); }
+    for (const [u, v] of [
+      [-1, 0],
+      [1, 0],
+      [0, -1],
+      [0, 1],
+    ]) {
+      pen.moveTo(x + 5 * u, y + 5 * v);
+      pen.lineTo(x + 13 * u, y + 13 * v);
+    }
     pen.stroke();
     pen.globalAlpha = 1;
   }
@@ -310,11 +445,14 @@ export class CollectionMap {
     const before = this.scale;
     this.view.zoom = Math.min(MOST, Math.max(1, this.view.zoom * factor));
     const shrunk = 1 / before - 1 / this.scale;
-    this.move((x - this.canvas.clientWidth / 2) * shrunk, (y - this.canvas.clientHeight / 2) * shrunk);
+    this.move(
+      (x - this.canvas.clientWidth / 2) * shrunk,
+      (y - this.canvas.clientHeight / 2) * shrunk,
+    );
   }
 
   move(x, y) {
-    const slack = Math.min(0.5, this.view.zoom - 1);  // at zoom 1 the map is centered, deeper in its edge can reach the middle
+    const slack = Math.min(0.5, this.view.zoom - 1); // at zoom 1 the map is centered, deeper in its edge can reach the middle
     const clamp = (v) => Math.min(0.5 + slack, Math.max(0.5 - slack, v));
     this.view.x = clamp(this.view.x + x);
     this.view.y = clamp(this.view.y + y);
@@ -322,27 +460,47 @@ export class CollectionMap {
     this.ask();
   }
 
-  reset() { Object.assign(this.view, { x: 0.5, y: 0.5, zoom: 1 }); this.leave(); this.ask(); }
+  reset() {
+    Object.assign(this.view, { x: 0.5, y: 0.5, zoom: 1 });
+    this.leave();
+    this.ask();
+  }
 
-  show_found() { if (this.found.length) this.fit(this.found, this.query ?? this.found[0]); }
+  show_found() {
+    if (this.found.length) this.fit(this.found, this.query ?? this.found[0]);
+  }
 
   /** Move to the class that the search is narrowed to, or back to the whole map. */
   show_class() {
     const places = [...this.data.ids.keys()].filter((i) => this.data.classed[i] === this.label);
-    if (this.label === null || !places.length) { this.reset(); return; }
+    if (this.label === null || !places.length) {
+      this.reset();
+      return;
+    }
     const middle = (values) => [...values].sort((a, b) => a - b)[values.length >> 1];
-    const x = middle(places.map((i) => this.data.x[i])), y = middle(places.map((i) => this.data.y[i]));
+    const x = middle(places.map((i) => this.data.x[i]));
+    const y = middle(places.map((i) => this.data.y[i]));
     const apart = (i) => Math.hypot(this.data.x[i] - x, this.data.y[i] - y);
-    this.fit(places, places.reduce((best, i) => (apart(i) < apart(best) ? i : best)));
+    this.fit(
+      places,
+      places.reduce((best, i) => (apart(i) < apart(best) ? i : best)),
+    );
   }
 
   /** Fill the canvas with a center and most of the places; one that lies far off would leave all others tiny. */
   fit(all, center) {
-    const apart = (i) => Math.hypot(this.data.x[i] - this.data.x[center], this.data.y[i] - this.data.y[center]);
-    const near = [...all].sort((a, b) => apart(a) - apart(b)), places = [center, ...near.slice(0, Math.ceil(0.7 * near.length))];
-    const span = (values) => values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [1, 0]);
-    const [left, right] = span(places.map((i) => this.data.x[i])), [top, bottom] = span(places.map((i) => this.data.y[i]));
-    this.view.zoom = Math.min(MOST / 4, Math.max(1, 0.75 / Math.max(right - left, bottom - top, 0.004)));
+    const apart = (i) =>
+      Math.hypot(this.data.x[i] - this.data.x[center], this.data.y[i] - this.data.y[center]);
+    const near = [...all].sort((a, b) => apart(a) - apart(b));
+    const places = [center, ...near.slice(0, Math.ceil(0.7 * near.length))];
+    const span = (values) =>
+      values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [1, 0]);
+    const [left, right] = span(places.map((i) => this.data.x[i]));
+    const [top, bottom] = span(places.map((i) => this.data.y[i]));
+    this.view.zoom = Math.min(
+      MOST / 4,
+      Math.max(1, 0.75 / Math.max(right - left, bottom - top, 0.004)),
+    );
     Object.assign(this.view, { x: 0.5, y: 0.5 });
     this.move((left + right) / 2 - 0.5, (top + bottom) / 2 - 0.5);
   }
@@ -350,16 +508,24 @@ export class CollectionMap {
   /** From pixels to places on the map. */
   inverse(x, y) {
     const { canvas, scale, view } = this;
-    return [(x - canvas.clientWidth / 2) / scale + view.x, (y - canvas.clientHeight / 2) / scale + view.y];
+    return [
+      (x - canvas.clientWidth / 2) / scale + view.x,
+      (y - canvas.clientHeight / 2) / scale + view.y,
+    ];
   }
 
   nearest(x, y, reach) {
     if (!this.data) return null;
-    const [u, v] = this.inverse(x, y), { x: across, y: down } = this.data;
-    let best = null, least = (reach / this.scale) ** 2;
+    const [u, v] = this.inverse(x, y);
+    const { x: across, y: down } = this.data;
+    let best = null;
+    let least = (reach / this.scale) ** 2;
     for (let i = 0; i < across.length; i++) {
       const apart = (across[i] - u) ** 2 + (down[i] - v) ** 2;
-      if (apart <= least) { best = i; least = apart; }
+      if (apart <= least) {
+        best = i;
+        least = apart;
+      }
     }
     return best;
   }
@@ -368,35 +534,56 @@ export class CollectionMap {
 
   use(tool) {
     this.tool = tool;
-    for (const button of document.querySelectorAll("[data-tool]")) button.setAttribute("aria-pressed", String(button.dataset.tool === tool));
+    for (const button of document.querySelectorAll("[data-tool]")) {
+      button.setAttribute("aria-pressed", String(button.dataset.tool === tool));
+    }
     this.canvas.dataset.tool = tool;
     this.leave();
     this.ask();
   }
 
   corners() {
-    const { shape, trail } = this.outline, [[x, y]] = trail, [u, v] = trail.at(-1);
-    return shape === "rectangle" ? [[x, y], [u, y], [u, v], [x, v]] : trail;
+    const { shape, trail } = this.outline;
+    const [[x, y]] = trail;
+    const [u, v] = trail.at(-1);
+    return shape === "rectangle"
+      ? [
+          [x, y],
+          [u, y],
+          [u, v],
+          [x, v],
+        ]
+      : trail;
   }
 
   /** Select what the outline surrounds. */
   surrounded() {
-    const corners = this.corners().map(([x, y]) => this.inverse(x, y)), { x, y } = this.data, { add } = this.outline;
+    const corners = this.corners().map(([x, y]) => this.inverse(x, y));
+    const { x, y } = this.data;
+    const { add } = this.outline;
     this.outline = null;
     this.ask();
-    const span = (axis) => [Math.min(...corners.map((at) => at[axis])), Math.max(...corners.map((at) => at[axis]))];
-    const [left, right] = span(0), [top, bottom] = span(1);
-    const inside = (u, v) => {  // crossings of a ray with the edges: an odd number from within
+    const span = (axis) => [
+      Math.min(...corners.map((at) => at[axis])),
+      Math.max(...corners.map((at) => at[axis])),
+    ];
+    const [left, right] = span(0);
+    const [top, bottom] = span(1);
+    const inside = (u, v) => {
+      // crossings of a ray with the edges: an odd number from within
       let odd = false;
       for (let i = 0, j = corners.length - 1; i < corners.length; j = i++) {
-        const [a, b] = corners[i], [c, d] = corners[j];
-        if ((b > v) !== (d > v) && u < ((c - a) * (v - b)) / (d - b) + a) odd = !odd;
+        const [a, b] = corners[i];
+        const [c, d] = corners[j];
+        if (b > v !== d > v && u < ((c - a) * (v - b)) / (d - b) + a) odd = !odd;
       }
       return odd;
     };
     const found = add ? new Set(this.selected) : new Set();
     for (let i = 0; i < x.length; i++) {
-      if (x[i] >= left && x[i] <= right && y[i] >= top && y[i] <= bottom && inside(x[i], y[i])) found.add(i);
+      if (x[i] >= left && x[i] <= right && y[i] >= top && y[i] <= bottom && inside(x[i], y[i])) {
+        found.add(i);
+      }
     }
     this.choose(found);
   }
@@ -404,16 +591,32 @@ export class CollectionMap {
   choose(places) {
     Object.assign(this, { selected: places, stale: true });
     this.ask();
-    this.chosen([...places].map((i) => ({ id: this.data.ids[i], label: this.data.classes[this.data.given[i]] ?? null })));
+    this.chosen(
+      [...places].map((i) => ({
+        id: this.data.ids[i],
+        label: this.data.classes[this.data.given[i]] ?? null,
+      })),
+    );
   }
 
   tell(i, x, y) {
-    const { data, tip, canvas } = this, number = data.classed[i];
-    const parts = [make("p", {}, make("b", {}, make("bdi", {}, number < 0 ? `item ${data.ids[i]}` : data.classes[number])), make("small", {}, "click to search from it"))];
-    if (this.about.pictures) parts.unshift(make("img", { src: thumbnail(data.ids[i], 128, data.generation), alt: "" }));
+    const { data, tip, canvas } = this;
+    const number = data.classed[i];
+    const parts = [
+      make(
+        "p",
+        {},
+        make("b", {}, make("bdi", {}, number < 0 ? `item ${data.ids[i]}` : data.classes[number])),
+        make("small", {}, "click to search from it"),
+      ),
+    ];
+    if (this.about.pictures) {
+      parts.unshift(make("img", { src: thumbnail(data.ids[i], 128, data.generation), alt: "" }));
+    }
     tip.replaceChildren(...parts);
     tip.hidden = false;
-    const wide = Math.max(tip.offsetWidth, 170), tall = Math.max(tip.offsetHeight, 84);
+    const wide = Math.max(tip.offsetWidth, 170);
+    const tall = Math.max(tip.offsetHeight, 84);
     tip.style.left = `${Math.max(4, x + wide + 18 < canvas.clientWidth ? x + 14 : x - wide - 14)}px`;
     tip.style.top = `${Math.max(4, Math.min(y + 14, canvas.clientHeight - tall - 4))}px`;
   }
@@ -422,64 +625,119 @@ export class CollectionMap {
     const found = this.nearest(x, y, Math.max(10, (this.side ?? 0) / 2));
     if (found === null) this.tip.hidden = true;
     else if (found !== this.hovered || this.tip.hidden) this.tell(found, x, y);
-    if (found !== this.hovered) { this.hovered = found; this.ask(); }
+    if (found !== this.hovered) {
+      this.hovered = found;
+      this.ask();
+    }
     this.canvas.style.cursor = found === null || this.tool !== "move" ? "" : "pointer";
   }
 
-  leave() { this.tip.hidden = true; if (this.hovered !== null) { this.hovered = null; this.ask(); } }
+  leave() {
+    this.tip.hidden = true;
+    if (this.hovered !== null) {
+      this.hovered = null;
+      this.ask();
+    }
+  }
 
   /** The item in the middle, for whoever works by keyboard. */
   middle() {
-    const x = this.canvas.clientWidth / 2, y = this.canvas.clientHeight / 2, found = this.nearest(x, y, Math.min(x, y));
+    const x = this.canvas.clientWidth / 2;
+    const y = this.canvas.clientHeight / 2;
+    const found = this.nearest(x, y, Math.min(x, y));
     if (found === null) return null;
     const number = this.data.classed[found];
-    element("map-told").textContent = `In the middle: ${number < 0 ? `item ${this.data.ids[found]}` : this.data.classes[number]}`;
+    element("map-told").textContent =
+      `In the middle: ${number < 0 ? `item ${this.data.ids[found]}` : this.data.classes[number]}`;
     return found;
   }
 
   listen() {
     const { canvas } = this;
-    const inside = (event) => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
+    const inside = (event) => {
+      const box = canvas.getBoundingClientRect();
+      return [event.clientX - box.left, event.clientY - box.top];
+    };
     // The wheel is ours only if the pointer has moved since the page last scrolled: who scrolls past is not caught.
-    let pointed = false, dragged = false;
-    window.addEventListener("scroll", () => { pointed = false; }, { passive: true });
-    canvas.addEventListener("wheel", (event) => {
-      if ((!pointed && !event.ctrlKey) || (event.deltaY > 0 && this.view.zoom === 1)) return;
-      event.preventDefault();
-      const lines = event.deltaMode === 1 ? 30 : 1;
-      this.zoom(Math.exp(-event.deltaY * lines * (event.ctrlKey ? 0.01 : 0.0016)), ...inside(event));
-      this.hover(...inside(event));
-    }, { passive: false });
+    let pointed = false;
+    let dragged = false;
+    window.addEventListener(
+      "scroll",
+      () => {
+        pointed = false;
+      },
+      { passive: true },
+    );
+    canvas.addEventListener(
+      "wheel",
+      (event) => {
+        if ((!pointed && !event.ctrlKey) || (event.deltaY > 0 && this.view.zoom === 1)) return;
+        event.preventDefault();
+        const lines = event.deltaMode === 1 ? 30 : 1;
+        this.zoom(
+          Math.exp(-event.deltaY * lines * (event.ctrlKey ? 0.01 : 0.0016)),
+          ...inside(event),
+        );
+        this.hover(...inside(event));
+      },
+      { passive: false },
+    );
     const fingers = new Map();
     canvas.addEventListener("pointerdown", (event) => {
       fingers.set(event.pointerId, inside(event));
       dragged = fingers.size > 1;
       const selects = this.data && !dragged && (this.tool !== "move" || event.shiftKey);
-      this.outline = selects ? { shape: this.tool === "move" ? "lasso" : this.tool, trail: [inside(event)], add: this.tool !== "move" && event.shiftKey } : null;
+      this.outline = selects
+        ? {
+            shape: this.tool === "move" ? "lasso" : this.tool,
+            trail: [inside(event)],
+            add: this.tool !== "move" && event.shiftKey,
+          }
+        : null;
       canvas.setPointerCapture(event.pointerId);
     });
     canvas.addEventListener("pointermove", (event) => {
-      if (event.movementX || event.movementY) pointed = true;  // browsers make up moves while a page scrolls
-      const [x, y] = inside(event), before = fingers.get(event.pointerId);
-      if (!before) { this.hover(x, y); return; }
+      if (event.movementX || event.movementY) pointed = true; // browsers make up moves while a page scrolls
+      const [x, y] = inside(event);
+      const before = fingers.get(event.pointerId);
+      if (!before) {
+        this.hover(x, y);
+        return;
+      }
       if (!dragged && Math.hypot(x - before[0], y - before[1]) < 4) return;
       dragged = true;
       this.leave();
-      if (this.outline) { this.outline.trail.push([x, y]); this.ask(); return; }
+      if (this.outline) {
+        this.outline.trail.push([x, y]);
+        this.ask();
+        return;
+      }
       const other = [...fingers].find(([id]) => id !== event.pointerId);
       if (other) {
         const [u, v] = other[1];
-        this.zoom(Math.hypot(x - u, y - v) / Math.max(1, Math.hypot(before[0] - u, before[1] - v)), (x + u) / 2, (y + v) / 2);
+        this.zoom(
+          Math.hypot(x - u, y - v) / Math.max(1, Math.hypot(before[0] - u, before[1] - v)),
+          (x + u) / 2,
+          (y + v) / 2,
+        );
       } else this.move((before[0] - x) / this.scale, (before[1] - y) / this.scale);
       fingers.set(event.pointerId, [x, y]);
     });
     const lift = (event) => {
-      const known = fingers.delete(event.pointerId), up = event.type === "pointerup";
+      const known = fingers.delete(event.pointerId);
+      const up = event.type === "pointerup";
       if (known && this.outline && dragged && up) this.surrounded();
-      if (this.outline) { this.outline = null; this.ask(); }
+      if (this.outline) {
+        this.outline = null;
+        this.ask();
+      }
       if (!known || dragged || !up) return;
-      const [x, y] = inside(event), found = this.nearest(x, y, Math.max(10, (this.side ?? 0) / 2));
-      if (found !== null) { this.leave(); this.pick(this.data.ids[found]); }
+      const [x, y] = inside(event);
+      const found = this.nearest(x, y, Math.max(10, (this.side ?? 0) / 2));
+      if (found !== null) {
+        this.leave();
+        this.pick(this.data.ids[found]);
+      }
     };
     canvas.addEventListener("pointerup", lift);
     canvas.addEventListener("pointercancel", lift);
@@ -487,15 +745,31 @@ export class CollectionMap {
     for (const event of ["focus", "blur"]) canvas.addEventListener(event, () => this.ask());
     const step = () => 0.12 / this.view.zoom;
     const keys = {
-      ArrowLeft: () => this.move(-step(), 0), ArrowRight: () => this.move(step(), 0),
-      ArrowUp: () => this.move(0, -step()), ArrowDown: () => this.move(0, step()),
-      "+": () => this.zoom(1.4), "=": () => this.zoom(1.4), "-": () => this.zoom(1 / 1.4),
-      0: () => this.reset(), Home: () => this.reset(), Escape: () => { if (this.selected.size) this.choose(new Set()); this.leave(); },
-      " ": () => {
-        const found = this.middle(), places = new Set(this.selected);
-        if (found !== null) { if (!places.delete(found)) places.add(found); this.choose(places); }
+      ArrowLeft: () => this.move(-step(), 0),
+      ArrowRight: () => this.move(step(), 0),
+      ArrowUp: () => this.move(0, -step()),
+      ArrowDown: () => this.move(0, step()),
+      "+": () => this.zoom(1.4),
+      "=": () => this.zoom(1.4),
+      "-": () => this.zoom(1 / 1.4),
+      0: () => this.reset(),
+      Home: () => this.reset(),
+      Escape: () => {
+        if (this.selected.size) this.choose(new Set());
+        this.leave();
       },
-      Enter: () => { const found = this.middle(); if (found !== null) this.pick(this.data.ids[found]); },
+      " ": () => {
+        const found = this.middle();
+        const places = new Set(this.selected);
+        if (found !== null) {
+          if (!places.delete(found)) places.add(found);
+          this.choose(places);
+        }
+      },
+      Enter: () => {
+        const found = this.middle();
+        if (found !== null) this.pick(this.data.ids[found]);
+      },
     };
     canvas.addEventListener("keydown", (event) => {
       const act = event.ctrlKey || event.metaKey || event.altKey ? null : keys[event.key];
@@ -504,11 +778,16 @@ export class CollectionMap {
       act();
       if (event.key !== "Enter") this.middle();
     });
-    for (const button of document.querySelectorAll("[data-tool]")) button.addEventListener("click", () => this.use(button.dataset.tool));
+    for (const button of document.querySelectorAll("[data-tool]")) {
+      button.addEventListener("click", () => this.use(button.dataset.tool));
+    }
     element("map-in").addEventListener("click", () => this.zoom(1.6));
     element("map-out").addEventListener("click", () => this.zoom(1 / 1.6));
     element("map-reset").addEventListener("click", () => this.reset());
-    element("map-back").addEventListener("click", () => { this.reset(); canvas.focus(); });  // the button itself goes
+    element("map-back").addEventListener("click", () => {
+      this.reset();
+      canvas.focus();
+    }); // the button itself goes
     element("map-found").addEventListener("click", () => this.show_found());
   }
 }

@@ -30,8 +30,14 @@ export class Points {
     if (!gl) return null;
     const points = new Points();
     Object.assign(points, { canvas, gl });
-    canvas.addEventListener("webglcontextlost", (event) => { event.preventDefault(); points.program = null; });
-    canvas.addEventListener("webglcontextrestored", () => { points.build(); restored(); });
+    canvas.addEventListener("webglcontextlost", (event) => {
+      event.preventDefault();
+      points.program = null;
+    });
+    canvas.addEventListener("webglcontextrestored", () => {
+      points.build();
+      restored();
+    });
     points.build();
     return points.program ? points : null;
   }
@@ -49,7 +55,12 @@ export class Points {
     this.places = places;
     this.buffers = twgl.createBufferInfoFromArrays(this.gl, {
       place: { numComponents: 2, data: places },
-      color: { numComponents: 4, data: this.colors ?? new Uint8Array(2 * places.length), normalize: true, drawType: this.gl.DYNAMIC_DRAW },
+      color: {
+        numComponents: 4,
+        data: this.colors ?? new Uint8Array(2 * places.length),
+        normalize: true,
+        drawType: this.gl.DYNAMIC_DRAW,
+      },
     });
   }
 
@@ -62,13 +73,19 @@ export class Points {
   draw(view, scale, radius, width, height, dense) {
     const { gl, canvas, program, buffers } = this;
     if (!program || gl.isContextLost()) return;
-    const wide = Math.round(width * dense), high = Math.round(height * dense);
-    if (canvas.width !== wide || canvas.height !== high) Object.assign(canvas, { width: wide, height: high });
+    const wide = Math.round(width * dense);
+    const high = Math.round(height * dense);
+    if (canvas.width !== wide || canvas.height !== high) {
+      Object.assign(canvas, { width: wide, height: high });
+    }
     gl.viewport(0, 0, wide, high);
     gl.clear(gl.COLOR_BUFFER_BIT);
     gl.useProgram(program.program);
     twgl.setBuffersAndAttributes(gl, program, buffers);
-    twgl.setUniforms(program, { view: [view.x, view.y, width / 2 / scale, height / 2 / scale], size: 2 * radius * dense + 1 });
+    twgl.setUniforms(program, {
+      view: [view.x, view.y, width / 2 / scale, height / 2 / scale],
+      size: 2 * radius * dense + 1,
+    });
     twgl.drawBufferInfo(gl, buffers, gl.POINTS);
   }
 }
