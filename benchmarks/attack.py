@@ -373,25 +373,17 @@ def kills(row: Row, targets: Targets, scene: str) -> None:
 def bench_here(table: Path, folder: Path) -> None:
     """Run a table as ``vicinal bench`` does, but in this process, where the hook sees what its
     workers do."""
-    from types import SimpleNamespace
-
     from vicinal.bench.page import write_pages
-    from vicinal.bench.pool import Pool
+    from vicinal.bench.pool import Pool, do
     from vicinal.bench.run import Bench, run_tables
     from vicinal.bench.summary import summarize
     from vicinal.bench.table import load_tables
-    from vicinal.bench.worker import do
     from vicinal.training.console import Console
 
     class Here(Pool):
-        def _worker(self, task: Any, folder: Path) -> Any:
-            return SimpleNamespace(task=task, folder=folder, give=lambda: None)
-
         def run(self, tasks: Any, done: Any, **_: Any) -> int:
             for task in tasks:
-                started: list[Any] = []
-                self._start(task, started)
-                self._end(started[0], do(started[0].folder), done)
+                self.end(task, do(self.prepare(task)), done)
             return 0
 
     bench = Bench(folder / "results", folder / "runs", Console(quiet=True), make_pool=Here)

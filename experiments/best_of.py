@@ -7,7 +7,7 @@ tested once.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from vicinal.bench.page import interval, score, source
+from vicinal.bench.page import interval, score
 from vicinal.bench.run import Outcome
 from vicinal.bench.summary import held_out_scores, tested
 from vicinal.evaluation.statistics import paired_t_interval, t_interval
@@ -36,7 +36,7 @@ class BestOf:
             return (
                 f"Which row is the best is not chosen yet: {few} have no held-out score of their "
                 "own; "
-                f"`vicinal bench {source(table)} --trials 1` gives each row one."
+                f"`vicinal bench {table.source} --trials 1` gives each row one."
             )
         means = {
             name: sum(found[key] for key in shared) / len(shared) for name, found in scores.items()

@@ -15,26 +15,26 @@ CLASSES = 12
 
 @pytest.fixture
 def make(tmp_path):
-    """``make("a", seed, recall, beta=2)``: a finished run of version 0.1, as far as a comparison
-    looks."""
+    """``make("a", seed, recall, beta=2)``: a finished run, as far as a comparison looks."""
 
     def run(
         name,
         seed,
         recall,
-        recipe="triplet",
+        loss="triplet",
         queries=10,
         data="birds",
         held_out="",
         protocol="final",
+        records="",
         **settings,
     ):
         made = RunDirectory(tmp_path / f"{name}-{seed}")
         made.path.mkdir()
-        recipe = {"name": recipe, "settings": {"seed": seed, "optimisation": settings}}
-        made.write_info(
-            {"recipe": recipe, "data": {"name": data, "fingerprint": f"{data}{held_out}"}}
-        )
+        training = {"seed": seed, "device": f"cuda:{seed}"}
+        slots = {"loss": {"name": loss, **settings}, "training": training}
+        facts = {"name": data, "fingerprint": f"{data}{held_out}", "records": records}
+        made.write_info({"config": {"preset": "cub", "slots": slots}, "data": facts})
         made.write_status("finished")
         tested = {
             "split": "test",
@@ -42,12 +42,14 @@ def make(tmp_path):
             "classes": CLASSES,
             "protocol": protocol,
         }
-        made.write_results(
-            {**tested, "rows": [{"name": "trained", "metrics": {"recall@1": recall}}]}
-        )
+        metrics = {"recall@1": recall, "map@r": recall / 2, "nmi": 0.6}
+        made.write_results({**tested, "rows": [{"name": "trained", "metrics": metrics}]})
         hits = np.full(CLASSES, round(10 * recall)) + np.arange(CLASSES) % 2
         made.write_arrays(
-            "by_class", label=np.arange(CLASSES), queries=np.full(CLASSES, queries), hits=hits
+            "by_class",
+            label=np.arange(CLASSES),
+            queries=np.full(CLASSES, queries),
+            **{"recall@1": hits, "map@r": hits / 2},
         )
         return made.path
 
@@ -60,10 +62,7 @@ def test_seeds_are_paired_and_rows_named_by_what_differs(make):
     paths += [make("b", seed, value, beta=2, rate=0.1) for seed, value in enumerate(method)]
     first, second = compare(paths)
     expected = stats.ttest_rel(method, plain)
-    assert (
-        first.group.name == "triplet optimisation.beta=1"
-        and second.group.name == "triplet optimisation.beta=2"
-    )
+    assert first.group.name == "cub loss.beta=1" and second.group.name == "cub loss.beta=2"
     assert first.difference.over_seeds is None and second.seeds == (0, 1, 2)
     assert second.difference.p == second.difference.over_seeds.p == pytest.approx(expected.pvalue)
     assert (
@@ -72,54 +71,32 @@ def test_seeds_are_paired_and_rows_named_by_what_differs(make):
     )
 
 
-def test_runs_of_slots_are_named_by_the_slots_that_differ(make):
-    def slots(seed, recall, **loss):
-        path = make(loss["name"] + str(loss.get("margin", "")), seed, recall)
-        info = json.loads((path / "run.json").read_text())
-        info["config"] = {
-            "preset": "cub",
-            "slots": {"loss": loss, "training": {"seed": seed, "device": f"cuda:{seed}"}},
-        }
-        (path / "run.json").write_text(
-            json.dumps({key: info[key] for key in info if key != "recipe"})
-        )
-        return path
-
-    paths = [slots(seed, 0.5, name="triplet", margin=0.2) for seed in (0, 1)]
-    paths += [slots(0, 0.6, name="triplet", margin=0.4), slots(0, 0.7, name="n_pair", l2=0.1)]
-    names = [group.name for group in groups(paths)]
-    assert (
-        names == ["cub loss=triplet", "cub loss=triplet", "cub loss=n_pair"]
-        or names[2] == "cub loss=n_pair"
-    )
+def test_runs_are_named_by_the_slots_that_differ(make):
+    paths = [make("a", seed, 0.5, margin=0.2) for seed in (0, 1)]
+    paths += [make("b", 0, 0.6, margin=0.4), make("c", 0, 0.7, loss="n_pair", l2=0.1)]
     assert [len(group.runs) for group in groups(paths)] == [2, 1, 1]
+    assert groups(paths)[2].name == "cub loss=n_pair"
     margins = [group.name for group in groups(paths[:3])]
     assert margins == ["cub loss.margin=0.2", "cub loss.margin=0.4"]
 
 
-def test_another_metric_has_its_own_interval_over_classes(make, monkeypatch):
-    asked = []
+def test_runs_on_data_that_changed_are_not_one_row(make):
+    """Their scores were averaged as if only the seed differed."""
+    paths = [make("a", seed, 0.5, records="old") for seed in (0, 1)]
+    paths += [make("b", seed, 0.6, records="new") for seed in (0, 1)]
+    first, second = compare(paths)
+    assert first.group.name == "cub data.records=old" and list(second.group.runs) == [0, 1]
+    assert second.notes == ("other data: names, labels or splits of the records differ",)
 
-    def sums(run, metric):
-        asked.append(metric)
-        return {"queries": 10, "hits": [3.0 if run.path.name.startswith("b") else 1.0] * CLASSES}
 
-    monkeypatch.setattr("vicinal.bench.compare.run_class_scores", sums)
-    paths = [make("a", 0, 0.5), make("b", 0, 0.7, recipe="n_pair")]
-    for path in paths:
-        results = json.loads((path / "results.json").read_text())
-        results["rows"][0]["metrics"] |= {"map@r": 0.2, "nmi": 0.6}
-        (path / "results.json").write_text(json.dumps(results))
-    assert compare(paths, "map@r")[1].difference.over_classes.mean == pytest.approx(0.2) and set(
-        asked
-    ) == {"map@r"}
-    assert compare(paths, "nmi")[1].difference.over_classes is None and set(asked) == {"map@r"}, (
-        "NMI is no mean over queries"
-    )
+def test_another_metric_has_its_own_interval_over_classes(make):
+    paths = [make("a", 0, 0.5), make("b", 0, 0.7, loss="n_pair")]
+    assert compare(paths, "map@r")[1].difference.over_classes.mean == pytest.approx(0.1)
+    assert compare(paths, "nmi")[1].difference.over_classes is None, "NMI is no mean over queries"
 
 
 def test_single_runs_are_compared_over_classes(make):
-    _, line = compare([make("a", 0, 0.5), make("b", 1, 0.7, recipe="n_pair")])
+    _, line = compare([make("a", 0, 0.5), make("b", 1, 0.7, loss="n_pair")])
     assert line.difference.over_seeds is None and line.difference.p is None and line.seeds == ()
     assert (
         line.difference.over_classes.mean == pytest.approx(0.2)
@@ -128,7 +105,7 @@ def test_single_runs_are_compared_over_classes(make):
 
 
 def test_other_test_classes_give_no_interval_over_classes(make):
-    _, line = compare([make("a", 0, 0.5), make("b", 0, 0.7, recipe="n_pair", queries=20)])
+    _, line = compare([make("a", 0, 0.5), make("b", 0, 0.7, loss="n_pair", queries=20)])
     assert (
         line.difference.over_classes is None
         and line.difference.over_seeds.mean == pytest.approx(0.2)
@@ -139,7 +116,7 @@ def test_runs_on_other_test_records_are_rejected(make):
     with pytest.raises(
         ConfigError, match=r"120 test records of 12 classes of birds and .* of cars"
     ):
-        compare([make("a", 0, 0.5), make("b", 0, 0.7, recipe="n_pair", data="cars")])
+        compare([make("a", 0, 0.5), make("b", 0, 0.7, loss="n_pair", data="cars")])
 
 
 def test_other_training_records_and_protocols_are_reported(make):
@@ -147,9 +124,9 @@ def test_other_training_records_and_protocols_are_reported(make):
     _, same, cut, held = compare(
         [
             first,
-            make("b", 0, 0.7, recipe="n_pair"),
-            make("c", 0, 0.7, recipe="margin", held_out="!"),
-            make("d", 0, 0.7, recipe="circle", held_out="!", protocol="validation"),
+            make("b", 0, 0.7, loss="n_pair"),
+            make("c", 0, 0.7, loss="margin", held_out="!"),
+            make("d", 0, 0.7, loss="circle", held_out="!", protocol="validation"),
         ]
     )
     assert same.notes == () and cut.notes == ("other training records, or other classes held out",)
@@ -162,7 +139,7 @@ def test_what_cannot_be_compared_is_rejected(make, tmp_path):
     with pytest.raises(ConfigError, match="same settings and seed"):
         groups([tmp_path / "a-0", make("again", 0, 0.5)])
     with pytest.raises(ConfigError, match="unknown metric 'recal@1'"):
-        compare([tmp_path / "a-0", make("b", 0, 0.5, recipe="n_pair")], "recal@1")
+        compare([tmp_path / "a-0", make("b", 0, 0.5, loss="n_pair")], "recal@1")
     with pytest.raises(RunError, match="not a run"):
         groups([tmp_path])
     unfinished = RunDirectory(tmp_path / "open")

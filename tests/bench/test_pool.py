@@ -20,10 +20,6 @@ TASKS = """
 import os, signal, sys, time
 from vicinal.errors import ConfigError
 
-class Light:
-    def restore(self):
-        return "TRACES" not in os.environ
-
 def wait_for(path):
     while not path.exists():
         time.sleep(0.01)
@@ -54,8 +50,6 @@ def do(folder, row):
         os._exit(int(row.split()[-1]))
     if "killed" in row:
         os.kill(os.getpid(), signal.SIGKILL)
-    if "traces" in row:
-        os.environ["TRACES"] = "left"
     return [{"threads": os.environ["OMP_NUM_THREADS"], "pid": os.getpid()}]
 """
 BENCH = """
@@ -65,7 +59,7 @@ from vicinal.bench.pool import Pool, Task
 from vicinal.training.console import Console
 runs, tasks = sys.argv[1:]
 todo = [Task(name, f"{tasks}:do", {"row": name}, name) for name in ("a", "slow")]
-with Pool(Path(runs), slots=2, console=Console(quiet=True), prepare=f"{tasks}:Light") as pool:
+with Pool(Path(runs), slots=2, console=Console(quiet=True)) as pool:
     pool.run(todo, lambda *rest: "", title="t")
 """
 
@@ -99,7 +93,6 @@ def no_time_limits(monkeypatch):
     """What a process may take to end is for users; on a busy machine any limit would be too
     short."""
     monkeypatch.setattr(pools, "STOP_SECONDS", 1e6)
-    monkeypatch.setattr(pools.Worker.leave, "__defaults__", (1e6,))
 
 
 @pytest.fixture
@@ -108,30 +101,21 @@ def make(tmp_path, console):
     tasks.write_text(TASKS)
 
     def pool(slots, **options):
-        return Pool(
-            tmp_path / "runs",
-            slots=slots,
-            console=console,
-            **{"prepare": f"{tasks}:Light", **options},
-        )
+        return Pool(tmp_path / "runs", slots=slots, console=console, **options)
 
     return pool, lambda name: Task(name, f"{tasks}:do", {"row": name}, name)
 
 
 def run(pool, tasks):
     """Run tasks in a pool of their own; the process of each that has a result, by name."""
-    with pool:
-        return run_in(pool, tasks)
-
-
-def run_in(pool, tasks):
     found = {}
 
     def done(task, lines):
         found[task.name] = lines[0]["pid"]
         return "done"
 
-    pool.run(tasks, done, title="t")
+    with pool:
+        pool.run(tasks, done, title="t")
     return found
 
 
@@ -175,13 +159,13 @@ def test_ctrl_c_ends_a_process_whose_task_had_done_its_last_step(make, tmp_path)
     assert (folder / "done.json").exists() and not alive(int((folder / "began").read_text()))
 
 
-def test_a_process_does_one_task_after_another_and_each_has_its_own_log(make, tmp_path):
+def test_each_task_has_a_process_and_a_log_of_its_own(make, tmp_path):
     pool, task = make
-    pids = run(pool(2), map(task, "abcde"))
-    assert 1 <= len(set(pids.values())) <= 2
-    for name in "abcde":
+    pids = run(pool(2), map(task, "abc"))
+    assert len(set(pids.values())) == 3
+    for name in "abc":
         assert (task(name).folder(tmp_path / "runs") / "log.txt").read_text() == f"this is {name}\n"
-    assert not any(alive(pid) for pid in pids.values()), "they end with the run"
+    assert not any(alive(pid) for pid in pids.values())
 
 
 @pytest.mark.parametrize(
@@ -191,12 +175,11 @@ def test_a_process_does_one_task_after_another_and_each_has_its_own_log(make, tm
         pytest.param("exit 0", 0, "", marks=pytest.mark.slow),
         ("killed", -signal.SIGKILL, ""),
         ("unforeseen", 1, "RuntimeError: out of memory"),
+        ("rejected", 2, "error: no such data"),
         pytest.param("slow", 130, "this is slow", marks=pytest.mark.slow),
     ],
 )
-def test_a_process_that_dies_fails_its_task_alone_and_another_takes_its_place(
-    row, code, last, make, tmp_path
-):
+def test_a_process_that_dies_fails_its_task_alone(row, code, last, make, tmp_path):
     pool, task = make
     one, folder = pool(1), task(row).folder(tmp_path / "runs")
     if row == "slow":  # not by Ctrl-C at the bench: somebody meant this process
@@ -204,38 +187,7 @@ def test_a_process_that_dies_fails_its_task_alone_and_another_takes_its_place(
     pids = run(one, [task("a"), task(row), task("c")])
     (failure,) = one.failures
     assert failure.task.name == row and failure.code == code and failure.last_lines.endswith(last)
-    assert failure.log.parent == folder and len(set(pids.values())) == 2
-
-
-def test_after_a_rejected_task_a_process_goes_on_and_after_traces_it_is_replaced(make):
-    pool, task = make
-    one = pool(1)
-    pids = run(one, map(task, ("a", "rejected", "traces", "d")))
-    (failure,) = one.failures
-    assert failure.code == 2 and failure.last_lines == "this is rejected\nerror: no such data"
-    assert pids["a"] == pids["traces"] != pids["d"]
-
-
-def test_processes_stay_from_one_run_to_the_next_and_a_dead_one_fails_no_task(make):
-    pool, task = make
-    with pool(1) as one:
-        (first,), (again,) = (run_in(one, [task(name)]).values() for name in "ab")
-        assert first == again and alive(first)
-        os.kill(first, signal.SIGKILL)
-        one._idle[0].process.join()
-        (last,) = run_in(one, [task("c")]).values()
-    assert not one.failures and last != first and not alive(last)
-
-
-def test_what_a_process_prints_before_its_first_task_is_reported(make, tmp_path):
-    pool, task = make
-    (tmp_path / "broken.py").write_text("print('for nobody', flush=True)\nimport no_such_package")
-    one = pool(1, prepare=f"{tmp_path / 'broken.py'}:State")
-    run(one, [task("a")])
-    assert (
-        one.failures[0].code == 1
-        and "No module named 'no_such_package'" in one.failures[0].last_lines
-    )
+    assert failure.log.parent == folder and set(pids) == {"a", "c"}
 
 
 @pytest.mark.slow
@@ -265,14 +217,15 @@ def test_when_time_is_up_no_task_starts_and_those_that_run_finish(make, tmp_path
     pool, task = make
     now, began, found, start = [0.0], [], [], Pool._start
 
-    def started(self, task, running):
-        start(self, task, running)
+    def started(self, task):
+        process = start(self, task)
         began.append(task.name)
         now[0] += (
             # seconds on the injected clock: the second task is the last to start within a minute
             40
         )
         (task.folder(self.runs) / "go").touch()
+        return process
 
     monkeypatch.setattr(Pool, "_start", started)
     with pool(1, clock=lambda: now[0]) as one:

@@ -2,33 +2,49 @@
 table."""
 
 import json
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from vicinal.bench import results
+from vicinal.bench.job import Job
 from vicinal.bench.pool import Failure, Pool
 from vicinal.bench.results import Store
 from vicinal.bench.run import Bench, collect, jobs, run_tables
-from vicinal.bench.table import UNTRAINED_ROWS, Budget, row
-from vicinal.bench.tuning import Search, Trial, choose, parse, tune, tune_table
+from vicinal.bench.table import UNTRAINED_ROWS, Budget, find_table, row
+from vicinal.bench.tuning import Trial, choose, tune, tune_table
 from vicinal.errors import ConfigError, DataError, RunError, VicinalError
+
+
+def fingerprint_of(source):
+    table = find_table(source)
+    job = Job(table, table.rows[0], "trained", 0)
+    return job.config().data.load().fingerprint() if "::" in source else ""
 
 
 class Fake(Pool):
     """Tasks that end at once; those whose name has a word of ``fail`` fail, and time is up after
     ``limit``."""
 
-    ran, fail, limit = [], (), 10**9
+    ran, fail, limit, count = [], (), 10**9, 0
 
     def run(self, tasks, done, *, title, until=None):
         tasks = list(tasks)
         for task in tasks[: self.limit]:
+            Fake.count += 1
             self.ran.append(task.name)
             arguments = task.arguments
             if any(word in task.name for word in self.fail):
                 self.failures.append(Failure(task, 1, self.runs, "error"))
                 continue
-            facts = {"created": "2026", "seconds": 1.0, "hardware": "h", "commit": "abc"}
+            facts = {
+                "created": f"2026 {self.count:05}",
+                "seconds": 1.0,
+                "hardware": "h",
+                "commit": "abc",
+            }
+            facts["records"] = fingerprint_of(arguments["source"])
             if "fold" in task.name:
                 rates = [
                     word
@@ -60,7 +76,11 @@ def go(tmp_path, console, fake):
     def run(*tables, **options):
         return run_tables(
             tables,
-            Bench(tmp_path / "results", tmp_path / "runs", console, make_pool=fake, **options),
+            Bench(
+                tmp_path / "results",
+                tmp_path / "runs",
+                **{"console": console, "make_pool": fake, **options},
+            ),
         )
 
     return run
@@ -82,6 +102,30 @@ def test_seeds_go_round_by_round_and_a_job_of_two_tables_runs_once(table, go, fa
     fake.ran.clear()
     go(table)
     assert fake.ran == [f"{name} seed 2" for name in each[:3]], "what is recorded is not run again"
+
+
+def test_results_of_other_data_are_left_out_and_said(table, go, fake, tmp_path):
+    """Classes were appended to the file, and a row pooled what was measured before and after."""
+    go(table.replace(seeds=2))
+    path = tmp_path / "tiny.npz"
+    with np.load(path) as found:
+        features, labels = found["features"], found["labels"]
+    np.savez(path, features=features[:-6], labels=labels[:-6])
+    fake.ran.clear()
+    (outcome,) = go(table.replace(seeds=3))
+    assert len(fake.ran) == 3 * 3 and len(outcome.lines["plain"]) == 3
+    found = collect(table.replace(seeds=3), Store(tmp_path / "results"))
+    records = {line["records"] for line in found.lines["plain"].values()}
+    assert len(records) == 1 and len(found.lines["plain"]) == 3
+    assert "10 results of other data" in found.notes[0] and outcome.notes == found.notes
+
+
+def test_each_row_says_beforehand_what_it_costs(table, go, fake, record, tmp_path):
+    said = []
+    record(table, {"method": [0.5]}, seconds=750.0, records=fingerprint_of(table.source))
+    go(table.replace(seeds=2), console=SimpleNamespace(line=lambda text, **_: said.append(text)))
+    assert "  method: 1 seeds, each about 12 min, 12 min in all" in said
+    assert any(text.startswith("  plain: 2 seeds, each about 0 s") for text in said), said
 
 
 def test_the_lines_of_a_job_are_recorded_at_once(table, go, monkeypatch):
@@ -178,57 +222,72 @@ def test_nothing_is_tested_before_every_row_has_had_its_trials(tuned, fake):
 
 
 @pytest.fixture
-def search(tiny):
-    def make(*words, **options):
-        data = f"data={tiny.removesuffix('.py')}.npz"
-        space, fixed = parse([data, *(words or ("optimizer.learning_rate=1e-3..1e-1:log",))])
-        return Search("features", tuple(fixed), space, **{"trials": 3, "folds": 2, **options})
+def search(tiny, tmp_path, console, fake):
+    def run(*searched, trials=3, folds=2, searcher="random", fixed=(), seed=0, **options):
+        words = (f"data={tiny.removesuffix('.py')}.npz", *fixed)
+        bench = Bench(tmp_path / "out", tmp_path / "out", console, make_pool=fake, **options)
+        budget = Budget(trials, folds, seed, searcher)
+        return tune("features", words, searched, budget, bench)
 
-    return make
+    return run
 
 
-@pytest.mark.parametrize("searcher", ["random", "optuna"])
-def test_a_stopped_search_continues_and_more_trials_may_follow(
-    searcher, search, fake, tmp_path, console
-):
-    if searcher == "optuna":
-        pytest.importorskip("optuna")
-    out, terms = tmp_path / "out", {"slots": 1, "console": console, "make_pool": fake}
-    words = ("optimizer.learning_rate=1e-3..1e-1:log", "model.dim=2,4", "training.epochs=1..3")
-    whole = tune(search(*words, searcher=searcher), out, **terms)
-    document = json.loads((out / "tuning.json").read_text())
-    assert document["chosen"] == whole.trial.values and document["trials_done"] == 3
-    assert document["command"].startswith("vicinal train features --data ")
-    journal = out / "trials.jsonl"
+RATE = "optimizer.learning_rate=1e-3..1e-1:log"
+
+
+@pytest.mark.parametrize("searcher", ["random", "tpe"])
+def test_a_stopped_search_continues_and_more_trials_may_follow(searcher, search, fake, tmp_path):
+    pytest.importorskip("optuna")
+    words = (RATE, "model.dim=2,4", "training.epochs=1..3")
+    whole, command = search(*words, searcher=searcher)
+    document = json.loads((tmp_path / "out" / "tuning.jsonl").read_text())
+    assert document["chosen"] == whole.trial.values and whole.trials == 3
+    assert command.startswith("vicinal train features --data ")
+    journal = tmp_path / "out" / "tuning.trials.jsonl"
     journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:3]) + '{"cut')
     fake.ran.clear()
-    again = tune(search(*words, searcher=searcher), out, **terms)
-    assert fake.ran == ["trial 1 fold 2/2", "trial 2 fold 1/2", "trial 2 fold 2/2"]
+    again, _ = search(*words, searcher=searcher)
+    assert sorted(fake.ran) == [
+        f"experiment, trial {trial}, fold {fold}" for trial, fold in ((1, 2), (2, 1), (2, 2))
+    ]
     assert again.trial.values == whole.trial.values and again.epochs == [2, 2]
     fake.ran.clear()
-    tune(search(*words, searcher=searcher, trials=4), out, **terms)
-    assert fake.ran == ["trial 3 fold 1/2", "trial 3 fold 2/2"]
-    with pytest.raises(ConfigError, match="another search"):
-        tune(search(*words, searcher=searcher, seed=1), out, **terms)
+    search(*words, searcher=searcher, trials=4)
+    assert fake.ran == [f"experiment, trial 3, fold {fold}" for fold in (1, 2)]
+
+
+def test_the_printed_command_trains_what_the_trials_measured(search):
+    """With training.validation=0, start=best fell back to the features as they are."""
+    pytest.importorskip("optuna")
+    _, command = search(RATE)
+    assert "training.validation" not in command
+
+
+def test_values_outside_of_the_ranges_asked_for_are_not_taken_from_earlier_trials(search):
+    pytest.importorskip("optuna")
+    search(RATE)
+    chosen, _ = search("optimizer.learning_rate=1e-6..1e-5:log")
+    assert float(chosen.trial.values["optimizer.learning_rate"]) <= 1e-5
 
 
 @pytest.mark.parametrize(
     ("words", "options", "message"),
     [
-        (("model.dim=3",), {}, "nothing to search"),
+        ((), {}, "nothing to search"),
         (("loss.betta=1..2.0",), {}, "did you mean 'beta'"),
         (("model.dim=2.5,3.5",), {}, "whole number"),
-        ((), {"folds": 1}, "2 folds"),
-        ((), {"trials": 0}, "1 trial"),
-        ((), {"searcher": "grid"}, "random or optuna"),
-        ((), {"folds": 6}, "6 folds by class need at least 12 classes"),
+        ((RATE,), {"folds": 1}, "2 folds"),
+        ((RATE,), {"trials": 0}, "1 trial"),
+        ((RATE,), {"searcher": "grid"}, "random or tpe"),
+        ((RATE,), {"folds": 6}, "6 folds by class need at least 12 classes"),
     ],
 )
 def test_a_search_that_cannot_run_is_rejected_before_it_starts(
-    words, options, message, search, tmp_path, console
+    words, options, message, search, tmp_path
 ):
+    pytest.importorskip("optuna")
     with pytest.raises(VicinalError, match=message):
-        tune(search(*words, **options), tmp_path / "out", slots=1, console=console)
+        search(*words, **options)
     assert not (tmp_path / "out").exists()
 
 

@@ -1,60 +1,46 @@
 """Search spaces: what is written is what is drawn from, and what cannot be drawn from is
 rejected."""
 
-from math import log10
-
 import pytest
 
-from vicinal.bench.tuning import Choice, Range, parse, random_trial, words_of
+from vicinal.bench.tuning import draw, parse, words_of
 from vicinal.errors import ConfigError
 
-
-def test_draws_stay_inside_and_fill_their_scale():
-    space, _ = parse(["a=0.5..2", "b=1e-4..1e-2:log", "c=1..3", "d=x,y"])
-    trials = [random_trial(space, 0, number) for number in range(1, 400)]
-    a, b = ([float(trial[key]) for trial in trials] for key in "ab")
-    assert 0.5 <= min(a) < 0.52 and 1.98 < max(a) <= 2
-    assert sum(value < 1e-3 for value in b) / len(b) == pytest.approx(
-        0.5, abs=0.08
-    )  # half below the middle decade
-    for key, values in (("c", ["1", "2", "3"]), ("d", ["x", "y"])):
-        counts = [sum(trial[key] == value for trial in trials) for value in values]
-        assert min(counts) > 0.8 * len(trials) / len(values) and sum(counts) == len(trials)
+pytest.importorskip("optuna")
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_few_trials_are_spread_over_each_range(seed):
+def test_draws_stay_inside_and_are_spread_over_each_range():
     """Independent draws once put four of five rates into the upper fifth of their range."""
-    space, _ = parse(["a=0..1.0", "b=1e-4..1:log", "c=1,2,3,4"])
-    drawn = [random_trial(space, seed, number) for number in range(1, 17)]
-    for count in (2, 4, 8, 16):
-        parts = {
-            "a": [int(count * float(trial["a"])) for trial in drawn[:count]],
-            "b": [int(count * (4 + log10(float(trial["b"]))) / 4) for trial in drawn[:count]],
-        }
-        assert all(sorted(found) == list(range(count)) for found in parts.values())
-    assert sorted(trial["c"] for trial in drawn[:4]) == ["1", "2", "3", "4"]
-    pairs = {(float(trial["a"]) < 0.5, float(trial["b"]) < 1e-2) for trial in drawn}
-    assert len(pairs) == 4, "two settings do not move together"
+    space, _ = parse(["a=0.5..2", "b=1e-4..1e-2:log", "c=1..4", "d=x,y"])
+    trials = draw(space, 64, 0)
+    a, b = ([float(trial[key]) for trial in trials] for key in "ab")
+    assert 0.5 <= min(a) < 0.55 and 1.95 < max(a) <= 2
+    assert abs(sum(value < 1e-3 for value in b) - 32) <= 2  # half below the middle decade
+    for key, values in (("c", "1234"), ("d", "xy")):
+        counts = [sum(trial[key] == value for trial in trials) for value in values]
+        assert sum(counts) == 64 and max(counts) - min(counts) <= 4
 
 
-def test_a_trial_is_a_function_of_seed_and_number():
+def test_listed_values_are_tried_once_each_with_what_the_experiment_has():
+    """Of four losses in four trials one ran twice, as trial 0 and again, and one never."""
+    space, _ = parse(["loss=triplet,n_pair,margin,circle"])
+    drawn = draw(space, 9, 0, known=[({"loss": "margin"}, 0.0)])
+    assert sorted(trial["loss"] for trial in drawn) == ["circle", "n_pair", "triplet"]
+    space, _ = parse(["loss=triplet,n_pair", "model.dim=1..3"])
+    drawn = draw(space, 9, 0, known=[({"loss": "margin", "model.dim": 1}, 0.0)])
+    assert len({tuple(trial.values()) for trial in drawn}) == len(drawn) == 6
+
+
+def test_trials_are_a_function_of_the_seed_and_more_of_them_go_on():
     space, _ = parse(["a=0..1.0", "b=p,q"])
-    assert random_trial(space, 0, 3) == random_trial(dict(reversed(space.items())), 0, 3)
-    assert random_trial(space, 0, 3) != random_trial(space, 0, 4) != random_trial(space, 1, 4)
-
-
-def test_spaces_that_share_a_range_try_the_same_values_of_it():
-    space, _ = parse(["rate=1e-4..1e-2:log", "epochs=2,4,8"])
-    wider, _ = parse(["alpha=0..1", "rate=1e-4..1e-2:log", "epochs=2,4,8", "zeta=p,q"])
-    for number in range(1, 20):
-        assert random_trial(space, 0, number).items() <= random_trial(wider, 0, number).items()
+    assert draw(space, 3, 0) == draw(dict(reversed(space.items())), 5, 0)[:3] != draw(space, 3, 1)
 
 
 def test_negative_and_whole_ranges_are_read():
     space, fixed = parse(["a=-1.5..-0.5", "b=-2..2", "c=.5..1", "name=plain"])
-    assert space == {"a": Range(-1.5, -0.5), "b": Range(-2, 2, whole=True), "c": Range(0.5, 1)}
-    assert fixed == ["name=plain"] and parse(["d=1,2,"])[0] == {"d": Choice(("1", "2"))}
+    assert [(space[key].low, space[key].high) for key in "abc"] == [(-1.5, -0.5), (-2, 2), (0.5, 1)]
+    assert draw(space, 1, 0)[0]["b"] in ("-2", "-1", "0", "1", "2")
+    assert fixed == ["name=plain"] and parse(["d=1,2,"])[0]["d"].choices == ("1", "2")
 
 
 @pytest.mark.parametrize(
@@ -78,5 +64,5 @@ def test_what_cannot_be_searched_is_rejected(word, message):
 
 def test_one_value_for_several_settings():
     space, _ = parse(["loss.a+loss.b=0.1..0.9"])
-    (first, second) = words_of(random_trial(space, 0, 1))
+    (first, second) = words_of(draw(space, 1, 0)[0])
     assert first.startswith("loss.a=") and second == first.replace("loss.a", "loss.b")

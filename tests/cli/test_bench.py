@@ -254,11 +254,8 @@ def test_tuning_walks_through_its_folds(small, vicinal, tmp_path):
     )
     code, out, err = vicinal("tune", *words, "--data", "vectors.npz", "--folds", "2", "--jobs", "2")
     assert code == 0, err
-    document = json.loads((tmp_path / "runs" / "tune" / "vectors" / "tuning.json").read_text())
-    assert (
-        document["trials_done"] == 2
-        and "train and test it: vicinal train --data vectors.npz" in out
-    )
+    document = json.loads((tmp_path / "runs" / "tune" / "vectors" / "tuning.jsonl").read_text())
+    assert document["trials"] == 2 and "train and test it: vicinal train --data vectors.npz" in out
 
 
 @pytest.mark.slow(12)
@@ -286,9 +283,9 @@ def test_a_folder_of_pictures_is_tuned(vicinal, tmp_path):
     )
     code, out, err = vicinal("tune", *words, "--data", "my pictures", "--folds", "2", "--jobs", "1")
     assert code == 0, err
-    document = json.loads((tmp_path / "runs" / "tune" / "my pictures" / "tuning.json").read_text())
+    document = json.loads((tmp_path / "runs" / "tune" / "my pictures" / "tuning.jsonl").read_text())
     assert (
-        document["trials_done"] == 2
+        document["trials"] == 2
         and "train and test it: vicinal train" in out
         and "'my pictures'" in out
     )
@@ -296,7 +293,7 @@ def test_a_folder_of_pictures_is_tuned(vicinal, tmp_path):
 
 def test_a_table_whose_trials_are_missing_is_not_tested(small, vicinal, tmp_path):
     code, _, err = vicinal("bench", small, "--trials", "2", "--minutes", "0")
-    assert code == 1 and "2 trials of 3 rows on 4 folds" in err
+    assert code == 1 and "trials 0 to 1 of 3 rows on 4 folds" in err
     assert "24 were not started" in err and "Nothing is tested" in err
     assert not (tmp_path / "results").exists()
 

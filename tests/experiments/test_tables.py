@@ -10,7 +10,7 @@ import pytest
 
 from vicinal.bench.job import Job
 from vicinal.bench.table import load_tables
-from vicinal.bench.tuning import parse, random_trial, words_of
+from vicinal.bench.tuning import draw, parse, words_of
 from vicinal.config import compose, from_words
 
 ROOT = Path(__file__).parents[2]
@@ -58,8 +58,9 @@ def test_every_row_composes_and_differs_from_its_baseline_in_what_it_says_alone(
     )
     for name, job in jobs.items():
         space, _ = parse([*table.search, *job.row.search])
-        trial = from_words(words_of(random_trial(space, 0, 1)))  # what is searched composes, too
-        compose(*job.layers(), trial, from_words(["training.validation=0"]))
+        for values in draw(space, 1, 0):  # what is searched composes, too
+            trial = from_words(words_of(values))
+            compose(*job.layers(), trial, from_words(["training.validation=0"]))
         assert configs[name].evaluation.recalls and configs[name].preset == table.name
         if (baseline := job.row.against) is not None:
             differing = {slot for slot in slots[name] if slots[name][slot] != slots[baseline][slot]}

@@ -12,14 +12,9 @@ from vicinal.errors import ConfigError, RunError, unknown
 from vicinal.evaluation.statistics import Difference, Estimate, correct, difference, t_interval
 from vicinal.run_directory import RunDirectory
 
-# The seed, and what changes speed and report but no result; runs of version 0.1 have them without a
-# slot.
-_NAMES = [(slot, name) for slot, names in NO_MATTER.items() for name in names]
-_NO_MATTER = (
-    {f"{slot}.{name}" for slot, name in _NAMES}
-    | {name for _, name in _NAMES}
-    | {"record", "artefacts"}
-)
+# What changes speed and report but no result, and the seed.
+_NO_MATTER = {f"{slot}.{name}" for slot, names in NO_MATTER.items() for name in names}
+_RECORDS = "data.records"  # the fingerprint of the whole data, as if it were a setting
 
 
 @dataclass(frozen=True)
@@ -61,11 +56,11 @@ def groups(paths: Iterable[Path]) -> list[Group]:
             raise RunError(
                 f"{run.path} has no results yet ({run.status.get('state')}). Compare finished runs."
             )
-        preset, own, seed = (
-            run.config["preset"],
-            _flat(run.config["slots"]),
-            int(run.settings["seed"]),
-        )
+        preset = run.config["preset"]
+        own = _flat(run.config["slots"])
+        seed = int(own["training.seed"])
+        if "records" in run.info["data"]:
+            own[_RECORDS] = run.info["data"]["records"]
         for name, other, runs in found:
             if name == preset and all(
                 own[key] == other[key] for key in own.keys() & other.keys() - _NO_MATTER
@@ -138,7 +133,9 @@ def _unlike(ours: RunDirectory, theirs: RunDirectory) -> Iterator[str]:
     """What a reader of the difference must know: it may come from these and not from the
     settings."""
     protocols = [str((run.results or {}).get("protocol")) for run in (ours, theirs)]
-    if protocols[0] != protocols[1]:
+    if ours.info["data"].get("records") != theirs.info["data"].get("records"):
+        yield "other data: names, labels or splits of the records differ"
+    elif protocols[0] != protocols[1]:
         yield f"protocol {protocols[0]} against {protocols[1]}"
     elif ours.info["data"].get("fingerprint") != theirs.info["data"].get("fingerprint"):
         yield "other training records, or other classes held out"

@@ -5,7 +5,6 @@ A result is a line: scores, right answers by class, learning curves, and where i
 """
 
 import math
-import os
 import shutil
 import time
 from collections import defaultdict
@@ -21,7 +20,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from vicinal.arguments import build
 from vicinal.bench.pool import Task
 from vicinal.bench.results import Line, fingerprint
 from vicinal.bench.table import (
@@ -31,23 +29,24 @@ from vicinal.bench.table import (
     ProtocolName,
     Row,
     Table,
-    load_tables,
+    find_table,
     merged,
     slots_hash,
 )
-from vicinal.config import Config, compose, from_words, read
-from vicinal.data import DATASETS, open_path
+from vicinal.config import Config, compose, from_words
+from vicinal.data import open_path
 from vicinal.data.location import existing
-from vicinal.data.records import Dataset, Records
+from vicinal.data.records import Batch, Dataset, Records
 from vicinal.data.splits import class_folds, kin_of
-from vicinal.errors import ConfigError, DataError, DivergenceError, RunError
+from vicinal.errors import ConfigError, DivergenceError, RunError
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.measure import measure
 from vicinal.parallel import pick_device
 from vicinal.reports.series import Series
 from vicinal.run_directory import RunDirectory
+from vicinal.training.build import build_method
 from vicinal.training.console import Console
-from vicinal.training.experiment import prepare
+from vicinal.training.experiment import load_records, prepare
 from vicinal.training.provenance import commit, hardware, package_version
 from vicinal.training.run import resume, start
 
@@ -136,6 +135,35 @@ class Job:
     def protocol(self) -> ProtocolName:
         return self.table.protocol
 
+    def source(self) -> str:
+        """What its records are, as far as the row says it."""
+        slots = merged(*self.layers())
+        return slots_hash({key: slots[key] for key in ("preset", "data") if key in slots})
+
+    def measured_seconds(self) -> float | None:
+        """How long its training takes, by three of its steps on random features; None for pictures
+        and texts, whose steps take longer than it is worth to know."""
+        config, records = load_records(self.located())
+        if config.transform.kind != "features" or config.transform.kind != records.source.kind:
+            return None
+        device = pick_device(config.training.device)
+        train = records.part("train")
+        method, steps = build_method(config, train, device)
+        if method.reads_records:
+            return None
+        rows = np.array(method.batches(0)[0])
+        labels = torch.from_numpy(train.labels[rows]).long()
+        inputs = torch.randn(len(rows), *records.source.read(0).shape)
+        extras = {name: torch.from_numpy(values[rows]) for name, values in train.columns.items()}
+        batch = Batch(inputs, labels, torch.from_numpy(rows), extras).to(device)
+        method.train()
+        for _ in range(3):
+            began = time.monotonic()
+            method(batch)
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+        return (time.monotonic() - began) * steps
+
     def layers(self) -> list[Any]:
         return [*self.table.layers(self.row), from_words(self.words)]
 
@@ -183,14 +211,16 @@ class Job:
         the user's own."""
         part = f" fold {self.fold[0] + 1}/{self.fold[1]}" if self.kind == "fold" else ""
         name = "untrained rows" if self.kind == "untrained" else self.row.name
-        source, words = f"{self.table.file}::{self.table.origin}", [*self.row.extra, *self.words]
         described: Line = {
-            "source": source,
+            "source": self.table.source,
             "row": self.row.name,
             "protocol": self.protocol,
             "kind": self.kind,
+            "seed": self.seed,
+            "words": [*self.row.extra, *self.words],
+            "fold": list(self.fold),
+            "data": self.data,
         }
-        described |= {"seed": self.seed, "words": words, "fold": list(self.fold), "data": self.data}
         key = repr(sorted(self.identity().items()))
         return Task(f"{name} seed {self.seed}{part}", "vicinal.bench.job:perform", described, key)
 
@@ -200,10 +230,10 @@ def perform(
 ) -> list[Line]:
     """Do the job of a task in its folder; a job that is stopped and started again resumes its
     run."""
-    (table,) = load_tables(source)
-    table = table.replace(protocol=protocol)
+    table = find_table(source).replace(protocol=protocol)
     job = Job(table, table.row(row), **options)
-    began, config = time.monotonic(), job.located()
+    began = time.monotonic()
+    config = job.located()
     if job.kind == "untrained":
         found = untrained_rows(
             config, REALITY_FOLDS * REALITY_DIM if protocol == "reality_check" else None
@@ -229,22 +259,10 @@ def perform(
         "row": row,
         **job.identity(),
         **origin(config),
+        "records": config.data.load().fingerprint(),
         "wall": round(time.monotonic() - began, 1),
     }
     return [facts | line for line in found]
-
-
-def perform_fold(
-    folder: Path, *, source: str, words: Sequence[str], seed: int, fold: Sequence[int]
-) -> list[Line]:
-    """One fold of a trial of ``vicinal tune``.
-
-    Args:
-        source: a preset or an experiment file; empty where the data decide.
-    """
-    own = (f"training.seed={seed}", "training.validation=0", "evaluation.artifacts=false")
-    config = compose(read(source)[1] if source else {}, from_words((*words, *own)))
-    return [{**origin(config), **_fold(config, folder, fold)}]
 
 
 def _fold(config: Config, folder: Path, fold: Sequence[int]) -> Line:
@@ -411,28 +429,11 @@ def class_scores(by_class: Mapping[str, np.ndarray], metric: str = "recall@1") -
 
 
 def run_class_scores(run: RunDirectory, metric: str) -> dict[str, Any]:
-    """The same of a finished run's selected model; runs of version 0.1 may have to embed their test
-    classes again."""
+    """The same of a finished run's selected model."""
     written = run.arrays("by_class") or {}
-    if "hits" in written:
-        written["recall@1"] = written["hits"]
-    if metric in written:
-        return class_scores(written, metric)
-    kinds = DATASETS | {kind.__name__: kind for kind in (Fold, SelectOnTest)}
-    records = build(run.info["data"]["description"], kinds).load()
-    part = records.part("test" if (records.splits == "test").any() else "validation")
-    if not len(part):
-        raise DataError(
-            f"{run.path} was trained on {records.name}, which has no test classes to compare on."
-        )
-    workers = 0 if part.source.in_memory else min(8, os.cpu_count() or 1)
-    encoder, skip = Encoder.load(run, pick_device("auto")), bool(run.settings.get("skip_corrupt"))
-    rank = metric.removeprefix("recall@")
-    recalls = (int(rank),) if rank.isdigit() else (1,)
-    embedded = encoder.embed(part, workers=workers, skip_corrupt=skip)
-    return class_scores(
-        measure(embedded, recalls=recalls, clustering=False).queries.by_class(), metric
-    )
+    if metric not in written:
+        raise RunError(f"{run.path} has no scores by class in {metric}: measure it again.")
+    return class_scores(written, metric)
 
 
 def cut_metrics(results: dict[str, Any]) -> dict[str, float]:

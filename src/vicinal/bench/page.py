@@ -146,11 +146,6 @@ def legend(summary: Summary, *, short: bool = False) -> list[str]:
     return render_text("vicinal.bench", "legend.md.j2", **values).splitlines()
 
 
-def source(table: Table) -> str:
-    """What names a table on the command line."""
-    return f"{table.file}::{table.origin}" if table.file else table.origin
-
-
 def command(table: Table) -> str:
     """How a table is run, also its reduced form, tuned, or under another protocol than its own."""
     options = []
@@ -161,7 +156,7 @@ def command(table: Table) -> str:
         options.append(f"--protocol {table.protocol}")
     if table.name.startswith(f"{table.origin}-quick"):
         options.append("--quick")
-    return " ".join(("vicinal bench", source(table), *options, f"--seeds {table.seeds}"))
+    return " ".join(("vicinal bench", table.source, *options, f"--seeds {table.seeds}"))
 
 
 def origins(commits: Sequence[str]) -> str:

@@ -1,42 +1,51 @@
-"""Run tasks in processes that stay, some at a time: they share cores or a GPU, survive failures,
-stop resumably."""
+"""Run tasks, each in a process of its own, some at a time: they share cores or a GPU, survive
+failures, and stop resumably.
 
+Processes are forked by a server that has loaded what tasks need and done nothing else
+(``multiprocessing``'s ``forkserver``), so each begins in the same state, and at once. An executor
+of ``concurrent.futures`` would lose all tasks where one kills its process.
+"""
+
+import importlib
 import math
 import multiprocessing
 import os
+import runpy
 import shutil
 import signal
+import sys
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from vicinal.bench.worker import DONE, serve
 from vicinal.data.resident import CACHE
-from vicinal.errors import ConfigError
+from vicinal.errors import ConfigError, VicinalError
 from vicinal.files import read_json, write_json
 from vicinal.training.console import Console
 
+DONE = 0  # how tasks end
+REJECTED = 2
+INTERRUPTED = 130
 LAST_LINES = 12  # of a failed task's log that are shown
 STOP_SECONDS = 120.0  # that a stopped task may take to save its run
-LEAVE_SECONDS = 20.0  # that a process without a task may take to end
-POLL_SECONDS = 0.5  # between looks at processes that ended without an answer
-_SPAWN = multiprocessing.get_context(
-    "spawn"
-)  # a forked process would share this one's threads and GPU context
+POLL_SECONDS = 0.5  # between looks at the clock
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+_SERVER = multiprocessing.get_context("forkserver")
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A function to call in a worker.
+    """A function to call in a process.
 
     Attributes:
         name: for the console.
@@ -71,62 +80,13 @@ Done = Callable[
 ]  # gets the results of a task; returns what is printed of them
 
 
-class Worker:
-    """A process that does one task after another.
-
-    Imports and a GPU's context take longer than a small task; a process that stays pays for them
-    once.
-
-    Args:
-        task: the one that it has.
-        folder: of that task; what the process prints before its first task is logged there, too.
-    """
-
-    def __init__(
-        self, task: Task, folder: Path, environment: Mapping[str, str], prepare: str
-    ) -> None:
-        self.task, self.folder = task, folder
-        self.pipe, theirs = _SPAWN.Pipe()
-        self.process = _SPAWN.Process(target=serve, args=(theirs, str(folder / "log.txt"), prepare))
-        with _environment(environment):  # threads are counted when numpy is imported
-            self.process.start()
-        theirs.close()
-
-    def give(self) -> None:
-        """Let it begin its task."""
-        with suppress(BrokenPipeError):  # it has just ended, which `ended` reports
-            self.pipe.send(str(self.folder))
-
-    def ended(self) -> int | None:
-        """How its task ended; None while that runs."""
-        code = self.process.exitcode  # before the answer: a process may end right after it
-        with suppress(EOFError, ConnectionResetError):
-            if self.pipe.poll():
-                return int(self.pipe.recv())
-        return code
-
-    def leave(self, seconds: float = LEAVE_SECONDS) -> None:
-        """Let it end after the task that it has; kill it if it has not after ``seconds``."""
-        self.pipe.close()
-        try:
-            self.process.join(seconds)
-        finally:
-            self.process.kill()
-            self.process.join()
-
-
 class Pool:
-    """Runs tasks below ``runs`` in at most ``slots`` processes, each of which does one after
-    another.
+    """Runs tasks below ``runs``, at most ``slots`` at a time.
 
-    A task that kills its process fails alone. Processes stay from one ``run`` to the next and end
-    with the pool, which
-    holds its folder meanwhile: two benches would train in the same run folders.
+    It holds its folder meanwhile: two benches would train in the same run folders.
 
     Args:
         fresh: begin anew whatever a task's folder holds.
-        prepare: what loads what tasks need and gives the state that they begin in
-            (``worker.ProcessState``).
         clock: seconds; what ``until`` is measured by.
     """
 
@@ -137,15 +97,16 @@ class Pool:
         slots: int,
         console: Console,
         fresh: bool = False,
-        prepare: str = "vicinal.bench.worker:ProcessState",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if slots < 1:
             raise ConfigError(f"--jobs must be at least 1, got {slots}.")
-        self.runs, self.slots, self.console, self.fresh = runs, slots, console, fresh
-        self.prepare, self.clock = prepare, clock
+        self.runs = runs
+        self.slots = slots
+        self.console = console
+        self.fresh = fresh
+        self.clock = clock
         self.failures: list[Failure] = []
-        self._idle: list[Worker] = []
         self._lock = FileLock(
             runs / "lock", timeout=0
         )  # the process's: one that was killed leaves none behind
@@ -157,16 +118,11 @@ class Pool:
         except Timeout:
             raise ConfigError(
                 f"another process already runs jobs in {self.runs}. Wait for it to finish, or "
-                "give this command "
-                f"another folder (bench: --runs, tune: --out)."
+                "give this command another folder (bench: --runs, tune: --out)."
             ) from None
         return self
 
     def __exit__(self, *error: object) -> None:
-        for worker in self._idle:
-            worker.pipe.close()  # all at once, so that they end side by side
-        while self._idle:
-            self._idle.pop().leave()
         self._lock.release()
 
     def run(self, tasks: Iterable[Task], done: Done, *, title: str, until: float = math.inf) -> int:
@@ -178,30 +134,32 @@ class Pool:
                 name.
             until: when, by the pool's clock, no task starts any more; those that run then finish.
         """
-        waiting, running = deque(tasks), list[Worker]()
+        waiting = deque(tasks)
+        running: dict[int, tuple[Task, BaseProcess]] = {}  # by what tells that a process has ended
         total = len(waiting)
         with self.console.following(total, 0, title) as follower:
-            # Ctrl-C may come anywhere in here: a worker that is not noted yet sees that its parent
+            # Ctrl-C may come anywhere in here: a process that is not noted yet sees that its parent
             # is gone
             try:
                 while running or (waiting and self.clock() < until):
                     while waiting and len(running) < self.slots and self.clock() < until:
-                        self._start(waiting.popleft(), running)
-                    for worker in list(running):
-                        code = worker.ended()
-                        if code is not None:
-                            running.remove(worker)
-                            self._idle.append(worker)
-                            self._end(worker, code, done)
-                    names = ", ".join(worker.task.name for worker in running[:3])
+                        task = waiting.popleft()
+                        process = self._start(task)
+                        running[process.sentinel] = task, process
+                    names = ", ".join(task.name for task, _ in list(running.values())[:3])
                     more = " ..." if len(running) > 3 else ""
                     follower.advance(total - len(waiting) - len(running), f"running: {names}{more}")
-                    wait([worker.pipe for worker in running], POLL_SECONDS)
+                    for sentinel in wait(list(running), POLL_SECONDS):
+                        task, process = running[sentinel]  # type: ignore[index]
+                        process.join()
+                        del running[sentinel]  # type: ignore[arg-type]
+                        self.end(task, int(process.exitcode or 0), done)
             finally:
-                self._stop(running)
+                self._stop([process for _, process in running.values()])
         return len(waiting)
 
-    def _start(self, task: Task, running: list[Worker]) -> None:
+    def prepare(self, task: Task) -> Path:
+        """Make the task's folder, as ``do`` wants it."""
         folder = task.folder(self.runs)
         if self.fresh:
             shutil.rmtree(folder, ignore_errors=True)
@@ -211,21 +169,28 @@ class Pool:
         )  # its content was recorded, or is recorded anew
         write_json(folder / "task.json", {"call": task.call, "arguments": dict(task.arguments)})
         (folder / "log.txt").write_bytes(b"")
-        running.append(self._worker(task, folder))
-        running[-1].give()
+        return folder
 
-    def _worker(self, task: Task, folder: Path) -> Worker:
-        while self._idle:
-            worker = self._idle.pop()
-            if worker.process.is_alive():
-                worker.task, worker.folder = task, folder
-                return worker
-            worker.leave()
-        cache = {CACHE: str((self.runs.parent / "cache").resolve())}
-        return Worker(task, folder, threads(self.slots, os.environ) | cache, self.prepare)
+    def _start(self, task: Task) -> BaseProcess:
+        _SERVER.set_forkserver_preload(["vicinal.bench.job"])
+        limits = threads(self.slots, os.environ)
+        environment = limits | {CACHE: str((self.runs.parent / "cache").resolve())}
+        process = _SERVER.Process(target=work, args=(str(self.prepare(task)), environment))
+        before = {name: os.environ.get(name) for name in limits}
+        os.environ.update(limits)  # the server counts threads when it imports numpy
+        try:
+            process.start()
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+        return process
 
-    def _end(self, worker: Worker, code: int, done: Done) -> None:
-        task, found, log = worker.task, worker.folder / "done.json", worker.folder / "log.txt"
+    def end(self, task: Task, code: int, done: Done) -> None:
+        """Hand on what a task found, or note that it failed."""
+        folder = task.folder(self.runs)
+        log = folder / "log.txt"
+        found = folder / "done.json"
         if code == DONE and found.is_file():  # a task can end its process with any code
             self.console.line(f"{task.name}: {done(task, read_json(found))}")
             return
@@ -235,40 +200,26 @@ class Pool:
             f"{task.name} failed (exit {code}); its last lines, from {log}:\n{last}", warning=True
         )
 
-    def _stop(self, running: list[Worker]) -> None:
+    def _stop(self, processes: list[BaseProcess]) -> None:
         """Interrupt each task as Ctrl-C would, so that it saves its run; kill it if it does not
         end."""
-        if not running:
+        if not processes:
             return
         self.console.line(
-            f"stopping {len(running)} jobs; a second Ctrl-C does not wait for them to save"
+            f"stopping {len(processes)} jobs; a second Ctrl-C does not wait for them to save"
         )
         limit = time.monotonic() + STOP_SECONDS
         try:
-            for worker in running:
-                if worker.process.pid:
+            for process in processes:
+                if process.pid and process.is_alive():
                     with suppress(ProcessLookupError):
-                        os.kill(worker.process.pid, signal.SIGINT)
-                worker.pipe.close()  # the task may have ended just before
-            for worker in running:
-                worker.process.join(max(0.1, limit - time.monotonic()))
-        except KeyboardInterrupt:
-            for worker in running:
-                worker.process.kill()
+                        os.kill(process.pid, signal.SIGINT)
+            for process in processes:
+                process.join(max(0.1, limit - time.monotonic()))
         finally:
-            for worker in running:
-                worker.leave(0.0)
-
-
-@contextmanager
-def _environment(extra: Mapping[str, str]) -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.update(extra)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+            for process in processes:
+                process.kill()
+                process.join()
 
 
 def threads(slots: int, environment: Mapping[str, str]) -> dict[str, str]:
@@ -289,3 +240,50 @@ def slots_here() -> int:
 
     cores = os.cpu_count() or 1
     return min(4, cores) if torch.cuda.is_available() else min(16, cores)
+
+
+# -- in the process --------------------------------------------------------------------------------
+
+
+def work(folder: str, environment: Mapping[str, str]) -> None:
+    """Do a task, with its output in its log; how it ended is the exit code of this process."""
+    os.setsid()  # a terminal's Ctrl-C reaches the bench alone, which stops each task once
+    log = os.open(Path(folder) / "log.txt", os.O_WRONLY | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
+    os.environ.update(environment)
+    import torch
+
+    torch.set_num_threads(int(environment[_THREADS[0]]))  # the server may serve two pools
+    sys.exit(do(Path(folder)))
+
+
+def do(folder: Path) -> int:
+    """Do the task of a folder and return how it ended; an unforeseen error is raised."""
+    try:
+        task = read_json(folder / "task.json")
+        write_json(folder / "done.json", _function(task["call"])(folder, **task["arguments"]))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except VicinalError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return REJECTED
+    return DONE
+
+
+def _function(call: str) -> Callable[..., Any]:
+    """``module:name`` or ``FILE.py:name``, where the file may import those beside it."""
+    place, _, name = call.rpartition(":")
+    if not place.endswith(".py"):
+        return getattr(importlib.import_module(place), name)  # type: ignore[no-any-return]
+    sys.path.insert(0, str(Path(place).resolve().parent))
+    return runpy.run_path(place)[name]  # type: ignore[no-any-return]
+
+
+def _stop_with_parent() -> None:
+    """End as by Ctrl-C, which saves a run, when the bench is gone, even if it was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGINT)

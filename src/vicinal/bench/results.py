@@ -1,8 +1,9 @@
 """Results as JSON lines, one for each row and seed: appended whole, found again by what was
 computed.
 
-A result is used for every row, of any table, that has its protocol, its seed and the same slots
-(``slots_hash``). Commit and code are recorded and shown; the code is compared only where asked for.
+A result is used for every row, of any table, that has its protocol, its seed, the same slots
+(``slots_hash``) and the same records. Commit and code are recorded and shown; the code is compared
+only where asked for.
 """
 
 import json
@@ -19,9 +20,7 @@ FORMAT = 2
 KEY = ("protocol", "seed", "slots")
 Line = dict[str, Any]
 _PACKAGE = Path(__file__).parents[1]
-_NO_MATTER = frozenset(
-    {"cli", "compat", "linear", "presets", "reports", "search", "serve", "index", "retrieval"}
-)
+NOT_RUN = frozenset({"cli", "compat", "linear", "reports", "retrieval", "documentation"})
 
 
 def append(path: Path, *lines: Mapping[str, Any]) -> None:
@@ -85,23 +84,30 @@ class Store:
     """
 
     def __init__(self, folder: Path, *, fresh: bool = False) -> None:
-        self.folder, self.notes = folder, list[str]()
-        self._lines: dict[tuple[Any, ...], Line] = {}
+        self.notes: list[str] = []
+        self._lines: dict[tuple[Any, ...], dict[str, Line]] = {}
         for path in sorted(folder.glob("*.jsonl")):
             lines, notes = read(path)
             self.notes += notes
             for line in lines:
                 if "slots" in line and not (fresh and line.get("code") != fingerprint()):
-                    self.add(line)
+                    self._add(line)
 
-    def add(self, line: Line) -> None:
-        before = self._lines.setdefault(_key(line), line)
+    def _add(self, line: Line) -> None:
+        same = self._lines.setdefault(_key(line), {})
+        before = same.setdefault(records_of(line), line)
         if line["created"] >= before["created"]:
-            self._lines[_key(line)] = line
+            same[records_of(line)] = line
 
-    def find(self, wanted: Mapping[str, Any]) -> Line | None:
-        """The newest result of a job; ``row`` counts only for rows without training."""
-        return self._lines.get(_key(wanted))
+    def find(self, wanted: Mapping[str, Any]) -> dict[str, Line]:
+        """The newest results of a job by the fingerprints of their records; ``row`` counts only for
+        rows without training."""
+        return self._lines.get(_key(wanted), {})
+
+
+def records_of(line: Mapping[str, Any]) -> str:
+    """The fingerprint of the whole data that a result is of; empty in results of before 0.3."""
+    return str(line.get("records", ""))
 
 
 def _key(line: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -118,6 +124,6 @@ def fingerprint() -> str:
     """
     digest = sha256()
     for path in sorted(_PACKAGE.rglob("*.py")):
-        if path.relative_to(_PACKAGE).parts[0] not in _NO_MATTER:
+        if path.relative_to(_PACKAGE).parts[0] not in NOT_RUN:
             digest.update(path.read_bytes())
     return digest.hexdigest()[:12]

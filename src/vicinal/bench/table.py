@@ -25,18 +25,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from vicinal.arguments import class_name
-from vicinal.config import from_toml, from_words
+from vicinal.config import from_toml, from_words, read
 from vicinal.config import merged as merged_slots
 from vicinal.errors import ConfigError, unknown
-
-if TYPE_CHECKING:
-    import matplotlib.figure
-
-    from vicinal.bench.run import Outcome
-    from vicinal.bench.summary import Summary
 
 ProtocolName = Literal["validation", "final", "reality_check", "authors"]
 PROTOCOLS: dict[ProtocolName, str] = {
@@ -139,26 +133,31 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Budget:
-    """What each row has for its tuning: trials on class-disjoint folds, both drawn by a seed."""
+    """What each row has for its tuning: trials on class-disjoint folds, both drawn by a seed.
+
+    Attributes:
+        searcher: ``random``, or ``tpe``, which learns from the trials before.
+    """
 
     trials: int
     folds: int = 4
     seed: int = 0
+    searcher: str = "random"
 
 
 class TableFigure(Protocol):
-    """A figure of a table's results, drawn on its page; ``experiments/figures.py`` has two
-    kinds."""
+    """A figure of a table's results (a ``Summary``), drawn on its page; ``experiments/figures.py``
+    has two kinds."""
 
     def rows(self) -> Iterable[str]:
         """Name the rows that it shows."""
         ...
 
-    def draw(self, summary: "Summary") -> "matplotlib.figure.Figure | None":
-        """Draw what is there; None while there is nothing to draw."""
+    def draw(self, summary: Any) -> Any:
+        """Draw what is there with matplotlib; None while there is nothing to draw."""
         ...
 
-    def excerpt(self, summary: "Summary") -> Sequence[str] | None:
+    def excerpt(self, summary: Any) -> Sequence[str] | None:
         """The lines of Markdown that a document shows in place of the table; None for the table
         itself."""
         ...
@@ -183,7 +182,8 @@ class Table:
             with others makes another table of it.
         finding: what holds and what does not, in a sentence or two.
         findings: the same of its variants, by protocol or ``tuned``.
-        remark: a sentence that follows from the results, such as which row held-out classes choose.
+        remark: from the results (an ``Outcome``) to a sentence that follows from them, such as
+            which row held-out classes choose.
         figure: what the page shows besides the table.
         search: what ``--trials`` searches for every row, besides the row's own.
         quick: words of ``--quick``, which rehearses every row with one seed.
@@ -206,7 +206,7 @@ class Table:
         records: str = "",
         finding: str = "",
         findings: Mapping[str, str] | None = None,
-        remark: "Callable[[Outcome], str] | None" = None,
+        remark: Callable[[Any], str] | None = None,
         figure: TableFigure | None = None,
         search: Sequence[str] = (),
         quick: Sequence[str] = ("training.epochs=1", "evaluation.restarts=1"),
@@ -228,6 +228,11 @@ class Table:
         self.file, self.origin = "", self.name  # which file defines it, under which name
         self._check()
         self.network = network or rows[0].name
+
+    @property
+    def source(self) -> str:
+        """What names it on a command line."""
+        return f"{self.file}::{self.origin}" if self.file else self.origin
 
     def replace(self, **changes: Any) -> "Table":
         """Copy it with other attributes."""
@@ -348,6 +353,17 @@ def load_tables(source: str) -> list[Table]:
     return [found[name]] if name else list(found.values())
 
 
+def experiment(source: str, words: Sequence[str] = ()) -> Table:
+    """A table of one row, which is a preset or a TOML file; of neither, the data decide."""
+    table = Table("tuning", Row("experiment", extra=tuple(words)))
+    return table.replace(common=read(source)[1] if source else {}, origin=source)
+
+
+def find_table(source: str) -> Table:
+    """The table that ``Table.source`` names."""
+    return load_tables(source)[0] if "::" in source else experiment(source)
+
+
 def slots_hash(slots: Mapping[str, Any]) -> str:
     """A short hash of what a row sets, by which its results are found again.
 
@@ -361,16 +377,16 @@ def slots_hash(slots: Mapping[str, Any]) -> str:
             value = {key: part for key, part in value.items() if key not in NO_MATTER.get(slot, ())}
         if value != {}:
             counted[slot] = value
-    return sha256(repr(_canonical(counted)).encode()).hexdigest()[:10]
+    return sha256(repr(canonical(counted)).encode()).hexdigest()[:10]
 
 
-def _canonical(value: Any) -> Any:
+def canonical(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return sorted((key, _canonical(part)) for key, part in value.items())
+        return sorted((key, canonical(part)) for key, part in value.items())
     if isinstance(value, str) and "," in value:
         value = value.strip("()[] ").split(",")
     if isinstance(value, (list, tuple)):
-        return [_canonical(part) for part in value]
+        return [canonical(part) for part in value]
     if value is None or isinstance(value, (bool, int, float, str, Path)):
         text = str(value).strip().lower()
         try:

@@ -2,98 +2,80 @@
 the data.
 
 Trial 0 is the experiment as it stands, so that no search ends below its start. A trial's score is
-the mean over folds of Recall@1 on the classes that the fold held out, after the last step:
-``training.validation=0`` tests that one, too, so the number of steps is a setting like others
-(``training.epochs=2,5,10``). A fold that diverged scores 0. The best of many trials is chosen
-because it is the best, so its score is a little too high; what counts is the test.
+the mean over folds of Recall@1 on the classes that the fold held out, after the last step, so the
+number of steps is a setting like others (``training.epochs=2,5,10``). A fold that diverged scores
+0. The best of many trials is chosen because it is the best, so its score is a little too high; what
+counts is the test.
 
 ``tune`` searches for one experiment. ``tune_table`` gives every row of a table as many trials, on
-the same folds; nothing is tested before every row has had all of its own.
+the same folds; nothing is tested before every row has had all of its own. Optuna's samplers draw
+what is tried: the extra ``tune``.
 """
 
-import json
 import math
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from zlib import crc32
-
-import numpy as np
 
 from vicinal.bench import results
 from vicinal.bench.job import Fold, Job
-from vicinal.bench.pool import Done, Pool, Task
+from vicinal.bench.pool import Done, Task
 from vicinal.bench.results import Line, fingerprint
 from vicinal.bench.run import Bench
 from vicinal.bench.run import chosen as rows_to_run
-from vicinal.bench.table import Budget, Row, Table, merged, slots_hash
-from vicinal.config import compose, from_words, read
+from vicinal.bench.table import (
+    UNTRAINED_ROWS,
+    Budget,
+    Row,
+    Table,
+    canonical,
+    experiment,
+    merged,
+    slots_hash,
+)
 from vicinal.errors import ConfigError, RunError
 from vicinal.evaluation.statistics import Estimate, spread_of, t_interval
-from vicinal.files import read_json, write_json, write_text
-from vicinal.training.console import Console
+from vicinal.files import write_text
 
 FOLDER = "tuning"  # of tables' trials, below that of the results
+SEARCHERS = ("random", "tpe")
 _LAST_ALONE = (
     "training.evaluate_every=1000000",
     "evaluation.restarts=1",
 )  # the last epoch alone is evaluated
-_DIGITS = 16  # of a share of a range that are spread; more trials than 2^16 would not be
-
 
 # -- what may be tried: key=low..high, key=low..high:log, key=a,b,c; key+key=... is one value for
 # both ----------------
 
-
-@dataclass(frozen=True)
-class Range:
-    """Numbers from ``low`` to ``high``; whole ones if both ends are written as such."""
-
-    low: float
-    high: float
-    log: bool = False
-    whole: bool = False
-
-    def draw(self, share: float) -> str:
-        """The value at ``share`` (0 to 1) of the range, as it is written on the command line.
-
-        >>> Range(1e-5, 1e-1, log=True).draw(0.5), Range(2, 8, whole=True).draw(0.999)
-        ('0.001', '8')
-        """
-        if self.whole:
-            return str(
-                min(int(self.high), math.floor(self.low + share * (self.high - self.low + 1)))
-            )
-        if self.log:
-            return f"{math.exp(math.log(self.low) + share * math.log(self.high / self.low)):.4g}"
-        return f"{self.low + share * (self.high - self.low):.4g}"
+Space = Mapping[str, Any]  # Optuna's distributions: of whole numbers, of numbers, and of words
 
 
-@dataclass(frozen=True)
-class Choice:
-    """One of some values."""
+def require_optuna() -> Any:
+    """The package that draws trials, or an error that says how to install it."""
+    try:
+        import optuna
+    except ImportError:
+        raise ConfigError(
+            "a search needs optuna, which is not installed. Run `pip install 'vicinal[tune]'`."
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+    return optuna
 
-    values: tuple[str, ...]
 
-    def draw(self, share: float) -> str:
-        return self.values[min(len(self.values) - 1, math.floor(share * len(self.values)))]
-
-
-Space = Mapping[str, Range | Choice]
-
-
-def parse(words: Sequence[str]) -> tuple[dict[str, Range | Choice], list[str]]:
+def parse(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """The space that some words span, and the words that fix a setting.
 
     >>> space, fixed = parse(["loss.margin=0.1..0.5", "model.dim=64,128", "training.epochs=5"])
-    >>> space["loss.margin"], space["model.dim"], fixed
-    (Range(low=0.1, high=0.5, log=False, whole=False), Choice(values=('64', '128')),
+    >>> space["loss.margin"], space["model.dim"].choices, fixed
+    (FloatDistribution(high=0.5, log=False, low=0.1, step=None), ('64', '128'),
     ['training.epochs=5'])
     """
-    space: dict[str, Range | Choice] = {}
+    space: dict[str, Any] = {}
     fixed: list[str] = []
     for word in words:
         key, equals, text = word.partition("=")
@@ -106,10 +88,37 @@ def parse(words: Sequence[str]) -> tuple[dict[str, Range | Choice], list[str]]:
         if ".." in text:
             space[key] = _range(key, text)
         elif "," in text:
-            space[key] = Choice(tuple(part.strip() for part in text.split(",") if part.strip()))
+            choices = dict.fromkeys(part.strip() for part in text.split(",") if part.strip())
+            space[key] = require_optuna().distributions.CategoricalDistribution(tuple(choices))
         else:
             fixed.append(word)
     return space, fixed
+
+
+def _range(key: str, text: str) -> Any:
+    ends, _, scale = text.partition(":")
+    texts = [end.strip() for end in ends.split("..", 1)]
+    try:
+        low, high = map(float, texts)
+    except ValueError:
+        low = high = math.nan
+    log = scale == "log"
+    whole = all(re.fullmatch(r"-?\d+", end) for end in texts)
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ConfigError(
+            f"{key} is searched in low..high with low < high, such as 0.1..0.5, got {text!r}."
+        )
+    if scale not in ("", "log"):
+        raise ConfigError(f"{key} is searched on a plain scale or on `:log`, got `:{scale}`.")
+    if log and (whole or low <= 0):
+        raise ConfigError(
+            f"{key} is searched on a log scale, which starts above 0 and has no whole numbers, "
+            f"got {text!r}. List them, such as {key}=1,2,4."
+        )
+    kinds = require_optuna().distributions
+    if whole:
+        return kinds.IntDistribution(int(low), int(high))
+    return kinds.FloatDistribution(low, high, log=log)
 
 
 def words_of(values: Mapping[str, str]) -> list[str]:
@@ -121,114 +130,86 @@ def words_of(values: Mapping[str, str]) -> list[str]:
     return [f"{key}={value}" for keys, value in values.items() for key in keys.split("+")]
 
 
-def random_trial(space: Space, seed: int, number: int) -> dict[str, str]:
-    """The values of trial ``number`` (1, 2, ...), each a function of seed, number and its key
-    alone.
+def draw(
+    space: Space,
+    count: int,
+    seed: int,
+    *,
+    known: Sequence[tuple[Mapping[str, Any], float]] = (),
+    searcher: str = "random",
+) -> list[dict[str, str]]:
+    """The values of ``count`` trials, or of as many as there are.
 
-    So a search continues after a stop, and two spaces that share a range try the same values of it,
-    trial by trial: a method and its baseline. Values are random and spread: the first 2^k trials
-        have one in each 2^k-th part of a
-    range. Independent draws would leave a third of these parts untried.
-    """
-    return {key: part.draw(_share(key, seed, number - 1)) for key, part in sorted(space.items())}
+    They are spread at random over the space, by a scrambled Sobol sequence; where it holds no real
+    numbers, no combination comes twice. ``tpe`` is Optuna's tree-structured Parzen estimator
+    (Bergstra et al. 2011). Equal arguments give equal trials, so a search continues after a stop.
 
-
-def _share(key: str, seed: int, place: int) -> float:
-    """The van der Corput sequence, each digit flipped at random by the digits before it (Owen
-    1995).
-
-    Each doubling of the trials has an order of the key's own, or all settings would move together.
-    scipy's scrambled Halton and Sobol sequences draw all dimensions at once: adding a setting would
-    change the values of the others.
-    """
-    name = crc32(key.encode())
-    if place > 1:
-        doubling = 1 << (place.bit_length() - 1)
-        place = doubling + int(
-            np.random.default_rng([seed, name, doubling]).permutation(doubling)[place - doubling]
-        )
-    share = float(np.random.default_rng([seed, name, _DIGITS, place]).random()) / (1 << _DIGITS)
-    for digit in range(_DIGITS):
-        flipped = int(np.random.default_rng([seed, name, digit, place % (1 << digit)]).integers(2))
-        share += ((place >> digit) % 2 ^ flipped) / (2 << digit)
-    return share
-
-
-def _range(key: str, text: str) -> Range:
-    ends, _, scale = text.partition(":")
-    texts = [end.strip() for end in ends.split("..", 1)]
-    try:
-        low, high = map(float, texts)
-    except ValueError:
-        low = high = math.nan
-    log, whole = scale == "log", all(re.fullmatch(r"-?\d+", end) for end in texts)
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ConfigError(
-            f"{key} is searched in low..high with low < high, such as 0.1..0.5, got {text!r}."
-        )
-    if scale not in ("", "log"):
-        raise ConfigError(f"{key} is searched on a plain scale or on `:log`, got `:{scale}`.")
-    if log and (whole or low <= 0):
-        raise ConfigError(
-            f"{key} is searched on a log scale, which starts above 0 and has no whole numbers, "
-            f"got {text!r}. "
-            f"List them, such as {key}=1,2,4."
-        )
-    return Range(low, high, log, whole)
-
-
-def require_optuna() -> Any:
-    """The package behind ``--searcher optuna``, or an error that says how to install it."""
-    try:
-        import optuna
-    except ImportError:
-        raise ConfigError(
-            "--searcher optuna needs optuna, which is not installed. Run `pip install "
-            "'vicinal[tune]'`, or leave "
-            "--searcher out for the random search."
-        ) from None
-    return optuna
-
-
-def optuna_trial(
-    space: Space, known: Sequence[tuple[Mapping[str, str], float]], seed: int
-) -> dict[str, str]:
-    """What Optuna's tree-structured Parzen estimator (Bergstra et al. 2011) tries next, given
-    values and their scores.
-
-    The study is made anew from the journal each time, so nothing else has to be kept for a resume.
+    Args:
+        known: values that were tried, with their scores.
     """
     optuna = require_optuna()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    scales: dict[str, Any] = {}
-    for key, part in space.items():
-        if isinstance(part, Choice):
-            scales[key] = optuna.distributions.CategoricalDistribution(part.values)
-        elif part.whole:
-            scales[key] = optuna.distributions.IntDistribution(int(part.low), int(part.high))
-        else:
-            scales[key] = optuna.distributions.FloatDistribution(part.low, part.high, log=part.log)
-    # Seeded by how far the search is: the same seed each time would make the same first draws each
-    # time.
-    sampler = optuna.samplers.TPESampler(seed=seed * 10_007 + len(known))
+    kinds = optuna.distributions
+    scales = {}
+    for key, part in sorted(space.items()):  # words by their place: a sequence has no words
+        words = isinstance(part, kinds.CategoricalDistribution) and searcher == "random"
+        scales[key] = kinds.IntDistribution(0, len(part.choices) - 1) if words else part
+    if not scales:
+        return []
+    tried = [
+        (place, score)
+        for values, score in known
+        if (place := _place(space, scales, values)) is not None
+    ]
+    samplers = optuna.samplers
+    whole = not any(isinstance(part, kinds.FloatDistribution) for part in space.values())
+    if searcher == "tpe":  # seeded anew each time: the same seed would draw the same first trials
+        sampler = samplers.TPESampler(seed=seed * 10_007 + len(known))
+    elif whole:
+        sampler = samplers.BruteForceSampler(seed=seed)
+        sizes = (
+            len(part.choices) if hasattr(part, "choices") else part.high - part.low + 1
+            for part in space.values()
+        )
+        count = min(count, math.prod(sizes) - len({str(place) for place, _ in tried}))
+    else:
+        sampler = samplers.QMCSampler(scramble=True, seed=seed, warn_independent_sampling=False)
+        # the sequence starts after a first trial of any values
+        tried = [({key: part.low for key, part in scales.items()}, 0.0)]
     study = optuna.create_study(direction="maximize", sampler=sampler)
-    for values, score in known:
-        if values:  # trial 0, as it stands, has values of its own, which are not among these
-            numbers = {key: _number(space[key], text) for key, text in values.items()}
-            study.add_trial(
-                optuna.trial.create_trial(params=numbers, distributions=scales, value=score)
-            )
-    asked = study.ask(scales).params
-    return {
-        key: f"{asked[key]:.4g}" if isinstance(asked[key], float) else str(asked[key])
-        for key in sorted(space)
-    }
+    for place, score in tried:
+        study.add_trial(optuna.trial.create_trial(params=place, distributions=scales, value=score))
+    asked = [study.ask(scales).params for _ in range(count)]
+    return [{key: _text(space[key], values[key]) for key in scales} for values in asked]
 
 
-def _number(part: Range | Choice, text: str) -> str | int | float:
-    if isinstance(part, Choice):
-        return text
-    return int(text) if part.whole else min(part.high, max(part.low, float(text)))
+def _text(part: Any, value: Any) -> str:
+    """A value as it is written on the command line."""
+    if hasattr(part, "choices"):
+        return value if isinstance(value, str) else str(part.choices[value])
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _place(space: Space, scales: Space, values: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Values as the sampler takes them; None where they are no point of the space."""
+    found: dict[str, Any] = {}
+    for key, part in space.items():
+        value = canonical(values.get(key))
+        if hasattr(part, "choices"):
+            places = [n for n, choice in enumerate(part.choices) if canonical(choice) == value]
+            if not places:
+                return None
+            found[key] = part.choices[places[0]] if scales[key] is part else places[0]
+            continue
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            return None
+        slack = 1e-3 * abs(number)  # four digits are written
+        if not part.low - slack <= number <= part.high + slack:
+            return None
+        number = min(part.high, max(part.low, number))
+        found[key] = int(number) if isinstance(part.low, int) else number
+    return found
 
 
 # -- trials and the choice -------------------------------------------------------------------------
@@ -255,8 +236,9 @@ class Trial:
         return t_interval(self.by_fold)
 
     def take(self, line: Mapping[str, Any]) -> None:
-        fold = line["fold"][0] if isinstance(line["fold"], list) else line["fold"]
-        self.scores[fold], self.epochs[fold] = line["score"], line.get("epoch", 0)
+        fold = line["fold"][0]
+        self.scores[fold] = line["score"]
+        self.epochs[fold] = line.get("epoch", 0)
 
 
 @dataclass(frozen=True)
@@ -264,12 +246,14 @@ class Chosen:
     """The best trial.
 
     Attributes:
+        trials: among how many.
         alike: for each setting the values of all trials within one standard error of the best: how
             much it matters.
     """
 
     trial: Trial
     alike: Mapping[str, tuple[str, ...]]
+    trials: int
 
     @property
     def spread(self) -> float:
@@ -306,7 +290,7 @@ def choose(trials: Sequence[Trial]) -> Chosen:
         key: tuple(sorted({values.get(key, "(as it is)") for values in near}, key=_order))
         for key in keys
     }
-    return Chosen(best, alike)
+    return Chosen(best, alike, len(trials))
 
 
 def _order(text: str) -> tuple[int, float, str]:
@@ -330,156 +314,40 @@ def _recorder(todo: Mapping[Task, tuple[Trial, Line]], journal: Path) -> Done:
     return record
 
 
-# -- one experiment -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Search:
-    """What is tuned and how.
-
-    Attributes:
-        source: a preset or an experiment file; empty where the data decide.
-        fixed: settings that stay, as on the command line.
-        trials: how many settings are tried, the experiment's own among them.
-        folds: of the training classes.
-        seed: of the folds, the draws and the runs.
-    """
-
-    source: str
-    fixed: tuple[str, ...]
-    space: Space
-    trials: int = 20
-    folds: int = 4
-    seed: int = 0
-    searcher: str = "random"
-
-    def check(self) -> None:
-        if not self.space:
-            raise ConfigError(
-                "nothing to search: give at least one setting as key=low..high, key=low..high:log "
-                "or key=a,b,c."
-            )
-        if self.trials < 1 or self.folds < 2:
-            raise ConfigError(
-                f"tuning needs 1 trial and 2 folds at least, got {self.trials} and {self.folds}."
-            )
-        if self.searcher not in ("random", "optuna"):
-            raise ConfigError(f"--searcher is random or optuna, got {self.searcher!r}.")
-        if self.searcher == "optuna":
-            require_optuna()
-        for values in (
-            {},
-            random_trial(self.space, self.seed, 1),
-        ):  # rejects what cannot run before anything does
-            layer = read(self.source)[1] if self.source else {}
-            config = compose(
-                layer, from_words(self.words(values)), from_words(["training.validation=0"])
-            )
-        Fold(config.data, self.folds, 0, self.seed, test=False).load()
-
-    def words(self, values: Mapping[str, str]) -> list[str]:
-        return [*self.fixed, *words_of(values)]
-
-    def task(self, trial: Trial, fold: int) -> Task:
-        arguments = {"source": self.source, "words": self.words(trial.values), "seed": self.seed}
-        arguments |= {"fold": [fold, self.folds, self.seed]}
-        name = f"trial {trial.number} fold {fold + 1}/{self.folds}"
-        return Task(name, "vicinal.bench.job:perform_fold", arguments, json.dumps(arguments))
-
-    def describe(self) -> dict[str, Any]:
-        """The search as its file has it."""
-        described = {
-            **asdict(self),
-            "space": {key: asdict(part) for key, part in sorted(self.space.items())},
-        }
-        return dict(json.loads(json.dumps(described)))
-
-    def command(self, chosen: Chosen) -> str:
-        """How the choice is trained on all training classes and tested once."""
-        words = [self.source] * bool(self.source)
-        for word in self.words(chosen.trial.values):
-            words += ["--data", word[5:]] if word.startswith("data=") else [word]
-        return shlex.join(["vicinal", "train", *words, "training.validation=0"])
+# -- the search ------------------------------------------------------------------------------------
 
 
 def tune(
-    search: Search,
-    folder: Path,
-    *,
-    slots: int,
-    console: Console,
-    make_pool: Callable[..., Pool] = Pool,
-) -> Chosen:
-    """Search; every fold is written to ``folder/trials.jsonl`` as it comes, the choice to
-    ``folder/tuning.json``."""
-    search.check()
-    _claim(search, folder)
-    journal = folder / "trials.jsonl"
-    trials: dict[int, Trial] = {}
-    for line in _noted(journal, console):
-        trials.setdefault(line["trial"], Trial(line["trial"], dict(line["values"]))).take(line)
-    with make_pool(folder / "runs", slots=slots, console=console) as pool:
-        for numbers in (
-            [range(search.trials)]
-            if search.searcher == "random"
-            else [[n] for n in range(search.trials)]
-        ):
-            for number in numbers:
-                if number not in trials:  # one begun before a stop keeps its values
-                    trials[number] = Trial(
-                        number, _values(search, trials, number) if number else {}
-                    )
-            todo: dict[Task, tuple[Trial, Line]] = {
-                search.task(trials[number], fold): (trials[number], {"fold": fold})
-                for number in numbers
-                for fold in range(search.folds)
-                if fold not in trials[number].scores
-            }
-            if todo:
-                pool.run(todo, _recorder(todo, journal), title=f"tuning {search.source}")
-    whole = [trial for trial in trials.values() if len(trial.scores) == search.folds]
-    chosen = choose(whole)
-    facts = {"command": search.command(chosen), "trials_done": len(whole)}
-    write_json(folder / "tuning.json", search.describe() | chosen.described() | facts)
-    return chosen
+    source: str,
+    words: Sequence[str],
+    searched: Sequence[str],
+    budget: Budget,
+    bench: Bench,
+) -> tuple[Chosen, str]:
+    """Search for one experiment; return the choice among the trials that have all of their folds,
+    and the command that trains it.
 
+    Each fold is appended to ``tuning.trials.jsonl`` as it comes, the choice is written to
+    ``tuning.jsonl``.
 
-def _values(search: Search, trials: Mapping[int, Trial], number: int) -> dict[str, str]:
-    """What trial ``number`` tries; Optuna knows the trials before it."""
-    if search.searcher == "random":
-        return random_trial(search.space, search.seed, number)
-    known = [
-        trials[n] for n in sorted(trials) if n < number and len(trials[n].scores) == search.folds
-    ]
-    return optuna_trial(
-        search.space, [(trial.values, trial.score.mean) for trial in known], search.seed
-    )
-
-
-def _claim(search: Search, folder: Path) -> None:
-    """Hold the folder for this search: trials of another one must not mix with its own; more trials
-    may follow."""
-    path, wanted = folder / "search.json", search.describe()
-    if path.is_file():
-        before = read_json(path)
-        differing = [key for key in wanted if key != "trials" and before.get(key) != wanted[key]]
-        if differing:
-            raise ConfigError(
-                f"{folder} holds another search: {', '.join(differing)} differ "
-                f"({', '.join(str(before.get(key)) for key in differing)} there). Name another "
-                "folder with --out."
-            )
-    write_json(path, wanted)
-
-
-def _noted(journal: Path, console: Console) -> list[Line]:
-    lines, notes = results.read(journal)
-    for note in notes:
-        console.line(note, warning=True)
-    return lines
-
-
-# -- all rows of a table --------------------------------------------------------------------------
+    Args:
+        source: a preset or an experiment file; empty where the data decide.
+        words: settings that stay, as on the command line.
+        searched: what is tried, as ``parse`` reads it.
+    """
+    if not searched:
+        raise ConfigError(
+            "nothing to search: give at least one setting as key=low..high, key=low..high:log or "
+            "key=a,b,c."
+        )
+    table = experiment(source, words).replace(search=tuple(searched))
+    (found,) = _search(table, budget, bench, bench.folder, ())
+    choice = choose(found.scored())
+    _write(table, {found.row.name: choice}, bench.folder, budget)
+    command = ["vicinal", "train", *([source] if source else [])]
+    for word in (*words, *words_of(choice.trial.values)):
+        command += ["--data", word[5:]] if word.startswith("data=") else [word]
+    return choice, shlex.join(command)
 
 
 def tune_table(
@@ -488,121 +356,202 @@ def tune_table(
     """The table at the settings that its trials chose; None while some are missing, with which the
     same call continues.
 
-    Trials go round by round over all rows. Each fold is appended to
-    ``folder/tuning/TABLE.trials.jsonl`` as it comes; the choices are written to
-    ``folder/tuning/TABLE.jsonl``, a line for each row. A row that stands in several tables is tuned
-    once.
+    Trials go round by round over all rows, to ``folder/tuning/TABLE.trials.jsonl``, and the choices
+    to ``folder/tuning/TABLE.jsonl``. A row that stands in several tables is tuned once.
 
     Args:
         recorded_only: run nothing; rows without all of their trials stay as they are.
     """
-    place, console = bench.folder / FOLDER, bench.console
-    known: dict[
-        tuple[Any, ...], list[Line]
-    ] = {}  # the folds of all tables by row, trial, number of folds and seed
-    for path in sorted(place.glob("*.trials.jsonl")):
-        for line in _noted(path, console):
-            if not bench.fresh or line.get("code") == fingerprint():
-                known.setdefault((line["slots"], line["trial"], *line["fold"][1:]), []).append(line)
-    trials = {row.name: _trials(table, row, budget, known) for row in table.rows}
-    if recorded_only:
-        return _tuned(table, budget, _settle(trials, budget))
-    wanted = [row for row in table.rows if row.name in rows_to_run(table, bench.rows)]
-    todo: dict[Task, tuple[Trial, Line]] = {}
-    job = None
-    for number in range(budget.trials):
-        for row in wanted:
-            trial = trials[row.name][number]
-            asked: Line = {"table": table.name, "row": row.name, "slots": _row_hash(table, row)}
-            for fold in sorted(set(range(budget.folds)) - trial.scores.keys()):
-                words, cut = (
-                    (*words_of(trial.values), *_LAST_ALONE),
-                    (fold, budget.folds, budget.seed),
-                )
-                job = Job(table, row, "fold", budget.seed, words, cut, bench.data)
-                job.located()  # raises before anything runs
-                task = replace(job.task(), name=f"{row.name}, trial {number}, fold {fold + 1}")
-                todo[task] = trial, {**asked, "fold": list(cut)}
-    if job:  # the rows of a table share its data
-        Fold(job.located().data, budget.folds, 0, budget.seed, test=False).load()
-    console.line(
-        f"{table.name}: {budget.trials} trials of {len(wanted)} rows on {budget.folds} folds of "
-        "the training classes: "
-        f"{len(todo)} runs to do"
-    )
-    left, failures = bench.do(
-        todo, _recorder(todo, place / f"{table.name}.trials.jsonl"), f"tuning {table.name}"
-    )
-    if failures or left:
-        console.line(
-            f"{table.name}: {len(failures)} runs of trials failed, {left} were not started. "
-            "Nothing is tested "
-            "before every row has had its trials; run the same command to continue",
-            warning=True,
-        )
-        return None
-    settled = _settle(trials, budget)
-    lines = [{"row": name, **best.described(), **asdict(budget)} for name, best in settled.items()]
-    write_text(place / f"{table.name}.jsonl", "".join(map(results.written, lines)))
-    return _tuned(table, budget, settled)
-
-
-def _settle(trials: Mapping[str, Sequence[Trial]], budget: Budget) -> dict[str, Chosen]:
-    """The choices of the rows that have had all of their trials."""
-    whole = {
-        name: own
-        for name, own in trials.items()
-        if all(len(one.scores) == budget.folds for one in own)
-    }
-    return {name: choose(own) for name, own in whole.items()}
-
-
-def _tuned(table: Table, budget: Budget, settled: Mapping[str, Chosen]) -> Table:
-    """The table with its rows at what was chosen, trained on all training classes and tested
-    once."""
+    place = bench.folder / FOLDER
+    searches = _search(table, budget, bench, place, _LAST_ALONE, recorded_only=recorded_only)
+    chosen = {one.row.name: choose(one.trials) for one in searches if one.whole()}
+    if not recorded_only:
+        if not rows_to_run(table, bench.rows) - {*UNTRAINED_ROWS} <= chosen.keys():
+            bench.console.line(
+                f"{table.name}: trials are missing. Nothing is tested before every row has had its "
+                "trials; run the same command to continue",
+                warning=True,
+            )
+            return None
+        _write(table, chosen, place, budget)
     rows = []
     for row in table.rows:
-        if row.name in settled:
-            best, tried = (
-                settled[row.name].trial,
-                (row.trials or 1) - 1 + budget.trials,
-            )  # trial 0 had some before it
+        if row.name in chosen:
+            best = chosen[row.name]
             row = replace(
-                row, extra=(*row.extra, *words_of(best.values)), trials=tried, held_out=best.by_fold
+                row,
+                extra=(*row.extra, *words_of(best.trial.values)),
+                trials=(row.trials or 1) - 1 + best.trials,  # trial 0 had some before it
+                held_out=best.trial.by_fold,
             )
         rows.append(row)
-    finding = table.findings.get("tuned", "")
     return table.replace(
         name=f"{table.name}-tuned",
         protocol="final",
-        finding=finding,
+        finding=table.findings.get("tuned", ""),
         rows=tuple(rows),
         tuned=budget,
     )
 
 
-def _trials(
-    table: Table, row: Row, budget: Budget, known: Mapping[tuple[Any, ...], list[Line]]
-) -> list[Trial]:
-    """The trials of a row with the scores that are there; a recorded trial keeps its values."""
-    space, fixed = parse([*table.search, *row.search])
-    if fixed:
-        raise ConfigError(f"row {row.name!r}: search is given as ranges, got {fixed[0]!r}.")
-    found = []
-    for number in range(budget.trials):
-        lines = [
-            line
-            for line in known.get((_row_hash(table, row), number, budget.folds, budget.seed), ())
-            if not line["values"] or set(line["values"]) == set(space)
-        ]
-        drawn = random_trial(space, budget.seed, number) if number else {}
-        trial = Trial(number, dict(lines[-1]["values"]) if lines else drawn)
+def _search(
+    table: Table,
+    budget: Budget,
+    bench: Bench,
+    place: Path,
+    words: Sequence[str],
+    *,
+    recorded_only: bool = False,
+) -> list["RowSearch"]:
+    """Every row with its trials, after running those that are missing of the rows to run."""
+    if budget.trials < 1 or budget.folds < 2:
+        raise ConfigError(
+            f"tuning needs 1 trial and 2 folds at least, got {budget.trials} and {budget.folds}."
+        )
+    if budget.searcher not in SEARCHERS:
+        raise ConfigError(f"--searcher is {' or '.join(SEARCHERS)}, got {budget.searcher!r}.")
+    known: dict[tuple[Any, ...], list[Line]] = {}  # of all tables by row, trial, folds and seed
+    for path in sorted(place.glob("*.trials.jsonl")):
+        lines, notes = results.read(path)
+        for note in notes:
+            bench.console.line(note, warning=True)
         for line in lines:
-            if line["values"] == trial.values:
-                trial.take(line)
-        found.append(trial)
-    return found
+            if not bench.fresh or line.get("code") == fingerprint():
+                known.setdefault((line["slots"], line["trial"], *line["fold"][1:]), []).append(line)
+    searches = [RowSearch(table, row, budget, words, known) for row in table.rows]
+    if not recorded_only:
+        wanted = [one for one in searches if one.row.name in rows_to_run(table, bench.rows)]
+        for one in wanted:
+            one.check(bench.data)
+        # at random all trials are known at once; each of `tpe` follows from those before it
+        size = budget.trials if budget.searcher == "random" else 1
+        for first in range(0, budget.trials, size):
+            _run(wanted, range(first, first + size), bench, place)
+    return searches
 
 
-def _row_hash(table: Table, row: Row) -> str:
-    return slots_hash(merged(*table.layers(row)))
+def _write(table: Table, chosen: Mapping[str, Chosen], place: Path, budget: Budget) -> None:
+    lines = [{"row": name, **best.described(), **asdict(budget)} for name, best in chosen.items()]
+    write_text(place / f"{table.name}.jsonl", "".join(map(results.written, lines)))
+
+
+class RowSearch:
+    """The trials of a row, with what is recorded of them; a recorded trial keeps its values."""
+
+    def __init__(
+        self,
+        table: Table,
+        row: Row,
+        budget: Budget,
+        words: Sequence[str],
+        known: Mapping[tuple[Any, ...], list[Line]],
+    ) -> None:
+        self.table = table
+        self.row = row
+        self.budget = budget
+        self.words = tuple(words)
+        self.space, fixed = parse([*table.search, *row.search])
+        if fixed:
+            raise ConfigError(f"row {row.name!r}: search is given as ranges, got {fixed[0]!r}.")
+        self.slots = slots_hash(merged(*table.layers(row)))
+        self.trials = [Trial(0, {})]
+        self._known = known
+        self._drawn: list[dict[str, str]] | None = None
+        for line in self._recorded(0):
+            self.trials[0].take(line)
+        while len(self.trials) < budget.trials and self._recorded(len(self.trials)):
+            self.trial(len(self.trials))
+
+    def _recorded(self, number: int) -> list[Line]:
+        key = (self.slots, number, self.budget.folds, self.budget.seed)
+        lines = self._known.get(key, [])
+        return [
+            line
+            for line in lines
+            if not number or _place(self.space, self.space, line["values"]) is not None
+        ]
+
+    def trial(self, number: int) -> Trial | None:
+        """A trial by its number; None where all of the space has been tried before it."""
+        if number < len(self.trials):
+            return self.trials[number]
+        lines = self._recorded(number)
+        values = dict(lines[-1]["values"]) if lines else self._next(number)
+        if values is None:
+            return None
+        self.trials.append(Trial(number, values))
+        for line in lines:
+            if line["values"] == values:
+                self.trials[number].take(line)
+        return self.trials[number]
+
+    def _next(self, number: int) -> dict[str, str] | None:
+        if not self.space:
+            return None
+        slots = self.job(0, ()).config().slots()
+        own = {key: _setting(slots, key) for key in self.space}
+        if self.budget.searcher == "tpe":
+            known = [
+                (trial.values or own, trial.score.mean) for trial in self.trials if trial.scores
+            ]
+            return draw(self.space, 1, self.budget.seed, known=known, searcher="tpe")[0]
+        if self._drawn is None:
+            self._drawn = draw(
+                self.space, self.budget.trials - 1, self.budget.seed, known=[(own, 0.0)]
+            )
+        return self._drawn[number - 1] if number <= len(self._drawn) else None
+
+    def job(self, fold: int, words: Sequence[str]) -> Job:
+        budget = self.budget
+        cut = (fold, budget.folds, budget.seed)
+        return Job(self.table, self.row, "fold", budget.seed, (*words, *self.words), cut)
+
+    def check(self, data: str) -> None:
+        """Reject before any run what cannot be composed, located or cut into folds."""
+        for values in ({}, *(draw(self.space, 1, self.budget.seed) if self.space else ())):
+            config = replace(self.job(0, words_of(values)), data=data).located()
+        Fold(config.data, self.budget.folds, 0, self.budget.seed, test=False).load()
+
+    def scored(self) -> list[Trial]:
+        """The trials that have all of their folds."""
+        return [trial for trial in self.trials if len(trial.scores) == self.budget.folds]
+
+    def whole(self) -> bool:
+        """Whether all trials that there are have all of their folds."""
+        return len(self.scored()) == len(self.trials) and (
+            len(self.trials) == self.budget.trials or self.trial(len(self.trials)) is None
+        )
+
+
+def _setting(slots: Mapping[str, Any], keys: str) -> Any:
+    """What an experiment has for ``slot`` or ``slot.name``; of several keys the first."""
+    slot, _, name = keys.split("+")[0].partition(".")
+    return slots.get(slot, {}).get(name or "name")
+
+
+def _run(searches: Sequence[RowSearch], numbers: range, bench: Bench, place: Path) -> None:
+    """Run what is missing of some trials of all rows."""
+    table = searches[0].table
+    todo: dict[Task, tuple[Trial, Line]] = {}
+    for number in numbers:
+        for search in searches:
+            if (trial := search.trial(number)) is None:
+                continue
+            for fold in sorted(set(range(search.budget.folds)) - trial.scores.keys()):
+                job = replace(search.job(fold, words_of(trial.values)), data=bench.data)
+                job.located()  # raises before anything runs
+                name = f"{search.row.name}, trial {number}, fold {fold + 1}"
+                asked: Line = {"table": table.name, "row": search.row.name, "slots": search.slots}
+                todo[replace(job.task(), name=name)] = trial, {**asked, "fold": list(job.fold)}
+    bench.console.line(
+        f"{table.name}: trials {numbers[0]} to {numbers[-1]} of {len(searches)} rows on "
+        f"{searches[0].budget.folds} folds of the training classes: {len(todo)} runs to do"
+    )
+    if not todo:
+        return
+    journal = place / f"{table.name}.trials.jsonl"
+    left, failures = bench.do(todo, _recorder(todo, journal), f"tuning {table.name}")
+    if failures or left:
+        bench.console.line(
+            f"{len(failures)} runs of trials failed, {left} were not started", warning=True
+        )

@@ -106,7 +106,7 @@ def bench(
             f"--trials tests by protocol final, got --protocol {protocol}. Drop one of them."
         )
     if rehash:
-        typer.echo(f"{rehash_results(wanted, folder)} results have new hashes")
+        typer.echo(f"{rehash_results(wanted, folder, copy)} results have new hashes")
         return
 
     slots = slots_here() if jobs is None else jobs
@@ -304,8 +304,10 @@ def tune(
     """Choose settings by k-fold cross-validation over training classes; test classes are never
     used.
 
-    The same command continues after a stop; a larger --trials adds trials. `vicinal bench FILE.py
-    --trials N` tunes all rows of a table, a method and its baseline alike.
+    KEY=LOW..HIGH searches numbers, whole ones where both ends are; KEY=A,B,C searches any values,
+    also classes (loss=triplet,n_pair). No combination of listed values is tried twice. The same
+    command continues after a stop; a larger --trials adds trials. Needs the extra vicinal\\[tune].
+    `vicinal bench FILE.py --trials N` tunes all rows of a table, a method and its baseline alike.
 
     Args:
         settings: A preset or TOML file, ranges to search, and fixed settings.
@@ -314,7 +316,7 @@ def tune(
         trials: Number of settings to try, including the experiment's own.
         folds: Class-disjoint folds of the training classes.
         seed: Seed of folds, settings and runs.
-        searcher: random, or optuna (an extra: vicinal\\[tune]).
+        searcher: random, or tpe, which learns from the trials before it.
         jobs: Runs at a time; default one per core, 4 on a GPU.
         out: Folder to write and to continue in; default runs/tune/NAME.
 
@@ -323,8 +325,10 @@ def tune(
     """
     from vicinal.bench.page import score
     from vicinal.bench.pool import slots_here
-    from vicinal.bench.tuning import Search, parse
-    from vicinal.bench.tuning import tune as search_settings
+    from vicinal.bench.run import Bench
+    from vicinal.bench.table import Budget
+    from vicinal.bench.tuning import parse
+    from vicinal.bench.tuning import tune as search
     from vicinal.training.console import Console
 
     words = list(settings or [])
@@ -335,20 +339,19 @@ def tune(
             "table."
         )
     space, fixed = parse(words)
+    searched = [word for word in words if word.partition("=")[0] in space]
     own = [] if data is None else [f"data={data}"]
-    search = Search(source, (*own, *fixed, *(fix or [])), space, trials, folds, seed, searcher)
     folder = out or Path("runs/tune") / (Path(source or data or "glyphs").stem or "data")
-    slots = slots_here() if jobs is None else jobs
-    console = Console()
+    place = Bench(folder, folder, Console(), slots_here() if jobs is None else jobs)
+    budget = Budget(trials, folds, seed, searcher)
+    journal = folder / "tuning.trials.jsonl"
     try:
-        chosen = search_settings(search, folder, slots=slots, console=console)
+        chosen, command = search(source, (*own, *fixed, *(fix or [])), searched, budget, place)
     except KeyboardInterrupt:
-        console.line(
-            f"stopped. Run the same command to continue; so far: {folder / 'trials.jsonl'}"
-        )
+        place.console.line(f"stopped. Run the same command to continue; so far: {journal}")
         raise
 
-    typer.secho(f"trial {chosen.trial.number} of {trials}, {folds} folds", bold=True)
+    typer.secho(f"trial {chosen.trial.number} of {chosen.trials}, {folds} folds", bold=True)
     if not chosen.trial.values:
         typer.echo("  the experiment as it stands")
     for key, value in chosen.trial.values.items():
@@ -363,5 +366,5 @@ def tune(
     typer.echo(
         f"  after the last epoch; the folds were best after {', '.join(map(str, chosen.epochs))}"
     )
-    typer.echo(f"train and test it: {search.command(chosen)}")
-    typer.echo(f"all trials: {folder / 'trials.jsonl'}; the choice: {folder / 'tuning.json'}")
+    typer.echo(f"train and test it: {command}")
+    typer.echo(f"all trials: {journal}; the choice: {folder / 'tuning.jsonl'}")

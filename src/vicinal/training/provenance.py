@@ -3,11 +3,13 @@
 import os
 import platform
 import subprocess
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from vicinal import parallel
@@ -22,6 +24,7 @@ def info(experiment: Experiment, run_name: str, command: str) -> dict[str, Any]:
         split: {"records": rows, "classes": classes}
         for split, (rows, classes) in records.counts().items()
     }
+    whole = replace(records, splits=np.where(records.splits == "test", "test", "train"))
     return {
         "vicinal": package_version("vicinal"),
         "name": run_name,
@@ -43,6 +46,7 @@ def info(experiment: Experiment, run_name: str, command: str) -> dict[str, Any]:
             "description": describe(config.data),
             "name": records.name,
             "fingerprint": records.fingerprint(),
+            "records": whole.fingerprint(),  # the same whatever classes a seed holds out
             "counts": counts,
             "notes": list(experiment.notes),
         },
