@@ -54,7 +54,7 @@ def make(folder: Path) -> None:
     torch.manual_seed(0)
     run = RunDirectory.create(folder)
     run.write_info(
-        {"name": "load", "recipe": {"name": "load", "title": "Load"}, "data": {"name": "drawn"}}
+        {"name": "load", "config": {"preset": "load", "title": "Load"}, "data": {"name": "drawn"}}
     )
     transform = ImageTransform(size=224, resize=256)
     encoder = Encoder(Embedder(EfficientNetLite(), DIM), transform, torch.device("cpu"))

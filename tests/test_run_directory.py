@@ -34,7 +34,7 @@ def test_a_full_disk_is_rejected_at_the_start(tmp_path):
 
 def test_a_run_that_is_there_may_be_gone_on_with_but_another_folder_not(tmp_path):
     run = RunDirectory.create(tmp_path / "my run")
-    run.write_info({"recipe": {"name": "glyphs_triplet"}})
+    run.write_info({"config": {"preset": "glyphs"}})
     with pytest.raises(
         RunError, match=r"--run, or resume it with `vicinal train --resume '.*/my run'`\."
     ):

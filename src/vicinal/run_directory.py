@@ -26,7 +26,6 @@ from vicinal.files import (
     write_json,
 )
 
-_FORMER = {"figures": "exhibits", "captions": "readings"}  # names of version 0.1
 FORMAT = 1  # raised when a reader of the old format would misread the new one
 
 
@@ -134,14 +133,9 @@ class RunDirectory:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """``training`` and ``evaluation`` in one; of a run of version 0.1, all settings of its
-        recipe."""
+        """``training`` and ``evaluation`` in one."""
         slots = self.config["slots"]
-        return (
-            {**slots.get("training", {}), **slots.get("evaluation", {})}
-            if "training" in slots
-            else slots
-        )
+        return {**slots.get("training", {}), **slots.get("evaluation", {})}
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -175,13 +169,8 @@ class RunDirectory:
 
     def document(self, name: str) -> dict[str, Any] | None:
         """Return the content of ``artefacts/NAME.json``, or None where the run did not write it."""
-        for path in (
-            self.artefacts_path / f"{name}.json",
-            self.artefacts_path / f"{_FORMER.get(name, name)}.json",
-        ):
-            if path.is_file():
-                return read_object(path)
-        return None
+        path = self.artefacts_path / f"{name}.json"
+        return read_object(path) if path.is_file() else None
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -245,12 +234,5 @@ def _runs_near(path: Path) -> str:
 
 
 def config_of(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``preset``, ``title`` and ``slots`` of ``run.json``; version 0.1 wrote a recipe in
-    their place."""
-    recipe = info.get("recipe") or {}
-    former = {
-        "preset": recipe.get("name"),
-        "title": recipe.get("title"),
-        "slots": recipe.get("settings") or {},
-    }
-    return dict(info.get("config") or former)
+    """Return ``preset``, ``title`` and ``slots`` of ``run.json``."""
+    return {"preset": None, "title": None, "slots": {}} | info.get("config", {})

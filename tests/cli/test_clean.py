@@ -36,7 +36,12 @@ def run(tmp_path):
     run = RunDirectory.create(tmp_path / "run")
     data = {"description": describe(Arrays(str(tmp_path / "data.npz")))}
     run.write_info(
-        {"vicinal": "0", "name": "run", "recipe": {"name": "x", "settings": SETTINGS}, "data": data}
+        {
+            "vicinal": "0",
+            "name": "run",
+            "config": {"preset": "x", "slots": {"training": SETTINGS}},
+            "data": data,
+        }
     )
     torch.manual_seed(0)
     encoder = Encoder(Embedder(Identity(6), 6).eval(), FeatureTransform(), torch.device("cpu"))
@@ -122,7 +127,12 @@ def test_a_run_on_a_corrected_table_is_indexed_and_cleaned_again(run, vicinal, t
     (tmp_path / "clean" / "labels.csv").write_text("\n".join(lines))
     data = {"description": describe(Table(str(tmp_path / "clean" / "labels.csv")))}
     run.write_info(
-        {"vicinal": "0", "name": "run", "recipe": {"name": "x", "settings": SETTINGS}, "data": data}
+        {
+            "vicinal": "0",
+            "name": "run",
+            "config": {"preset": "x", "slots": {"training": SETTINGS}},
+            "data": data,
+        }
     )
     transform = ImageTransform(size=8, resize=8, channels=1)
     encoder = Encoder(

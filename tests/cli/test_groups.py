@@ -16,7 +16,7 @@ from vicinal.run_directory import RunDirectory
 def run(tmp_path):
     """A run with a collection of three bunches of ten vectors and two that lie apart."""
     run = RunDirectory.create(tmp_path / "run")
-    run.write_info({"vicinal": "0", "name": "run", "recipe": {}, "data": {}})
+    run.write_info({"vicinal": "0", "name": "run", "config": {}, "data": {}})
     rng = np.random.default_rng(0)
     vectors = np.concatenate([np.eye(6)[np.repeat([0, 1, 2], 10)], -3 * np.eye(6)[:2]])
     vectors = (vectors + 0.01 * rng.normal(size=vectors.shape)).astype(np.float32)
@@ -93,7 +93,7 @@ def pictured(tmp_path):
     """A run with a collection of twelve pictures, the last two nearly the first two, one of them
     labelled otherwise."""
     run = RunDirectory.create(tmp_path / "run")
-    run.write_info({"vicinal": "0", "name": "run", "recipe": {}, "data": {}})
+    run.write_info({"vicinal": "0", "name": "run", "config": {}, "data": {}})
     folder = tmp_path / "pictures"
     folder.mkdir()
     vectors = np.eye(12, dtype=np.float32)

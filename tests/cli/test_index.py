@@ -29,7 +29,7 @@ def made(tmp_path):
     run.write_info(
         {
             "name": "run",
-            "recipe": {"name": "drawn", "settings": settings},
+            "config": {"preset": "drawn", "slots": {"training": settings}},
             "data": {"description": data},
         }
     )

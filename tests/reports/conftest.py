@@ -229,9 +229,9 @@ def make_run():
     ) -> RunDirectory:
         rng = np.random.default_rng(0)
         run = RunDirectory.create(path)
+        loss = {"name": "multi_similarity", "alpha": 2.0, "beta": 50.0, "base": 0.5}
         settings = {
             "epochs": 10,
-            "loss": {"class": "MultiSimilarityLoss", "alpha": 2.0, "beta": 50.0, "base": 0.5},
             "classes_per_batch": 16,
             "samples_per_class": 5,
             "embedding_size": 64,
@@ -256,10 +256,10 @@ def make_run():
                     "accelerator": None,
                 },
                 "versions": {"python": "3.11.9", "torch": "2.13.0", "numpy": "2.4.6"},
-                "recipe": {
-                    "name": "glyphs",
+                "config": {
+                    "preset": "glyphs",
                     "title": "Characters never seen before",
-                    "settings": settings,
+                    "slots": {"loss": loss, "training": settings},
                 },
                 "data": {"name": "glyphs", "fingerprint": "5a1c90e27f3b4d68", "counts": counts},
             }

@@ -8,7 +8,7 @@ from vicinal.reports import page as facts
 def test_settings_are_grouped_by_slot_and_objects_in_them_read_as_calls():
     loss = {"name": "triplet", "margin": 0.2, "distance": {"class": "Cosine", "scale": 2.0}}
     assert facts.settings(
-        {"recipe": {"settings": {"loss": loss, "sizes": [3, 4], "mirror": False}}}
+        {"config": {"slots": {"loss": loss, "sizes": [3, 4], "mirror": False}}}
     ) == [
         ("", [("sizes", "3, 4"), ("mirror", "no")]),
         ("loss", [("name", "triplet"), ("margin", "0.2"), ("distance", "Cosine(scale=2)")]),
@@ -20,7 +20,7 @@ def test_settings_are_grouped_by_slot_and_objects_in_them_read_as_calls():
     [
         ({}, ("A run", "")),
         (
-            {"name": "run-1", "recipe": {"name": "glyphs", "title": "A docstring."}},
+            {"name": "run-1", "config": {"preset": "glyphs", "title": "A docstring."}},
             ("run-1", "preset glyphs"),
         ),
         (

@@ -1,7 +1,6 @@
 """A method's own pictures: read back as they were written, placed on the page, drawn, and rejected
 where malformed."""
 
-import json
 import re
 
 import numpy as np
@@ -92,25 +91,6 @@ def test_what_was_written_is_read_back(run):
     assert found.figures == (SCATTER, TUPLES)
     assert found.captions == {"hardness": "Look."}
     assert found.records[3].tile == 1 and found.thumbnails.tile == 8
-
-
-def test_a_run_of_version_0_1_is_read(run):
-    write(run, SCATTER, TUPLES, captions={"hardness": "Look."})
-    artefacts = run.artefacts_path
-    document = json.loads((artefacts / "figures.json").read_text())
-    for each in document["figures"]:
-        each["reading"] = each.pop("caption")
-    document["exhibits"] = document.pop("figures")
-    (artefacts / "figures.json").unlink()
-    run.write_document("exhibits", document)
-    (artefacts / "captions.json").rename(artefacts / "readings.json")
-    run.figure_thumbnails_path.rename(artefacts / "exhibits.png")
-    found = read_method_figures(run)
-    assert (
-        found.figures == (SCATTER, TUPLES)
-        and found.captions == {"hardness": "Look."}
-        and found.thumbnails.tile == 8
-    )
 
 
 def test_a_run_without_figures_shows_none(run):

@@ -70,7 +70,7 @@ def _made(path, embedder, transform, data, validation):
         {
             "vicinal": "0",
             "name": path.name,
-            "recipe": {"name": "drawn", "settings": settings},
+            "config": {"preset": "drawn", "slots": {"training": settings}},
             "data": {"description": describe(data)},
         }
     )

@@ -116,7 +116,7 @@ def run(tmp_path):
     """A run that has counted 1,000 pairs of different classes, ten in each of the bins from the
     fifth on."""
     run = RunDirectory.create(tmp_path / "run")
-    run.write_info({"vicinal": "0", "name": "run", "recipe": {}, "data": {}})
+    run.write_info({"vicinal": "0", "name": "run", "config": {}, "data": {}})
     encoder = Encoder(Embedder(Identity(4), 4).eval(), FeatureTransform(), torch.device("cpu"))
     encoder.save_description(run)
     encoder.save_weights(run)

@@ -46,7 +46,7 @@ def made(path, embedder, transform):
         "created": "2026-01-01T00:00:00+00:00",
     }
     run.write_info(
-        info | {"recipe": {"name": "images", "title": "Images"}, "data": {"name": "my birds"}}
+        info | {"config": {"preset": "images", "title": "Images"}, "data": {"name": "my birds"}}
     )
     encoder = Encoder(embedder.eval(), transform, torch.device("cpu"))
     encoder.save_description(run)
@@ -348,7 +348,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "howto" / "export.md"
 @pytest.fixture
 def beside(tmp_path, monkeypatch):
     run = RunDirectory.create(tmp_path / "runs" / "birds")
-    run.write_info({"vicinal": "0", "name": "birds", "recipe": {}, "data": {}})
+    run.write_info({"vicinal": "0", "name": "birds", "config": {}, "data": {}})
     transform = ImageTransform(size=16, resize=18, mean=(0.4, 0.5, 0.6), std=(0.2,))
     encoder = Encoder(Embedder(SmallConvNet(3, (4,)), 8).eval(), transform, torch.device("cpu"))
     encoder.save_description(run)

@@ -20,7 +20,7 @@ from vicinal.run_directory import RunDirectory
 def made(path, embedder, transform):
     """A run as far as a model goes."""
     run = RunDirectory.create(path)
-    run.write_info({"vicinal": "0", "name": path.name, "recipe": {}, "data": {}})
+    run.write_info({"vicinal": "0", "name": path.name, "config": {}, "data": {}})
     encoder = Encoder(embedder.eval(), transform, torch.device("cpu"))
     encoder.save_description(run)
     encoder.save_weights(run)

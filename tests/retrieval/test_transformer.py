@@ -23,7 +23,7 @@ from vicinal.run_directory import RunDirectory
 @pytest.fixture
 def run(tmp_path):
     run = RunDirectory.create(tmp_path / "run")
-    run.write_info({"vicinal": "0", "name": "run", "recipe": {}, "data": {}})
+    run.write_info({"vicinal": "0", "name": "run", "config": {}, "data": {}})
     encoder = Encoder(Embedder(Identity(8), 4).eval(), FeatureTransform(), torch.device("cpu"))
     encoder.save_description(run)
     encoder.save_weights(run)

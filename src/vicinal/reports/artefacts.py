@@ -4,7 +4,7 @@ method's figures.
 What the run did not write is None or empty here, and a section that the report leaves out.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -310,20 +310,11 @@ def read_method_figures(run: RunDirectory) -> MethodFigures:
         return MethodFigures(captions)
     with format_of("figures.json"):
         try:
-            figures = from_json(
-                document["figures"]
-                if "figures" in document
-                else _of_version_0_1(document["exhibits"])
-            )
+            figures = from_json(document["figures"])
         except ConfigError as error:
             fault = f"artefacts/figures.json is not as run format 1 says: {error}"
             raise RunError(f"{fault} Train the run anew.") from error
-        path = (
-            run.figure_thumbnails_path
-            if "figures" in document
-            else run.artefacts_path / "exhibits.png"
-        )
-        thumbnails, records = read_thumbnails(document, path, "figures.json")
+        thumbnails, records = read_thumbnails(document, run.figure_thumbnails_path, "figures.json")
         for figure in figures:
             for record in records_of([figure]):
                 records[record]
@@ -333,13 +324,6 @@ def read_method_figures(run: RunDirectory) -> MethodFigures:
             ):
                 raise TypeError(f"points of {figure.title!r} that are not finite numbers")
     return MethodFigures(captions, figures, records, thumbnails)
-
-
-def _of_version_0_1(figures: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {"caption" if name == "reading" else name: value for name, value in each.items()}
-        for each in figures
-    ]
 
 
 def unit_square(positions: np.ndarray) -> np.ndarray:

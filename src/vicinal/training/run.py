@@ -112,13 +112,6 @@ def _opened(
     path: Path, own: Mapping[str, Any], trust: Mapping[str, Any]
 ) -> tuple[RunDirectory, dict[str, Any]]:
     run = RunDirectory.open(path)
-    if "config" not in run.info:
-        raise RunError(
-            f"{run.path} was written by an earlier version of vicinal. It can be evaluated, "
-            "searched and reported, but "
-            "training goes on only with the version that began it "
-            f"({run.info.get('vicinal', 'unknown')})."
-        )
     with decoding(run.info_path):
         config = run.info["config"]
         names = {

@@ -57,9 +57,9 @@ def _write_run(path: Path, *, features: bool = False) -> RunDirectory:
     """A finished run, its model as it was drawn; what is served does not depend on how good it
     is."""
     run = RunDirectory.create(path)
-    recipe = {"name": "shapes", "title": "Shapes never seen before.", "settings": {}}
+    config = {"preset": "shapes", "title": "Shapes never seen before.", "slots": {}}
     run.write_info(
-        {"vicinal": "0.1.0", "name": "shapes", "recipe": recipe, "data": {"name": "shapes"}}
+        {"vicinal": "0.1.0", "name": "shapes", "config": config, "data": {"name": "shapes"}}
     )
     run.write_status("finished", epoch=1, step=60, seconds=3.0)
     torch.manual_seed(0)
