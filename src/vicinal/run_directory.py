@@ -235,4 +235,4 @@ def _runs_near(path: Path) -> str:
 
 def config_of(info: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``preset``, ``title`` and ``slots`` of ``run.json``."""
-    return {"preset": None, "title": None, "slots": {}} | info.get("config", {})
+    return {"preset": None, "title": None, "slots": {}, **info.get("config", {})}

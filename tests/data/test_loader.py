@@ -4,6 +4,9 @@ read."""
 import importlib
 import itertools
 import multiprocessing
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -205,6 +208,36 @@ def test_features_are_not_read_row_by_row(features, monkeypatch):
         len(list(load(features.part("train"), [[0], [1]], FeatureTransform(), seed=0, epoch=0)))
         == 2
     )
+
+
+PROGRAM = """
+import os, signal, sys
+from vicinal.data import Folder, ImageTransform
+from vicinal.data.loader import Loader
+
+class Own(ImageTransform):
+    pass
+
+records = Folder(sys.argv[1], test=0.0).load()
+for transform in (Own, ImageTransform):
+    batches = Loader(records, transform(size=8), workers=2).batches([[0], [5], [11]])
+    print("read", len(next(batches).labels), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_program_without_a_guard_reads_by_processes_which_end_with_it(
+    class_folders, tmp_path_factory
+):
+    """They import nothing from the current folder, and hold its output open no longer than it."""
+    program = tmp_path_factory.mktemp("program") / "mine.py"
+    program.write_text(PROGRAM)
+    here = tmp_path_factory.mktemp("here")
+    (here / "torch.py").write_text("open('ran', 'w')")
+    command = [sys.executable, str(program), str(class_folders)]
+    done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "read 1\nread 1\n"), done.stderr
+    assert "Traceback" not in done.stderr and not (here / "ran").exists()
 
 
 def test_images_in_memory_need_no_workers(monkeypatch):

@@ -123,6 +123,20 @@ def test_processes_are_started_once_and_by_one_launcher(monkeypatch):
         launch(4)
 
 
+def test_processes_import_nothing_from_the_current_folder(monkeypatch):
+    started = []
+    monkeypatch.delenv("RANK", raising=False)
+    for name in ("OMP_NUM_THREADS", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "GLOO_SOCKET_IFNAME"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setattr("logging.disable", lambda level: None)
+    monkeypatch.setattr(
+        "torch.distributed.launcher.api.elastic_launch",
+        lambda config, program: lambda *words: started.append((program, *words)),
+    )
+    assert launch(2)
+    assert started[0][:4] == (sys.executable, "-P", "-m", "vicinal")
+
+
 def test_an_echo_of_ctrl_c_is_not_a_second_one(monkeypatch):
     with Interruption() as interruption:
         assert not interruption.requested()

@@ -2,9 +2,12 @@
 
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing.context import BaseContext
+from multiprocessing import connection, spawn
+from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -27,6 +30,7 @@ from vicinal.errors import ConfigError, DataError
 Plan = Iterable[Sequence[int]]
 Corrupt = Literal["raise", "replace", "drop"]  # what is done about rows that cannot be read
 CPU = torch.device("cpu")
+_SAFE_PATH = "PYTHONSAFEPATH"
 _FORMATS = ("Bmp", "Gif", "Jpeg", "Ppm", "Png")  # that Pillow looks for first
 _PRELOADED = (
     "vicinal.data.resident",
@@ -268,10 +272,11 @@ def _features(records: Records, rows: Int[np.ndarray, "n"]) -> np.ndarray:
 
 class Processes(Generic[T]):
     """Make items in other processes, which stay for the next items; in this one where ``workers``
-    is 0."""
+    is 0, or where ``make`` cannot travel."""
 
     def __init__(self, make: Callable[[Any], T], workers: int) -> None:
-        self._make, self._workers, self._items = make, workers, _Items()
+        self._make, self._items = make, _Items()
+        self._workers = workers if workers and travels(make) else 0
         self._loader: DataLoader[T | DataError] | None = None
 
     def __call__(self, items: Iterable[Any]) -> Iterator[T]:
@@ -288,36 +293,90 @@ class Processes(Generic[T]):
             yield outcome
 
     def _started(self) -> "DataLoader[T | DataError]":
+        start_early()
         return DataLoader(
             _Outcomes(self._make),
             sampler=self._items,
             batch_size=None,
             num_workers=self._workers,
             persistent_workers=True,
-            multiprocessing_context=_context(),
+            multiprocessing_context=_Context(),
+            worker_init_fn=_end_with_parent,
             # its own: the global generator's state belongs to the training loop
             generator=torch.Generator(),
         )
 
 
-def _context() -> BaseContext:
-    # A process that has started threads (torch has) must not fork itself: the child may hang on a
-    # lock that a thread held. The fork server is a clean process, which imports torch once and then
-    # forks quickly.
-    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-    context = multiprocessing.get_context(method)
-    if method == "forkserver":
-        context.set_forkserver_preload([__name__, *_PRELOADED])
-    return context
+def travels(value: object) -> bool:
+    """Return whether another process can have ``value``: a lambda cannot be sent, and a class of a
+    script, a notebook or a REPL is only in this process."""
+    try:
+        return b"__main__" not in bytes(ForkingPickler.dumps(value))
+    except Exception:  # whatever an object of the user's own raises
+        return False
+
+
+def _end_with_parent(number: int) -> None:
+    """End this process as soon as the one that started it is gone, however that ended.
+
+    The pipe between them closes then. Torch's workers look for a new parent instead, but theirs is
+    the fork server, which stays while it has children.
+    """
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        connection.wait([parent.sentinel] if parent else [])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+# A process that has started threads (torch has) must not fork itself: the child may hang on a lock
+# that a thread held. The fork server is a clean process, which imports torch once and then forks
+# quickly.
+_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+_BASE = multiprocessing.get_context(_METHOD)
+_STARTING = threading.Lock()
+
+
+class _Process(_BASE.Process):  # type: ignore[name-defined,misc]
+    """A process that does not run the program's file again, as Python's own would for what is
+    defined there: a program needs no ``if __name__ == "__main__":``."""
+
+    @staticmethod
+    def _Popen(process: BaseProcess) -> Any:
+        with _STARTING:
+            given = spawn.get_preparation_data
+
+            def prepared(name: str) -> dict[str, Any]:
+                data = given(name).items()
+                return {key: value for key, value in data if not key.startswith("init_main")}
+
+            spawn.get_preparation_data = prepared
+            try:
+                return super()._Popen(process)  # type: ignore[misc]
+            finally:
+                spawn.get_preparation_data = given
+
+
+class _Context(type(_BASE)):  # type: ignore[misc]
+    Process = _Process
 
 
 def start_early() -> None:
     """Start the process that readers are forked from: it imports torch, for seconds, while this one
     does other work."""
-    if _context().get_start_method() == "forkserver":
+    if _METHOD == "forkserver":
         from multiprocessing import forkserver
 
-        forkserver.ensure_running()
+        _BASE.set_forkserver_preload([__name__, *_PRELOADED])
+        before = os.environ.get(_SAFE_PATH)
+        os.environ[_SAFE_PATH] = "1"  # nothing is imported from the current folder
+        try:
+            forkserver.ensure_running()
+        finally:
+            os.environ.pop(_SAFE_PATH)
+            os.environ.update({} if before is None else {_SAFE_PATH: before})
 
 
 class _Items:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
-from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from vicinal import parallel
 from vicinal.arguments import describe
 from vicinal.config import Config
-from vicinal.data.loader import Loader, start_early
+from vicinal.data.loader import Loader, start_early, travels
 from vicinal.data.records import Batch, Progress, Records, Split
 from vicinal.data.resident import WORTH_PROCESSES, Resident, kept, open_cache, resident_if_it_fits
 from vicinal.data.splits import hold_out, overlapping_classes
@@ -442,13 +441,8 @@ def pick_workers(config: Config, records: Records, device: torch.device) -> int:
     faster without."""
     if config.training.workers is not None:
         return config.training.workers
-    if isinstance(config.transform, OwnTransform):
-        try:
-            ForkingPickler.dumps(config.transform)
-        except (
-            Exception
-        ):  # whatever an object of the user's own raises; a lambda, for example, cannot travel
-            return 0
+    if isinstance(config.transform, OwnTransform) and not travels(config.transform):
+        return 0
     most, cores = (
         16 if device.type == "cuda" else 8,
         (os.cpu_count() or 1) // parallel.local_processes(),

@@ -69,7 +69,8 @@ def launch(count: int) -> bool:
         with tempfile.TemporaryDirectory(prefix="vicinal-") as folder:
             logs = DefaultLogsSpecs(folder)
             config = LaunchConfig(1, 1, count, logs, run_id=uuid4().hex, max_restarts=0, **place)
-            elastic_launch(config, sys.executable)("-m", "vicinal", *sys.argv[1:])
+            command = "-P", "-m", "vicinal", *sys.argv[1:]  # -P: no import from the current folder
+            elastic_launch(config, sys.executable)(*command)
     except SignalException:
         raise KeyboardInterrupt from None
     except ChildFailedError as error:
