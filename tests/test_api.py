@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file
 from torch import nn
 
 import vicinal
 from vicinal.api import Run
+from vicinal.config import compose
 from vicinal.data import FeatureArray, Records
 from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.losses import MultiSimilarityLoss
@@ -105,6 +107,29 @@ def test_objects_of_ones_own_fill_slots(pictures, tmp_path):
         resume=run.path, loss=OwnLoss(), sampler=batches, transform=augment, quiet=True
     )
     assert again.results["trained"] == run.results["trained"]
+
+
+def test_a_network_without_its_arguments_is_opened_by_giving_one(pictures, tmp_path):
+    def network():
+        return nn.Sequential(nn.Conv2d(3, 5, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+    run = train(pictures, tmp_path, model=network())
+    with pytest.raises(ConfigError, match=r"module=network\)\.$"):
+        vicinal.load(run.path)
+    one = [pictures / "c0" / "0.png"]
+    vectors = vicinal.load(run.path, module=network()).embed(one)
+    np.testing.assert_allclose(vectors, run.embed(one))
+    with pytest.raises(RunError, match=r"model=\.\.\.\)\.$"):
+        vicinal.train(resume=run.path, quiet=True)
+
+
+def test_a_run_starts_where_another_ended(pictures, tmp_path):
+    first = train(pictures, tmp_path)
+    small = {"name": "small", "widths": [4, 8], "weights": str(first.path)}
+    again = compose({"data": str(pictures), "model": small}).model.build(channels=3)
+    trained = load_file(first.directory.weights_path)
+    for name, value in again.backbone.state_dict().items():
+        torch.testing.assert_close(value, trained[f"backbone.{name}"])
 
 
 def test_a_network_of_ones_own_is_rebuilt_only_when_it_is_named(pictures, tmp_path):

@@ -364,3 +364,48 @@ def test_a_model_of_another_size_changes_the_pictures(pictures):
     assert small.preset == "images_from_scratch" and small.transform.size == 64
     scratch = compose({"data": "glyphs", "model": "resnet18"})
     assert scratch.transform.size == 224 and scratch.transform.channels == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("preset = 5", r"in .*mine\.toml: preset is a text, got 5"),
+        ("method = true", r"method is a name or a table of arguments, got True"),
+        ("loss = 3", r"loss is a name or a table of arguments, got 3"),
+        ("loss = [1]", r"loss is a name or a table"),
+        ("sampler = { name = [1] }", r"sampler is a text, got \[1\]"),
+        ("loss = { miner = [1] }", r"loss\.miner is a text"),
+        ("loss = { own = 1 }", r"no argument 'own'"),
+        ("model = { name = 3 }", r"model\.name is a text"),
+        ('data = { name = "corrupted", data = [1] }', r"got list"),
+    ],
+)
+def test_values_of_the_wrong_kind_in_a_file_are_named(text, message, tmp_path):
+    (tmp_path / "mine.toml").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        compose(read(tmp_path / "mine.toml")[1])
+
+
+@pytest.mark.parametrize("slot", ["loss", "sampler", "method", "optimizer", "transform", "model"])
+def test_objects_that_fit_no_slot_are_rejected(slot):
+    with pytest.raises(ConfigError, match=rf"{slot} .* got (int|5)"):
+        compose({"data": "glyphs", slot: 5})
+
+
+def test_objects_that_only_python_gives_are_told_from_classes(tmp_path):
+    given = {"data": (np.eye(4), [0, 0, 1, 1]), "model": torch.nn.Sequential(torch.nn.Linear(4, 2))}
+    config = compose(given)
+    assert config.own_slots() == config.own_slots(live=True) == ["data", "model"]
+    assert any("module=network" in reason for reason in config.reasons)
+    kept = compose({**given, "model": torch.nn.Identity()})
+    assert kept.own_slots(live=True) == ["data", "model"]
+
+
+def test_texts_alone_keep_the_numbers_of_their_network(tmp_path, monkeypatch):
+    (tmp_path / "texts.csv").write_text("text,label\na,x\nb,x\nc,y\nd,y\n")
+    monkeypatch.setattr("vicinal.config.has_minilm", lambda: True)
+    data = {"data": str(tmp_path / "texts.csv")}
+    model = compose(data).model
+    assert (model.name, model.head, model.dim, model.weights) == ("minilm", "none", None, "public")
+    closed = compose(data, from_words(["model.start=discriminant"])).model
+    assert (closed.head, closed.dim) == ("linear", 128)

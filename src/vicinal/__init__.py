@@ -5,13 +5,11 @@
 """
 
 import importlib
-from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vicinal.api import Run, train
-    from vicinal.models.embedder import Role
-    from vicinal.retrieval.model import EmbeddingModel
+    from vicinal.retrieval.model import load
 
 PARTS = (
     "compat",
@@ -30,27 +28,12 @@ PARTS = (
 )
 
 
-def load(
-    run: str | PathLike[str], *, device: str = "auto", role: "Role | None" = None, trust: Any = None
-) -> "EmbeddingModel":
-    """Load the model of a run, or of a folder that ``vicinal export`` wrote; nothing in it is
-    executed.
-
-    Args:
-        run: the run's folder, or the exported one, which may lie on another machine.
-        device: ``"auto"`` (a GPU where there is one), ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
-        role: ``"query"`` or ``"gallery"``, for a model that embeds the two by different networks.
-        trust: the class of your own that the run's network is of; without it such a run is not
-            loaded.
-    """
-    from vicinal.retrieval.model import load as load_run
-
-    return load_run(run, device=device, role=role, trust=trust)
+_LAZY = {"train": "vicinal.api", "Run": "vicinal.api", "load": "vicinal.retrieval.model"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("train", "Run"):
-        return getattr(importlib.import_module("vicinal.api"), name)
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
     if name == "__version__":
         from importlib.metadata import version
 

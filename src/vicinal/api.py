@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vicinal.config import Config, check_length, compose, read
+from vicinal.config import Config, checked, compose, read
 from vicinal.errors import ConfigError
 from vicinal.retrieval.model import EmbeddingModel, load
 from vicinal.run_directory import RunDirectory
@@ -59,7 +59,7 @@ class Run:
         if self._model is None:
             given = self._own.get("model")
             module = given if isinstance(given, nn.Module) else getattr(given, "module", None)
-            self._model = load(self.path, trust=module)
+            self._model = load(self.path, module=module)
         return self._model
 
     def embed(self, images: Any, *, batch_size: int = 64) -> Any:
@@ -143,8 +143,7 @@ def train(
         directory = resume_run(Path(resume), own=own, trust=trust, console=console)
         return Run(directory.path, own=own)
     title, layer = read(preset) if preset is not None else (None, {})
-    given = {slot: value for slot, value in slots.items() if value is not None}
-    check_length(given)
+    given = checked({slot: value for slot, value in slots.items() if value is not None})
     if data is not None:
         given["data"] = data
     config = compose(layer, given, preset_name=title, trust=trust)

@@ -260,12 +260,17 @@ def class_name(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def kept_arguments(value: Any) -> dict[str, Any]:
-    """Return the constructor's arguments of an object if it keeps all of them as plain values, else
-    nothing."""
-    names = parameters(type(value))
-    kept = {name: getattr(value, name) for name in names if hasattr(value, name)}
-    return kept if len(kept) == len(names) and all(map(_is_plain, kept.values())) else {}
+def kept_arguments(value: Any) -> dict[str, Any] | None:
+    """Return the constructor's arguments of an object if it keeps all of them as plain values, so
+    that its class gives it again; else None.
+
+    >>> kept_arguments(Limits("[0, 1)")), kept_arguments([1, 2])
+    ({'interval': '[0, 1)'}, None)
+    """
+    missing = object()
+    names = inspect.signature(type(value)).parameters
+    kept = {name: getattr(value, name, missing) for name in names}
+    return kept if all(map(_is_plain, kept.values())) else None
 
 
 def _is_plain(value: Any) -> bool:

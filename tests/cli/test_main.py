@@ -2,6 +2,7 @@
 own data."""
 
 import errno
+import io
 import json
 import subprocess
 import sys
@@ -298,3 +299,18 @@ def test_smaller_embeddings_are_measured_or_rejected_before_work(vicinal, tmp_pa
     )
     trained = rows["rows"][0]["metrics"]
     assert (whole["recall_at_1"], whole["map_at_r"]) == (trained["recall@1"], trained["map@r"])
+
+
+def test_a_closed_or_narrow_output_stops_no_command(monkeypatch, capfd):
+    explain = ["vicinal", "explain", "loss=multi_similarity"]
+    monkeypatch.setattr(sys, "argv", explain)
+    narrow = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    for stream in (None, narrow):
+        monkeypatch.setattr(sys, "stdout", stream)
+        with pytest.raises(SystemExit) as end:
+            main.run()
+        assert not end.value.code
+        if stream is None:
+            sys.stdout.close()
+    narrow.flush()
+    assert rb"\u03b1" in narrow.buffer.getvalue()

@@ -75,6 +75,7 @@ def test_values_and_names_are_those_given():
         ((NUMBERS[None], LABELS), "are numbers"),
         (pd.DataFrame({"x": [1], "kind": ["a"]}), r"needs a column `label`, got x, kind"),
         (7, "got int"),
+        ([7], "got list"),
     ],
 )
 def test_what_is_no_data_is_rejected(given, message):

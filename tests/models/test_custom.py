@@ -104,7 +104,9 @@ def test_a_description_names_the_class_and_rebuilds_only_when_trusted():
 def test_a_class_that_forgets_its_arguments_is_rebuilt_without_them():
     embedder = ModelConfig(module=Forgetful(9), dim=3).build(width=4)
     described = describe(embedder)
-    assert described["backbone"]["arguments"] == {}
+    assert described["backbone"]["arguments"] is None
+    with pytest.raises(ConfigError, match=r"module=network\)\.$"):
+        build(described, MODELS)
     build(described, MODELS | trusted(embedder)).load_state_dict(
         embedder.state_dict()
     )  # a copy of the live network

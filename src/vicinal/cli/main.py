@@ -157,6 +157,12 @@ _OUT_OF_MEMORY = re.compile(
 
 def run() -> None:
     """Run the command line; exit status 0 done, 2 error, 130 interrupted."""
+    for name in ("stdout", "stderr"):
+        stream: Any = getattr(sys, name)
+        if stream is None:  # closed by the caller, who wants no output
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif hasattr(stream, "reconfigure"):  # an alphabet without a letter stops no command
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except VicinalError as error:

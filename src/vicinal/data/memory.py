@@ -127,7 +127,7 @@ def adopt(given: Any) -> Dataset:
         return InMemory(inputs=given[0], labels=given[1])
     if hasattr(given, "select_dtypes"):
         return _of_frame(given)
-    if hasattr(given, "__getitem__") and hasattr(given, "__len__"):
+    if hasattr(given, "__getitem__") and hasattr(given, "__len__") and not isinstance(given, list):
         return InMemory(inputs=given)
     raise ConfigError(
         "data is a path, a name, (inputs, labels), a data frame, a data set of torch or a Dataset, "

@@ -21,6 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from vicinal.errors import ConfigError, DataError, few
 from vicinal.files import read_tensors
 
+PUBLIC = ("imagenet", "public")  # words for the weights that a network was published with
 _SAMPLED = 8  # how many names of a network are sought in a file to find a prefix
 
 
@@ -280,11 +281,11 @@ def load_pretrained(backbone: nn.Module, source: str | Path) -> LoadReport:
 
     Args:
         backbone: as its constructor left it.
-        source: ``"imagenet"`` for the weights that an installed package or cache holds, or the path
-            of a file.
+        source: ``"imagenet"`` or ``"public"`` for the weights that an installed package or cache
+            holds, or the path of a file or run.
     """
     if isinstance(backbone, Backbone):
-        found = backbone.find_weights("imagenet") if source == "imagenet" else Path(source)
+        found = backbone.find_weights(str(source)) if source in PUBLIC else Path(source)
         return load_weights(
             backbone.trunk,
             found,
@@ -292,10 +293,10 @@ def load_pretrained(backbone: nn.Module, source: str | Path) -> LoadReport:
             optional=backbone.optional,
             adapt=backbone.adapt,
         )
-    if source == "imagenet":
+    if source in PUBLIC:
         advice = "Set model.weights=none, or to the path of a file."
         raise ConfigError(
-            f"{type(backbone).__name__} has no public weights, got weights='imagenet'. {advice}"
+            f"{type(backbone).__name__} has no public weights, got weights={source!r}. {advice}"
         )
     return load_weights(getattr(backbone, "trunk", backbone), Path(source))
 
@@ -368,6 +369,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
     Tensors under ``"state_dict"`` or ``"model"`` are taken out of it.
     """
+    if path.is_dir():  # a run
+        path /= "model.safetensors"
     if not path.is_file():
         raise ConfigError(f"weights file {path} does not exist. Check the path in model.weights.")
     try:

@@ -13,7 +13,7 @@ from torch import nn
 
 from vicinal.arguments import Positive, Settings, Width, class_name, parameters
 from vicinal.errors import ConfigError, unknown
-from vicinal.models.backbone import HALF, Backbone, Preprocessing, load_pretrained
+from vicinal.models.backbone import HALF, PUBLIC, Backbone, Preprocessing, load_pretrained
 from vicinal.models.custom import CustomBackbone
 from vicinal.models.efficientnet_lite import EfficientNetLite
 from vicinal.models.embedder import Embedder, Pooling
@@ -69,10 +69,11 @@ class ModelConfig(Settings):
             ``attention`` (weights that learn). By default the network's own: that of timm's
             networks, the class token of a torchvision transformer, else the average.
         normalize: whether embeddings are put on the unit sphere.
-        weights: ``imagenet`` for public weights (of ``minilm`` too), ``none`` for random ones, or
-            the path of a file (``.pth`` or ``.safetensors``; a classifier in it is ignored).
-            ``auto`` is ``imagenet`` for published networks and ``none`` for ``small``,
-            ``small_resnet``, ``identity``, ``ngrams`` and networks of your own.
+        weights: ``imagenet`` or ``public`` for public weights, ``none`` for random ones, or the
+            path of a file (``.pth`` or ``.safetensors``; a classifier in it is ignored) or of a run
+            to start from. ``auto`` is ``imagenet`` for published networks, ``public`` for
+            ``minilm``, and ``none`` for ``small``, ``small_resnet``, ``identity``, ``ngrams`` and
+            networks of your own.
         start: how the head starts: drawn as torch does (``random``) or as Glorot and Bengio (2010)
             do (``glorot``, TensorFlow's default); or, if linear, computed from the features of the
             training set as their ``principal`` components or as ``discriminant`` directions.
@@ -124,7 +125,8 @@ class ModelConfig(Settings):
             object.__setattr__(self, "name", class_name(type(self.module)))
         published = issubclass(self.backbone, Backbone)
         if self.weights == "auto":
-            object.__setattr__(self, "weights", "imagenet" if published else "none")
+            public = "public" if self.name in TEXT else "imagenet"
+            object.__setattr__(self, "weights", public if published else "none")
         for key in self.arguments if self.module is None else ():
             if key not in self.parameters(self.name):
                 raise ConfigError(
@@ -135,10 +137,11 @@ class ModelConfig(Settings):
             raise ConfigError(
                 f"LoRA freezes the whole backbone, got {both}. Leave one of them out."
             )
-        if self.weights == "imagenet" and not published:
+        if self.weights in PUBLIC and not published:
             advice = "Set model.weights=none, or to the path of a file."
             raise ConfigError(
-                f"model {self.name} has no public weights, got model.weights=imagenet. {advice}"
+                f"model {self.name} has no public weights, got model.weights={self.weights}. "
+                f"{advice}"
             )
         if self.freeze_norm is not None and not published:
             advice = "Use model.freeze, which also stops the batch norms of what it freezes."
@@ -235,8 +238,8 @@ class ModelConfig(Settings):
     def has_weights(self) -> bool:
         """Return whether ``weights`` are on this machine; timm and torchvision only know when they
         load them."""
-        if self.weights != "imagenet":
-            return self.weights == "none" or Path(self.weights).is_file()
+        if self.weights not in PUBLIC:
+            return self.weights == "none" or Path(self.weights).exists()
         if issubclass(self.backbone, LibraryBackbone):
             return True
         with torch.random.fork_rng(devices=[]):
@@ -288,7 +291,7 @@ class ModelConfig(Settings):
             raise ConfigError(f"texts and pictures meet in model.dim numbers, got {got}. {advice}")
         backbone: Any = BACKBONES[self.text]()
         if isinstance(backbone, Backbone):
-            load_pretrained(backbone, "imagenet")
+            load_pretrained(backbone, "public")
         frozen = self.text == "minilm" if self.freeze_text is None else self.freeze_text
         return self._embedder(backbone, freeze="all" if frozen else None)
 

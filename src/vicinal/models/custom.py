@@ -71,14 +71,13 @@ class CustomBackbone(nn.Module):
         return self.module
 
     def to_description(self) -> dict[str, Any]:
-        """Describe the module by its class and, where it keeps them, its constructor's
-        arguments."""
+        """Describe the module by its class and its constructor's arguments; None where it does not
+        keep them."""
+        kept = kept_arguments(self.module)
         return {
             "class": type(self).__name__,
             "factory": class_name(type(self.module)),
-            "arguments": {
-                name: describe(value) for name, value in kept_arguments(self.module).items()
-            },
+            "arguments": kept and {name: describe(value) for name, value in kept.items()},
             "shape": list(self.shape),
         }
 
@@ -88,16 +87,21 @@ class CustomBackbone(nn.Module):
     ) -> "CustomBackbone":
         """Rebuild from a description; ``allowed`` must hold the factory that it names."""
         factory = str(description.get("factory"))
+        given = description.get("arguments")
         if factory not in allowed:
+            advice = "Give the network in Python: vicinal.load(RUN, module=network)."
+            if given is not None:
+                advice += (
+                    f" Or, if you trust its code: `vicinal --trust {factory} COMMAND ...`, or "
+                    f"trust={{{factory!r}}} in Python."
+                )
             raise ConfigError(
                 f"this model was built from the class {factory!r}, which is not part of vicinal. "
-                "If you trust its "
-                f"code, run `vicinal --trust {factory} COMMAND ...`, or give "
-                f"trust={{{factory!r}}} in Python."
+                f"{advice}"
             )
-        given = dict(description.get("arguments", {}))
         arguments = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in given.items()
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in (given or {}).items()
         }
         try:
             module = allowed[factory](**arguments)

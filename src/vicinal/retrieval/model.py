@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Float32
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from vicinal.data.images import read_image, upright
 from vicinal.data.records import Kind, Records
@@ -34,7 +34,12 @@ _IMAGE = "a path, a PIL image, or a uint8 array [h w] or [h w 3]"
 
 
 def load(
-    run: str | PathLike[str], *, device: str = "auto", role: Role | None = None, trust: Any = None
+    run: str | PathLike[str],
+    *,
+    device: str = "auto",
+    role: Role | None = None,
+    trust: Any = None,
+    module: nn.Module | None = None,
 ) -> "EmbeddingModel":
     """Load the selected model of a run, or of a folder that ``vicinal export`` wrote; nothing in it
     is executed.
@@ -46,6 +51,7 @@ def load(
             of texts and pictures, texts are the queries; None then gives the pictures' network.
         trust: the class of your own that the run's network is of; without it such a run is not
             loaded.
+        module: a network like the one that the run trained; a copy of it gets the run's weights.
     """
     folder = RunDirectory(Path(run))
     if not folder.info_path.is_file() and (folder.path / CONFIG).is_file():
@@ -53,7 +59,11 @@ def load(
         folder.model_path = folder.path / CONFIG
     else:
         folder = RunDirectory.open(Path(run))
-    return EmbeddingModel(Encoder.load(folder, pick_device(device), trust=trust).stream(role))
+    return EmbeddingModel(
+        Encoder.load(folder, pick_device(device), trust=trust if module is None else module).stream(
+            role
+        )
+    )
 
 
 def load_asking(

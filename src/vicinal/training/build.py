@@ -19,7 +19,6 @@ from vicinal.errors import ConfigError
 from vicinal.losses import LOSSES, NestedLoss
 from vicinal.losses.loss import tuple_loss
 from vicinal.methods.method import Method, Parts, Sampler
-from vicinal.methods.plain import Plain
 from vicinal.miners import Mined
 from vicinal.models import TwoStreamEmbedder
 from vicinal.models.backbone import first_line, probe
@@ -38,9 +37,6 @@ def build_method(config: Config, train: Records, device: torch.device) -> tuple[
     embedder = _build_embedder(config, train)
     sampler = _build_sampler(config, train)
     loss = _build_loss(config, train.labels, embedder.embedding_dim)
-    if config.model.head == "hyperbolic" and not isinstance(config.method, Plain):
-        name = type(config.method).__name__
-        raise ConfigError(f"{name} works with vectors, not in the Poincaré ball. Set method=plain.")
     steps = training.steps or training.epochs * len(sampler)
     parts = Parts(
         embedder,
@@ -57,11 +53,6 @@ def build_method(config: Config, train: Records, device: torch.device) -> tuple[
         replace(parts, batch_size=rows, skip_corrupt=training.skip_corrupt)
     )
     if training.chunk is not None:
-        if not config.method.chunkable:
-            raise ConfigError(
-                "ALA differentiates through its own update, which training.chunk cannot. Leave it "
-                "out."
-            )
         check_chunks(method.embedder, training.chunk)
         for stream in method.embedder.streams:
             stream.chunk = training.chunk

@@ -310,9 +310,6 @@ def prepare(
     parallel.wake(device)
     check_trackers(training.trackers)
     cache = open_cache(training.cache)
-    if training.head_only and config.model.start not in COMPUTED_STARTS:
-        got = f"model.start={config.model.start}. Set model.start=discriminant."
-        raise ConfigError(f"training.head_only keeps a head in closed form, got {got}")
     config, records = load_records(config)
     if records.source.kind != config.transform.kind:
         got = (

@@ -40,6 +40,7 @@ def info(experiment: Experiment, run_name: str, command: str) -> dict[str, Any]:
             "preset": config.preset,
             "title": config.title(records.name),
             "own": config.own_slots(),
+            "live": config.own_slots(live=True),
             "slots": config.slots(),
         },
         "data": {

@@ -122,12 +122,13 @@ def _opened(
         missing = {slot: name for slot, name in names.items() if name not in trust}
     if missing:
         slots = ", ".join(f"{slot}=..." for slot in missing)
+        advice = f"Go on from Python with vicinal.train(resume=..., {slots})"
+        if missing.keys().isdisjoint(config.get("live", ())):
+            words = " ".join(f"--trust {name}" for name in missing.values())
+            advice += f", or with `{run.resume_command()} {words}`"
         raise RunError(
-            f"{run.path} was trained with code of your own: {', '.join(missing.values())}. Go on "
-            "with `"
-            f"{run.resume_command()} {' '.join(f'--trust {name}' for name in missing.values())}`, "
-            "or from Python with "
-            f"vicinal.train(resume=..., {slots})."
+            f"{run.path} was trained with code of your own: {', '.join(missing.values())}. "
+            f"{advice}."
         )
     return run, run.info | {"finished": run.status.get("state") == "finished"}
 
