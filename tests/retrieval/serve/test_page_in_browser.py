@@ -15,10 +15,12 @@ from vicinal.data.transforms import TextTransform
 from vicinal.evaluation.encoder import Encoder
 from vicinal.models import Embedder, NGrams
 from vicinal.retrieval.calibration import Threshold
+from vicinal.retrieval.collection import Place
 from vicinal.retrieval.generations import publish
 from vicinal.retrieval.map import CollectionMap
 from vicinal.retrieval.model import EmbeddingModel
 from vicinal.retrieval.serve.server import bind, create_application
+from vicinal.retrieval.store import Item
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -809,3 +811,26 @@ def test_a_crowd_of_points_is_drawn_by_webgl_or_without_it(
     visit.said[:] = [
         text for text in visit.said if "GL Driver Message" not in text
     ]  # of a GPU played by software
+
+
+def test_texts_stand_on_their_cards_whole_and_are_searched_in_a_wide_field(
+    visit, serve, library_of, write_run, tmp_path
+):
+    run = write_run(tmp_path / "run")
+    said = [f"sentence {row} about either/or, w/o an end" for row in range(6)]
+    items = [Item(row, text, "ab"[row % 2]) for row, text in enumerate(said)]
+    vectors = np.random.default_rng(0).normal(size=(6, 16)).astype(np.float32)
+    place = Place("/data/texts.csv", "table", None)
+    publish(run.path / "collection", items, vectors, dim=16, places=[place])
+    texts = Encoder(Embedder(NGrams(buckets=64), 16), TextTransform(), torch.device("cpu"))
+    reader = EmbeddingModel(texts)
+    library = replace(library_of(run), kind="text", embed=None, reader=reader)
+    page = visit(serve(library) + "/?item=2")
+    settled(page, 5)
+    shown = page.locator("#matches .match .words").all_text_contents()
+    assert sorted(shown) == [text for row, text in enumerate(said) if row != 2]
+    assert page.locator("#query h2").text_content() == said[2]
+    assert page.locator("#text").bounding_box()["width"] > 400
+    page.locator("#map-canvas").focus()
+    page.keyboard.press("Space")
+    until(page, "document.querySelector('#selection .words')?.textContent.slice(0, 8)", "sentence")

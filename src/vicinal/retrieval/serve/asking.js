@@ -96,20 +96,3 @@ export const address = (path, values) => {
 
 export const thumbnail = (id, side, generation) =>
   address(`/api/items/${id}/thumbnail`, { side, generation });
-
-/** An element with attributes and children; text is only ever text. */
-export const make = (name, attributes = {}, ...children) => {
-  const element = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (value === null || value === undefined || value === false) continue;
-    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
-    else if (key === "style") {
-      for (const [property, set] of Object.entries(value)) element.style.setProperty(property, set);
-    } else element.setAttribute(key, value === true ? "" : value);
-  }
-  element.append(...children.filter((child) => child !== null && child !== undefined));
-  return element;
-};
-
-export const counted = (number, noun, plural = `${noun}s`) =>
-  `${number.toLocaleString("en")} ${number === 1 ? noun : plural}`;

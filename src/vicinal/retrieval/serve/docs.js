@@ -1,5 +1,6 @@
 // The API's description, drawn from /openapi.json alone.
-import { ask, make } from "/static/asking.js";
+import { ask } from "/static/asking.js";
+import { make } from "/static/dom.js";
 
 const specification = await ask("/openapi.json");
 document.getElementById("description").textContent = specification.info.description;
@@ -25,11 +26,9 @@ const resolved = (schema) =>
 const parameter = (one) =>
   make(
     "tr",
-    {},
-    make("th", { scope: "row" }, make("code", {}, one.name)),
+    make("th", { scope: "row" }, make("code", one.name)),
     make(
       "td",
-      {},
       [
         named(one.schema),
         range(one.schema),
@@ -42,18 +41,12 @@ const parameter = (one) =>
         .filter(Boolean)
         .join(" · "),
     ),
-    make("td", {}, one.description ?? ""),
+    make("td", one.description ?? ""),
   );
 
 const fields = (schema) =>
   Object.entries(schema?.properties ?? {}).map(([name, value]) =>
-    make(
-      "li",
-      {},
-      make("code", {}, name),
-      " ",
-      make("span", {}, value.description ?? named(value)),
-    ),
+    make("li", make("code", name), " ", make("span", value.description ?? named(value))),
   );
 
 const example = (method, path, operation) => {
@@ -70,17 +63,10 @@ for (const [path, methods] of Object.entries(specification.paths)) {
     const answer = resolved(operation.responses["200"]?.content?.["application/json"]?.schema);
     sections.push(
       make(
-        "section",
-        { class: "operation card" },
-        make(
-          "h2",
-          {},
-          make("span", { class: "verb" }, method.toUpperCase()),
-          " ",
-          make("code", {}, path),
-        ),
-        make("p", {}, operation.description ?? operation.summary),
-        make("pre", {}, make("code", {}, example(method, path, operation))),
+        "section.operation.card",
+        make("h2", make("span.verb", method.toUpperCase()), " ", make("code", path)),
+        make("p", operation.description ?? operation.summary),
+        make("pre", make("code", example(method, path, operation))),
         operation.parameters?.length
           ? make(
               "div",
@@ -90,29 +76,20 @@ for (const [path, methods] of Object.entries(specification.paths)) {
                 role: "region",
                 "aria-label": `Parameters of ${path}`,
               },
-              make("table", {}, make("tbody", {}, ...operation.parameters.map(parameter))),
+              make("table", make("tbody", ...operation.parameters.map(parameter))),
             )
           : null,
         answer
-          ? make(
-              "details",
-              {},
-              make("summary", {}, "Answer"),
-              make("ul", { class: "fields" }, ...fields(answer)),
-            )
+          ? make("details", make("summary", "Answer"), make("ul.fields", ...fields(answer)))
           : null,
         make(
           "details",
-          {},
-          make("summary", {}, "Errors"),
+          make("summary", "Errors"),
           make(
-            "ul",
-            { class: "fields" },
+            "ul.fields",
             ...Object.entries(operation.responses)
               .filter(([status]) => status >= "4")
-              .map(([status, one]) =>
-                make("li", {}, make("code", {}, status), " ", one.description),
-              ),
+              .map(([status, one]) => make("li", make("code", status), " ", one.description)),
           ),
         ),
       ),

@@ -1,6 +1,8 @@
 // The collection as a map: points by class that become pictures as one zooms in; what a search found stands out, and
 // what a rectangle or a lasso surrounds is selected. A crowd of points is drawn by WebGL on a canvas below.
-import { ask, counted, make, thumbnail } from "/static/asking.js";
+import { ask, thumbnail } from "/static/asking.js";
+import { counted, make } from "/static/dom.js";
+import { words } from "/static/results.js";
 
 const MOST = 200; // times
 const SMALLEST = 20;
@@ -85,7 +87,7 @@ export class CollectionMap {
     const waiting = element("map-waiting");
     const say = (...parts) => {
       waiting.hidden = false;
-      waiting.replaceChildren(make("p", {}, ...parts));
+      waiting.replaceChildren(make("p", ...parts));
     };
     if (!this.data) say("Reading the map …");
     this.about = about;
@@ -106,7 +108,7 @@ export class CollectionMap {
         return;
       }
       say(
-        make("span", { class: "spinner", "aria-hidden": "true" }),
+        make("span.spinner", { "aria-hidden": "true" }),
         `Laying out ${counted(answer.total, "item")}; this happens once. Searching works meanwhile.`,
       );
       await new Promise((resolve) => setTimeout(resolve, 1500));
@@ -605,14 +607,14 @@ export class CollectionMap {
     const parts = [
       make(
         "p",
-        {},
-        make("b", {}, make("bdi", {}, number < 0 ? `item ${data.ids[i]}` : data.classes[number])),
-        make("small", {}, "click to search from it"),
+        make("b", make("bdi", number < 0 ? `item ${data.ids[i]}` : data.classes[number])),
+        make("small", "click to search from it"),
       ),
     ];
     if (this.about.pictures) {
       parts.unshift(make("img", { src: thumbnail(data.ids[i], 128, data.generation), alt: "" }));
     }
+    if (this.about.kind === "text") parts.unshift(make("p.words", words({ id: data.ids[i] })));
     tip.replaceChildren(...parts);
     tip.hidden = false;
     const wide = Math.max(tip.offsetWidth, 170);

@@ -1,8 +1,11 @@
 // The page: one state, kept in the address so that back, forward and reload work, and drawn anew when it changes.
-import { RequestError, address, ask, counted, in_words, make } from "/static/asking.js";
+import { RequestError, address, ask, in_words } from "/static/asking.js";
+import { counted, fill, make, number } from "/static/dom.js";
 import { item_list, match_list, query_card, waiting_list } from "/static/results.js";
 import { CollectionMap } from "/static/map.js";
-import { Review, Selection, Work } from "/static/workbench.js";
+import { Review } from "/static/review.js";
+import { Selection } from "/static/selection.js";
+import { Work } from "/static/work.js";
 import { show_hardness } from "/static/hardness.js";
 
 const STEP = 24; // neighbors at a time
@@ -83,6 +86,7 @@ const map = new CollectionMap({ pick: search_item, select: (items) => selection.
 const context = () => ({
   generation: about.generation,
   pictures: about.pictures,
+  texts: about.kind === "text",
   search: search_item,
   point: (id) => map.point(id),
 });
@@ -119,7 +123,7 @@ const read_classes = async () => {
   const { classes } = await ask("/api/classes");
   held = new Map(classes.map(({ label, items }) => [label, items]));
   element("under").textContent = [
-    counted(about.items, about.kind === "images" ? "picture" : "item"),
+    counted(about.items, { images: "picture", text: "text" }[about.kind] ?? "item"),
     counted(classes.length, "class", "classes"),
     `${about.dim} dimensions`,
     about.data && `data ${about.data}`,
@@ -132,7 +136,7 @@ const read_classes = async () => {
   chooser.replaceChildren(
     make("option", { value: "" }, `all ${counted(classes.length, "class", "classes")}`),
     ...classes.map(({ label, items }) =>
-      make("option", { value: label }, `${label} (${items.toLocaleString("en")})`),
+      make("option", { value: label }, `${label} (${number(items)})`),
     ),
   );
   if (chosen && !classes.some(({ label }) => label === chosen)) {
@@ -189,7 +193,7 @@ const tell = (title, said = "") => {
   element("found-title").textContent = title;
   element("found-said").textContent = said;
 };
-const fill = (rows) => element("matches").replaceChildren(...rows);
+const list_rows = (rows) => element("matches").replaceChildren(...rows);
 const busy = (state) => {
   element("found").setAttribute("aria-busy", "true");
   // The old answer stays while it is narrowed or lengthened; another question starts from blank cards.
@@ -199,7 +203,7 @@ const busy = (state) => {
     current.text !== state.text ||
     current.upload !== state.upload
   ) {
-    fill(waiting_list(12));
+    list_rows(waiting_list(12));
   }
 };
 
@@ -209,12 +213,13 @@ const draw_found = async (state, signal) => {
   const upload = state.upload === null ? null : uploads.get(state.upload);
   element("query").hidden = found.by === "text"; // the box shows it
   if (found.by !== "text") {
-    element("query").replaceChildren(
-      ...query_card({
+    fill(
+      element("query"),
+      query_card({
         item: found.query,
         upload,
+        ...context(),
         generation: found.generation,
-        pictures: about.pictures,
         clear,
       }),
     );
@@ -246,7 +251,7 @@ const draw_found = async (state, signal) => {
   }
   const label = found.query?.label ?? null;
   const can_be_right = label !== null && (!state.label || state.label === label);
-  fill(match_list(found, can_be_right ? (held.get(label) ?? 1) - 1 : 0, context()));
+  list_rows(match_list(found, can_be_right ? (held.get(label) ?? 1) - 1 : 0, context()));
   element("more").hidden = found.matches.length < state.k || state.k >= about.limits.k;
   map.highlight(
     found.query?.id ?? null,
@@ -279,7 +284,7 @@ const draw_start = async (state, signal) => {
         : "The collection is empty: fill it with `vicinal index RUN PATH`.",
     );
   }
-  fill(item_list(list.items, { ...context(), generation: list.generation }));
+  list_rows(item_list(list.items, { ...context(), generation: list.generation }));
   element("more").hidden = list.items.length < state.k || state.k >= about.limits.listed;
   map.highlight(null, [], state.label);
 };
@@ -324,7 +329,7 @@ const draw = async () => {
     if (mine !== asked || error.name === "AbortError") return;
     complain(error, state.upload === null ? null : uploads.get(state.upload).name);
     if (state.view === "explore") {
-      fill([]);
+      list_rows([]);
       element("query").hidden = true;
       element("more").hidden = true;
       tell("No answer", "See above for why.");

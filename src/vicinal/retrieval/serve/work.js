@@ -1,0 +1,132 @@
+// What was decided about items, as the server keeps it at once, and the parts that show it.
+import { ask } from "/static/asking.js";
+import { button, counted, make, number } from "/static/dom.js";
+
+const KNOWN = 2000; // classes that a field suggests
+
+const send = (path, body) =>
+  ask(path, {
+    method: "POST",
+    body: JSON.stringify(body),
+    headers: { "Content-Type": "application/json" },
+  });
+
+/** All that was decided; whoever shows it is told when it changes. */
+export class Work {
+  by = new Map();
+  writable = false;
+  can_undo = false;
+  damaged = 0;
+  watchers = [];
+
+  constructor(complain) {
+    this.complain = complain;
+  }
+
+  take(answer) {
+    Object.assign(this, answer, { by: new Map(answer.items.map((one) => [one.target, one])) });
+    document.getElementById("to-review").hidden = !answer.findings;
+    for (const watch of this.watchers) watch();
+  }
+
+  async read() {
+    this.take(await ask("/api/annotations"));
+  }
+
+  of(target) {
+    return this.by.get(target) ?? { label: null, dropped: false, tags: [] };
+  }
+
+  change(targets, what) {
+    return this.attempt(() => send("/api/annotations", { targets, ...what }));
+  }
+
+  undo() {
+    return this.attempt(() => send("/api/annotations/undo", {}));
+  }
+
+  /** True where it was kept. */
+  async attempt(asking) {
+    try {
+      this.take(await asking());
+      return true;
+    } catch (error) {
+      this.complain(error);
+      return false;
+    }
+  }
+
+  /** Attributes of a button that changes something, and of the one that undoes. */
+  get changing() {
+    return { disabled: !this.writable };
+  }
+
+  get undoing() {
+    return { disabled: !this.writable || !this.can_undo };
+  }
+
+  /** Tags with a remark each, and a button that removes one from all targets. */
+  chips(targets, tags) {
+    if (!tags.length) return null;
+    const remove = (tag) =>
+      button(
+        "",
+        () => this.change(targets, { remove: [tag] }),
+        { "aria-label": `Remove the tag ${tag}` },
+        "✕",
+      );
+    return chips(tags, this.writable ? remove : () => null);
+  }
+
+  /** Why nothing can be changed, or not all can be read; nothing where all is well. */
+  notices() {
+    const lines = `${counted(this.damaged, "line")} of the journal cannot be read`;
+    return [
+      this.writable
+        ? null
+        : make(
+            "p.aside",
+            "This server can be reached from other machines, so it takes no changes.",
+          ),
+      this.damaged
+        ? make("p.aside", `${lines} and ${this.damaged === 1 ? "is" : "are"} left out.`)
+        : null,
+    ];
+  }
+}
+
+export const chips = (tags, remove = () => null) =>
+  make(
+    "span.chips",
+    tags.map(([tag, count]) =>
+      make("span.chip", make("bdi", tag), count && make("small", number(count)), remove(tag)),
+    ),
+  );
+
+const download = (name, title) => make("a", { href: `/api/${name}`, download: name, title }, name);
+
+export const downloads = () =>
+  make(
+    "span.downloads",
+    download("annotations.csv", "path, label and tags of all that was decided"),
+    download("decisions.csv", "new labels and drops, for `vicinal clean --apply`"),
+  );
+
+/** A field for one word, and what it may suggest. */
+export const word_field = (id, placeholder, said, list) =>
+  make("input", {
+    type: "text",
+    id,
+    maxlength: "200",
+    autocomplete: "off",
+    placeholder,
+    "aria-label": said,
+    list,
+  });
+
+export const suggestions = (id, classes) =>
+  make(
+    "datalist",
+    { id },
+    classes.slice(0, KNOWN).map((label) => make("option", { value: label })),
+  );
