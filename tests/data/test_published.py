@@ -55,7 +55,7 @@ def root(letters, tmp_path):
 
 
 def test_a_whole_set_keeps_its_name(letters):
-    for missing in ("raise", "use", "refuse"):  # the last as runs of version 0.1 have it
+    for missing in ("raise", "use"):
         records = replace(letters, missing=missing).load()
         assert records.name == "Letters" and len(records) == 8
 

@@ -30,7 +30,7 @@ from vicinal.data.splits import classes_of
 from vicinal.data.table import Columns
 from vicinal.errors import DataError, few, unknown
 
-Missing = Literal["raise", "use", "refuse"]  # the last is what version 0.1 wrote for the first
+Missing = Literal["raise", "use"]
 Counts = Mapping[
     str, tuple[int, int]
 ]  # images and classes that the literature has in each part of a set
@@ -392,10 +392,6 @@ class Omniglot(Published):
             lacks.
         size: side to which the drawings are reduced, just as ``ImageTransform(resize=size)`` would
             do every time.
-        turned: add each training character turned by 90, 180 and 270 degrees, as three more
-            characters, as the few-shot literature does (Santoro et al. 2016; Vinyals et al. 2016).
-            A character and its turned ones are one ``kin``: they are held out for validation
-            together.
     """
 
     marks = tuple(f"{name}.zip" for name in _ARCHIVES.values())
@@ -403,7 +399,6 @@ class Omniglot(Published):
     counts = {"train": (19_280, 964), "test": (13_180, 659)}  # noqa: RUF012
     path: str = "$VICINAL_DATA/omniglot"
     size: Annotated[int, Limits("[8, 105]")] = _SIDE
-    turned: bool = False
 
     def load(self, *, strict: bool = True) -> Records:
         """Decode the drawings. With ``strict=False`` they stay in the archives, for a check that
@@ -411,8 +406,7 @@ class Omniglot(Published):
         records = super().load(strict=strict)
         if not strict or not isinstance(records.source, ArchivedDrawings):
             return records
-        drawings = self._in_memory(records.source)
-        return with_turned(records, drawings) if self.turned else replace(records, source=drawings)
+        return replace(records, source=self._in_memory(records.source))
 
     def _listed(self, root: Path) -> Records:
         required = self.missing != "use"
@@ -448,52 +442,6 @@ class Omniglot(Published):
         return ImageArray(arrays["pixels"], source.names)
 
 
-def with_turned(records: Records, drawings: ImageArray) -> Records:
-    """Append the training rows turned by one, two and three quarters as classes of their own.
-
-    ``drawings`` are the pictures of the records; the ``kin`` of a row is the class that it was
-    before it was turned.
-    """
-    rows, quarters, classes = (
-        np.flatnonzero(records.splits == "train"),
-        (1, 2, 3),
-        len(records.classes),
-    )
-
-    def appended(column: np.ndarray) -> np.ndarray:
-        return np.concatenate([column, *(column[rows],) * len(quarters)])
-
-    pixels = [
-        drawings.pixels,
-        *(np.rot90(drawings.pixels[rows], quarter, axes=(1, 2)) for quarter in quarters),
-    ]
-    names = [
-        *drawings.names,
-        *(f"{drawings.names[row]} turned {90 * quarter}" for quarter in quarters for row in rows),
-    ]
-    known, place = np.unique(records.labels[rows], return_inverse=True)
-    labels = [classes + (quarter - 1) * len(known) + place for quarter in quarters]
-    titles = [
-        f"{records.classes[label]} turned {90 * quarter}" for quarter in quarters for label in known
-    ]
-    columns = {
-        name: appended(column)
-        for name, column in {**records.columns, "kin": records.labels}.items()
-    }
-    source, all_labels = (
-        ImageArray(np.concatenate(pixels), names),
-        np.concatenate([records.labels, *labels]),
-    )
-    return Records(
-        records.name,
-        source,
-        all_labels,
-        (*records.classes, *titles),
-        appended(records.splits),
-        columns,
-    )
-
-
 @dataclass(frozen=True)
 class OmniglotPairs(Settings):
     """A stand-in for two views of a place: drawers 1 to 10 ask, upright; drawers 11 to 20 answer,
@@ -502,14 +450,11 @@ class OmniglotPairs(Settings):
     Of every character the first ten drawers' drawings are queries. The other ten's are the gallery,
     each turned counter-clockwise by an angle of its own between 0 and 360 degrees, which is the
     column ``angle`` (0 for queries). The alphabets of the background set train and those of the
-    evaluation set test, so test alphabets are unseen. So
-    they are in validation: whole alphabets are held out, for a character's ``kin`` is its alphabet.
-        The test gallery
-    holds ``galleries`` drawings of each character, 1 by default: then each query has one answer, as
-    a ground view has one aerial view. Validation characters, cut from the training ones, keep all
-    ten.
+    evaluation set test. In validation whole alphabets are held out, too, for a character's ``kin``
+    is its alphabet. The test gallery holds one drawing of each character: each query has one
+    answer, as a ground view has one aerial view. Validation characters keep all ten.
 
-    >>> OmniglotPairs("~/data/omniglot", galleries=2).drawers  # of each character, that ask
+    >>> OmniglotPairs("~/data/omniglot").drawers  # of each character, that ask
     10
 
     Args:
@@ -517,7 +462,6 @@ class OmniglotPairs(Settings):
         missing: whether a set that lacks drawings is an error or used; its name then says what it
             lacks.
         size: side of the pictures.
-        galleries: gallery drawings of each test character, 1 to 10.
         seed: of the angles.
     """
 
@@ -526,7 +470,6 @@ class OmniglotPairs(Settings):
     path: str = "$VICINAL_DATA/omniglot"
     missing: Missing = "raise"
     size: Annotated[int, Limits("[8, 105]")] = 32
-    galleries: Annotated[int, Limits("[1, 10]")] = 1
     seed: int = 0
 
     def load(self, *, strict: bool = True) -> Records:
@@ -537,12 +480,10 @@ class OmniglotPairs(Settings):
         )  # turned at twice the final size, so that strokes stay sharp
         whole = Omniglot(self.path, self.missing, fine).load(strict=strict)
         kept = np.flatnonzero(
-            (whole.splits != "test") | (whole.columns["drawer"] <= self.drawers + self.galleries)
+            (whole.splits != "test") | (whole.columns["drawer"] <= self.drawers + 1)
         )
         records = whole.take(kept)
         roles = np.where(records.columns["drawer"] <= self.drawers, QUERY, GALLERY).astype(np.int64)
-        # By a drawing's place in the whole set: `galleries` changes which are there, not how they
-        # are turned.
         angles = np.where(roles == GALLERY, 360 * uniform(self.seed, 0, kept, 1)[:, 0], 0.0)
         source, name = records.source, whole.name.replace("Omniglot", "Omniglot pairs", 1)
         if isinstance(whole.source, ImageArray):
