@@ -157,7 +157,7 @@ def random_images(transform: ImageTransform, device: torch.device) -> tuple[Reco
         "random images", source, labels, tuple(names[:CLASSES]), np.full(IMAGES, "train")
     )
     pixels = torch.randint(0, 256, (IMAGES, 3, SIDE, SIDE), dtype=torch.uint8, device=device)
-    return records, Resident(pixels, transform, source, np.arange(IMAGES), {}, channels_last=True)
+    return records, Resident(pixels, transform, source, np.arange(IMAGES), {}, device)
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ Residency = Literal["auto", "on", "disk", "off"]
 
 @dataclass(frozen=True)
 class Resident:
-    """Prepared images of a source on one device, or in a file.
+    """Prepared images of a source on one device, or in a file; batches are made on the device.
 
     Attributes:
         pixels: one prepared image per slot.
@@ -72,10 +72,7 @@ class Resident:
         source: that holds the images; any records that read from it are served.
         slots: for each position in the source the place in ``pixels``, or -1.
         unreadable: positions that could not be read, with the reason; their slots are black.
-        channels_last: whether the memory of inputs is laid out pixel by pixel, as convolutions on a
-            GPU like it.
-        device: where batches are made of pixels that are in a file; None where the pixels are
-            there.
+        device: where batches are made; on a GPU with channels last, as its convolutions like it.
     """
 
     pixels: UInt8[Tensor, "m c h w"]
@@ -83,8 +80,7 @@ class Resident:
     source: Source
     slots: Int[np.ndarray, "p"]
     unreadable: Mapping[int, str]
-    channels_last: bool = False
-    device: torch.device | None = None
+    device: torch.device
 
     def serves(self, records: Records, transform: Transform) -> bool:
         """Whether these records under this transform are here."""
@@ -119,13 +115,12 @@ class Resident:
                 f"them, not those of {records.name} under {transform}. Decode all records that "
                 "are used."
             )
-        normalization = transform.normalization(self.device or self.pixels.device)
+        normalization = transform.normalization(self.device)
+        layout = torch.channels_last if self.device.type == "cuda" else torch.contiguous_format
         for part, images, rows in self._with_images(
             self._planned(records, plan, transform, seed, epoch, corrupt)
         ):
-            cut = _cut(transform, images, rows, part.crops)
-            if self.channels_last:
-                cut = cut.contiguous(memory_format=torch.channels_last)
+            cut = _cut(transform, images, rows, part.crops).contiguous(memory_format=layout)
             yield Batch(
                 inputs=transform.finish(cut, part.crops, normalization),
                 labels=part.labels,
@@ -144,7 +139,7 @@ class Resident:
         corrupt: Corrupt,
     ) -> Iterator["_Planned"]:
         """Yield the parameters of each batch, which are computed and sent for several at once."""
-        device, plan = self.device or self.pixels.device, iter(plan)
+        device, plan = self.device, iter(plan)
         while chunk := list(islice(plan, BATCHES_AHEAD)):
             picked = [
                 self._picked(records, checked_rows(records, indices), corrupt) for indices in chunk
@@ -172,7 +167,7 @@ class Resident:
     ) -> Iterator[tuple["_Planned", Tensor, Tensor]]:
         """Yield each batch's parameters, images on its device, and where its rows are among
         these."""
-        if self.device is None:
+        if self.pixels.device.type == self.device.type and self.pixels.is_contiguous():
             for part in planned:
                 yield part, self.pixels, part.slots
             return
@@ -197,7 +192,7 @@ class Resident:
         """Return images of the file, in memory from which a GPU copies without making the host
         wait."""
         stored = self.pixels.permute(0, 2, 3, 1)
-        pinned = self.device is not None and self.device.type == "cuda"
+        pinned = self.device.type == "cuda"
         images = torch.empty(len(slots), *stored.shape[1:], dtype=torch.uint8, pin_memory=pinned)
         torch.index_select(stored.flatten(1), 0, slots, out=images.flatten(1))
         return images
@@ -233,10 +228,8 @@ class _Planned(NamedTuple):
 def _cut(transform: ImageTransform, images: Tensor, rows: Tensor, crops: Crops) -> Tensor:
     if transform.crop != "resized":
         return cut_squares(images, rows, crops, transform.size)
-    if (
-        images.device.type == "cpu"
-    ):  # Pillow reads the few pixels that have weight, a matrix product all
-        return transform.cut([images[row] for row in rows.tolist()], crops).contiguous()
+    if images.device.type == "cpu":  # Pillow reads few pixels, a matrix product all
+        return transform.cut([images[row] for row in rows.tolist()], crops)
     return cut_resized(images, rows, crops, transform.size)
 
 
@@ -248,7 +241,6 @@ def resident_if_it_fits(
     resident: Residency = "auto",
     workers: int | None = None,
     skip_corrupt: bool = False,
-    channels_last: bool = False,
     cache: Path | None = None,
     progress: Progress = lambda done: None,
 ) -> Resident | None:
@@ -267,7 +259,6 @@ def resident_if_it_fits(
         workers: processes that read; 0 reads in this one, None takes one per processor where that
             pays.
         skip_corrupt: record unreadable images instead of raising the first error.
-        channels_last: memory layout of the inputs.
         cache: folder that keeps decoded images for other runs; see ``kept``.
         progress: called with the number of images decoded.
     """
@@ -318,18 +309,13 @@ def resident_if_it_fits(
     pixels = torch.zeros(0 if on_disk else len(held), *shape, dtype=torch.uint8, device=device)
     unreadable: dict[int, str] = {}
 
-    def put(first: int, images: UInt8[Tensor, "n h w c"]) -> None:
-        """Send images as decoders write them; a GPU transposes them in no time."""
-        pixels[first : first + len(images)] = images.to(device).permute(0, 3, 1, 2)
+    stored = pixels.permute(0, 2, 3, 1)  # as decoders write; a GPU transposes in no time
 
-    def fill(array: UInt8[np.ndarray, "m h w c"] | None = None) -> bool:
+    def fill(target: UInt8[np.ndarray, "m h w c"] | UInt8[Tensor, "m h w c"]) -> bool:
         done = 0
         # In processes, since Pillow's decoders hold Python's lock: threads were no faster.
         for prepared, errors in Processes(prepare, min(workers, len(starts)))(starts):
-            if array is None:
-                put(done, prepared)
-            else:
-                array[done : done + len(prepared)] = prepared
+            target[done : done + len(prepared)] = prepared
             unreadable.update(errors)
             done += len(prepared)
             progress(done)
@@ -345,7 +331,7 @@ def resident_if_it_fits(
             )
         return None
     if decoded is None:
-        fill()
+        fill(stored)
     else:
         with warnings.catch_warnings():
             warnings.filterwarnings(
@@ -353,10 +339,11 @@ def resident_if_it_fits(
             )  # and is not written to
             if on_disk:
                 mapped = torch.from_numpy(decoded).permute(0, 3, 1, 2)
-                return Resident(mapped, transform, source, slots, unreadable, channels_last, device)
+                return Resident(mapped, transform, source, slots, unreadable, device)
             for start in range(0, len(held), _KEPT_AT_ONCE):
-                put(start, torch.from_numpy(decoded[start : start + _KEPT_AT_ONCE]))
-    return Resident(pixels, transform, source, slots, unreadable, channels_last)
+                part = slice(start, start + _KEPT_AT_ONCE)
+                stored[part] = torch.from_numpy(decoded[part])
+    return Resident(pixels, transform, source, slots, unreadable, device)
 
 
 @dataclass(frozen=True)

@@ -342,7 +342,6 @@ def prepare(
             else training.resident,
             workers=workers if sharing else training.workers,
             skip_corrupt=training.skip_corrupt,
-            channels_last=device.type == "cuda",
             cache=cache,
             progress=follower.advance,
         )
