@@ -6,22 +6,18 @@ rename of the pointer; it never changes afterwards. A reader takes a ``Snapshot`
 it, however often the collection is written meanwhile. ``generations`` writes, ``indexing`` decides
 what.
 
-A collection can come from somebody else. What it names outside of itself, folders of pictures and
-the address of an engine, is used only where its seal shows that it was indexed by this user, or
-where the user says ``--trust``.
+A collection can come from somebody else. Pictures are read below the folders of the run's own data
+and those that the user names in the same call, and an engine is asked where the user names it.
 """
 
-import hmac
-import json
-import os
 import shlex
+import zlib
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -29,12 +25,16 @@ from PIL import Image
 
 from vicinal.arguments import build, coerce, construct
 from vicinal.data.images import read_image
-from vicinal.data.location import cache_folder
+from vicinal.data.location import existing, expanded
+
 from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError, RunError, unknown
 from vicinal.files import check_links, file_hash, read_array, read_lines, read_object
-from vicinal.retrieval.store import Attributes, FlatStore, Ids, Item, Queries, Store, Where
+from vicinal.retrieval.store import Attributes, FlatStore, Ids, Item, Place, Queries, Where
 from vicinal.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from vicinal.retrieval.milvus import MilvusStore
 
 FORMAT = 1  # raised when a reader of the old format would misread the new one
 FOLDER = "collection"  # where a run keeps its own
@@ -42,48 +42,7 @@ POINTER = "current.json"
 ABOUT, ITEMS, VECTORS = "about.json", "items.jsonl", "vectors.npy"
 # to open a generation that a writer may remove under us; each needs two writes in the meantime
 _ATTEMPTS = 8
-
-Kind = Literal["folder", "table", "archive", "features", "data set"]
-
-
-@dataclass(frozen=True)
-class Place:
-    """A folder, table, archive, array file or data set that was indexed.
-
-    Attributes:
-        path: what the user named, absolute; by it a place is known again.
-        kind: which of these it is.
-        root: folder below which the items' pictures lie, absolute or, for what was unpacked there,
-            below the collection; None where there are no picture files.
-        split: the part of a data set that was indexed; ``"all"`` for all of it.
-        images: what ``--images`` named, so that indexing again need not name it again.
-        description: of a data set that keeps its pictures in another form than files, as
-            ``DATASETS`` build it.
-    """
-
-    path: str
-    kind: Kind
-    root: str | None
-    split: str = "all"
-    images: str | None = None
-    description: Any = None
-
-    def file(self, collection: Path, path: str) -> Path | None:
-        """Return the picture file of an item; None where this place has no files; a DataError
-        outside the root.
-
-        Links are followed before the check, so that neither ``..`` nor a link leads out.
-        """
-        if self.root is None:
-            return None
-        root = (collection / self.root).resolve()
-        found = (root / path).resolve()
-        if not found.is_relative_to(root):
-            raise DataError(
-                f"{path!r} leads out of the indexed folder {root} and is not read. Index that "
-                "file's own."
-            )
-        return found
+_BLOCK = 2**22
 
 
 @dataclass(frozen=True)
@@ -94,61 +53,159 @@ class Match:
     distance: float
 
 
+class Pictures:
+    """Reads the pictures of items.
+
+    Args:
+        places: where the items are from.
+        folders: below which pictures may be read, whatever the places say.
+    """
+
+    def __init__(self, places: Sequence[Place], folders: Sequence[Path] = ()) -> None:
+        self.places = tuple(places)
+        self.folders = [folder.resolve() for folder in folders]
+        self._lock = Lock()
+        self._data_sets: dict[int, tuple[Any, dict[str, int]]] = {}
+
+    @property
+    def unnamed(self) -> list[str]:
+        """Folders that the places name, but nobody who may."""
+        roots = {place.root for place in self.places if place.root is not None}
+        return sorted(root for root in roots if not self._named(Path(root)))
+
+    def read(self, item: Item) -> Image.Image:
+        """Decode a picture, RGB or gray; a DataError where there is none, or its file is gone or
+        damaged.
+
+        Never reads a file outside the item's place and the named folders, whatever the path says
+        and whatever links point to.
+        """
+        place = self.places[item.place]
+        file = place.file(item.path)
+        if file is not None:
+            self._require_named(Path(str(place.root)))
+            if not file.is_file():
+                raise DataError(
+                    f"the picture {file} was indexed, but is gone. Index {place.path} again."
+                )
+            return read_image(file)
+        if place.description is None:
+            fault = f"{item.path!r} of {place.path} is a feature vector or text without a picture"
+            raise DataError(
+                f"{fault}. If its name is the path of one, index again with --images FOLDER."
+            )
+        source, positions = self._data_set(item.place)
+        if item.path not in positions:
+            raise DataError(
+                f"{item.path!r} was indexed, but is no longer in {place.path}. Index it again."
+            )
+        image: Image.Image = source.read(positions[item.path])
+        return image
+
+    def _named(self, root: Path) -> bool:
+        return any(root.resolve().is_relative_to(folder) for folder in self.folders)
+
+    def _require_named(self, root: Path) -> None:
+        if not self._named(root):
+            raise DataError(
+                f"the collection names pictures in {root}, which is neither the run's own data nor "
+                f"named here. Add --images {shlex.quote(str(root))}."
+            )
+
+    def _data_set(self, place: int) -> tuple[Any, dict[str, int]]:
+        """Return a data set that has pictures in another form than files, opened once, and the row
+        of each name."""
+        from vicinal.data import DATASETS  # all data sets, which most searches need none of
+
+        with self._lock:
+            if place not in self._data_sets:
+                data = build(self.places[place].description, DATASETS)
+                if (path := getattr(data, "path", None)) is not None:
+                    self._require_named(expanded(path))
+                source = data.load().source
+                rows = {source.name(row): row for row in range(len(source))}
+                self._data_sets[place] = source, rows
+            return self._data_sets[place]
+
+
 class Snapshot:
     """One generation of a collection; nothing of it changes while it is held. Any thread may ask
     it.
 
-    Attributes:
+    Args:
         folder: of this generation; derived files (the map) may be put into it, atomically.
+        about: all of ``about.json``.
+        items: by ascending id.
+        flat: searches the vectors, a row for each item.
+        pictures: of the items.
+        engine: is asked in the place of ``flat``.
+        relabeled: whether labels are other than the engine knows them.
+
+    Attributes:
         generation: its number, 1 for the first.
         dim: length of the vectors.
         metric: what distances are.
         places: where the items are from.
-        about: all of ``about.json``.
-        trusted: whether it may name folders and engines outside of itself.
     """
 
-    def __init__(self, folder: Path, *, trust: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        about: Mapping[str, Any],
+        items: Sequence[Item],
+        flat: FlatStore,
+        pictures: Pictures,
+        engine: "MilvusStore | None" = None,
+        *,
+        relabeled: bool = False,
+    ) -> None:
         self.folder = folder
-        self.about = about = read_object(folder / ABOUT)
+        self.about = about
+        self.pictures = pictures
+        self.generation = int(about["generation"])
+        self.dim = int(about["dim"])
+        self.metric = flat.metric
+        self.places = pictures.places
+        self._items = tuple(items)
+        self._rows = {item.id: row for row, item in enumerate(items)}
+        self._flat = flat
+        self._engine = engine
+        self._is_relabeled = relabeled
+        self._relabeled: tuple[Mapping[int, str], Snapshot] | None = None
+
+    @classmethod
+    def open(
+        cls, folder: Path, *, folders: Sequence[Path] = (), engine: str | None = None
+    ) -> "Snapshot":
+        """Read a generation; a RunError where it is damaged.
+
+        Args:
+            folder: of the generation.
+            folders: below which pictures may be read.
+            engine: address of the engine to ask.
+        """
+        about = read_object(folder / ABOUT)
         try:
-            self.generation, self.dim = int(about["generation"]), int(about["dim"])
-            self.metric = coerce(about["metric"], Metric, "metric")
-            self.places = tuple(construct(Place, place, "places") for place in about["places"])
+            metric = coerce(about["metric"], Metric, "metric")
+            places = [construct(Place, place, "places") for place in about["places"]]
+            items = [_item(line) for line in read_lines(folder / ITEMS)]
+            shape = (len(items), int(about["dim"]))
             store = about.get("store")
-            self._engine = (
-                None
-                if store is None
-                else (str(store["address"]), str(store["table"]), store["index"])
-            )
-            self._items = tuple(_item(line) for line in read_lines(folder / ITEMS))
+            written = about["checksum"], int(about["generation"])
+            found = None if engine is None else _engine(engine, store, shape[1], written[1])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            if isinstance(error, DataError):
+            if isinstance(error, DataError | ConfigError):
                 raise
             fault = f"{ABOUT} or {ITEMS} is damaged in {folder}: {type(error).__name__}: {error}"
             raise RunError(f"{fault}. Remove the collection and index again.") from error
-        self.trusted = trust or (
-            bool(mine := seal(about)) and hmac.compare_digest(str(about.get("seal")), mine)
-        )
-        empty = np.empty((0, self.dim), np.float32)
-        self._vectors = (
-            read_array(folder / VECTORS, mapped=True)
-            if about.get("count") or self._items
-            else empty
-        )
-        if self._vectors.shape != (len(self._items), self.dim) or self._vectors.dtype != np.float32:
-            held = f"{VECTORS} is of {self._vectors.dtype} and shape {list(self._vectors.shape)}"
-            fault = (
-                f"{folder} is damaged: {ITEMS} has {len(self._items)} items of length "
-                f"{self.dim}, but {held}"
-            )
+        vectors = read_array(folder / VECTORS, mapped=bool(items))
+        if vectors.shape != shape or vectors.dtype != np.float32:
+            fault = f"{folder / VECTORS} is of {vectors.dtype} and {vectors.shape}; not {shape}"
             raise RunError(f"{fault}. Remove the collection and index again.")
-        self._rows = {item.id: row for row, item in enumerate(self._items)}
-        self._lock = Lock()
-        self._opened: Store | None = None
-        self._as_indexed: Snapshot | None = None  # of one that is relabeled
-        self._relabeled: tuple[Mapping[int, str], Snapshot] | None = None
-        self._data_sets: dict[int, tuple[Any, dict[str, int]]] = {}
+        if (checksum := checksum_of(folder / VECTORS)) != written[0]:
+            fault = f"{folder / VECTORS} is damaged: its checksum is {checksum}, not {written[0]}"
+            raise RunError(f"{fault}. Remove the collection and index again.")
+        return cls(folder, about, items, FlatStore(vectors, metric), Pictures(places, folders), found)
 
     def __len__(self) -> int:
         return len(self._items)
@@ -166,24 +223,19 @@ class Snapshot:
         same mapping."""
         if not labels:
             return self
-        if self._relabeled is not None and self._relabeled[0] is labels:
-            return self._relabeled[1]
-        items, other = list(self._items), copy(self)
-        for id, label in labels.items():
-            if (row := self._rows.get(id)) is not None:
-                items[row] = replace(items[row], label=label)
-        other._items, other._as_indexed, other._opened, other._lock = (
-            tuple(items),
-            self,
-            None,
-            Lock(),
-        )
-        other._engine = (
-            None  # it has the labels of the data: by these here vectors are searched without it
-        )
-        other.__dict__.pop("attributes", None)
-        self._relabeled = labels, other
-        return other
+        if self._relabeled is None or self._relabeled[0] is not labels:
+            items = [replace(item, label=labels.get(item.id, item.label)) for item in self._items]
+            other = Snapshot(
+                self.folder,
+                self.about,
+                items,
+                self._flat,
+                self.pictures,
+                self._engine,
+                relabeled=True,
+            )
+            self._relabeled = labels, other
+        return self._relabeled[1]
 
     def labels(self) -> Mapping[str, int]:
         """Return how many items each label has, by label; items without one are not counted."""
@@ -200,11 +252,15 @@ class Snapshot:
 
     def vectors(self) -> Float[np.ndarray, "n d"]:
         """Return all vectors, float32, memory-mapped and read-only, in the order of ``items()``."""
-        return self._vectors
+        return self._flat.vectors
 
     def vector(self, id: int) -> Float[np.ndarray, "d"]:
         """Return the vector of one item; a DataError where there is none."""
-        return np.array(self._vectors[self._row(id)])
+        return np.array(self._flat.vectors[self._row(id)])
+
+    def image(self, id: int) -> Image.Image:
+        """Decode the picture of an item, as `Pictures.read` does."""
+        return self.pictures.read(self.item(id))
 
     @cached_property
     def attributes(self) -> Attributes:
@@ -234,59 +290,25 @@ class Snapshot:
             raise DataError(
                 f"{fault}. Embed them with the run that the collection was indexed with."
             )
-        for name in where or ():
+        where = where or {}
+        for name in where:
             if name not in self.attributes.names:
                 raise DataError(unknown("attribute", name, self.attributes.names))
-        found = self._store(where).search(
-            vectors, min(k, max(1, len(self))), where=where, exclude=exclude
-        )
+        k = min(k, max(1, len(self)))
+        if self._engine is not None and not (self._is_relabeled and "label" in where):
+            found = self._engine.search(vectors, k, where=where, exclude=exclude)
+            rows = [[self._row(id) for id in ids if id >= 0] for ids in found.ids.tolist()]
+        else:
+            among = self.attributes.rows(where) if where else None
+            if exclude:
+                among = np.arange(len(self)) if among is None else among
+                among = np.setdiff1d(among, [self._rows.get(id, -1) for id in exclude])
+            found = self._flat.search(vectors, k, among=among)
+            rows = [[row for row in places if row >= 0] for places in found.ids.tolist()]
         return [
-            [
-                Match(self.item(id), distance)
-                for id, distance in zip(ids, distances, strict=True)
-                if id >= 0
-            ]
-            for ids, distances in zip(found.ids.tolist(), found.distances.tolist(), strict=True)
+            [Match(self._items[row], far) for row, far in zip(each, distances, strict=False)]
+            for each, distances in zip(rows, found.distances.tolist(), strict=True)
         ]
-
-    def image(self, id: int) -> Image.Image:
-        """Decode the picture of an item, RGB or gray; a DataError where it has none, or its file is
-        gone or damaged.
-
-        Never reads a file outside the item's place, whatever the path says and whatever links point
-        to.
-        """
-        item = self.item(id)
-        place = self.places[item.place]
-        if place.root is None or Path(place.root).is_absolute() or ".." in place.root:
-            self._require_trust(f"pictures of {place.path}")
-        file = place.file(self.folder.parent, item.path)
-        if file is not None and not file.is_file():
-            raise DataError(
-                f"the picture {file} was indexed, but is gone. Index {place.path} again."
-            )
-        if file is not None:
-            return read_image(file)
-        if place.description is None:
-            fault = f"{item.path!r} of {place.path} is a feature vector or text without a picture"
-            raise DataError(
-                f"{fault}. If its name is the path of one, index again with --images FOLDER."
-            )
-        source, positions = self._data_set(item.place)
-        if item.path not in positions:
-            raise DataError(
-                f"{item.path!r} was indexed, but is no longer in {place.path}. Index it again."
-            )
-        image: Image.Image = source.read(positions[item.path])
-        return image
-
-    def _require_trust(self, what: str) -> None:
-        if not self.trusted:
-            fault = (
-                f"the collection in {self.folder.parent} was not indexed by you here, and "
-                f"names {what}"
-            )
-            raise DataError(f"{fault}. Add --trust if you trust its author, or index anew.")
 
     def _row(self, id: int) -> int:
         row = self._rows.get(id)
@@ -300,91 +322,75 @@ class Snapshot:
             )
         return row
 
-    def _data_set(self, place: int) -> tuple[Any, dict[str, int]]:
-        """Return a data set that has pictures in another form than files, opened once, and the row
-        of each name."""
-        from vicinal.data import DATASETS  # all data sets, which most searches need none of
-
-        with self._lock:
-            if place not in self._data_sets:
-                source = build(self.places[place].description, DATASETS).load().source
-                self._data_sets[place] = (
-                    source,
-                    {source.name(row): row for row in range(len(source))},
-                )
-            return self._data_sets[place]
-
-    def _store(self, where: Where = None) -> Store:
-        if self._as_indexed is not None and "label" not in (where or ()):
-            return self._as_indexed._store()
-        with self._lock:
-            if self._opened is None:
-                self._opened = self._open()
-            return self._opened
-
-    def _open(self) -> Store:
-        if self._engine is None:
-            ids = np.array([item.id for item in self._items], dtype=np.int64)
-            # Not self.attributes.rows: most searches have no condition, and need no attributes.
-            return FlatStore(
-                self._vectors,
-                ids,
-                metric=self.metric,
-                matching=lambda where: self.attributes.rows(where),
-            )
-        from vicinal.retrieval.milvus import Milvus
-
-        address, table, index = self._engine
-        self._require_trust(f"the engine at {address}")
-        return Milvus(address, table, dim=self.dim, index=index).at(self.generation)
-
 
 class CollectionDirectory:
     """A collection on disk: where ``vicinal index`` writes, what search, serve, cluster and dedupe
-    open."""
+    open.
 
-    def __init__(self, path: Path | str, *, trust: bool = False) -> None:
-        self.path, self.trust, self._lock = Path(path), trust, Lock()
+    Args:
+        path: its folder.
+        folders: below which pictures of its items may be read.
+        engine: address of the engine to ask; None searches the vectors here.
+    """
+
+    def __init__(
+        self, path: Path | str, *, folders: Sequence[Path] = (), engine: str | None = None
+    ) -> None:
+        self.path = Path(path)
+        self.folders = folders
+        self.engine = engine
+        self._lock = Lock()
         self._held: Snapshot | None = None
 
     @classmethod
-    def open(cls, path: Path | str, *, trust: bool = False) -> "CollectionDirectory":
+    def open(
+        cls, path: Path | str, *, folders: Sequence[Path] = (), engine: str | None = None
+    ) -> "CollectionDirectory":
         """Open an existing collection; a RunError says how to make one where there is none, or of
         another format."""
         check_links(Path(path))
-        return cls(path, trust=trust)._existing()
+        return cls(path, folders=folders, engine=engine)._existing()
 
     @classmethod
     def of(
-        cls, run: RunDirectory, collection: Path | None = None, *, trust: bool = False
+        cls,
+        run: RunDirectory,
+        collection: Path | None = None,
+        *,
+        images: Sequence[str] = (),
+        engine: str | None = None,
     ) -> "CollectionDirectory":
         """Return the collection of an opened run: its own ``RUN/collection``, or what
-        ``--collection`` names."""
+        ``--collection`` names; ``images`` are folders of pictures besides those of its data."""
+        from vicinal.retrieval.listing import own_folders
+
+        folders = [*own_folders(run), *map(existing, images)]
         if collection is not None:
-            return cls.open(collection, trust=trust)
-        return cls(
-            run.path / FOLDER, trust=trust
-        )._existing()  # opening the run has checked its links
+            return cls.open(collection, folders=folders, engine=engine)
+        # opening the run has checked its links
+        return cls(run.path / FOLDER, folders=folders, engine=engine)._existing()
 
     def _existing(self) -> "CollectionDirectory":
-        if not (self.path / POINTER).is_file():
+        if not self.latest_generation():
             raise RunError(
-                f"{self.path} is no collection: it has no {POINTER}. `vicinal index RUN PATH...` "
+                f"{self.path} is no collection: it has no generation. `vicinal index RUN PATH...` "
                 "makes one."
             )
-        self.latest_generation()
         return self
 
     def latest_generation(self) -> int:
-        """Return the number of the newest generation; costs one small read, so it can be asked
-        before each request."""
-        pointer = read_object(self.path / POINTER)
-        if pointer.get("format") != FORMAT or not isinstance(pointer.get("generation"), int):
+        """Return the number of the newest generation, 0 where there is none; costs one small read,
+        so it can be asked before each request."""
+        try:
+            pointer = read_object(self.path / POINTER)
+        except FileNotFoundError:
+            return 0
+        number = pointer.get("generation")
+        if pointer.get("format") != FORMAT or not isinstance(number, int):
             fault = f"{self.path / POINTER} is not of collection format {FORMAT}"
             raise RunError(
                 f"{fault}. Use the version that wrote it, or remove the collection and index again."
             )
-        number: int = pointer["generation"]
         return number
 
     def folder(self, generation: int) -> Path:
@@ -395,14 +401,14 @@ class CollectionDirectory:
         is the same."""
         with self._lock:
             for _ in range(_ATTEMPTS):
-                number = self.latest_generation()
+                number = self._existing().latest_generation()
                 if self._held is not None and self._held.generation == number:
                     return self._held
                 try:
-                    self._held = Snapshot(self.folder(number), trust=self.trust)
-                except (
-                    FileNotFoundError
-                ):  # written twice since the pointer was read, so already removed
+                    self._held = Snapshot.open(
+                        self.folder(number), folders=self.folders, engine=self.engine
+                    )
+                except FileNotFoundError:  # written twice since, so already removed
                     continue
                 return self._held
         fault = f"{self.path} names generation {number}, but that is not there"
@@ -410,12 +416,16 @@ class CollectionDirectory:
 
 
 def snapshot_of(
-    run: RunDirectory, collection: Path | None = None, *, trust: bool = False
+    run: RunDirectory,
+    collection: Path | None = None,
+    *,
+    images: Sequence[str] = (),
+    engine: str | None = None,
 ) -> Snapshot:
     """Return the newest generation of a run's collection, whose vectors the run's model made."""
-    snapshot = CollectionDirectory.of(run, collection, trust=trust).snapshot()
-    require_same_model(run, snapshot.about)
-    return snapshot
+    found = CollectionDirectory.of(run, collection, images=images, engine=engine).snapshot()
+    require_same_model(run, found.about)
+    return found
 
 
 def model_fingerprint(run: RunDirectory) -> str:
@@ -435,23 +445,30 @@ def require_same_model(run: RunDirectory, about: Mapping[str, Any]) -> None:
         )
 
 
-def seal(about: Mapping[str, Any]) -> str:
-    """Compute the seal of what a collection names outside of itself, by a secret that this user's
-    cache keeps."""
-    folder = cache_folder()
-    if folder is None:
-        return ""
-    key = folder / "collections.key"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(os.urandom(32))
-    except FileExistsError:
-        pass
-    except OSError:  # no place for a secret: then no collection has a seal
-        return ""
-    named = json.dumps([about["places"], about.get("store")], sort_keys=True)
-    return hmac.digest(key.read_bytes(), named.encode(errors="surrogateescape"), "sha256").hex()
+def checksum_of(path: Path) -> int:
+    """Return the CRC-32 of a file: what a damaged disk changes, it shows."""
+    found = 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            found = zlib.crc32(block, found)
+    return found
+
+
+def _engine(
+    address: str, store: Mapping[str, Any] | None, dim: int, generation: int
+) -> "MilvusStore":
+    """Open the engine that the user names, where the collection is kept in it."""
+    from vicinal.retrieval.milvus import Milvus, absolute_address
+
+    kept = None if store is None else str(store["address"])
+    if store is None or kept != absolute_address(address):
+        where = "its own folder" if kept is None else kept
+        raise ConfigError(
+            f"this collection is kept in {where}, not in {address}. Index it there with --store "
+            f"{address}."
+        )
+    table = Milvus(str(kept), str(store["table"]), dim=dim, index=store["index"])
+    return table.at(generation)
 
 
 def _item(line: Mapping[str, Any]) -> Item:

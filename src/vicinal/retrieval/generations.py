@@ -12,7 +12,7 @@ import socket
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from hashlib import sha256
 from itertools import islice
@@ -20,19 +20,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 from jaxtyping import Float
 
-from vicinal.errors import DataError, RunError
+from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.files import (
+    PARTS,
     check_links,
-    read_json,
+    lock_open_file,
+    naming,
     sync_directory,
     write_atomically,
     write_json,
     write_text,
 )
-from vicinal.retrieval.archives import FOLDER as ARCHIVES
 from vicinal.retrieval.collection import (
     ABOUT,
     FORMAT,
@@ -40,13 +40,12 @@ from vicinal.retrieval.collection import (
     POINTER,
     VECTORS,
     CollectionDirectory,
-    Place,
-    seal,
+    checksum_of,
 )
-from vicinal.retrieval.store import Item
+from vicinal.retrieval.store import Item, Place
 
 _KEPT = 2  # the newest and the one before it, which a reader may just be opening
-_LOCK, _HOLDER = ".lock", ".writer.json"
+_LOCK = ".lock"
 _PASS = 4096  # rows written at a time
 _MAGIC = b"vicinal vectors 1\n"
 
@@ -76,40 +75,42 @@ def publish(
     ids = [item.id for item in items]
     if ids != sorted(set(ids)):
         raise DataError("items of a generation need ascending ids, each once.")
-    path.mkdir(parents=True, exist_ok=True)
     collection = CollectionDirectory(path)
-    number = 1 + (collection.latest_generation() if (path / POINTER).is_file() else 0)
+    number = 1 + collection.latest_generation()
     folder = collection.folder(number)
     part = folder.with_name(folder.name + ".part")
     for left in (folder, part):  # of a writer that ended before it could set the pointer
         shutil.rmtree(left, ignore_errors=True)
-    part.mkdir()
+    part.mkdir(parents=True)
     _write_vectors(part / VECTORS, vectors, len(items), dim)
     write_text(
         part / ITEMS, "".join(json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in items)
     )
-    about: dict[str, Any] = {
-        "format": FORMAT,
+    about = {
         "generation": number,
         "count": len(items),
         "dim": dim,
-    }
-    about |= {
         "metric": "euclidean",
         "next_id": ids[-1] + 1 if ids else 0,
         "places": [asdict(place) for place in places],
-    }
-    about |= {
+        "checksum": checksum_of(part / VECTORS),
         **(facts or {}),
         "store": None if engine is None else dict(engine(number, part / VECTORS)),
     }
-    about["seal"] = seal(about)
     write_json(part / ABOUT, about)
     os.replace(part, folder)
     sync_directory(path)
-    write_json(path / POINTER, {"format": FORMAT, "generation": number})
-    _remove_old(path, number)
+    _point_to(path, number)
+    for old in range(number - _KEPT, 0, -1):
+        # Whoever holds a memory map of it keeps that.
+        if not collection.folder(old).exists():
+            break
+        shutil.rmtree(collection.folder(old), ignore_errors=True)
     return number
+
+
+def _point_to(path: Path, number: int) -> None:
+    write_json(path / POINTER, {"format": FORMAT, "generation": number})
 
 
 def _write_vectors(path: Path, vectors: Iterable[np.ndarray], count: int, dim: int) -> None:
@@ -134,48 +135,38 @@ def _write_vectors(path: Path, vectors: Iterable[np.ndarray], count: int, dim: i
     write_atomically(path, write)
 
 
-def _remove_old(path: Path, newest: int) -> None:
-    """Remove what no reader can open any more; those who hold a memory map of it keep that."""
-    for folder in path.glob("generation-*"):
-        number = folder.name.removeprefix("generation-").removesuffix(".part")
-        if number.isdigit() and int(number) <= newest - _KEPT:
-            shutil.rmtree(folder, ignore_errors=True)
-    used = {
-        place["root"]
-        for number in range(max(1, newest - _KEPT + 1), newest + 1)
-        for place in read_json(CollectionDirectory(path).folder(number) / ABOUT)["places"]
-    }
-    for folder in (path / ARCHIVES).glob("*"):
-        if f"{ARCHIVES}/{folder.name}" not in used:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Hold the collection for this process alone.
+    """Hold the collection for this process alone; it is made where there is none.
 
-    The lock is the system's on an open file, so it ends with its holder however that ends. A file
-    beside it names the holder for whoever has to wait.
+    A folder that holds anything else is rejected: it is not ours to write to. The lock is the
+    system's on an open file, which names its holder, so it ends with its holder however that ends.
     """
     path.mkdir(parents=True, exist_ok=True)
     check_links(path)
-    lock, holder = FileLock(path / _LOCK, timeout=0), path / _HOLDER
-    try:
-        lock.acquire()
-    except Timeout:
-        who = "another process"
-        with suppress(DataError, OSError, KeyError, TypeError):
-            who = "process {process} on {host} since {since}".format(**read_json(holder))
-        raise RunError(
-            f"{path} is being written by {who}. Wait for it or stop it; search does not wait."
-        ) from None
-    try:
+    begun = (path / POINTER).exists()
+    foreign = (each.name for each in path.iterdir() if each.name != _LOCK and not each.match(PARTS))
+    if not begun and (name := next(foreign, None)) is not None:
+        raise ConfigError(
+            f"{path} is neither empty nor a collection: it holds {name}. Name another folder with "
+            "--collection."
+        )
+    with (path / _LOCK).open("a+") as lock, naming(path / _LOCK):
+        try:
+            lock_open_file(lock.fileno(), wait=False)
+        except BlockingIOError:
+            lock.seek(0)
+            raise RunError(
+                f"{path} is being written by {lock.read() or 'another process'}. Wait for it or "
+                "stop it; search does not wait."
+            ) from None
+        lock.truncate(0)
         since = time.strftime("%Y-%m-%d %H:%M:%S")
-        write_json(holder, {"process": os.getpid(), "host": socket.gethostname(), "since": since})
+        lock.write(f"process {os.getpid()} on {socket.gethostname()} since {since}")
+        lock.flush()
+        if not (path / POINTER).exists():
+            _point_to(path, 0)
         yield
-    finally:
-        holder.unlink(missing_ok=True)
-        lock.release()
 
 
 class VectorJournal:
