@@ -24,12 +24,10 @@ import shutil
 import signal
 import struct
 import sys
-import tarfile
 import tempfile
 import time
 import traceback
 import warnings
-import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -593,66 +591,6 @@ def _damage(path: Path, row: Row) -> str:
     return "bent"
 
 
-def archives(row: Row, targets: Targets) -> None:
-    """Damage archives, or let their members lead out, link, or swell; unpack them into a
-    collection."""
-    from vicinal.retrieval.archives import unpack
-
-    png, suffixes = (
-        next(targets.photos.rglob("*.png")).read_bytes(),
-        ("zip", "tar", "tar.gz", "tgz"),
-    )
-    hostile = (
-        "../../outside/notes.txt",
-        "../../outside/x.png",
-        str(row.outside / "y.png"),
-        "a/../../../outside/z.png",
-    )
-    hostile += (
-        "..\\x.png",
-        "a" * 300 + ".png",
-        "\x00.png",
-        "con.png",
-        "a//b.png",
-        "./.png",
-        "é\udce9.png",
-    )
-    for number in row.times(1_500):
-        suffix = suffixes[number % 4]
-        members = {f"a/{place}.png": png for place in range(3)}
-        if number % 3 == 0:
-            members[str(row.draw.choice(hostile))] = png
-        if number % 50 == 0:
-            members["bomb.png"] = bytes(2**24)
-        path, folder = row.folder / f"pictures.{suffix}", row.folder / "collection"
-        with contextlib.suppress(UnicodeError, IndexError):  # names that zipfile cannot write
-            _archive(path, members, row.draw)
-        if number % 3:
-            path.write_bytes(bent(path.read_bytes(), row.draw))
-        shutil.rmtree(folder, ignore_errors=True)
-        row.attempt(suffix, lambda path=path, folder=folder: unpack(path, folder))
-        if {one.name for one in row.folder.iterdir()} - {
-            folder.name,
-            *(f"pictures.{one}" for one in suffixes),
-        }:
-            row.fail(suffix, "unpacked beside its folder")
-
-
-def _archive(path: Path, members: dict[str, bytes], draw: Draw) -> None:
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, content in members.items():
-                archive.writestr(name, content)
-        return
-    kinds = (tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE)
-    with tarfile.open(path, "w" if path.suffix == ".tar" else "w:gz") as archive:
-        for name, content in members.items():
-            member = tarfile.TarInfo(name)
-            member.type = kinds[int(draw.integers(5))] if draw.random() < 0.1 else tarfile.REGTYPE
-            member.size, member.linkname = len(content), "../../outside/notes.txt"
-            archive.addfile(member, io.BytesIO(content))
-
-
 def requests(row: Row, targets: Targets) -> None:
     """Ask the server, in this process, whatever strangers may ask."""
     with warnings.catch_warnings():
@@ -738,9 +676,7 @@ KILLED = ("train", "bench", "index", "dedupe", "embed", "report", "pack")
 ROWS: dict[str, Callable[[Row, Targets], None]] = {
     f"kill-{scene}": partial(kills, scene=scene) for scene in KILLED
 }
-ROWS |= {
-    function.__name__: function for function in (images, tables, settings, runs, archives, requests)
-}
+ROWS |= {function.__name__: function for function in (images, tables, settings, runs, requests)}
 
 
 @contextlib.contextmanager

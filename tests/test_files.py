@@ -25,6 +25,31 @@ from vicinal.files import (
 )
 
 
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_locks_is_written_to(code, tmp_path, monkeypatch):
+    def no_lock(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(files.fcntl, "flock", no_lock)
+    left = tmp_path / ".value.json.x.part"
+    left.write_bytes(b"{")
+    write_json(tmp_path / "value.json", {"a": 1})
+    assert read_json(tmp_path / "value.json") == {"a": 1}
+    assert left.exists(), "whether a writer lives cannot be known"
+
+
+def test_parts_that_a_living_writer_has_locked_stay(tmp_path):
+    dead = tmp_path / ".dead.x.part"
+    dead.write_bytes(b"{")
+
+    def write(file):
+        remove_parts(tmp_path)
+        file.write(b"{}")
+
+    write_atomically(tmp_path / "value.json", write)
+    assert list(tmp_path.iterdir()) == [tmp_path / "value.json"]
+
+
 def test_a_writer_that_fails_leaves_the_old_file_and_no_litter(tmp_path):
     path = tmp_path / "value.json"
     write_json(path, {"a": 1})

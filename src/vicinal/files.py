@@ -1,6 +1,7 @@
 """Files that are there whole or not at all, and readers that never run code: one writer and one
 reader per format."""
 
+import errno
 import glob
 import json
 import os
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 _HEADERS = RLock()
 # Images that are decoded, by content: of the others that Pillow knows, PostScript starts a program.
 IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
 PARTS = ".*.part"  # names of what is not yet written to the end
 
 # What numpy and zipfile raise over damaged archives, besides their own.
@@ -81,8 +83,8 @@ def _part_of(path: Path) -> tuple[int, str]:
     nobody locks them."""
     for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         with suppress(OSError), part.open("rb") as left:
-            lock_open_file(left.fileno(), wait=False)
-            part.unlink()
+            if lock_open_file(left.fileno(), wait=False):
+                part.unlink()
     while True:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
         lock_open_file(handle)
@@ -91,11 +93,19 @@ def _part_of(path: Path) -> tuple[int, str]:
         os.close(handle)  # another writer took it for a dead one's before it was locked
 
 
-def lock_open_file(handle: int, *, wait: bool = True) -> None:
-    """Lock a file until it is closed; an OSError where another process holds it and ``wait`` is
-    False."""
+def lock_open_file(handle: int, *, wait: bool = True) -> bool:
+    """Lock a file until it is closed; return whether its file system has locks.
+
+    A BlockingIOError where another process holds it and ``wait`` is False.
+    """
     if fcntl is not None:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            return False
+    return True
 
 
 @contextmanager
@@ -170,12 +180,17 @@ def check_links(folder: Path) -> None:
 
 
 def remove_parts(folder: Path) -> None:
-    """Remove what killed processes left half-written in ``folder`` and below; call it while no
-    other one writes."""
+    """Remove what killed processes left half-written in ``folder`` and below; what a living one
+    has locked stays."""
     for path in folder.rglob(PARTS):
-        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(
-            missing_ok=True
-        )
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.is_symlink() or not path.is_file():
+            path.unlink(missing_ok=True)
+        else:
+            with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as left:
+                lock_open_file(left.fileno(), wait=False)
+                path.unlink()
 
 
 # -- reading --------------------------------------------------------------------------------------

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vicinal.retrieval.collection import Place
 from vicinal.retrieval.generations import publish
-from vicinal.retrieval.store import Item
+from vicinal.retrieval.store import Item, Place
 from vicinal.run_directory import RunDirectory
 
 
@@ -108,7 +107,7 @@ def pictured(tmp_path):
 
 
 def test_near_duplicates_are_listed_and_stay(pictured, vicinal, tmp_path):
-    done = vicinal("dedupe", "run", "--embeddings", "--distance", "0.1")
+    done = vicinal("dedupe", "run", "--embeddings", "--distance", "0.1", "--images", "pictures")
     assert done.returncode == 0, done.stderr
     assert (
         "groups: 2; items in them: 4; distance: 0.1; groups with different labels: 1" in done.stdout
@@ -160,7 +159,7 @@ def test_copies_are_found_by_their_pictures(pictured, vicinal, tmp_path):
         )
     with Image.open(tmp_path / "pictures" / "3.png") as image:
         image.resize((90, 70)).save(tmp_path / "pictures" / "7.png")
-    done = vicinal("dedupe", "run")
+    done = vicinal("dedupe", "run", "--images", "pictures")
     assert done.returncode == 0, done.stderr
     assert (
         "copies planted among these pictures" in done.stdout

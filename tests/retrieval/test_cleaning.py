@@ -23,10 +23,10 @@ from vicinal.retrieval.cleaning import (
     suggestions_contents,
     suggestions_table,
 )
-from vicinal.retrieval.collection import CollectionDirectory, Place
+from vicinal.retrieval.collection import Access, CollectionDirectory
 from vicinal.retrieval.contact_sheets import as_page
 from vicinal.retrieval.generations import publish
-from vicinal.retrieval.store import Item
+from vicinal.retrieval.store import Item, Place
 
 
 def bunches(classes=4, each=20, dim=6, seed=0, apart=6.0):
@@ -50,7 +50,7 @@ def snapshot_of(folder, vectors, labels, paths=None, places=None, metadata=None)
     ]
     places = places or [Place(path="x.npz", kind="features", root=None)]
     publish(folder, items, vectors, dim=vectors.shape[1], places=places)
-    return CollectionDirectory.open(folder, trust=True).snapshot()
+    return CollectionDirectory.open(folder, Access(images=["/"])).snapshot()
 
 
 # -- label errors

@@ -3,7 +3,6 @@
 import json
 import shutil
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,15 +14,13 @@ from vicinal.data import Glyphs
 from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.retrieval.collection import (
+    Access,
     CollectionDirectory,
-    Place,
     model_fingerprint,
     require_same_model,
 )
 from vicinal.retrieval.generations import publish
-from vicinal.retrieval.store import Item
-
-FORMER = Path(__file__).parents[1] / "former" / "collection"
+from vicinal.retrieval.store import Item, Place
 
 
 def made(path, count=20, seed=0, **more):
@@ -83,14 +80,6 @@ def test_other_labels_are_found_and_those_of_the_data_stay(tmp_path):
         snapshot.search(vectors[3:4], 1)[0][0].item.label == "b"
         and other.generation == snapshot.generation
     )
-
-
-def test_an_engine_is_asked_but_for_labels_that_it_does_not_know(tmp_path):
-    made(tmp_path / "c")
-    snapshot = CollectionDirectory.open(tmp_path / "c").snapshot()
-    engine = snapshot._opened = object()
-    other = snapshot.relabeled({6: "new"})
-    assert other._store({"side": "left"}) is engine and other._store({"label": "new"}) is not engine
 
 
 def test_a_snapshot_outlives_its_files(tmp_path):
@@ -189,7 +178,7 @@ def test_a_picture_is_read_below_its_place_only(tmp_path):
         dim=2,
         places=[Place(str(root), "folder", str(root))],
     )
-    snapshot = CollectionDirectory.open(tmp_path / "c").snapshot()
+    snapshot = CollectionDirectory.open(tmp_path / "c", Access(images=[str(root)])).snapshot()
     assert snapshot.image(0).getpixel((0, 0)) == (255, 0, 0)
     for id in (1, 2):
         with pytest.raises(DataError, match="leads out"):
@@ -203,18 +192,12 @@ def picture_of(collection, place, path):
     return CollectionDirectory.open(collection).snapshot().image(0)
 
 
-def test_a_root_below_the_collection_moves_with_it(tmp_path, draw):
-    place = Place("/elsewhere/a.zip", "archive", "archives/x")
-    draw(tmp_path / "moved" / "archives" / "x" / "a.png", 0)
-    assert picture_of(tmp_path / "moved", place, "a.png").size == (24, 20)
-
-
 @pytest.mark.parametrize("path", ["../secret.png", "/etc/passwd", "a/../../secret.png", "link.png"])
 def test_nothing_outside_is_named(path, tmp_path, draw):
     draw(tmp_path / "root" / "a" / "1.png", 0)
     (tmp_path / "root" / "link.png").symlink_to(draw(tmp_path / "secret.png", 1))
     with pytest.raises(DataError, match="leads out"):
-        Place("x", "folder", str(tmp_path / "root")).file(tmp_path, path)
+        Place("x", "folder", str(tmp_path / "root")).file(path)
 
 
 def test_a_data_set_without_files_gives_its_pictures(tmp_path):
@@ -251,19 +234,3 @@ def test_weights_and_preprocessing_both_count(image_run):
 
 def test_a_collection_that_does_not_say_is_believed(image_run):
     require_same_model(image_run, {})
-
-
-def test_a_collection_of_version_0_1_is_searched_and_goes_on(tmp_path):
-    """Written by an earlier version: vectors, items, pictures of an archive."""
-    shutil.copytree(FORMER, tmp_path / "collection")
-    snapshot = CollectionDirectory.open(tmp_path / "collection").snapshot()
-    [found] = snapshot.search(snapshot.vector(1)[None], 3, where={"label": "wren"})
-    assert [(match.item.path, match.distance == 0) for match in found] == [
-        ("wren/1.png", True),
-        ("wren/2.png", False),
-    ]
-    assert snapshot.image(2).size == (6, 4)
-    items = [*snapshot.items(), Item(snapshot.about["next_id"], "new", None)]
-    vectors = np.concatenate([snapshot.vectors(), np.zeros((1, 6), np.float32)])
-    assert publish(tmp_path / "collection", items, vectors, dim=6, places=snapshot.places) == 2
-    assert CollectionDirectory.open(tmp_path / "collection").snapshot().image(2).size == (6, 4)

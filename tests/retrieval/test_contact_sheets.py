@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from vicinal.retrieval import contact_sheets
-from vicinal.retrieval.collection import CollectionDirectory, Place
+from vicinal.retrieval.collection import Access, CollectionDirectory
 from vicinal.retrieval.contact_sheets import (
     Contents,
     Group,
@@ -23,7 +23,7 @@ from vicinal.retrieval.contact_sheets import (
     write_shown,
 )
 from vicinal.retrieval.generations import publish
-from vicinal.retrieval.store import Item
+from vicinal.retrieval.store import Item, Place
 
 EVIL = '<script>window.injected=1</script>"x"'
 
@@ -45,7 +45,9 @@ def snapshot(tmp_path):
         items.append(Item(id=10 + place, path=name, label=[EVIL, "b", None, "b", "b"][place]))
     where = Place(path=str(folder), kind="folder", root=str(folder))
     publish(tmp_path / "collection", items, np.eye(5, dtype=np.float32), dim=5, places=[where])
-    return CollectionDirectory.open(tmp_path / "collection").snapshot()
+    return CollectionDirectory.open(
+        tmp_path / "collection", Access(images=[str(tmp_path)])
+    ).snapshot()
 
 
 def contents(*groups, **changes):
@@ -173,6 +175,6 @@ def test_what_has_no_picture_still_has_a_caption(tmp_path):
     publish(
         tmp_path, items, np.zeros((2, 2)), dim=2, places=[Place("vectors.npz", "features", None)]
     )
-    snapshot = CollectionDirectory.open(tmp_path).snapshot()
+    snapshot = CollectionDirectory.open(tmp_path, Access(images=[str(tmp_path)])).snapshot()
     assert item_tile(snapshot, 0, "0.5") == Tile(None, "name.png", "0.5")
     assert item_tile(snapshot, 1) == Tile(None, "wren", "")

@@ -7,7 +7,7 @@ from PIL import Image
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.retrieval import duplicates as module
-from vicinal.retrieval.collection import CollectionDirectory, Place
+from vicinal.retrieval.collection import Access, CollectionDirectory
 from vicinal.retrieval.duplicates import (
     calibrate_likeness,
     close_pairs,
@@ -18,7 +18,7 @@ from vicinal.retrieval.duplicates import (
     picture_views,
 )
 from vicinal.retrieval.generations import publish
-from vicinal.retrieval.store import Item
+from vicinal.retrieval.store import Item, Place
 
 
 def near_duplicates(rows, distance):
@@ -193,7 +193,7 @@ def pictures(tmp_path):
         items = [Item(place, f"{place}.png", "abc"[place % 3]) for place in range(len(images))]
         places = [Place(str(root), "folder", str(root))]
         publish(tmp_path / "c", items, np.ones((len(items), 2)), dim=2, places=places)
-        return CollectionDirectory.open(tmp_path / "c").snapshot()
+        return CollectionDirectory.open(tmp_path / "c", Access(images=[str(tmp_path)])).snapshot()
 
     return make
 
@@ -242,7 +242,7 @@ def test_equal_files_are_found_even_where_they_show_nothing(tmp_path):
         Item(place, f"{place}.png", None, digest=digest) for place, digest in enumerate("rrbxy")
     ]
     publish(tmp_path / "c", items, np.ones((5, 2)), dim=2, places=[Place("x", "folder", str(root))])
-    snapshot = CollectionDirectory.open(tmp_path / "c").snapshot()
+    snapshot = CollectionDirectory.open(tmp_path / "c", Access(images=[str(tmp_path)])).snapshot()
     rows, views = collection_views(snapshot)
     assert picture_views(flat[0]) is None and rows.tolist() == [3, 4]
     assert group_pairs(len(snapshot), duplicate_pairs(snapshot, rows, views, 0.3)) == [
@@ -267,4 +267,6 @@ def test_without_pictures_embeddings_are_offered(tmp_path):
         places=[Place("x.npz", "features", None)],
     )
     with pytest.raises(DataError, match="--embeddings --distance"):
-        collection_views(CollectionDirectory.open(tmp_path).snapshot())
+        collection_views(
+            CollectionDirectory.open(tmp_path, Access(images=[str(tmp_path)])).snapshot()
+        )

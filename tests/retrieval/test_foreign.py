@@ -1,7 +1,6 @@
-"""A collection that somebody else made: nothing is written, removed, read or asked outside of it
-unasked."""
+"""Nothing is written, removed, read or asked outside of a collection that nobody named, and damage
+is named."""
 
-import json
 import os
 from pathlib import Path
 
@@ -11,10 +10,11 @@ from PIL import Image
 
 from vicinal import files
 from vicinal.errors import ConfigError, DataError, RunError, VicinalError
-from vicinal.retrieval.collection import CollectionDirectory, Place
+from vicinal.retrieval.collection import Access, CollectionDirectory
 from vicinal.retrieval.generations import publish
 from vicinal.retrieval.indexing import Request, index
-from vicinal.retrieval.store import Item
+from vicinal.retrieval.milvus import wanted_engine
+from vicinal.retrieval.store import Item, Place
 from vicinal.run_directory import RunDirectory
 
 
@@ -28,113 +28,87 @@ def indexed(image_run, photographs, listener):
     return image_run
 
 
-@pytest.mark.parametrize(
-    "name", ["archives", ".lock", ".writer.json", "journal.bin", "generation-00000002", "."]
-)
-@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("name", [".lock", "journal.bin", "generation-00000002", "."])
 def test_indexing_follows_no_link_out_of_a_collection(
-    name, own, indexed, photographs, listener, tmp_path, draw
+    name, indexed, photographs, listener, tmp_path, draw
 ):
-    """Issue 23: old generations below ``collection/archives`` were removed through a link."""
     home = tmp_path / "home"
     draw(home / "photos" / "1.png", 0)
-    (home / "generation-00000001").mkdir()
     (home / "notes.txt").write_text("mine")
     before = everything(home)
     collection = indexed.path / "collection"
-    if not own:
-        collection = collection.rename(tmp_path / "elsewhere")
     if name == ".":
         collection.rename(tmp_path / "moved")
         collection.symlink_to(home)
     else:
-        target = home / "notes.txt" if name in (".lock", ".writer.json", "journal.bin") else home
         (collection / name).unlink(missing_ok=True)
+        target = home if name.startswith("gen") else home / "notes.txt"
         (collection / name).symlink_to(target)
     draw(photographs / "a" / "new.png", 100)
-    if name == "." and not own:
-        index(
-            indexed, Request([str(photographs)]), listener, collection=collection
-        )  # which the user named
-    else:
-        with pytest.raises(DataError, match="is a link to"):
-            _index_again(indexed, photographs, listener, None if own else collection)
-    assert before.items() <= everything(home).items() and (home / "photos").is_dir()
+    with pytest.raises(DataError, match="is a link to"):
+        index(RunDirectory.open(indexed.path), Request([str(photographs)]), listener)
+    assert everything(home) == before
 
 
-def _index_again(run, photographs, listener, collection):
-
-    index(RunDirectory.open(run.path), Request([str(photographs)]), listener, collection=collection)
-
-
-@pytest.fixture
-def foreign(tmp_path, monkeypatch):
-    """``foreign(place)``: a collection of one picture, made by another user."""
-
-    def make(place, path, **about):
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "theirs"))
-        publish(tmp_path / "c", [Item(0, path, None)], np.ones((1, 2)), dim=2, places=[place])
-        file = tmp_path / "c" / "generation-00000001" / "about.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | about))
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
-        return tmp_path / "c"
-
-    return make
-
-
-def test_pictures_outside_a_foreign_collection_need_the_users_word(foreign, tmp_path):
-    Image.new("RGB", (4, 3)).save(tmp_path / "secret.png")
-    collection = foreign(Place("/", "folder", "/"), str(tmp_path / "secret.png").lstrip("/"))
-    snapshot = CollectionDirectory.open(collection).snapshot()
-    assert snapshot.search(np.ones((1, 2), np.float32), 1)[0][0].distance == 0, (
-        "what it holds itself can be searched"
-    )
-    with pytest.raises(DataError, match="--trust"):
-        snapshot.image(0)
-    assert CollectionDirectory.open(collection, trust=True).snapshot().image(0).size == (4, 3)
-
-
-@pytest.mark.parametrize("root", ["../outside", "archives/../../outside"])
-def test_a_root_that_climbs_out_needs_it_too(root, foreign, tmp_path, draw):
-    draw(tmp_path / "outside" / "1.png", 0)
-    with pytest.raises(DataError, match="--trust"):
-        CollectionDirectory.open(foreign(Place("x", "archive", root), "1.png")).snapshot().image(0)
-
-
-def test_pictures_inside_a_foreign_collection_are_shown(foreign, tmp_path, draw):
-    draw(tmp_path / "c" / "archives" / "x" / "1.png", 0)
-    collection = foreign(Place("/theirs/x.zip", "archive", "archives/x"), "1.png")
-    assert CollectionDirectory.open(collection).snapshot().image(0).size == (24, 20)
-
-
-def test_no_engine_is_asked_unasked(foreign):
-    store = {"address": "http://evil.example:19530", "table": "t", "index": "FLAT", "recall": None}
-    snapshot = CollectionDirectory.open(
-        foreign(Place("x", "features", None), "a", store=store)
-    ).snapshot()
-    with pytest.raises(DataError, match=r"the engine at http://evil\.example:19530.*--trust"):
-        snapshot.search(np.ones((1, 2), np.float32), 1)
-
-
-def test_indexing_takes_over_foreign_places_only_where_told(
-    indexed, photographs, listener, monkeypatch, tmp_path
+@pytest.mark.parametrize("name", ["archives/2019/a.txt", "generation-00000001/a", "journal.bin"])
+def test_a_folder_of_other_things_is_rejected_and_left_as_it_is(
+    name, image_run, photographs, listener, tmp_path
 ):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another user"))
-    with pytest.raises(ConfigError, match=f"{photographs}.*--trust"):
-        index(indexed, Request(), listener)
-    assert index(indexed, Request(trust=True), listener).items == 12
-    snapshot = CollectionDirectory.of(indexed).snapshot()
-    assert snapshot.trusted and snapshot.generation == 2, (
-        "written once more, with the user's own seal"
-    )
+    mine = tmp_path / "mine"
+    (mine / name).parent.mkdir(parents=True)
+    (mine / name).write_text("mine")
+    with pytest.raises(ConfigError, match=r"neither empty nor a collection.*--collection"):
+        index(image_run, Request([str(photographs)]), listener, collection=mine)
+    assert everything(mine) == {mine / name: b"mine"}
 
 
-def test_who_has_no_place_for_a_secret_trusts_by_word(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nowhere")
-    publish(
-        tmp_path, [Item(0, "a", None)], np.ones((1, 2)), dim=2, places=[Place("/", "folder", "/")]
-    )
-    assert not CollectionDirectory.open(tmp_path).snapshot().trusted
+def published(tmp_path, place, path, access):
+    publish(tmp_path / "c", [Item(0, path, None)], np.ones((1, 2)), dim=2, places=[place])
+    return CollectionDirectory.open(tmp_path / "c", access).snapshot()
+
+
+@pytest.mark.parametrize("root", ["", "folder/../..", "link"])
+def test_pictures_are_read_below_named_folders_only(root, tmp_path, draw):
+    draw(tmp_path / "folder" / "1.png", 0)
+    (tmp_path / "link").symlink_to(tmp_path)
+    place = Place("x", "folder", str(tmp_path / root))
+    named = Access(images=[str(tmp_path / "folder")])
+    snapshot = published(tmp_path, place, "folder/1.png", named)
+    assert snapshot.search(np.ones((1, 2), np.float32), 1)[0][0].distance == 0
+    assert snapshot.pictures.unnamed == [str(tmp_path / root)]
+    with pytest.raises(DataError, match=r"neither the run's own data nor named here.*--images"):
+        snapshot.image(0)
+    assert published(
+        tmp_path, Place("x", "folder", str(tmp_path / "folder")), "1.png", named
+    ).image(0).size == (24, 20)
+
+
+def test_a_data_set_elsewhere_is_not_opened(tmp_path):
+    data = {"class": "Omniglot", "path": str(tmp_path), "strict": True}
+    place = Place("glyphs", "data set", None, description=data | {"background": True})
+    with pytest.raises(VicinalError):
+        published(tmp_path, place, "x", Access()).image(0)
+
+
+def test_no_engine_is_asked_that_is_not_named(tmp_path):
+    store = {"address": "http://evil.example:19530", "table": "t", "index": "FLAT", "recall": None}
+    with pytest.raises(ConfigError, match=r"kept in http://evil\.example.*--store"):
+        wanted_engine(None, None, store, tmp_path, "m")
+    publish(tmp_path / "c", [Item(0, "a", None)], np.ones((1, 2)), dim=2, engine=lambda *_: store)
+    found = CollectionDirectory.open(tmp_path / "c").snapshot()
+    assert found.search(np.ones((1, 2), np.float32), 1)[0][0].distance == 0, "by its own vectors"
+    with pytest.raises(ConfigError, match="kept in http://evil"):
+        CollectionDirectory.open(tmp_path / "c", Access(engine="milvus.db")).snapshot()
+
+
+def test_places_that_nobody_names_are_not_read_again(
+    image_run, photographs, listener, tmp_path, draw
+):
+    draw(tmp_path / "more" / "e" / "1.png", 200)
+    index(image_run, Request([str(photographs), str(tmp_path / "more")]), listener)
+    with pytest.raises(ConfigError, match=f"nor named here.*vicinal index .*{tmp_path}/more"):
+        index(image_run, Request(), listener)
+    assert index(image_run, Request([str(tmp_path / "more")]), listener).items == 13
 
 
 # -- damage
@@ -170,23 +144,13 @@ DAMAGE = [
         text('{"generation": 1, "dim": 2, "metric": "euclidean", "places": [{"name": 1}]}'),
     ),
     ("about.json", text('{"generation": 1, "dim": 2, "metric": "euclidean", "places": ["/"]}')),
-    (
-        "about.json",
-        text('{"generation": 1, "dim": 2, "metric": "euclidean", "places": [], "store": "a:1"}'),
-    ),
-    (
-        "about.json",
-        text(
-            '{"generation": 1, "dim": 2, "metric": "euclidean", "places": [], "store": {"table": '
-            '"x"}}'
-        ),
-    ),
     ("items.jsonl", pipe),
     ("items.jsonl", cut),
     ("items.jsonl", text('{"id": "x", "path": 7, "label": null}\n')),
     ("items.jsonl", text("\xff\n")),
     ("vectors.npy", cut),
     ("vectors.npy", pipe),
+    ("vectors.npy", lambda path: path.write_bytes(path.read_bytes()[:-1] + b"A")),
     ("vectors.npy", text("no array")),
     ("vectors.npy", lambda path: path.write_bytes(path.read_bytes().replace(b"}", b"{", 1))),
     ("vectors.npy", lambda path: path.write_bytes(path.read_bytes().replace(b"<f4", b"<i4", 1))),

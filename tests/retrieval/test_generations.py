@@ -31,7 +31,7 @@ def test_the_newest_two_generations_stay(tmp_path):
 
 def test_what_a_dead_writer_left_is_written_over(tmp_path):
     publish_rows(tmp_path, 3)
-    for name in ("generation-00000002", "generation-00000002.part"):
+    for name in ("generation-00000002", "generation-00000002.part"):  # killed at either rename
         (tmp_path / name).mkdir()
         (tmp_path / name / "vectors.npy").write_bytes(b"half")
     assert CollectionDirectory.open(tmp_path).snapshot().generation == 1

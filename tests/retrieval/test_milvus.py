@@ -12,7 +12,7 @@ import pytest
 from vicinal.errors import ConfigError, RunError
 from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.indexing import Request, index
-from vicinal.retrieval.milvus import Milvus, MilvusStore, _filter, wanted_engine
+from vicinal.retrieval.milvus import Milvus, _filter, wanted_engine
 from vicinal.retrieval.store import Attributes, FlatStore
 
 pytest.importorskip("milvus_lite")
@@ -52,18 +52,17 @@ def opened(address):
 def test_answers_as_the_flat_store_does(opened):
     table = opened()
     table.write(1, rows(range(COUNT)), [])
-    exact = FlatStore(VECTORS, matching=Attributes(ATTRIBUTES).rows)
-    for asked in (
-        {},
-        {"where": {"label": "b"}},
-        {"exclude": [3, 4]},
-        {"where": ATTRIBUTES[7]},
-        {"where": {"label": "z"}},
+    attributes, exact = Attributes(ATTRIBUTES), FlatStore(VECTORS)
+    for where, exclude in (
+        ({}, []),
+        ({"label": "b"}, []),
+        ({}, [3, 4]),
+        (ATTRIBUTES[7], []),
+        ({"label": "z"}, []),
     ):
-        found, expected = (
-            table.at(1).search(VECTORS[:5], 4, **asked),
-            exact.search(VECTORS[:5], 4, **asked),
-        )
+        found = table.at(1).search(VECTORS[:5], 4, where=where, exclude=exclude)
+        among = np.setdiff1d(attributes.rows(where), exclude)
+        expected = exact.search(VECTORS[:5], 4, among=among)
         assert np.array_equal(found.ids, expected.ids)
         assert np.allclose(found.distances, expected.distances, atol=1e-3)
 
@@ -198,13 +197,15 @@ def bring(image_run, photographs, listener, tmp_path):
 
     def call(**settings):
         done = index(image_run, Request([str(photographs)], **settings), listener)
-        held.append(CollectionDirectory.of(image_run).snapshot())
+        store = settings.get("store")
+        named = None if store == "flat" else store
+        held.append(CollectionDirectory.of(image_run, engine=named).snapshot())
         return done, held[-1]
 
     yield call
     for snapshot in held:
-        if isinstance(store := snapshot._opened, MilvusStore):
-            store.table.close()
+        if snapshot._engine is not None:
+            snapshot._engine.table.close()
 
 
 def found(snapshot, **settings):
@@ -224,22 +225,28 @@ def test_both_engines_find_the_same(bring, tmp_path):
     assert found(flat, exclude=[0, 5]) == found(milvus, exclude=[0, 5])
 
 
-def test_indexing_again_keeps_the_engine_and_brings_it_along(bring, photographs, tmp_path, draw):
-    _, before = bring(store=str(tmp_path / "store.db"))
-    assert bring()[0].generation == 1, "nothing changed, and the store is still the same"
+def test_indexing_again_brings_the_engine_along(bring, photographs, tmp_path, draw):
+    address = str(tmp_path / "store.db")
+    _, before = bring(store=address)
+    assert bring(store=address)[0].generation == 1, "nothing changed"
     old = found(before)
     draw(photographs / "a" / "00.png", 100)
     draw(photographs / "a" / "new.png", 101)
     (photographs / "b" / "01.png").unlink()
-    done, after = bring()
-    assert (done.added, done.replaced, done.removed) == (1, 1, 1) and after.about[
-        "store"
-    ] is not None
+    done, after = bring(store=address)
+    assert (done.added, done.replaced, done.removed) == (1, 1, 1)
     assert found(before) == old, "a snapshot does not change"
     ids = {match.item.id for match in after.search(np.array(after.vectors()[:1]), 50)[0]}
     assert ids == {item.id for item in after.items()}
     for item in after.items():
         assert after.search(after.vector(item.id)[None], 1)[0][0].distance < 1e-3
+
+
+def test_labels_that_the_engine_does_not_know_are_found_without_it(bring, tmp_path):
+    _, snapshot = bring(store=str(tmp_path / "store.db"))
+    other = snapshot.relabeled({6: "new"})
+    [near] = other.search(snapshot.vector(6)[None], 5, where={"label": "new"})
+    assert [match.item.id for match in near] == [6]
 
 
 def test_another_index_reports_its_recall_and_the_old_table_goes(
@@ -249,12 +256,12 @@ def test_another_index_reports_its_recall_and_the_old_table_goes(
 
     address = str(tmp_path / "store.db")
     bring(store=address)
-    done, snapshot = bring(store_index="hnsw")
+    done, snapshot = bring(store=address, store_index="hnsw")
     assert done.recall == 1.0 and snapshot.about["store"]["index"] == "HNSW"
     client = MilvusClient(address)
     assert len(client.list_collections()) == 2, "readers of the generation before still need theirs"
     draw(photographs / "a" / "new.png", 101)
-    bring()
+    bring(store=address)
     assert client.list_collections() == [snapshot.about["store"]["table"]]
     client.close()
     assert bring(store="flat")[1].about["store"] is None

@@ -69,25 +69,16 @@ def test_rows_nearer_to_each_other_than_the_product_can_tell_are_told_apart():
 def test_a_filter_gives_the_nearest_of_those_that_pass(share):
     vectors, query = rows(4000), rows(1, seed=1)
     chosen = np.random.default_rng(0).random(4000) < share
-    store = FlatStore(
-        vectors, matching=Attributes([{"in": "yes"} if flag else {} for flag in chosen]).rows
-    )
-    found = store.search(query, 5, where={"in": "yes"})
-    assert found.ids[0].tolist() == by_hand(vectors, query[0], 5, np.flatnonzero(chosen))
-
-
-def test_excluded_ids_are_not_found_and_make_room_for_others():
-    vectors, query = rows(500), rows(1, seed=1)
-    store = FlatStore(vectors, np.arange(500) * 10)
-    first = store.search(query, 6).ids[0].tolist()
-    assert store.search(query, 3, exclude=first[:3]).ids[0].tolist() == first[3:]
+    among = np.flatnonzero(chosen)
+    found = FlatStore(vectors).search(query, 5, among=among)
+    assert found.ids[0].tolist() == by_hand(vectors, query[0], 5, among)
 
 
 def test_where_more_is_asked_than_there_is_ids_end_in_minus_one():
-    store = FlatStore(rows(4), matching=Attributes([{"label": "a"}, {}, {"label": "a"}, {}]).rows)
-    found = store.search(rows(1), 3, where={"label": "a"})
+    store = FlatStore(rows(4))
+    found = store.search(rows(1), 3, among=np.array([0, 2]))
     assert found.ids[0, 2] == -1 and np.isinf(found.distances[0, 2])
-    assert store.search(rows(1), 2, where={"label": "z"}).ids.tolist() == [[-1, -1]]
+    assert store.search(rows(1), 2, among=np.array([], int)).ids.tolist() == [[-1, -1]]
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 64])
@@ -114,8 +105,6 @@ def test_errors_name_the_value():
         store.search(rows(1), 0)
     with pytest.raises(DataError, match="rows 0"):
         store.search(np.full((1, 16), np.nan, np.float32), 1)
-    with pytest.raises(DataError, match="ascending"):
-        FlatStore(rows(3), np.array([2, 1, 0]))
 
 
 ROWS = [{"label": "a", "sex": "f"}, {"label": "b"}, {"label": "a"}, {"label": "b", "sex": "f"}]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from vicinal.cli.search import Trust
+from vicinal.cli.search import Images, tell_unnamed
 from vicinal.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def cluster(
     collection: Path | None = None,
     seed: int = 0,
     parquet: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
-    trust: Trust = False,
+    images: Images = None,
     device: str = "auto",
 ) -> None:
     """Cluster the collection of RUN by k-means or density into groups.csv and groups.html.
@@ -60,7 +60,8 @@ def cluster(
     from vicinal.retrieval.collection import snapshot_of
 
     (opened, console), words = _opened(run), list[str]()
-    snapshot = snapshot_of(opened, collection, trust=trust)
+    snapshot = snapshot_of(opened, collection, images=images or ())
+    tell_unnamed(snapshot)
     if method == "dbscan":
         device_ = pick_device(device)
         near = distance_threshold(
@@ -98,7 +99,7 @@ def dedupe(
     embeddings: Annotated[bool, typer.Option("--embeddings")] = False,
     to: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
     collection: Path | None = None,
-    trust: Trust = False,
+    images: Images = None,
 ) -> None:
     """List near duplicates in the collection of RUN in duplicates.csv and duplicates.html. Nothing
     is deleted.
@@ -120,7 +121,8 @@ def dedupe(
     from vicinal.retrieval.collection import snapshot_of
 
     (opened, console), words = _opened(run), "The distance was named."
-    snapshot = snapshot_of(opened, collection, trust=trust)
+    snapshot = snapshot_of(opened, collection, images=images or ())
+    tell_unnamed(snapshot)
     if distance is not None and not 0 <= distance < float("inf"):
         raise ConfigError(f"a distance is 0 or more; got --distance {distance}.")
     if embeddings and distance is None:
@@ -158,7 +160,7 @@ def clean(
     new_labels: Annotated[bool, typer.Option("--new-labels")] = False,
     to: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
     collection: Path | None = None,
-    trust: Trust = False,
+    images: Images = None,
     device: str = "auto",
 ) -> None:
     """List probable label errors, near duplicates across classes, outliers and classes that
@@ -188,7 +190,7 @@ def clean(
 
     opened, console = _opened(run)
     folder = opened.path / "clean" if to is None else to
-    snapshot = _snapshot(opened, data, "clean/collection", collection, trust, device)
+    snapshot = _snapshot(opened, data, "clean/collection", collection, images, device)
     if apply is not None:
         originals = {apply.resolve(), *(Path(place.path).resolve() for place in snapshot.places)}
         table, arrays = folder / "labels.csv", folder / "labels.npz"
@@ -244,7 +246,7 @@ def suggest(
     k: int = 100,
     to: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
     collection: Path | None = None,
-    trust: Trust = False,
+    images: Images = None,
     device: str = "auto",
 ) -> None:
     """Choose what to label next: items that represent most of the unlabeled part of POOL.
@@ -266,8 +268,8 @@ def suggest(
     from vicinal.retrieval.cleaning import choose, suggestions_contents, suggestions_table
 
     opened, console = _opened(run)
-    known = _snapshot(opened, None, "", collection, trust, device)
-    asked = _snapshot(opened, pool, "suggest/collection", None, trust, device)
+    known = _snapshot(opened, None, "", collection, images, device)
+    asked = _snapshot(opened, pool, "suggest/collection", None, images, device)
     chosen = choose(asked, known, k)
     contents = suggestions_contents(asked, chosen)
     folder = opened.path / "suggest" if to is None else to
@@ -286,13 +288,14 @@ def _snapshot(
     data: str | None,
     own: str,
     collection: Path | None,
-    trust: bool,
+    images: list[str] | None,
     device: str,
 ) -> "Snapshot":
     """Return the named data, indexed in a folder of their own, or the run's collection, made if
     missing."""
+    from vicinal.data.location import expanded
     from vicinal.parallel import pick_device
-    from vicinal.retrieval.collection import FOLDER, POINTER, CollectionDirectory, snapshot_of
+    from vicinal.retrieval.collection import FOLDER, CollectionDirectory, snapshot_of
     from vicinal.retrieval.indexing import Request, absolute_place, index
     from vicinal.training.console import Console
 
@@ -301,18 +304,20 @@ def _snapshot(
             f"DATA and --collection both name what to look at; got {data} and {collection}. Give "
             "one."
         )
-    if data is None and (collection is not None or (run.path / FOLDER / POINTER).is_file()):
-        return snapshot_of(run, collection, trust=trust)
-    place, held = run.path / (FOLDER if data is None else own), list[str]()
-    if data is not None and (place / POINTER).is_file():  # what was looked at before
-        held = [
-            each.path
-            for each in CollectionDirectory(place).snapshot().places
-            if each.path != absolute_place(data)
-        ]
-    request = Request(paths=() if data is None else (data,), remove=held, trust=trust)
-    index(run, request, Console(), collection=place, device=pick_device(device))
-    return CollectionDirectory.open(place, trust=trust).snapshot()
+    named = list(images or ())
+    place = run.path / (own if data is not None else FOLDER)
+    held = CollectionDirectory(place)
+    if data is not None or (collection is None and not held.latest_generation()):
+        before = held.snapshot().places if held.latest_generation() else ()
+        asked = "" if data is None else absolute_place(data)
+        gone = [each.path for each in before if each.path != asked]  # what was looked at before
+        request = Request(paths=() if data is None else (data,), remove=gone)
+        index(run, request, Console(), collection=place, device=pick_device(device))
+        collection = place
+        named += [data] if data is not None and expanded(data).exists() else []
+    snapshot = snapshot_of(run, collection, images=named)
+    tell_unnamed(snapshot)
+    return snapshot
 
 
 def _write(

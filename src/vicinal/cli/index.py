@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from vicinal.cli.search import Trust
+from vicinal.cli.search import Images, tell_unnamed
 from vicinal.errors import ConfigError
 
 
@@ -20,7 +20,6 @@ def index(
     store: str | None = None,
     store_index: str | None = None,
     skip_corrupt: bool = False,
-    trust: Trust = False,
     device: str = "auto",
     batch_size: int = 256,
     workers: int = 0,
@@ -33,13 +32,13 @@ def index(
 
     Args:
         run: A run's folder.
-        paths: Folders, tables, archives or data sets of images, or feature vectors for a run on
-            features. Default: update the collection; if there is none, index the run's own data.
+        paths: Folders, tables or data sets of images, or feature vectors for a run on features.
+            Default: the run's own data.
         collection: Where the collection is. Default: RUN/collection.
         split: For data with splits: train, validation, test, or all.
         images: Folder that a table's paths are relative to, or the images of feature vectors.
         remove: Remove this source from the collection.
-        store: Engine: flat, or a Milvus file (milvus.db) or URL. Default: unchanged; at first flat.
+        store: Engine: flat, or a Milvus file (milvus.db) or URL.
         store_index: How Milvus searches: FLAT, HNSW or IVF.
         skip_corrupt: Leave unreadable images out instead of stopping.
         device: auto, cpu or cuda.
@@ -68,7 +67,6 @@ def index(
         skip_corrupt=skip_corrupt,
         store=store,
         store_index=store_index,
-        trust=trust,
     )
     opened, console = RunDirectory.open(run), Console()
     try:
@@ -100,7 +98,8 @@ def serve(
     host: str = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
     allow_host: Annotated[list[str] | None, typer.Option(metavar="NAME")] = None,
-    trust: Trust = False,
+    images: Images = None,
+    store: str | None = None,
     device: str = "auto",
     max_false_match: Annotated[float | None, typer.Option(metavar="RATE")] = None,
     max_upload: Annotated[int, typer.Option(min=1, max=1024, metavar="MIB")] = 16,
@@ -114,6 +113,7 @@ def serve(
         host: Address to listen at; 127.0.0.1 is this machine alone.
         port: Port to listen at; 0 takes any that is free.
         allow_host: Another host name that browsers may use.
+        store: The Milvus file or URL to search in. Default: the collection's own vectors.
         device: Where uploads are embedded: auto, cpu or cuda.
         max_false_match: False-match rate of the "no match" threshold; default: 0.001 if calibrated.
         max_upload: Largest upload.
@@ -134,9 +134,15 @@ def serve(
     from vicinal.retrieval.serve.server import serve as run_server
 
     library = open_library(
-        run, collection=collection, device=device, rate=max_false_match, trust=trust
+        run,
+        collection=collection,
+        device=device,
+        rate=max_false_match,
+        images=images or (),
+        engine=store,
     )
     snapshot = library.collection.snapshot()
+    tell_unnamed(snapshot)
     typer.echo(
         f"{len(snapshot):,} items of generation {snapshot.generation}, {snapshot.dim} dimensions"
     )

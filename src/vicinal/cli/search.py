@@ -1,6 +1,7 @@
 """``vicinal search``: the items of a collection that are nearest to a query."""
 
 import json
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,13 +15,22 @@ if TYPE_CHECKING:
     from vicinal.retrieval.query import Answer
 
 
-Trust = Annotated[
-    bool,
+Images = Annotated[
+    list[str] | None,
     typer.Option(
-        "--trust",
-        help="Use folders and engines named by a collection of another user or of version 0.1.",
+        metavar="FOLDER", help="Show pictures below this folder, too. Default: the run's own data."
     ),
 ]
+
+
+def tell_unnamed(snapshot: "Snapshot") -> None:
+    """Say which pictures are not read, since neither the run's own data nor the user names them."""
+    for folder in snapshot.pictures.unnamed:
+        typer.secho(
+            f"pictures in {folder} are not shown; name it: --images {shlex.quote(folder)}",
+            fg="yellow",
+            err=True,
+        )
 
 
 class Format(StrEnum):
@@ -42,7 +52,8 @@ def search(
     format: Format = Format.table,
     out: Path = Path("search.png"),
     collection: Path | None = None,
-    trust: Trust = False,
+    images: Images = None,
+    store: str | None = None,
     device: str = "auto",
 ) -> None:
     """Search the collection of RUN by image, by text, by item or by label.
@@ -60,6 +71,7 @@ def search(
         format: table, json, or sheet: a picture.
         out: The picture to write with --format sheet.
         collection: Where the collection is. Default: RUN/collection.
+        store: The Milvus file or URL to search in. Default: the collection's own vectors.
         device: auto, cpu or cuda.
 
     Examples:
@@ -73,7 +85,7 @@ def search(
     from vicinal.run_directory import RunDirectory
 
     opened, threshold = RunDirectory.open(run), None
-    snapshot = snapshot_of(opened, collection, trust=trust)
+    snapshot = snapshot_of(opened, collection, images=images or (), engine=store)
     model, reader = load_asking(run, device=device) if queries or text else (None, None)
     query = query_of(
         snapshot,
@@ -97,6 +109,7 @@ def search(
     if format is Format.json:
         typer.echo(json.dumps(answer.document(), indent=2, ensure_ascii=False))
     elif format is Format.sheet:
+        tell_unnamed(snapshot)
         _write_sheet(snapshot, answer, queries or [], out)
     else:
         _print(answer)

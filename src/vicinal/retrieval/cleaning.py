@@ -315,7 +315,8 @@ def backbone_features(
         return None
     encoder, found = Encoder.load(run, device).stream("gallery"), dict[int, np.ndarray]()
     for number, place in enumerate(snapshot.places):
-        listing = list_again(run, snapshot.folder.parent, place.path, place.split, place.images)
+        snapshot.pictures.require_named(place)
+        listing = list_again(run, place.path, place.split, place.images)
         positions = {entry.path: position for position, entry in enumerate(listing.entries)}
         rows = {row: item.path for row, item in enumerate(snapshot.items()) if item.place == number}
         if missing := [path for path in rows.values() if path not in positions]:
@@ -622,7 +623,7 @@ def apply_decisions(snapshot: Snapshot, decisions: Path, *, new_labels: bool = F
     now = {shown[row]: labels[row] for row in decided}
     trains = all(place.root is not None for place in snapshot.places)
     file = Path(snapshot.places[0].path if len(snapshot.places) == 1 else "")
-    if not trains and snapshot.trusted and file.is_file():
+    if not trains and file.is_file() and snapshot.pictures.access.allows(file):
         arrays = (
             _corrected_arrays(read_arrays(file), now) if file.suffix.lower() == ".npz" else None
         )
@@ -632,7 +633,7 @@ def apply_decisions(snapshot: Snapshot, decisions: Path, *, new_labels: bool = F
 
 
 def _file_or_name(snapshot: Snapshot, item: Item) -> Path | str:
-    return snapshot.places[item.place].file(snapshot.folder.parent, item.path) or item.path
+    return snapshot.places[item.place].file(item.path) or item.path
 
 
 def _corrected_arrays(

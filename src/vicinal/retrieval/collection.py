@@ -26,7 +26,6 @@ from PIL import Image
 from vicinal.arguments import build, coerce, construct
 from vicinal.data.images import read_image
 from vicinal.data.location import existing, expanded
-
 from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError, RunError, unknown
 from vicinal.files import check_links, file_hash, read_array, read_lines, read_object
@@ -53,17 +52,51 @@ class Match:
     distance: float
 
 
+@dataclass(frozen=True)
+class Access:
+    """What a collection may use outside of itself, whatever it names.
+
+    Attributes:
+        run: below the folders of whose own data pictures may be read.
+        images: further such folders.
+        engine: address of the engine to ask; None searches the collection's own vectors.
+    """
+
+    run: RunDirectory | None = None
+    images: Sequence[str] = ()
+    engine: str | None = None
+
+    @cached_property
+    def folders(self) -> list[Path]:
+        """All folders below which pictures may be read."""
+        from vicinal.retrieval.listing import own_folders  # knows all data sets; see `Pictures`
+
+        own = [] if self.run is None else own_folders(self.run)
+        named = [*own, *map(existing, self.images)]
+        return [(path.parent if path.is_file() else path).resolve() for path in named]
+
+    def allows(self, path: Path) -> bool:
+        return any(path.resolve().is_relative_to(folder) for folder in self.folders)
+
+    def require(self, path: Path) -> None:
+        if not self.allows(path):
+            raise DataError(
+                f"the collection names {path}, which is neither the run's own data nor named here, "
+                f"and is not read. Add --images {shlex.quote(str(path))}."
+            )
+
+
 class Pictures:
     """Reads the pictures of items.
 
     Args:
         places: where the items are from.
-        folders: below which pictures may be read, whatever the places say.
+        access: says below which folders pictures may be read.
     """
 
-    def __init__(self, places: Sequence[Place], folders: Sequence[Path] = ()) -> None:
+    def __init__(self, places: Sequence[Place], access: Access) -> None:
         self.places = tuple(places)
-        self.folders = [folder.resolve() for folder in folders]
+        self.access = access
         self._lock = Lock()
         self._data_sets: dict[int, tuple[Any, dict[str, int]]] = {}
 
@@ -71,7 +104,7 @@ class Pictures:
     def unnamed(self) -> list[str]:
         """Folders that the places name, but nobody who may."""
         roots = {place.root for place in self.places if place.root is not None}
-        return sorted(root for root in roots if not self._named(Path(root)))
+        return sorted(root for root in roots if not self.access.allows(Path(root)))
 
     def read(self, item: Item) -> Image.Image:
         """Decode a picture, RGB or gray; a DataError where there is none, or its file is gone or
@@ -83,7 +116,7 @@ class Pictures:
         place = self.places[item.place]
         file = place.file(item.path)
         if file is not None:
-            self._require_named(Path(str(place.root)))
+            self.require_named(place)
             if not file.is_file():
                 raise DataError(
                     f"the picture {file} was indexed, but is gone. Index {place.path} again."
@@ -102,15 +135,10 @@ class Pictures:
         image: Image.Image = source.read(positions[item.path])
         return image
 
-    def _named(self, root: Path) -> bool:
-        return any(root.resolve().is_relative_to(folder) for folder in self.folders)
-
-    def _require_named(self, root: Path) -> None:
-        if not self._named(root):
-            raise DataError(
-                f"the collection names pictures in {root}, which is neither the run's own data nor "
-                f"named here. Add --images {shlex.quote(str(root))}."
-            )
+    def require_named(self, place: Place) -> None:
+        """Raise a DataError where pictures of a place may not be read."""
+        if place.root is not None:
+            self.access.require(Path(place.root))
 
     def _data_set(self, place: int) -> tuple[Any, dict[str, int]]:
         """Return a data set that has pictures in another form than files, opened once, and the row
@@ -121,7 +149,7 @@ class Pictures:
             if place not in self._data_sets:
                 data = build(self.places[place].description, DATASETS)
                 if (path := getattr(data, "path", None)) is not None:
-                    self._require_named(expanded(path))
+                    self.access.require(expanded(path))
                 source = data.load().source
                 rows = {source.name(row): row for row in range(len(source))}
                 self._data_sets[place] = source, rows
@@ -174,38 +202,34 @@ class Snapshot:
         self._relabeled: tuple[Mapping[int, str], Snapshot] | None = None
 
     @classmethod
-    def open(
-        cls, folder: Path, *, folders: Sequence[Path] = (), engine: str | None = None
-    ) -> "Snapshot":
-        """Read a generation; a RunError where it is damaged.
-
-        Args:
-            folder: of the generation.
-            folders: below which pictures may be read.
-            engine: address of the engine to ask.
-        """
+    def open(cls, folder: Path, access: Access) -> "Snapshot":
+        """Read a generation; a RunError where it is damaged."""
         about = read_object(folder / ABOUT)
         try:
             metric = coerce(about["metric"], Metric, "metric")
             places = [construct(Place, place, "places") for place in about["places"]]
             items = [_item(line) for line in read_lines(folder / ITEMS)]
-            shape = (len(items), int(about["dim"]))
-            store = about.get("store")
-            written = about["checksum"], int(about["generation"])
-            found = None if engine is None else _engine(engine, store, shape[1], written[1])
+            wanted = "float32", (len(items), int(about["dim"])), int(about["checksum"])
+            generation = int(about["generation"])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            if isinstance(error, DataError | ConfigError):
+            if isinstance(error, DataError):
                 raise
             fault = f"{ABOUT} or {ITEMS} is damaged in {folder}: {type(error).__name__}: {error}"
             raise RunError(f"{fault}. Remove the collection and index again.") from error
         vectors = read_array(folder / VECTORS, mapped=bool(items))
-        if vectors.shape != shape or vectors.dtype != np.float32:
-            fault = f"{folder / VECTORS} is of {vectors.dtype} and {vectors.shape}; not {shape}"
-            raise RunError(f"{fault}. Remove the collection and index again.")
-        if (checksum := checksum_of(folder / VECTORS)) != written[0]:
-            fault = f"{folder / VECTORS} is damaged: its checksum is {checksum}, not {written[0]}"
-            raise RunError(f"{fault}. Remove the collection and index again.")
-        return cls(folder, about, items, FlatStore(vectors, metric), Pictures(places, folders), found)
+        found = str(vectors.dtype), vectors.shape, checksum_of(folder / VECTORS)
+        if found != wanted:
+            fault = f"{folder} is damaged: type, shape and CRC-32 of {VECTORS} are {found}"
+            raise RunError(
+                f"{fault}, but {ITEMS} and {ABOUT} ask for {wanted}. Remove the collection and "
+                "index again."
+            )
+        engine = None
+        if access.engine is not None:
+            engine = _engine(access.engine, about.get("store"), wanted[1][1], generation)
+        return cls(
+            folder, about, items, FlatStore(vectors, metric), Pictures(places, access), engine
+        )
 
     def __len__(self) -> int:
         return len(self._items)
@@ -323,33 +347,30 @@ class Snapshot:
         return row
 
 
+_NONE = Access()
+
+
 class CollectionDirectory:
     """A collection on disk: where ``vicinal index`` writes, what search, serve, cluster and dedupe
     open.
 
     Args:
         path: its folder.
-        folders: below which pictures of its items may be read.
-        engine: address of the engine to ask; None searches the vectors here.
+        access: what it may use outside of it.
     """
 
-    def __init__(
-        self, path: Path | str, *, folders: Sequence[Path] = (), engine: str | None = None
-    ) -> None:
+    def __init__(self, path: Path | str, access: Access = _NONE) -> None:
         self.path = Path(path)
-        self.folders = folders
-        self.engine = engine
+        self.access = access
         self._lock = Lock()
         self._held: Snapshot | None = None
 
     @classmethod
-    def open(
-        cls, path: Path | str, *, folders: Sequence[Path] = (), engine: str | None = None
-    ) -> "CollectionDirectory":
+    def open(cls, path: Path | str, access: Access = _NONE) -> "CollectionDirectory":
         """Open an existing collection; a RunError says how to make one where there is none, or of
         another format."""
         check_links(Path(path))
-        return cls(path, folders=folders, engine=engine)._existing()
+        return cls(path, access)._existing()
 
     @classmethod
     def of(
@@ -361,19 +382,17 @@ class CollectionDirectory:
         engine: str | None = None,
     ) -> "CollectionDirectory":
         """Return the collection of an opened run: its own ``RUN/collection``, or what
-        ``--collection`` names; ``images`` are folders of pictures besides those of its data."""
-        from vicinal.retrieval.listing import own_folders
-
-        folders = [*own_folders(run), *map(existing, images)]
+        ``--collection`` names; further arguments are those of `Access`."""
+        access = Access(run, images, engine)
         if collection is not None:
-            return cls.open(collection, folders=folders, engine=engine)
+            return cls.open(collection, access)
         # opening the run has checked its links
-        return cls(run.path / FOLDER, folders=folders, engine=engine)._existing()
+        return cls(run.path / FOLDER, access)._existing()
 
     def _existing(self) -> "CollectionDirectory":
         if not self.latest_generation():
             raise RunError(
-                f"{self.path} is no collection: it has no generation. `vicinal index RUN PATH...` "
+                f"{self.path} is no collection: no {POINTER} names a generation. `vicinal index RUN PATH...` "
                 "makes one."
             )
         return self
@@ -405,9 +424,7 @@ class CollectionDirectory:
                 if self._held is not None and self._held.generation == number:
                     return self._held
                 try:
-                    self._held = Snapshot.open(
-                        self.folder(number), folders=self.folders, engine=self.engine
-                    )
+                    self._held = Snapshot.open(self.folder(number), self.access)
                 except FileNotFoundError:  # written twice since, so already removed
                     continue
                 return self._held

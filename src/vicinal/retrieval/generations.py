@@ -151,9 +151,10 @@ def writing(path: Path) -> Iterator[None]:
             f"{path} is neither empty nor a collection: it holds {name}. Name another folder with "
             "--collection."
         )
-    with (path / _LOCK).open("a+") as lock, naming(path / _LOCK):
+    with (path / _LOCK).open("a+") as lock:
         try:
-            lock_open_file(lock.fileno(), wait=False)
+            with naming(path / _LOCK):
+                lock_open_file(lock.fileno(), wait=False)
         except BlockingIOError:
             lock.seek(0)
             raise RunError(

@@ -12,9 +12,10 @@ to the rounding of float32.
 """
 
 import logging
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import permutations
 from pathlib import Path
@@ -27,20 +28,13 @@ from vicinal.data import Folder, Table, own_data, own_description
 from vicinal.data.loader import load_all
 from vicinal.data.location import expanded
 from vicinal.data.records import Records, Taken
-from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.errors import ConfigError, DataError, few, unknown
 from vicinal.evaluation.encoder import Encoder
-from vicinal.retrieval.collection import (
-    FOLDER,
-    POINTER,
-    CollectionDirectory,
-    Place,
-    Snapshot,
-    model_fingerprint,
-)
+from vicinal.retrieval.collection import FOLDER, CollectionDirectory, model_fingerprint
 from vicinal.retrieval.generations import VectorJournal, publish, writing
 from vicinal.retrieval.listing import Listing, images_of, list_data_set, list_place, place_path
-from vicinal.retrieval.milvus import Engine, drop_engine, wanted_engine, write_engine
-from vicinal.retrieval.store import Item
+from vicinal.retrieval.milvus import wanted_engine, write_engine
+from vicinal.retrieval.store import Item, Place
 from vicinal.run_directory import RunDirectory
 
 JOURNAL = "journal.bin"
@@ -63,8 +57,7 @@ class Request:
     """What to index, and how.
 
     Attributes:
-        paths: places to bring up to date; none for those of the collection, or, where there is none
-            yet, the run's own data.
+        paths: places to bring up to date; without any, the run's own data.
         remove: places to take out of the collection.
         split: the part of the run's own data, or of named data that have splits.
         images: folder of the pictures where tables or feature vectors name them.
@@ -72,9 +65,8 @@ class Request:
         workers: processes that read images ahead.
         ray: workers of a Ray cluster that read and embed instead of this process; None for none.
         skip_corrupt: leave out what cannot be read, instead of raising in the end.
-        store: ``"flat"``, or folder or URL of Milvus; None for what it was.
+        store: ``"flat"``, or folder or URL of Milvus; None is flat.
         store_index: how Milvus searches; None for what it was.
-        trust: take over the places and the engine of a collection that somebody else made.
     """
 
     paths: Sequence[str] = ()
@@ -87,7 +79,6 @@ class Request:
     skip_corrupt: bool = False
     store: str | None = None
     store_index: str | None = None
-    trust: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,107 +131,174 @@ def index(
 
 
 class _Indexing:
-    """One call of ``index``: what its steps share."""
+    """One call of ``index``: what its steps share.
+
+    Attributes:
+        before: the generation before, or None.
+        same_model: whether its vectors are those of the model now.
+        rows: of the generation before, by content; vectors of another model are worth nothing.
+        unreadable: items whose content cannot be read, each with the reason where it is known.
+    """
 
     def __init__(
         self, run: RunDirectory, encoder: Encoder, path: Path, request: Request, audience: Audience
     ) -> None:
-        self.run, self.encoder, self.path, self.request, self.audience = (
-            run,
-            encoder,
-            path,
-            request,
-            audience,
+        self.run = run
+        self.encoder = encoder
+        self.path = path
+        self.request = request
+        self.audience = audience
+        self.model = model_fingerprint(run)
+        held = CollectionDirectory(path)
+        self.before = held.snapshot() if held.latest_generation() else None
+        self.about = {} if self.before is None else self.before.about
+        self.places = () if self.before is None else self.before.places
+        self.old = () if self.before is None else self.before.items()
+        self.same_model = self.about.get("model") == self.model
+        self.rows = (
+            {item.digest: row for row, item in enumerate(self.old)} if self.same_model else {}
         )
-        self.model, self.dim = model_fingerprint(run), encoder.embedder.embedding_dim
-        self.before = before = (
-            CollectionDirectory(path).snapshot() if (path / POINTER).is_file() else None
-        )
-        about = {} if before is None else before.about
-        if before is not None and not (before.trusted or request.trust):
-            named = ", ".join(place.path for place in before.places) or "no place"
-            fault = f"the collection in {path} was not indexed by you here; it names {named}"
-            raise ConfigError(f"{fault}. Say --trust to take that over, or remove the collection.")
-        self.same_model, self.store = about.get("model") == self.model, about.get("store")
+        self.unreadable = list[str]()
         self.engine = wanted_engine(
-            request.store, request.store_index, self.store, path, self.model
+            request.store, request.store_index, self.about.get("store"), path, self.model
         )
         if self.engine is not None and encoder.embedder.metric != "euclidean":
             raise ConfigError(
                 "engines search by Euclidean distance, but this head is hyperbolic. Omit --store."
             )
-        # Rows of the generation before by content; vectors of another model are worth nothing.
-        self.old = () if before is None else before.items()
-        self.rows = (
-            {item.digest: row for row, item in enumerate(self.old)} if self.same_model else {}
-        )
 
     def go(self) -> Indexed:
-        anew = self.before is not None and not self.same_model
-        plan = make_plan(self.run, self.path, self.request, self.audience, self.before, anew=anew)
+        listings = self._listings()
+        named = {listing.place.path for listing in listings} | self._gone()
+        places = [place for place in self.places if place.path not in named]
+        items = [
+            replace(item, place=places.index(self.places[item.place]))
+            for item in self.old
+            if self.places[item.place] in places
+        ]
+        new, contents, next_id = self._read(listings, len(places))
+        items = sorted([*items, *new], key=lambda item: item.id)
+        places += [listing.place for listing in listings]
+        _reject_nested(places)
+        dim = self.encoder.embedder.embedding_dim
+        with closing(VectorJournal(self.path / JOURNAL, dim=dim, model=self.model)) as journal:
+            embedded = self._embed(listings, contents, items, journal)
+            if self.unreadable and not self.request.skip_corrupt:
+                total = sum(len(listing.entries) for listing in listings)
+                raise DataError(
+                    f"{len(self.unreadable)} of {total} items cannot be read: "
+                    f"{few(self.unreadable, _NAMED, '; ')}. Repair or remove them, or leave them "
+                    "out with --skip-corrupt; what was embedded is kept."
+                )
+            items = [item for item in items if item.digest in journal or item.digest in self.rows]
+            about = self._publish(items, places, next_id, journal)
+        journal.clear()
+        old, now = ({item.id: item.digest for item in each} for each in (self.old, items))
+        return Indexed(
+            about["generation"],
+            len(items),
+            embedded,
+            added=len(now.keys() - old.keys()),
+            replaced=sum(now[id] != old[id] for id in now.keys() & old.keys()),
+            removed=len(old.keys() - now.keys()),
+            unreadable=tuple(self.unreadable),
+            recall=(about.get("store") or {}).get("recall"),
+        )
+
+    def _gone(self) -> set[str]:
+        gone = {absolute_place(path) for path in self.request.remove}
+        known = [place.path for place in self.places]
+        for path in sorted(gone.difference(known)):
+            raise ConfigError(unknown("place of the collection", path, known))
+        return gone
+
+    def _listings(self) -> list[Listing]:
+        """List the places to bring up to date: those named, or else the run's own data."""
+        asked, gone = self.request, self._gone()
+        own = place_path(own_description(self.run))
+        given = list(dict.fromkeys(absolute_place(path) for path in asked.paths))
+        known = {place.path: place for place in self.places if place.path not in gone}
+        wanted = {path: (asked.split, asked.images) for path in given}
+        if not self.places and not given:
+            wanted[own] = asked.split, asked.images
+        if not self.same_model or not (given or gone):
+            for path, place in known.items():
+                if path not in wanted and path != own:
+                    command = shlex.join(["vicinal", "index", str(self.run.path), *given, path])
+                    raise ConfigError(
+                        f"the collection holds {path}, which is neither the run's own data nor "
+                        f"named here, and is not read. Name it: `{command}`; or take it out with "
+                        "--remove."
+                    )
+                wanted.setdefault(path, (place.split, place.images))
+        listings = [list_again(self.run, path, *how) for path, how in wanted.items()]
         takes = self.encoder.preprocessing.kind
-        for listing in plan.listings:
+        for listing in listings:
             if listing.source.kind != takes:
                 fault = (
                     f"this run's model embeds {takes}, but {listing.place.path} holds "
                     f"{listing.source.kind}"
                 )
                 raise DataError(f"{fault}. Index data of the kind it was trained on.")
-        with closing(VectorJournal(self.path / JOURNAL, dim=self.dim, model=self.model)) as journal:
-            embedded = self._embed(plan, journal)
-            if plan.unreadable and not self.request.skip_corrupt:
-                named = "; ".join(plan.unreadable[:_NAMED]) + (
-                    "; ..." if len(plan.unreadable) > _NAMED else ""
-                )
-                total = sum(len(listing.entries) for listing in plan.listings)
-                fault = f"{len(plan.unreadable)} of {total} items cannot be read: {named}"
-                advice = (
-                    "Repair or remove them, or leave them out with --skip-corrupt; what was "
-                    "embedded is kept."
-                )
-                raise DataError(f"{fault}. {advice}")
-            items = [
-                item for item in plan.items if item.digest in journal or item.digest in self.rows
-            ]
-            generation = self._publish(items, plan, journal)
-        journal.clear()
-        old, new = ({item.id: item.digest for item in each} for each in (self.old, items))
-        added, removed = len(new.keys() - old.keys()), len(old.keys() - new.keys())
-        replaced = sum(new[id] != old[id] for id in new.keys() & old.keys())
-        recall = (CollectionDirectory(self.path).snapshot().about.get("store") or {}).get("recall")
-        return Indexed(
-            generation,
-            len(items),
-            embedded,
-            added,
-            replaced,
-            removed,
-            tuple(plan.unreadable),
-            recall,
-        )
+        return listings
 
-    def _embed(self, plan: "Plan", journal: VectorJournal) -> int:
+    def _read(
+        self, listings: Sequence[Listing], first: int
+    ) -> tuple[list[Item], dict[str, tuple[int, int]], int]:
+        """Read all entries: known ones keep their id, new ones get the next.
+
+        Returns:
+            items, the listing and entry that has each content, and the first id that is still free.
+        """
+        known = {(self.places[item.place].path, item.path): item.id for item in self.old}
+        next_id = max([self.about.get("next_id", 0), *(item.id + 1 for item in self.old[-1:])])
+        total = sum(len(listing.entries) for listing in listings)
+        items, contents, done = list[Item](), dict[str, tuple[int, int]](), 0
+        with self.audience.following(total, 0, "reading") as follower:
+            for number, listing in enumerate(listings):
+                for row, entry in enumerate(listing.entries):
+                    done += 1
+                    follower.advance(done)
+                    try:
+                        digest = listing.digest(row)
+                    except DataError as error:
+                        self._leave_out(f"{entry.path}: {error}")
+                        continue
+                    id = known.get((listing.place.path, entry.path), next_id)
+                    next_id = max(next_id, id + 1)
+                    facts = entry.path, entry.label, dict(entry.metadata)
+                    items.append(Item(id, *facts, first + number, digest))
+                    contents.setdefault(digest, (number, row))
+        return items, contents, next_id
+
+    def _leave_out(self, what: str) -> None:
+        self.unreadable.append(what)
+        self.audience.line(f"cannot be read: {what}", warning=True)
+
+    def _embed(
+        self,
+        listings: Sequence[Listing],
+        contents: dict[str, tuple[int, int]],
+        items: Sequence[Item],
+        journal: VectorJournal,
+    ) -> int:
         """Make the vectors that are missing, each batch into the journal at once; return how
         many."""
-        missing = {
-            digest: where for digest, where in plan.contents.items() if digest not in self.rows
-        }
-        wanted = {digest: where for digest, where in missing.items() if digest not in journal}
+        missing = {digest: at for digest, at in contents.items() if digest not in self.rows}
+        wanted = {digest: at for digest, at in missing.items() if digest not in journal}
         done, embedded = len(missing) - len(wanted), 0
         with self.audience.following(len(missing), done, "embedding") as follower:
-            for number, listing in enumerate(plan.listings):
+            for number, listing in enumerate(listings):
                 here = [digest for digest, (of, _) in wanted.items() if of == number]
                 rows = np.array([wanted[digest][1] for digest in here], dtype=np.int64)
                 for kept, vectors, unread in self._batches(listing, rows):
                     journal.append([here[place] for place in kept], vectors)
-                    damaged = {
-                        here[place] for place in unread
-                    }  # of all items with such a content one was looked at
-                    for item in plan.items if damaged else ():
+                    damaged = {here[place] for place in unread}
+                    for item in items if damaged else ():  # one of each content was looked at
                         if item.digest in damaged:
-                            plan.unreadable.append(item.path)
-                            self.audience.line(f"cannot be read: {item.path}", warning=True)
-                    done, embedded = done + len(kept) + len(unread), embedded + len(kept)
+                            self._leave_out(item.path)
+                    done += len(kept) + len(unread)
+                    embedded += len(kept)
                     follower.advance(done)
         return embedded
 
@@ -250,154 +308,45 @@ class _Indexing:
             return embed_rows(self.encoder, listing, rows, batch_size=size, workers=request.workers)
         return embed_rows_on_ray(self.run, listing, rows, batch_size=size, workers=request.ray)
 
-    def _publish(self, items: Sequence[Item], plan: "Plan", journal: VectorJournal) -> int:
-        before, engine, store = self.before, self.engine, self.store
-        wanted = None if engine is None else asdict(engine)
-        same = self.same_model and (None if store is None else {**store, "recall": None}) == wanted
-        # One that the user takes over is written once more, with the user's own seal.
-        known = before is not None and before.trusted and same
-        if (
-            before is not None
-            and known
-            and (tuple(items), tuple(plan.places)) == (before.items(), before.places)
-        ):
-            return before.generation
-        facts: dict[str, Any] = {"metric": self.encoder.embedder.metric, "model": self.model}
-        facts |= {
+    def _publish(
+        self, items: Sequence[Item], places: Sequence[Place], next_id: int, journal: VectorJournal
+    ) -> dict[str, Any]:
+        """Write the next generation, unless nothing changed; return its ``about.json``."""
+        store = self.about.get("store")
+        engine = None if self.engine is None else asdict(self.engine)
+        same = self.same_model and (store and {**store, "recall": None}) == engine
+        if same and (tuple(items), tuple(places)) == (self.old, self.places):
+            return dict(self.about)
+        facts = {
+            "metric": self.encoder.embedder.metric,
+            "model": self.model,
             "run": str(self.run.path.absolute()),
-            "next_id": plan.next_id,
-            "retired": None if same else store,
+            "next_id": next_id,
         }
-        vectors = self._vectors(items, journal)
-        writer = None if engine is None else partial(write_engine, engine, items, self.old, store)
-        number = publish(
-            self.path, items, vectors, dim=self.dim, places=plan.places, facts=facts, engine=writer
+        writer = None
+        if self.engine is not None:
+            writer = partial(write_engine, self.engine, items, self.old, store)
+        publish(
+            self.path,
+            items,
+            self._vectors(items, journal),
+            dim=self.encoder.embedder.embedding_dim,
+            places=places,
+            facts=facts,
+            engine=writer,
         )
-        retired = None if before is None else before.about.get("retired")
-        if (
-            before is not None and retired is not None
-        ):  # its last readers are two generations behind now
-            drop_engine(Engine(**retired), before.dim)
-        return number
+        return dict(CollectionDirectory(self.path).snapshot().about)
 
     def _vectors(self, items: Sequence[Item], journal: VectorJournal) -> Iterator[np.ndarray]:
         for item in items:
             row = self.rows.get(item.digest)
-            yield (
-                journal.vector(item.digest)
-                if row is None or self.before is None
-                else self.before.vectors()[row]
-            )
+            if row is None or self.before is None:
+                yield journal.vector(item.digest)
+            else:
+                yield self.before.vectors()[row]
 
 
-@dataclass
-class Plan:
-    """What the next generation will hold, before anything is embedded.
-
-    Attributes:
-        listings: what the places that are brought up to date hold now.
-        kept: places that stay as they are.
-        items: of all of them.
-        contents: for each content of the listings, one listing and entry that has it.
-        next_id: the first id that is still free.
-        unreadable: items whose content cannot even be read, each with the reason.
-    """
-
-    listings: list[Listing]
-    kept: list[Place]
-    items: list[Item] = field(default_factory=list)
-    contents: dict[str, tuple[int, int]] = field(default_factory=dict)
-    next_id: int = 0
-    unreadable: list[str] = field(default_factory=list)
-
-    @property
-    def places(self) -> list[Place]:
-        """Of the next generation, in the order that ``Item.place`` counts in."""
-        return [*self.kept, *(listing.place for listing in self.listings)]
-
-
-def make_plan(
-    run: RunDirectory,
-    collection: Path,
-    request: Request,
-    audience: Audience,
-    before: Snapshot | None,
-    *,
-    anew: bool,
-) -> Plan:
-    """Read what there is and compare it with the generation before.
-
-    Args:
-        run: whose collection it is; for its own data and splits.
-        collection: its folder.
-        request: what the user asked for.
-        audience: receives how many items are read, and which cannot be.
-        before: the generation before, if there is one.
-        anew: whether all places have to be read, because another model made the vectors of the one
-            before.
-    """
-    places = () if before is None else before.places
-    gone = {absolute_place(path) for path in request.remove}
-    for path in sorted(gone - {place.path for place in places}):
-        raise ConfigError(
-            unknown("place of the collection", path, [place.path for place in places])
-        )
-    named = list(dict.fromkeys(absolute_place(path) for path in request.paths))
-    if not named and not places:
-        named = [place_path(own_description(run))]
-    listings = [list_again(run, collection, path, request.split, request.images) for path in named]
-    others = [place for place in places if place.path not in {*named, *gone}]
-    if anew or not (named or gone):
-        listings += [
-            list_again(run, collection, place.path, place.split, place.images) for place in others
-        ]
-        others = []
-    plan = Plan(listings, others)
-    _reject_nested(plan.places)
-    _fill(plan, collection, audience, before)
-    return plan
-
-
-def _fill(plan: Plan, collection: Path, audience: Audience, before: Snapshot | None) -> None:
-    """Fill in the items that stay, and those of the listings: known ones keep their id, new ones
-    get the next."""
-    known = dict[tuple[str, str], Item]()
-    if before is not None:
-        plan.next_id = max(
-            [before.about.get("next_id", 0), *(item.id + 1 for item in before.items()[-1:])]
-        )
-        position = {place.path: number for number, place in enumerate(plan.kept)}
-        for item in before.items():
-            place = before.places[item.place].path
-            known[place, item.path] = item
-            if place in position:
-                plan.items.append(replace(item, place=position[place]))
-    total, done = sum(len(listing.entries) for listing in plan.listings), 0
-    with audience.following(total, 0, "reading") as follower:
-        for number, listing in enumerate(plan.listings):
-            for row, entry in enumerate(listing.entries):
-                done += 1
-                follower.advance(done)
-                try:
-                    digest = listing.digest(row, collection)
-                except DataError as error:
-                    plan.unreadable.append(f"{entry.path}: {error}")
-                    audience.line(f"cannot be read: {plan.unreadable[-1]}", warning=True)
-                    continue
-                old = known.get((listing.place.path, entry.path))
-                id = plan.next_id if old is None else old.id
-                plan.next_id += old is None
-                at = len(plan.kept) + number
-                plan.items.append(
-                    Item(id, entry.path, entry.label, dict(entry.metadata), at, digest)
-                )
-                plan.contents.setdefault(digest, (number, row))
-    plan.items.sort(key=lambda item: item.id)
-
-
-def list_again(
-    run: RunDirectory, collection: Path, path: str, split: str, images: str | None
-) -> Listing:
+def list_again(run: RunDirectory, path: str, split: str, images: str | None) -> Listing:
     """List a place as it is now; the run's own data with the settings and the held-out classes of
     its training."""
     own = own_description(run)
@@ -409,7 +358,7 @@ def list_again(
     if path == place_path(own) and not plain:
         data, records = own_data(run)  # with the very settings, and the very classes held out
         return list_data_set(data, split=split, images=images, records=records)
-    return list_place(path, collection, split=split, images=images)
+    return list_place(path, split=split, images=images)
 
 
 def absolute_place(path: str) -> str:

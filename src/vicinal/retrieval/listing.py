@@ -1,5 +1,5 @@
-"""From what a user names to a list of items that can be embedded: folder, table, archive, arrays or
-data set."""
+"""From what a user names to a list of items that can be embedded: folder, table, arrays or data
+set."""
 
 import os
 from collections import Counter
@@ -13,17 +13,17 @@ import numpy as np
 import torch
 
 from vicinal.arguments import describe
-from vicinal.data import Arrays, Dataset, Folder, Table, open_path
+from vicinal.data import Arrays, Dataset, Folder, Table, open_path, own_description
 from vicinal.data.folder import is_image
 from vicinal.data.location import existing, expanded
 from vicinal.data.packed import PackedImages
 from vicinal.data.records import QUERY, SPLITS, FeatureArray, ImageFiles, Records, Source, Texts
 from vicinal.data.table import Columns, read_columns
-from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.errors import ConfigError, DataError, VicinalError, unknown
 from vicinal.evaluation.neighbors import require_finite
 from vicinal.files import file_hash, read_arrays
-from vicinal.retrieval.archives import is_archive, unpack
-from vicinal.retrieval.collection import Kind, Place
+from vicinal.retrieval.store import Kind, Place
+from vicinal.run_directory import RunDirectory
 
 _SPLIT_FOLDERS = {"train", "test", "validation", "val"}
 
@@ -64,12 +64,12 @@ class Listing:
                 "own."
             )
 
-    def digest(self, index: int, collection: Path) -> str:
+    def digest(self, index: int) -> str:
         """SHA-256 of what the item holds; DataError where it cannot be read."""
         source, positions = self.source.origin(np.array([index]))
         position = int(positions[0])
         if isinstance(source, ImageFiles):
-            return _file_digest(self.place, collection, source.paths[position])
+            return _file_digest(self.place, source.paths[position])
         if isinstance(source, FeatureArray):
             return sha256(source.read(position).tobytes()).hexdigest()
         if isinstance(source, PackedImages):
@@ -78,33 +78,23 @@ class Listing:
         return sha256(repr(pixels.shape).encode() + pixels.tobytes()).hexdigest()
 
 
-def list_place(
-    path: str, collection: Path, *, split: str = "all", images: str | None = None
-) -> Listing:
+def list_place(path: str, *, split: str = "all", images: str | None = None) -> Listing:
     """List what lies at ``path``, by what it is.
 
     Args:
-        path: folder, table (.csv, .tsv, .parquet), archive (.zip, .tar, ...), vectors (.npz,
-            .parquet) or data set.
-        collection: folder of the collection, below which archives are unpacked.
+        path: folder, table (.csv, .tsv, .parquet), vectors (.npz, .parquet) or data set.
         split: the part to take of a data set, table or arrays that have splits.
         images: folder of the pictures that a table's paths, or the names of feature vectors, start
             from; for vectors also the data set whose images they were made of, row by row.
     """
     found = expanded(path)
-    if found.is_file() and is_archive(found):
-        if split != "all":
-            raise ConfigError(
-                f"the archive {path} has no splits; got --split {split}. Leave it out."
-            )
-        return _list_folder(found, "archive", collection, unpack(found, collection))
     if found.is_file() and is_image(found.name):
         raise ConfigError(
             f"a collection is made of folders; got the image {found}. Name its folder."
         )
     data = open_path(path)
     if isinstance(data, Folder) and split == "all":
-        return _list_folder(found, "folder", collection, str(found.resolve()))
+        return _list_folder(found.resolve())
     if isinstance(data, Table):
         return _list_table(found, split, images)
     if isinstance(data, Arrays) and split == "all":
@@ -224,10 +214,9 @@ def _pictured(
     )
 
 
-def _list_folder(named: Path, kind: Kind, collection: Path, root: str) -> Listing:
+def _list_folder(folder: Path) -> Listing:
     """List all images below a folder; the first folder of a path is its label, or the second, after
     a split."""
-    folder = collection / root
     tops = {
         entry.name
         for entry in folder.iterdir()
@@ -241,7 +230,8 @@ def _list_folder(named: Path, kind: Kind, collection: Path, root: str) -> Listin
             ({"split": parents[0]}, parents[1:]) if with_splits and parents else ({}, parents)
         )
         entries.append(Entry(path, below[0] if below else None, split))
-    return Listing(Place(str(named.resolve()), kind, root), entries, ImageFiles(folder, paths))
+    place = Place(str(folder), "folder", str(folder))
+    return Listing(place, entries, ImageFiles(folder, paths))
 
 
 def _images(root: Path) -> list[str]:
@@ -254,6 +244,18 @@ def _images(root: Path) -> list[str]:
             (Path(here) / name).relative_to(root).as_posix() for name in files if is_image(name)
         ]
     return sorted(found)
+
+
+def own_folders(run: RunDirectory) -> list[Path]:
+    """Return the files and folders of a run's own data, whose pictures its collections may show."""
+    try:
+        data = own_description(run)
+    except (KeyError, VicinalError):  # given in Python, so there are none
+        return []
+    named = [getattr(data, "path", None), getattr(data, "images", None)]
+    if isinstance(data, Table) and expanded(data.path).is_file():
+        named.append(images_of(data))
+    return [expanded(path) for path in named if isinstance(path, str)]
 
 
 def images_of(table: Table) -> str | None:
@@ -315,8 +317,8 @@ def _text(cell: Any) -> str | None:
     return text or None
 
 
-def _file_digest(place: Place, collection: Path, path: str) -> str:
-    file = place.file(collection, path)
+def _file_digest(place: Place, path: str) -> str:
+    file = place.file(path)
     if file is None or not file.is_file():
         raise DataError(f"image {path} of {place.path} is missing.")
     try:

@@ -9,8 +9,8 @@ nobody saw is taken back by the next one.
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from itertools import islice
@@ -119,6 +119,12 @@ class Milvus:
         """Remove the table, where there is one."""
         if self.client.has_collection(self.table):
             self.client.drop_collection(self.table)
+
+    def drop_others(self, prefix: str, kept: Collection[str | None]) -> None:
+        """Remove the tables whose name begins so, but for these."""
+        for table in self.client.list_collections():
+            if table.startswith(prefix) and table not in kept:
+                self.client.drop_collection(table)
 
     def _create(self) -> None:
         from pymilvus import DataType
@@ -264,6 +270,11 @@ class Engine:
     recall: float | None = None
 
 
+def absolute_address(address: str) -> str:
+    """Return a URL as it is, the folder of the embedded engine as an absolute path."""
+    return address if is_url(address) else str(Path(address).absolute())
+
+
 def wanted_engine(
     store: str | None,
     index: str | None,
@@ -271,36 +282,35 @@ def wanted_engine(
     collection: Path,
     model: str,
 ) -> Engine | None:
-    """Return the engine that a user asks for; what is not named stays as it was. None is the flat
-    store.
+    """Return the engine that a user asks for; None is the flat store.
 
     Args:
-        store: ``"flat"``, a folder or a URL.
-        index: one of ``INDEX_KINDS``, in any case.
+        store: ``"flat"``, a folder or a URL. A collection could come from somebody else, so no
+            address in it is asked that is not named here.
+        index: one of ``INDEX_KINDS``, in any case; None for what it was.
         before: ``store`` of the generation before.
         collection: whose table it is.
         model: fingerprint; vectors of two models never share a table.
     """
-    if store == FLAT or (store is None and before is None):
+    if store is None and before is not None:
+        raise ConfigError(
+            f"this collection is kept in {before['address']}. Name it with --store "
+            f"{before['address']}, or keep it here alone from now on with --store {FLAT}."
+        )
+    if store in (None, FLAT):
         if index is not None:
             raise ConfigError(
                 f"--store-index {index} is for a store in Milvus. Name one with --store, or drop "
                 "it."
             )
         return None
-    old = dict(before or {})
-    kind = (
-        (index or old.get("index", "FLAT"))
-        .upper()
-        .replace("IVF", "IVF_FLAT")
-        .replace("_FLAT_FLAT", "_FLAT")
-    )
+    kind = (index or dict(before or {}).get("index", "FLAT")).upper()
+    kind = "IVF_FLAT" if kind == "IVF" else kind
     if kind not in INDEX_KINDS:
         raise ConfigError(unknown("index of Milvus", kind, INDEX_KINDS))
-    address = str(old["address"]) if store is None else store
-    address = address if is_url(address) else str(Path(address).absolute())
-    whose = sha256(f"{collection.resolve()} {model}".encode()).hexdigest()[:16]
-    return Engine(address, f"vicinal_{whose}_{kind.lower()}", kind)
+    whose = sha256(str(collection.resolve()).encode()).hexdigest()[:16]
+    table = f"vicinal_{whose}_{model[:16]}_{kind.lower()}"
+    return Engine(absolute_address(str(store)), table, kind)
 
 
 def write_engine(
@@ -326,7 +336,10 @@ def write_engine(
     with closing(
         Milvus(engine.address, engine.table, dim=rows.shape[1], index=engine.index)
     ) as table:
-        if store is None or (store["address"], store["table"]) != (engine.address, engine.table):
+        here = store if store is not None and store["address"] == engine.address else {}
+        kept = engine.table, here.get("table")  # of which the latter has readers still
+        table.drop_others("_".join(engine.table.split("_")[:2]), kept)
+        if here.get("table") != engine.table:
             table.drop()  # what a collection that is no more may have left under this name
             added, removed = list(range(len(items))), list[int]()
         else:
@@ -336,16 +349,6 @@ def write_engine(
         )
         recall = _recall(table, number, items, rows) if engine.index != "FLAT" and items else None
     return asdict(replace(engine, recall=recall))
-
-
-def drop_engine(engine: Engine, dim: int) -> None:
-    """Remove a table that no kept generation is searched in; one that cannot be reached is left to
-    its owner."""
-    with (
-        suppress(RunError),
-        closing(Milvus(engine.address, engine.table, dim=dim, index=engine.index)) as table,
-    ):
-        table.drop()
 
 
 def _difference(before: Sequence[Item], after: Sequence[Item]) -> tuple[list[int], list[int]]:
@@ -368,7 +371,7 @@ def _recall(
     )
     queries, k = np.array(vectors[drawn]), min(_RECALL_K, len(items))
     ids = np.array([item.id for item in items], dtype=np.int64)
-    exact = FlatStore(vectors, ids).search(queries, k).ids
+    exact = ids[FlatStore(vectors).search(queries, k).ids]
     found = table.at(generation).search(queries, k).ids
     return float(
         np.mean([np.isin(true, some).mean() for true, some in zip(exact, found, strict=True)])

@@ -17,13 +17,13 @@ from vicinal.files import write_atomically
 from vicinal.models.embedder import Embedder
 from vicinal.models.small import SmallConvNet
 from vicinal.retrieval.calibration import Threshold
-from vicinal.retrieval.collection import CollectionDirectory, Place, Snapshot
+from vicinal.retrieval.collection import CollectionDirectory, Snapshot
 from vicinal.retrieval.generations import publish
 from vicinal.retrieval.map import CollectionMap
 from vicinal.retrieval.model import load
 from vicinal.retrieval.serve.library import Library
 from vicinal.retrieval.serve.server import create_application
-from vicinal.retrieval.store import Item
+from vicinal.retrieval.store import Item, Place
 from vicinal.run_directory import Journal, RunDirectory
 
 with warnings.catch_warnings():
@@ -149,7 +149,7 @@ def _library_of(run: RunDirectory, threshold: Threshold | None = None) -> Librar
     model = load(run.path, device="cpu")
     return Library(
         run,
-        CollectionDirectory.of(run),
+        CollectionDirectory.of(run, images=[str(run.path.parent)]),
         model.kind,
         (lambda image: model.embed(image)[0]) if model.kind == "images" else None,
         _spiral,

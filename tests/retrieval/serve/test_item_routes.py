@@ -6,9 +6,8 @@ from io import BytesIO
 import pytest
 from PIL import Image
 
-from vicinal.retrieval.collection import Place
 from vicinal.retrieval.generations import publish
-from vicinal.retrieval.store import Item
+from vicinal.retrieval.store import Item, Place
 
 PER_CLASS = 12  # as in conftest
 

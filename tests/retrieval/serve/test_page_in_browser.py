@@ -763,8 +763,7 @@ def test_a_crowd_of_points_is_drawn_by_webgl_or_without_it(
 
     from PIL import Image
 
-    from vicinal.retrieval.collection import Place
-    from vicinal.retrieval.store import Item
+    from vicinal.retrieval.store import Item, Place
 
     run, count, root = write_run(tmp_path / "run"), 3000, str(tmp_path / "pictures")
     rows, files = np.zeros((count, 16), np.float32), write_pictures(tmp_path / "pictures")

@@ -25,7 +25,8 @@ from vicinal.retrieval.store import Item
 
 
 def test_a_library_embeds_as_the_collection_was_embedded(served):
-    library = open_library(served.path, device="cpu")
+    pictures = str(served.path.parent / "pictures")
+    library = open_library(served.path, device="cpu", images=[pictures])
     snapshot = library.collection.snapshot()
     assert library.kind == "images" and library.threshold is None
     np.testing.assert_allclose(library.embed(snapshot.image(7)), snapshot.vector(7), atol=1e-5)

@@ -8,7 +8,7 @@ finds another one going on waits for its end, with whoever else has come meanwhi
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -80,18 +80,19 @@ def open_library(
     collection: Path | None = None,
     device: str = "auto",
     rate: float | None = None,
-    trust: bool = False,
+    images: Sequence[str] = (),
+    engine: str | None = None,
 ) -> Library:
     """Open a run with its collection and model; nothing from the run is executed.
 
     Args:
         rate: of false matches, at which to calibrate the threshold for "no match"; by default a run
             that was calibrated before shows that of ``QUERY_RATE``, and another none.
-        trust: whether a collection that somebody else made may name folders and engines outside of
-            itself.
+        images: folders of pictures to show besides those of the run's own data.
+        engine: address of the engine to ask in the place of the collection's own vectors.
     """
     directory = RunDirectory.open(run)
-    found = CollectionDirectory.of(directory, collection, trust=trust)
+    found = CollectionDirectory.of(directory, collection, images=images, engine=engine)
     model, reader = load_asking(run, device=device)
 
     def embed(image: Image.Image) -> np.ndarray:
