@@ -317,3 +317,27 @@ def test_rows_that_are_normalized_once_are_compared_alike(distance, rows):
     x, y = rows(6, 4), rows(3, 4)
     given, compare = distance.normalized_once(torch.cat([x, y]))
     torch.testing.assert_close(compare(given[:6], given[6:]), distance(x, y))
+
+
+@pytest.mark.parametrize("far", [1e7, 1e20])
+@pytest.mark.parametrize("squared", [True, False])
+def test_a_row_far_off_costs_the_others_no_digit(rows, far, squared):
+    x = rows(10, 4, dtype=torch.float32)
+    x[9] += far
+    x.requires_grad_()
+    found = pairwise_distances(x, squared=squared)
+    expected = row_distances(x[:, None].double(), x[None].double(), squared=squared)
+    torch.testing.assert_close(found, expected.float(), rtol=1e-5, atol=0)
+    if far < 1e10:
+        (gradient,) = torch.autograd.grad(found[:9, :9].sum(), x)
+        (by_hand,) = torch.autograd.grad(
+            row_distances(x[:9, None], x[None, :9], squared=squared).sum(), x
+        )
+        torch.testing.assert_close(gradient, by_hand, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("length", [1e-25, 1e20])
+def test_distances_of_rows_whose_squares_leave_float32(rows, length):
+    x = rows(10, 4)
+    found = pairwise_distances((length * x).float(), squared=False)
+    torch.testing.assert_close(found.double() / length, pairwise_distances(x, squared=False))

@@ -30,6 +30,7 @@ CACHED = 2**20  # entries of a matrix that stays in the cache of a CPU
 RIM = 1e-5  # share of the Poincaré ball's radius that points keep from its rim, where float32 ends
 # squared distance over squared norms; at it |x|² + |y|² - 2xy still has 5 of float32's 7 digits
 NEAR = 0.01
+DIFFERENT = 1000.0  # times: beside so much longer rows, distances of others need more than float32
 
 
 def at_least_float32(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -44,7 +45,7 @@ def pairwise_distances(x: Embeddings, y: Others = None, *, squared: bool) -> Flo
         d_ij = ‖x_i - y_j‖ = √(|x_i|² + |y_j|² - 2 x_i·y_j)
 
     The expanded form is one matrix product, but the difference of nearly equal numbers where rows
-    nearly meet. So rows are centred first (a distance does not change), and pairs that are still
+    nearly meet. So rows are centered first (a distance does not change), and pairs that are still
     near are taken from x_i - y_j itself. Rows that agree up to rounding have distance 0. There a
     distance has no derivative: its gradient is 0.
 
@@ -62,9 +63,25 @@ def pairwise_distances(x: Embeddings, y: Others = None, *, squared: bool) -> Flo
         y is not None and not y.numel()
     ):  # nothing to measure, but part of the graph
         return inner_products(x, y)
+    if x.dtype == torch.float32 and not x.is_cuda and _differ_in_scale(x, y):
+        wide = None if y is None else y.double()
+        return pairwise_distances(x.double(), wide, squared=squared).float()
     with torch.autocast(x.device.type, enabled=False):
         distances: Tensor = _PairwiseDistances.apply(x, y, squared)  # type: ignore[no-untyped-call]
     return distances
+
+
+def _differ_in_scale(x: Tensor, y: Tensor | None) -> bool:
+    """Return whether the expanded form would lose the distances of short rows beside long ones, or
+    leave the range of float32."""
+    lengths = _lengths(x.detach())
+    if y is not None:
+        lengths = torch.cat([lengths, _lengths(y.detach())])
+    shortest, longest = (float(length) for length in lengths.aminmax())
+    if shortest == 0 < longest:  # a row of zeros loses nothing
+        shortest = float(lengths[lengths > 0].amin())
+    low, high = square_range(x.dtype)
+    return not (low < shortest and longest < min(high, DIFFERENT * shortest))
 
 
 def row_distances(
@@ -107,7 +124,7 @@ def unit_rows(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
     x = at_least_float32(x)
     if not x.shape[-1]:
         return x
-    low, high = torch.finfo(x.dtype).tiny ** 0.25, torch.finfo(x.dtype).max ** 0.25
+    low, high = square_range(x.dtype)
     if x.numel() and not x.is_cuda:  # a GPU is not waited for
         lengths = _lengths(x)[..., None]
         shortest, longest = lengths.detach().aminmax()
@@ -126,6 +143,11 @@ def unit_rows(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
 def squared_lengths(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows"]:
     """|x_i|² of each row."""
     return at_least_float32(x).square().sum(dim=-1)
+
+
+def square_range(dtype: torch.dtype) -> tuple[float, float]:
+    """Return between which lengths squares, and squares of squares, stay in the range of a type."""
+    return torch.finfo(dtype).tiny ** 0.25, torch.finfo(dtype).max ** 0.25
 
 
 def _lengths(x: Tensor) -> Tensor:
@@ -360,8 +382,7 @@ class _PairwiseDistances(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, y: Tensor | None, squared: bool) -> Tensor:
-        result = _squared_distances(x, y)
-        return result if squared else result.sqrt_()
+        return _expanded(x, y, squared)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -373,9 +394,8 @@ class _PairwiseDistances(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
         """∂d_ij/∂x_i = (x_i - y_j) / d_ij, and 2 (x_i - y_j) of the square."""
         x, y, distances = ctx.saved_tensors
-        rows, columns = _centred(
-            x, y
-        )  # pulls of 1/d meet rows that cancel: of shorter rows less is lost
+        # Pulls of 1/d meet rows that cancel: of shorter rows less is lost.
+        rows, columns = _centered(x, y)
         row_parts, column_part = [], torch.zeros_like(columns)
         with torch.autocast(x.device.type, enabled=False):
             for block in _blocks(distances):
@@ -399,7 +419,7 @@ class _PairwiseDistances(torch.autograd.Function):
     def jvp(ctx: Any, x_tangent: Tensor | None, y_tangent: Tensor | None, _: None) -> Tensor:
         """ḋ_ij = (x_i - y_j)·(ẋ_i - ẏ_j) / d_ij, and twice the product for the square."""
         x, y, distances = ctx.saved_tensors
-        rows, columns = _centred(x, y)
+        rows, columns = _centered(x, y)
         if y is None:
             y_tangent = x_tangent
         product = torch.zeros_like(distances)
@@ -410,12 +430,12 @@ class _PairwiseDistances(torch.autograd.Function):
         return 2 * product if ctx.squared else product / threshold(distances, 0.0, 1.0)
 
 
-def _centred(x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
+def _centered(x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
     """Both sets of rows about the mean of the columns' rows, a constant: distances do not depend on
     it."""
-    centre = (x if y is None else y).detach().mean(dim=0)
-    rows = x - centre
-    return rows, rows if y is None else y - centre
+    center = (x if y is None else y).detach().mean(dim=0)
+    rows = x - center
+    return rows, rows if y is None else y - center
 
 
 def _transposed(matrix: Tensor) -> Tensor:
@@ -433,17 +453,17 @@ def _blocks(matrix: Tensor) -> list[slice]:
     return [slice(start, min(start + step, len(matrix))) for start in range(0, len(matrix), step)]
 
 
-def _squared_distances(x: Tensor, y: Tensor | None) -> Tensor:
-    """Return the squared distance of each row of ``x`` to each row of ``y`` (None: of ``x``)."""
+def _expanded(x: Tensor, y: Tensor | None, squared: bool) -> Tensor:
+    """Return the distance, or its square, of each row of ``x`` to each row of ``y`` (None: of
+    ``x``)."""
     result = x.new_empty(len(x), len(x if y is None else y))
-    coincident = (
-        16 * torch.finfo(x.dtype).eps
-    ) ** 2  # of |x|² + |y|²: below it there is only rounding
+    # of |x|² + |y|², about the mean or as given: below it there is only rounding
+    coincident = (16 * torch.finfo(x.dtype).eps) ** 2
     if x.is_cuda:
         # float64 resolves near pairs, and cheaply; looking for them would make the host wait for
         # the device.
         x, y = x.double(), None if y is None else y.double()
-    rows, columns = _centred(x, y)
+    rows, columns = _centered(x, y)
     row_norms = squared_lengths(rows)
     column_norms = row_norms if y is None else squared_lengths(columns)
     largest, others = column_norms.max(), x if y is None else y
@@ -454,17 +474,22 @@ def _squared_distances(x: Tensor, y: Tensor | None) -> Tensor:
         if y is None:
             squares.diagonal(block.start).fill_(torch.inf)  # not to be found near
         if x.is_cuda:
-            squares.masked_fill_(squares <= coincident * (norms + column_norms), 0)
+            given = squared_lengths(own)[:, None] + squared_lengths(others)
+            rounding = coincident * torch.minimum(norms + column_norms, given)
+            squares.masked_fill_(squares <= rounding, 0)
         elif (squares.amin(dim=1, keepdim=True) < NEAR * (norms + largest)).any():
             near = (squares < NEAR * (norms + column_norms)).nonzero()
             for i, j in (
                 part.unbind(dim=1) for part in torch.split(near, max(1, BLOCK // x.shape[1]))
             ):
-                exact = (own[i] - others[j]).square().sum(dim=1)
-                rounding = coincident * (norms[i, 0] + column_norms[j])
+                exact = squared_lengths(own[i] - others[j])
+                given = squared_lengths(own[i]) + squared_lengths(others[j])
+                rounding = coincident * torch.minimum(norms[i, 0] + column_norms[j], given)
                 squares[i, j] = exact.masked_fill_(exact <= rounding, 0)
         if y is None:
             squares.diagonal(block.start).fill_(0)
+        if not squared:
+            squares.sqrt_()
         if x.is_cuda:
             result[block] = squares
     return result

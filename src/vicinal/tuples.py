@@ -119,6 +119,7 @@ class Reference(NamedTuple):
                 f"{list(labels.shape)}. "
                 f"Give one label for each embedding."
             )
+        _check_types(embeddings, labels)
         if (rows is None) != (row_labels is None):
             given = "reference" if rows is not None else "reference_labels"
             raise DataError(
@@ -138,11 +139,24 @@ class Reference(NamedTuple):
                 f"[m], got {list(rows.shape)} and {list(row_labels.shape)}. Embed both with the "
                 "same network."
             )
+        _check_types(rows, row_labels)
         if own is not None and own.shape != labels.shape[:1]:
             raise DataError(
                 f"`own` is one place for each of {len(labels)} anchors, got {list(own.shape)}."
             )
         return cls(rows, row_labels, own)
+
+
+def _check_types(embeddings: Tensor, labels: Tensor) -> None:
+    if not embeddings.is_floating_point():
+        raise DataError(
+            f"embeddings are floating-point numbers, got {embeddings.dtype}. Use `.float()`."
+        )
+    if labels.ndim == 1 and (labels.is_floating_point() or labels.is_complex()):
+        raise DataError(
+            f"labels must be integers, got {labels.dtype}. Number the classes, with "
+            "torch.unique(labels, return_inverse=True) for example."
+        )
 
 
 def multi_hot(labels: Tensor) -> Tensor:

@@ -242,3 +242,9 @@ def test_the_least_of_runs_is_the_least_of_all(rng):
         places, least = module._least(values)
         assert torch.equal(least, values.amin(dim=1))
         assert torch.equal(places, values.argmin(dim=1))  # the first of equals
+
+
+@pytest.mark.parametrize("length", [1e-25, 1e20])
+def test_clusters_do_not_depend_on_the_unit_of_length(rng, length):
+    rows = torch.randn(40, 4, generator=rng)
+    assert torch.equal(kmeans(rows * length, 5, seed=0), kmeans(rows, 5, seed=0))

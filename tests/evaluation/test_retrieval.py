@@ -6,7 +6,7 @@ import torch
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation import retrieval
 from vicinal.evaluation.neighbors import Neighbors, neighbor_chunks, neighbors
-from vicinal.evaluation.retrieval import query_scores, ranks_needed, relevant_counts
+from vicinal.evaluation.retrieval import query_score, query_scores, ranks_needed, relevant_counts
 
 
 def by_hand(ids, labels, gallery_labels=None, recalls=(1, 2, 4), lone="exclude"):
@@ -173,3 +173,9 @@ def test_missing_queries_are_rejected():
 def test_recall_at_zero_is_rejected():
     with pytest.raises(ConfigError, match=r"\[1, 0\]"):
         ranks_needed(torch.tensor([1]), (1, 0))
+
+
+def test_precision_is_a_fraction_in_float64():
+    hits = torch.tensor([[True, False, True]])
+    found = query_score("precision@3", hits, torch.tensor([2]))
+    assert found.item() == 2 / 3

@@ -14,6 +14,7 @@ from vicinal.losses import (
     HardExemplarLoss,
     Loss,
     MultiSimilarityLoss,
+    NestedLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
     SoftTripleLoss,
@@ -129,3 +130,30 @@ def test_nothing_is_compared_where_the_core_gets_nothing():
 @pytest.fixture
 def embeddings(rng):
     return lambda n: torch.randn(n, 3, generator=rng, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        TripletLoss,
+        lambda: CrossBatchMemory(TripletLoss(), size=24, dim=3),
+        lambda: NestedLoss([TripletLoss(), TripletLoss()], [2, 3]),
+    ],
+)
+def test_input_that_is_not_made_of_vectors_and_classes_is_rejected(build, embeddings):
+    loss = build()
+    forward = inspect.unwrap(type(loss).forward)
+    rows = embeddings(12).float()
+    with pytest.raises(DataError, match=r"labels must be integers, got torch\.float32"):
+        forward(loss, rows, LABELS / 4)
+    with pytest.raises(DataError, match=r"floating-point numbers, got torch\.int64"):
+        forward(loss, rows.long(), LABELS)
+    with pytest.raises(DataError, match="must be a tensor, got list"):
+        forward(loss, rows.tolist(), LABELS)
+
+
+def test_reference_labels_that_are_no_integers_are_rejected(embeddings):
+    with pytest.raises(DataError, match="labels must be integers"):
+        inspect.unwrap(Loss.forward)(
+            TripletLoss(), embeddings(12), LABELS, embeddings(12), LABELS / 4
+        )

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
+from vicinal.errors import ConfigError
 from vicinal.losses import HardExemplarLoss, TripletLoss, orientation_errors
 from vicinal.losses import loss as base
 
@@ -18,7 +19,7 @@ def weight_by_hand(loss, gap, compared):
     if not loss.weighted:
         return 1.0
     if gap >= m:
-        return loss.epsilon / compared
+        return loss.epsilon / (compared if loss.epsilon_over == "batch" else m / 2)
     matched = 1 / (1 + math.exp(-max(gap, 0.0) + m / 2))
     return -math.log2(matched)
 
@@ -267,3 +268,12 @@ def test_the_orientation_error_is_0_only_where_the_angle_is_right_and_at_most_4(
     assert (errors[angles != 0] > 0).all() and errors.max() == pytest.approx(4.0)
     turned = orientation_errors(torch.tensor([[0.0, 1.0]]), torch.tensor([2 * math.pi]))
     assert turned.item() == pytest.approx(0.0, abs=1e-6), "a full turn is no error"
+
+
+def test_easy_triplets_weigh_epsilon_over_beta_as_printed(embeddings):
+    loss = HardExemplarLoss(epsilon=0.3, epsilon_over="beta")
+    found = loss.weigh(torch.tensor([4.0]), torch.tensor([7.0]))
+    assert found.item() == pytest.approx(0.3 / (MARGIN / 2))
+    assert loss(embeddings, LABELS).item() == pytest.approx(by_hand(loss, embeddings, LABELS))
+    with pytest.raises(ConfigError, match="margin=0"):
+        HardExemplarLoss(margin=0.0, epsilon_over="beta")

@@ -104,6 +104,6 @@ def test_what_has_no_meaning_is_rejected(embeddings):
     with pytest.raises(DataError, match="reference rows are"):
         forward(ContrastiveLoss(), embeddings, SEVERAL, embeddings, SEVERAL[:, 0])
     memory = CrossBatchMemory(ContrastiveLoss(), size=8, dim=3)
-    with pytest.raises(DataError, match=r"one label for each row, got labels \[6, 4\]"):
-        inspect.unwrap(CrossBatchMemory.remember)(memory, embeddings, SEVERAL)
+    with pytest.raises(DataError, match=r"labels \[n\], got \[6, 3\] and \[6, 4\]"):
+        inspect.unwrap(CrossBatchMemory.forward)(memory, embeddings, SEVERAL)
     assert HierarchicalTripletLoss().multi_label and not MarginLoss(class_boundaries=4).multi_label

@@ -9,6 +9,7 @@ from torch.nn.functional import cross_entropy
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses import NPairLoss
+from vicinal.tuples import Triplets
 
 LABELS = {
     "two each": [0, 1, 2, 0, 1, 2],
@@ -142,3 +143,12 @@ def test_errors_carry_names_and_numbers(embeddings):
         NPairLoss(blocks=True)(embeddings(7), torch.arange(7))
     with pytest.raises(ConfigError, match="did you mean 'distance'"):
         inspect.unwrap(NPairLoss.__init__)(NPairLoss(), "distances")
+
+
+def test_explicit_triplets_cost_the_lengths_of_their_rows(embeddings):
+    x = embeddings(3)
+    triplets = Triplets(*torch.tensor([[0], [1], [2]]))
+    anchor, positive, negative = (float(row @ row) for row in x)
+    expected = 0.5 / 4 * (anchor + (positive + negative) / 2)
+    of_l2 = [NPairLoss(l2=l2).on_triplets(x, triplets).item() for l2 in (0.5, 0.0)]
+    assert of_l2[0] - of_l2[1] == pytest.approx(expected)

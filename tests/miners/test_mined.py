@@ -1,10 +1,12 @@
 """A loss over mined triplets: the miner's triplets, the loss's `on_triplets`, draws that follow
 from the seed."""
 
+import inspect
+
 import pytest
 import torch
 
-from vicinal.errors import ConfigError
+from vicinal.errors import ConfigError, DataError
 from vicinal.losses import MarginLoss, ProxyAnchorLoss, TripletLoss
 from vicinal.miners import MINERS, Mined, hardest, semi_hard
 
@@ -64,3 +66,21 @@ def test_what_cannot_be_mined_is_rejected():
         Mined(ProxyAnchorLoss(3, 4), "hardest")
     with pytest.raises(ConfigError, match="Set sampler=classes"):
         Mined(TripletLoss(blocks=True), "hardest")
+
+
+@pytest.mark.parametrize("miner", MINERS)
+def test_a_row_that_is_not_a_number_is_in_the_loss_even_if_it_is_in_no_tuple(miner, batch):
+    batch[0][3] = torch.nan
+    assert Mined(MarginLoss(), miner)(*batch).isnan()
+
+
+@pytest.mark.parametrize("miner", MINERS)
+def test_labels_that_are_no_integers_are_rejected(miner, batch):
+    mine = inspect.unwrap(MINERS[miner])  # without the tests' shape checks, which come first
+    given = (
+        {"generator": torch.Generator()}
+        if "generator" in inspect.signature(mine).parameters
+        else {}
+    )
+    with pytest.raises(DataError, match=r"must be integers, got torch\.float32"):
+        mine(batch[0], batch[1] / 4, **given)

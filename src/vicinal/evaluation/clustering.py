@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from vicinal.distances import square_range
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.neighbors import require_finite
 
@@ -70,6 +71,9 @@ def kmeans_runs(
     if clusters == len(rows):
         return [torch.arange(clusters, device=rows.device)]
     rows = rows - rows.mean(dim=0)  # distances do not change, the product's rounding shrinks
+    largest, (low, high) = rows.abs().amax(), square_range(rows.dtype)
+    if not low < largest < high and largest > 0:  # squares would leave the range of the type
+        rows = rows / largest
     squares = rows.square().sum(dim=1)
     found = [
         _lloyd(rows, squares, clusters, seed * 1_000_003 + restart, iterations)

@@ -134,7 +134,9 @@ def query_score(
     """
     if found := re.fullmatch(r"(recall|cmc|precision)@(\d+)", name):
         k = int(found[2])
-        return hits[:, :k].sum(dim=1) / float(k) if found[1] == "precision" else recall_at(hits, k)
+        return (
+            hits[:, :k].sum(dim=1).double() / k if found[1] == "precision" else recall_at(hits, k)
+        )
     scores = {
         "map@r": map_at_r,
         "r_precision": r_precision,

@@ -4,7 +4,7 @@ regression."""
 import math
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -13,7 +13,7 @@ from torch.nn.functional import relu, softplus
 
 from vicinal.arguments import NonNegative, Positive
 from vicinal.distances import Euclidean, at_least_float32
-from vicinal.errors import DataError
+from vicinal.errors import ConfigError, DataError
 from vicinal.losses.loss import Comparisons, Loss, Terms, reduce
 from vicinal.tuples import Embeddings, Reference, SingleLabels, other_class
 
@@ -35,8 +35,7 @@ class HardExemplarLoss(Loss):
     the number of rows with which an anchor is compared.
 
     Paper to code: m = ``margin`` · ``scale``², so that 0.15 on the unit sphere is 3.75 as in the
-        authors' code; ε/B is
-    printed as ε/β in the survey at hand and is ε over the batch size in that code.
+        authors' code.
 
     Differs: weights pass no gradient (``detach_weights=False`` is the authors' code, which leaves
         open whether it means
@@ -46,6 +45,8 @@ class HardExemplarLoss(Loss):
     Args:
         margin: m on the unit sphere, where gaps begin to be of no interest.
         epsilon: ε.
+        epsilon_over: what divides ε: B of the ``"batch"``, as in the authors' code, or β, as in
+            the paper.
         scale: length of the embeddings, which sets how sharply the soft margin and the weights
             change.
         weighted: False for w_hard = 1, the plain soft-margin triplet loss.
@@ -59,11 +60,20 @@ class HardExemplarLoss(Loss):
     margin: float = 0.15
     _: KW_ONLY
     epsilon: NonNegative = 0.1
+    epsilon_over: Literal["batch", "beta"] = "batch"
     scale: Positive = 5.0
     weighted: bool = True
     detach_weights: bool = True
     squared: bool = True
     normalize: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.epsilon_over == "beta" and self.margin <= 0:
+            raise ConfigError(
+                f"epsilon_over=beta divides by half the margin, got margin={self.margin}. Set it "
+                "above 0."
+            )
 
     @cached_property
     def distance(self) -> Euclidean:
@@ -94,10 +104,13 @@ class HardExemplarLoss(Loss):
             return torch.ones_like(gap)
         gap = gap.detach() if self.detach_weights else gap
         margin = self.scaled_margin
+        easy = self.epsilon / (
+            compared.clamp(min=1) if self.epsilon_over == "batch" else margin / 2
+        )
         # relu holds the weight at that of gap 0, and is flat there; the logarithm's argument never
         # overflows.
         surprise = softplus(margin / 2 - relu(gap), threshold=THRESHOLD) / math.log(2)
-        return torch.where(gap >= margin, self.epsilon / compared.clamp(min=1), surprise)
+        return torch.where(gap >= margin, easy, surprise)
 
     def pair_comparisons(
         self,

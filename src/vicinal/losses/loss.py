@@ -403,10 +403,10 @@ class Loss(nn.Module, ABC):
             labels: class of each embedding, for losses that learn something for each class.
         """
         triplets.check(embeddings)
-        sums, counts = self.core(
-            self.triplet_comparisons(at_least_float32(embeddings), triplets, labels)
-        )
-        return reduce(Terms(sums if weights is None else sums * weights, counts), self.reduction)
+        embeddings = at_least_float32(embeddings)
+        sums, counts = self.core(self.triplet_comparisons(embeddings, triplets, labels))
+        terms = Terms(sums if weights is None else sums * weights, counts)
+        return reduce(terms, self.reduction) + 0 * embeddings.sum()  # also of rows in no triplet
 
     def on_pairs(
         self,
@@ -451,9 +451,8 @@ class Loss(nn.Module, ABC):
                 f"it. Give it triplets or all rows, or leave reference rows out."
             )
         keep = seen.keep_positive & masks[0].gather(1, columns), seen.keep_negative & masks[1]
-        return reduce(
-            self.core(replace(seen, keep_positive=keep[0], keep_negative=keep[1])), self.reduction
-        )
+        terms = self.core(replace(seen, keep_positive=keep[0], keep_negative=keep[1]))
+        return reduce(terms, self.reduction) + 0 * embeddings.sum()  # also of rows in no pair
 
     def triplet_comparisons(
         self, embeddings: Embeddings, triplets: Triplets, labels: SingleLabels | None = None
@@ -473,7 +472,11 @@ class Loss(nn.Module, ABC):
             distance(anchors, negatives[:, None]),
         )
         there = torch.ones_like(positive, dtype=torch.bool)
-        found = Comparisons(positive, there, negative, there)
+        penalty = None
+        if self.penalizes:
+            anchor, *compared = (embeddings[members] for members in triplets)
+            penalty = self.penalty(anchor, torch.cat(compared))
+        found = Comparisons(positive, there, negative, there, penalty=penalty)
         if not self.both_members:
             return found
         theirs = replace(found, negative=distance(others, negatives[:, None]))

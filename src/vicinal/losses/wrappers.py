@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses.loss import Loss, tuple_loss
-from vicinal.tuples import Embeddings, SingleLabels
+from vicinal.tuples import Embeddings, Reference, SingleLabels
 
 
 class CrossBatchMemory(nn.Module):
@@ -83,6 +83,7 @@ class CrossBatchMemory(nn.Module):
             keys: what is kept of the batch, as a slower network embeds it; None: the embeddings
                 themselves.
         """
+        Reference.checked(embeddings, labels)
         if not self.training or not torch.is_grad_enabled():
             return self.loss(embeddings, labels)  # type: ignore[no-any-return]
         self.calls += 1
@@ -103,10 +104,6 @@ class CrossBatchMemory(nn.Module):
                 f"a memory of {self.size} rows of {self.dim} dimensions cannot take in a batch "
                 f"{list(rows.shape)}. "
                 f"Give it the embedder's `dim` and a `size` of several batches."
-            )
-        if labels.ndim != 1:
-            raise DataError(
-                f"a memory keeps one label for each row, got labels {list(labels.shape)}."
             )
         places = (
             torch.arange(len(rows), device=rows.device) + self.written % self.size
@@ -175,6 +172,7 @@ class NestedLoss(nn.Module):
 
     def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Float[Tensor, ""]:
         """Return the sum over the sizes."""
+        Reference.checked(embeddings, labels, several=True)
         if embeddings.shape[1] < self.sizes[-1]:
             raise ConfigError(
                 f"nested sizes {self.sizes} need as many dimensions, got {embeddings.shape[1]}."

@@ -34,6 +34,7 @@ from vicinal.tuples import Embeddings, Reference, SingleLabels, other_class, pos
 Pairing = Literal["all", "consecutive", "nearest"]
 Overlap = Literal["samples", "arcs"]
 Anchors = Literal["pairs", "samples"]
+Mean = Literal["terms", "pairs"]
 SHOWN = 6  # pairs of pairs in the report
 
 
@@ -120,6 +121,9 @@ class NegativesBetweenPairs(nn.Module, ABC):
     """A loss over positive pairs, whose negatives lie between the members of pairs of other
     classes."""
 
+    anchors: Anchors | None = "pairs"
+    mean: Mean = "terms"
+
     def __init__(self, loss: nn.Module, *, pairing: Pairing = "all") -> None:
         super().__init__()
         self.loss, self.pairing = pairable(loss), pairing
@@ -162,11 +166,13 @@ class NegativesBetweenPairs(nn.Module, ABC):
         self, embeddings: Embeddings, labels: SingleLabels
     ) -> Float[Tensor, ""] | Float[Tensor, "p"]:
         comparisons = self.comparisons(embeddings, labels)
-        terms, there = self.loss.core(comparisons), comparisons.keep_positive.any(dim=1)
-        # Padding is no row that a mean could count.
-        return reduce(
-            Terms(terms.sums.masked_fill(~there, 0), terms.counts * there), self.loss.reduction
-        )
+        sums, counts = self.loss.core(comparisons)
+        there = comparisons.keep_positive.any(dim=1)
+        if self.anchors == "pairs":  # padding is no row that a mean could count
+            sums, counts = sums.masked_fill(~there, 0), counts * there
+        if self.mean == "pairs":
+            counts = there.to(sums.dtype)
+        return reduce(Terms(sums, counts), self.loss.reduction)
 
 
 class OptimalNegatives(NegativesBetweenPairs):
@@ -186,11 +192,9 @@ class OptimalNegatives(NegativesBetweenPairs):
     N-pair loss on unnormalised embeddings has no arcs: as in the authors' code its negative is the
     largest of the four inner products of the ends.
 
-    Differs: the mean is over the loss's terms (pairs, or pairs of pairs), where the paper divides
-        by the pairs and the
-    authors' code sums; ``pairing="all"`` uses every positive pair, the authors consecutive rows; no
-    pair is left out because its members nearly agree, since nothing here divides by their angle;
-    where classes overlap, samples stand for arcs (``overlap="samples"``). ``overlap="arcs"`` is the
+    Differs: ``pairing="all"`` uses every positive pair, the authors consecutive rows; no pair is
+    left out because its members nearly agree, since nothing here divides by their angle; where
+    classes overlap, samples stand for arcs (``overlap="samples"``). ``overlap="arcs"`` is the
     paper's d_ijkl throughout.
 
     Args:
@@ -205,6 +209,9 @@ class OptimalNegatives(NegativesBetweenPairs):
         anchors: what is compared with the arcs: the arcs of ``"pairs"`` as published, or
             ``"samples"`` (ours), each with its own positives, as in the loss alone; None is
             samples, and pairs with ``overlap="arcs"``.
+        mean: over the loss's ``"terms"`` (pairs, or pairs of pairs; ours), or over the ``"pairs"``,
+            whose terms are added up, the paper's 1/|P|. The authors' code sums
+            (``reduction="sum"``).
     """
 
     def __init__(
@@ -214,9 +221,12 @@ class OptimalNegatives(NegativesBetweenPairs):
         pairing: Pairing = "all",
         overlap: Overlap = "samples",
         anchors: Anchors | None = None,
+        mean: Mean = "terms",
     ) -> None:
         super().__init__(loss, pairing=pairing)
-        self.overlap, self.anchors = overlap, anchors
+        self.overlap = overlap
+        self.anchors = anchors
+        self.mean = mean
         check_arguments(self)
         if anchors is None:
             self.anchors = "pairs" if overlap == "arcs" else "samples"
@@ -428,6 +438,7 @@ class LoOp(BetweenPairs):
         anchors: what is compared with arcs of other classes: the arcs of ``"pairs"``, or
             ``"samples"``, each with its own positives, as in the loss alone; None is samples, and
             pairs with ``overlap="arcs"``.
+        mean: over the loss's ``"terms"``, or over the ``"pairs"``, the paper's 1/|P|.
         wait: steps with the loss alone before LoOp begins, so that classes part first; None is a
             third of the run, and 0 with ``overlap="arcs"``.
     """
@@ -435,6 +446,7 @@ class LoOp(BetweenPairs):
     pairing: Pairing = "all"
     overlap: Overlap = "samples"
     anchors: Anchors | None = None
+    mean: Mean = "terms"
     wait: Natural | None = None
 
     title: ClassVar[str] = "LoOp"
@@ -442,7 +454,11 @@ class LoOp(BetweenPairs):
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
         self.loss = OptimalNegatives(
-            parts.loss, pairing=self.pairing, overlap=self.overlap, anchors=self.anchors
+            parts.loss,
+            pairing=self.pairing,
+            overlap=self.overlap,
+            anchors=self.anchors,
+            mean=self.mean,
         )
         usual = parts.steps // 3 if self.overlap == "samples" else 0
         self._alone: int = usual if self.wait is None else self.wait

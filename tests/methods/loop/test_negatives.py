@@ -390,3 +390,18 @@ def test_another_number_of_labels_than_rows_is_rejected(kind, labels):
     loss = kind(MultiSimilarityLoss())
     with pytest.raises(DataError, match=rf"got \[12, 4\] and \[{labels}\]"):
         inspect.unwrap(type(loss).comparisons)(loss, torch.randn(12, 4), torch.arange(labels) // 2)
+
+
+def test_a_row_alone_in_its_class_counts_in_the_mean_as_in_the_loss_alone(embeddings):
+    x, labels = embeddings(9), torch.tensor([0, 0, 1, 1, 2, 2, 3, 3, 4])
+    mean, total = (of_samples(MultiSimilarityLoss(reduction=how)) for how in ("mean", "sum"))
+    assert mean(x, labels).item() == pytest.approx(total(x, labels).item() / 9)
+
+
+def test_mean_over_pairs_divides_the_sum_over_pairs_of_pairs_by_the_pairs(embeddings):
+    x, labels = embeddings(8), [0, 0, 1, 1, 2, 2, 2, 3]
+    loss = TripletLoss(0.3, squared=False)
+    found = published(loss, mean="pairs")(x, torch.tensor(labels)).item()
+    pairs = 1 + 1 + 3
+    terms = 2 * (1 + 3 + 1) + 3 * (1 + 1 + 1)
+    assert found == pytest.approx(by_hand("triplet", loss, x, labels) * terms / pairs)
