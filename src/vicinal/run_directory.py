@@ -40,6 +40,7 @@ class RunDirectory:
         self.weights_path = self.path / "model.safetensors"
         self.metrics_path = self.path / "metrics.jsonl"
         self.results_path = self.path / "results.json"
+        self.rows_path = self.path / "rows.npz"  # see ``data.kept``
         self.report_path = self.path / "report.html"
         self.checkpoints_path = self.path / "checkpoints"
         self.artefacts_path = self.path / "artefacts"
@@ -90,7 +91,7 @@ class RunDirectory:
         """Whether the folder holds no more than what is written before run.json, which makes it a
         run."""
         return self.path.is_dir() and all(
-            path.name in (".lock", self.model_path.name) or path.match(PARTS)
+            path.name in (".lock", self.model_path.name, self.rows_path.name) or path.match(PARTS)
             for path in self.path.iterdir()
         )
 

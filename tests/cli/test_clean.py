@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.runs import keep_rows
 
 from vicinal.arguments import describe
 from vicinal.data import Arrays, FeatureTransform, Table
@@ -34,7 +35,9 @@ def run(tmp_path):
         names=names,
     )
     run = RunDirectory.create(tmp_path / "run")
-    data = {"description": describe(Arrays(str(tmp_path / "data.npz")))}
+    arrays = Arrays(str(tmp_path / "data.npz"))
+    keep_rows(run, arrays)
+    data = {"description": describe(arrays)}
     run.write_info(
         {
             "vicinal": "0",
@@ -125,7 +128,9 @@ def test_a_run_on_a_corrected_table_is_indexed_and_cleaned_again(run, vicinal, t
         lines.append(f"{path},{'ab'[number % 2]},{'test' if number > 5 else 'train'}")
     (tmp_path / "clean").mkdir()
     (tmp_path / "clean" / "labels.csv").write_text("\n".join(lines))
-    data = {"description": describe(Table(str(tmp_path / "clean" / "labels.csv")))}
+    table = Table(str(tmp_path / "clean" / "labels.csv"))
+    keep_rows(run, table)
+    data = {"description": describe(table)}
     run.write_info(
         {
             "vicinal": "0",

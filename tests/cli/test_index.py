@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.runs import keep_rows
 
 from vicinal.arguments import describe
 from vicinal.data import Folder, ImageTransform
@@ -24,13 +25,14 @@ def made(tmp_path):
         pixels = np.random.default_rng(number).integers(0, 256, (20, 24, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(path)
     run = RunDirectory.create(tmp_path / "run")
-    data = describe(Folder(str(tmp_path / "pictures"), test=0.0))
+    data = Folder(str(tmp_path / "pictures"), test=0.0)
+    keep_rows(run, data, 0.5)
     settings = {"validation": 0.5, "seed": 0}
     run.write_info(
         {
             "name": "run",
             "config": {"preset": "drawn", "slots": {"training": settings}},
-            "data": {"description": data},
+            "data": {"description": describe(data)},
         }
     )
     torch.manual_seed(0)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.runs import keep_rows
 
 from vicinal.arguments import describe
 from vicinal.data import Arrays, FeatureTransform, Folder, ImageTransform
@@ -74,6 +75,7 @@ def _made(path, embedder, transform, data, validation):
             "data": {"description": describe(data)},
         }
     )
+    keep_rows(run, data, validation)
     encoder = Encoder(embedder.eval(), transform, torch.device("cpu"))
     encoder.save_description(run)
     encoder.save_weights(run)

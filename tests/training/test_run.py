@@ -23,6 +23,7 @@ from vicinal.evaluation.encoder import Encoder
 from vicinal.run_directory import RunDirectory
 from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint
 from vicinal.training.console import Console
+from vicinal.training.finish import measure_run
 from vicinal.training.run import resume, start
 
 
@@ -243,14 +244,39 @@ def test_patience_stops_and_keeps_the_best(tiny, tmp_path, console):
     )  # nothing moves: two without improvement
 
 
-def test_changed_data_is_rejected_on_resume(finished, tiny, console):
-    run = finished
-    info = json.loads(run.info_path.read_text())
-    info["data"]["fingerprint"] = "0" * 16
-    run.info_path.write_text(json.dumps(info))
-    run.write_status("interrupted")
-    with pytest.raises(RunError, match="changed since it started"):
-        resume(run.path, trust=tiny.trust, console=console)
+def test_changed_data_are_named_and_data_that_training_never_saw_are_measured_whole(
+    tiny, tmp_path, console
+):
+    run = begin(tiny, tmp_path / "run", console, "training.epochs=1", "evaluation.artifacts=false")
+    file = tiny.folder / "tiny.npz"
+    arrays = dict(np.load(file))
+    how = {"recalls": (1,), "clustering": False, "device": torch.device("cpu")}
+    how |= {"skip_corrupt": False, "console": console, "split": None}
+    own = measure_run(run, data=None, **how)
+    assert (own["split"], own["records"]) == ("test", 96)
+    half = measure_run(run, data=str(file), **how)
+    assert half["records"] == 96 and half["notes"] == ["96 records that training saw are left out."]
+
+    features, labels = arrays["features"].copy(), arrays["labels"]
+    features[5] += 1
+    more = np.concatenate([arrays["features"], np.ones((4, 8), np.float32)])
+    names = r"row 192, row 193, row 194, \.\.\."
+    for changed, fault in (
+        ({"features": features}, r"1 records of other content \(row 5\)"),
+        (
+            {"features": more, "labels": np.append(labels, np.full(4, 16))},
+            rf"1 new classes \(16\); 4 new records \({names}\)",
+        ),
+    ):
+        np.savez(file, **arrays | changed)
+        run.write_status("interrupted")
+        with pytest.raises(RunError, match=f"changed since it began: {fault}"):
+            resume(run.path, trust=tiny.trust, console=console)
+        with pytest.raises(RunError, match=fault):
+            measure_run(run, data=None, **how)
+    np.savez(file, features=arrays["features"] + 1, labels=labels)
+    new = measure_run(run, data=str(file), **how)
+    assert (new["split"], new["records"], new["notes"]) == ("unseen", 192, [])
 
 
 def test_two_processes_cannot_train_one_run(finished, tiny, console):
@@ -261,7 +287,7 @@ def test_two_processes_cannot_train_one_run(finished, tiny, console):
 
 DAMAGE = [
     ("run.json", lambda found: found["config"].update(slots=1.5)),
-    ("run.json", lambda found: found.pop("data")),
+    ("run.json", lambda found: found.pop("config")),
     ("state.json", lambda found: found["state"]["dict"].append(["position", {"dict": [["x", 1]]}])),
     ("state.json", lambda found: found.update(state=[])),
 ]

@@ -14,7 +14,7 @@ from vicinal.errors import ConfigError
 def evaluate(
     run: Path,
     data: str | None = None,
-    split: str = "test",
+    split: str | None = None,
     recalls: str = "1,2,4,8",
     dims: str = "",
     quantize: str = "",
@@ -29,7 +29,8 @@ def evaluate(
     Args:
         run: A run's folder.
         data: Other data: folder, table or array file. Default: the run's own.
-        split: train, validation, test, or all.
+        split: train, validation, test, or all. Default: test; of other data, what training did not
+            see.
         recalls: The K of Recall@K.
         dims: Also evaluate the first 32, 64, ... dimensions.
         quantize: Also evaluate quantized vectors: int8,binary,pq (pq needs faiss).
@@ -41,7 +42,7 @@ def evaluate(
 
     Examples:
         vicinal evaluate runs/birds
-        vicinal evaluate runs/birds --data pictures/ --split all
+        vicinal evaluate runs/birds --data pictures/
     """
     from vicinal.cli.tables import print_compact, print_table
     from vicinal.parallel import pick_device

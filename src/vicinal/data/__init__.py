@@ -10,6 +10,7 @@ from vicinal.data.corrupted import Corrupted
 from vicinal.data.folder import Folder
 from vicinal.data.glyphs import Glyphs
 from vicinal.data.images import read_image
+from vicinal.data.kept import records_of
 from vicinal.data.location import existing, expanded
 from vicinal.data.memory import InMemory
 from vicinal.data.packed import Packed, pack, unpack
@@ -150,13 +151,10 @@ def own_description(run: RunDirectory) -> Dataset:
 
 
 def own_data(run: RunDirectory) -> tuple[Dataset, Records]:
-    """Return a run's data set, and its records split as in training: validation classes are held
-    out again."""
-    data, settings = own_description(run), run.settings
-    records = data.load()
-    if settings["validation"] > 0:
-        records = hold_out(records, settings["validation"], settings["seed"])
-    return data, records
+    """Return a run's data set, and its records split as in training; an error if they changed
+    since."""
+    data = own_description(run)
+    return data, records_of(run, data.load())
 
 
 __all__ = [

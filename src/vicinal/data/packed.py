@@ -27,7 +27,7 @@ from vicinal.arguments import Settings, describe
 from vicinal.data.folder import ENDINGS
 from vicinal.data.images import decode
 from vicinal.data.location import existing
-from vicinal.data.records import ImageFiles, Progress, Records, Source, stamps
+from vicinal.data.records import ImageFiles, Progress, Records, Source, ends_of, stamps
 from vicinal.data.transforms import ImageTransform, as_image
 from vicinal.errors import ConfigError, DataError
 from vicinal.files import (
@@ -158,6 +158,11 @@ class TarImages(Source):
         with (self.folder / self.files[part]).open("rb") as file:
             file.seek(first)
             return file.read(length)
+
+    def content(self, index: int) -> bytes:
+        part, first, length = map(int, self.places[index])
+        with (self.folder / self.files[part]).open("rb") as file:
+            return ends_of(file, first, length)
 
     def identity(self, positions: np.ndarray) -> str | None:
         if type(self).read is not TarImages.read:  # as of `ImageFiles`

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from textwrap import wrap
-from typing import Any, Literal, Protocol
+from typing import Any, BinaryIO, Literal, Protocol
 
 import numpy as np
 import torch
@@ -68,6 +68,11 @@ class Source(ABC):
         nothing tells."""
         return None
 
+    def content(self, index: int) -> bytes | None:
+        """Return bytes that are others when an example is another, wherever it lies; None if
+        nothing tells."""
+        return None
+
 
 def stamps(paths: Iterable[Path]) -> str | None:
     """Return paths with size and times of the last change, of content and of the file itself, which
@@ -79,6 +84,18 @@ def stamps(paths: Iterable[Path]) -> str | None:
     return "\n".join(
         f"{name} {file.st_size} {file.st_mtime_ns} {file.st_ctime_ns}" for name, file in found
     )
+
+
+END = 2**16  # bytes at each end of a file that stand for its content
+
+
+def ends_of(file: BinaryIO, first: int, length: int) -> bytes:
+    """Return the length and both ends of a part of a file: encoded images that differ differ
+    there, and large ones need not be read whole."""
+    file.seek(first)
+    head = file.read(min(length, END))
+    file.seek(first + max(len(head), length - END))
+    return b"%d " % length + head + file.read(min(length - len(head), END))
 
 
 class ImageFiles(Source):
@@ -99,6 +116,11 @@ class ImageFiles(Source):
         root = self.root.absolute()
         return stamps(root / self.paths[position] for position in positions.tolist())
 
+    def content(self, index: int) -> bytes:
+        path = self.root / self.paths[index]
+        with path.open("rb") as file:
+            return ends_of(file, 0, path.stat().st_size)
+
 
 class ImageArray(Source):
     """Images held in memory as one uint8 array."""
@@ -116,6 +138,9 @@ class ImageArray(Source):
 
     def read(self, index: int) -> Image.Image:
         return Image.fromarray(self.pixels[index])
+
+    def content(self, index: int) -> bytes:
+        return bytes(self.pixels[index].tobytes())
 
 
 class FeatureArray(Source):
@@ -135,6 +160,9 @@ class FeatureArray(Source):
     def read(self, index: int) -> np.ndarray:
         return np.array(self.features[index], dtype=np.float32)
 
+    def content(self, index: int) -> bytes:
+        return bytes(self.features[index].tobytes())
+
 
 class Texts(Source):
     """Texts held in memory; names that differ from them tell equal ones apart.
@@ -153,6 +181,9 @@ class Texts(Source):
     def read(self, index: int) -> str:
         return self.texts[index]
 
+    def content(self, index: int) -> bytes:
+        return self.texts[index].encode(errors="surrogatepass")
+
 
 class Captioned(Source):
     """Pictures, or feature vectors of them, and after them the texts that describe them."""
@@ -170,6 +201,12 @@ class Captioned(Source):
         """Return the picture at a position; of a text a picture of it, for thumbnails."""
         text = self.text(index)
         return self.pictures.read(index) if text is None else _written(text)
+
+    def content(self, index: int) -> bytes | None:
+        text = self.text(index)
+        if text is None:
+            return self.pictures.content(index)
+        return text.encode(errors="surrogatepass")
 
     def origin(self, positions: np.ndarray) -> tuple[Source, np.ndarray]:
         return (
@@ -206,6 +243,9 @@ class Taken(Source):
 
     def read(self, index: int) -> Any:
         return self.source.read(int(self.positions[index]))
+
+    def content(self, index: int) -> bytes | None:
+        return self.source.content(int(self.positions[index]))
 
 
 @dataclass(frozen=True)

@@ -356,7 +356,8 @@ def list_again(run: RunDirectory, path: str, split: str, images: str | None) -> 
     if path == place_path(own) and isinstance(own, Table) and images is None:
         images = images_of(own)
     if path == place_path(own) and not plain:
-        data, records = own_data(run)  # with the very settings, and the very classes held out
+        # Of a part, the very classes held out; of all, what is there now.
+        data, records = (own, own.load()) if split == "all" else own_data(run)
         return list_data_set(data, split=split, images=images, records=records)
     return list_place(path, split=split, images=images)
 

@@ -10,6 +10,7 @@ import torch
 
 from vicinal import parallel
 from vicinal.data import open_path, own_data
+from vicinal.data.kept import unseen
 from vicinal.data.records import QUERY, SPLITS, Batch, Records, Split
 from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError, unknown
@@ -104,7 +105,7 @@ def measure_run(
     run: RunDirectory,
     *,
     data: str | None,
-    split: str,
+    split: str | None,
     recalls: tuple[int, ...],
     dims: tuple[int, ...] = (),
     quantize: tuple[str, ...] = (),
@@ -116,6 +117,9 @@ def measure_run(
 ) -> dict[str, Any]:
     """Measure the selected model of a run on its own data or on other data, in the form of
     ``results.json``.
+
+    Without ``split``, of its own data the test classes are measured, and of other data all that its
+    training did not see.
 
     ``dims`` also measures so many first numbers of the embeddings; with them, ``quantize`` or
     ``rerank`` the entry ``compact`` has what ``compact_scores`` measures. Of its own data a run
@@ -130,12 +134,18 @@ def measure_run(
     else:
         skip_corrupt = skip_corrupt or settings["skip_corrupt"]
         _, records = own_data(run)
-    if split not in ("all", *SPLITS):
+        split = split or "test"
+    if split is not None and split not in ("all", *SPLITS):
         raise ConfigError(unknown("split", split, ("all", *SPLITS)))
-    part = records if split == "all" else records.part(cast(Split, split))
+    if split is None:
+        part = unseen(run, records)
+    elif split == "all":
+        part = records
+    else:
+        part = records.part(cast(Split, split))
     if not len(part):
         raise ConfigError(
-            f"{records.name} has no {split} records. Choose another --split, or `all`."
+            f"{records.name} has no {split or 'unseen'} records. Choose another --split, or `all`."
         )
     role = part.columns.get("role")
     gallery_rows = len(part) if role is None else int((role != QUERY).sum())
@@ -147,7 +157,9 @@ def measure_run(
         name: measure(part, recalls=recalls, clustering=clustering, seed=seed, restarts=restarts)
         for name, part in {"trained": embedded, **cut(embedded, dims, encoder)}.items()
     }
-    results = _results(split, embedded, rows, set(embedded.skipped), [])
+    seen = len(records) - len(part)
+    notes = [f"{seen} records that training saw are left out."] if split is None and seen else []
+    results = _results(split or "unseen", embedded, rows, set(embedded.skipped), notes)
     if (dims or quantize or rerank) and embedded.metric != "poincare":
         queries, gallery = embedded.roles()
         vectors, labels = embedded.vectors.to(device), embedded.labels.to(device)

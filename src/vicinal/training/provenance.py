@@ -5,6 +5,7 @@ import platform
 import subprocess
 from dataclasses import replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,19 @@ import torch
 
 from vicinal import parallel
 from vicinal.arguments import describe
+from vicinal.data.kept import Rows
 from vicinal.training.experiment import Experiment
 
 
-def info(experiment: Experiment, run_name: str, command: str) -> dict[str, Any]:
-    """Return the content of ``run.json``."""
+def info(experiment: Experiment, rows: Rows, run_name: str, command: str) -> dict[str, Any]:
+    """Return the content of ``run.json``; ``rows`` are what the run keeps of its records."""
     config, records = experiment.config, experiment.records
     counts = {
         split: {"records": rows, "classes": classes}
         for split, (rows, classes) in records.counts().items()
     }
-    whole = replace(records, splits=np.where(records.splits == "test", "test", "train"))
+    split = np.where(records.splits == "test", "test", "train")
+    whole = replace(records, splits=split).fingerprint()
     return {
         "vicinal": package_version("vicinal"),
         "name": run_name,
@@ -47,7 +50,8 @@ def info(experiment: Experiment, run_name: str, command: str) -> dict[str, Any]:
             "description": describe(config.data),
             "name": records.name,
             "fingerprint": records.fingerprint(),
-            "records": whole.fingerprint(),  # the same whatever classes a seed holds out
+            # The same whatever classes a seed holds out.
+            "records": sha256(whole.encode() + rows["content"].tobytes()).hexdigest()[:16],
             "counts": counts,
             "notes": list(experiment.notes),
         },

@@ -11,8 +11,9 @@ from filelock import FileLock, Timeout
 
 from vicinal import parallel
 from vicinal.config import DEFAULT_PRESET, Config, compose, presets
+from vicinal.data.kept import check_unchanged, kept_rows, rows_of
 from vicinal.errors import RunError
-from vicinal.files import decoding, remove_parts
+from vicinal.files import decoding, remove_parts, write_arrays
 from vicinal.run_directory import RunDirectory
 from vicinal.training import provenance
 from vicinal.training.checkpoint import REMEDY, latest_checkpoint, load_checkpoint
@@ -44,9 +45,10 @@ def start(config: Config, path: Path, *, command: str, console: Console) -> RunD
         with _locked(run):
             if parallel.first():
                 experiment.encoder.save_description(run)
-                run.write_info(
-                    provenance.info(experiment, run.path.name, command)
-                )  # last: it makes the folder a run
+                rows = rows_of(experiment.records)
+                write_arrays(run.rows_path, rows)
+                # Last: it makes the folder a run.
+                run.write_info(provenance.info(experiment, rows, run.path.name, command))
                 experiment.save_head(run)
             Trainer(experiment, run, plan).train()
     return run
@@ -73,7 +75,7 @@ def resume(
             return run
         with _locked(run):
             with decoding(run.info_path):
-                saved, before = info["config"], info["data"]["fingerprint"]
+                saved = info["config"]
                 base = (
                     saved["preset"] if saved["preset"] in presets() else DEFAULT_PRESET
                 )  # a file is not needed again
@@ -85,12 +87,8 @@ def resume(
                     trust=trust,
                 )
             experiment = prepare(config, console)
-            now = experiment.records.fingerprint()
-            if before != now:
-                rows = f"rows {before}, now {now}"
-                raise RunError(
-                    f"the data of {run.path} changed since it started ({rows}). Start a new run."
-                )
+            if parallel.first():
+                check_unchanged(run, kept_rows(run), rows_of(experiment.records))
             checkpoint = parallel.from_first(lambda: latest_checkpoint(run.checkpoints_path))
             trainer = Trainer(experiment, run, experiment.begin() if checkpoint is None else None)
             if parallel.first():

@@ -1,0 +1,103 @@
+"""What a run keeps of its data, and what has changed in them since: names, classes, splits and
+content of all rows."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from jaxtyping import UInt64
+
+from vicinal.data.records import Records
+from vicinal.errors import RunError, few
+from vicinal.files import decoding, read_arrays
+from vicinal.run_directory import RunDirectory
+
+NAMES = "classes", "name", "label", "split", "content"
+_READERS = 8
+Rows = dict[str, np.ndarray]
+
+
+def contents(records: Records) -> UInt64[np.ndarray, "n"]:
+    """Return 64 bits of each row's content; 0 where its source tells none, or it cannot be read."""
+    source, positions = records.source.origin(np.arange(len(records)))
+
+    def digest(position: int) -> int:
+        try:
+            content = source.content(position)
+        except OSError:
+            return 0
+        return 0 if content is None else _bits(content)
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        return np.fromiter(pool.map(digest, positions.tolist()), np.uint64, len(positions))
+
+
+def _bits(content: bytes) -> int:
+    return int.from_bytes(blake2b(content, digest_size=8).digest(), "little")
+
+
+def rows_of(records: Records) -> Rows:
+    """Return what a run keeps of its records."""
+    names = np.array([records.source.name(row) for row in range(len(records))])
+    columns = np.array(records.classes), names, records.labels, records.splits, contents(records)
+    return dict(zip(NAMES, columns, strict=True))
+
+
+def records_of(run: RunDirectory, records: Records) -> Records:
+    """Return a run's own data, which must not have changed, split as in its training."""
+    kept, now = kept_rows(run), rows_of(records)
+    split = kept.pop("split")
+    del now["split"]
+    check_unchanged(run, kept, now)
+    return replace(records, splits=split)
+
+
+def kept_rows(run: RunDirectory) -> Rows:
+    """Return what a run kept of its records."""
+    if not run.rows_path.is_file():
+        raise RunError(f"{run.rows_path}, which says how its data were split, is missing.")
+    with decoding(run.rows_path):
+        return {name: kept[name] for kept in [read_arrays(run.rows_path)] for name in NAMES}
+
+
+def check_unchanged(run: RunDirectory, kept: Rows, now: Rows) -> None:
+    """Raise a RunError that says what has changed since a run began."""
+    if any(not np.array_equal(kept[name], now[name]) for name in kept):
+        raise RunError(
+            f"the data of {run.path} changed since it began: {_changes(kept, now)}. Restore them; "
+            "or start a new run, or name other data with `vicinal evaluate --data`."
+        )
+
+
+def _changes(kept: Rows, now: Rows) -> str:
+    before, after = _by_name(kept), _by_name(now)
+    both = before.keys() & after.keys()
+    facts: dict[str, Sequence[str]] = {
+        "new classes": np.setdiff1d(now["classes"], kept["classes"]).tolist(),
+        "classes gone": np.setdiff1d(kept["classes"], now["classes"]).tolist(),
+        "new records": sorted(after.keys() - both),
+        "records gone": sorted(before.keys() - both),
+    }
+    kinds = "another class", "other content", "another split"
+    for place, kind in enumerate(kinds[: len(kept) - 2]):  # perhaps without the split
+        other = (name for name in both if before[name][place] != after[name][place])
+        facts[f"records of {kind}"] = sorted(other)
+    found = [f"{len(names):,} {fact} ({few(names)})" for fact, names in facts.items() if names]
+    return "; ".join(found) or "the records stand in another order"
+
+
+def _by_name(rows: Rows) -> dict[str, tuple[Any, ...]]:
+    facts = rows["classes"][rows["label"]], rows["content"], rows.get("split", rows["label"])
+    columns = zip(*(column.tolist() for column in facts), strict=True)
+    return dict(zip(rows["name"].tolist(), columns, strict=True))
+
+
+def unseen(run: RunDirectory, records: Records) -> Records:
+    """Return the records whose content a run's training and selection never saw: other data are all
+    of that kind."""
+    kept = kept_rows(run)
+    seen = kept["content"][(kept["split"] != "test") & (kept["content"] != 0)]
+    return records.take(np.flatnonzero(~np.isin(contents(records), seen)))
