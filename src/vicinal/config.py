@@ -793,7 +793,7 @@ def _transform(raw: Raw, draft: Draft) -> TrainingTransform:
     arguments = coerce_arguments(
         ImageTransform, {k: v for k, v in raw.items() if k != "name"}, "transform"
     )
-    seen, resized = model.preprocessing, arguments.get("crop") == "resized"
+    seen, resized = model.expected, arguments.get("crop") == "resized"
     if model.module is not None and "mean" not in raw and seen is HALF:
         draft.reasons.append(
             "pixels are scaled to -1..1: set transform.mean and transform.std where the weights "

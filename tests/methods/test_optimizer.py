@@ -120,7 +120,7 @@ def test_rates_fall_from_the_head_to_the_input():
 
 def test_a_layer_without_depth_is_rejected(embedder, monkeypatch):
     layers = [list(layer.parameters()) for layer in embedder.backbone.layers]
-    monkeypatch.setattr(vicinal.models.finetuning, "layer_groups", lambda given: layers[:3])
+    monkeypatch.setattr(vicinal.models.embedder, "layer_groups", lambda given: layers[:3])
     with pytest.raises(ConfigError, match=r"layer_decay=0.5: 2 of 8 parameters"):
         OptimizerConfig(layer_decay=0.5).build(embedder, steps=1)
 

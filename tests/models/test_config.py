@@ -164,7 +164,7 @@ def test_data_that_do_not_fit_are_rejected():
 
 def test_preprocessing_is_known_without_building(monkeypatch):
     monkeypatch.setattr(nn.Module, "__init__", lambda *_: pytest.fail("a network was built"))
-    found = {name: ModelConfig(name=name).preprocessing for name in BACKBONES}
+    found = {name: ModelConfig(name=name).expected for name in BACKBONES}
     assert (
         found["resnet50"] == IMAGENET
         and found["googlenet"] == HALF

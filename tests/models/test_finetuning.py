@@ -22,7 +22,8 @@ from vicinal.models import (
     count_parameters,
 )
 from vicinal.models.custom import trusted
-from vicinal.models.finetuning import layer_groups, merge_lora, stages
+from vicinal.models.embedder import layer_groups
+from vicinal.models.finetuning import merge_lora, stages
 from vicinal.models.inception import BNInception
 
 

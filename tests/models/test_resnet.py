@@ -3,9 +3,10 @@
 import pytest
 import torch
 
+from vicinal.arguments import describe
 from vicinal.errors import ConfigError
-from vicinal.models import ResNet, SmallResNet
-from vicinal.models.backbone import load_weights
+from vicinal.models import ModelConfig, ResNet, SmallResNet
+from vicinal.models.backbone import Preprocessing, load_weights
 
 
 @pytest.mark.parametrize(
@@ -43,9 +44,34 @@ def test_loads_torchvisions_weights_and_gives_its_features(
         )
 
 
-def test_other_depths_raise():
+def test_other_depths_and_versions_raise():
     with pytest.raises(ConfigError, match="152, got depth=20"):
         ResNet(20)
+    with pytest.raises(ConfigError, match=r"model\.version: unknown value 'v2'"):
+        ResNet(50, version="v2")
+
+
+def test_the_first_version_strides_in_the_first_convolution():
+    """He et al. 2016, Section 3.3."""
+    first, later = ResNet(50, version="v1"), ResNet(50)
+    strides = {
+        version: [
+            getattr(getattr(network, f"layer{stage}")[0], f"conv{place}").stride[0]
+            for stage in (1, 2, 4)
+            for place in (1, 2, 3)
+        ]
+        for version, network in (("v1", first), ("v1.5", later))
+    }
+    assert strides == {"v1": [1, 1, 1, 2, 1, 1, 2, 1, 1], "v1.5": [1, 1, 1, 1, 2, 1, 1, 2, 1]}
+    assert first.state_dict().keys() == later.state_dict().keys()
+    assert describe(first)["version"] == "v1"
+
+
+def test_weights_of_the_authors_see_bgr_in_0_to_255():
+    config = ModelConfig(name="resnet50", weights="none", preprocessing="caffe")
+    assert config.expected == Preprocessing(
+        (103.939, 116.779, 123.68), channels="BGR", scale=255.0, size=224
+    )
 
 
 @pytest.mark.parametrize(("stride", "side"), [(1, 8), (2, 4)])

@@ -11,7 +11,7 @@ from vicinal.arguments import build, describe
 from vicinal.errors import ConfigError
 from vicinal.models import MODELS, Embedder, ModelConfig, count_parameters, load_pretrained
 from vicinal.models.backbone import Preprocessing
-from vicinal.models.finetuning import layer_groups
+from vicinal.models.embedder import layer_groups
 from vicinal.models.libraries import TimmBackbone
 
 STATED = Preprocessing(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), size=8, interpolation="bicubic")
@@ -119,7 +119,7 @@ def timm(monkeypatch):
 def test_a_network_by_name_gives_vectors_and_carries_its_preprocessing():
     backbone = TimmBackbone("conv")
     assert backbone(torch.zeros(2, 3, 4, 4)).shape == (2, backbone.width) == (2, 6)
-    assert backbone.preprocessing == ModelConfig(name="timm:conv").preprocessing == STATED
+    assert backbone.preprocessing == ModelConfig(name="timm:conv").expected == STATED
     assert describe(build(describe(backbone), MODELS)) == describe(backbone)
     first = {
         "class": "TimmBackbone",

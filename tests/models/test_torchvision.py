@@ -13,7 +13,7 @@ from vicinal.arguments import build, describe
 from vicinal.errors import ConfigError
 from vicinal.models import MODELS, ModelConfig, load_pretrained
 from vicinal.models.backbone import Preprocessing, load_weights
-from vicinal.models.finetuning import layer_groups
+from vicinal.models.embedder import layer_groups
 from vicinal.models.libraries import TorchvisionBackbone
 
 STATED = Preprocessing(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), size=8, interpolation="bicubic")
@@ -59,7 +59,7 @@ def torchvision(monkeypatch):
 @pytest.mark.usefixtures("torchvision")
 def test_a_network_by_name_gives_maps_without_its_classifier(tmp_path):
     config = ModelConfig(name="torchvision:conv", weights="none", pooling="max", dim=4)
-    assert config.preprocessing == STATED
+    assert config.expected == STATED
     embedder = config.build(size=5)
     assert embedder.backbone(torch.zeros(2, 3, 5, 5)).shape == (2, 6, 5, 5)
     assert describe(build(describe(embedder), MODELS)) == describe(embedder)
@@ -122,7 +122,7 @@ def test_tokens_of_a_real_transformer_at_another_size(tmp_path, rng):
     torch.save(whole.state_dict(), tmp_path / "w.pth")
     config = ModelConfig(name="torchvision:vit_b_32", weights=str(tmp_path / "w.pth"), dim=8)
     embedder = config.build(size=64).eval()
-    assert embedder.pooling == "token" and config.preprocessing.size == 224
+    assert embedder.pooling == "token" and config.expected.size == 224
     assert embedder.backbone(torch.randn(1, 3, 64, 64, generator=rng)).shape == (1, 5, 768)
     native = ModelConfig(
         name="torchvision:vit_b_32", weights=str(tmp_path / "w.pth"), head="none", normalize=False

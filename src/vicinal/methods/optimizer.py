@@ -161,7 +161,7 @@ class OptimizerConfig(Settings):
         """Return the backbone's parameters and their factors of the learning rate."""
         if self.layer_decay == 1:
             return [(embedder.backbone.parameters(), 1.0)]
-        from vicinal.models.finetuning import layer_groups
+        from vicinal.models.embedder import layer_groups
 
         backbone = {id(parameter) for parameter in embedder.backbone.parameters()}
         layers = [[p for p in layer if id(p) in backbone] for layer in layer_groups(embedder)]

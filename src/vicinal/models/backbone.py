@@ -5,7 +5,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -56,6 +56,11 @@ HALF = Preprocessing(
 CAFFE = Preprocessing(
     mean=(104.0, 117.0, 128.0), channels="BGR", scale=255.0, size=224
 )  # BN-Inception
+PREPROCESSING = {  # by name, for weights that were trained on another input than a network's own
+    "imagenet": IMAGENET,
+    "half": HALF,
+    "caffe": replace(CAFFE, mean=(103.939, 116.779, 123.68)),  # He et al.'s ResNets
+}
 
 
 class Backbone(nn.Module, ABC):

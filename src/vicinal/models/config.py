@@ -13,7 +13,14 @@ from torch import nn
 
 from vicinal.arguments import Positive, Settings, Width, class_name, parameters
 from vicinal.errors import ConfigError, unknown
-from vicinal.models.backbone import HALF, PUBLIC, Backbone, Preprocessing, load_pretrained
+from vicinal.models.backbone import (
+    HALF,
+    PREPROCESSING,
+    PUBLIC,
+    Backbone,
+    Preprocessing,
+    load_pretrained,
+)
 from vicinal.models.custom import CustomBackbone
 from vicinal.models.efficientnet_lite import EfficientNetLite
 from vicinal.models.embedder import Embedder, Pooling
@@ -74,6 +81,9 @@ class ModelConfig(Settings):
             to start from. ``auto`` is ``imagenet`` for published networks, ``public`` for
             ``minilm``, and ``none`` for ``small``, ``small_resnet``, ``identity``, ``ngrams`` and
             networks of your own.
+        preprocessing: the pictures that ``weights`` expect, where they are not the network's own:
+            ``imagenet`` (torchvision's), ``half`` (-1..1), or ``caffe`` (BGR, 0..255, less their
+            mean: He et al.'s ResNets, which want ``model.version=v1``).
         start: how the head starts: drawn as torch does (``random``) or as Glorot and Bengio (2010)
             do (``glorot``, TensorFlow's default); or, if linear, computed from the features of the
             training set as their ``principal`` components or as ``discriminant`` directions.
@@ -108,6 +118,7 @@ class ModelConfig(Settings):
     pooling: Pooling | None = None
     normalize: bool = True
     weights: str = "auto"
+    preprocessing: Literal["imagenet", "half", "caffe"] | None = None
     start: Literal["random", "glorot", "principal", "discriminant", "best"] = "random"
     start_length: Positive = 1.0
     freeze: str | None = None
@@ -216,10 +227,12 @@ class ModelConfig(Settings):
         )
 
     @property
-    def preprocessing(self) -> Preprocessing:
+    def expected(self) -> Preprocessing:
         """The input that the weights expect, known without building the network; -1..1 where
         nothing states it."""
         kind = self.backbone
+        if self.preprocessing is not None:
+            return PREPROCESSING[self.preprocessing]
         if issubclass(kind, Backbone):
             return kind.preprocessing_for(**self._settled())
         if kind is not CustomBackbone:

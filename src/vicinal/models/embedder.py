@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import Literal, NoReturn, Self, cast, get_args
 
 import torch
@@ -16,7 +17,7 @@ from vicinal.distances import Metric, exponential_map
 from vicinal.errors import ConfigError, few, unknown
 from vicinal.models.attention import AttentionPooling
 from vicinal.models.backbone import kernels
-from vicinal.models.finetuning import add_lora, freeze_parameters, merge_lora
+from vicinal.models.finetuning import add_lora, freeze_parameters, merge_lora, stages, trunk
 
 Pooling = Literal["average", "max", "both", "generalized", "token", "attention"]
 POWER, LEAST = 3.0, 1e-6  # of the generalized mean, as its authors start and clamp it
@@ -345,6 +346,29 @@ class TwoStreamEmbedder(Embedder):
         )
 
     features = embed = forward = _no_role  # type: ignore[assignment]
+
+
+def layer_groups(embedder: Embedder) -> list[list[nn.Parameter]]:
+    """Group the parameters of an embedder from input to output, for layer-wise learning-rate decay.
+
+    The last group is the head and a pooling that learns; those before are the stages of the
+    backbone. A group that trains nothing keeps its place, so that the depth of the others does not
+    change. With decay γ the rate of group i of m is γ^(m-1-i) times the full one.
+    """
+    depths: list[list[nn.Parameter]] = []
+    last: list[nn.Parameter] = []
+    for stream in embedder.streams:
+        parameters = dict(trunk(stream.backbone).named_parameters())
+        groups = [
+            [parameters[name] for name in names] for names in stages(stream.backbone) if names
+        ]
+        depths = [
+            [*one, *other]
+            for one, other in zip_longest(depths, groups, fillvalue=list[nn.Parameter]())
+        ]
+        inside = set(stream.backbone.parameters())
+        last += [parameter for parameter in stream.parameters() if parameter not in inside]
+    return [*depths, last] if last else depths
 
 
 def chunked(function: Callable[[Tensor], Tensor], inputs: Tensor, rows: int) -> Tensor:

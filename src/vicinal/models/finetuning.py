@@ -5,8 +5,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from fnmatch import fnmatchcase
-from itertools import chain, groupby, zip_longest
-from typing import TYPE_CHECKING
+from itertools import chain, groupby
 
 import torch
 from jaxtyping import Float
@@ -14,9 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vicinal.errors import ConfigError
-
-if TYPE_CHECKING:
-    from vicinal.models.embedder import Embedder
 
 _NUMBERED = re.compile(
     r"(.*?)\d+[a-z]?(?=[._]|$)"
@@ -38,7 +34,7 @@ def stages(backbone: nn.Module) -> list[list[str]]:
     ['blocks.0.weight', 'blocks.1.weight', 'blocks.1.bias']
     ['blocks.4.weight', 'blocks.5.weight', 'blocks.5.bias']
     """
-    network = _trunk(backbone)
+    network = trunk(backbone)
     if hasattr(network, "group_matcher"):
         matcher = network.group_matcher(coarse=True)  # type: ignore[operator]
         grouped = importlib.import_module("timm.models").group_parameters(network, matcher)
@@ -67,29 +63,6 @@ def stages(backbone: nn.Module) -> list[list[str]]:
     return groups
 
 
-def layer_groups(embedder: "Embedder") -> list[list[nn.Parameter]]:
-    """Group the parameters of an embedder from input to output, for layer-wise learning-rate decay.
-
-    The last group is the head and a pooling that learns; those before are the stages of the
-    backbone. A group that trains nothing keeps its place, so that the depth of the others does not
-    change. With decay γ the rate of group i of m is γ^(m-1-i) times the full one.
-    """
-    depths: list[list[nn.Parameter]] = []
-    last: list[nn.Parameter] = []
-    for stream in embedder.streams:
-        parameters = dict(_trunk(stream.backbone).named_parameters())
-        groups = [
-            [parameters[name] for name in names] for names in stages(stream.backbone) if names
-        ]
-        depths = [
-            [*one, *other]
-            for one, other in zip_longest(depths, groups, fillvalue=list[nn.Parameter]())
-        ]
-        inside = set(stream.backbone.parameters())
-        last += [parameter for parameter in stream.parameters() if parameter not in inside]
-    return [*depths, last] if last else depths
-
-
 def count_parameters(module: nn.Module) -> tuple[int, int]:
     """Return how many numbers of a module train, and how many it has.
 
@@ -109,7 +82,7 @@ def freeze_parameters(backbone: nn.Module, pattern: str) -> None:
         pattern: ``"all"``; ``"stages:3"`` or ``"3"`` for the stem and the first three stages or
             blocks; else a pattern that names of parameters match, such as ``"blocks.0.*"``.
     """
-    network = _trunk(backbone)
+    network = trunk(backbone)
     parameters = dict(network.named_parameters())
     number = pattern.removeprefix("stages:")
     if pattern == "all":
@@ -202,7 +175,7 @@ def add_lora(backbone: nn.Module, rank: int, alpha: float | None = None) -> None
     ]
     if not targets:
         raise ConfigError(
-            f"LoRA updates linear layers, and {type(_trunk(backbone)).__name__} has none wider "
+            f"LoRA updates linear layers, and {type(trunk(backbone)).__name__} has none wider "
             f"than rank {rank}. Use "
             "a transformer (model=timm:vit_small_patch16_224), a smaller rank, or model.freeze "
             "instead of model.lora."
@@ -222,6 +195,6 @@ def merge_lora(module: nn.Module) -> None:
                 setattr(parent, name, layer.merged())
 
 
-def _trunk(backbone: nn.Module) -> nn.Module:
-    trunk: nn.Module = getattr(backbone, "trunk", backbone)
-    return trunk
+def trunk(backbone: nn.Module) -> nn.Module:
+    found: nn.Module = getattr(backbone, "trunk", backbone)
+    return found

@@ -2,13 +2,13 @@
 one."""
 
 from itertools import pairwise
-from typing import Annotated, cast
+from typing import Annotated, Literal, cast, get_args
 
 from torch import Tensor, nn
 from torch.nn import functional
 
 from vicinal.arguments import Limits, Width
-from vicinal.errors import ConfigError
+from vicinal.errors import ConfigError, unknown
 from vicinal.models.attention import Attention, attend
 from vicinal.models.backbone import IMAGENET, Backbone, convolve, initialize
 
@@ -21,6 +21,7 @@ _DEPTHS = {
     101: ((3, 4, 23, 3), True, "63fe2227"),
     152: ((3, 8, 36, 3), True, "394f9c45"),
 }
+Version = Literal["v1", "v1.5"]
 _WIDTHS = (64, 128, 256, 512)
 
 
@@ -28,12 +29,11 @@ class ResNet(Backbone):
     """ResNet-18 and -34 (512 feature maps), ResNet-50, -101 and -152 (2,048), at 1/32 of the
     input's side.
 
-    Differs: the stride of a bottleneck is in its 3x3 convolution, as in torchvision ("v1.5"), not
-        in the first 1x1.
-
     Args:
         depth: 18, 34, 50, 101 or 152.
         freeze_norm: keep batch norm as it is while training, see ``Backbone``.
+        version: where the stride of a bottleneck is: in its first 1x1 convolution (``"v1"``), as in
+            the paper and its authors' weights, or in the 3x3 (``"v1.5"``), as in torchvision's.
         attention: what stands in every residual block, before its input is added: nothing, or
             ``"fcam"``. Public files have no weights for it, so it keeps those it was drawn with.
     """
@@ -43,14 +43,21 @@ class ResNet(Backbone):
     optional = (".attention.",)
 
     def __init__(
-        self, depth: int = 50, *, freeze_norm: bool = False, attention: Attention = "none"
+        self,
+        depth: int = 50,
+        *,
+        freeze_norm: bool = False,
+        version: Version = "v1.5",
+        attention: Attention = "none",
     ) -> None:
         super().__init__(freeze_norm=freeze_norm)
+        if version not in get_args(Version):
+            raise ConfigError("model.version: " + unknown("value", version, get_args(Version)))
         if depth not in _DEPTHS:
             raise ConfigError(
                 f"ResNet has a depth of {', '.join(map(str, _DEPTHS))}, got depth={depth}."
             )
-        self.depth, self.attention = depth, attention
+        self.depth, self.version, self.attention = depth, version, attention
         counts, bottleneck, digest = _DEPTHS[depth]
         self.public_file = f"resnet{depth}-{digest}.pth"
         self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
@@ -58,7 +65,9 @@ class ResNet(Backbone):
         self.width = 64
         for stage, (count, width) in enumerate(zip(counts, _WIDTHS, strict=True), start=1):
             stride = 1 if stage == 1 else 2  # the pooling before stage 1 has halved already
-            blocks = _stage(self.width, width, count, stride=stride, bottleneck=bottleneck)
+            blocks = _stage(
+                self.width, width, count, stride=stride, bottleneck=version if bottleneck else None
+            )
             self.add_module(f"layer{stage}", nn.Sequential(*blocks))
             self.width = blocks[-1].width
         initialize(self)
@@ -131,10 +140,12 @@ class _Block(nn.Module):
     fourfold with 1x1.
     """
 
-    def __init__(self, before: int, width: int, *, stride: int, bottleneck: bool) -> None:
+    def __init__(self, before: int, width: int, *, stride: int, bottleneck: Version | None) -> None:
         super().__init__()
-        basic = [(3, stride, width), (3, 1, width)]
-        layers = [(1, 1, width), (3, stride, width), (1, 1, 4 * width)] if bottleneck else basic
+        layers = [(3, stride, width), (3, 1, width)]
+        if bottleneck is not None:
+            first, second = (stride, 1) if bottleneck == "v1" else (1, stride)
+            layers = [(1, first, width), (3, second, width), (1, 1, 4 * width)]
         channels, self.layers, self.width = before, len(layers), layers[-1][2]
         for place, (kernel, step, after) in enumerate(layers, start=1):
             convolution = nn.Conv2d(
@@ -166,7 +177,7 @@ class _Projection(nn.Sequential):
 
 
 def _stage(
-    before: int, width: int, count: int, *, stride: int, bottleneck: bool = False
+    before: int, width: int, count: int, *, stride: int, bottleneck: Version | None = None
 ) -> list[_Block]:
     """Build a stage of ``count`` blocks, of which the first has the stride."""
     first = _Block(before, width, stride=stride, bottleneck=bottleneck)
