@@ -25,9 +25,7 @@ WRITTEN = [
     *sorted(DOCUMENTS.rglob("*.md")),
 ]  # what holds generated parts
 COMMAND = re.compile(
-    r"^`vicinal bench (\S+?)( --protocol \S+)?( --trials \d+)?( --folds \d+)? --seeds (\d+)`(?:: "
-    r"|, one row)",
-    re.M,
+    r"^`vicinal bench (\S+?)( --protocol \S+)?( --trials \d+)?( --folds \d+)? --seeds (\d+)`", re.M
 )
 _MARKED = re.compile(r"^<!-- bench:(\S+):start -->\n(.*?)^<!-- bench:\1:end -->", re.S | re.M)
 # The columns of `comparison`: what they are called, and the page they come from.
@@ -120,28 +118,37 @@ def comparison() -> str:
     for title, name in COMPARED.items():
         head, *body = rows(pages()[name].read_text(encoding="utf-8"))
         score, versus = head.index("Recall@1"), head.index("Recall@1 vs. baseline")
-        found[title] = {cells[0]: (cells[score], cells[versus]) for cells in body}
+        found[title] = {cells[0].partition(";")[0]: (cells[score], cells[versus]) for cells in body}
     names = [name for name in next(iter(found.values())) if name not in ("PCA", "whitened PCA")]
     lines = [["Recall@1", *found], ["---"] * (len(found) + 1)]
     for name in names:
         cells = [column[name] for column in found.values()]
         lines.append(
-            [name, *(value if versus == "–" else f"{value}<br>{versus}" for value, versus in cells)]
+            [name, *(value if not versus else f"{value}<br>{versus}" for value, versus in cells)]
         )
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 def index() -> str:
-    """Every table's title, with a link to its page, and what it shows."""
+    """Every table that has results, with a link to its page."""
     lines = []
     for path in pages().values():
-        title, _, finding = path.read_text(encoding="utf-8").split("\n")[:3]
-        said = f": {finding}" if not finding.startswith(("|", "!")) else ""
-        lines.append(f"- [{title.removeprefix('# ')}](results/{path.name}) (`{path.stem}`){said}\n")
+        title = path.read_text(encoding="utf-8").split("\n")[0].removeprefix("# ")
+        lines.append(f"- [{path.stem}](results/{path.name}): {title}\n")
     return "".join(lines)
 
 
-GENERATED = {"comparison": comparison, "index": index}
+def curves() -> str:
+    """The long runs after their last step."""
+    sys.path.insert(0, str(FOLDER))
+    import learning_curves as runs
+
+    lines = runs.read(RESULTS / "learning_curves.jsonl")
+    made = (*runs.comparisons(lines), *runs.table(lines), *runs.selected(lines))
+    return "\n".join(made).lstrip() + "\n"
+
+
+GENERATED = {"comparison": comparison, "index": index, "curves": curves}
 
 
 def renewed(text: str) -> str:

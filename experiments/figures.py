@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from vicinal.bench.page import grid, legend, score
+from vicinal.bench.page import grid, score
 from vicinal.bench.summary import Summary
 from vicinal.bench.table import PROTOCOLS
 from vicinal.evaluation.statistics import Estimate
@@ -169,12 +169,7 @@ class Matrix:
         """A line for each condition, which needs less room than one for each row."""
         heads = ["", *self.levels, *self.methods(), "pick"]
         cells = [line.cells() for line in self.lines(summary)]
-        return [
-            *grid(heads, cells),
-            "",
-            f"{self.legend(summary)} {legend(summary, short=True)[-1]}",
-            "",
-        ]
+        return [*grid(heads, cells), "", self.legend(summary)]
 
     def legend(self, summary: Summary) -> str:
         """How figure and table are read, in a paragraph."""

@@ -69,10 +69,17 @@ README = {  # its comparisons: data, run and step, and what they are compared wi
         ("N-pair", 1000),
     ),
 }
-BASELINES = {
+BASELINES = {  # by a run's name, or by what stands before its first comma
     "DANML": "multi-similarity",
     "HER weights": "soft margin",
     "HTL": "triplets, margin 0.2",
+    "ALA, descent": "weight 1/2, descent",
+    "ALA, rate 4e-3, descent": "weight 1/2, descent",
+    "ALA, 80 + 20 classes, descent": "weight 1/2, 80 + 20 classes, descent",
+    "ALA, relative": "triplets of episodes",
+    "ALA, relative, descent": "weight 1, descent",
+    "random weights, descent": "weight 1/2, descent",
+    "weight 1/2, cosine, descent": "ALA, descent",
 }
 Line = dict[str, Any]
 
@@ -310,139 +317,107 @@ def read(file: Path) -> list[Line]:
 
 
 def table(lines: Sequence[Line]) -> Iterator[str]:
-    """R@1 / MAP@R against steps as Markdown, a table for each data set, share of held-out classes
-    and list of steps."""
-    for data, hold_out in sorted({(line["data"], line["hold_out"]) for line in lines}):
-        found: dict[tuple[str, int], dict[int, Line]] = {}
-        for line in lines:
-            if (line["data"], line["hold_out"]) == (data, hold_out):
-                found.setdefault((line["run"], line["seed"]), {})[line["step"]] = line
-        lists = dict.fromkeys(tuple(sorted(run)) for run in found.values())
-        complete = [
-            one
-            for one in lists
-            if not any(one != other and other[: len(one)] == one for other in lists)
-        ]
-        for steps in complete:
-            yield (
-                f"\n{data}"
-                + (f", {hold_out:.0%} of the training classes held out" if hold_out else "")
-                + "\n"
-            )
-            yield f"| run | seed | classes | {' | '.join(f'{step:,}' for step in steps)} |"
-            yield "|---|---|---|" + "---|" * len(steps)
-            of_these = {
-                run: at for run, at in found.items() if tuple(sorted(at)) == steps[: len(at)]
-            }
-            for name, seed in sorted(
-                of_these, key=lambda run: list(dict.fromkeys(n for n, _ in found)).index(run[0])
-            ):
-                at = of_these[name, seed]
-                for part in (part for part in PARTS if part in at[min(at)]):
-                    cells = (_cell(at.get(step, {}).get(part)) for step in steps)
-                    yield f"| {name} | {seed} | {part.replace('_', ' ')} | {' | '.join(cells)} |"
+    """Each run after its last step as Markdown: means over seeds, and the paired difference of R@1
+    to its baseline with Student's interval from three seeds on.
 
-
-def differences(lines: Sequence[Line]) -> Iterator[str]:
-    """Paired differences of runs ``A + B`` to their baselines ``A``, and both generalization gaps,
-    as Markdown.
-
-    Runs ``A + B without C`` are compared with ``A + B``, too. Runs without held-out classes: the
-    mean over seeds ± standard deviation; from three seeds on, Student's interval.
+    The README's comparisons have the interval that the README has, corrected for their number.
     """
-    from vicinal.evaluation.statistics import t_interval
+    gains = {(data, name): gain for data, name, gain in _gains(lines)}
+    for data in sorted({line["data"] for line in lines}):
+        yield f"\n| {data} | seeds, steps | test R@1 / MAP@R | training | minus baseline |"
+        yield "|---|---|---|---|---|"
+        for name, seeds in _runs(lines, data).items():
+            step = max(max(at) for at in seeds.values())
+            ended = [at[step] for at in seeds.values() if step in at]  # the others were cut off
+            cells = (_means([line[part] for line in ended]) for part in ("test", "train"))
+            gain = gains.get((data, name), "")
+            yield f"| {name} | {len(ended)}, {step:,} | {' | '.join(cells)} | {gain} |"
 
+
+def _means(scores: Sequence[Mapping[str, float]]) -> str:
+    means = (100 * statistics.mean(one[metric] for one in scores) for metric in _METRICS)
+    return " / ".join(f"{mean:.1f}" for mean in means)
+
+
+def _runs(lines: Sequence[Line], data: str) -> dict[str, dict[int, dict[int, Line]]]:
+    """The evaluations of a data set's runs without held-out classes, by run, seed and step."""
+    found: dict[str, dict[int, dict[int, Line]]] = {}
+    for line in lines:
+        if line["data"] == data and not line["hold_out"] and "test" in line:
+            found.setdefault(line["run"], {}).setdefault(line["seed"], {})[line["step"]] = line
+    return found
+
+
+def _gains(lines: Sequence[Line]) -> Iterator[tuple[str, str, str]]:
+    """Data, run and the difference to the run's baseline after the last step of both."""
+    from vicinal.evaluation.statistics import LEVEL
+
+    compared = {(data, ours, theirs) for data, (ours, _), (theirs, _) in README.values()}
     for found, name, baseline, seeds in _pairs(lines):
-        steps = sorted(
-            set.intersection(*(set(found[run, seed]) for run in (name, baseline) for seed in seeds))
-        )
-        other = baseline if " + " in baseline else "its baseline"
-        yield f"\n{name}, to {other}, {len(seeds)} seeds\n"
-        yield f"| | {' | '.join(f'{step:,}' for step in steps)} |"
-        yield "|---|" + "---|" * len(steps)
-        for part, metric in (
-            ("test", "recall@1"),
-            ("test", "map@r"),
-            ("train", "recall@1"),
-            ("train", "map@r"),
-        ):
-            measured = [
-                [
-                    100
-                    * (found[name, s][step][part][metric] - found[baseline, s][step][part][metric])
-                    for s in seeds
-                ]
-                for step in steps
-            ]
-            label = f"{part} {_METRICS[metric]}"
-            yield f"| {label} | {' | '.join(_spread(values, '+') for values in measured)} |"
-            if len(seeds) > 2:
-                cells = (
-                    f"{interval.low:+.1f} to {interval.high:+.1f}"
-                    for interval in map(t_interval, measured)
-                )
-                yield f"| {label}, 95 % interval | {' | '.join(cells)} |"
-        for run in (baseline, name):
-            gaps = [
-                [
-                    100 * (at["train"]["recall@1"] - at["test"]["recall@1"])
-                    for at in (found[run, s][step] for s in seeds)
-                ]
-                for step in steps
-            ]
-            yield f"| gap of {run} | {' | '.join(_spread(values) for values in gaps)} |"
+        if " + " in baseline:
+            continue
+        data = next(iter(found.values()))[min(next(iter(found.values())))]["data"]
+        both = [(found[name, seed], found[baseline, seed]) for seed in seeds]
+        step = max(max(ours.keys() & theirs.keys()) for ours, theirs in both)
+        values = [
+            100 * (ours[step]["test"]["recall@1"] - theirs[step]["test"]["recall@1"])
+            for ours, theirs in both
+            if step in ours.keys() & theirs.keys()
+        ]
+        level = 1 - (1 - LEVEL) / len(README) if (data, name, baseline) in compared else LEVEL
+        yield data, name, _gain(values, level)
+
+
+def _gain(values: Sequence[float], level: float) -> str:
+    from scipy.stats import ttest_1samp
+
+    means = [statistics.mean(values)]
+    if len(values) > 2:
+        means += ttest_1samp(values, 0.0).confidence_interval(level)
+    mean, *ends = (f"{round(value, 1) + 0.0:+.1f}" for value in means)  # no -0.0
+    return f"{mean} ({' to '.join(ends)})" if ends else mean
 
 
 def comparisons(lines: Sequence[Line]) -> Iterator[str]:
-    """The README's differences in R@1 as Markdown, with intervals alone and corrected for their
-    number (Bonferroni)."""
+    """The README's differences in R@1 as Markdown, with 95 % intervals and p-values that are
+    corrected for their number (Bonferroni, Holm)."""
     from scipy.stats import ttest_1samp
 
     from vicinal.evaluation.statistics import LEVEL, holm
 
-    scores: dict[tuple[str, str, int], dict[int, float]] = {}
-    for line in (line for line in lines if not line["hold_out"] and "test" in line):
-        at = scores.setdefault((line["data"], line["run"], line["step"]), {})
-        at[line["seed"]] = 100 * line["test"]["recall@1"]
-    pairs = [(scores[data, *ours], scores[data, *theirs]) for data, ours, theirs in README.values()]
-    gains = [[ours[seed] - theirs[seed] for seed in sorted(ours)] for ours, theirs in pairs]
-    tests = [ttest_1samp(gained, 0.0) for gained in gains]
-    levels = LEVEL, 1 - (1 - LEVEL) / len(tests)
-    yield "\n| README | seeds | difference | 95 % interval | corrected | p, Holm |"
-    yield "|---|---|---|---|---|---|"
-    for name, gained, found, p in zip(
-        README, gains, tests, holm([found.pvalue for found in tests]), strict=True
-    ):
-        ranges = (
-            "{:+.1f} to {:+.1f}".format(*found.confidence_interval(level)) for level in levels
-        )
-        yield (
-            f"| {name} | {len(gained)} | {statistics.mean(gained):+.1f} | {' | '.join(ranges)} "
-            f"| {p:.1g} |"
-        )
+    pairs = [
+        (_runs(lines, data)[ours], step, _runs(lines, data)[theirs], other)
+        for data, (ours, step), (theirs, other) in README.values()
+    ]
+    gains = [
+        [
+            100 * (ours[seed][step]["test"]["recall@1"] - theirs[seed][other]["test"]["recall@1"])
+            for seed in sorted(ours)
+        ]
+        for ours, step, theirs, other in pairs
+    ]
+    corrected = holm([ttest_1samp(gained, 0.0).pvalue for gained in gains])
+    yield "\n| README | seeds | difference | p |"
+    yield "|---|---|---|---|"
+    for name, gained, p in zip(README, gains, corrected, strict=True):
+        gain = _gain(gained, 1 - (1 - LEVEL) / len(README))
+        yield f"| {name} | {len(gained)} | {gain} | {p:.1g} |"
 
 
 def selected(lines: Sequence[Line]) -> Iterator[str]:
-    """Test scores of the last step and of the step with the best score on held-out classes, as
-    Markdown."""
-    yield (
-        "\n| run | seed | last step | best R@1 on held-out classes | best MAP@R on held-out "
-        "classes |"
-    )
-    yield "|---|---|---|---|---|"
-    held = [line for line in lines if "held_out" in line]
-    for data, name, seed in dict.fromkeys(
-        (line["data"], line["run"], line["seed"]) for line in held
-    ):
-        group = [
-            line for line in held if (line["data"], line["run"], line["seed"]) == (data, name, seed)
-        ]
-        best = [max(group, key=lambda line: line["held_out"][metric]) for metric in _METRICS]
-        cells = (
-            f"{_cell(line['test'])} ({line['step']:,})"
-            for line in (max(group, key=lambda x: x["step"]), *best)
-        )
-        yield f"| {data}, {name} | {seed} | {' | '.join(cells)} |"
+    """Test scores of the last step and of the step with the best R@1 on held-out classes, means
+    over seeds, as Markdown."""
+    yield "\n| held-out classes | seeds | last step | chosen step |"
+    yield "|---|---|---|---|"
+    groups: dict[tuple[str, str], dict[int, list[Line]]] = {}
+    for line in (line for line in lines if "held_out" in line):
+        seeds = groups.setdefault((line["data"], line["run"]), {})
+        seeds.setdefault(line["seed"], []).append(line)
+    for (data, name), seeds in groups.items():
+        last = [max(group, key=lambda line: line["step"]) for group in seeds.values()]
+        best = [max(group, key=lambda x: x["held_out"]["recall@1"]) for group in seeds.values()]
+        cells = (_means([line["test"] for line in chosen]) for chosen in (last, best))
+        yield f"| {data}, {name} | {len(seeds)} | {' | '.join(cells)} |"
 
 
 def _pairs(
@@ -460,17 +435,13 @@ def _pairs(
                 re.sub(part, "", name)
                 for part in (r" \+ [^,]+", r" with(out)? [^,]+", "^improved ")
             )
-            for other in (*others, BASELINES.get(name.split(", ")[0], name)):
+            named = BASELINES.get(name, BASELINES.get(name.split(", ")[0], name))
+            for other in (*others, named):
                 seeds = sorted(
                     seed for run, seed in found if run == name and (other, seed) in found
                 )
                 if other != name and seeds:
                     yield found, name, other, seeds
-
-
-def _spread(values: Sequence[float], sign: str = "") -> str:
-    deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-    return f"{round(statistics.mean(values), 1) + 0.0:{sign}.1f}{deviation}"  # no -0.0
 
 
 def plot(lines: Sequence[Line], file: Path) -> None:
@@ -547,10 +518,6 @@ def _apart(values: Sequence[float], least: float) -> list[float]:
     return heights
 
 
-def _cell(scores: dict[str, float] | None) -> str:
-    return "" if scores is None else f"{100 * scores['recall@1']:.1f} / {100 * scores['map@r']:.1f}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -577,9 +544,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.command == "table":
         lines = read(options.runs)
-        print(
-            "\n".join([*table(lines), *differences(lines), *comparisons(lines), *selected(lines)])
-        )
+        print("\n".join([*table(lines), *comparisons(lines), *selected(lines)]))
         return
     if options.command == "plot":
         plot(read(options.runs), options.runs.with_suffix(".png"))

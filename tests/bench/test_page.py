@@ -72,7 +72,8 @@ def test_heads_and_cells_are_as_many_and_text_stays_in_its_cell(table, summary):
         assert {len(line) for line in cells(found, heads)} == {len(heads)}
     text, page = markdown(found), html(found)
     assert "&lt;b>" in text and "x &amp; y" in text and "<b>|</b>" not in text + page
-    assert "- method (plain +): `loss.beta=40`, 2 s of training; commit abc" in text
+    assert "<code>loss.beta=40</code>, 2 s of training; commit abc" in page
+    assert len(text.split()) < 140, "its settings, its legend and other metrics are in HTML"
     assert 'id="charts-data"' in page and len(found.charts) == 2
 
 
@@ -116,7 +117,7 @@ def test_figure_and_remark_are_on_the_page(table, summary, tmp_path):
     )
     (text, page), again = (write_pages(found, tmp_path / name) for name in ("one", "two"))
     assert (text.parent / "tiny.png").read_bytes() == (again[0].parent / "tiny.png").read_bytes()
-    assert "](tiny.png)" in text.read_text() and "\n3 of plain.\n" in text.read_text()
+    assert "](tiny.png)" in text.read_text() and "3 of plain.\n" in text.read_text()
     assert "data:image/png" in page.read_text() and "3 of plain." in page.read_text()
     short = excerpt(found)
     assert "in place of the table" in short and "| method |" not in short and "3 of plain." in short
@@ -136,7 +137,7 @@ def test_a_document_gets_each_table_between_its_markers_and_stays_else(
     write_into(document, [("tiny", excerpt(found, document, tmp_path / "results"))])
     whole = document.read_bytes().decode()
     assert whole.startswith("before\r\n") and whole.endswith("\nafter") and "old" not in whole
-    assert "[its page](results/tiny.md)" in whole and "| method |" in whole
+    assert "[Its page](results/tiny.md)" in whole and "| method |" in whole
     for text, message in (
         ("no markers", "first marker 0 times"),
         ("<!-- bench:tiny:start -->\n" * 2, "2 times"),

@@ -1,5 +1,6 @@
 """Runs of ``long_runs.py`` compose, and results of learning curves are compared pair by pair."""
 
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -138,35 +139,37 @@ def test_a_run_writes_each_evaluation_and_measures_the_average_of_the_weights(
     )
 
 
-def test_differences_are_of_seeds_that_both_runs_have(curves):
+def test_differences_are_of_seeds_that_reached_the_last_step_of_both(curves):
     lines = [line("A, x", seed, 10, 0.2 + 0.1 * seed) for seed in range(3)]
     lines += [line("A + B, x", seed, 10, 0.25 + 0.1 * seed, 0.4) for seed in range(1, 4)]
-    text = "\n".join(curves["differences"](lines))
-    assert "A + B, x, to its baseline, 2 seeds" in text
-    assert "| test R@1 | +5.0 ± 0.0 |" in text and "| train R@1 | -10.0 ± 0.0 |" in text
-    assert "| gap of A, x | 15.0 ± 7.1 |" in text and "interval" not in text
+    lines += [line("A + B, x", 1, 5, 0.9)]
+    text = list(curves["table"](lines))
+    assert "| A + B, x | 3, 10 | 45.0 / 22.5 | 40.0 / 20.0 | +5.0 |" in text
 
 
 def test_the_interval_over_three_seeds_is_students(curves):
     lines = [line("A", seed, 10, 0.2) for seed in range(3)]
     lines += [line("A + B", seed, 10, 0.2 + 0.01 * seed) for seed in range(3)]
-    assert "| test R@1, 95 % interval | -1.5 to +3.5 |" in list(
-        curves["differences"](lines)
-    )  # 1 ± 4.303 / sqrt 3
+    text = "\n".join(curves["table"](lines))
+    assert "| +1.0 (-1.5 to +3.5) |" in text  # 1 ± 4.303 / sqrt 3
 
 
-def test_the_readme_and_the_page_have_the_comparisons_of_the_results(curves):
-    rows = list(
-        curves["comparisons"](curves["read"](FOLDER / "results" / "learning_curves.jsonl"))
-    )[2:]
-    page, readme = (
-        (FOLDER / name).read_text(encoding="utf-8")
-        for name in ("learning_curves.md", "../README.md")
-    )
-    assert len(rows) == 5 and all(row in page for row in rows)
-    for row in (rows[1], *rows[3:]):  # the README has these in numbers
-        _, seeds, mean, _, corrected, p = row.strip("| ").split(" | ")
-        assert int(seeds) == 5 and float(p) < 0.05 and f"{mean} ({corrected}" in readme
+def test_each_of_the_readmes_comparisons_has_one_interval_everywhere(curves):
+    """HDML's +15.0 had (+10.6 to +19.5) in the README and (+12.3 to +17.8) in five other places."""
+    lines = curves["read"](FOLDER / "results" / "learning_curves.jsonl")
+    rows = [row.strip("| ").split(" | ") for row in list(curves["comparisons"](lines))[2:]]
+    assert len(rows) == 5 and all(float(p) < 0.05 for *_, p in rows)
+    readme = FOLDER.parent / "README.md"
+    for place in (1, 3, 4):  # the README has these in numbers
+        assert rows[place][2].rstrip(")") in readme.read_text(encoding="utf-8")
+    pages = [readme, *FOLDER.rglob("*.md"), *(FOLDER.parent / "docs").rglob("*.md")]
+    others = {
+        f"{path.name}: {found}"
+        for path in pages
+        for found in re.findall(r"\+15\.0\W{0,3}\(\+\d+\.\d to \+\d+\.\d", path.read_text("utf-8"))
+        if not found.endswith("+10.6 to +19.5")
+    }
+    assert rows[1][2] == "+15.0 (+10.6 to +19.5)" and not others
 
 
 def test_held_out_classes_choose_the_step(curves):
@@ -175,9 +178,7 @@ def test_held_out_classes_choose_the_step(curves):
         line("A", 0, step, test, hold_out=0.3, held_out={"recall@1": held, "map@r": 1 - held})
         for step, (test, held) in scores.items()
     ]
-    assert "| cub, A | 0 | 70.0 / 35.0 (20) | 60.0 / 30.0 (10) | 70.0 / 35.0 (20) |" in list(
-        curves["selected"](lines)
-    )
+    assert "| cub, A | 1 | 70.0 / 35.0 | 60.0 / 30.0 |" in list(curves["selected"](lines))
 
 
 def test_the_figure_is_drawn_from_the_results(curves, tmp_path):

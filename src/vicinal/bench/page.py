@@ -20,8 +20,6 @@ from vicinal.files import write_text
 from vicinal.reports.html import chart_data, render_page, render_text
 from vicinal.reports.tables import MISSING, metric_title, per_cent, signed
 
-WIDEST = 9  # columns of the short table; a wider one is cut down to these metrics and its first
-_KEPT = ("map@r", "nmi", "f1")
 Columns = dict[str, Callable[[SummaryRow], str]]  # by its head, the cell of a row
 
 
@@ -87,22 +85,16 @@ def columns(summary: Summary) -> Columns:
 
 
 def short_columns(summary: Summary) -> Columns:
-    """The short table, for a document or a terminal; marks are beside the seeds."""
-    first, metrics = summary.table.metrics[0], summary.table.metrics
-    rest: Columns = {}
+    """The short table, for Markdown and a terminal: two metrics, the difference, what is marked."""
+    first = summary.table.metrics[0]
+    metrics = dict.fromkeys((first, *(name for name in summary.table.metrics if name == "map@r")))
+    found = _scores(metrics)
+    found["row"] = lambda row: "; ".join((row.name, *row.marks))
     if _any(summary, "difference"):
-        rest["baseline"] = lambda row: row.against or MISSING
-        rest[f"{metric_title(first)} vs. baseline"] = _versus
-    if _has_published(summary):
-        rest["published"] = lambda row: per_cent(row.published.get(first))
-    if len({row.trials for row in summary.rows if row.trained}) > 1:
-        rest["trials"] = lambda row: str(row.trials or MISSING)
-    rest["seeds"] = lambda row: "; ".join(
-        (*([str(row.done)] if row.done >= row.wanted else []), *row.marks)
-    )
-    if 1 + len(rest) + len(metrics) > WIDEST:
-        metrics = tuple(metric for metric in metrics if metric in (first, *_KEPT))
-    return _scores(metrics) | rest
+        found[f"{metric_title(first)} vs. baseline"] = _versus
+    if any(first in row.published for row in summary.rows):
+        found["published"] = lambda row: per_cent(row.published.get(first))
+    return found
 
 
 def cells(summary: Summary, columns: Columns) -> list[list[str]]:
@@ -124,22 +116,16 @@ def _versus(row: SummaryRow) -> str:
     return interval(_difference(row).over_seeds) + " ✓" * _difference(row).claimed
 
 
-def legend(summary: Summary, *, short: bool = False) -> list[str]:
-    """What the columns mean, in sentences; ``short`` for the short table."""
-    table, rows = summary.table, summary.rows
+def legend(summary: Summary) -> list[str]:
+    """What the columns mean, in sentences."""
     values: dict[str, Any] = {
-        "protocol": PROTOCOLS[table.protocol],
+        "table": summary.table,
+        "protocol": PROTOCOLS[summary.table.protocol],
         "partly": any(
-            estimate.count < row.done for row in rows for estimate in row.scores.values()
+            estimate.count < row.done for row in summary.rows for estimate in row.scores.values()
         ),
         "compared": _any(summary, "difference"),
         "held_out": _any(summary, "held_out"),
-        "published": _has_published(summary),
-        "trials": list(dict.fromkeys(row.trials for row in rows if row.trained)),
-    }
-    values |= {
-        "table": table,
-        "short": short,
         "claim_seeds": CLAIM_SEEDS,
         "filters": {"metric_title": metric_title},
     }
@@ -174,10 +160,6 @@ def _any(summary: Summary, field: str) -> bool:
     return any(getattr(row, field) is not None for row in summary.rows)
 
 
-def _has_published(summary: Summary) -> bool:
-    return any(summary.table.metrics[0] in row.published for row in summary.rows)
-
-
 # -- pages ----------------------------------------------------------------------------------------
 
 
@@ -199,11 +181,18 @@ def write_pages(summary: Summary, folder: Path) -> tuple[Path, Path]:
 
 
 def markdown(summary: Summary, *, pictured: bool = False) -> str:
-    """The table, its figure, its legend and what each row sets."""
-    heads = columns(summary)
-    shown = grid(heads, cells(summary, heads))
+    """The short table with its finding, its figure and its command; all else is in HTML."""
+    picture = f"{summary.table.name}.png" if pictured else None
+    return _in_markdown(summary, f"# {plain(summary.table.title)}\n\n", picture, None)
+
+
+def _in_markdown(summary: Summary, head: str, picture: str | None, page: str | None) -> str:
+    shown = summary.table.figure.excerpt(summary) if summary.table.figure else None
+    if shown is None:
+        heads = short_columns(summary)
+        shown = [line.replace(f" {MISSING} ", " ") for line in grid(heads, cells(summary, heads))]
     return _rendered(
-        render_text, "page.md.j2", summary, grid=shown, legend=legend(summary), pictured=pictured
+        render_text, "page.md.j2", summary, head=head, picture=picture, page=page, shown=shown
     )
 
 
@@ -283,7 +272,7 @@ def write_into(document: Path, contents: Iterable[tuple[str, str]]) -> None:
 
 
 def excerpt(summary: Summary, document: Path | None = None, folder: Path | None = None) -> str:
-    """The short table as Markdown: finding, figure, rows, legend, and how it was made.
+    """The same for a document.
 
     Args:
         document: where it will stand, and
@@ -291,13 +280,8 @@ def excerpt(summary: Summary, document: Path | None = None, folder: Path | None 
     """
     table = summary.table
     page, picture = (_link(folder, f"{table.name}{suffix}", document) for suffix in (".md", ".png"))
-    shown = table.figure.excerpt(summary) if table.figure else None
-    if shown is None:
-        heads = short_columns(summary)
-        shown = [*grid(heads, cells(summary, heads)), "", " ".join(legend(summary, short=True)), ""]
-    commits = sorted({commit for row in summary.rows for commit in row.commits})
-    links = {"page": page, "picture": picture}
-    return _rendered(render_text, "excerpt.md.j2", summary, **links, shown=shown, commits=commits)
+    title = f"**{plain(table.title)}{'' if table.title.endswith('?') else '.'}** "
+    return _in_markdown(summary, title, picture, page)
 
 
 def _read(document: Path) -> str:
