@@ -266,7 +266,6 @@ def bent(data: bytes, draw: Draw) -> bytes:
 
 def kills(row: Row, targets: Targets, scene: str) -> None:
     """Kill a command at every one of its file operations, and give it again."""
-    from vicinal.data.packed import MANIFEST
     from vicinal.losses import MultiSimilarityLoss
     from vicinal.models.custom import TRUSTED
     from vicinal.run_directory import RunDirectory
@@ -314,7 +313,7 @@ def kills(row: Row, targets: Targets, scene: str) -> None:
         )
 
     def pack() -> None:
-        if not (folder / "packed" / MANIFEST).exists():  # a whole set is not written again
+        if not (folder / "packed").exists():  # a whole set is not written again
             done("data", "pack", targets.photos, folder / "packed")
 
     def measured() -> object:

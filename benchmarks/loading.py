@@ -1,7 +1,7 @@
 """How long a command takes to its first step, how fast images are decoded, and how busy a GPU is
 that reads from disk.
 
-    python benchmarks/loading.py DATA                  # photographs: a folder, table or packed set; minutes on a GPU
+    python benchmarks/loading.py DATA                  # photographs: a folder, table or shards; minutes on a GPU
     python benchmarks/loading.py DATA --preset cub     # other settings than those for your own photographs
 
 - *First step*: the time from `vicinal train` until the first update is done, in a process of its

@@ -141,7 +141,7 @@ PACKED = replace(
     CUB,
     name="cub_packed",
     title="CUB-200 as squares of 256 pixels, EfficientNet-Lite0",
-    slots=CUB.slots | {"data": {"name": "packed", "path": "cub_packed"}},
+    slots=CUB.slots | {"data": {"name": "shards", "path": "cub_packed"}},
 )
 TABLES = [
     losses(CUB_FEATURES, "model.dim=128", "training.epochs=5", findings={"tuned": TUNED}),

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from vicinal.arguments import build, describe
-from vicinal.data import DATASETS, Packed, check, pack
+from vicinal.data import DATASETS, Shards, check, pack
 from vicinal.data.folder import Folder, without_labels
 from vicinal.data.splits import overlapping_classes
 from vicinal.errors import DataError
@@ -153,7 +153,7 @@ def test_names_that_are_not_utf8_are_shown_escaped_and_read_by_their_bytes(tmp_p
     records.fingerprint()
     assert [records.source.read(row).size for row in range(2)] == [(4, 4)] * 2
     pack(records, tmp_path / "packed")
-    assert Packed(str(tmp_path / "packed")).load().classes == records.classes
+    assert Shards(str(tmp_path / "packed")).load().classes == records.classes
     assert any("caf\\xe9.png" in line for line in check(records).lines()), (
         "their contents are equal"
     )

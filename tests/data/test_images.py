@@ -16,7 +16,7 @@ import vicinal
 from vicinal.data import ImageTransform, check, images
 from vicinal.data.folder import Folder
 from vicinal.data.images import read_image, upright
-from vicinal.data.packed import Packed, pack
+from vicinal.data.shards import Shards, pack
 from vicinal.errors import DataError
 
 
@@ -144,7 +144,7 @@ def test_packed_photographs_are_upright_as_well(tmp_path):
         (tmp_path / "in" / name).mkdir(parents=True)
         save(tmp_path / "in" / name / "1.jpg", Image.new("RGB", (6, 4)), exif=held(6))
     pack(Folder(str(tmp_path / "in")).load(), tmp_path / "out")
-    assert Packed(str(tmp_path / "out")).load().source.read(0).size == (4, 6)
+    assert Shards(str(tmp_path / "out")).load().source.read(0).size == (4, 6)
 
 
 @pytest.mark.parametrize("size", [(20_000, 1), (1, 20_000), (40, 40)])
@@ -155,7 +155,7 @@ def test_pictures_too_long_or_large_are_rejected_before_they_are_decoded(
     packed = pack(Folder(str(folder_of(path)), test=0.0).load(), tmp_path / "packed")[0].parent
     sources = (
         Folder(str(tmp_path / "set"), test=0.0).load().source,
-        Packed(str(packed)).load().source,
+        Shards(str(packed)).load().source,
     )
     monkeypatch.setattr(images, "MOST_PIXELS", 1500)
     monkeypatch.setattr(Image.Image, "resize", lambda *_: pytest.fail("resized"))

@@ -16,9 +16,9 @@ from vicinal.data import resident as resident_module
 from vicinal.data.augmentation import cut_resized, cut_squares
 from vicinal.data.folder import Folder
 from vicinal.data.loader import in_order, load_all
-from vicinal.data.packed import Packed, pack
 from vicinal.data.records import FeatureArray, ImageArray, ImageFiles, Records
 from vicinal.data.resident import CACHE, free_memory, kept, open_cache, resident_if_it_fits
+from vicinal.data.shards import Shards, pack
 from vicinal.data.transforms import FeatureTransform, ImageTransform
 from vicinal.errors import ConfigError, DataError
 
@@ -455,9 +455,9 @@ def test_tar_files_are_identified_by_hashes_or_times(pictures, tmp_path):
     pack(pictures, tmp_path / "packed")
     shutil.copytree(tmp_path / "packed", tmp_path / "copy")
     rows = np.array([3, 1])
-    packed, copy = (Packed(str(tmp_path / name)).load().source for name in ("packed", "copy"))
+    packed, copy = (Shards(str(tmp_path / name)).load().source for name in ("packed", "copy"))
     assert packed.identity(rows) == copy.identity(rows) != packed.identity(rows[::-1])
-    shard = tmp_path / "copy" / "part-000.tar"
+    shard = tmp_path / "copy" / "part-00000.tar"
     copy.hashes = []
     before = copy.identity(rows)
     os.utime(shard, ns=(0, 0))

@@ -1,17 +1,26 @@
-"""Tar shards as WebDataset writes them, and data sets of Hugging Face."""
+"""Tar shards as WebDataset writes them, and as ``pack`` does: what is packed comes out again."""
 
 import io
 import json
+import pickle
 import tarfile
 
 import numpy as np
 import pytest
 from PIL import Image
 
-import vicinal
-from vicinal.data import HuggingFace, Shards, open_path
-from vicinal.data.shards import FromHuggingFace
-from vicinal.errors import DataError
+from vicinal.data import (
+    FeatureArray,
+    Folder,
+    ImageArray,
+    ImageTransform,
+    Records,
+    Shards,
+    open_path,
+)
+from vicinal.data import shards as shards_module
+from vicinal.data.shards import MANIFEST, pack
+from vicinal.errors import ConfigError, DataError, RunError
 
 
 def png(shade):
@@ -71,6 +80,7 @@ def test_splits_are_those_of_the_names_and_labels_may_stand_in_json(tmp_path):
             [("0.seg.png", png(3)), ("0.json", named), ("1.json", named), ("1.jpg", png(4))],
         )
     records = Shards(str(tmp_path)).load()
+    assert records.columns["x"].tolist() == [1] * 4
     assert records.splits.tolist() == ["test"] * 2 + ["train"] * 2
     assert [records.classes[label] for label in records.labels] == ["test wren"] * 2 + [
         "train wren"
@@ -109,79 +119,192 @@ def test_damaged_images_and_archives_are_named(tmp_path):
         Shards(str(tmp_path / "loop")).load()
 
 
-def test_without_the_package_the_pip_line_is_given(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "datasets", None)
-    (tmp_path / "state.json").write_text("{}")
-    assert isinstance(open_path(tmp_path), HuggingFace)
-    with pytest.raises(DataError, match=r"pip install 'vicinal\[huggingface\]'"):
-        HuggingFace(str(tmp_path)).load()
+CANVAS = ImageTransform(size=8, resize=10, canvas=10)
 
 
-@pytest.mark.slow
-def test_only_files_in_its_own_folder_are_read_for_a_data_set_of_hugging_face(tmp_path):
-    datasets = pytest.importorskip("datasets")
-    folder = tmp_path / "set"
-    (tmp_path / "outside.png").write_bytes(png(7))
-    row = {"bytes": None, "path": "inside.png"}
-    texts = {"bytes": datasets.Value("binary"), "path": datasets.Value("string")}
-    features = datasets.Features({"image": texts, "label": datasets.Value("string")})
-    outside = (str(tmp_path / "outside.png"), "../outside.png", "link.png", "http://127.0.0.1:9/x")
-    rows = {
-        "image": [row, {"bytes": png(3), "path": None}, *({**row, "path": o} for o in outside)],
-        "label": list("ababab"),
+@pytest.fixture
+def images(write_pictures):
+    """Three pictures of four classes, with a column."""
+    root = write_pictures(
+        *(f"set/{name}/{number}.jpg" for name in "abcd" for number in range(3)), size=(29, 17)
+    )
+    records = Folder(str(root / "set"), test=0.5).load()
+    columns = {"angle": np.linspace(0, 1, 12), "role": np.arange(12)}
+    classes = ("a", "d e/f", ".", "鳥")  # not in their order, and no names of folders
+    return Records(records.name, records.source, records.labels, classes, records.splits, columns)
+
+
+@pytest.fixture
+def packed(images, tmp_path):
+    """They in a shard each."""
+    pack(images, tmp_path / "packed", part_bytes=1)
+    return tmp_path / "packed"
+
+
+def pixels(records):
+    return [np.asarray(records.source.read(row)) for row in range(len(records))]
+
+
+def test_a_round_trip_loses_nothing(images, tmp_path):
+    told = []
+    files = pack(images, tmp_path / "packed", progress=told.append)
+    assert [file.name for file in files] == ["part-00000.tar", MANIFEST] and told == [12]
+    data = open_path(tmp_path / "packed")
+    assert data == Shards(str(tmp_path / "packed"))
+    records = data.load()
+    assert records.fingerprint() == images.fingerprint() and records.name == images.name
+    assert records.classes == images.classes and records.splits.tolist() == images.splits.tolist()
+    assert records.labels.tolist() == images.labels.tolist()
+    assert {name: column.tolist() for name, column in records.columns.items()} == {
+        name: column.tolist() for name, column in images.columns.items()
     }
-    datasets.Dataset.from_dict(rows, features=features).save_to_disk(str(folder))
-    (folder / "inside.png").write_bytes(png(5))
-    (folder / "link.png").symlink_to("../outside.png")
-    info = json.loads((folder / "dataset_info.json").read_text())
-    info["features"]["image"] = {"_type": "Image"}  # as whoever writes the folder may say
-    (folder / "dataset_info.json").write_text(json.dumps(info))
-    source = open_path(folder).load().source
-    assert [int(np.asarray(source.read(row))[0, 0, 0]) for row in (0, 1)] == [5, 3]
-    for number in range(2, 6):
-        with pytest.raises(DataError, match=r"outside of|is missing"):
-            source.read(number)
-    mine = datasets.Dataset.from_dict(
-        {"image": [str(tmp_path / "outside.png")] * 2, "label": ["a", "b"]},
-        features=datasets.Features({"image": datasets.Image(), "label": datasets.Value("string")}),
-    )
-    assert FromHuggingFace("", dataset=mine).load().source.read(0).size == (8, 8)  # in Python
+    np.testing.assert_array_equal(pixels(records), pixels(images))
+    encoded = [records.source.encoded(row) for row in range(12)]
+    assert encoded == [(images.source.root / path).read_bytes() for path in images.source.paths]
+    copy = pickle.loads(pickle.dumps(records.source))  # noqa: S301  (sent to other processes)
+    assert copy.name(7) == "c/1.jpg" and copy.encoded(7) == encoded[7]
+    pack(images, tmp_path / "again")
+    assert (tmp_path / "again/part-00000.tar").read_bytes() == files[0].read_bytes()
 
 
-@pytest.mark.slow
-def test_data_sets_of_hugging_face(tmp_path):
-    datasets = pytest.importorskip("datasets")
-    features = datasets.Features(
-        {"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b", "c", "d"])}
-    )
-    rows = {"image": [Image.fromarray(np.full((8, 8), 10 * row, np.uint8)) for row in range(16)],
-            "label": [row % 4 for row in range(16)]}  # fmt: skip
-    whole = datasets.Dataset.from_dict(rows, features=features)
-    whole.save_to_disk(str(tmp_path / "one"))
-    records = open_path(tmp_path / "one").load()
-    assert (
-        records.classes == ("a", "b", "c", "d")
-        and int(np.asarray(records.source.read(3))[0, 0]) == 30
-    )
-    deep = {
-        **rows,
-        "image": [Image.fromarray(np.full((8, 8), 256 * 40 + row, np.uint16)) for row in range(16)],
-    }
-    datasets.Dataset.from_dict(deep, features=features).save_to_disk(str(tmp_path / "deep"))
-    assert (
-        int(np.asarray(open_path(tmp_path / "deep").load().source.read(3))[0, 0]) == 40
-    )  # 16 bits are scaled to 8
-    split = datasets.DatasetDict(train=whole.select(range(8)), test=whole.select(range(8, 16)))
-    split.save_to_disk(str(tmp_path / "two"))
-    records = open_path(tmp_path / "two").load()
-    assert records.splits.tolist() == ["train"] * 8 + ["test"] * 8
-    assert int(np.asarray(records.source.read(9))[0, 0]) == 90
+def test_plain_tar_gives_class_folders_back(images, tmp_path):
+    pack(images, tmp_path / "packed")
+    with tarfile.open(tmp_path / "packed/part-00000.tar") as archive:
+        archive.extractall(tmp_path / "out", filter="data")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["-", "a", "d-e-f", "鳥"]
+    assert len(Folder(str(tmp_path / "out")).load()) == 12
+    assert json.loads((tmp_path / "out/a/00000000.json").read_text())["path"] == "a/0.jpg"
 
-    rng = np.random.default_rng(0)
-    labels = np.arange(8).repeat(6)
-    vectors = rng.normal(size=(8, 5))[labels] + 0.1 * rng.normal(size=(48, 5))
-    table = datasets.Dataset.from_dict({"image": vectors.tolist(), "label": labels.tolist()})
-    run = vicinal.train(
-        table, training={"steps": 2, "validation": 0.0}, run=tmp_path / "run", quiet=True
-    )
-    assert run.results["trained"]["recall@1"] > 0.5
+
+def test_no_shard_is_larger_than_asked_for_and_none_is_wasted(images, tmp_path):
+    *shards, _ = pack(images, tmp_path / "packed", part_bytes=40_960)
+    assert 1 < len(shards) <= 4 and max(shard.stat().st_size for shard in shards) <= 40_960
+    np.testing.assert_array_equal(pixels(Shards(str(tmp_path / "packed")).load()), pixels(images))
+
+
+def test_shards_that_are_missing_or_cut_off_are_named(packed):
+    (packed / "part-00001.tar").unlink()
+    shard = packed / "part-00000.tar"
+    shard.write_bytes(shard.read_bytes()[:-512])
+    said = r"2 of 12 shards .*: part-00000\.tar, part-00001\.tar\. Copy"
+    with pytest.raises(DataError, match=said):
+        Shards(str(packed)).load()
+
+
+def test_a_changed_image_is_named_when_it_is_read(packed):
+    shard = packed / "part-00000.tar"
+    content = bytearray(shard.read_bytes())
+    content[700] ^= 1
+    shard.write_bytes(content)
+    records = Shards(str(packed)).load()
+    said = r"image a/0\.jpg in .*part-00000\.tar cannot be read: it is not what was packed"
+    with pytest.raises(DataError, match=said):
+        records.source.read(0)
+    shard.unlink()
+    with pytest.raises(DataError, match=r"image a/0\.jpg in .*part-00000\.tar cannot be read"):
+        records.source.read(0)
+
+
+def test_changed_rows_are_noticed(packed):
+    shard = packed / "part-00004.tar"
+    shard.write_bytes(shard.read_bytes().replace(b'"split": "t', b'"split": "T'))
+    with pytest.raises(DataError, match="does not hold what was packed"):
+        Shards(str(packed)).load()
+
+
+@pytest.mark.parametrize("damage", [{"shards": 3}, {"shards": {}}, {"classes": 5}, {"name": None}])
+def test_a_damaged_list_of_shards_is_named(packed, damage):
+    manifest = json.loads((packed / MANIFEST).read_text())
+    del manifest["digest"]
+    (packed / MANIFEST).write_text(json.dumps(manifest | damage))
+    with pytest.raises(RunError, match=rf"{MANIFEST} is damaged.*Copy it again"):
+        Shards(str(packed)).load()
+
+
+def test_a_pack_that_was_killed_is_not_taken_for_whole_and_given_again_it_is(
+    images, tmp_path, monkeypatch
+):
+    whole = {file.name: file.read_bytes() for file in pack(images, tmp_path / "w", part_bytes=1)}
+    write = shards_module.write_atomically
+
+    def killed(*arguments):
+        if arguments[0].name == "part-00003.tar":
+            raise SystemExit
+        write(*arguments)
+
+    monkeypatch.setattr(shards_module, "write_atomically", killed)
+    monkeypatch.setattr(shards_module.shutil, "rmtree", lambda *_, **__: None)  # nothing is tidied
+    with pytest.raises(SystemExit):
+        pack(images, tmp_path / "packed", part_bytes=1)
+    monkeypatch.undo()
+    assert [path.name for path in tmp_path.glob(".*")] == [".packed.part"]
+    assert not (tmp_path / "packed").exists()
+    files = pack(images, tmp_path / "packed", part_bytes=1)
+    assert {file.name: file.read_bytes() for file in files} == whole
+    assert not list(tmp_path.glob(".*"))
+    with pytest.raises(ConfigError, match=r"packed is there and not empty\. Remove it"):
+        pack(images, tmp_path / "packed")
+
+
+def test_prepared_images_stay_as_they_are_under_the_same_transform(tmp_path):
+    slope = np.add.outer(np.arange(40), np.arange(60)).astype(np.uint8)  # smooth: JPEG loses little
+    source = ImageArray(np.stack([slope, 255 - slope]), ["x", "y"])
+    records = Records("slopes", source, np.arange(2), ("x", "y"), np.array(["train"] * 2))
+    for channels in (1, 3):
+        transform = ImageTransform(size=24, resize=32, canvas=30, channels=channels)
+        pack(records, tmp_path / f"{channels}", transform=transform)
+        packed = Shards(str(tmp_path / f"{channels}")).load()
+        for row in range(2):
+            image = packed.source.read(row)
+            assert image.size == (30, 30) and image.mode == ("L" if channels == 1 else "RGB")
+            before = transform.prepare(records.source.read(row)).int()
+            after = ImageTransform(size=24, canvas=30, channels=channels).prepare(image).int()
+            assert (before - after).abs().float().mean() < 2
+
+
+def test_images_that_are_not_plain_rgb_or_gray_are_packed_as_they_are_read(tmp_path):
+    folder = tmp_path / "set" / "a"
+    folder.mkdir(parents=True)
+    deep = np.linspace(0, 65535, 80).reshape(8, 10).astype(np.uint16)
+    Image.fromarray(deep).save(folder / "deep.png")
+    Image.fromarray(np.full((8, 10, 4), 90, np.uint8), "RGBA").save(folder / "clear.png")
+    records = Folder(str(tmp_path / "set"), test=0.0).load()
+    pack(records, tmp_path / "packed")
+    packed = Shards(str(tmp_path / "packed")).load()
+    for ours, theirs in zip(pixels(packed), pixels(records), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_images_in_memory_lose_nothing(tmp_path):
+    gray = np.random.default_rng(0).integers(0, 256, (3, 9, 7), dtype=np.uint8)
+    source = ImageArray(gray, ["/a", "../b", "/a"])  # names that no file may have
+    records = Records("m", source, np.arange(3), ("x", "y", "z"), np.array(["test"] * 3))
+    pack(records.take(np.array([2, 0])), tmp_path / "packed")
+    packed = Shards(str(tmp_path / "packed")).load()
+    np.testing.assert_array_equal(np.stack(pixels(packed)), gray[[2, 0]])
+    assert [packed.source.name(row) for row in range(2)] == ["/a", "/a"]
+
+
+def test_what_cannot_be_packed_is_rejected(images, tmp_path):
+    features = FeatureArray(np.zeros((1, 2), np.float32), ["a"])
+    with pytest.raises(ConfigError, match="f holds 1 features"):
+        pack(Records("f", features, np.zeros(1, int), ("x",), np.array(["train"])), tmp_path / "p")
+    with pytest.raises(ConfigError, match="quality of a JPEG is 1 to 100, got 0"):
+        pack(images, tmp_path / "p", quality=0)
+    with pytest.raises(DataError, match=r"a/0\.jpg: a square of 99 pixels"):
+        pack(images, tmp_path / "p", transform=ImageTransform(size=9, canvas=99))
+    images.columns["label"] = np.zeros(12)
+    with pytest.raises(ConfigError, match="no column named path, label"):
+        pack(images, tmp_path / "p")
+    del images.columns["label"]
+    (images.source.root / images.source.paths[4]).write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"b/1\.jpg cannot be read"):
+        pack(images, tmp_path / "p")
+    assert not list(tmp_path.glob("*p*"))
+
+
+def test_an_encoded_canvas_is_a_jpeg_with_full_colors(images, tmp_path):
+    pack(images, tmp_path / "packed", transform=CANVAS)
+    encoded = Shards(str(tmp_path / "packed")).load().source.encoded(0)
+    image = Image.open(io.BytesIO(encoded))
+    assert image.format == "JPEG" and {layer[1:3] for layer in image.layer} == {(1, 1)}

@@ -9,11 +9,11 @@ from vicinal.data.check import check
 from vicinal.data.corrupted import Corrupted
 from vicinal.data.folder import Folder
 from vicinal.data.glyphs import Glyphs
+from vicinal.data.hugging_face import HuggingFace
 from vicinal.data.images import read_image
 from vicinal.data.kept import records_of
 from vicinal.data.location import existing, expanded
 from vicinal.data.memory import InMemory
-from vicinal.data.packed import Packed, pack, unpack
 from vicinal.data.published import (
     CUB,
     Cars196,
@@ -32,7 +32,7 @@ from vicinal.data.records import (
     Source,
     Texts,
 )
-from vicinal.data.shards import HuggingFace, Shards
+from vicinal.data.shards import Shards, pack
 from vicinal.data.splits import hold_out
 from vicinal.data.table import (
     TABLES,
@@ -54,21 +54,18 @@ DATASETS_BY_NAME: dict[str, type] = {
     "folder": Folder,
     "table": Table,
     "arrays": Arrays,
-}
-DATASETS_BY_NAME |= {
     "sentences": Sentences,
     "cross_view": CrossView,
-    "packed": Packed,
     "shards": Shards,
-}
-DATASETS_BY_NAME |= {
     "huggingface": HuggingFace,
     "corrupted": Corrupted,
     "cub": CUB,
     "cars196": Cars196,
+    "sop": StanfordOnlineProducts,
+    "inshop": InShop,
+    "omniglot": Omniglot,
+    "omniglot_pairs": OmniglotPairs,
 }
-DATASETS_BY_NAME |= {"sop": StanfordOnlineProducts, "inshop": InShop}
-DATASETS_BY_NAME |= {"omniglot": Omniglot, "omniglot_pairs": OmniglotPairs}
 DATASETS: dict[str, type] = {
     kind.__name__: kind for kind in DATASETS_BY_NAME.values()
 }  # names in run.json
@@ -79,15 +76,14 @@ def open_path(path: str | Path, *, image: str = "path") -> Dataset:
     """Return the data set that lies at ``path``, with default settings; only what tells its kind is
     read.
 
-    A folder with the lists or archives of a published set is that set, one that ``pack`` wrote is
-    what was packed, one of ``save_to_disk`` a set of Hugging Face, one of ``.tar`` files
-    WebDataset's shards, any other a folder of class folders; ``.csv`` and ``.tsv`` are tables of
-    image paths, or of pairs of them where they have a column ``query_path``; others, and ``.npz``,
-    hold feature vectors. Where there is a column ``text``, pictures or vectors are trained beside
-    their texts; texts without ``path`` are sentences. The word ``glyphs`` names the embedded set,
-    and the place where a published set lies by default names that set even while nothing lies
-    there, which its ``load`` reports. ``$VICINAL_DATA`` and ``~`` stay as they are written, any
-    other path becomes an absolute one.
+    A folder with the lists or archives of a published set is that set, one of ``save_to_disk`` a
+    set of Hugging Face, one of ``.tar`` files WebDataset's shards, any other a folder of class
+    folders; ``.csv`` and ``.tsv`` are tables of image paths, or of pairs of them where they have a
+    column ``query_path``; others, and ``.npz``, hold feature vectors. Where there is a column
+    ``text``, pictures or vectors are trained beside their texts; texts without ``path`` are
+    sentences. The word ``glyphs`` names the embedded set, and the place where a published set lies
+    by default names that set even while nothing lies there, which its ``load`` reports.
+    ``$VICINAL_DATA`` and ``~`` stay as they are written, any other path becomes an absolute one.
 
     Args:
         path: of a file or folder.
@@ -108,11 +104,7 @@ def open_path(path: str | Path, *, image: str = "path") -> Dataset:
     ending = found.suffix.lower()
     if found.is_dir():
         return next(
-            (
-                kind(path)
-                for kind in (Packed, HuggingFace, *_PUBLISHED, Shards)
-                if kind.lies_in(found)
-            ),
+            (kind(path) for kind in (HuggingFace, *_PUBLISHED, Shards) if kind.lies_in(found)),
             Folder(path),
         )
     if ending == ".tar":
@@ -158,45 +150,39 @@ def own_data(run: RunDirectory) -> tuple[Dataset, Records]:
 
 
 __all__ = [
+    "CUB",
     "DATASETS",
     "DATASETS_BY_NAME",
     "TRANSFORMS",
+    "Arrays",
+    "Batch",
+    "Cars196",
+    "Corrupted",
+    "CrossView",
+    "Dataset",
+    "FeatureArray",
+    "FeatureTransform",
+    "Folder",
+    "Glyphs",
+    "HuggingFace",
+    "ImageArray",
+    "ImageFiles",
+    "ImageTransform",
+    "InMemory",
+    "InShop",
+    "Omniglot",
+    "OmniglotPairs",
+    "Records",
+    "Sentences",
+    "Shards",
+    "Source",
+    "StanfordOnlineProducts",
+    "Table",
+    "TextTransform",
+    "Texts",
     "check",
     "hold_out",
     "open_path",
     "pack",
     "read_image",
 ]
-__all__ += [
-    "Batch",
-    "Dataset",
-    "FeatureArray",
-    "ImageArray",
-    "ImageFiles",
-    "Records",
-    "Source",
-    "Texts",
-    "unpack",
-]
-__all__ += [
-    "Arrays",
-    "Corrupted",
-    "CrossView",
-    "Folder",
-    "Glyphs",
-    "HuggingFace",
-    "InMemory",
-    "Packed",
-    "Sentences",
-    "Shards",
-]
-__all__ += [
-    "CUB",
-    "Cars196",
-    "InShop",
-    "Omniglot",
-    "OmniglotPairs",
-    "StanfordOnlineProducts",
-    "Table",
-]
-__all__ += ["FeatureTransform", "ImageTransform", "TextTransform"]

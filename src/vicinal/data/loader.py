@@ -34,7 +34,7 @@ _SAFE_PATH = "PYTHONSAFEPATH"
 _FORMATS = ("Bmp", "Gif", "Jpeg", "Ppm", "Png")  # that Pillow looks for first
 _PRELOADED = (
     "vicinal.data.resident",
-    "vicinal.data.packed",
+    "vicinal.data.shards",
     *(f"PIL.{name}ImagePlugin" for name in _FORMATS),
 )
 T = TypeVar("T")

@@ -326,8 +326,7 @@ def resident_if_it_fits(
         if resident == "disk" and not unreadable:
             raise ConfigError(
                 f"`training.resident=disk` cannot tell when images of {records.name} change. Keep "
-                "them as files or a "
-                f"packed set, or set training.resident=off."
+                "them as files or shards, or set training.resident=off."
             )
         return None
     if decoded is None:

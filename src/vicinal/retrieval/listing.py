@@ -16,8 +16,8 @@ from vicinal.arguments import describe
 from vicinal.data import Arrays, Dataset, Folder, Table, open_path, own_description
 from vicinal.data.folder import is_image
 from vicinal.data.location import existing, expanded
-from vicinal.data.packed import PackedImages
 from vicinal.data.records import QUERY, SPLITS, FeatureArray, ImageFiles, Records, Source, Texts
+from vicinal.data.shards import TarImages
 from vicinal.data.table import Columns, read_columns
 from vicinal.errors import ConfigError, DataError, VicinalError, unknown
 from vicinal.evaluation.neighbors import require_finite
@@ -72,7 +72,7 @@ class Listing:
             return _file_digest(self.place, source.paths[position])
         if isinstance(source, FeatureArray):
             return sha256(source.read(position).tobytes()).hexdigest()
-        if isinstance(source, PackedImages):
+        if isinstance(source, TarImages):
             return sha256(source.encoded(position)).hexdigest()
         pixels = np.asarray(source.read(position))
         return sha256(repr(pixels.shape).encode() + pixels.tobytes()).hexdigest()
