@@ -93,18 +93,6 @@ def test_the_split_is_no_part_of_the_cache(counted):
     assert len(counted) == 1
 
 
-def test_a_cache_of_another_shape_is_rendered_anew(counted, tmp_path):
-    Glyphs().load()
-    (file,) = (tmp_path / "vicinal").iterdir()
-    np.savez(
-        file, pixels=np.zeros((3, 8, 8), np.uint8), names=np.array(["a"]), classes=np.array(["b"])
-    )
-    Glyphs().load()
-    np.savez(file, pixels=np.zeros((3, 8, 8), np.uint8))
-    Glyphs().load()
-    assert len(counted) == 3
-
-
 @pytest.mark.parametrize("settings", [{"per_class": 1}, {"size": 4}])
 def test_settings_that_cannot_work_are_rejected(settings):
     with pytest.raises(ConfigError, match="must be at least"):

@@ -67,13 +67,12 @@ def made(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     calls = []
 
-    def ask(size=3):
-        def make():
-            calls.append(size)
-            return {"x": np.arange(size)}
+    def make():
+        calls.append(True)
+        return {"x": np.arange(3)}
 
-        arrays = location.cached("numbers", make, lambda kept: kept["x"].shape == (size,))
-        assert arrays["x"].tolist() == list(range(size))
+    def ask():
+        assert location.cached("numbers", make)["x"].tolist() == [0, 1, 2]
         return len(calls)
 
     return ask
@@ -83,21 +82,15 @@ def test_what_was_made_once_is_read_again(made):
     assert [made(), made(), made()] == [1, 1, 1]
 
 
-def test_what_does_not_fit_is_made_anew(made):
-    assert [made(3), made(4), made(4)] == [1, 2, 2]
-
-
-@pytest.mark.parametrize("damage", ["cut", "flipped", "other"])
+@pytest.mark.parametrize("damage", ["cut", "flipped"])
 def test_a_damaged_file_is_made_anew(damage, made, tmp_path):
     made()
     path = tmp_path / "vicinal" / "numbers.npz"
     whole = path.read_bytes()
     if damage == "cut":
         path.write_bytes(whole[: len(whole) // 2])
-    elif damage == "flipped":
-        path.write_bytes(whole[:80] + bytes(255 - byte for byte in whole[80:100]) + whole[100:])
     else:
-        np.savez(path, y=np.zeros(1))
+        path.write_bytes(whole[:80] + bytes(255 - byte for byte in whole[80:100]) + whole[100:])
     assert [made(), made()] == [2, 2]
 
 

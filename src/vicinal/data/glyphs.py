@@ -88,13 +88,7 @@ class Glyphs(Settings):
     test: Share = 0.5
 
     def load(self) -> Records:
-        arrays = cached(
-            f"glyphs-{self._key()}",
-            self.render,
-            lambda kept: (
-                len(kept["pixels"]) == len(kept["names"]) == len(kept["classes"]) * self.per_class
-            ),
-        )
+        arrays = cached(f"glyphs-{self._key()}", self.render)
         labels = np.repeat(np.arange(len(arrays["classes"])), self.per_class)
         classes = tuple(arrays["classes"].tolist())
         splits = by_class(labels, classes, self.test, "random", self.seed)

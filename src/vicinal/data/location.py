@@ -45,30 +45,20 @@ def existing(path: str) -> Path:
     return found
 
 
-def cached(
-    name: str,
-    make: Callable[[], Mapping[str, np.ndarray]],
-    sound: Callable[[Mapping[str, np.ndarray]], bool],
-) -> Mapping[str, np.ndarray]:
+def cached(name: str, make: Callable[[], Mapping[str, np.ndarray]]) -> Mapping[str, np.ndarray]:
     """Return the arrays that the user's cache has under a name; make them where it has none, or
     damaged ones.
 
     Args:
         name: of the file, with a hash of all that the arrays depend on.
         make: makes them.
-        sound: whether arrays from the cache are what ``make`` would give, as far as one can see; a
-            KeyError is a no.
     """
     folder = cache_folder()
     if folder is None:
         return make()
     path = folder / f"{name}.npz"
-    with contextlib.suppress(
-        OSError, DataError, KeyError
-    ):  # absent, unreadable or damaged: it can be made again
-        arrays = read_arrays(path)
-        if sound(arrays):
-            return arrays
+    with contextlib.suppress(OSError, DataError):  # absent or damaged: it can be made again
+        return read_arrays(path)
     made = make()
     with contextlib.suppress(
         OSError

@@ -433,12 +433,7 @@ class Omniglot(Published):
     def _in_memory(self, source: "ArchivedDrawings") -> ImageArray:
         content = "\n".join(map("{} {}".format, source.names, source.checksums))
         key = sha256(f"{_VERSION} {self.size}\n{content}".encode()).hexdigest()[:16]
-        shape = (len(source), self.size, self.size)
-        arrays = cached(
-            f"omniglot-{key}",
-            lambda: {"pixels": source.decoded(self.size)},
-            lambda kept: kept["pixels"].shape == shape and kept["pixels"].dtype == np.uint8,
-        )
+        arrays = cached(f"omniglot-{key}", lambda: {"pixels": source.decoded(self.size)})
         return ImageArray(arrays["pixels"], source.names)
 
 
