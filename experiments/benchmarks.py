@@ -144,6 +144,7 @@ SEARCHED: dict[str, tuple[str, ...]] = {
     "htl": ("method.beta=0.03..0.3:log",),
     "expansion": ("method.points=1,2,4",),
     "hdml_ala": ("method.hdml.alpha=0.1..1.0:log", "method.ala.rate=1e-4..4e-3:log"),
+    # of a former row, which was searched, too
     "htl_hdml": ("method.htl.beta=0.03..0.3:log", "method.hdml.alpha=0.1..1.0:log"),
 }
 
@@ -286,6 +287,7 @@ class Rows:
                 (f"training.epochs={steps}", *ranges),
                 self.benchmark.trials,
                 self.benchmark.printed(self.tables, one.name),
+                former=one.former,
             )
         )
 

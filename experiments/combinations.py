@@ -44,7 +44,7 @@ def combinations(ours: Benchmark) -> Table:
     rows.plain(plain, "hierarchical", ours.wide)
     rows.add("random classes + HDML", plain, method=HDML)
     rows.add("HTL", plain, method=HTL, sampler=ours.neighbors)
-    rows.add("HTL + HDML", "HTL", method=HTL_HDML)
+    rows.add("HTL + HDML", "HTL", method=HTL_HDML, former=True)  # recorded by version 0.2
     others = tuple(row.name for row in rows.found if row.name not in (*COMBINATIONS, SOFTMAX))
     remark = BestOf({"combinations": COMBINATIONS, "others": others})
     return rows.table("combinations", f"Two methods together: {ours.title}", remark=remark)

@@ -207,7 +207,7 @@ NO_HARDNESS = (
 )  # negatives stay where they are, and pass the generator
 NO_SYNTHETICS = (
     "with w = 1",
-    "method.real_share=1",
+    "method.beta=0",
 )  # J_syn has no weight: N-pair and the penalty on weights
 
 BOTH = ("multi-similarity + LoOp", "multi-similarity")

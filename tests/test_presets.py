@@ -68,7 +68,7 @@ def test_hdml_over_n_pair_is_that_of_the_paper():
     assert (optimizer.learning_rate, optimizer.head_factor) == (1e-4, 10)
     assert (method.generator_rate, method.classifier_rate) == (1e-3, 1e-3)
     assert (config.training.batch_size, config.sampler.name) == (128, "pairs")
-    values = method.preset()
+    values = method.chosen()
     assert (values.alpha, values.beta, values.label_factor) == (90, 1e4, 0.5)
     assert (values.reconstruction, values.reconstruction_factor) == ("sum", 1)
     assert (values.label_average, values.generator_norm, values.weight_decay) == ("sum", False, 0)
@@ -89,10 +89,10 @@ def test_hdml_over_n_pair_is_that_of_its_authors():
     assert (config.loss.arguments["similarity"], config.loss.arguments["l2"]) == ("dot", 1.5e-2)
     assert (optimizer.name, optimizer.learning_rate, optimizer.head_factor) == ("adam", 6e-5, 1)
     assert (method.generator_rate, method.classifier_rate, method.window) == (1e-2, 1e-3, 64)
-    values = method.preset()
+    values = method.chosen()
     assert (values.alpha, values.beta, values.weight_decay) == (90, 5e3, 1e-3)
     assert (values.reconstruction_factor, values.label_factor) == (1 - 0.5, 0.5 * 1e4)
-    assert values.generator_norm and method.repeated
+    assert values.generator_norm and values.twice
     assert (config.training.batch_size, config.training.steps) == (128, 8000)
     halvings = [step for step in (5632, 6848) if step % 46 == 0]
     assert optimizer.schedule == "constant" and not halvings
@@ -100,7 +100,7 @@ def test_hdml_over_n_pair_is_that_of_its_authors():
 
 def test_hdml_over_triplets_is_that_of_the_paper():
     config = stated("hdml-triplet-cub")
-    assert (config.method.preset().alpha, config.training.batch_size) == (7, 120)
+    assert (config.method.chosen().alpha, config.training.batch_size) == (7, 120)
     assert config.method.window == -(-5864 // 120)
     assert TripletSampler.fitted(LABELS, batch_size=120, seed=0).triplets == 40
     loss = config.loss.kind(**config.loss.arguments, blocks=True)
@@ -116,8 +116,8 @@ def test_hdml_over_triplets_is_that_of_the_paper():
 
 def test_hdml_over_triplets_is_that_of_its_authors():
     config = stated("hdml-triplet-cub-authors")
-    assert (config.method.preset().alpha, config.training.batch_size) == (7, 120)
-    assert config.method.preset(triplets=True).label_average == "rows"
+    assert (config.method.chosen().alpha, config.training.batch_size) == (7, 120)
+    assert config.method.chosen(triplets=True).label_average == "rows"
     loss = config.loss.kind(**config.loss.arguments, blocks=True)
     z = torch.randn(6, 4)
     anchor, positive, negative = z.view(3, 2, 4)

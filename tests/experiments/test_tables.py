@@ -50,10 +50,11 @@ def test_names_are_different_and_every_finding_has_its_table(shared):
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
 def test_every_row_composes_and_differs_from_its_baseline_in_what_it_says_alone(table):
-    jobs = {row.name: Job(table, row, "trained", 0) for row in table.rows}
+    rows = [row for row in table.rows if not row.former]
+    jobs = {row.name: Job(table, row, "trained", 0) for row in rows}
     configs = {name: job.config() for name, job in jobs.items()}
     slots = {name: config.slots() for name, config in configs.items()}
-    assert len({job.identity()["slots"] for job in jobs.values()}) == len(table.rows), (
+    assert len({job.identity()["slots"] for job in jobs.values()}) == len(rows), (
         "two rows are the same"
     )
     for name, job in jobs.items():

@@ -19,7 +19,6 @@ from vicinal.methods import (
     HDML,
     HDMLALA,
     HTL,
-    HTLHDML,
     METHODS,
     CrossBatchMemory,
     LoOp,
@@ -40,7 +39,6 @@ SMALL = {name: kind() for name, kind in METHODS.items() if name != "her"}
 SMALL |= {"hdml": HDML(hidden=8, window=1), "cross_batch_memory": CrossBatchMemory(warmup=1)}
 SMALL |= {
     "hdml_ala": HDMLALA(hdml=HDML(hidden=8)),
-    "htl_hdml": HTLHDML(hdml=HDML(hidden=8, window=1)),
 }
 MATRIX = [(method, loss) for method in SMALL for loss in LOSSES]
 TRAINING = [pair for pair in MATRIX if combination(SMALL[pair[0]], pair[1]) is None]
@@ -231,12 +229,6 @@ def test_a_mined_loss_trains_and_resumes(miner, train):
             "Set loss=hierarchical_triplet, or method.margins=fixed",
         ),
         (HTL(sampling=False), TripletLoss(), "anchor_neighbors", "Set sampler=classes"),
-        (
-            HDMLALA(hdml=HDML(members="real")),
-            TripletLoss(),
-            "episodes",
-            "Set method.hdml.members=regenerated",
-        ),
         (CrossBatchMemory(size=8), TripletLoss(), "classes", "Set method.size=96"),
     ],
 )

@@ -161,7 +161,7 @@ def check_rows(tables: Sequence[Table], rows: Iterable[str]) -> None:
 def chosen(table: Table, rows: Collection[str]) -> set[str]:
     """The rows that a run limited to ``rows`` fills: those, their baselines, and the ones without
     training."""
-    own = [row for row in table.rows if not rows or row.name in rows]
+    own = [row for row in table.rows if not row.former and (not rows or row.name in rows)]
     if not own and not any(name in rows for name in UNTRAINED_ROWS):
         return set()
     return {

@@ -73,6 +73,7 @@ class Row:
         extra: words on top, of ``--quick``, ``--data`` or the tuning; rows compared with it do not
             start from them.
         held_out: scores of its settings on the folds of a tuning.
+        former: whether it was recorded with settings that are gone: shown, never run.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Row:
     published: Mapping[str, float] = field(default_factory=dict)
     extra: tuple[str, ...] = ()
     held_out: tuple[float, ...] = ()
+    former: bool = False
 
 
 def row(
@@ -92,6 +94,7 @@ def row(
     search: Sequence[str] = (),
     trials: int | None = None,
     published: Mapping[str, float] | None = None,
+    former: bool = False,
     **slots: Any,
 ) -> Row:
     """Make a row by words (``"loss.alpha=2"``), by slots (``method=("hdml", {"alpha": 0})``), or
@@ -100,7 +103,8 @@ def row(
     >>> row("HDML", "method.alpha=0.5", method="hdml", against="N-pair").own
     {'method': {'name': 'hdml', 'alpha': '0.5'}}
     """
-    return Row(name, layer(*words, **slots), against, tuple(search), trials, published or {})
+    own = layer(*words, **slots)
+    return Row(name, own, against, tuple(search), trials, published or {}, former=former)
 
 
 baseline = row  # the same, where others are compared with it; it may itself be ``against`` another

@@ -10,7 +10,7 @@ from vicinal.methods.ala import ALA
 from vicinal.methods.hdml import HDML
 from vicinal.methods.hdml_ala import HDMLALA
 from vicinal.methods.her import HER
-from vicinal.methods.htl import HTL, HTLHDML
+from vicinal.methods.htl import HTL
 from vicinal.methods.loop import EmbeddingExpansion, LoOp
 from vicinal.methods.method import Method, StepResult
 from vicinal.methods.plain import CrossBatchMemory, MomentumQueue, Plain
@@ -24,7 +24,6 @@ METHODS: dict[str, type[Method]] = {
     "htl": HTL,
     "her": HER,
     "hdml_ala": HDMLALA,
-    "htl_hdml": HTLHDML,
     "cross_batch_memory": CrossBatchMemory,
     "momentum_queue": MomentumQueue,
 }
@@ -63,7 +62,6 @@ __all__ = [
     "HDMLALA",
     "HER",
     "HTL",
-    "HTLHDML",
     "METHODS",
     "CrossBatchMemory",
     "EmbeddingExpansion",

@@ -34,10 +34,10 @@ class _Tuples:
         rows = torch.cat(episode_triplets(len(embeddings), embeddings.device))
         real, self.labels = embeddings[rows], labels[rows]
         roles = synthesis.roles(real, self.labels)
-        count = len(rows) // 3
-        moved = synthesis.mover(real, self.labels, lambda_, roles)(slice(0, count)).squeeze(dim=1)
-        self.rows, self.count = rows, count
-        self.features, self.embeddings = synthesis.regenerate(torch.cat([real, moved]), head)
+        pulled = roles.pulled(real, roles.reference(real, self.labels), lambda_).squeeze(dim=1)
+        self.rows, self.count = rows, len(rows) // 3
+        self.features = synthesis.generator(torch.cat([real, pulled]))
+        self.embeddings = head(self.features)
 
     @property
     def triplets(self) -> Triplets:
@@ -102,8 +102,7 @@ class HDMLALA(Method):
     through; the validation subset consists of real tuples alone.
 
     Attributes:
-        hdml: settings of HDML; synthetic triplets are regenerated, so ``members`` and ``generate``
-            stay as they are.
+        hdml: settings of HDML.
         ala: settings of ALA. ``assessor="constant"`` with weight 1 is HDML on ALA's training
             subset.
     """
@@ -124,12 +123,6 @@ class HDMLALA(Method):
                 f"HDML + ALA synthesizes one negative for each triplet, got {type(loss).__name__} "
                 "and "
                 f"units={self.ala.units}. Set loss=triplet and method.ala.units=triplets."
-            )
-        if self.hdml.members == "real" or not self.hdml.generate:
-            raise ConfigError(
-                f"HDML + ALA scores regenerated triplets, got members={self.hdml.members} and "
-                f"generate={self.hdml.generate}. Set method.hdml.members=regenerated and "
-                "method.hdml.generate=true."
             )
 
     def setup(self, parts: Parts) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 import torch
 from jaxtyping import Float, Integer
@@ -25,6 +25,8 @@ from vicinal.models.embedder import Embedder, TwoStreamEmbedder
 from vicinal.parallel import average_gradients, gather
 from vicinal.tuples import Embeddings, SingleLabels
 
+S = TypeVar("S")
+T = TypeVar("T")
 ANY_LAYOUT = ("classes", "pairs", "triplets", "episodes", "cross_view")
 
 
@@ -276,9 +278,10 @@ class Method(nn.Module):
         The graph stays for another loss.
         """
         wanted = _learning(trained(self.metric_optimizer))
-        gradients = torch.autograd.grad(
-            loss, [features, *wanted], retain_graph=True, allow_unused=True
-        )
+        with self._products():
+            gradients = torch.autograd.grad(
+                loss, [features, *wanted], retain_graph=True, allow_unused=True
+            )
         for parameter, gradient in zip(wanted, gradients[1:], strict=True):
             parameter.grad = gradient
         return gradients[0]
@@ -289,10 +292,33 @@ class Method(nn.Module):
         if gradient is None or not features.requires_grad:
             return
         wanted = _learning(trained(self.metric_optimizer))
-        found = torch.autograd.grad(features, wanted, gradient, allow_unused=True)
+        with self._products():
+            found = torch.autograd.grad(features, wanted, gradient, allow_unused=True)
         for parameter, further in zip(wanted, found, strict=True):
             if further is not None:
                 parameter.grad = further if parameter.grad is None else parameter.grad + further
+
+    def side_by_side(self, here: Callable[[], S], there: Callable[[], T]) -> tuple[S, T]:
+        """Return what two functions give that do not need each other.
+
+        A GPU computes ``there`` on a stream of its own, and autograd each where it was computed;
+        its products take tensor cores where the network trains in bfloat16.
+        """
+        device = trained(self.metric_optimizer)[0].device
+        if device.type != "cuda":
+            with self._products():
+                found = there()
+            return here(), found
+        current, beside = torch.cuda.current_stream(device), _stream(device)
+        beside.wait_stream(current)
+        with torch.cuda.stream(beside), self._products():
+            found = there()
+        result = here()
+        current.wait_stream(beside)
+        return result, found
+
+    def _products(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.embedder.precision is None else tensor_cores(True)
 
     def optimize(self, *optimizers: Optimizer) -> None:
         """Average gradients over processes, then update; default: by ``metric_optimizer``."""
@@ -403,45 +429,6 @@ class Method(nn.Module):
         """Draw what the method does inside, once when training has ended; ``batch`` is the last
         one."""
         return ()
-
-
-class Beside:
-    """Computes beside the current stream of a GPU, on one of its own; on a CPU in its turn.
-
-    Each time it is entered its stream waits for the current one, which waits for it in ``join``.
-    What one of them made and the other reads has to be held until then, or it may be overwritten.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._streams = (
-            (torch.cuda.current_stream(device), _stream(device)) if device.type == "cuda" else None
-        )
-        self._within: AbstractContextManager[object] = nullcontext()
-        self._event: torch.cuda.Event | None = None
-
-    def __enter__(self) -> None:
-        if self._streams is not None:
-            here, beside = self._streams
-            beside.wait_stream(here)
-            self._within = torch.cuda.stream(beside)
-        self._within.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        self._within.__exit__(*error)
-
-    def mark(self) -> None:
-        """Say, within, what ``catch_up`` waits for: all that was begun so far."""
-        self._event = None if self._streams is None else self._streams[1].record_event()
-
-    def catch_up(self) -> None:
-        """Let the current stream wait for what was begun before the mark."""
-        if self._streams is not None and self._event is not None:
-            self._streams[0].wait_event(self._event)
-
-    def join(self) -> None:
-        """Let the current stream wait for all that was begun so far."""
-        if self._streams is not None:
-            self._streams[0].wait_stream(self._streams[1])
 
 
 @cache

@@ -8,15 +8,8 @@ import torch
 from torch.autograd import gradcheck
 
 from vicinal.distances import row_distances
-from vicinal.errors import ConfigError
 from vicinal.methods.hdml.method import interpolation_factor
-from vicinal.methods.hdml.synthesis import (
-    angles,
-    farther,
-    harder,
-    harder_on_arc,
-    reference_distances,
-)
+from vicinal.methods.hdml.synthesis import harder
 
 
 def by_hand(anchor, negative, reference, factor):
@@ -106,25 +99,23 @@ def test_moves_turns_and_scales_with_its_points(pairs, rng):
     torch.testing.assert_close(moved, 3 * found @ turn + shift)
 
 
-@pytest.mark.parametrize("move", [harder, farther, harder_on_arc])
 @pytest.mark.parametrize("reference", [0.0, 1.0])
-def test_points_that_meet_give_finite_values_and_gradients(move, reference):
+def test_points_that_meet_give_finite_values_and_gradients(reference):
     anchor = torch.tensor([[1.0, 2.0], [0.0, 0.0], [1.0, 0.0]], requires_grad=True)
     other = torch.tensor(
         [[1.0, 2.0], [0.0, 0.0], [-2.0, 0.0]], requires_grad=True
     )  # equal, zeros, opposite
     wanted = torch.full((3,), reference, requires_grad=True)
-    found = move(anchor, other, wanted, 0.8)
+    found = harder(anchor, other, wanted, 0.8)
     assert found.isfinite().all()
     gradients = torch.autograd.grad(found.square().sum(), (anchor, other, wanted))
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
-@pytest.mark.parametrize("move", [harder, farther, harder_on_arc])
-def test_gradient_matches_finite_differences(move, rng):
+def test_gradient_matches_finite_differences(rng):
     points = torch.randn(2, 6, 3, generator=rng, dtype=torch.float64).requires_grad_()
     reference = torch.full((6,), 0.4, dtype=torch.float64, requires_grad=True)
-    assert gradcheck(lambda p, r: move(p[0], p[1], r, 0.7), (points, reference))
+    assert gradcheck(lambda p, r: harder(p[0], p[1], r, 0.7), (points, reference))
 
 
 def test_one_call_serves_all_pairs(rng):
@@ -138,36 +129,7 @@ def test_one_call_serves_all_pairs(rng):
             )
 
 
-def test_on_the_arc_angles_are_interpolated_and_lengths_stay(rng):
-    anchor, negative = torch.randn(2, 30, 4, generator=rng, dtype=torch.float64)
-    before, reference = angles(anchor, negative), torch.full((30,), 0.3, dtype=torch.float64)
-    found = harder_on_arc(anchor, negative, reference, 0.25)
-    torch.testing.assert_close(angles(anchor, found), 0.25 * before + 0.75 * reference)
-    torch.testing.assert_close(found.norm(dim=1), negative.norm(dim=1))
-    torch.testing.assert_close(
-        angles(anchor, found) + angles(found, negative), before
-    )  # on the shortest way
-
-
-def test_positives_are_pushed_no_farther_than_told(rng):
-    anchor, positive = torch.randn(2, 20, 3, generator=rng, dtype=torch.float64)
-    before = row_distances(anchor, positive, squared=False)
-    after = row_distances(
-        anchor,
-        farther(anchor, positive, torch.full((20,), 2.0, dtype=torch.float64), 0.5),
-        squared=False,
-    )
-    torch.testing.assert_close(after, torch.where(before < 2, (before + 2) / 2, before))
-
-
 def test_a_loss_of_nothing_pulls_all_and_an_unknown_loss_pulls_nothing():
     assert interpolation_factor(5.0, torch.tensor(0.0)) == 0
     assert interpolation_factor(5.0, torch.tensor(torch.inf)) == 1
     assert interpolation_factor(0.0, torch.tensor(0.0)) == 1
-
-
-def test_an_unknown_reference_is_rejected():
-    with pytest.raises(ConfigError, match="did you mean 'farthest'"):
-        reference_distances(
-            torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool), rule="farthes", fixed=1.0
-        )

@@ -9,9 +9,8 @@ import torch
 from vicinal import losses
 from vicinal.errors import ConfigError
 from vicinal.losses import NPairLoss, TripletLoss, reduce
-from vicinal.methods.hdml import HDML
 from vicinal.methods.hdml.generator import FeatureClassifier, Generator
-from vicinal.methods.hdml.synthesis import Roles, Synthesis, harder, replaceable
+from vicinal.methods.hdml.synthesis import ALONE, Roles, Synthesis, harder, replaceable
 
 PK = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2])
 OVER_PAIRS = [
@@ -56,18 +55,11 @@ class Unchanged(Generator):
         return embeddings
 
 
-def synthesis(loss, dim=4, width=6, generator="learnt", **settings):
+def synthesis(loss, dim=4, width=6, perfect=False, **settings):
     torch.manual_seed(0)
-    made = {
-        "learnt": lambda: Generator(dim, width),
-        "perfect": lambda: Unchanged(dim, width),
-        None: lambda: None,
-    }
-    classifier = FeatureClassifier(dim if generator == "perfect" else width, torch.arange(6))
-    if generator is None:
-        settings |= {"generate": False, "real_share": 0.5}
-    settings = HDML(**settings)
-    return Synthesis(loss, made[generator](), classifier, settings, settings.preset().label_average)
+    generator = Unchanged(dim, width) if perfect else Generator(dim, width)
+    classifier = FeatureClassifier(dim if perfect else width, torch.arange(6))
+    return Synthesis(loss, generator, classifier, **settings)
 
 
 def embeddings_for(labels, rng, dim=4, dtype=torch.float32):
@@ -133,24 +125,24 @@ def test_label_terms_of_the_presets(rng, head):
             return torch.nn.functional.cross_entropy(logits, classes, reduction="none")
 
         moved = costs(drawn, labels[3:].repeat(3))  # row i N + j has the label of p_j
-        every = torch.cat([costs(embeddings, labels), moved])
+        # Each row once (Ỹ of Eq. 9): drawn[i N + i] is the positive of anchor i, unmoved.
+        negatives = moved[~torch.eye(3, dtype=torch.bool).flatten()]
+        every = torch.cat([costs(embeddings, labels), negatives])
+        assert len(every) == 3 + 3 + 3 * 2
         wanted = {
             "parts": costs(anchors, labels[:3]).mean() + moved.mean(),
             "rows": every.mean(),
             "sum": every.sum(),
         }
         torch.testing.assert_close(
-            make(embeddings, labels, lambda_, head).regenerated().label_cost, wanted[average]
+            make(embeddings, labels, lambda_, head).label_cost, wanted[average]
         )
 
 
 @pytest.mark.parametrize("loss", OVER_PAIRS, ids=lambda loss: type(loss).__name__)
-@pytest.mark.parametrize("generator", ["perfect", None])
-def test_without_pull_and_with_a_perfect_generator_synthetic_tuples_are_the_real_ones(
-    loss, generator, rng
-):
+def test_without_pull_and_with_a_perfect_generator_synthetic_tuples_are_the_real_ones(loss, rng):
     embeddings = embeddings_for(PK, rng)
-    found = synthesis(loss, generator=generator)(
+    found = synthesis(loss, perfect=True)(
         embeddings, PK, torch.tensor(1.0), lambda features: features
     )
     torch.testing.assert_close(reduce(loss.core(found.comparisons), "mean"), loss(embeddings, PK))
@@ -159,7 +151,7 @@ def test_without_pull_and_with_a_perfect_generator_synthetic_tuples_are_the_real
 def test_without_pull_published_n_pairs_are_the_real_ones(rng):
     labels, loss = torch.tensor([0, 1, 2, 0, 1, 2]), NPairLoss(l2=0.1, blocks=True)
     embeddings = embeddings_for(labels, rng)
-    found = synthesis(loss, generator="perfect")(
+    found = synthesis(loss, perfect=True)(
         embeddings, labels, torch.tensor(1.0), lambda features: features
     )
     torch.testing.assert_close(
@@ -168,25 +160,19 @@ def test_without_pull_published_n_pairs_are_the_real_ones(rng):
 
 
 @pytest.mark.parametrize("loss", OVER_PAIRS, ids=lambda loss: type(loss).__name__)
-@pytest.mark.parametrize("path", ["straight", "arc"])
-def test_every_loss_meets_harder_negatives(loss, path, rng):
+def test_every_loss_meets_harder_negatives(loss, rng):
     embeddings = embeddings_for(PK, rng).requires_grad_()
-    make = synthesis(loss, generator=None, path=path)
+    make = synthesis(loss, perfect=True)
     found, base = (
         make(embeddings, PK, torch.tensor(lambda_), lambda z: z).comparisons
         for lambda_ in (0.1, 1.0)
     )
     keep = base.keep_negative
-    like = (
-        torch.linalg.vector_norm(embeddings[:, None] - embeddings, dim=2)
-        if path == "straight"
-        else None
-    )
+    apart = torch.linalg.vector_norm(embeddings[:, None] - embeddings, dim=2)
     assert (found.negative != base.negative)[keep].any()
-    if like is not None:
-        near = (like * (PK[:, None] == PK)).sum(dim=1) / 2
-        still = keep & (like <= near[:, None])
-        torch.testing.assert_close(found.negative[still], base.negative[still])
+    near = (apart * (PK[:, None] == PK)).sum(dim=1) / 2
+    still = keep & (apart <= near[:, None])
+    torch.testing.assert_close(found.negative[still], base.negative[still])
     gradient = torch.autograd.grad(reduce(loss.core(found), "mean"), embeddings)[0]
     assert gradient.isfinite().all()
 
@@ -198,14 +184,14 @@ def test_parts_add_up_to_the_whole(loss, rng, head):
     for chunk in (2**15, 20):
         make = synthesis(loss, chunk=chunk)
         found = make(embeddings, PK, lambda_, head)
-        value = reduce(loss.core(found.comparisons), "mean") + found.regenerated().label_cost
+        value = reduce(loss.core(found.comparisons), "mean") + found.label_cost
         inputs = [embeddings, *make.generator.parameters()]
         first = torch.autograd.grad(
             value, inputs, retain_graph=True
         )  # the graph serves several losses
         again = torch.autograd.grad(value, inputs)
         assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
-        values.append((value, found.regenerated().labels_kept, *first))
+        values.append((value, found.labels_kept, *first))
     for whole, parts in zip(*values, strict=True):
         torch.testing.assert_close(parts, whole)
 
@@ -222,40 +208,17 @@ def test_the_hardest_are_each_anchors_nearest_negatives(rng):
     assert found.negative.shape == (9, 2) and found.keep_negative.all()
 
 
-def test_pushed_positives_move_away_but_not_past_the_nearest_negative(rng):
-    embeddings, loss = embeddings_for(PK, rng), losses.ContrastiveLoss()
-    pushed = synthesis(loss, generator=None, push_positives=1.0)
-    before = loss.comparisons(embeddings, PK).positive
-    after = pushed(embeddings, PK, torch.tensor(0.0), lambda z: z).comparisons.positive
-    nearest = (
-        torch.cdist(embeddings, embeddings).masked_fill(PK[:, None] == PK, torch.inf).amin(dim=1)
-    )
-    torch.testing.assert_close(after, before.maximum(nearest[:, None]))
-    for labels, kind in (
-        (torch.tensor([0, 1, 0, 1]), NPairLoss),
-        (torch.tensor([0, 1, 0, 1, 2, 3]), TripletLoss),
-    ):
-        rows = embeddings_for(labels, rng)
-        make = synthesis(kind(blocks=True), generator=None, push_positives=0.5)
-        assert (
-            make(rows, labels, torch.tensor(0.0), lambda z: z).comparisons.positive.isfinite().all()
-        )
-
-
-@pytest.mark.parametrize("rule", ["mean", "farthest", "fixed"])
-def test_reference_distances_follow_their_rule(rule, rng):
+def test_the_reference_is_the_mean_distance_to_the_positives(rng):
     embeddings, labels = embeddings_for(PK, rng), PK.clone()
     labels[-1] = 5  # a class of one
-    roles = Roles.of(losses.ContrastiveLoss(), len(labels))
-    found = roles.reference(embeddings, labels, "straight", rule, 0.7)
+    found = Roles.of(losses.ContrastiveLoss(), len(labels)).reference(embeddings, labels)
     for i in range(len(labels)):
         own = [
             float((embeddings[i] - embeddings[j]).norm())
             for j in range(9)
             if j != i and labels[i] == labels[j]
         ]
-        wanted = {"mean": lambda own=own: sum(own) / len(own), "farthest": lambda own=own: max(own)}
-        expected = 0.7 if rule == "fixed" or not own else wanted[rule]()
+        expected = sum(own) / len(own) if own else ALONE
         assert found[i] == pytest.approx(expected, rel=1e-5)
 
 
@@ -296,43 +259,7 @@ def test_batches_without_tuples_cost_nothing(rng, head):
             embeddings_for(labels, rng).requires_grad_(), labels, torch.tensor(0.5), head
         )
         assert (
-            reduce(loss.core(found.comparisons), "mean").isfinite()
-            and found.regenerated().label_cost.isfinite()
-        )
-
-
-@pytest.mark.parametrize("loss", OVER_PAIRS, ids=lambda loss: type(loss).__name__)
-def test_real_members_without_pull_are_the_real_tuples_whatever_the_generator_lost(loss, rng):
-    features, head = torch.randn(len(PK), 6, generator=rng), torch.nn.Linear(6, 4)
-    embeddings = head(features)
-    found = synthesis(loss, members="real")(embeddings, PK, torch.tensor(1.0), head, features)
-    torch.testing.assert_close(reduce(loss.core(found.comparisons), "mean"), loss(embeddings, PK))
-
-
-def test_real_members_with_a_perfect_generator_meet_the_drawn_negatives(rng):
-    embeddings, loss = embeddings_for(PK, rng), losses.ContrastiveLoss()
-    drawn = synthesis(loss, generator=None)(
-        embeddings, PK, torch.tensor(0.4), lambda features: features
-    )
-    real = synthesis(loss, generator="perfect", members="real")
-    found = real(embeddings, PK, torch.tensor(0.4), lambda features: features, embeddings)
-    torch.testing.assert_close(found.comparisons.negative, drawn.comparisons.negative)
-
-
-def test_real_members_in_parts_are_those_made_at_once(rng):
-    features, head = torch.randn(len(PK), 6, generator=rng), torch.nn.Linear(6, 4)
-    loss, found = losses.ContrastiveLoss(), []
-    for chunk in (1, 2**15):
-        make = synthesis(loss, members="real", chunk=chunk, push_positives=0.5)
-        comparisons = make(head(features), PK, torch.tensor(0.5), head, features).comparisons
-        found.append(reduce(loss.core(comparisons), "mean"))
-    torch.testing.assert_close(*found)
-
-
-def test_real_members_without_features_are_rejected(rng):
-    with pytest.raises(ConfigError, match="real features"):
-        synthesis(losses.ContrastiveLoss(), members="real")(
-            embeddings_for(PK, rng), PK, torch.tensor(0.5), torch.nn.Linear(6, 4)
+            reduce(loss.core(found.comparisons), "mean").isfinite() and found.label_cost.isfinite()
         )
 
 
@@ -343,21 +270,18 @@ REPEATED = {
 }
 
 
-@pytest.mark.parametrize("members", ["regenerated", "real"])
 @pytest.mark.parametrize("name", REPEATED)
-def test_without_batch_norms_repeated_rows_change_nothing(name, members, rng, head):
+def test_without_batch_norms_repeated_rows_change_nothing(name, rng, head):
     loss, labels = REPEATED[name]
-    embeddings, features = embeddings_for(labels, rng), torch.randn(len(labels), 6, generator=rng)
-    once, twice = (
-        synthesis(loss, repeated=repeated, members=members)(
-            embeddings, labels, torch.tensor(0.4), head, features
-        )
-        for repeated in (False, True)
+    embeddings = embeddings_for(labels, rng)
+    once, again = (
+        synthesis(loss, twice=twice)(embeddings, labels, torch.tensor(0.4), head)
+        for twice in (False, True)
     )
     torch.testing.assert_close(
-        reduce(loss.core(twice.comparisons), "mean"), reduce(loss.core(once.comparisons), "mean")
+        reduce(loss.core(again.comparisons), "mean"), reduce(loss.core(once.comparisons), "mean")
     )
-    torch.testing.assert_close(tuple(twice.regenerated()), tuple(once.regenerated()))
+    torch.testing.assert_close(again[1:], once[1:])
 
 
 @pytest.mark.parametrize(
@@ -366,7 +290,7 @@ def test_without_batch_norms_repeated_rows_change_nothing(name, members, rng, he
 def test_repeated_rows_pass_the_batch_norms(name, generated, embedded, rng):
     """The authors' [z; a; p; ẑ]: 6T rows of T = 2 triplets, 2N + 2N + N² of N = 3 pairs."""
     loss, labels = REPEATED[name]
-    make, head, seen = synthesis(loss, repeated=True), torch.nn.Linear(6, 4), []
+    make, head, seen = synthesis(loss, twice=True), torch.nn.Linear(6, 4), []
     for module in (make.generator, head):
         module.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
     make(embeddings_for(labels, rng), labels, torch.tensor(0.4), head)

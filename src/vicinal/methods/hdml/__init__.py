@@ -2,12 +2,9 @@
 
 | paper | here |
 |---|---|
-| Eqs. (4)-(7), the hardness-aware augmentor | `synthesis.harder`, `harder_on_arc`; λ:
-`method.interpolation_factor` |
-| Eq. (8), the generator, and its label-preserving classifier | `generator.Generator`,
-`FeatureClassifier` |
-| Eq. (9), J_gen = J_recon + λ J_soft | `generator.reconstruction_cost`,
-`FeatureClassifier.label_term` |
+| Eqs. (4)-(7), the hardness-aware augmentor | `synthesis.harder`; λ: `method.interpolation_factor` |
+| Eq. (8), the generator, and its classifier | `generator.Generator`, `FeatureClassifier` |
+| Eq. (9), J_gen = J_recon + λ J_soft | `reconstruction_cost`, `FeatureClassifier.label_term` |
 | T(ẑ) → T(ỹ) → T(z̃) of a whole batch | `synthesis.Synthesis` |
 | Eqs. (10), (11), the three updates | `method.HDML.step` |
 """
