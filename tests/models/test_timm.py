@@ -1,5 +1,6 @@
 """timm's networks through a stand-in for timm, and through timm itself where it is installed."""
 
+import re
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -9,7 +10,14 @@ from torch import nn
 
 from vicinal.arguments import build, describe
 from vicinal.errors import ConfigError
-from vicinal.models import MODELS, Embedder, ModelConfig, count_parameters, load_pretrained
+from vicinal.models import (
+    MODELS,
+    Embedder,
+    ModelConfig,
+    count_parameters,
+    libraries,
+    load_pretrained,
+)
 from vicinal.models.backbone import Preprocessing
 from vicinal.models.embedder import layer_groups
 from vicinal.models.libraries import TimmBackbone
@@ -207,6 +215,17 @@ def test_without_timm_the_extra_is_named(monkeypatch):
         sys.modules, "timm", None
     )  # what Python itself puts there for "not to be imported"
     with pytest.raises(ConfigError, match=r"pip install 'vicinal\[timm\]'"):
+        TimmBackbone("conv")
+
+
+def test_a_torchvision_of_another_torch_is_named(monkeypatch):
+    def broken(name):
+        raise RuntimeError("operator torchvision::nms does not exist")
+
+    monkeypatch.setattr(libraries.importlib, "import_module", broken)
+    monkeypatch.setattr(libraries, "package_version", lambda name: "0.1")
+    found = rf"torchvision 0\.1 and torch {re.escape(torch.__version__)} do not match"
+    with pytest.raises(ConfigError, match=rf"{found}.*--upgrade torch torchvision"):
         TimmBackbone("conv")
 
 

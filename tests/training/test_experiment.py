@@ -121,3 +121,11 @@ def test_a_network_that_cannot_take_the_test_size_is_rejected_before_training(pi
     assert next(iter(ready.batches(ready.plan(0), epoch=0, start=0))).inputs.shape[2:] == (32, 32)
     assert ready.preprocessing.size == 40
     assert len(ready.embed(ready.encoder, ready.records).vectors) == 12
+
+
+@pytest.mark.parametrize("validation", [{}, {"validation": 0.2}])
+def test_two_classes_are_told_what_took_them(validation):
+    data = np.eye(8), [0, 0, 0, 0, 1, 1, 1, 1]
+    message = r"has 1 training classes.*data\.test=0\.5 keeps 1 for testing.*data\.test=0 "
+    with pytest.raises(DataError, match=message):
+        prepare(compose({"data": data, "training": validation}))

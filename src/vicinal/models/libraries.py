@@ -6,6 +6,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Mapping
 from difflib import get_close_matches
+from importlib.metadata import version as package_version
 from typing import Any, ClassVar
 
 import torch
@@ -71,9 +72,19 @@ class LibraryBackbone(Backbone):
             ImportError,
             RuntimeError,
         ) as error:  # the second where torchvision was built for another torch
+            fault, advice = first_line(error), cls.install
+            if "torchvision::" in fault:
+                found = (
+                    f"torchvision {package_version('torchvision')} and torch {torch.__version__}"
+                )
+                fault = f"{found} do not match"
+                advice = (
+                    "Install both at once, from one index: `pip install --upgrade torch "
+                    "torchvision`; constraints must pin both or none."
+                )
             raise ConfigError(
                 f"{cls.library}'s networks need {cls.library}, which cannot be imported here: "
-                f"{error}. {cls.install}"
+                f"{fault}. {advice}"
             ) from error
 
     @abstractmethod

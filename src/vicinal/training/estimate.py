@@ -53,7 +53,8 @@ def introduce(
     for reason in config.reasons:
         console.line(f"        {reason}")
     console.line(f"time    {_cost(config, method, records).time(steps)}")
-    if steps and records.captions is None:
+    headed = config.model.head != "none" or config.transform.kind == "text"
+    if steps and headed and records.captions is None:
         console.line(
             "        --head-only gives a baseline in seconds: the head in closed form, no step "
             "trained"

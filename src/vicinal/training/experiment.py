@@ -288,6 +288,7 @@ def load_records(config: Config) -> tuple[Config, Records]:
     """Load the data; return the config that fits them, and the records with the validation classes
     that it asks for."""
     records = config.data.load()
+    _check_learnable(config, records)
     config = config.fitted(records)
     share, seed = config.training.validation, config.training.seed
     return config, hold_out(records, share, seed) if share > 0 else records
@@ -318,10 +319,6 @@ def prepare(
         )
         raise ConfigError(f"the transform prepares {config.transform.kind}, got {got}")
     train = records.part("train")
-    if (classes := len(np.unique(train.labels))) < 2:
-        raise DataError(
-            f"{records.name} has {classes} training classes; learning needs at least 2."
-        )
     _check_measurable(records, "validation")
     _check_measurable(records, "test")
     workers, sharing = pick_workers(config, records, device), parallel.local_processes() > 1
@@ -349,6 +346,23 @@ def prepare(
     notes = _notes(records, method, device, head_only=training.head_only)
     return Experiment(
         config, records, train, method, steps, device, workers, resident, notes, console, cache
+    )
+
+
+def _check_learnable(config: Config, records: Records) -> None:
+    """Raise a DataError for less than two training classes; it names the setting that took them."""
+    counts, share = records.counts(), getattr(config.data, "test", 0)
+    classes, tested = counts["train"][1], counts["test"][1]
+    if classes >= 2:
+        return
+    advice = "Add classes."
+    if share and tested:
+        advice = (
+            f"data.test={share:g} keeps {tested} for testing. Add classes, or set data.test=0 to "
+            "train on all and measure on none."
+        )
+    raise DataError(
+        f"{records.name} has {classes} training classes; learning needs at least 2. {advice}"
     )
 
 
