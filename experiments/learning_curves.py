@@ -453,7 +453,7 @@ def plot(lines: Sequence[Line], file: Path) -> None:
     pairs = [
         pair
         for pair in _pairs(lines)
-        if " + " not in pair[2] and pair[2].endswith("authors") and len(pair[3]) > 1
+        if " + " not in pair[2] and pair[2].endswith("authors") and len(pair[3]) > 3
     ]
     figure = Figure(figsize=(5.2 * len(pairs), 4.6), layout="constrained", facecolor="white")
     panels = figure.subplots(1, len(pairs), sharey=True, squeeze=False)[0]
