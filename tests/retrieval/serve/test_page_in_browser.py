@@ -830,6 +830,7 @@ def test_texts_stand_on_their_cards_whole_and_are_searched_in_a_wide_field(
     assert sorted(shown) == [text for row, text in enumerate(said) if row != 2]
     assert page.locator("#query h2").text_content() == said[2]
     assert page.locator("#text").bounding_box()["width"] > 400
+    until(page, MAP_READY)
     page.locator("#map-canvas").focus()
     page.keyboard.press("Space")
     until(page, "document.querySelector('#selection .words')?.textContent.slice(0, 8)", "sentence")
