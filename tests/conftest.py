@@ -2,7 +2,6 @@
 lies."""
 
 import gc
-import importlib
 import importlib.util
 import os
 import signal
@@ -101,14 +100,6 @@ def pytest_runtest_makereport(item, call):
 @pytest.fixture(scope="session")
 def data_root() -> Path:
     return DATA
-
-
-@pytest.fixture(scope="session")
-def attack():
-    """The module ``benchmarks/attack.py``, which imports from its own folder."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
-        return importlib.import_module("attack")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from tests.kills import Kills
 
 from vicinal.errors import RunError
 from vicinal.run_directory import RunDirectory
@@ -14,8 +15,8 @@ SMALL = ["loss.noisy=true", "training.steps=3", "training.ema=0.9", "evaluation.
 
 
 @pytest.fixture(scope="module")
-def kills(attack):
-    return attack.Kills()
+def kills():
+    return Kills()
 
 
 def finish(path, begin, tiny, console):

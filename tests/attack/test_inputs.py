@@ -1,0 +1,173 @@
+"""Damaged files, tables and runs, and random settings, are taken or rejected in our words."""
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+pytestmark = [pytest.mark.slow(5), pytest.mark.filterwarnings("ignore")]
+
+VALUES = (
+    "inf -inf nan -1 0 1 2 0.5 -0.5 1e308 1e-320 18446744073709551616 -9223372036854775809 "
+    "1000000000000 x true none [] {} [1,2] [inf] ' ../x \x00 é 1_0 0x10 ² --5"
+)
+NUMBERS = "0 1 2 0.5 1e-320 1e308 1000000000000 true false"  # are right more often
+
+
+def claiming(width, height):
+    """A PNG of gray zeros that may claim more than it has."""
+
+    def chunk(name, data):
+        return (
+            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        )
+
+    pixels = zlib.compress(bytes(min((width + 1) * height, 2**22)))
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+    )
+
+
+def test_images(attack, targets, tmp_path):
+    """Of every format, damaged, or claiming extreme sizes: read and embedded."""
+    from vicinal.retrieval.model import load
+
+    model, draw, whole, exif = load(targets.run, device="cpu"), attack.draw, [], Image.Exif()
+    exif[0x0112] = 6  # turned
+    for kind in ("jpeg", "png", "gif", "bmp", "webp", "tiff", "eps"):
+        for mode in ("RGB", "L", "P", "CMYK", "RGBA", "I;16", "1"):
+            file = io.BytesIO()
+            gray = Image.fromarray(draw.integers(0, 256, (30, 40), dtype=np.uint8))
+            with contextlib.suppress(OSError, ValueError):  # modes that a format does not know
+                gray.convert(mode).save(file, kind, exif=exif)
+                whole.append((kind, file.getvalue()))
+    for number in attack.times(5_000):
+        kind, data = whole[number % len(whole)]
+        if number % 10:
+            data = attack.bent(data, draw)
+        else:
+            sizes = [0, 1, 99, 20_000, 2**16, 2**31 - 1]
+            kind, data = "png", claiming(*draw.choice(sizes, 2).tolist())
+        path = tmp_path / f"image.{draw.choice([kind, 'png'])}"
+        path.write_bytes(data)
+        attack.attempt(kind, lambda path=path: model.embed([path]))
+
+
+def test_tables(attack, targets, tmp_path):
+    """Tables and array files, opened as data."""
+    import pyarrow
+    from pyarrow import csv, parquet
+
+    from vicinal.data import open_path
+
+    lines = ["path,label,split,camera"]
+    for number, path in enumerate(sorted(targets.photos.rglob("*.png"))):
+        split = "train" if number % 2 else "test"
+        lines.append(f'"{path}",{path.parent.name},{split},{number % 3}')
+    text, arrays = "\n".join(lines), dict(np.load(targets.vectors))
+    columns = {"label": arrays["labels"], "features": list(arrays["features"])}
+    writers = {
+        "csv": lambda file: file.write(text.encode()),
+        "tsv": lambda file: file.write(text.replace(",", "\t").encode()),
+        "npz": lambda file: np.savez(file, **arrays),
+        "compressed.npz": lambda file: np.savez_compressed(file, **arrays),
+        "parquet": lambda file: parquet.write_table(csv.read_csv(io.BytesIO(text.encode())), file),
+        "vectors.parquet": lambda file: parquet.write_table(pyarrow.table(columns), file),
+    }
+    whole = {}
+    for kind, write in writers.items():
+        file = io.BytesIO()
+        write(file)
+        whole[kind] = file.getvalue()
+    for number in attack.times(2_000):
+        kind = list(whole)[number % len(whole)]
+        path = tmp_path / f"table.{kind}"
+        path.write_bytes(attack.bent(whole[kind], attack.draw))
+        attack.attempt(kind, lambda path=path: open_path(path).load())
+
+
+def test_settings(attack, targets, tmp_path):
+    """One or two random settings; what is accepted trains a step."""
+    from vicinal.arguments import parameters
+    from vicinal.config import REGISTRIES, Evaluation, Training
+    from vicinal.methods.optimizer import OptimizerConfig
+    from vicinal.models import ModelConfig
+
+    draw, folder = attack.draw, tmp_path / "run"
+    slots = ("loss", "sampler", "method", "transform")
+    kinds = [(slot, name, kind) for slot in slots for name, kind in REGISTRIES[slot].items()]
+    single = {"model": ModelConfig, "optimizer": OptimizerConfig}
+    single |= {"training": Training, "evaluation": Evaluation}
+    kinds += [(slot, "", kind) for slot, kind in single.items()] * 8
+    for _ in attack.times(1_000):
+        slot, name, kind = kinds[int(draw.integers(len(kinds)))]
+        words = [f"{slot}={name}"] if name else []
+        for argument in draw.choice(
+            list(parameters(kind)) or ["none"], int(draw.choice([1, 1, 2]))
+        ):
+            values = VALUES if draw.random() < 0.5 else NUMBERS
+            words.append(f"{slot}.{argument}={draw.choice(values.split())}")
+        own = tuple(word.partition("=")[0] + "=" for word in words)
+        small = [word for word in attack.vectors if not word.startswith(own)]
+        given = ("train", "--data", targets.vectors, "--run", folder, "-q", "--no-report")
+        given = (*given, *small, *words)
+        attack.attempt(" ".join(map(ascii, words)), lambda given=given: attack.command(*given))
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def damage(path, attack):
+    data, kind = path.read_bytes(), int(attack.draw.integers(10))
+    if kind < 3:
+        path.unlink()
+        link = (os.mkfifo, Path.mkdir, lambda path: path.symlink_to(attack.outside / "notes.txt"))
+        link[kind](path)
+        return ("a pipe", "a folder", "a link")[kind]
+    if kind < 6 and path.suffix == ".json":
+        text, value = ["[" * 100_000, "[]", "{}", "null", "\xff"], json.loads(data)
+        if isinstance(value, dict) and value:
+            key = str(attack.draw.choice(list(value)))
+            value[key] = (None, -1, "x", [], {}, 1e300, "../..")[int(attack.draw.integers(7))]
+            text += [json.dumps(value)] * 5
+        path.write_bytes(text[int(attack.draw.integers(len(text)))].encode("latin-1"))
+        return f"rewritten as {path.read_bytes()[:60]!r}"
+    path.write_bytes(attack.bent(data, attack.draw))
+    return "bent"
+
+
+def test_runs(attack, targets, kills, tmp_path):
+    """One file of a run, finished or interrupted, and the commands that read it."""
+    half, target = tmp_path / "half", tmp_path / "run"
+
+    def train():
+        words = ("--data", targets.photos, "--run", half, "-q", "--no-report", *attack.images)
+        attack.done("train", *words)
+
+    total = kills.run(half, train)
+    shutil.rmtree(half)
+    kills.run(half, train, at=int(total * 0.6))
+    reading = (
+        ("report", target),
+        ("embed", target, targets.photos, "--out", tmp_path / "out.npz"),
+        ("search", target, "--id", "0"),
+        ("index", target, targets.photos),
+    )
+    resuming = (("train", "--resume", target, "-q", "--no-report"),)
+    for number in attack.times(250):
+        base = half if number % 3 == 0 else targets.run
+        files = sorted(path.relative_to(base) for path in base.rglob("*") if path.is_file())
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(base, target)
+        path = target / files[int(attack.draw.integers(len(files)))]
+        label = f"{path.relative_to(target)} {damage(path, attack)}"
+        for words in resuming if base is half else reading:
+            said = f"{words[0]} after {label}"
+            attack.attempt(said, lambda words=words: attack.command(*words))
