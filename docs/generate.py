@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from vicinal import config
-from vicinal.compat import pml
 from vicinal.losses import LOSSES
 from vicinal.methods import METHODS, combination
 
@@ -55,7 +54,7 @@ def preset_table() -> str:
 
 
 # What pytorch-metric-learning 2.9 exports, by module, and what does the same here; "" where nothing
-# does. Names that `vicinal.compat.pml` has need no entry of ours, but may have one.
+# does.
 PEER: dict[str, dict[str, str]] = {
     "losses": {
         "AngularLoss": "`AngularLoss`, all rows normalized",
@@ -150,7 +149,7 @@ PEER: dict[str, dict[str, str]] = {
         "FixedSetOfTriplets": "`FixedTripletSampler`",
         "HierarchicalSampler": "`HierarchicalSampler`",
         "MPerClassSampler": "`PKSampler`",
-        "TuplesToWeightsSampler": "`SmartMiner`, which chooses negatives in the training set",
+        "TuplesToWeightsSampler": "",
     },
     "testers": {
         "BaseTester": "`vicinal evaluate`",
@@ -190,36 +189,28 @@ PEER: dict[str, dict[str, str]] = {
 
 
 def peer_names() -> str:
-    """Every name of pytorch-metric-learning with its counterpart; a star: `vicinal.compat.pml` has
-    it.
+    """Every name of pytorch-metric-learning with its counterpart.
 
     A table has the names that differ; those that do not, and those without a counterpart, are
     lists.
     """
-    alike, wrapped, missing, rows = [], [], [], []
+    alike: list[str] = []
+    missing: list[str] = []
+    rows: list[list[str]] = []
     for module, names in PEER.items():
         for name, ours in names.items():
-            there = (
-                name in vars(pml.__getattr__(module))
-                if module in pml.NAMESPACES
-                else hasattr(pml, name)
-            )
-            theirs = f"`{module}.{name}`" + (r"\*" if there else "")
+            theirs = f"`{module}.{name}`"
             if ours == f"`{name}`":
                 alike.append(theirs)
             elif ours:
                 rows.append([theirs, ours])
             else:
-                (wrapped if there else missing).append(theirs)
-    lists = {
-        "The same name": alike,
-        "Only in `vicinal.compat.pml`": wrapped,
-        "No counterpart": missing,
-    }
+                missing.append(theirs)
     return "\n\n".join(
         [
             _markdown(["pytorch-metric-learning", "vicinal"], rows),
-            *(f"{title}: {', '.join(names)}." for title, names in lists.items()),
+            f"The same name: {', '.join(alike)}.",
+            f"No counterpart: {', '.join(missing)}.",
         ]
     )
 

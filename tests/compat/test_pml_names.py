@@ -17,7 +17,6 @@ import vicinal.methods
 import vicinal.miners
 import vicinal.samplers
 from vicinal import data
-from vicinal.compat import pml
 
 pytest.importorskip("pytorch_metric_learning")
 PEER = run_path(str(Path(__file__).parents[2] / "docs/generate.py"))["PEER"]
@@ -59,10 +58,3 @@ def test_what_is_named_as_ours_is_there():
                 commands = called.startswith(("method=", "vicinal ", "Run", "blocks"))
                 exists = any(hasattr(package, last) for package in OURS) or hasattr(vicinal, last)
                 assert commands or exists or last in ("reduction", "torchrun"), called
-
-
-def test_the_namespaces_have_only_names_of_the_package():
-    for module in ("losses", "miners", "distances", "reducers", "samplers", "testers"):
-        assert inspect.ismodule(getattr(pml, module))
-    with pytest.raises(AttributeError, match="has no attribute 'trainers'"):
-        pml.trainers  # noqa: B018

@@ -1,1 +1,1 @@
-"""Use our losses and miners in programs of other libraries, and theirs in ours."""
+"""Use our losses and miners in programs of other libraries, and their losses in ours."""

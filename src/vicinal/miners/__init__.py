@@ -1,4 +1,4 @@
-"""Mining: which tuples of a batch, or of a training set, are worth learning from.
+"""Mining: which tuples of a batch are worth learning from.
 
 A miner is a function of embeddings and labels (and, where it draws, of a generator), so equal seeds
 give equal tuples in every process. It gives row numbers; ``loss.on_triplets(embeddings,
@@ -20,12 +20,10 @@ from vicinal.miners.batch import (
     triplet_margin,
     uniform_histogram,
 )
-from vicinal.miners.smart import SmartMiner
 
 __all__ = [
     "MINERS",
     "Mined",
-    "SmartMiner",
     "angular",
     "batch_easy_hard",
     "distance_weighted",

@@ -591,8 +591,7 @@ def multi_similarity(
     return MinedPairs(*map(_pairs, kept))
 
 
-# The miners that choose in a batch, by the names that `loss.miner` takes; `SmartMiner` chooses in
-# the training set.
+# The miners by the names that `loss.miner` takes.
 _OF_TRIPLETS = (angular, distance_weighted, easy_positive, hardest, semi_hard, triplet_margin)
 _OF_PAIRS = (batch_easy_hard, multi_similarity, pair_margin, uniform_histogram)
 MINERS: dict[str, Callable[..., Triplets | MinedPairs]] = {

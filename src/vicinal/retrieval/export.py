@@ -20,7 +20,6 @@ from safetensors.torch import save
 from torch import Tensor
 
 from vicinal.arguments import describe
-from vicinal.compat.handover import handover
 from vicinal.data.transforms import ImageTransform, TextTransform
 from vicinal.errors import ConfigError, RunError
 from vicinal.evaluation.encoder import Encoder
@@ -28,6 +27,7 @@ from vicinal.files import read_json, write_atomically, write_json
 from vicinal.models.embedder import Embedder, Role
 from vicinal.reports import table
 from vicinal.reports.html import render_text
+from vicinal.retrieval.handover import handover
 from vicinal.retrieval.model import CONFIG, DOCUMENT, WEIGHTS
 from vicinal.run_directory import FORMAT as RUN_FORMAT
 from vicinal.run_directory import RunDirectory

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vicinal.compat.handover import feature_steps, handover, image_steps
 from vicinal.data.transforms import FeatureTransform, ImageTransform
 from vicinal.models import Embedder, Identity, SmallConvNet
+from vicinal.retrieval.handover import feature_steps, handover, image_steps
 
 
 def follow(steps, image):
