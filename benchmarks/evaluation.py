@@ -34,7 +34,7 @@ NAMES = {
 
 
 def data(rows: int, dim: int, classes: int, seed: int = 0):
-    """Unit rows around class centres, each class of about the same size; no two rows equal."""
+    """Unit rows around class centers, each class of about the same size; no two rows equal."""
     import torch
 
     rng = torch.Generator().manual_seed(seed)

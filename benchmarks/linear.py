@@ -14,7 +14,7 @@ as in the paper's Figure 8 and the default γ2, with 10 similar samples and with
 with γ1, γ2, λ chosen by 5-fold cross-validation on 1,000 training rows at most (the search is not
 timed). LMNN runs with its defaults (regularization 0.5, 1,000 steps at most, which end it in
 silence); it is metric-learn's own code, with two of scikit-learn's checks translated to their names
-of today. Accuracy is of 3 nearest neighbours. Processor time stands beside the time on the clock,
+of today. Accuracy is of 3 nearest neighbors. Processor time stands beside the time on the clock,
 because it tells more on a machine that others use, too; the ratio is of processor times, for a fit
 that was stopped a lower bound. Memory is the peak resident set of a process that fits on rows of
 Letter; it takes 5 steps, since every step needs the same.
@@ -158,7 +158,7 @@ def measure_memory(rows: int, folder: Path) -> dict:
 def units(options: argparse.Namespace) -> list[tuple[str, int, str]]:
     """Set, split and contestant of every fit, in the order in which they begin."""
     kinds = ["lanml", *(f"lanml {kind}" for kind in options.also)]
-    kinds += [f"lmnn-{k}" for k in options.neighbours] * bool(options.metric_learn)
+    kinds += [f"lmnn-{k}" for k in options.neighbors] * bool(options.metric_learn)
     found = [
         (name, number, kind)
         for number in range(options.rounds)
@@ -311,7 +311,7 @@ def main() -> None:
     )
     parser.add_argument("--results", type=Path, default=RESULTS, help="JSON lines to go on with")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--neighbours", type=int, nargs="+", default=[4, 5, 6, 7], help="LMNN's k")
+    parser.add_argument("--neighbors", type=int, nargs="+", default=[4, 5, 6, 7], help="LMNN's k")
     parser.add_argument(
         "--also", nargs="*", default=["full sets", "tuned"], help="further forms of LANML⁻"
     )

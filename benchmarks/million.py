@@ -36,17 +36,17 @@ class Cost(NamedTuple):
 
 
 def write_data(path: Path, rows: int, seed: int = 0) -> None:
-    """Unit rows around class centres, fifty of a class; one of a hundred is a near copy of the row
+    """Unit rows around class centers, fifty of a class; one of a hundred is a near copy of the row
     before."""
     import numpy as np
 
     rng = np.random.default_rng(seed)
     classes = max(4, rows // 50)
-    centres = rng.standard_normal((classes, DIM), dtype=np.float32)
+    centers = rng.standard_normal((classes, DIM), dtype=np.float32)
     labels = np.arange(rows) % classes
     features = np.empty((rows, DIM), np.float32)
     for start in range(0, rows, 10_000):
-        part = centres[labels[start : start + 10_000]]
+        part = centers[labels[start : start + 10_000]]
         part += rng.standard_normal(part.shape, dtype=np.float32)
         part /= np.linalg.norm(part, axis=1, keepdims=True)
         copied = np.arange(COPIED, len(part), COPIED)

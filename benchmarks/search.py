@@ -26,15 +26,15 @@ SINGLES = 20  # single queries per round, each another
 
 
 def data(rows: int, seed: int = 0):
-    """Unit rows around class centres, and queries around the same centres; no two rows equal."""
+    """Unit rows around class centers, and queries around the same centers; no two rows equal."""
     import numpy as np
 
     rng = np.random.default_rng(seed)
     classes = max(2, rows * CLASSES // ROWS)
-    centres = rng.standard_normal((classes, DIM), dtype=np.float32)
+    centers = rng.standard_normal((classes, DIM), dtype=np.float32)
 
     def drawn(labels):
-        made = centres[labels] + 1.7 * rng.standard_normal((len(labels), DIM), dtype=np.float32)
+        made = centers[labels] + 1.7 * rng.standard_normal((len(labels), DIM), dtype=np.float32)
         return made / np.linalg.norm(made, axis=1, keepdims=True)
 
     labels = np.arange(rows) % classes

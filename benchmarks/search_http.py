@@ -6,7 +6,7 @@ Products' size.
 
 ``vicinal serve`` runs in a process of its own on the same cores as the clients. Eight clients, each
 with one connection on loopback, send a bounded number of requests one after the other, each for 24
-neighbours; a client sends the next request as soon as the last answer is read, so the rate is what
+neighbors; a client sends the next request as soon as the last answer is read, so the rate is what
 the server sustains. The first round warms up and is thrown away. Memory is the server's peak
 resident set, file-backed pages of the vectors included, less the vectors.
 """
@@ -39,7 +39,7 @@ LEAST_RATE, MOST_P95, MOST_BYTES = (
 
 def make(folder: Path) -> None:
     """A run whose model is a drawn EfficientNet-Lite0 with a head, and a collection of unit vectors
-    around centres."""
+    around centers."""
     import numpy as np
     import torch
 

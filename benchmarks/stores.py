@@ -44,16 +44,16 @@ Search = Callable[
 
 
 def write_data(folder: Path, rows: int) -> None:
-    """Unit rows around class centres, fifty of a class, the queries' exact neighbors, and those
+    """Unit rows around class centers, fifty of a class, the queries' exact neighbors, and those
     with the label 1."""
     import numpy as np
 
     rng = np.random.default_rng(0)
     classes = rows // 50
-    centres = rng.standard_normal((classes, DIM), dtype=np.float32)
+    centers = rng.standard_normal((classes, DIM), dtype=np.float32)
 
     def drawn(labels):
-        made = centres[labels] + 1.3 * rng.standard_normal((len(labels), DIM), dtype=np.float32)
+        made = centers[labels] + 1.3 * rng.standard_normal((len(labels), DIM), dtype=np.float32)
         return made / np.linalg.norm(made, axis=1, keepdims=True)
 
     vectors = np.lib.format.open_memmap(folder / "vectors.npy", "w+", np.float32, (rows, DIM))

@@ -1,7 +1,7 @@
 """Figures of what a method does inside, as plain values that a run keeps and a report draws
 (``figures.json``).
 
-A method makes them at the end of training; ``artefacts/figures.json`` holds them, and the report
+A method makes them at the end of training; ``artifacts/figures.json`` holds them, and the report
 draws each kind in one way, whichever method made it. A new kind is a dataclass here, an entry in
 ``KINDS`` and a drawing in ``reports``.
 """

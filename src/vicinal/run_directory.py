@@ -43,11 +43,11 @@ class RunDirectory:
         self.rows_path = self.path / "rows.npz"  # see ``data.kept``
         self.report_path = self.path / "report.html"
         self.checkpoints_path = self.path / "checkpoints"
-        self.artefacts_path = self.path / "artefacts"
-        self.head_path = self.artefacts_path / "head_start.safetensors"
-        self.thumbnails_path = self.artefacts_path / "thumbnails.png"
-        self.retrieval_thumbnails_path = self.artefacts_path / "retrieval.jpg"
-        self.figure_thumbnails_path = self.artefacts_path / "figures.png"
+        self.artifacts_path = self.path / "artifacts"
+        self.head_path = self.artifacts_path / "head_start.safetensors"
+        self.thumbnails_path = self.artifacts_path / "thumbnails.png"
+        self.retrieval_thumbnails_path = self.artifacts_path / "retrieval.jpg"
+        self.figure_thumbnails_path = self.artifacts_path / "figures.png"
 
     @classmethod
     def create(cls, path: Path | str, *, need_bytes: int = 0) -> "RunDirectory":
@@ -164,13 +164,13 @@ class RunDirectory:
         return read_lines(self.metrics_path)
 
     def arrays(self, name: str) -> dict[str, np.ndarray] | None:
-        """Return the arrays of ``artefacts/NAME.npz``, or None where the run did not write them."""
-        path = self.artefacts_path / f"{name}.npz"
+        """Return the arrays of ``artifacts/NAME.npz``, or None where the run did not write them."""
+        path = self.artifacts_path / f"{name}.npz"
         return read_arrays(path) if path.is_file() else None
 
     def document(self, name: str) -> dict[str, Any] | None:
-        """Return the content of ``artefacts/NAME.json``, or None where the run did not write it."""
-        path = self.artefacts_path / f"{name}.json"
+        """Return the content of ``artifacts/NAME.json``, or None where the run did not write it."""
+        path = self.artifacts_path / f"{name}.json"
         return read_object(path) if path.is_file() else None
 
     # -- writing ----------------------------------------------------------------------------------
@@ -185,10 +185,10 @@ class RunDirectory:
         write_json(self.results_path, dict(results))
 
     def write_arrays(self, name: str, **arrays: np.ndarray) -> None:
-        write_arrays(self.artefacts_path / f"{name}.npz", arrays)
+        write_arrays(self.artifacts_path / f"{name}.npz", arrays)
 
     def write_document(self, name: str, document: Mapping[str, Any]) -> None:
-        write_json(self.artefacts_path / f"{name}.json", dict(document))
+        write_json(self.artifacts_path / f"{name}.json", dict(document))
 
 
 class Journal:

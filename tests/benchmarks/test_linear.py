@@ -33,7 +33,7 @@ def options(linear, tmp_path):
         results=tmp_path / "linear.jsonl",
         sets=list(linear.SETS),
         rounds=1,
-        neighbours=[4, 5, 6, 7],
+        neighbors=[4, 5, 6, 7],
         also=["full sets", "tuned"],
         metric_learn="peers",
         together=16,
@@ -242,9 +242,9 @@ def test_fits_run_in_processes_of_their_own_and_are_stopped_at_the_cap(tmp_path)
         ).stdout
 
     first = said(
-        "--neighbours", "4", "6", "--cap", "280"
+        "--neighbors", "4", "6", "--cap", "280"
     )  # nothing that ends is stopped, however busy the machine is
-    second = said("--neighbours", "5", "--cap", "1")
+    second = said("--neighbors", "5", "--cap", "1")
     lines = {line["contestant"]: line for line in map(json.loads, results.read_text().splitlines())}
     assert (
         set(lines) == {"lanml", "lmnn-4", "lmnn-5", "memory"} and "isolet1 0 lmnn-6 failed" in first

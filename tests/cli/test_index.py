@@ -71,7 +71,7 @@ def test_a_false_match_rate_ends_the_matches(made, vicinal):
     threshold = json.loads(done.stdout)["threshold"]
     assert f"no match beyond {threshold:.4f}" in done.stderr and "9 pairs" in done.stderr
     assert all(match["distance"] <= threshold for match in json.loads(done.stdout)["matches"])
-    assert (made / "run" / "artefacts" / "calibration.npz").is_file()
+    assert (made / "run" / "artifacts" / "calibration.npz").is_file()
 
 
 def test_a_rate_that_a_small_run_cannot_support_is_the_strictest_that_it_can(made, vicinal):

@@ -15,7 +15,7 @@ def test_numbers_are_even_on_the_unit_interval():
     assert ((cells - 1000) ** 2 / 1000).sum() < 99 + 5 * 14
 
 
-def test_neighbouring_streams_are_not_correlated():
+def test_neighboring_streams_are_not_correlated():
     drawn = uniform(0, 0, np.arange(5000), 4)
     others = {
         "next index": uniform(0, 0, np.arange(1, 5001), 4),

@@ -170,7 +170,7 @@ def test_only_drawings_of_the_fonts_own_are_used(codes, drawings):
     assert (drawings.any(axis=(2, 3)).sum(axis=0) >= glyphs.MINIMUM_FONTS).all()
 
 
-def test_drawings_are_of_one_size_and_centred(drawings):
+def test_drawings_are_of_one_size_and_centered(drawings):
     ink = drawings.reshape(-1, glyphs.FRAME, glyphs.FRAME)
     ink = ink[ink.any(axis=(1, 2))] > 0
     extents = []
@@ -230,15 +230,15 @@ def render(drawing, seed=0, **amounts):
 
 
 def moments(images):
-    """Centre (row, column) and spread along both axes of each image."""
+    """Center (row, column) and spread along both axes of each image."""
     weight = images / images.sum(axis=(1, 2), keepdims=True)
     axis = np.arange(32) + 0.5
-    centre = np.stack(
+    center = np.stack(
         [(weight.sum(axis=2) * axis).sum(axis=1), (weight.sum(axis=1) * axis).sum(axis=1)], axis=1
     )
-    rows, columns = axis[:, None] - centre[:, 0, None, None], axis - centre[:, 1, None, None]
+    rows, columns = axis[:, None] - center[:, 0, None, None], axis - center[:, 1, None, None]
     return (
-        centre,
+        center,
         (weight * rows**2).sum((1, 2)),
         (weight * columns**2).sum((1, 2)),
         (weight * rows * columns).sum((1, 2)),
@@ -247,23 +247,23 @@ def moments(images):
 
 def test_without_distortion_the_drawing_is_only_scaled(bar):
     images = render(bar)
-    centre, down, across, skew = moments(images)
-    np.testing.assert_allclose(centre, 16, atol=0.02)
+    center, down, across, skew = moments(images)
+    np.testing.assert_allclose(center, 16, atol=0.02)
     np.testing.assert_allclose(down / across, 3**2, rtol=0.35)  # softening the edges widens the bar
     np.testing.assert_allclose(skew, 0, atol=0.01)
 
 
 def test_shift_moves_by_up_to_its_share_of_the_side(bar):
-    centre = moments(render(bar, shift=0.1))[0]
-    assert np.abs(centre - 16).max() == pytest.approx(3.2, abs=0.2)
-    assert abs(centre.mean() - 16) < 0.5
+    center = moments(render(bar, shift=0.1))[0]
+    assert np.abs(center - 16).max() == pytest.approx(3.2, abs=0.2)
+    assert abs(center.mean() - 16) < 0.5
 
 
 def test_rotation_and_shear_tilt_to_both_sides(bar):
     for amounts in ({"angle": 20.0}, {"shear": 0.3}):
-        centre, _, _, skew = moments(render(bar, **amounts))
+        center, _, _, skew = moments(render(bar, **amounts))
         assert skew.min() < -3 and skew.max() > 3, amounts
-        np.testing.assert_allclose(centre, 16, atol=0.3)
+        np.testing.assert_allclose(center, 16, atol=0.3)
 
 
 def test_rotation_turns_by_its_angle(bar):

@@ -231,7 +231,7 @@ def test_the_real_set_has_the_published_counts(data_root):
 
 
 def pair_drawing() -> bytes:
-    """A thick stroke from the centre to the right, on white."""
+    """A thick stroke from the center to the right, on white."""
     pixels = np.full((105, 105), 255, dtype=np.uint8)
     pixels[48:57, 52:100] = 0
     file = io.BytesIO()
@@ -257,8 +257,8 @@ def direction(pixels: np.ndarray) -> float:
     """Where the stroke points, in degrees counter-clockwise from the right."""
     ink = 255.0 - pixels
     rows, columns = np.indices(pixels.shape)
-    centre = (np.array(pixels.shape) - 1) / 2
-    up, right = ((centre[0] - rows) * ink).sum(), ((columns - centre[1]) * ink).sum()
+    center = (np.array(pixels.shape) - 1) / 2
+    up, right = ((center[0] - rows) * ink).sum(), ((columns - center[1]) * ink).sum()
     return float(np.degrees(np.arctan2(up, right)) % 360)
 
 

@@ -25,7 +25,7 @@ def plain(**settings):
     return ImageTransform(**{"mean": (0.0,), "std": (1.0,), **settings})
 
 
-def test_without_draws_the_centre_is_cut_and_nothing_is_mirrored():
+def test_without_draws_the_center_is_cut_and_nothing_is_mirrored():
     transform = plain(size=4, crop="random", mirror=True)
     expected = torch.from_numpy(np.array(image()))[3:7, 4:8].permute(2, 0, 1) / 255
     torch.testing.assert_close(transform(image(), None), expected)
@@ -57,7 +57,7 @@ def test_padding_and_a_random_crop_shift_the_image():
     torch.testing.assert_close(shifted[0, 2:], torch.from_numpy(np.array(grey))[:8] / 255)
     torch.testing.assert_close(
         transform(grey), plain(size=10, channels=1)(grey)
-    )  # the centre is the image itself
+    )  # the center is the image itself
 
 
 def test_shorter_keeps_the_aspect_and_squash_does_not():
@@ -97,7 +97,7 @@ def test_the_preprocessing_of_public_weights_is_a_transform_s_normalisation():
         torch.testing.assert_close(transform(image()), (ordered * weights.scale - mean) / std)
 
 
-def test_a_canvas_is_the_centre_square_of_the_resized_image():
+def test_a_canvas_is_the_center_square_of_the_resized_image():
     whole, canvas = (
         plain(size=8, resize=10, pad=1, canvas=side).prepare(image(31, 20)) for side in (None, 9)
     )
@@ -260,7 +260,7 @@ def test_images_are_embedded_at_a_size_of_their_own():
     assert (seen.size, seen.test_size, seen.crop, seen.preparation) == (
         9,
         None,
-        "centre",
+        "center",
         transform.preparation,
     )
     torch.testing.assert_close(seen(image()), plain(size=9, canvas=10)(image()), rtol=0, atol=0)
@@ -278,7 +278,7 @@ def test_an_image_smaller_than_the_crop_is_rejected_with_both_sizes():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"size": 8, "crop": "center"}, "did you mean 'centre'"),
+        ({"size": 8, "crop": "centre"}, "did you mean 'center'"),
         ({"size": 8, "resize": 7}, "cannot be larger than the padded image"),
         ({"size": 8, "mean": (0.5, 0.5)}, r"transform\.mean needs 1 or 3 numbers"),
         ({"size": 8, "fill": 256}, r"transform\.fill must be at least 0 and at most 255, got 256"),

@@ -40,9 +40,9 @@ def test_ratio_equals_the_mean_over_explicit_pairs(rng):
 
 def test_ratio_falls_as_classes_tighten_and_ends_at_zero(rng):
     labels = torch.arange(10).repeat_interleave(8)
-    centres, noise = torch.randn(10, 16, generator=rng), torch.randn(80, 16, generator=rng)
+    centers, noise = torch.randn(10, 16, generator=rng), torch.randn(80, 16, generator=rng)
     ratios = [
-        intra_inter_ratio(centres[labels] + spread * noise, labels) for spread in (1.0, 0.3, 0.0)
+        intra_inter_ratio(centers[labels] + spread * noise, labels) for spread in (1.0, 0.3, 0.0)
     ]
     assert ratios == sorted(ratios, reverse=True)
     assert ratios[-1] == pytest.approx(0, abs=1e-12)

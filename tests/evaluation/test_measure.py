@@ -41,7 +41,7 @@ def test_scores_are_those_of_the_parts(labelled):
     ]
 
 
-def test_neighbours_are_searched_once(labelled, monkeypatch):
+def test_neighbors_are_searched_once(labelled, monkeypatch):
     searches = []
 
     class Counted(Gallery):

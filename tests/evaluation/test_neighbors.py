@@ -1,4 +1,4 @@
-"""Exact neighbours against the plain double loop, and in the places where a product of float32 goes
+"""Exact neighbors against the plain double loop, and in the places where a product of float32 goes
 wrong."""
 
 import inspect
@@ -64,7 +64,7 @@ def test_equal_distances_come_in_order_of_their_ids(rng):
     assert torch.equal(found.ids, by_hand(grid, 30)[0])
 
 
-def test_duplicates_of_a_query_remain_its_neighbours_and_only_it_is_left_out(rng):
+def test_duplicates_of_a_query_remain_its_neighbors_and_only_it_is_left_out(rng):
     rows = torch.randn(200, 8, generator=rng)
     rows[[50, 51, 199]] = rows[3].clone()
     found = neighbors(rows, 4)
@@ -83,7 +83,7 @@ def test_more_duplicates_than_candidates_are_still_settled():
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e4])
-def test_near_neighbours_keep_their_order_where_a_float32_product_loses_it(rng, offset):
+def test_near_neighbors_keep_their_order_where_a_float32_product_loses_it(rng, offset):
     rows = offset + torch.randn(150, 16, generator=rng) * torch.logspace(-4, 0, 150).unsqueeze(1)
     assert torch.equal(neighbors(rows, 10).ids, by_hand(rows, 10)[0])
 
@@ -137,13 +137,13 @@ def test_zero_rows_have_a_cosine_of_their_own(rng):
     assert found.distances[7].tolist() == pytest.approx([0] + [1] * 58)
 
 
-def test_one_row_has_no_neighbours():
+def test_one_row_has_no_neighbors():
     found = neighbors(torch.ones(1, 3), 2)
     assert found.ids.tolist() == [[-1, -1]]
     assert found.distances.tolist() == [[math.inf, math.inf]]
 
 
-def test_no_queries_have_no_neighbours():
+def test_no_queries_have_no_neighbors():
     assert neighbors(torch.ones(0, 3), 2, gallery=torch.ones(5, 3)).ids.shape == (0, 2)
 
 

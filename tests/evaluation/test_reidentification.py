@@ -38,11 +38,11 @@ def by_hand(rows, labels, cameras, gallery, gallery_labels, gallery_cameras, ran
 
 @pytest.mark.parametrize("chunk_bytes", [1, None])
 def test_equals_the_protocol_in_loops(rng, chunk_bytes):
-    centres = torch.randn(12, 4, generator=rng)
+    centers = torch.randn(12, 4, generator=rng)
     labels, held = torch.randint(12, (25,), generator=rng), torch.randint(10, (80,), generator=rng)
     cameras, seen = torch.randint(3, (25,), generator=rng), torch.randint(3, (80,), generator=rng)
-    rows = centres[labels] + torch.randn(25, 4, generator=rng)
-    gallery = centres[held] + torch.randn(80, 4, generator=rng)
+    rows = centers[labels] + torch.randn(25, 4, generator=rng)
+    gallery = centers[held] + torch.randn(80, 4, generator=rng)
     found = reidentify(
         rows,
         labels,

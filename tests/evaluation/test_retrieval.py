@@ -48,7 +48,7 @@ def score(
 
 
 def labelled(rng, n, classes, dim=5):
-    """Rows around class centres, near enough for some and not all neighbours to be right."""
+    """Rows around class centers, near enough for some and not all neighbors to be right."""
     labels = torch.randint(classes, (n,), generator=rng)
     return torch.randn(classes, dim, generator=rng)[labels] + torch.randn(
         n, dim, generator=rng
@@ -87,7 +87,7 @@ def test_ties_go_to_the_lower_id():
     rows, labels = (
         torch.zeros(4, 2),
         torch.tensor([0, 1, 1, 0]),
-    )  # all distances equal: neighbours in order of ids
+    )  # all distances equal: neighbors in order of ids
     assert neighbors(rows, 3).ids.tolist() == [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
     assert score(rows, labels, recalls=(1, 2, 3)) == pytest.approx(
         {
@@ -155,10 +155,10 @@ def test_queries_with_nothing_to_find_are_rejected_where_there_are_no_others(rng
         score(rows, torch.arange(5))
     assert (
         score(rows, torch.arange(5), recalls=(9,), lone="count")["recall@9"] == 0
-    )  # absent neighbours are not right
+    )  # absent neighbors are not right
 
 
-def test_too_few_neighbours_for_r_are_rejected(rng):
+def test_too_few_neighbors_for_r_are_rejected(rng):
     rows, labels = labelled(rng, 30, classes=2)
     with pytest.raises(ConfigError, match="Search for `ranks_needed`"):
         query_scores(neighbor_chunks(rows, 3), labels)

@@ -57,7 +57,7 @@ def test_equal_error_rate_is_where_the_roc_curve_meets_the_diagonal(rng, decimal
 
 
 def test_values_of_one_bin_are_told_apart():
-    distances = torch.tensor([1.0, 1.0 + 2**-23, 1.0 + 2**-22])  # neighbours among float32 numbers
+    distances = torch.tensor([1.0, 1.0 + 2**-23, 1.0 + 2**-22])  # neighbors among float32 numbers
     same = torch.tensor([True, False, True])
     assert verification_scores(distances, same, fars=[]) == {"eer": 0.5}
     assert verification_scores(distances.flip(0), same, fars=[]) == {"eer": 0.5}

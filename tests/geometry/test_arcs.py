@@ -33,13 +33,13 @@ def on_a_grid(starts, ends, other_starts, other_ends):
 
 @pytest.fixture
 def arcs(rng):
-    """``arcs(p, dim, spread)``: starts and ends about common centres; a large spread makes long
+    """``arcs(p, dim, spread)``: starts and ends about common centers; a large spread makes long
     arcs."""
 
     def make(p, dim, spread):
         draw = lambda: torch.randn(p, dim, generator=rng, dtype=torch.float64)  # noqa: E731
-        centre = draw()
-        return tuple(normalize(centre + spread * draw(), dim=1) for _ in range(2))
+        center = draw()
+        return tuple(normalize(center + spread * draw(), dim=1) for _ in range(2))
 
     return make
 

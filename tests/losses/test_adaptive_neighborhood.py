@@ -255,7 +255,7 @@ def test_radii_are_means_so_that_everything_twice_changes_nothing(unit_vectors, 
     torch.testing.assert_close(twice.core(doubled).sums, once.core(c).sums, rtol=0, atol=1e-8)
 
 
-def test_lambda_counts_as_one_more_neighbour(unit_vectors):
+def test_lambda_counts_as_one_more_neighbor(unit_vectors):
     embeddings, labels = unit_vectors(9), torch.arange(9) // 3
     with_lambda = AdaptiveNeighborhoodLoss(lambda1=0.3, lambda2=0.4, **UNMINED)
     without = AdaptiveNeighborhoodLoss(**BARE)
@@ -281,7 +281,7 @@ def test_far_lambdas_switch_the_constants_off_but_for_the_divisors(unit_vectors,
 
 
 @pytest.mark.parametrize("radius", ["gamma", "exact"])
-def test_a_weight_counts_a_neighbour_as_often(unit_vectors, radius):
+def test_a_weight_counts_a_neighbor_as_often(unit_vectors, radius):
     embeddings, labels = unit_vectors(9), torch.arange(9) // 3
     loss = AdaptiveNeighborhoodLoss(radius=radius, k1=-2, k2=3, lambda1=0.3, lambda2=0.4, **UNMINED)
     c = loss.comparisons(embeddings, labels)

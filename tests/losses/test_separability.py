@@ -49,8 +49,8 @@ def by_hand(embeddings, labels, k1=None, k2=None):
 @pytest.mark.parametrize("spread", [0.2, 1.0, 5.0])
 def test_equals_a_search_over_every_ball(rng, k, spread):
     labels = torch.tensor([0] * 5 + [1] * 4 + [2] * 3 + [3])
-    centres = torch.randn(4, 3, generator=rng, dtype=torch.float64)[labels]
-    embeddings = centres + spread * torch.randn(13, 3, generator=rng, dtype=torch.float64)
+    centers = torch.randn(4, 3, generator=rng, dtype=torch.float64)[labels]
+    embeddings = centers + spread * torch.randn(13, 3, generator=rng, dtype=torch.float64)
     found = inseparable_shares(embeddings, labels, *k, normalize=False)
     assert tuple(found) == pytest.approx(by_hand(embeddings, labels.tolist(), *k))
 
@@ -75,8 +75,8 @@ def test_where_all_have_collapsed_nothing_is_separable():
 def test_fixed_numbers_do_not_tell_learnt_from_unlearnt_but_the_best_ball_does(rng):
     """Why the best ball is the default: the printed radii move with what they are held against."""
     labels = torch.arange(60) // 6
-    noise, centres = (torch.randn(60, 8, generator=rng), torch.randn(10, 8, generator=rng)[labels])
-    unlearnt, learnt = noise, 10 * centres + noise
+    noise, centers = (torch.randn(60, 8, generator=rng), torch.randn(10, 8, generator=rng)[labels])
+    unlearnt, learnt = noise, 10 * centers + noise
     printed = [sum(inseparable_shares(rows, labels, 3, 5)) for rows in (unlearnt, learnt)]
     assert abs(printed[0] - printed[1]) < 0.1
     best = [sum(inseparable_shares(rows, labels)) for rows in (unlearnt, learnt)]

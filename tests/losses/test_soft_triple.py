@@ -1,4 +1,4 @@
-"""SoftTripleLoss against the printed formula, one centre at a time."""
+"""SoftTripleLoss against the printed formula, one center at a time."""
 
 import math
 

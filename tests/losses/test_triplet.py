@@ -193,7 +193,7 @@ def test_soft_margin_lies_above_the_hinge_and_meets_it_far_out(kind, embeddings)
     )
 
 
-def test_the_gradient_moves_no_centre_and_an_inactive_triplet_has_none(embeddings):
+def test_the_gradient_moves_no_center_and_an_inactive_triplet_has_none(embeddings):
     given, labels = embeddings(12).requires_grad_(), torch.arange(12) // 3
     (gradient,) = torch.autograd.grad(TripletLoss(normalize=False)(given, labels), given)
     torch.testing.assert_close(

@@ -113,10 +113,10 @@ def write_metrics(run: RunDirectory, steps: int, grouped: bool, rng: np.random.G
     journal.close()
 
 
-def write_artefacts(
+def write_artifacts(
     run: RunDirectory, labels: list[str], per_class: int, thumbnails: bool, rng: np.random.Generator
 ):
-    """Records class by class, a map of clusters, neighbours that are mostly right, and the classes
+    """Records class by class, a map of clusters, neighbors that are mostly right, and the classes
     that are not."""
     count = len(labels) * per_class
     owner = np.repeat(np.arange(len(labels)), per_class)
@@ -132,7 +132,7 @@ def write_artefacts(
     # Lone surrogates cannot be written as UTF-8, only as JSON escapes: the way a stranger's file
     # may hold them.
     write_json_ascii(
-        run.artefacts_path / "records.json", {"tile": TILE, "columns": COLUMNS, "records": entries}
+        run.artifacts_path / "records.json", {"tile": TILE, "columns": COLUMNS, "records": entries}
     )
     if thumbnails:
         sheet = Image.new("L", (COLUMNS * TILE, -(-count // COLUMNS) * TILE), 255)
@@ -144,16 +144,16 @@ def write_artefacts(
     turn = (
         np.arange(len(labels)) * 2.39996
     )  # a sunflower's seeds: clusters that fill a disc, as t-SNE's do
-    centres = (
+    centers = (
         4.4
         * np.sqrt(np.arange(len(labels)))[:, None]
         * np.stack([np.cos(turn), np.sin(turn)], axis=1)
     )
-    centres += rng.normal(0, 0.9, centres.shape)
+    centers += rng.normal(0, 0.9, centers.shape)
     run.write_arrays(
         "map",
         record=np.arange(count),
-        position=(centres[owner] + rng.standard_t(4, (count, 2))).astype(np.float32),
+        position=(centers[owner] + rng.standard_t(4, (count, 2))).astype(np.float32),
     )
     query = rng.permutation(count)[: min(24, count)]
 
@@ -172,9 +172,9 @@ def write_artefacts(
     run.write_arrays(
         "retrieval",
         query=query,
-        neighbours=neighbors(0.93),
+        neighbors=neighbors(0.93),
         distances=np.sort(rng.random((len(query), 8)), axis=1).astype(np.float32),
-        untrained_neighbours=neighbors(0.4),
+        untrained_neighbors=neighbors(0.4),
     )
     worst = [
         {"class": label, "records": per_class, "recall@1": min(1.0, 0.3 + 0.07 * i)}
@@ -190,7 +190,7 @@ def write_artefacts(
         }
         for i in range(min(8, len(labels) - 1))
     ]
-    write_json_ascii(run.artefacts_path / "classes.json", {"worst": worst, "confused": confused})
+    write_json_ascii(run.artifacts_path / "classes.json", {"worst": worst, "confused": confused})
     rows = []
     for name, recall, ratio, decay, fall in (
         ("train", 0.968, 0.31, 0.42, 22),
@@ -315,7 +315,7 @@ def make_run():
                 "notes": ["One class had a single record & was left out."],
             }
         )
-        write_artefacts(run, list(labels), per_class, thumbnails, rng)
+        write_artifacts(run, list(labels), per_class, thumbnails, rng)
         return run
 
     return make

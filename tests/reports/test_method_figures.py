@@ -23,7 +23,7 @@ from vicinal.figures import (
     to_json,
 )
 from vicinal.reports import write_report
-from vicinal.reports.artefacts import MethodFigures, read_method_figures
+from vicinal.reports.artifacts import MethodFigures, read_method_figures
 from vicinal.reports.page import EDGE, WIDTH, place_dendrogram, place_scatter
 from vicinal.run_directory import RunDirectory
 

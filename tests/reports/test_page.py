@@ -11,7 +11,7 @@ from PIL import Image
 
 from vicinal.errors import RunError, VicinalError
 from vicinal.reports import page, write_report
-from vicinal.reports.artefacts import Thumbnails
+from vicinal.reports.artifacts import Thumbnails
 from vicinal.run_directory import RunDirectory
 
 
@@ -207,9 +207,9 @@ def test_a_hundred_thousand_steps_make_a_small_page(tmp_path, monkeypatch):
     [
         ("metrics.jsonl", b'{"kind": "event", "step": 1, "message": "caf\xe9"}\n'),
         ("results.json", b"[" * 100_000),
-        ("artefacts/records.json", b'{"records": ' + b"[" * 100_000),
-        ("artefacts/figures.json", b"\xff"),
-        ("artefacts/map.npz", b"PK"),
+        ("artifacts/records.json", b'{"records": ' + b"[" * 100_000),
+        ("artifacts/figures.json", b"\xff"),
+        ("artifacts/map.npz", b"PK"),
     ],
 )
 def test_a_damaged_file_is_named_with_the_remedy(file, content, make_run, tmp_path):

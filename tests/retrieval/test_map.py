@@ -35,7 +35,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(module, "tsne", lambda rows, *, seed: rows[:, :2].clone())
 
 
-def test_neighbours_in_the_collection_are_neighbours_on_the_map(collection):
+def test_neighbors_in_the_collection_are_neighbors_on_the_map(collection):
     found = collection_map(collection.snapshot())
     assert found.ids.tolist() == list(range(1, 120, 2))
     assert found.positions.shape == (60, 2) and found.positions.dtype == np.float32

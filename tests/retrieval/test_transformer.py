@@ -63,7 +63,7 @@ def test_parameters_are_kept_and_cloned(run):
     check_is_fitted(EmbeddingTransformer(run))
 
 
-def test_it_is_a_step_before_a_neighbour_classifier(run, labelled):
+def test_it_is_a_step_before_a_neighbor_classifier(run, labelled):
     features, labels = labelled
     classify = make_pipeline(EmbeddingTransformer(run), KNeighborsClassifier(3)).fit(
         features[::2], labels[::2]

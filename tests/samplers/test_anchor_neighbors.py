@@ -1,4 +1,4 @@
-"""Neighbourhoods of classes: who is in a batch, how often, and from what it follows."""
+"""Neighborhoods of classes: who is in a batch, how often, and from what it follows."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def test_the_nearest_classes_of_each_anchor_are_there():
                 )
 
 
-def test_where_neighbourhoods_overlap_the_next_nearest_fill_up():
+def test_where_neighborhoods_overlap_the_next_nearest_fill_up():
     """Two anchors at the end of a line: with three classes each, the six classes of that end."""
     tree, made = tree_of(), sampler()
     ranked = made._ranked(tree)
@@ -71,7 +71,7 @@ def test_every_class_is_an_anchor_before_one_is_again():
     assert sorted(anchors) == np.unique(LABELS).tolist()
 
 
-def test_classes_with_too_few_samples_are_nobodys_neighbours():
+def test_classes_with_too_few_samples_are_nobodys_neighbors():
     made = sampler(per_class=4)
     assert (
         made.note

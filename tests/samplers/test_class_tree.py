@@ -21,11 +21,11 @@ LABELS = torch.repeat_interleave(torch.tensor([3, 5, 8, 9, 20, 21, 40, 41]), tor
 
 @pytest.fixture
 def embeddings(rng):
-    """Classes of unequal size about centres that are themselves in groups."""
-    centres = 2 * torch.randn(3, 6, generator=rng, dtype=torch.float64)[[0, 0, 0, 1, 1, 2, 2, 2]]
-    centres = centres + torch.randn(8, 6, generator=rng, dtype=torch.float64)
+    """Classes of unequal size about centers that are themselves in groups."""
+    centers = 2 * torch.randn(3, 6, generator=rng, dtype=torch.float64)[[0, 0, 0, 1, 1, 2, 2, 2]]
+    centers = centers + torch.randn(8, 6, generator=rng, dtype=torch.float64)
     places = torch.unique(LABELS, return_inverse=True)[1]
-    return centres[places] + 0.7 * torch.randn(len(LABELS), 6, generator=rng, dtype=torch.float64)
+    return centers[places] + 0.7 * torch.randn(len(LABELS), 6, generator=rng, dtype=torch.float64)
 
 
 @pytest.fixture(params=["single", "average", "pairwise"])

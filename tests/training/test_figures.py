@@ -7,7 +7,7 @@ from PIL import Image
 
 from vicinal.data.records import Batch, FeatureArray, ImageArray, Records
 from vicinal.figures import Member, RecordTuple, Tuples
-from vicinal.reports.artefacts import read_method_figures
+from vicinal.reports.artifacts import read_method_figures
 from vicinal.run_directory import RunDirectory
 from vicinal.training.finish import COLUMNS, TILE, write_figures
 
@@ -40,7 +40,7 @@ def records(source):
 
 def test_a_method_that_shows_nothing_writes_nothing(run):
     write_figures(run, Shows(), records(FeatureArray(np.zeros((3, 2)), "xyz")), BATCH)
-    assert not run.artefacts_path.exists()
+    assert not run.artifacts_path.exists()
 
 
 def test_tuples_come_with_names_and_thumbnails(run):

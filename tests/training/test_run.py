@@ -377,7 +377,7 @@ def test_the_head_start_is_measured_and_gains_have_intervals(tiny, tmp_path, con
         assert found["map@r"]["low"] <= found["map@r"]["mean"] <= found["map@r"]["high"]
 
 
-def test_a_run_without_artefacts_keeps_what_a_comparison_needs(finished, tiny, tmp_path, console):
+def test_a_run_without_artifacts_keeps_what_a_comparison_needs(finished, tiny, tmp_path, console):
     bare = begin(tiny, tmp_path / "bare", console, "evaluation.artifacts=false")
     trained = [row for row in finished.results["rows"] if row["name"] == "trained"]
     assert bare.results == finished.results | {"rows": trained, "gains": {}}
@@ -387,7 +387,7 @@ def test_a_run_without_artefacts_keeps_what_a_comparison_needs(finished, tiny, t
         rows["trained"]["recall@1"]
     )
     kept = {"by_class.npz", "diagnostics.json", "captions.json"}
-    assert {path.name for path in bare.artefacts_path.iterdir()} == kept
+    assert {path.name for path in bare.artifacts_path.iterdir()} == kept
 
 
 def test_training_does_without_torchs_compiler(tiny, tmp_path):

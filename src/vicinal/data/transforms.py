@@ -53,15 +53,15 @@ class ImageTransform(Settings):
         pad: pixels of ``fill`` added on each side before the crop: a random crop then shifts the
             image.
         fill: gray level of the padding, 0 to 255.
-        crop: how the square is cut while training: from the ``"centre"``, at a ``"random"`` place,
-            or ``"resized"`` from a random box (torchvision's RandomResizedCrop); the centre when
+        crop: how the square is cut while training: from the ``"center"``, at a ``"random"`` place,
+            or ``"resized"`` from a random box (torchvision's RandomResizedCrop); the center when
             there are no draws.
         mirror: swap left and right in half of the draws.
         channels: 1 (gray) or 3 (RGB); images are converted.
         mean: taken off each channel after scaling, in the order of ``order``; one number stands for
             all channels.
         std: what each channel is divided by then.
-        canvas: side of the centre square that is kept of a resized image; None keeps it whole.
+        canvas: side of the center square that is kept of a resized image; None keeps it whole.
             Images are then all of one size, which ``resident`` tensors need, and crops never see
             what lies outside.
         area: least and largest share of the image in a resized crop.
@@ -87,7 +87,7 @@ class ImageTransform(Settings):
     fit: Fit = "shorter"
     pad: Annotated[int, Limits("[0, 4096]")] = 0
     fill: Annotated[int, Limits("[0, 255]")] = 0
-    crop: Literal["centre", "random", "resized"] = "centre"
+    crop: Literal["center", "random", "resized"] = "center"
     mirror: bool = False
     channels: Literal[1, 3] = 3
     mean: tuple[float, ...] = (0.5,)
@@ -167,7 +167,7 @@ class ImageTransform(Settings):
         """Return the deterministic transform for testing: center crop of ``test_size``, nothing
         drawn."""
         size = self.size if self.test_size is None else self.test_size
-        still = replace(self, size=size, test_size=None, crop="centre", mirror=False)
+        still = replace(self, size=size, test_size=None, crop="center", mirror=False)
         return replace(still, brightness=0.0, contrast=0.0, saturation=0.0, erase=0.0)
 
     def __call__(

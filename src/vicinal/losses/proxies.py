@@ -294,14 +294,14 @@ class SoftTripleLoss(ProxyLoss):
 
     Paper to code: s = cosine similarity, K = ``centers``, γ = ``gamma``, λ = ``scale``, δ =
         ``margin``, τ = ``merge``.
-    The last sum draws centres of a class together, so that it keeps no more of them than it needs.
+    The last sum draws centers of a class together, so that it keeps no more of them than it needs.
 
-    The mean is over samples. The centres are the loss's parameters: give them to an optimiser.
+    The mean is over samples. The centers are the loss's parameters: give them to an optimiser.
 
     Args:
         centers: K.
         scale: λ.
-        gamma: how evenly a sample belongs to the centres of a class; small is the nearest one
+        gamma: how evenly a sample belongs to the centers of a class; small is the nearest one
             alone.
         margin: δ.
         merge: τ.
@@ -324,7 +324,7 @@ class SoftTripleLoss(ProxyLoss):
     def with_proxies(
         self, embeddings: Embeddings, own: Int[Tensor, "n 1"], others: Bool[Tensor, "n c"]
     ) -> Comparisons:
-        """Compare each sample with the centres of its own class, as one, and with those of each
+        """Compare each sample with the centers of its own class, as one, and with those of each
         other class."""
         proxies = self.beside(embeddings)
         to_centers = self.distance(embeddings, proxies.flatten(end_dim=1)).view(
@@ -338,7 +338,7 @@ class SoftTripleLoss(ProxyLoss):
         return Comparisons(to_classes.gather(1, own), there, to_classes, others, penalty=penalty)
 
     def spread_penalty(self, proxies: Float[Tensor, "c k d"]) -> Float[Tensor, ""]:
-        """Return what it costs that the centres of a class differ."""
+        """Return what it costs that the centers of a class differ."""
         first, second = torch.triu_indices(
             self.centers, self.centers, offset=1, device=proxies.device
         )

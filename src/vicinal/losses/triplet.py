@@ -190,13 +190,13 @@ class SemiHardTripletLoss(Loss):
         of_positive, of_negative = semi_hard_counts(c, self.margin)
         if c.positive_weights is not None or c.negative_weights is not None:
             return Terms(_sums_by_positive(c, self._term), of_positive.sum(dim=1))
-        # Both sides hold as many terms, so any centre cancels; with this one no digits are lost to
+        # Both sides hold as many terms, so any center cancels; with this one no digits are lost to
         # what they share.
         there = of_positive.sum(dim=1, keepdim=True)
-        centre = (of_positive * c.positive.detach()).sum(dim=1, keepdim=True) / there.clamp(min=1)
-        pull = (of_positive * (c.positive - centre + self.margin)).sum(dim=1)
+        center = (of_positive * c.positive.detach()).sum(dim=1, keepdim=True) / there.clamp(min=1)
+        pull = (of_positive * (c.positive - center + self.margin)).sum(dim=1)
         return Terms(
-            pull - (of_negative * (c.negative - centre)).sum(dim=1), of_positive.sum(dim=1)
+            pull - (of_negative * (c.negative - center)).sum(dim=1), of_positive.sum(dim=1)
         )
 
     def _term(self, excess: Tensor) -> Tensor:

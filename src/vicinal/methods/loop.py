@@ -199,7 +199,7 @@ class OptimalNegatives(NegativesBetweenPairs):
 
     Args:
         loss: triplet, batch-all, batch-hard, HPHN, lifted, N-pair, multi-similarity or adaptive
-            neighbourhood loss.
+            neighborhood loss.
         pairing: ``"all"`` positive pairs, each once, or ``"consecutive"`` rows (0, 1), (2, 3), ...
             as the authors pair batches of class after class with an even number of samples each, or
             each row with the ``"nearest"`` of its class (ours).

@@ -165,7 +165,7 @@
     move((x - canvas.clientWidth / 2) * shrunk, (y - canvas.clientHeight / 2) * shrunk);
   };
   const move = (x, y) => {
-    const slack = 0.5 * (1 - 1 / view.zoom); // at zoom 1 the map is centred, deeper in its edge can reach the middle
+    const slack = 0.5 * (1 - 1 / view.zoom); // at zoom 1 the map is centered, deeper in its edge can reach the middle
     const clamp = (v) => Math.min(0.5 + slack, Math.max(0.5 - slack, v));
     view.x = clamp(view.x + x);
     view.y = clamp(view.y + y);

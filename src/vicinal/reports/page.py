@@ -13,11 +13,11 @@ import numpy as np
 
 from vicinal.figures import Dendrogram, Scatter
 from vicinal.files import write_text
-from vicinal.reports.artefacts import (
+from vicinal.reports.artifacts import (
     EmbeddingMap,
     Record,
     Thumbnails,
-    read_artefacts,
+    read_artifacts,
     read_method_figures,
     unit_square,
 )
@@ -53,13 +53,13 @@ def write_page(path: Path) -> Path:
 def render(run: RunDirectory) -> str:
     """The page as text."""
     info, status, results = run.info, run.status, run.results or {}
-    artefacts, method_figures, progress = (
-        read_artefacts(run),
+    artifacts, method_figures, progress = (
+        read_artifacts(run),
         read_method_figures(run),
         read_progress(run.metrics()),
     )
-    thumbnails, large = artefacts.thumbnails, artefacts.gallery_thumbnails
-    drawn, spectrum = charts(progress), spectrum_chart(artefacts.diagnostics)
+    thumbnails, large = artifacts.thumbnails, artifacts.gallery_thumbnails
+    drawn, spectrum = charts(progress), spectrum_chart(artifacts.diagnostics)
     active = [chart for chart in drawn if chart.key == "scalar-active"]
     selected = results.get("selected") or {}
     sheets = {"place": thumbnails, "placed_large": large, "shown": method_figures.thumbnails}
@@ -95,11 +95,11 @@ def render(run: RunDirectory) -> str:
         method_figures=method_figures,
         figure_sheet=_sheet(method_figures.thumbnails),
         spectrum=spectrum,
-        measures=measures(artefacts.diagnostics),
+        measures=measures(artifacts.diagnostics),
         progress=progress,
-        artefacts=artefacts,
+        artifacts=artifacts,
         charts=[chart_data(chart, selected.get("step")) for chart in (*drawn, spectrum) if chart],
-        map=_map_data(artefacts.map) if artefacts.map else None,
+        map=_map_data(artifacts.map) if artifacts.map else None,
     )
 
 

@@ -143,4 +143,4 @@ def _crop(side: int) -> Step:
         "= "
         f"floor((height - {side}) / 2). Reject an image that is smaller."
     )
-    return _step("crop", words, width=side, height=side, place="centre")
+    return _step("crop", words, width=side, height=side, place="center")

@@ -194,7 +194,7 @@ def _average(
 ) -> tuple[Int[Tensor, "m 2"], Float[Tensor, "m"]]:
     """Merges by the mean distance of the samples of two nodes, nearest first.
 
-    By chains of nearest neighbours: two nodes that are each other's nearest merge at some time in
+    By chains of nearest neighbors: two nodes that are each other's nearest merge at some time in
         any case, so their
     order does not matter. Not scipy's, which weighs classes alike whatever their number of samples.
     """

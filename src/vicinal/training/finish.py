@@ -14,7 +14,7 @@ from vicinal.data.kept import unseen
 from vicinal.data.records import QUERY, SPLITS, Batch, Records, Split
 from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError, unknown
-from vicinal.evaluation.artefacts import whole_classes, write_artefacts, write_thumbnails
+from vicinal.evaluation.artifacts import whole_classes, write_artifacts, write_thumbnails
 from vicinal.evaluation.compact import check_compact, compact_scores
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.generalization import diagnosis
@@ -37,12 +37,12 @@ TRAIN_SAMPLE = 10_000  # training records behind the train-against-test diagnosi
 
 def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[str, Any]) -> None:
     """Measure raw inputs, the untrained and the selected network on the test classes; write results
-    and artefacts.
+    and artifacts.
 
     Where training started from a head in closed form, that has a row of its own: training gets
     credit for its steps.
 
-    A run without artefacts is one of many, all of which have the same raw inputs and the same
+    A run without artifacts is one of many, all of which have the same raw inputs and the same
     untrained network: it measures the selected one alone.
     """
     config, records, console = experiment.config, experiment.records, experiment.console
@@ -80,7 +80,7 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
     if UNTRAINED in before:
         diagnoses.append(diagnosis(f"untrained {split}", before[UNTRAINED], rows[UNTRAINED].scores))
     run.write_document("diagnostics", {"rows": diagnoses})
-    write_artefacts(run, trained, before.get(UNTRAINED), rows["trained"].queries, seed=seed)
+    write_artifacts(run, trained, before.get(UNTRAINED), rows["trained"].queries, seed=seed)
     selected = {"step": position["best_step"], "epoch": position["best_epoch"]}
     chosen = position["best"] is not None
     how = {"by": "validation recall@1" if chosen else "last step", "value": position["best"]}

@@ -26,7 +26,7 @@ from vicinal.training.trainer import Trainer
 # Two kept checkpoints and one in the making, each of weights and two Adam moments, and the selected
 # model.
 CHECKPOINT_COPIES = 3 * 3 + 1
-ARTEFACT_BYTES = 32 * 2**20
+ARTIFACT_BYTES = 32 * 2**20
 
 
 def start(config: Config, path: Path, *, command: str, console: Console) -> RunDirectory:
@@ -40,7 +40,7 @@ def start(config: Config, path: Path, *, command: str, console: Console) -> RunD
         )
         plan = experiment.begin()  # raises its errors before there is a folder
         weights = sum(p.numel() * p.element_size() for p in experiment.method.embedder.parameters())
-        need = CHECKPOINT_COPIES * weights + ARTEFACT_BYTES
+        need = CHECKPOINT_COPIES * weights + ARTIFACT_BYTES
         run = parallel.from_first(lambda: RunDirectory.create(path, need_bytes=need))
         with _locked(run):
             if parallel.first():

@@ -50,10 +50,10 @@ def sampler():
 @pytest.fixture
 def batch(sampler, rng):
     rows = torch.tensor(sampler.epoch(0)[0])
-    centres = torch.randn(10, WIDTH, generator=rng)
+    centers = torch.randn(10, WIDTH, generator=rng)
     labels = torch.as_tensor(sampler.labels)[rows]
     return Batch(
-        centres[labels] + torch.randn(len(rows), WIDTH, generator=rng),
+        centers[labels] + torch.randn(len(rows), WIDTH, generator=rng),
         labels,
         rows,
         largest_class=2,

@@ -69,9 +69,9 @@ def episode(sampler, rng):
     """Both subsets."""
     rows = torch.tensor(sampler.epoch(0)[0])
     labels = torch.as_tensor(sampler.labels)[rows]
-    centres = torch.randn(10, WIDTH, generator=rng)
+    centers = torch.randn(10, WIDTH, generator=rng)
     return Batch(
-        centres[labels] + torch.randn(len(labels), WIDTH, generator=rng),
+        centers[labels] + torch.randn(len(labels), WIDTH, generator=rng),
         labels,
         rows,
         largest_class=2,

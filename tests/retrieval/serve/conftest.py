@@ -103,7 +103,7 @@ def _write_run(path: Path, *, features: bool = False) -> RunDirectory:
         {"class": "disc", "taken_for": "square", "share": 0.4, "queries": 12, "example": None}
     ]
     write_atomically(
-        run.artefacts_path / "classes.json",
+        run.artifacts_path / "classes.json",
         lambda file: file.write(json.dumps({"worst": worst, "confused": confused}).encode()),
     )
     return run

@@ -113,7 +113,7 @@ def test_the_page_fits_every_width_in_both_colour_schemes(visit, address, width,
         assert (sum(map(int, re.findall(r"\d+", background))) > 3 * 128) == (scheme == "light")
 
 
-def test_a_chosen_picture_finds_neighbours_with_distances_and_the_threshold(visit, address, png):
+def test_a_chosen_picture_finds_neighbors_with_distances_and_the_threshold(visit, address, png):
     page = visit(address)
     settled(page)
     assert page.locator("#found-title").text_content() == "Start from one of these"
@@ -131,7 +131,7 @@ def test_a_chosen_picture_finds_neighbours_with_distances_and_the_threshold(visi
     until(page, "document.querySelector('#query img').naturalWidth", 96)
 
 
-def test_a_click_searches_from_a_neighbour_and_the_browser_goes_back(visit, address, png):
+def test_a_click_searches_from_a_neighbor_and_the_browser_goes_back(visit, address, png):
     page = visit(address)
     settled(page)
     page.locator("#file").set_input_files(

@@ -39,7 +39,7 @@ def ids(answer):
     return [match["id"] for match in answer.json()["matches"]]
 
 
-def test_an_item_finds_its_neighbours_and_not_itself(client, library):
+def test_an_item_finds_its_neighbors_and_not_itself(client, library):
     vector = library.collection.snapshot().vector(5)
     answer = client.get("/api/search/item/5?k=7")
     assert ids(answer) == by_hand(library, vector, 7, lambda item: item.id != 5)

@@ -57,7 +57,7 @@ def test_a_run_that_was_calibrated_shows_its_threshold(served):
         )  # 0.001 would be less than one pair
         assert asked == counts.threshold(0.1) and asked.distance > usual.distance
     finally:
-        (served.artefacts_path / "calibration.npz").unlink()
+        (served.artifacts_path / "calibration.npz").unlink()
 
 
 def test_a_run_without_a_collection_says_how_to_make_one(write_run, tmp_path):

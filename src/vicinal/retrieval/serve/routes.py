@@ -36,7 +36,7 @@ _LARGEST = 2**63 - 1  # of an id
 # of a coordinate: above, a float32 sum of 65,536 squares could overflow, and no embedding comes
 # near
 _MOST = 1e9
-_SMALL = 64  # pixels; below, PNG is as small as JPEG and shows no artefacts
+_SMALL = 64  # pixels; below, PNG is as small as JPEG and shows no artifacts
 _THUMBNAILS = 4096  # kept: 16 to 60 MB, by their side
 
 Drawing = Callable[

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse
 
 from vicinal.data.records import Kind
-from vicinal.reports.artefacts import read_artefacts, read_method_figures, unit_square
+from vicinal.reports.artifacts import read_artifacts, read_method_figures, unit_square
 from vicinal.reports.colors import LINES, class_colors
 from vicinal.reports.html import chart_data
 from vicinal.reports.series import ACTIVE_CAPTION, Chart, charts, read_progress
@@ -250,7 +250,7 @@ class PublicRun(RunDirectory):
 def _hardness(run: RunDirectory, snapshot: Snapshot) -> Hardness:
     """Collect charts of the method's own quantities (its groups, active tuples), hard and confused
     classes."""
-    artefacts, method_figures = read_artefacts(run), read_method_figures(run)
+    artifacts, method_figures = read_artifacts(run), read_method_figures(run)
     captions = {"scalar-active": ACTIVE_CAPTION} | {
         f"scalar-{group}": said for group, said in method_figures.captions.items()
     }
@@ -258,7 +258,7 @@ def _hardness(run: RunDirectory, snapshot: Snapshot) -> Hardness:
     mark = selected if isinstance(selected, (int, float)) else None
     held = snapshot.labels()
     shown = sorted(charts(read_progress(run.metrics())), key=_rank)
-    worst = artefacts.worst
+    worst = artifacts.worst
     return Hardness(
         generation=snapshot.generation,
         charts=[
@@ -268,7 +268,7 @@ def _hardness(run: RunDirectory, snapshot: Snapshot) -> Hardness:
             HardClass(label=e.label, records=e.count, recall=e.recall, items=held.get(e.label, 0))
             for e in worst
         ],
-        confused=[ConfusedPair(**vars(pair)) for pair in artefacts.confused],
+        confused=[ConfusedPair(**vars(pair)) for pair in artifacts.confused],
         figures=len(method_figures.figures),
     )
 

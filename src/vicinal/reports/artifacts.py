@@ -1,4 +1,4 @@
-"""What a run shows besides numbers, read from ``artefacts/``: neighbors, map, hard classes, the
+"""What a run shows besides numbers, read from ``artifacts/``: neighbors, map, hard classes, the
 method's figures.
 
 What the run did not write is None or empty here, and a section that the report leaves out.
@@ -119,7 +119,7 @@ class MethodFigures:
 
 
 @dataclass(frozen=True)
-class Artefacts:
+class Artifacts:
     """What a report shows besides numbers.
 
     Attributes:
@@ -137,7 +137,7 @@ class Artefacts:
     diagnostics: list[dict[str, Any]]
 
 
-def read_artefacts(run: RunDirectory) -> Artefacts:
+def read_artifacts(run: RunDirectory) -> Artifacts:
     """All that the report shows besides numbers, checked once; a file that contradicts the format
     is an error."""
     thumbnails, records = _records(run, "records", run.thumbnails_path)
@@ -153,7 +153,7 @@ def read_artefacts(run: RunDirectory) -> Artefacts:
     with format_of("diagnostics.json"):
         document = run.document("diagnostics")
         diagnostics = [] if document is None else [dict(row) for row in document["rows"]]
-    return Artefacts(thumbnails, gallery, larger, embedding_map, worst, confused, diagnostics)
+    return Artifacts(thumbnails, gallery, larger, embedding_map, worst, confused, diagnostics)
 
 
 def _records(
@@ -226,10 +226,10 @@ def _gallery(run: RunDirectory, records: Mapping[int, Record]) -> list[Query]:
             Neighbor(record, record.label == query.label, distance) for record, distance in found
         ]
 
-    untrained = arrays.get("untrained_neighbours")  # a gallery smaller than k is filled up with -1
+    untrained = arrays.get("untrained_neighbors")  # a gallery smaller than k is filled up with -1
     queries = []
     for place, query in enumerate(records[id] for id in arrays["query"].tolist()):
-        trained = row(query, arrays["neighbours"][place], arrays["distances"][place])
+        trained = row(query, arrays["neighbors"][place], arrays["distances"][place])
         queries.append(
             Query(query, trained, [] if untrained is None else row(query, untrained[place]))
         )
@@ -280,18 +280,18 @@ def _classes(
 
 @contextmanager
 def format_of(file: str) -> Iterator[None]:
-    """Turn what a malformed artefact does to its reader into an error that names the file."""
+    """Turn what a malformed artifact does to its reader into an error that names the file."""
     try:
         yield
     except KeyError as error:
         fault = (
-            f"artefacts/{file} lacks {error}, or names a record of that id which records.json "
+            f"artifacts/{file} lacks {error}, or names a record of that id which records.json "
             "does not hold"
         )
         raise RunError(f"{fault}. Evaluate the run anew.") from error
     except (TypeError, IndexError, AttributeError) as error:
         raise RunError(
-            f"artefacts/{file} is not as run format 1 says: {error}. Evaluate the run anew."
+            f"artifacts/{file} is not as run format 1 says: {error}. Evaluate the run anew."
         ) from error
 
 
@@ -312,7 +312,7 @@ def read_method_figures(run: RunDirectory) -> MethodFigures:
         try:
             figures = from_json(document["figures"])
         except ConfigError as error:
-            fault = f"artefacts/figures.json is not as run format 1 says: {error}"
+            fault = f"artifacts/figures.json is not as run format 1 says: {error}"
             raise RunError(f"{fault} Train the run anew.") from error
         thumbnails, records = read_thumbnails(document, run.figure_thumbnails_path, "figures.json")
         for figure in figures:

@@ -1,4 +1,4 @@
-"""Artefacts as the report sees them: judged neighbours, absent files, and errors of what
+"""Artifacts as the report sees them: judged neighbors, absent files, and errors of what
 contradicts the format."""
 
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from vicinal.errors import RunError
-from vicinal.reports.artefacts import Artefacts, read_artefacts
+from vicinal.reports.artifacts import Artifacts, read_artifacts
 from vicinal.run_directory import RunDirectory
 
 
@@ -23,19 +23,19 @@ def run(tmp_path):
     return run
 
 
-def test_a_run_without_artefacts_has_nothing_to_show(tmp_path):
-    assert read_artefacts(RunDirectory(tmp_path)) == Artefacts(None, [], None, None, [], [], [])
+def test_a_run_without_artifacts_has_nothing_to_show(tmp_path):
+    assert read_artifacts(RunDirectory(tmp_path)) == Artifacts(None, [], None, None, [], [], [])
 
 
-def test_neighbours_are_right_when_they_share_the_query_class(run):
+def test_neighbors_are_right_when_they_share_the_query_class(run):
     run.write_arrays(
         "retrieval",
         query=np.array([5]),
-        neighbours=np.array([[6, 7]]),
+        neighbors=np.array([[6, 7]]),
         distances=np.array([[0.25, 0.5]], dtype=np.float32),
-        untrained_neighbours=np.array([[7, -1]]),
+        untrained_neighbors=np.array([[7, -1]]),
     )
-    [query] = read_artefacts(run).gallery
+    [query] = read_artifacts(run).gallery
     assert query.record.name == "0.png"
     assert [(n.record.label, n.right, n.distance) for n in query.trained] == [
         ("A", True, 0.25),
@@ -45,21 +45,21 @@ def test_neighbours_are_right_when_they_share_the_query_class(run):
 
 
 def test_tiles_are_counted_row_by_row(run):
-    thumbnails = read_artefacts(run).thumbnails
+    thumbnails = read_artifacts(run).thumbnails
     assert [thumbnails.box(tile)[:2] for tile in range(3)] == [(0, 0), (4, 0), (0, 4)]
 
 
 def test_transparent_thumbnails_lie_on_white(run):
     Image.new("RGBA", (8, 8), (0, 0, 0, 0)).save(run.thumbnails_path)
-    assert read_artefacts(run).thumbnails.image().getpixel((0, 0)) == (255, 255, 255)
+    assert read_artifacts(run).thumbnails.image().getpixel((0, 0)) == (255, 255, 255)
 
 
 def test_without_a_sheet_records_have_names_and_no_tiles(run):
     run.thumbnails_path.unlink()
     run.write_arrays("map", record=np.array([5, 7]), position=np.zeros((2, 2), dtype=np.float32))
-    artefacts = read_artefacts(run)
-    assert artefacts.thumbnails is None
-    assert [(r.name, r.tile) for r in artefacts.map.records] == [("0.png", None), ("2.png", None)]
+    artifacts = read_artifacts(run)
+    assert artifacts.thumbnails is None
+    assert [(r.name, r.tile) for r in artifacts.map.records] == [("0.png", None), ("2.png", None)]
 
 
 def test_without_records_what_needs_them_is_left_out(run):
@@ -72,29 +72,29 @@ def test_without_records_what_needs_them_is_left_out(run):
             ]
         },
     )
-    (run.artefacts_path / "records.json").unlink()
-    artefacts = read_artefacts(run)
-    assert artefacts.map is None
-    assert artefacts.confused[0].example is None
+    (run.artifacts_path / "records.json").unlink()
+    artifacts = read_artifacts(run)
+    assert artifacts.map is None
+    assert artifacts.confused[0].example is None
 
 
 def test_an_empty_map_is_no_map(run):
     run.write_arrays(
         "map", record=np.zeros(0, dtype=np.int64), position=np.zeros((0, 2), dtype=np.float32)
     )
-    assert read_artefacts(run).map is None
+    assert read_artifacts(run).map is None
 
 
 def test_a_class_is_shown_by_some_of_its_records(run):
     run.write_document("classes", {"worst": [{"class": "A", "records": 2, "recall@1": 0.5}]})
-    [worst] = read_artefacts(run).worst
+    [worst] = read_artifacts(run).worst
     assert [record.name for record in worst.examples] == ["0.png", "1.png"]
 
 
 def test_an_id_without_a_record_is_rejected_by_name(run):
     run.write_arrays("map", record=np.array([99]), position=np.zeros((1, 2), dtype=np.float32))
     with pytest.raises(RunError, match=r"map\.npz.* 99"):
-        read_artefacts(run)
+        read_artifacts(run)
 
 
 def test_a_map_that_is_not_finite_is_rejected(run):
@@ -102,13 +102,13 @@ def test_a_map_that_is_not_finite_is_rejected(run):
         "map", record=np.array([5]), position=np.array([[np.nan, 0]], dtype=np.float32)
     )
     with pytest.raises(RunError, match=r"map\.npz.* 1 not finite"):
-        read_artefacts(run)
+        read_artifacts(run)
 
 
 def test_a_tile_beyond_the_sheet_is_rejected(run):
     Image.new("L", (8, 4)).save(run.thumbnails_path)
     with pytest.raises(RunError, match=r"tile 2.* 8 x 4 pixels"):
-        read_artefacts(run)
+        read_artifacts(run)
 
 
 @pytest.mark.parametrize("kept", [0, 0.5, 0.9])
@@ -117,7 +117,7 @@ def test_a_damaged_sheet_is_rejected_with_the_remedy(run, kept):
     whole = run.thumbnails_path.read_bytes()
     run.thumbnails_path.write_bytes(whole[: int(kept * len(whole))] or b"no picture")
     with pytest.raises(RunError, match=r"thumbnails\.png cannot be read as an image.* Remove it"):
-        read_artefacts(run)
+        read_artifacts(run)
 
 
 def test_classes_without_a_mistake_are_not_among_the_worst(run):
@@ -126,36 +126,36 @@ def test_classes_without_a_mistake_are_not_among_the_worst(run):
         {"class": "B", "records": 1, "recall@1": 1.0},
     ]
     run.write_document("classes", {"worst": worst})
-    assert [entry.label for entry in read_artefacts(run).worst] == ["A"]
+    assert [entry.label for entry in read_artifacts(run).worst] == ["A"]
 
 
 def test_retrievals_have_larger_pictures_where_the_run_wrote_them(run):
     sought = {
         "query": np.array([5]),
-        "neighbours": np.array([[6]]),
+        "neighbors": np.array([[6]]),
         "distances": np.array([[0.25]]),
     }
     run.write_arrays("retrieval", **sought)
-    assert read_artefacts(run).gallery_thumbnails == read_artefacts(run).thumbnails
+    assert read_artifacts(run).gallery_thumbnails == read_artifacts(run).thumbnails
     records = [
         {"id": id, "name": f"{id}.png", "class": "A", "tile": tile}
         for tile, id in enumerate((6, 5))
     ]
     run.write_document("retrieval_records", {"tile": 16, "columns": 2, "records": records})
     Image.new("RGB", (32, 16)).save(run.retrieval_thumbnails_path)
-    artefacts = read_artefacts(run)
-    assert artefacts.gallery_thumbnails.tile == 16 and artefacts.gallery[0].record.tile == 1
+    artifacts = read_artifacts(run)
+    assert artifacts.gallery_thumbnails.tile == 16 and artifacts.gallery[0].record.tile == 1
 
 
 @pytest.mark.parametrize("document", [{}, {"rows": 3}])
 def test_a_document_of_another_shape_is_rejected_by_name(run, document):
     run.write_document("diagnostics", document)
-    with pytest.raises(RunError, match=r"artefacts/diagnostics\.json"):
-        read_artefacts(run)
+    with pytest.raises(RunError, match=r"artifacts/diagnostics\.json"):
+        read_artifacts(run)
 
 
 @pytest.mark.parametrize(("name", "value"), [("columns", -1), ("columns", 0), ("tile", -4)])
 def test_a_sheet_of_negative_tiles_is_rejected(run, name, value):
     run.write_document("records", run.document("records") | {name: value})
     with pytest.raises(RunError, match=r"records\.json is damaged: tiles"):
-        read_artefacts(run)
+        read_artifacts(run)

@@ -2,7 +2,7 @@
 
 import torch
 
-from vicinal.evaluation.artefacts import Confusion, confused_pairs
+from vicinal.evaluation.artifacts import Confusion, confused_pairs
 
 # Class 0 = rows 0-3, class 1 = rows 4-5, class 2 = rows 6-7, class 3 = row 8 alone.
 LABELS = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2, 3])

@@ -20,7 +20,7 @@ from vicinal.evaluation.retrieval import QueryScores, relevant_counts
 from vicinal.files import write_atomically
 from vicinal.run_directory import RunDirectory
 
-QUERIES, NEIGHBOURS = 24, 8  # of the gallery of retrievals
+QUERIES, NEIGHBORS = 24, 8  # of the gallery of retrievals
 MAP_POINTS = 1500  # t-SNE takes about 10 s for these on one core
 WORST, CONFUSED = 12, 12
 MEMBERS = 6  # thumbnails of each of the worst classes
@@ -49,7 +49,7 @@ class Confusion(NamedTuple):
     example: tuple[int, int]
 
 
-def write_artefacts(
+def write_artifacts(
     run: RunDirectory,
     trained: Embedded,
     untrained: Embedded | None,
@@ -70,7 +70,7 @@ def write_artefacts(
         return
     rng = np.random.default_rng(seed)
     asked, gallery = trained.roles()
-    found = _nearest(trained, asked, gallery, NEIGHBOURS)
+    found = _nearest(trained, asked, gallery, NEIGHBORS)
     retrieved = _retrievals(run, trained, untrained, found, rng)
     records, first = trained.records, min(retrieved)
     if records.source.kind == "images" and max(records.source.read(first).size) > TILE:
@@ -117,12 +117,12 @@ def _retrievals(
         np.unique(np.concatenate([rng.permutation(order[first]), order])[:QUERIES])
     )
     query, after = queries[chosen], found.ids[chosen]
-    before = _nearest(untrained, query, gallery, NEIGHBOURS).ids
+    before = _nearest(untrained, query, gallery, NEIGHBORS).ids
     arrays = {
         "query": query,
-        "neighbours": after,
+        "neighbors": after,
         "distances": found.distances[chosen],
-        "untrained_neighbours": before,
+        "untrained_neighbors": before,
     }
     run.write_arrays("retrieval", **{name: array.numpy() for name, array in arrays.items()})
     return {*query.tolist(), *after.flatten().tolist(), *before.flatten().tolist()} - {-1}
@@ -191,7 +191,7 @@ def write_thumbnails(
     list the records.
 
     Returns:
-        the document that ``reports.artefacts.read_thumbnails`` reads beside the sheet.
+        the document that ``reports.artifacts.read_thumbnails`` reads beside the sheet.
     """
     pictures = bool(shown) and records.source.kind == "images"
     if pictures:
