@@ -230,21 +230,27 @@ def applied(reviewed, tmp_path, text, **settings):
     return {row["path"]: row["label"] for row in rows}, made.changed, made.dropped, rows
 
 
-@pytest.mark.parametrize("column", ["label", "decision"])
-def test_decisions_relabel_drop_and_keep(column, reviewed, tmp_path):
-    text = f"path,{column}\n0.png,b\n1.png,\n2.png,drop\n3.png,keep\n4.png,a\n6.png,b\n"
+def test_decisions_relabel_and_drop(reviewed, tmp_path):
+    text = "path,label\n0.png,b\n1.png,\n4.png,a\n6.png,b\n"
     labels, changed, dropped, rows = applied(reviewed, tmp_path, text)
-    assert labels == {"0.png": "b", "3.png": "b", "4.png": "a", "5.png": "b", "6.png": "b"}
-    assert (changed, dropped) == (2, 2) and list(rows[0]) == ["path", "label", "split"]
-
-
-def test_a_class_named_drop_is_a_class(tmp_path):
-    snapshot = snapshot_of(tmp_path / "collection", np.eye(3, dtype=np.float32), ["drop", "a", "a"])
-    assert applied(snapshot, tmp_path, "path,label\n1.png,drop\n")[0] == {
-        "0.png": "drop",
-        "1.png": "drop",
-        "2.png": "a",
+    assert labels == {
+        "0.png": "b",
+        "2.png": "b",
+        "3.png": "b",
+        "4.png": "a",
+        "5.png": "b",
+        "6.png": "b",
     }
+    assert (changed, dropped) == (2, 1) and list(rows[0]) == ["path", "label", "split"]
+
+
+@pytest.mark.parametrize("label", ["drop", "keep"])
+def test_a_class_named_drop_or_keep_is_a_class(label, reviewed, tmp_path):
+    """Such an item was dropped, and such a new label ignored."""
+    text = f"path,label\n1.png,{label}\n"
+    assert applied(reviewed, tmp_path, text, new_labels=True)[0]["1.png"] == label
+    with pytest.raises(DataError, match=f"unknown label '{label}'.*an empty label drops"):
+        applied(reviewed, tmp_path, text)
 
 
 def test_pictures_are_named_by_their_files(tmp_path):

@@ -15,6 +15,7 @@ from vicinal.data import open_path
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.models import Embedder, SmallConvNet
+from vicinal.retrieval.annotations import Annotations
 from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.indexing import Request, embed_rows, index
 from vicinal.retrieval.listing import list_place
@@ -102,6 +103,18 @@ def test_a_moved_file_is_not_embedded_again(bring, photographs):
     done, snapshot = bring(photographs)
     assert counts(done) == (1, 0, 1, 0)
     assert snapshot.item(12).label == "b"
+
+
+def test_decisions_on_pictures_that_are_gone_are_listed(bring, photographs, draw):
+    _, before = bring(photographs)
+    Annotations(before.folder.parent).change(before, [0, 1], label="wren")
+    (photographs / "a" / "00.png").rename(photographs / "b" / "moved.png")
+    assert not bring(photographs)[0].lost
+    lost = before.item(1).path
+    draw(photographs / lost, 500)
+    done, after = bring(photographs)
+    assert done.lost == (lost,)
+    assert Annotations(before.folder.parent).read(after).labels == {12: "wren"}
 
 
 def test_equal_files_are_embedded_once(bring, photographs, draw):

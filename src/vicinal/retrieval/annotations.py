@@ -4,30 +4,30 @@ collection's generations.
 Each change is one line: a checksum and JSON. Lines are only ever appended, under a lock and synced,
 so a crash can at most cut off the last one, which is then left out. An undo is a line, too, that
 names the line it takes back.
+
+A decision belongs to the picture it was made about: a line keeps the id and the content's digest of
+each item. A renamed picture keeps its decision, another picture that takes its name or its id does
+not get it, and one whose picture is no longer in the collection is lost until it comes back.
 """
 
-import errno
 import json
 import os
 import stat
-import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from vicinal.errors import DataError
 from vicinal.files import lock_open_file, naming
+from vicinal.retrieval.collection import Snapshot
 
 NAME = "annotations.journal"
 Target = int | str  # an item by its id; what is not in the collection by its path
-Targets = Sequence[Target]
-Words = Iterable[str]
-_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC if os.name == "posix" else 0
-_WRITING = os.O_RDWR | os.O_CREAT | os.O_APPEND
+Line = dict[str, Any] | None  # None for one that is damaged
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,38 @@ class Annotation:
     def changed(self, change: Mapping[str, Any]) -> "Annotation":
         """Return the annotation after a change: ``label``, ``drop``, ``add`` and ``remove``, each
         where given."""
-        tags = (set(self.tags) | set(change.get("add", ()))) - set(change.get("remove", ()))
-        label, dropped = (
-            (change["label"], False) if "label" in change else (self.label, self.dropped)
-        )
+        tags = tuple(sorted({*self.tags, *change.get("add", ())} - {*change.get("remove", ())}))
         if change.get("drop"):
-            label, dropped = None, True
-        return Annotation(label, dropped, tuple(sorted(tags)))
+            return Annotation(None, True, tags)
+        if "label" in change:
+            return Annotation(change["label"], False, tags)
+        return Annotation(self.label, self.dropped, tags)
+
+
+@dataclass(frozen=True)
+class Decided:
+    """All that is decided about the items of one generation.
+
+    Attributes:
+        items: decisions by target.
+        lost: decisions about pictures that are not in this generation, by the path they had.
+        damaged: how many lines of the journal cannot be read and are left out.
+        can_undo: whether there is a change to take back.
+    """
+
+    items: dict[Target, Annotation] = field(default_factory=dict)
+    lost: dict[str, Annotation] = field(default_factory=dict)
+    damaged: int = 0
+    can_undo: bool = False
+
+    @cached_property
+    def labels(self) -> dict[int, str]:
+        """The labels that items were given, by id."""
+        return {
+            target: one.label
+            for target, one in self.items.items()
+            if isinstance(target, int) and one.label is not None
+        }
 
 
 class Annotations:
@@ -61,87 +86,45 @@ class Annotations:
 
     Args:
         collection: folder of the collection.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     annotations = Annotations(Path(folder))
-    ...     annotations.change([4, 7], add=["blurred"])
-    ...     annotations.change([7], label="wren")
-    ...     annotations.undo()
-    ...     annotations.read()[7]
-    True
-    Annotation(label=None, dropped=False, tags=('blurred',))
     """
 
     def __init__(self, collection: Path) -> None:
-        self.path, self._lock = collection / NAME, Lock()
-        self._forget()
+        self.path = collection / NAME
+        self._lock = Lock()
+        self._mark: tuple[int, ...] = ()  # of the file that the lines were read from
+        self._lines: list[Line] = []
+        self._decided: tuple[list[Line], Snapshot, Decided] | None = None
 
-    def _forget(self) -> None:
-        self._lines: list[dict[str, Any] | None] = []  # None for one that is damaged
-        self._read, self._file = 0, (0, 0)  # bytes, and the file that they are of
-        self._state: dict[Target, Annotation] = {}
-        self._labels: dict[int, str] | None = {}
-
-    @property
-    def damaged(self) -> int:
-        """How many lines could not be read and are left out."""
-        return self._lines.count(None)
-
-    @property
-    def last(self) -> int | None:
-        """Number of the line that an undo would take back; None where there is none."""
-        undone = self._undone()
-        changes = (number for number, line in enumerate(self._lines) if line and "undo" not in line)
-        return max((number for number in changes if number not in undone), default=None)
-
-    def _undone(self) -> set[int]:
-        return {line["undo"] for line in self._lines if line and "undo" in line}
-
-    def read(self) -> dict[Target, Annotation]:
-        """Return what is decided now, by target; items about which nothing is decided are left
-        out."""
-        with suppress(FileNotFoundError), self._opened(os.O_RDONLY):
-            return dict(self._state)
-        return {}
-
-    def labels(self) -> Mapping[int, str]:
-        """Return the labels that items were given, by id; the same object while nothing changes."""
-        with suppress(FileNotFoundError), self._opened(os.O_RDONLY):
-            if self._labels is None:
-                given = (
-                    (target, one.label)
-                    for target, one in self._state.items()
-                    if isinstance(target, int)
-                )
-                self._labels = {target: label for target, label in given if label is not None}
-            return self._labels
-        return {}
+    def read(self, snapshot: Snapshot) -> Decided:
+        """Return what is decided now about the items of a generation; the same object while nothing
+        changes."""
+        with self._lock:
+            lines = self._read_lines()
+            held = self._decided
+            if held is None or held[0] is not lines or held[1] is not snapshot:
+                held = self._decided = lines, snapshot, _decided(lines, snapshot)
+            return held[2]
 
     def change(
         self,
-        targets: Targets,
+        snapshot: Snapshot,
+        targets: Sequence[Target],
         *,
         label: str | None = None,
         drop: bool = False,
-        add: Words = (),
-        remove: Words = (),
+        add: Sequence[str] = (),
+        remove: Sequence[str] = (),
     ) -> None:
         """Give the targets a label, drop them, add or remove tags; when it returns, this survives a
         power cut."""
-        given: dict[str, Any] = {
-            "label": label,
-            "drop": drop,
-            "add": sorted(set(add)),
-            "remove": sorted(set(remove)),
-        }
+        given = {"label": label, "drop": drop, "add": [*add], "remove": [*remove]}
         change = {name: value for name, value in given.items() if value not in (None, False, [])}
         if not change or not targets or (drop and label is not None):
             raise DataError(
                 "a change names targets, and tags, a label or a drop; not a label and a drop "
                 "together."
             )
-        tags = [*change.get("add", ()), *change.get("remove", ())]
+        tags = [*add, *remove]
         for word in (*tags, *([] if label is None else [label])):
             if not word or word != word.strip() or len(word) > 200 or not word.isprintable():
                 rule = "1 to 200 printable characters without space at its ends"
@@ -150,91 +133,100 @@ class Annotations:
             raise DataError(
                 f"a tag holds no semicolon, which separates tags; got {wrong[0][:60]!r}."
             )
-        with self._opened(_WRITING) as append:
-            append({"time": round(time.time(), 3), "targets": list(targets), **change})
+        named = [_named(snapshot, target) for target in targets]
+        self._append(lambda _: {"targets": named, **change})
 
     def undo(self) -> bool:
         """Take back the last change that is not taken back; return whether there was one."""
-        with self._opened(_WRITING) as append:
-            last = self.last
-            if last is not None:
-                append({"time": round(time.time(), 3), "undo": last})
-            return last is not None
+        return self._append(lambda lines: {"undo": max(_standing(lines), default=None)})
 
-    @contextmanager
-    def _opened(self, mode: int) -> Iterator[Callable[[dict[str, Any]], None]]:
-        """Hold the journal alone, brought up to date; yield what appends a line."""
-        with self._lock, naming(self.path):
-            try:
-                handle = os.open(self.path, mode | _FLAGS, 0o666)
-            except OSError as error:
-                self._forget()  # it may have been removed
-                if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
-                    raise _irregular() from error
-                raise
-            try:
-                found = os.fstat(handle)
-                if not stat.S_ISREG(found.st_mode):
-                    raise _irregular()
-                lock_open_file(handle)
-                size = os.fstat(handle).st_size
-                if (found.st_dev, found.st_ino) != self._file or size < self._read:
-                    self._forget()  # another file, put in its place
-                    self._file = found.st_dev, found.st_ino
-                self._update(os.pread(handle, size - self._read, self._read))
-                yield lambda line: self._append(handle, line)
-            finally:
-                os.close(handle)
-
-    def _update(self, data: bytes) -> None:
-        whole = data[: data.rfind(b"\n") + 1]
-        self._read += len(whole)
-        new = [_decoded(line) for line in whole.split(b"\n")[:-1]]
-        self._lines += new
-        self._labels = None if new else self._labels
-        if any(line and "undo" in line for line in new):
-            undone = self._undone()
-            self._state, new = (
-                {},
-                [line for number, line in enumerate(self._lines) if number not in undone],
+    def _read_lines(self) -> list[Line]:
+        try:
+            found = os.lstat(self.path)
+        except FileNotFoundError:
+            self._mark = ()
+            self._lines = []
+            return self._lines
+        if not stat.S_ISREG(found.st_mode):
+            raise DataError(
+                f"{NAME} of the collection is a link or no regular file, and is not used. Remove "
+                "it."
             )
-        for line in filter(None, new):
-            for target in line.get("targets", ()):
-                self._state[target] = self._state.get(target, Annotation()).changed(line)
-        for target in [
-            target for target, annotation in self._state.items() if annotation == Annotation()
-        ]:
-            del self._state[target]
+        mark = (found.st_ino, found.st_size, found.st_mtime_ns)
+        if mark != self._mark:
+            # What follows the last end of a line was cut off by a crash.
+            self._lines = [_decoded(line) for line in self.path.read_bytes().split(b"\n")[:-1]]
+            self._mark = mark
+        return self._lines
 
-    def _append(self, handle: int, line: dict[str, Any]) -> None:
-        body = json.dumps(line, separators=(",", ":")).encode()
-        entry = f"{zlib.crc32(body):08x} ".encode() + body + b"\n"
-        size = os.fstat(handle).st_size
-        # A line that a crash cut off is ended first, and stays damaged even where all of it but the
-        # end is there.
-        data = entry if size == self._read else b" cut off\n" + entry
-        while data:
-            data = data[os.write(handle, data) :]
-        os.fsync(handle)
-        self._update(os.pread(handle, os.fstat(handle).st_size - self._read, self._read))
+    def _append(self, made: Callable[[list[Line]], dict[str, Any]]) -> bool:
+        """Append the line made of those that are there, unless it takes back nothing."""
+        with self._lock, naming(self.path):
+            self._read_lines()  # no link is opened
+            with self.path.open("a+b") as file:
+                lock_open_file(file.fileno())
+                line = made(self._read_lines())
+                if line.get("undo", 0) is None:
+                    return False
+                body = json.dumps(line, separators=(",", ":")).encode()
+                entry = f"{zlib.crc32(body):08x} ".encode() + body + b"\n"
+                if file.tell():
+                    file.seek(-1, os.SEEK_END)
+                    # A line that was cut off is ended, and stays damaged.
+                    entry = entry if file.read() == b"\n" else b" cut off\n" + entry
+                file.write(entry)
+                file.flush()
+                os.fsync(file.fileno())
+        return True
 
 
-def _decoded(line: bytes) -> dict[str, Any] | None:
+def _named(snapshot: Snapshot, target: Target) -> str | list[Any]:
+    """Return a target as a line keeps it."""
+    if isinstance(target, str):
+        return target
+    item = snapshot.item(target)
+    return [item.id, item.digest, item.path]
+
+
+def _standing(lines: list[Line]) -> list[int]:
+    """Return the numbers of the changes that are not taken back."""
+    undone = {line["undo"] for line in lines if line and "undo" in line}
+    changes = (number for number, line in enumerate(lines) if line and "targets" in line)
+    return [number for number in changes if number not in undone]
+
+
+def _decided(lines: list[Line], snapshot: Snapshot) -> Decided:
+    """Apply all changes to the items of a generation, in their order."""
+    standing = _standing(lines)
+    found = Decided(damaged=lines.count(None), can_undo=bool(standing))
+    digests = {item.id: item.digest for item in snapshot.items()}
+    ids = {item.digest: item.id for item in reversed(snapshot.items()) if item.digest}
+
+    def apply(part: dict[Any, Annotation], key: Target, line: Mapping[str, Any]) -> None:
+        part[key] = part.get(key, Annotation()).changed(line)
+        if part[key] == Annotation():
+            del part[key]
+
+    for line in (lines[number] or {} for number in standing):
+        for target in line["targets"]:
+            if isinstance(target, str):
+                apply(found.items, target, line)
+                continue
+            id, digest, path = target
+            here = id if digests.get(id) == digest else ids.get(digest)
+            if here is None:
+                apply(found.lost, path, line)
+            else:
+                apply(found.items, here, line)
+    return found
+
+
+def _decoded(line: bytes) -> Line:
     """Return the change of a line, or None where it is damaged."""
     try:
-        if f"{zlib.crc32(line[9:]):08x} ".encode() != line[:9]:
-            return None
         found = dict(json.loads(line[9:]))
-        words = [*found.get("add", ()), *found.get("remove", ()), found.get("label", "")]
-        sound = isinstance(found.get("undo"), int) or all(
-            isinstance(target, (int, str)) for target in found["targets"]
-        )
-        return found if sound and all(isinstance(word, str) for word in words) else None
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        sound = all(isinstance(each, str) or len(each) == 3 for each in found.get("targets", ()))
+    except (ValueError, TypeError, RecursionError):
         return None
-
-
-def _irregular() -> DataError:
-    return DataError(
-        f"{NAME} of the collection is a link or no regular file, and is not used. Remove it."
-    )
+    whole = f"{zlib.crc32(line[9:]):08x} ".encode() == line[:9]
+    return found if whole and sound and found else None

@@ -15,6 +15,7 @@ a table of ``path,label``: an empty label drops the row.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -295,10 +296,8 @@ def find_issues(
         for each in found
     ]
     found.sort(key=lambda each: (-each.score, each.row, each.kind))
-    share = (
-        f"About {verdicts.noise:.1%} of {len(rows):,} labels are wrong, by their likelihood "
-        "given all other rows."
-    )
+    wrong = sum(each.kind == "label" for each in found)
+    share = f"{wrong:,} of {len(rows):,} labels are probably wrong, judged by all other items."
     return Findings(found, [share, words])
 
 
@@ -565,21 +564,20 @@ def apply_decisions(snapshot: Snapshot, decisions: Path, *, new_labels: bool = F
 
     Args:
         snapshot: the collection that was reviewed.
-        decisions: a table of ``path,label``, or ``path,decision``. Paths are those of
-            ``findings.csv``. An empty label, or ``drop``, drops the item, ``keep`` leaves it as it
-            is, unless a class has that name.
+        decisions: a table of ``path,label``. Paths are those of
+            ``findings.csv``. An empty label drops the item; any other is a label, whatever it is.
         new_labels: whether a label may be one that no item has.
     """
     columns = read_columns(decisions)
-    paths, named = columns.texts("path"), "decision" if "decision" in columns.cells else "label"
-    if named not in columns.cells:
+    paths = columns.texts("path")
+    if "label" not in columns.cells:
         raise DataError(f"{decisions}: " + unknown("column", "label", columns.cells))
     items, classes = snapshot.items(), snapshot.labels()
     # As tables hold paths: bytes that are no text are question marks there.
     shown = [item.path.encode(errors="replace").decode().strip() for item in items]
     held, rows = Counter(shown), {path: row for row, path in enumerate(shown)}
     labels, decided = [item.label for item in items], dict[int, int]()
-    for line, (path, cell) in enumerate(zip(paths, columns.cells[named], strict=True)):
+    for line, (path, cell) in enumerate(zip(paths, columns.cells["label"], strict=True)):
         place, label = columns.place(line), "" if cell is None else str(cell).strip()
         if held[path] != 1:
             fault = (
@@ -597,14 +595,12 @@ def apply_decisions(snapshot: Snapshot, decisions: Path, *, new_labels: bool = F
                 f"{place}: {path!r} is already in {columns.unit} {decided[row]}. Decide once."
             )
         decided[row] = columns.lines[line]
-        if label in classes or (new_labels and label not in ("", "drop", "keep")):
-            labels[row] = label
-        elif label in ("", "drop"):
-            labels[row] = None
-        elif label != "keep":
+        if label and not new_labels and label not in classes:
             raise DataError(
-                f"{place}: {unknown('label', label, classes)} --new-labels allows others."
+                f"{place}: {unknown('label', label, classes)} --new-labels allows others; an "
+                "empty label drops the item."
             )
+        labels[row] = label or None
     dropped = sum(labels[row] is None for row in decided)
     changed = sum(labels[row] not in (None, items[row].label) for row in decided)
     others = list(dict.fromkeys(name for item in items for name in item.metadata))
@@ -654,10 +650,11 @@ def _corrected_arrays(
     names = arrays[named].astype(str).tolist() if named else [f"row {row}" for row in range(count)]
     kept = [row for row, name in enumerate(names) if now.get(name.strip(), "") is not None]
     new = np.array([now.get(names[row].strip()) or labels[row] for row in kept])
-    if given.dtype.kind in "iu" and all(label.lstrip("-").isdigit() for label in new.tolist()):
-        new = new.astype(
-            given.dtype
-        )  # as text, 10 comes before 2, and other classes would be for testing
+    if given.dtype.kind in "iu":
+        # As text, 10 comes before 2, and other classes would be for testing.
+        with suppress(ValueError, OverflowError):
+            numbers = new.astype(given.dtype)
+            new = numbers if numbers.astype(str).tolist() == new.tolist() else new
     found = {
         name: array[kept] if array.shape[:1] == (count,) else array
         for name, array in arrays.items()

@@ -30,6 +30,7 @@ from vicinal.data.location import expanded
 from vicinal.data.records import Records, Taken
 from vicinal.errors import ConfigError, DataError, few, unknown
 from vicinal.evaluation.encoder import Encoder
+from vicinal.retrieval.annotations import Annotations
 from vicinal.retrieval.collection import FOLDER, CollectionDirectory, model_fingerprint
 from vicinal.retrieval.generations import VectorJournal, publish, writing
 from vicinal.retrieval.listing import Listing, images_of, list_data_set, list_place, place_path
@@ -93,6 +94,7 @@ class Indexed:
         replaced: items whose content changed.
         removed: items that are gone.
         unreadable: items that were left out, each with the reason where more is known than that.
+        lost: paths of pictures that were decided about in ``vicinal serve`` and are gone.
         recall: of an approximate index against exact search on a sample; None where search is
             exact.
     """
@@ -104,6 +106,7 @@ class Indexed:
     replaced: int
     removed: int
     unreadable: tuple[str, ...]
+    lost: tuple[str, ...]
     recall: float | None = None
 
 
@@ -202,6 +205,7 @@ class _Indexing:
             replaced=sum(now[id] != old[id] for id in now.keys() & old.keys()),
             removed=len(old.keys() - now.keys()),
             unreadable=tuple(self.unreadable),
+            lost=tuple(Annotations(self.path).read(CollectionDirectory(self.path).snapshot()).lost),
             recall=(about.get("store") or {}).get("recall"),
         )
 

@@ -116,6 +116,11 @@ def test_what_was_decided_outlives_a_new_generation(client, run, index, write_pi
     assert answer["generation"] == before["generation"] + 1 and answer["items"][0]["tags"] == [
         "night"
     ]
+    index(run.path, tmp_path / "pictures", write_pictures(tmp_path / "pictures")[:3])
+    answer = client.get("/api/annotations").json()
+    assert answer["items"] == [] and answer["lost"] == ["class_0/03.jpg"]
+    assert "class_0/03.jpg,,night;lost" in client.get("/api/annotations.csv").text
+    index(run.path, tmp_path / "pictures", write_pictures(tmp_path / "pictures")[:14])
 
 
 @pytest.mark.parametrize(

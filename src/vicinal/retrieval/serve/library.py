@@ -70,7 +70,7 @@ class Library:
         """
         indexed = self.collection.snapshot()
         with suppress(DataError, OSError):
-            return indexed.relabeled(self.annotations.labels())
+            return indexed.relabeled(self.annotations.read(indexed).labels)
         return indexed
 
 

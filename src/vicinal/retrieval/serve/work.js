@@ -17,6 +17,7 @@ export class Work {
   writable = false;
   can_undo = false;
   damaged = 0;
+  lost = [];
   watchers = [];
 
   constructor(complain) {
@@ -90,6 +91,13 @@ export class Work {
           ),
       this.damaged
         ? make("p.aside", `${lines} and ${this.damaged === 1 ? "is" : "are"} left out.`)
+        : null,
+      this.lost.length
+        ? make(
+            "p.aside",
+            `Decided, but no longer in the collection: ${this.lost.slice(0, 5).join(", ")}`,
+            this.lost.length > 5 ? ` and ${number(this.lost.length - 5)} more` : null,
+          )
         : null,
     ];
   }

@@ -2,8 +2,9 @@
 clean` found."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,7 +13,7 @@ from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from vicinal.data.table import read_columns
 from vicinal.errors import DataError
-from vicinal.retrieval.annotations import Annotation, Target
+from vicinal.retrieval.annotations import Annotation
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.contact_sheets import as_csv
 from vicinal.retrieval.serve.guard import (
@@ -64,6 +65,9 @@ class Work(Answer):
         description="Whether this server takes changes: it does on this machine alone."
     )
     damaged: int = Field(description="Lines of the journal that cannot be read and are left out.")
+    lost: list[Text] = Field(
+        description="Paths of pictures that are decided about, but no longer in the collection."
+    )
     can_undo: bool
     findings: bool = Field(description="Whether there is a table of findings to review.")
     items: list[ItemWork]
@@ -159,16 +163,18 @@ def workbench_routes(
         return findings_of((found.st_mtime_ns, found.st_size))
 
     def work() -> Work:
-        state = library.annotations.read()
+        snapshot = library.collection.snapshot()
+        state = library.annotations.read(snapshot)
         return Work(
-            generation=library.collection.snapshot().generation,
+            generation=snapshot.generation,
             writable=writable,
-            damaged=library.annotations.damaged,
-            can_undo=library.annotations.last is not None,
+            damaged=state.damaged,
+            lost=list(state.lost),
+            can_undo=state.can_undo,
             findings=file.is_file(),
             items=[
                 ItemWork(target=target, **{**vars(a), "tags": list(a.tags)})
-                for target, a in state.items()
+                for target, a in state.items.items()
             ],
         )
 
@@ -194,7 +200,7 @@ def workbench_routes(
     def change(body: Change) -> Work:
         """Change targets together; it is kept before the answer, and one undo takes it back as a
         whole."""
-        library.annotations.change(**vars(body))
+        library.annotations.change(library.collection.snapshot(), **vars(body))
         return work()
 
     @changing("/annotations/undo", summary="Undo the last change")
@@ -207,14 +213,13 @@ def workbench_routes(
     def decided() -> Iterator[tuple[str, str, Annotation]]:
         """Yield path and label of the data with each annotation; what is no longer in the
         collection is left out."""
-        items: Mapping[Target, Item] = {
-            item.id: item for item in library.collection.snapshot().items()
-        }
-        for target, annotation in library.annotations.read().items():
+        snapshot = library.collection.snapshot()
+        for target, annotation in library.annotations.read(snapshot).items.items():
             if isinstance(target, str):
                 yield target, "", annotation
-            elif target in items:
-                yield items[target].path, items[target].label or "", annotation
+            else:
+                item = snapshot.item(target)
+                yield item.path, item.label or "", annotation
 
     def table(name: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Response:
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
@@ -228,12 +233,18 @@ def workbench_routes(
     )
     @listing.route
     def annotations_table() -> Response:
-        """What was tagged, relabeled or dropped: `path,label,tags`; a dropped item is tagged so."""
+        """What was tagged, relabeled or dropped: `path,label,tags`; a dropped item is tagged so,
+        and one whose picture is no longer in the collection is tagged `lost`."""
         rows = (
             (path, a.label or label, ";".join((*a.tags, "dropped") if a.dropped else a.tags))
             for path, label, a in decided()
         )
-        return table("annotations.csv", ("path", "label", "tags"), rows)
+        snapshot = library.collection.snapshot()
+        lost = (
+            (path, a.label or "", ";".join((*a.tags, "lost")))
+            for path, a in library.annotations.read(snapshot).lost.items()
+        )
+        return table("annotations.csv", ("path", "label", "tags"), chain(rows, lost))
 
     @routes.get(
         "/decisions.csv", responses=_CSV, response_class=Response, summary="Decisions as a table"
