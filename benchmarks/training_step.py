@@ -115,7 +115,7 @@ def row(
     def whole_step() -> None:
         result = take(next(batches))
         if next(numbers) % STEPS_PER_DIAGNOSIS == 0:
-            method.diagnostics(result, 4)
+            method.diagnostics(result)
 
     turns = [
         (milliseconds(whole_step), milliseconds(partial(core_step, batch)))

@@ -5,7 +5,14 @@ import torch
 from tests.listed import pairs, triplets
 
 from vicinal.errors import ConfigError
-from vicinal.tuples import block_triplets, other_class, positives, same_class
+from vicinal.tuples import (
+    SizedLabels,
+    block_pairs,
+    block_triplets,
+    other_class,
+    positives,
+    same_class,
+)
 
 LABELS = [
     [0, 0, 1, 1, 2],
@@ -106,7 +113,7 @@ def test_blocks_of_a_length_that_three_does_not_divide_are_rejected():
 
 def test_who_knows_the_largest_class_saves_the_wait_and_changes_nothing():
     labels = torch.tensor([3, 1, 3, 2, 1, 3])
-    expected, wider = positives(labels), positives(labels, largest_class=4)
+    expected, wider = positives(labels), positives(SizedLabels.of(labels, 4))
     assert wider.columns.shape == (6, 3) and expected.columns.shape == (6, 2)
     assert not wider.keep[:, 2].any()
     assert torch.equal(wider.keep[:, :2], expected.keep)
@@ -115,5 +122,10 @@ def test_who_knows_the_largest_class_saves_the_wait_and_changes_nothing():
 
 def test_blocks_of_a_batch_have_the_positives_that_two_batches_would_have():
     anchors, others = torch.tensor([3, 1, 2, 3, 1, 2]).chunk(2)
-    alone, together = positives(anchors, others), positives(anchors, others, largest_class=2)
+    alone, together = positives(anchors, others), positives(anchors, SizedLabels.of(others, 2))
     assert torch.equal(alone.columns, together.columns) and torch.equal(alone.keep, together.keep)
+
+
+def test_blocks_keep_what_the_labels_of_their_batch_know():
+    labels = SizedLabels.of(torch.tensor([3, 1, 3, 1]), 2)
+    assert block_pairs(torch.zeros(4, 2), labels)[2].labels.largest_class == 2

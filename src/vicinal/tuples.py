@@ -24,6 +24,28 @@ Labels = SingleLabels | Bool[Tensor, "n k"]
 ReferenceLabels = Integer[Tensor, "m"] | Bool[Tensor, "m k"]
 
 
+class SizedLabels(Tensor):
+    """Labels that know how many rows of their batch are of one class at most, so that nobody waits
+    for a GPU to count them. What is computed from them is a plain tensor.
+
+    >>> labels = SizedLabels.of(torch.tensor([3, 3, 5]), 2)
+    >>> labels.largest_class, type(labels[:2]).__name__
+    (2, 'Tensor')
+    """
+
+    largest_class: int
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @classmethod
+    def of(cls, labels: Tensor, largest_class: int | None) -> Tensor:
+        """Return ``labels`` with what is known of them; as they are where nothing is."""
+        if largest_class is None:
+            return labels
+        sized = labels.as_subclass(cls)
+        sized.largest_class = largest_class
+        return sized
+
+
 def being_captured(rows: Tensor) -> bool:
     """Return whether a step on these rows is being captured as a CUDA graph: no value can be read
     then."""
@@ -224,14 +246,12 @@ def positives(
     labels: Labels,
     reference_labels: ReferenceLabels | None = None,
     own: Integer[Tensor, "n"] | None = None,
-    *,
-    largest_class: int | None = None,
 ) -> Positives:
     """Return the columns that ``same_class`` marks, as lists: with K samples a class K - 1 columns
     take the place of n.
 
-    The longest list sets the width. Without ``largest_class``, the most rows that a class has, it
-    is counted, and a GPU is waited for.
+    The longest list sets the width. It is counted, and a GPU is waited for, unless the labels of
+    the columns are `SizedLabels`.
 
     >>> positives(torch.tensor([0, 1, 0, 0])).columns[0].tolist()
     [2, 3]
@@ -252,9 +272,11 @@ def positives(
             0, order, torch.arange(len(order), device=order.device)
         )
         count = count - 1
-    if largest_class is None:
-        largest_class = 1 + (int(count.max()) if len(count) and len(columns) else 0)
-    step = torch.arange(largest_class - 1, device=labels.device)
+    if isinstance(reference_labels, SizedLabels):
+        most = reference_labels.largest_class - 1  # the anchor itself is one of its class
+    else:
+        most = int(count.max()) if len(count) and len(columns) else 0
+    step = torch.arange(most, device=labels.device)
     keep = step < count[:, None]
     if own is not None:
         step = step + (
@@ -274,6 +296,8 @@ def block_pairs(
             f"Use NPairSampler, or a loss without `blocks`."
         )
     (anchors, others), (of_anchors, of_others) = embeddings.chunk(2), labels.chunk(2)
+    if isinstance(labels, SizedLabels):
+        of_others = SizedLabels.of(of_others, labels.largest_class)
     return anchors, of_anchors, Reference(others, of_others)
 
 

@@ -10,6 +10,7 @@ from vicinal.distances import pairwise_distances
 from vicinal.errors import ConfigError
 from vicinal.losses import inseparable_shares
 from vicinal.losses.diagnostics import inseparable_among
+from vicinal.tuples import SizedLabels
 
 
 def by_hand(embeddings, labels, k1=None, k2=None):
@@ -130,7 +131,7 @@ def test_is_cheap_and_waits_for_nothing(rng):
         embeddings, squared=False
     )  # on the CPU this looks for near pairs, and waits
     with Watch() as watch:
-        found = inseparable_among(apart, labels, largest_class=20)
+        found = inseparable_among(apart, SizedLabels.of(labels, 20))
     assert not watch.waits and watch.count < 100 and watch.largest <= 60 * 60
     assert not found.similar.requires_grad
 

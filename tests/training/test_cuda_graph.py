@@ -2,7 +2,6 @@
 
 import copy
 import gc
-from contextlib import nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -119,7 +118,6 @@ def stand_in(monkeypatch):
         embedder=SimpleNamespace(training=True),
         phase=0,
         prepare=lambda batch: batch,
-        sized=lambda largest_class: nullcontext(),
         step=lambda batch: computed.append(batch.inputs.shape),
         advance=lambda batch: None,
     )
@@ -153,14 +151,14 @@ def test_in_another_phase_of_the_method_graphs_are_captured_anew(stand_in):
     assert captured == [(16, 1)] * 2 and len(aside) == len(replayed) == 6 and len(take._graphs) == 1
 
 
-def test_a_step_is_prepared_sized_and_advanced_around_the_graph(monkeypatch):
+def test_a_step_is_prepared_and_advanced_around_the_graph(monkeypatch):
     monkeypatch.setattr(CUDAGraphStep, "_aside", lambda self, batch: self.method.step(batch))
     done, method = [], made(Plain(), MultiSimilarityLoss())
     method.prepare = lambda batch: done.append("prepare") or batch
-    method.step = lambda batch: done.append(method.loss.largest_class)
+    method.step = lambda batch: done.append(method.embed(batch)[1].largest_class)
     method.advance = lambda batch: done.append("advance")
     CUDAGraphStep(method)(next(batches("cpu")))
-    assert done == ["prepare", 4, "advance"] and method.loss.largest_class is None
+    assert done == ["prepare", 4, "advance"]
 
 
 def test_a_replay_takes_the_batch_in_and_does_not_overwrite_what_the_last_returned():

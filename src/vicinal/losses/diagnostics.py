@@ -30,7 +30,7 @@ CAPTIONS = {
 
 @torch.no_grad()
 def describe_batch(
-    embeddings: Embeddings, labels: SingleLabels, loss: nn.Module, largest_class: int | None = None
+    embeddings: Embeddings, labels: SingleLabels, loss: nn.Module
 ) -> dict[str, Tensor]:
     """Describe a batch besides its loss.
 
@@ -46,10 +46,8 @@ def describe_batch(
     )
     ball = getattr(distance, "of", distance)
     apart = (ball if isinstance(ball, Poincare) else euclidean)(embeddings)
-    active = active_among(
-        apart, labels, float(margin) if isinstance(margin, (int, float)) else 0.0, largest_class
-    )
-    similar, dissimilar = inseparable_among(apart, labels, largest_class=largest_class)
+    active = active_among(apart, labels, float(margin) if isinstance(margin, (int, float)) else 0.0)
+    similar, dissimilar = inseparable_among(apart, labels)
     centered = embeddings - embeddings.mean(dim=0)
     spread = centered.norm() / embeddings.norm().clamp(min=torch.finfo(embeddings.dtype).tiny)
     shares = {"inseparable_share/similar": similar, "inseparable_share/dissimilar": dissimilar}
@@ -85,10 +83,9 @@ def active_among(
     distances: Float[Tensor, "n n"],
     labels: SingleLabels,
     margin: float,
-    largest_class: int | None = None,
 ) -> Float[Tensor, ""]:
     """``active_share`` of distances that are already there."""
-    columns, keep_positive = positives(labels, largest_class=largest_class)
+    columns, keep_positive = positives(labels)
     keep_negative = other_class(labels)
     positive = distances.gather(1, columns)
     if (
@@ -158,8 +155,6 @@ def inseparable_among(
     labels: SingleLabels,
     k1: int | None = None,
     k2: int | None = None,
-    *,
-    largest_class: int | None = None,
 ) -> Inseparable:
     """``inseparable_shares`` of distances that are already there; the best ball sees their order
     alone."""
@@ -169,7 +164,7 @@ def inseparable_among(
             f"and k2={k2}. "
             f"Give both, or none for the ball that separates best."
         )
-    columns, keep = positives(labels, largest_class=largest_class)
+    columns, keep = positives(labels)
     similar, others = apart.gather(1, columns), other_class(labels)
     if k1 is None or k2 is None:
         outside, inside = _best_ball(similar, keep, apart, others)

@@ -5,7 +5,7 @@ import copy
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -220,8 +220,6 @@ class Loss(nn.Module, ABC):
 
     Attributes:
         reduction: as in ``torch.nn``.
-        largest_class: rows of one class in a batch at most, where the caller knows it; None for
-            counting, for which a GPU is waited for. Set by `Method` for the time of a step.
         both_members: whether the core looks at a positive pair from both of its ends and so wants
             ``partner``.
         takes_reference: whether other rows may take the batch's place; not for proxies or a
@@ -246,7 +244,6 @@ class Loss(nn.Module, ABC):
     _: KW_ONLY
     reduction: Reduction = "mean"
 
-    largest_class: int | None = field(default=None, init=False)
     both_members: ClassVar[bool] = False
     takes_reference: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
@@ -316,9 +313,7 @@ class Loss(nn.Module, ABC):
         self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None
     ) -> Comparisons:
         """Compare each anchor with every positive and negative that labels give it."""
-        found, columns = self._pairs(
-            embeddings, labels, reference, self.largest_class if reference is None else None
-        )
+        found, columns = self._pairs(embeddings, labels, reference)
         if not self.both_members:
             return found
         if reference is None:
@@ -327,21 +322,17 @@ class Loss(nn.Module, ABC):
         # too much.
         rows, partner = torch.unique(columns, return_inverse=True)
         theirs, _ = self._pairs(
-            reference.rows[rows], reference.labels[rows], reference._replace(own=rows), None
+            reference.rows[rows], reference.labels[rows], reference._replace(own=rows)
         )
         return replace(found, partner=partner, partners=theirs)
 
     def _pairs(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        reference: Reference | None,
-        largest_class: int | None,
+        self, embeddings: Tensor, labels: Tensor, reference: Reference | None
     ) -> tuple[Comparisons, Integer[Tensor, "n p"]]:
         """Return every pair of each anchor, and the columns in which its positives were found."""
         rows, classes, own = (None, None, None) if reference is None else reference
         compared = self.distance(embeddings, rows)
-        columns, keep = same = positives(labels, classes, own, largest_class=largest_class)
+        columns, keep = same = positives(labels, classes, own)
         others = other_class(
             labels, classes, None if labels.is_cuda else same
         )  # a GPU compares all labels as fast

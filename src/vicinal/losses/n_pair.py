@@ -76,7 +76,7 @@ class NPairLoss(Loss):
     ) -> Comparisons:
         if self.blocks and reference is None:
             embeddings, labels, theirs = block_pairs(embeddings, labels)
-            compared, _ = self._pairs(embeddings, labels, theirs, self.largest_class)
+            compared, _ = self._pairs(embeddings, labels, theirs)
             others = theirs.rows
         else:
             compared = super().comparisons(embeddings, labels, reference)

@@ -406,7 +406,7 @@ class VICRegLoss(Loss):
         if self.blocks:
             embeddings, labels, others = block_pairs(embeddings, labels)
             views = [embeddings, others.rows]
-        found, _ = self._pairs(embeddings, labels, others, self.largest_class)
+        found, _ = self._pairs(embeddings, labels, others)
         penalty = sum((self.collapse(view) for view in views), start=embeddings.new_zeros(()))
         return replace(
             found,

@@ -30,9 +30,9 @@ from vicinal.figures import Figure, record_tuples
 from vicinal.losses.hard_exemplar import orientation_errors
 from vicinal.losses.loss import reduce
 from vicinal.losses.proxies import NormalizedSoftmaxLoss
-from vicinal.methods.method import Method, Parts, StepResult
+from vicinal.methods.method import Method, Parts, StepResult, gathered
 from vicinal.models.orientation import OrientationHead
-from vicinal.parallel import all_rows, gather
+from vicinal.parallel import all_rows
 from vicinal.tuples import Embeddings, other_class
 
 SHOWN = 12  # hardest pairs in the report
@@ -136,7 +136,7 @@ class HER(Method):
             query.embed(query.features(batch.inputs[0::2])),
             gallery.embed(gallery.features(aerial)),
         )
-        rows, labels = gather(torch.stack(views, dim=1).flatten(0, 1), batch.labels)
+        rows, labels = gathered(torch.stack(views, dim=1).flatten(0, 1), batch)
         queries, matches, classes = rows[0::2], rows[1::2], labels[0::2]
         errors, described = self._orientation(queries, matches, all_rows(angles))
         fits = all_rows(fits.long()).bool()

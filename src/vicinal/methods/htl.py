@@ -153,17 +153,13 @@ class HTL(Method):
         elsewhere."""
         return [buffer.shape for buffer in self.loss.buffers()]
 
-    def diagnostics(
-        self, result: StepResult, largest_class: int | None = None
-    ) -> dict[str, Tensor]:
-        described = super().diagnostics(result, largest_class)
+    def diagnostics(self, result: StepResult) -> dict[str, Tensor]:
+        described = super().diagnostics(result)
         labels, apart = result.labels, other_class(result.labels)
         if self.margins == "dynamic":
             margins = self.loss.margins_of(labels)
             distances = self.loss.distance(result.embeddings) - margins.masked_fill(~apart, 0)
-            described["active"] = active_among(
-                distances, labels, 0.0, largest_class
-            )  # each with its own margin
+            described["active"] = active_among(distances, labels, 0.0)  # each with its own margin
         else:
             margins = torch.full(
                 apart.shape, getattr(self.loss, "margin", 0.0), device=labels.device

@@ -56,7 +56,6 @@ def positive_pairs(
     labels: SingleLabels,
     pairing: Pairing,
     embeddings: Embeddings | None = None,
-    largest_class: int | None = None,
 ) -> PositivePairs:
     """Return every two rows of a class once, consecutive rows, or each row with the nearest of its
     class.
@@ -80,7 +79,7 @@ def positive_pairs(
         first, second = rows.view(-1, 2).unbind(dim=1)
         same = labels[first] == labels[second]
         return PositivePairs(first, second, same, same)
-    columns, keep = positives(labels, largest_class=largest_class)
+    columns, keep = positives(labels)
     if pairing == "nearest":
         if embeddings is None:
             raise ConfigError('pairing="nearest" compares embeddings, got None. Give them.')
@@ -141,11 +140,11 @@ class NegativesBetweenPairs(nn.Module, ABC):
         """Return each positive pair as a row of the loss's core."""
         Reference.checked(embeddings, labels)
         embeddings, loss = at_least_float32(embeddings), self.loss
-        pairs = positive_pairs(labels, self.pairing, embeddings, loss.largest_class)
+        pairs = positive_pairs(labels, self.pairing, embeddings)
         first, second, keep, stands = pairs
         negative = self.negatives(embeddings, pairs)
         if loss.pair_rows == "class":
-            columns, there = positives(labels, largest_class=loss.largest_class)
+            columns, there = positives(labels)
             compared = loss.distance(embeddings).gather(1, columns)
             twice = columns[second] == first[:, None]  # (i, j) stands in both lists
             positive = torch.cat([compared[first], compared[second]], dim=1)
@@ -236,7 +235,7 @@ class OptimalNegatives(NegativesBetweenPairs):
             return super().comparisons(embeddings, labels)
         Reference.checked(embeddings, labels)
         embeddings = at_least_float32(embeddings)
-        pairs = positive_pairs(labels, self.pairing, embeddings, self.loss.largest_class)
+        pairs = positive_pairs(labels, self.pairing, embeddings)
         keep = (labels[:, None] != labels[pairs.first]) & pairs.stands
         negative = self.negatives(embeddings, pairs)
         return replace(
@@ -381,15 +380,12 @@ class BetweenPairs(Method):
             )
 
     @torch.no_grad()
-    def diagnostics(
-        self, result: StepResult, largest_class: int | None = None
-    ) -> dict[str, Tensor]:
+    def diagnostics(self, result: StepResult) -> dict[str, Tensor]:
         """Add the mean of the hardest negative between pairs, and of the hardest that is a
         sample."""
-        described = super().diagnostics(result, largest_class)
+        described = super().diagnostics(result)
         distance, labels = self.loss.loss.distance, result.labels
-        with self.sized(largest_class):
-            c = self.loss.comparisons(result.embeddings, labels)
+        c = self.loss.comparisons(result.embeddings, labels)
         sign = 1 if distance.larger_is_closer else -1
         samples, between = (
             (distance(result.embeddings), other_class(labels)),

@@ -23,7 +23,7 @@ from vicinal.losses.diagnostics import CAPTIONS, describe_batch
 from vicinal.methods.optimizer import OptimizerConfig, fit
 from vicinal.models.embedder import Embedder, TwoStreamEmbedder
 from vicinal.parallel import average_gradients, gather
-from vicinal.tuples import Embeddings, SingleLabels
+from vicinal.tuples import Embeddings, SingleLabels, SizedLabels
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -203,8 +203,7 @@ class Method(nn.Module):
     def forward(self, batch: Batch) -> StepResult:
         """Take one training step."""
         batch = self.prepare(batch)
-        with self.sized(batch.largest_class):
-            result = self.step(batch)
+        result = self.step(batch)
         self.advance(batch)
         return result
 
@@ -231,27 +230,12 @@ class Method(nn.Module):
         """Do after a step what only the host can do: advance the schedule."""
         self.schedule.step()
 
-    @contextmanager
-    def sized(self, largest_class: int | None) -> Iterator[None]:
-        """Tell the losses how many rows a class has at most, so that none waits for the GPU to
-        count them."""
-        losses = [module for module in self.loss.modules() if hasattr(module, "largest_class")]
-        for loss in losses:
-            loss.largest_class = largest_class
-        try:
-            yield
-        finally:
-            for loss in losses:
-                loss.largest_class = None
-
     def embed(self, batch: Batch) -> tuple[Embeddings, Integer[Tensor, "n"]]:
         """Return embeddings before normalization, and labels, of the rows of all processes."""
         if batch.texts is not None and isinstance(self.embedder, TwoStreamEmbedder):
             asks = batch.extras["role"] == QUERY
-            return gather(
-                self.embedder.joined(_embed, batch.texts, batch.inputs, asks), batch.labels
-            )
-        return gather(self.embedder.embed(self.embedder.features(batch.inputs)), batch.labels)
+            return gathered(self.embedder.joined(_embed, batch.texts, batch.inputs, asks), batch)
+        return gathered(self.embedder.embed(self.embedder.features(batch.inputs)), batch)
 
     def differentiate(
         self,
@@ -393,11 +377,9 @@ class Method(nn.Module):
         charts = [docstring_section(kind, "Charts") for kind in reversed(type(self).__mro__)]
         return {name: text for chart in charts for name, text in chart.items()}
 
-    def diagnostics(
-        self, result: StepResult, largest_class: int | None = None
-    ) -> dict[str, Tensor]:
+    def diagnostics(self, result: StepResult) -> dict[str, Tensor]:
         """Describe a batch by what a step on it returned; asked every few steps."""
-        return describe_batch(result.embeddings, result.labels, self.loss, largest_class)
+        return describe_batch(result.embeddings, result.labels, self.loss)
 
     def collapsed_loss(self, batch: Batch) -> float:
         """Return the loss that this batch would have if all embeddings were equal: where a
@@ -429,6 +411,13 @@ class Method(nn.Module):
         """Draw what the method does inside, once when training has ended; ``batch`` is the last
         one."""
         return ()
+
+
+def gathered(rows: Tensor, batch: Batch) -> tuple[Tensor, SingleLabels]:
+    """Return what all processes have of such rows, and the labels of all, which know how large a
+    class is."""
+    rows, labels = gather(rows, batch.labels)
+    return rows, SizedLabels.of(labels, batch.largest_class)
 
 
 @cache

@@ -57,8 +57,7 @@ class CUDAGraphStep:
     def __call__(self, batch: Batch) -> StepResult:
         method = self.method
         batch = method.prepare(batch)
-        with method.sized(batch.largest_class):
-            result = self._step(batch)
+        result = self._step(batch)
         method.advance(batch)
         return result
 

@@ -199,7 +199,7 @@ class Trainer:
                 self.position.step, self.position.batch = number + 1, self.position.batch + 1
                 last = self.position.batch == len(self._plan)
                 if last or number % STEPS_PER_DIAGNOSIS == 0:
-                    step.scalars.update(self.method.diagnostics(result, batch.largest_class))
+                    step.scalars.update(self.method.diagnostics(result))
                 stop = interruption.requested()
                 due = time.monotonic() - self._saved_at >= settings.checkpoint_seconds
                 if last or due or stop or len(self._pending) >= at_once:

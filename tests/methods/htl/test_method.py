@@ -75,7 +75,7 @@ def batch_of(records, rows):
 def described(method, batch):
     """Take a step; return its scalars and what describes its batch."""
     result = method(batch)
-    return {**result.scalars, **method.diagnostics(result, batch.largest_class)}
+    return {**result.scalars, **method.diagnostics(result)}
 
 
 def train(method, records, epochs):

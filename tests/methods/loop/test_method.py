@@ -53,7 +53,7 @@ def test_steps_bring_the_loss_down(kind, loss, batch):
     for _ in range(20):
         last = method(batch)
     assert last.scalars["loss"] < first and last.scalars["loss"].isfinite()
-    described = method.diagnostics(last, 4)
+    described = method.diagnostics(last)
     assert all(value.isfinite() for value in described.values())
     assert {
         "active",

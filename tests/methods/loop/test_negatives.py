@@ -22,6 +22,7 @@ from vicinal.losses import (
     TripletLoss,
 )
 from vicinal.methods.loop import ExpandedNegatives, OptimalNegatives, positive_pairs
+from vicinal.tuples import SizedLabels
 
 HINGES = {
     "triplet": TripletLoss(0.3, squared=False),
@@ -78,7 +79,7 @@ def test_every_two_rows_of_a_class_are_a_pair_once(labels):
 
 def test_padding_up_to_a_known_class_size_changes_no_pair():
     labels = torch.tensor(UNEVEN)
-    first, second, keep, _ = positive_pairs(labels, "all", largest_class=8)
+    first, second, keep, _ = positive_pairs(SizedLabels.of(labels, 8), "all")
     found = {
         frozenset(pair) for pair in zip(first[keep].tolist(), second[keep].tolist(), strict=True)
     }

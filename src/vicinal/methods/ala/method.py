@@ -20,7 +20,7 @@ from vicinal.methods.ala.meta_gradient import Metric, Route, Unroll
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.methods.optimizer import SGD, Adam
 from vicinal.parallel import average_gradients, gather, processes
-from vicinal.tuples import Embeddings, SingleLabels
+from vicinal.tuples import Embeddings, SingleLabels, SizedLabels
 
 # standard deviation of an episode's weights below which an assessor does not distinguish tuples
 INERT = 1e-3
@@ -236,7 +236,7 @@ class ALA(Method):
         rows = self.sampler.training_rows
         inputs, labels = (x[:rows] if processes() == 1 else x for x in (batch.inputs, batch.labels))
         features, labels = gather(self.metric.features(inputs), labels)
-        features, labels = features[:rows], labels[:rows]
+        features, labels = features[:rows], SizedLabels.of(labels[:rows], batch.largest_class)
         embeddings = self.embedder.embed(features)
         return Pass(
             inputs,
@@ -289,7 +289,8 @@ class ALA(Method):
         tried = {name: value.requires_grad_() for name, value in self.metric.moved(steps).items()}
         embeddings, labels = gather(self.metric.embed(tried, inputs), labels)
         last = slice(rows - self.sampler.batch_size, None)
-        scored: Scored = self.scoring.real(embeddings[last], labels[last], self.metric.head(tried))
+        labels = SizedLabels.of(labels[last], batch.largest_class)
+        scored: Scored = self.scoring.real(embeddings[last], labels, self.metric.head(tried))
         loss = add_up(scored.losses, self.over)
         gradients = torch.autograd.grad(loss, list(tried.values()), materialize_grads=True)
         return scored.losses.detach().mean(), self.metric.scaled(_averaged(list(gradients)))

@@ -20,9 +20,9 @@ from vicinal.methods.hdml.generator import (
     reconstruction_cost,
 )
 from vicinal.methods.hdml.synthesis import LabelAverage, Synthesis, Synthetics, replaceable
-from vicinal.methods.method import Method, Parts, StepResult
+from vicinal.methods.method import Method, Parts, StepResult, gathered
 from vicinal.methods.optimizer import Adam
-from vicinal.parallel import gather, processes
+from vicinal.parallel import processes
 from vicinal.tuples import Embeddings
 
 LEAST_LOSS = 1e-6  # below it a loss is 0; keeps α / J_avg finite
@@ -231,7 +231,7 @@ class HDML(Method):
         ]
 
     def step(self, batch: Batch) -> StepResult:
-        features, labels = gather(self.embedder.features(batch.inputs), batch.labels)  # y = f(x)
+        features, labels = gathered(self.embedder.features(batch.inputs), batch)  # y = f(x)
         reached = features.detach().requires_grad_()
         embeddings = self.embedder.embed(reached)  # z = g(y)
         lambda_, w = self.lambda_(), self.real_weight()
