@@ -2,6 +2,7 @@
 saw."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.models import Embedder, Identity
 from vicinal.retrieval.calibration import calibration, count_pairs, distance_threshold
-from vicinal.retrieval.collection import model_fingerprint
+from vicinal.retrieval.collection import model_fingerprint, snapshot_of
+from vicinal.retrieval.indexing import Request, index
 from vicinal.run_directory import RunDirectory
 
 
@@ -89,9 +91,23 @@ def test_another_model_is_calibrated_anew(image_run):
     assert not np.array_equal(calibration(image_run).different, made.different)
 
 
-def test_a_run_without_validation_classes_says_what_to_do(feature_run):
-    with pytest.raises(ConfigError, match=r"held out none.*validation=0\.1.*--max-distance"):
+def test_a_run_that_held_out_nothing_is_calibrated_on_its_test_classes(feature_run):
+    made = calibration(feature_run)
+    assert made.source == "test classes" and "test classes would be" in made.threshold(0.5).words
+
+
+def test_without_any_class_to_spare_the_labels_of_the_collection_calibrate(
+    feature_run, listener, monkeypatch
+):
+    _, records = own_data(feature_run)
+    alone = replace(records, splits=np.full(len(records), "train"))
+    monkeypatch.setattr("vicinal.retrieval.calibration.own_data", lambda run: (None, alone))
+    with pytest.raises(ConfigError, match=r"held out none.*--max-distance"):
         calibration(feature_run)
+    index(feature_run, Request(), listener)
+    made = calibration(feature_run, snapshot=snapshot_of(feature_run))
+    assert made.source == "labels of the collection" and made.classes >= 2
+    assert not (feature_run.artifacts_path / "calibration.npz").exists()
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0, -1.0, float("nan")])
@@ -128,6 +144,7 @@ def run(tmp_path):
         different=different,
         same=same,
         classes=np.array(7),
+        source=np.array("validation classes"),
         model=np.array(model_fingerprint(run)),
     )
     return run

@@ -65,7 +65,12 @@ def cluster(
     if method == "dbscan":
         device_ = pick_device(device)
         near = distance_threshold(
-            opened, distance=distance, rate=max_false_match, usual=DENSE_RATE, device=device_
+            opened,
+            distance=distance,
+            rate=max_false_match,
+            usual=DENSE_RATE,
+            device=device_,
+            snapshot=snapshot,
         )
         distance, words = near.distance, [near.words]
     elif max_false_match is not None:

@@ -100,7 +100,11 @@ def search(
         from vicinal.retrieval.calibration import distance_threshold
 
         found = distance_threshold(
-            opened, distance=max_distance, rate=max_false_match, device=pick_device(device)
+            opened,
+            distance=max_distance,
+            rate=max_false_match,
+            device=pick_device(device),
+            snapshot=snapshot,
         )
         threshold = found.distance
         if max_distance is None:

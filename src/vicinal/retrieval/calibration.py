@@ -3,14 +3,15 @@
 Two pictures of different classes that lie nearer than the threshold are a false match. The share of
 such pairs among all pairs of different classes is counted on the run's validation classes, which
 were held out of its training, and the threshold is the largest that keeps the share at the rate
-asked for. It is a rate per pair: a query compared with n items of other classes meets about n times
-as many.
+asked for. A run that held out none is counted on its test classes, or, without those, on the labels
+of the collection that is searched. It is a rate per pair: a query compared
+with n items of other classes meets about n times as many.
 
 The counts are kept with the run in fine bins of distance, so any rate can be asked for later; a
 threshold is always the lower edge of a bin, on the safe side by less than one bin.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,15 +19,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from vicinal.data import own_data
+from vicinal.data.records import Split
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Encoder
-from vicinal.retrieval.collection import model_fingerprint
+from vicinal.retrieval.collection import Snapshot, model_fingerprint
 from vicinal.run_directory import RunDirectory
 
 NAME = "calibration"
 # False-match rates where none is named. Among n items there are n²/2 pairs, so that of a dense
 # group, which needs several near rows for each member, has to be small; a query is compared once.
 DENSE_RATE, QUERY_RATE = 1e-4, 1e-3
+VALIDATION, TEST = "validation classes", "test classes"
 _BINS = 2**16
 _TILE = 2048  # rows and columns of pairs at a time: float64 tiles of 32 MiB
 
@@ -41,7 +44,8 @@ class Threshold:
             None where the distance was named.
         true_match: share of the pairs of the same class within it.
         pairs: pairs of different classes that were counted.
-        classes: validation classes behind them.
+        classes: classes behind them.
+        source: what these classes are.
         unsupported: the rate asked for, where it is less than one of these pairs; one pair was used
             instead.
     """
@@ -51,6 +55,7 @@ class Threshold:
     true_match: float = 0.0
     pairs: int = 0
     classes: int = 0
+    source: str = VALIDATION
     unsupported: float | None = None
 
     @property
@@ -63,13 +68,11 @@ class Threshold:
             limit = (
                 f"{self.pairs:,} pairs support no rate below 1/{self.pairs} = "
                 f"{1 / self.pairs:.2g}, which was used "
-                f"instead of {self.unsupported:g}; `training.validation=0.3` holds out more "
-                "classes and so more pairs. "
+                f"instead of {self.unsupported:g}. "
             )
         return limit + (
             f"At {self.distance:.4f}, {self.false_match:.2g} of {self.pairs:,} pairs of different "
-            "classes among the "
-            f"{self.classes} validation classes would be taken for the same, and "
+            f"classes among the {self.classes} {self.source} would be taken for the same, and "
             f"{self.true_match:.0%} of the pairs of "
             f"one class are."
         )
@@ -77,7 +80,7 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Pairs of validation records, counted by distance.
+    """Pairs of labelled records, counted by distance.
 
     Attributes:
         width: of a bin; bin ``i`` holds distances from ``i * width`` up to, not including, ``(i +
@@ -85,12 +88,14 @@ class Calibration:
         different: pairs of different classes in each bin.
         same: pairs of the same class.
         classes: how many classes there were.
+        source: what they are.
     """
 
     width: float
     different: Int[np.ndarray, "bins"]
     same: Int[np.ndarray, "bins"]
     classes: int
+    source: str = VALIDATION
 
     def threshold(self, rate: float) -> Threshold:
         """Find the largest distance at which no more than ``rate`` of the different pairs are taken
@@ -114,7 +119,9 @@ class Calibration:
         true = float(self.same[:bins].sum() / max(1, self.same.sum()))
         # Just below the edge, for the bin that begins there no longer belongs to it.
         distance = float(np.nextafter(bins * self.width, 0))
-        return Threshold(distance, false / total, true, total, self.classes, unsupported)
+        return Threshold(
+            distance, false / total, true, total, self.classes, self.source, unsupported
+        )
 
 
 def distance_threshold(
@@ -124,16 +131,17 @@ def distance_threshold(
     rate: float | None = None,
     usual: float = QUERY_RATE,
     device: torch.device | None = None,
+    snapshot: Snapshot | None = None,
 ) -> Threshold:
-    """Return the distance that was named, or that of a false-match rate on the run's validation
-    classes.
+    """Return the distance that was named, or that of a false-match rate on classes of the run.
 
     Args:
-        run: whose validation classes calibrate.
+        run: whose validation or test classes calibrate.
         distance: takes the place of a calibration.
         rate: of false matches; None is ``usual``. At least that of one validation pair is used.
         usual: the rate where none is named.
-        device: where to embed the validation classes, which happens once for each model.
+        device: where to embed these classes, which happens once for each model.
+        snapshot: of the collection whose labels calibrate where the run has no such classes.
     """
     if distance is not None and rate is not None:
         raise ConfigError(
@@ -144,17 +152,25 @@ def distance_threshold(
         if not 0 <= distance < float("inf"):
             raise ConfigError(f"a distance is 0 or more; got --distance {distance}.")
         return Threshold(distance)
-    return calibration(run, device=device).threshold(usual if rate is None else rate)
+    return calibration(run, device=device, snapshot=snapshot).threshold(
+        usual if rate is None else rate
+    )
 
 
-def calibration(run: RunDirectory, *, device: torch.device | None = None) -> Calibration:
+def calibration(
+    run: RunDirectory, *, device: torch.device | None = None, snapshot: Snapshot | None = None
+) -> Calibration:
     """Return the run's counts: those it keeps, or, for a model that has none yet, made now and
     kept."""
     model = model_fingerprint(run)
     kept = run.arrays(NAME)
     if kept is not None and str(kept["model"]) == model:
         return Calibration(
-            float(kept["width"]), kept["different"], kept["same"], int(kept["classes"])
+            float(kept["width"]),
+            kept["different"],
+            kept["same"],
+            int(kept["classes"]),
+            str(kept["source"]),
         )
     _, records = own_data(run)
     if records.captions is not None:
@@ -162,17 +178,11 @@ def calibration(run: RunDirectory, *, device: torch.device | None = None) -> Cal
             "thresholds are set between items of one kind, but this run embeds pictures and texts"
         )
         raise ConfigError(f"{fault}. Name a distance with --max-distance.")
-    part = records.part("validation")
-    classes = len(np.unique(part.labels))
-    if classes < 2:
-        fault = (
-            f"a distance threshold needs 2 or more validation classes; the run {run.path} "
-            f"held out {classes or 'none'}"
-        )
-        raise ConfigError(
-            f"{fault}. Train with `training.validation=0.1`, or name a distance with "
-            "--max-distance."
-        )
+    splits: dict[str, Split] = {VALIDATION: "validation", TEST: "test"}
+    parts = {source: records.part(split) for source, split in splits.items()}
+    source = next((name for name in parts if len(np.unique(parts[name].labels)) >= 2), None)
+    if source is None:
+        return _of_collection(run, snapshot)
     encoder = Encoder.load(run, device)
     if encoder.embedder.metric != "euclidean":
         fault = (
@@ -181,15 +191,34 @@ def calibration(run: RunDirectory, *, device: torch.device | None = None) -> Cal
         )
         raise ConfigError(f"{fault}. Name a distance with --max-distance.")
     asking, held = encoder.stream("query"), encoder.stream("gallery")
-    queries = asking.embed(part, skip_corrupt=True)
+    queries = asking.embed(parts[source], skip_corrupt=True)
     gallery = (
-        None if asking.embedder is held.embedder else held.embed(part, skip_corrupt=True).vectors
+        None
+        if asking.embedder is held.embedder
+        else held.embed(parts[source], skip_corrupt=True).vectors
     )
-    made = count_pairs(queries.vectors, queries.labels, gallery=gallery)
+    made = replace(count_pairs(queries.vectors, queries.labels, gallery=gallery), source=source)
     run.write_arrays(
         NAME, **{name: np.array(value) for name, value in vars(made).items()}, model=np.array(model)
     )
     return made
+
+
+def _of_collection(run: RunDirectory, snapshot: Snapshot | None) -> Calibration:
+    """Count the labeled items of a collection; nothing is kept, since labels change."""
+    items = () if snapshot is None else snapshot.items()
+    rows = [row for row, item in enumerate(items) if item.label is not None]
+    labels = np.unique([str(items[row].label) for row in rows], return_inverse=True)[1]
+    if snapshot is None or len(np.unique(labels)) < 2:
+        raise ConfigError(
+            f"a distance threshold needs 2 or more classes with labels: {run.path} held out none, "
+            "and the collection has fewer. Index labelled pictures, or name a distance with "
+            "--max-distance."
+        )
+    vectors = torch.from_numpy(snapshot.euclidean_vectors()[rows])
+    return replace(
+        count_pairs(vectors, torch.from_numpy(labels)), source="labels of the collection"
+    )
 
 
 def count_pairs(

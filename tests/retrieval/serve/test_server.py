@@ -44,9 +44,9 @@ def test_a_run_that_was_calibrated_shows_its_threshold(served):
         [sorted(snapshot.labels()).index(item.label) for item in snapshot.items()]
     )
     counts = count_pairs(torch.from_numpy(np.array(snapshot.vectors())), labels)
-    kept = {"width": np.array(counts.width), "different": counts.different, "same": counts.same}
+    kept = {name: np.array(value) for name, value in vars(counts).items()}
     model = np.array(model_fingerprint(served))
-    served.write_arrays("calibration", **kept, classes=np.array(3), model=model)
+    served.write_arrays("calibration", **kept, model=model)
     try:
         usual, asked = (
             open_library(served.path, device="cpu", rate=rate).threshold for rate in (None, 0.1)

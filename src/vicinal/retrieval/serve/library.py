@@ -105,7 +105,13 @@ def open_library(
         raise ConfigError(f"{run} embeds into {model.dim} dimensions, but {held}. {advice}")
     threshold = None
     if rate is not None or directory.arrays(NAME) is not None:
-        threshold = distance_threshold(directory, rate=rate, usual=QUERY_RATE, device=model.device)
+        threshold = distance_threshold(
+            directory,
+            rate=rate,
+            usual=QUERY_RATE,
+            device=model.device,
+            snapshot=found.snapshot(),
+        )
     embeds = embed if model.kind == "images" else None
     return Library(directory, found, model.kind, embeds, collection_map, threshold, reader)
 
