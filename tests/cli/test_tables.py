@@ -26,17 +26,6 @@ def test_a_file_gets_every_line_whole(capsys):
     assert f"note: {RESULTS['notes'][0]}" in lines and "\x1b" not in "".join(lines)
 
 
-def test_a_run_that_ends_below_its_untrained_row_says_so_in_its_first_line(capsys):
-    rows = [
-        {"name": name, "metrics": {"recall@1": score}}
-        for name, score in {"untrained": 0.833, "trained": 0.8}.items()
-    ]
-    gains = {"untrained": {"recall@1": {"mean": -0.033, "low": -0.068, "high": 0.001}}}
-    print_table({**RESULTS, "rows": rows, "gains": gains})
-    first = capsys.readouterr().out.splitlines()[0]
-    assert first == "below the untrained model: Recall@1 83.3 → 80.0, −3.3 points (−6.8 to +0.1)"
-
-
 @pytest.mark.parametrize("columns", [60, 100])
 def test_a_terminal_gets_lines_that_fit(columns, capsys, monkeypatch):
     monkeypatch.setattr(tables.sys.stdout, "isatty", lambda: True)

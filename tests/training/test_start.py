@@ -10,6 +10,7 @@ import torch
 
 from vicinal.config import compose
 from vicinal.errors import ConfigError
+from vicinal.reports import write_report
 from vicinal.training.console import Console
 from vicinal.training.experiment import prepare
 from vicinal.training.run import start
@@ -121,11 +122,27 @@ def test_a_features_run_never_ends_below_the_features_on_the_held_out_classes(tm
     said = capsys.readouterr().err
     assert "the head starts as" in said and "training did not improve on the start" in said
     assert run.results["selected"]["step"] == 0
+    assert run.results["notes"][0].startswith("training did not improve on the start")
     evaluations = [line for line in run.metrics() if line["kind"] == "evaluation"]
     assert (
         evaluations[0]["step"] == 0
         and run.results["selected"]["value"] == evaluations[0]["metrics"]["recall@1"]
     )
+
+
+def test_a_run_below_its_start_says_so_also_where_nothing_was_held_out(tmp_path, capsys):
+    config = compose(
+        {
+            "data": noise(tmp_path / "x.npz"),
+            "optimizer": {"learning_rate": 100.0},
+            "training": {"epochs": 2, "validation": 0},
+        }
+    )
+    run = start(config, tmp_path / "run", command="", console=Console())
+    said = run.results["notes"][0]
+    assert said.startswith("This run ended below the head it started from: Recall@1")
+    assert said.endswith("or keep that head: --head-only.") and said in capsys.readouterr().err
+    assert said[:40] in write_report(run.path).read_text()
 
 
 def test_the_features_as_they_are_are_a_start(tmp_path):

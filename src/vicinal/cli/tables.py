@@ -70,11 +70,9 @@ def print_grid(
 
 def print_table(results: Mapping[str, Any]) -> None:
     """The result table of a run, per cent, with what it was measured on above it."""
-    from vicinal.reports.tables import table, warning
+    from vicinal.reports.tables import table
 
     content = table(results)
-    if below := warning(results):
-        terminal().print(escape(below), style="yellow", highlight=False)
     skipped = f", {results['skipped']} unreadable left out" if results.get("skipped") else ""
     title = (
         f"{results['records']} records of {results['classes']} {results['split']} classes{skipped}"

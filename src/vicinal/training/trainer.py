@@ -129,15 +129,6 @@ class Trainer:
                 while not self._done():
                     self._epoch(interruption)
             if (
-                self.experiment.steps
-                and self.position.best is not None
-                and self.position.best_step == 0
-            ):
-                self.console.line(
-                    "training did not improve on the start on the held-out classes: the start is "
-                    "kept"
-                )
-            if (
                 self.position.best is None
             ):  # no validation classes: the last model is the selected one
                 self.position.best_step, self.position.best_epoch = (
