@@ -4,6 +4,7 @@ are strangers."""
 import ast
 from itertools import takewhile
 from pathlib import Path
+from runpy import run_path
 
 import pytest
 
@@ -89,6 +90,11 @@ def test_retrieval_knows_neither_losses_nor_training():
 )
 def test_the_guard_sees_every_spelling(line):
     assert set(imports(ast.parse(line))) == {"methods"}
+
+
+def test_no_files_import_each_other_in_a_circle():
+    """Within a package as well, and inside functions."""
+    assert run_path(str(SRC.parents[1] / "benchmarks" / "structure.py"))["circle"]() == []
 
 
 def test_no_loss_is_told_by_its_class_outside_losses():
