@@ -1,0 +1,306 @@
+"""What becomes of losses at the ends of their dials, where classes have collapsed, beside each
+other, and with weights."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from vicinal.losses import (
+    AdaptiveNeighborhoodLoss,
+    AngularLoss,
+    ArcFaceLoss,
+    BatchAllTripletLoss,
+    BatchHardTripletLoss,
+    CircleLoss,
+    ContrastiveLoss,
+    CosFaceLoss,
+    DiscriminativeDeepMetricLoss,
+    HardExemplarLoss,
+    HierarchicalTripletLoss,
+    HPHNLoss,
+    ImprovedLiftedStructureLoss,
+    ImprovedNPairLoss,
+    ImprovedProxyNCALoss,
+    InfoNCELoss,
+    InstanceLoss,
+    LiftedStructureLoss,
+    MarginLoss,
+    MultiSimilarityLoss,
+    NormalizedSoftmaxLoss,
+    NPairLoss,
+    ProxyAnchorLoss,
+    ProxyNCALoss,
+    RankedListLoss,
+    SemiHardTripletLoss,
+    SigmoidLoss,
+    SoftTripleLoss,
+    SubCenterArcFaceLoss,
+    SupervisedContrastiveLoss,
+    TripletLoss,
+    TupletMarginLoss,
+    VICRegLoss,
+)
+
+LABELS = torch.arange(12) // 3  # each row has 2 positives and 9 negatives
+PAIRS = torch.arange(6).repeat(2)
+SHARP = {"lambda1": None, "lambda2": None, "epsilon": None, "similarity": "distance"}
+NEAREST = {"radius": "exact", "k1": -1, "k2": 1}  # against the farthest
+
+
+@pytest.fixture
+def embeddings(rng):
+    return torch.randn(12, 4, generator=rng, dtype=torch.float64).requires_grad_()
+
+
+def gradient_of(value, embeddings):
+    return torch.autograd.grad(value, embeddings)[0]
+
+
+@pytest.mark.parametrize(
+    ("loss", "value"),
+    [
+        (AngularLoss(), math.log1p(9 * math.exp(4))),
+        *((kind(0.3), 0.3) for kind in (TripletLoss, BatchAllTripletLoss, BatchHardTripletLoss)),
+        *((kind(0.0, soft=True), math.log(2)) for kind in (TripletLoss, BatchHardTripletLoss)),
+        (CircleLoss(0.4, 80.0), math.log(18) + 80 * (1 - 0.4**2) - 80 * 0.4**2),
+        (ContrastiveLoss(0.8), 9 * 0.8**2 / 2 / 11),
+        (DiscriminativeDeepMetricLoss(3.0), 9 * (1 + 3) / 2 / 11),
+        (HPHNLoss(0.3), 0.3),
+        (LiftedStructureLoss(0.7), (0.7 + math.log(18)) ** 2 / 2),
+        (LiftedStructureLoss(0.7, form="min"), 0.7),
+        (LiftedStructureLoss(0.7, form="smooth"), 0.7 + math.log(2) + math.log(9)),
+        (MarginLoss(margin=0.2, beta=1.2), 1.4),  # positives within 1.0 do not count
+        (MultiSimilarityLoss(), math.log1p(2 / math.e) / 2 + math.log1p(9 * math.exp(25)) / 50),
+        (NPairLoss(l2=0.0), math.log(10)),
+        (NPairLoss("distance", l2=0.0), math.log(10)),
+        (RankedListLoss(), 0.6),
+        (SemiHardTripletLoss(0.2), 0.0),
+        (SemiHardTripletLoss(0.2, rule="nearest_else_farthest"), 0.2),
+        (SupervisedContrastiveLoss(), math.log(11)),
+        (VICRegLoss(), 25 * (1 - 0.01)),
+    ],
+    ids=repr,
+)
+def test_a_collapse_to_one_point_costs_what_its_docstring_lets_expect(loss, value):
+    assert loss(torch.ones(12, 3), LABELS).item() == pytest.approx(value, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        *(
+            AdaptiveNeighborhoodLoss(500.0, 500.0, radius=radius, squared=True, **SHARP)
+            for radius in ("gamma", "count", "exact")
+        ),
+        AngularLoss(80.0, normalize=False, n_pair=True),
+        *(kind(4, 4, scale=1e4) for kind in (ArcFaceLoss, CosFaceLoss, SubCenterArcFaceLoss)),
+        CircleLoss(gamma=1e5),
+        DiscriminativeDeepMetricLoss(),
+        ImprovedLiftedStructureLoss(gamma1=1e4, gamma2=1e4),
+        ImprovedNPairLoss(gamma=1e3, offset=5.0),
+        ImprovedProxyNCALoss(4, 4, gamma=1e4, normalize=False),
+        InfoNCELoss(1e-4),
+        InstanceLoss(4, 4, scale=1e4),
+        *(LiftedStructureLoss(form=form, normalize=False) for form in ("original", "smooth")),
+        MultiSimilarityLoss(beta=5000.0, epsilon=None),
+        NormalizedSoftmaxLoss(4, 4, temperature=1e-3),
+        NPairLoss(),
+        ProxyAnchorLoss(4, 4, alpha=5000.0),
+        ProxyNCALoss(4, 4, temperature=1e-3, normalize=False),
+        ProxyNCALoss(4, 4, temperature=1e-3, normalize=False, full_softmax=True),
+        RankedListLoss(temperature=1e4),
+        SigmoidLoss(1e4),
+        SoftTripleLoss(4, 4, scale=5000.0, gamma=1e-6),
+        SupervisedContrastiveLoss(0.01, normalize=False),
+        TupletMarginLoss(scale=1e4),
+    ],
+    ids=repr,
+)
+def test_stays_finite_where_a_plain_exponential_overflows(loss, embeddings):
+    rows = (1e3 * embeddings.detach()).float().requires_grad_()
+    value = loss(rows, LABELS)
+    assert value.isfinite() and gradient_of(value, rows).isfinite().all()
+
+
+def on_the_sphere(loss, scale=1.0):
+    return lambda rows, labels: loss(scale * normalize(rows, dim=1), labels)
+
+
+def times(factor, loss):
+    return lambda rows, labels: factor * loss(rows, labels)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (BatchAllTripletLoss(average="all", squared=True, normalize=True), TripletLoss()),
+        (times(2, HierarchicalTripletLoss(0.4)), TripletLoss(0.4)),
+        (
+            HardExemplarLoss(weighted=False),
+            on_the_sphere(TripletLoss(0.0, soft=True, normalize=False), scale=5.0),
+        ),
+        *(
+            (
+                ImprovedLiftedStructureLoss(1.0, 1.0, 1.0, *constants),
+                LiftedStructureLoss(form="smooth", similarity="cosine"),
+            )
+            for constants in ((None, None), (1e3, -1e3))
+        ),
+        (ImprovedNPairLoss(gamma=1.0), NPairLoss()),
+        (ImprovedNPairLoss(gamma=1.0, blocks=True), NPairLoss(blocks=True)),
+        (
+            times(4, ImprovedNPairLoss(gamma=4.0, l2=0.0)),
+            lambda rows, labels: NPairLoss(l2=0.0)(2 * rows, labels),  # a temperature of 1/4
+        ),
+        (
+            times(9, ImprovedProxyNCALoss(6, 4, gamma=9.0)),
+            ProxyNCALoss(6, 4, temperature=1 / 9, full_softmax=True),
+        ),
+        (
+            NormalizedSoftmaxLoss(6, 4, temperature=0.1),
+            ProxyNCALoss(6, 4, temperature=0.2, full_softmax=True),
+        ),
+        *(
+            (kind(6, 4, margin=0.0, scale=16.0), NormalizedSoftmaxLoss(6, 4, temperature=1 / 16))
+            for kind in (ArcFaceLoss, CosFaceLoss)
+        ),
+        (
+            InstanceLoss(6, 4, scale=20.0, normalize=True),
+            SoftTripleLoss(6, 4, centers=1, margin=0.0),
+        ),
+        (SubCenterArcFaceLoss(6, 4, centers=1), ArcFaceLoss(6, 4)),
+        (TupletMarginLoss(0.0, 10.0), InfoNCELoss(0.1)),
+        (InfoNCELoss(0.1), SupervisedContrastiveLoss(0.1)),  # two of a class
+        (HPHNLoss(1.0), LiftedStructureLoss(1.0, form="min")),  # the same
+        (
+            AngularLoss(n_pair=True),
+            lambda rows, labels: (
+                NPairLoss(l2=0.0, normalize=True)(rows, labels) + 2 * AngularLoss()(rows, labels)
+            ),
+        ),
+    ],
+)
+def test_one_loss_is_another_in_value_and_gradient(one, other, embeddings):
+    values = [loss(embeddings, PAIRS) for loss in (one, other)]
+    torch.testing.assert_close(*values, rtol=1e-6, atol=1e-9)
+    gradients = [gradient_of(value, embeddings) for value in values]
+    torch.testing.assert_close(*gradients, rtol=1e-6, atol=1e-9)
+
+
+def relu_of(offset, sign=1):
+    return lambda far, near: (sign * (far - near) + offset).relu()
+
+
+@pytest.mark.parametrize(
+    ("loss", "limit"),
+    [
+        (BatchHardTripletLoss(0.2, normalize=True), relu_of(0.2)),
+        (ImprovedLiftedStructureLoss(0.2, 1e5, 1e5, None, None), relu_of(0.2)),  # Proposition 6
+        (ImprovedNPairLoss(gamma=1e5, offset=0.3, l2=0.0), relu_of(-0.3, sign=-1)),
+        (AdaptiveNeighborhoodLoss(scale=1e6, **NEAREST, **SHARP), relu_of(0.0)),
+        (AdaptiveNeighborhoodLoss(1e5, 1e5, scale=1e6, **SHARP), relu_of(0.0)),
+        (RankedListLoss(temperature=1e6, balance=1.0), lambda _, near: (1.2 - near).relu()),
+        (
+            MultiSimilarityLoss(alpha=1e5, beta=1e5, base=0.0, epsilon=None),
+            lambda weakest, strongest: (-weakest).relu() + strongest.relu(),
+        ),
+    ],
+    ids=repr,
+)
+def test_sharp_dials_leave_the_hardest_positive_and_negative(loss, limit, embeddings):
+    c = loss.comparisons(embeddings.detach(), PAIRS)
+    closest = torch.amax if loss.distance.larger_is_closer else torch.amin
+    farthest = torch.amin if loss.distance.larger_is_closer else torch.amax
+    worst = -torch.inf if loss.distance.larger_is_closer else torch.inf
+    near = closest(c.negative.masked_fill(~c.keep_negative, worst), dim=1)
+    expected = limit(farthest(c.positive, dim=1), near)
+    torch.testing.assert_close(loss.core(c).sums, expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        *(
+            AdaptiveNeighborhoodLoss(radius=radius, lambda1=0.3, lambda2=0.4, epsilon=None)
+            for radius in ("gamma", "exact")
+        ),
+        BatchAllTripletLoss(),
+        BatchAllTripletLoss(soft=True),
+        ContrastiveLoss(2.0),
+        HardExemplarLoss(),
+        ImprovedLiftedStructureLoss(),
+        InfoNCELoss(),
+        LiftedStructureLoss(),
+        LiftedStructureLoss(form="smooth"),
+        MultiSimilarityLoss(epsilon=None),
+        SemiHardTripletLoss(1.0),
+        SigmoidLoss(),
+    ],
+    ids=repr,
+)
+def test_a_weight_counts_a_pair_as_often(loss, embeddings):
+    c = loss.comparisons(embeddings.detach(), LABELS)
+    of_positives = torch.tensor([3, 2])
+    of_negatives = torch.tensor([1, 2, 3] * 4)
+    if isinstance(loss, HardExemplarLoss):  # a row that is compared twice changes B
+        c = replace(c, negative=torch.full_like(c.negative, 0.1))
+    weights = (of_positives.expand(12, 2).double(), of_negatives.expand(12, 12).double())
+    weighted = replace(c, positive_weights=weights[0], negative_weights=weights[1])
+    positive = torch.arange(2).repeat_interleave(of_positives)
+    negative = torch.arange(12).repeat_interleave(of_negatives)
+    listed = replace(
+        c,
+        positive=c.positive[:, positive],
+        keep_positive=c.keep_positive[:, positive],
+        negative=c.negative[:, negative],
+        keep_negative=c.keep_negative[:, negative],
+        partner=None if c.partner is None else c.partner[:, positive],
+    )
+    torch.testing.assert_close(loss.core(weighted).sums, loss.core(listed).sums)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        BatchHardTripletLoss(),
+        HPHNLoss(5.0),
+        LiftedStructureLoss(form="min"),
+        SemiHardTripletLoss(1.0, rule="nearest_else_farthest"),
+    ],
+    ids=repr,
+)
+def test_the_weights_of_the_chosen_pairs_multiply(loss, embeddings):
+    """The weights of a row are all alike, and those of the two ends of a pair."""
+    c = loss.comparisons(embeddings.detach(), LABELS)
+    of_class = torch.tensor([2.0, 3.0, 5.0, 7.0]).double()[LABELS, None]
+    weights = (of_class.expand_as(c.positive), of_class.square().expand_as(c.negative))
+    weighted = replace(c, positive_weights=weights[0], negative_weights=weights[1])
+    expected = of_class[:, 0] ** 3 * loss.core(c).sums
+    torch.testing.assert_close(loss.core(weighted).sums, expected)
+
+
+def test_weights_of_supervised_contrastive_loss(embeddings):
+    """A positive's multiplies its term, a negative's its exponential."""
+    loss = SupervisedContrastiveLoss()
+    c = loss.comparisons(embeddings.detach(), LABELS)
+    weights = torch.arange(1.0, 25.0, dtype=torch.float64).view(12, 2)
+    twos = torch.full_like(c.negative, 2.0)
+    weighted = replace(c, positive_weights=weights, negative_weights=twos)
+    apart = c.negative.masked_fill(~c.keep_negative, -torch.inf)
+    everyone = torch.cat([c.positive, apart, apart], dim=1) / 0.1
+    terms = everyone.logsumexp(dim=1, keepdim=True) - c.positive / 0.1
+    torch.testing.assert_close(loss.core(weighted).sums, (weights * terms).mean(dim=1))
+
+
+@pytest.mark.parametrize(
+    "kind", [ContrastiveLoss, BatchAllTripletLoss, BatchHardTripletLoss], ids=lambda k: k.__name__
+)
+def test_moves_and_turns_do_not_matter_and_scale_carries_through(kind, embeddings, rng):
+    rotation, _ = torch.linalg.qr(torch.randn(4, 4, generator=rng, dtype=torch.float64))
+    value = kind(0.2)(embeddings, LABELS)
+    torch.testing.assert_close(kind(0.2)(embeddings @ rotation + 3, LABELS), value)
+    power = 2 if kind is ContrastiveLoss else 1
+    torch.testing.assert_close(kind(0.2 * 7)(7 * embeddings, LABELS), 7**power * value)

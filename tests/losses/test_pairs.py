@@ -1,0 +1,272 @@
+"""What single losses over pairs, tuples and both members of a pair promise beside their
+formulas."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from vicinal.distances import SignalToNoise
+from vicinal.errors import DataError
+from vicinal.losses import (
+    AngularLoss,
+    CircleLoss,
+    Comparisons,
+    HPHNLoss,
+    LiftedStructureLoss,
+    MarginLoss,
+    MultiSimilarityLoss,
+    NPairLoss,
+    RankedListLoss,
+    SigmoidLoss,
+    SupervisedContrastiveLoss,
+    TupletMarginLoss,
+    VICRegLoss,
+)
+from vicinal.tuples import Triplets
+
+ONE_TRIPLET = Triplets(*torch.tensor([[0], [1], [2]]))
+
+
+@pytest.fixture
+def embeddings(rng):
+    return lambda n, dim=4: torch.randn(n, dim, generator=rng, dtype=torch.float64)
+
+
+# -- margin loss
+
+
+def test_the_boundary_moves_towards_the_kind_that_violates_it_more(embeddings):
+    """Negatives too near: a smaller boundary costs less; positives too far: a larger one."""
+    for spread, sign in ((0.01, 1), (100.0, -1)):
+        loss = MarginLoss(normalize=False)
+        loss(spread * embeddings(8), torch.arange(8) // 4).backward()
+        assert loss.boundary.grad.sign() == sign
+
+
+def test_only_classes_of_the_batch_have_a_gradient(embeddings):
+    loss = MarginLoss(5)
+    loss(embeddings(6, 3), torch.tensor([1, 1, 3, 3, 3, 1])).backward()
+    assert loss.deviations.grad.ne(0).tolist() == [False, True, False, True, False]
+
+
+def test_the_boundary_of_an_anchor_enters_the_core_as_a_number(embeddings):
+    """So that synthetic negatives and arc distances are judged by it as well."""
+    loss = MarginLoss(3).double()
+    c = loss.comparisons(embeddings(6), torch.arange(6) // 2)
+    moved = {name: getattr(c, name) + 0.3 for name in ("positive", "negative", "boundary")}
+    torch.testing.assert_close(loss.core(replace(c, **moved)), loss.core(c))
+    torch.testing.assert_close(loss.core(replace(c, boundary=None)), loss.core(c))
+
+
+def test_a_label_without_a_boundary_is_rejected_with_both_numbers(embeddings):
+    for labels, numbers in (([0, 3], "from 0 to 3"), ([-1, 0], "from -1 to 0")):
+        with pytest.raises(DataError, match=f"classes 0 to 2, got labels {numbers}"):
+            MarginLoss(3)(embeddings(2), torch.tensor(labels))
+
+
+def test_its_parameters_are_vectors_that_weight_decay_spares():
+    assert all(parameter.ndim <= 1 for parameter in MarginLoss(3).parameters())
+    assert set(MarginLoss(3).state_dict()) == {"boundary", "deviations"}
+
+
+# -- weights that are held
+
+
+def test_circle_passes_no_gradient_through_its_weights(embeddings):
+    rows = embeddings(6, 3).requires_grad_()
+    labels = torch.tensor([0, 0, 0, 1, 1, 2])
+    unit = torch.nn.functional.normalize(rows, dim=1)
+    s = unit @ unit.T
+    held = s.detach()
+    same = (labels[:, None] == labels).fill_diagonal_(False)
+    pull = (torch.exp(-8 * (1.4 - held).relu() * (s - 0.6)) * same).sum(dim=1)
+    push = torch.exp(8 * (held + 0.4).relu() * (s - 0.4)) * (labels[:, None] != labels)
+    expected = torch.log1p(pull * push.sum(dim=1))[:5].mean()  # the last has no positive
+    values = (CircleLoss(0.4, 8.0)(rows, labels), expected)
+    torch.testing.assert_close(*values)
+    torch.testing.assert_close(*(torch.autograd.grad(value, rows)[0] for value in values))
+
+
+def test_the_decision_boundary_of_circle_is_a_circle():
+    """One positive and one negative on (s_n)² + (s_p - 1)² = 2 m² cost log 2."""
+    for turn in (0.3, 1.0, 2.0):
+        s_p = 1 - math.sqrt(2) * 0.25 * math.sin(turn)
+        s_n = math.sqrt(2) * 0.25 * math.cos(turn)
+        rows = torch.tensor([[1.0, 0.0]] + [[s, math.sqrt(1 - s**2)] for s in (s_p, s_n)])
+        value = CircleLoss(0.25, 80.0).on_triplets(rows, ONE_TRIPLET)
+        assert value.item() == pytest.approx(math.log(2), abs=1e-4)
+
+
+def test_each_kind_pulls_by_its_share_in_ranked_list(embeddings):
+    """∂l/∂D of the violators add up to ±1/2, whatever their distances."""
+    loss = RankedListLoss()
+    c = loss.comparisons(embeddings(12, 3), torch.arange(12) // 3)
+    positive = c.positive.clone().requires_grad_()
+    negative = c.negative.clone().requires_grad_()
+    terms = loss.core(replace(c, positive=positive, negative=negative))
+    pull, push = torch.autograd.grad(terms.sums.sum(), (positive, negative))
+    outside = (c.positive > 0.8) & c.keep_positive
+    inside = (c.negative < 1.2) & c.keep_negative
+    shares = 0.5 * outside / outside.sum(dim=1, keepdim=True).clamp(min=1).double()
+    torch.testing.assert_close(pull, shares)
+    hot = (10 * (1.2 - c.negative)).masked_fill(~inside, -torch.inf)
+    torch.testing.assert_close(push, -0.5 * hot.softmax(dim=1).nan_to_num(0))
+
+
+# -- n-pair and soft maxima
+
+
+def test_blocks_are_the_cross_entropy_of_the_matrix_of_inner_products(embeddings):
+    rows = embeddings(16)
+    labels = torch.arange(8).repeat(2)
+    anchors, positives = rows.chunk(2)
+    expected = cross_entropy(anchors @ positives.T, torch.arange(8))
+    torch.testing.assert_close(NPairLoss(l2=0.0, blocks=True)(rows, labels), expected)
+    lengths = rows.square().sum() / 8
+    penalized = NPairLoss(l2=0.02, blocks=True)(rows, labels)
+    torch.testing.assert_close(penalized, expected + 0.02 / 4 * lengths)
+    split = NPairLoss(l2=0.02)(anchors, labels[:8], positives, labels[8:])
+    torch.testing.assert_close(penalized, split)
+    with pytest.raises(DataError, match="got 7 rows"):
+        NPairLoss(blocks=True)(rows[:7], labels[:7])
+
+
+def test_explicit_triplets_cost_the_lengths_of_their_rows(embeddings):
+    rows = embeddings(3)
+    anchor, positive, negative = (float(row @ row) for row in rows)
+    expected = 0.5 / 4 * (anchor + (positive + negative) / 2)
+    of_l2 = [NPairLoss(l2=l2).on_triplets(rows, ONE_TRIPLET).item() for l2 in (0.5, 0.0)]
+    assert of_l2[0] - of_l2[1] == pytest.approx(expected)
+
+
+def test_an_anchor_mined_empty_counts_in_the_mean_of_multi_similarity():
+    rows = torch.eye(3)[[0, 0, 1, 1, 2, 2]] * torch.tensor([1, 1, 1, 1, 1, -1])[:, None]
+    labels = torch.tensor([0, 0, 1, 1, 2, 2])
+    each = MultiSimilarityLoss(reduction="none")(rows, labels)
+    assert each[:4].eq(0).all() and each[4:].gt(0).all()
+    torch.testing.assert_close(MultiSimilarityLoss()(rows, labels), each.sum() / 6)
+
+
+def test_positives_alone_cost_no_less_than_the_logarithm_of_their_number(embeddings):
+    """They are told from each other as well, so one class of n costs at least log(n - 1)."""
+    one_class = torch.zeros(5, dtype=torch.long)
+    assert SupervisedContrastiveLoss()(embeddings(5), one_class) > math.log(4)
+
+
+def test_temperature_and_bias_of_sigmoid_loss_are_learned(embeddings):
+    loss = SigmoidLoss()
+    loss(embeddings(8).float(), torch.arange(8) // 2).backward()
+    assert {name for name, _ in loss.named_parameters()} == {"log_temperature", "offset"}
+
+
+def test_a_pair_that_coincides_has_a_finite_gradient():
+    rows = torch.ones(6, 3, requires_grad=True)
+    value = TupletMarginLoss()(rows, torch.arange(6) // 2)
+    assert torch.autograd.grad(value, rows)[0].isfinite().all()
+
+
+# -- both members of a pair
+
+
+def test_f_of_angular_is_the_bound_on_the_angle_but_for_a_number(unit_vectors):
+    """‖x_a - x_p‖² - 4 tan²α ‖x_n - (x_a + x_p) / 2‖² of unit vectors, and the same for all."""
+    rows = unit_vectors(3, 4)
+    a, p, n = rows
+    steep = math.tan(math.radians(40)) ** 2
+    value = AngularLoss(40.0).on_triplets(rows, ONE_TRIPLET)
+    bound = (a - p).square().sum() - 4 * steep * (n - (a + p) / 2).square().sum()
+    torch.testing.assert_close(value.expm1().log(), bound + 6 * steep - 2)
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (HPHNLoss(0.0, normalize=False), 3.0 - 1.0),
+        (LiftedStructureLoss(0.0, form="min", normalize=False), 3.0 - 1.0),
+        (
+            LiftedStructureLoss(0.0, normalize=False),
+            (3 + math.log(math.exp(-4) + math.exp(-1))) ** 2 / 2,
+        ),
+    ],
+)
+def test_an_explicit_triplet_is_seen_from_both_ends(loss, expected):
+    value = loss.on_triplets(torch.tensor([[0.0], [3.0], [4.0]]), ONE_TRIPLET)
+    assert value.item() == pytest.approx(expected)
+
+
+def test_a_positives_own_negatives_are_found_among_reference_rows():
+    """A memory, of which the anchor's positive has a nearer negative than the anchor itself."""
+    memory = torch.tensor([[1.0], [1.5], [9.0]])
+    loss = LiftedStructureLoss(0.0, form="min", normalize=False)
+    value = loss(torch.tensor([[0.0]]), torch.tensor([0]), memory, torch.tensor([0, 1, 2]))
+    assert value.item() == pytest.approx(1.0 - 0.5)
+
+
+def test_one_member_with_negatives_is_enough_and_none_forms_no_term():
+    pair = torch.tensor([[1.0], [1.0]])
+    there = torch.tensor([[True], [True]])
+    theirs = Comparisons(pair, there, torch.tensor([[0.4], [0.4]]), torch.tensor([[True], [False]]))
+    c = Comparisons(pair, there, pair, ~there, partner=torch.tensor([[0], [1]]), partners=theirs)
+    for loss in (HPHNLoss(0.1), LiftedStructureLoss(0.1, form="min")):
+        terms = loss.core(c)
+        assert terms.sums.tolist() == pytest.approx([0.7, 0]) and terms.counts.tolist() == [1, 0]
+
+
+def test_arc_distances_enter_the_core_as_rows_without_partner(embeddings):
+    """LoOp: a row is a positive pair, its negatives are the distances of its arc to other arcs."""
+    arcs = torch.tensor([[0.5, 0.2], [0.8, 0.7]])
+    all_arcs = torch.ones_like(arcs, dtype=torch.bool)
+    pair = torch.tensor([[0.9], [0.2]])
+    rows = Comparisons(pair, torch.ones_like(pair).bool(), arcs, all_arcs)
+    hard = LiftedStructureLoss(0.1, form="min").core(rows).sums
+    torch.testing.assert_close(hard, torch.tensor([0.8, 0.0]))
+    soft = (pair.squeeze(1) + 0.1 + (-arcs).logsumexp(dim=1)).relu().square() / 2
+    torch.testing.assert_close(LiftedStructureLoss(0.1).core(rows).sums, soft)
+    several = torch.tensor([[0.3, 0.9, 0.4], [0.2, 0.1, 0.0]])
+    there = torch.tensor([[True, True, True], [True, True, False]])
+    terms = HPHNLoss(0.1).core(Comparisons(several, there, arcs, all_arcs))
+    torch.testing.assert_close(terms.sums, torch.tensor([0.9 + 0.1 - 0.2, 0.0]))
+    loss = AngularLoss()  # whose negatives are then compared with the middle of the pair
+    c = loss.comparisons(embeddings(6), torch.arange(6) // 2)
+    middle = (c.negative + c.negative[c.partner.squeeze(1)]) / 2
+    torch.testing.assert_close(loss.core(replace(c, negative=middle, partner=None)), loss.core(c))
+
+
+# -- dimensions
+
+
+def vicreg_by_hand(loss, views, first, second):
+    total = loss.invariance * float((first - second).square().mean())
+    for view in views:
+        columns = view.T
+        covariance = torch.cov(columns)
+        for j, row in enumerate(covariance.tolist()):
+            spread = (row[j] + loss.epsilon) ** 0.5
+            total += loss.variance * max(0, loss.spread - spread) / len(columns)
+            shared = sum(c**2 for k, c in enumerate(row) if k != j)
+            total += loss.covariance * shared / len(columns)
+    return total
+
+
+def test_vicreg_is_the_printed_formula(embeddings):
+    rows = embeddings(8)
+    labels = torch.arange(4).repeat(2)
+    first, second = rows.chunk(2)
+    for loss, views in (
+        (VICRegLoss(spread=1.5, blocks=True), [first, second]),
+        (VICRegLoss(), [rows]),
+    ):
+        expected = vicreg_by_hand(loss, views, first, second)
+        assert loss(rows, labels).item() == pytest.approx(expected)
+    with pytest.raises(DataError, match="two rows for each pair, got 7"):
+        VICRegLoss(blocks=True)(rows[:7], labels[:7])
+
+
+def test_a_row_without_signal_is_at_distance_0():
+    rows = torch.tensor([[2.0, 2.0, 2.0], [1.0, 0.0, -1.0]], requires_grad=True)
+    found = SignalToNoise()(rows)
+    assert found[0].tolist() == [0.0, 0.0] and found[1].tolist() == pytest.approx([1.0, 0.0])
+    assert torch.autograd.grad(found.sum(), rows)[0].isfinite().all()

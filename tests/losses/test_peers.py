@@ -1,0 +1,199 @@
+"""Values and gradients of losses that pytorch-metric-learning has as well."""
+
+import math
+
+import pytest
+import torch
+from tests.listed import triplets
+from torch.nn.functional import normalize
+
+from vicinal.losses import (
+    AngularLoss,
+    ArcFaceLoss,
+    BatchAllTripletLoss,
+    BatchHardTripletLoss,
+    CircleLoss,
+    ContrastiveLoss,
+    CosFaceLoss,
+    FastAPLoss,
+    InfoNCELoss,
+    InstanceLoss,
+    IntraPairVarianceLoss,
+    LiftedStructureLoss,
+    MarginLoss,
+    MultiSimilarityLoss,
+    NormalizedSoftmaxLoss,
+    NPairLoss,
+    P2SGradLoss,
+    PNPLoss,
+    ProxyAnchorLoss,
+    ProxyNCALoss,
+    RankedListLoss,
+    SemiHardTripletLoss,
+    SignalToNoiseContrastiveLoss,
+    SmoothAPLoss,
+    SoftTripleLoss,
+    SubCenterArcFaceLoss,
+    SupervisedContrastiveLoss,
+    ThresholdConsistentMarginLoss,
+    TupletMarginLoss,
+    VICRegLoss,
+)
+
+peers = pytest.importorskip("pytorch_metric_learning.losses")
+from pytorch_metric_learning import distances, miners, reducers  # noqa: E402
+
+LABELS = torch.arange(16) // 4
+PAIRS = torch.arange(8).repeat(2)
+INNER = distances.DotProductSimilarity(normalize_embeddings=False)
+MEAN = reducers.MeanReducer()
+
+
+@pytest.fixture
+def embeddings(rng):
+    return torch.randn(16, 8, generator=rng, dtype=torch.float64).requires_grad_()
+
+
+def assert_equal(ours, theirs, *inputs, rtol=1e-6, atol=1e-5):
+    torch.testing.assert_close(ours.double(), theirs.double(), rtol=rtol, atol=atol)
+    gradients = [torch.autograd.grad(value, inputs, retain_graph=True) for value in (ours, theirs)]
+    torch.testing.assert_close(*gradients, rtol=rtol, atol=atol)
+
+
+def mined(loss, miner):
+    return lambda rows, labels: loss(rows, labels, miner(rows, labels))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (AngularLoss(40.0), peers.AngularLoss(alpha=40)),
+        (BatchAllTripletLoss(0.2, normalize=True), peers.TripletMarginLoss(0.2)),
+        *(
+            (
+                BatchHardTripletLoss(0.1, normalize=True, soft=soft),
+                mined(
+                    peers.TripletMarginLoss(0.1, smooth_loss=soft, reducer=MEAN),
+                    miners.BatchHardMiner(),
+                ),
+            )
+            for soft in (False, True)
+        ),
+        (
+            SemiHardTripletLoss(squared=False),
+            mined(peers.TripletMarginLoss(0.2), miners.TripletMarginMiner(0.2, "semihard")),
+        ),
+        (CircleLoss(), peers.CircleLoss(m=0.4, gamma=80)),
+        (FastAPLoss(), peers.FastAPLoss()),
+        (InfoNCELoss(0.07), peers.NTXentLoss(0.07)),
+        (IntraPairVarianceLoss(), peers.IntraPairVarianceLoss()),
+        (LiftedStructureLoss(), peers.LiftedStructureLoss()),
+        (LiftedStructureLoss(form="smooth"), peers.GeneralizedLiftedStructureLoss()),
+        (MultiSimilarityLoss(epsilon=None), peers.MultiSimilarityLoss(2, 50, 0.5)),
+        (
+            MultiSimilarityLoss(),
+            mined(peers.MultiSimilarityLoss(2, 50, 0.5), miners.MultiSimilarityMiner(0.1)),
+        ),
+        *(
+            (PNPLoss(variant, anchor=True), peers.PNPLoss(variant=variant))
+            for variant in ("O", "Ds", "Dq", "Iu", "Ib")
+        ),
+        (SmoothAPLoss(anchor=True), peers.SmoothAPLoss()),
+        (SupervisedContrastiveLoss(), peers.SupConLoss(temperature=0.1)),
+        (ThresholdConsistentMarginLoss(), peers.ThresholdConsistentMarginLoss()),
+        (TupletMarginLoss(math.radians(5.73)), peers.TupletMarginLoss()),
+    ],
+    ids=lambda value: repr(value) if hasattr(value, "core") else "",
+)
+def test_equals_the_peer(ours, theirs, embeddings):
+    """Along the sphere: some peers do not put all rows on it."""
+    rows = normalize(embeddings, dim=1)
+    assert_equal(ours(rows, LABELS), theirs(rows, LABELS), embeddings)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "proxies"),
+    [
+        (ArcFaceLoss(4, 8, margin=math.radians(28.6)), peers.ArcFaceLoss(4, 8), "W"),
+        (CosFaceLoss(4, 8), peers.CosFaceLoss(4, 8), "W"),
+        (
+            SubCenterArcFaceLoss(4, 8, margin=math.radians(28.6)),
+            peers.SubCenterArcFaceLoss(num_classes=4, embedding_size=8),
+            "W",
+        ),
+        (NormalizedSoftmaxLoss(4, 8), peers.NormalizedSoftmaxLoss(4, 8, temperature=0.05), "W"),
+        (
+            SoftTripleLoss(4, 8, centers=3, merge=0.0),
+            peers.SoftTripleLoss(4, 8, centers_per_class=3, la=20, gamma=0.1, margin=0.01),
+            "fc",
+        ),
+        (ProxyAnchorLoss(4, 8), peers.ProxyAnchorLoss(4, 8), "proxies"),
+        (ProxyNCALoss(4, 8, full_softmax=True), peers.ProxyNCALoss(4, 8, softmax_scale=1), None),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_losses_with_proxies_equal_the_peer(ours, theirs, proxies, embeddings):
+    rows = ours.double().proxies.detach().reshape(-1, 8)
+    columns = proxies in ("W", "fc")
+    getattr(theirs, proxies or "proxies").data = (rows.T if columns else rows).clone()
+    assert_equal(ours(embeddings, LABELS), theirs(embeddings, LABELS), embeddings)
+
+
+def test_n_pair_and_vicreg_in_blocks_equal_the_peers(embeddings):
+    theirs = peers.NPairsLoss(distance=INNER)(embeddings, PAIRS)
+    assert_equal(NPairLoss(l2=0.0, blocks=True)(embeddings, PAIRS), theirs, embeddings)
+    first, second = embeddings.chunk(2)
+    theirs = peers.VICRegLoss(variance_mu=50, reducer=MEAN)(first, ref_emb=second)  # it halves µ
+    assert_equal(VICRegLoss(blocks=True)(embeddings, PAIRS), theirs, embeddings)
+
+
+def test_ranked_list_equals_the_peer_but_for_its_denominators(embeddings):
+    """The peer adds 1e-5 for each column, and passes gradient through its weights."""
+    ours = RankedListLoss(temperature=5.0, detach_weights=False)(embeddings, LABELS)
+    theirs = peers.RankedListLoss(margin=0.4, Tn=5, alpha=1.2)(embeddings, LABELS)
+    assert_equal(ours, theirs, embeddings, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("classes", [None, 4])
+def test_margin_loss_of_triplets_equals_the_peer_also_in_its_boundaries(classes, embeddings):
+    listed = triplets(LABELS)
+    ours = MarginLoss(classes).double()
+    peer = peers.MarginLoss(margin=0.2, beta=1.2, learn_beta=True, num_classes=classes).double()
+    with torch.no_grad():
+        peer.beta.copy_(ours.boundary)  # 1.2 as float32 has it
+    value = ours.on_triplets(embeddings, listed, labels=LABELS)
+    theirs = peer(embeddings, LABELS, tuple(listed))
+    learned = ours.boundary if classes is None else ours.deviations
+    found = torch.autograd.grad(value, learned, retain_graph=True)[0]
+    expected = torch.autograd.grad(theirs, peer.beta, retain_graph=True)[0]
+    torch.testing.assert_close(found.reshape(-1), expected)
+    assert_equal(value, theirs, embeddings)
+
+
+def test_contrastive_is_half_the_mean_square_of_the_peers_terms(embeddings):
+    """The peer neither squares nor halves, and adds the means over each kind's non-zero terms."""
+    peer = peers.ContrastiveLoss(neg_margin=1.3, reducer=reducers.DoNothingReducer())
+    parts = peer(embeddings, LABELS)
+    terms = torch.cat([parts["pos_loss"]["losses"], parts["neg_loss"]["losses"]])
+    ours = ContrastiveLoss(1.3, normalize=True)(embeddings, LABELS)
+    torch.testing.assert_close(ours, terms.square().mean() / 2)
+
+
+def test_signal_to_noise_is_the_mean_of_the_peers_two_means(embeddings):
+    c = SignalToNoiseContrastiveLoss(normalize=True).comparisons(embeddings, LABELS)
+    push = (1 - c.negative[c.keep_negative]).relu()
+    theirs = peers.SignalToNoiseRatioContrastiveLoss(reducer=MEAN)(embeddings, LABELS)
+    assert_equal(c.positive[c.keep_positive].mean() + push.mean(), theirs, embeddings)
+
+
+def test_p2s_grad_and_instance_loss_as_the_peers_have_them(embeddings):
+    """The mean over classes as well; the rows themselves as proxies."""
+    ours, peer = P2SGradLoss(4, 8), peers.P2SGradLoss(8, 4)
+    peer.weight.data = ours.proxies.detach().double().T.clone()
+    found = 2 / 4 * ours(embeddings, LABELS)
+    torch.testing.assert_close(found, peer(embeddings, LABELS), rtol=1e-5, atol=1e-5)
+    rows, labels = embeddings.detach(), torch.arange(16)
+    instance = InstanceLoss(16, 8, scale=64.0, normalize=True).double()
+    instance.proxies.data = rows.clone()
+    expected = peers.InstanceLoss(gamma=64)(rows, labels)
+    torch.testing.assert_close(instance(rows, labels), expected, rtol=1e-6, atol=1e-6)
