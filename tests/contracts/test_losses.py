@@ -6,9 +6,7 @@ both of a ``bool``, None where it may be None.
 """
 
 import copy
-import importlib
 import inspect
-import pkgutil
 import re
 import types
 import typing
@@ -17,15 +15,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.walk import LargestTensor, kinds
 from torch.autograd import gradcheck, gradgradcheck
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 import vicinal.losses
 from vicinal.arguments import build, describe
 from vicinal.documentation import arguments_of
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses import CircleLoss, Loss, ProxyLoss, TripletLoss, reduce
+from vicinal.losses import loss as base
 from vicinal.tuples import Triplets
 
 # What a loss may ask for without a default, by the name of the argument; batches here have up to 12
@@ -45,18 +43,6 @@ OF_FOURTH_DEGREE = {
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
 
 
-def kinds():
-    """Every loss of every module, exported or not."""
-    for found in pkgutil.iter_modules(vicinal.losses.__path__, "vicinal.losses."):
-        module = importlib.import_module(found.name)
-        for kind in vars(module).values():
-            ours = (
-                inspect.isclass(kind) and issubclass(kind, Loss) and kind.__module__ == found.name
-            )
-            if ours and not inspect.isabstract(kind):
-                yield kind
-
-
 def switched(kind):
     """Arguments that turn one switch each."""
     hints = typing.get_type_hints(kind.__init__)
@@ -64,16 +50,14 @@ def switched(kind):
         hint = hints[name]
         if name == "reduction" or (name in ("squared", "normalize") and kind is not TripletLoss):
             continue  # what a distance does takes no other path in another loss
+        values = ()
         if typing.get_origin(hint) is typing.Literal:
             values = typing.get_args(hint)
         elif hint is bool:
             values = (False, True)
-        elif typing.get_origin(hint) in (typing.Union, types.UnionType) and type(
-            None
-        ) in typing.get_args(hint):
-            values = (None, ARGUMENTS[name]) if name in ARGUMENTS else (None,)
-        else:
-            continue
+        elif typing.get_origin(hint) in (typing.Union, types.UnionType):
+            maybe = type(None) in typing.get_args(hint)
+            values = (None, *([ARGUMENTS[name]] if name in ARGUMENTS else [])) if maybe else ()
         yield from ({name: value} for value in values if value != parameter.default)
 
 
@@ -86,7 +70,7 @@ def required(kind):
     return {name: ARGUMENTS[name] for name in missing}
 
 
-KINDS = list(kinds())
+KINDS = kinds(vicinal.losses, Loss)
 CASES = [(kind, {**required(kind), **extra}) for kind in KINDS for extra in ({}, *switched(kind))]
 DEFAULTS = [
     (kind, arguments)
@@ -132,12 +116,6 @@ def gradient_of(loss, embeddings, labels, *reference):
     return value.detach(), gradient
 
 
-def takes_reference(loss):
-    """Whether its anchors are compared with rows, so that a caller may bring other rows; with
-    proxies they are not."""
-    return getattr(loss, "takes_reference", True)
-
-
 def with_state_of(loss, other):
     """The same learnt parameters, where a loss has any."""
     loss.load_state_dict(other.state_dict())
@@ -154,32 +132,19 @@ def test_the_loss_that_the_guide_shows_is_the_one_that_is_there():
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_has_a_name_and_documents_its_arguments(kind):
-    assert kind in vicinal.losses.LOSSES.values()
+def test_is_exported_and_documents_its_paper_and_its_arguments(kind):
+    assert kind in vicinal.losses.LOSSES.values() and kind.__name__ in vicinal.losses.__all__
+    assert getattr(vicinal.losses, kind.__name__) is kind
+    assert re.search(r"(19|20)\d\d", inspect.getmodule(kind).__doc__), "its file names no year"
     summary, _, rest = kind.__doc__.partition("\n")
     assert re.search(r"\(.*(19|20)\d\d\): ", summary), f"line 1 names no paper: {summary}"
-    shared = (
-        ProxyLoss.__doc__ if issubclass(kind, ProxyLoss) else ""
-    )  # whose arguments are told once
-    _, _, arguments = rest.partition("    Args:\n")
-    named = re.findall(r"^        (\w+): ", arguments, flags=re.MULTILINE)
-    assert len(set(named)) == len(named)
-    named += re.findall(r"^        (\w+): ", shared.partition("    Args:\n")[2], flags=re.MULTILINE)
-    assert sorted(set(named)) == sorted(inspect.signature(kind).parameters)
-    assert set(inspect.signature(kind).parameters) <= set(arguments_of(kind)), (
-        "`vicinal explain` tells all"
+    shared = ProxyLoss.__doc__ if issubclass(kind, ProxyLoss) else ""  # told once
+    own, of_all = (
+        re.findall(r"^        (\w+): ", text.partition("    Args:\n")[2], flags=re.MULTILINE)
+        for text in (rest, shared)
     )
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_is_exported_and_its_file_names_the_paper(kind):
-    assert (
-        getattr(vicinal.losses, kind.__name__, None) is kind
-        and kind.__name__ in vicinal.losses.__all__
-    )
-    assert re.search(r"(19|20)\d\d", inspect.getmodule(kind).__doc__), (
-        f"{kind.__module__} names no year"
-    )
+    assert len(set(own)) == len(own)
+    assert {*own, *of_all} == {*inspect.signature(kind).parameters} <= {*arguments_of(kind)}
 
 
 def test_reductions_follow_torch(make, embeddings):
@@ -222,6 +187,14 @@ def test_order_of_rows_does_not_matter(make, embeddings):
 
 
 @each_kind
+def test_length_does_not_matter_on_the_unit_sphere(loss, embeddings):
+    if not loss.distance.normalize:
+        pytest.skip("sees lengths")
+    longer = embeddings * torch.arange(1, 13)[:, None]
+    torch.testing.assert_close(loss(longer, LABELS), loss(embeddings, LABELS))
+
+
+@each_kind
 def test_names_of_classes_do_not_matter(loss, embeddings):
     if any(parameter.requires_grad for parameter in loss.parameters()):
         pytest.skip("learns something for each class")
@@ -245,6 +218,27 @@ def test_gradient_matches_finite_differences_in_both_modes(loss, embeddings):
     )
     assert gradgradcheck(lambda e: loss(e, LABELS), (embeddings,), fast_mode=True)
     assert gradient_of(loss, embeddings, LABELS)[1].abs().sum() > 0
+
+
+def test_gradient_reaches_its_parameters(loss, embeddings):
+    parameters = dict(loss.double().named_parameters())
+    if not parameters:
+        pytest.skip("learns nothing of its own")
+
+    def value(*given):
+        named = dict(zip(parameters, given, strict=True))
+        return torch.func.functional_call(loss, named, (embeddings, LABELS))
+
+    given = [parameter.detach().clone().requires_grad_() for parameter in parameters.values()]
+    assert gradcheck(value, given, fast_mode=True)
+    assert all(gradient.any() for gradient in torch.autograd.grad(value(*given), given))
+
+
+@each_kind
+def test_a_large_batch_keeps_only_its_inputs_and_gives_the_same(loss, embeddings, monkeypatch):
+    expected = gradient_of(loss, embeddings, LABELS)
+    monkeypatch.setattr(base, "BLOCK", 0)
+    torch.testing.assert_close(gradient_of(loss, embeddings, LABELS), expected)
 
 
 @each_kind
@@ -306,30 +300,20 @@ def test_a_batch_without_terms_costs_0_and_passes_gradient_0(loss, embeddings):
 
 
 @each_kind
-def test_the_batch_is_its_own_reference(loss, embeddings):
-    if getattr(loss, "blocks", False) or not takes_reference(loss):
-        pytest.skip("the batch is not all rows against all")
-    themselves = (embeddings, LABELS, torch.arange(len(LABELS)))
-    torch.testing.assert_close(loss(embeddings, LABELS, *themselves), loss(embeddings, LABELS))
-
-
-@each_kind
 def test_reference_rows_count_as_if_they_stood_in_the_batch(make, embeddings):
     """A memory or the other processes: the anchors' values are those of one large batch."""
-    if getattr(make(), "blocks", False) or not takes_reference(make()):
+    each = make(reduction="none")
+    if getattr(each, "blocks", False) or not each.takes_reference:
         pytest.skip("the batch is not all rows against all")
-    if type(make()).__name__ in POOLED:
-        pytest.skip("an anchor's value depends on the other anchors")
-    each, own = make(reduction="none"), torch.tensor([2, 7, 9])
-    expected = each(embeddings, LABELS)[own]
-    torch.testing.assert_close(
-        each(embeddings[own], LABELS[own], embeddings, LABELS, own), expected
-    )
+    few = [] if type(each).__name__ in POOLED else [torch.tensor([2, 7, 9])]
+    for own in (torch.arange(12), *few):  # an anchor's value may depend on the other anchors
+        found = each(embeddings[own], LABELS[own], embeddings, LABELS, own)
+        torch.testing.assert_close(found, each(embeddings, LABELS)[own])
 
 
 @each_kind
 def test_a_loss_that_compares_with_no_rows_rejects_a_reference(loss, embeddings):
-    if takes_reference(loss):
+    if loss.takes_reference:
         pytest.skip("takes one")
     with pytest.raises(ConfigError, match="`reference` rows have no meaning"):
         loss(embeddings, LABELS, embeddings, LABELS)
@@ -337,7 +321,7 @@ def test_a_loss_that_compares_with_no_rows_rejects_a_reference(loss, embeddings)
 
 @each_kind
 def test_a_gallery_has_no_own_rows(make, embeddings):
-    if not takes_reference(make()):
+    if not make().takes_reference:
         pytest.skip("rejects one")
     each, (anchors, gallery) = make(reduction="none"), embeddings.chunk(2)
     labels, gallery_labels = torch.tensor([0, 0, 1, 1, 2, 2]), torch.tensor([0, 1, 2, 0, 1, 2])
@@ -358,28 +342,11 @@ def test_rows_of_its_own_are_compared_like_shared_rows(loss, embeddings):
     torch.testing.assert_close(loss.distance(anchors), loss.distance(anchors, anchors))
 
 
-class LargestTensor(TorchDispatchMode):
-    """Notes how many numbers the largest tensor has that comes into being, views apart."""
-
-    numbers = 0
-
-    def __torch_dispatch__(self, function, _, given=(), options=None):
-        made = function(*given, **(options or {}))
-        for part in tree_leaves(made):
-            if isinstance(part, torch.Tensor):
-                self.numbers = max(
-                    self.numbers, part.untyped_storage().nbytes() // part.element_size()
-                )
-        return made
-
-
 @each_kind
 def test_no_tensor_is_larger_than_a_few_matrices_of_pairs(loss, rng):
-    n, per_class = 60, 20  # so that n x n x (K - 1) would be 19 matrices
-    embeddings, labels = (
-        torch.randn(n, 3, generator=rng, requires_grad=True),
-        torch.arange(n) // per_class,
-    )
+    n = 60
+    labels = torch.arange(n) // 20  # so that n x n x (K - 1) would be 19 matrices
+    embeddings = torch.randn(n, 3, generator=rng, requires_grad=True)
     with LargestTensor() as largest:
         loss(embeddings, labels).backward()
     assert n <= largest.numbers <= 4 * n * n
@@ -411,7 +378,7 @@ def test_what_is_not_kept_has_no_influence(loss, embeddings):
 def test_explicit_triplets_give_one_value_each_and_take_weights(make, embeddings):
     each = make(reduction="none")
     triplets = Triplets(*torch.tensor([[0, 4, 1], [4, 0, 5], [1, 2, 8]]))
-    if not takes_reference(each):
+    if not each.takes_reference:
         with pytest.raises(ConfigError, match="no meaning"):
             each.on_triplets(embeddings, triplets)
         return

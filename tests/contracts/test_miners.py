@@ -5,38 +5,27 @@ A miner is a function of embeddings and labels that gives triplets or pairs; eac
 every rule it knows.
 """
 
-import importlib
 import inspect
-import pkgutil
 import typing
 
 import pytest
 import torch
 from tests.listed import triplets
-from torch.utils._python_dispatch import TorchDispatchMode
+from tests.walk import LargestTensor, defined
 from torch.utils._pytree import tree_leaves
 
 import vicinal.miners
 from vicinal.errors import DataError
-from vicinal.miners import pair_margin, uniform_histogram
+from vicinal.miners import MINERS, pair_margin, uniform_histogram
 from vicinal.miners.batch import MinedPairs
 from vicinal.tuples import Triplets
 
 
-def kinds():
-    for found in pkgutil.iter_modules(vicinal.miners.__path__, "vicinal.miners."):
-        for name, kind in vars(importlib.import_module(found.name)).items():
-            if (
-                not inspect.isfunction(kind)
-                or kind.__module__ != found.name
-                or name.startswith("_")
-            ):
-                continue
-            if (
-                typing.get_type_hints(kind).get("return") in (Triplets, MinedPairs)
-                and "embeddings" in inspect.signature(kind).parameters
-            ):
-                yield kind
+def is_miner(each):
+    if not inspect.isfunction(each) or each.__name__.startswith("_"):
+        return False
+    mines = typing.get_type_hints(each).get("return") in (Triplets, MinedPairs)
+    return mines and "embeddings" in inspect.signature(each).parameters
 
 
 def switched(kind):
@@ -52,7 +41,7 @@ def switched(kind):
             yield {name: not parameter.default}
 
 
-KINDS = list(kinds())
+KINDS = [each for each in defined(vicinal.miners) if is_miner(each)]
 CASES = [(kind, extra) for kind in KINDS for extra in ({}, *switched(kind))]
 
 
@@ -99,19 +88,9 @@ def columns(found):
 
 
 def test_all_miners_are_found_and_exported():
-    assert {kind.__name__ for kind in KINDS} == {
-        *(
-            "angular",
-            "batch_easy_hard",
-            "distance_weighted",
-            "easy_positive",
-            "hardest",
-            "multi_similarity",
-        ),
-        *("pair_margin", "semi_hard", "triplet_margin", "uniform_histogram"),
-    }
-    assert all(getattr(vicinal.miners, kind.__name__) is kind for kind in KINDS)
-    assert all(kind.__name__ in vicinal.miners.__all__ for kind in KINDS)
+    assert {kind.__name__: kind for kind in KINDS} == MINERS
+    assert all(getattr(vicinal.miners, name) is kind for name, kind in MINERS.items())
+    assert {*MINERS} < {*vicinal.miners.__all__}
 
 
 def test_what_is_mined_fits_the_labels_and_comes_once(mine, embeddings):
@@ -226,21 +205,6 @@ def test_reference_rows_are_numbered_among_themselves(mine, embeddings):
     else:
         anchor = 1 if isinstance(found, MinedPairs) else 0
         assert rows == {row for row in everything if row[anchor] in own.tolist()}
-
-
-class LargestTensor(TorchDispatchMode):
-    """Notes how many numbers the largest tensor has that comes into being, views apart."""
-
-    numbers = 0
-
-    def __torch_dispatch__(self, function, _, given=(), options=None):
-        made = function(*given, **(options or {}))
-        for part in tree_leaves(made):
-            if isinstance(part, torch.Tensor):
-                self.numbers = max(
-                    self.numbers, part.untyped_storage().nbytes() // part.element_size()
-                )
-        return made
 
 
 def test_no_tensor_is_larger_than_a_few_matrices_of_pairs(mine, rng):

@@ -1,13 +1,12 @@
 """What every sampler must do. The suite walks the package: a new file is covered before its author
 writes a test."""
 
-import importlib
 import inspect
-import pkgutil
 
 import numpy as np
 import pytest
 import torch
+from tests.walk import kinds
 from torch.utils.data import DataLoader, TensorDataset
 
 import vicinal.samplers
@@ -30,20 +29,7 @@ LABELS = np.random.default_rng(0).permutation(
 )
 
 
-def kinds():
-    """Every sampler of every module, exported or not."""
-    for found in pkgutil.iter_modules(vicinal.samplers.__path__, "vicinal.samplers."):
-        for kind in vars(importlib.import_module(found.name)).values():
-            ours = (
-                inspect.isclass(kind)
-                and issubclass(kind, BatchSampler)
-                and kind.__module__ == found.name
-            )
-            if ours and not inspect.isabstract(kind):
-                yield kind
-
-
-@pytest.fixture(params=list(kinds()), ids=lambda kind: kind.__name__)
+@pytest.fixture(params=kinds(vicinal.samplers, BatchSampler), ids=lambda kind: kind.__name__)
 def kind(request):
     return request.param
 

@@ -55,7 +55,9 @@ def inseparable_by_hand(embeddings, labels, k1=None, k2=None):
 
     found = []
     for i, anchor in enumerate(embeddings):
-        others = [(math.dist(anchor, x), y == labels[i]) for x, y in zip(embeddings, labels, strict=True)]
+        others = [
+            (math.dist(anchor, x), y == labels[i]) for x, y in zip(embeddings, labels, strict=True)
+        ]
         del others[i]
         inner = [d for d, same in others if same]
         outer = [d for d, same in others if not same]

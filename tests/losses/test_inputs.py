@@ -252,3 +252,10 @@ def test_the_mean_is_over_terms_not_over_anchors_and_of_nothing_0():
     assert found == [7 / 4, 7, [2, 1, 0]]
     nothing = Terms(torch.zeros(2), torch.zeros(2))
     assert [reduce(nothing, how).tolist() for how in ("mean", "sum", "none")] == [0, 0, [0, 0]]
+
+
+def test_a_class_of_one_row_is_a_negative_of_loop(embeddings):
+    rows = embeddings[:5].requires_grad_()
+    loss = OptimalNegatives(TripletLoss(5.0, squared=False))
+    gradient = torch.autograd.grad(loss(rows, torch.tensor([0, 0, 1, 1, 2])), rows)[0]
+    assert (gradient.norm(dim=1) > 1e-6).all()
