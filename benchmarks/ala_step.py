@@ -1,7 +1,7 @@
 """The cost of an ALA step on a GPU, in multiples of a plain step, and the error of its
 approximation.
 
-    python benchmarks/ala_step.py          # TF32, 120 images at 227 pixels, K = 3, GoogLeNet layout
+    python benchmarks/ala_step.py          # TF32, 120 images at 227 pixels, K = 3, BN-Inception
     python benchmarks/ala_step.py --precision bfloat16     # backbone and its forward mode under autocast
     python benchmarks/ala_step.py --compile    # forward mode compiled as well; minutes at the start
     python benchmarks/ala_step.py --quick                  # 32 pixels, one round: does it run?
@@ -27,7 +27,7 @@ from vicinal.methods import ALA, Method, Plain
 from vicinal.methods.ala import meta_gradient
 from vicinal.methods.method import tensor_cores
 from vicinal.methods.optimizer import OptimizerConfig
-from vicinal.models import Embedder, GoogLeNet
+from vicinal.models import BNInception, Embedder
 from vicinal.samplers import EpisodeSampler
 
 BARS = {
@@ -48,7 +48,7 @@ CHANGES = (
 def build(kind: str, device: torch.device, options: argparse.Namespace) -> tuple[Method, Take]:
     """A contestant: ``plain``, or ``once`` / ``recomputed`` and a route."""
     torch.manual_seed(0)
-    embedder, method = Embedder(GoogLeNet(freeze_norm=True), 512), Plain()
+    embedder, method = Embedder(BNInception(freeze_norm=True), 512), Plain()
     if kind != "plain":
         reading, route = kind.split(", ")
         compiled = options.compile and route == "forward"

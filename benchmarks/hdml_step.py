@@ -24,12 +24,12 @@ from vicinal.data.records import Batch
 from vicinal.losses import Loss, NPairLoss, TripletLoss
 from vicinal.methods import HDML, Plain
 from vicinal.methods.optimizer import OptimizerConfig
-from vicinal.models import EfficientNetLite, Embedder, GoogLeNet
+from vicinal.models import BNInception, EfficientNetLite, Embedder
 
 DIM = 512
 BACKBONES: dict[str, Callable[[], torch.nn.Module]] = {
     "EfficientNet-Lite0": lambda: EfficientNetLite("lite0", freeze_norm=True),
-    "GoogLeNet": lambda: GoogLeNet(freeze_norm=True),
+    "BN-Inception": lambda: BNInception(freeze_norm=True),
 }
 LOSSES: dict[str, tuple[Callable[[], Loss], int, float]] = {  # loss, batch, most that HDML may cost
     "N-pair": (lambda: NPairLoss("dot", l2=1.5e-2, blocks=True), 128, 1.10),

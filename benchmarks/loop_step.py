@@ -28,12 +28,12 @@ from vicinal.losses import HPHNLoss, LiftedStructureLoss, Loss, MultiSimilarityL
 from vicinal.methods import LoOp, Plain
 from vicinal.methods.loop import OptimalNegatives
 from vicinal.methods.optimizer import OptimizerConfig
-from vicinal.models import EfficientNetLite, Embedder, GoogLeNet
+from vicinal.models import BNInception, EfficientNetLite, Embedder
 
 DIM = 512
 BACKBONES: dict[str, Callable[[], torch.nn.Module]] = {
     "EfficientNet-Lite0": lambda: EfficientNetLite("lite0", freeze_norm=True),
-    "GoogLeNet": lambda: GoogLeNet(freeze_norm=True),
+    "BN-Inception": lambda: BNInception(freeze_norm=True),
 }
 LOSSES: dict[str, Callable[[], Loss]] = {
     "triplet": lambda: TripletLoss(squared=False),

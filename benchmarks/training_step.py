@@ -1,11 +1,11 @@
 """A training step on a GPU: its time, and what of it is not forward, backward or optimizer.
 
-    python benchmarks/training_step.py  # GoogLeNet and EfficientNet-Lite0, captured; about 1 minute
+    python benchmarks/training_step.py  # EfficientNet-Lite0, captured; about 1 minute
     python benchmarks/training_step.py --how compiled    # captured and compiled; about 3 minutes
     python benchmarks/training_step.py --how eager       # neither
 
 As many random images as CUB-200-2011 has, 256 pixels a side, on the device; batches of 128 with
-random crops of 227 (GoogLeNet) or 224 pixels, mirrored; multi-similarity loss, AdamW, frozen norms,
+random crops of 224 pixels, mirrored; multi-similarity loss, AdamW, frozen norms,
 bfloat16, channels last. A whole step
 is what the trainer takes: cut a batch, augment it, ``method(batch)``, diagnostics every tenth step.
 It is compared with forward, loss, backward and optimizer on one batch that lies there, captured as
@@ -33,17 +33,16 @@ from vicinal.evaluation.encoder import Encoder
 from vicinal.losses import MultiSimilarityLoss
 from vicinal.methods import Method, Plain
 from vicinal.methods.optimizer import OptimizerConfig
-from vicinal.models import EfficientNetLite, Embedder, GoogLeNet
+from vicinal.models import EfficientNetLite, Embedder
 from vicinal.samplers import PKSampler
 from vicinal.training.cuda_graph import CUDAGraphStep
 from vicinal.training.trainer import STEPS_PER_DIAGNOSIS
 
 IMAGES, CLASSES, SIDE, STEPS = 11_788, 200, 256, 20
 NETWORKS = {
-    "GoogLeNet": (GoogLeNet, 227),
     "EfficientNet-Lite0": (EfficientNetLite, 224),
 }  # with the size of crops
-BARS = {"GoogLeNet": 10.0, "EfficientNet-Lite0": 9.0}  # ms a step
+BARS = {"EfficientNet-Lite0": 9.0}  # ms a step
 SHARE_BAR, EMBEDDING_BAR = 0.10, 10.0
 
 

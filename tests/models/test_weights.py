@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from vicinal.errors import ConfigError, DataError
-from vicinal.models import EfficientNetLite, GoogLeNet, ResNet, SmallConvNet, load_pretrained
+from vicinal.models import EfficientNetLite, ResNet, SmallConvNet, load_pretrained
 from vicinal.models.backbone import load_weights
 
 
@@ -150,8 +150,8 @@ def test_pretrained_weights_come_by_path_and_drop_their_classifier(tmp_path, fil
 
 def test_weights_that_no_package_carries_name_the_file_to_fetch(monkeypatch, tmp_path):
     monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
-    with pytest.raises(ConfigError, match=r"GoogLeNet come in no package.*googlenet-1378be20\.pth"):
-        load_pretrained(GoogLeNet(), "imagenet")
+    with pytest.raises(ConfigError, match=r"ResNet come in no package.*resnet18-f37072fd\.pth"):
+        load_pretrained(ResNet(18), "imagenet")
 
 
 def test_weights_in_torchs_cache_are_found(monkeypatch, tmp_path, filled):

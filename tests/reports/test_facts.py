@@ -72,10 +72,10 @@ def test_notes_on_the_data_are_shown_until_there_are_results():
         ({}, "The run has not recorded its progress; this page shows what it has written so far."),
         ({"state": "running"}, "Running; what follows is what it had written by then."),
         (
-            {"state": "failed", "epoch": 2, "step": 1200},
-            "Failed in epoch 2 after 1,200 steps; what follows",
+            {"state": "failed", "epoch": 2, "step": 1200, "seconds": 61.0},
+            "Failed in epoch 2 after 1,200 steps and 1 min 1 s; what follows",
         ),
-        ({"state": "finished", "seconds": 3700}, "Finished after 1 h 1 min."),
+        ({"state": "finished", "step": 0, "seconds": 0.1}, "Finished."),
     ],
 )
 def test_the_state_is_a_sentence(status, sentence):

@@ -51,7 +51,7 @@ def test_every_section_is_there_and_in_the_contents(outline):
         "retrieval",
         "map",
         "classes",
-        "generalisation",
+        "generalization",
         "events",
         "setup",
     }
@@ -128,6 +128,7 @@ def test_a_change_that_is_not_significant_is_no_headline(reported, make_run, tmp
     run.write_results({**run.results, "gains": gains})
     text = write_report(run.path).read_text(encoding="utf-8")
     assert "<b>no significant change</b><small>+44.3 points (−2.0 to +90.0)</small>" in text
+    assert re.search(r"The model kept is [^<]*\. Behind a gain, its 95 %", text)
 
 
 def test_a_run_that_ended_below_its_untrained_row_says_so_at_the_top(make_run, tmp_path):
@@ -152,7 +153,7 @@ def test_pictures_of_retrievals_open(reported):
 
 def test_a_run_that_has_not_finished_gets_a_useful_report(reported_interrupted):
     outline = Outline(reported_interrupted.text)
-    assert {"training", "generalisation", "events", "setup"} <= outline.ids
+    assert {"training", "generalization", "events", "setup"} <= outline.ids
     assert not {"result", "retrieval", "map", "classes"} & outline.ids
     assert "Interrupted in epoch 9 after 130 steps" in reported_interrupted.text
 

@@ -24,7 +24,6 @@ from vicinal.models import (
     BNInception,
     EfficientNetLite,
     Embedder,
-    GoogLeNet,
     Identity,
     ResNet,
     SmallConvNet,
@@ -216,7 +215,7 @@ def test_nothing_is_written_where_onnx_is_rejected(features_run, monkeypatch):
 
 
 @pytest.mark.slow(25)
-@pytest.mark.parametrize("kind", [EfficientNetLite, ResNet, GoogLeNet, BNInception])
+@pytest.mark.parametrize("kind", [EfficientNetLite, ResNet, BNInception])
 def test_photographs_through_published_networks(kind, tmp_path, photos, rng):
     embedder = settled(kind(), rng, dim=32)
     shown = embedder.backbone.preprocessing

@@ -7,7 +7,7 @@ from vicinal.models.custom import CustomBackbone
 from vicinal.models.efficientnet_lite import EfficientNetLite
 from vicinal.models.embedder import Embedder, TwoStreamEmbedder
 from vicinal.models.finetuning import LoRALinear, count_parameters
-from vicinal.models.inception import BNInception, GoogLeNet
+from vicinal.models.inception import BNInception
 from vicinal.models.libraries import TimmBackbone, TorchvisionBackbone
 from vicinal.models.resnet import ResNet, SmallResNet
 from vicinal.models.small import Identity, SmallConvNet
@@ -15,7 +15,7 @@ from vicinal.models.text import MiniLM, NGrams
 
 # The only constructors that model.json may name; a new model is added here.
 _EMBEDDERS = (Embedder, TwoStreamEmbedder)
-_BACKBONES = (SmallConvNet, SmallResNet, Identity, GoogLeNet, BNInception, ResNet, EfficientNetLite)
+_BACKBONES = (SmallConvNet, SmallResNet, Identity, BNInception, ResNet, EfficientNetLite)
 _TEXT = (NGrams, MiniLM)
 _WRAPPERS = (TimmBackbone, TorchvisionBackbone, CustomBackbone)
 MODELS: dict[str, type] = {
@@ -26,7 +26,6 @@ __all__ = ["BACKBONES", "MODELS", "Backbone", "Embedder", "ModelConfig", "TwoStr
 __all__ += [
     "BNInception",
     "EfficientNetLite",
-    "GoogLeNet",
     "Identity",
     "ResNet",
     "SmallConvNet",

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vicinal.errors import ConfigError, DataError, few
@@ -195,25 +194,6 @@ def fold(convolution: nn.Conv2d, norm: _BatchNorm) -> tuple[Tensor, Tensor] | No
     mean = norm.running_mean if convolution.bias is None else norm.running_mean - convolution.bias
     shift = -mean * scale if norm.bias is None else norm.bias - mean * scale
     return convolution.weight * scale[:, None, None, None], shift
-
-
-def max_pool(
-    maps: Tensor, kernel: int, stride: int = 1, padding: int = 0, ceil_mode: bool = False
-) -> Tensor:
-    """Compute maxima over windows; with a kernel of our own where ``kernels`` allows."""
-    if not Kernels.enabled:
-        return functional.max_pool2d(maps, kernel, stride, padding, ceil_mode=ceil_mode)
-    sides = [
-        (side + 2 * padding - kernel + (stride - 1 if ceil_mode else 0)) // stride + 1
-        for side in maps.shape[2:]
-    ]
-    if ceil_mode:  # no window starts outside
-        sides = [
-            n - ((n - 1) * stride >= side + padding)
-            for n, side in zip(sides, maps.shape[2:], strict=True)
-        ]
-    pooled: Tensor = torch.ops.vicinal.max_pool(maps, kernel, stride, padding, *sides)[0]
-    return pooled
 
 
 class Kernels:

@@ -24,7 +24,7 @@ from vicinal.models.backbone import (
 from vicinal.models.custom import CustomBackbone
 from vicinal.models.efficientnet_lite import EfficientNetLite
 from vicinal.models.embedder import Embedder, Pooling
-from vicinal.models.inception import BNInception, GoogLeNet
+from vicinal.models.inception import BNInception
 from vicinal.models.libraries import LibraryBackbone, TimmBackbone, TorchvisionBackbone
 from vicinal.models.resnet import ResNet, SmallResNet
 from vicinal.models.small import Identity, SmallConvNet
@@ -38,7 +38,6 @@ BACKBONES: dict[str, type[nn.Module]] = {
     **dict.fromkeys(
         ("efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2"), EfficientNetLite
     ),
-    "googlenet": GoogLeNet,
     "bn_inception": BNInception,
     **dict.fromkeys(("resnet18", "resnet34", "resnet50", "resnet101", "resnet152"), ResNet),
     "identity": Identity,

@@ -344,9 +344,9 @@ def state(status: Mapping[str, Any]) -> str:
     name = str(status.get("state", "unknown"))
     if name not in ("running", "interrupted", "failed", "finished"):
         return "The run has not recorded its progress; this page shows what it has written so far."
-    amounts = [f"{status['step']:,} steps"] if status.get("step") is not None else []
-    amounts += [duration(status["seconds"])] if status.get("seconds") is not None else []
-    after = f" after {' and '.join(amounts)}" if amounts else ""
+    after = ""  # a head in closed form takes no step
+    if status.get("step"):
+        after = f" after {status['step']:,} steps and {duration(status.get('seconds') or 0)}"
     if name == "finished":
         return f"Finished{after}."
     epoch = f" in epoch {status['epoch']}" if status.get("epoch") is not None else ""

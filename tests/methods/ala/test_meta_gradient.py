@@ -25,7 +25,7 @@ from vicinal.methods.ala.meta_gradient import (
     slopes,
     slopes_by_double_backward,
 )
-from vicinal.models import Embedder, GoogLeNet, SmallConvNet
+from vicinal.models import Embedder, ResNet, SmallConvNet
 
 RATES = (0.3, 1.7)  # of backbone and head: a virtual step that took one for both would be seen
 
@@ -232,7 +232,7 @@ def test_what_was_dropped_in_the_pass_is_dropped_in_its_derivative():
 
 @pytest.mark.parametrize(
     "backbone",
-    [lambda: SmallConvNet(channels=3, widths=(4, 8)), lambda: GoogLeNet(freeze_norm=True)],
+    [lambda: SmallConvNet(channels=3, widths=(4, 8)), lambda: ResNet(18, freeze_norm=True)],
 )
 def test_forward_mode_passes_through_the_real_backbones(backbone):
     torch.manual_seed(0)
