@@ -116,7 +116,7 @@ class Prepared(Dataset):  # type: ignore[type-arg]
 
 
 def decoding(config: "Config", device: torch.device, rounds: int = 3) -> str:
-    from vicinal.data.resident import resident_if_it_fits
+    from vicinal.data.resident import keep_decoded
     from vicinal.data.transforms import ImageTransform
     from vicinal.training.experiment import load_records
 
@@ -126,7 +126,7 @@ def decoding(config: "Config", device: torch.device, rounds: int = 3) -> str:
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(rounds):
         start = time.perf_counter()
-        resident_if_it_fits(records, transform, device, resident="on")
+        keep_decoded(records, transform, device, resident="on")
         times[0].append(time.perf_counter() - start)
         start = time.perf_counter()
         for batch in DataLoader(Prepared(records, transform), BATCH, num_workers=WORKERS):

@@ -26,8 +26,8 @@ import torch
 
 from measuring import commit, verdict
 from steps import Take, ready
-from vicinal.data.records import Batch, ImageArray, Records
-from vicinal.data.resident import Resident
+from vicinal.data.loader import Loader
+from vicinal.data.records import Batch, Decoded, ImageArray, Records
 from vicinal.data.transforms import ImageTransform
 from vicinal.evaluation.encoder import Encoder
 from vicinal.losses import MultiSimilarityLoss
@@ -53,7 +53,7 @@ def main() -> None:
     options = parser.parse_args()
     device = torch.device("cuda")
     transform = ImageTransform(size=SIDE, resize=SIDE, canvas=SIDE, crop="random", mirror=True)
-    records, resident = random_images(transform, device)
+    records = random_images(transform, device)
     print(
         "| network | whole step | forward, backward, optimizer | outside of these | first step | "
         "embedding all |"
@@ -74,9 +74,7 @@ def main() -> None:
             captured=options.how != "eager",
         )
         print(
-            row(
-                name, method, take, records, resident, replace(transform, size=size), options.rounds
-            ),
+            row(name, method, take, records, replace(transform, size=size), options.rounds),
             flush=True,
         )
     print(
@@ -98,11 +96,11 @@ def row(
     method: Method,
     take: Take,
     records: Records,
-    resident: Resident,
     transform: ImageTransform,
     rounds: int,
 ) -> str:
-    read = resident.batches(records, method.batches(0), transform, 0, 0, "raise")
+    device = next(method.parameters()).device
+    read = Loader(records, transform, device=device).batches(method.batches(0))
     batches = (replace(batch, largest_class=4) for batch in read)
     batch = next(batches)
     first = milliseconds(partial(take, batch), 1) / 1000
@@ -123,8 +121,8 @@ def row(
     whole, core = ([turn[place] for turn in turns] for place in (0, 1))
     step, least = statistics.median(whole), statistics.median(core)
     share = max(0.0, 1 - least / step)
-    encoder = Encoder(method.embedder, transform.evaluation(), resident.pixels.device)
-    embedding = milliseconds(partial(encoder.embed, records, resident=resident), 1) / 1000
+    encoder = Encoder(method.embedder, transform.evaluation(), device)
+    embedding = milliseconds(partial(encoder.embed, records), 1) / 1000
     cells = (
         name,
         f"{step:.1f} ms ({min(whole):.1f}-{max(whole):.1f}), bar {BARS[name]:.0f}: "
@@ -146,7 +144,7 @@ def milliseconds(step: Callable[[], object], steps: int = STEPS) -> float:
     return (time.perf_counter() - start) / steps * 1000
 
 
-def random_images(transform: ImageTransform, device: torch.device) -> tuple[Records, Resident]:
+def random_images(transform: ImageTransform, device: torch.device) -> Records:
     labels = np.arange(IMAGES) % CLASSES
     names = list(map(str, range(IMAGES)))
     source = ImageArray(
@@ -155,8 +153,9 @@ def random_images(transform: ImageTransform, device: torch.device) -> tuple[Reco
     records = Records(
         "random images", source, labels, tuple(names[:CLASSES]), np.full(IMAGES, "train")
     )
-    pixels = torch.randint(0, 256, (IMAGES, 3, SIDE, SIDE), dtype=torch.uint8, device=device)
-    return records, Resident(pixels, transform, source, np.arange(IMAGES), {}, device)
+    pixels = torch.randint(0, 256, (IMAGES, SIDE, SIDE, 3), dtype=torch.uint8, device=device)
+    source.decoded = Decoded(pixels, transform.preparation, np.arange(IMAGES), {})
+    return records
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ from vicinal.data.augmentation import (
     triangle_weights,
 )
 from vicinal.data.draws import uniform
-from vicinal.data.transforms import ImageTransform
 
 
 def by_hand(height, width, draws, area, ratio):
@@ -72,36 +71,18 @@ def test_boxes_lie_inside_and_reach_the_edges():
     assert (width / height).min() > 0.7 and (width / height).max() < 1.43  # rounded sides
 
 
-def test_crops_are_cut_by_slices_and_sent_whole():
-    crops = ImageTransform(size=4, crop="random", mirror=True).crops(
-        np.full(6, 9), np.full(6, 9), uniform(0, 0, np.arange(6), 3)
-    )
-    part = crops[2:5].to(torch.device("cpu"))
-    assert (
-        part.boxes.equal(crops.boxes[2:5])
-        and part.mirrored.equal(crops.mirrored[2:5])
-        and part.color.shape == (3, 3)
-    )
-
-
-IMAGES = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (5, 3, 40, 52), dtype=np.uint8))
+IMAGES = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (5, 40, 52, 3), dtype=np.uint8))
 
 
 def crops(boxes, mirrored):
-    return Crops(
-        torch.tensor(boxes),
-        torch.tensor(mirrored),
-        torch.ones(len(boxes), 3),
-        torch.zeros(len(boxes), 4).long(),
-    )
+    rest = torch.zeros(len(boxes), 7)
+    return Crops(torch.cat([torch.tensor(boxes), torch.tensor(mirrored)[:, None], rest], dim=1))
 
 
 def by_pillow(row, box, mirrored, size, *, passes):
     """Passes: the sizes to which Pillow brings the box, one after the other."""
     top, left, height, width = box
-    image = Image.fromarray(IMAGES[row].permute(1, 2, 0).numpy()).crop(
-        (left, top, left + width, top + height)
-    )
+    image = Image.fromarray(IMAGES[row].numpy()).crop((left, top, left + width, top + height))
     for sides in [(size, height), (size, size)] if passes == 2 else [(size, size)]:
         image = image.resize(sides, Image.Resampling.BILINEAR)
     resized = torch.from_numpy(np.array(image)).permute(2, 0, 1)
@@ -144,8 +125,9 @@ def test_squares_are_slices():
         9,
     )
     assert cut.dtype == torch.uint8
-    assert cut[0].equal(IMAGES[2, :, :9, :9]) and cut[1].equal(IMAGES[2, :, 31:, 43:].flip(-1))
-    assert cut[2].equal(IMAGES[0, :, 5:14, 6:15].flip(-1))
+    planes = IMAGES.permute(0, 3, 1, 2)
+    assert cut[0].equal(planes[2, :, :9, :9]) and cut[1].equal(planes[2, :, 31:, 43:].flip(-1))
+    assert cut[2].equal(planes[0, :, 5:14, 6:15].flip(-1))
 
 
 def test_weights_sum_to_one_inside_the_box_and_are_none_outside():

@@ -105,7 +105,7 @@ def test_drawings_are_decoded_once_for_each_size_and_content(root, monkeypatch):
     decoded = []
     monkeypatch.setattr(
         ArchivedDrawings,
-        "decoded",
+        "reduced",
         lambda self, size: decoded.append(size) or np.zeros((8, size, size), np.uint8),
     )
     for size in (28, 28, 32, 28):

@@ -51,6 +51,10 @@ def config(pictures, *words):
     return compose(*layers)
 
 
+def decoded(config, console):
+    return prepare(config, console).records.source.decoded
+
+
 class Averages(nn.Module):
     """A network of the user's own."""
 
@@ -74,15 +78,15 @@ def test_resident_images_train_the_same_network_bit_for_bit(pictures, tmp_path, 
 
 
 def test_images_stay_where_they_fit_and_not_where_the_user_says_no(pictures, console):
-    assert prepare(config(pictures), console).resident is not None
-    assert prepare(config(pictures, "training.resident=off"), console).resident is None
+    assert decoded(config(pictures), console) is not None
+    assert decoded(config(pictures, "training.resident=off"), console) is None
 
 
 def test_a_damaged_image_is_rejected_before_training(pictures, console):
     (pictures / "c2" / "3.png").write_bytes(b"no picture")
     with pytest.raises(DataError, match=r"3\.png"):
         prepare(config(pictures), console)
-    assert prepare(config(pictures, "training.skip_corrupt=true"), console).resident.unreadable
+    assert decoded(config(pictures, "training.skip_corrupt=true"), console).unreadable
 
 
 @pytest.fixture

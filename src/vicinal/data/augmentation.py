@@ -15,11 +15,9 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 from torch.nn import functional
 
-PLACE, MIRROR, COLOR = (
-    slice(0, 2),
-    2,
-    slice(3, 6),
-)  # down and across; left-right; brightness, contrast, saturation
+PLACE = slice(0, 2)  # down and across
+MIRROR = 2
+COLOR = slice(3, 6)  # brightness, contrast, saturation
 TRIES = 10  # torchvision's RandomResizedCrop gives up after as many
 BOXES = slice(6, 6 + 2 * TRIES)  # area and aspect of each try
 ERASE = slice(BOXES.stop, BOXES.stop + 5)  # whether, area, aspect, down, across
@@ -28,40 +26,44 @@ _LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601, as Pillow's conversion to gray
 
 @dataclass(frozen=True)
 class Crops:
-    """One box, one side, one change of color and one erased box for each image; all tensors on one
-    device.
+    """One box, one side, one change of color and one erased box for each image, in one table, which
+    travels to a device at once.
 
     Attributes:
-        boxes: top, left, height and width; resized to the output where they differ from it.
-        mirrored: whether left and right are swapped.
-        color: factors of brightness, contrast and saturation; 1 changes nothing.
-        erased: top, left, height and width of the box that is erased from the output; of height 0
-            where none is.
+        table: of each image 4 numbers of ``boxes``, 1 of ``mirrored``, 3 of ``color`` and 4 of
+            ``erased``.
     """
 
-    boxes: Int[Tensor, "n 4"]
-    mirrored: Bool[Tensor, "n"]
-    color: Float[Tensor, "n 3"]
-    erased: Int[Tensor, "n 4"]
+    table: Float[Tensor, "n 12"]
 
-    def __getitem__(self, rows: slice) -> "Crops":
-        return Crops(self.boxes[rows], self.mirrored[rows], self.color[rows], self.erased[rows])
+    @property
+    def boxes(self) -> Int[Tensor, "n 4"]:
+        """Top, left, height and width; resized to the output where they differ from it."""
+        return self.table[:, :4].long()
 
-    def to(self, device: torch.device) -> "Crops":
-        """Return the same on a device, without waiting for it."""
-        return Crops(
-            *(to_device(v, device) for v in (self.boxes, self.mirrored, self.color, self.erased))
-        )
+    @property
+    def mirrored(self) -> Bool[Tensor, "n"]:
+        """Whether left and right are swapped."""
+        return self.table[:, 4] > 0
+
+    @property
+    def color(self) -> Float[Tensor, "n 3"]:
+        """Factors of brightness, contrast and saturation; 1 changes nothing."""
+        return self.table[:, 5:8]
+
+    @property
+    def erased(self) -> Int[Tensor, "n 4"]:
+        """Top, left, height and width of the box that is erased from the output; of height 0 where
+        none is."""
+        return self.table[:, 8:].long()
 
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:
     """Return a host tensor on a device. From pinned memory a copy to a GPU does not make the host
     wait."""
-    return (
-        values.pin_memory().to(device, non_blocking=True)
-        if device.type == "cuda"
-        else values.to(device)
-    )
+    if device.type == "cuda" and values.device.type == "cpu":
+        values = values.pin_memory()
+    return values.to(device, non_blocking=True)
 
 
 def resized_boxes(
@@ -110,46 +112,35 @@ def erased_boxes(
     whether, area, aspect, *place = draws[:, ERASE].T
     areas = size**2 * (0.02 + area * (0.33 - 0.02))
     aspects = np.exp(np.log(0.3) + aspect * (np.log(3.3) - np.log(0.3)))
-    sides = (
-        np.rint(np.sqrt(np.stack([areas * aspects, areas / aspects], axis=1)))
-        .clip(1, size)
-        .astype(np.int64)
-    )
-    tops = (np.stack(place, axis=1) * (size - sides + 1)).astype(np.int64)
+    sides = np.rint(np.sqrt(np.stack([areas * aspects, areas / aspects], axis=1))).clip(1, size)
+    tops = np.floor(np.stack(place, axis=1) * (size - sides + 1))
     sides[whether >= chance] = 0
-    return np.concatenate([tops, sides], axis=1)
+    return np.concatenate([tops, sides], axis=1).astype(np.int64)
 
 
 def erase(images: Float[Tensor, "n c h w"], boxes: Int[Tensor, "n 4"]) -> Float[Tensor, "n c h w"]:
     """Set boxes of images to 0."""
     rows, columns = (torch.arange(length, device=images.device) for length in images.shape[2:])
     top, left, height, width = boxes[:, :, None].unbind(dim=1)
-    down, across = (
-        (rows >= top) & (rows < top + height),
-        (columns >= left) & (columns < left + width),
-    )
+    down = (rows >= top) & (rows < top + height)
+    across = (columns >= left) & (columns < left + width)
     return images.masked_fill((down[:, :, None] & across[:, None])[:, None], 0)
 
 
 def cut_squares(
-    images: UInt8[Tensor, "m c h w"], rows: Int[Tensor, "n"], crops: Crops, size: int
+    images: UInt8[Tensor, "m h w c"], rows: Int[Tensor, "n"], crops: Crops, size: int
 ) -> UInt8[Tensor, "n c size size"]:
     """Cut squares of ``size`` pixels, mirrored where the crops say so; heights and widths are
     ignored."""
-    channels, height, _ = images.shape[1:]
-    top, left, _, _ = crops.boxes[:, :, None].unbind(dim=1)
+    top, left = crops.boxes[:, :2, None].unbind(dim=1)
     steps = torch.arange(size, device=images.device)
-    # First whole lines, which are copied eight pixels at a time, then the columns of each line.
-    planes = rows[:, None] * channels + torch.arange(channels, device=images.device)
-    lines = planes[:, :, None] * height + (top + steps)[:, None]
     columns = left + torch.where(crops.mirrored[:, None], size - 1 - steps, steps)
-    return _picked(images.flatten(0, 2), lines).gather(
-        3, columns[:, None, None].expand(-1, channels, size, -1)
-    )
+    cut = images[rows[:, None, None], (top + steps)[:, :, None], columns[:, None]]
+    return cut.permute(0, 3, 1, 2)
 
 
 def cut_resized(
-    images: UInt8[Tensor, "m c h w"], rows: Int[Tensor, "n"], crops: Crops, size: int
+    images: UInt8[Tensor, "m h w c"], rows: Int[Tensor, "n"], crops: Crops, size: int
 ) -> Float[Tensor, "n c size size"]:
     """Resize boxes to ``size`` pixels by the triangle filter, as ``Image.crop(...).resize(...,
     BILINEAR)`` does it.
@@ -159,13 +150,13 @@ def cut_resized(
     Pillow's 22-bit fixed point fall on different sides of a half, or where Pillow 13 takes the
     columns first. What is outside the box is ignored.
     """
-    channels, height, width = images.shape[1:]
+    height, width, channels = images.shape[1:]
     top, left, rows_in, columns_in = crops.boxes.unbind(dim=1)
     across = triangle_weights(left, columns_in, size, width, mirrored=crops.mirrored)
     down = triangle_weights(top, rows_in, size, height)
     # Rows before channels: then both filters are batched products, [h c, w] by [w, size] and [size,
     # h] by [h, c size].
-    lines = _picked(images, rows).transpose(1, 2).flatten(1, 2)
+    lines = images[rows].transpose(2, 3).flatten(1, 2)
     with torch.autocast(
         images.device.type, enabled=False
     ):  # bfloat16 weights would be off by half a gray level
@@ -207,14 +198,6 @@ def triangle_weights(
     return weights.div_(weights.sum(dim=2, keepdim=True))
 
 
-def _picked(images: UInt8[Tensor, "m *image"], rows: Int[Tensor, "..."]) -> UInt8[Tensor, "..."]:
-    """Return ``images[rows]``, eight pixels at a time where lines hold a multiple of eight: a GPU
-    copies faster."""
-    if images.shape[-1] % 8 == 0 and images.is_contiguous():
-        return images.view(torch.int64)[rows].view(torch.uint8)
-    return images[rows]
-
-
 def jitter(
     pixels: Float[Tensor, "n c h w"], factors: Float[Tensor, "n 3"]
 ) -> Float[Tensor, "n c h w"]:
@@ -235,12 +218,10 @@ def jitter(
 def _gray(pixels: Float[Tensor, "n c h w"]) -> Float[Tensor, "n 1 h w"]:
     if pixels.shape[1] == 1:
         return pixels
-    gray: Tensor = (
-        pixels[:, 0] * _LUMA[0]
-    )  # not a product of matrices: it would be rounded where TF32 is on
-    for channel in (1, 2):
-        gray.add_(pixels[:, channel], alpha=_LUMA[channel])
-    return gray[:, None]
+    # not a product of matrices: it would be rounded where TF32 is on
+    red, green, blue = pixels.unbind(dim=1)
+    gray: Tensor = red * _LUMA[0]
+    return gray.add_(green, alpha=_LUMA[1]).add_(blue, alpha=_LUMA[2])[:, None]
 
 
 def rotate(

@@ -3,8 +3,11 @@
 import multiprocessing
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import connection, spawn
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
@@ -16,12 +19,13 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from vicinal.data.augmentation import Crops
+from vicinal.data.augmentation import Crops, cut_resized, cut_squares, to_device
 from vicinal.data.draws import uniform
-from vicinal.data.records import QUERY, Batch, FeatureArray, Records
+from vicinal.data.records import QUERY, Batch, Decoded, FeatureArray, Records
 from vicinal.data.transforms import (
     FeatureTransform,
     ImageTransform,
+    OwnTransform,
     TextTransform,
     TrainingTransform,
 )
@@ -44,7 +48,9 @@ class Loader:
     """Batches of records, augmented by numbers that depend on (seed, epoch, index) alone.
 
     The processes that read image files stay from epoch to epoch. They send the pixels of crops as
-    bytes; colors and normalization follow on the device.
+    bytes; colors and normalization follow on the device. Images that are already decoded (see
+    ``resident``) are taken from where they lie; for a GPU they are cut there, resized crops to one
+    gray level as on the host (see ``augmentation``).
 
     Args:
         records: what the indices count in.
@@ -69,25 +75,63 @@ class Loader:
         device: torch.device = CPU,
     ) -> None:
         self.transform, self.device = transform, device
-        ahead = not records.source.in_memory and records.source.kind == "images"
-        reader = _Reader(records, transform, seed, corrupt)
-        self._read = Processes(reader, min(workers, os.cpu_count() or 1) if ahead else 0)
-        self._normalization = (
-            transform.normalization(device) if isinstance(transform, ImageTransform) else None
+        decoded = _decoded(records, transform)
+        self._on_device = decoded if cuts_there(device) else None
+        there = None if self._on_device is None else device
+        reader = _Reader(records, transform, seed, corrupt, decoded, there)
+        source = records.source
+        ahead = decoded is None and not source.in_memory and source.kind == "images"
+        self._read = (
+            Processes(reader, min(workers, os.cpu_count() or 1) if ahead else 0)
+            if self._on_device is None
+            else partial(in_threads, reader)
         )
 
     def batches(self, plan: Plan, epoch: int = 0) -> Iterator[Batch]:
         """Yield one batch per index list of the plan, on the device."""
         for read in self._read((epoch, indices) for indices in plan):
-            yield self._finished(read)
+            yield self._finished(read.batch.to(self.device), read.crops)
 
-    def _finished(self, read: "_Read") -> Batch:
-        batch, transform = read.batch.to(self.device), self.transform
-        if not isinstance(transform, ImageTransform):
+    def _finished(self, batch: Batch, crops: Crops | None) -> Batch:
+        """Turn pixels of 0..255 into the network's inputs."""
+        transform, cut = self.transform, batch.inputs
+        if crops is None or not isinstance(transform, ImageTransform):
             return batch
-        cut = batch.inputs if self.device.type == "cuda" else batch.inputs.contiguous()
-        crops = None if read.crops is None else read.crops.to(self.device)
-        return replace(batch, inputs=transform.finish(cut, crops, self._normalization))
+        crops = Crops(to_device(crops.table, self.device))
+        if self._on_device is not None:
+            resize = cut_resized if transform.crop == "resized" else cut_squares
+            images, rows = cut, torch.arange(len(cut), device=self.device)
+            if cut.ndim == 1:  # places among the images that lie on the device
+                images, rows = self._on_device.pixels, cut
+            cut = resize(images, rows, crops, transform.size)
+        gpu = self.device.type == "cuda"
+        layout = torch.channels_last if gpu else torch.contiguous_format
+        return replace(batch, inputs=transform.finish(cut.contiguous(memory_format=layout), crops))
+
+
+def cuts_there(device: torch.device) -> bool:
+    """Whether decoded images are cut on the device. On a CPU Pillow is faster: it reads the few
+    pixels of a box, a matrix product all."""
+    return device.type == "cuda"
+
+
+def _decoded(records: Records, transform: TrainingTransform) -> Decoded | None:
+    """Return decoded images by the rows of records; None where some are not there as this transform
+    prepares them."""
+    source, positions = records.source.origin(np.arange(len(records)))
+    found = source.decoded
+    if found is None or not isinstance(transform, ImageTransform):
+        return None
+    slots = found.slots[positions]
+    alike = transform.preparation == found.preparation
+    if not alike or (slots < 0).any() or transform.size > min(found.pixels.shape[1:3]):
+        return None
+    unreadable = {
+        row: found.unreadable[position]
+        for row, position in enumerate(positions.tolist())
+        if position in found.unreadable
+    }
+    return replace(found, slots=slots, unreadable=unreadable)
 
 
 def load_all(
@@ -177,7 +221,7 @@ def _replacement(
     )
 
 
-def tensor_columns(records: Records, rows: Int[np.ndarray, "n"]) -> dict[str, Tensor]:
+def _tensor_columns(records: Records, rows: Int[np.ndarray, "n"]) -> dict[str, Tensor]:
     """Return the further columns of some rows as tensors, decimal numbers as float32."""
     columns = {name: torch.from_numpy(column[rows]) for name, column in records.columns.items()}
     return {
@@ -196,71 +240,85 @@ class _Read(NamedTuple):
 
 @dataclass(frozen=True)
 class _Reader:
-    """Makes the batch of an epoch's index list; may be sent to another process."""
+    """Makes the batch of an epoch's index list; may be sent to another process.
+
+    With ``cut_on``, a device that cuts, inputs are places among the decoded images there, or
+    decoded images for it.
+    """
 
     records: Records
     transform: TrainingTransform
     seed: int
     corrupt: Corrupt
+    decoded: Decoded | None
+    cut_on: torch.device | None
 
     def __post_init__(self) -> None:
         kind = self.records.source.kind
         if kind != self.transform.kind:
-            use = {
-                "images": "ImageTransform",
-                "features": "FeatureTransform",
-                "text": "TextTransform",
-            }[kind]
             mine = type(self.transform).__name__
             raise ConfigError(
-                f"{self.records.name} holds {kind}, which {mine} does not take. Use {use}."
+                f"{self.records.name} holds {kind}, but {mine} takes {self.transform.kind}."
             )
 
     def __call__(self, item: tuple[int, Sequence[int]]) -> _Read:
         epoch, indices = item
-        records, transform, skipped = self.records, self.transform, list[int]()
-        crops: Crops | None = None
-        rows, told = checked_rows(records, indices), list[str]()
+        records, skipped = self.records, list[int]()
+        rows = checked_rows(records, indices)
         asks = np.zeros(len(rows), dtype=bool)
         if records.captions is not None:
             asks = records.columns["role"][rows] == QUERY
-            told = [records.source.name(row) for row in rows[asks].tolist()]
-        shown = rows[~asks]
-        if isinstance(transform, FeatureTransform):
-            inputs = transform.batch(_features(records, shown))
-        elif isinstance(transform, TextTransform):
-            inputs = transform.batch([records.source.read(row) for row in shown.tolist()])
-        else:
-            prepared: list[tuple[int, Any]] = [
-                (row, transform.prepare(image, records.source.name(row)))
-                for row, image in readable_rows(
-                    records, shown.tolist(), self._read, self.corrupt, skipped
-                )
-            ]
-            shown = np.array([row for row, _ in prepared], np.int64)
-            images = [image for _, image in prepared]
-            draws = uniform(self.seed, epoch, shown, transform.draws) if transform.draws else None
-            if isinstance(transform, ImageTransform):
-                inputs, crops = transform.cut_drawn(images, draws)
-            else:
-                inputs = transform.assemble(images, draws)
-        if told:
-            there = ~np.isin(rows, skipped if self.corrupt == "drop" else ())
+        told = [records.source.name(row) for row in rows[asks].tolist()]
+        shown, inputs, crops = self._inputs(rows[~asks], epoch, skipped)
+        if self.corrupt == "drop":
+            there = ~np.isin(rows, skipped)
             rows, asks = rows[there], asks[there]
-            rows[~asks] = shown
-        else:
-            rows = shown
+        rows[~asks] = shown
         labels = torch.from_numpy(records.labels[rows].astype(np.int64))
-        batch = Batch(
-            inputs, labels, torch.from_numpy(rows), tensor_columns(records, rows), tuple(skipped)
-        )
+        columns = _tensor_columns(records, rows)
+        batch = Batch(inputs, labels, torch.from_numpy(rows), columns, tuple(skipped))
         return _Read(replace(batch, texts=TextTransform().batch(told)) if told else batch, crops)
 
-    def _read(self, row: int) -> Any:
-        """Read a row; a text cannot take the place of a picture that is not readable."""
-        if self.records.captions is not None and self.records.columns["role"][row] == QUERY:
-            raise DataError(f"{self.records.source.name(row)!r:.60} is a text.")
-        return self.records.source.read(row)
+    def _inputs(
+        self, rows: Int[np.ndarray, "n"], epoch: int, skipped: list[int]
+    ) -> tuple[Int[np.ndarray, "n"], Tensor, Crops | None]:
+        """Return the rows that could be read, what a network takes of them, and the crops of
+        images."""
+        records, transform = self.records, self.transform
+        if isinstance(transform, FeatureTransform):
+            return rows, transform.batch(_features(records, rows)), None
+        if isinstance(transform, TextTransform):
+            texts = [records.source.read(row) for row in rows.tolist()]
+            return rows, transform.batch(texts), None
+        found = [*readable_rows(records, rows.tolist(), self._found, self.corrupt, skipped)]
+        rows = np.array([row for row, _ in found], np.int64)
+        draws = uniform(self.seed, epoch, rows, transform.draws)
+        if isinstance(transform, OwnTransform):
+            own = [transform.prepare(image) for _, image in found]
+            return rows, transform.assemble(own, draws), None
+        if self.decoded is None:
+            images = [transform.prepare(image, records.source.name(row)) for row, image in found]
+            return rows, *transform.cut_drawn(images, draws)
+        pixels, slots = self.decoded.pixels, torch.from_numpy(self.decoded.slots[rows])
+        if self.cut_on is None:
+            images = [pixels[slot].permute(2, 0, 1) for slot in slots.tolist()]
+            return rows, *transform.cut_drawn(images, draws)
+        sizes = np.tile(pixels.shape[1:3], (len(rows), 1))
+        there = pixels.device.type == self.cut_on.type
+        inputs = slots if there else pixels[slots].pin_memory()
+        return rows, inputs, transform.crops(sizes, draws)
+
+    def _found(self, row: int) -> Any:
+        """Return a row's picture, None for a decoded one; a text cannot take the place of one that
+        is not readable."""
+        records = self.records
+        if self.decoded is not None:
+            if row in self.decoded.unreadable:
+                raise DataError(self.decoded.unreadable[row])
+            return None
+        if records.captions is not None and records.columns["role"][row] == QUERY:
+            raise DataError(f"{records.source.name(row)!r:.60} is a text.")
+        return records.source.read(row)
 
 
 def _features(records: Records, rows: Int[np.ndarray, "n"]) -> np.ndarray:
@@ -305,6 +363,18 @@ class Processes(Generic[T]):
             # its own: the global generator's state belongs to the training loop
             generator=torch.Generator(),
         )
+
+
+def in_threads(make: Callable[[Any], T], items: Iterable[Any], threads: int = 4) -> Iterator[T]:
+    """Yield what is made of each item, in their order, a few of them ahead."""
+    waiting = deque[Future[T]]()
+    with ThreadPoolExecutor(threads) as pool:
+        for item in items:
+            waiting.append(pool.submit(make, item))
+            if len(waiting) > threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def travels(value: object) -> bool:

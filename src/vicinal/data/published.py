@@ -433,7 +433,7 @@ class Omniglot(Published):
     def _in_memory(self, source: "ArchivedDrawings") -> ImageArray:
         content = "\n".join(map("{} {}".format, source.names, source.checksums))
         key = sha256(f"{_VERSION} {self.size}\n{content}".encode()).hexdigest()[:16]
-        arrays = cached(f"omniglot-{key}", lambda: {"pixels": source.decoded(self.size)})
+        arrays = cached(f"omniglot-{key}", lambda: {"pixels": source.reduced(self.size)})
         return ImageArray(arrays["pixels"], source.names)
 
 
@@ -533,7 +533,7 @@ class ArchivedDrawings(Source):
                 f"drawing {member} of {path} cannot be read: {error}. Restore the archive."
             ) from error
 
-    def decoded(self, size: int) -> UInt8[np.ndarray, "n size size"]:
+    def reduced(self, size: int) -> UInt8[np.ndarray, "n size size"]:
         """Decode all drawings, reduced as ``ImageTransform`` reduces."""
         pixels = np.empty((len(self), size, size), dtype=np.uint8)
         for row in range(len(self)):

@@ -14,6 +14,7 @@ from jaxtyping import Int, UInt8
 from PIL import Image, ImageDraw
 from torch import Tensor
 
+from vicinal.data.augmentation import to_device
 from vicinal.data.images import read_image
 from vicinal.errors import DataError, unknown
 
@@ -29,6 +30,23 @@ def as_text(name: str) -> str:
     return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
+@dataclass(frozen=True)
+class Decoded:
+    """Images of a source that were prepared before and lie in memory, on a device or in a file.
+
+    Attributes:
+        pixels: one prepared image per slot.
+        preparation: how they were prepared; see ``ImageTransform.preparation``.
+        slots: for each position in the source the place in ``pixels``, or -1.
+        unreadable: positions that could not be read, with the reason; their slots are black.
+    """
+
+    pixels: UInt8[Tensor, "m h w c"]
+    preparation: tuple[object, ...]
+    slots: Int[np.ndarray, "p"]
+    unreadable: Mapping[int, str]
+
+
 class Source(ABC):
     """Reads one example at a time by its position, and names it in an error or a caption.
 
@@ -42,11 +60,16 @@ class Source(ABC):
 
     kind: Kind = "images"
     in_memory: bool = False  # reading costs nothing, so processes that read ahead would not pay
+    decoded: Decoded | None = None  # what a `Loader` takes instead of reading and preparing again
 
     def __init__(self, names: Sequence[str]) -> None:
         """``names``: a path or title of each example that a person recognizes; never used to find
         anything."""
         self.names = [as_text(name) for name in names]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave decoded images out of what other processes get."""
+        return {**vars(self), "decoded": None}
 
     def __len__(self) -> int:
         return len(self.names)
@@ -409,9 +432,11 @@ class Batch:
     texts: UInt8[Tensor, "t bytes"] | None = None
 
     def to(self, device: torch.device) -> "Batch":
-        inputs, labels = (part.to(device, non_blocking=True) for part in (self.inputs, self.labels))
-        extras = {
-            name: column.to(device, non_blocking=True) for name, column in self.extras.items()
-        }
-        texts = None if self.texts is None else self.texts.to(device, non_blocking=True)
-        return replace(self, inputs=inputs, labels=labels, extras=extras, texts=texts)
+        """Return the same on a device, without waiting for it."""
+        return replace(
+            self,
+            inputs=to_device(self.inputs, device),
+            labels=to_device(self.labels, device),
+            extras={name: to_device(column, device) for name, column in self.extras.items()},
+            texts=None if self.texts is None else to_device(self.texts, device),
+        )

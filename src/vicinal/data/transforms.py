@@ -11,6 +11,7 @@ the same pixels.
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -21,7 +22,6 @@ from torch import Tensor, nn
 
 from vicinal.arguments import Limits, NonNegative, Positive, Settings, Share
 from vicinal.data.augmentation import (
-    BOXES,
     COLOR,
     ERASE,
     MIRROR,
@@ -82,6 +82,7 @@ class ImageTransform(Settings):
 
     slot: ClassVar[str] = "transform"
     kind: ClassVar[Kind] = "images"
+    draws: ClassVar[int] = ERASE.stop  # numbers drawn for an image, in fixed places, used or not
     size: Side
     resize: Side | None = None
     fit: Fit = "shorter"
@@ -135,18 +136,6 @@ class ImageTransform(Settings):
             )
 
     @property
-    def draws(self) -> int:
-        """How many uniform numbers an image needs; each has a fixed place (see ``augmentation``),
-        used or not."""
-        if self.erase > 0:
-            return ERASE.stop
-        if self.crop == "resized":
-            return BOXES.stop
-        if self.changes_colors:
-            return COLOR.stop
-        return MIRROR + 1 if self.crop == "random" or self.mirror else 0
-
-    @property
     def changes_colors(self) -> bool:
         return max(self.brightness, self.contrast, self.saturation) > 0
 
@@ -192,13 +181,12 @@ class ImageTransform(Settings):
 
     def cut_drawn(
         self, prepared: Sequence[UInt8[Tensor, "c _ _"]], draws: Float[np.ndarray, "n k"] | None
-    ) -> tuple[UInt8[Tensor, "n c size size"], Crops | None]:
-        """Cut what the draws say; return it with the crops where ``finish`` has colors to change or
-        boxes to erase."""
+    ) -> tuple[UInt8[Tensor, "n c size size"], Crops]:
+        """Cut what the draws say; return it with the crops, whose colors and erased boxes
+        ``finish`` takes."""
         sizes = np.array([pixels.shape[1:] for pixels in prepared], dtype=np.int64).reshape(-1, 2)
-        crops = self.crops(sizes[:, 0], sizes[:, 1], draws)
-        later = draws is not None and (self.changes_colors or self.erase > 0)
-        return self.cut(prepared, crops), crops if later else None
+        crops = self.crops(sizes, draws)
+        return self.cut(prepared, crops), crops
 
     def cut(
         self, prepared: Sequence[UInt8[Tensor, "c _ _"]], crops: Crops
@@ -213,13 +201,12 @@ class ImageTransform(Settings):
         # bits.
         layout = torch.channels_last if self.channels > 1 else torch.contiguous_format
         cut = torch.empty(shape, dtype=torch.uint8, memory_format=layout)
-        for row, (pixels, (top, left, height, width)) in enumerate(
-            zip(prepared, crops.boxes.tolist(), strict=True)
-        ):
+        boxes = zip(prepared, crops.boxes.tolist(), crops.mirrored.tolist(), strict=True)
+        for row, (pixels, (top, left, height, width), mirrored) in enumerate(boxes):
             box = pixels[:, top : top + height, left : left + width]
             if (height, width) != (self.size, self.size):
                 box = _resized(box, self.size)
-            cut[row] = box.flip(-1) if crops.mirrored[row] else box
+            cut[row] = box.flip(-1) if mirrored else box
         return cut
 
     def prepare(self, image: Image.Image, name: str = "") -> UInt8[Tensor, "c h w"]:
@@ -256,57 +243,49 @@ class ImageTransform(Settings):
             )
         return as_pixels(image)
 
-    def crops(
-        self,
-        heights: Int[np.ndarray, "n"],
-        widths: Int[np.ndarray, "n"],
-        draws: Float[np.ndarray, "n k"] | None,
-    ) -> Crops:
-        """Return parameters as a pure function of numbers drawn in [0, 1); without numbers, the
-        center.
+    def crops(self, sizes: Int[np.ndarray, "n 2"], draws: Float[np.ndarray, "n k"] | None) -> Crops:
+        """Return parameters for images of some heights and widths as a pure function of numbers
+        drawn in [0, 1); without numbers, the center.
 
         The numbers of an image, in this order: place down, place across, mirror; brightness,
             contrast, saturation; area
         and aspect of ten boxes; whether to erase, and area, aspect and place of what is erased.
         """
-        whole = np.stack([heights, widths], axis=1).astype(np.int64)
-        boxes = np.concatenate([(whole - self.size) // 2, np.full_like(whole, self.size)], axis=1)
-        mirrored, color = (
-            np.zeros(len(whole), dtype=bool),
-            np.ones((len(whole), 3), dtype=np.float32),
-        )
+        centers = (sizes - self.size) // 2
+        boxes = np.concatenate([centers, np.full_like(sizes, self.size)], axis=1)
+        mirrored = np.zeros((len(sizes), 1))
+        color = np.ones((len(sizes), 3))
         erased = np.zeros_like(boxes)
-        if draws is not None and self.crop == "random":
-            boxes[:, :2] = (draws[:, PLACE] * (whole - self.size + 1)).astype(np.int64)
-        elif draws is not None and self.crop == "resized":
-            boxes = resized_boxes(whole, draws, self.area, self.ratio)
-        if draws is not None and self.mirror:
-            mirrored = draws[:, MIRROR] < 0.5
-        if draws is not None and self.changes_colors:
-            spread = np.array([self.brightness, self.contrast, self.saturation])
-            least = np.maximum(1 - spread, 0)
-            color = (least + draws[:, COLOR] * (1 + spread - least)).astype(np.float32)
-        if draws is not None and self.erase > 0:
-            erased = erased_boxes(draws, self.erase, self.size)
-        return Crops(*map(torch.from_numpy, (boxes, mirrored, color, erased)))
+        if draws is not None:
+            if self.crop == "random":
+                boxes[:, :2] = (draws[:, PLACE] * (sizes - self.size + 1)).astype(np.int64)
+            elif self.crop == "resized":
+                boxes = resized_boxes(sizes, draws, self.area, self.ratio)
+            if self.mirror:
+                mirrored[:] = draws[:, MIRROR, None] < 0.5
+            if self.changes_colors:
+                spread = np.array([self.brightness, self.contrast, self.saturation])
+                least = np.maximum(1 - spread, 0)
+                color = least + draws[:, COLOR] * (1 + spread - least)
+            if self.erase > 0:
+                erased = erased_boxes(draws, self.erase, self.size)
+        table = np.concatenate([boxes, mirrored, color, erased], axis=1)
+        return Crops(torch.from_numpy(table.astype(np.float32)))
 
     def finish(
-        self,
-        cut: UInt8[Tensor, "n c h w"] | Float[Tensor, "n c h w"],
-        crops: Crops | None = None,
-        normalization: Float[Tensor, "2 c 1 1"] | None = None,
+        self, cut: UInt8[Tensor, "n c h w"] | Float[Tensor, "n c h w"], crops: Crops
     ) -> Float[Tensor, "n c h w"]:
         """Change colors, order channels, normalize pixels of 0..255 and erase, on whatever device
         they are."""
-        if self.changes_colors and crops is not None:
+        if self.changes_colors:
             cut = jitter(cut.float(), crops.color)
-        gain, offset = self.normalization(cut.device) if normalization is None else normalization
+        gain, offset = self.normalization(cut.device)
         finished = torch.addcmul(offset, cut.flip(1) if self.order == "BGR" else cut, gain)
-        return erase(finished, crops.erased) if self.erase > 0 and crops is not None else finished
+        return erase(finished, crops.erased) if self.erase > 0 else finished
 
+    @lru_cache(maxsize=8)  # noqa: B019  (settings are small; a copy to a GPU for each batch is not)
     def normalization(self, device: torch.device) -> Float[Tensor, "2 c 1 1"]:
-        """Return what multiplies pixels of 0..255 and what is added then; on a GPU worth keeping
-        between batches."""
+        """Return what multiplies pixels of 0..255 and what is added then."""
         mean, std = (
             np.broadcast_to(np.array(values), self.channels) for values in (self.mean, self.std)
         )
@@ -401,7 +380,7 @@ class OwnTransform:
     def evaluation(self) -> ImageTransform:
         return self.base.evaluation()
 
-    def prepare(self, image: Image.Image, name: str = "") -> Image.Image:
+    def prepare(self, image: Image.Image) -> Image.Image:
         return _with_channels(image, self.base.channels)
 
     def assemble(

@@ -13,10 +13,9 @@ from torch import Tensor
 from vicinal import parallel
 from vicinal.arguments import build, describe
 from vicinal.data import TRANSFORMS
-from vicinal.data.loader import in_order, load_all
+from vicinal.data.loader import load_all
 from vicinal.data.records import BOTH, GALLERY, QUERY, Batch, Progress, Records
-from vicinal.data.resident import Resident
-from vicinal.data.transforms import ImageTransform, TextTransform, Transform
+from vicinal.data.transforms import TextTransform, Transform
 from vicinal.distances import Metric
 from vicinal.errors import DataError, RunError
 from vicinal.files import decoding, read_object, read_tensors, write_json, write_tensors
@@ -100,7 +99,6 @@ class Encoder:
         workers: int = 0,
         skip_corrupt: bool = False,
         features: bool = False,
-        resident: Resident | None = None,
         progress: Progress | None = None,
     ) -> Embedded:
         """Embed all records in evaluation mode; several processes take a part each, and every one
@@ -110,7 +108,6 @@ class Encoder:
 
         Args:
             features: give the backbone's feature y instead of the embedding z.
-            resident: images already on the device; used where these records are among them.
             progress: called with how many records are done.
         """
         if records.source.kind != self.preprocessing.kind:
@@ -122,18 +119,8 @@ class Encoder:
         if records.captions is not None and not self.embedder.reads_text:
             records = records.pictures()
         share = parallel.part(range(len(records)))
-        mine, transform = records.take(np.asarray(share, dtype=np.int64)), self.preprocessing
-        if (
-            isinstance(transform, ImageTransform)
-            and resident is not None
-            and resident.serves(mine, transform)
-        ):
-            plan = in_order(len(mine), batch_size)
-            batches = resident.batches(
-                mine, plan, transform.evaluation(), 0, 0, "drop" if skip_corrupt else "raise"
-            )
-        else:
-            batches = load_all(mine, transform, batch_size, workers, skip_corrupt, self.device)
+        mine = records.take(np.asarray(share, dtype=np.int64))
+        batches = load_all(mine, self.preprocessing, batch_size, workers, skip_corrupt, self.device)
         vectors, kept, skipped = self._forward(batches, features=features, progress=progress)
         shares = parallel.from_all(
             (vectors, [share[row] for row in kept], [share[row] for row in skipped])

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from vicinal.arguments import Count, Finite, check_arguments
 from vicinal.data.records import Batch, Records
-from vicinal.data.resident import Resident
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.figures import Dendrogram, Figure, Leaf, Merge
@@ -109,14 +108,8 @@ class HTL(Method):
         self.tree: ClassTree | None = None
         self.epoch = 0
 
-    def read_by(
-        self,
-        resident: Resident | None,
-        *,
-        workers: int,
-        progress: Callable[[int], None] | None = None,
-    ) -> None:
-        self.reading |= {"resident": resident, "workers": workers, "progress": progress}
+    def read_by(self, *, workers: int, progress: Callable[[int], None] | None = None) -> None:
+        self.reading |= {"workers": workers, "progress": progress}
 
     def batches(self, epoch: int) -> Sequence[Sequence[int]]:
         """Embed all training records, rebuild the tree, and draw this epoch's batches."""

@@ -15,7 +15,6 @@ from torch.optim import Optimizer
 
 from vicinal.arguments import docstring_section
 from vicinal.data.records import QUERY, Batch, Records
-from vicinal.data.resident import Resident
 from vicinal.data.transforms import Transform
 from vicinal.errors import ConfigError
 from vicinal.figures import Figure
@@ -397,15 +396,8 @@ class Method(nn.Module):
         False  # whether it embeds training records to plan an epoch (HTL's tree)
     )
 
-    def read_by(
-        self,
-        resident: Resident | None,
-        *,
-        workers: int,
-        progress: Callable[[int], None] | None = None,
-    ) -> None:
-        """Take images from the device where they are, read files with ``workers`` processes, and
-        report progress."""
+    def read_by(self, *, workers: int, progress: Callable[[int], None] | None = None) -> None:
+        """Read files with ``workers`` processes, and report progress."""
 
     def figures(self, batch: Batch) -> Sequence[Figure]:
         """Draw what the method does inside, once when training has ended; ``batch`` is the last

@@ -20,9 +20,9 @@ from vicinal.arguments import describe
 from vicinal.config import Config
 from vicinal.data.loader import Loader, start_early, travels
 from vicinal.data.records import Batch, Progress, Records, Split
-from vicinal.data.resident import WORTH_PROCESSES, Resident, kept, open_cache, resident_if_it_fits
+from vicinal.data.resident import WORTH_PROCESSES, keep_decoded, kept, open_cache
 from vicinal.data.splits import hold_out, overlapping_classes
-from vicinal.data.transforms import ImageTransform, OwnTransform, Transform
+from vicinal.data.transforms import OwnTransform, Transform
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.measure import measure
@@ -45,7 +45,6 @@ class Experiment:
     Attributes:
         steps: number of updates in all.
         records: all rows, the validation classes already cut from the training classes.
-        resident: the images on the device, where they are kept there.
         notes: what a reader of the results should know about the data.
         console: where the planning of an epoch is followed.
         cache: folder of `training.cache`, where features of the training set are kept; see
@@ -59,7 +58,6 @@ class Experiment:
     steps: int
     device: torch.device
     workers: int
-    resident: Resident | None
     notes: tuple[str, ...]
     console: Console = field(default_factory=lambda: Console(quiet=True))
     cache: Path | None = None
@@ -96,11 +94,9 @@ class Experiment:
         with self.console.following(
             len(parallel.part(range(len(self.train)))), 0, title
         ) as follower:
-            method.read_by(self.resident, workers=self.workers, progress=follower.advance)
+            method.read_by(workers=self.workers, progress=follower.advance)
             wanted = method.batches(epoch)
-            method.read_by(
-                self.resident, workers=self.workers
-            )  # the bar is gone when it is asked again
+            method.read_by(workers=self.workers)  # the bar is gone when it is asked again
         if (seconds := time.monotonic() - began) >= WORTH_SAYING:
             self.console.line(
                 f"{title}: {len(self.train)} training records embedded in {seconds:.1f} s"
@@ -112,15 +108,7 @@ class Experiment:
         the device."""
         whole = plan[start:]
         rest = [parallel.part(rows) for rows in whole]
-        training = self.config.training
-        transform, seed, skip = self.config.transform, training.seed, training.skip_corrupt
-        if self.resident is not None and isinstance(transform, ImageTransform):
-            read = self.resident.batches(
-                self.train, rest, transform, seed, epoch, "replace" if skip else "raise"
-            )
-        else:
-            read = self._loader.batches(rest, epoch)
-        for rows, batch in zip(whole, read, strict=True):
+        for rows, batch in zip(whole, self._loader.batches(rest, epoch), strict=True):
             largest = int(np.bincount(self.train.labels[np.asarray(rows)]).max())
             yield replace(batch.to(self.device), largest_class=largest)
 
@@ -153,7 +141,6 @@ class Experiment:
             workers=self.workers,
             skip_corrupt=self.config.training.skip_corrupt,
             features=features,
-            resident=self.resident,
             progress=progress,
         )
 
@@ -195,7 +182,8 @@ class Experiment:
             vectors[:] = embed().vectors.numpy()
             return True
 
-        if self.resident is None or self.resident.unreadable or parallel.processes() > 1:
+        source, _ = self.train.source.origin(np.arange(0))
+        if source.decoded is None or source.decoded.unreadable or parallel.processes() > 1:
             return embed()
         shape = len(self.train), self.method.embedder.width
         vectors = kept(self.cache, self._start_name, shape, np.float32, fill)
@@ -329,7 +317,7 @@ def prepare(
     if introduce is not None:
         introduce(config, records, method, steps)
     with console.following(len(records), 0, "decoding") as follower:
-        resident = resident_if_it_fits(
+        keep_decoded(
             records,
             config.transform,
             device,
@@ -344,9 +332,7 @@ def prepare(
         )
     _check_equal_start(config, records, method)
     notes = _notes(records, method, device, head_only=training.head_only)
-    return Experiment(
-        config, records, train, method, steps, device, workers, resident, notes, console, cache
-    )
+    return Experiment(config, records, train, method, steps, device, workers, notes, console, cache)
 
 
 def _check_learnable(config: Config, records: Records) -> None:

@@ -13,7 +13,7 @@ from tests.methods.build import build
 
 import vicinal.methods.htl
 from vicinal.data.records import Batch, FeatureArray, ImageArray, Records
-from vicinal.data.resident import resident_if_it_fits
+from vicinal.data.resident import keep_decoded
 from vicinal.data.transforms import FeatureTransform, ImageTransform
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Encoder
@@ -282,7 +282,10 @@ def test_images_on_the_device_are_taken_from_there(records, monkeypatch):
         records, source=ImageArray(pixels, [str(row) for row in range(len(records))])
     )
     transform, cpu, told, plans = ImageTransform(size=8, channels=1), torch.device("cpu"), [], []
-    for resident in (None, resident_if_it_fits(pictures, transform, cpu, resident="on")):
+    for decoded in (False, True):
+        if decoded:
+            keep_decoded(pictures, transform, cpu, resident="on")
+            monkeypatch.setattr(ImageArray, "read", None)  # from now on nothing is read
         torch.manual_seed(0)
         sampler = AnchorNeighborSampler(
             records.labels, anchors=2, neighborhood=2, per_class=3, seed=0
@@ -290,11 +293,8 @@ def test_images_on_the_device_are_taken_from_there(records, monkeypatch):
         embedder, loss = Embedder(SmallConvNet(1, (4,)), 4), HierarchicalTripletLoss()
         method = build(HTL(), embedder, loss, sampler, train=pictures, preprocessing=transform)
         assert method.reads_records
-        method.read_by(resident, workers=0, progress=told.append)
+        method.read_by(workers=0, progress=told.append)
         plans.append(method.batches(0))
-        monkeypatch.setattr(
-            "vicinal.evaluation.encoder.load_all", None
-        )  # from now on nothing is read
     assert plans[0] == plans[1] and told == [len(records)] * 2
 
 
