@@ -13,14 +13,14 @@ from vicinal.bench.pool import Failure, Pool
 from vicinal.bench.results import Store
 from vicinal.bench.run import Bench, collect, jobs, run_tables
 from vicinal.bench.table import UNTRAINED_ROWS, Budget, find_table, row
-from vicinal.bench.tuning import Trial, choose, tune, tune_table
+from vicinal.bench.tuning import Trial, choose, choose_above_default, tune, tune_table
 from vicinal.errors import ConfigError, DataError, RunError, VicinalError
 
 
-def fingerprint_of(source):
+def fingerprint_of(source, words=()):
     table = find_table(source)
-    job = Job(table, table.rows[0], "trained", 0)
-    return job.config().data.load().fingerprint() if "::" in source else ""
+    job = Job(table, table.rows[0], "trained", 0, words)
+    return job.config().data.load().fingerprint()
 
 
 class Fake(Pool):
@@ -28,6 +28,7 @@ class Fake(Pool):
     ``limit``."""
 
     ran, fail, limit, count = [], (), 10**9, 0
+    score = staticmethod(lambda rate: rate)
 
     def run(self, tasks, done, *, title, until=None):
         tasks = list(tasks)
@@ -44,7 +45,7 @@ class Fake(Pool):
                 "hardware": "h",
                 "commit": "abc",
             }
-            facts["records"] = fingerprint_of(arguments["source"])
+            facts["records"] = fingerprint_of(arguments["source"], arguments["words"])
             if "fold" in task.name:
                 rates = [
                     word
@@ -52,7 +53,8 @@ class Fake(Pool):
                     if word.startswith("optimizer.learning_rate")
                 ]
                 rate = float(rates[0].split("=")[1]) if rates else 0.0
-                done(task, [{**facts, "score": rate - 0.01 * arguments["fold"][0], "epoch": 2}])
+                score = self.score(rate) - 0.01 * arguments["fold"][0]
+                done(task, [{**facts, "score": score, "selected": score, "epoch": 2}])
                 continue
             keys = {key: arguments[key] for key in ("kind", "protocol", "seed", "row")}
             lines = [
@@ -68,6 +70,7 @@ class Fake(Pool):
 @pytest.fixture
 def fake():
     Fake.ran, Fake.fail, Fake.limit = [], (), 10**9
+    Fake.score = staticmethod(lambda rate: rate)
     return Fake
 
 
@@ -291,19 +294,34 @@ def test_a_search_that_cannot_run_is_rejected_before_it_starts(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_spread_of_what_is_as_good_is_reported():
-    def trial(number, beta, *scores):
-        return Trial(number, {"beta": beta} if beta else {}, dict(enumerate(scores)), {0: 2, 1: 3})
+def test_the_printed_command_is_never_worse_than_the_default(search, fake):
+    """`vicinal tune` printed a command 1.3 points below the experiment as it stands."""
+    pytest.importorskip("optuna")
+    fake.score = staticmethod(lambda rate: 0.9 - rate)
+    chosen, command = search(RATE)
+    assert chosen.trial.number == 0 and "learning_rate" not in command
 
-    chosen = choose(
-        [
-            trial(0, "", 0.69, 0.73),
-            trial(1, "9", 0.68, 0.74),
-            trial(2, "10", 0.7, 0.74),
-            trial(3, "99", 0.0, 1.0),
-        ]
-    )
-    assert chosen.trial.number == 2 and chosen.spread == pytest.approx(0.0283, abs=1e-4)
-    assert chosen.alike == {"beta": ("9", "10", "(as it is)")} and chosen.epochs == [2, 3]
+
+def test_a_trial_has_to_be_above_the_default_by_more_than_a_standard_error():
+    def trial(number, *scores):
+        return Trial(number, {"beta": str(number)}, dict(enumerate(scores)), {0: 2, 1: 3})
+
+    default, noisy, better = trial(0, 0.69, 0.73), trial(1, 0.68, 0.76), trial(2, 0.70, 0.75)
+    assert choose([default, noisy]).trial is noisy
+    assert choose_above_default([default, noisy]).trial is default
+    chosen = choose_above_default([default, noisy, better])
+    assert chosen.trial is better and chosen.gain == pytest.approx((0.01, 0.02))
+    assert chosen.trials == 3 and chosen.epochs == [2, 3]
     with pytest.raises(RunError, match="no trial"):
         choose([])
+
+
+def test_trials_of_other_data_are_not_taken_for_those_of_now(search, fake, tmp_path):
+    pytest.importorskip("optuna")
+    search(RATE)
+    with np.load(tmp_path / "tiny.npz") as found:
+        features, labels = found["features"], found["labels"]
+    np.savez(tmp_path / "tiny.npz", features=features[:-6], labels=labels[:-6])
+    fake.ran.clear()
+    search(RATE)
+    assert len(fake.ran) == 3 * 2

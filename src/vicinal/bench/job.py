@@ -270,7 +270,7 @@ def _fold(config: Config, folder: Path, fold: Sequence[int]) -> Line:
     try:
         return held_out(_train(config.replace(data=cut), folder / "run", again=True))
     except DivergenceError as error:  # that these settings do not train is what the trial asks
-        return {"seconds": 0.0, "score": 0.0, "epoch": 0, "diverged": str(error)}
+        return {"seconds": 0.0, "score": 0.0, "selected": 0.0, "epoch": 0, "diverged": str(error)}
 
 
 def _train(config: Config, path: Path, *, again: bool = False) -> RunDirectory:
@@ -317,7 +317,8 @@ def finished(run: RunDirectory) -> Line:
         "seconds": run.status["seconds"],
         "data": run.info["data"]["fingerprint"],
         "metrics": row_metrics(results) | cut_metrics(results) | _in_training(run),
-        "held_out": results["selected"].get("value"),
+        "held_out": results["selected"]["value"],
+        "selected": results["selected"]["step"],
         **run_class_scores(run, "recall@1"),
         "curves": curves(run),
         "scalars": scalars(run),
@@ -325,13 +326,15 @@ def finished(run: RunDirectory) -> Line:
 
 
 def held_out(run: RunDirectory) -> Line:
-    """A fold's Recall@1 on the classes that it held out, after the last step, and the epoch that
-    was best."""
+    """A fold's Recall@1 on the classes that it held out: after the last step, and of the model that
+    they select, with its epoch."""
     looks = [line["metrics"]["recall@1"] for line in run.metrics() if line["kind"] == "evaluation"]
+    selected = _results(run)["selected"]
     return {
         "seconds": run.status["seconds"],
         "score": looks[-1],
-        "epoch": _results(run)["selected"]["epoch"] + 1,
+        "selected": selected["value"],
+        "epoch": selected["epoch"] + 1,
     }
 
 

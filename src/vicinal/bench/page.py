@@ -4,7 +4,6 @@ in a document."""
 import base64
 import io
 import os
-import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -30,8 +29,9 @@ def score(estimate: Estimate | None) -> str:
     """
     if estimate is None:
         return MISSING
-    half = estimate.half_width
-    return f"{100 * estimate.mean:.1f}" + ("" if half is None else f" ± {100 * half:.1f}")
+    if estimate.half_width is None:
+        return per_cent(estimate.mean)
+    return f"{per_cent(estimate.mean)} ± {per_cent(estimate.half_width)}"
 
 
 def interval(estimate: Estimate | None) -> str:
@@ -145,17 +145,6 @@ def command(table: Table) -> str:
     return " ".join(("vicinal bench", table.source, *options, f"--seeds {table.seeds}"))
 
 
-def origins(commits: Sequence[str]) -> str:
-    """
-    >>> origins(["abc", "def", "code 12"]), origins([])
-    ('commits abc, def; code 12', '–')
-    """
-    codes = [one.removeprefix("code ") for one in commits if one.startswith("code ")]
-    named = [one for one in commits if not one.startswith("code ")]
-    text = [f"commit{'s' * (len(named) > 1)} {', '.join(named)}"] if named else []
-    return "; ".join([*text, f"code {', '.join(codes)}"] if codes else text) or MISSING
-
-
 def _any(summary: Summary, field: str) -> bool:
     return any(getattr(row, field) is not None for row in summary.rows)
 
@@ -202,7 +191,7 @@ def _rendered(render: Callable[..., str], template: str, summary: Summary, **val
     }
     given |= {
         "command": command(summary.table),
-        "filters": {"origins": origins, "plain": plain},
+        "filters": {"plain": plain},
         **values,
     }
     return render("vicinal.bench", template, **given)
@@ -257,18 +246,30 @@ def markers(name: str) -> tuple[str, str]:
 
 def check_markers(document: Path, names: Iterable[str]) -> None:
     """Reject a document that has no place for a table, before the tables are made."""
-    for name in names:
-        _place(_read(document), name, document)
+    _written_into(document, [(name, "") for name in names])
 
 
 def write_into(document: Path, contents: Iterable[tuple[str, str]]) -> None:
     """Write each table's text between its markers, all in one step; the rest of the document stays
     byte for byte."""
-    whole = _read(document)
+    write_text(document, _written_into(document, contents))
+
+
+def _written_into(document: Path, contents: Iterable[tuple[str, str]]) -> str:
+    if not document.is_file():
+        raise DataError(f"--into writes into an existing document: create {document} first.")
+    whole = document.read_bytes().decode()  # as bytes: line endings stay
     for name, inside in contents:
-        start, end = _place(whole, name, document)
-        whole = f"{whole[:start]}\n{inside}{whole[end:]}"
-    write_text(document, whole)
+        first, last = markers(name)
+        before, _, rest = whole.partition(first)
+        _, _, after = rest.partition(last)
+        if whole.count(first) != 1 or rest.count(last) != 1:
+            raise DataError(
+                f"{document} needs one place for table {name!r}, between these two lines:\n"
+                f"{first}\n{last}"
+            )
+        whole = f"{before}{first}\n{inside}{last}{after}"
+    return whole
 
 
 def excerpt(summary: Summary, document: Path | None = None, folder: Path | None = None) -> str:
@@ -284,39 +285,14 @@ def excerpt(summary: Summary, document: Path | None = None, folder: Path | None 
     return _in_markdown(summary, title, picture, page)
 
 
-def _read(document: Path) -> str:
-    if not document.is_file():
-        raise DataError(
-            f"--into writes into an existing document, and {document} is not a file. Create it "
-            "first."
-        )
-    return document.read_bytes().decode()  # as bytes: line endings stay
-
-
-def _place(whole: str, name: str, document: Path) -> tuple[int, int]:
-    """From the end of the first marker to the beginning of the second; each stands alone on its
-    line, once."""
-    first, last = markers(name)
-    starts, ends = (
-        list(re.finditer(rf"^{re.escape(line)}(?=[ \t]*\r?$)", whole, re.MULTILINE))
-        for line in (first, last)
-    )
-    if len(starts) != 1 or len(ends) != 1 or starts[0].end() > ends[0].start():
-        raise DataError(
-            f"{document} needs one place for table {name!r}, got its first marker {len(starts)} "
-            "times and its last "
-            f"{len(ends)} times{', in the wrong order' * (len(starts) == len(ends) == 1)}. "
-            f"The table goes between these two lines:\n{first}\n{last}"
-        )
-    return starts[0].end(), ends[0].start()
-
-
 def _link(folder: Path | None, name: str, document: Path | None) -> str | None:
     """The way from the document to a file, where both are below the working directory: no path of
     this machine."""
-    if folder is None or document is None:
+    if folder is None or document is None or not (folder / name).is_file():
         return None
-    here, target, document = Path.cwd().resolve(), (folder / name).resolve(), document.resolve()
-    if not target.is_file() or not target.is_relative_to(here) or not document.is_relative_to(here):
+    here = Path.cwd().resolve()
+    target = (folder / name).resolve()
+    start = document.resolve().parent
+    if not (target.is_relative_to(here) and start.is_relative_to(here)):
         return None
-    return Path(os.path.relpath(target, document.parent)).as_posix()
+    return Path(os.path.relpath(target, start)).as_posix()

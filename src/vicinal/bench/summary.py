@@ -146,6 +146,8 @@ def _marks(row: Row, outcome: Outcome, *, trained: bool) -> Iterable[str]:
         yield f"{outcome.failures[row.name]} failed"
     if table.protocol == "authors" and trained:
         yield "step chosen on test"
+    if saturated(row.name, outcome):
+        yield "saturated: held-out Recall@1 is 100 before the first step, so the start is tested"
     if row.against:
         others = outcome.lines[row.against]
         if any(
@@ -172,7 +174,7 @@ def _difference(row: Row, outcome: Outcome) -> Difference | None:
     against = str(row.against)
     ours, theirs = tested(row.name, outcome), tested(against, outcome)
     seeds = sorted(ours.keys() & theirs.keys())
-    if not seeds:
+    if not seeds or (saturated(row.name, outcome) and saturated(against, outcome)):
         return None
     return difference(
         ours,
@@ -190,6 +192,15 @@ def held_out_scores(row: Row, outcome: Outcome) -> dict[int, float]:
         return {}  # nothing was held out, or under `authors` the test classes themselves
     found = {seed: line.get("held_out") for seed, line in outcome.lines[row.name].items()}
     return {seed: value for seed, value in found.items() if value is not None}
+
+
+def saturated(name: str, outcome: Outcome) -> bool:
+    """Whether the start was tested in place of any step, since held-out Recall@1 was 100 there
+    already."""
+    lines = outcome.lines[name].values()
+    return bool(lines) and all(
+        line.get("held_out") == 1 and line.get("selected") == 0 for line in lines
+    )
 
 
 def tested(name: str, outcome: Outcome) -> dict[int, float]:

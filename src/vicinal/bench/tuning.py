@@ -1,31 +1,29 @@
 """Tuning by class-disjoint cross-validation on the training classes; test records are left out of
 the data.
 
-Trial 0 is the experiment as it stands, so that no search ends below its start. A trial's score is
-the mean over folds of Recall@1 on the classes that the fold held out, after the last step, so the
-number of steps is a setting like others (``training.epochs=2,5,10``). A fold that diverged scores
-0. The best of many trials is chosen because it is the best, so its score is a little too high; what
-counts is the test.
+Trial 0 is the experiment as it stands, so that no search ends below its start. ``tune`` searches
+for one experiment: a fold is scored by Recall@1 of the model that its held-out classes select, the
+start before training among them, as `vicinal train` selects. ``tune_table`` gives every row of a
+table as many trials on the same folds, and nothing is tested before every row has had all of its
+own: a fold is scored after the last step, so the number of steps is a setting like others. A fold
+that diverged scores 0. The best of many trials is chosen because it is the best, so its score is a
+little too high; what counts is the test.
 
-``tune`` searches for one experiment. ``tune_table`` gives every row of a table as many trials, on
-the same folds; nothing is tested before every row has had all of its own. Optuna's samplers draw
-what is tried: the extra ``tune``.
+Optuna draws what is tried: the extra ``tune``.
 """
 
-import math
-import re
 import shlex
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from vicinal.bench import results
 from vicinal.bench.job import Fold, Job
-from vicinal.bench.pool import Done, Task
-from vicinal.bench.results import Line, fingerprint
-from vicinal.bench.run import Bench
+from vicinal.bench.pool import Task
+from vicinal.bench.results import Line, fingerprint, records_of
+from vicinal.bench.run import Bench, Present
 from vicinal.bench.run import chosen as rows_to_run
 from vicinal.bench.table import (
     UNTRAINED_ROWS,
@@ -43,15 +41,15 @@ from vicinal.files import write_text
 
 FOLDER = "tuning"  # of tables' trials, below that of the results
 SEARCHERS = ("random", "tpe")
-_LAST_ALONE = (
-    "training.evaluate_every=1000000",
-    "evaluation.restarts=1",
-)  # the last epoch alone is evaluated
-
-# -- what may be tried: key=low..high, key=low..high:log, key=a,b,c; key+key=... is one value for
-# both ----------------
+PROPOSED = 256  # points of a search at most, of which those that were tried are passed over
+# A table's folds are evaluated after the last epoch alone.
+_LAST_ALONE = ("training.evaluate_every=1000000", "evaluation.restarts=1")
 
 Space = Mapping[str, Any]  # Optuna's distributions: of whole numbers, of numbers, and of words
+Values = dict[str, str]
+
+
+# -- what may be tried -----------------------------------------------------------------------------
 
 
 def require_optuna() -> Any:
@@ -68,7 +66,8 @@ def require_optuna() -> Any:
 
 
 def parse(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The space that some words span, and the words that fix a setting.
+    """The space that words span (key=low..high, key=low..high:log, key=a,b,c), and the words that
+    fix a setting.
 
     >>> space, fixed = parse(["loss.margin=0.1..0.5", "model.dim=64,128", "training.epochs=5"])
     >>> space["loss.margin"], space["model.dim"].choices, fixed
@@ -76,14 +75,14 @@ def parse(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     ['training.epochs=5'])
     """
     space: dict[str, Any] = {}
-    fixed: list[str] = []
+    fixed: dict[str, str] = {}
     for word in words:
         key, equals, text = word.partition("=")
         if not equals or not key:
             raise ConfigError(
                 f"a setting is written key=value, key=low..high or key=a,b,c, got {word!r}."
             )
-        if key in space or any(other.startswith(f"{key}=") for other in fixed):
+        if key in space or key in fixed:
             raise ConfigError(f"{key} is given twice; name each setting once.")
         if ".." in text:
             space[key] = _range(key, text)
@@ -91,34 +90,26 @@ def parse(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
             choices = dict.fromkeys(part.strip() for part in text.split(",") if part.strip())
             space[key] = require_optuna().distributions.CategoricalDistribution(tuple(choices))
         else:
-            fixed.append(word)
-    return space, fixed
+            fixed[key] = word
+    return space, list(fixed.values())
 
 
 def _range(key: str, text: str) -> Any:
     ends, _, scale = text.partition(":")
-    texts = [end.strip() for end in ends.split("..", 1)]
-    try:
-        low, high = map(float, texts)
-    except ValueError:
-        low = high = math.nan
-    log = scale == "log"
-    whole = all(re.fullmatch(r"-?\d+", end) for end in texts)
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ConfigError(
-            f"{key} is searched in low..high with low < high, such as 0.1..0.5, got {text!r}."
-        )
-    if scale not in ("", "log"):
-        raise ConfigError(f"{key} is searched on a plain scale or on `:log`, got `:{scale}`.")
-    if log and (whole or low <= 0):
-        raise ConfigError(
-            f"{key} is searched on a log scale, which starts above 0 and has no whole numbers, "
-            f"got {text!r}. List them, such as {key}=1,2,4."
-        )
+    low, _, high = ends.partition("..")
     kinds = require_optuna().distributions
-    if whole:
-        return kinds.IntDistribution(int(low), int(high))
-    return kinds.FloatDistribution(low, high, log=log)
+    try:
+        if not float(low) < float(high) or scale not in ("", "log"):
+            raise ValueError
+        try:
+            return kinds.IntDistribution(int(low), int(high), log=scale == "log")
+        except ValueError:
+            return kinds.FloatDistribution(float(low), float(high), log=scale == "log")
+    except ValueError:
+        raise ConfigError(
+            f"{key} is searched in low..high with low < high, such as 0.1..0.5, or in "
+            f"low..high:log above 0, such as 1e-5..1e-3:log, got {text!r}."
+        ) from None
 
 
 def words_of(values: Mapping[str, str]) -> list[str]:
@@ -137,79 +128,87 @@ def draw(
     *,
     known: Sequence[tuple[Mapping[str, Any], float]] = (),
     searcher: str = "random",
-) -> list[dict[str, str]]:
-    """The values of ``count`` trials, or of as many as there are.
+) -> list[Values]:
+    """The values of ``count`` trials, or of as many as there are, none of them known.
 
-    They are spread at random over the space, by a scrambled Sobol sequence; where it holds no real
-    numbers, no combination comes twice. ``tpe`` is Optuna's tree-structured Parzen estimator
-    (Bergstra et al. 2011). Equal arguments give equal trials, so a search continues after a stop.
+    They are spread at random over the space, by a scrambled Sobol sequence. ``tpe`` is Optuna's
+    tree-structured Parzen estimator (Bergstra et al. 2011). Equal arguments give equal trials, so a
+    search continues after a stop.
 
     Args:
         known: values that were tried, with their scores.
     """
+
+    def key(values: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(canonical(values.get(name)) for name in sorted(space))
+
+    tried = {key(values) for values, _ in known}
+    fresh: dict[tuple[Any, ...], Values] = {}
+    for values in _tpe(space, seed, known) if searcher == "tpe" else _sobol(space, seed):
+        if len(fresh) == count:
+            break
+        if key(values) not in tried:
+            fresh.setdefault(key(values), values)
+    return list(fresh.values())
+
+
+def _sobol(space: Space, seed: int) -> Iterator[Values]:
     optuna = require_optuna()
     kinds = optuna.distributions
-    scales = {}
-    for key, part in sorted(space.items()):  # words by their place: a sequence has no words
-        words = isinstance(part, kinds.CategoricalDistribution) and searcher == "random"
-        scales[key] = kinds.IntDistribution(0, len(part.choices) - 1) if words else part
-    if not scales:
-        return []
-    tried = [
-        (place, score)
-        for values, score in known
-        if (place := _place(space, scales, values)) is not None
-    ]
-    samplers = optuna.samplers
-    whole = not any(isinstance(part, kinds.FloatDistribution) for part in space.values())
-    if searcher == "tpe":  # seeded anew each time: the same seed would draw the same first trials
-        sampler = samplers.TPESampler(seed=seed * 10_007 + len(known))
-    elif whole:
-        sampler = samplers.BruteForceSampler(seed=seed)
-        sizes = (
-            len(part.choices) if hasattr(part, "choices") else part.high - part.low + 1
-            for part in space.values()
-        )
-        count = min(count, math.prod(sizes) - len({str(place) for place, _ in tried}))
-    else:
-        sampler = samplers.QMCSampler(scramble=True, seed=seed, warn_independent_sampling=False)
-        # the sequence starts after a first trial of any values
-        tried = [({key: part.low for key, part in scales.items()}, 0.0)]
+    scales = {  # words by their place: the sequence has no words
+        key: kinds.IntDistribution(0, len(part.choices) - 1) if _listed(part) else part
+        for key, part in sorted(space.items())
+    }
+    sampler = optuna.samplers.QMCSampler(scramble=True, seed=seed, warn_independent_sampling=False)
     study = optuna.create_study(direction="maximize", sampler=sampler)
-    for place, score in tried:
-        study.add_trial(optuna.trial.create_trial(params=place, distributions=scales, value=score))
-    asked = [study.ask(scales).params for _ in range(count)]
-    return [{key: _text(space[key], values[key]) for key in scales} for values in asked]
+    lowest = {key: part.low for key, part in scales.items()}  # the sequence starts after a trial
+    study.add_trial(optuna.trial.create_trial(params=lowest, distributions=scales, value=0.0))
+    for _ in range(PROPOSED if space else 0):
+        asked = study.ask(scales).params
+        yield {
+            key: part.choices[asked[key]] if _listed(part) else _text(asked[key])
+            for key, part in sorted(space.items())
+        }
 
 
-def _text(part: Any, value: Any) -> str:
+def _tpe(
+    space: Space, seed: int, known: Sequence[tuple[Mapping[str, Any], float]]
+) -> Iterator[Values]:
+    optuna = require_optuna()
+    # seeded anew each time: the same seed would draw the same first trials
+    sampler = optuna.samplers.TPESampler(seed=seed * 10_007 + len(known))
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    for values, score in known:
+        params = {key: _typed(part, values.get(key)) for key, part in space.items()}
+        if None not in params.values():
+            study.add_trial(
+                optuna.trial.create_trial(params=params, distributions=dict(space), value=score)
+            )
+    for _ in range(PROPOSED):
+        yield {key: _text(value) for key, value in study.ask(dict(space)).params.items()}
+
+
+def _listed(part: Any) -> bool:
+    return isinstance(part, require_optuna().distributions.CategoricalDistribution)
+
+
+def _text(value: Any) -> str:
     """A value as it is written on the command line."""
-    if hasattr(part, "choices"):
-        return value if isinstance(value, str) else str(part.choices[value])
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _place(space: Space, scales: Space, values: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Values as the sampler takes them; None where they are no point of the space."""
-    found: dict[str, Any] = {}
-    for key, part in space.items():
-        value = canonical(values.get(key))
-        if hasattr(part, "choices"):
-            places = [n for n, choice in enumerate(part.choices) if canonical(choice) == value]
-            if not places:
-                return None
-            found[key] = part.choices[places[0]] if scales[key] is part else places[0]
-            continue
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            return None
-        slack = 1e-3 * abs(number)  # four digits are written
-        if not part.low - slack <= number <= part.high + slack:
-            return None
-        number = min(part.high, max(part.low, number))
-        found[key] = int(number) if isinstance(part.low, int) else number
-    return found
+def _typed(part: Any, value: Any) -> Any:
+    """A value as Optuna takes it; None where it is none of the setting's."""
+    if _listed(part):
+        return value if value in part.choices else None
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    slack = 1e-3 * abs(number)  # four digits are written
+    if not part.low - slack <= number <= part.high + slack:
+        return None
+    return type(part.low)(min(max(number, part.low), part.high))
 
 
 # -- trials and the choice -------------------------------------------------------------------------
@@ -221,7 +220,7 @@ class Trial:
     diverged."""
 
     number: int
-    values: dict[str, str]
+    values: Values
     scores: dict[int, float] = field(default_factory=dict)
     epochs: dict[int, int] = field(default_factory=dict)
 
@@ -235,30 +234,14 @@ class Trial:
         chosen by it."""
         return t_interval(self.by_fold)
 
-    def take(self, line: Mapping[str, Any]) -> None:
-        fold = line["fold"][0]
-        self.scores[fold] = line["score"]
-        self.epochs[fold] = line.get("epoch", 0)
-
 
 @dataclass(frozen=True)
 class Chosen:
-    """The best trial.
-
-    Attributes:
-        trials: among how many.
-        alike: for each setting the values of all trials within one standard error of the best: how
-            much it matters.
-    """
+    """The best trial, and among how many; ``gain`` is its score minus that of trial 0, by fold."""
 
     trial: Trial
-    alike: Mapping[str, tuple[str, ...]]
     trials: int
-
-    @property
-    def spread(self) -> float:
-        """The standard deviation over folds."""
-        return spread_of(self.trial.by_fold)
+    gain: tuple[float, ...] = ()
 
     @property
     def epochs(self) -> list[int]:
@@ -269,9 +252,8 @@ class Chosen:
         return {
             "chosen": self.trial.values,
             "trial": self.trial.number,
+            "trials": self.trials,
             "held_out": list(self.trial.by_fold),
-            "spread": self.spread,
-            "within_one_standard_error": {key: list(values) for key, values in self.alike.items()},
             "epochs": self.epochs,
         }
 
@@ -282,36 +264,20 @@ def choose(trials: Sequence[Trial]) -> Chosen:
         raise RunError(
             "no trial has finished all of its folds. Their logs are in the folders below runs/."
         )
-    best = max(trials, key=lambda trial: (trial.score.mean, -trial.number))
-    least = best.score.mean - spread_of(best.by_fold) / len(best.by_fold) ** 0.5
-    near = [trial.values for trial in trials if trial.score.mean >= least]
-    keys = sorted({key for trial in trials for key in trial.values})
-    alike = {
-        key: tuple(sorted({values.get(key, "(as it is)") for values in near}, key=_order))
-        for key in keys
-    }
-    return Chosen(best, alike, len(trials))
+    return Chosen(max(trials, key=lambda trial: (trial.score.mean, -trial.number)), len(trials))
 
 
-def _order(text: str) -> tuple[int, float, str]:
-    """Numbers by their size, then words."""
-    try:
-        return 0, float(text), text
-    except ValueError:
-        return 1, 0.0, text
-
-
-def _recorder(todo: Mapping[Task, tuple[Trial, Line]], journal: Path) -> Done:
-    """Append each fold as it comes to the journal: what was found, then what the task was asked."""
-
-    def record(task: Task, found: list[Line]) -> str:
-        trial, asked = todo[task]
-        line = {**found[0], **asked, "trial": trial.number, "values": trial.values}
-        results.append(journal, line)
-        trial.take(line)
-        return "diverged" if "diverged" in line else f"R@1 {100 * line['score']:.1f}"
-
-    return record
+def choose_above_default(trials: Sequence[Trial]) -> Chosen:
+    """Choose the trial of the highest mean, if it is above trial 0 on the same folds by more than a
+    standard error of the paired differences; else trial 0."""
+    best = choose(trials)
+    default = trials[0]
+    if default.number or best.trial is default:
+        return best
+    gain = tuple(a - b for a, b in zip(best.trial.by_fold, default.by_fold, strict=True))
+    if sum(gain) / len(gain) <= spread_of(gain) / len(gain) ** 0.5:
+        return Chosen(default, best.trials)
+    return replace(best, gain=gain)
 
 
 # -- the search ------------------------------------------------------------------------------------
@@ -341,8 +307,8 @@ def tune(
             "key=a,b,c."
         )
     table = experiment(source, words).replace(search=tuple(searched))
-    (found,) = _search(table, budget, bench, bench.folder, ())
-    choice = choose(found.scored())
+    (found,) = _search(table, budget, bench, bench.folder, (), "selected")
+    choice = choose_above_default(found.scored())
     _write(table, {found.row.name: choice}, bench.folder, budget)
     command = ["vicinal", "train", *([source] if source else [])]
     for word in (*words, *words_of(choice.trial.values)):
@@ -363,7 +329,9 @@ def tune_table(
         recorded_only: run nothing; rows without all of their trials stay as they are.
     """
     place = bench.folder / FOLDER
-    searches = _search(table, budget, bench, place, _LAST_ALONE, recorded_only=recorded_only)
+    searches = _search(
+        table, budget, bench, place, _LAST_ALONE, "score", recorded_only=recorded_only
+    )
     chosen = {one.row.name: choose(one.trials) for one in searches if one.whole()}
     if not recorded_only:
         if not rows_to_run(table, bench.rows) - {*UNTRAINED_ROWS} <= chosen.keys():
@@ -394,49 +362,19 @@ def tune_table(
     )
 
 
-def _search(
-    table: Table,
-    budget: Budget,
-    bench: Bench,
-    place: Path,
-    words: Sequence[str],
-    *,
-    recorded_only: bool = False,
-) -> list["RowSearch"]:
-    """Every row with its trials, after running those that are missing of the rows to run."""
-    if budget.trials < 1 or budget.folds < 2:
-        raise ConfigError(
-            f"tuning needs 1 trial and 2 folds at least, got {budget.trials} and {budget.folds}."
-        )
-    if budget.searcher not in SEARCHERS:
-        raise ConfigError(f"--searcher is {' or '.join(SEARCHERS)}, got {budget.searcher!r}.")
-    known: dict[tuple[Any, ...], list[Line]] = {}  # of all tables by row, trial, folds and seed
-    for path in sorted(place.glob("*.trials.jsonl")):
-        lines, notes = results.read(path)
-        for note in notes:
-            bench.console.line(note, warning=True)
-        for line in lines:
-            if not bench.fresh or line.get("code") == fingerprint():
-                known.setdefault((line["slots"], line["trial"], *line["fold"][1:]), []).append(line)
-    searches = [RowSearch(table, row, budget, words, known) for row in table.rows]
-    if not recorded_only:
-        wanted = [one for one in searches if one.row.name in rows_to_run(table, bench.rows)]
-        for one in wanted:
-            one.check(bench.data)
-        # at random all trials are known at once; each of `tpe` follows from those before it
-        size = budget.trials if budget.searcher == "random" else 1
-        for first in range(0, budget.trials, size):
-            _run(wanted, range(first, first + size), bench, place)
-    return searches
-
-
 def _write(table: Table, chosen: Mapping[str, Chosen], place: Path, budget: Budget) -> None:
-    lines = [{"row": name, **best.described(), **asdict(budget)} for name, best in chosen.items()]
+    lines = [{"row": name, **asdict(budget), **best.described()} for name, best in chosen.items()]
     write_text(place / f"{table.name}.jsonl", "".join(map(results.written, lines)))
 
 
-class RowSearch:
-    """The trials of a row, with what is recorded of them; a recorded trial keeps its values."""
+class Search:
+    """The trials of a row: those that are recorded, with their values, then new ones.
+
+    Args:
+        words: further settings of all trials.
+        score: which field of a fold's result counts.
+        lines: the recorded folds of this row on the same cut of the same records.
+    """
 
     def __init__(
         self,
@@ -444,62 +382,67 @@ class RowSearch:
         row: Row,
         budget: Budget,
         words: Sequence[str],
-        known: Mapping[tuple[Any, ...], list[Line]],
+        score: str,
     ) -> None:
         self.table = table
         self.row = row
         self.budget = budget
         self.words = tuple(words)
+        self.score = score
         self.space, fixed = parse([*table.search, *row.search])
         if fixed:
             raise ConfigError(f"row {row.name!r}: search is given as ranges, got {fixed[0]!r}.")
         self.slots = slots_hash(merged(*table.layers(row)))
         self.trials = [Trial(0, {})]
-        self._known = known
-        self._drawn: list[dict[str, str]] | None = None
-        for line in self._recorded(0):
-            self.trials[0].take(line)
-        while len(self.trials) < budget.trials and self._recorded(len(self.trials)):
-            self.trial(len(self.trials))
 
-    def _recorded(self, number: int) -> list[Line]:
-        key = (self.slots, number, self.budget.folds, self.budget.seed)
-        lines = self._known.get(key, [])
-        return [
-            line
-            for line in lines
-            if not number or _place(self.space, self.space, line["values"]) is not None
-        ]
+    def recorded(self, lines: Iterable[Line], records: str | None) -> None:
+        """Take what is recorded of this row on the same folds of the same records; where these are
+        not known, of those that were measured last."""
+        cut = [self.budget.folds, self.budget.seed]
+        own = [line for line in lines if line["slots"] == self.slots and line["fold"][1:] == cut]
+        if own and records is None:
+            records = records_of(max(own, key=lambda line: str(line["created"])))
+        for line in sorted(own, key=lambda line: int(line["trial"])):
+            if records_of(line) == records and self.score in line:
+                values = line["values"]
+                parts = self.space.items() if values else ()  # trial 0 may be anywhere
+                if all(_typed(part, values.get(key)) is not None for key, part in parts):
+                    self.take(line)
+        del self.trials[self.budget.trials :]
 
-    def trial(self, number: int) -> Trial | None:
-        """A trial by its number; None where all of the space has been tried before it."""
-        if number < len(self.trials):
-            return self.trials[number]
-        lines = self._recorded(number)
-        values = dict(lines[-1]["values"]) if lines else self._next(number)
-        if values is None:
-            return None
-        self.trials.append(Trial(number, values))
-        for line in lines:
-            if line["values"] == values:
-                self.trials[number].take(line)
-        return self.trials[number]
+    def take(self, line: Line) -> Trial:
+        """Note a fold's result."""
+        trial = next((one for one in self.trials if one.values == line["values"]), None)
+        if trial is None:
+            trial = Trial(len(self.trials), line["values"])
+            self.trials.append(trial)
+        fold = line["fold"][0]
+        trial.scores[fold] = line[self.score]
+        trial.epochs[fold] = line.get("epoch", 0)
+        return trial
 
-    def _next(self, number: int) -> dict[str, str] | None:
-        if not self.space:
-            return None
+    def add(self) -> bool:
+        """Draw the next trials: at random all at once, while each of `tpe` follows from those
+        before it. False where none is left to draw."""
+        missing = self.budget.trials - len(self.trials)
+        if missing < 1:
+            return False
         slots = self.job(0, ()).config().slots()
-        own = {key: _setting(slots, key) for key in self.space}
-        if self.budget.searcher == "tpe":
-            known = [
-                (trial.values or own, trial.score.mean) for trial in self.trials if trial.scores
-            ]
-            return draw(self.space, 1, self.budget.seed, known=known, searcher="tpe")[0]
-        if self._drawn is None:
-            self._drawn = draw(
-                self.space, self.budget.trials - 1, self.budget.seed, known=[(own, 0.0)]
-            )
-        return self._drawn[number - 1] if number <= len(self._drawn) else None
+        own = {}  # what the experiment has, of several settings for one value the first's
+        for keys in self.space:
+            slot, _, name = keys.split("+")[0].partition(".")
+            own[keys] = slots.get(slot, {}).get(name or "name")
+        known = [
+            (trial.values or own, trial.score.mean if trial.scores else 0.0)
+            for trial in self.trials
+        ]
+        count = 1 if self.budget.searcher == "tpe" else missing
+        drawn = draw(
+            self.space, count, self.budget.seed, known=known, searcher=self.budget.searcher
+        )
+        for values in drawn:
+            self.trials.append(Trial(len(self.trials), values))
+        return bool(drawn)
 
     def job(self, fold: int, words: Sequence[str]) -> Job:
         budget = self.budget
@@ -508,7 +451,7 @@ class RowSearch:
 
     def check(self, data: str) -> None:
         """Reject before any run what cannot be composed, located or cut into folds."""
-        for values in ({}, *(draw(self.space, 1, self.budget.seed) if self.space else ())):
+        for values in ({}, *draw(self.space, 1, self.budget.seed)):
             config = replace(self.job(0, words_of(values)), data=data).located()
         Fold(config.data, self.budget.folds, 0, self.budget.seed, test=False).load()
 
@@ -518,40 +461,85 @@ class RowSearch:
 
     def whole(self) -> bool:
         """Whether all trials that there are have all of their folds."""
-        return len(self.scored()) == len(self.trials) and (
-            len(self.trials) == self.budget.trials or self.trial(len(self.trials)) is None
+        return len(self.scored()) == len(self.trials) and not self.add()
+
+
+def _search(
+    table: Table,
+    budget: Budget,
+    bench: Bench,
+    place: Path,
+    words: Sequence[str],
+    score: str,
+    *,
+    recorded_only: bool = False,
+) -> list[Search]:
+    """Every row with its trials, after running those that are missing of the rows to run."""
+    if budget.trials < 1 or budget.folds < 2:
+        raise ConfigError(
+            f"tuning needs 1 trial and 2 folds at least, got {budget.trials} and {budget.folds}."
         )
+    if budget.searcher not in SEARCHERS:
+        raise ConfigError(f"--searcher is {' or '.join(SEARCHERS)}, got {budget.searcher!r}.")
+    searches = [Search(table, row, budget, words, score) for row in table.rows]
+    wanted = [one for one in searches if one.row.name in rows_to_run(table, bench.rows)]
+    if not recorded_only:
+        for one in wanted:
+            one.check(bench.data)
+    lines: list[Line] = []  # of all tables
+    for path in sorted(place.glob("*.trials.jsonl")):
+        found, notes = results.read(path)
+        lines += [one for one in found if not bench.fresh or one.get("code") == fingerprint()]
+        for note in notes:
+            bench.console.line(note, warning=True)
+    present = Present(bench.data)
+    for one in searches:
+        one.recorded(lines, None if recorded_only else present(one.job(0, ())))
+    if not recorded_only:
+        _run(wanted, bench, place)
+        while any([one.add() for one in wanted]) and _run(wanted, bench, place):
+            pass
+    return searches
 
 
-def _setting(slots: Mapping[str, Any], keys: str) -> Any:
-    """What an experiment has for ``slot`` or ``slot.name``; of several keys the first."""
-    slot, _, name = keys.split("+")[0].partition(".")
-    return slots.get(slot, {}).get(name or "name")
-
-
-def _run(searches: Sequence[RowSearch], numbers: range, bench: Bench, place: Path) -> None:
-    """Run what is missing of some trials of all rows."""
+def _run(searches: Sequence[Search], bench: Bench, place: Path) -> bool:
+    """Run the missing folds of all trials, round by round over the rows; False if some are still
+    missing."""
     table = searches[0].table
-    todo: dict[Task, tuple[Trial, Line]] = {}
-    for number in numbers:
+    todo: dict[Task, tuple[Search, Line]] = {}
+    for number in range(max(len(one.trials) for one in searches)):
         for search in searches:
-            if (trial := search.trial(number)) is None:
-                continue
-            for fold in sorted(set(range(search.budget.folds)) - trial.scores.keys()):
-                job = replace(search.job(fold, words_of(trial.values)), data=bench.data)
-                job.located()  # raises before anything runs
-                name = f"{search.row.name}, trial {number}, fold {fold + 1}"
-                asked: Line = {"table": table.name, "row": search.row.name, "slots": search.slots}
-                todo[replace(job.task(), name=name)] = trial, {**asked, "fold": list(job.fold)}
+            for trial in search.trials[number : number + 1]:
+                for fold in sorted(set(range(search.budget.folds)) - trial.scores.keys()):
+                    job = replace(search.job(fold, words_of(trial.values)), data=bench.data)
+                    job.located()  # raises before anything runs
+                    name = f"{search.row.name}, trial {number}, fold {fold + 1}"
+                    asked = {
+                        "table": table.name,
+                        "row": search.row.name,
+                        "slots": search.slots,
+                        "fold": list(job.fold),
+                        "trial": number,
+                        "values": trial.values,
+                    }
+                    todo[replace(job.task(), name=name)] = search, asked
     bench.console.line(
-        f"{table.name}: trials {numbers[0]} to {numbers[-1]} of {len(searches)} rows on "
-        f"{searches[0].budget.folds} folds of the training classes: {len(todo)} runs to do"
+        f"{table.name}: trials of {len(searches)} rows on {searches[0].budget.folds} folds of the "
+        f"training classes: {len(todo)} runs to do"
     )
     if not todo:
-        return
-    journal = place / f"{table.name}.trials.jsonl"
-    left, failures = bench.do(todo, _recorder(todo, journal), f"tuning {table.name}")
+        return True
+
+    def record(task: Task, found: list[Line]) -> str:
+        search, asked = todo[task]
+        line = {**found[0], **asked}
+        results.append(place / f"{table.name}.trials.jsonl", line)
+        search.take(line)
+        return "diverged" if "diverged" in line else f"R@1 {100 * line[search.score]:.1f}"
+
+    left, failures = bench.do(todo, record, f"tuning {table.name}")
     if failures or left:
         bench.console.line(
             f"{len(failures)} runs of trials failed, {left} were not started", warning=True
         )
+    return not failures and not left

@@ -323,12 +323,13 @@ def tune(
     Examples:
         vicinal tune cub_features optimizer.learning_rate=1e-5..1e-3:log --trials 10
     """
-    from vicinal.bench.page import score
+    from vicinal.bench.page import interval, score
     from vicinal.bench.pool import slots_here
     from vicinal.bench.run import Bench
     from vicinal.bench.table import Budget
     from vicinal.bench.tuning import parse
     from vicinal.bench.tuning import tune as search
+    from vicinal.evaluation.statistics import t_interval
     from vicinal.training.console import Console
 
     words = list(settings or [])
@@ -353,18 +354,16 @@ def tune(
 
     typer.secho(f"trial {chosen.trial.number} of {chosen.trials}, {folds} folds", bold=True)
     if not chosen.trial.values:
-        typer.echo("  the experiment as it stands")
-    for key, value in chosen.trial.values.items():
         typer.echo(
-            f"  {key} = {value}   (as good within one standard error: "
-            f"{', '.join(chosen.alike[key])})"
+            "  the experiment as it stands: no other trial was above it by more than a standard error"
         )
-    found = score(chosen.trial.score)
-    typer.echo(
-        f"  held-out R@1 {found} (95 % over folds), standard deviation {100 * chosen.spread:.1f}"
-    )
-    typer.echo(
-        f"  after the last epoch; the folds were best after {', '.join(map(str, chosen.epochs))}"
-    )
+    for key, value in chosen.trial.values.items():
+        typer.echo(f"  {key} = {value}")
+    typer.echo(f"  held-out R@1 {score(chosen.trial.score)} (95 % over folds)")
+    if chosen.gain:
+        gain = interval(t_interval(chosen.gain))
+        typer.echo(f"  on the same folds above the experiment as it stands by {gain}")
+    epochs = ", ".join(map(str, chosen.epochs))
+    typer.echo(f"  the folds were best after so many epochs: {epochs}")
     typer.echo(f"train and test it: {command}")
     typer.echo(f"all trials: {journal}; the choice: {folder / 'tuning.jsonl'}")
