@@ -51,24 +51,9 @@ def test_groups_are_written_as_a_table_and_a_page(options, groups, loose, run, v
 
 
 def test_the_number_of_groups_is_chosen_and_the_folder_named(run, vicinal, tmp_path):
-    done = vicinal(
-        "cluster",
-        "run",
-        "--to",
-        "here",
-        "--collection",
-        "run/collection",
-        "--parquet",
-        "map.parquet",
-    )
+    done = vicinal("cluster", "run", "--to", "here", "--collection", "run/collection")
     assert done.returncode == 0 and "chosen by silhouette" in done.stdout
-    with (tmp_path / "here" / "groups.csv").open() as file:
-        groups = {int(row["id"]): int(row["group"]) for row in csv.DictReader(file)}
-    table = pytest.importorskip("pyarrow.parquet").read_table(tmp_path / "map.parquet")
-    assert dict(zip(table["id"].to_pylist(), table["group"].to_pylist(), strict=True)) == groups
-    assert (
-        "embedding-atlas map.parquet --x x --y y --text text --neighbors neighbors" in done.stdout
-    )
+    assert (tmp_path / "here" / "groups.csv").is_file()
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from vicinal.errors import ConfigError, DataError
+from vicinal.errors import DataError
 from vicinal.retrieval import duplicates as module
 from vicinal.retrieval.collection import Access, CollectionDirectory
 from vicinal.retrieval.duplicates import (
@@ -38,24 +37,6 @@ def test_nothing_near_gives_no_group():
     assert near_duplicates(np.empty((0, 3), dtype=np.float32), 0.5) == []
 
 
-def test_planted_copies_are_found_among_many():
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(500, 32)).astype(np.float32)
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    copies = rows[:40] + 1e-3 * rng.normal(size=(40, 32)).astype(np.float32)
-    found = near_duplicates(np.concatenate([rows, copies]), 0.05)
-    assert sorted(rows for rows, _ in found) == [[place, 500 + place] for place in range(40)]
-
-
-def test_equal_and_infinite_rows_among_many_are_found_and_named(monkeypatch):
-    monkeypatch.setattr(module, "_WIDTH", 50)
-    rows = np.ones((200, 64), np.float32)
-    assert len(close_pairs(rows, 0.0)) == 200 * 199 // 2
-    rows[120, 3] = np.inf
-    with pytest.raises(DataError, match="vectors from row 100"):
-        close_pairs(rows, 0.1)
-
-
 @pytest.fixture
 def rows():
     """Seventy rows of length 1 in bunches, some of them equal."""
@@ -76,36 +57,20 @@ def by_hand(rows, limit):
     return found
 
 
-@pytest.mark.parametrize("limit", [0.3, 0.9])
-@pytest.mark.parametrize(
-    ("block", "width", "directions", "few"),
-    [(1024, 8192, 2, 9), (16, 16, 9, 9), (7, 30, 3, 0), (7, 30, 3, 999), (23, 9, 1, 20)],
-)
-def test_pairs_are_those_of_the_double_loop(
-    limit, block, width, directions, few, rows, monkeypatch
-):
-    """Whole, in blocks, and where one to three directions propose all pairs or too many to look at
-    one by one."""
+@pytest.mark.parametrize("limit", [0.0, 0.3, 0.9])
+@pytest.mark.parametrize(("block", "directions"), [(1024, 32), (7, 1), (23, 2)])
+def test_pairs_are_those_of_the_double_loop(limit, block, directions, rows, tmp_path, monkeypatch):
+    """Whole, and in blocks where one or two directions propose pairs; also of a memory map."""
     monkeypatch.setattr(module, "_BLOCK", block)
-    monkeypatch.setattr(module, "_WIDTH", width)
     monkeypatch.setattr(module, "_DIRECTIONS", directions)
-    monkeypatch.setattr(module, "_FEW", few)
-    monkeypatch.setattr(module, "_TILE", 11)
-    found = close_pairs(rows, limit)
+    monkeypatch.setattr(module, "_SAMPLE", 30)
+    np.save(tmp_path / "rows.npy", rows)
+    told = []
+    found = close_pairs(np.load(tmp_path / "rows.npy", "r"), limit, progress=told.append)
     expected = by_hand(rows, limit)
-    assert list(zip(found.left.tolist(), found.right.tolist(), strict=True)) == [
-        pair[:2] for pair in expected
-    ]
+    pairs = list(zip(found.left.tolist(), found.right.tolist(), strict=True))
+    assert pairs == [pair[:2] for pair in expected] and pairs[:1] and told[-1] == 70
     np.testing.assert_allclose(found.distances, [pair[2] for pair in expected], atol=1e-6)
-
-
-def test_a_distance_of_zero_finds_equal_rows(rows):
-    found = close_pairs(rows, 0.0)
-    assert list(zip(found.left.tolist(), found.right.tolist(), strict=True)) == [
-        (3, 5),
-        (3, 69),
-        (5, 69),
-    ]
 
 
 def test_what_float32_products_cannot_tell_is_decided_by_differences():
@@ -119,50 +84,10 @@ def test_what_float32_products_cannot_tell_is_decided_by_differences():
     ]
 
 
-@pytest.fixture
-def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.parametrize("block", [1024, 7])
-def test_too_many_pairs_are_rejected_with_their_number(block, rows, two_threads, monkeypatch):
-    monkeypatch.setattr(module, "_BLOCK", block)
-    monkeypatch.setattr(module, "MOST_PAIRS", 600)  # more than a block of seven rows has
+def test_too_many_pairs_are_rejected_with_their_number(rows, monkeypatch):
+    monkeypatch.setattr(module, "MOST_PAIRS", 600)
     with pytest.raises(DataError, match="distance of 3 lie more than 600 pairs of 70 rows"):
         close_pairs(rows, 3.0)
-    assert torch.get_num_threads() == 2
-
-
-def test_blocks_compared_side_by_side_keep_their_order(rows, two_threads, monkeypatch):
-    whole = close_pairs(rows, 0.5)
-    monkeypatch.setattr(module, "_BLOCK", 7)
-    found = close_pairs(rows, 0.5)
-    assert torch.get_num_threads() == 2 and len(found)
-    assert all(
-        np.array_equal(getattr(found, name), getattr(whole, name))
-        for name in ("left", "right", "distances")
-    )
-
-
-def test_progress_counts_rows_and_a_memory_map_is_read_in_place(rows, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_BLOCK", 30)
-    np.save(tmp_path / "rows.npy", rows)
-    seen = []
-    found = close_pairs(np.load(tmp_path / "rows.npy", mmap_mode="r"), 0.3, progress=seen.append)
-    assert seen == [30, 60, 70] and len(found) == len(close_pairs(rows, 0.3))
-
-
-def test_nothing_and_nonsense(rows):
-    assert len(close_pairs(rows[:0], 1.0)) == 0 and len(close_pairs(rows[:1], 1.0)) == 0
-    for distance in (-1.0, np.nan, np.inf):
-        with pytest.raises(ConfigError, match="distance of 0 or more"):
-            close_pairs(rows, distance)
-    rows[7] = np.nan
-    with pytest.raises(DataError, match="rows 7"):
-        close_pairs(rows, 0.1)
 
 
 # -- pictures --------------------------------------------------------------------------------------

@@ -1,11 +1,8 @@
 """The map of a collection is computed once per generation and kept beside it."""
 
-import sys
-
 import numpy as np
 import pytest
 
-from vicinal.errors import ConfigError
 from vicinal.retrieval import map as module
 from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.generations import publish
@@ -147,29 +144,3 @@ def test_rows_beyond_the_landmarks_lie_among_their_neighbors(collection, monkeyp
         np.full(60, np.inf)
     )
     assert (apart.argmin(axis=1) // 20 == np.arange(60) // 20).mean() > 0.9
-
-
-def test_parquet_has_the_columns_that_embedding_atlas_reads(collection, vectors, quick, tmp_path):
-    parquet = pytest.importorskip("pyarrow.parquet")
-    assert module.write_parquet(collection.snapshot(), tmp_path / "map.parquet", {1: 7}, k=3) == 60
-    table = parquet.read_table(tmp_path / "map.parquet")
-    assert table.column_names == ["id", "path", "label", "text", "x", "y", "neighbors", "group"]
-    first = table.slice(0, 1).to_pylist()[0]
-    assert (
-        first["id"] == 1
-        and first["path"] == "0.png"
-        and first["label"] == "a"
-        and first["group"] == 7
-    )
-    assert table["group"].null_count == 59 and first["text"] == "a 0.png"
-    apart = np.linalg.norm(vectors - vectors[0], axis=1)
-    assert (
-        first["neighbors"]["ids"] == np.argsort(apart, kind="stable")[1:4].tolist()
-    )  # rows of the file
-    np.testing.assert_allclose(first["neighbors"]["distances"], np.sort(apart)[1:4], rtol=1e-5)
-
-
-def test_parquet_without_pyarrow_says_what_to_install(collection, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ConfigError, match=r"pip install 'vicinal\[parquet\]'"):
-        module.write_parquet(collection.snapshot(), tmp_path / "map.parquet", {})

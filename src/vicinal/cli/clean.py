@@ -3,7 +3,7 @@ and contact sheets."""
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +11,6 @@ from vicinal.cli.search import Images, tell_unnamed
 from vicinal.errors import ConfigError
 
 if TYPE_CHECKING:
-    from vicinal.retrieval.clusters import Method
     from vicinal.retrieval.collection import Snapshot
     from vicinal.retrieval.contact_sheets import Contents
     from vicinal.run_directory import RunDirectory
@@ -29,8 +28,6 @@ def cluster(
     max_false_match: Annotated[float | None, typer.Option(metavar="RATE")] = None,
     to: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
     collection: Path | None = None,
-    seed: int = 0,
-    parquet: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
     images: Images = None,
     device: str = "auto",
 ) -> None:
@@ -45,8 +42,6 @@ def cluster(
         max_false_match: For dbscan: calibrate its distance at this rate.
         to: Where to write. Default: RUN/clusters.
         collection: Where the collection is. Default: RUN/collection.
-        seed: Seed of k-means.
-        parquet: Also write map, groups and neighbors for embedding-atlas.
         device: For a calibration: auto, cpu or cuda.
 
     Examples:
@@ -77,25 +72,11 @@ def cluster(
         raise ConfigError(
             f"--max-false-match calibrates DBSCAN's distance; got --method {method}. Leave it out."
         )
-    known = cast("Method", method)  # checked there
     found = group(
-        snapshot.euclidean_vectors(),
-        method=known,
-        groups=groups,
-        distance=distance,
-        least=least,
-        seed=seed,
+        snapshot.euclidean_vectors(), method=method, groups=groups, distance=distance, least=least
     )
     contents = cluster_contents(snapshot, found, *words)
     _write(console, snapshot, contents, (opened.path / "clusters" if to is None else to) / "groups")
-    if parquet is not None:
-        from vicinal.retrieval.map import write_parquet
-
-        ids = [item.id for item in snapshot.items()]
-        held = {ids[row]: group.number for group in contents.groups for row in group.rows}
-        count = write_parquet(snapshot, parquet, held)
-        command = f"embedding-atlas {parquet} --x x --y y --text text --neighbors neighbors"
-        typer.echo(f"parquet: {parquet}, {count} rows; open it with `{command}`")
 
 
 def dedupe(

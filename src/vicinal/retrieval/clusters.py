@@ -4,20 +4,18 @@ outlier."""
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, get_args
 
 import numpy as np
 import torch
 from jaxtyping import Float, Float32, Int64
 
 from vicinal.errors import ConfigError, DataError, unknown
-from vicinal.evaluation.clustering import clustering_scores, kmeans
+from vicinal.evaluation.clustering import kmeans
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.contact_sheets import Contents, Group, mostly
-from vicinal.retrieval.duplicates import Pairs, close_pairs, connected
 from vicinal.retrieval.map import principal_components
 
-Method = Literal["k-means", "hdbscan", "dbscan"]
+METHODS = ("k-means", "hdbscan", "dbscan")
 _SHOWN = 18  # pictures of a group, the nearest its mean
 SAMPLE = 2000  # rows on which numbers of groups are compared: silhouettes need all their distances
 _NEARLY = 0.75  # of the best silhouette; see `chosen_count`
@@ -58,11 +56,10 @@ class Grouping:
 def cluster(
     vectors: Float[np.ndarray, "n d"],
     *,
-    method: Method = "k-means",
+    method: str = "k-means",
     groups: int | None = None,
     distance: float | None = None,
     least: int = 5,
-    seed: int = 0,
 ) -> Grouping:
     """Group rows that lie near one another.
 
@@ -74,26 +71,46 @@ def cluster(
         groups: of k-means; None chooses the number by silhouette.
         distance: of DBSCAN.
         least: rows of the smallest dense group.
-        seed: of k-means and of the sample on which numbers are compared.
     """
-    _check(len(vectors), method, groups, distance, least)
+    from sklearn.cluster import DBSCAN, HDBSCAN
+
+    count = len(vectors)
+    if method not in METHODS:
+        raise ConfigError(unknown("method", method, METHODS))
+    if count < 4:
+        raise DataError(f"grouping needs at least 4 items; the collection has {count}. Index more.")
+    if least < 2:
+        raise ConfigError(f"a dense group has at least 2 members; got --least {least}.")
     rows = np.array(vectors, dtype=np.float32)
     if method == "k-means":
-        groups, reason = chosen_count(rows, seed=seed) if groups is None else (groups, "")
-        assigned = kmeans(torch.from_numpy(rows), groups, seed=seed).numpy()
-        words = f"k-means with {groups} groups{reason}."
-    elif method == "hdbscan":
-        assigned = _hdbscan(rows, least)
-        words = (
-            f"HDBSCAN on {min(50, *rows.shape)} principal components, groups of at least {least}."
+        groups, reason = chosen_count(rows) if groups is None else (groups, "")
+        if not 1 <= groups <= count:
+            raise ConfigError(
+                f"{count} items fall into 1 to {count} groups; got --groups {groups}."
+            )
+        assigned = kmeans(torch.from_numpy(rows), groups, seed=0).numpy()
+        return _ordered(rows, assigned, f"k-means with {groups} groups{reason}.")
+    if groups is not None:
+        raise ConfigError(
+            f"{method} finds the number of groups itself; got --groups {groups}. Use k-means."
         )
-    else:
-        assigned = dbscan(len(rows), close_pairs(rows, distance or 0), least)
+    if method == "dbscan":
+        assigned = DBSCAN(eps=distance or 1e-9, min_samples=least).fit_predict(rows)
         words = f"DBSCAN: at least {least} within a distance of {distance or 0:.4g}."
+        return _ordered(rows, assigned, words)
+    if count > _HDBSCAN_ROWS:
+        raise ConfigError(
+            f"HDBSCAN groups at most {_HDBSCAN_ROWS:,}; got {count:,}. Use k-means or dbscan."
+        )
+    short = principal_components(rows)
+    assigned = np.full(count, -1)
+    if count >= least:
+        assigned = HDBSCAN(min_cluster_size=least, copy=True).fit_predict(short)
+    words = f"HDBSCAN on {short.shape[1]} principal components, groups of at least {least}."
     return _ordered(rows, assigned, words)
 
 
-def chosen_count(rows: Float32[np.ndarray, "n d"], *, seed: int) -> tuple[int, str]:
+def chosen_count(rows: Float32[np.ndarray, "n d"]) -> tuple[int, str]:
     """Choose a number of groups by silhouette (Rousseeuw 1987); return also the values compared, in
     words.
 
@@ -102,22 +119,21 @@ def chosen_count(rows: Float32[np.ndarray, "n d"], *, seed: int) -> tuple[int, s
     to be named.
 
     Differs: embeddings of classes that are alike in families often fall apart best in two, which
-        says nothing about the
-    classes. So where the silhouette falls from 2 on and rises again to three quarters of its
+    says nothing about the classes. So where the silhouette falls from 2 on and rises again to three quarters of its
     largest value or more, the largest after the rise counts. ``docs/howto/export.md`` has what this
     was judged by.
     """
     from sklearn.metrics import silhouette_score
 
     sample = principal_components(
-        rows[np.sort(np.random.default_rng(seed).permutation(len(rows))[:SAMPLE])]
+        rows[np.sort(np.random.default_rng(0).permutation(len(rows))[:SAMPLE])]
     )
     most = min(_MOST_TRIED, len(sample) // 2)
     scores: dict[int, float] = {}
 
     def measured(counts: Iterable[int]) -> dict[int, float]:
         for count in sorted(set(counts) - set(scores)):
-            found = kmeans(torch.from_numpy(sample), count, seed=seed, restarts=2).numpy()
+            found = kmeans(torch.from_numpy(sample), count, seed=0, restarts=2).numpy()
             several = 1 < len(np.unique(found)) < len(sample)
             scores[count] = float(silhouette_score(sample, found)) if several else -1.0
         return {count: scores[count] for count in sorted(counts)}
@@ -151,79 +167,16 @@ def _peak(scores: Mapping[int, float]) -> int:
     return later if scores[later] >= _NEARLY * scores[overall] else overall
 
 
-def dbscan(count: int, pairs: Pairs, least: int) -> Int64[np.ndarray, "n"]:
-    """DBSCAN from the pairs within its distance: the group of each row, -1 for noise.
-
-    A row with ``least`` rows around it, itself counted, is a core row; core rows that are near form
-    a group.
-
-    Differs: a border row joins the group of its nearest core row (the lower one, if several); Ester
-        et al. give it to
-    whichever group was found first, and so let the order of the rows decide.
-    """
-    row, other = (
-        np.concatenate([pairs.left, pairs.right]),
-        np.concatenate([pairs.right, pairs.left]),
-    )
-    core = np.bincount(row, minlength=count) + 1 >= least
-    both = core[pairs.left] & core[pairs.right]
-    group = connected(count, pairs.left[both], pairs.right[both])
-    assigned = np.where(core, group, -1).astype(np.int64)
-    border = ~core[row] & core[other]
-    row, other, far = row[border], other[border], np.tile(pairs.distances, 2)[border]
-    order = np.lexsort((other, far, row))
-    rows, first = np.unique(row[order], return_index=True)
-    assigned[rows] = assigned[other[order][first]]
-    return assigned
-
-
-def _hdbscan(rows: Float32[np.ndarray, "n d"], least: int) -> Int64[np.ndarray, "n"]:
-    from sklearn.cluster import HDBSCAN
-
-    if len(rows) < least:
-        return np.full(len(rows), -1, dtype=np.int64)
-    found = HDBSCAN(min_cluster_size=least, copy=True).fit_predict(principal_components(rows))
-    return np.asarray(np.maximum(found, -1), dtype=np.int64)
-
-
 def _ordered(rows: Float32[np.ndarray, "n d"], assigned: np.ndarray, words: str) -> Grouping:
-    """Number the groups by falling size, then by their first row; empty ones are gone."""
-    names, first, place, sizes = np.unique(
-        assigned, return_index=True, return_inverse=True, return_counts=True
-    )
-    order = [group for group in np.lexsort((first, -sizes)) if names[group] >= 0]
-    numbers = np.full(len(names), -1, dtype=np.int64)
-    numbers[order] = np.arange(len(order))
-    grouped = numbers[place]
+    """Number the groups by falling size, equal ones by their first row."""
+    names, first, sizes = np.unique(assigned[assigned >= 0], return_index=True, return_counts=True)
+    grouped = np.full(len(rows), -1, dtype=np.int64)
     spread = np.full(len(rows), np.nan, dtype=np.float32)
-    by_group = np.split(np.argsort(place, kind="stable"), np.cumsum(sizes)[:-1])
-    for members in (by_group[group] for group in order):
+    for number, group in enumerate(names[np.lexsort((first, -sizes))]):
+        members = assigned == group
+        grouped[members] = number
         spread[members] = np.linalg.norm(rows[members] - rows[members].mean(axis=0), axis=1)
     return Grouping(grouped, spread, words)
-
-
-def _check(count: int, method: str, groups: int | None, distance: float | None, least: int) -> None:
-    if method not in get_args(Method):
-        raise ConfigError(unknown("method", method, get_args(Method)))
-    if count < 4:
-        raise DataError(f"grouping needs at least 4 items; the collection has {count}. Index more.")
-    if method == "k-means" and groups is not None and not 1 <= groups <= count:
-        raise ConfigError(f"{count} items fall into 1 to {count} groups; got --groups {groups}.")
-    if method != "k-means" and groups is not None:
-        raise ConfigError(
-            f"{method} finds the number of groups itself; got --groups {groups}. Use k-means."
-        )
-    if (method == "dbscan") != (distance is not None):
-        raise ConfigError(
-            f"DBSCAN, and no other method, needs a distance; got {method} with distance = "
-            f"{distance}."
-        )
-    if least < 2:
-        raise ConfigError(f"a dense group has at least 2 members; got --least {least}.")
-    if method == "hdbscan" and count > _HDBSCAN_ROWS:
-        raise ConfigError(
-            f"HDBSCAN groups at most {_HDBSCAN_ROWS:,}; got {count:,}. Use k-means or dbscan."
-        )
 
 
 def cluster_contents(snapshot: Snapshot, found: Grouping, *more: str) -> Contents:
@@ -257,11 +210,14 @@ def cluster_contents(snapshot: Snapshot, found: Grouping, *more: str) -> Content
 
 def _agreement(found: Grouping, labels: list[str | None]) -> float | None:
     """NMI of groups and labels, of what has both; None where there is nothing to compare."""
-    rows = [
-        row for row, label in enumerate(labels) if label is not None and found.assigned[row] >= 0
+    from sklearn.metrics import normalized_mutual_info_score
+
+    pairs = [
+        (label, group)
+        for label, group in zip(labels, found.assigned.tolist(), strict=True)
+        if label is not None and group >= 0
     ]
-    names = {label: place for place, label in enumerate(dict.fromkeys(labels[row] for row in rows))}
-    if len(names) < 2:
+    classes = [label for label, _ in pairs]
+    if len(set(classes)) < 2:
         return None
-    classes = torch.tensor([names[labels[row]] for row in rows])
-    return clustering_scores(classes, torch.from_numpy(found.assigned[rows]))["nmi"]
+    return float(normalized_mutual_info_score(classes, [group for _, group in pairs]))

@@ -8,7 +8,7 @@ copies planted among the collection's own pictures, and on mirror images of them
 of nothing.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from io import BytesIO
@@ -17,43 +17,42 @@ import numpy as np
 import torch
 from jaxtyping import Float, Float16, Float32, Float64, Int64
 from PIL import Image, ImageEnhance
-from torch import Tensor
 
 from vicinal.data.records import Progress
-from vicinal.errors import ConfigError, DataError
-from vicinal.evaluation.neighbors import require_finite
+from vicinal.errors import DataError, few
 from vicinal.files import open_image, read_arrays, write_arrays
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.contact_sheets import Contents, Group
 
-_SHOWN = 24  # pictures of a group
 MOST_PAIRS = 20_000_000  # found; beyond, the distance is no longer one between near rows
-_BLOCK, _WIDTH = 1024, 8192  # rows by rows in one float32 product: 32 MiB
-_EXACT = 8192  # pairs at a time whose distance is taken in float64
-_DIRECTIONS, _SAMPLE = 32, 5000  # in which rows are compared first, and rows that tell which
-_TILE = 512  # such rows in one product with a block, which then stays in a core's cache
-_FEW = (
-    8192  # pairs of a block that are looked at one by one; of more, all of the block are multiplied
-)
+_BLOCK = 1024  # rows that are compared with all others at a time
+_DIRECTIONS = 32  # in which long rows are compared first
+_SAMPLE = 5000  # rows that tell which these are
+_EXACT = 8192  # pairs at a time whose distance is taken from differences
+_SHOWN = 24  # pictures of a group
 _VIEW = 8  # pixels of a view's side
-_CROP = 0.87  # of the sides; with it, crops down to about 0.8 are found
-# standard deviation of gray levels below which a picture shows nothing that could be compared
-_FLAT = 4.0
 _WHOLE = 64  # pixels of a side from which views are taken
+_CROP = 0.87  # of the sides; with it, crops down to about 0.8 are found
 _EDGE = _WHOLE * (1 - _CROP) / 2
 _VIEWS = [(0.0, 0.0, float(_WHOLE), float(_WHOLE))] + [
     (x * _EDGE, y * _EDGE, x * _EDGE + _WHOLE * _CROP, y * _EDGE + _WHOLE * _CROP)
     for x in range(3)
     for y in range(3)
 ]
-_PLANTED, _MIRRORED = 100, 1000  # pictures of which copies are planted, and mirror images
+# standard deviation of gray levels below which a picture shows nothing that could be compared
+_FLAT = 4.0
+_PLANTED = 100  # pictures of which copies are planted
+_MIRRORED = 1000  # mirror images
 # share of the pictures that is thought to have a copy: one in fifty, where every planted one has
 _COPIED = 0.02
 
 
+# -- near rows ------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of rows, each once, ``left < right``, by growing ``left``, then ``right``.
+    """Pairs of rows, each once, ``left < right``.
 
     Attributes:
         left: first row of each pair.
@@ -65,12 +64,6 @@ class Pairs:
     right: Int64[np.ndarray, "p"]
     distances: Float64[np.ndarray, "p"]
 
-    def __len__(self) -> int:
-        return len(self.left)
-
-
-_NO_PAIRS = Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
-
 
 def close_pairs(
     rows: Float[np.ndarray, "n d"],
@@ -79,165 +72,61 @@ def close_pairs(
     first: int | None = None,
     progress: Progress = lambda done: None,
 ) -> Pairs:
-    """Find the pairs of rows with at most this distance, exactly: float32 proposes, float64
-    decides.
+    """Find the pairs of rows with at most this Euclidean distance, ordered by ``left``.
 
     Long rows are compared first in the few directions in which they vary most, where no two are
-    farther apart than in
-    all of them: a pair that is too far there needs no further look.
+    farther apart than in all of them. Distances are then taken from differences, so that equal
+    rows have 0.
 
     Args:
-        rows: may be memory-mapped; some are read at a time.
+        rows: may be memory-mapped.
         distance: 0 or more; 0 finds equal rows.
         first: only pairs with one of so many rows at the beginning.
-        progress: called with how many rows have met all rows after them.
+        progress: called with how many rows have met all others.
     """
-    if not 0 <= distance < np.inf:
-        raise ConfigError(
-            f"pairs are sought within a distance of 0 or more; got distance = {distance}."
-        )
+    from sklearn.neighbors import NearestNeighbors
+
     first = len(rows) if first is None else first
-    many = f"more than {MOST_PAIRS:,} pairs of {len(rows):,} rows"
-    too_many = DataError(
-        f"within a distance of {distance:g} lie {many}. Ask for a smaller distance."
-    )
-    short = _projected(rows) if len(rows) > _WIDTH and rows.shape[1] >= 2 * _DIRECTIONS else None
-    width = _WIDTH if short is None else _TILE
-
-    def compare(top: int) -> Pairs:
-        """Compare a block of rows with all from its first on."""
-        found, block, count = [_NO_PAIRS], _rows(rows, top, min(_BLOCK, first - top)), 0
-        left = None if short is None else _turned(short[top : top + len(block)])
-        for start in range(top, len(rows), width):
-            proposed = None
-            if left is not None and short is not None:
-                proposed = _proposed(left, short[start : start + width], distance)
-                if proposed is None:
-                    continue
-            if proposed is None or len(proposed[0]) > _FEW:
-                found.append(_within(block, _rows(rows, start, width), top, start, distance))
-            else:
-                others = torch.from_numpy(np.array(rows[start + proposed[1].numpy()], np.float32))
-                found.append(_decided(block[proposed[0]], others, *proposed, top, start, distance))
-            count += len(found[-1])
-            if count > MOST_PAIRS:
-                raise too_many
-        return _joined(found)
-
-    found, count, threads = [_NO_PAIRS], 0, torch.get_num_threads()
-    torch.set_num_threads(1)  # of each block's small products; the blocks are compared side by side
-    pool = ThreadPoolExecutor(threads)
-    try:
-        for top, pairs in zip(
-            range(0, first, _BLOCK), pool.map(compare, range(0, first, _BLOCK)), strict=True
+    found = [np.empty((3, 0))]
+    if not first:
+        return Pairs(np.empty(0, int), np.empty(0, int), np.empty(0))
+    short = _projected(rows)
+    slack = 1e-5 * float(np.abs(short).max()) * short.shape[1] ** 0.5  # of rounding to float32
+    search = NearestNeighbors(radius=distance + slack, algorithm="brute").fit(short)
+    count = 0
+    for start in range(0, first, _BLOCK):
+        block = short[start : min(first, start + _BLOCK)]
+        near = search.radius_neighbors(block, return_distance=False)
+        left = np.repeat(np.arange(start, start + len(block)), [len(ids) for ids in near])
+        right = np.concatenate(near)
+        later = left < right
+        for part in np.array_split(
+            np.stack([left[later], right[later]]), len(left) // _EXACT + 1, 1
         ):
-            found.append(pairs)
-            count += len(pairs)
-            if count > MOST_PAIRS:
-                raise too_many
-            progress(min(top + _BLOCK, first))
-    finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(threads)
-    pairs = _joined(found)
-    order = np.lexsort((pairs.right, pairs.left))
-    return Pairs(pairs.left[order], pairs.right[order], pairs.distances[order])
+            ends = np.asarray(rows[part], np.float64)
+            far = np.linalg.norm(ends[0] - ends[1], axis=1)
+            found.append(np.concatenate([part, far[None]])[:, far <= distance])
+            count += found[-1].shape[1]
+        if count > MOST_PAIRS:
+            raise DataError(
+                f"within a distance of {distance:g} lie more than {MOST_PAIRS:,} pairs of "
+                f"{len(rows):,} rows. Ask for a smaller distance."
+            )
+        progress(min(first, start + _BLOCK))
+    left, right, distances = np.concatenate(found, axis=1)
+    order = np.lexsort((right, left))
+    return Pairs(left[order].astype(int), right[order].astype(int), distances[order])
 
 
-def _joined(parts: Sequence[Pairs]) -> Pairs:
-    return Pairs(
-        *(
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in ("left", "right", "distances")
-        )
-    )
+def _projected(rows: Float[np.ndarray, "n d"]) -> Float32[np.ndarray, "n c"]:
+    """Return many long rows by their places along the directions in which a sample varies most."""
+    from sklearn.decomposition import PCA
 
-
-def _rows(rows: np.ndarray, start: int, count: int) -> Float[Tensor, "b d"]:
-    block = torch.from_numpy(
-        np.array(rows[start : start + count], dtype=np.float32)
-    )  # a copy, out of the memory map
-    require_finite(block, f"vectors from row {start}")
-    return block
-
-
-def _projected(rows: np.ndarray) -> Float[Tensor, "n c"]:
-    """Turn rows so that they are short: their places along the directions in which a sample varies
-    most."""
-    sample = np.asarray(rows[:: max(1, len(rows) // _SAMPLE)], np.float64)
-    sample = np.nan_to_num(
-        sample, nan=0, posinf=0, neginf=0
-    )  # which `_rows` rejects below, with the row's number
-    directions = torch.from_numpy(
-        np.linalg.eigh(np.cov(sample, rowvar=False))[1][:, -_DIRECTIONS:].copy()
-    )
-    short = torch.empty(len(rows), _DIRECTIONS + 2)
-    for start in range(0, len(rows), _WIDTH):  # in float64: only the last rounding counts
-        short[start : start + _WIDTH] = _with_squares(
-            (_rows(rows, start, _WIDTH).double() @ directions).float()
-        )
-    return short
-
-
-def _with_squares(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d+2"]:
-    """Append |x|² and 1 to each row x, so that one product with `_turned` rows gives squared
-    distances."""
-    return torch.cat(
-        [rows, rows.square().sum(dim=1, keepdim=True), rows.new_ones(len(rows), 1)], dim=1
-    )
-
-
-def _turned(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-    """Make (-2 x, 1, |x|²) of (x, |x|², 1)."""
-    return torch.cat([-2 * rows[:, :-2], rows[:, -1:], rows[:, -2:-1]], dim=1)
-
-
-def _proposed(left: Tensor, right: Tensor, limit: float) -> tuple[Tensor, Tensor] | None:
-    """Find the pairs of `_turned` rows and rows `_with_squares` that may lie within a distance, by
-    one float32 product.
-
-    |x - y|² = (-2 x, 1, |x|²) · (y, |y|², 1)
-    """
-    values = left @ right.T
-    # Higham 2002, Section 3.1: a sum of d products is wrong by at most d u times the sum of their
-    # sizes; four such sums at most, and the largest length stands for all. Rounded rows add as much
-    # as four more products.
-    longest = max(float(left[:, -1].max()), float(right[:, -2].max()))
-    bound = limit**2 + 4 * (left.shape[1] + 8) * torch.finfo(torch.float32).eps * longest
-    if values.amin() > bound:  # nearly always, and far faster than to list them
-        return None
-    first, second = (values <= bound).nonzero(as_tuple=True)
-    return first, second
-
-
-def _within(left: Tensor, right: Tensor, top: int, start: int, limit: float) -> Pairs:
-    """Find the pairs of one block, as row numbers; of a block on the diagonal only those above
-    it."""
-    proposed = _proposed(_turned(_with_squares(left)), _with_squares(right), limit)
-    if proposed is None:
-        return _NO_PAIRS
-    parts = zip(*(torch.split(side, _EXACT) for side in proposed), strict=True)
-    return _joined([_decided(left[a], right[b], a, b, top, start, limit) for a, b in parts])
-
-
-def _decided(
-    left: Tensor, right: Tensor, first: Tensor, second: Tensor, top: int, start: int, limit: float
-) -> Pairs:
-    """Keep those of some pairs that lie above the diagonal and within the distance, in float64."""
-    distances = (left.double() - right.double()).norm(dim=1)
-    near = (distances <= limit) & (first + top < second + start)
-    return Pairs(
-        (first[near] + top).numpy(), (second[near] + start).numpy(), distances[near].numpy()
-    )
-
-
-def connected(count: int, left: np.ndarray, right: np.ndarray) -> Int64[np.ndarray, "n"]:
-    """Number the connected components of ``count`` rows that these pairs link."""
-    from scipy.sparse import coo_matrix
-    from scipy.sparse.csgraph import connected_components
-
-    links = coo_matrix((np.ones(len(left)), (left, right)), shape=(count, count))
-    return np.asarray(connected_components(links, directed=False)[1], dtype=np.int64)
+    if len(rows) <= _SAMPLE or rows.shape[1] <= 2 * _DIRECTIONS:
+        return np.asarray(rows, np.float32)
+    model = PCA(_DIRECTIONS, svd_solver="covariance_eigh").fit(rows[:: len(rows) // _SAMPLE])
+    parts = np.array_split(rows, len(rows) // _SAMPLE)
+    return np.concatenate([model.transform(part).astype(np.float32) for part in parts])
 
 
 Groups = list[tuple[list[int], list[float]]]
@@ -248,18 +137,22 @@ def group_pairs(count: int, pairs: Pairs) -> Groups:
 
     Returns:
         rows of each group, ascending, and the distance of each to the nearest other of its group;
-        the surest group
-        first: by the distance of its nearest two.
+        the surest group first: by the distance of its nearest two.
     """
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+
     nearest = np.full(count, np.inf)
     for side in (pairs.left, pairs.right):
         np.minimum.at(nearest, side, pairs.distances)
-    component = connected(count, pairs.left, pairs.right)
-    rows = np.flatnonzero(np.isfinite(nearest))
-    rows = rows[np.argsort(component[rows], kind="stable")]
-    parts = np.split(rows, np.flatnonzero(np.diff(component[rows])) + 1) if len(rows) else []
-    groups = [(part.tolist(), nearest[part].tolist()) for part in parts]
-    return sorted(groups, key=lambda group: (min(group[1]), group[0]))
+    links = coo_matrix((np.ones(len(pairs.left)), (pairs.left, pairs.right)), shape=(count, count))
+    component = connected_components(links, directed=False)[1]
+    groups = dict[int, tuple[list[int], list[float]]]()
+    for row in np.flatnonzero(np.isfinite(nearest)).tolist():
+        rows, distances = groups.setdefault(int(component[row]), ([], []))
+        rows.append(row)
+        distances.append(float(nearest[row]))
+    return sorted(groups.values(), key=lambda group: (min(group[1]), group[0]))
 
 
 # -- likeness of pictures -------------------------------------------------------------------------
@@ -284,59 +177,34 @@ def collection_views(
     path = snapshot.folder / "views.npz"
     try:
         kept = read_arrays(path)
-        rows, views = kept["rows"], kept["views"]
-        if (
-            views.shape == (len(rows), len(_VIEWS), 3 * _VIEW**2)
-            and views.dtype == np.float16
-            and len(rows)
-        ):
-            return rows.astype(np.int64), views
+        return kept["rows"], kept["views"]
     except (FileNotFoundError, DataError, KeyError):
         pass
 
-    def read(row: int) -> Float32[np.ndarray, "v d"] | None:
+    def read(id: int) -> Float32[np.ndarray, "v d"] | None:
         try:
-            return picture_views(snapshot.image(snapshot.items()[row].id))
+            return picture_views(snapshot.image(id))
         except DataError:  # a feature vector, or a file that is gone
             return None
 
-    found = list[tuple[int, np.ndarray]]()
+    rows = list[int]()
+    views = list[np.ndarray]()
     with ThreadPoolExecutor(2) as pool:  # Pillow decodes outside of Python's lock
-        for row, seen in enumerate(pool.map(read, range(len(snapshot)))):
+        for row, seen in enumerate(pool.map(read, [item.id for item in snapshot.items()])):
             if seen is not None:
-                found.append((row, seen.astype(np.float16)))
+                rows.append(row)
+                views.append(seen.astype(np.float16))
             progress(row + 1)
-    if len(found) < 2:
+    if len(rows) < 2:
         fault = (
-            f"duplicates are found by pictures, and {len(found)} of {len(snapshot)} items "
+            f"duplicates are found by pictures, and {len(rows)} of {len(snapshot)} items "
             "have a readable one"
         )
         raise DataError(f"{fault}. Compare the embeddings instead, with --embeddings --distance D.")
-    rows, views = (
-        np.array([row for row, _ in found], np.int64),
-        np.stack([seen for _, seen in found]),
-    )
+    found = np.array(rows, np.int64), np.stack(views)
     if snapshot.folder.is_dir():
-        write_arrays(path, {"rows": rows, "views": views})
-    return rows, views
-
-
-def alike_pairs(views: Float[np.ndarray, "n v d"], distance: float) -> Pairs:
-    """Find the pairs of pictures of which the whole of one lies within a distance of a view of the
-    other."""
-    count = len(views)
-    near = close_pairs(views.transpose(1, 0, 2).reshape(-1, views.shape[2]), distance, first=count)
-    left, right = (
-        np.minimum(near.left, near.right % count),
-        np.maximum(near.left, near.right % count),
-    )
-    order = np.lexsort((near.distances, right, left))
-    order = order[left[order] != right[order]]
-    _, first = np.unique(
-        left[order] * count + right[order], return_index=True
-    )  # the nearest of each pair
-    order = order[first]
-    return Pairs(left[order], right[order], near.distances[order])
+        write_arrays(path, {"rows": found[0], "views": found[1]})
+    return found
 
 
 def copies(image: Image.Image, rng: np.random.Generator) -> Iterator[Image.Image]:
@@ -344,20 +212,17 @@ def copies(image: Image.Image, rng: np.random.Generator) -> Iterator[Image.Image
     once."""
     image = image.convert("RGB")
     width, height = image.size
+    half = max(1, width // 2), max(1, height // 2)
     share = rng.uniform(0.85, 0.95)
-    left, top = (1 - share) * rng.random() * width, (1 - share) * rng.random() * height
-    cropped = image.crop(
-        (round(left), round(top), round(left + share * width), round(top + share * height))
-    )
+    left = (1 - share) * rng.random() * width
+    top = (1 - share) * rng.random() * height
+    box = (round(left), round(top), round(left + share * width), round(top + share * height))
+    cropped = image.crop(box)
     yield _encoded(image)
-    yield image.resize((max(1, width // 2), max(1, height // 2)))
+    yield image.resize(half)
     yield cropped
     yield ImageEnhance.Brightness(image).enhance(rng.uniform(0.8, 1.2))
-    yield _encoded(
-        ImageEnhance.Brightness(cropped.resize((max(1, width // 2), max(1, height // 2)))).enhance(
-            1.1
-        )
-    )
+    yield _encoded(ImageEnhance.Brightness(cropped.resize(half)).enhance(1.1))
 
 
 def _encoded(image: Image.Image) -> Image.Image:
@@ -388,21 +253,14 @@ class Likeness:
     def words(self) -> str:
         return (
             f"At a distance of {self.distance:.4f}, {self.recall:.1%} of {self.planted} copies "
-            "planted among these "
-            "pictures (re-encoded, resized, cropped by 5 to 15 %, brightened, all at once) are "
-            "found, and "
-            f"{self.precision:.1%} of what is found is right, by {self.mirrored} mirror images, "
-            "which are copies of "
-            f"nothing."
+            "planted among these pictures (re-encoded, resized, cropped by 5 to 15 %, brightened, "
+            f"all at once) are found, and {self.precision:.1%} of what is found is right, by "
+            f"{self.mirrored} mirror images, which are copies of nothing."
         )
 
 
 def calibrate_likeness(
-    snapshot: Snapshot,
-    rows: Int64[np.ndarray, "m"],
-    views: Float[np.ndarray, "m v d"],
-    *,
-    seed: int = 0,
+    snapshot: Snapshot, rows: Int64[np.ndarray, "m"], views: Float[np.ndarray, "m v d"]
 ) -> Likeness:
     """Set the distance where copies of half of some pictures are found best, and measure it on the
     other half.
@@ -410,26 +268,24 @@ def calibrate_likeness(
     Best is by F1, with what mirror images are near to counted as often as among pictures that
     rarely have a copy.
     """
-    rng = np.random.default_rng(seed)
-    chosen, mirrored = rng.permutation(len(rows))[:_PLANTED], rng.permutation(len(rows))[:_MIRRORED]
-    planted = [
-        (place, seen)
-        for place in chosen.tolist()
-        for copy in copies(snapshot.image(snapshot.items()[rows[place]].id), rng)
-        if (seen := picture_views(copy)) is not None
-    ]
+    rng = np.random.default_rng(0)
+    chosen = rng.permutation(len(rows))[:_PLANTED]
+    mirrored = rng.permutation(len(rows))[:_MIRRORED]
+    originals = list[int]()
+    planted = list[np.ndarray]()
+    for place in chosen.tolist():
+        for copy in copies(snapshot.image(snapshot.items()[rows[place]].id), rng):
+            if (seen := picture_views(copy)) is not None:
+                originals.append(place)
+                planted.append(seen)
     if not planted:
         raise DataError(
             "copies of these pictures show too little to be compared. Name a distance with "
             "--distance."
         )
-    originals, copied = (
-        np.array([place for place, _ in planted]),
-        np.stack([seen for _, seen in planted]),
-    )
-    own = _distances(copied, views)[np.arange(len(planted)), originals]
+    own = _distances(np.stack(planted), views)[np.arange(len(planted)), originals]
     turned = views[mirrored].reshape(-1, len(_VIEWS), _VIEW, _VIEW, 3)[:, :, :, ::-1]
-    others = _distances(turned.reshape(len(mirrored), len(_VIEWS), -1).astype(np.float32), views)
+    others = _distances(turned.reshape(len(mirrored), len(_VIEWS), -1), views)
     others[np.arange(len(mirrored)), mirrored] = np.inf  # many a thing is symmetric
     half = np.isin(originals, chosen[: (len(chosen) + 1) // 2])
 
@@ -451,20 +307,13 @@ def _distances(
     copied: Float[np.ndarray, "q v d"], views: Float[np.ndarray, "m v d"]
 ) -> Float32[np.ndarray, "q m"]:
     """Distances of pictures: of the whole of one and the nearest view of the other."""
-    whole, seen = torch.from_numpy(copied[:, 0]), torch.from_numpy(copied)
+    left = torch.from_numpy(copied.astype(np.float32))
     columns = []
-    for some in np.array_split(views, max(1, len(views) // _BLOCK)):
-        others = torch.from_numpy(some.astype(np.float32))
-        there = (
-            torch.cdist(whole, others.flatten(0, 1)).view(len(whole), *others.shape[:2]).amin(dim=2)
-        )
-        back = (
-            torch.cdist(others[:, 0], seen.flatten(0, 1))
-            .view(len(others), *seen.shape[:2])
-            .amin(dim=2)
-            .T
-        )
-        columns.append(torch.minimum(there, back))
+    for some in np.array_split(views, len(views) // _BLOCK + 1):
+        right = torch.from_numpy(some.astype(np.float32))
+        there = torch.cdist(left[:, 0], right.transpose(0, 1)).amin(dim=0)
+        back = torch.cdist(right[:, 0], left.transpose(0, 1)).amin(dim=0)
+        columns.append(torch.minimum(there, back.T))
     return torch.cat(columns, dim=1).numpy()
 
 
@@ -474,20 +323,24 @@ def duplicate_pairs(
     views: Float[np.ndarray, "m v d"],
     distance: float,
 ) -> Pairs:
-    """Find pairs of items with alike pictures, or of equal content, where the first is paired with
-    all others."""
-    near = alike_pairs(views, distance)
-    of_content, equal = dict[str, int](), list[tuple[int, int]]()
-    for row, item in enumerate(snapshot.items()):
-        if item.digest and (other := of_content.setdefault(item.digest, row)) != row:
-            equal.append((other, row))
-    same = np.array(equal, np.int64).reshape(-1, 2)
-    return _joined(
-        [
-            Pairs(same[:, 0], same[:, 1], np.zeros(len(same))),
-            Pairs(rows[near.left], rows[near.right], near.distances),
-        ]
-    )
+    """Find the pairs of items of which the whole of one picture lies within a distance of a view of
+    the other, and those of equal content, where the first is paired with all others."""
+    count = len(views)
+    near = close_pairs(views.transpose(1, 0, 2).reshape(-1, views.shape[2]), distance, first=count)
+    ends = np.sort(rows[np.stack([near.left, near.right % count])], axis=0)
+    of_content = dict[str, int]()
+    equal = [
+        (other, row)
+        for row, item in enumerate(snapshot.items())
+        if item.digest and (other := of_content.setdefault(item.digest, row)) != row
+    ]
+    ends = np.concatenate([np.array(equal, int).reshape(-1, 2).T, ends], axis=1)
+    distances = np.concatenate([np.zeros(len(equal)), near.distances])
+    order = np.lexsort((distances, ends[1], ends[0]))
+    order = order[ends[0, order] != ends[1, order]]
+    _, nearest = np.unique(ends[:, order], axis=1, return_index=True)  # of each pair
+    order = order[nearest]
+    return Pairs(ends[0, order], ends[1, order], distances[order])
 
 
 def duplicate_contents(snapshot: Snapshot, found: Groups, distance: float, words: str) -> Contents:
@@ -495,16 +348,12 @@ def duplicate_contents(snapshot: Snapshot, found: Groups, distance: float, words
     marked."""
     groups = []
     for number, (rows, nearest) in enumerate(found, 1):
-        labels = sorted(
-            {label for row in rows if (label := snapshot.items()[row].label) is not None}
-        )
-        more = ", ..." if len(labels) > 4 else ""
-        warning = f"labels differ: {', '.join(labels[:4])}{more}" if len(labels) > 1 else ""
+        labels = sorted({snapshot.items()[row].label for row in rows} - {None}, key=str)
+        warning = f"labels differ: {few(labels, 4)}" if len(labels) > 1 else ""
         groups.append(Group(number, rows, nearest, f"Group {number}: {len(rows):,} items", warning))
-    items = sum(len(group.rows) for group in groups)
     facts = [
         ("groups", f"{len(groups):,}"),
-        ("items in them", f"{items:,}"),
+        ("items in them", f"{sum(len(group.rows) for group in groups):,}"),
         ("distance", f"{distance:.4g}"),
     ]
     if disagreeing := sum(bool(group.warning) for group in groups):

@@ -57,7 +57,7 @@ def serve():
 
 @pytest.fixture(scope="module")
 def address(serve, library):
-    known = Threshold(distance=0.05, false_match=0.001, true_match=0.9, pairs=1000, classes=3)
+    known = Threshold(distance=0.05, false_match=0.001)
     return serve(replace(library, threshold=known))
 
 

@@ -91,7 +91,7 @@ def test_searches_are_narrowed_by_class_and_metadata(client, library):
 
 
 def test_the_threshold_parts_matches_from_the_rest(library, client_of):
-    known = Threshold(distance=0.05, false_match=0.001, true_match=0.9, pairs=1000, classes=3)
+    known = Threshold(distance=0.05, false_match=0.001)
     with client_of(replace(library, threshold=known)) as client:
         body = client.get("/api/search/item/5?k=30").json()
         assert body["threshold"] == {"distance": 0.05, "false_match_rate": 0.001}
