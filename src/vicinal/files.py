@@ -162,8 +162,9 @@ def write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> None:
 # -- folders that others may have filled ----------------------------------------------------------
 
 
-def check_links(folder: Path) -> None:
-    """Raise a DataError for a symbolic link in ``folder`` that leads out of it.
+def check_links(folder: Path, without: str = "") -> None:
+    """Raise a DataError for a symbolic link in ``folder`` that leads out of it, but not for those
+    in its folder ``without``.
 
     Whoever writes below, removes, or shows what is there would otherwise do so wherever the
     folder's author wished.
@@ -177,6 +178,8 @@ def check_links(folder: Path) -> None:
                 raise DataError(
                     f"{path} is a link to {path.resolve()}, outside of {folder}. {advice}"
                 )
+        if Path(place) == root and without in folders:
+            folders.remove(without)
 
 
 def remove_parts(folder: Path) -> None:

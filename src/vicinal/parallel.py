@@ -6,8 +6,10 @@ hooks do not see, so nothing here hides in a hook. With one process every functi
 Every other function must be called by all processes, in the same order.
 """
 
+import ctypes
 import importlib
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,6 +24,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from vicinal.errors import ConfigError, VicinalError, unknown
 
 T = TypeVar("T")
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 
 
 class ContactError(VicinalError):
@@ -72,6 +75,8 @@ def pick_device(wanted: str) -> torch.device:
             f"device={wanted} needs a GPU, but torch sees none. Use device=cpu, or check the "
             "driver."
         )
+    if device.type == "cpu":
+        keep_memory()
     if device == torch.device("cuda") and processes() > 1:
         if local_rank() >= torch.cuda.device_count():
             counts = (
@@ -83,6 +88,19 @@ def pick_device(wanted: str) -> torch.device:
             )
         torch.cuda.set_device(local_rank())
     return device
+
+
+def keep_memory() -> None:
+    """Let the C library keep what is freed for the next tensor, as torch does on a GPU.
+
+    It gives large blocks back to the system otherwise, and each page of the next one is filled
+    with zeros again: of photographs embedded on a CPU that took more time than the network.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):  # another C library than glibc
+            libc = ctypes.CDLL(None)
+            libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+            libc.mallopt(_M_MMAP_MAX, 0)
 
 
 def wake(device: torch.device) -> None:

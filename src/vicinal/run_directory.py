@@ -26,6 +26,7 @@ from vicinal.files import (
     write_json,
 )
 
+WANDB = "wandb"  # of the tracker: nothing else reads there, and it keeps links to its own cache
 FORMAT = 1  # raised when a reader of the old format would misread the new one
 
 
@@ -109,7 +110,7 @@ class RunDirectory:
                 )
             fault = "it has no run.json" if run.path.is_dir() else "there is no such folder"
             raise RunError(f"{run.path} is not a run: {fault}. {_runs_near(run.path)}")
-        check_links(run.path)
+        check_links(run.path, without=WANDB)
         found = run.info.get("format")
         if found != FORMAT:
             advice = f"Use the version that wrote it ({run.info.get('vicinal', 'unknown')})."

@@ -2,19 +2,28 @@
 resume."""
 
 import json
+import shutil
 import struct
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+from tests.kills import Kills
 
-from vicinal.errors import ConfigError
+from vicinal.errors import ConfigError, DataError
 from vicinal.run_directory import Journal, RunDirectory
 from vicinal.training import trackers
 from vicinal.training.trackers import Trackers, check_trackers, open_trackers, scalars_of
 
 CONFIG = {"loss": {"name": "triplet", "margin": 0.1}, "training": {"steps": 6, "recalls": (1, 2)}}
 THIRD = 1 / 3  # has no exact float32
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = RunDirectory(tmp_path)
+    run.write_info({"created": "2026-01-01T00:00:00+00:00"})
+    return run
 
 
 def lines(first, last):
@@ -147,50 +156,79 @@ def read_wandb(path):
     ("name", "read"),
     [("tensorboard", read_tensorboard), ("mlflow", read_mlflow), ("wandb", read_wandb)],
 )
-def test_trackers_hold_the_values_of_the_metrics_also_after_a_crash(name, read, tmp_path):
+def test_trackers_hold_the_values_of_the_metrics_also_after_a_crash(name, read, run, tmp_path):
     pytest.importorskip(name)
     crash_and_resume(name, tmp_path)
     found = read(tmp_path)
     assert found == expected(tmp_path)
     assert [step for step, _ in found["loss"]] == list(range(8))
     assert found["validation/recall@1"] == [(3, THIRD * 2), (6, THIRD * 5)]
+    assert RunDirectory.open(tmp_path).info == run.info  # whatever links a tracker leaves
 
 
-@pytest.mark.slow
-def test_mlflow_keeps_one_run_with_its_settings_and_state(tmp_path):
+@pytest.mark.slow(20)
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # the dead close no files
+def test_mlflow_killed_at_any_operation_begins_anew(run, tmp_path):
     pytest.importorskip("mlflow")
-    for state, status in (
-        ("interrupted", "KILLED"),
-        ("failed", "FAILED"),
-        ("finished", "FINISHED"),
-    ):
-        opened = open_trackers(["mlflow"], RunDirectory(tmp_path), CONFIG)
-        client, run = mlflow_run(tmp_path)
-        assert client.get_run(run).info.status == "RUNNING"
-        opened.finish(state)
-        assert client.get_run(run).info.status == status
-    found = client.get_run(run)
-    assert found.info.run_name == tmp_path.name
-    assert found.data.params["loss.margin"] == "0.1" and found.data.params["loss.name"] == "triplet"
+    journal = Journal(tmp_path / "metrics.jsonl")
+    for line in lines(0, 2):
+        journal.append(line)
+    journal.close()
+
+    def work():
+        opened = open_trackers(["mlflow"], run, CONFIG)
+        opened.flush()
+        opened.finish("finished")
+
+    kills = Kills()
+    store = tmp_path / "mlruns"
+    total = kills.run(store, work)
+    assert total > 20
+    for at in range(1, total + 1, 1 + total // 60):
+        kills.run(store, work, at)
+        work()
+        assert read_mlflow(tmp_path) == expected(tmp_path), f"killed at {at} of {total}"
+
+
+def test_a_link_of_wandb_out_of_the_run_hinders_nobody(run, tmp_path):
+    inside = tmp_path / "wandb" / "offline-run"
+    inside.mkdir(parents=True)
+    (inside / "debug-core.log").symlink_to("/etc/hostname")
+    RunDirectory.open(tmp_path)
+    shutil.rmtree(tmp_path / "wandb")
+    (tmp_path / "wandb").symlink_to("/etc")
+    with pytest.raises(DataError, match="outside of"):
+        RunDirectory.open(tmp_path)
 
 
 @pytest.mark.slow
-def test_wandb_keeps_its_id_and_its_settings(tmp_path):
+def test_mlflow_keeps_the_settings_and_the_state(run, tmp_path):
+    pytest.importorskip("mlflow")
+    states = {"interrupted": "KILLED", "failed": "FAILED", "finished": "FINISHED"}
+    for state, status in states.items():
+        opened = open_trackers(["mlflow"], run, CONFIG)
+        client, number = mlflow_run(tmp_path)
+        assert client.get_run(number).info.status == "RUNNING"
+        opened.finish(state)
+        found = client.get_run(number)
+        assert found.info.status == status
+        assert found.info.run_name == tmp_path.name
+        assert found.data.params["loss.margin"] == "0.1"
+
+
+@pytest.mark.slow
+def test_wandb_keeps_its_id_and_its_settings(run, tmp_path):
     pytest.importorskip("wandb")
     names = set()
     for _ in range(2):
-        open_trackers(["wandb"], RunDirectory(tmp_path), CONFIG).finish("finished")
-        (run,) = [
-            record.run
-            for record in wandb_records(tmp_path)
-            if record.WhichOneof("record_type") == "run"
-        ]
-        names.add(run.run_id)
-        config = {item.key: json.loads(item.value_json) for item in run.config.update}
-        assert (
-            config["loss"] == {"name": "triplet", "margin": 0.1}
-            and run.display_name == tmp_path.name
-        )
+        open_trackers(["wandb"], run, CONFIG).finish("finished")
+        records = wandb_records(tmp_path)
+        (kept,) = [each.run for each in records if each.WhichOneof("record_type") == "run"]
+        names.add(kept.run_id)
+        config = {item.key: json.loads(item.value_json) for item in kept.config.update}
+        assert config["loss"] == CONFIG["loss"] and kept.display_name == tmp_path.name
     assert len(names) == 1
 
 

@@ -8,24 +8,24 @@ Each writes below the run directory and sends nothing anywhere:
   RUN/mlruns`
 - ``wandb/``, an offline run: `wandb sync RUN/wandb/offline-run-*` uploads it
 
-A resumed run continues them: what they held is discarded and logged again from ``metrics.jsonl``,
-so no step is there twice and none is missing.
+A resumed run begins them anew and logs all of ``metrics.jsonl`` again: no step is there twice, none
+is missing, and whatever a kill left half-written is gone.
 """
 
 import json
 import os
 import re
-import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from vicinal.errors import ConfigError
-from vicinal.files import write_text
-from vicinal.run_directory import RunDirectory
+from vicinal.run_directory import WANDB, RunDirectory
 
 State = Literal["finished", "failed", "interrupted"]
 METRICS_PER_CALL = (
@@ -44,19 +44,13 @@ class Tracker(Protocol):
 
 
 class TensorBoard:
-    """Event files. Each tells TensorBoard to discard what earlier ones hold."""
+    """Event files."""
 
-    def __init__(self, run: RunDirectory, config: Mapping[str, Any]) -> None:
-        folder = run.path / "tensorboard"
-        continued = folder.is_dir()
-        self._writer = import_module("torch.utils.tensorboard").SummaryWriter(
-            str(folder), purge_step=0
-        )
+    def __init__(self, run: RunDirectory, folder: Path, config: Mapping[str, Any]) -> None:
+        self._writer = import_module("torch.utils.tensorboard").SummaryWriter(str(folder))
         self.flush = self._writer.flush
-        if not continued:
-            self._writer.add_text(
-                "config", f"```json\n{json.dumps(config, indent=2, default=str)}\n```"
-            )
+        text = json.dumps(config, indent=2, default=str)
+        self._writer.add_text("config", f"```json\n{text}\n```")
 
     def log(self, step: int, scalars: Mapping[str, float]) -> None:
         for name, value in scalars.items():  # scalars are float32 otherwise
@@ -67,35 +61,22 @@ class TensorBoard:
 
 
 class MLflow:
-    """One run in a file store of its own; its id is kept in ``mlruns/run_id``.
+    """One run in a file store of its own.
 
     Names of metrics are MLflow's: ``recall@1`` becomes ``recall_at_1``.
     """
 
-    def __init__(self, run: RunDirectory, config: Mapping[str, Any]) -> None:
+    def __init__(self, run: RunDirectory, folder: Path, config: Mapping[str, Any]) -> None:
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow 3 asks for this consent
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         self._entities = import_module("mlflow.entities")
-        store = run.path.absolute() / "mlruns"
-        self._client = import_module("mlflow").MlflowClient(store.as_uri())
+        (folder / ".trash").mkdir()  # MLflow, which knows an earlier store of this folder, looks there
+        self._client = import_module("mlflow").MlflowClient(folder.as_uri())
         self._pending: list[Any] = []
-        kept = store / "run_id"
-        if kept.is_file():
-            self._run = kept.read_text(encoding="utf-8").strip()
-            experiment = self._client.get_run(self._run).info.experiment_id
-            metrics = store / experiment / self._run / "metrics"
-            shutil.rmtree(metrics)
-            metrics.mkdir()  # or MLflow would not find the run
-            self._client.update_run(self._run, status="RUNNING")
-            return
-        found = self._client.get_experiment_by_name("vicinal")
-        experiment = (
-            self._client.create_experiment("vicinal") if found is None else found.experiment_id
-        )
+        experiment = self._client.create_experiment("vicinal")
         self._run = self._client.create_run(experiment, run_name=run.path.name).info.run_id
         for name, value in _flat(config):
             self._client.log_param(self._run, name, value)
-        write_text(kept, self._run)
 
     def log(self, step: int, scalars: Mapping[str, float]) -> None:
         now = int(time.time() * 1000)
@@ -107,9 +88,8 @@ class MLflow:
 
     def flush(self) -> None:
         for place in range(0, len(self._pending), METRICS_PER_CALL):
-            self._client.log_batch(
-                self._run, metrics=self._pending[place : place + METRICS_PER_CALL]
-            )
+            metrics = self._pending[place : place + METRICS_PER_CALL]
+            self._client.log_batch(self._run, metrics=metrics)
         self._pending.clear()
 
     def finish(self, state: State) -> None:
@@ -119,27 +99,22 @@ class MLflow:
 
 
 class WeightsAndBiases:
-    """An offline run; its id is kept in ``wandb/run_id``."""
+    """An offline run, whose id follows from the run: a resumed one is synced to the same page."""
 
-    def __init__(self, run: RunDirectory, config: Mapping[str, Any]) -> None:
+    def __init__(self, run: RunDirectory, folder: Path, config: Mapping[str, Any]) -> None:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         wandb = import_module("wandb")
-        folder = run.path.absolute() / "wandb"
-        kept = folder / "run_id"
-        if not kept.is_file():
-            write_text(kept, secrets.token_hex(4))
-        for old in folder.glob("offline-run-*"):
-            shutil.rmtree(old)
+        began = f"{run.info['created']} {run.path.name}"
         quiet = {"silent": True, "console": "off", "disable_git": True, "save_code": False}
-        settings = wandb.Settings(**quiet, x_disable_stats=True, x_disable_meta=True)
-        where = {
-            "dir": str(run.path.absolute()),
-            "name": run.path.name,
-            "id": kept.read_text(encoding="utf-8").strip(),
-        }
-        how = {"mode": "offline", "reinit": "create_new", "settings": settings}
         self._run = wandb.init(
-            project="vicinal", config=json.loads(json.dumps(config, default=str)), **where, **how
+            project="vicinal",
+            config=json.loads(json.dumps(config, default=str)),
+            dir=str(folder.parent),
+            name=run.path.name,
+            id=sha256(began.encode()).hexdigest()[:8],
+            mode="offline",
+            reinit="create_new",
+            settings=wandb.Settings(**quiet, x_disable_stats=True, x_disable_meta=True),
         )
 
     def log(self, step: int, scalars: Mapping[str, float]) -> None:
@@ -151,11 +126,11 @@ class WeightsAndBiases:
         self._run.finish(exit_code=0 if state == "finished" else 1)
 
 
-Opened = Callable[[RunDirectory, Mapping[str, Any]], Tracker]
-_KNOWN: dict[str, Opened] = {
-    "tensorboard": TensorBoard,
-    "mlflow": MLflow,
-    "wandb": WeightsAndBiases,
+Opened = Callable[[RunDirectory, Path, Mapping[str, Any]], Tracker]
+_KNOWN: dict[str, tuple[str, Opened]] = {  # the folder of each, and its class
+    "tensorboard": ("tensorboard", TensorBoard),
+    "mlflow": ("mlruns", MLflow),
+    "wandb": (WANDB, WeightsAndBiases),
 }
 
 
@@ -194,9 +169,16 @@ def check_trackers(names: Sequence[str]) -> None:
 
 
 def open_trackers(names: Sequence[str], run: RunDirectory, config: Mapping[str, Any]) -> Trackers:
-    """Open the trackers of a run, or continue them; ``metrics.jsonl`` holds what is recorded so
-    far."""
-    trackers = Trackers([_KNOWN[name](run, config) for name in names])
+    """Begin the trackers of a run; ``metrics.jsonl`` holds what is recorded so far."""
+    opened = []
+    for name in names:
+        place, kind = _KNOWN[name]
+        folder = run.path.absolute() / place
+        folder.mkdir(exist_ok=True)
+        for old in folder.iterdir():
+            shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+        opened.append(kind(run, folder, config))
+    trackers = Trackers(opened)
     for line in run.metrics() if names else ():
         trackers.record(line)
     return trackers
