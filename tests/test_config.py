@@ -1,6 +1,7 @@
 """Slots: three ways to write one experiment, defaults that follow from the rest, and errors that
 name the remedy."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from vicinal.losses import MultiSimilarityLoss
 from vicinal.methods import HDML
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import EfficientNetLite
+from vicinal.training.estimate import describe as describe_cost
 from vicinal.training.experiment import prepare
 
 
@@ -378,12 +380,20 @@ def test_a_model_of_another_size_changes_the_pictures(pictures):
         ("loss = { own = 1 }", r"no argument 'own'"),
         ("model = { name = 3 }", r"model\.name is a text"),
         ('data = { name = "corrupted", data = [1] }', r"got list"),
+        ('training = "long"', r"training\.name"),
     ],
 )
 def test_values_of_the_wrong_kind_in_a_file_are_named(text, message, tmp_path):
     (tmp_path / "mine.toml").write_text(text)
     with pytest.raises(ConfigError, match=message):
         compose(read(tmp_path / "mine.toml")[1])
+
+
+def test_a_run_says_beforehand_how_much_longer_its_method_takes(vectors):
+    words = from_words(["method=hdml", "sampler.per_class=2", "training.batch_size=8"])
+    said = describe_cost(compose({"data": vectors}, words))
+    assert re.search(r"about \d+ s on this cpu, \d+\.\d times as long as with method=plain", said)
+    assert "as long as" not in describe_cost(compose({"data": vectors}))
 
 
 @pytest.mark.parametrize("slot", ["loss", "sampler", "method", "optimizer", "transform", "model"])

@@ -120,7 +120,8 @@ def train(
             Hugging Face; or a ``Dataset``.
         preset: a preset or a TOML file to begin with; without one it follows from the data.
         run: folder to write; a new one in ``runs/`` if None.
-        resume: go on with this interrupted run; objects of your own are given again in their slots.
+        resume: go on with this run; objects of your own are given again in their slots, and
+            ``training={"epochs": 31}`` trains longer than before.
         trust: classes of your own by ``module:Class`` that slots may name.
         quiet: print nothing.
         slots: ``transform``, ``model``, ``sampler``, ``loss``, ``method``, ``optimizer``,

@@ -166,8 +166,8 @@ class Evaluation(Settings):
         dims: smaller sizes of embeddings to measure as well, the first so many numbers; by default
             ``loss.nested``.
         restarts: runs of k-means whose mean NMI, AMI and F1 are.
-        artifacts: whether the report gets retrievals, map and confusions, and rows of the raw
-            inputs and the untrained network; tables of many runs do without.
+        artifacts: whether the report gets retrievals, map and confusions, and a row of the raw
+            inputs; tables of many runs do without.
         batch_size: rows at a time when embedding.
     """
 
@@ -768,8 +768,8 @@ def _object(slot: str, kind: type[T], raw: Raw) -> T:
                 f"{slot} takes a {kind.__name__} or its arguments, got {type(raw['own']).__name__}."
             )
         return raw["own"]
-    named = "name" in parameters(kind)
-    return construct(kind, {k: v for k, v in raw.items() if named or k != "name"}, slot)
+    drop = slot in REGISTRIES and "name" not in parameters(kind)
+    return construct(kind, {k: v for k, v in raw.items() if not (drop and k == "name")}, slot)
 
 
 _SIZES = ("size", "resize", "canvas", "pad", "test_size")

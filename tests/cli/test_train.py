@@ -64,7 +64,7 @@ def test_few_classes_of_few_pictures_are_trained_without_a_preset(pictures, vici
         assert (tried := vicinal(*words)).returncode == 0, tried.stderr
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert [row["name"] for row in results["rows"]][-3:] == ["untrained", "head start", "trained"]
-    assert "3 classes x 4 samples instead of 16 x 4" in results["notes"][0]
+    assert "3 classes x 4 samples instead of 16 x 4" in "\n".join(results["notes"])
     config = saved(tmp_path / "run")["config"]
     assert config["preset"] == "images" and config["slots"]["training"]["validation"] == 0
 
@@ -97,10 +97,8 @@ def test_vectors_are_trained_without_a_preset(vicinal, tmp_path):
     np.savez(tmp_path / "x.npz", features=features, labels=np.repeat(np.arange(20), 3))
     done = vicinal("train", "--data", "x.npz", "training.epochs=1", "--run", "run", "--no-report")
     assert done.returncode == 0 and "preset features" in done.stderr
-    assert (
-        "8 classes x 3 samples"
-        in json.loads((tmp_path / "run" / "results.json").read_text())["notes"][0]
-    )
+    notes = json.loads((tmp_path / "run" / "results.json").read_text())["notes"]
+    assert "8 classes x 3 samples" in "\n".join(notes)
     done = vicinal(
         "train", "--data", "x.npz", "--head-only", "--run", "head", "--no-report"
     )  # no wider than they are

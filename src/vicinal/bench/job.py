@@ -36,7 +36,7 @@ from vicinal.bench.table import (
 from vicinal.config import Config, compose, from_words
 from vicinal.data import open_path
 from vicinal.data.location import existing
-from vicinal.data.records import Batch, Dataset, Records
+from vicinal.data.records import Dataset, Records
 from vicinal.data.splits import class_folds, kin_of
 from vicinal.errors import ConfigError, DivergenceError, RunError
 from vicinal.evaluation.encoder import Embedded, Encoder
@@ -44,8 +44,8 @@ from vicinal.evaluation.measure import measure
 from vicinal.parallel import pick_device
 from vicinal.reports.series import Series
 from vicinal.run_directory import RunDirectory
-from vicinal.training.build import build_method
 from vicinal.training.console import Console
+from vicinal.training.estimate import step_seconds
 from vicinal.training.experiment import load_records, prepare
 from vicinal.training.provenance import commit, hardware, package_version
 from vicinal.training.run import resume, start
@@ -146,23 +146,8 @@ class Job:
         config, records = load_records(self.located())
         if config.transform.kind != "features" or config.transform.kind != records.source.kind:
             return None
-        device = pick_device(config.training.device)
-        train = records.part("train")
-        method, steps = build_method(config, train, device)
-        if method.reads_records:
-            return None
-        rows = np.array(method.batches(0)[0])
-        labels = torch.from_numpy(train.labels[rows]).long()
-        inputs = torch.randn(len(rows), *records.source.read(0).shape)
-        extras = {name: torch.from_numpy(values[rows]) for name, values in train.columns.items()}
-        batch = Batch(inputs, labels, torch.from_numpy(rows), extras).to(device)
-        method.train()
-        for _ in range(3):
-            began = time.monotonic()
-            method(batch)
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-        return (time.monotonic() - began) * steps
+        measured = step_seconds(config, records, records.source.read(0).shape)
+        return None if measured is None else math.prod(measured)
 
     def layers(self) -> list[Any]:
         return [*self.table.layers(self.row), from_words(self.words)]

@@ -44,7 +44,7 @@ def train(
         arguments: A preset, a TOML file or your data, then settings that override it.
         data: Your data: folder, table or array file; selects the preset.
         run: Folder to write; default: a new one in runs/.
-        resume: Resume this interrupted run.
+        resume: Go on with this run; training.epochs or training.steps may be more than before.
         trust: Your own class, which slots may name.
         head_only: Only compute the head in closed form. Takes seconds; try it first.
         dry_run: Print the resolved settings and the estimated cost, and exit.
@@ -57,6 +57,7 @@ def train(
         vicinal train --data pictures/
         vicinal train --data pictures/ loss=n_pair method=hdml training.steps=2000 --run runs/hdml
         vicinal train --resume runs/hdml
+        vicinal train --resume runs/hdml training.steps=4000
     """
     words = arguments or []
     names = [word for word in words if "=" not in word]
@@ -66,9 +67,9 @@ def train(
             f"one preset at a time, got {', '.join(names)}. Settings are written "
             "slot.argument=value."
         )
-    if resume is not None and (words or data is not None or run is not None):
+    if resume is not None and (names or data is not None or run is not None):
         raise ConfigError(
-            "a resumed run keeps its settings and its folder: leave out settings, --data and --run."
+            "a resumed run keeps its data and its folder: leave out presets, --data and --run."
         )
     if data is not None and any(word.startswith("data=") for word in settings):
         raise ConfigError(f"--data {data} and data=... say the same thing. Give one of them.")
@@ -79,6 +80,7 @@ def train(
         return
 
     from vicinal.api import fresh
+    from vicinal.config import from_words
     from vicinal.models.custom import trusted
     from vicinal.parallel import first
     from vicinal.training.console import Console
@@ -89,7 +91,7 @@ def train(
     with joined():
         known = trusted(None) | trusted(trust or [])  # before and after the command
         if resume is not None:
-            directory = resume_run(resume, trust=known, console=console)
+            directory = resume_run(resume, own=from_words(settings), trust=known, console=console)
         else:
             if head_only:
                 closed = (

@@ -5,11 +5,13 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from vicinal.config import Config
-from vicinal.data.records import Records
+from vicinal.data.records import Batch, Records
 from vicinal.data.transforms import ImageTransform, own_transform
+from vicinal.methods import Plain
 from vicinal.methods.method import Method
 from vicinal.models import count_parameters
 from vicinal.parallel import pick_device
@@ -18,6 +20,7 @@ from vicinal.training.build import build_method
 from vicinal.training.console import Console, spell
 from vicinal.training.experiment import load_records
 
+SMALL = 64  # pixels a side of the pictures on which methods are compared
 ROWS = 4  # embedded and differentiated once to measure; more would take seconds on a CPU
 
 
@@ -60,7 +63,14 @@ def introduce(
             "trained"
         )
     console.line(f"result  {run.report_path}")
-    console.line(f"        Ctrl-C stops; `{run.resume_command()}` goes on")
+    if live := config.own_slots(live=True):  # which only Python can give again
+        given = ", ".join(f"{slot}=..." for slot in live)
+        console.line(f"        Ctrl-C stops; vicinal.train(resume={str(path)!r}, {given}) goes on")
+    else:
+        console.line(f"        Ctrl-C stops; `{run.resume_command()}` goes on")
+    if "model" in live:
+        console.line(f"then    vicinal.load({str(path)!r}, module=...)")
+        return
     for word, command in zip(("then", "", ""), run.next_commands(), strict=True):
         console.line(f"{word:<8}{command}")
 
@@ -76,12 +86,18 @@ def _found(records: Records) -> str:
 
 
 class Cost(NamedTuple):
-    """Rows of a batch, and what one of them takes in a forward and backward pass; None where that
-    is not known."""
+    """Rows of a batch, and what a step takes; None where that is not known.
+
+    Attributes:
+        times: how often a step of ``method=plain`` would fit into one; None where the method is
+            that.
+        bytes: what a row takes in a forward and backward pass.
+    """
 
     rows: int
     device: str
     seconds: float | None = None
+    times: float | None = None
     bytes: float = 0.0
 
     def time(self, steps: int) -> str:
@@ -90,20 +106,41 @@ class Cost(NamedTuple):
             return "no step is trained: the head is set in closed form"
         words = f"{steps:,} steps of {self.rows} rows"
         if self.seconds is not None:
-            words += f", about {spell(self.seconds * self.rows * steps)} on this {self.device}"
+            words += f", about {spell(self.seconds * steps)} on this {self.device}"
+        if self.times is not None:
+            words += f", {self.times:.1f} times as long as with method=plain"
         return f"{words}, and measuring"
 
 
 def _cost(config: Config, method: Method, records: Records) -> Cost:
-    """Measure a forward and backward pass of a copy of the network."""
+    """Measure a step: with feature vectors, as it is; with pictures, by the network's pass over a
+    few of them and by how much longer the method's step takes than a plain one on small ones."""
     device, transform = pick_device(config.training.device), own_transform(config.transform)
     rows = config.training.batch_size if method.reads_records else len(method.batches(0)[0])
+    plain = type(config.method) is Plain
+    small: tuple[int, ...] | None = None
     if isinstance(transform, ImageTransform):
         shape = (transform.channels, transform.size, transform.size)
+        if config.model.any_size and not plain:
+            small = (transform.channels, SMALL, SMALL)
     elif transform.kind == "features":
-        shape = records.source.read(0).shape
+        shape = small = records.source.read(0).shape
     else:  # a transform of the user's own, or texts
         return Cost(rows, device.type)
+    row_seconds, row_bytes = _pass(method, shape, device)
+    seconds, times = rows * row_seconds, None
+    own = None if small is None else step_seconds(config, records, small)
+    if own is not None and small is not None:
+        if not plain:
+            base = step_seconds(config.replace(method=Plain()), records, small)
+            times = None if base is None else own[0] / base[0]
+        seconds = own[0] if small == shape else seconds * (times or 1.0)
+    return Cost(rows, device.type, seconds, times, row_bytes)
+
+
+def _pass(method: Method, shape: tuple[int, ...], device: torch.device) -> tuple[float, float]:
+    """Return the seconds and bytes that a row takes forward and backward in a copy of the
+    network."""
     network, saved = copy.deepcopy(method.embedder.streams[-1]).train(), 0
 
     def count(tensor: torch.Tensor) -> torch.Tensor:
@@ -121,4 +158,28 @@ def _cost(config: Config, method: Method, records: Records) -> Cost:
             if device.type == "cuda":
                 torch.cuda.synchronize()
             seconds = time.perf_counter() - began
-    return Cost(rows, device.type, seconds / ROWS, saved / ROWS)
+    return seconds / ROWS, saved / ROWS
+
+
+def step_seconds(
+    config: Config, records: Records, shape: tuple[int, ...]
+) -> tuple[float, int] | None:
+    """Time the third of three steps on random inputs of a shape, and count the steps of the run;
+    None for a method that embeds the training records to plan its batches."""
+    device, train = pick_device(config.training.device), records.part("train")
+    with torch.random.fork_rng():
+        method, steps = build_method(config, train, device)
+        if method.reads_records:
+            return None
+        rows = np.array(method.batches(0)[0])
+        columns = {name: torch.from_numpy(values[rows]) for name, values in train.columns.items()}
+        labels = torch.from_numpy(train.labels[rows]).long()
+        inputs = torch.randn(len(rows), *shape)
+        batch = Batch(inputs, labels, torch.from_numpy(rows), columns).to(device)
+        method.train()
+        for _ in range(3):
+            began = time.perf_counter()
+            method(batch)
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+        return time.perf_counter() - began, steps

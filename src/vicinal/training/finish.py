@@ -44,10 +44,11 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
     credit for its steps.
 
     A run without artifacts is one of many, all of which have the same raw inputs and the same
-    untrained network: it measures the selected one alone.
+    untrained network: it measures the retrieval of the latter alone.
     """
     config, records, console = experiment.config, experiment.records, experiment.console
     seed, evaluation = config.training.seed, config.evaluation
+    whole = evaluation.artifacts
     split: Split = "test" if (records.splits == "test").any() else "validation"
     part = records.part(split)
     if not len(part):
@@ -55,7 +56,7 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
         return
     console.line(f"measuring {len(part)} {split} records")
     encoder = experiment.selected(run)
-    before = _before(experiment, part, run) if evaluation.artifacts else {}
+    before = _before(experiment, part, run)
     trained = experiment.embed(encoder, part)
     known = experiment.embed(encoder, _sample(experiment.train, seed))
     if not parallel.first():  # all have embedded their parts; one measures
@@ -68,7 +69,7 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
         )
 
     rows = {
-        name: scores(found, clustering=name != RAW)
+        name: scores(found, clustering=name == "trained" or (whole and name != RAW))
         for name, found in {**before, "trained": trained}.items()
     }
     sizes = evaluation.dims or config.loss.arguments.get("nested", ())
@@ -78,10 +79,11 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
         diagnosis("train", known, scores(known).scores),
         diagnosis(split, trained, rows["trained"].scores),
     ]
-    if UNTRAINED in before:
-        diagnoses.append(diagnosis(f"untrained {split}", before[UNTRAINED], rows[UNTRAINED].scores))
+    untrained = before.get(UNTRAINED) if whole else None
+    if untrained is not None:
+        diagnoses.append(diagnosis(f"untrained {split}", untrained, rows[UNTRAINED].scores))
     run.write_document("diagnostics", {"rows": diagnoses})
-    write_artifacts(run, trained, before.get(UNTRAINED), rows["trained"].queries, seed=seed)
+    write_artifacts(run, trained, untrained, rows["trained"].queries, seed=seed)
     selected = {"step": position["best_step"], "epoch": position["best_epoch"]}
     chosen = position["best"] is not None
     how = {"by": "validation recall@1" if chosen else "last step", "value": position["best"]}
@@ -250,7 +252,8 @@ def _before(experiment: Experiment, part: Records, run: RunDirectory) -> dict[st
         found[UNTRAINED] = experiment.embed(untrained, part)
         return found
     if (
-        isinstance(transform, ImageTransform)
+        experiment.config.evaluation.artifacts
+        and isinstance(transform, ImageTransform)
         and (width := transform.channels * transform.size**2) <= RAW_PIXELS
     ):
         flat = Embedder(Flat(width), None, normalize=False)

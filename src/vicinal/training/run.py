@@ -10,9 +10,10 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from vicinal import parallel
+from vicinal.arguments import Count, coerce
 from vicinal.config import DEFAULT_PRESET, Config, compose, presets
 from vicinal.data.kept import check_unchanged, kept_rows, rows_of
-from vicinal.errors import RunError
+from vicinal.errors import ConfigError, RunError
 from vicinal.files import decoding, remove_parts, write_arrays
 from vicinal.run_directory import RunDirectory
 from vicinal.training import provenance
@@ -64,13 +65,16 @@ def resume(
     """Go on with an interrupted run, from its newest whole checkpoint, as if nothing had happened.
 
     Args:
-        own: objects of the user's own by slot, needed where the run was made with such.
+        own: objects of the user's own by slot, needed where the run was made with such; and
+            ``training`` with a greater length, to train longer than the run was to.
         trust: classes of the user's own that the run may name: code is run because the user names
             it, never because a run does.
     """
     with joined():
-        run, info = parallel.from_first(lambda: _opened(path, own or {}, trust or {}))
-        if info["finished"]:
+        own = own or {}
+        run, info = parallel.from_first(lambda: _opened(path, own, trust or {}))
+        longer = "training" in own
+        if info["finished"] and not longer:
             console.line(f"{run.path} is finished; nothing is left to train.")
             return run
         with _locked(run):
@@ -82,13 +86,16 @@ def resume(
                 config = compose(
                     {"preset": base},
                     saved["slots"],
-                    own or {},
+                    own,
                     preset_name=saved["preset"],
                     trust=trust,
                 )
             experiment = prepare(config, console)
             if parallel.first():
                 check_unchanged(run, kept_rows(run), rows_of(experiment.records))
+                if longer:
+                    run.write_status("interrupted", message="goes on for longer")
+                    run.write_info(run.info | {"config": saved | {"slots": config.slots()}})
             checkpoint = parallel.from_first(lambda: latest_checkpoint(run.checkpoints_path))
             trainer = Trainer(experiment, run, experiment.begin() if checkpoint is None else None)
             if parallel.first():
@@ -112,6 +119,7 @@ def _opened(
     run = RunDirectory.open(path)
     with decoding(run.info_path):
         config = run.info["config"]
+        _check_given(config, own)
         names = {
             slot: str(config["slots"][slot]["name"])
             for slot in config.get("own", ())
@@ -129,6 +137,25 @@ def _opened(
             f"{advice}."
         )
     return run, run.info | {"finished": run.status.get("state") == "finished"}
+
+
+def _check_given(config: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raise a ConfigError for what a resumed run cannot change: all but the length of training."""
+    before = config["slots"]["training"]
+    unit = "epochs" if before["steps"] is None else "steps"
+    for slot, value in given.items():
+        longer = slot == "training" and isinstance(value, Mapping) and value.keys() == {unit}
+        if not longer and slot not in config["own"]:
+            raise ConfigError(
+                f"a resumed run keeps its settings, but it may train longer than its "
+                f"training.{unit}={before[unit]}; got {slot}={value!r:.80}. For other settings "
+                "begin a new run; model.weights=RUN lets it start from this one's weights."
+            )
+        if longer and coerce(value[unit], Count, f"training.{unit}") <= before[unit]:
+            raise ConfigError(
+                f"a resumed run may only train longer than its training.{unit}={before[unit]}, "
+                f"got {value[unit]}."
+            )
 
 
 @contextmanager
