@@ -1,5 +1,8 @@
-"""Tables of image paths, with labels and in pairs of views."""
+"""Tables of image paths, of pairs of views, of feature vectors: what is read, and every error with
+its file and row."""
 
+import io
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -8,166 +11,225 @@ import pyarrow.parquet
 import pytest
 
 from vicinal.arguments import build, describe
-from vicinal.data import DATASETS, CrossView, Table, hold_out, open_path
+from vicinal.data import DATASETS, Arrays, CrossView, Table, hold_out, open_path
 from vicinal.data.records import GALLERY, QUERY
 from vicinal.data.splits import overlapping_classes
-from vicinal.errors import DataError
+from vicinal.data.table import column_names, read_columns
+from vicinal.errors import ConfigError, DataError
+
+FEATURES = np.arange(12, dtype=np.float32).reshape(6, 2)
+LABELS = np.array([10, 10, 9, 9, 11, 11])
 
 
 @pytest.fixture
-def table(write_pictures):
-    """``table(text)`` is a table beside the pictures 0.png to 3.png."""
-    root = write_pictures("0.png", "1.png", "2.png", "3.png")
+def root(write_pictures):
+    """A folder with the pictures 0.png to 3.png."""
+    return write_pictures("0.png", "1.png", "2.png", "3.png")
 
-    def make(text: str, **settings):
-        (root / "list.csv").write_text(text)
-        return Table(str(root / "list.csv"), **settings)
+
+@pytest.fixture
+def write(root):
+    """``write(text)``, ``write(column=[...])``: a table beside the pictures, as CSV or Parquet."""
+
+    def make(text="", name="list.csv", encoding="utf-8", **columns):
+        if columns:
+            name = "list.parquet"
+            pyarrow.parquet.write_table(pyarrow.table(columns), root / name)
+        else:
+            (root / name).write_bytes(text.encode(encoding))
+        return root / name
 
     return make
 
 
-def test_rows_splits_and_numbers_are_those_of_the_table(table):
+@pytest.fixture
+def npz(tmp_path):
+    def make(**arrays):
+        np.savez(tmp_path / "vectors.npz", **arrays)
+        return str(tmp_path / "vectors.npz")
+
+    return make
+
+
+# -- pictures -------------------------------------------------------------------------------------
+
+
+def test_rows_splits_and_numbers_are_those_of_the_table(write):
     text = "path,label,split,angle,note\n0.png,x,train,0.5,a\n1.png,10,val,1,b\n2.png,9,test,2,c\n3.png,x,test,3,d\n"
-    records = table(text).load()
+    records = open_path(write(text)).load()
     assert records.name == "list"
     assert records.source.paths == ["0.png", "1.png", "2.png", "3.png"]
     assert [records.classes[label] for label in records.labels] == ["x", "10", "9", "x"]
     assert records.splits.tolist() == ["train", "validation", "test", "test"]
-    assert records.columns.keys() == {"angle"} and records.columns["angle"].tolist() == [
-        0.5,
-        1,
-        2,
-        3,
-    ]
+    assert {name: column.tolist() for name, column in records.columns.items()} == {
+        "angle": [0.5, 1, 2, 3]
+    }
     assert records.source.read(3).size == (12, 10)
     assert overlapping_classes(records) == ("x",)
 
 
-def test_without_splits_classes_are_divided(table):
-    records = table("path,label\n0.png,2\n1.png,10\n2.png,2\n3.png,10\n", order="sorted").load()
+def test_without_splits_classes_are_divided(write):
+    path = write("path,label\n0.png,2\n1.png,10\n2.png,2\n3.png,10\n")
+    records = Table(str(path), order="sorted").load()
     assert records.classes == ("2", "10")
     assert records.splits.tolist() == ["train", "test", "train", "test"]
 
 
-def test_images_may_lie_elsewhere(table, tmp_path):
-    (tmp_path / "lists").mkdir()
-    moved = tmp_path / "lists" / "list.csv"
-    moved.write_text(f"path,label\n0.png,a\n{tmp_path / '1.png'},b\n")
-    records = Table(str(moved), images=str(tmp_path)).load()
+def test_images_may_lie_elsewhere_and_be_named_by_other_columns(write, root):
+    (root / "lists").mkdir()
+    path = write(f"path,label\n0.png,a\n{root / '1.png'},b\n", "lists/list.csv")
+    records = Table(str(path), images=str(root)).load()
     assert records.source.read(0).size == records.source.read(1).size == (12, 10)
+    path = write("file,kind\n0.png,a\n1.png,b\n")
+    records = replace(open_path(path, image="file"), label="kind").load()
+    assert records.source.paths == ["0.png", "1.png"] and records.classes == ("a", "b")
 
 
-def test_parquet_is_a_table_too(table, tmp_path):
-    path = tmp_path / "list.parquet"
-    rows = {
-        "path": ["0.png", "1.png"],
-        "label": [2, 10],
-        "split": ["train", "test"],
-        "camera": [1, 2],
-    }
-    pyarrow.parquet.write_table(pyarrow.table(rows), path)
-    records = Table(str(path)).load()
-    assert records.classes == ("2", "10") and records.columns["camera"].tolist() == [1, 2]
+def test_csv_and_parquet_give_the_same_columns(write):
+    text = "path,label,angle,camera,note\na.png,x,0.5,3,hm\nb.png,y,1,4,\n"
+    parquet = write(
+        path=["a.png", "b.png"],
+        label=["x", "y"],
+        angle=[0.5, 1.0],
+        camera=[3, 4],
+        note=["hm", None],
+    )
+    for columns in map(read_columns, (write(text), parquet)):
+        assert columns.texts("path") == ["a.png", "b.png"] and columns.texts("label") == ["x", "y"]
+        numbers = columns.other_numbers(without=("path", "label"))
+        assert numbers["angle"].tolist() == [0.5, 1.0] and numbers["camera"].dtype == np.int64
+        assert len(numbers) == 2
 
 
-def test_a_parquet_text_that_is_not_utf8_is_named_with_its_file(tmp_path):
-    path = tmp_path / "list.parquet"
-    texts = pyarrow.array([b"caf\xe9.png", b"b.png"]).view(pyarrow.string())
-    pyarrow.parquet.write_table(pyarrow.table({"path": texts, "label": ["a", "b"]}), path)
-    with pytest.raises(DataError, match=r"list\.parquet is not readable as Parquet"):
-        Table(str(path)).load()
+def test_spreadsheet_habits_are_understood(write):
+    columns = read_columns(write('\ufeffpath, label \r\n"a, b.png", x \r\n\r\nc.png,y\r\n'))
+    assert columns.texts("path") == ["a, b.png", "c.png"] and columns.texts("label") == ["x", "y"]
+    assert columns.place(1).endswith("list.csv, line 4")
+    assert read_columns(write("path\tlabel\na\tb\n", "table.tsv")).texts("label") == ["b"]
+
+
+@pytest.mark.parametrize("label", ["²", "--5", str(10**20), "1e5"])
+def test_a_label_that_is_nearly_a_number_is_a_text(write, label):
+    records = open_path(write(f"path,label\n0.png,{label}\n1.png,3\n")).load()
+    assert set(records.classes) == {label, "3"}
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("path,label\n", "has a header but no rows"),
+        ("", "line 1: the header must name each column once"),
+        ("path,path\na,b\n", "line 1: the header must name each column once"),
+        ("path,label\n0.png,b\nc\n", "line 3: the header has 2 columns, this row 1"),
+        ("path,label\n0.png,b,c\n", "line 2: the header has 2 columns, this row 3"),
+        ('path,label\n"a,b\n', "not readable as a table"),
+        ("path,label\n", "has no rows"),
         ("path;label\n0.png;a\n", "should be several columns. Separate them by commas"),
-        ("file,label\n0.png,a\n", "unknown column 'path'"),
+        ("path,lables\n0.png,a\n", "unknown column 'label'; did you mean 'lables'"),
         ("path,label\n0.png,\n", "line 2: `label` is empty"),
         ("path,label\n,a\n", "line 2: `path` is empty"),
-        (
-            "path,label,split\n0.png,a,train\n1.png,b,trian\n",
-            "line 3: unknown split 'trian'; did you mean 'train'",
-        ),
+        ("path,label,split\n0.png,a,train\n1.png,b,trian\n", "line 3: unknown split 'trian'"),
         ("path,label,split\n0.png,a,train\n1.png,b,\n", "line 3: `split` is empty"),
         ("path,label\n0.png,a\n1.png,b\n0.png,b\n", "line 4: 0.png is already in line 2"),
+        ("path,label,angle\n0.png,a,1\n1.png,b,\n", "line 3: `angle` must be a number"),
+        ("path,label,angle\n0.png,a,1\n1.png,b,inf\n", "line 3: `angle` must be a number"),
+        ("path,label,angle\n0.png,a,\n1.png,b,2\n", "line 2: `angle` must be a number"),
+        ("length,label\n1,a\nx,b\n", "line 3: `length` must be a number, got 'x'"),
+        ("kind,label\na,b\n", r"no column of numbers among kind, label.*data\.path=COLUMN"),
+        ("length,kind\n1,a\n", r"'label'.*data\.label=COLUMN"),
     ],
 )
-def test_bad_tables_are_rejected_with_their_line(text, message, table):
+def test_bad_tables_are_rejected_with_their_line(text, message, write):
     with pytest.raises(DataError, match=message):
-        table(text).load()
+        open_path(write(text)).load()
 
 
-def test_missing_images_are_counted_and_the_first_are_named(table):
+def test_missing_images_are_counted_and_the_first_are_named(write):
     rows = "".join(f"lost/{number}.png,{number % 2}\n" for number in range(5))
-    dataset = table(f"path,label\n0.png,a\n{rows}")
-    with pytest.raises(
-        DataError, match=r"do not exist, 5 in its 6 rows: line 3, `path`: .*lost/0.png; .*; \.\.\."
-    ):
+    dataset = open_path(write(f"path,label\n0.png,a\n{rows}"))
+    message = r"do not exist, 5 in its 6 rows of `path`: line 3: .*lost/0.png; .*; \.\.\."
+    with pytest.raises(DataError, match=message):
         dataset.load()
     assert len(dataset.load(strict=False)) == 6
 
 
-def test_the_set_is_rebuilt_from_its_description():
-    dataset = Table("$VICINAL_DATA/list.csv", images="pictures", test=0.2)
+def test_numbers_too_long_for_an_integer_become_decimals(write):
+    numbers = read_columns(write(f"id\n{10**20}\n1\n")).other_numbers(without=())
+    assert numbers["id"].dtype == np.float64
+
+
+def test_other_files_are_rejected(write):
+    with pytest.raises(DataError, match="line 1: not readable as a table in UTF-8"):
+        read_columns(write("path,läbel\n", encoding="latin-1"))
+    with pytest.raises(ConfigError, match=r"ends in .csv, .tsv or .parquet"):
+        read_columns(write("", "table.xlsx"))
+    with pytest.raises(DataError, match="not readable as Parquet"):
+        read_columns(write("no parquet", "table.parquet"))
+    texts = pyarrow.array([b"caf\xe9.png", b"b.png"]).view(pyarrow.string())
+    with pytest.raises(DataError, match=r"list\.parquet is not readable as Parquet"):
+        Table(str(write(path=texts, label=["a", "b"]))).load()
+
+
+def test_decimal_and_empty_labels_of_parquet_are_rejected(write):
+    with pytest.raises(DataError, match="row 0: `label` is a decimal number"):
+        read_columns(write(label=[1.0, 2.0])).texts("label")
+    with pytest.raises(DataError, match="row 1: `label` is empty"):
+        read_columns(write(label=[1, None])).texts("label")
+    assert read_columns(write(label=[1, 2])).texts("label") == ["1", "2"]
+
+
+def test_without_pyarrow_the_extra_is_named(write, monkeypatch):
+    path = write(label=[1])
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for read in (read_columns, column_names):
+        with pytest.raises(ConfigError, match=r"vicinal\[parquet\]"):
+            read(path)
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        Table("$VICINAL_DATA/list.csv", images="pictures", test=0.2),
+        Arrays("$VICINAL_DATA/x.npz", features="x", label="y"),
+        CrossView("pairs.csv", test=0.25),
+    ],
+)
+def test_the_set_is_rebuilt_from_its_description(dataset):
     assert build(describe(dataset), DATASETS) == dataset
 
 
-def test_a_table_of_numbers_is_a_vector_for_each_row(table):
-    text = "length,kind,note,width,split\n1,a,x,0.5,train\n2,b,y,1,test\n"
-    path = table(text).path
-    with pytest.raises(DataError, match=r"'label'\. Known: kind, note, split.*data\.label=COLUMN"):
-        open_path(path).load()
-    records = replace(open_path(path), label="kind").load()
-    assert records.source.kind == "features" and records.source.read(1).tolist() == [2.0, 1.0]
-    assert records.classes == ("a", "b") and records.splits.tolist() == ["train", "test"]
-    with pytest.raises(DataError, match=r"line 3: `length` must be a number, got 'x'"):
-        open_path(table("length,label\n1,a\nx,b\n").path).load()
-
-
-def test_pictures_and_classes_may_have_other_columns(table):
-    path = table("file,kind\n0.png,a\n1.png,b\n").path
-    records = replace(open_path(path, image="file"), label="kind").load()
-    assert records.source.paths == ["0.png", "1.png"] and records.classes == ("a", "b")
-    with pytest.raises(
-        DataError, match=r"no column of numbers among file, kind.*data\.path=COLUMN"
-    ):
-        open_path(path).load()
-
+# -- pairs of views -------------------------------------------------------------------------------
 
 NAMES = "abcdef"
 
 
 @pytest.fixture
-def root(write_pictures):
-    """Six places, seen from the ground and from the air; ``a`` twice from the ground."""
-    return write_pictures(
-        *(f"{view}/{name}.png" for view in ("ground", "air") for name in NAMES), "ground/a2.png"
-    )
+def pairs(write_pictures):
+    """``pairs(rows, header)``: a table beside six places, seen from the ground and from the air;
+    ``a`` twice from the ground."""
+    views = [f"{view}/{name}.png" for view in ("ground", "air") for name in NAMES]
+    root = write_pictures(*views, "ground/a2.png")
 
+    def write(*rows, header="query_path,gallery_path"):
+        (root / "x.csv").write_text("\n".join([header, *rows]) + "\n")
+        return str(root / "x.csv")
 
-def write_table(root, rows, header="query_path,gallery_path", name="pairs.csv"):
-    (root / name).write_text("\n".join([header, *rows]) + "\n")
-    return str(root / name)
+    return write
 
 
 @pytest.fixture
-def path(root):
+def path(pairs):
     rows = [f"ground/{name}.png,air/{name}.png" for name in reversed(NAMES)]
-    return write_table(root, [*rows, "ground/a2.png,air/a.png"])
+    return pairs(*rows, "ground/a2.png,air/a.png")
 
 
 def test_queries_come_first_and_a_gallery_image_is_a_class(path):
+    assert open_path(path) == CrossView(path)
     records = CrossView(path).load()
     assert records.classes == tuple(f"air/{name}.png" for name in NAMES)
     assert records.columns["role"].tolist() == [QUERY] * 7 + [GALLERY] * 6
-    assert [records.source.name(row) for row in (0, 6, 7, 12)] == [
-        "ground/f.png",
-        "ground/a2.png",
-        "air/a.png",
-        "air/f.png",
-    ]
+    names = [records.source.name(row) for row in (0, 6, 7, 12)]
+    assert names == ["ground/f.png", "ground/a2.png", "air/a.png", "air/f.png"]
     assert records.labels.tolist() == [5, 4, 3, 2, 1, 0, 0, 0, 1, 2, 3, 4, 5]
     assert records.source.read(12).size == (12, 10) and not records.columns["angle"].any()
 
@@ -181,106 +243,184 @@ def test_both_views_of_a_place_are_in_one_part_and_stay_together(path):
         assert all(len(set(part.splits[part.labels == label])) == 1 for label in range(6))
 
 
-def test_an_angle_is_that_of_the_pair(root):
-    rows = [
-        "ground/a.png,air/a.png,30",
-        "ground/a2.png,air/a.png,-90.5",
-        "ground/b.png,air/b.png,0",
-    ]
-    records = CrossView(write_table(root, rows, "query_path,gallery_path,angle")).load()
+def test_an_angle_is_that_of_the_pair_and_splits_may_be_given(pairs):
+    rows = ["ground/a.png,air/a.png,30,val", "ground/a2.png,air/a.png,-90.5,val"]
+    header = "query_path,gallery_path,angle,split"
+    records = CrossView(pairs(*rows, "ground/b.png,air/b.png,0,test", header=header)).load()
     angle, labels = records.columns["angle"], records.labels
     found = [angle[3 + labels[query]] - angle[query] for query in range(3)]
     assert found == [30.0, -90.5, 0.0]
+    assert records.splits.tolist() == ["validation"] * 2 + ["test", "validation", "test"]
 
 
-def test_splits_may_be_given(root):
-    rows = [
-        "ground/a.png,air/a.png,train",
-        "ground/b.png,air/b.png,val",
-        "ground/c.png,air/c.png,test",
-    ]
-    records = CrossView(write_table(root, rows, "query_path,gallery_path,split")).load()
-    assert records.splits.tolist() == ["train", "validation", "test"] * 2
+PAIR = "query_path,gallery_path"
 
 
-def test_a_path_tells_that_it_is_a_table_of_pairs(root, path):
-    assert open_path(path) == CrossView(path)
-    pairs = {
-        "query_path": ["ground/a.png", "ground/b.png"],
-        "gallery_path": ["air/a.png", "air/b.png"],
-    }
-    pyarrow.parquet.write_table(pyarrow.table(pairs), root / "pairs.parquet")
-    assert open_path(root / "pairs.parquet") == CrossView(str(root / "pairs.parquet"))
-    assert len(CrossView(str(root / "pairs.parquet")).load()) == 4
-    other = write_table(root, ["ground/a.png,x"], "path,query_path_of", "other.csv")
-    assert open_path(other) == Table(other)
+@pytest.mark.parametrize(
+    ("header", "rows", "message"),
+    [
+        (f"{PAIR},angle", ["a,a,15", "b,b,north"], "line 3: `angle` must be a number, got 'north'"),
+        (f"{PAIR},angle", ["a,a,15", "b,b,"], "line 3: `angle` must be a number, got ''"),
+        (PAIR, ["a,a", "b,b", "a,a"], r"line 4: ground/a\.png is already in line 2\. List it once"),
+        (PAIR, ["a,nowhere"], r"1 in its 1 rows of `gallery_path`: line 2: .*nowhere\.png"),
+        (f"{PAIR},split", ["a,a,train", "a2,a,test"], "line 3: air/a.png is a test image here"),
+        (PAIR, [], "no rows"),
+        # So that a misspelt one is named as what it should be, not taken for a table of labels.
+        ("query_pth,gallery_path", ["a,a"], "unknown column 'query_path'"),
+        ("query_path,air", ["a,a"], "unknown column 'gallery_path'"),
+    ],
+)
+def test_bad_pairs_are_rejected_with_their_line(pairs, header, rows, message):
+    cells = [row.split(",") for row in rows]
+    lines = [",".join([f"ground/{c[0]}.png", f"air/{c[1]}.png", *c[2:]]) for c in cells]
+    with pytest.raises(DataError, match=rf"x\.csv.*{message}"):
+        open_path(pairs(*lines, header=header)).load()
 
 
-def test_is_described_and_rebuilt(path):
-    assert build(describe(CrossView(path, test=0.25)), DATASETS) == CrossView(path, test=0.25)
+# -- feature vectors ------------------------------------------------------------------------------
 
 
-def test_one_column_of_the_two_is_enough_to_tell_a_table_of_pairs(root):
-    """So that a misspelt one is named as what it should be, not taken for a table of labels."""
-    for header, lacking in (
-        ("query_pth,gallery_path", "query_path"),
-        ("query_path,air", "gallery_path"),
-    ):
-        table = open_path(write_table(root, ["ground/a.png,air/a.png"], header, "x.csv"))
-        with pytest.raises(DataError, match=rf"x\.csv: unknown column '{lacking}'"):
-            table.load()
+def test_a_table_of_numbers_is_a_vector_for_each_row(write):
+    path = write("length,kind,note,width,split\n1,a,x,0.5,train\n2,b,y,1,test\n")
+    records = replace(open_path(path), label="kind").load()
+    assert records.source.kind == "features" and records.source.read(1).tolist() == [2.0, 1.0]
+    assert records.classes == ("a", "b") and records.splits.tolist() == ["train", "test"]
 
 
-TURNED = "query_path,gallery_path,angle"
+def test_the_first_half_of_the_sorted_classes_trains(npz):
+    records = Arrays(npz(features=FEATURES, labels=np.array([4, 3, 2, 1, 10, 20]))).load()
+    assert records.classes == ("1", "2", "3", "4", "10", "20")
+    assert records.splits.tolist() == ["test", "train", "train", "train", "test", "test"]
+    assert records.source.read(1).tolist() == [2.0, 3.0]
+    assert records.source.name(1) == "row 1"
 
 
-@pytest.mark.parametrize(("cell", "row"), [("north", 0), ("", 2), ("nan", 1), ("inf", 2)])
-def test_an_angle_that_is_no_number_is_named_with_its_row(root, cell, row):
-    rows = [
-        f"ground/{name}.png,air/{name}.png,{cell if place == row else 15}"
-        for place, name in enumerate("abc")
-    ]
-    with pytest.raises(
-        DataError, match=rf"x\.csv, line {row + 2}: `angle` must be a number, got '{cell}'"
-    ):
-        CrossView(write_table(root, rows, TURNED, "x.csv")).load()
-
-
-def test_an_empty_angle_of_a_parquet_file_is_named_with_its_row(root):
-    pairs = {
-        "query_path": ["ground/a.png", "ground/b.png"],
-        "gallery_path": ["air/a.png", "air/b.png"],
-    }
-    pyarrow.parquet.write_table(pyarrow.table(pairs | {"angle": [3.0, None]}), root / "x.parquet")
-    with pytest.raises(DataError, match=r"x\.parquet, row 1: `angle` must be a number, got None"):
-        CrossView(str(root / "x.parquet")).load()
-
-
-def test_a_query_has_one_gallery_image(root):
-    rows = ["ground/a.png,air/a.png", "ground/b.png,air/b.png"]
-    with pytest.raises(
-        DataError, match=r"line 4: ground/a\.png is already in line 2\. List it once"
-    ):
-        CrossView(write_table(root, [*rows, rows[0]], name="x.csv")).load()
-
-
-def test_what_is_wrong_is_named(root, path):
-    with pytest.raises(
-        DataError, match=r"1 in its 1 rows: line 2, `gallery_path`: .*nowhere\.png\. Relative paths"
-    ):
-        CrossView(write_table(root, ["ground/a.png,nowhere.png"], name="x.csv")).load()
-    assert (
-        len(
-            CrossView(write_table(root, ["ground/a.png,nowhere.png"], name="x.csv"), test=0).load(
-                strict=False
-            )
-        )
-        == 2
+def test_splits_names_and_further_numbers_come_along(npz):
+    path = npz(
+        features=FEATURES.astype(np.float16),
+        labels=np.array(["b", "a"] * 3),
+        splits=np.array(["train", "val", "test"] * 2),
+        names=np.array(list("uvwxyz")),
+        angle=np.linspace(0, 1, 6),
+        camera=np.arange(6, dtype=np.int16),
+        weights=np.zeros((3, 3)),
     )
-    rows = ["ground/a.png,air/a.png,train", "ground/a2.png,air/a.png,test"]
-    with pytest.raises(
-        DataError, match=r"line 3: air/a\.png is a test image here and a train image in line 2"
-    ):
-        CrossView(write_table(root, rows, "query_path,gallery_path,split", "x.csv")).load()
-    with pytest.raises(DataError, match="no rows"):
-        CrossView(write_table(root, [], name="x.csv")).load()
+    records = Arrays(path).load()
+    assert records.classes == ("a", "b") and records.labels.tolist() == [1, 0] * 3
+    assert records.splits.tolist() == ["train", "validation", "test"] * 2
+    assert records.source.name(2) == "w" and records.source.features.dtype == np.float16
+    assert records.columns.keys() == {"angle", "camera"}
+    assert records.columns["camera"].dtype == np.int64
+
+
+def test_names_of_arrays_can_be_given_and_singulars_are_understood(npz):
+    assert len(Arrays(npz(x=FEATURES, y=LABELS), features="x", label="y").load()) == 6
+    path = npz(features=FEATURES, label=LABELS, split=np.array(["train"] * 6))
+    assert len(Arrays(path).load().part("train")) == 6
+
+
+def test_what_embed_writes_is_read(npz):
+    classes, names = np.array(["wren", "robin"]), np.array(list("abcd"))
+    path = npz(embeddings=np.eye(4), labels=np.array([1, 1, 0, 0]), classes=classes, names=names)
+    records = Arrays(path, test=0.0).load()
+    assert [records.classes[label] for label in records.labels] == ["robin"] * 2 + ["wren"] * 2
+    assert records.source.names == list("abcd")
+
+
+@pytest.mark.parametrize("size", [-1, 2])
+def test_parquet_holds_the_same(write, size):
+    path = write(
+        features=pyarrow.array(FEATURES.tolist(), pyarrow.list_(pyarrow.float32(), size)),
+        label=LABELS,
+        split=["train"] * 4 + ["test"] * 2,
+        angle=[0.5] * 6,
+    )
+    records = open_path(path).load()
+    np.testing.assert_array_equal(records.source.features, FEATURES)
+    assert records.source.features.dtype == np.float32
+    assert records.classes == ("9", "10", "11") and set(records.columns) == {"angle"}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([[1.0, 2.0], [1.0]], "must hold lists of numbers, as many in every row"),
+        ([[1.0], None], "must hold lists of numbers"),
+        ([["a"], ["b"]], "must hold lists of numbers"),
+        ([1.0, 2.0], "must hold lists of numbers"),
+        (pyarrow.array([], pyarrow.list_(pyarrow.float32())), "has no rows"),
+    ],
+)
+def test_broken_vectors_of_parquet_are_rejected(values, message, write):
+    path = write(features=values, label=["a", "b"][: len(values)])
+    with pytest.raises(DataError, match=rf"list\.parquet.*{message}"):
+        Arrays(str(path)).load()
+
+
+def test_a_column_that_is_there_twice_is_named(tmp_path):
+    vectors = pyarrow.array(FEATURES.tolist())
+    twice = pyarrow.Table.from_arrays([vectors, vectors], ["features"] * 2)
+    pyarrow.parquet.write_table(twice, tmp_path / "v.parquet")
+    with pytest.raises(DataError, match=r"v\.parquet .* must name each column once"):
+        open_path(tmp_path / "v.parquet").load()
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.int32, np.uint8])
+def test_other_numbers_become_float32(kind, npz):
+    records = Arrays(npz(features=FEATURES.astype(kind), labels=LABELS)).load()
+    assert records.source.features.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"features": None}, "unknown array 'features'"),
+        ({"labels": None}, "unknown column 'label'"),
+        ({"labels": LABELS[:5]}, r"has 6 rows, but `labels` has the shape \[5\]"),
+        ({"labels": LABELS[:, None]}, r"`labels` has the shape \[6, 1\]"),
+        ({"split": np.array(["train"])}, r"`split` has the shape \[1\]"),
+        ({"features": FEATURES[0]}, r"must be numbers \[n d\], got float32 \[2\]"),
+        ({"features": FEATURES.astype(str)}, r"must be numbers \[n d\]"),
+        ({"labels": LABELS / 2}, "row 0: `labels` is a decimal number, 5.0"),
+        ({"labels": np.array(["a", "", "b", "c", "d", "e"])}, "row 1: `labels` is empty"),
+        ({"features": FEATURES[:0], "labels": LABELS[:0]}, "has no rows"),
+        ({"splits": np.array(["train"] * 5 + ["tests"])}, "row 5: unknown split 'tests'"),
+        ({"angle": np.array([0, 1, np.nan, 3, 4, 5])}, "row 2: `angle`"),
+        ({"labels": np.array([{}] * 6, dtype=object)}, r"not readable as an \.npz of plain"),
+    ],
+)
+def test_bad_arrays_are_rejected(arrays, message, npz):
+    given = {"features": FEATURES, "labels": LABELS} | arrays
+    path = npz(**{name: array for name, array in given.items() if array is not None})
+    with pytest.raises(DataError, match=message):
+        Arrays(path).load()
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf, 1e300])
+def test_features_that_are_no_numbers_are_counted_and_the_rows_named(value, npz):
+    features = FEATURES.astype(np.float64)
+    features[[1, 4], 0] = value
+    dataset = Arrays(npz(features=features, labels=LABELS))
+    message = r"2 of 6 feature vectors hold NaN or infinite numbers \(rows 1, 4\)"
+    with pytest.raises(DataError, match=message):
+        dataset.load()
+    assert len(dataset.load(strict=False)) == 6
+
+
+@pytest.mark.parametrize("content", ["text", "cut", "damaged"])
+def test_a_damaged_file_is_rejected_by_name(content, tmp_path):
+    file = io.BytesIO()
+    np.savez(file, features=FEATURES, labels=LABELS)
+    whole = file.getvalue()
+    damaged = whole.replace(FEATURES.tobytes(), b"\x01" * FEATURES.nbytes)
+    assert damaged != whole
+    path = tmp_path / "bad.npz"
+    path.write_bytes({"text": b"no zip", "cut": whole[:-30], "damaged": damaged}[content])
+    with pytest.raises(DataError, match=r"bad.npz is not (an .npz|readable)"):
+        open_path(path).load()
+
+
+@pytest.mark.data
+def test_bird_features_have_the_published_zero_shot_split(data_root):
+    records = Arrays("$VICINAL_DATA/features/cub_efficientnet_lite0.npz").load()
+    assert records.counts() == {"train": (5864, 100), "validation": (0, 0), "test": (5924, 100)}

@@ -145,12 +145,12 @@ def test_pictures_that_cannot_be_read_are_replaced_by_pictures_or_left_out(table
             ["path,text,label", "0.png,an owl,owl", "0.png,a bird,wren"],
             "line 3: 0.png is 'wren'.*'owl' in .* line 2",
         ),
-        (["path,text", "9.png,an owl"], "line 2, `path`"),
+        (["path,text", "9.png,an owl"], "of `path`: line 2"),
         (["path", "0.png"], "unknown column 'label'"),
         (["text,label", "an owl,owl", "a wren,"], "line 3: `label` is empty"),
         (["text,label", "an owl,owl", ",wren"], "line 3: `text` is empty"),
         (["text", "an owl"], "unknown column 'label'"),
-        (["text,label"], "a header but no rows"),
+        (["text,label"], "has no rows"),
     ],
 )
 def test_what_is_no_text_is_named_with_file_and_row(table, lines, said):

@@ -41,7 +41,6 @@ from vicinal.data.table import (
     CrossView,
     Sentences,
     Table,
-    array_names,
     column_names,
 )
 from vicinal.data.transforms import TRANSFORMS, FeatureTransform, ImageTransform, TextTransform
@@ -110,7 +109,7 @@ def open_path(path: str | Path, *, image: str = "path") -> Dataset:
     if ending == ".tar":
         return Shards(path)
     if ending == ".npz":
-        return Arrays(path, text="texts" if "texts" in array_names(found) else None)
+        return Arrays(path, text="texts" if "texts" in column_names(found) else None)
     if ending in (".csv", ".tsv", ".parquet"):
         columns = column_names(found)
         if not set(VIEWS).isdisjoint(columns):

@@ -5,10 +5,12 @@ They are read as columns, with a place for every row that an error can name.
 """
 
 import csv
+import io
 import math
+from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 from zipfile import BadZipFile, ZipFile, is_zipfile
@@ -17,7 +19,7 @@ import numpy as np
 from jaxtyping import Float
 
 from vicinal.data.location import existing, expanded
-from vicinal.data.records import GALLERY, QUERY, FeatureArray, ImageFiles, Records, Texts
+from vicinal.data.records import GALLERY, QUERY, FeatureArray, ImageFiles, Records, Source, Texts
 from vicinal.data.splits import Order, SplitByClass
 from vicinal.errors import ConfigError, DataError, few, unknown
 from vicinal.files import read_arrays
@@ -35,18 +37,18 @@ _ROWS = 2**16  # of them checked at a time
 
 @dataclass(frozen=True)
 class Columns:
-    """A table as read: texts (CSV) or typed values (Parquet), None where a cell is empty.
+    """A table as read: texts (CSV) or typed values (Parquet, arrays), None where a cell is empty.
 
     Attributes:
         path: the file.
-        cells: column by name.
+        cells: column by name; one of vectors is an array [n d].
         lines: line of each row in the file; for files without lines, the row's number counted from
             0.
         unit: what ``lines`` count, for messages.
     """
 
     path: Path
-    cells: dict[str, list[Any]]
+    cells: dict[str, Any]
     lines: Sequence[int]
     unit: str = "row"
 
@@ -56,11 +58,20 @@ class Columns:
     def place(self, row: int) -> str:
         return f"{self.path}, {self.unit} {self.lines[row]}"
 
+    def named(self, role: str) -> str:
+        """Return the column for a role, with or without an s; the role itself where there is
+        none."""
+        names = (role, f"{role}s", role.removesuffix("s"))
+        return next((name for name in names if name in self.cells), role)
+
     def texts(self, name: str) -> list[str]:
         """Return a column of texts or whole numbers as stripped texts; an empty cell is an
         error."""
         if name not in self.cells:
-            raise DataError(f"{self.path}: " + unknown("column", name, self.cells))
+            known = unknown("column", name, self.cells)
+            raise DataError(
+                f"{self.path}: {known} Name others with data.label=COLUMN and the like."
+            )
         for row, cell in enumerate(self.cells[name]):
             if cell is None or not str(cell).strip():
                 raise DataError(
@@ -81,9 +92,6 @@ class Columns:
                 raise DataError(f"{self.place(row)}: `{name}` {problem}")
         return texts
 
-    def splits(self, name: str = "split") -> list[str] | None:
-        return self.texts(name) if name in self.cells else None
-
     def numbers(self, name: str, *, whole: bool = False) -> np.ndarray:
         """Return a column of numbers, int64 where all of them are whole and float64 else; any other
         cell is an error.
@@ -93,13 +101,10 @@ class Columns:
             whole: whether a decimal or negative number is an error, too.
         """
         values = [_number(cell) for cell in self.cells[name]]
+        kind = "a whole number" if whole else "a number"
         for row, value in enumerate(values):
-            if (
-                value is None
-                or not math.isfinite(value)
-                or (whole and not (isinstance(value, int) and value >= 0))
-            ):
-                kind = "a whole number" if whole else "a number"
+            finite = value is not None and math.isfinite(value)
+            if not finite or (whole and (isinstance(value, float) or value < 0)):  # type: ignore[operator]
                 raise DataError(
                     f"{self.place(row)}: `{name}` must be {kind}, got {self.cells[name][row]!r}."
                 )
@@ -110,15 +115,14 @@ class Columns:
         """Return the other columns of numbers; the first filled cell of a column tells numbers from
         texts."""
         filled = {
-            name: next((c for c in cells if c not in (None, "")), None)
+            name: next((cell for cell in cells if cell is not None and cell != ""), None)
             for name, cells in self.cells.items()
+            if name not in without and not isinstance(cells, np.ndarray)
         }
         return {
             name: self.numbers(name)
             for name, cell in filled.items()
-            if name not in without
-            and not name.startswith("__index_level_")
-            and _number(cell) is not None
+            if not name.startswith("__index_level_") and _number(cell) is not None
         }
 
 
@@ -137,102 +141,65 @@ def unfit(text: str) -> str:
     return "" if text.strip() else "is empty. Give it words."
 
 
-def read_columns(path: Path, *, without: str = "") -> Columns:
-    """Read the table at ``path``: ``.csv``, ``.tsv`` or ``.parquet``; ``without`` names a column to
-    leave out."""
+def read_columns(path: Path) -> Columns:
+    """Read the table at ``path``: ``.csv``, ``.tsv``, ``.parquet``, or the arrays of an ``.npz``
+    that have one entry for each of ``features``."""
     ending = path.suffix.lower()
     if ending in _SEPARATORS:
         return _read_csv(path, _SEPARATORS[ending])
+    if ending != ".parquet":
+        raise ConfigError(
+            f"a table ends in .csv, .tsv or .parquet, got {path}. Convert or rename it."
+        )
+    with _parquet(path) as file:
+        table = file.read()
+        cells = {name: _cells(table.column(name)) for name in table.column_names}
+        return Columns(path, cells, range(table.num_rows))
+
+
+def column_names(path: Path) -> Collection[str]:
+    """Return the names of a table's columns, or of an ``.npz``'s arrays."""
+    ending = path.suffix.lower()
+    if ending == ".npz":
+        with suppress(BadZipFile, OSError), ZipFile(path) as archive:
+            return [name.removesuffix(".npy") for name in archive.namelist()]
+        return []
     if ending == ".parquet":
         with _parquet(path) as file:
-            table = file.read([name for name in file.schema_arrow.names if name != without])
-            return Columns(path, table.to_pydict(), range(table.num_rows))
-    raise ConfigError(f"a table ends in .csv, .tsv or .parquet, got {path}. Convert or rename it.")
-
-
-def column_names(path: Path) -> list[str]:
-    """Return the names of a table's columns without reading the rest."""
-    if path.suffix.lower() == ".parquet":
-        with _parquet(path) as parquet:
-            return [str(name) for name in parquet.schema_arrow.names]
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        names = next(csv.reader([file.readline()], delimiter=_SEPARATORS[path.suffix.lower()]), [])
-        return [name.strip() for name in names]
-
-
-def array_names(path: Path) -> list[str]:
-    """Return the names of an ``.npz``'s arrays without reading them; none of a file that is no
-    ``.npz``."""
-    with suppress(BadZipFile, OSError), ZipFile(path) as archive:
-        return [name.removesuffix(".npy") for name in archive.namelist()]
-    return []
-
-
-def read_vectors(path: Path, name: str) -> Float[np.ndarray, "n d"]:
-    """Read a Parquet column of lists of numbers, all of one length."""
-    if name not in column_names(path):
-        raise DataError(f"{path}: " + unknown("column", name, column_names(path)))
-    from pyarrow import types
-
-    with _parquet(path) as file:
-        column = file.read([name]).column(name).combine_chunks()
-    listed = types.is_list(column.type) or types.is_fixed_size_list(column.type)
-    if not listed or not (
-        types.is_floating(column.type.value_type) or types.is_integer(column.type.value_type)
-    ):
-        raise DataError(f"{path}: column `{name}` must hold lists of numbers, got {column.type}.")
-    lengths = np.asarray(column.value_lengths().fill_null(0))  # a row without a list has no length
-    if len(odd := np.flatnonzero(lengths != lengths[:1])):
-        counts = f"{lengths[odd[0]]} numbers, the first row has {lengths[0]}"
-        raise DataError(f"{path}, row {odd[0]}: `{name}` has {counts}. All rows need the same.")
-    values = column.flatten().to_numpy(
-        zero_copy_only=False
-    )  # a null among the numbers comes out as NaN
-    return np.asarray(values).reshape(len(column), lengths[0] if len(column) else 0)
+            return [*file.schema_arrow.names]
+    return read_columns(path).cells
 
 
 def _read_csv(path: Path, separator: str) -> Columns:
-    rows, lines = list[list[str]](), list[int]()
+    content = path.read_bytes()
     try:
-        with path.open(
-            newline="", encoding="utf-8-sig"
-        ) as file:  # spreadsheets put a byte order mark first
-            reader = csv.reader(file, delimiter=separator, strict=True)
-            header = [name.strip() for name in next(reader, [])]
-            if len(header) == 1 and ";" in header[0]:
-                raise DataError(
-                    f"{path}, line 1: {header[0]!r} should be several columns. Separate them by "
-                    "commas."
-                )
-            if len(set(header)) != len(header) or not header:
-                raise DataError(
-                    f"{path}, line 1: the header must name each column once, got {header}."
-                )
-            for cells in filter(None, reader):  # an empty line has no cells
-                if len(cells) != len(header):
-                    counts = f"the header has {len(header)} columns, this row {len(cells)}"
-                    raise DataError(
-                        f"{path}, line {reader.line_num}: {counts}. Quote cells that hold a "
-                        f"{separator!r}."
-                    )
-                rows.append(cells)
-                lines.append(reader.line_num)
-    except (UnicodeDecodeError, csv.Error) as error:
-        line = reader.line_num
-        if isinstance(
-            error, UnicodeDecodeError
-        ):  # of a line that does not come back when it is decoded
-            with path.open("rb") as binary:
-                whole = (text == text.decode(errors="replace").encode() for text in binary)
-                line = next((number for number, same in enumerate(whole, 1) if not same), 1)
+        text = content.decode("utf-8-sig")  # spreadsheets put a byte order mark first
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
         fault = f"{path}, line {line}: not readable as a table in UTF-8: {error}"
         raise DataError(f"{fault}. Save it as UTF-8 text.") from error
-    return Columns(
-        path,
-        {name: [row[place] for row in rows] for place, name in enumerate(header)},
-        lines,
-        "line",
-    )
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    rows, lines = list[list[str]](), list[int]()
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        fault = ""
+        if len(header) == 1 and ";" in header[0]:
+            fault = f"{header[0]!r} should be several columns. Separate them by commas."
+        elif len(set(header)) != len(header) or not header:
+            fault = f"the header must name each column once, got {header}."
+        for cells in filter(None, () if fault else reader):  # an empty line has no cells
+            if len(cells) != len(header):
+                counts = f"the header has {len(header)} columns, this row {len(cells)}"
+                fault = f"{counts}. Quote cells that hold a {separator!r}."
+                break
+            rows.append(cells)
+            lines.append(reader.line_num)
+    except csv.Error as error:
+        fault = f"not readable as a table: {error}."
+    if fault:
+        raise DataError(f"{path}, line {max(reader.line_num, 1)}: {fault}")
+    columns = {name: [row[place] for row in rows] for place, name in enumerate(header)}
+    return Columns(path, columns, lines, "line")
 
 
 @contextmanager
@@ -248,10 +215,19 @@ def _parquet(path: Path) -> Iterator[Any]:
         with ParquetFile(path) as file:
             names = file.schema_arrow.names
             if len(set(names)) != len(names):
-                raise DataError(f"{path} must name each column once, got {names}. Rename them.")
+                raise ValueError(f"it must name each column once, got {names}")
             yield file
     except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
         raise DataError(f"{path} is not readable as Parquet: {error}. Write it again.") from error
+
+
+def _cells(column: Any) -> Any:
+    """Return a column of Parquet as values; as an array [n d] where it has lists, all of one
+    length."""
+    if column.type.num_fields:
+        with suppress(ValueError, TypeError):
+            return np.stack(column.to_numpy())
+    return column.to_pylist()
 
 
 def _number(cell: Any) -> int | float | None:
@@ -265,51 +241,88 @@ def _number(cell: Any) -> int | float | None:
     return None
 
 
+@dataclass(frozen=True)
+class _Tabular(SplitByClass):
+    """A data set of one table: a source of inputs, a label for each row, and further columns."""
+
+    label: str = "label"
+
+    def load(self, *, strict: bool = True) -> Records:
+        """Read the table. With ``strict=False`` missing images, and NaN or infinite features, stay
+        in it, for a check that names each of them."""
+        columns = self._columns(existing(self.path))
+        if not len(columns):
+            raise DataError(f"{columns.path} has no rows.")
+        source, used = self._source(columns, strict=strict)
+        texts = self._texts(columns)
+        labels = self._labels(columns, texts)
+        split = columns.named("split")
+        splits = columns.texts(split) if split in columns.cells else None
+        numbers = columns.other_numbers((*used, columns.named(self.label), split))
+        records = self._records(columns.path.stem, source, labels, splits, columns.place, numbers)
+        return records if texts is None else _captioned(records, columns, labels, texts)
+
+    def _columns(self, path: Path) -> Columns:
+        return read_columns(path)
+
+    @abstractmethod
+    def _source(self, columns: Columns, *, strict: bool) -> tuple[Source, Collection[str]]:
+        """Return the inputs, and the columns that are not numbers of their own."""
+
+    def _texts(self, columns: Columns) -> list[str] | None:
+        """Return what describes each row beside its input, if anything does."""
+        return None
+
+    def _labels(self, columns: Columns, texts: Sequence[str] | None) -> list[str]:
+        return columns.texts(columns.named(self.label))
+
+
+def _captioned(
+    records: Records, columns: Columns, labels: Sequence[str], texts: Sequence[str]
+) -> Records:
+    """Return pictures with their texts; a picture that is in several classes or splits is an
+    error."""
+    first: dict[str, int] = {}
+    for row in range(len(records)):
+        name = records.source.name(row)
+        before = first.setdefault(name, row)
+        said, other = ((labels[each], records.splits[each]) for each in (row, before))
+        if said != other:
+            raise DataError(
+                f"{columns.place(row)}: {name} is {said[0]!r} in {said[1]} here, but {other[0]!r} "
+                f"in {other[1]} in {columns.unit} {columns.lines[before]}."
+            )
+    return records.captioned(texts)
+
+
 # -- tables of image paths
 # ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _ImageTable(SplitByClass):
-    """A table of image paths; relative ones start from ``images``, or from the table's own
-    folder."""
-
-    images: str | None = None
-
-    def _paths(
-        self, columns: Columns, names: Sequence[str], *, strict: bool, once: bool = True
-    ) -> tuple[Path, list[list[str]]]:
-        """Return the folder of the images and the named columns; ``once``: no path may be twice in
-        the first."""
-        root = expanded(self.images) if self.images is not None else columns.path.parent
-        paths = {name: columns.texts(name) for name in names}
-        if not len(columns):
-            raise DataError(f"{columns.path} has a header but no rows.")
-        lines: dict[str, int] = {}
-        for row, path in enumerate(paths[names[0]]):
-            if once and path in lines:
-                before = f"{columns.unit} {lines[path]}"
-                raise DataError(
-                    f"{columns.place(row)}: {path} is already in {before}. List it once."
-                )
-            lines[path] = columns.lines[row]
-        missing = [
-            f"{columns.unit} {columns.lines[row]}, `{name}`: {root / path}"
-            for name in names
-            for row, path in enumerate(paths[name])
-            if strict and not (root / path).is_file()
-        ]
-        if missing:
-            fault = f"{len(missing)} in its {len(columns)} rows: {few(missing, separator='; ')}"
-            advice = (
-                f"Relative paths start from {root.resolve()}; `data.images` names another folder."
+def _paths(columns: Columns, name: str, root: Path, *, once: bool, strict: bool) -> list[str]:
+    """Return a column of image paths; ``once``: no path may be there twice."""
+    paths = columns.texts(name)
+    first: dict[str, int] = {}
+    for row, path in enumerate(paths):
+        before = first.setdefault(path, row)
+        if once and before != row:
+            raise DataError(
+                f"{columns.place(row)}: {path} is already in {columns.unit} "
+                f"{columns.lines[before]}. List it once."
             )
-            raise DataError(f"{columns.path} names images that do not exist, {fault}. {advice}")
-        return root, list(paths.values())
+    missing = [row for row, path in enumerate(paths) if strict and not (root / path).is_file()]
+    if missing:
+        places = [f"{columns.unit} {columns.lines[row]}: {root / paths[row]}" for row in missing]
+        raise DataError(
+            f"{columns.path} names images that do not exist, {len(missing)} in its {len(columns)} "
+            f"rows of `{name}`: {few(places, separator='; ')}. Relative paths start from "
+            f"{root.resolve()}; `data.images` names another folder."
+        )
+    return paths
 
 
 @dataclass(frozen=True)
-class Table(_ImageTable):
+class Table(_Tabular):
     """Images named by the columns ``path``, ``label`` and, where the set brings its own, ``split``.
 
     Splits are ``train``, ``validation`` (or ``val``) and ``test``. Further columns of numbers
@@ -324,46 +337,33 @@ class Table(_ImageTable):
         test: share of the classes that are for testing, where there is no ``split`` column.
         order: whether those are drawn or the last ones of the sorted labels.
         seed: of the draw.
-        images: folder from which relative image paths start; None for the table's own.
         label: the column of classes.
+        images: folder from which relative image paths start; None for the table's own.
         image: the column of image paths.
         text: the column of texts; None for pictures alone.
     """
 
-    label: str = "label"
+    images: str | None = None
     image: str = "path"
     text: str | None = None
 
-    def load(self, *, strict: bool = True) -> Records:
-        """Read the table. With ``strict=False`` missing images stay in it, for a check that names
-        each of them."""
-        columns = read_columns(existing(self.path))
-        texts = None if self.text is None else columns.sentences(self.text)
-        root, (paths,) = self._paths(columns, (self.image,), strict=strict, once=texts is None)
-        numbers = columns.other_numbers((self.image, self.label, "split", self.text or ""))
-        if texts is not None and self.label not in columns.cells:
-            labels = texts if len(set(paths)) == len(paths) else paths
-        else:
-            labels = columns.texts(self.label)
-        source, name = ImageFiles(root, paths), columns.path.stem
-        records = self._records(name, source, labels, columns.splits(), columns.place, numbers)
-        if texts is None:
-            return records
-        first: dict[str, int] = {}
-        for row, path in enumerate(paths):
-            before = first.setdefault(path, row)
-            if (labels[row], records.splits[row]) != (labels[before], records.splits[before]):
-                raise DataError(
-                    f"{columns.place(row)}: {path} is {labels[row]!r} in {records.splits[row]} "
-                    "here, but "
-                    f"{labels[before]!r} in {records.splits[before]} in {columns.unit} "
-                    f"{columns.lines[before]}."
-                )
-        return records.captioned(texts)
+    def _source(self, columns: Columns, *, strict: bool) -> tuple[Source, Collection[str]]:
+        root = expanded(self.images) if self.images is not None else columns.path.parent
+        paths = _paths(columns, self.image, root, once=self.text is None, strict=strict)
+        return ImageFiles(root, paths), (self.image, self.text or "")
+
+    def _texts(self, columns: Columns) -> list[str] | None:
+        return None if self.text is None else columns.sentences(self.text)
+
+    def _labels(self, columns: Columns, texts: Sequence[str] | None) -> list[str]:
+        if texts is None or columns.named(self.label) in columns.cells:
+            return super()._labels(columns, texts)
+        paths = columns.texts(self.image)
+        return [*texts] if len(set(paths)) == len(paths) else paths
 
 
 @dataclass(frozen=True)
-class Sentences(SplitByClass):
+class Sentences(_Tabular):
     """Texts with a label each, in the columns ``text``, ``label`` and, where the set brings its
     own, ``split``.
 
@@ -384,19 +384,11 @@ class Sentences(SplitByClass):
     """
 
     kind: ClassVar[str] = "text"
-    label: str = "label"
     text: str = "text"
 
-    def load(self) -> Records:
-        columns = read_columns(existing(self.path))
-        texts, labels = columns.sentences(self.text), columns.texts(self.label)
-        if not texts:
-            raise DataError(f"{columns.path} has a header but no rows.")
-        numbers = columns.other_numbers(without=(self.label, "split", self.text))
-        source = Texts(texts, text_names(columns, texts))
-        return self._records(
-            columns.path.stem, source, labels, columns.splits(), columns.place, numbers
-        )
+    def _source(self, columns: Columns, *, strict: bool) -> tuple[Source, Collection[str]]:
+        texts = columns.sentences(self.text)
+        return Texts(texts, text_names(columns, texts)), (self.text,)
 
 
 def text_names(columns: Columns, texts: Sequence[str]) -> list[str]:
@@ -408,7 +400,7 @@ def text_names(columns: Columns, texts: Sequence[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class CrossView(_ImageTable):
+class CrossView(SplitByClass):
     """Images named in pairs by the columns ``query_path`` and ``gallery_path``.
 
     A gallery image is a class: several queries may name the same one, but a query has one. Further
@@ -440,37 +432,42 @@ class CrossView(_ImageTable):
         images: folder from which relative image paths start; None for the table's own.
     """
 
+    images: str | None = None
+
     def load(self, *, strict: bool = True) -> Records:
         """Read the table. With ``strict=False`` missing images stay in it, for a check that names
         each of them."""
         columns = read_columns(existing(self.path))
-        root, (queries, matches) = self._paths(columns, VIEWS, strict=strict)
-        angles = columns.numbers("angle") if "angle" in columns.cells else np.zeros(len(columns))
-        name = columns.path.stem
-        asked = self._records(
-            name, ImageFiles(root, queries), matches, columns.splits(), columns.place
+        root = expanded(self.images) if self.images is not None else columns.path.parent
+        queries, matches = (
+            _paths(columns, name, root, once=name == VIEWS[0], strict=strict) for name in VIEWS
         )
-        first = np.unique(asked.labels, return_index=True)[
-            1
-        ]  # the row in which each class comes first
+        if not queries:
+            raise DataError(f"{columns.path} has no rows.")
+        angles = columns.numbers("angle") if "angle" in columns.cells else np.zeros(len(columns))
+        given = columns.texts("split") if "split" in columns.cells else None
+        source = ImageFiles(root, queries)
+        asked = self._records(columns.path.stem, source, matches, given, columns.place)
+        # the row in which each class comes first
+        first = np.unique(asked.labels, return_index=True)[1]
         splits = asked.splits[first]
-        for row in np.flatnonzero(asked.splits != splits[asked.labels]):
+        for row in np.flatnonzero(asked.splits != splits[asked.labels]).tolist():
             before = first[asked.labels[row]]
             raise DataError(
-                f"{columns.place(int(row))}: {matches[row]} is a {asked.splits[row]} image here "
-                "and a "
+                f"{columns.place(row)}: {matches[row]} is a {asked.splits[row]} image here and a "
                 f"{asked.splits[before]} image in {columns.unit} {columns.lines[before]}. Give "
                 "all its rows one split."
             )
-        columns_of_both = {"role": np.repeat([QUERY, GALLERY], [len(queries), len(first)])}
+        role = np.repeat([QUERY, GALLERY], [len(queries), len(first)])
         # On the query's side, for a gallery image may be turned differently against each of its
         # queries.
-        columns_of_both["angle"] = np.concatenate([-angles, np.zeros(len(first))])
-        source = ImageFiles(root, [*queries, *(matches[row] for row in first)])
-        labels, splits = (
-            np.concatenate([part, part[first]]) for part in (asked.labels, asked.splits)
+        angle = np.concatenate([-angles, np.zeros(len(first))])
+        both = ImageFiles(root, [*queries, *(matches[row] for row in first)])
+        labels = np.concatenate([asked.labels, asked.labels[first]])
+        splits = np.concatenate([asked.splits, splits])
+        return Records(
+            asked.name, both, labels, asked.classes, splits, {"role": role, "angle": angle}
         )
-        return Records(name, source, labels, asked.classes, splits, columns_of_both)
 
 
 # -- feature vectors
@@ -478,7 +475,7 @@ class CrossView(_ImageTable):
 
 
 @dataclass(frozen=True)
-class Arrays(SplitByClass):
+class Arrays(_Tabular):
     """Feature vectors [n d] with a label each and, where the set brings its own, splits.
 
     An ``.npz`` holds the arrays ``features`` and ``labels``, and may hold ``splits``, ``names`` and
@@ -502,79 +499,58 @@ class Arrays(SplitByClass):
     kind: ClassVar[str] = "features"
     order: Order = "sorted"
     features: str = "features"
-    label: str = "label"
     text: str | None = None
 
-    def load(self, *, strict: bool = True) -> Records:
-        """Read the file. With ``strict=False`` NaN and infinite features stay in, for a check that
-        names each row."""
-        path = existing(self.path)
-        if path.suffix.lower() == ".npz":
-            features, columns = self._read_npz(path)
-        elif path.suffix.lower() == ".parquet" and self.features in column_names(path):
-            features = read_vectors(path, self.features)
-            columns = read_columns(path, without=self.features)
-        elif path.suffix.lower() in (*_SEPARATORS, ".parquet"):
-            features, columns = self._of_numbers(read_columns(path))
-        else:
-            raise ConfigError(
-                "feature vectors come as .npz, .parquet, .csv or .tsv, got "
-                f"{path}. Convert or rename it."
-            )
-        if not features.size:
-            raise DataError(f"{path} holds no features: their shape is {list(features.shape)}.")
+    def _columns(self, path: Path) -> Columns:
+        return self._read_npz(path) if path.suffix.lower() == ".npz" else read_columns(path)
+
+    def _texts(self, columns: Columns) -> list[str] | None:
+        return None if self.text is None else columns.sentences(self.text)
+
+    def _source(self, columns: Columns, *, strict: bool) -> tuple[Source, Collection[str]]:
+        name = columns.named("name")
+        roles = (columns.named(self.label), columns.named("split"), name, self.text or "")
+        features, used = self._vectors(columns, roles)
         if features.dtype not in (np.float16, np.float32):
-            with np.errstate(
-                over="ignore"
-            ):  # what does not fit becomes infinite, which is checked next
+            # what does not fit becomes infinite, which is checked next
+            with np.errstate(over="ignore"):
                 features = features.astype(np.float32)
+        # some at a time: they may lie on the disk
         parts = (features[start : start + _ROWS] for start in range(0, len(features), _ROWS))
-        infinite = np.flatnonzero(
-            np.concatenate([~np.isfinite(part).all(axis=1) for part in parts])
-        )
-        if strict and len(infinite):
-            named = few([columns.lines[row] for row in infinite.tolist()], 5)
-            found = (
-                f"{len(infinite)} of {len(features)} feature vectors hold NaN or infinite "
-                f"numbers (rows {named})"
-            )
-            raise DataError(f"{path}: {found}. Fix or remove them.")
-        label, split, name = (_named(each, columns.cells) for each in self._roles)
-        if not label:
+        finite = np.concatenate([np.isfinite(part).all(axis=1) for part in parts])
+        if strict and not finite.all():
+            rows = np.flatnonzero(~finite).tolist()
             raise DataError(
-                f"{path}: {unknown('column', self.label, columns.cells)} Name the labels with "
-                "data.label=COLUMN."
+                f"{columns.path}: {len(rows)} of {len(features)} feature vectors hold NaN or "
+                f"infinite numbers (rows {few([columns.lines[row] for row in rows], 5)}). Fix or "
+                "remove them."
             )
-        texts = None if self.text is None else columns.sentences(self.text)
-        source = FeatureArray(
-            features, columns.texts(name) if name else [f"row {row}" for row in columns.lines]
-        )
-        numbers, splits = (
-            columns.other_numbers((label, split, name, self.text or "")),
-            columns.splits(split),
-        )
-        records = self._records(
-            path.stem, source, columns.texts(label), splits, columns.place, numbers
-        )
-        return records if texts is None else records.captioned(texts)
+        places = [f"row {row}" for row in columns.lines]
+        names = columns.texts(name) if name in columns.cells else places
+        return FeatureArray(features, names), (*used, *roles)
 
-    @property
-    def _roles(self) -> tuple[str, str, str]:
-        return self.label, "split", "name"
-
-    def _of_numbers(self, columns: Columns) -> tuple[np.ndarray, Columns]:
-        """Return columns of numbers as vectors, and the columns that are none."""
-        kept = [_named(each, columns.cells) for each in (*self._roles, self.text or "")]
-        numbers = columns.other_numbers(kept)
-        if not numbers:
+    def _vectors(
+        self, columns: Columns, roles: Collection[str]
+    ) -> tuple[Float[np.ndarray, "n d"], Collection[str]]:
+        """Return the column of vectors, or else all columns of numbers that have no role, and their
+        names."""
+        if self.features not in columns.cells:
+            numbers = columns.other_numbers(roles)
+            if not numbers:
+                raise DataError(
+                    f"{columns.path} has {len(columns)} rows, but no column of numbers among "
+                    f"{', '.join(columns.cells)}. {TABLES}"
+                )
+            return np.stack([*numbers.values()], axis=1), numbers
+        vectors = columns.cells[self.features]
+        if not isinstance(vectors, np.ndarray) or vectors.dtype.kind not in "fiu":
             raise DataError(
-                f"{columns.path} has {len(columns)} rows, but no column of numbers among "
-                f"{', '.join(columns.cells)}. {TABLES}"
+                f"{columns.path}: column `{self.features}` must hold lists of numbers, as many in "
+                f"every row, got {vectors[0]!r:.60}."
             )
-        cells = {name: cells for name, cells in columns.cells.items() if name not in numbers}
-        return np.stack([*numbers.values()], axis=1), replace(columns, cells=cells)
+        return vectors, (self.features,)
 
-    def _read_npz(self, path: Path) -> tuple[np.ndarray, Columns]:
+    def _read_npz(self, path: Path) -> Columns:
         """Read the array of vectors, and the arrays that have one entry for each of them."""
         if not is_zipfile(path):
             raise DataError(
@@ -583,33 +559,28 @@ class Arrays(SplitByClass):
             )
         arrays = read_arrays(path, mapped=_MAPPED)
         name = self.features
-        if (
-            name == "features" and name not in arrays and "embeddings" in arrays
-        ):  # which `vicinal embed` writes
-            name = "embeddings"
+        if name == "features" and name not in arrays and "embeddings" in arrays:
+            arrays[name] = arrays.pop("embeddings")  # which `vicinal embed` writes
         if name not in arrays:
             raise DataError(f"{path}: " + unknown("array", name, arrays))
-        features = arrays.pop(name)
+        features = arrays[name]
         if features.ndim != 2 or features.dtype.kind not in "fiu":
             raise DataError(
                 f"{path}: `{name}` must be numbers [n d], got {features.dtype} "
                 f"{list(features.shape)}."
             )
-        label = _named(self.label, arrays)
+        columns = Columns(path, arrays, range(len(features)))
+        label = columns.named(self.label)
         labels, classes = arrays.get(label, np.array("")), arrays.get("classes", np.array(0))
         numbered = labels.dtype.kind in "iu" and classes.dtype.kind in "US" and labels.size
         if numbered and 0 <= labels.min() <= labels.max() < len(classes):
             arrays[label] = classes[labels]
-        cells = {}
+        roles = (label, self.text, columns.named("split"), columns.named("name"))
+        cells = {name: features}
         for key, array in arrays.items():
-            if array.shape == features.shape[:1]:
+            if key != name and array.shape == features.shape[:1]:
                 cells[key] = (array.astype(str) if array.dtype.kind == "S" else array).tolist()
-            elif key in (label, self.text, *(_named(role, arrays) for role in self._roles)):
+            elif key in roles:
                 shapes = f"{len(features)} rows, but `{key}` has the shape {list(array.shape)}"
                 raise DataError(f"{path}: `{name}` has {shapes}. Give every row one entry.")
-        return features, Columns(path, cells, range(len(features)))
-
-
-def _named(role: str, names: Collection[str]) -> str:
-    """Return the name, with or without an s, that stands for a role; empty where none does."""
-    return next((name for name in (role, f"{role}s", role.removesuffix("s")) if name in names), "")
+        return Columns(path, cells, range(len(features)))
