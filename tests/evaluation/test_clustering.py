@@ -11,10 +11,8 @@ from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_s
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation import clustering as module
 from vicinal.evaluation.clustering import (
-    Contingency,
     cluster,
     clustering_scores,
-    expected_information,
     kmeans,
     kmeans_runs,
 )
@@ -80,19 +78,6 @@ def test_single_rows_against_classes_score_no_pair():
     assert scores["f1"] == 0.0
     assert scores["nmi"] == pytest.approx(2 / 3)
     assert scores["ami"] == pytest.approx(0, abs=1e-12)
-
-
-def test_expected_information_is_the_mean_over_shuffles(rng):
-    labels, assignments = draw(rng, 30, 4, 3, 0.5)
-    counts = Contingency.of(labels, assignments)
-    shuffled = [
-        Contingency.of(labels[torch.randperm(30, generator=rng)], assignments) for _ in range(400)
-    ]
-    information = [
-        float((c.together / 30 * (30 * c.together / (c.of_class * c.of_cluster)).log()).sum())
-        for c in shuffled
-    ]
-    assert expected_information(counts) == pytest.approx(sum(information) / 400, abs=0.02)
 
 
 def test_the_size_of_stanford_online_products_takes_no_dense_table(rng):
@@ -222,26 +207,6 @@ def test_scores_are_means_over_all_runs_with_their_spread(rng):
         clustering_scores(labels, kmeans_runs(rows, 10, seed=3, restarts=1)[0]),
         {},
     )
-
-
-def test_many_clusters_are_those_of_plain_assignments(rng, monkeypatch):
-    rows = torch.randn(600, 4, generator=rng)
-    monkeypatch.setattr(module, "_ROUNDS", 100)  # above it few moved centers are looked at alone
-    squares = rows.square().sum(dim=1)
-    found, spread = module._lloyd(rows, squares, 300, 0, 30)
-    centers = torch.stack([rows[found == place].mean(dim=0) for place in range(300)])
-    assert spread == pytest.approx(
-        float(torch.cdist(rows.double(), centers.double())[range(600), found].square().sum())
-    )
-    assert torch.equal(module._assign(rows, squares, centers)[0], found)
-
-
-def test_the_least_of_runs_is_the_least_of_all(rng):
-    for columns in (10, 256, 300, 1000):
-        values = torch.randint(-50, 50, (40, columns), generator=rng).float()
-        places, least = module._least(values)
-        assert torch.equal(least, values.amin(dim=1))
-        assert torch.equal(places, values.argmin(dim=1))  # the first of equals
 
 
 @pytest.mark.parametrize("length", [1e-25, 1e20])

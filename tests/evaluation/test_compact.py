@@ -72,8 +72,7 @@ def test_product_codes_are_those_of_faiss(data, dim, size):
 
 @pytest.mark.parametrize("gallery", [False, True])
 def test_scores_are_those_of_the_decoded_rows(data, gallery, monkeypatch):
-    monkeypatch.setattr(compact, "_ROWS", 70)  # several parts of the gallery
-    monkeypatch.setattr(compact, "_CHUNK_BYTES", 40_000)  # and of the queries
+    monkeypatch.setattr(compact, "_CACHE_BYTES", 40_000)
     monkeypatch.setattr(compact, "_LEAST", 10)
     rows, labels = data
     split = {"gallery": rows[90:], "gallery_labels": labels[90:]} if gallery else {}

@@ -6,7 +6,6 @@ with whom.
 """
 
 import statistics
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -19,7 +18,6 @@ from vicinal.evaluation.neighbors import require_finite
 _CHUNK_BYTES = 2**25
 _ROUNDS = 1024  # of seeding; up to so many clusters, each seed is drawn knowing all before it
 _SHARED_ROUNDS = 64  # where there are more clusters
-_RUN = 64  # columns of which only the least value is looked at first
 
 
 def kmeans(
@@ -46,9 +44,10 @@ def kmeans_runs(
     """Return the cluster of each row in several runs of Lloyd's algorithm, k-means++ seeded, the
     best run first.
 
-    Our own, so that a run, ``evaluate`` and every installation score alike: faiss and scikit-learn
-    draw other seeds, and faiss is optional. Equal seeds give equal assignments on one machine, on a
-    GPU as well. Where there are fewer different rows than clusters, some clusters stay empty.
+    Our own, since scikit-learn's takes 1.6 to 3.8 times as long (docs/benchmarks.md) and knows no
+    GPU, and faiss is optional: a run, ``evaluate`` and every installation score alike. Equal seeds
+    give equal assignments on one machine, on a GPU as well. Where there are fewer different rows
+    than clusters, some clusters stay empty.
 
     Args:
         embeddings: rows to cluster, by Euclidean distance; half precision is computed as float32.
@@ -89,13 +88,9 @@ def _lloyd(
     centers = rows[_seeds(rows, squares, clusters, torch.Generator().manual_seed(seed))]
     assigned, spread = _assign(rows, squares, centers)
     for _ in range(iterations):
-        former, before = centers, assigned
+        before = assigned
         centers = _centers(rows, assigned, spread, clusters)
-        moved = (centers != former).any(dim=1)
-        if clusters > _ROUNDS and 4 * int(moved.sum()) < clusters:
-            assigned, spread = _reassign(rows, squares, centers, moved, assigned, spread)
-        else:
-            assigned, spread = _assign(rows, squares, centers)
+        assigned, spread = _assign(rows, squares, centers)
         if bool((assigned == before).all()):
             break
     return assigned, float(spread.sum(dtype=torch.float64))
@@ -142,42 +137,10 @@ def _assign(rows: Tensor, squares: Tensor, centers: Tensor) -> tuple[Tensor, Ten
     assigned, spread = [], []
     for part in torch.split(rows, max(1, _CHUNK_BYTES // (4 * len(centers)))):
         values = part @ centers.T
-        nearest, least = _least(torch.add(lengths, values, alpha=-2, out=values))
-        assigned.append(nearest)
-        spread.append(least)
+        least = torch.add(lengths, values, alpha=-2, out=values).min(dim=1)
+        assigned.append(least.indices)
+        spread.append(least.values)
     return torch.cat(assigned), (torch.cat(spread) + squares).clamp(min=0)
-
-
-def _reassign(
-    rows: Tensor, squares: Tensor, centers: Tensor, moved: Tensor, assigned: Tensor, spread: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The same as ``_assign`` where few centers moved: other rows can only have come nearer to one
-    of these."""
-    assigned, spread = assigned.clone(), spread.clone()
-    names, again = moved.nonzero().flatten(), moved[assigned]
-    if len(names):
-        nearest, least = _assign(rows, squares, centers[names])
-        closer = (least < spread) & ~again
-        assigned[closer], spread[closer] = names[nearest[closer]], least[closer]
-        assigned[again], spread[again] = _assign(rows[again], squares[again], centers)
-    return assigned, spread
-
-
-def _least(values: Float[Tensor, "n k"]) -> tuple[Int[Tensor, "n"], Float[Tensor, "n"]]:
-    """Where the least value of each row is, and that value; on a CPU by runs of columns, whose
-    minima take one pass."""
-    whole = values.shape[1] // _RUN * _RUN
-    if whole < 4 * _RUN or values.device.type != "cpu":
-        found = values.min(dim=1)
-        return found.indices, found.values
-    runs = values[:, :whole].view(len(values), -1, _RUN)
-    run = runs.amin(dim=2).argmin(dim=1)
-    inside = runs[torch.arange(len(values)), run].min(dim=1)
-    rest = torch.nn.functional.pad(values[:, whole:], (0, 1), value=torch.inf).min(dim=1)
-    first = inside.values <= rest.values
-    return torch.where(
-        first, run * _RUN + inside.indices, whole + rest.indices
-    ), inside.values.minimum(rest.values)
 
 
 def _centers(rows: Tensor, assigned: Tensor, spread: Tensor, clusters: int) -> Tensor:
@@ -193,60 +156,41 @@ def _centers(rows: Tensor, assigned: Tensor, spread: Tensor, clusters: int) -> T
     return centers
 
 
-@dataclass(frozen=True)
-class Contingency:
-    """How many rows of each class lie in each cluster, for the pairs that occur.
-
-    Attributes:
-        together: rows of the pair's class in the pair's cluster, at least 1.
-        of_class: size of the pair's class.
-        of_cluster: size of the pair's cluster.
-        classes: sizes of all classes.
-        clusters: sizes of all clusters.
-    """
-
-    together: Int[Tensor, "pairs"]
-    of_class: Int[Tensor, "pairs"]
-    of_cluster: Int[Tensor, "pairs"]
-    classes: Int[Tensor, "c"]
-    clusters: Int[Tensor, "k"]
-
-    @classmethod
-    def of(cls, labels: Int[Tensor, "n"], assignments: Int[Tensor, "n"]) -> "Contingency":
-        if len(labels) == 0:
-            raise DataError("clustering scores need at least one row, got none.")
-        _, label, classes = torch.unique(labels.cpu(), return_inverse=True, return_counts=True)
-        _, cluster, clusters = torch.unique(
-            assignments.cpu(), return_inverse=True, return_counts=True
-        )
-        pairs, together = torch.unique(label * len(clusters) + cluster, return_counts=True)
-        of_class, of_cluster = classes[pairs // len(clusters)], clusters[pairs % len(clusters)]
-        return cls(together, of_class, of_cluster, classes, clusters)
-
-    @property
-    def rows(self) -> int:
-        return int(self.classes.sum())
-
-    @property
-    def identical(self) -> bool:
-        """Whether classes and clusters are the same sets of rows."""
-        return bool(
-            (self.together == self.of_class).all() and (self.together == self.of_cluster).all()
-        )
-
-
 def clustering_scores(labels: Int[Tensor, "n"], assignments: Int[Tensor, "n"]) -> dict[str, float]:
-    """``nmi``, ``ami`` and ``f1`` of an assignment to clusters.
+    """``nmi``, ``ami`` and ``f1`` of an assignment to clusters; all are 1 for identical partitions.
+
+        NMI = I / H,   AMI = (I - E[I]) / (H - E[I]),   H = (H(Ω) + H(C)) / 2
+
+    I is the mutual information, E[I] what chance gives for parts of these sizes (Vinh et al. 2010;
+    NMI: Manning et al. 2008, Eq. (16.2)). F1 is the harmonic mean of precision and recall of "these
+    two rows are in one class", predicted by "in one cluster":
+
+        F1 = 2 P R / (P + R) = 2 pairs in both / (pairs in one cluster + pairs in one class)
+
+    and 1 where neither side has a pair.
 
     >>> clustering_scores(torch.tensor([0, 0, 1, 1]), torch.tensor([5, 5, 3, 3]))
     {'nmi': 1.0, 'ami': 1.0, 'f1': 1.0}
     """
-    counts = Contingency.of(labels, assignments)
-    return {
-        "nmi": normalized_mutual_information(counts),
-        "ami": adjusted_mutual_information(counts),
-        "f1": f1(counts),
-    }
+    if len(labels) == 0:
+        raise DataError("clustering scores need at least one row, got none.")
+    n = len(labels)
+    _, label, classes = torch.unique(labels.cpu(), return_inverse=True, return_counts=True)
+    _, cluster, clusters = torch.unique(assignments.cpu(), return_inverse=True, return_counts=True)
+    places, together = torch.unique(label * len(clusters) + cluster, return_counts=True)
+    both, by_class, by_cluster = (
+        int((sizes * (sizes - 1) // 2).sum()) for sizes in (together, classes, clusters)
+    )
+    f1 = 2 * both / (by_class + by_cluster) if by_class + by_cluster else 1.0
+    if len(places) == len(classes) == len(clusters):  # also where all entropies are 0
+        return {"nmi": 1.0, "ami": 1.0, "f1": f1}
+    expected = classes[places // len(clusters)].double() * clusters[places % len(clusters)] / n
+    share = together.double() / n
+    information = max(0.0, float((share * (together / expected).log()).sum()))
+    entropy = (_entropy(classes) + _entropy(clusters)) / 2
+    chance = expected_information(classes, clusters)
+    ami = (information - chance) / (entropy - chance)
+    return {"nmi": information / entropy, "ami": ami, "f1": f1}
 
 
 def cluster(
@@ -269,50 +213,7 @@ def cluster(
     return means, spread
 
 
-def normalized_mutual_information(counts: Contingency) -> float:
-    """Mutual information over the arithmetic mean of the entropies.
-
-        NMI = 2 I(Ω; C) / (H(Ω) + H(C))                              Manning et al. 2008, Eq. (16.2)
-
-    1 for identical partitions, also where both have one part and all entropies are 0.
-    """
-    if counts.identical:
-        return 1.0
-    return _information(counts) / _mean_entropy(counts)
-
-
-def adjusted_mutual_information(counts: Contingency) -> float:
-    """Mutual information above what chance gives for parts of these sizes (Vinh et al. 2010).
-
-        AMI = (I - E[I]) / ((H(Ω) + H(C)) / 2 - E[I])
-
-    1 for identical partitions; 0 on average for random ones, and where either has one part only.
-    """
-    if counts.identical:
-        return 1.0
-    if len(counts.classes) == 1 or len(counts.clusters) == 1:
-        return 0.0
-    chance = expected_information(counts)
-    return (_information(counts) - chance) / (_mean_entropy(counts) - chance)
-
-
-def f1(counts: Contingency) -> float:
-    """Harmonic mean of precision and recall of "these two rows are in one class", predicted by "in
-    one cluster".
-
-        P = TP / pairs in one cluster,  R = TP / pairs in one class,  F1 = 2 P R / (P + R) = 2 TP /
-        (both sums)
-
-    1 where neither side has a pair: then all parts are single rows, and agree.
-    """
-    both, by_class, by_cluster = (
-        int((sizes * (sizes - 1) // 2).sum())
-        for sizes in (counts.together, counts.classes, counts.clusters)
-    )
-    return 2 * both / (by_class + by_cluster) if by_class + by_cluster else 1.0
-
-
-def expected_information(counts: Contingency) -> float:
+def expected_information(class_sizes: Int[Tensor, "c"], cluster_sizes: Int[Tensor, "k"]) -> float:
     """E[I] over all ways to fill parts of the given sizes at random, the hypergeometric model.
 
         E[I] = Σ_ij Σ_m  m/n log(n m / (a_i b_j)) · P(m),   P(m) = C(b_j, m) C(n - b_j, a_i - m) / C(n, a_i)
@@ -321,9 +222,9 @@ def expected_information(counts: Contingency) -> float:
     sizes alone, so each pair of different sizes is computed once and weighted by how often it
     occurs: exact, and thousands of times cheaper where many classes have one size.
     """
-    n = counts.rows
-    classes, class_times = torch.unique(counts.classes, return_counts=True)
-    clusters, cluster_times = torch.unique(counts.clusters, return_counts=True)
+    n = int(class_sizes.sum())
+    classes, class_times = torch.unique(class_sizes, return_counts=True)
+    clusters, cluster_times = torch.unique(cluster_sizes, return_counts=True)
     factorial = torch.lgamma(torch.arange(n + 1, dtype=torch.float64) + 1)  # log m!
     b = clusters.unsqueeze(1)
     total = 0.0
@@ -344,17 +245,6 @@ def expected_information(counts: Contingency) -> float:
     return total
 
 
-def _information(counts: Contingency) -> float:
-    """I = Σ n_ij/n log(n n_ij / (a_i b_j))."""
-    together, n = counts.together.double(), counts.rows
-    ratio = n * together / (counts.of_class.double() * counts.of_cluster.double())
-    return max(0.0, float((together / n * ratio.log()).sum()))  # rounding may leave -1e-17
-
-
-def _mean_entropy(counts: Contingency) -> float:
-    return (_entropy(counts.classes) + _entropy(counts.clusters)) / 2
-
-
-def _entropy(sizes: Float[Tensor, "parts"] | Int[Tensor, "parts"]) -> float:
+def _entropy(sizes: Int[Tensor, "parts"]) -> float:
     share = sizes / sizes.sum(dtype=torch.float64)
     return float(-(share * share.log()).sum())

@@ -1,20 +1,17 @@
 """Smaller vectors and better rankings, measured: bytes, time, Recall@1 and MAP@R of each way to
 store a gallery.
 
-Queries stay float32 and are compared with what the codes decode to, some rows at a time, so that a
-gallery takes no more memory than its codes. Rescoring orders the nearest by codes again by their
-float32 vectors, which may lie on disk.
+Queries stay float32 and are compared with what the codes decode to. Rescoring orders the nearest by
+codes again by their float32 vectors, which may lie on disk.
 
 Better rankings come from the same vectors: k-reciprocal re-ranking and alpha query expansion.
-Re-ranking compares what two rows have for neighbors, so it needs all pairs of rows. Its encoding is
-sparse (a few hundred numbers a row) and
-distances are taken some rows at a time: memory grows with the rows, not with their pairs.
+Re-ranking compares what two rows have for neighbors. Its encoding is sparse (a few hundred numbers
+a row) and distances are taken some rows at a time: memory grows with the rows, not with their pairs.
 """
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,18 +24,16 @@ from torch.nn.functional import pad
 from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.evaluation.neighbors import (
-    Gallery,
     Neighbors,
     drop_own,
     joined,
     nearest_first,
     neighbor_chunks,
+    neighbors,
 )
 from vicinal.evaluation.retrieval import query_scores, ranks_needed, relevant_counts
 
 _RESCORED, _LEAST = 4, 100  # candidates for each neighbor asked for, and at least so many
-_ROWS = 2**16  # of the gallery decoded at a time
-_CHUNK_BYTES = 2**25  # of neighbors found at a time
 _CACHE_BYTES = 2**21  # of candidates' vectors at a time
 _EXACT = "donot_use_mm_for_euclid_dist"
 _CENTROIDS = 256  # of a part of a vector: one byte names one
@@ -225,82 +220,60 @@ def compact_scores(
         x, y = embeddings[:, :size].float(), None if gallery is None else gallery[:, :size].float()
         if normalize or metric == "cosine":
             x, y = to_unit_length(x, dim=1), None if y is None else to_unit_length(y, dim=1)
-
-        def add(
-            stored: str, refined: str, chunks: Iterable[Neighbors], width: int, tables: int = 0
-        ) -> None:
-            seconds = list[float]()
-            scores = query_scores(
-                _timed(chunks, seconds), labels, gallery_labels, recalls=(1,)
-            ).means()
-            again = 4 * size if refined == "rescored" else 0  # noqa: B023
-            sizes = width, again, width * count + tables
-            spent = sum(seconds) / len(labels)
-            values = scores["recall@1"], scores["map@r"]
-            found.append(CompactScores(size, stored, refined, *sizes, spent, *values))  # noqa: B023
-
-        add("float32", "", neighbor_chunks(x, k, gallery=y), 4 * size)
+        rows, own = (x, True) if y is None else (y, False)
+        width = 4 * size
+        ways = [("float32", "", neighbor_chunks(x, k, gallery=y), width, 0)]
         if rerank:
-            add("float32", "re-ranked", reranked_chunks(x, k, gallery=y), 4 * size)
-            add("float32", "expanded", _expanded(x, y, k), 4 * size)
+            unit = to_unit_length(rows, dim=1)
+            expanded = _search(expand_queries(x, gallery=y), unit, k, own=own)
+            ways.append(("float32", "re-ranked", reranked_chunks(x, k, gallery=y), width, 0))
+            ways.append(("float32", "expanded", expanded, width, 0))
         for name in dict.fromkeys(quantize):
-            rows = x if y is None else y
             quantizer = QUANTIZERS[name](rows)
-            codes = torch.cat([quantizer.encode(part) for part in torch.split(rows, _ROWS)])
-            search = partial(_by_codes, quantizer, codes, x, k, own=y is None)
-            add(name, "", search(), codes.shape[1], quantizer.tables)
-            add(name, "rescored", search(rescore=rows), codes.shape[1], quantizer.tables)
+            codes = quantizer.encode(rows)
+            held, width = quantizer.decode(codes), codes.shape[1]
+            ways.append((name, "", _search(x, held, k, own=own), width, quantizer.tables))
+            again = _rescored(x, held, rows, k, own=own)
+            ways.append((name, "rescored", again, width, quantizer.tables))
+        for stored, refined, chunks, width, tables in ways:
+            seconds = list[float]()
+            timed = _timed(chunks, seconds)
+            scores = query_scores(timed, labels, gallery_labels, recalls=(1,)).means()
+            found.append(
+                CompactScores(
+                    dims=size,
+                    stored=stored,
+                    refined=refined,
+                    vector_bytes=width,
+                    rescoring_bytes=4 * size if refined == "rescored" else 0,
+                    total_bytes=width * count + tables,
+                    query_seconds=sum(seconds) / len(labels),
+                    recall_at_1=scores["recall@1"],
+                    map_at_r=scores["map@r"],
+                )
+            )
     return found
 
 
-def _expanded(x: Tensor, y: Tensor | None, k: int) -> Iterator[Neighbors]:
-    among = to_unit_length(x if y is None else y, dim=1)
-    for chunk in neighbor_chunks(expand_queries(x, gallery=y), k + 1, gallery=among):
-        found = chunk.ids[:, :k], chunk.distances[:, :k]
-        own = y is None
-        yield Neighbors(
-            chunk.start, *(drop_own(chunk.start, chunk.ids, chunk.distances, k) if own else found)
-        )
+def _search(queries: Tensor, rows: Tensor, k: int, *, own: bool) -> Iterator[Neighbors]:
+    """Find neighbors in other rows than the queries; ``own`` leaves the row of each query out."""
+    for chunk in neighbor_chunks(queries, k + own, gallery=rows):
+        found = chunk.ids, chunk.distances
+        yield Neighbors(chunk.start, *(drop_own(chunk.start, *found, k) if own else found))
 
 
-def _by_codes(
-    quantizer: Quantizer,
-    codes: Tensor,
-    queries: Tensor,
-    k: int,
-    *,
-    own: bool,
-    rescore: Tensor | None = None,
+def _rescored(
+    queries: Tensor, held: Tensor, rows: Tensor, k: int, *, own: bool
 ) -> Iterator[Neighbors]:
-    """Find the nearest by codes, some queries at a time; ``own`` leaves each query's own row
-    out."""
-    width = min(k if rescore is None else max(_RESCORED * k, _LEAST), len(codes) - own) + own
-    per_chunk = max(1, _CHUNK_BYTES // (8 * width))
-    for start in range(0, len(queries), per_chunk):
-        block = queries[start : start + per_chunk]
-        ids, distances = (
-            block.new_empty(len(block), 0, dtype=torch.long),
-            block.new_empty(len(block), 0),
-        )
-        for first in range(0, len(codes), _ROWS):
-            rows = quantizer.decode(codes[first : first + _ROWS])
-            part = joined(neighbor_chunks(block, width, gallery=rows), block, width)
-            theirs = torch.where(part.ids < 0, -1, part.ids + first)
-            ids, distances = (
-                torch.cat([ids, theirs], dim=1),
-                torch.cat([distances, part.distances], dim=1),
-            )
-            ids, distances = nearest_first(distances, ids, width)
-        if own:
-            ids, distances = drop_own(start, ids, distances, width - 1)
-        if rescore is not None:
-            few = max(1, _CACHE_BYTES // (4 * queries.shape[1] * width))
-            pairs = zip(torch.split(block.unsqueeze(1), few), torch.split(ids, few), strict=True)
-            exact = [
-                torch.cdist(part, rescore[theirs], compute_mode=_EXACT) for part, theirs in pairs
-            ]
-            distances = torch.cat(exact).squeeze(1)
-        yield Neighbors(start, *nearest_first(distances, ids, k))
+    """Find candidates by what codes decode to, and order them by their float32 rows."""
+    width = min(max(_RESCORED * k, _LEAST), len(rows))
+    few = max(1, _CACHE_BYTES // (4 * queries.shape[1] * width))
+    for chunk in _search(queries, held, width, own=own):
+        block = queries[chunk.start : chunk.start + len(chunk.ids)].unsqueeze(1)
+        pairs = zip(torch.split(block, few), torch.split(chunk.ids, few), strict=True)
+        exact = [torch.cdist(part, rows[theirs], compute_mode=_EXACT) for part, theirs in pairs]
+        distances = torch.cat(exact).squeeze(1).masked_fill(chunk.ids < 0, torch.inf)
+        yield Neighbors(chunk.start, *nearest_first(distances, chunk.ids, k))
 
 
 def _timed(chunks: Iterable[Neighbors], seconds: list[float]) -> Iterator[Neighbors]:
@@ -339,8 +312,7 @@ def _faiss() -> Any:
     return faiss
 
 
-# -- better rankings from the same vectors
-# ----------------------------------------------------------------------------
+# -- better rankings from the same vectors ------------------------------------------------------
 
 
 def rerank(
@@ -409,25 +381,23 @@ def reranked_chunks(
         raise DataError(
             f"re-ranking compares rows with each other, got {len(rows)}. Pass at least 2."
         )
-    among = Gallery.of(rows, None, metric)
-    found = joined(among.search(None, min(k1, len(rows) - 1)), rows, k1).ids.cpu()
+    found = neighbors(rows, min(k1, len(rows) - 1), metric=metric).ids.cpu()
     ranks = torch.cat([torch.arange(len(rows)).unsqueeze(1), found], dim=1).numpy()
+    rows = to_unit_length(rows, dim=1) if metric == "cosine" else rows - rows.mean(dim=0)
     per_chunk = max(1, chunk_bytes // (_PAIR_BYTES * len(rows)))
-    encoding = _encoding(among, ranks, k1, min(k2, len(rows)), per_chunk)
+    encoding = _encoding(rows, ranks, k1, min(k2, len(rows)), per_chunk)
     columns, first = encoding.tocsc(), 0 if gallery is None else len(queries)
     for start in range(0, len(queries), per_chunk):
         size = min(per_chunk, len(queries) - start)
         shared = torch.from_numpy(_shared(encoding[start : start + size], columns)).to(rows.device)
-        values = (1 - lambda_) * (1 - shared / (2 - shared)) + lambda_ * _apart(among, start, size)
+        values = (1 - lambda_) * (1 - shared / (2 - shared)) + lambda_ * _apart(rows, start, size)
         if gallery is None:
             values[torch.arange(size), start + torch.arange(size)] = torch.inf
         ids = torch.arange(len(rows) - first, device=rows.device).expand(size, -1)
         yield Neighbors(start, *nearest_first(values[:, first:], ids, k))
 
 
-def _encoding(
-    among: Gallery, ranks: Int[np.ndarray, "n r"], k1: int, k2: int, per_chunk: int
-) -> Any:
+def _encoding(rows: Tensor, ranks: Int[np.ndarray, "n r"], k1: int, k2: int, per_chunk: int) -> Any:
     """Encode each row by its weighted k-reciprocal neighbors, a sparse matrix of rows that sum to
     1.
 
@@ -448,36 +418,28 @@ def _encoding(
     common = reciprocal.multiply(reciprocal @ core).tocsr()  # core is symmetric
     common.data = (3 * common.data > 2 * np.diff(core.indptr)[common.indices]).astype(np.float32)
     encoding = (reciprocal + common @ core).tocsr()
-    for start in range(0, len(ranks), per_chunk):
-        size = min(per_chunk, len(ranks) - start)
-        part = slice(encoding.indptr[start], encoding.indptr[start + size])
-        counts = np.diff(encoding.indptr[start : start + size + 1])
-        apart = (
-            _apart(among, start, size)
-            .cpu()
-            .numpy()[np.repeat(np.arange(size), counts), encoding.indices[part]]
-        )
-        # What is stored as 0 was no member: `common @ core` keeps places whose sum is 0.
-        encoding.data[part] = np.exp(-apart) * (encoding.data[part] > 0)
-    encoding.data /= np.repeat(np.asarray(encoding.sum(axis=1)).flatten(), np.diff(encoding.indptr))
     encoding.eliminate_zeros()
+    counts = np.diff(encoding.indptr)
+    for start in range(0, len(ranks), per_chunk):
+        part = slice(encoding.indptr[start], encoding.indptr[min(start + per_chunk, len(ranks))])
+        apart = _apart(rows, start, per_chunk).cpu().numpy()
+        places = np.repeat(np.arange(len(apart)), counts[start : start + per_chunk])
+        encoding.data[part] = np.exp(-apart[places, encoding.indices[part]])
+    encoding.data /= np.repeat(np.asarray(encoding.sum(axis=1)).flatten(), counts)
     return encoding if k2 == 1 else (links(k2) @ encoding / k2).tocsr()
 
 
-def _apart(among: Gallery, start: int, size: int) -> Float[Tensor, "b n"]:
+def _apart(rows: Tensor, start: int, size: int) -> Float[Tensor, "b n"]:
     """Squared distances of some rows to all, over the largest of each row."""
-    proposal = among.proposal
-    values = proposal.buffer(size)
-    proposal(among.rows[start : start + size], out=values)
-    values.add_(proposal.squares[start : start + size].unsqueeze(1)).clamp_(min=0)
-    return values.div_(values.amax(dim=1, keepdim=True).clamp(min=torch.finfo(values.dtype).tiny))
+    values = torch.cdist(rows[start : start + size], rows).square()
+    return values / values.amax(dim=1, keepdim=True).clamp(min=torch.finfo(values.dtype).tiny)
 
 
 def _shared(block: Any, columns: Any) -> Float[np.ndarray, "b n"]:
     """Sum the smaller of two encodings' numbers over all places, for each row of a block and each
     row of all."""
     found = np.empty((block.shape[0], columns.shape[0]), np.float32)
-    for row, part in enumerate(found):  # row by row: some columns are long
+    for row, part in enumerate(found):  # scipy's own slicing takes twice the time
         own = slice(block.indptr[row], block.indptr[row + 1])
         starts, ends = (columns.indptr[block.indices[own] + end] for end in (0, 1))
         counts = ends - starts
