@@ -8,13 +8,18 @@ import torch
 from tests.methods.build import build
 
 from vicinal.config import compose, from_words, preset, presets
+from vicinal.data import Glyphs
 from vicinal.documentation import explanation
-from vicinal.losses import NPairLoss
+from vicinal.losses import NPairLoss, ProxyLoss
 from vicinal.samplers import NPairSampler, TripletSampler
 
 AUTHORS = "hdml-npair-cub-authors"
 BASELINE = ("method=plain", "optimizer.weight_decay=1e-3")
 LABELS = np.arange(100).repeat(2)  # as many classes as CUB trains on
+
+
+def sizes_of(kind):
+    return {"classes": 100, "dim": 512} if issubclass(kind, ProxyLoss) else {}
 
 
 def stated(name, *words):
@@ -47,11 +52,63 @@ def test_the_baseline_of_the_authors_setting_has_its_penalty_on_weights():
     assert decay[embedder.head[1].weight] == pytest.approx(1e-3)
 
 
-@pytest.mark.parametrize("name", [name for name in presets() if "-" in name])
+PAPERS = [name for name in presets() if "differs" in preset(name)]
+
+
+@pytest.mark.parametrize("name", PAPERS)
 def test_each_value_of_a_papers_preset_says_where_it_stands(name):
     found = explanation(name)
     assert all(source for _, _, source in found.settings)
-    assert "differs: EfficientNet-Lite0" in found.text
+    assert "differs: " in found.text
+
+
+DANML = {"transform.size": 224, "transform.crop": "random", "transform.mirror": True}
+DANML |= {"model.dim": 512, "model.normalize": True, "optimizer.name": "adam"}
+LOOP = {"transform.size": 227, "model.dim": 512, "optimizer.learning_rate": 1e-4}
+LOOP |= {"optimizer.weight_decay": 5e-4, "optimizer.factor": 0.5, "training.batch_size": 128}
+LOOP |= {"optimizer.milestones": [100 * 32 // 128 * epoch for epoch in (10, 20, 40, 80)]}
+LOOP |= {"method.overlap": "arcs", "method.mean": "pairs", "sampler.per_class": 32}
+OF_DANML = {"loss.gamma1": 2.0, "loss.gamma2": 30.0, "loss.lambda1": 0.55, "loss.lambda2": 0.57}
+# What the papers and their authors' files state, typed once more.
+PRINTED = {
+    "danml-cub": DANML
+    | {"loss.alpha": 2.0, "loss.beta": 30.0, "loss.lambda1": 0.55, "loss.lambda2": 0.55 + 0.02}
+    | {"loss.outer": "logistic", "loss.epsilon": 0.1, "sampler.per_class": 5},
+    "lifted+": DANML | OF_DANML | {"loss": "improved_lifted_structure", "sampler.per_class": 5},
+    "npair+": DANML | {"loss": "improved_n_pair", "loss.similarity": "dot", "sampler": "pairs"},
+    "proxynca+": DANML | {"loss": "improved_proxy_nca", "sampler.per_class": 5},
+    "htl-cub": {"loss.margin": 0.2, "method.beta": 0.1, "method.margins": "dynamic"},
+    "loop-hphn-cub": LOOP | {"loss": "hphn", "loss.margin": 1e-5},
+    "loop-triplet-cub": LOOP | {"loss": "triplet", "loss.squared": False, "loss.margin": 1e-5},
+    "loop-lifted-cub": LOOP | {"loss": "lifted_structure", "loss.form": "min"},
+    "loop-ms-cub": LOOP | {"loss.alpha": 2.0, "loss.beta": 50.0, "loss.base": 0.4},
+    "her-pairs": {"loss.margin": 0.15, "loss.scale": 5.0, "loss.epsilon": 0.1}
+    | {"loss.detach_weights": False, "method.lambda1": 1.0, "method.lambda2": 0.5}
+    | {"method.turning": "quarters", "optimizer.learning_rate": 5e-5, "optimizer.momentum": 0.9}
+    | {"optimizer.weight_decay": 5e-4, "training.batch_size": 2 * 12, "training.epochs": 100},
+    "facenet": {"loss.margin": 0.2, "loss.squared": True, "model.dim": 128, "model.weights": "none"}
+    | {"sampler.per_class": 40, "training.batch_size": 1800, "optimizer.learning_rate": 0.05},
+    "in-defense": {"loss.soft": True, "loss.squared": False, "model.dim": 128}
+    | {"sampler.classes": 18, "sampler.per_class": 4, "optimizer.learning_rate": 3e-4}
+    | {"training.steps": 25000},
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_a_papers_preset_has_its_values_and_can_be_composed(name):
+    layer = preset(name)
+    for key, value in PRINTED[name].items():
+        slot, _, setting = key.partition(".")
+        found = layer[slot][setting or "name"]
+        assert found == (pytest.approx(value) if isinstance(value, float) else value), key
+    data = {} if "data" in layer else {"data": Glyphs()}  # of a user
+    config = compose({"preset": name, **data})
+    config.loss.kind(**config.loss.arguments, **sizes_of(config.loss.kind))
+
+
+def test_every_papers_preset_is_held_against_its_paper():
+    of_their_own = {name for name in PAPERS if name.startswith(("hdml-", "ala-"))}
+    assert {*PRINTED} == {*PAPERS} - of_their_own
 
 
 def test_hdml_over_n_pair_is_that_of_the_paper():
