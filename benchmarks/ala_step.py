@@ -2,7 +2,7 @@
 approximation.
 
     python benchmarks/ala_step.py          # TF32, 120 images at 227 pixels, K = 3, BN-Inception
-    python benchmarks/ala_step.py --precision bfloat16     # backbone and its forward mode under autocast
+    python benchmarks/ala_step.py --precision bfloat16     # backbone, forward mode: autocast
     python benchmarks/ala_step.py --compile    # forward mode compiled as well; minutes at the start
     python benchmarks/ala_step.py --quick                  # 32 pixels, one round: does it run?
 

@@ -2,7 +2,7 @@
 GPU.
 
     PYTHONPATH=src python benchmarks/hdml_step.py   # prints the table; about two minutes on one GPU
-    PYTHONPATH=src python benchmarks/hdml_step.py --size 64 --rounds 3 --device cpu    # a rehearsal without a GPU
+    PYTHONPATH=src python benchmarks/hdml_step.py --size 64 --rounds 3 --device cpu    # a rehearsal
 
 Random images at 227 px (no data is needed), 512 dimensions, N-pair loss with 64 pairs (batch 128)
 and triplet loss with 40 triplets (batch 120), as Zheng et al. (CVPR 2019) trained; bfloat16,

@@ -1,8 +1,8 @@
 """How long a command takes to its first step, how fast images are decoded, and how busy a GPU is
 that reads from disk.
 
-    python benchmarks/loading.py DATA                  # photographs: a folder, table or shards; minutes on a GPU
-    python benchmarks/loading.py DATA --preset cub     # other settings than those for your own photographs
+    python benchmarks/loading.py DATA                # a folder, table or shards; minutes on a GPU
+    python benchmarks/loading.py DATA --preset cub   # other settings than `images`
 
 - *First step*: the time from `vicinal train` until the first update is done, in a process of its
   own: with an empty folder for decoded images and features (``VICINAL_CACHE``), then twice with

@@ -2,8 +2,8 @@
 loss alone on a CPU.
 
     PYTHONPATH=src python benchmarks/loop_step.py   # prints the table; about two minutes on one GPU
-    PYTHONPATH=src python benchmarks/loop_step.py --size 64 --rounds 3 --device cpu    # a rehearsal without a GPU
-    PYTHONPATH=src python benchmarks/loop_step.py --loss-alone   # 64 and 260 pairs on one thread; seconds
+    PYTHONPATH=src python benchmarks/loop_step.py --size 64 --rounds 3 --device cpu    # a rehearsal
+    PYTHONPATH=src python benchmarks/loop_step.py --loss-alone   # 64 and 260 pairs, one thread
 
 Random images at 227 px (no data is needed), 512 dimensions; consecutive pairs of 64 classes x 2
 (batch 128), and all pairs of 26 classes x 5 (batch 130: 260 pairs, 32,500 pairs of pairs of

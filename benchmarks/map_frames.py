@@ -29,9 +29,15 @@ CLASSES = 200
 COUNTING = """window.spent = 0; window.frames = 0;
 const before = window.requestAnimationFrame.bind(window);
 window.requestAnimationFrame = (act) => before((time) => {
-  const start = performance.now(); act(time); window.spent += performance.now() - start; window.frames++; });"""
-NO_WEBGL = """HTMLCanvasElement.prototype.getContext = ((before) => function (kind, ...more) {
-  return kind === "webgl2" ? null : before.call(this, kind, ...more); })(HTMLCanvasElement.prototype.getContext);"""
+  const start = performance.now();
+  act(time);
+  window.spent += performance.now() - start;
+  window.frames++;
+});"""
+NO_WEBGL = """const context = HTMLCanvasElement.prototype.getContext;
+HTMLCanvasElement.prototype.getContext = function (kind, ...more) {
+  return kind === "webgl2" ? null : context.call(this, kind, ...more);
+};"""
 ZOOMING = """async (count) => {
   const canvas = document.getElementById("map-canvas"), box = canvas.getBoundingClientRect();
   window.spent = window.frames = 0;

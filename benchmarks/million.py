@@ -24,8 +24,12 @@ from measuring import ROOT, provenance, write_between
 
 DIM, LIMIT = 512, 4 * 2**30
 COPIED = 100  # one row of so many is a near copy of another
-MAP = "import sys; from vicinal.retrieval.collection import CollectionDirectory; from vicinal.retrieval.map import \
-collection_map; print(len(collection_map(CollectionDirectory.open(sys.argv[1]).snapshot()).ids), 'points')"
+MAP = """import sys
+from vicinal.retrieval.collection import CollectionDirectory
+from vicinal.retrieval.map import collection_map
+
+print(len(collection_map(CollectionDirectory.open(sys.argv[1]).snapshot()).ids), "points")
+"""
 
 
 class Cost(NamedTuple):

@@ -345,9 +345,19 @@ def _optimizer(rate: float, loss_factor: float = 10.0, weight_decay: float = 1e-
 
 
 def photographs(
-    name: str, title: str, records: str, data: Slot, papers: str, *, epochs: int, model: str = "efficientnet_lite0",
-    recalls: Sequence[int] = (1, 2, 4, 8, 16, 32), per_class: int = 5, metrics: Sequence[str] = (), seeds: int = 5,
-) -> Benchmark:  # fmt: skip
+    name: str,
+    title: str,
+    records: str,
+    data: Slot,
+    papers: str,
+    *,
+    epochs: int,
+    model: str = "efficientnet_lite0",
+    recalls: Sequence[int] = (1, 2, 4, 8, 16, 32),
+    per_class: int = 5,
+    metrics: Sequence[str] = (),
+    seeds: int = 5,
+) -> Benchmark:
     """Photographs with a network that was trained on ImageNet."""
     return Benchmark(
         name,

@@ -1,6 +1,8 @@
 """Write all tables of the pages anew from the results.
 
-python experiments/documents.py    # experiments/results/*.md, then the parts of docs/ and README.md between markers
+python experiments/documents.py
+
+writes experiments/results/*.md, then the parts of docs/ and README.md between markers.
 """
 
 import re

@@ -19,7 +19,8 @@ RESTING = """(selector) => new Promise((done) => {
   const element = document.querySelector(selector);
   let before = null, frames = 0;
   const look = () => {
-    const { x, y, width, height } = element.getBoundingClientRect(), now = [x, y, width, height].join();
+    const { x, y, width, height } = element.getBoundingClientRect();
+    const now = [x, y, width, height].join();
     frames = now === before ? frames + 1 : 0;
     before = now;
     if (frames < 5) requestAnimationFrame(look); else done({ x, y, width, height });

@@ -43,8 +43,13 @@ def experiment(rng):
 def ours(experiment):
     """The losses of vicinal's own steps."""
     inputs, labels, embedder, loss, batches, optimizer = copy.deepcopy(experiment)
-    records = Records("rows", FeatureArray(inputs.numpy(), [str(row) for row in range(96)]), labels.numpy(),
-                      tuple("abcdefghijkl"), labels.numpy().astype(str))  # fmt: skip
+    records = Records(
+        "rows",
+        FeatureArray(inputs.numpy(), [str(row) for row in range(96)]),
+        labels.numpy(),
+        tuple("abcdefghijkl"),
+        labels.numpy().astype(str),
+    )
     parts = Parts(
         embedder, loss, None, optimizer, records, FeatureTransform(), steps=len(batches), seed=0
     )

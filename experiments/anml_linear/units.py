@@ -32,8 +32,23 @@ LARGE, SUBSAMPLE, RACED = 3000, 1500, 400
 SEARCH_STEPS, FIT_STEPS, FIT_ROWS = 100, 300, 3000
 NAME = "anml_linear"
 # By training cost: samples, then features.
-SETS = ("iris", "wine", "glass", "solar_flare", "ecoli", "cars", "monk1", "australian", "vehicle", "german", "isolet1",
-        "coil20", "usps", "pendigits", "letter")  # fmt: skip
+SETS = (
+    "iris",
+    "wine",
+    "glass",
+    "solar_flare",
+    "ecoli",
+    "cars",
+    "monk1",
+    "australian",
+    "vehicle",
+    "german",
+    "isolet1",
+    "coil20",
+    "usps",
+    "pendigits",
+    "letter",
+)
 
 
 @dataclass(frozen=True)

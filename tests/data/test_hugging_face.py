@@ -64,8 +64,10 @@ def test_data_sets_of_hugging_face(tmp_path):
     features = datasets.Features(
         {"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b", "c", "d"])}
     )
-    rows = {"image": [Image.fromarray(np.full((8, 8), 10 * row, np.uint8)) for row in range(16)],
-            "label": [row % 4 for row in range(16)]}  # fmt: skip
+    rows = {
+        "image": [Image.fromarray(np.full((8, 8), 10 * row, np.uint8)) for row in range(16)],
+        "label": [row % 4 for row in range(16)],
+    }
     whole = datasets.Dataset.from_dict(rows, features=features)
     whole.save_to_disk(str(tmp_path / "one"))
     records = open_path(tmp_path / "one").load()

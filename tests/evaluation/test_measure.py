@@ -272,8 +272,14 @@ def test_a_comparison_of_labels_of_ones_own(labelled):
     shared = np.eye(4)[labels.numpy() // 2]
     found = evaluate(rows.numpy(), shared, metrics=names, same=lambda a, b: (a * b).sum(dim=-1) > 0)
     assert found == pytest.approx(coarse) and found.per_class == {}
-    asked = evaluate(rows[::2], shared[::2], metrics=names, gallery=rows[1::2], gallery_labels=shared[1::2],
-                     same=lambda a, b: (a * b).sum(dim=-1) > 0)  # fmt: skip
+    asked = evaluate(
+        rows[::2],
+        shared[::2],
+        metrics=names,
+        gallery=rows[1::2],
+        gallery_labels=shared[1::2],
+        same=lambda a, b: (a * b).sum(dim=-1) > 0,
+    )
     half = labels // 2
     assert asked == pytest.approx(
         evaluate(rows[::2], half[::2], metrics=names, gallery=rows[1::2], gallery_labels=half[1::2])
@@ -321,8 +327,15 @@ def test_agrees_with_pytorch_metric_learning(labelled, separate):
         kmeans_func=lambda x, n: clusters,
     )
     if separate:
-        found = evaluate(rows[::2], labels[::2], gallery=rows[1::2], gallery_labels=labels[1::2],
-                         metrics=list(ours.values()), seed=0, restarts=1)  # fmt: skip
+        found = evaluate(
+            rows[::2],
+            labels[::2],
+            gallery=rows[1::2],
+            gallery_labels=labels[1::2],
+            metrics=list(ours.values()),
+            seed=0,
+            restarts=1,
+        )
         expected = theirs.get_accuracy(rows[::2], labels[::2], rows[1::2], labels[1::2])
     else:
         found = evaluate(rows, labels, metrics=list(ours.values()), seed=0, restarts=1)

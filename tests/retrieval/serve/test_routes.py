@@ -110,10 +110,24 @@ def test_the_threshold_parts_matches_from_the_rest(library, client_of):
 
 @pytest.mark.parametrize(
     "query",
-    ["k=0", "k=-1", "k=201", "k=99999999999999999999", "k=x", "k=1.5", "max_distance=nan", "max_distance=-1",
-     "max_distance=inf", "max_distance=1e99", "where=camera", "where==2", "where=camera=1&where=camera=2",
-     "where=nobody=2", "where=label=disc&label=disc"],
-)  # fmt: skip
+    [
+        "k=0",
+        "k=-1",
+        "k=201",
+        "k=99999999999999999999",
+        "k=x",
+        "k=1.5",
+        "max_distance=nan",
+        "max_distance=-1",
+        "max_distance=inf",
+        "max_distance=1e99",
+        "where=camera",
+        "where==2",
+        "where=camera=1&where=camera=2",
+        "where=nobody=2",
+        "where=label=disc&label=disc",
+    ],
+)
 def test_values_that_cannot_be_are_422_with_three_sentences(client, query):
     answer = client.get(f"/api/search/item/5?{query}")
     assert answer.status_code == 422
@@ -132,10 +146,28 @@ def test_an_id_that_nobody_has_is_404(client):
 
 @pytest.mark.parametrize(
     "body",
-    ["", "{", "[]", "null", "1", '"x"', '{"vector": "x"}', '{"vector": []}', '{"vector": [1, 2]}', '{"vector": [[1]]}',
-     '{"vector": [NaN]}', '{"vector": [Infinity]}', '{"vector": [1e400]}', '{"vector": [1e39]}', '{"vector": [null]}',
-     "[" * 50_000, '{"vector": [' + "9" * 5000 + "]}", "\xff", '{"vector": {"a": 1}}'],
-)  # fmt: skip
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "1",
+        '"x"',
+        '{"vector": "x"}',
+        '{"vector": []}',
+        '{"vector": [1, 2]}',
+        '{"vector": [[1]]}',
+        '{"vector": [NaN]}',
+        '{"vector": [Infinity]}',
+        '{"vector": [1e400]}',
+        '{"vector": [1e39]}',
+        '{"vector": [null]}',
+        "[" * 50_000,
+        '{"vector": [' + "9" * 5000 + "]}",
+        "\xff",
+        '{"vector": {"a": 1}}',
+    ],
+)
 def test_malformed_vectors_get_a_clear_4xx(client, body):
     headers = {"content-type": "application/json"}
     answer = client.post("/api/search/vector", content=body.encode("latin-1"), headers=headers)
