@@ -16,7 +16,7 @@ from hashlib import file_digest
 from pathlib import Path
 from threading import RLock
 from tokenize import TokenError
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _HEADERS = RLock()
 # Images that are decoded, by content: of the others that Pillow knows, PostScript starts a program.
 IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+_HEADER = 10_000  # bytes at most, as numpy has it
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
 PARTS = ".*.part"  # names of what is not yet written to the end
 
@@ -162,6 +163,12 @@ def write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> None:
 # -- folders that others may have filled ----------------------------------------------------------
 
 
+def followed(path: Path) -> Path:
+    """Follow the links of a path, absolute; one that leads back to itself stays, and cannot be
+    opened."""
+    return Path(os.path.realpath(path))
+
+
 def check_links(folder: Path, without: str = "") -> None:
     """Raise a DataError for a symbolic link in ``folder`` that leads out of it, but not for those
     in its folder ``without``.
@@ -169,14 +176,14 @@ def check_links(folder: Path, without: str = "") -> None:
     Whoever writes below, removes, or shows what is there would otherwise do so wherever the
     folder's author wished.
     """
-    root = folder.resolve()
+    root = followed(folder)
     for place, folders, files in os.walk(root):
         for name in (*folders, *files):
             path = Path(place, name)
-            if path.is_symlink() and not path.resolve().is_relative_to(root):
+            if path.is_symlink() and not followed(path).is_relative_to(root):
                 advice = "Remove it, or put what it links to in its place."
                 raise DataError(
-                    f"{path} is a link to {path.resolve()}, outside of {folder}. {advice}"
+                    f"{path} is a link to {followed(path)}, outside of {folder}. {advice}"
                 )
         if Path(place) == root and without in folders:
             folders.remove(without)
@@ -219,7 +226,14 @@ def decoding(path: Path, remedy: str = "Restore it from a copy.") -> Iterator[No
         yield
     except VicinalError:
         raise
-    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise RunError(f"{path} is damaged ({type(error).__name__}: {error}). {remedy}") from error
 
 
@@ -276,10 +290,22 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
             yield value
 
 
+def _check_header(file: IO[bytes]) -> None:
+    """Raise a ValueError for a file that is no array, or whose header is long: numpy would read
+    gigabytes of it before it objects."""
+    start = file.read(12)
+    if start[:6] != b"\x93NUMPY":
+        raise ValueError("there is something else than an array")
+    if start[6] > 1 and int.from_bytes(start[8:], "little") > _HEADER:
+        raise ValueError(f"an array's header is longer than {_HEADER:,} bytes")
+
+
 def read_array(path: Path, *, mapped: bool = False) -> np.ndarray:
     """Read the array of an ``.npy``, never unpickling; ``mapped`` leaves it on the disk,
     read-only."""
     with _reading(path, "an .npy array", _DAMAGED), _HEADERS:
+        with regular(path).open("rb") as file:
+            _check_header(file)
         found: np.ndarray = np.load(
             regular(path), mmap_mode="r" if mapped else None, allow_pickle=False
         )
@@ -296,6 +322,9 @@ def read_arrays(path: Path, *, mapped: int | None = None) -> dict[str, np.ndarra
             _HEADERS,
             np.load(file, allow_pickle=False) as archive,
         ):
+            for entry in archive.zip.infolist():
+                with archive.zip.open(entry) as member:
+                    _check_header(member)
             stored = [
                 entry
                 for entry in archive.zip.infolist()

@@ -126,12 +126,18 @@ def test_settings(attack, targets, tmp_path):
 
 def damage(path, attack):
     data, kind = path.read_bytes(), int(attack.draw.integers(10))
-    if kind < 3:
+    if kind < 4:
         path.unlink()
-        link = (os.mkfifo, Path.mkdir, lambda path: path.symlink_to(attack.outside / "notes.txt"))
+        outside = attack.outside / "notes.txt"
+        link = (
+            os.mkfifo,
+            Path.mkdir,
+            lambda path: path.symlink_to(outside),
+            lambda path: path.symlink_to(path),
+        )
         link[kind](path)
-        return ("a pipe", "a folder", "a link")[kind]
-    if kind < 6 and path.suffix == ".json":
+        return ("a pipe", "a folder", "a link", "a loop")[kind]
+    if kind < 7 and path.suffix == ".json":
         text, value = ["[" * 100_000, "[]", "{}", "null", "\xff"], json.loads(data)
         if isinstance(value, dict) and value:
             key = str(attack.draw.choice(list(value)))

@@ -220,6 +220,23 @@ def test_a_damaged_file_is_named_with_the_remedy(file, content, make_run, tmp_pa
         write_report(run.path)
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("metrics.jsonl", '{"kind": "step", "step": "x", "epoch": 0, "loss": 1}\n'),
+        ("metrics.jsonl", f'{{"kind": "step", "step": 1, "epoch": 0, "loss": {10**400}}}\n'),
+        ("results.json", '{"rows": [null]}'),
+        ("results.json", '{"rows": [], "notes": 7, "selected": [1]}'),
+        ("artifacts/diagnostics.json", '{"rows": [{"name": "train", "spectrum": 3}]}'),
+    ],
+)
+def test_values_that_no_run_writes_are_damage(file, content, make_run, tmp_path):
+    run = make_run(tmp_path / "run", steps=5)
+    (run.path / file).write_text(content)
+    with pytest.raises(RunError, match="damaged"):
+        write_report(run.path)
+
+
 def test_a_large_sheet_of_photographs_is_embedded_smaller(tmp_path):
     photographs = Image.fromarray(
         np.random.default_rng(0).integers(0, 256, (960, 960, 3), dtype=np.uint8)

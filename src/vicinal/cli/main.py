@@ -176,6 +176,8 @@ def run() -> None:
             "there."
         )
     except (MemoryError, RuntimeError) as error:
+        if str(error).startswith("Symlink loop"):
+            _fail(f"{error}: a link that leads back to itself. Remove it.")
         if not isinstance(error, MemoryError) and not _OUT_OF_MEMORY.search(str(error)):
             raise
         settings = (

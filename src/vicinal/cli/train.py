@@ -157,9 +157,11 @@ def report(run: Path) -> None:
 def _show(run: "RunDirectory", *, write: bool) -> None:
     """Print the result table and where the report lies."""
     from vicinal.cli.tables import print_table
+    from vicinal.files import decoding
     from vicinal.reports import write_report
 
     if run.results is not None:
-        print_table(run.results)
+        with decoding(run.results_path):
+            print_table(run.results)
     if write:
         typer.echo(f"report: {write_report(run.path)}")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from vicinal.figures import Dendrogram, Scatter
-from vicinal.files import write_text
+from vicinal.files import decoding, write_text
 from vicinal.reports.artifacts import (
     EmbeddingMap,
     Record,
@@ -51,7 +51,12 @@ def write_page(path: Path) -> Path:
 
 
 def render(run: RunDirectory) -> str:
-    """The page as text."""
+    """The page as text; a RunError where a file of the run holds what none of ours wrote."""
+    with decoding(run.path):
+        return _rendered(run)
+
+
+def _rendered(run: RunDirectory) -> str:
     info, status, results = run.info, run.status, run.results or {}
     artifacts, method_figures, progress = (
         read_artifacts(run),

@@ -28,7 +28,7 @@ from vicinal.data.images import read_image
 from vicinal.data.location import existing, expanded
 from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError, RunError, unknown
-from vicinal.files import check_links, file_hash, read_array, read_lines, read_object
+from vicinal.files import check_links, file_hash, followed, read_array, read_lines, read_object
 from vicinal.retrieval.store import Attributes, FlatStore, Ids, Item, Place, Queries, Where
 from vicinal.run_directory import RunDirectory
 
@@ -73,10 +73,10 @@ class Access:
 
         own = [] if self.run is None else own_folders(self.run)
         named = [*own, *map(existing, self.images)]
-        return [(path.parent if path.is_file() else path).resolve() for path in named]
+        return [followed(path.parent if path.is_file() else path) for path in named]
 
     def allows(self, path: Path) -> bool:
-        return any(path.resolve().is_relative_to(folder) for folder in self.folders)
+        return any(followed(path).is_relative_to(folder) for folder in self.folders)
 
     def require(self, path: Path) -> None:
         if not self.allows(path):

@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from vicinal.distances import Metric
 from vicinal.errors import DataError
 from vicinal.evaluation.neighbors import SLACK, Gallery, require_finite
+from vicinal.files import followed
 
 Queries = Float[np.ndarray, "q d"]
 Where = Mapping[str, str] | None  # attributes that what is found must have
@@ -60,8 +61,8 @@ class Place:
         """
         if self.root is None:
             return None
-        root = Path(self.root).resolve()
-        found = (root / path).resolve()
+        root = followed(Path(self.root))
+        found = followed(root / path)
         if not found.is_relative_to(root):
             raise DataError(
                 f"{path!r} leads out of the indexed folder {root} and is not read. Index that "
