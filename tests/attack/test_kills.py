@@ -69,11 +69,12 @@ def scenes(attack, targets, tmp_path):
         "dedupe": (whole, run("dedupe", folder), files("duplicates.*")),
         "embed": (empty, embed, files("*.npz")),
         "report": (bare, run("report", folder), files("*.html")),
+        "export": (empty, run("export", targets.run, "--to", folder), files("*")),
         "pack": (empty, pack, files("*")),
     }
 
 
-@pytest.mark.parametrize("scene", ["bench", "index", "dedupe", "embed", "report", "pack"])
+@pytest.mark.parametrize("scene", ["bench", "index", "dedupe", "embed", "report", "export", "pack"])
 def test_a_killed_command_goes_on_to_the_same_bytes(attack, kills, scenes, scene):
     folder, known = scenes
     prepare, work, result = known[scene]

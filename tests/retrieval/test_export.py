@@ -3,10 +3,12 @@ ours."""
 
 import copy
 import json
+import os
 import re
 import shutil
 import socket
 import sys
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -187,6 +189,35 @@ def test_of_two_streams_one_is_exported(tmp_path):
     assert json.loads((folder / "preprocessing.json").read_text())["run"]["role"] == "gallery"
     with pytest.raises(ConfigError, match="--role"):
         export_run(run, onnx=False)
+
+
+def test_a_killed_export_is_not_taken_for_whole_and_goes_on(features_run, tmp_path, monkeypatch):
+    """Killed before each of its files, with and without an older export in the folder."""
+    from vicinal import files
+
+    folder, written = tmp_path / "hub", list[str]()
+
+    def killed(path, target, replace=os.replace):
+        if len(written) == fatal:
+            raise KeyboardInterrupt
+        written.append(Path(target).name)
+        replace(path, target)
+
+    for older in (False, True):
+        for fatal in range(5):
+            shutil.rmtree(folder, ignore_errors=True)
+            if older:
+                export_run(features_run, folder, onnx=False)
+            written.clear()
+            with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+                patch.setattr(files.os, "replace", killed)
+                export_run(features_run, folder, onnx=False)
+            assert len(written) == fatal
+            if fatal or not older:
+                with pytest.raises(RunError):
+                    vicinal.load(folder)
+            export_run(features_run, folder, onnx=False)
+            vicinal.load(folder)
 
 
 def test_other_peoples_files_are_not_replaced(features_run, tmp_path):

@@ -108,11 +108,11 @@ def export_run(
         contents[ONNX], difference = to_onnx(
             encoder.embedder, _examples(encoder), metadata=metadata
         )
-    else:
-        (folder / ONNX).unlink(
-            missing_ok=True
-        )  # of an older export: it would belong to other weights
+    # Says whose the folder is before anything else is in it, and agrees with nothing until the end.
+    write_json(folder / DOCUMENT, {**document, "files": {}})
     contents[CARD] = _card(run, document, license=license, difference=difference).encode()
+    if not onnx:  # of an older export: it would belong to other weights
+        (folder / ONNX).unlink(missing_ok=True)
     for name, content in contents.items():
         write_atomically(folder / name, lambda file, content=content: file.write(content))  # type: ignore[misc]
     document["model"] = describe(encoder.embedder)
