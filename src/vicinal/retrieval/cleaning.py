@@ -34,7 +34,7 @@ from vicinal.evaluation.encoder import Encoder
 from vicinal.evaluation.neighbors import neighbors
 from vicinal.files import read_arrays
 from vicinal.retrieval.collection import Snapshot
-from vicinal.retrieval.contact_sheets import TILES, Contents, Group, as_csv
+from vicinal.retrieval.contact_sheets import TILES, Contents, Group, as_csv, as_given
 from vicinal.retrieval.duplicates import calibrate_likeness, collection_views, duplicate_pairs
 from vicinal.retrieval.indexing import list_again, unlabeled_records
 from vicinal.retrieval.listing import place_path
@@ -578,7 +578,8 @@ def apply_decisions(snapshot: Snapshot, decisions: Path, *, new_labels: bool = F
     held, rows = Counter(shown), {path: row for row, path in enumerate(shown)}
     labels, decided = [item.label for item in items], dict[int, int]()
     for line, (path, cell) in enumerate(zip(paths, columns.cells["label"], strict=True)):
-        place, label = columns.place(line), "" if cell is None else str(cell).strip()
+        place, label = columns.place(line), "" if cell is None else as_given(str(cell).strip())
+        path = as_given(path)
         if held[path] != 1:
             fault = (
                 f"the collection holds it in {held[path]} places"
@@ -615,7 +616,7 @@ def apply_decisions(snapshot: Snapshot, decisions: Path, *, new_labels: bool = F
     lines = (
         cells(item, label) for item, label in zip(items, labels, strict=True) if label is not None
     )
-    table, arrays = as_csv(("path", "label", *others), lines), None
+    table, arrays = as_csv(("path", "label", *others), lines, data=True), None
     now = {shown[row]: labels[row] for row in decided}
     trains = all(place.root is not None for place in snapshot.places)
     file = Path(snapshot.places[0].path if len(snapshot.places) == 1 else "")
@@ -673,7 +674,7 @@ def _corrected_texts(columns: Columns, now: Mapping[str, str | None]) -> str:
                     for column, cells in columns.cells.items()
                 ]
             )
-    return as_csv(list(columns.cells), lines)
+    return as_csv(list(columns.cells), lines, data=True)
 
 
 # -- what to label next ---------------------------------------------------------------------------

@@ -100,11 +100,14 @@ def test_new_classes_are_listed_and_searched_until_they_are_undone(client, run):
 
 def test_decisions_of_the_page_are_applied_by_clean(client, run, tmp_path):
     collection = CollectionDirectory.open(run.path / "collection").snapshot()
-    for label in ("disc", "ring"):  # a class that is there, and one that is not
+    # a class that is there, one that is not, and one that a spreadsheet would take for a formula
+    for label in ("disc", "ring", "=1+1"):
         client.post("/api/annotations", json={"targets": [13], "label": label})
         client.post("/api/annotations", json={"targets": [5], "drop": True})
         (tmp_path / "decisions.csv").write_bytes(client.get("/api/decisions.csv").content)
-        made = apply_decisions(collection, tmp_path / "decisions.csv", new_labels=label == "ring")
+        made = apply_decisions(collection, tmp_path / "decisions.csv", new_labels=label != "disc")
+        exported = client.get("/api/annotations.csv").text
+        assert (",'=1+1," in exported) == (label == "=1+1") and ",=" not in exported
         assert (made.changed, made.dropped) == (1, 1) and "class_0/05.jpg" not in made.table
         assert f"class_1/01.jpg,{label}," in made.table and "class_0/04.jpg,disc," in made.table
 

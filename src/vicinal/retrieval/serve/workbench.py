@@ -15,7 +15,7 @@ from vicinal.data.table import read_columns
 from vicinal.errors import DataError
 from vicinal.retrieval.annotations import Annotation
 from vicinal.retrieval.collection import Snapshot
-from vicinal.retrieval.contact_sheets import as_csv
+from vicinal.retrieval.contact_sheets import as_csv, as_given
 from vicinal.retrieval.serve.guard import (
     BODY,
     SHARED,
@@ -121,7 +121,7 @@ def read_findings(path: Path) -> list[Finding]:
         raise DataError(f"{FINDINGS} has no column {', '.join(missing)}. {again}")
     found = list[Finding]()
     for row, line in enumerate(columns.lines):
-        cells = {name: columns.cells[name][row] for name in Finding.model_fields}
+        cells = {name: as_given(columns.cells[name][row]) for name in Finding.model_fields}
         near = [neighbor for neighbor in cells["neighbors"].split("|") if neighbor]
         try:
             found.append(Finding.model_validate(cells | {"neighbors": near[:_NEIGHBORS]}))
