@@ -157,14 +157,6 @@ def test_a_full_disk_names_the_file(tmp_path):
         write_atomically(tmp_path / "x.json", full)
 
 
-def test_what_a_kill_left_half_written_is_removed(tmp_path):
-    (tmp_path / "a" / ".step.part").mkdir(parents=True)
-    for name in (".x.json.abc.part", "a/.y.part", "a/.step.part/z", "a/kept.part", "a/kept"):
-        (tmp_path / name).write_text("")
-    remove_parts(tmp_path)
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "kept", "kept.part"]
-
-
 def test_the_next_writer_removes_what_a_killed_one_left_and_nothing_of_a_living_one(tmp_path):
     (tmp_path / ".x.json.abc.part").write_bytes(b"left")
     (tmp_path / ".y.json.abc.part").write_bytes(b"of another file")

@@ -123,9 +123,8 @@ class Training(Settings):
         cuda_graph: whether steps are captured as a CUDA graph where the method allows it.
         resident: whether images stay decoded on the device (``on``) or in ``cache`` (``disk``);
             ``auto`` keeps them where they fit, on the device first.
-        cache: folder that keeps decoded images, and the features from which ``model.start``
-            computes a head, for later runs; it may be removed. Not used for features, texts, images
-            in memory and those that are not ``resident``.
+        cache: folder that keeps decoded images for later runs; it may be removed. Not used for
+            features, texts, images in memory and those that are not ``resident``.
         workers: processes that read images; None is none for arrays in memory and one per core for
             files.
         skip_corrupt: replace unreadable images by others of their class, and count them, instead of

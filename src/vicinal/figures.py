@@ -6,6 +6,7 @@ draws each kind in one way, whichever method made it. A new kind is a dataclass 
 ``KINDS`` and a drawing in ``reports``.
 """
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -130,8 +131,7 @@ class Dendrogram:
         title: stands above it.
         caption: how to read it, and what a height is.
         leaves: in any order.
-        merges: one less than there are leaves, no node in two of them, none lower than a node that
-            it merges.
+        merges: one less than there are leaves, no node in two of them.
     """
 
     title: str
@@ -140,27 +140,14 @@ class Dendrogram:
     merges: tuple[Merge, ...]
 
     def __post_init__(self) -> None:
-        heights = [0.0] * len(self.leaves)
-        merged = set[int]()
-        for merge in self.merges:
-            ends = {merge.first, merge.second}
-            sound = (
-                len(ends) == 2 and not ends & merged and min(ends) >= 0 and max(ends) < len(heights)
-            )
-            if not sound or not max(heights[end] for end in ends) <= merge.height < math.inf:
-                raise ConfigError(
-                    f"the tree {self.title!r} merges nodes {merge.first} and {merge.second} of "
-                    f"{len(heights)} at "
-                    f"height {merge.height}. Merge each node once, after those it is made of, and "
-                    "no lower."
-                )
-            merged |= ends
-            heights.append(merge.height)
-        if len(self.merges) != max(0, len(self.leaves) - 1):
+        count = len(self.leaves)
+        pairs = [(merge.first, merge.second) for merge in self.merges]
+        once = sorted(itertools.chain(*pairs)) == list(range(max(0, 2 * count - 2)))
+        made = all(max(pair) < node for node, pair in enumerate(pairs, count))
+        if not once or not made or not all(math.isfinite(m.height) for m in self.merges):
             raise ConfigError(
-                f"the tree {self.title!r} of {len(self.leaves)} leaves needs one merge less than "
-                "leaves, got "
-                f"{len(self.merges)}."
+                f"the tree {self.title!r} of {count} leaves does not merge each node once, after "
+                "those it is made of, at a finite height."
             )
 
 

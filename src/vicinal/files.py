@@ -5,7 +5,6 @@ import errno
 import glob
 import json
 import os
-import shutil
 import stat
 import tempfile
 import zipfile
@@ -80,18 +79,24 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 
 def _part_of(path: Path) -> tuple[int, str]:
-    """Open a temporary file beside ``path``, after removing those of writers that were killed:
-    nobody locks them."""
-    for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-        with suppress(OSError), part.open("rb") as left:
-            if lock_open_file(left.fileno(), wait=False):
-                part.unlink()
+    """Open a temporary file beside ``path``, after removing those of writers that were killed."""
+    remove_parts(path.parent, glob.escape(path.name))
     while True:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
         lock_open_file(handle)
         if os.fstat(handle).st_nlink:
             return handle, name
         os.close(handle)  # another writer took it for a dead one's before it was locked
+
+
+def remove_parts(folder: Path, name: str = "*") -> None:
+    """Remove what killed processes left half-written in ``folder``; what a living one writes is
+    locked."""
+    for part in folder.glob(f".{name}.*.part"):
+        if part.is_file() and not part.is_symlink():
+            with suppress(OSError), part.open("rb") as left:
+                if lock_open_file(left.fileno(), wait=False):
+                    part.unlink()
 
 
 def lock_open_file(handle: int, *, wait: bool = True) -> bool:
@@ -187,20 +192,6 @@ def check_links(folder: Path, without: str = "") -> None:
                 )
         if Path(place) == root and without in folders:
             folders.remove(without)
-
-
-def remove_parts(folder: Path) -> None:
-    """Remove what killed processes left half-written in ``folder`` and below; what a living one
-    has locked stays."""
-    for path in folder.rglob(PARTS):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        elif path.is_symlink() or not path.is_file():
-            path.unlink(missing_ok=True)
-        else:
-            with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as left:
-                lock_open_file(left.fileno(), wait=False)
-                path.unlink()
 
 
 # -- reading --------------------------------------------------------------------------------------

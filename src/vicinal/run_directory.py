@@ -10,6 +10,7 @@ import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -58,9 +59,7 @@ class RunDirectory:
         run.check_unused()
         try:
             run.path.mkdir(parents=True, exist_ok=True)
-            probe = run.path / ".probe.part"
-            probe.write_bytes(b"")
-            probe.unlink()
+            TemporaryFile(dir=run.path).close()
         except OSError as error:
             raise RunError(
                 f"the run folder {run.path} cannot be written: {error}. Name another with --run."

@@ -304,33 +304,41 @@ def test_changed_data_are_named_and_data_that_training_never_saw_are_measured_wh
     assert (new["split"], new["records"], new["notes"]) == ("unseen", 192, [])
 
 
+def test_a_resumed_run_leaves_alone_what_is_written_into_its_collection(finished, tiny, console):
+    index = finished.path / "collection" / ".generation.x.part"
+    index.parent.mkdir()
+    index.touch()
+    left = finished.path / ".run.json.x.part"
+    left.touch()
+    finished.write_status("interrupted")
+    resume(finished.path, trust=tiny.trust, console=console)
+    assert index.exists() and not left.exists()
+
+
 def test_two_processes_cannot_train_one_run(finished, tiny, console):
     finished.write_status("running")
     with FileLock(finished.path / ".lock"), pytest.raises(RunError, match="another process"):
         resume(finished.path, trust=tiny.trust, console=console)
 
 
-DAMAGE = [
-    ("run.json", lambda found: found["config"].update(slots=1.5)),
-    ("run.json", lambda found: found.pop("config")),
-    ("state.json", lambda found: found["state"]["dict"].append(["position", {"dict": [["x", 1]]}])),
-    ("state.json", lambda found: found.update(state=[])),
-]
-
-
-@pytest.mark.parametrize(("name", "damage"), DAMAGE)
-def test_a_damaged_run_names_the_file(finished, tiny, console, name, damage):
-    file = next(finished.path.rglob(name))
-    if name == "state.json":
-        for other in set(finished.checkpoints_path.iterdir()) - {file.parent}:
-            shutil.rmtree(other)
-    document = json.loads(file.read_text())
+@pytest.mark.parametrize(
+    "damage", [lambda found: found["config"].update(slots=1.5), lambda found: found.pop("config")]
+)
+def test_a_damaged_run_names_the_file(finished, tiny, console, damage):
+    document = finished.info
     damage(document)
-    file.write_text(json.dumps(document))
+    finished.info_path.write_text(json.dumps(document))
     finished.write_status("running")
-    with pytest.raises(
-        RunError, match=name if name == "run.json" else f"{file.parent.name} is damaged"
-    ):
+    with pytest.raises(RunError, match=r"run\.json"):
+        resume(finished.path, trust=tiny.trust, console=console)
+
+
+@pytest.mark.parametrize("state", [{"position": {"x": 1}}, {}, []])
+def test_a_damaged_checkpoint_is_named(finished, tiny, console, state):
+    finished.write_status("running")
+    for path in finished.checkpoints_path.iterdir():
+        torch.save(state, path)
+    with pytest.raises(RunError, match=r"step-\d+\.pt is damaged"):
         resume(finished.path, trust=tiny.trust, console=console)
 
 

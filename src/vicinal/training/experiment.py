@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,11 +15,10 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vicinal import parallel
-from vicinal.arguments import describe
 from vicinal.config import Config
 from vicinal.data.loader import Loader, start_early, travels
 from vicinal.data.records import Batch, Progress, Records, Split
-from vicinal.data.resident import WORTH_PROCESSES, keep_decoded, kept, open_cache
+from vicinal.data.resident import WORTH_PROCESSES, keep_decoded, open_cache
 from vicinal.data.splits import hold_out, overlapping_classes
 from vicinal.data.transforms import OwnTransform, Transform
 from vicinal.errors import ConfigError, DataError
@@ -47,8 +45,6 @@ class Experiment:
         records: all rows, the validation classes already cut from the training classes.
         notes: what a reader of the results should know about the data.
         console: where the planning of an epoch is followed.
-        cache: folder of `training.cache`, where features of the training set are kept; see
-            ``resident.kept``.
     """
 
     config: Config
@@ -60,7 +56,6 @@ class Experiment:
     workers: int
     notes: tuple[str, ...]
     console: Console = field(default_factory=lambda: Console(quiet=True))
-    cache: Path | None = None
 
     @property
     def preprocessing(self) -> Transform:
@@ -159,7 +154,7 @@ class Experiment:
             starts.start_by_glorot(embedder, self.config.training.seed)
             return
         with self.console.following(len(self.train), 0, "features of the training set") as follower:
-            found = self._start_features(follower.advance)
+            found = self.embed(self.encoder, self.train, features=True, progress=follower.advance)
         if model.start == "principal":
             starts.start_as_principal_components(embedder, found.vectors, model.start_length)
         elif model.start == "discriminant":
@@ -170,58 +165,6 @@ class Experiment:
             lambda: {name: value.cpu() for name, value in embedder.head.state_dict().items()}
         )
         embedder.head.load_state_dict(head)  # the same to the last bit in every process
-
-    def _start_features(self, progress: Progress) -> Embedded:
-        """Return the features of the training set, from `training.cache` where another run left the
-        same."""
-
-        def embed() -> Embedded:
-            return self.embed(self.encoder, self.train, features=True, progress=progress)
-
-        def fill(vectors: np.ndarray) -> bool:
-            vectors[:] = embed().vectors.numpy()
-            return True
-
-        source, _ = self.train.source.origin(np.arange(0))
-        if source.decoded is None or source.decoded.unreadable or parallel.processes() > 1:
-            return embed()
-        shape = len(self.train), self.method.embedder.width
-        vectors = kept(self.cache, self._start_name, shape, np.float32, fill)
-        return (
-            embed()
-            if vectors is None
-            else Embedded(torch.from_numpy(np.array(vectors)), self.train, ())
-        )
-
-    def _start_name(self) -> str | None:
-        """Tell the features of the training set from all others, to the last bit; None where
-        nothing can."""
-        embedder, config = self.method.embedder, self.config
-        source, positions = self.train.source.origin(np.arange(len(self.train)))
-        contents = source.identity(positions)
-        if (
-            contents is None or config.model.module is not None
-        ):  # code of the user's own may change as it likes
-            return None
-        weights = {
-            name: value
-            for name, value in embedder.state_dict().items()
-            if not name.startswith("head.")
-        }
-        networks = [
-            (describe(one.backbone), one.pooling, one.lora, one.lora_alpha)
-            for one in embedder.streams
-        ]
-        device = (
-            torch.cuda.get_device_name(self.device)
-            if self.device.type == "cuda"
-            else self.device.type
-        )
-        computed = device, torch.get_float32_matmul_precision(), config.evaluation.batch_size
-        return (
-            f"features {_hash(weights)} {networks} {describe(self.preprocessing)} "
-            f"{computed}\n{contents}"
-        )
 
     def _start_best(self, found: Embedded) -> None:
         """Start as the features are, unless their discriminants are better on the held-out
@@ -332,7 +275,7 @@ def prepare(
         )
     _check_equal_start(config, records, method)
     notes = _notes(records, method, device, head_only=training.head_only)
-    return Experiment(config, records, train, method, steps, device, workers, notes, console, cache)
+    return Experiment(config, records, train, method, steps, device, workers, notes, console)
 
 
 def _check_learnable(config: Config, records: Records) -> None:

@@ -172,5 +172,6 @@ def _locked(run: RunDirectory) -> Iterator[None]:
             f"another process is training {run.path}. Wait for it or stop it first."
         ) from None
     with lock:
-        remove_parts(run.path)
+        for folder in (run.path, run.artifacts_path, run.checkpoints_path):  # not of a collection
+            remove_parts(folder)
         yield
