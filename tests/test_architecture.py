@@ -12,9 +12,9 @@ SRC = Path(__file__).parents[1] / "src/vicinal"
 LAYERS = [
     {"errors"},
     {"files", "arguments", "geometry", "tuples", "parallel"},
-    {"run_directory", "figures", "distances"},
+    {"run_directory", "figures", "distances", "linear"},
     {"reports"},  # reports read run directories, never live objects
-    {"losses", "samplers", "models", "data", "linear"},
+    {"losses", "samplers", "models", "data"},
     {"evaluation", "miners"},
     {"compat"},
     {"methods", "retrieval"},

@@ -52,7 +52,7 @@ from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.miners import MINERS, Mined
 from vicinal.models import ModelConfig
 from vicinal.models.backbone import HALF
-from vicinal.models.config import COMPUTED_STARTS, PREFIXES, backbone_class
+from vicinal.models.config import COMPUTED_STARTS, LINEAR, PREFIXES, constructor_of
 from vicinal.models.text import has_minilm
 from vicinal.samplers import SAMPLERS
 
@@ -293,6 +293,8 @@ class Config:
         >>> compose().title("glyphs")
         'multi_similarity on glyphs'
         """
+        if self.model.name in LINEAR:
+            return f"{self.model.name} on {data}"
         method = _name_of(METHODS, self.method)
         over = self.loss.name if method == "plain" else f"{method} over {self.loss.name}"
         return f"{over} on {data}"
@@ -499,6 +501,11 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
             f"preset {name!r} trains on data of your own. Give --data FOLDER, a table or an array "
             "file."
         )
+    if raw.get("model", {}).get("name") in LINEAR:  # fitted as a whole: no step, nothing selected
+        own = {"start": "fitted", "normalize": False}
+        raw["model"] = {**raw["model"], **own, **draft.given.get("model", {})}
+        whole = {"head_only": True, "validation": 0.0}
+        raw["training"] = {**raw.get("training", {}), **whole, **draft.given.get("training", {})}
     for slot, resolve in _RESOLVE.items():
         setattr(draft, slot, resolve(raw.get(slot, {}), draft))
     return Config(
@@ -670,7 +677,7 @@ def _model(raw: Raw, draft: Draft) -> ModelConfig:
     fixed = coerce_arguments(ModelConfig, {k: v for k, v in raw.items() if k in shared}, "model")
     arguments = {k: v for k, v in raw.items() if k not in (*shared, "name", "own")}
     if not _is_own(raw):
-        arguments = coerce_arguments(backbone_class(name), arguments, "model")
+        arguments = coerce_arguments(constructor_of(name), arguments, "model")
         return ModelConfig(name=name, arguments=arguments, **fixed)
     if module is None:
         own_kind = draft.found("model", name)

@@ -10,14 +10,15 @@ from vicinal import config
 from vicinal.arguments import docstring_section, parameters
 from vicinal.data import ImageTransform
 from vicinal.errors import ConfigError, unknown
+from vicinal.linear import ESTIMATORS
 from vicinal.miners import MINERS
 from vicinal.models import BACKBONES, ModelConfig
-from vicinal.models.config import backbone_class
+from vicinal.models.config import constructor_of
 
 KINDS: dict[str, Mapping[str, Any]] = {  # what `vicinal list` knows
     "losses": config.REGISTRIES["loss"],
     "methods": config.REGISTRIES["method"],
-    "models": BACKBONES,
+    "models": {**BACKBONES, **ESTIMATORS},
     "samplers": config.REGISTRIES["sampler"],
     "miners": MINERS,
     "datasets": config.REGISTRIES["data"],
@@ -84,7 +85,7 @@ def explanation(what: str) -> Explanation:
         shared = _settings(slot, ModelConfig, leave_out=("name", "arguments", "module"))
         if not name:
             return Explanation(slot, _body(ModelConfig), shared)
-        kind = backbone_class(name)  # raises with the nearest name if there is none
+        kind = constructor_of(name)  # raises with the nearest name if there is none
         own = _settings(
             slot, kind, leave_out=set(parameters(kind)) - set(ModelConfig.parameters(name))
         )

@@ -3,7 +3,10 @@ forms."""
 
 from vicinal.linear.closed_forms import GMML, RVML
 from vicinal.linear.lanml import LANML
-from vicinal.linear.pnca import PNCA
+from vicinal.linear.pnca import NCA, PNCA
 from vicinal.linear.search import PAPER_GRIDS, search
 
-__all__ = ["GMML", "LANML", "PAPER_GRIDS", "PNCA", "RVML", "search"]
+# What `vicinal train model=NAME` fits.
+ESTIMATORS = {"lanml": LANML, "pnca": PNCA, "nca": NCA, "gmml": GMML}
+
+__all__ = ["ESTIMATORS", "GMML", "LANML", "NCA", "PAPER_GRIDS", "PNCA", "RVML", "search"]

@@ -111,6 +111,21 @@ class PNCA(MahalanobisTransformer):
         warnings.warn(f"nothing can be learned: at the start every p_i is {cause}", stacklevel=4)
 
 
+class NCA(PNCA):
+    """Neighborhood components analysis (Goldberger et al. 2004): PNCA with α = 1.
+
+    Args:
+        n_components: as of ``PNCA``.
+        tol: as of ``PNCA``.
+        max_iter: as of ``PNCA``.
+    """
+
+    def __init__(
+        self, n_components: Count | None = None, tol: Positive = 1e-4, max_iter: Count = 500
+    ) -> None:
+        super().__init__(n_components=n_components, tol=tol, max_iter=max_iter)
+
+
 def sigmoid(excess: Array) -> tuple[Array, Array]:
     """Return 1 - p of NCA and its slope: σ(t) with p = 1 - σ(t), the probability of a right
     neighbor."""

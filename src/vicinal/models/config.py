@@ -30,7 +30,8 @@ from vicinal.models.resnet import ResNet, SmallResNet
 from vicinal.models.small import Identity, SmallConvNet
 from vicinal.models.text import MiniLM, NGrams
 
-COMPUTED_STARTS = ("principal", "discriminant", "best")
+COMPUTED_STARTS = ("principal", "discriminant", "best", "fitted")
+LINEAR = ("lanml", "pnca", "nca", "gmml")  # heads that an estimator of `vicinal.linear` fits
 
 BACKBONES: dict[str, type[nn.Module]] = {
     "small": SmallConvNet,
@@ -50,7 +51,10 @@ PREFIXES: dict[str, type[LibraryBackbone]] = {
     "torchvision:": TorchvisionBackbone,
 }
 FROM_SCRATCH = replace(HALF, size=64)  # input of networks that start from random weights
-_SETTLED = ("name", "variant", "depth", "freeze_norm", "channels", "width", "size", "pooled")
+_SETTLED = (
+    *("name", "variant", "depth", "freeze_norm", "channels", "width", "size", "pooled"),
+    *("n_components", "init", "n_jobs", "verbose"),  # of estimators; `dim` bounds the rank
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +91,8 @@ class ModelConfig(Settings):
             do (``glorot``, TensorFlow's default); or, if linear, computed from the features of the
             training set as their ``principal`` components or as ``discriminant`` directions.
             ``best`` is the better, on the held-out classes, of the features as they are and the
-            discriminant directions; training competes with it.
+            discriminant directions; training competes with it. ``fitted`` is the only one of
+            ``lanml``, ``pnca``, ``nca`` and ``gmml``: their estimator fits the head.
         start_length: mean length of the embeddings at a computed start.
         freeze: what of the backbone does not train: ``stages:N`` for its stem and first N stages or
             blocks, ``all``, or a pattern over names of parameters such as ``blocks.0.*``.
@@ -118,7 +123,7 @@ class ModelConfig(Settings):
     normalize: bool = True
     weights: str = "auto"
     preprocessing: Literal["imagenet", "half", "caffe"] | None = None
-    start: Literal["random", "glorot", "principal", "discriminant", "best"] = "random"
+    start: Literal["random", "glorot", "principal", "discriminant", "best", "fitted"] = "random"
     start_length: Positive = 1.0
     freeze: str | None = None
     freeze_norm: bool | None = None
@@ -158,6 +163,11 @@ class ModelConfig(Settings):
             raise ConfigError(
                 f"model.freeze_norm belongs to published networks, got model.name={self.name}. "
                 f"{advice}"
+            )
+        if (self.name in LINEAR) != (self.start == "fitted"):
+            raise ConfigError(
+                f"model.start=fitted goes with {', '.join(LINEAR)} and with nothing else, got "
+                f"model.name={self.name} and model.start={self.start}."
             )
         if self.text is None and self.freeze_text is not None:
             raise ConfigError(
@@ -210,7 +220,7 @@ class ModelConfig(Settings):
         """Return what ``arguments`` may hold for a network: parameters of its constructor that
         nothing else settles."""
         return {
-            key: one for key, one in parameters(backbone_class(name)).items() if key not in _SETTLED
+            key: one for key, one in parameters(constructor_of(name)).items() if key not in _SETTLED
         }
 
     @property
@@ -371,6 +381,8 @@ def backbone_class(name: str) -> type[nn.Module]:
     """
     if name in BACKBONES:
         return BACKBONES[name]
+    if name in LINEAR:
+        return Identity
     for prefix, kind in PREFIXES.items():
         if name.startswith(prefix):
             return kind
@@ -378,4 +390,16 @@ def backbone_class(name: str) -> type[nn.Module]:
         raise ConfigError(
             f"model {name} is code of your own. Allow it with --trust {name}, or give an nn.Module."
         )
-    raise ConfigError(unknown("model", name, (*BACKBONES, "timm:NAME", "torchvision:NAME")))
+    raise ConfigError(
+        unknown("model", name, (*BACKBONES, *LINEAR, "timm:NAME", "torchvision:NAME"))
+    )
+
+
+def constructor_of(name: str) -> type:
+    """Return the class that takes ``arguments``: the estimator that fits the head, or the
+    backbone."""
+    if name not in LINEAR:
+        return backbone_class(name)
+    from vicinal.linear import ESTIMATORS
+
+    return ESTIMATORS[name]

@@ -1,6 +1,9 @@
 """Starts of a head: the features that it reads, their principal components or discriminants, or
 Glorot's draw."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
@@ -96,6 +99,41 @@ def start_as_discriminants(
     tiny = torch.finfo(features.dtype).tiny
     scales = (variances.clamp(min=0) + SHRINKAGE * variances.mean()).clamp(min=tiny).rsqrt()
     _set(embedder, features, (directions * scales) @ directions.T, length)
+
+
+def start_by_estimator(
+    embedder: Embedder,
+    features: Float[Tensor, "n c"],
+    labels: Integer[Tensor, "n"],
+    name: str,
+    arguments: Mapping[str, Any],
+) -> None:
+    """Set the head to the linear map that an estimator of ``vicinal.linear`` learns: g(y) = L (y -
+    ȳ) / σ.
+
+    Features are standardized first, since columns of a table have units of their own.
+
+    Args:
+        embedder: whose head is set, in place. A head that is smaller than the features bounds the
+            rank of L; of an estimator without such a bound the longest rows are kept.
+        features: of the training records, as ``Embedder.features`` gives them.
+        labels: their classes.
+        name: a name in ``vicinal.linear.ESTIMATORS``.
+        arguments: of its constructor.
+    """
+    from sklearn.preprocessing import StandardScaler
+
+    from vicinal.linear import ESTIMATORS
+
+    head = _linear(embedder)
+    estimator = ESTIMATORS[name](**arguments)
+    if head.out_features < features.shape[1] and "n_components" in estimator.get_params():
+        estimator.set_params(n_components=head.out_features)
+    scaler = StandardScaler()
+    samples = scaler.fit_transform(features.double().cpu().numpy())
+    estimator.fit(samples, labels.cpu().numpy())
+    weight = torch.from_numpy(estimator.components_[: head.out_features] / scaler.scale_)
+    _fill(head, weight, -(weight @ torch.from_numpy(scaler.mean_)))
 
 
 def start_by_glorot(embedder: Embedder, seed: int) -> None:

@@ -50,7 +50,8 @@ def introduce(
     """Print what was found and chosen, how long it will take, where the result will be and what to
     try next."""
     slots, run = config.slots(), RunDirectory(path)
-    names = ", ".join(f"{slot} {slots[slot]['name']}" for slot in ("model", "loss", "method"))
+    used = ("model", "loss", "method") if steps else ("model",)
+    names = ", ".join(f"{slot} {slots[slot]['name']}" for slot in used)
     console.line(f"found   {_found(records)}")
     console.line(f"chosen  preset {config.preset}: {names}")
     for reason in config.reasons:

