@@ -91,7 +91,7 @@ def flat_table(rounds: int) -> list[str]:
         first = time.perf_counter() - start
         store = FlatStore(np.load(snapshot.folder / VECTORS, mmap_mode="r"))
         found, expected = store.search(queries, K), peer.search(queries, K)
-        same = (found.ids == expected[1]).mean()
+        same = (found.ids.numpy() == expected[1]).mean()
         batch = alternate(lambda: store.search(queries, K), lambda: peer.search(queries, K), rounds)
         single = alternate(
             one_by_one(store.search, queries), one_by_one(peer.search, queries), rounds

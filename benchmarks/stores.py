@@ -138,18 +138,18 @@ def faiss(kind: str, folder: Path, vectors, classes: int) -> Search:
 
 
 def milvus(kind: str, folder: Path, vectors, classes: int) -> Search:
-    from vicinal.retrieval.milvus import Milvus
+    from vicinal.retrieval.milvus import MilvusStore
 
-    table = Milvus(f"{folder}/store.db", "bench", dim=DIM, index=kind)
-    table.write(
-        1, ((row, vectors[row], {"label": str(row % classes)}) for row in range(len(vectors))), []
+    store = MilvusStore(f"{folder}/store.db", "bench", kind)
+    store.write(
+        ((row, vectors[row], {"label": str(row % classes)}) for row in range(len(vectors))), DIM
     )
-    store = table.at(1)
-    return lambda query, label=None, effort=1: (
-        store.search(query[None], K, where=None if label is None else {"label": str(label)})
-        .ids[0]
-        .tolist()
-    )
+    return lambda query, label=None, effort=1: [
+        id
+        for id, _ in store.search(
+            query[None], K, where={} if label is None else {"label": str(label)}
+        )[0]
+    ]
 
 
 def lancedb(kind: str, folder: Path, vectors, classes: int) -> Search:

@@ -38,8 +38,8 @@ from vicinal.retrieval.cleaning import (
     class_overlaps,
     judge_labels,
     remoteness,
-    suggest,
 )
+from vicinal.retrieval.suggestions import suggest
 
 RESULTS = Path(__file__).parent / "results" / "cleaning.jsonl"
 NOISE = (0.05, 0.1, 0.2)

@@ -31,7 +31,7 @@ from vicinal.models import EfficientNetLite, Embedder, Identity, MiniLM, load_pr
 from vicinal.models.libraries import TimmBackbone
 from vicinal.retrieval.export import to_onnx
 from vicinal.retrieval.indexing import _cluster
-from vicinal.retrieval.milvus import Milvus
+from vicinal.retrieval.milvus import MilvusStore
 from vicinal.training.trackers import check_trackers
 
 ROOT = Path(__file__).parents[1]
@@ -85,7 +85,7 @@ NEEDS = {
         "fastapi",
         lambda: get_command(app).commands["serve"].main(["runs/demo"], standalone_mode=False),
     ),
-    "milvus": ("pymilvus", lambda: Milvus("milvus.db", "x", dim=4)),
+    "milvus": ("pymilvus", lambda: MilvusStore("milvus.db", "x")),
     "ray": ("ray", lambda: ExitStack().enter_context(_cluster())),
     **{
         name: (name, partial(check_trackers, [name])) for name in ("tensorboard", "mlflow", "wandb")

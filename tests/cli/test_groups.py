@@ -34,7 +34,6 @@ def run(tmp_path):
     ("options", "groups", "loose"),
     [
         (["--groups", "5"], 5, 0),
-        (["--method", "dbscan", "--distance", "0.3"], 3, 2),
         (["--method", "hdbscan"], 3, 2),
     ],
 )
@@ -62,7 +61,6 @@ def test_the_number_of_groups_is_chosen_and_the_folder_named(run, vicinal, tmp_p
         (["nowhere"], "not a run"),
         (["run", "--method", "kmeans"], "did you mean 'k-means'"),
         (["run", "--groups", "99"], "1 to 32 groups; got --groups 99"),
-        (["run", "--max-false-match", "0.1"], "got --method k-means"),
         (["run", "--collection", "elsewhere"], "elsewhere"),
     ],
 )

@@ -12,6 +12,9 @@ from vicinal.arguments import describe
 from vicinal.data import Arrays, FeatureTransform, Folder, ImageTransform
 from vicinal.evaluation.encoder import Encoder
 from vicinal.models import Embedder, Identity, SmallConvNet
+from vicinal.retrieval.collection import Access, CollectionDirectory
+from vicinal.retrieval.generations import publish
+from vicinal.retrieval.store import Item, Place
 from vicinal.run_directory import RunDirectory
 
 
@@ -121,3 +124,28 @@ def feature_run(tmp_path, vectors_file):
         Arrays(str(vectors_file), test=0.4),
         0.0,
     )
+
+
+@pytest.fixture
+def collect(tmp_path):
+    """``collect(vectors, labels)``: a collection of these, and its snapshot; settings are those of
+    the items, a list each."""
+
+    def call(vectors, labels, *, root=None, folder="collection", **settings):
+        count = len(labels)
+        settings = {
+            "id": range(count),
+            "path": [f"{row}.png" for row in range(count)],
+            "label": [None if label is None else str(label) for label in labels],
+            **settings,
+        }
+        items = [
+            Item(**{name: values[row] for name, values in settings.items()}) for row in range(count)
+        ]
+        vectors = np.asarray(vectors, np.float32)
+        where = None if root is None else str(root)
+        places = [Place(where or "x.npz", "folder" if where else "features", where)]
+        publish(tmp_path / folder, items, vectors, dim=vectors.shape[1], places=places)
+        return CollectionDirectory.open(tmp_path / folder, Access(images=["/"])).snapshot()
+
+    return call

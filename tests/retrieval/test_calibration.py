@@ -8,13 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from vicinal.data import FeatureTransform, own_data, own_description
+from vicinal.data import own_data, own_description
 from vicinal.data.splits import hold_out
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Encoder
-from vicinal.models import Embedder, Identity
-from vicinal.retrieval.calibration import calibration, count_pairs, distance_threshold
-from vicinal.retrieval.collection import model_fingerprint, snapshot_of
+from vicinal.retrieval.calibration import (
+    Calibration,
+    calibration,
+    count_pairs,
+    distance_threshold,
+)
+from vicinal.retrieval.collection import snapshot_of
 from vicinal.retrieval.indexing import Request, index
 from vicinal.run_directory import RunDirectory
 
@@ -116,57 +120,29 @@ def test_a_rate_below_one_pair_becomes_the_strictest_that_the_pairs_support(poin
 
 
 @pytest.fixture
-def run(tmp_path):
-    """A run that has counted 1,000 pairs of different classes, ten in each of the bins from the
-    fifth on."""
-    run = RunDirectory.create(tmp_path / "run")
-    run.write_info({"vicinal": "0", "name": "run", "config": {}, "data": {}})
-    encoder = Encoder(Embedder(Identity(4), 4).eval(), FeatureTransform(), torch.device("cpu"))
-    encoder.save_description(run)
-    encoder.save_weights(run)
+def counts():
+    """A thousand pairs of different classes, ten in each of the bins from the fifth on."""
     different = np.concatenate([np.zeros(5), np.full(100, 10)]).astype(np.int64)
     same = np.concatenate([np.full(5, 4), np.zeros(100)]).astype(np.int64)
-    run.write_arrays(
-        "calibration",
-        width=np.array(0.01),
-        different=different,
-        same=same,
-        classes=np.array(7),
-        source=np.array("validation classes"),
-        model=np.array(model_fingerprint(run)),
-    )
-    return run
+    return Calibration(0.01, different, same, 7)
 
 
-def test_a_named_distance_needs_no_calibration(tmp_path):
-    near = distance_threshold(RunDirectory(tmp_path / "none"), distance=0.3)
-    assert near.distance == 0.3 and near.false_match is None and "named" in near.words
-
-
-def test_a_rate_gives_its_distance_and_says_what_it_costs(run):
-    near = distance_threshold(run, rate=0.02)
+def test_a_rate_gives_its_distance_and_says_what_it_costs(counts):
+    near = counts.threshold(0.02)
     assert near.distance == pytest.approx(0.07) and near.false_match == 0.02
     assert "0.02 of 1,000 pairs of different classes among the 7 validation classes" in near.words
     assert "100% of the pairs of one class" in near.words
+    assert counts.threshold(1e-5).distance == pytest.approx(0.05)
 
 
-def test_without_a_rate_it_is_the_usual_or_the_least_that_can_be_told(run):
-    assert distance_threshold(run).distance == pytest.approx(
-        0.05
-    )  # 1e-5 of 1,000 pairs cannot be told: 1/1000
-    assert distance_threshold(run, usual=0.5).false_match == 0.5
-    assert (
-        "1/1000 = 0.001, which was used instead of 1e-05"
-        in distance_threshold(run, usual=1e-5).words
-    )
-    assert distance_threshold(run, rate=1e-5) == distance_threshold(run, usual=1e-5)
-
-
-def test_two_answers_and_nonsense_are_rejected(run):
+def test_a_named_distance_needs_no_calibration(tmp_path):
+    none = RunDirectory(tmp_path / "none")
+    near = distance_threshold(none, distance=0.3)
+    assert near.distance == 0.3 and near.false_match is None and "named" in near.words
     with pytest.raises(ConfigError, match="Give one of them"):
-        distance_threshold(run, distance=0.1, rate=0.1)
+        distance_threshold(none, distance=0.1, rate=0.1)
     with pytest.raises(ConfigError, match="--distance -1"):
-        distance_threshold(run, distance=-1)
+        distance_threshold(none, distance=-1)
 
 
 def test_the_same_classes_are_held_out_again(image_run):

@@ -1,4 +1,5 @@
-"""A snapshot never changes; the pointer alone says which is the newest."""
+"""A snapshot never changes; the pointer alone says which is the newest; pictures are read below
+their place."""
 
 import json
 import shutil
@@ -13,91 +14,77 @@ from vicinal.arguments import describe
 from vicinal.data import Glyphs
 from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.evaluation.encoder import Encoder
-from vicinal.retrieval.collection import (
-    Access,
-    CollectionDirectory,
-    model_fingerprint,
-    require_same_model,
-)
+from vicinal.retrieval.collection import CollectionDirectory, model_fingerprint, snapshot_of
 from vicinal.retrieval.generations import publish
 from vicinal.retrieval.store import Item, Place
 
 
-def made(path, count=20, seed=0, **more):
+def made(path, count=20, seed=0):
     vectors = np.random.default_rng(seed).standard_normal((count, 4)).astype(np.float32)
     items = [
         Item(2 * row, f"{row}.png", "ab"[row % 2], {"side": "left"} if row < 5 else {})
         for row in range(count)
     ]
-    publish(path, items, vectors, dim=4, **more)
+    publish(path, items, vectors, dim=4)
     return vectors
 
 
-def test_what_was_written_is_read(tmp_path):
-    vectors = made(tmp_path / "c")
-    snapshot = CollectionDirectory.open(tmp_path / "c").snapshot()
+@pytest.fixture
+def vectors(tmp_path):
+    return made(tmp_path)
+
+
+@pytest.fixture
+def collection(tmp_path, vectors):
+    return CollectionDirectory.open(tmp_path)
+
+
+@pytest.fixture
+def snapshot(collection):
+    return collection.snapshot()
+
+
+def test_what_was_written_is_read_and_cannot_be_written(snapshot, vectors):
     assert (snapshot.generation, snapshot.dim, snapshot.metric, len(snapshot)) == (
         1,
         4,
         "euclidean",
         20,
     )
-    assert np.array_equal(snapshot.vectors(), vectors) and np.array_equal(
-        snapshot.vector(6), vectors[3]
-    )
+    assert np.array_equal(snapshot.vectors(), vectors)
+    assert np.array_equal(snapshot.vector(6), vectors[3])
     assert snapshot.item(6).path == "3.png" and snapshot.labels() == {"a": 10, "b": 10}
-
-
-def test_vectors_cannot_be_written(tmp_path):
-    made(tmp_path / "c")
     with pytest.raises(ValueError, match="read-only"):
-        CollectionDirectory.open(tmp_path / "c").snapshot().vectors()[0, 0] = 1
+        snapshot.vectors()[0, 0] = 1
 
 
-def test_search_is_narrowed_and_spares_what_is_excluded(tmp_path):
-    vectors = made(tmp_path / "c")
-    snapshot = CollectionDirectory.open(tmp_path / "c").snapshot()
+def test_search_is_narrowed_and_spares_what_is_excluded(snapshot, vectors):
     assert snapshot.search(vectors[:2], 1)[1][0].item.id == 2
     found = snapshot.search(vectors[:1], 20, where={"label": "a", "side": "left"}, exclude=[0])[0]
     assert {match.item.id for match in found} == {4, 8}
     assert [match.distance for match in found] == sorted(match.distance for match in found)
+    assert snapshot.search(vectors[:1], 5, where={"side": "right"}) == [[]]
 
 
-def test_other_labels_are_found_and_those_of_the_data_stay(tmp_path):
-    vectors = made(tmp_path / "c")
-    snapshot, labels = (
-        CollectionDirectory.open(tmp_path / "c").snapshot(),
-        {6: "new", 8: "b", 99: "of nothing here"},
-    )
+def test_other_labels_are_found_and_those_of_the_data_stay(snapshot, vectors):
+    labels = {6: "new", 8: "b", 99: "of nothing here"}
     other = snapshot.relabeled(labels)
     assert other is snapshot.relabeled(labels) and snapshot.relabeled({}) is snapshot
     assert other.labels() == {"a": 9, "b": 10, "new": 1} and snapshot.labels() == {"a": 10, "b": 10}
-    assert [match.item.id for match in other.search(vectors[:1], 5, where={"label": "new"})[0]] == [
-        6
-    ]
+    (near,) = other.search(vectors[:1], 5, where={"label": "new"})
+    assert [match.item.id for match in near] == [6]
     assert other.search(vectors[3:4], 1)[0][0].item.label == "new"
-    assert (
-        snapshot.search(vectors[3:4], 1)[0][0].item.label == "b"
-        and other.generation == snapshot.generation
-    )
+    assert snapshot.search(vectors[3:4], 1)[0][0].item.label == "b"
 
 
-def test_a_snapshot_outlives_its_files(tmp_path):
-    vectors = made(tmp_path / "c")
-    collection = CollectionDirectory.open(tmp_path / "c")
-    old = collection.snapshot()
+def test_a_snapshot_outlives_its_files_and_a_generation_is_opened_once(
+    collection, snapshot, vectors, tmp_path
+):
+    assert collection.snapshot() is snapshot
     for seed in (1, 2, 3):
-        made(tmp_path / "c", seed=seed)
-    assert not old.folder.exists()
-    assert old.search(vectors[:1], 1)[0][0].distance == 0 and collection.snapshot().generation == 4
-
-
-def test_the_same_generation_is_opened_once(tmp_path):
-    made(tmp_path / "c")
-    collection = CollectionDirectory.open(tmp_path / "c")
-    assert collection.snapshot() is collection.snapshot()
-    made(tmp_path / "c")
-    assert collection.latest_generation() == 2 and collection.snapshot().generation == 2
+        made(tmp_path, seed=seed)
+    assert not snapshot.folder.exists() and collection.snapshot().generation == 4
+    assert snapshot.search(vectors[:1], 1)[0][0].distance == 0
 
 
 def test_readers_beside_a_writer_see_whole_generations_only(tmp_path):
@@ -125,79 +112,52 @@ def test_readers_beside_a_writer_see_whole_generations_only(tmp_path):
 
 
 def test_an_empty_collection_answers_with_nothing(tmp_path):
-    publish(tmp_path / "c", [], np.empty((0, 4)), dim=4)
-    snapshot = CollectionDirectory.open(tmp_path / "c").snapshot()
+    publish(tmp_path, [], np.empty((0, 4)), dim=4)
+    snapshot = CollectionDirectory.open(tmp_path).snapshot()
     assert snapshot.search(np.zeros((2, 4), np.float32), 3) == [[], []] and not snapshot.labels()
 
 
-def test_errors_say_what_to_do(tmp_path):
-    made(tmp_path / "c")
-    snapshot = CollectionDirectory.open(tmp_path / "c").snapshot()
+def test_errors_say_what_to_do(snapshot, tmp_path):
     with pytest.raises(RunError, match="vicinal index RUN"):
-        CollectionDirectory.open(tmp_path)
+        CollectionDirectory.open(tmp_path / "nowhere")
     with pytest.raises(DataError, match="0 to 38"):
         snapshot.item(1)
+    query = np.zeros((1, 4), np.float32)
     with pytest.raises(DataError, match=r"\[q 4\].*\[1, 3\]"):
-        snapshot.search(np.zeros((1, 3), np.float32), 1)
+        snapshot.search(query[:, :3], 1)
     with pytest.raises(ConfigError, match="k = 0"):
-        snapshot.search(np.zeros((1, 4), np.float32), 0)
+        snapshot.search(query, 0)
     with pytest.raises(DataError, match="did you mean 'side'"):
-        snapshot.search(np.zeros((1, 4), np.float32), 1, where={"sides": "left"})
+        snapshot.search(query, 1, where={"sides": "left"})
 
 
-def test_damage_is_named(tmp_path):
-    made(tmp_path / "c")
-    collection = CollectionDirectory.open(tmp_path / "c")
-    folder = tmp_path / "c" / "generation-00000001"
-    (folder / "items.jsonl").write_text('{"id": 0}\n')
-    with pytest.raises(RunError, match=r"items\.jsonl is damaged"):
-        collection.snapshot()
-    (folder / "items.jsonl").write_text("")
-    shutil.rmtree(folder)
+def test_a_generation_that_is_gone_and_another_format_are_named(collection, tmp_path):
+    shutil.rmtree(tmp_path / "generation-00000001")
     with pytest.raises(RunError, match="generation 1, but that is not there"):
         collection.snapshot()
-    (tmp_path / "c" / "current.json").write_text(json.dumps({"format": 9}))
+    (tmp_path / "current.json").write_text(json.dumps({"format": 9}))
     with pytest.raises(RunError, match="format 1"):
         collection.latest_generation()
 
 
-def test_a_picture_is_read_below_its_place_only(tmp_path):
+def test_a_picture_is_read_below_its_place_only(collect, draw, tmp_path):
     root = tmp_path / "root"
-    root.mkdir()
-    Image.new("RGB", (4, 3), "red").save(root / "0.png")
-    Image.new("RGB", (4, 3)).save(tmp_path / "secret.png")
-    (root / "1.png").symlink_to(tmp_path / "secret.png")
-    items = [
-        Item(row, path, None)
-        for row, path in enumerate(["0.png", "1.png", "../secret.png", "gone.png"])
-    ]
-    publish(
-        tmp_path / "c",
-        items,
-        np.zeros((4, 2)),
-        dim=2,
-        places=[Place(str(root), "folder", str(root))],
-    )
-    snapshot = CollectionDirectory.open(tmp_path / "c", Access(images=[str(root)])).snapshot()
+    Image.new("RGB", (4, 3), "red").save(draw(root / "0.png", 0))
+    (root / "link.png").symlink_to(draw(tmp_path / "secret.png", 1))
+    outside = ["link.png", "../secret.png", "/etc/passwd", "a/../../secret.png"]
+    paths = ["0.png", "gone.png", *outside]
+    snapshot = collect(np.zeros((6, 2)), [None] * 6, path=paths, root=root)
     assert snapshot.image(0).getpixel((0, 0)) == (255, 0, 0)
-    for id in (1, 2):
+    with pytest.raises(DataError, match="is gone"):
+        snapshot.image(1)
+    for id in range(2, 6):
         with pytest.raises(DataError, match="leads out"):
             snapshot.image(id)
-    with pytest.raises(DataError, match="is gone"):
-        snapshot.image(3)
 
 
 def picture_of(collection, place, path):
     publish(collection, [Item(0, path, None)], np.zeros((1, 2)), dim=2, places=[place])
     return CollectionDirectory.open(collection).snapshot().image(0)
-
-
-@pytest.mark.parametrize("path", ["../secret.png", "/etc/passwd", "a/../../secret.png", "link.png"])
-def test_nothing_outside_is_named(path, tmp_path, draw):
-    draw(tmp_path / "root" / "a" / "1.png", 0)
-    (tmp_path / "root" / "link.png").symlink_to(draw(tmp_path / "secret.png", 1))
-    with pytest.raises(DataError, match="leads out"):
-        Place("x", "folder", str(tmp_path / "root")).file(path)
 
 
 def test_a_data_set_without_files_gives_its_pictures(tmp_path):
@@ -219,7 +179,11 @@ def test_a_description_can_name_data_sets_only(tmp_path):
 
 def test_weights_and_preprocessing_both_count(image_run):
     first = model_fingerprint(image_run)
-    require_same_model(image_run, {"model": first})
+    folder = image_run.path / "collection"
+    publish(folder, [], [], dim=6)
+    assert snapshot_of(image_run).dim == 6, "a collection that does not say is believed"
+    publish(folder, [], [], dim=6, facts={"model": first})
+    assert snapshot_of(image_run).generation == 2
     text = image_run.model_path.read_text()
     image_run.model_path.write_text(text.replace('"size": 16', '"size": 12'))
     assert model_fingerprint(image_run) != first
@@ -229,8 +193,4 @@ def test_weights_and_preprocessing_both_count(image_run):
         encoder.embedder.head.weight.add_(1)
     encoder.save_weights(image_run)
     with pytest.raises(RunError, match="another model"):
-        require_same_model(image_run, {"model": first})
-
-
-def test_a_collection_that_does_not_say_is_believed(image_run):
-    require_same_model(image_run, {})
+        snapshot_of(image_run)

@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from vicinal.retrieval import contact_sheets
-from vicinal.retrieval.collection import Access, CollectionDirectory
 from vicinal.retrieval.contact_sheets import (
     Contents,
     Group,
@@ -22,19 +21,17 @@ from vicinal.retrieval.contact_sheets import (
     item_tile,
     write_shown,
 )
-from vicinal.retrieval.generations import publish
-from vicinal.retrieval.store import Item, Place
 
 EVIL = '<script>window.injected=1</script>"x"'
 
 
 @pytest.fixture
-def snapshot(tmp_path):
+def snapshot(collect, tmp_path):
     """Five pictures, one with a camera's notes, one gone, one whose label is a script."""
     folder = tmp_path / "pictures"
     folder.mkdir()
-    items = []
-    for place, name in enumerate(["a.jpg", "b.png", "gone.png", "d, e.png", "=f.png"]):
+    names = ["a.jpg", "b.png", "gone.png", "d, e.png", "=f.png"]
+    for place, name in enumerate(names):
         image = Image.new("RGB", (40, 20), (50 * place, 80, 120))
         if name == "a.jpg":
             notes = Image.Exif()
@@ -42,12 +39,8 @@ def snapshot(tmp_path):
             image.save(folder / name, exif=notes)
         elif name != "gone.png":
             image.save(folder / name)
-        items.append(Item(id=10 + place, path=name, label=[EVIL, "b", None, "b", "b"][place]))
-    where = Place(path=str(folder), kind="folder", root=str(folder))
-    publish(tmp_path / "collection", items, np.eye(5, dtype=np.float32), dim=5, places=[where])
-    return CollectionDirectory.open(
-        tmp_path / "collection", Access(images=[str(tmp_path)])
-    ).snapshot()
+    labels = [EVIL, "b", None, "b", "b"]
+    return collect(np.eye(5), labels, path=names, id=range(10, 15), root=folder)
 
 
 def contents(*groups, **changes):
@@ -170,11 +163,7 @@ def test_a_long_caption_ends_at_the_tile():
     assert (sheet[80:, 12 + 60 + 1 :] == 255).all()
 
 
-def test_what_has_no_picture_still_has_a_caption(tmp_path):
-    items = [Item(0, "folder/name.png", None), Item(1, "x", "wren")]
-    publish(
-        tmp_path, items, np.zeros((2, 2)), dim=2, places=[Place("vectors.npz", "features", None)]
-    )
-    snapshot = CollectionDirectory.open(tmp_path, Access(images=[str(tmp_path)])).snapshot()
+def test_what_has_no_picture_still_has_a_caption(collect):
+    snapshot = collect(np.zeros((2, 2)), [None, "wren"], path=["folder/name.png", "x"])
     assert item_tile(snapshot, 0, "0.5") == Tile(None, "name.png", "0.5")
     assert item_tile(snapshot, 1) == Tile(None, "wren", "")

@@ -6,7 +6,6 @@ from PIL import Image
 
 from vicinal.errors import DataError
 from vicinal.retrieval import duplicates as module
-from vicinal.retrieval.collection import Access, CollectionDirectory
 from vicinal.retrieval.duplicates import (
     calibrate_likeness,
     close_pairs,
@@ -16,8 +15,6 @@ from vicinal.retrieval.duplicates import (
     group_pairs,
     picture_views,
 )
-from vicinal.retrieval.generations import publish
-from vicinal.retrieval.store import Item, Place
 
 
 def near_duplicates(rows, distance):
@@ -107,18 +104,14 @@ def painted(seed, *, like=None):
 
 
 @pytest.fixture
-def pictures(tmp_path):
+def pictures(collect, tmp_path):
     """``pictures(images)``: a collection of these, whose embeddings are all the same."""
 
-    def make(images):
-        root = tmp_path / "pictures"
-        root.mkdir()
+    def make(images, **settings):
         for place, image in enumerate(images):
-            image.save(root / f"{place}.png")
-        items = [Item(place, f"{place}.png", "abc"[place % 3]) for place in range(len(images))]
-        places = [Place(str(root), "folder", str(root))]
-        publish(tmp_path / "c", items, np.ones((len(items), 2)), dim=2, places=places)
-        return CollectionDirectory.open(tmp_path / "c", Access(images=[str(tmp_path)])).snapshot()
+            image.save(tmp_path / f"{place}.png")
+        labels = ["abc"[place % 3] for place in range(len(images))]
+        return collect(np.ones((len(images), 2)), labels, root=tmp_path, **settings)
 
     return make
 
@@ -155,24 +148,13 @@ def test_precision_and_recall_are_of_pictures_that_did_not_set_the_distance(pict
     )
 
 
-def test_equal_files_are_found_even_where_they_show_nothing(tmp_path):
-    flat, root = (
-        [Image.new("RGB", (9, 9), color) for color in ("red", "red", "blue")],
-        tmp_path / "p",
-    )
-    root.mkdir()
-    for place, image in enumerate([*flat, painted(0), painted(1)]):
-        image.save(root / f"{place}.png")
-    items = [
-        Item(place, f"{place}.png", None, digest=digest) for place, digest in enumerate("rrbxy")
-    ]
-    publish(tmp_path / "c", items, np.ones((5, 2)), dim=2, places=[Place("x", "folder", str(root))])
-    snapshot = CollectionDirectory.open(tmp_path / "c", Access(images=[str(tmp_path)])).snapshot()
+def test_equal_files_are_found_even_where_they_show_nothing(pictures):
+    flat = [Image.new("RGB", (9, 9), color) for color in ("red", "red", "blue")]
+    snapshot = pictures([*flat, painted(0), painted(1)], digest="rrbxy")
     rows, views = collection_views(snapshot)
     assert picture_views(flat[0]) is None and rows.tolist() == [3, 4]
-    assert group_pairs(len(snapshot), duplicate_pairs(snapshot, rows, views, 0.3)) == [
-        ([0, 1], [0.0, 0.0])
-    ]
+    groups = group_pairs(len(snapshot), duplicate_pairs(snapshot, rows, views, 0.3))
+    assert groups == [([0, 1], [0.0, 0.0])]
 
 
 def test_views_are_kept_beside_the_generation(pictures, monkeypatch):
@@ -183,15 +165,6 @@ def test_views_are_kept_beside_the_generation(pictures, monkeypatch):
         np.testing.assert_array_equal(one, other)
 
 
-def test_without_pictures_embeddings_are_offered(tmp_path):
-    publish(
-        tmp_path,
-        [Item(0, "a", None)],
-        np.ones((1, 2)),
-        dim=2,
-        places=[Place("x.npz", "features", None)],
-    )
+def test_without_pictures_embeddings_are_offered(collect):
     with pytest.raises(DataError, match="--embeddings --distance"):
-        collection_views(
-            CollectionDirectory.open(tmp_path, Access(images=[str(tmp_path)])).snapshot()
-        )
+        collection_views(collect(np.ones((1, 2)), ["a"]))

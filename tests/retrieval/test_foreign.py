@@ -13,7 +13,7 @@ from vicinal.errors import ConfigError, DataError, RunError, VicinalError
 from vicinal.retrieval.collection import Access, CollectionDirectory
 from vicinal.retrieval.generations import publish
 from vicinal.retrieval.indexing import Request, index
-from vicinal.retrieval.milvus import wanted_engine
+from vicinal.retrieval.milvus import wanted_store
 from vicinal.retrieval.store import Item, Place
 from vicinal.run_directory import RunDirectory
 
@@ -28,7 +28,7 @@ def indexed(image_run, photographs, listener):
     return image_run
 
 
-@pytest.mark.parametrize("name", [".lock", "journal.bin", "generation-00000002", "."])
+@pytest.mark.parametrize("name", [".lock", "embedded-x.bin", "generation-00000002", "."])
 def test_indexing_follows_no_link_out_of_a_collection(
     name, indexed, photographs, listener, tmp_path, draw
 ):
@@ -93,7 +93,7 @@ def test_a_data_set_elsewhere_is_not_opened(tmp_path):
 def test_no_engine_is_asked_that_is_not_named(tmp_path):
     store = {"address": "http://evil.example:19530", "table": "t", "index": "FLAT", "recall": None}
     with pytest.raises(ConfigError, match=r"kept in http://evil\.example.*--store"):
-        wanted_engine(None, None, store, tmp_path, "m")
+        wanted_store(None, None, store)
     publish(tmp_path / "c", [Item(0, "a", None)], np.ones((1, 2)), dim=2, engine=lambda *_: store)
     found = CollectionDirectory.open(tmp_path / "c").snapshot()
     assert found.search(np.ones((1, 2), np.float32), 1)[0][0].distance == 0, "by its own vectors"

@@ -24,59 +24,34 @@ def cluster(
     method: str = "k-means",
     groups: int | None = None,
     least: int = 5,
-    distance: Annotated[float | None, typer.Option("--distance", "--max-distance")] = None,
-    max_false_match: Annotated[float | None, typer.Option(metavar="RATE")] = None,
     to: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
     collection: Path | None = None,
     images: Images = None,
-    device: str = "auto",
 ) -> None:
     """Cluster the collection of RUN by k-means or density into groups.csv and groups.html.
 
     Args:
         run: A run's folder.
-        method: k-means, hdbscan or dbscan.
+        method: k-means, or hdbscan, which leaves outliers in no group.
         groups: Number of groups, for k-means. Default: chosen by silhouette.
-        least: Size of the smallest group, for hdbscan and dbscan.
-        distance: For dbscan. Default: calibrated.
-        max_false_match: For dbscan: calibrate its distance at this rate.
+        least: Size of the smallest group, for hdbscan.
         to: Where to write. Default: RUN/clusters.
         collection: Where the collection is. Default: RUN/collection.
-        device: For a calibration: auto, cpu or cuda.
 
     Examples:
         vicinal cluster runs/birds
         vicinal cluster runs/birds --groups 20
     """
-    from vicinal.parallel import pick_device
-    from vicinal.retrieval.calibration import DENSE_RATE, distance_threshold
     from vicinal.retrieval.clusters import cluster as group
     from vicinal.retrieval.clusters import cluster_contents
     from vicinal.retrieval.collection import snapshot_of
 
-    (opened, console), words = _opened(run), list[str]()
+    opened, console = _opened(run)
     snapshot = snapshot_of(opened, collection, images=images or ())
     tell_unnamed(snapshot)
-    if method == "dbscan":
-        device_ = pick_device(device)
-        near = distance_threshold(
-            opened,
-            distance=distance,
-            rate=max_false_match,
-            usual=DENSE_RATE,
-            device=device_,
-            snapshot=snapshot,
-        )
-        distance, words = near.distance, [near.words]
-    elif max_false_match is not None:
-        raise ConfigError(
-            f"--max-false-match calibrates DBSCAN's distance; got --method {method}. Leave it out."
-        )
-    found = group(
-        snapshot.euclidean_vectors(), method=method, groups=groups, distance=distance, least=least
-    )
-    contents = cluster_contents(snapshot, found, *words)
-    _write(console, snapshot, contents, (opened.path / "clusters" if to is None else to) / "groups")
+    found = group(snapshot.euclidean_vectors(), method=method, groups=groups, least=least)
+    folder = opened.path / "clusters" if to is None else to
+    _write(console, snapshot, cluster_contents(snapshot, found), folder / "groups")
 
 
 def dedupe(
@@ -106,7 +81,8 @@ def dedupe(
     from vicinal.retrieval import duplicates
     from vicinal.retrieval.collection import snapshot_of
 
-    (opened, console), words = _opened(run), "The distance was named."
+    opened, console = _opened(run)
+    words = "The distance was named."
     snapshot = snapshot_of(opened, collection, images=images or ())
     tell_unnamed(snapshot)
     if distance is not None and not 0 <= distance < float("inf"):
@@ -115,28 +91,21 @@ def dedupe(
         raise ConfigError(
             "--embeddings compares within a distance of your own. Name it with --distance."
         )
-    with console.following(
-        len(snapshot), 0, "reading" if not embeddings else "comparing"
-    ) as follower:
+    with console.following(len(snapshot), 0, "reading") as follower:
         if embeddings and distance is not None:
-            pairs = duplicates.close_pairs(
-                snapshot.euclidean_vectors(), distance, progress=follower.advance
-            )
+            vectors = snapshot.euclidean_vectors()
+            pairs = duplicates.close_pairs(vectors, distance, progress=follower.advance)
         else:
             rows, views = duplicates.collection_views(snapshot, follower.advance)
             if distance is None:
                 likeness = duplicates.calibrate_likeness(snapshot, rows, views)
-                distance, words = likeness.distance, likeness.words
+                distance = likeness.distance
+                words = likeness.words
             pairs = duplicates.duplicate_pairs(snapshot, rows, views, distance)
-    contents = duplicates.duplicate_contents(
-        snapshot, duplicates.group_pairs(len(snapshot), pairs), distance, words
-    )
-    _write(
-        console,
-        snapshot,
-        contents,
-        (opened.path / "duplicates" if to is None else to) / "duplicates",
-    )
+    groups = duplicates.group_pairs(len(snapshot), pairs)
+    contents = duplicates.duplicate_contents(snapshot, groups, distance, words)
+    folder = opened.path / "duplicates" if to is None else to
+    _write(console, snapshot, contents, folder / "duplicates")
 
 
 def clean(
@@ -173,6 +142,7 @@ def clean(
     from vicinal.parallel import pick_device
     from vicinal.retrieval import cleaning
     from vicinal.retrieval.contact_sheets import write_shown
+    from vicinal.retrieval.decisions import apply_decisions
 
     opened, console = _opened(run)
     folder = opened.path / "clean" if to is None else to
@@ -184,7 +154,7 @@ def clean(
             if path.resolve() in originals or (to is not None and path.exists()):
                 is_there = f"corrected labels are a new table, but {path} is there"
                 raise ConfigError(f"{is_there}. Name another folder with --to.")
-        corrected = cleaning.apply_decisions(snapshot, apply, new_labels=new_labels)
+        corrected = apply_decisions(snapshot, apply, new_labels=new_labels)
         write_shown(table, corrected.table)
         if corrected.arrays is not None:
             write_arrays(table := arrays, corrected.arrays)
@@ -251,13 +221,13 @@ def suggest(
     Examples:
         vicinal suggest runs/birds pool/ --k 100
     """
-    from vicinal.retrieval.cleaning import choose, suggestions_contents, suggestions_table
+    from vicinal.retrieval.suggestions import choose, suggestions_contents, suggestions_table
 
     opened, console = _opened(run)
     known = _snapshot(opened, None, "", collection, images, device)
     asked = _snapshot(opened, pool, "suggest/collection", None, images, device)
     chosen = choose(asked, known, k)
-    contents = suggestions_contents(asked, chosen)
+    contents = suggestions_contents(chosen)
     folder = opened.path / "suggest" if to is None else to
     _write(console, asked, contents, folder / "suggestions", suggestions_table(asked, chosen))
 
@@ -282,7 +252,8 @@ def _snapshot(
     from vicinal.data.location import expanded
     from vicinal.parallel import pick_device
     from vicinal.retrieval.collection import FOLDER, CollectionDirectory, snapshot_of
-    from vicinal.retrieval.indexing import Request, absolute_place, index
+    from vicinal.retrieval.indexing import Request, index
+    from vicinal.retrieval.listing import absolute_place
     from vicinal.training.console import Console
 
     if data is not None and collection is not None:

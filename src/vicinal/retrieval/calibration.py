@@ -26,10 +26,7 @@ from vicinal.retrieval.collection import Snapshot, model_fingerprint
 from vicinal.run_directory import RunDirectory
 
 NAME = "calibration"
-# False-match rates where none is named. Among n items there are n²/2 pairs, so that of a dense
-# group, which needs several near rows for each member, has to be small; a query is compared once.
-DENSE_RATE = 1e-4
-QUERY_RATE = 1e-3
+QUERY_RATE = 1e-3  # of false matches where none is named
 _BINS = 2**16
 _ROWS = 4096  # drawn of more records: eight million pairs are enough for any rate
 
@@ -103,7 +100,6 @@ def distance_threshold(
     *,
     distance: float | None = None,
     rate: float | None = None,
-    usual: float = QUERY_RATE,
     device: torch.device | None = None,
     snapshot: Snapshot | None = None,
 ) -> Threshold:
@@ -112,14 +108,13 @@ def distance_threshold(
     Args:
         run: whose validation or test classes calibrate.
         distance: takes the place of a calibration.
-        rate: of false matches; None is ``usual``. At least that of one pair is used.
-        usual: the rate where none is named.
+        rate: of false matches; by default 0.001. At least that of one pair is used.
         device: where to embed these classes, which happens once for each model.
         snapshot: of the collection whose labels calibrate where the run has no such classes.
     """
     if distance is None:
         found = calibration(run, device=device, snapshot=snapshot)
-        return found.threshold(usual if rate is None else rate)
+        return found.threshold(QUERY_RATE if rate is None else rate)
     if rate is not None:
         raise ConfigError(
             "--max-distance and --max-false-match both say how near is near enough. Give one of "

@@ -15,7 +15,7 @@ from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.contact_sheets import Contents, Group, mostly
 from vicinal.retrieval.map import principal_components
 
-METHODS = ("k-means", "hdbscan", "dbscan")
+METHODS = ("k-means", "hdbscan")
 _SHOWN = 18  # pictures of a group, the nearest its mean
 SAMPLE = 2000  # rows on which numbers of groups are compared: silhouettes need all their distances
 _NEARLY = 0.75  # of the best silhouette; see `chosen_count`
@@ -58,7 +58,6 @@ def cluster(
     *,
     method: str = "k-means",
     groups: int | None = None,
-    distance: float | None = None,
     least: int = 5,
 ) -> Grouping:
     """Group rows that lie near one another.
@@ -66,13 +65,11 @@ def cluster(
     Args:
         vectors: rows to group; may be memory-mapped.
         method: ``"k-means"`` puts each row into one of ``groups``. ``"hdbscan"`` (Campello et al.
-            2013, on 50 principal components) and ``"dbscan"`` (Ester et al. 1996, within
-            ``distance``) find dense groups and leave rows out.
+            2013, on 50 principal components) finds dense groups and leaves rows out.
         groups: of k-means; None chooses the number by silhouette.
-        distance: of DBSCAN.
         least: rows of the smallest dense group.
     """
-    from sklearn.cluster import DBSCAN, HDBSCAN
+    from sklearn.cluster import HDBSCAN
 
     count = len(vectors)
     if method not in METHODS:
@@ -94,14 +91,8 @@ def cluster(
         raise ConfigError(
             f"{method} finds the number of groups itself; got --groups {groups}. Use k-means."
         )
-    if method == "dbscan":
-        assigned = DBSCAN(eps=distance or 1e-9, min_samples=least).fit_predict(rows)
-        words = f"DBSCAN: at least {least} within a distance of {distance or 0:.4g}."
-        return _ordered(rows, assigned, words)
     if count > _HDBSCAN_ROWS:
-        raise ConfigError(
-            f"HDBSCAN groups at most {_HDBSCAN_ROWS:,}; got {count:,}. Use k-means or dbscan."
-        )
+        raise ConfigError(f"HDBSCAN groups at most {_HDBSCAN_ROWS:,}; got {count:,}. Use k-means.")
     short = principal_components(rows)
     assigned = np.full(count, -1)
     if count >= least:
@@ -179,7 +170,7 @@ def _ordered(rows: Float32[np.ndarray, "n d"], assigned: np.ndarray, words: str)
     return Grouping(grouped, spread, words)
 
 
-def cluster_contents(snapshot: Snapshot, found: Grouping, *more: str) -> Contents:
+def cluster_contents(snapshot: Snapshot, found: Grouping) -> Contents:
     """Fill the page of a grouping: largest group first, what is nearest its mean first; outliers
     last."""
     labels = [item.label for item in snapshot.items()]
@@ -204,7 +195,7 @@ def cluster_contents(snapshot: Snapshot, found: Grouping, *more: str) -> Content
     )
     empty = "No group was found."
     return Contents(
-        "Groups in the collection", facts, [found.words, *more, caption], groups, _SHOWN, empty
+        "Groups in the collection", facts, [found.words, caption], groups, _SHOWN, empty
     )
 
 

@@ -12,15 +12,16 @@ and those that the user names in the same call, and an engine is asked where the
 
 import shlex
 import zlib
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from PIL import Image
 
 from vicinal.arguments import build, coerce, construct
@@ -29,7 +30,7 @@ from vicinal.data.location import existing, expanded
 from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError, RunError, unknown
 from vicinal.files import check_links, file_hash, followed, read_array, read_lines, read_object
-from vicinal.retrieval.store import Attributes, FlatStore, Ids, Item, Place, Queries, Where
+from vicinal.retrieval.store import FlatStore, Item, Place, Queries, Where
 from vicinal.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -38,18 +39,15 @@ if TYPE_CHECKING:
 FORMAT = 1  # raised when a reader of the old format would misread the new one
 FOLDER = "collection"  # where a run keeps its own
 POINTER = "current.json"
-ABOUT, ITEMS, VECTORS = "about.json", "items.jsonl", "vectors.npy"
+ABOUT = "about.json"
+ITEMS = "items.jsonl"
+VECTORS = "vectors.npy"
 # to open a generation that a writer may remove under us; each needs two writes in the meantime
 _ATTEMPTS = 8
-_BLOCK = 2**22
+_AGAIN = "Remove the collection and index again."
 
 
-@dataclass(frozen=True)
-class Match:
-    """An item that a search found, and how far from the query it lies."""
-
-    item: Item
-    distance: float
+# -- pictures -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ class Pictures:
         self.places = tuple(places)
         self.access = access
         self._lock = Lock()
-        self._data_sets: dict[int, tuple[Any, dict[str, int]]] = {}
+        self._data_set = cache(self._open_data_set)  # of a place, opened once
 
     @property
     def unnamed(self) -> list[str]:
@@ -114,8 +112,7 @@ class Pictures:
         and whatever links point to.
         """
         place = self.places[item.place]
-        file = place.file(item.path)
-        if file is not None:
+        if (file := place.file(item.path)) is not None:
             self.require_named(place)
             if not file.is_file():
                 raise DataError(
@@ -123,16 +120,17 @@ class Pictures:
                 )
             return read_image(file)
         if place.description is None:
-            fault = f"{item.path!r} of {place.path} is a feature vector or text without a picture"
             raise DataError(
-                f"{fault}. If its name is the path of one, index again with --images FOLDER."
+                f"{item.path!r} of {place.path} is a feature vector or text without a picture. If "
+                "its name is the path of one, index again with --images FOLDER."
             )
-        source, positions = self._data_set(item.place)
-        if item.path not in positions:
+        with self._lock:
+            source, rows = self._data_set(item.place)
+        if item.path not in rows:
             raise DataError(
                 f"{item.path!r} was indexed, but is no longer in {place.path}. Index it again."
             )
-        image: Image.Image = source.read(positions[item.path])
+        image: Image.Image = source.read(rows[item.path])
         return image
 
     def require_named(self, place: Place) -> None:
@@ -140,20 +138,28 @@ class Pictures:
         if place.root is not None:
             self.access.require(Path(place.root))
 
-    def _data_set(self, place: int) -> tuple[Any, dict[str, int]]:
-        """Return a data set that has pictures in another form than files, opened once, and the row
-        of each name."""
+    def _open_data_set(self, place: int) -> tuple[Any, dict[str, int]]:
+        """Return a data set that has pictures in another form than files, and the row of each
+        name."""
         from vicinal.data import DATASETS  # all data sets, which most searches need none of
 
-        with self._lock:
-            if place not in self._data_sets:
-                data = build(self.places[place].description, DATASETS)
-                if (path := getattr(data, "path", None)) is not None:
-                    self.access.require(expanded(path))
-                source = data.load().source
-                rows = {source.name(row): row for row in range(len(source))}
-                self._data_sets[place] = source, rows
-            return self._data_sets[place]
+        description = self.places[place].description
+        data = build(description, DATASETS)
+        if isinstance(description, dict) and "path" in description:
+            self.access.require(expanded(data.path))
+        source = data.load().source
+        return source, {source.name(row): row for row in range(len(source))}
+
+
+# -- one generation -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Match:
+    """An item that a search found, and how far from the query it lies."""
+
+    item: Item
+    distance: float
 
 
 class Snapshot:
@@ -195,41 +201,42 @@ class Snapshot:
         self.metric = flat.metric
         self.places = pictures.places
         self._items = tuple(items)
-        self._rows = {item.id: row for row, item in enumerate(items)}
+        self._ids = {item.id: row for row, item in enumerate(items)}
         self._flat = flat
         self._engine = engine
         self._is_relabeled = relabeled
         self._relabeled: tuple[Mapping[int, str], Snapshot] | None = None
+        self._rows_of = cache(self._rows_by_value)  # of an attribute when it is first asked for
 
     @classmethod
     def open(cls, folder: Path, access: Access) -> "Snapshot":
-        """Read a generation; a RunError where it is damaged."""
+        """Read a generation; an error where it is damaged."""
         about = read_object(folder / ABOUT)
         try:
             metric = coerce(about["metric"], Metric, "metric")
             places = [construct(Place, place, "places") for place in about["places"]]
             items = [_item(line) for line in read_lines(folder / ITEMS)]
-            wanted = "float32", (len(items), int(about["dim"])), int(about["checksum"])
-            generation = int(about["generation"])
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            numbers = [int(about[name]) for name in ("generation", "dim", "checksum")]
+        except (AttributeError, ConfigError, LookupError, TypeError, ValueError) as error:
             if isinstance(error, DataError):
                 raise
             fault = f"{ABOUT} or {ITEMS} is damaged in {folder}: {type(error).__name__}: {error}"
-            raise RunError(f"{fault}. Remove the collection and index again.") from error
+            raise RunError(f"{fault}. {_AGAIN}") from error
         vectors = read_array(folder / VECTORS, mapped=bool(items))
+        wanted = "float32", (len(items), numbers[1]), numbers[2]
         found = str(vectors.dtype), vectors.shape, checksum_of(folder / VECTORS)
         if found != wanted:
-            fault = f"{folder} is damaged: type, shape and CRC-32 of {VECTORS} are {found}"
             raise RunError(
-                f"{fault}, but {ITEMS} and {ABOUT} ask for {wanted}. Remove the collection and "
-                "index again."
+                f"{folder} is damaged: type, shape and CRC-32 of {VECTORS} are {found}, but "
+                f"{ITEMS} and {ABOUT} ask for {wanted}. {_AGAIN}"
             )
         engine = None
         if access.engine is not None:
-            engine = _engine(access.engine, about.get("store"), wanted[1][1], generation)
-        return cls(
-            folder, about, items, FlatStore(vectors, metric), Pictures(places, access), engine
-        )
+            from vicinal.retrieval.milvus import open_store
+
+            engine = open_store(access.engine, about.get("store"))
+        pictures = Pictures(places, access)
+        return cls(folder, about, items, FlatStore(vectors, metric), pictures, engine)
 
     def __len__(self) -> int:
         return len(self._items)
@@ -249,21 +256,32 @@ class Snapshot:
             return self
         if self._relabeled is None or self._relabeled[0] is not labels:
             items = [replace(item, label=labels.get(item.id, item.label)) for item in self._items]
-            other = Snapshot(
-                self.folder,
-                self.about,
-                items,
-                self._flat,
-                self.pictures,
-                self._engine,
-                relabeled=True,
-            )
+            parts = self._flat, self.pictures, self._engine
+            other = Snapshot(self.folder, self.about, items, *parts, relabeled=True)
             self._relabeled = labels, other
         return self._relabeled[1]
 
     def labels(self) -> Mapping[str, int]:
         """Return how many items each label has, by label; items without one are not counted."""
-        return self.attributes.values("label")
+        return {label: len(rows) for label, rows in sorted(self._rows_of("label").items())}
+
+    def rows(self, where: Where) -> Int[np.ndarray, "m"]:
+        """Find the rows of the items that have all of these attributes, ascending; a DataError for
+        an attribute that no item has."""
+        found = np.arange(len(self))
+        for name, value in where.items():
+            if not self._rows_of(name):
+                names = set().union(*(item.attributes for item in self._items))
+                raise DataError(unknown("attribute", name, names))
+            found = np.intersect1d(found, np.array(self._rows_of(name).get(value, []), int))
+        return found
+
+    def _rows_by_value(self, name: str) -> dict[str, list[int]]:
+        found = defaultdict[str, list[int]](list)
+        for row, item in enumerate(self._items):
+            if (value := item.attributes.get(name)) is not None:
+                found[value].append(row)
+        return dict(found)
 
     def euclidean_vectors(self) -> Float[np.ndarray, "n d"]:
         """Return `vectors` to whoever compares them by Euclidean distance; an error where the model
@@ -286,13 +304,8 @@ class Snapshot:
         """Decode the picture of an item, as `Pictures.read` does."""
         return self.pictures.read(self.item(id))
 
-    @cached_property
-    def attributes(self) -> Attributes:
-        """Which items have which label and metadata."""
-        return Attributes([item.attributes for item in self._items])
-
     def search(
-        self, vectors: Queries, k: int, *, where: Where = None, exclude: Ids = ()
+        self, vectors: Queries, k: int, *, where: Where | None = None, exclude: Collection[int] = ()
     ) -> list[list[Match]]:
         """Find the ``k`` nearest items of each vector, nearest first; fewer where the collection
         has no more.
@@ -307,45 +320,54 @@ class Snapshot:
         if k < 1:
             raise ConfigError(f"a search needs k of at least 1; got k = {k}.")
         if vectors.ndim != 2 or vectors.shape[1] != self.dim:
-            fault = (
-                f"queries are vectors [q {self.dim}], as the collection's; got "
-                f"{list(vectors.shape)}"
-            )
             raise DataError(
-                f"{fault}. Embed them with the run that the collection was indexed with."
+                f"queries are vectors [q {self.dim}], as the collection's; got "
+                f"{list(vectors.shape)}. Embed them with the run that the collection was indexed "
+                "with."
             )
-        where = where or {}
-        for name in where:
-            if name not in self.attributes.names:
-                raise DataError(unknown("attribute", name, self.attributes.names))
         k = min(k, max(1, len(self)))
-        if self._engine is not None and not (self._is_relabeled and "label" in where):
-            found = self._engine.search(vectors, k, where=where, exclude=exclude)
-            rows = [[self._row(id) for id in ids if id >= 0] for ids in found.ids.tolist()]
+        among = self.rows(where or {})
+        if self._engine is not None and not (self._is_relabeled and "label" in (where or {})):
+            found = self._engine.search(vectors, k, where=where or {}, exclude=exclude)
         else:
-            among = self.attributes.rows(where) if where else None
-            if exclude:
-                among = np.arange(len(self)) if among is None else among
-                among = np.setdiff1d(among, [self._rows.get(id, -1) for id in exclude])
-            found = self._flat.search(vectors, k, among=among)
-            rows = [[row for row in places if row >= 0] for places in found.ids.tolist()]
-        return [
-            [Match(self._items[row], far) for row, far in zip(each, distances, strict=False)]
-            for each, distances in zip(rows, found.distances.tolist(), strict=True)
-        ]
+            among = np.setdiff1d(among, [self._ids.get(id, -1) for id in exclude])
+            near = self._flat.search(vectors, k, among=among)
+            found = [
+                [(self._items[row].id, distance) for row, distance in pairs if row >= 0]
+                for pairs in map(zip, near.ids.tolist(), near.distances.tolist())
+            ]
+        return [[Match(self.item(id), distance) for id, distance in pairs] for pairs in found]
 
     def _row(self, id: int) -> int:
-        row = self._rows.get(id)
+        row = self._ids.get(id)
         if row is None:
-            span = (
-                f" with ids from {self._items[0].id} to {self._items[-1].id}" if self._items else ""
-            )
-            held = f"it has {len(self)} items{span}"
+            ids = [*self._ids]
+            span = f" with ids from {ids[0]} to {ids[-1]}" if ids else ""
             raise DataError(
-                f"generation {self.generation} of the collection has no item {id}; {held}."
+                f"generation {self.generation} of the collection has no item {id}; it has "
+                f"{len(self)} items{span}."
             )
         return row
 
+
+def _item(line: Mapping[str, Any]) -> Item:
+    item = Item(**line)
+    texts = isinstance(item.path, str) and isinstance(item.label, str | None)
+    if not texts or not isinstance(item.metadata, dict) or not 0 <= item.id < 2**63:
+        raise ValueError(f"an item is {line}")
+    return item
+
+
+def checksum_of(path: Path) -> int:
+    """Return the CRC-32 of a file: what a damaged disk changes, it shows."""
+    found = 0
+    with path.open("rb") as file:
+        while block := file.read(2**22):
+            found = zlib.crc32(block, found)
+    return found
+
+
+# -- all generations ------------------------------------------------------------------------------
 
 _NONE = Access()
 
@@ -392,8 +414,8 @@ class CollectionDirectory:
     def _existing(self) -> "CollectionDirectory":
         if not self.latest_generation():
             raise RunError(
-                f"{self.path} is no collection: no {POINTER} names a generation. `vicinal index RUN PATH...` "
-                "makes one."
+                f"{self.path} is no collection: no {POINTER} names a generation. `vicinal index "
+                "RUN PATH...` makes one."
             )
         return self
 
@@ -406,9 +428,9 @@ class CollectionDirectory:
             return 0
         number = pointer.get("generation")
         if pointer.get("format") != FORMAT or not isinstance(number, int):
-            fault = f"{self.path / POINTER} is not of collection format {FORMAT}"
             raise RunError(
-                f"{fault}. Use the version that wrote it, or remove the collection and index again."
+                f"{self.path / POINTER} is not of collection format {FORMAT}. Use the version that "
+                "wrote it, or remove the collection and index again."
             )
         return number
 
@@ -428,8 +450,7 @@ class CollectionDirectory:
                 except FileNotFoundError:  # written twice since, so already removed
                     continue
                 return self._held
-        fault = f"{self.path} names generation {number}, but that is not there"
-        raise RunError(f"{fault}. Remove the collection and index again.")
+        raise RunError(f"{self.path} names generation {number}, but that is not there. {_AGAIN}")
 
 
 def snapshot_of(
@@ -439,9 +460,15 @@ def snapshot_of(
     images: Sequence[str] = (),
     engine: str | None = None,
 ) -> Snapshot:
-    """Return the newest generation of a run's collection, whose vectors the run's model made."""
+    """Return the newest generation of a run's collection, whose vectors the run's model made;
+    distances of others to new ones would mean nothing."""
     found = CollectionDirectory.of(run, collection, images=images, engine=engine).snapshot()
-    require_same_model(run, found.about)
+    model = found.about.get("model")
+    if model is not None and model != model_fingerprint(run):
+        raise RunError(
+            f"the collection was indexed with another model than {run.path} has now. Update it "
+            f"with `vicinal index {shlex.quote(str(run.path))}`, or name another with --collection."
+        )
     return found
 
 
@@ -449,54 +476,3 @@ def model_fingerprint(run: RunDirectory) -> str:
     """Return network, preprocessing and weights of a run's selected model: what its vectors depend
     on."""
     return file_hash(run.model_path)[:32] + file_hash(run.weights_path)[:32]
-
-
-def require_same_model(run: RunDirectory, about: Mapping[str, Any]) -> None:
-    """Raise where another model made a collection's vectors; their distances to new ones would mean
-    nothing."""
-    if "model" in about and about["model"] != model_fingerprint(run):
-        again = f"`vicinal index {shlex.quote(str(run.path))}`, or name another with --collection"
-        raise RunError(
-            f"the collection was indexed with another model than {run.path} has now. Update it "
-            f"with {again}."
-        )
-
-
-def checksum_of(path: Path) -> int:
-    """Return the CRC-32 of a file: what a damaged disk changes, it shows."""
-    found = 0
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            found = zlib.crc32(block, found)
-    return found
-
-
-def _engine(
-    address: str, store: Mapping[str, Any] | None, dim: int, generation: int
-) -> "MilvusStore":
-    """Open the engine that the user names, where the collection is kept in it."""
-    from vicinal.retrieval.milvus import Milvus, absolute_address
-
-    kept = None if store is None else str(store["address"])
-    if store is None or kept != absolute_address(address):
-        where = "its own folder" if kept is None else kept
-        raise ConfigError(
-            f"this collection is kept in {where}, not in {address}. Index it there with --store "
-            f"{address}."
-        )
-    table = Milvus(str(kept), str(store["table"]), dim=dim, index=store["index"])
-    return table.at(generation)
-
-
-def _item(line: Mapping[str, Any]) -> Item:
-    item = Item(**line)
-    kinds = (
-        (item.id, int),
-        (item.path, str),
-        (item.label, str | None),
-        (item.metadata, dict),
-        (item.place, int),
-    )
-    if not all(isinstance(value, kind) for value, kind in kinds) or not 0 <= item.id < 2**63:
-        raise ValueError(f"an item is {line}")
-    return item

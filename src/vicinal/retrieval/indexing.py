@@ -2,7 +2,7 @@
 removed.
 
 What is embedded is decided by content. A vector is made once for each content and model, is kept in
-a journal from the moment it exists, and is used again for a file that was only moved. The new
+a cache from the moment it exists, and is used again for a file that was only moved. The new
 generation becomes visible at the end.
 
 Embedding is done in this process, or on many machines by Ray Data. Ray's workers each hold the
@@ -14,8 +14,8 @@ to the rounding of float32.
 import logging
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import asdict, dataclass, replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import permutations
 from pathlib import Path
@@ -24,25 +24,21 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from vicinal.data import Folder, Table, own_data, own_description
+from vicinal.data import own_description
 from vicinal.data.loader import load_all
-from vicinal.data.location import expanded
-from vicinal.data.records import Records, Taken
 from vicinal.errors import ConfigError, DataError, few, unknown
 from vicinal.evaluation.encoder import Encoder
 from vicinal.retrieval.annotations import Annotations
 from vicinal.retrieval.collection import FOLDER, CollectionDirectory, model_fingerprint
-from vicinal.retrieval.generations import VectorJournal, publish, writing
-from vicinal.retrieval.listing import Listing, images_of, list_data_set, list_place, place_path
-from vicinal.retrieval.milvus import wanted_engine, write_engine
+from vicinal.retrieval.generations import VectorCache, publish, writing
+from vicinal.retrieval.listing import Listing, absolute_place, list_again, place_path
+from vicinal.retrieval.milvus import wanted_store, write_store
 from vicinal.retrieval.store import Item, Place
 from vicinal.run_directory import RunDirectory
 
-JOURNAL = "journal.bin"
 _NAMED = 10  # unreadable items that an error names
-Batches = Iterator[
-    tuple[list[int], np.ndarray, list[int]]
-]  # places embedded, their vectors, places left unread
+# places embedded, their vectors, places left unread
+Batches = Iterator[tuple[list[int], np.ndarray, list[int]]]
 
 
 class Audience(Protocol):
@@ -138,8 +134,10 @@ class _Indexing:
 
     Attributes:
         before: the generation before, or None.
+        about: its facts.
         same_model: whether its vectors are those of the model now.
-        rows: of the generation before, by content; vectors of another model are worth nothing.
+        held: its rows by content; vectors of another model are worth nothing.
+        made: vectors made since, by content.
         unreadable: items whose content cannot be read, each with the reason where it is known.
     """
 
@@ -152,27 +150,25 @@ class _Indexing:
         self.request = request
         self.audience = audience
         self.model = model_fingerprint(run)
-        held = CollectionDirectory(path)
-        self.before = held.snapshot() if held.latest_generation() else None
+        collection = CollectionDirectory(path)
+        self.before = collection.snapshot() if collection.latest_generation() else None
         self.about = {} if self.before is None else self.before.about
         self.places = () if self.before is None else self.before.places
         self.old = () if self.before is None else self.before.items()
         self.same_model = self.about.get("model") == self.model
-        self.rows = (
-            {item.digest: row for row, item in enumerate(self.old)} if self.same_model else {}
-        )
+        rows = {item.digest: row for row, item in enumerate(self.old)}
+        self.held = rows if self.same_model else {}
         self.unreadable = list[str]()
-        self.engine = wanted_engine(
-            request.store, request.store_index, self.about.get("store"), path, self.model
-        )
-        if self.engine is not None and encoder.embedder.metric != "euclidean":
+        self.store = wanted_store(request.store, request.store_index, self.about.get("store"))
+        if self.store is not None and encoder.embedder.metric != "euclidean":
             raise ConfigError(
                 "engines search by Euclidean distance, but this head is hyperbolic. Omit --store."
             )
 
     def go(self) -> Indexed:
-        listings = self._listings()
-        named = {listing.place.path for listing in listings} | self._gone()
+        gone = self._gone()
+        listings = self._listings(gone)
+        named = {listing.place.path for listing in listings} | gone
         places = [place for place in self.places if place.path not in named]
         items = [
             replace(item, place=places.index(self.places[item.place]))
@@ -183,30 +179,32 @@ class _Indexing:
         items = sorted([*items, *new], key=lambda item: item.id)
         places += [listing.place for listing in listings]
         _reject_nested(places)
-        dim = self.encoder.embedder.embedding_dim
-        with closing(VectorJournal(self.path / JOURNAL, dim=dim, model=self.model)) as journal:
-            embedded = self._embed(listings, contents, items, journal)
-            if self.unreadable and not self.request.skip_corrupt:
-                total = sum(len(listing.entries) for listing in listings)
-                raise DataError(
-                    f"{len(self.unreadable)} of {total} items cannot be read: "
-                    f"{few(self.unreadable, _NAMED, '; ')}. Repair or remove them, or leave them "
-                    "out with --skip-corrupt; what was embedded is kept."
-                )
-            items = [item for item in items if item.digest in journal or item.digest in self.rows]
-            about = self._publish(items, places, next_id, journal)
-        journal.clear()
+        self.made = VectorCache(
+            self.path, dim=self.encoder.embedder.embedding_dim, model=self.model
+        )
+        embedded = self._embed(listings, contents, items)
+        if self.unreadable and not self.request.skip_corrupt:
+            total = sum(len(listing.entries) for listing in listings)
+            raise DataError(
+                f"{len(self.unreadable)} of {total} items cannot be read: "
+                f"{few(self.unreadable, _NAMED, '; ')}. Repair or remove them, or leave them "
+                "out with --skip-corrupt; what was embedded is kept."
+            )
+        items = [item for item in items if item.digest in self.made or item.digest in self.held]
+        self._publish(items, places, next_id)
+        self.made.clear()
         old, now = ({item.id: item.digest for item in each} for each in (self.old, items))
+        snapshot = CollectionDirectory(self.path).snapshot()
         return Indexed(
-            about["generation"],
+            snapshot.generation,
             len(items),
             embedded,
             added=len(now.keys() - old.keys()),
             replaced=sum(now[id] != old[id] for id in now.keys() & old.keys()),
             removed=len(old.keys() - now.keys()),
             unreadable=tuple(self.unreadable),
-            lost=tuple(Annotations(self.path).read(CollectionDirectory(self.path).snapshot()).lost),
-            recall=(about.get("store") or {}).get("recall"),
+            lost=tuple(Annotations(self.path).read(snapshot).lost),
+            recall=(snapshot.about["store"] or {}).get("recall"),
         )
 
     def _gone(self) -> set[str]:
@@ -216,15 +214,14 @@ class _Indexing:
             raise ConfigError(unknown("place of the collection", path, known))
         return gone
 
-    def _listings(self) -> list[Listing]:
+    def _listings(self, gone: set[str]) -> list[Listing]:
         """List the places to bring up to date: those named, or else the run's own data."""
-        asked, gone = self.request, self._gone()
+        asked = self.request
         own = place_path(own_description(self.run))
         given = list(dict.fromkeys(absolute_place(path) for path in asked.paths))
         known = {place.path: place for place in self.places if place.path not in gone}
-        wanted = {path: (asked.split, asked.images) for path in given}
-        if not self.places and not given:
-            wanted[own] = asked.split, asked.images
+        first = [own] if not self.places and not given else []
+        wanted = {path: (asked.split, asked.images) for path in (*given, *first)}
         if not self.same_model or not (given or gone):
             for path, place in known.items():
                 if path not in wanted and path != own:
@@ -239,11 +236,10 @@ class _Indexing:
         takes = self.encoder.preprocessing.kind
         for listing in listings:
             if listing.source.kind != takes:
-                fault = (
+                raise DataError(
                     f"this run's model embeds {takes}, but {listing.place.path} holds "
-                    f"{listing.source.kind}"
+                    f"{listing.source.kind}. Index data of the kind it was trained on."
                 )
-                raise DataError(f"{fault}. Index data of the kind it was trained on.")
         return listings
 
     def _read(
@@ -257,7 +253,9 @@ class _Indexing:
         known = {(self.places[item.place].path, item.path): item.id for item in self.old}
         next_id = max([self.about.get("next_id", 0), *(item.id + 1 for item in self.old[-1:])])
         total = sum(len(listing.entries) for listing in listings)
-        items, contents, done = list[Item](), dict[str, tuple[int, int]](), 0
+        items = list[Item]()
+        contents = dict[str, tuple[int, int]]()
+        done = 0
         with self.audience.following(total, 0, "reading") as follower:
             for number, listing in enumerate(listings):
                 for row, entry in enumerate(listing.entries):
@@ -284,114 +282,84 @@ class _Indexing:
         listings: Sequence[Listing],
         contents: dict[str, tuple[int, int]],
         items: Sequence[Item],
-        journal: VectorJournal,
     ) -> int:
-        """Make the vectors that are missing, each batch into the journal at once; return how
-        many."""
-        missing = {digest: at for digest, at in contents.items() if digest not in self.rows}
-        wanted = {digest: at for digest, at in missing.items() if digest not in journal}
-        done, embedded = len(missing) - len(wanted), 0
+        """Make the vectors that are missing, each batch into the cache at once; return how many."""
+        missing = {digest: at for digest, at in contents.items() if digest not in self.held}
+        wanted = {digest: at for digest, at in missing.items() if digest not in self.made}
+        before = len(self.made)
+        done = len(missing) - len(wanted)
         with self.audience.following(len(missing), done, "embedding") as follower:
             for number, listing in enumerate(listings):
                 here = [digest for digest, (of, _) in wanted.items() if of == number]
                 rows = np.array([wanted[digest][1] for digest in here], dtype=np.int64)
                 for kept, vectors, unread in self._batches(listing, rows):
-                    journal.append([here[place] for place in kept], vectors)
+                    self.made.append([here[place] for place in kept], vectors)
                     damaged = {here[place] for place in unread}
                     for item in items if damaged else ():  # one of each content was looked at
                         if item.digest in damaged:
                             self._leave_out(item.path)
                     done += len(kept) + len(unread)
-                    embedded += len(kept)
                     follower.advance(done)
-        return embedded
+        return len(self.made) - before
 
     def _batches(self, listing: Listing, rows: np.ndarray) -> Batches:
-        size, request = self.request.batch_size, self.request
-        if request.ray is None:
-            return embed_rows(self.encoder, listing, rows, batch_size=size, workers=request.workers)
-        return embed_rows_on_ray(self.run, listing, rows, batch_size=size, workers=request.ray)
+        size = self.request.batch_size
+        if self.request.ray is not None:
+            workers = self.request.ray
+            return embed_rows_on_ray(self.run, listing, rows, batch_size=size, workers=workers)
+        workers = self.request.workers
+        return embed_rows(self.encoder, listing, rows, batch_size=size, workers=workers)
 
-    def _publish(
-        self, items: Sequence[Item], places: Sequence[Place], next_id: int, journal: VectorJournal
-    ) -> dict[str, Any]:
-        """Write the next generation, unless nothing changed; return its ``about.json``."""
-        store = self.about.get("store")
-        engine = None if self.engine is None else asdict(self.engine)
-        same = self.same_model and (store and {**store, "recall": None}) == engine
-        if same and (tuple(items), tuple(places)) == (self.old, self.places):
-            return dict(self.about)
+    def _publish(self, items: Sequence[Item], places: Sequence[Place], next_id: int) -> None:
+        """Write the next generation, unless nothing changed."""
+        before = self.about.get("store")
+        kept = None if before is None else (before["address"], before["index"])
+        same_items = (tuple(items), tuple(places)) == (self.old, self.places)
+        if self.before is not None and self.same_model and kept == self.store and same_items:
+            return
         facts = {
             "metric": self.encoder.embedder.metric,
             "model": self.model,
             "run": str(self.run.path.absolute()),
             "next_id": next_id,
         }
-        writer = None
-        if self.engine is not None:
-            writer = partial(write_engine, self.engine, items, self.old, store)
+        engine = None
+        if self.store is not None:
+            engine = partial(write_store, self.store, self.path, items, before)
         publish(
             self.path,
             items,
-            self._vectors(items, journal),
+            self._vectors(items),
             dim=self.encoder.embedder.embedding_dim,
             places=places,
             facts=facts,
-            engine=writer,
+            engine=engine,
         )
-        return dict(CollectionDirectory(self.path).snapshot().about)
 
-    def _vectors(self, items: Sequence[Item], journal: VectorJournal) -> Iterator[np.ndarray]:
+    def _vectors(self, items: Sequence[Item]) -> Iterator[np.ndarray]:
+        made = self.made.vectors(item.digest for item in items if item.digest not in self.held)
         for item in items:
-            row = self.rows.get(item.digest)
+            row = self.held.get(item.digest)
             if row is None or self.before is None:
-                yield journal.vector(item.digest)
+                yield next(made)
             else:
                 yield self.before.vectors()[row]
 
 
-def list_again(run: RunDirectory, path: str, split: str, images: str | None) -> Listing:
-    """List a place as it is now; the run's own data with the settings and the held-out classes of
-    its training."""
-    own = own_description(run)
-    plain = (
-        isinstance(own, Folder | Table) and split == "all"
-    )  # then all files count, with or without a class
-    if path == place_path(own) and isinstance(own, Table) and images is None:
-        images = images_of(own)
-    if path == place_path(own) and not plain:
-        # Of a part, the very classes held out; of all, what is there now.
-        data, records = (own, own.load()) if split == "all" else own_data(run)
-        return list_data_set(data, split=split, images=images, records=records)
-    return list_place(path, split=split, images=images)
-
-
-def absolute_place(path: str) -> str:
-    """Return the name by which a place is known: absolute, or the word of an embedded data set."""
-    found = expanded(path)
-    return str(found.resolve()) if found.exists() or "/" in path else path
-
-
 def _reject_nested(places: Sequence[Place]) -> None:
     """Reject two folders, one inside the other: they would hold the same items twice."""
-    folders = [
-        place for place in places if place.kind in ("folder", "data set") and place.root is not None
-    ]
+    folders = [place for place in places if place.kind != "features" and place.root is not None]
     for inner, outer in permutations(folders, 2):
-        if Path(str(inner.root)).is_relative_to(str(outer.root)):
-            fault = f"{inner.path} lies in {outer.path}, so its images would be there twice"
-            raise ConfigError(f"{fault}. Index one of them; --remove takes the other out.")
+        if "table" not in (inner.kind, outer.kind) and Path(str(inner.root)).is_relative_to(
+            str(outer.root)
+        ):
+            raise ConfigError(
+                f"{inner.path} lies in {outer.path}, so its images would be there twice. Index one "
+                "of them; --remove takes the other out."
+            )
 
 
 # -- embedding ------------------------------------------------------------------------------------
-
-
-def unlabeled_records(listing: Listing, rows: np.ndarray) -> Records:
-    """Return some entries of a listing as records of one class, to be embedded."""
-    source, count = Taken(listing.source, rows), len(rows)
-    return Records(
-        listing.place.path, source, np.zeros(count, np.int64), ("",), np.full(count, "test")
-    )
 
 
 def embed_rows(
@@ -401,20 +369,15 @@ def embed_rows(
     those unread."""
     if not len(rows):
         return
-    records = unlabeled_records(listing, rows)
+    transform = encoder.preprocessing
+    records = listing.records(rows)
     for batch in load_all(
-        records,
-        encoder.preprocessing,
-        batch_size,
-        workers,
-        skip_corrupt=True,
-        device=encoder.device,
+        records, transform, batch_size, workers, skip_corrupt=True, device=encoder.device
     ):
         vectors = np.empty((0, encoder.embedder.embedding_dim), np.float32)
         if len(batch.indices):
-            with (
-                torch.inference_mode()
-            ):  # entered for each batch: a generator must not leave its caller in it
+            # entered for each batch: a generator must not leave its caller in it
+            with torch.inference_mode():
                 vectors = encoder.embedder(batch.inputs).float().cpu().numpy()
         yield batch.indices.tolist(), vectors, list(batch.skipped)
 
@@ -431,10 +394,7 @@ def embed_rows_on_ray(
     with _cluster() as data:
         # A block for each batch, or one worker would get all; made here, for tasks that make them
         # would wait for a processor while the workers hold every one.
-        batches = [
-            np.arange(first, min(first + batch_size, len(rows)))
-            for first in range(0, len(rows), batch_size)
-        ]
+        batches = np.split(np.arange(len(rows)), range(batch_size, len(rows), batch_size))
         embedded = data.from_numpy(batches).map_batches(
             _Worker,
             fn_constructor_args=(str(run.path.absolute()), listing, rows, batch_size),
@@ -454,16 +414,20 @@ class _Worker:
     def __init__(self, run: str, listing: Listing, rows: np.ndarray, batch_size: int) -> None:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._encoder = Encoder.load(RunDirectory.open(Path(run)), device).stream("gallery")
-        self._listing, self._rows, self._batch_size = listing, rows, batch_size
+        self._listing = listing
+        self._rows = rows
+        self._batch_size = batch_size
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        asked, size = batch["data"], self._batch_size
-        dim = self._encoder.embedder.embedding_dim
-        vectors, read = np.zeros((len(asked), dim), np.float32), np.zeros(len(asked), np.uint8)
+        asked = batch["data"]
+        vectors = np.zeros((len(asked), self._encoder.embedder.embedding_dim), np.float32)
+        read = np.zeros(len(asked), np.uint8)
+        rows = self._rows[asked]
         for kept, found, _ in embed_rows(
-            self._encoder, self._listing, self._rows[asked], batch_size=size, workers=0
+            self._encoder, self._listing, rows, batch_size=self._batch_size, workers=0
         ):
-            vectors[kept], read[kept] = found, 1
+            vectors[kept] = found
+            read[kept] = 1
         return {"place": asked, "vector": vectors, "read": read}
 
 
@@ -481,7 +445,8 @@ def _cluster() -> Iterator[Any]:
     if ours:
         ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
     context = ray.data.DataContext.get_current()
-    shown, context.enable_progress_bars = context.enable_progress_bars, False  # we have our own
+    shown = context.enable_progress_bars
+    context.enable_progress_bars = False  # we have our own
     try:
         yield ray.data
     finally:

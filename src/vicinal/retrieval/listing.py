@@ -7,22 +7,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import numpy as np
 import torch
 
 from vicinal.arguments import describe
-from vicinal.data import Arrays, Dataset, Folder, Table, open_path, own_description
+from vicinal.data import Arrays, Dataset, Folder, Table, open_path, own_data, own_description
 from vicinal.data.folder import is_image
 from vicinal.data.location import existing, expanded
-from vicinal.data.records import QUERY, SPLITS, FeatureArray, ImageFiles, Records, Source, Texts
+from vicinal.data.records import (
+    QUERY,
+    SPLITS,
+    FeatureArray,
+    ImageFiles,
+    Records,
+    Source,
+    Taken,
+    Texts,
+)
 from vicinal.data.shards import TarImages
-from vicinal.data.table import Columns, read_columns
+from vicinal.data.table import read_columns
 from vicinal.errors import ConfigError, DataError, VicinalError, unknown
 from vicinal.evaluation.neighbors import require_finite
 from vicinal.files import file_hash, read_arrays
-from vicinal.retrieval.store import Kind, Place
+from vicinal.retrieval.store import Place
 from vicinal.run_directory import RunDirectory
 
 _SPLIT_FOLDERS = {"train", "test", "validation", "val"}
@@ -64,18 +72,97 @@ class Listing:
                 "own."
             )
 
+    def records(self, rows: np.ndarray) -> Records:
+        """Return some entries as records of one class, to be embedded."""
+        source = Taken(self.source, rows)
+        labels = np.zeros(len(rows), np.int64)
+        return Records(self.place.path, source, labels, ("",), np.full(len(rows), "test"))
+
     def digest(self, index: int) -> str:
         """SHA-256 of what the item holds; DataError where it cannot be read."""
         source, positions = self.source.origin(np.array([index]))
         position = int(positions[0])
         if isinstance(source, ImageFiles):
-            return _file_digest(self.place, source.paths[position])
+            path = source.paths[position]
+            file = self.place.file(path)
+            if file is None or not file.is_file():
+                raise DataError(f"image {path} of {self.place.path} is missing.")
+            try:
+                return file_hash(file)
+            except OSError as error:
+                raise DataError(f"image {file} cannot be read: {error}.") from error
         if isinstance(source, FeatureArray):
             return sha256(source.read(position).tobytes()).hexdigest()
         if isinstance(source, TarImages):
             return sha256(source.encoded(position)).hexdigest()
         pixels = np.asarray(source.read(position))
         return sha256(repr(pixels.shape).encode() + pixels.tobytes()).hexdigest()
+
+
+# -- which places ---------------------------------------------------------------------------------
+
+
+def absolute_place(path: str) -> str:
+    """Return the name by which a place is known: absolute, or the word of an embedded data set."""
+    found = expanded(path)
+    return str(found.resolve()) if found.exists() or "/" in path else path
+
+
+def place_path(data: Dataset) -> str:
+    """Return the name by which the place of a data set is known: absolute, or the word of an
+    embedded one."""
+    path = _settings(data).get("path")
+    return type(data).__name__.lower() if path is None else str(expanded(path).resolve())
+
+
+def own_folders(run: RunDirectory) -> list[Path]:
+    """Return the files and folders of a run's own data, whose pictures its collections may show."""
+    try:
+        data = own_description(run)
+    except (KeyError, VicinalError):  # given in Python, so there are none
+        return []
+    named = [_settings(data).get(name) for name in ("path", "images")]
+    if isinstance(data, Table) and expanded(data.path).is_file():
+        named.append(_images_of(data))
+    return [expanded(path) for path in named if path is not None]
+
+
+def _settings(data: Dataset) -> dict[str, str]:
+    """Return the settings of a data set that are texts."""
+    described = describe(data)
+    return {name: value for name, value in described.items() if isinstance(value, str)}
+
+
+def _images_of(table: Table) -> str | None:
+    """Return the folder of the pictures of a run's own table; where they lie elsewhere, the one
+    that holds all.
+
+    Training has read them there. A table that somebody names is held to its own folder, or to
+    `--images`.
+    """
+    columns = read_columns(existing(table.path))
+    folder = columns.path.parent if table.images is None else existing(table.images)
+    paths = [Path(os.path.normpath(folder.resolve() / path)) for path in columns.texts("path")]
+    inside = all(path.is_relative_to(folder.resolve()) for path in paths)
+    return table.images if inside else os.path.commonpath([path.parent for path in paths])
+
+
+def list_again(run: RunDirectory, path: str, split: str, images: str | None) -> Listing:
+    """List a place as it is now; the run's own data with the settings and the held-out classes of
+    its training."""
+    own = own_description(run)
+    if path == place_path(own):
+        if isinstance(own, Table) and images is None:
+            images = _images_of(own)
+        # of a whole folder or table all files count, with or without a class
+        if not (isinstance(own, Folder | Table) and split == "all"):
+            # Of a part, the very classes held out; of all, what is there now.
+            data, records = (own, own.load()) if split == "all" else own_data(run)
+            return list_data_set(data, split=split, images=images, records=records)
+    return list_place(path, split=split, images=images)
+
+
+# -- what they hold -------------------------------------------------------------------------------
 
 
 def list_place(path: str, *, split: str = "all", images: str | None = None) -> Listing:
@@ -99,14 +186,62 @@ def list_place(path: str, *, split: str = "all", images: str | None = None) -> L
         return _list_table(found, split, images)
     if isinstance(data, Arrays) and split == "all":
         if found.suffix.lower() == ".npz" and (unlabeled := _unlabeled(found)) is not None:
-            place = Place(
-                str(found.resolve()),
-                "features",
-                None if images is None else str(existing(images).resolve()),
-            )
+            root = None if images is None else str(existing(images).resolve())
+            place = Place(str(found.resolve()), "features", root)
             return Listing(place, [Entry(name) for name in unlabeled.names], unlabeled)
         data = replace(data, test=1.0)  # nothing is split, so one class is enough
     return list_data_set(data, split=split, images=images)
+
+
+def _list_folder(folder: Path) -> Listing:
+    """List all images below a folder, without hidden ones and links to folders; the first folder of
+    a path is its label, or the second, after a split."""
+    paths = []
+    for here, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        below = Path(here).relative_to(folder)
+        paths += [(below / name).as_posix() for name in files if is_image(name)]
+    paths.sort()
+    tops = {name.name for name in folder.iterdir() if name.is_dir() and name.name[0] != "."}
+    with_splits = {"train", "test"} <= tops <= _SPLIT_FOLDERS
+    entries = []
+    for path in paths:
+        parents = PurePosixPath(path).parts[:-1]
+        split = {"split": parents[0]} if with_splits and parents else {}
+        labels = parents[1:] if split else parents
+        entries.append(Entry(path, labels[0] if labels else None, split))
+    return Listing(Place(str(folder), "folder", str(folder)), entries, ImageFiles(folder, paths))
+
+
+def _list_table(path: Path, split: str, images: str | None) -> Listing:
+    """List the images that a table names; all its other columns are metadata."""
+    columns = read_columns(path)
+    paths = columns.texts("path")
+    root = (path.parent if images is None else existing(images)).resolve()
+    rows = list(range(len(paths)))
+    if split != "all":
+        splits = columns.texts("split")
+        rows = [row for row in rows if splits[row].lower() == split]
+        if not rows:
+            has = ", ".join(sorted(set(splits)))
+            raise ConfigError(f"{path} has no row of the split {split!r}; it has {has}.")
+    if "text" in columns.cells:  # a picture may have several; the first stands beside it
+        rows = sorted({paths[row]: row for row in reversed(rows)}.values())
+    entries = []
+    for row in rows:
+        inside = Path(os.path.relpath(root / paths[row], root))
+        if inside.parts[:1] == ("..",):
+            raise DataError(
+                f"{columns.place(row)}: {paths[row]} lies outside {root}, where pictures may be "
+                "read. Name the folder that holds all of them with --images."
+            )
+        cells = {name: column[row] for name, column in columns.cells.items() if name != "path"}
+        texts = {name: str(cell).strip() for name, cell in cells.items() if cell is not None}
+        label = texts.pop("label", None) or None
+        known = {name: text for name, text in texts.items() if text}
+        entries.append(Entry(inside.as_posix(), label, known))
+    place = Place(str(path.resolve()), "table", str(root), split=split, images=images)
+    return Listing(place, entries, ImageFiles(root, [entry.path for entry in entries]))
 
 
 def _unlabeled(path: Path) -> FeatureArray | None:
@@ -116,20 +251,12 @@ def _unlabeled(path: Path) -> FeatureArray | None:
     features = arrays.get("features", arrays.get("embeddings"))
     if features is None or features.ndim != 2 or not {"labels", "label"}.isdisjoint(arrays):
         return None
-    require_finite(torch.from_numpy(np.asarray(features, np.float32)), str(path))
-    names = arrays.get("names", [f"row {row}" for row in range(len(features))])
-    if len(names) != len(features):
-        raise DataError(
-            f"{path}: {len(features)} vectors, but {len(names)} names. Give every row one."
-        )
-    return FeatureArray(np.asarray(features, np.float32), [str(name) for name in names])
-
-
-def place_path(data: Dataset) -> str:
-    """Return the name by which the place of a data set is known: absolute, or the word of an
-    embedded one."""
-    named = getattr(data, "path", None)
-    return type(data).__name__.lower() if named is None else str(expanded(named).resolve())
+    rows = np.asarray(features, np.float32)
+    require_finite(torch.from_numpy(rows), str(path))
+    names = arrays.get("names", [f"row {row}" for row in range(len(rows))])
+    if len(names) != len(rows):
+        raise DataError(f"{path}: {len(rows)} vectors, but {len(names)} names. Give every row one.")
+    return FeatureArray(rows, [str(name) for name in names])
 
 
 def list_data_set(
@@ -154,17 +281,21 @@ def list_data_set(
     source, positions = loaded.source.origin(np.arange(len(loaded)))
     names = [loaded.source.name(row) for row in range(len(loaded))]
     labels = [loaded.classes[label] for label in loaded.labels]
-    features, root = isinstance(source, FeatureArray | Texts), None
+    features = isinstance(source, FeatureArray | Texts)
+    root = None
     if isinstance(source, ImageFiles):
-        elsewhere = isinstance(data, Table) and images is not None
-        root = str((existing(str(images)) if elsewhere else source.root).resolve())
-        names = (
-            [os.path.relpath(source.root / name, root) for name in names] if elsewhere else names
-        )
+        root = str(source.root.resolve())
+        if isinstance(data, Table) and images is not None:
+            root = str(existing(images).resolve())
+            names = [os.path.relpath(source.root / name, root) for name in names]
     elif isinstance(source, FeatureArray) and images is not None:
-        root, names, labels = _pictured(images, loaded, positions, len(source), names, labels)
-    kind: Kind = "features" if features else "data set"
+        pictures = open_path(images)
+        if isinstance(pictures, Folder):  # the vectors' own names name the files
+            root = str(existing(images).resolve())
+        else:
+            root, names, labels = _pictured(pictures.load(), loaded, positions, len(source))
     description = None if root is not None or features else describe(data)
+    kind = "features" if features else "data set"
     place = Place(place_path(data), kind, root, split, images, description)
     columns = loaded.columns.items()
     entries = [
@@ -175,153 +306,27 @@ def list_data_set(
 
 
 def _pictured(
-    images: str,
-    features: Records,
-    positions: np.ndarray,
-    rows: int,
-    names: list[str],
-    labels: list[str],
+    pictures: Records, features: Records, positions: np.ndarray, count: int
 ) -> tuple[str, list[str], list[str]]:
     """Return folder, paths and labels of feature vectors that were made of a data set's images, row
     by row.
 
-    In a plain folder the vectors' own names name the files. A data set must have as many images as
-    there are vectors, and the same of them must be of one class: another order would show wrong
-    pictures.
+    There must be as many images as vectors, and the same of them must be of one class: another
+    order would show wrong pictures.
     """
-    data = open_path(images)
-    if isinstance(data, Folder):
-        return str(existing(images).resolve()), names, labels
-    records = data.load()
-    source = records.source
-    if not isinstance(source, ImageFiles) or len(records) != rows:
-        wanted = (
-            f"--images {images} should hold the {rows} images that the vectors were made of, "
-            "as files"
+    source = pictures.source
+    if not isinstance(source, ImageFiles) or len(pictures) != count:
+        raise DataError(
+            f"--images should hold the {count} images that the vectors were made of, as files; got "
+            f"{pictures.name} with {len(pictures)} records. Name the data set or folder that they "
+            "are of."
         )
-        got = f"{records.name} with {len(records)} records"
-        raise DataError(f"{wanted}; got {got}. Name the data set or folder that they are of.")
-    pairs = set(zip(features.labels.tolist(), records.labels[positions].tolist(), strict=True))
+    theirs = pictures.labels[positions].tolist()
+    pairs = set(zip(features.labels.tolist(), theirs, strict=True))
     if not len(pairs) == len({one for one, _ in pairs}) == len({other for _, other in pairs}):
         raise DataError(
-            f"the vectors and the images of {images} differ in their classes, so in their order."
+            f"the vectors and the images of {pictures.name} differ in their classes, so in their "
+            "order."
         )
     paths = [source.paths[position] for position in positions]
-    return (
-        str(source.root.resolve()),
-        paths,
-        [records.classes[records.labels[position]] for position in positions],
-    )
-
-
-def _list_folder(folder: Path) -> Listing:
-    """List all images below a folder; the first folder of a path is its label, or the second, after
-    a split."""
-    tops = {
-        entry.name
-        for entry in folder.iterdir()
-        if entry.is_dir() and not entry.name.startswith(".")
-    }
-    with_splits = {"train", "test"} <= tops <= _SPLIT_FOLDERS
-    paths, entries = _images(folder), []
-    for path in paths:
-        parents = PurePosixPath(path).parts[:-1]
-        split, below = (
-            ({"split": parents[0]}, parents[1:]) if with_splits and parents else ({}, parents)
-        )
-        entries.append(Entry(path, below[0] if below else None, split))
-    place = Place(str(folder), "folder", str(folder))
-    return Listing(place, entries, ImageFiles(folder, paths))
-
-
-def _images(root: Path) -> list[str]:
-    """List images below a folder as sorted paths; hidden files and folders are left out, and links
-    to folders."""
-    found = []
-    for here, folders, files in os.walk(root):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [
-            (Path(here) / name).relative_to(root).as_posix() for name in files if is_image(name)
-        ]
-    return sorted(found)
-
-
-def own_folders(run: RunDirectory) -> list[Path]:
-    """Return the files and folders of a run's own data, whose pictures its collections may show."""
-    try:
-        data = own_description(run)
-    except (KeyError, VicinalError):  # given in Python, so there are none
-        return []
-    named = [getattr(data, "path", None), getattr(data, "images", None)]
-    if isinstance(data, Table) and expanded(data.path).is_file():
-        named.append(images_of(data))
-    return [expanded(path) for path in named if isinstance(path, str)]
-
-
-def images_of(table: Table) -> str | None:
-    """Return the folder of the pictures of a run's own table; where they lie elsewhere, the one
-    that holds all.
-
-    Training has read them there. A table that somebody names is held to its own folder, or to
-    `--images`.
-    """
-    columns = read_columns(existing(table.path))
-    folder = columns.path.parent if table.images is None else existing(table.images)
-    paths = [Path(os.path.normpath(folder.resolve() / path)) for path in columns.texts("path")]
-    inside = all(path.is_relative_to(folder.resolve()) for path in paths)
-    return table.images if inside else os.path.commonpath([path.parent for path in paths])
-
-
-def _list_table(path: Path, split: str, images: str | None) -> Listing:
-    """List the images that a table names; all its other columns are metadata."""
-    columns = read_columns(path)
-    paths = columns.texts("path")
-    root = (existing(images) if images is not None else path.parent).resolve()
-    rows = list(range(len(paths)))
-    if split != "all":
-        splits = columns.texts("split")
-        rows = [row for row in rows if splits[row].lower() == split]
-        if not rows:
-            raise ConfigError(
-                f"{path} has no row of the split {split!r}; it has "
-                f"{', '.join(sorted(set(splits)))}."
-            )
-    if "text" in columns.cells:  # a picture may have several; the first stands beside it
-        rows = sorted({paths[row]: row for row in reversed(rows)}.values())
-
-    def entry(row: int) -> Entry:
-        texts = {
-            name: text
-            for name, column in columns.cells.items()
-            if (text := _text(column[row])) is not None
-        }
-        path, label = _below(root, texts.pop("path"), columns, row), texts.pop("label", None)
-        return Entry(path, label, texts)
-
-    entries = [entry(row) for row in rows]
-    place = Place(str(path.resolve()), "table", str(root), split=split, images=images)
-    return Listing(place, entries, ImageFiles(root, [entry.path for entry in entries]))
-
-
-def _below(root: Path, path: str, columns: Columns, row: int) -> str:
-    """Return a table's path relative to the root; a DataError where it leads out of it."""
-    inside = os.path.relpath(root / path, root)
-    if Path(inside).parts[:1] == ("..",):
-        fault = f"{columns.place(row)}: {path} lies outside {root}, where pictures may be read"
-        raise DataError(f"{fault}. Name the folder that holds all of them with --images.")
-    return Path(inside).as_posix()
-
-
-def _text(cell: Any) -> str | None:
-    text = "" if cell is None else str(cell).strip()
-    return text or None
-
-
-def _file_digest(place: Place, path: str) -> str:
-    file = place.file(path)
-    if file is None or not file.is_file():
-        raise DataError(f"image {path} of {place.path} is missing.")
-    try:
-        return file_hash(file)
-    except OSError as error:
-        raise DataError(f"image {file} cannot be read: {error}.") from error
+    return str(source.root.resolve()), paths, [pictures.classes[label] for label in theirs]

@@ -67,7 +67,12 @@ class Answer:
 
 
 def ask(
-    snapshot: Snapshot, query: Query, k: int, *, where: Where = None, threshold: float | None = None
+    snapshot: Snapshot,
+    query: Query,
+    k: int,
+    *,
+    where: Where | None = None,
+    threshold: float | None = None,
 ) -> Answer:
     """Find the ``k`` nearest items of a collection; those beyond the threshold are no match."""
     found = snapshot.search(query.vector[None], k, where=where, exclude=query.exclude)[0]
@@ -121,9 +126,9 @@ def query_of(
         )
         vectors += list(model.embed(named))
     for label in labels:
-        rows = snapshot.attributes.rows({"label": label})
-        if not len(rows):
+        if label not in snapshot.labels():
             raise DataError(unknown("label", label, snapshot.labels()))
+        rows = snapshot.rows({"label": label})
         vectors.append(snapshot.vectors()[rows].mean(axis=0, dtype=np.float64))
     if any(vector.shape != (snapshot.dim,) for vector in vectors):
         lengths = (

@@ -15,12 +15,11 @@ from vicinal.data.transforms import TextTransform
 from vicinal.evaluation.encoder import Encoder
 from vicinal.models import Embedder, NGrams
 from vicinal.retrieval.calibration import Threshold
-from vicinal.retrieval.collection import Place
 from vicinal.retrieval.generations import publish
 from vicinal.retrieval.map import CollectionMap
 from vicinal.retrieval.model import EmbeddingModel
 from vicinal.retrieval.serve.server import bind, create_application
-from vicinal.retrieval.store import Item
+from vicinal.retrieval.store import Item, Place
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -23,7 +23,7 @@ from PIL import Image
 from vicinal.data.records import Kind
 from vicinal.errors import ConfigError, DataError
 from vicinal.retrieval.annotations import Annotations
-from vicinal.retrieval.calibration import NAME, QUERY_RATE, Threshold, distance_threshold
+from vicinal.retrieval.calibration import NAME, Threshold, distance_threshold
 from vicinal.retrieval.collection import CollectionDirectory, Match, Snapshot
 from vicinal.retrieval.map import CollectionMap, collection_map
 from vicinal.retrieval.model import EmbeddingModel, load_asking
@@ -87,7 +87,7 @@ def open_library(
 
     Args:
         rate: of false matches, at which to calibrate the threshold for "no match"; by default a run
-            that was calibrated before shows that of ``QUERY_RATE``, and another none.
+            that was calibrated before shows that of `0.001`, and another none.
         images: folders of pictures to show besides those of the run's own data.
         engine: address of the engine to ask in the place of the collection's own vectors.
     """
@@ -108,7 +108,6 @@ def open_library(
         threshold = distance_threshold(
             directory,
             rate=rate,
-            usual=QUERY_RATE,
             device=model.device,
             snapshot=found.snapshot(),
         )

@@ -332,11 +332,7 @@ def item_routes(library: Library, limits: Limits, listing: Workers, drawing: Wor
     ) -> Items:
         """Items by ascending id, a page at a time, all or those of one class."""
         snapshot = library.snapshot()
-        rows = (
-            range(len(snapshot))
-            if label is None
-            else snapshot.attributes.rows({"label": label}).tolist()
-        )
+        rows = range(len(snapshot)) if label is None else snapshot.rows({"label": label}).tolist()
         step = max(1, len(rows) // limit) if spread else 1
         page = [ItemAnswer(**vars(snapshot.items()[row])) for row in rows[offset::step][:limit]]
         return Items(generation=snapshot.generation, total=len(rows), offset=offset, items=page)

@@ -1,0 +1,83 @@
+"""What to label next: far from labels, for many, unlike what was chosen before."""
+
+import csv
+from io import StringIO
+
+import numpy as np
+import pytest
+import torch
+
+from vicinal.errors import DataError
+from vicinal.retrieval import suggestions as module
+from vicinal.retrieval.contact_sheets import as_page
+from vicinal.retrieval.suggestions import choose, suggest, suggestions_contents, suggestions_table
+
+
+def test_what_is_far_from_labels_and_stands_for_many_comes_first():
+    rng = np.random.default_rng(0)
+    centers = np.array([[0, 0], [10, 0], [0, 10], [30, 30]])
+    pool = np.concatenate(
+        [c + 0.3 * rng.normal(size=(n, 2)) for c, n in zip(centers, (20, 30, 15, 1), strict=True)]
+    )
+    known = np.concatenate(
+        [centers[0] + 0.3 * rng.normal(size=(6, 2)), 50 + 0.3 * rng.normal(size=(6, 2))]
+    )
+    found = suggest(pool.astype(np.float32), known.astype(np.float32), np.repeat([0, 1], 6), 3)
+    groups = np.repeat([0, 1, 2, 3], (20, 30, 15, 1))[found.rows]
+    assert groups.tolist() == [
+        1,
+        2,
+        3,
+    ]  # the largest unknown bunch, the next, the lone one; never what is known
+    assert (np.diff(found.gains) <= 0).all() and found.expected[1] > found.expected[0]
+    assert found.known.max() < 0.5
+
+
+def test_the_chosen_are_those_of_the_printed_sum():
+    """Greedy maximization of F(S), recomputed for every candidate; all pairs within reach."""
+    rng = np.random.default_rng(1)
+    pool, known = (
+        rng.normal(size=(30, 3)).astype(np.float32),
+        rng.normal(size=(10, 3)).astype(np.float32),
+    )
+    labels = np.arange(10) % 3
+    p = module._calibrated(torch.from_numpy(known), torch.from_numpy(labels), "euclidean")
+    far = np.linalg.norm(pool[:, None].astype(np.float64) - pool, axis=2)
+    covered, chosen = p(np.linalg.norm(pool[:, None] - known, axis=2).min(axis=1)), []
+    for _ in range(5):
+        gains = [-1 if i in chosen else np.maximum(p(far[i]), covered).sum() for i in range(30)]
+        chosen.append(int(np.argmax(gains)))
+        covered = np.maximum(covered, p(far[chosen[-1]]))
+    assert suggest(pool, known, labels, 5).rows.tolist() == chosen
+
+
+@pytest.mark.parametrize("labels", [[0, 0, 0], [0, 1, 2]])
+def test_labels_of_one_class_or_one_of_each_still_calibrate(labels):
+    found = suggest(
+        np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)[:3] + 0.1, np.array(labels), 4
+    )
+    assert sorted(found.rows.tolist()) == [0, 1, 2, 3] and np.isfinite(found.gains).all()
+
+
+def test_more_than_there_are_or_nothing_labeled_is_an_error():
+    with pytest.raises(DataError, match="1 to 4 can be chosen; got --k 5"):
+        suggest(np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32), np.arange(4), 5)
+    with pytest.raises(DataError, match="got 0"):
+        suggest(np.eye(4, dtype=np.float32), np.empty((0, 4), np.float32), np.empty(0, np.int64), 1)
+
+
+def test_suggestions_are_a_table_to_fill_in_and_a_page(collect, tmp_path):
+    rng = np.random.default_rng(0)
+    known = collect(rng.normal(size=(20, 4)), np.arange(20) % 2, folder="known")
+    vectors = rng.normal(size=(40, 4))
+    names = [f"<script>{row}" for row in range(40)]
+    pool = collect(vectors, [None] * 40, path=names, folder="pool")
+    chosen = choose(pool, known, 2)
+    rows = list(csv.DictReader(StringIO(suggestions_table(pool, chosen))))
+    assert list(rows[0]) == ["path", "label", "known", "gain"]
+    assert [(row["path"], row["label"]) for row in rows] == [(names[r], "") for r in chosen.rows]
+    files = collect(vectors, [None] * 40, root=tmp_path, folder="files")
+    path = next(csv.DictReader(StringIO(suggestions_table(files, chosen))))["path"]
+    assert path == str(tmp_path / f"{chosen.rows[0]}.png")  # as in a corrected table
+    page = as_page(pool, suggestions_contents(chosen), "suggestions.csv")
+    assert "2 items to label" in page and "<script>" not in page
