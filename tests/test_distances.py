@@ -37,7 +37,8 @@ def rows(rng):
 @pytest.mark.parametrize("squared", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_equals_the_difference_of_rows(rows, squared, dtype):
-    x, y = rows(7, 5, dtype=dtype), rows(4, 5, dtype=dtype)
+    x = rows(7, 5, dtype=dtype)
+    y = rows(4, 5, dtype=dtype)
     torch.testing.assert_close(
         pairwise_distances(x, y, squared=squared), by_hand(x, y, squared).to(dtype)
     )
@@ -48,7 +49,8 @@ def test_equals_the_difference_of_rows(rows, squared, dtype):
 
 @pytest.mark.parametrize("squared", [True, False])
 def test_blocks_of_rows_do_not_show(rows, squared, monkeypatch):
-    x, weights = rows(11, 3).requires_grad_(), rows(11, 11)
+    x = rows(11, 3).requires_grad_()
+    weights = rows(11, 11)
     whole = pairwise_distances(x, squared=squared)
     (gradient,) = torch.autograd.grad((whole * weights).sum(), x)
     monkeypatch.setattr(distances, "BLOCK", 30)  # two rows at a time
@@ -60,7 +62,8 @@ def test_blocks_of_rows_do_not_show(rows, squared, monkeypatch):
 
 @pytest.mark.parametrize("squared", [True, False])
 def test_derivatives_of_first_and_second_order_and_forward_mode(rows, squared):
-    x, y = rows(4, 3).requires_grad_(), rows(3, 3).requires_grad_()
+    x = rows(4, 3).requires_grad_()
+    y = rows(3, 3).requires_grad_()
 
     def among_themselves(x):
         return pairwise_distances(x, squared=squared)[
@@ -115,7 +118,8 @@ def test_near_rows_keep_their_digits(rows, distance):
 
 
 def test_collapsed_rows_far_from_the_origin_keep_their_digits(rows):
-    x, weights = 100 + 1e-3 * rows(30, 16, dtype=torch.float32), rows(30, 30)
+    x = 100 + 1e-3 * rows(30, 16, dtype=torch.float32)
+    weights = rows(30, 30)
     torch.testing.assert_close(
         pairwise_distances(x, squared=False).double(), by_hand(x, x, False), rtol=1e-5, atol=0
     )
@@ -150,7 +154,8 @@ def test_half_precision_is_computed_and_returned_in_float32(rows, dtype):
 
 
 def test_autocast_changes_nothing(rows):
-    x, y = rows(6, 32, dtype=torch.float32).requires_grad_(), rows(5, 32, dtype=torch.float32)
+    x = rows(6, 32, dtype=torch.float32).requires_grad_()
+    y = rows(5, 32, dtype=torch.float32)
     for compare in (
         lambda: pairwise_distances(x, y, squared=False),
         lambda: cosine_similarity(x, y),
@@ -168,7 +173,8 @@ def test_autocast_changes_nothing(rows):
     [lambda x, y: pairwise_distances(x, y, squared=True), cosine_similarity, inner_products],
 )
 def test_own_rows_for_each_row_are_compared_like_shared_ones(rows, compare):
-    x, y = rows(5, 3), rows(4, 3)
+    x = rows(5, 3)
+    y = rows(4, 3)
     torch.testing.assert_close(compare(x, y.expand(5, 4, 3)), compare(x, y))
     own = rows(5, 4, 3)
     expected = torch.stack([compare(x[i : i + 1], own[i])[0] for i in range(5)])
@@ -176,7 +182,8 @@ def test_own_rows_for_each_row_are_compared_like_shared_ones(rows, compare):
 
 
 def test_row_distances_broadcast(rows):
-    x, y = rows(5, 1, 3), rows(2, 3)
+    x = rows(5, 1, 3)
+    y = rows(2, 3)
     torch.testing.assert_close(row_distances(x, y, squared=False), by_hand(x[:, 0], y, False))
 
 
@@ -210,7 +217,8 @@ def test_what_is_not_a_number_stays_visible(rows):
 
 
 def test_a_backward_pass_inside_autocast_keeps_its_digits_too(rows):
-    x, y = rows(6, 32, dtype=torch.float32).requires_grad_(), rows(5, 32, dtype=torch.float32)
+    x = rows(6, 32, dtype=torch.float32).requires_grad_()
+    y = rows(5, 32, dtype=torch.float32)
     (gradient,) = torch.autograd.grad(pairwise_distances(x, y, squared=False).sum(), x)
     with torch.autocast("cpu", torch.bfloat16):
         (inside,) = torch.autograd.grad(pairwise_distances(x, y, squared=False).sum(), x)
@@ -279,7 +287,9 @@ def test_poincare_distance_of_near_and_equal_points_and_at_the_rim(rows):
 
 
 def test_exponential_map_clips_and_has_the_printed_formula(rows):
-    x, c, r = 3 * rows(6, 4), 0.1, 2.3
+    x = 3 * rows(6, 4)
+    c = 0.1
+    r = 2.3
     lengths = x.norm(dim=1, keepdim=True)
     v = x * torch.minimum(torch.ones_like(lengths), r / lengths)
     length = math.sqrt(c) * v.norm(dim=1, keepdim=True)
@@ -291,7 +301,8 @@ def test_exponential_map_clips_and_has_the_printed_formula(rows):
 
 
 def test_derivatives_in_the_ball(rows):
-    x, y = rows(4, 3).requires_grad_(), rows(3, 3).requires_grad_()
+    x = rows(4, 3).requires_grad_()
+    y = rows(3, 3).requires_grad_()
 
     def between(x, y):
         return distances.Poincare(curvature=0.5)(
@@ -314,7 +325,8 @@ def test_derivatives_in_the_ball(rows):
     ids=repr,
 )
 def test_rows_that_are_normalized_once_are_compared_alike(distance, rows):
-    x, y = rows(6, 4), rows(3, 4)
+    x = rows(6, 4)
+    y = rows(3, 4)
     given, compare = distance.normalized_once(torch.cat([x, y]))
     torch.testing.assert_close(compare(given[:6], given[6:]), distance(x, y))
 

@@ -34,7 +34,8 @@ def test_the_baseline_of_the_authors_setting_has_its_penalty_on_weights():
     changed = {slot for slot, value in config.slots().items() if value != baseline.slots()[slot]}
     assert changed == {"method", "optimizer"}
     embedder = replace(config.model, weights="none", freeze_norm=True).build()
-    sampler, loss = NPairSampler(LABELS, classes=2, seed=0), NPairLoss(blocks=True)
+    sampler = NPairSampler(LABELS, classes=2, seed=0)
+    loss = NPairLoss(blocks=True)
     method = build(config.method, embedder, loss, sampler, config.optimizer, labels=LABELS, steps=1)
     method._weight_penalty().backward()
     optimizer, _ = baseline.optimizer.build(embedder, steps=1)
@@ -114,7 +115,9 @@ def test_every_papers_preset_is_held_against_its_paper():
 def test_hdml_over_n_pair_is_that_of_the_paper():
     """Zheng et al. 2019, Section 4.2, Eqs. (9), (12) and (13), typed once more."""
     config = stated("hdml-npair-cub")
-    transform, optimizer, method = config.transform, config.optimizer, config.method
+    transform = config.transform
+    optimizer = config.optimizer
+    method = config.method
     assert (transform.resize, transform.fit, transform.prepared_side) == (256, "squash", 256)
     assert (transform.size, transform.crop, transform.mirror) == (227, "random", True)
     assert (config.model.dim, config.model.weights, config.model.head_norm) == (
@@ -131,7 +134,8 @@ def test_hdml_over_n_pair_is_that_of_the_paper():
     assert (values.label_average, values.generator_norm, values.weight_decay) == ("sum", False, 0)
     assert method.window == -(-5864 // 128)  # an epoch of Section 4.1
     loss = config.loss.kind(**config.loss.arguments, blocks=True)
-    z, labels = torch.randn(6, 4), torch.arange(3).repeat(2)
+    z = torch.randn(6, 4)
+    labels = torch.arange(3).repeat(2)
     apart = (z[:3, None] - z[None, 3:]).norm(dim=2)
     terms = (apart.diagonal()[:, None] - apart).exp()[~torch.eye(3, dtype=torch.bool)]
     torch.testing.assert_close(loss(z, labels), (1 + terms.view(3, 2).sum(dim=1)).log().mean())
@@ -140,7 +144,8 @@ def test_hdml_over_n_pair_is_that_of_the_paper():
 def test_hdml_over_n_pair_is_that_of_its_authors():
     """FLAGS.py and main_npair.py of wzzheng/HDML for cub200."""
     config = stated(AUTHORS)
-    method, optimizer = config.method, config.optimizer
+    method = config.method
+    optimizer = config.optimizer
     assert (config.transform.fit, config.transform.size, config.model.dim) == ("squash", 227, 256)
     assert (config.model.head_norm, config.model.start) == (True, "glorot")
     assert (config.loss.arguments["similarity"], config.loss.arguments["l2"]) == ("dot", 1.5e-2)
@@ -184,7 +189,8 @@ def test_hdml_over_triplets_is_that_of_its_authors():
 
 
 def test_hdml_on_cars_is_that_of_paper_and_authors():
-    paper, authors = stated("hdml-npair-cars"), stated("hdml-npair-cars-authors")
+    paper = stated("hdml-npair-cars")
+    authors = stated("hdml-npair-cars-authors")
     assert paper.training.steps == 12000 and paper.method.window == -(-8054 // 128)
     assert (paper.method.alpha, paper.method.beta, paper.model.dim) == (90, 1e4, 512)
     assert (authors.model.dim, authors.loss.arguments["l2"]) == (128, 3e-3)
@@ -198,7 +204,9 @@ def test_hdml_on_cars_is_that_of_paper_and_authors():
 def test_ala_is_that_of_the_paper(loss):
     """Zheng, Lu and Zhou 2020, Section 3.4 and Algorithm 1."""
     config = stated(f"ala-{loss}-cub")
-    transform, optimizer, method = config.transform, config.optimizer, config.method
+    transform = config.transform
+    optimizer = config.optimizer
+    method = config.method
     assert (transform.resize, transform.fit, transform.size) == (256, "squash", 227)
     assert (transform.crop, transform.mirror, config.model.dim) == ("random", True, 512)
     assert (optimizer.name, optimizer.momentum, optimizer.weight_decay) == ("sgd", 0, 0)

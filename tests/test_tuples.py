@@ -26,7 +26,8 @@ LABELS = [
 
 @pytest.mark.parametrize("labels", LABELS)
 def test_masks_follow_the_labels_and_leave_the_anchor_out(labels):
-    given, n = torch.tensor(labels, dtype=torch.long), len(labels)
+    given = torch.tensor(labels, dtype=torch.long)
+    n = len(labels)
     assert same_class(given).tolist() == [
         [i != j and labels[i] == labels[j] for j in range(n)] for i in range(n)
     ]
@@ -46,7 +47,8 @@ def test_positives_list_what_same_class_marks(labels):
 
 
 def test_positives_among_reference_rows_leave_out_each_anchors_own_place():
-    labels, reference = torch.tensor([3, 8, 3]), torch.tensor([8, 3, 3, 3, 1])
+    labels = torch.tensor([3, 8, 3])
+    reference = torch.tensor([8, 3, 3, 3, 1])
     own = torch.tensor([2, 0, 1])
     for given in (None, own):
         columns, keep = positives(labels, reference, given)
@@ -68,7 +70,8 @@ def test_classes_that_the_reference_lacks_have_no_positives():
 
 
 def test_an_empty_reference_has_no_columns():
-    labels, none = torch.tensor([1, 1, 2]), torch.tensor([], dtype=torch.long)
+    labels = torch.tensor([1, 1, 2])
+    none = torch.tensor([], dtype=torch.long)
     assert positives(labels, none).columns.shape == same_class(labels, none).shape == (3, 0)
 
 
@@ -81,7 +84,8 @@ def test_any_integer_is_a_label(dtype):
 
 @pytest.mark.parametrize("labels", LABELS)
 def test_triplets_and_pairs_are_complete(labels):
-    given, n = torch.tensor(labels, dtype=torch.long), range(len(labels))
+    given = torch.tensor(labels, dtype=torch.long)
+    n = range(len(labels))
     every = [
         (a, p, k)
         for a in n
@@ -99,7 +103,8 @@ def test_triplets_and_pairs_are_complete(labels):
 
 
 def test_triplets_of_a_pk_batch_number_pk_times_pk_less_k_times_k_less_1():
-    classes, per_class = 5, 4
+    classes = 5
+    per_class = 4
     n = classes * per_class
     assert len(triplets(torch.arange(n) // per_class).anchor) == n * (n - per_class) * (
         per_class - 1
@@ -113,7 +118,8 @@ def test_blocks_of_a_length_that_three_does_not_divide_are_rejected():
 
 def test_who_knows_the_largest_class_saves_the_wait_and_changes_nothing():
     labels = torch.tensor([3, 1, 3, 2, 1, 3])
-    expected, wider = positives(labels), positives(SizedLabels.of(labels, 4))
+    expected = positives(labels)
+    wider = positives(SizedLabels.of(labels, 4))
     assert wider.columns.shape == (6, 3) and expected.columns.shape == (6, 2)
     assert not wider.keep[:, 2].any()
     assert torch.equal(wider.keep[:, :2], expected.keep)
@@ -122,7 +128,8 @@ def test_who_knows_the_largest_class_saves_the_wait_and_changes_nothing():
 
 def test_blocks_of_a_batch_have_the_positives_that_two_batches_would_have():
     anchors, others = torch.tensor([3, 1, 2, 3, 1, 2]).chunk(2)
-    alone, together = positives(anchors, others), positives(anchors, SizedLabels.of(others, 2))
+    alone = positives(anchors, others)
+    together = positives(anchors, SizedLabels.of(others, 2))
     assert torch.equal(alone.columns, together.columns) and torch.equal(alone.keep, together.keep)
 
 

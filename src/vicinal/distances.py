@@ -58,7 +58,8 @@ def pairwise_distances(x: Embeddings, y: Others = None, *, squared: bool) -> Flo
     """
     if y is not None and y.ndim == 3:
         return row_distances(x[:, None], y, squared=squared)
-    x, y = at_least_float32(x), None if y is None else at_least_float32(y)
+    x = at_least_float32(x)
+    y = None if y is None else at_least_float32(y)
     if not x.numel() or (
         y is not None and not y.numel()
     ):  # nothing to measure, but part of the graph
@@ -100,7 +101,8 @@ def row_distances(
 def inner_products(x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
     """x_i·y_j for each row of ``x`` and each row of ``y`` (default: of ``x``); with three axes y_ij
     of its own."""
-    x, y = at_least_float32(x), None if y is None else at_least_float32(y)
+    x = at_least_float32(x)
+    y = None if y is None else at_least_float32(y)
     with torch.autocast(x.device.type, enabled=False):
         if y is not None and y.ndim == 3:
             return (y @ x[:, :, None]).squeeze(dim=2)
@@ -215,7 +217,8 @@ class Euclidean(Distance):
 
     def __call__(self, x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
         if self.normalize:
-            x, y = unit_rows(x), None if y is None else unit_rows(y)
+            x = unit_rows(x)
+            y = None if y is None else unit_rows(y)
         found = pairwise_distances(x, y, squared=self.squared)
         return found if self.scale == 1 else self.scale * found
 
@@ -299,7 +302,8 @@ class Poincare(Distance):
     ) -> Float[Tensor, "n m"]:
         """Return the distances of points that are ``apart`` by Euclid and whose squared lengths are
         ``x`` and ``y``."""
-        root, least = math.sqrt(self.curvature), torch.finfo(apart.dtype).eps
+        root = math.sqrt(self.curvature)
+        least = torch.finfo(apart.dtype).eps
         x, y = ((1 - self.curvature * squares).clamp(min=least) for squares in (x, y))
         return 2 / root * torch.asinh(root * apart / (x[:, None] * y).sqrt())
 
@@ -338,7 +342,8 @@ class SignalToNoise(Distance):
     normalize: bool = False
 
     def __call__(self, x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
-        x, y = self._centered(x), None if y is None else self._centered(y)
+        x = self._centered(x)
+        y = None if y is None else self._centered(y)
         signal = squared_lengths(x)[:, None]
         return pairwise_distances(x, y, squared=True) / signal.masked_fill(signal == 0, torch.inf)
 
@@ -396,7 +401,8 @@ class _PairwiseDistances(torch.autograd.Function):
         x, y, distances = ctx.saved_tensors
         # Pulls of 1/d meet rows that cancel: of shorter rows less is lost.
         rows, columns = _centered(x, y)
-        row_parts, column_part = [], torch.zeros_like(columns)
+        row_parts = []
+        column_part = torch.zeros_like(columns)
         with torch.autocast(x.device.type, enabled=False):
             for block in _blocks(distances):
                 # Among the rows themselves d is symmetric, so both places of a pair pull with the
@@ -462,13 +468,16 @@ def _expanded(x: Tensor, y: Tensor | None, squared: bool) -> Tensor:
     if x.is_cuda:
         # float64 resolves near pairs, and cheaply; looking for them would make the host wait for
         # the device.
-        x, y = x.double(), None if y is None else y.double()
+        x = x.double()
+        y = None if y is None else y.double()
     rows, columns = _centered(x, y)
     row_norms = squared_lengths(rows)
     column_norms = row_norms if y is None else squared_lengths(columns)
-    largest, others = column_norms.max(), x if y is None else y
+    largest = column_norms.max()
+    others = x if y is None else y
     for block in _blocks(result):
-        own, norms = x[block], row_norms[block, None]
+        own = x[block]
+        norms = row_norms[block, None]
         squares = torch.mm(-2 * rows[block], columns.T, out=None if x.is_cuda else result[block])
         squares.add_(column_norms).add_(norms)
         if y is None:

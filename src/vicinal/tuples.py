@@ -262,8 +262,10 @@ def positives(
         order = order[:, : int(same.sum(dim=1).max()) if len(same) else 0]
         return Positives(order, same.gather(1, order))
     if reference_labels is None:
-        reference_labels, own = labels, torch.arange(len(labels), device=labels.device)
-    wanted, columns = labels.long(), reference_labels.long()
+        reference_labels = labels
+        own = torch.arange(len(labels), device=labels.device)
+    wanted = labels.long()
+    columns = reference_labels.long()
     grouped, order = columns.sort(stable=True)
     first = torch.searchsorted(grouped, wanted)
     count = torch.searchsorted(grouped, wanted, right=True) - first
@@ -295,7 +297,8 @@ def block_pairs(
             f"a batch in blocks [a; p] has two rows for each pair, got {len(embeddings)} rows. "
             f"Use NPairSampler, or a loss without `blocks`."
         )
-    (anchors, others), (of_anchors, of_others) = embeddings.chunk(2), labels.chunk(2)
+    anchors, others = embeddings.chunk(2)
+    of_anchors, of_others = labels.chunk(2)
     if isinstance(labels, SizedLabels):
         of_others = SizedLabels.of(of_others, labels.largest_class)
     return anchors, of_anchors, Reference(others, of_others)

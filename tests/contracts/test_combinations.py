@@ -64,7 +64,8 @@ def test_a_combination_trains_resumes_and_exports(method, loss, tmp_path):
     run = start(experiment(method, loss), tmp_path / "run", command="test", console=console)
     steps = [line for line in run.metrics() if line["kind"] == "step"]
     assert len(steps) == 3 and all(torch.tensor(line["loss"]).isfinite() for line in steps)
-    whole, weights = run.metrics_path.read_bytes(), run.weights_path.read_bytes()
+    whole = run.metrics_path.read_bytes()
+    weights = run.weights_path.read_bytes()
     for checkpoint in sorted(run.checkpoints_path.iterdir())[
         -1:
     ]:  # go on from the one before the last
@@ -93,7 +94,8 @@ def test_another_is_rejected_before_training_with_its_reason(
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """70 classes of 8 pictures, half of which train: what a person may have of their own."""
-    root, rng = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
+    root = tmp_path_factory.mktemp("pictures")
+    rng = np.random.default_rng(0)
     for number in range(70):
         (root / f"class {number:02d}").mkdir()
         for picture in range(8):

@@ -323,8 +323,10 @@ def test_a_loss_that_compares_with_no_rows_rejects_a_reference(loss, embeddings)
 def test_a_gallery_has_no_own_rows(make, embeddings):
     if not make().takes_reference:
         pytest.skip("rejects one")
-    each, (anchors, gallery) = make(reduction="none"), embeddings.chunk(2)
-    labels, gallery_labels = torch.tensor([0, 0, 1, 1, 2, 2]), torch.tensor([0, 1, 2, 0, 1, 2])
+    each = make(reduction="none")
+    (anchors, gallery) = embeddings.chunk(2)
+    labels = torch.tensor([0, 0, 1, 1, 2, 2])
+    gallery_labels = torch.tensor([0, 1, 2, 0, 1, 2])
     value, gradient = gradient_of(each, anchors, labels, gallery, gallery_labels)
     assert value.shape == (6,) and value.isfinite().all() and gradient.isfinite().all()
     if type(each).__name__ not in POOLED:
@@ -336,7 +338,8 @@ def test_a_gallery_has_no_own_rows(make, embeddings):
 def test_rows_of_its_own_are_compared_like_shared_rows(loss, embeddings):
     """Synthetic negatives are made for one anchor each, and enter through ``compare`` and
     ``core``."""
-    anchors, others = embeddings[:5], embeddings[5:]
+    anchors = embeddings[:5]
+    others = embeddings[5:]
     own = others.expand(5, 7, 3)
     torch.testing.assert_close(loss.distance(anchors, own), loss.distance(anchors, others))
     torch.testing.assert_close(loss.distance(anchors), loss.distance(anchors, anchors))

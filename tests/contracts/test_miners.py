@@ -106,7 +106,8 @@ def test_what_is_mined_fits_the_labels_and_comes_once(mine, embeddings):
 
 def test_equal_seeds_give_equal_tuples_and_inputs_stay_as_they_are(mine, embeddings):
     before = embeddings.clone()
-    first, again = mine(embeddings.requires_grad_(), LABELS), mine(embeddings, LABELS)
+    first = mine(embeddings.requires_grad_(), LABELS)
+    again = mine(embeddings, LABELS)
     assert all(torch.equal(a, b) for a, b in zip(columns(first), columns(again), strict=True))
     assert torch.equal(embeddings, before) and not any(
         column.requires_grad for column in columns(first)
@@ -116,7 +117,8 @@ def test_equal_seeds_give_equal_tuples_and_inputs_stay_as_they_are(mine, embeddi
 def test_another_seed_draws_otherwise(mine, rng):
     if not mine.draws:
         pytest.skip("draws nothing")
-    embeddings, labels = torch.randn(60, 3, generator=rng), torch.arange(60) // 6
+    embeddings = torch.randn(60, 3, generator=rng)
+    labels = torch.arange(60) // 6
     found = [
         as_set(mine(embeddings, labels, generator=torch.Generator().manual_seed(seed)))
         for seed in (3, 4)
@@ -128,7 +130,8 @@ def test_order_of_rows_does_not_matter(mine, embeddings):
     if mine.draws:
         pytest.skip("draws row by row")
     order = torch.randperm(11, generator=torch.Generator().manual_seed(1))
-    plain, moved = mine(embeddings, LABELS), mine(embeddings[order], LABELS[order])
+    plain = mine(embeddings, LABELS)
+    moved = mine(embeddings[order], LABELS[order])
     back = type(moved)(
         *(type(p)(*(order[c] for c in p)) if isinstance(p, tuple) else order[p] for p in moved)
     )

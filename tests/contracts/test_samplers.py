@@ -95,7 +95,8 @@ def test_every_row_comes_up(make):
 
 
 def test_drives_a_torch_loader(make):
-    sampler, data = make(), TensorDataset(torch.arange(len(LABELS)))
+    sampler = make()
+    data = TensorDataset(torch.arange(len(LABELS)))
     loader = DataLoader(data, batch_sampler=sampler)
     sampler.set_epoch(2)
     assert [rows.tolist() for (rows,) in loader] == sampler.epoch(2)

@@ -59,7 +59,8 @@ def ideal_by_hand(distances, labels):
     "options", [{}, {"gamma": 5.0}, {"squared": True}, {"normalize": False, "gamma": 0.1}]
 )
 def test_equals_the_printed_formula_with_the_best_of_all_sets(labels, options, rng):
-    loss, near = ClusteringLoss(reduction="sum", **options), 0
+    loss = ClusteringLoss(reduction="sum", **options)
+    near = 0
     for _ in range(8):
         rows = torch.randn(len(labels), 3, generator=rng, dtype=torch.float64)
         unit = rows / rows.norm(dim=1, keepdim=True) if loss.normalize else rows
@@ -76,7 +77,9 @@ def test_the_choice_is_scored_as_by_hand_and_exchanges_never_make_it_worse(rng):
     gains = []
     for _ in range(5):
         rows = torch.randn(24, 2, generator=rng, dtype=torch.float64)
-        distances, same, scores = torch.cdist(rows, rows), labels[:, None] == labels, []
+        distances = torch.cdist(rows, rows)
+        same = labels[:, None] == labels
+        scores = []
         for exchanges in (0, 1, 5):
             medoids, disagreement = best_clustering(distances, same, 10.0, exchanges)
             assert len(medoids.unique()) == 6
@@ -134,7 +137,8 @@ def test_restarts_find_the_maximum_that_the_greedy_search_misses():
         labels = torch.randint(3, (8,), generator=rng)
         rows = torch.randn(8, 3, generator=rng, dtype=torch.float64)
         costs = ClusteringLoss().distance(rows)
-        distances, names = costs.tolist(), labels.tolist()
+        distances = costs.tolist()
+        names = labels.tolist()
         best = best_by_hand(distances, names, 1.0)
         for restarts in missed:
             medoids, _ = best_clustering(costs, labels[:, None] == labels, 1.0, 5, restarts)

@@ -87,7 +87,8 @@ def unit(row):
 
 def euclidean(loss, x, y):
     if loss.normalize:
-        x, y = unit(x), unit(y)
+        x = unit(x)
+        y = unit(y)
     return math.dist(x.tolist(), y.tolist()) ** (2 if getattr(loss, "squared", False) else 1)
 
 
@@ -164,7 +165,8 @@ def ranked_list(loss, d, i, near, far):
 
 
 def circle(loss, d, i, near, far):
-    m, gamma = loss.relaxation, loss.gamma
+    m = loss.relaxation
+    gamma = loss.gamma
     push = exp_sum(gamma * hinge(d(i, k) + m) * (d(i, k) - m) for k in far)
     pull = exp_sum(-gamma * hinge(1 + m - d(i, j)) * (d(i, j) - (1 - m)) for j in near)
     return [math.log1p(push * pull)] if near and far else []
@@ -287,7 +289,8 @@ def multi_similarity(loss, s, i, near, far):
     positive = [s(i, j) for j in near]
     negative = [s(i, k) for k in far]
     if loss.epsilon is not None:
-        weakest, strongest = min(positive, default=math.inf), max(negative, default=-math.inf)
+        weakest = min(positive, default=math.inf)
+        strongest = max(negative, default=-math.inf)
         positive = [value for value in positive if value - loss.epsilon < strongest]
         negative = [value for value in negative if value + loss.epsilon > weakest]
     pull = exp_sum(-loss.alpha * (value - loss.base) for value in positive)
@@ -307,7 +310,8 @@ def danml(loss, d, i, near, far):
     if not positive or not negative:
         return []
     if loss.epsilon is not None:
-        farthest, nearest = max(positive), min(negative)
+        farthest = max(positive)
+        nearest = min(negative)
         positive = [value for value in positive if value + loss.epsilon > nearest]
         negative = [value for value in negative if value - loss.epsilon < farthest]
     if not positive or not negative:
@@ -367,7 +371,8 @@ def others_of(values, place):
 
 @ranking
 def fast_ap(loss, positive, negative):
-    width, bins = 4 / loss.bins, range(loss.bins + 1)
+    width = 4 / loss.bins
+    bins = range(loss.bins + 1)
     near, far = (
         [sum(hinge(1 - abs(2 - 2 * s - j * width) / width) for s in kind) for j in bins]
         for kind in (positive, negative)
@@ -589,7 +594,8 @@ def test_means_over_all_pairs_equal_the_printed_formulas(labels, slack, rng):
         for k, other in enumerate(rows):
             if i != k:
                 kinds[labels[i] == labels[k]].append(cosine(None, row, other))
-    positive, negative = kinds[True], kinds[False]
+    positive = kinds[True]
+    negative = kinds[False]
     pull = mean([hinge((1 - slack) * mean(positive) - s) ** 2 for s in positive])
     push = mean([hinge(s - 1.01 * mean(negative)) ** 2 for s in negative])
     variance = IntraPairVarianceLoss(slack)(rows, torch.tensor(labels))
@@ -603,7 +609,8 @@ def test_means_over_all_pairs_equal_the_printed_formulas(labels, slack, rng):
 # -- proxies: ``d`` are what a row is to each class, ``own`` the number of its class
 
 
-CLASSES, DIM = 6, 4
+CLASSES = 6
+DIM = 4
 
 
 def distances_to(loss, row):
@@ -654,7 +661,8 @@ def cos_face(loss, s, own):
 
 
 def arc_face(loss, s, own):
-    angle, logits = math.acos(s[own]), list(s)
+    angle = math.acos(s[own])
+    logits = list(s)
     beyond = angle > math.pi - loss.margin
     logits[own] = (
         s[own] - loss.margin * math.sin(loss.margin) if beyond else math.cos(angle + loss.margin)
@@ -735,7 +743,8 @@ def test_losses_with_proxies_equal_the_printed_formula(formula, compare, kind, o
 def test_proxy_anchor_equals_the_printed_formula(labels, rng):
     rows = torch.randn(len(labels), DIM, generator=rng, dtype=torch.float64)
     loss = ProxyAnchorLoss(5, DIM, alpha=8.0)
-    pulls, pushes = [], []
+    pulls = []
+    pushes = []
     for label, proxy in enumerate(loss.proxies.detach().double()):
         s = [(cosine(loss, row, proxy), y) for row, y in zip(rows, labels, strict=True)]
         own = [-loss.alpha * (value - loss.margin) for value, y in s if y == label]

@@ -127,7 +127,8 @@ def test_pairs_of_one_class_are_no_negatives_and_pairs_that_do_not_fit_take_no_p
     expected = loss.with_orientation(few[0], few[1], labels[rest], few[2]).match
     torch.testing.assert_close(found[0], expected[0])
     fits = torch.tensor([True, True, False, True, True, True])
-    loss, labels = HardExemplarLoss(), torch.arange(6)
+    loss = HardExemplarLoss()
+    labels = torch.arange(6)
     found = loss.with_orientation(queries, gallery, labels, errors, fits)
     few = [view[fits] for view in views]
     expected = loss.with_orientation(few[0], few[1], labels[fits], few[2])

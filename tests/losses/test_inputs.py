@@ -205,7 +205,8 @@ def test_a_positive_shares_a_label_and_a_row_without_labels_forms_nothing(embedd
 @pytest.mark.parametrize("name", PAIR_LOSSES)
 def test_one_label_each_is_the_loss_of_classes(name, embeddings):
     labels = torch.arange(12) % 5
-    loss, several = LOSSES[name](), one_hot(labels)
+    loss = LOSSES[name]()
+    several = one_hot(labels)
     torch.testing.assert_close(loss(embeddings, several), loss(embeddings, labels))
     own = torch.tensor([2, 7])
     found = loss(embeddings[own], several[own], embeddings, several.float(), own)

@@ -22,7 +22,8 @@ from vicinal.losses import (
 )
 from vicinal.training.checkpoint import load_checkpoint, save_checkpoint
 
-N, DIM = 8, 3
+N = 8
+DIM = 3
 
 
 @pytest.fixture
@@ -48,7 +49,8 @@ def run(memory, batches):
 )
 def test_each_batch_is_compared_with_the_last_rows(kind, batches):
     """By hand: all rows so far, of which the last 20 are the reference, row r in place r mod 20."""
-    memory, loss = fresh(kind()), kind()
+    memory = fresh(kind())
+    loss = kind()
     for step, (rows, labels) in enumerate(batches):
         rows = rows.clone().requires_grad_()
         every = [torch.cat(parts) for parts in zip(*batches[: step + 1], strict=True)]
@@ -96,7 +98,8 @@ def test_is_neither_written_nor_read_outside_training(batches):
 
 
 def test_memory_passes_no_gradient_and_losses_may_be_differentiated_later(batches):
-    memory, alone = fresh(), fresh()
+    memory = fresh()
+    alone = fresh()
     rows = [r.clone().requires_grad_() for r, _ in batches]
     sum(memory(r, labels) for r, (_, labels) in zip(rows, batches, strict=True)).backward()
     assert not memory.embeddings.requires_grad
@@ -106,7 +109,8 @@ def test_memory_passes_no_gradient_and_losses_may_be_differentiated_later(batche
 
 
 def test_half_precision_and_any_integer_label(batches):
-    memory, twin = fresh().float(), fresh().float()
+    memory = fresh().float()
+    twin = fresh().float()
     for rows, labels in batches[:4]:
         coarse = rows.half().requires_grad_()
         value = memory(coarse, labels.to(torch.uint8))

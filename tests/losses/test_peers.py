@@ -188,11 +188,13 @@ def test_signal_to_noise_is_the_mean_of_the_peers_two_means(embeddings):
 
 def test_p2s_grad_and_instance_loss_as_the_peers_have_them(embeddings):
     """The mean over classes as well; the rows themselves as proxies."""
-    ours, peer = P2SGradLoss(4, 8), peers.P2SGradLoss(8, 4)
+    ours = P2SGradLoss(4, 8)
+    peer = peers.P2SGradLoss(8, 4)
     peer.weight.data = ours.proxies.detach().double().T.clone()
     found = 2 / 4 * ours(embeddings, LABELS)
     torch.testing.assert_close(found, peer(embeddings, LABELS), rtol=1e-5, atol=1e-5)
-    rows, labels = embeddings.detach(), torch.arange(16)
+    rows = embeddings.detach()
+    labels = torch.arange(16)
     instance = InstanceLoss(16, 8, scale=64.0, normalize=True).double()
     instance.proxies.data = rows.clone()
     expected = peers.InstanceLoss(gamma=64)(rows, labels)

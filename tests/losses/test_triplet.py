@@ -59,7 +59,8 @@ def test_counts_are_pk_times_pk_less_k_times_k_less_1(embeddings):
 def test_soft_margin_lies_above_the_hinge_and_meets_it_far_out(kind, embeddings):
     rows = embeddings(9)
     options = {"margin": 0.0, "reduction": "sum", "normalize": False}
-    soft, hard = kind(soft=True, **options), kind(**options)
+    soft = kind(soft=True, **options)
+    hard = kind(**options)
     assert soft(rows, LABELS) > hard(rows, LABELS)
     values = [loss(1e4 * rows, LABELS) for loss in (soft, hard)]
     torch.testing.assert_close(*values, rtol=1e-3, atol=0)
@@ -170,7 +171,8 @@ def test_margins_of_other_classes_take_the_place_of_the_former(tree):
 
 
 def test_margins_of_class_pairs_enter_by_shifting_the_negatives(embeddings):
-    plain, zero = BatchAllTripletLoss(0.4), BatchAllTripletLoss(0.0)
+    plain = BatchAllTripletLoss(0.4)
+    zero = BatchAllTripletLoss(0.0)
     c = zero.comparisons(embeddings(9), LABELS)
     shifted = zero.core(replace(c, negative=c.negative - 0.4))
     torch.testing.assert_close(shifted, plain.core(c))

@@ -133,7 +133,8 @@ def test_pairs_by_margin_are_those_of_a_loop(embeddings):
 @pytest.mark.parametrize("epsilon", [0.1, 0.0, -0.3, 3.0])
 def test_multi_similarity_equals_the_printed_rule(embeddings, epsilon):
     s = (unit(embeddings) @ unit(embeddings).T).tolist()
-    positive, negative = [], []
+    positive = []
+    negative = []
     for a in ROWS:
         weakest = min((s[a][k] for k in NEAR[a]), default=math.inf)
         strongest = max(s[a][k] for k in FAR[a])
@@ -150,7 +151,8 @@ def by_rank(d, a, positive, negative, allowed):
         return rows if rank == "all" else [k for k in rows if allowed[0] <= d[k] <= allowed[1]]
 
     nearest, farthest = (partial(choose, key=d.__getitem__, default=None) for choose in (min, max))
-    same, other = within(NEAR[a], positive), within(FAR[a], negative)
+    same = within(NEAR[a], positive)
+    other = within(FAR[a], negative)
     p = {"easy": nearest, "hard": farthest}.get(positive, lambda _: None)(same)
     n = {"easy": farthest, "hard": nearest}.get(negative, lambda _: None)(other)
     if positive == "semi_hard" and n is not None:

@@ -51,7 +51,8 @@ def test_negatives_are_drawn_with_these_probabilities(rng):
 
 
 def test_every_pair_has_its_own_draw(rng):
-    embeddings, labels = torch.randn(40, 8, generator=rng), torch.arange(40) // 8
+    embeddings = torch.randn(40, 8, generator=rng)
+    labels = torch.arange(40) // 8
     found = distance_weighted(embeddings, labels, generator=rng, farthest=2.1)
     assert len(found.anchor) == 40 * 7
     first = found.negative[found.anchor == 0]
@@ -69,7 +70,8 @@ def test_the_first_and_the_last_draw_still_name_a_negative(monkeypatch, rng, dra
     monkeypatch.setattr(
         torch, "rand", lambda shape, **_: torch.full(tuple(shape), draw, dtype=torch.float64)
     )
-    embeddings, labels = torch.randn(12, 3, generator=rng), torch.arange(12) // 3
+    embeddings = torch.randn(12, 3, generator=rng)
+    labels = torch.arange(12) // 3
     found = distance_weighted(embeddings, labels, generator=rng, farthest=2.1)
     assert len(found.anchor) == 24 and (labels[found.negative] != labels[found.anchor]).all()
 

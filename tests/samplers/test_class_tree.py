@@ -1,5 +1,4 @@
-"""The class tree against double loops over samples, and against scipy where scipy means the
-same."""
+"""The class tree against double loops over samples, and against chains of near classes."""
 
 import itertools
 from pathlib import Path
@@ -7,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy.cluster.hierarchy import cophenet, linkage
 from tests.apart import alone
 
 from vicinal.errors import ConfigError, DataError
@@ -28,22 +26,17 @@ def embeddings(rng):
     return centers[places] + 0.7 * torch.randn(len(LABELS), 6, generator=rng, dtype=torch.float64)
 
 
-@pytest.fixture(params=["single", "average", "pairwise"])
-def tree(request, embeddings):
-    return ClassTree.build(embeddings, LABELS, levels=16, linkage=request.param)
-
-
-def unit(rows):
-    return rows / rows.norm(dim=1, keepdim=True)
+@pytest.fixture
+def tree(embeddings):
+    return ClassTree.build(embeddings, LABELS, levels=16)
 
 
 def test_closed_forms_equal_sums_over_samples(tree, embeddings):
-    rows = unit(embeddings)
+    rows = embeddings / embeddings.norm(dim=1, keepdim=True)
     members = [rows[label == LABELS] for label in tree.classes]
-    for p, q in itertools.product(range(8), repeat=2):
-        if p != q:
-            expected = torch.cdist(members[p], members[q]).square().mean()
-            torch.testing.assert_close(tree.distances(torch.tensor([p]))[0, q], expected.float())
+    for p, q in itertools.permutations(range(8), 2):
+        expected = torch.cdist(members[p], members[q]).square().mean()
+        torch.testing.assert_close(tree.distances(torch.tensor([p]))[0, q], expected.float())
     spreads = [
         float(torch.cdist(m, m).square().sum() / max(1, len(m) ** 2 - len(m))) for m in members
     ]
@@ -59,174 +52,75 @@ def test_thresholds_rise_evenly_from_d_0_to_4(tree):
     torch.testing.assert_close(steps, steps.mean().expand_as(steps), rtol=1e-3, atol=0)
 
 
-def test_levels_are_symmetric_and_end_at_the_last_one(tree):
-    levels = tree.levels()
-    assert (
-        levels.dtype == torch.uint8
-        and torch.equal(levels, levels.T)
-        and levels.diagonal().eq(0).all()
-    )
-    assert levels.max() <= 16 and len(levels.unique()) > 2
-    for how in ("single", "average", "pairwise"):
-        opposite = ClassTree.build(
-            torch.tensor([[1.0, 0.0], [-1.0, 0.0]]), torch.tensor([0, 1]), linkage=how
-        )
-        assert opposite.levels()[0, 1] == 16, "at distance 4, no threshold is above it"
-
-
-def test_levels_of_a_tree_are_an_ultrametric(tree):
-    if tree.merges is None:
-        pytest.skip("no tree")
-    levels = tree.levels().int()
-    assert (levels[:, None] <= torch.maximum(levels[:, :, None], levels[None])).all(), (
-        "H(a,c) <= max(H(a,b), H(b,c))"
-    )
-
-
-def test_nodes_only_ever_merge(tree):
-    if tree.merges is None:
-        with pytest.raises(ConfigError, match="makes no tree"):
-            tree.nodes()
-        return
-    nodes = tree.nodes()
-    counts = [len(level.unique()) for level in nodes]
-    assert counts == sorted(counts, reverse=True) and counts[-1] == 1 and counts[0] > 1
-
-
-def brute_single(distances, threshold):
-    """Classes connected by chains of steps shorter than the threshold."""
-    reach = (distances < threshold) | np.eye(len(distances), dtype=bool)
-    for k in range(len(reach)):
-        reach |= reach[:, [k]] & reach[[k]]
-    return reach
-
-
-def test_single_linkage_connects_what_a_chain_connects(embeddings):
-    tree = ClassTree.build(embeddings, LABELS, linkage="single")
+def test_a_level_is_the_first_at_which_a_chain_of_nearer_classes_connects_two(tree):
     distances = tree.distances(torch.arange(8)).numpy()
-    merged = np.stack(
-        [brute_single(distances, float(threshold)) for threshold in tree.thresholds[:-1]]
-    )
-    expected = (~merged).sum(axis=0)
-    np.testing.assert_array_equal(tree.levels().numpy(), expected)
+    apart = np.zeros((8, 8), dtype=int)
+    for threshold in tree.thresholds[:-1].tolist():
+        reach = (distances < threshold) | np.eye(8, dtype=bool)
+        for k in range(8):
+            reach |= reach[:, [k]] & reach[[k]]
+        apart += ~reach
+    np.testing.assert_array_equal(tree.levels().numpy(), apart)
+    assert len(np.unique(apart)) > 2
 
 
-def test_pairwise_levels_are_the_first_threshold_above_the_distance(embeddings):
-    tree = ClassTree.build(embeddings, LABELS, levels=500 // 2, linkage="pairwise")
-    distances, levels = tree.distances(torch.arange(8)), tree.levels().long()
-    apart = ~torch.eye(8, dtype=torch.bool)
-    above = tree.thresholds[levels][apart]
-    assert (above > distances[apart]).all()
-    wanted = distances[apart].clamp(min=float(tree.thresholds[0]))
-    torch.testing.assert_close(above, wanted, rtol=0, atol=4 / 250)
+def test_levels_end_at_the_last_one_and_at_one_class():
+    rows = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    opposite = ClassTree.build(rows, torch.tensor([0, 1]))
+    assert opposite.levels()[0, 1] == 16, "at distance 4, no threshold is above it"
+    single = ClassTree.build(torch.ones(2, 3), torch.tensor([1, 1]))
+    assert single.nearest_distances().tolist() == [0] and single.levels().tolist() == [[0]]
 
 
-def test_average_linkage_is_scipys_where_classes_are_of_one_size(rng):
-    rows = torch.randn(60, 5, generator=rng, dtype=torch.float64)
-    tree = ClassTree.build(rows, torch.arange(60) // 3, linkage="average")
-    distances = tree.distances(torch.arange(20)).double().numpy()
-    condensed = distances[np.triu_indices(20, 1)]
-    np.testing.assert_allclose(
-        tree.heights.sort().values, np.sort(linkage(condensed, "average")[:, 2]), rtol=1e-5
-    )
-    heights = cophenet(linkage(condensed, "average"))
-    expected = np.searchsorted(tree.thresholds[:-1].numpy(), heights, side="right")
-    np.testing.assert_array_equal(tree.levels().numpy()[np.triu_indices(20, 1)], expected)
-
-
-def test_average_linkage_weighs_samples_not_classes(embeddings):
-    """The height of a merge is the mean squared distance of all samples of its two nodes."""
-    tree, rows = ClassTree.build(embeddings, LABELS, linkage="average"), unit(embeddings)
-    node = {place: [place] for place in range(8)}
-    for (here, there), height in sorted(
-        zip(tree.merges.tolist(), tree.heights.tolist(), strict=True), key=lambda merge: merge[1]
-    ):
-        ours, theirs = (torch.isin(LABELS, tree.classes[node[end]]) for end in (here, there))
-        assert height == pytest.approx(
-            float(torch.cdist(rows[ours], rows[theirs]).square().mean()), abs=1e-5
-        )
-        joined = node[here] + node[there]
-        for place in joined:
-            node[place] = joined
-
-
-@pytest.mark.parametrize("how", ["single", "average", "pairwise"])
-def test_blocks_change_nothing(how, embeddings, monkeypatch):
-    def parts():
-        tree = ClassTree.build(embeddings, LABELS, linkage=how)
-        return tree.means, tree.levels(), tree.nearest_distances()
-
-    whole = parts()
-    monkeypatch.setattr(class_tree, "BLOCK", 17)
-    for found, expected in zip(parts(), whole, strict=True):
-        torch.testing.assert_close(found, expected)
-
-
-def test_the_nearest_other_class(tree):
+def test_blocks_and_lengths_change_nothing(tree, embeddings, monkeypatch):
     distances = tree.distances(torch.arange(8)).fill_diagonal_(torch.inf)
     torch.testing.assert_close(tree.nearest_distances(), distances.amin(dim=1))
-    alone = ClassTree.build(torch.ones(2, 3), torch.tensor([1, 1]))
-    assert alone.nearest_distances().tolist() == [0] and alone.levels().tolist() == [[0]]
-
-
-def test_is_rebuilt_from_its_state(tree):
-    again = ClassTree(**vars(tree))
-    assert torch.equal(again.levels(), tree.levels()) and torch.equal(again.spreads, tree.spreads)
-
-
-def test_length_of_embeddings_does_not_matter(embeddings):
-    tree, longer = (ClassTree.build(rows, LABELS) for rows in (embeddings, 7 * embeddings))
-    assert torch.equal(tree.levels(), longer.levels())
+    monkeypatch.setattr(class_tree, "BLOCK", 17)
+    again = ClassTree.build(7 * embeddings, LABELS)
+    torch.testing.assert_close(again.means, tree.means)
+    torch.testing.assert_close(again.nearest_distances(), tree.nearest_distances())
+    assert torch.equal(again.levels(), tree.levels())
+    assert torch.equal(ClassTree(**vars(tree)).levels(), tree.levels()), "rebuilt from its state"
 
 
 def test_errors():
-    rows, labels = torch.ones(2, 3), torch.tensor([0, 1])
-    with pytest.raises(ConfigError, match="at least 1 and at most 255, got 0"):
-        ClassTree.build(rows, labels, levels=0)
-    with pytest.raises(ConfigError, match="at most 255, got 256"):
-        ClassTree.build(rows, labels, levels=256)
-    with pytest.raises(ConfigError, match="did you mean 'average'"):
-        ClassTree.build(rows, labels, linkage="averge")
+    rows = torch.ones(2, 3)
+    labels = torch.tensor([0, 1])
+    for levels in (0, 256):
+        with pytest.raises(ConfigError, match=f"at least 1 and at most 255, got {levels}"):
+            ClassTree.build(rows, labels, levels=levels)
     with pytest.raises(DataError, match="at least one embedding"):
         ClassTree.build(rows[:0], labels[:0])
 
 
-@pytest.mark.parametrize("how", ["single", "average", "pairwise"])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_embeddings_that_are_not_finite_are_rejected(how, value, embeddings):
-    """Average linkage would follow its chain of nearest nodes without end."""
+def test_embeddings_that_are_not_finite_are_rejected(value, embeddings):
     embeddings[LABELS == 20, 2] = value
-    with pytest.raises(
-        DataError, match="1 of 8 classes have embeddings that are not finite, class 20 first"
-    ):
-        ClassTree.build(embeddings, LABELS, linkage=how)
+    message = "1 of 8 classes have embeddings that are not finite, class 20 first"
+    with pytest.raises(DataError, match=message):
+        ClassTree.build(embeddings, LABELS)
 
 
 def held(field):
     """Bytes of this process now (VmRSS) or at its most (VmHWM)."""
-    return next(
-        1024 * int(line.split()[1])
-        for line in STATUS.read_text().splitlines()
-        if line.startswith(field)
-    )
+    lines = STATUS.read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(field))
 
 
-def peak(how):
-    """Bytes that a tree of 11,318 classes takes at its most, beyond what the process held before
-    it."""
+def peak():
+    """Bytes that a tree of 11,318 classes takes at its most, beyond what the process held."""
     rows = torch.randn(2 * 11_318, 64, generator=torch.Generator().manual_seed(0))
     before = held("VmRSS")
-    ClassTree.build(rows, torch.arange(11_318).repeat(2), linkage=how).levels()
+    ClassTree.build(rows, torch.arange(11_318).repeat(2)).levels()
     return held("VmHWM") - before
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not STATUS.exists(), reason="the kernel keeps no account of memory here")
-@pytest.mark.parametrize("how", ["single", "average", "pairwise"])
-def test_the_classes_of_stanford_online_products_fit_in_2_gib(how):
+def test_the_classes_of_stanford_online_products_fit_in_2_gib():
     """In a process of its own: in this one, the peak of an earlier test would hide that of the
     tree."""
-    assert 2**26 < alone(peak, how) < 2**31
+    assert 2**26 < alone(peak) < 2**31
 
 
 def test_a_class_of_equal_rows_has_no_spread():

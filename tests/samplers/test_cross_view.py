@@ -32,7 +32,8 @@ def test_every_row_comes_up_and_partners_change():
 
 
 def test_classes_without_a_query_or_a_gallery_image_are_left_out_and_said():
-    labels, roles = np.append(LABELS, [8, 8, 9]), np.append(ROLES, [2, 2, 1])
+    labels = np.append(LABELS, [8, 8, 9])
+    roles = np.append(ROLES, [2, 2, 1])
     sampler = CrossViewSampler(labels, classes=4, seed=0, roles=roles)
     assert (
         sampler.note

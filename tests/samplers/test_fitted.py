@@ -113,7 +113,8 @@ def test_given_sizes_take_the_place_of_the_batch_size():
 
 
 def test_views_are_counted_by_roles():
-    labels, roles = np.repeat(np.arange(6), 2), np.array([1, 2] * 4 + [1, 1] * 2)
+    labels = np.repeat(np.arange(6), 2)
+    roles = np.array([1, 2] * 4 + [1, 1] * 2)
     sampler = SAMPLERS["cross_view"].fitted(labels, batch_size=64, seed=0, roles=roles)
     assert sampler.classes == 4
     assert "2 of 6 classes lack" in sampler.note and "4 pairs instead of 32" in sampler.note

@@ -101,65 +101,55 @@ __all__ = [
     "AngularLoss",
     "ArcFaceLoss",
     "BatchAllTripletLoss",
-]
-__all__ += [
     "BatchHardTripletLoss",
     "CircleLoss",
     "ClusteringLoss",
     "Comparisons",
     "ContrastiveLoss",
     "CosFaceLoss",
-]
-__all__ += [
     "CrossBatchMemory",
     "DiscriminativeDeepMetricLoss",
     "FastAPLoss",
     "HPHNLoss",
     "HardExemplarLoss",
-]
-__all__ += [
     "HierarchicalTripletLoss",
     "ImprovedLiftedStructureLoss",
     "ImprovedNPairLoss",
     "ImprovedProxyNCALoss",
-]
-__all__ += [
     "InfoNCELoss",
     "InstanceLoss",
     "IntraPairVarianceLoss",
     "LiftedStructureLoss",
     "Loss",
     "MarginLoss",
-]
-__all__ += [
     "MultiSimilarityLoss",
     "NPairLoss",
     "NestedLoss",
     "NormalizedSoftmaxLoss",
     "P2SGradLoss",
     "PNPLoss",
-]
-__all__ += [
     "ProxyAnchorLoss",
     "ProxyLoss",
     "ProxyNCALoss",
     "ROADMAPLoss",
     "RankedListLoss",
     "RecallAtKLoss",
-]
-__all__ += [
     "Reduction",
     "SemiHardTripletLoss",
     "SigmoidLoss",
     "SignalToNoiseContrastiveLoss",
     "SmoothAPLoss",
-]
-__all__ += ["SoftTripleLoss", "SubCenterArcFaceLoss", "SupervisedContrastiveLoss", "Terms"]
-__all__ += [
+    "SoftTripleLoss",
+    "SubCenterArcFaceLoss",
+    "SupervisedContrastiveLoss",
+    "Terms",
     "ThresholdConsistentMarginLoss",
     "TripletLoss",
     "TupletMarginLoss",
     "VICRegLoss",
     "active_share",
+    "inseparable_shares",
+    "orientation_errors",
+    "reduce",
+    "tuple_loss",
 ]
-__all__ += ["inseparable_shares", "orientation_errors", "reduce", "tuple_loss"]

@@ -125,7 +125,9 @@ class AdaptiveNeighborhoodLoss(Loss):
         return self.radius == "count"
 
     def core(self, c: Comparisons) -> Terms:
-        similar, dissimilar, formed = c.keep_positive, c.keep_negative, c.formed()
+        similar = c.keep_positive
+        dissimilar = c.keep_negative
+        formed = c.formed()
         if self.epsilon is not None:  # the miner speaks of similarities
             similar, dissimilar = informative(
                 Comparisons(-c.positive, similar, -c.negative, dissimilar), self.epsilon

@@ -64,7 +64,8 @@ class ClusteringLoss(Loss):
     ) -> Comparisons:
         """Compare each sample with all medoids that it may have, itself included; its class's are
         positives."""
-        compared, others = self.distance(embeddings), other_class(labels)
+        compared = self.distance(embeddings)
+        others = other_class(labels)
         return Comparisons(compared, ~others, compared, others)
 
     def core(self, c: Comparisons) -> Terms:
@@ -122,29 +123,25 @@ class _Search:
     def __init__(
         self, costs: Float[np.ndarray, "n n"], classes: Int[np.ndarray, "n"], gamma: float
     ) -> None:
-        self.costs, self.classes, self.gamma, self.n = costs, classes, gamma, len(costs)
-        self.powers = np.arange(self.n + 1) * np.log(
-            np.maximum(np.arange(self.n + 1), 1)
-        )  # x log x
-        self.whole = self.powers[self.n]
-        self.of_classes = self.whole - self.powers[np.bincount(classes)].sum()
-        self.class_count = int(classes.max()) + 1
-        self.order = costs.argsort(axis=1)
-        self.sorted = np.take_along_axis(costs, self.order, axis=1)
-        self.cost, self.nearer = (
-            np.full(self.n, np.nan),
-            np.zeros(self.n, dtype=np.int64),
-        )  # as ``near`` left them
+        self.costs = costs
+        self.classes = classes
+        self.gamma = gamma
+        self.n = len(costs)
+        counts = np.arange(self.n + 1)
+        self.powers = counts * np.log(np.maximum(counts, 1))  # x log x
+        self.of_classes = float(self.entropies(np.bincount(classes)[:, None])[0])
+        self.nothing = np.full(self.n, costs.max() + 1)
+
+    def entropies(self, sizes: Int[np.ndarray, "groups m"]) -> Float[np.ndarray, "m"]:
+        """n·H = n log n - Σ N log N of partitions, each a column of sizes."""
+        found: np.ndarray = self.powers[self.n] - self.powers[sizes].sum(axis=0)
+        return found
 
     def greedy(self, count: int) -> Int[np.ndarray, "k"]:
         """Choose one medoid after another, each the best beside those before."""
-        medoids = np.zeros(count, dtype=np.int64)
-        cost, cluster = np.full(self.n, self.costs.max() + 1), np.zeros(self.n, dtype=np.int64)
-        for place in range(count):
-            medoids[place] = self.scores(cost, cluster, medoids[:place])[0].argmax()
-            own = self.costs[:, medoids[place]]
-            nearer = own < cost
-            cost, cluster = np.where(nearer, own, cost), np.where(nearer, place, cluster)
+        medoids = np.zeros(0, dtype=np.int64)
+        for _ in range(count):
+            medoids = np.append(medoids, self.scores(medoids)[0].argmax())
         return medoids
 
     def exchanged(
@@ -152,104 +149,63 @@ class _Search:
     ) -> tuple[Int[np.ndarray, "k"], float, float]:
         """Exchange one medoid at a time until none helps; return the medoids, their F + γΔ and
         their Δ."""
-        medoids, unchanged = medoids.copy(), 0  # places since the last exchange
-        two = self.nearest_two(medoids)
+        medoids = medoids.copy()
+        unchanged = 0  # places since the last exchange
         for place in list(range(len(medoids))) * exchanges:
-            score, _ = self.scores(*self.without(place, *two), np.delete(medoids, place))
+            score, _ = self.scores(np.delete(medoids, place))
             sample = int(score.argmax())
             unchanged += 1
             if score[sample] > score[medoids[place]]:
-                medoids[place], unchanged = sample, 0
-                two = self.nearest_two(medoids)
+                medoids[place] = sample
+                unchanged = 0
             elif unchanged >= len(medoids):
                 break
-        score, disagreement = self.scores(*self.without(len(medoids) - 1, *two), medoids[:-1])
+        score, disagreement = self.scores(medoids[:-1])
         return medoids, float(score[medoids[-1]]), float(disagreement[medoids[-1]])
 
-    def nearest_two(self, medoids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the two nearest medoids of each sample and what they cost, ``[n 2]``."""
-        offered = np.column_stack([self.costs[:, medoids], np.full(self.n, self.costs.max() + 1)])
-        places, rows = np.empty((self.n, 2), dtype=np.int64), np.arange(self.n)
-        places[:, 0] = offered.argmin(axis=1)
-        costs = np.empty((self.n, 2))
-        costs[:, 0] = offered[rows, places[:, 0]]
-        offered[rows, places[:, 0]] = np.inf
-        places[:, 1] = offered.argmin(axis=1)
-        costs[:, 1] = offered[rows, places[:, 1]]
-        return places, costs
-
-    def without(
-        self, place: int, places: np.ndarray, costs: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return each sample's cost and cluster without one of the medoids."""
-        lost = places[:, 0] == place
-        return np.where(lost, costs[:, 1], costs[:, 0]), np.where(lost, places[:, 1], places[:, 0])
-
     def scores(
-        self,
-        cost: Float[np.ndarray, "n"],
-        cluster: Int[np.ndarray, "n"],
-        medoids: Int[np.ndarray, "k"],
+        self, medoids: Int[np.ndarray, "k"]
     ) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
         """F + γΔ and Δ of the medoids with each sample added to them; -inf for a sample that is
         among them already.
 
-        A candidate gathers the samples that are nearer to it than to their medoid, few of them
-        where medoids are many. Every count of the new clustering follows from how many it gathers
-        of each class, of each cluster, and of each class within a cluster.
+        A candidate gathers the samples that are nearer to it than to their medoid. Every count of
+        the new clustering follows from how many it gathers of each class, of each cluster, and of
+        each class within a cluster.
         """
-        n, classes = self.n, self.classes
-        sample, candidate, saved = self.near(cost)
-        value = np.bincount(candidate, saved, n) - cost.sum()
-        part = cluster * self.class_count + classes
-        # With counts N of a partition n·H = n log n - Σ N log N, and mutual information is H(K) +
-        # H(C) - H(K, C).
-        own = self.powers[np.bincount(candidate, minlength=n)]
-        of_clusters = self.whole - self.left(cluster, sample, candidate) - own
-        _, column, count = self.counted(classes[sample], candidate)
-        of_both = (
-            self.whole
-            - self.left(part, sample, candidate)
-            - np.bincount(column, self.powers[count], n)
-        )
+        offered = np.column_stack([self.costs[:, medoids], self.nothing])
+        cluster = offered.argmin(axis=1)
+        cost = offered.min(axis=1)
+        gathered = self.costs < cost[:, None]  # sample by candidate
+        value = -np.minimum(self.costs, cost[:, None]).sum(axis=0)
+        taken = gathered.astype(np.float32)
+        of_class = self.counted(self.classes, taken)
+        own = of_class.sum(axis=0, keepdims=True)
+        of_clusters = self.entropies(np.concatenate([self.left(cluster, taken), own]))
+        parts = np.unique(cluster * self.n + self.classes, return_inverse=True)[1]
+        of_both = self.entropies(np.concatenate([self.left(parts, taken), of_class]))
+        # Mutual information is H(K) + H(C) - H(K, C).
         shared = (of_clusters + self.of_classes - of_both) / np.sqrt(
             np.maximum(of_clusters * self.of_classes, TINY**2)
         )
         alone = float(self.of_classes <= TINY)  # one class, one cluster: they agree
-        disagreement = 1 - np.where(
-            np.minimum(of_clusters, self.of_classes) > TINY, shared, alone
-        ).clip(0, 1)
+        both = np.minimum(of_clusters, self.of_classes) > TINY
+        disagreement = 1 - np.where(both, shared, alone).clip(0, 1)
         score = value + self.gamma * disagreement
         score[medoids] = -np.inf
         return score, disagreement
 
-    def near(self, cost: Float[np.ndarray, "n"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return samples, the candidates that are nearer to them than their medoid, and what each
-        of these saves.
-
-        Between two calls the costs of a few samples change, and only theirs are compared again.
-        """
-        rows = np.flatnonzero(cost != self.cost)
-        self.nearer[rows] = (self.sorted[rows] < cost[rows, None]).sum(axis=1)
-        self.cost, ends = cost, self.nearer.cumsum()
-        sample = np.arange(self.n).repeat(self.nearer)
-        places = np.arange(ends[-1]) + (np.arange(self.n) * self.n - ends + self.nearer)[sample]
-        return sample, self.order.ravel()[places], cost[sample] - self.sorted.ravel()[places]
-
-    def left(
-        self, groups: np.ndarray, sample: np.ndarray, candidate: np.ndarray
-    ) -> Float[np.ndarray, "n"]:
-        """Σ N log N over the groups of what each candidate leaves in them."""
-        sizes = np.bincount(groups)
-        group, column, count = self.counted(groups[sample], candidate)
-        taken = self.powers[sizes[group]] - self.powers[sizes[group] - count]
-        found: np.ndarray = self.powers[sizes].sum() - np.bincount(column, taken, self.n)
+    def counted(
+        self, groups: Int[np.ndarray, "n"], taken: Float[np.ndarray, "n n"]
+    ) -> Int[np.ndarray, "groups n"]:
+        """Return how many samples of each group each candidate takes."""
+        members = (groups == np.arange(groups.max() + 1)[:, None]).astype(np.float32)
+        found: np.ndarray = (members @ taken).astype(np.int64)
         return found
 
-    def counted(
-        self, groups: np.ndarray, candidate: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return group, candidate and number of the pairs that occur."""
-        keys = np.sort(groups * self.n + candidate)
-        bounds = np.flatnonzero(np.concatenate([[len(keys) > 0], keys[1:] != keys[:-1], [True]]))
-        return *np.divmod(keys[bounds[:-1]], self.n), bounds[1:] - bounds[:-1]
+    def left(
+        self, groups: Int[np.ndarray, "n"], taken: Float[np.ndarray, "n n"]
+    ) -> Int[np.ndarray, "groups n"]:
+        """Return how many samples of each group each candidate leaves."""
+        found: np.ndarray = np.bincount(groups)[:, None] - self.counted(groups, taken)
+        return found

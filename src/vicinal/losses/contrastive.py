@@ -29,5 +29,6 @@ class ContrastiveLoss(Loss):
     normalize: bool = False
 
     def core(self, c: Comparisons) -> Terms:
-        pull, push = c.positive.square() / 2, relu(self.margin - c.negative).square() / 2
+        pull = c.positive.square() / 2
+        push = relu(self.margin - c.negative).square() / 2
         return Terms(c.add_up(pull, push), c.count_pairs())

@@ -40,7 +40,8 @@ def describe_batch(
     to one point; for ``inseparable_share`` see ``CAPTIONS``.
     """
     loss = getattr(loss, "loss", loss)  # inside a memory or an adapter
-    margin, distance = getattr(loss, "margin", 0.0), getattr(loss, "distance", None)
+    margin = getattr(loss, "margin", 0.0)
+    distance = getattr(loss, "distance", None)
     euclidean = Euclidean(
         getattr(distance, "normalize", True), bool(getattr(distance, "squared", False))
     )
@@ -165,7 +166,8 @@ def inseparable_among(
             f"Give both, or none for the ball that separates best."
         )
     columns, keep = positives(labels)
-    similar, others = apart.gather(1, columns), other_class(labels)
+    similar = apart.gather(1, columns)
+    others = other_class(labels)
     if k1 is None or k2 is None:
         outside, inside = _best_ball(similar, keep, apart, others)
     else:
@@ -202,7 +204,8 @@ def _best_ball(
     )  # padding is no ball
     outside = (1 - step / size.clamp(min=1)).to(reach.dtype)
     empty = torch.zeros_like(count, dtype=reach.dtype)
-    inside, outside = torch.cat([empty, inside], dim=1), torch.cat([empty + 1, outside], dim=1)
+    inside = torch.cat([empty, inside], dim=1)
+    outside = torch.cat([empty + 1, outside], dim=1)
     best = (inside + outside).argmin(dim=1, keepdim=True)
     return outside.gather(1, best).squeeze(1), inside.gather(1, best).squeeze(1)
 

@@ -199,10 +199,8 @@ class HardExemplarLoss(Loss):
             if c.positive_weights is not None:
                 sums = tuple(part * c.positive_weights[:, column] for part in sums)
             absent = ~c.keep_positive[:, column]
-            losses, weights = (
-                losses + sums[0].masked_fill(absent, 0),
-                weights + sums[1].masked_fill(absent, 0),
-            )
+            losses = losses + sums[0].masked_fill(absent, 0)
+            weights = weights + sums[1].masked_fill(absent, 0)
         return losses, weights, (given[0] * given[1]).to(losses.dtype)
 
 

@@ -74,7 +74,8 @@ class SupervisedContrastiveLoss(InfoNCELoss):
     pair_rows: ClassVar[PairRows] = None
 
     def core(self, c: Comparisons) -> Terms:
-        positive, negative = c.positive / self.temperature, c.negative / self.temperature
+        positive = c.positive / self.temperature
+        negative = c.negative / self.temperature
         everyone = torch.logaddexp(
             log_sum_exp(positive, c.keep_positive),
             log_sum_exp(negative, c.keep_negative, c.negative_weights),

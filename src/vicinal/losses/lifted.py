@@ -167,7 +167,8 @@ class HPHNLoss(Loss):
     normalize: bool = True
 
     def core(self, c: Comparisons) -> Terms:
-        far, near = of_both_members(c, farthest_positive), of_both_members(c, nearest_negative)
+        far = of_both_members(c, farthest_positive)
+        near = of_both_members(c, nearest_negative)
         losses = relu(far.hardness + near.hardness + self.margin) * far.weight * near.weight
         pairs = c.keep_positive.any(dim=1, keepdim=True) if c.partner is None else c.keep_positive
         formed = pairs & near.there

@@ -458,10 +458,8 @@ class Loss(nn.Module, ABC):
             )
         rows, distance = self.distance.normalized_once(embeddings)
         anchors, others, negatives = (rows[members] for members in triplets)
-        positive, negative = (
-            distance(anchors, others[:, None]),
-            distance(anchors, negatives[:, None]),
-        )
+        positive = distance(anchors, others[:, None])
+        negative = distance(anchors, negatives[:, None])
         there = torch.ones_like(positive, dtype=torch.bool)
         penalty = None
         if self.penalizes:

@@ -49,7 +49,8 @@ class MultiSimilarityLoss(Loss):
     pair_rows = "class"
 
     def core(self, c: Comparisons) -> Terms:
-        similar, dissimilar = c.keep_positive, c.keep_negative
+        similar = c.keep_positive
+        dissimilar = c.keep_negative
         if self.epsilon is not None:
             similar, dissimilar = informative(c, self.epsilon)
         pull = log_one_plus_sum_exp(

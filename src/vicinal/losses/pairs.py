@@ -51,10 +51,8 @@ class DiscriminativeDeepMetricLoss(Loss):
     normalize: bool = False
 
     def core(self, c: Comparisons) -> Terms:
-        pull, push = (
-            self._hinge(1 - self.tau + c.positive) / 2,
-            self._hinge(1 + self.tau - c.negative) / 2,
-        )
+        pull = self._hinge(1 - self.tau + c.positive) / 2
+        push = self._hinge(1 + self.tau - c.negative) / 2
         return Terms(c.add_up(pull, push), c.count_pairs())
 
     def _hinge(self, excess: Tensor) -> Tensor:
@@ -143,10 +141,8 @@ class MarginLoss(Loss):
         boundary = (self.boundary[None] if c.boundary is None else c.boundary).to(c.negative.dtype)[
             :, None
         ]
-        pull, push = (
-            relu(self.margin + c.positive - boundary),
-            relu(self.margin - c.negative + boundary),
-        )
+        pull = relu(self.margin + c.positive - boundary)
+        push = relu(self.margin - c.negative + boundary)
         costing = ((pull > 0) & c.keep_positive).sum(dim=1) + ((push > 0) & c.keep_negative).sum(
             dim=1
         )
@@ -185,11 +181,10 @@ class RankedListLoss(Loss):
     detach_weights: bool = True
 
     def core(self, c: Comparisons) -> Terms:
-        beyond, within = (
-            relu(c.positive - (self.alpha - self.margin)),
-            relu(self.alpha - c.negative),
-        )
-        outside, inside = c.keep_positive & (beyond > 0), c.keep_negative & (within > 0)
+        beyond = relu(c.positive - (self.alpha - self.margin))
+        within = relu(self.alpha - c.negative)
+        outside = c.keep_positive & (beyond > 0)
+        inside = c.keep_negative & (within > 0)
         low = (
             torch.finfo(within.dtype).min / 4
         )  # -inf would make an anchor with all negatives outside NaN
@@ -229,9 +224,11 @@ class CircleLoss(Loss):
 
     def core(self, c: Comparisons) -> Terms:
         m = self.relaxation
-        lacking, exceeding = relu(1 + m - c.positive), relu(c.negative + m)  # α_p and α_n
+        lacking = relu(1 + m - c.positive)  # α_p
+        exceeding = relu(c.negative + m)  # α_n
         if self.detach_weights:
-            lacking, exceeding = lacking.detach(), exceeding.detach()
+            lacking = lacking.detach()
+            exceeding = exceeding.detach()
         pull = log_sum_exp(
             -self.gamma * lacking * (c.positive - (1 - m)), c.keep_positive, c.positive_weights
         )
@@ -320,10 +317,8 @@ class ThresholdConsistentMarginLoss(Loss):
     distance = Cosine()
 
     def core(self, c: Comparisons) -> Terms:
-        lacking, exceeding = (
-            relu(self.positive_margin - c.positive),
-            relu(c.negative - self.negative_margin),
-        )
+        lacking = relu(self.positive_margin - c.positive)
+        exceeding = relu(c.negative - self.negative_margin)
         weak = c.keep_positive & (c.positive <= self.positive_margin)
         strong = c.keep_negative & (c.negative >= self.negative_margin)
         return _two_means(
@@ -402,7 +397,8 @@ class VICRegLoss(Loss):
     def comparisons(
         self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None
     ) -> Comparisons:
-        views, others = [embeddings], None
+        views = [embeddings]
+        others = None
         if self.blocks:
             embeddings, labels, others = block_pairs(embeddings, labels)
             views = [embeddings, others.rows]

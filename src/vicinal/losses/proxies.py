@@ -112,7 +112,8 @@ class ProxyLoss(Loss):
         a step that is being captured cannot wait.
         """
         if self._labels is None:
-            places, strange = labels, (labels < 0) | (labels >= self.classes)
+            places = labels
+            strange = (labels < 0) | (labels >= self.classes)
         else:
             places = torch.searchsorted(self._labels, labels.long().contiguous()).clamp(
                 max=self.classes - 1
@@ -331,10 +332,8 @@ class SoftTripleLoss(ProxyLoss):
             -1, self.classes, self.centers
         )
         to_classes = ((to_centers / self.gamma).softmax(dim=2) * to_centers).sum(dim=2)
-        there, penalty = (
-            torch.ones_like(own, dtype=torch.bool),
-            self.spread_penalty(proxies).expand(len(own)),
-        )
+        there = torch.ones_like(own, dtype=torch.bool)
+        penalty = self.spread_penalty(proxies).expand(len(own))
         return Comparisons(to_classes.gather(1, own), there, to_classes, others, penalty=penalty)
 
     def spread_penalty(self, proxies: Float[Tensor, "c k d"]) -> Float[Tensor, ""]:

@@ -95,8 +95,10 @@ class FastAPLoss(Loss):
     def core(self, c: Comparisons) -> Terms:
         near = self.histogram(c.positive, c.keep_positive, c.positive_weights)
         far = self.histogram(c.negative, c.keep_negative, c.negative_weights)
-        within, total = near.cumsum(dim=1), (near + far).cumsum(dim=1)
-        count, formed = near.sum(dim=1), c.keep_positive.any(dim=1)
+        within = near.cumsum(dim=1)
+        total = (near + far).cumsum(dim=1)
+        count = near.sum(dim=1)
+        formed = c.keep_positive.any(dim=1)
         precision = (near * within / total.masked_fill(total == 0, 1)).sum(
             dim=1
         ) / count.masked_fill(count == 0, 1)
@@ -236,11 +238,9 @@ class RecallAtKLoss(Loss):
     def core(self, c: Comparisons) -> Terms:
         positives, negatives = ahead(c, self._step, self._step)
         weights = c.of_positives(torch.ones_like(positives))
-        ranks, count, formed = (
-            1 + positives + negatives,
-            weights.sum(dim=1),
-            c.keep_positive.any(dim=1),
-        )
+        ranks = 1 + positives + negatives
+        count = weights.sum(dim=1)
+        formed = c.keep_positive.any(dim=1)
         recall = torch.zeros_like(count)
         for k in self.ks:
             within = (

@@ -290,7 +290,8 @@ class HierarchicalTripletLoss(Loss):
         others = labels if others is None else others
         if not len(self.place):
             return torch.full((len(labels), len(others)), self.margin, device=labels.device)
-        rows, columns = self.place[labels.long()], self.place[others.long()]
+        rows = self.place[labels.long()]
+        columns = self.place[others.long()]
         return (
             self.margins[self.levels[rows[:, None], columns].long()] - self.spreads[rows][:, None]
         )
@@ -326,7 +327,8 @@ def _all_triplets(c: Comparisons, margin: float, *, soft: bool, average: Average
     """Sum over every (anchor, positive, negative): the plain hinge in closed form, other terms
     positive by positive."""
     if c.positive.shape[1] == c.negative.shape[1] == 1:  # nothing to sum
-        excess, keep = c.positive - c.negative + margin, c.keep_positive & c.keep_negative
+        excess = c.positive - c.negative + margin
+        keep = c.keep_positive & c.keep_negative
         losses = c.of_positives(c.of_negatives(_penalize(excess, soft=soft)))
         counted = keep if soft or average == "all" else keep & (excess > 0)
         return Terms(losses.squeeze(dim=1), counted.squeeze(dim=1).to(losses.dtype))
@@ -393,11 +395,13 @@ def semi_hard_counts(
     >>> semi_hard_counts(c, 0.2)
     (tensor([[1.]]), tensor([[0., 1., 0.]]))
     """
-    positive, negative = c.positive.detach(), c.negative.detach()
+    positive = c.positive.detach()
+    negative = c.negative.detach()
     lower = positive.masked_fill(~c.keep_positive, torch.inf)
     # A margin too small to move d_ap, or below 0, leaves an empty range instead of a reversed one.
     upper = torch.maximum(lower + margin, torch.nextafter(lower, lower.new_full((), torch.inf)))
-    of_positive, of_negative = torch.zeros_like(positive), torch.zeros_like(negative)
+    of_positive = torch.zeros_like(positive)
+    of_negative = torch.zeros_like(negative)
     count = _count_one_by_one if positive.shape[1] <= FEW else _count_by_search
     step = max(1, NEGATIVES // max(1, negative.shape[1]))
     for start in range(0, len(negative), step):

@@ -67,8 +67,12 @@ class CrossBatchMemory(nn.Module):
                 f"warm-up, got size={size}, "
                 f"dim={dim} and warmup={warmup}."
             )
-        self.loss, self.size, self.dim, self.warmup = loss, size, dim, warmup
-        self.calls, self.written = 0, 0
+        self.loss = loss
+        self.size = size
+        self.dim = dim
+        self.warmup = warmup
+        self.calls = 0
+        self.written = 0
         self.register_buffer("embeddings", torch.zeros(size, dim))
         self.register_buffer("labels", torch.zeros(size, dtype=torch.long))
 
@@ -162,7 +166,8 @@ class NestedLoss(nn.Module):
             raise ConfigError(
                 f"nested sizes increase from 1 or more, with a loss each, got {list(sizes)}."
             )
-        self.losses, self.sizes = nn.ModuleList(losses), tuple(sizes)
+        self.losses = nn.ModuleList(losses)
+        self.sizes = tuple(sizes)
         self.reduction = getattr(losses[0], "reduction", "mean")
 
     @property

@@ -24,7 +24,7 @@ from vicinal.evaluation.encoder import Encoder
 from vicinal.figures import Dendrogram, Figure, Leaf, Merge
 from vicinal.losses.diagnostics import active_among
 from vicinal.methods.method import Method, Parts, StepResult
-from vicinal.samplers.class_tree import ClassTree, Linkage
+from vicinal.samplers.class_tree import ClassTree
 from vicinal.tuples import other_class
 
 MOST_SHOWN = 80  # classes in the report: some four screens
@@ -44,7 +44,6 @@ class HTL(Method):
     Attributes:
         beta: β of the dynamic margin, by which classes should part more than they do.
         levels: L, the number of levels of the tree.
-        linkage: what merging nodes of several classes means; see ``ClassTree``.
         margins: ``"dynamic"`` margins of the tree, or ``"fixed"`` at the loss's own, which works
             with any loss.
         sampling: whether batches consist of neighboring classes; False takes random classes.
@@ -64,7 +63,6 @@ class HTL(Method):
 
     beta: Finite = 0.1
     levels: Count = 16
-    linkage: Linkage = "single"
     margins: Literal["dynamic", "fixed"] = "dynamic"
     sampling: bool = True
 
@@ -117,9 +115,7 @@ class HTL(Method):
             self.embedder, self.preprocessing, next(self.embedder.parameters()).device
         )
         embedded = encoder.embed(self.records, **self.reading)
-        self.tree = ClassTree.build(
-            embedded.vectors, embedded.labels, levels=self.levels, linkage=self.linkage
-        )
+        self.tree = ClassTree.build(embedded.vectors, embedded.labels, levels=self.levels)
         self.epoch = epoch
         self._take_tree()
         plan: Sequence[Sequence[int]]
@@ -194,7 +190,7 @@ def describe_margins(
 
 def tree_figure(tree: ClassTree, records: Records) -> Dendrogram | None:
     """Draw the tree with one record of each class; of many classes those that merge first."""
-    if tree.merges is None or tree.heights is None or not len(tree.heights):
+    if not len(tree.heights):
         return None
     order = tree.heights.argsort(stable=True)
     edges, heights = tree.merges[order].tolist(), tree.heights[order].tolist()

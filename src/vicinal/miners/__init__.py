@@ -28,8 +28,6 @@ __all__ = [
     "batch_easy_hard",
     "distance_weighted",
     "easy_positive",
-]
-__all__ += [
     "hardest",
     "multi_similarity",
     "pair_margin",

@@ -94,14 +94,17 @@ class Candidates(NamedTuple):
         The numbers are distances: similarities of a ``distance`` that is one are negated.
         """
         rows, classes, own = _reference(embeddings, labels, among)
-        distances, apart = distance(embeddings, rows), other_class(labels, classes)
+        distances = distance(embeddings, rows)
+        apart = other_class(labels, classes)
         columns, keep = positives(labels, classes, own)
         if distance.larger_is_closer:
             distances = -distances
         if not distances.shape[1]:
-            distances, apart = pad(distances, (0, 1), value=torch.inf), pad(apart, (0, 1))
+            distances = pad(distances, (0, 1), value=torch.inf)
+            apart = pad(apart, (0, 1))
         if not columns.shape[1]:
-            columns, keep = pad(columns, (0, 1)), pad(keep, (0, 1))
+            columns = pad(columns, (0, 1))
+            keep = pad(keep, (0, 1))
         return cls(distances.gather(1, columns), keep, columns, distances, apart)
 
     def counted(self, count: Int[Tensor, "n p"]) -> Int[Tensor, "n p"]:
@@ -350,13 +353,13 @@ def angular(
         raise ConfigError(f"`angle` is in degrees, 0 <= angle < 90, got {angle}.")
     c = Candidates.of(embeddings, labels, among, Euclidean(normalize))
     reference = among.get("reference")
-    anchors, rows = (
-        at_least_float32(embeddings),
-        at_least_float32(embeddings if reference is None else reference),
-    )
+    anchors = at_least_float32(embeddings)
+    rows = at_least_float32(embeddings if reference is None else reference)
     if normalize:
-        anchors, rows = unit_rows(anchors), unit_rows(rows)
-    found, total = [Triplets(*c.columns.new_empty(3, 0))], 0
+        anchors = unit_rows(anchors)
+        rows = unit_rows(rows)
+    found = [Triplets(*c.columns.new_empty(3, 0))]
+    total = 0
     for place, column in enumerate(
         c.columns.unbind(dim=1)
     ):  # a positive of each anchor at a time: memory stays n x m
@@ -419,7 +422,8 @@ def batch_easy_hard(
         )
     c = Candidates.of(embeddings, labels, among, distance)
     sides = {"positive": (c.positive, c.keep_positive), "negative": (c.negative, c.keep_negative)}
-    ranks, ranges = {"positive": positive, "negative": negative}, (positive_range, negative_range)
+    ranks = {"positive": positive, "negative": negative}
+    ranges = (positive_range, negative_range)
     sign = -1 if distance.larger_is_closer else 1
     for side, allowed in zip(sides, ranges, strict=True):
         if allowed is not None and ranks[side] != "all":
@@ -586,7 +590,8 @@ def multi_similarity(
     """
     rows, classes, own = _reference(embeddings, labels, among)
     similarity = cosine_similarity(embeddings, rows)
-    positive, negative = same_class(labels, classes, own), other_class(labels, classes)
+    positive = same_class(labels, classes, own)
+    negative = other_class(labels, classes)
     kept = informative(Comparisons(similarity, positive, similarity, negative), epsilon)
     return MinedPairs(*map(_pairs, kept))
 
@@ -625,12 +630,10 @@ class Mined(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.loss, self.miner, self.arguments, self.seed = (
-            tuple_loss(loss, "mining"),
-            miner,
-            arguments,
-            seed,
-        )
+        self.loss = tuple_loss(loss, "mining")
+        self.miner = miner
+        self.arguments = arguments
+        self.seed = seed
         if getattr(loss, "blocks", False):
             raise ConfigError(
                 "a miner chooses among all rows, but the loss has blocks=True. Set sampler=classes."

@@ -3,7 +3,7 @@
 from typing import Any
 
 from vicinal.samplers.anchor_neighbors import AnchorNeighborSampler
-from vicinal.samplers.class_tree import ClassTree, Linkage
+from vicinal.samplers.class_tree import ClassTree
 from vicinal.samplers.cross_view import CrossViewSampler
 from vicinal.samplers.episodes import EpisodeSampler, episode_triplets
 from vicinal.samplers.sampler import (
@@ -36,12 +36,12 @@ __all__ = [
     "BatchSampler",
     "CategoryBalancedSampler",
     "ClassTree",
-]
-__all__ += [
     "CrossViewSampler",
     "EpisodeSampler",
     "FixedTripletSampler",
     "HierarchicalSampler",
-    "Linkage",
+    "NPairSampler",
+    "PKSampler",
+    "TripletSampler",
+    "episode_triplets",
 ]
-__all__ += ["NPairSampler", "PKSampler", "TripletSampler", "episode_triplets"]

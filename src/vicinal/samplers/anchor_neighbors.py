@@ -79,7 +79,8 @@ class AnchorNeighborSampler(BatchSampler):
             anchors = max(1, batch_size // max(1, per_class * near))
             near = min(near, batch_size // max(1, per_class)) if neighborhood is None else near
         classes, samples = fit(labels, anchors * near, per_class, batch_size)
-        asked, near = (anchors, near, per_class), min(near, classes)
+        asked = (anchors, near, per_class)
+        near = min(near, classes)
         got = max(1, min(anchors, classes // near)), near, samples
         sizes = dict(zip(("anchors", "neighborhood", "per_class"), got, strict=True))
         made = cls(labels, **sizes, seed=seed, batches=batches)
@@ -129,6 +130,7 @@ class AnchorNeighborSampler(BatchSampler):
         """Return the anchors and their neighbors: first all that must be there, then, in turn, the
         next nearest."""
         near = self.neighborhood - 1
-        musts, more = ranked[anchors, :near].ravel(), ranked[anchors, near:].T.ravel()
+        musts = ranked[anchors, :near].ravel()
+        more = ranked[anchors, near:].T.ravel()
         different = dict.fromkeys([*anchors.tolist(), *musts.tolist(), *more.tolist()])
         return list(different)[: self.anchors * self.neighborhood]

@@ -9,7 +9,9 @@ from vicinal.arguments import Count
 from vicinal.errors import ConfigError
 from vicinal.samplers.sampler import BatchSampler, BatchShape, Labels, Members, class_sizes, shrink
 
-QUERY, GALLERY = 1, 2  # the column ``role`` of records
+# In the column ``role`` of records.
+QUERY = 1
+GALLERY = 2
 
 
 @dataclass(eq=False, repr=False)
@@ -41,7 +43,8 @@ class CrossViewSampler(BatchSampler):
 
     def __post_init__(self) -> None:
         if self.roles is not None:
-            labels, roles = np.asarray(self.labels), np.asarray(self.roles)
+            labels = np.asarray(self.labels)
+            roles = np.asarray(self.roles)
             usable = np.isin(labels, _seen_from_both(labels, roles, self.classes))
             sides = [np.flatnonzero(usable & (roles == role)) for role in (QUERY, GALLERY)]
             self._sides = [
@@ -67,7 +70,8 @@ class CrossViewSampler(BatchSampler):
         classes are fewer."""
         asked = batch_size // 2 if classes is None else classes
         if roles is None:
-            there, samples = int((class_sizes(labels) >= 2).sum()), "2 samples"
+            there = int((class_sizes(labels) >= 2).sum())
+            samples = "2 samples"
         else:
             there = len(_seen_from_both(np.asarray(labels), np.asarray(roles), 0))
             samples = "a query and a gallery image"

@@ -49,15 +49,14 @@ class EpisodeSampler(BatchSampler):
 
     def __post_init__(self) -> None:
         check_arguments(self)
-        asked, there = (
-            self.training_classes + self.validation_classes,
-            int((class_sizes(self.labels) > 1).sum()),
-        )
+        asked = self.training_classes + self.validation_classes
+        there = int((class_sizes(self.labels) > 1).sum())
         if (
             there < asked
         ):  # in proportion to what there is; where even the least does not fit, the least
             smaller = max(FEWEST, round(there * self.validation_classes / asked))
-            self.training_classes, self.validation_classes = max(FEWEST, there - smaller), smaller
+            self.training_classes = max(FEWEST, there - smaller)
+            self.validation_classes = smaller
             self.noted(
                 f"an episode of {asked} classes was asked for, but there are {there}: it is "
                 "scaled to "
@@ -84,7 +83,8 @@ class EpisodeSampler(BatchSampler):
     ) -> "EpisodeSampler":
         """Return episodes of ``batch_size // 2`` classes, 5 for training to 1 for validation, fewer
         where there are."""
-        asked, available = batch_size // 2, int((class_sizes(labels) >= 2).sum())
+        asked = batch_size // 2
+        available = int((class_sizes(labels) >= 2).sum())
         validation = (
             max(FEWEST, round(asked / 6)) if validation_classes is None else validation_classes
         )

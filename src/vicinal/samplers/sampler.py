@@ -49,7 +49,8 @@ class Members:
         self._rows = order[stays[numbers[order]]]
         self.sizes: np.ndarray = sizes[stays]
         self._starts = np.cumsum(self.sizes) - self.sizes
-        self.total, self.excluded = len(sizes), int((~stays).sum())
+        self.total = len(sizes)
+        self.excluded = int((~stays).sum())
 
     def __len__(self) -> int:
         """Return the number of classes that stay."""
@@ -180,7 +181,8 @@ class BatchSampler(Sampler[list[int]], ABC):
         check_arguments(self)
         self.labels = np.asarray(self.labels)
         classes, samples, _ = self.shape()
-        self.members, self._epoch = Members(self.labels, least=samples), 0
+        self.members = Members(self.labels, least=samples)
+        self._epoch = 0
         if len(self.members) < classes:
             raise ConfigError(
                 f"a batch of {type(self).__name__} needs {classes} classes with at least "
@@ -420,7 +422,8 @@ class CategoryBalancedSampler(PKSampler):
             strata=strata,
             categories=wanted,
         )
-        got, before = (fits, wanted, samples), (asked, categories or wanted, per_class)
+        got = (fits, wanted, samples)
+        before = (asked, categories or wanted, per_class)
         note = (
             "batches have {} classes of {} categories x {} samples instead of {} classes of {} "
             "x {}: "
@@ -514,10 +517,8 @@ class NPairSampler(BatchSampler):
     ) -> "NPairSampler":
         """Return batches of ``batch_size // 2`` pairs unless ``classes`` is given, fewer where
         classes are fewer."""
-        asked, there = (
-            batch_size // 2 if classes is None else classes,
-            int((class_sizes(labels) >= 2).sum()),
-        )
+        asked = batch_size // 2 if classes is None else classes
+        there = int((class_sizes(labels) >= 2).sum())
         fits, note = shrink("pairs", asked, there, least=2, batch_size=batch_size, rows=2)
         return cls(labels, classes=fits, seed=seed, batches=batches).noted(note)
 
@@ -567,10 +568,8 @@ class TripletSampler(BatchSampler):
     ) -> "TripletSampler":
         """Return batches of ``batch_size // 3`` triplets unless ``triplets`` is given, fewer where
         classes are."""
-        asked, there = (
-            batch_size // 3 if triplets is None else triplets,
-            int((class_sizes(labels) >= 2).sum()) // 2,
-        )
+        asked = batch_size // 3 if triplets is None else triplets
+        there = int((class_sizes(labels) >= 2).sum()) // 2
         fits, note = shrink("triplets", asked, there, least=1, batch_size=batch_size, rows=3)
         return cls(labels, triplets=fits, seed=seed, batches=batches).noted(note)
 

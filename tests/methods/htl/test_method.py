@@ -166,14 +166,11 @@ def test_the_mean_margin_over_classes_is_at_least_beta(make):
 
 
 def test_classes_of_one_distribution_have_margin_beta(rng):
-    """Where d(p, q) is d_0, pairwise levels with many thresholds give α = β up to the spread of
-    S."""
+    """Where d(p, q) is d_0, many thresholds give α = β up to the spread of S."""
     rows = torch.randn(20_000, 8, generator=rng)
     labels = torch.arange(20_000) % 10
-    tree, loss = (
-        ClassTree.build(rows, labels, levels=250, linkage="pairwise"),
-        HierarchicalTripletLoss(),
-    )
+    tree = ClassTree.build(rows, labels, levels=250)
+    loss = HierarchicalTripletLoss()
     loss.set_margins(tree.classes, tree.levels(), 0.1 + tree.thresholds, tree.spreads)
     margins = loss.margins_of(torch.arange(10))[~torch.eye(10, dtype=torch.bool)]
     assert (margins - 0.1).abs().max() < 0.05
@@ -218,9 +215,8 @@ def test_embedding_the_records_moves_nothing_and_leaves_training_mode(make):
     )
 
 
-@pytest.mark.parametrize("linkage", ["single", "pairwise"])
-def test_steps_bring_the_loss_down(linkage, make, records):
-    method = make(HTL(linkage=linkage, margins="fixed"), learning_rate=2e-2)
+def test_steps_bring_the_loss_down(make, records):
+    method = make(HTL(margins="fixed"), learning_rate=2e-2)
     scalars = train(method, records, 5)
     first, last = (
         torch.stack([s["loss"] for s in epoch]).mean() for epoch in (scalars[0], scalars[-1])
@@ -228,9 +224,8 @@ def test_steps_bring_the_loss_down(linkage, make, records):
     assert last < first and all(value.isfinite() for s in scalars[-1] for value in s.values())
 
 
-@pytest.mark.parametrize("linkage", ["single", "average"])
-def test_shows_its_tree(linkage, make, records):
-    method = make(HTL(linkage=linkage))
+def test_shows_its_tree(make, records):
+    method = make()
     assert method.figures(None) == ()
     method.batches(0)
     (shown,) = method.figures(None)
@@ -242,10 +237,9 @@ def test_shows_its_tree(linkage, make, records):
     )
 
 
-@pytest.mark.parametrize("linkage", ["single", "average"])
-def test_of_many_classes_those_are_shown_that_merge_first(linkage, make, monkeypatch):
+def test_of_many_classes_those_are_shown_that_merge_first(make, monkeypatch):
     monkeypatch.setattr(vicinal.methods.htl, "MOST_SHOWN", 5)
-    method = make(HTL(linkage=linkage))
+    method = make()
     method.batches(0)
     (shown,) = method.figures(None)
     assert (
@@ -263,12 +257,6 @@ def test_of_many_classes_those_are_shown_that_merge_first(linkage, make, monkeyp
         tree.heights.tolist()
     )
     assert f"to {max(heights):.2f}. " in shown.caption, "the leftmost branch that is drawn"
-
-
-def test_without_a_tree_none_is_shown(make):
-    method = make(HTL(linkage="pairwise"))
-    method.batches(0)
-    assert method.figures(None) == ()
 
 
 def test_an_unknown_kind_of_margins_is_rejected():
