@@ -146,7 +146,7 @@ PEER: dict[str, dict[str, str]] = {
         "",
     ),
     "samplers": {
-        "FixedSetOfTriplets": "`FixedTripletSampler`",
+        "FixedSetOfTriplets": "",
         "HierarchicalSampler": "`HierarchicalSampler`",
         "MPerClassSampler": "`PKSampler`",
         "TuplesToWeightsSampler": "",

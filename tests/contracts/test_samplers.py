@@ -70,13 +70,7 @@ def test_batches_are_of_one_size_and_repeat_no_row(make):
         assert len(batches) == len(sampler)
         for batch in batches:
             assert len(batch) == sampler.batch_size
-            if sampler.fixed:  # a set of tuples that may share rows
-                assert (
-                    len(set(zip(*np.reshape(batch, (3, -1)).tolist(), strict=True)))
-                    == sampler.triplets
-                )
-            else:
-                assert len(set(batch)) == len(batch)
+            assert len(set(batch)) == len(batch)
             assert all(type(row) is int and 0 <= row < len(LABELS) for row in batch)
 
 
@@ -88,10 +82,7 @@ def test_an_epoch_is_as_long_as_the_data_fills_once_or_as_asked(make):
 def test_every_row_comes_up(make):
     sampler = make()
     shown = [{row for batch in sampler.epoch(epoch) for row in batch} for epoch in range(40)]
-    if sampler.fixed:
-        assert all(rows == shown[0] for rows in shown)
-    else:
-        assert set().union(*shown) == set(range(len(LABELS)))
+    assert set().union(*shown) == set(range(len(LABELS)))
 
 
 def test_drives_a_torch_loader(make):

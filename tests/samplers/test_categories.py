@@ -11,7 +11,7 @@ from vicinal.data import Glyphs
 from vicinal.data.records import FeatureArray, Records
 from vicinal.errors import ConfigError
 from vicinal.samplers import CategoryBalancedSampler, HierarchicalSampler
-from vicinal.training.build import _build_loss, _build_sampler
+from vicinal.training.build import _build_sampler
 
 # 4 categories of 6, 4, 4 and 2 classes; 5 rows of each class.
 OF_CLASS = np.repeat(np.arange(4), [6, 4, 4, 2])
@@ -84,11 +84,3 @@ def test_the_slot_names_a_column_of_the_data(name):
         assert all(len(np.unique(STRATA[batch])) == 2 for batch in sampler.epoch(0))
     with pytest.raises(ConfigError, match=r"got 'alphabet'. Columns here: kind"):
         _build_sampler(compose({**given, "sampler": {"name": name, "strata": "alphabet"}}), records)
-
-
-def test_a_loss_over_triplets_takes_a_fixed_set_in_blocks():
-    config = compose({"data": Glyphs(), "loss": "triplet", "sampler": "fixed_triplets"})
-    assert _build_loss(config, LABELS, 4).blocks
-    assert not _build_loss(
-        compose({"data": Glyphs(), "loss": "triplet", "sampler": "classes"}), LABELS, 4
-    ).blocks

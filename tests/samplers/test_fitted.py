@@ -14,7 +14,6 @@ SIZES = {
     "triplets": (63, 51, 6, 3),
     "category_balanced": (64, 64, 12, 4),
     "hierarchical": (64, 64, 12, 4),
-    "fixed_triplets": (63, 51, 6, 3),
     "episodes": (64, 64, 8, None),
     "anchor_neighbors": (64, 64, 12, 4),
     "cross_view": (64, 64, 8, 4),
@@ -22,7 +21,6 @@ SIZES = {
 LAYOUTS = {
     "category_balanced": "classes",
     "hierarchical": "classes",
-    "fixed_triplets": "triplets",
 }  # others': the name
 
 

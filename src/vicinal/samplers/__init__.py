@@ -9,7 +9,6 @@ from vicinal.samplers.episodes import EpisodeSampler, episode_triplets
 from vicinal.samplers.sampler import (
     BatchSampler,
     CategoryBalancedSampler,
-    FixedTripletSampler,
     HierarchicalSampler,
     NPairSampler,
     PKSampler,
@@ -24,7 +23,6 @@ SAMPLERS: dict[str, Any] = {
     "triplets": TripletSampler,
     "category_balanced": CategoryBalancedSampler,
     "hierarchical": HierarchicalSampler,
-    "fixed_triplets": FixedTripletSampler,
     "episodes": EpisodeSampler,
     "anchor_neighbors": AnchorNeighborSampler,
     "cross_view": CrossViewSampler,
@@ -38,7 +36,6 @@ __all__ = [
     "ClassTree",
     "CrossViewSampler",
     "EpisodeSampler",
-    "FixedTripletSampler",
     "HierarchicalSampler",
     "NPairSampler",
     "PKSampler",

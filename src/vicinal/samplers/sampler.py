@@ -124,17 +124,6 @@ class Members:
             *classes.shape, per_class
         )
 
-    def draw_triplets(self, rng: np.random.Generator, count: int) -> Int[np.ndarray, "count 3"]:
-        """Draw triplets: a random class, two of its rows, and a row of another class."""
-        anchor = rng.integers(len(self), size=count)
-        other = (anchor + rng.integers(1, len(self), size=count)) % len(self)
-        first = rng.integers(self.sizes[anchor])
-        second = (first + rng.integers(1, self.sizes[anchor])) % self.sizes[anchor]
-        places = ((anchor, first), (anchor, second), (other, rng.integers(self.sizes[other])))
-        return np.stack(
-            [self._rows[self._starts[group] + place] for group, place in places], axis=1
-        )
-
 
 class BatchShape(NamedTuple):
     """What a batch consists of: so many different classes, each with so many samples at least, and
@@ -164,7 +153,6 @@ class BatchSampler(Sampler[list[int]], ABC):
         batches: batches per epoch; None for as many as the data fills once.
         layout: what a batch is, by a sampler's name in ``SAMPLERS``; None where methods need not
             know.
-        fixed: whether all epochs show the same tuples, so that rows outside of them never come up.
         members: the rows of the classes that are used.
     """
 
@@ -174,7 +162,6 @@ class BatchSampler(Sampler[list[int]], ABC):
     batches: Batches | None = None
 
     layout: ClassVar[str | None] = None
-    fixed: ClassVar[bool] = False
     shrunk: ClassVar[str | None] = None  # how a fitted sampler differs from what was asked for
 
     def __post_init__(self) -> None:
@@ -578,80 +565,6 @@ class TripletSampler(BatchSampler):
         pairs = self.members.deal_rows(rng, chosen[:, : self.triplets], per_class=2)
         negatives = self.members.deal_rows(rng, chosen[:, self.triplets :], per_class=1)
         return np.concatenate([pairs[..., 0], pairs[..., 1], negatives[..., 0]], axis=1)
-
-
-@dataclass(eq=False, repr=False)
-class FixedTripletSampler(TripletSampler):
-    """A set of triplets that is drawn once; every epoch shows the same ones, shuffled, in blocks
-    ``[a; p; n]``.
-
-    For experiments in which a set of triplets is all that is known of the classes; a loss should
-    have ``blocks=True``. Each triplet has two different samples of a random class and one of
-    another; a sample may be in several of them.
-
-    Args:
-        labels: class of each row; classes with one sample are left out.
-        triplets: T, triplets in a batch.
-        total: number of triplets in the set; None for as many as the data fills once.
-        seed: determines the set, and with the epoch the order.
-        batches: batches per epoch; None for as many as the set fills.
-
-    >>> sampler = FixedTripletSampler(np.arange(40) // 4, triplets=2, total=6, seed=0)
-    >>> shown = [sorted(triplet for batch in sampler.epoch(n) for triplet in zip(batch[:2], batch[2:4], batch[4:]))
-    ...     for n in range(2)]
-    >>> len(shown[0]), shown[0] == shown[1]
-    (6, True)
-    """
-
-    _: KW_ONLY
-    total: Count | None = None
-
-    fixed: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        least = self.triplets
-        total = least * super().__len__() if self.total is None else self.total
-        if total < least:
-            raise ConfigError(
-                f"a batch has {least} triplets of the set, got total={total}. Set total={least} "
-                "or more."
-            )
-        self.set = self.members.draw_triplets(
-            np.random.default_rng([self.seed & MASK, 0, 1]), total
-        )
-
-    def shape(self) -> BatchShape:
-        return BatchShape(2, 2, 3 * self.triplets)
-
-    def __len__(self) -> int:
-        return len(self.set) // self.triplets if self.batches is None else self.batches
-
-    def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
-        per_deck = len(self.set) // self.triplets
-        decks = rng.random((-(-batches // per_deck), len(self.set))).argsort(axis=1)[
-            :, : per_deck * self.triplets
-        ]
-        chosen = decks.reshape(-1, self.triplets)[:batches]
-        return self.set[chosen].swapaxes(1, 2).reshape(batches, -1)
-
-    @classmethod
-    def fitted(
-        cls,
-        labels: Labels,
-        *,
-        batch_size: int,
-        seed: int,
-        triplets: int | None = None,
-        batches: int | None = None,
-        total: int | None = None,
-    ) -> "FixedTripletSampler":
-        """Return batches of ``batch_size // 3`` triplets unless ``triplets`` is given, fewer where
-        classes are."""
-        like = TripletSampler.fitted(labels, batch_size=batch_size, seed=seed, triplets=triplets)
-        return cls(labels, triplets=like.triplets, seed=seed, batches=batches, total=total).noted(
-            like.shrunk
-        )
 
 
 def fit(labels: Labels, classes: int, per_class: int, batch_size: int) -> tuple[int, int]:
