@@ -75,7 +75,7 @@ IMAGES = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (5, 40, 52, 
 
 
 def crops(boxes, mirrored):
-    rest = torch.zeros(len(boxes), 7)
+    rest = torch.ones(len(boxes), 3)
     return Crops(torch.cat([torch.tensor(boxes), torch.tensor(mirrored)[:, None], rest], dim=1))
 
 

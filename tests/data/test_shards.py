@@ -191,31 +191,9 @@ def test_shards_that_are_missing_or_cut_off_are_named(packed):
         Shards(str(packed)).load()
 
 
-def test_a_changed_image_is_named_when_it_is_read(packed):
-    shard = packed / "part-00000.tar"
-    content = bytearray(shard.read_bytes())
-    content[700] ^= 1
-    shard.write_bytes(content)
-    records = Shards(str(packed)).load()
-    said = r"image a/0\.jpg in .*part-00000\.tar cannot be read: it is not what was packed"
-    with pytest.raises(DataError, match=said):
-        records.source.read(0)
-    shard.unlink()
-    with pytest.raises(DataError, match=r"image a/0\.jpg in .*part-00000\.tar cannot be read"):
-        records.source.read(0)
-
-
-def test_changed_rows_are_noticed(packed):
-    shard = packed / "part-00004.tar"
-    shard.write_bytes(shard.read_bytes().replace(b'"split": "t', b'"split": "T'))
-    with pytest.raises(DataError, match="does not hold what was packed"):
-        Shards(str(packed)).load()
-
-
-@pytest.mark.parametrize("damage", [{"shards": 3}, {"shards": {}}, {"classes": 5}, {"name": None}])
+@pytest.mark.parametrize("damage", [{"shards": 3}, {"classes": 5}, {"classes": ["a"]}])
 def test_a_damaged_list_of_shards_is_named(packed, damage):
     manifest = json.loads((packed / MANIFEST).read_text())
-    del manifest["digest"]
     (packed / MANIFEST).write_text(json.dumps(manifest | damage))
     with pytest.raises(RunError, match=rf"{MANIFEST} is damaged.*Copy it again"):
         Shards(str(packed)).load()
@@ -225,14 +203,14 @@ def test_a_pack_that_was_killed_is_not_taken_for_whole_and_given_again_it_is(
     images, tmp_path, monkeypatch
 ):
     whole = {file.name: file.read_bytes() for file in pack(images, tmp_path / "w", part_bytes=1)}
-    write = shards_module.write_atomically
+    write = shards_module._shard
 
-    def killed(*arguments):
-        if arguments[0].name == "part-00003.tar":
+    def killed(path):
+        if path.name == "part-00003.tar":
             raise SystemExit
-        write(*arguments)
+        return write(path)
 
-    monkeypatch.setattr(shards_module, "write_atomically", killed)
+    monkeypatch.setattr(shards_module, "_shard", killed)
     monkeypatch.setattr(shards_module.shutil, "rmtree", lambda *_, **__: None)  # nothing is tidied
     with pytest.raises(SystemExit):
         pack(images, tmp_path / "packed", part_bytes=1)
@@ -289,8 +267,6 @@ def test_what_cannot_be_packed_is_rejected(images, tmp_path):
     features = FeatureArray(np.zeros((1, 2), np.float32), ["a"])
     with pytest.raises(ConfigError, match="f holds 1 features"):
         pack(Records("f", features, np.zeros(1, int), ("x",), np.array(["train"])), tmp_path / "p")
-    with pytest.raises(ConfigError, match="quality of a JPEG is 1 to 100, got 0"):
-        pack(images, tmp_path / "p", quality=0)
     with pytest.raises(DataError, match=r"a/0\.jpg: a square of 99 pixels"):
         pack(images, tmp_path / "p", transform=ImageTransform(size=9, canvas=99))
     images.columns["label"] = np.zeros(12)

@@ -1,7 +1,5 @@
 """Images and features on their way into a network."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -178,7 +176,7 @@ def test_switching_one_option_on_changes_nothing_about_the_others():
 @pytest.mark.parametrize("crop", ["random", "resized"])
 def test_a_batch_is_its_images_one_by_one(crop):
     transform = ImageTransform(
-        size=8, resize=11, pad=1, crop=crop, mirror=True, brightness=0.2, contrast=0.2, erase=0.7
+        size=8, resize=11, pad=1, crop=crop, mirror=True, brightness=0.2, contrast=0.2
     )
     images = [image(12, 10), image(30, 13), image(11, 11)]
     draws = uniform(0, 0, [4, 5, 6], transform.draws)
@@ -195,40 +193,6 @@ def test_crops_are_even_over_all_places():
     assert np.bincount(crops.boxes[:, 0]).tolist() == pytest.approx([2000] * 3, rel=0.08)
     assert np.bincount(crops.boxes[:, 1]).tolist() == pytest.approx([3000] * 2, rel=0.08)
     assert crops.mirrored.float().mean() == pytest.approx(0.5, abs=0.03)
-
-
-def test_a_box_of_the_mean_color_is_erased_after_all_else():
-    transform, rows = (
-        plain(size=20, crop="random", mirror=True, brightness=0.3, mean=(0.5,), erase=0.6),
-        np.arange(3000),
-    )
-    draws, sides = uniform(0, 0, rows, transform.draws), np.full((3000, 2), 24)
-    crops = transform.crops(sides, draws)
-    top, left, height, width = crops.erased.T
-    there = height > 0
-    assert there.equal(width > 0) and there.float().mean() == pytest.approx(0.6, abs=0.03)
-    assert (
-        (top >= 0).all()
-        and (left >= 0).all()
-        and (top + height <= 20).all()
-        and (left + width <= 20).all()
-    )
-    shares, aspects = (height * width / 400)[there], (height / width)[there]
-    assert shares.min() == pytest.approx(0.02, abs=0.01) and shares.max() == pytest.approx(
-        0.33, abs=0.03
-    )
-    assert shares.mean() == pytest.approx(
-        0.175, abs=0.01
-    ) and aspects.log().mean() == pytest.approx(0, abs=0.05)
-    assert (left.float() / (20 - width).clamp(min=1))[there].mean() == pytest.approx(0.5, abs=0.03)
-    row = int(there.nonzero()[0])
-    whole = replace(transform, erase=0.0)(image(24, 24), draws[row])
-    expected = whole.clone()
-    expected[:, top[row] : top[row] + height[row], left[row] : left[row] + width[row]] = 0
-    torch.testing.assert_close(transform(image(24, 24), draws[row]), expected, rtol=0, atol=0)
-    torch.testing.assert_close(
-        transform.evaluation()(image(24, 24), draws[row]), transform(image(24, 24))
-    )
 
 
 def test_images_are_embedded_at_a_size_of_their_own():

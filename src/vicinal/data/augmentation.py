@@ -20,21 +20,19 @@ MIRROR = 2
 COLOR = slice(3, 6)  # brightness, contrast, saturation
 TRIES = 10  # torchvision's RandomResizedCrop gives up after as many
 BOXES = slice(6, 6 + 2 * TRIES)  # area and aspect of each try
-ERASE = slice(BOXES.stop, BOXES.stop + 5)  # whether, area, aspect, down, across
 _LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601, as Pillow's conversion to gray
 
 
 @dataclass(frozen=True)
 class Crops:
-    """One box, one side, one change of color and one erased box for each image, in one table, which
-    travels to a device at once.
+    """One box, one side and one change of color for each image, in one table, which travels to a
+    device at once.
 
     Attributes:
-        table: of each image 4 numbers of ``boxes``, 1 of ``mirrored``, 3 of ``color`` and 4 of
-            ``erased``.
+        table: of each image 4 numbers of ``boxes``, 1 of ``mirrored`` and 3 of ``color``.
     """
 
-    table: Float[Tensor, "n 12"]
+    table: Float[Tensor, "n 8"]
 
     @property
     def boxes(self) -> Int[Tensor, "n 4"]:
@@ -49,13 +47,7 @@ class Crops:
     @property
     def color(self) -> Float[Tensor, "n 3"]:
         """Factors of brightness, contrast and saturation; 1 changes nothing."""
-        return self.table[:, 5:8]
-
-    @property
-    def erased(self) -> Int[Tensor, "n 4"]:
-        """Top, left, height and width of the box that is erased from the output; of height 0 where
-        none is."""
-        return self.table[:, 8:].long()
+        return self.table[:, 5:]
 
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:
@@ -97,34 +89,6 @@ def _largest(heights: np.ndarray, widths: np.ndarray, ratio: Sequence[float]) ->
     rows = np.clip(np.rint(widths / aspect), 1, heights)
     columns = np.clip(np.rint(heights * aspect), 1, widths)
     return np.stack([rows, columns], axis=1).astype(np.int64)
-
-
-def erased_boxes(
-    draws: Float[np.ndarray, "n k"], chance: float, size: int
-) -> Int[np.ndarray, "n 4"]:
-    """Return boxes (top, left, height, width) to erase from squares; of height 0 where chance
-    spares an image.
-
-    Random erasing (Zhong et al. 2020): 2 to 33 % of the area, an aspect of 0.3 to 3.3 even on a
-    logarithmic scale, as torchvision's RandomErasing has them. Differs: a side longer than the
-    image is cut off; torchvision draws again.
-    """
-    whether, area, aspect, *place = draws[:, ERASE].T
-    areas = size**2 * (0.02 + area * (0.33 - 0.02))
-    aspects = np.exp(np.log(0.3) + aspect * (np.log(3.3) - np.log(0.3)))
-    sides = np.rint(np.sqrt(np.stack([areas * aspects, areas / aspects], axis=1))).clip(1, size)
-    tops = np.floor(np.stack(place, axis=1) * (size - sides + 1))
-    sides[whether >= chance] = 0
-    return np.concatenate([tops, sides], axis=1).astype(np.int64)
-
-
-def erase(images: Float[Tensor, "n c h w"], boxes: Int[Tensor, "n 4"]) -> Float[Tensor, "n c h w"]:
-    """Set boxes of images to 0."""
-    rows, columns = (torch.arange(length, device=images.device) for length in images.shape[2:])
-    top, left, height, width = boxes[:, :, None].unbind(dim=1)
-    down = (rows >= top) & (rows < top + height)
-    across = (columns >= left) & (columns < left + width)
-    return images.masked_fill((down[:, :, None] & across[:, None])[:, None], 0)
 
 
 def cut_squares(

@@ -1,9 +1,9 @@
 """Images in tar shards, as WebDataset keeps them: read in place, and written by ``pack``.
 
 ``pack`` writes each image as ``CLASS/00000000.jpg`` and beside it a ``.json`` with what a table's row
-would say: ``path``, ``label``, ``split`` and further numbers, and the SHA-256 of the image.
-``shards.json`` has the sizes of the shards, the classes in their order and a hash of it all, so
-that nothing that is missing, cut off or changed is taken for what was packed.
+would say: ``path``, ``label``, ``split`` and further numbers. ``shards.json`` has the sizes of the
+shards and the classes in their order, so that nothing that is missing or cut off is taken for what
+was packed.
 """
 
 import io
@@ -12,15 +12,13 @@ import os
 import re
 import shutil
 import tarfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
-from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -33,18 +31,11 @@ from vicinal.data.records import ImageFiles, Progress, Records, Source, ends_of,
 from vicinal.data.splits import SplitByClass, named_splits
 from vicinal.data.transforms import ImageTransform, as_image
 from vicinal.errors import ConfigError, DataError
-from vicinal.files import (
-    decoding,
-    open_image,
-    read_object,
-    sync_directory,
-    write_atomically,
-    write_json,
-)
+from vicinal.files import decoding, open_image, read_object, sync_directory, write_json
 
 MANIFEST = "shards.json"
 PART_BYTES = 50 * 10**6
-_OURS = ("path", "label", "split", "sha256")  # in the JSON of a sample that ``pack`` wrote
+_OURS = ("path", "label", "split")  # in the JSON of a sample that ``pack`` wrote
 _SPLITS = ("train", "validation", "valid", "val", "test")  # how the names of shards may begin
 _MOST = 2**20  # bytes of a sample's JSON: more describes no image
 _NO_FOLDER = r"[^\w-]+"  # what of a class's name is not in that of its folder
@@ -58,23 +49,15 @@ class TarImages(Source):
     """Encoded images inside of tar files. Holds no open file, so any thread or process may read."""
 
     def __init__(
-        self,
-        files: Sequence[Path],
-        places: Int[np.ndarray, "n 3"],
-        names: Sequence[str],
-        hashes: Sequence[str] = (),
+        self, files: Sequence[Path], places: Int[np.ndarray, "n 3"], names: Sequence[str]
     ) -> None:
-        """``places``: for each image its file, its first byte there and its length; ``hashes``:
-        SHA-256 of the images, which ``read`` then compares."""
+        """``places``: for each image its file, its first byte there and its length."""
         super().__init__(names)
-        self.files, self.places, self.hashes = list(files), places, list(hashes)
+        self.files, self.places = list(files), places
 
     def read(self, index: int) -> Image.Image:
         try:
-            content = self.encoded(index)
-            if self.hashes and sha256(content).hexdigest() != self.hashes[index]:
-                raise DataError("it is not what was packed")
-            return decode(io.BytesIO(content))
+            return decode(io.BytesIO(self.encoded(index)))
         except Exception as error:  # decoders raise whatever a damaged file makes them
             place = f"{self.names[index]} in {self.files[self.places[index, 0]]}"
             raise DataError(
@@ -95,8 +78,6 @@ class TarImages(Source):
     def identity(self, positions: np.ndarray) -> str | None:
         if type(self).read is not TarImages.read:  # as of `ImageFiles`
             return None
-        if self.hashes:
-            return "\n".join(self.hashes[position] for position in positions.tolist())
         files = stamps(file.absolute() for file in self.files)
         return None if files is None else f"{files}\n{self.places[positions].tolist()}"
 
@@ -159,16 +140,10 @@ class Shards(SplitByClass):
             given = splits if all(splits) else None
             return self._records(root.stem, source, names, given, place, columns)
         with decoding(root / MANIFEST, "Copy it again."):
-            name, classes = packed["name"], packed["classes"]
-            if packed["digest"] != _digest(name, classes, rows):
-                raise DataError(
-                    f"{root} does not hold what was packed. Copy all of its files again."
-                )
-            source.hashes = [row["sha256"] for row in rows]
-            label_of = {name: label for label, name in enumerate(classes)}
+            label_of = {name: label for label, name in enumerate(packed["classes"])}
             labels = np.array([label_of[name] for name in names])
             kept = named_splits(splits, place)
-            return Records(name, source, labels, tuple(classes), kept, columns)
+            return Records(packed["name"], source, labels, tuple(label_of), kept, columns)
 
     def _samples(self, path: Path) -> Iterator[tuple[tarfile.TarInfo, Row]]:
         """Yield the image of each sample and what is said of it; the files of a sample stand beside
@@ -193,7 +168,6 @@ class Shards(SplitByClass):
                         yield image, row
         except (
             tarfile.TarError,
-            UnicodeDecodeError,
             ValueError,
             TypeError,
             EOFError,
@@ -213,14 +187,13 @@ def _key(member: tarfile.TarInfo) -> str:
 
 def _columns(rows: Sequence[Row], without: Iterable[str]) -> dict[str, np.ndarray]:
     """Return what is a number in all rows."""
-
-    def number(value: Any) -> bool:
-        return type(value) in (int, float) and abs(value) < 2**63
-
+    columns: dict[str, list[Any]] = {
+        name: [row.get(name) for row in rows] for name in sorted(rows[0].keys() - {*without})
+    }
     return {
-        name: np.array([row[name] for row in rows])
-        for name in sorted(rows[0].keys() - set(without))
-        if all(number(row.get(name)) for row in rows)
+        name: np.array(column)
+        for name, column in columns.items()
+        if all(type(value) in (int, float) and abs(value) < 2**63 for value in column)
     }
 
 
@@ -242,29 +215,8 @@ def _manifest(path: Path, shards: Sequence[Path]) -> dict[str, Any]:
         return packed
 
 
-def _digest(name: str, classes: Sequence[str], rows: Sequence[Row]) -> str:
-    return sha256(json.dumps([name, classes, rows], sort_keys=True).encode()).hexdigest()
-
-
 # -- packing
 # --------------------------------------------------------------------------------------------------------
-
-
-class _Sample(NamedTuple):
-    key: str
-    content: bytes
-    ending: str
-    row: Row
-
-    @property
-    def members(self) -> dict[str, bytes]:
-        text = json.dumps(self.row).encode()
-        return {f"{self.key}.{self.ending}": self.content, f"{self.key}.json": text}
-
-    @property
-    def size(self) -> int:
-        """How many bytes of a tar it takes at most; a long name takes two blocks of its own."""
-        return sum(4 * _BLOCK + len(content) for content in self.members.values())
 
 
 def pack(
@@ -291,12 +243,9 @@ def pack(
         progress: called with the number of images packed.
     """
     if records.source.kind != "images" or records.captions is not None or not len(records):
-        held = f"{len(records)} {records.source.kind}" + (
-            " and texts" if records.captions is not None else ""
-        )
+        texts = "" if records.captions is None else " and texts"
+        held = f"{len(records)} {records.source.kind}{texts}"
         raise ConfigError(f"only images can be packed, but {records.name} holds {held}.")
-    if not 1 <= quality <= 100:
-        raise ConfigError(f"the quality of a JPEG is 1 to 100, got {quality}.")
     if len(set(records.classes)) < len(records.classes) or records.columns.keys() & set(_OURS):
         rule = f"needs classes of different names, and no column named {', '.join(_OURS)}"
         raise ConfigError(f"a shard {rule}; got {', '.join(records.columns)}. Rename them.")
@@ -304,58 +253,68 @@ def pack(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder} is there and not empty. Remove it, or choose another folder.")
     unfinished = folder.with_name(f".{folder.name}.part")
-    if unfinished.exists():  # of a process that was killed
-        shutil.rmtree(unfinished)
+    shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
+    unfinished.mkdir(parents=True)
     try:
-        files = _write(
-            records, unfinished, _samples(records, transform, quality, progress), part_bytes
-        )
+        shards = _write(_samples(records, transform, quality, progress), unfinished, part_bytes)
+        sizes = {shard.name: shard.stat().st_size for shard in shards}
+        manifest = {"name": records.name, "shards": sizes, "classes": records.classes}
+        write_json(unfinished / MANIFEST, manifest)
         if folder.exists():
             folder.rmdir()
         unfinished.replace(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     sync_directory(folder.parent)
-    return tuple(folder / name for name in files)
+    return tuple(folder / name for name in (*sizes, MANIFEST))
 
 
-def _write(
-    records: Records, folder: Path, samples: Iterable[_Sample], part_bytes: int
-) -> tuple[str, ...]:
-    shards = dict[str, int]()
-    rows = list[Row]()
-    for part in _parts(samples, part_bytes - 20 * _BLOCK):  # to which tar pads a file
-        path = folder / f"part-{len(shards):05d}.tar"
-        write_atomically(path, partial(_write_shard, part))
-        shards[path.name] = path.stat().st_size
-        rows += [sample.row for sample in part]
-    manifest = {
-        "name": records.name,
-        "digest": _digest(records.name, records.classes, rows),
-        "shards": shards,
-        "classes": records.classes,
-    }
-    write_json(folder / MANIFEST, manifest)
-    return (*shards, MANIFEST)
+def _write(samples: Iterable[Mapping[str, bytes]], folder: Path, part_bytes: int) -> Sequence[Path]:
+    """Write the files of samples into shards. The same images make the same bytes."""
+    archive: tarfile.TarFile
+    shards = list[Path]()
+    most = part_bytes - 20 * _BLOCK  # to which tar pads a file
+    with ExitStack() as stack:
+        for members in samples:
+            # at most; a long name takes two blocks of its own
+            size = sum(4 * _BLOCK + len(content) for content in members.values())
+            if not shards or archive.offset + size > most:
+                stack.close()
+                shards.append(folder / f"part-{len(shards):05d}.tar")
+                archive = stack.enter_context(_shard(shards[-1]))
+            for name, content in members.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    return shards
+
+
+@contextmanager
+def _shard(path: Path) -> Iterator[tarfile.TarFile]:
+    """Open a new tar, which is synced in the end."""
+    with path.open("wb") as file:
+        with tarfile.open(fileobj=file, mode="w") as archive:
+            yield archive
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _samples(
     records: Records, transform: ImageTransform | None, quality: int, progress: Progress
-) -> Iterator[_Sample]:
+) -> Iterator[Mapping[str, bytes]]:
     """Encode each row in threads, a little ahead."""
 
-    def sample(row: int) -> _Sample:
+    def sample(row: int) -> Mapping[str, bytes]:
         content, ending = _encoded(records, row, transform, quality)
         label = records.classes[records.labels[row]]
-        said = {
-            **{name: column[row].item() for name, column in records.columns.items()},
+        said = {name: column[row].item() for name, column in records.columns.items()}
+        said |= {
             "path": records.source.name(row),
             "label": label,
             "split": str(records.splits[row]),
-            "sha256": sha256(content).hexdigest(),
         }
         key = f"{re.sub(_NO_FOLDER, '-', label)[:80] or '-'}/{row:08d}"
-        return _Sample(key, content, ending, said)
+        return {f"{key}.{ending}": content, f"{key}.json": json.dumps(said).encode()}
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for first in range(0, len(records), _IMAGES_AT_ONCE):
@@ -369,50 +328,18 @@ def _encoded(
 ) -> tuple[bytes, str]:
     """Return an image file and the ending of its name."""
     source, (position,) = records.source.origin(np.array([row]))
-    if transform is None and isinstance(source, ImageFiles):
-        path = source.root / source.paths[position]
-        if ending := _plain_format(path):
-            return path.read_bytes(), ending
-    image = source.read(int(position))
     file = io.BytesIO()
-    if transform is None:
-        image.save(file, "PNG")
-        return file.getvalue(), "png"
-    canvas = as_image(transform.prepare(image, source.name(int(position))))
-    # Colors at full resolution, not halved as is usual: resized crops enlarge them.
-    canvas.save(file, "JPEG", quality=quality, subsampling=0, optimize=True)
-    return file.getvalue(), "jpg"
-
-
-def _plain_format(path: Path) -> str:
-    """Return the ending of a file that decodes to RGB or 8-bit gray as it is; nothing of another."""
-    with (
-        suppress(Exception),
-        open_image(path) as image,
-    ):  # decoders raise whatever damage makes them
-        if image.mode in ("L", "RGB"):
-            return {"JPEG": "jpg", "MPO": "jpg"}.get(str(image.format), str(image.format).lower())
-    return ""
-
-
-def _parts(samples: Iterable[_Sample], most: int) -> Iterator[list[_Sample]]:
-    part = list[_Sample]()
-    filled = 0
-    for sample in samples:
-        if part and filled + sample.size > most:
-            yield part
-            part = []
-            filled = 0
-        part.append(sample)
-        filled += sample.size
-    yield part
-
-
-def _write_shard(samples: Iterable[_Sample], file: BinaryIO) -> None:
-    """Write one tar. The same images make the same bytes."""
-    with tarfile.open(fileobj=file, mode="w") as archive:
-        for sample in samples:
-            for name, content in sample.members.items():
-                member = tarfile.TarInfo(name)
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
+    if transform is not None:
+        name = source.name(int(position))
+        canvas = as_image(transform.prepare(source.read(int(position)), name))
+        # Colors at full resolution, not halved as is usual: resized crops enlarge them.
+        canvas.save(file, "JPEG", quality=quality, subsampling=0, optimize=True)
+        return file.getvalue(), "jpg"
+    if isinstance(source, ImageFiles):
+        path = source.root / source.paths[position]
+        with suppress(Exception), open_image(path) as image:  # whatever damage makes decoders raise
+            if image.mode in ("L", "RGB"):  # which are decoded as they are
+                ending = str(image.format).lower()
+                return path.read_bytes(), {"jpeg": "jpg", "mpo": "jpg"}.get(ending, ending)
+    source.read(int(position)).save(file, "PNG")
+    return file.getvalue(), "png"

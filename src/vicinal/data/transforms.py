@@ -22,13 +22,11 @@ from torch import Tensor, nn
 
 from vicinal.arguments import Limits, NonNegative, Positive, Settings, Share
 from vicinal.data.augmentation import (
+    BOXES,
     COLOR,
-    ERASE,
     MIRROR,
     PLACE,
     Crops,
-    erase,
-    erased_boxes,
     jitter,
     resized_boxes,
     to_device,
@@ -43,7 +41,7 @@ Side = Annotated[int, Limits("[1, 16384]")]
 
 @dataclass(frozen=True)
 class ImageTransform(Settings):
-    """Resize, pad, crop, mirror, change colors, normalize, erase.
+    """Resize, pad, crop, mirror, change colors, normalize.
 
     Args:
         size: side of the square that comes out.
@@ -76,13 +74,11 @@ class ImageTransform(Settings):
         test_size: side of the square cut from images that are embedded; by default ``size``.
             Resized crops enlarge what they show, so a network trained on them knows larger images
             better (Touvron et al. 2019).
-        erase: probability with which a random box of a training image is set to the mean color
-            (Zhong et al. 2020).
     """
 
     slot: ClassVar[str] = "transform"
     kind: ClassVar[Kind] = "images"
-    draws: ClassVar[int] = ERASE.stop  # numbers drawn for an image, in fixed places, used or not
+    draws: ClassVar[int] = BOXES.stop  # numbers drawn for an image, in fixed places, used or not
     size: Side
     resize: Side | None = None
     fit: Fit = "shorter"
@@ -103,7 +99,6 @@ class ImageTransform(Settings):
     scale: Positive = 1.0
     interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"] = "bilinear"
     test_size: Side | None = None
-    erase: Annotated[float, Limits("[0, 1]")] = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -157,7 +152,7 @@ class ImageTransform(Settings):
         drawn."""
         size = self.size if self.test_size is None else self.test_size
         still = replace(self, size=size, test_size=None, crop="center", mirror=False)
-        return replace(still, brightness=0.0, contrast=0.0, saturation=0.0, erase=0.0)
+        return replace(still, brightness=0.0, contrast=0.0, saturation=0.0)
 
     def __call__(
         self, image: Image.Image, draws: Float[np.ndarray, "k"] | None = None
@@ -182,8 +177,7 @@ class ImageTransform(Settings):
     def cut_drawn(
         self, prepared: Sequence[UInt8[Tensor, "c _ _"]], draws: Float[np.ndarray, "n k"] | None
     ) -> tuple[UInt8[Tensor, "n c size size"], Crops]:
-        """Cut what the draws say; return it with the crops, whose colors and erased boxes
-        ``finish`` takes."""
+        """Cut what the draws say; return it with the crops, whose colors ``finish`` takes."""
         sizes = np.array([pixels.shape[1:] for pixels in prepared], dtype=np.int64).reshape(-1, 2)
         crops = self.crops(sizes, draws)
         return self.cut(prepared, crops), crops
@@ -249,13 +243,12 @@ class ImageTransform(Settings):
 
         The numbers of an image, in this order: place down, place across, mirror; brightness,
             contrast, saturation; area
-        and aspect of ten boxes; whether to erase, and area, aspect and place of what is erased.
+        and aspect of ten boxes.
         """
         centers = (sizes - self.size) // 2
         boxes = np.concatenate([centers, np.full_like(sizes, self.size)], axis=1)
         mirrored = np.zeros((len(sizes), 1))
         color = np.ones((len(sizes), 3))
-        erased = np.zeros_like(boxes)
         if draws is not None:
             if self.crop == "random":
                 boxes[:, :2] = (draws[:, PLACE] * (sizes - self.size + 1)).astype(np.int64)
@@ -267,21 +260,18 @@ class ImageTransform(Settings):
                 spread = np.array([self.brightness, self.contrast, self.saturation])
                 least = np.maximum(1 - spread, 0)
                 color = least + draws[:, COLOR] * (1 + spread - least)
-            if self.erase > 0:
-                erased = erased_boxes(draws, self.erase, self.size)
-        table = np.concatenate([boxes, mirrored, color, erased], axis=1)
+        table = np.concatenate([boxes, mirrored, color], axis=1)
         return Crops(torch.from_numpy(table.astype(np.float32)))
 
     def finish(
         self, cut: UInt8[Tensor, "n c h w"] | Float[Tensor, "n c h w"], crops: Crops
     ) -> Float[Tensor, "n c h w"]:
-        """Change colors, order channels, normalize pixels of 0..255 and erase, on whatever device
-        they are."""
+        """Change colors, order channels and normalize pixels of 0..255, on whatever device they
+        are."""
         if self.changes_colors:
             cut = jitter(cut.float(), crops.color)
         gain, offset = self.normalization(cut.device)
-        finished = torch.addcmul(offset, cut.flip(1) if self.order == "BGR" else cut, gain)
-        return erase(finished, crops.erased) if self.erase > 0 else finished
+        return torch.addcmul(offset, cut.flip(1) if self.order == "BGR" else cut, gain)
 
     @lru_cache(maxsize=8)  # noqa: B019  (settings are small; a copy to a GPU for each batch is not)
     def normalization(self, device: torch.device) -> Float[Tensor, "2 c 1 1"]:
