@@ -29,7 +29,8 @@ from sklearn.metrics import average_precision_score
 from sklearn.model_selection import cross_val_predict
 
 import vicinal
-from vicinal.data import Arrays, Corrupted, Dataset, Glyphs, Omniglot, Records
+from corrupted import Corrupted
+from vicinal.data import Arrays, Dataset, Glyphs, Omniglot, Records
 from vicinal.evaluation.neighbors import neighbors
 from vicinal.models import Embedder, Identity
 from vicinal.models.starts import start_as_discriminants

@@ -1,7 +1,8 @@
 """When does hardness help? Methods that look for hard tuples, on data whose faults are known
-(``data.Corrupted``)."""
+(``corrupted.py``)."""
 
 from benchmarks import ALA, GLYPHS, HDML, LOOP, LOSSES, SOFTMAX, Benchmark, Rows
+from corrupted import Corrupted
 from figures import Matrix
 
 CORRUPTED = Benchmark(
@@ -10,7 +11,7 @@ CORRUPTED = Benchmark(
     "",
     {
         **GLYPHS.slots,
-        "data": {"name": "corrupted", "data": {"name": "glyphs", "per_class": 12}},
+        "data": {"name": Corrupted.name, "data": {"name": "glyphs", "per_class": 12}},
         "training": {"epochs": 6, "evaluate_every": 1},
         "evaluation": {"recalls": [1, 2, 4, 8], "restarts": 1},
     },

@@ -379,7 +379,6 @@ def test_a_model_of_another_size_changes_the_pictures(pictures):
         ("loss = { miner = [1] }", r"loss\.miner is a text"),
         ("loss = { own = 1 }", r"no argument 'own'"),
         ("model = { name = 3 }", r"model\.name is a text"),
-        ('data = { name = "corrupted", data = [1] }', r"got list"),
         ('training = "long"', r"training\.name"),
     ],
 )

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from vicinal.arguments import build
 from vicinal.data.check import check
-from vicinal.data.corrupted import Corrupted
 from vicinal.data.folder import Folder
 from vicinal.data.glyphs import Glyphs
 from vicinal.data.hugging_face import HuggingFace
@@ -57,7 +56,6 @@ DATASETS_BY_NAME: dict[str, type] = {
     "cross_view": CrossView,
     "shards": Shards,
     "huggingface": HuggingFace,
-    "corrupted": Corrupted,
     "cub": CUB,
     "cars196": Cars196,
     "sop": StanfordOnlineProducts,
@@ -156,7 +154,6 @@ __all__ = [
     "Arrays",
     "Batch",
     "Cars196",
-    "Corrupted",
     "CrossView",
     "Dataset",
     "FeatureArray",

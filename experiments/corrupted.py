@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Int
 
 from vicinal.arguments import Count, Limits, Settings, Share
+from vicinal.data import DATASETS, DATASETS_BY_NAME
 from vicinal.data.draws import uniform
 from vicinal.data.records import Dataset, Records
 from vicinal.data.splits import shuffled
@@ -35,6 +36,7 @@ class Corrupted(Settings):
     """
 
     slot: ClassVar[str] = "data"
+    name: ClassVar[str] = "corrupted"  # for ``data=corrupted`` in tables that import this
     data: Dataset
     classes: Annotated[int, Limits("[2, inf)")] | None = None
     clusters: Count = 1
@@ -89,3 +91,6 @@ class Corrupted(Settings):
         steps = 1 + np.floor(draws * (len(names) - 1)).astype(np.int64)
         others = names[(np.searchsorted(names, labels) + steps) % len(names)]
         return np.where(wrong < self.label_noise, others, labels)
+
+
+DATASETS_BY_NAME[Corrupted.name] = DATASETS[Corrupted.__name__] = Corrupted
