@@ -10,8 +10,8 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, NamedTuple
@@ -19,13 +19,13 @@ from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
-from PIL import Image
+from PIL import Image, ImageOps
 
 from vicinal.arguments import Limits, Settings
 from vicinal.data.draws import uniform
 from vicinal.data.images import decode
 from vicinal.data.location import cached, existing
-from vicinal.data.records import BOTH, GALLERY, QUERY, ImageArray, ImageFiles, Records, Source
+from vicinal.data.records import BOTH, GALLERY, QUERY, ImageArray, ImageFiles, Records
 from vicinal.data.splits import classes_of
 from vicinal.data.table import Columns
 from vicinal.errors import DataError, few, unknown
@@ -61,8 +61,12 @@ class Published(Settings, ABC):
         of them."""
         root = existing(self.path)
         records = self._listed(root)
-        found, source = self._differences(records), records.source
+        source = records.source
         absent = _absent(source) if strict and isinstance(source, ImageFiles) else []
+        if self.missing == "use":
+            records = records.take(np.setdiff1d(np.arange(len(records)), absent))
+            absent = []
+        found = self._differences(records)
         if absent:
             named = few([source.name(row) for row in absent])
             found.append(f"{len(absent):,} of {len(records):,} listed images are missing ({named})")
@@ -71,11 +75,8 @@ class Published(Settings, ABC):
             raise DataError(
                 f"{records.name} in {root} is not the published set: {'; '.join(found)}. {advice}"
             )
-        if absent:
-            records = records.take(np.setdiff1d(np.arange(len(records)), absent))
         if not len(records):
             raise DataError(f"nothing of {records.name} is in {root}. Restore it.")
-        found = self._differences(records)
         return replace(records, name=f"{records.name} ({'; '.join(found)})") if found else records
 
     def _differences(self, records: Records) -> list[str]:
@@ -121,24 +122,10 @@ class CUB(Published):
         classes = read_list(root / "classes.txt", ("class", "name")).texts("name")
         images = read_list(root / "images.txt", ("image", "path"))
         labels = read_list(root / "image_class_labels.txt", ("image", "class"))
-        row_of = {image: row for row, image in enumerate(labels.texts("image"))}
-        for row, image in enumerate(images.texts("image")):
-            if image not in row_of:
-                raise DataError(
-                    f"{images.place(row)}: image {image} has no class in {labels.path}. Restore "
-                    "the lists."
-                )
-        rows = [row_of[image] for image in images.texts("image")]
-        numbers = labels.numbers("class", whole=True)[rows]
+        known = dict(zip(labels.texts("image"), labels.numbers("class"), strict=True))
+        numbers = np.array([known.get(image, 0) for image in images.texts("image")], np.int64)
         source = ImageFiles(root / "images", images.texts("path"))
-        return _zero_shot(
-            "CUB-200-2011",
-            source,
-            numbers,
-            classes,
-            self.counts,
-            lambda row: labels.place(rows[row]),
-        )
+        return _zero_shot("CUB-200-2011", source, numbers, classes, self.counts, images.place)
 
 
 @dataclass(frozen=True)
@@ -179,18 +166,13 @@ class Cars196(Published):
         ) as error:  # the reader raises whatever its parsing of a damaged file runs into
             raise DataError(
                 f"{path} is not readable as MATLAB annotations with `relative_im_path`, `class` "
-                "and `class_names`: "
-                f"{type(error).__name__}: {error}. Restore it."
+                f"and `class_names`: {type(error).__name__}: {error}. Restore it."
             ) from error
-        source = ImageFiles(root, paths)
-        return _zero_shot(
-            "Cars196",
-            source,
-            numbers,
-            classes,
-            self.counts,
-            lambda row: f"{path}, image {paths[row]}",
-        )
+
+        def place(row: int) -> str:
+            return f"{path}, image {paths[row]}"
+
+        return _zero_shot("Cars196", ImageFiles(root, paths), numbers, classes, self.counts, place)
 
 
 @dataclass(frozen=True)
@@ -223,7 +205,7 @@ class StanfordOnlineProducts(Published):
         }
         paths = [path for rows in lists.values() for path in rows.texts("path")]
         products, kinds = (
-            np.concatenate([rows.numbers(name, whole=True) for rows in lists.values()])
+            np.concatenate([rows.numbers(name) for rows in lists.values()])
             for name in ("class_id", "super_class_id")
         )
         numbers, first, labels = np.unique(products, return_index=True, return_inverse=True)
@@ -231,13 +213,10 @@ class StanfordOnlineProducts(Published):
         classes = tuple(
             f"{folder}/{number}" for folder, number in zip(folders, numbers, strict=True)
         )
-        splits, source = (
-            np.repeat(list(lists), [*map(len, lists.values())]),
-            ImageFiles(root, paths),
-        )
-        return Records(
-            "Stanford Online Products", source, labels, classes, splits, {"super_class": kinds}
-        )
+        splits = np.repeat(list(lists), [*map(len, lists.values())])
+        columns = {"super_class": kinds}
+        source = ImageFiles(root, paths)
+        return Records("Stanford Online Products", source, labels, classes, splits, columns)
 
 
 @dataclass(frozen=True)
@@ -260,43 +239,24 @@ class InShop(Published):
             lacks.
     """
 
+    marks = ("list_eval_partition.txt", "Eval/list_eval_partition.txt")
     counts = {"train": (25_882, 3_997), "query": (14_218, 3_985), "gallery": (12_612, 3_985)}  # noqa: RUF012
     path: str = "$VICINAL_DATA/inshop"
 
-    @classmethod
-    def lies_in(cls, folder: Path) -> bool:
-        path = _partition(folder)
-        if not path.is_file():
-            return False
-        with path.open(
-            "rb"
-        ) as file:  # CelebA, of the same authors, has a list of this name, but no such header
-            return b"item_id" in file.read(200)
-
     def _listed(self, root: Path) -> Records:
-        rows = read_list(_partition(root), ("image_name", "item_id", "evaluation_status"), header=2)
+        whole = (root / self.marks[1]).is_file()
+        fields = ("image_name", "item_id", "evaluation_status")
+        rows = read_list(root / self.marks[whole], fields, header=2)
         roles = {"train": BOTH, "query": QUERY, "gallery": GALLERY}
         parts = rows.texts("evaluation_status")
         for row, part in enumerate(parts):
             if part not in roles:
                 raise DataError(f"{rows.place(row)}: " + unknown("evaluation status", part, roles))
         classes, labels = classes_of(rows.texts("item_id"))
-        folder = root / "Img" if (root / "Img" / "img").is_dir() else root
+        source = ImageFiles(root / "Img" if whole else root, rows.texts("image_name"))
         splits = np.array(["train" if part == "train" else "test" for part in parts], dtype=str)
         columns = {"role": np.array([roles[part] for part in parts], dtype=np.int64)}
-        return Records(
-            "In-Shop",
-            ImageFiles(folder, rows.texts("image_name")),
-            labels,
-            classes,
-            splits,
-            columns,
-        )
-
-
-def _partition(folder: Path) -> Path:
-    beside = folder / "Eval" / "list_eval_partition.txt"
-    return beside if beside.is_file() else folder / "list_eval_partition.txt"
+        return Records("In-Shop", source, labels, classes, splits, columns)
 
 
 def read_list(path: Path, columns: Sequence[str], *, header: int = 0) -> Columns:
@@ -305,30 +265,21 @@ def read_list(path: Path, columns: Sequence[str], *, header: int = 0) -> Columns
     Args:
         path: the file.
         columns: names of the fields; a line with more or fewer is an error.
-        header: line on which exactly these names stand, and after which the rows begin; 0 where
-            there is none.
+        header: how many lines stand above the rows.
     """
     if not path.is_file():
         raise DataError(f"{path} does not exist. Name the folder that holds the set's lists.")
-    try:
-        lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text: {error}. Restore it.") from error
-    if header and lines[header - 1 : header] != [list(columns)]:
-        raise DataError(
-            f"{path}, line {header}: the header should be `{' '.join(columns)}`. Restore the file."
-        )
-    numbered = [
-        (number, fields) for number, fields in enumerate(lines, 1) if number > header and fields
-    ]
-    for number, fields in numbered:
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    rows = {number: line.split() for number, line in enumerate(lines, 1) if number > header}
+    rows = {number: fields for number, fields in rows.items() if fields}
+    for number, fields in rows.items():
         if len(fields) != len(columns):
             expected = f"{len(columns)} fields ({', '.join(columns)})"
             raise DataError(
                 f"{path}, line {number}: expected {expected}, got {len(fields)}. Restore the file."
             )
-    cells = {name: [fields[place] for _, fields in numbered] for place, name in enumerate(columns)}
-    return Columns(path, cells, [number for number, _ in numbered], "line")
+    cells = {name: [row[place] for row in rows.values()] for place, name in enumerate(columns)}
+    return Columns(path, cells, [*rows], "line")
 
 
 def _zero_shot(
@@ -351,22 +302,19 @@ def _zero_shot(
 def _absent(source: ImageFiles) -> list[int]:
     """Return the rows without a file; one listing per folder, for on a network disk each look is a
     round trip."""
-    listed: dict[str, set[str]] = {}
-    absent = []
-    for row, path in enumerate(source.paths):
-        folder, _, name = path.rpartition("/")
-        if folder not in listed:
-            here = source.root / folder
-            listed[folder] = set(os.listdir(here)) if here.is_dir() else set()
-        if name not in listed[folder]:
-            absent.append(row)
-    return absent
+    folders = {os.path.dirname(path) for path in source.paths}
+    there = {
+        os.path.join(folder, name)
+        for folder in folders
+        if (source.root / folder).is_dir()
+        for name in os.listdir(source.root / folder)
+    }
+    return [row for row, path in enumerate(source.paths) if path not in there]
 
 
 # -- Omniglot: handwritten characters (Lake et al., Science 2015), by character or across drawers
 # --------------------
 
-_ARCHIVES = {"train": "images_background", "test": "images_evaluation"}
 _SIDE = 105  # pixels of a drawing, in both directions
 _VERSION = 1  # raised whenever the same archives would give other pixels: it keys the cache
 _WHITE = 255
@@ -394,47 +342,27 @@ class Omniglot(Published):
             do every time.
     """
 
-    marks = tuple(f"{name}.zip" for name in _ARCHIVES.values())
+    marks = ("images_background.zip", "images_evaluation.zip")
     # 30 alphabets of background and 20 of evaluation, each character by 20 drawers.
     counts = {"train": (19_280, 964), "test": (13_180, 659)}  # noqa: RUF012
     path: str = "$VICINAL_DATA/omniglot"
     size: Annotated[int, Limits("[8, 105]")] = _SIDE
 
-    def load(self, *, strict: bool = True) -> Records:
-        """Decode the drawings. With ``strict=False`` they stay in the archives, for a check that
-        reads each of them."""
-        records = super().load(strict=strict)
-        if not strict or not isinstance(records.source, ArchivedDrawings):
-            return records
-        return replace(records, source=self._in_memory(records.source))
-
     def _listed(self, root: Path) -> Records:
-        required = self.missing != "use"
-        parts = {
-            split: _drawings(root / f"{name}.zip", required=required)
-            for split, name in _ARCHIVES.items()
-        }
-        rows = [drawing for part in parts.values() for drawing in part]
-        alphabets, labels = (
-            _numbered([row.alphabet for row in rows]),
-            _numbered([row.character for row in rows]),
-        )
-        classes = tuple(dict.fromkeys(row.character for row in rows))
-        splits = np.repeat(list(parts), [*map(len, parts.values())])
+        parts = [_drawings(root / mark) for mark in self.marks]
+        rows = [drawing for part in parts for drawing in part]
+        content = "\n".join(f"{row.member} {row.checksum}" for row in rows)
+        key = sha256(f"{_VERSION} {self.size}\n{content}".encode()).hexdigest()[:16]
+        decoded = cached(f"omniglot-{key}", lambda: {"pixels": _decoded(root, rows, self.size)})
+        source = ImageArray(decoded["pixels"], [row.member for row in rows])
         columns = {
-            "alphabet": alphabets,
+            "alphabet": _numbered([row.alphabet for row in rows]),
             "drawer": np.array([row.drawer for row in rows], dtype=np.int64),
         }
-        source = ArchivedDrawings(
-            root, [row.member for row in rows], [row.checksum for row in rows]
-        )
-        return Records("Omniglot", source, labels, classes, splits, columns)
-
-    def _in_memory(self, source: "ArchivedDrawings") -> ImageArray:
-        content = "\n".join(map("{} {}".format, source.names, source.checksums))
-        key = sha256(f"{_VERSION} {self.size}\n{content}".encode()).hexdigest()[:16]
-        arrays = cached(f"omniglot-{key}", lambda: {"pixels": source.reduced(self.size)})
-        return ImageArray(arrays["pixels"], source.names)
+        characters = [row.character for row in rows]
+        classes = tuple(dict.fromkeys(characters))
+        splits = np.repeat(["train", "test"], [*map(len, parts)])
+        return Records("Omniglot", source, _numbered(characters), classes, splits, columns)
 
 
 @dataclass(frozen=True)
@@ -467,78 +395,38 @@ class OmniglotPairs(Settings):
     size: Annotated[int, Limits("[8, 105]")] = 32
     seed: int = 0
 
-    def load(self, *, strict: bool = True) -> Records:
-        """Decode, turn and reduce the drawings. With ``strict=False`` it is Omniglot's own check
-        that reads them."""
-        fine = min(
-            _SIDE, 2 * self.size
-        )  # turned at twice the final size, so that strokes stay sharp
-        whole = Omniglot(self.path, self.missing, fine).load(strict=strict)
-        kept = np.flatnonzero(
-            (whole.splits != "test") | (whole.columns["drawer"] <= self.drawers + 1)
-        )
+    def load(self) -> Records:
+        # turned at twice the final size, so that strokes stay sharp
+        whole = Omniglot(self.path, self.missing, min(_SIDE, 2 * self.size)).load()
+        drawers = whole.columns["drawer"]
+        kept = np.flatnonzero((whole.splits != "test") | (drawers <= self.drawers + 1))
         records = whole.take(kept)
-        roles = np.where(records.columns["drawer"] <= self.drawers, QUERY, GALLERY).astype(np.int64)
+        roles = np.where(drawers[kept] <= self.drawers, QUERY, GALLERY).astype(np.int64)
         angles = np.where(roles == GALLERY, 360 * uniform(self.seed, 0, kept, 1)[:, 0], 0.0)
-        source, name = records.source, whole.name.replace("Omniglot", "Omniglot pairs", 1)
-        if isinstance(whole.source, ImageArray):
-            names = [whole.source.names[row] for row in kept]
-            source = ImageArray(_turned(whole.source.pixels, kept, angles, self.size), names)
-        columns = {
-            **records.columns,
-            "kin": records.columns["alphabet"],
-            "role": roles,
-            "angle": angles,
-        }
-        return replace(records, name=name, source=source, columns=columns)
+        drawings = [records.source.read(row) for row in range(len(kept))]
+        pixels = _turned(drawings, angles, self.size)
+        names = [records.source.name(row) for row in range(len(kept))]
+        alphabet = {"kin": records.columns["alphabet"], "role": roles, "angle": angles}
+        return replace(
+            records,
+            name=whole.name.replace("Omniglot", "Omniglot pairs", 1),
+            source=ImageArray(pixels, names),
+            columns={**records.columns, **alphabet},
+        )
 
 
 def _turned(
-    drawings: UInt8[np.ndarray, "all s s"],
-    rows: Int[np.ndarray, "n"],
-    angles: Float[np.ndarray, "n"],
-    size: int,
+    drawings: Sequence[Image.Image], angles: Float[np.ndarray, "n"], size: int
 ) -> UInt8[np.ndarray, "n size size"]:
     """Turn drawings by their angles, within a margin of an eighth in which strokes may move, and
     reduce them."""
-    side = drawings.shape[1]
-    margin = side // 8
-    pixels = np.empty((len(rows), size, size), dtype=np.uint8)
-    for place, (row, angle) in enumerate(zip(rows.tolist(), angles.tolist(), strict=True)):
-        sheet = Image.new("L", (side + 2 * margin,) * 2, _WHITE)
-        sheet.paste(Image.fromarray(drawings[row]), (margin, margin))
+    pixels = np.empty((len(drawings), size, size), dtype=np.uint8)
+    for row, (drawing, angle) in enumerate(zip(drawings, angles.tolist(), strict=True)):
+        sheet = ImageOps.expand(drawing, drawing.width // 8, fill=_WHITE)
         if angle:
             sheet = sheet.rotate(angle, Image.Resampling.BILINEAR, fillcolor=_WHITE)
-        pixels[place] = np.asarray(sheet.resize((size, size), Image.Resampling.BILINEAR))
+        pixels[row] = np.asarray(sheet.resize((size, size), Image.Resampling.BILINEAR))
     return pixels
-
-
-class ArchivedDrawings(Source):
-    """Drawings inside the archives, which are not unpacked."""
-
-    def __init__(self, root: Path, names: Sequence[str], checksums: Sequence[int] = ()) -> None:
-        super().__init__(names)
-        self.root, self.checksums = root, checksums
-
-    def read(self, index: int) -> Image.Image:
-        member = self.names[index]
-        path = self.root / f"{member.split('/')[0]}.zip"
-        archive = _kept_open(path, os.getpid())
-        try:
-            return decode(io.BytesIO(archive.read(member))).convert("L")
-        except (
-            Exception
-        ) as error:  # decoders raise whatever their parsing of a damaged file runs into
-            raise DataError(
-                f"drawing {member} of {path} cannot be read: {error}. Restore the archive."
-            ) from error
-
-    def reduced(self, size: int) -> UInt8[np.ndarray, "n size size"]:
-        """Decode all drawings, reduced as ``ImageTransform`` reduces."""
-        pixels = np.empty((len(self), size, size), dtype=np.uint8)
-        for row in range(len(self)):
-            pixels[row] = np.asarray(self.read(row).resize((size, size), Image.Resampling.BILINEAR))
-        return pixels
 
 
 class _Drawing(NamedTuple):
@@ -551,36 +439,41 @@ class _Drawing(NamedTuple):
     checksum: int
 
 
-def _drawings(path: Path, *, required: bool) -> list[_Drawing]:
+def _drawings(path: Path) -> list[_Drawing]:
+    """List the drawings of an archive."""
     if not path.is_file():
-        if required:
-            raise DataError(f"{path} does not exist. Name the folder of Omniglot's two archives.")
-        return []
-    layout = re.compile(
-        rf"{path.stem}/([^/]+)/(character\d+)/\d+_(\d+)\.png"
-    )  # the last: who drew it
-    with _opened(path) as archive:
-        found = [(layout.fullmatch(entry.filename), entry.CRC) for entry in archive.infolist()]
-    known = ((match, checksum) for match, checksum in found if match)
-    return sorted(
-        _Drawing(m[1], f"{m[1]}/{m[2]}", int(m[3]), m[0], checksum) for m, checksum in known
-    )
-
-
-def _opened(path: Path) -> ZipFile:
+        raise DataError(f"{path} does not exist. Name the folder of Omniglot's two archives.")
+    # the last number: who drew it
+    layout = re.compile(rf"{path.stem}/([^/]+)/(character\d+)/\d+_(\d+)\.png")
     try:
-        return ZipFile(path)
+        with ZipFile(path) as archive:
+            entries = archive.infolist()
     except (BadZipFile, OSError) as error:
         raise DataError(
             f"{path} is no zip archive that opens: {error}. It may be cut off; fetch it again."
         ) from error
+    found = [(layout.fullmatch(entry.filename), entry.CRC) for entry in entries]
+    return sorted(
+        _Drawing(m[1], f"{m[1]}/{m[2]}", int(m[3]), m[0], checksum) for m, checksum in found if m
+    )
 
 
-@lru_cache(maxsize=len(_ARCHIVES))
-def _kept_open(path: Path, process: int) -> ZipFile:
-    """Open an archive once in each process: one inherited by a fork would share its place in the
-    file."""
-    return _opened(path)
+def _decoded(root: Path, rows: Sequence[_Drawing], size: int) -> UInt8[np.ndarray, "n size size"]:
+    """Decode drawings, reduced as ``ImageTransform`` reduces."""
+    pixels = np.empty((len(rows), size, size), dtype=np.uint8)
+    with ExitStack() as stack:
+        archives = {mark: stack.enter_context(ZipFile(root / mark)) for mark in Omniglot.marks}
+        for place, row in enumerate(rows):
+            archive = archives[f"{row.member.split('/')[0]}.zip"]
+            try:
+                drawing = decode(io.BytesIO(archive.read(row.member))).convert("L")
+            except Exception as error:  # decoders raise whatever a damaged file makes them
+                raise DataError(
+                    f"drawing {row.member} of {archive.filename} cannot be read: {error}. Restore "
+                    "the archive."
+                ) from error
+            pixels[place] = np.asarray(drawing.resize((size, size), Image.Resampling.BILINEAR))
+    return pixels
 
 
 def _numbered(names: Sequence[str]) -> Int[np.ndarray, "n"]:

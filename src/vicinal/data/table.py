@@ -92,21 +92,14 @@ class Columns:
                 raise DataError(f"{self.place(row)}: `{name}` {problem}")
         return texts
 
-    def numbers(self, name: str, *, whole: bool = False) -> np.ndarray:
+    def numbers(self, name: str) -> np.ndarray:
         """Return a column of numbers, int64 where all of them are whole and float64 else; any other
-        cell is an error.
-
-        Args:
-            name: of the column.
-            whole: whether a decimal or negative number is an error, too.
-        """
+        cell is an error."""
         values = [_number(cell) for cell in self.cells[name]]
-        kind = "a whole number" if whole else "a number"
         for row, value in enumerate(values):
-            finite = value is not None and math.isfinite(value)
-            if not finite or (whole and (isinstance(value, float) or value < 0)):  # type: ignore[operator]
+            if value is None or not math.isfinite(value):
                 raise DataError(
-                    f"{self.place(row)}: `{name}` must be {kind}, got {self.cells[name][row]!r}."
+                    f"{self.place(row)}: `{name}` must be a number, got {self.cells[name][row]!r}."
                 )
         integers = all(isinstance(value, int) and abs(value) < 2**63 for value in values)
         return np.array(values, dtype=np.int64 if integers else np.float64)
