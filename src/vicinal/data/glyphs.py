@@ -5,11 +5,10 @@ Which characters, their plain drawings, which of them are one class, and the see
 the renderings.
 """
 
-import json
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
@@ -118,7 +117,7 @@ class Glyphs(Settings):
             for row, (code, style) in enumerate(zip(codes[character], font, strict=True))
         ]
         return {
-            "pixels": distorted(flat, chosen, self.size, self.seed, Distortion()),
+            "pixels": distorted(flat, chosen, self.size, self.seed),
             "names": np.array(names),
             "classes": np.array([" · ".join(map(chr, codes[members])) for members in shapes]),
         }
@@ -135,13 +134,8 @@ class Glyphs(Settings):
 
     def _key(self) -> str:
         """Hash everything that the images depend on."""
-        settings = {
-            "version": VERSION,
-            "seed": self.seed,
-            "per_class": self.per_class,
-            "size": self.size,
-        }
-        digest = sha256(json.dumps(settings | asdict(Distortion())).encode())
+        settings = (VERSION, self.seed, self.per_class, self.size)
+        digest = sha256(repr(settings).encode())
         for name in FONTS:
             digest.update(font_path(name).read_bytes())
         return digest.hexdigest()[:16]
@@ -248,31 +242,15 @@ def classes_of_shape(drawings: UInt8[np.ndarray, "fonts codes h w"]) -> list[lis
 # ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Distortion:
-    """How far a drawing may be bent: affine, elastic, stroke weight and noise. Amounts are uniform
-    between -x and x.
-
-    Attributes:
-        angle: rotation, in degrees.
-        scale: growth of each axis, as a logarithm to base 2.
-        shear: slant, as the tangent of its angle.
-        shift: displacement of the whole, as a share of the image's side.
-        elastic: displacement of each control point of the elastic warp, as a share of the side.
-        stroke: change of the gray level at which a softened stroke ends: thinner and thicker
-            strokes.
-        noise: the largest standard deviation of the gray noise, where white is 1.
-    """
-
-    # Together they leave raw pixels a R@1 near 0.46 on the test classes, a small trained network
-    # one above 0.9.
-    angle: float = 15.0
-    scale: float = 0.25
-    shear: float = 0.2
-    shift: float = 0.06
-    elastic: float = 0.05
-    stroke: float = 0.12
-    noise: float = 0.12
+# How far a drawing may be bent; amounts are uniform between -x and x. Together they leave raw pixels
+# a R@1 near 0.46 on the test classes, a small trained network one above 0.9.
+ANGLE = 15.0  # rotation, in degrees
+SCALE = 0.25  # growth of each axis, as a logarithm to base 2
+SHEAR = 0.2  # slant, as the tangent of its angle
+SHIFT = 0.06  # displacement of the whole, as a share of the image's side
+ELASTIC = 0.05  # displacement of each control point of the elastic warp, as a share of the side
+STROKE = 0.12  # change of the gray level at which a softened stroke ends: thinner and thicker
+NOISE = 0.12  # the largest standard deviation of the gray noise, where white is 1
 
 
 def distorted(
@@ -280,7 +258,6 @@ def distorted(
     chosen: Int[np.ndarray, "n"],
     size: int,
     seed: int,
-    distortion: Distortion,
 ) -> UInt8[np.ndarray, "n size size"]:
     """Show drawing ``chosen[i]`` in image i, distorted by numbers that depend on (seed, i)
     alone."""
@@ -289,44 +266,39 @@ def distorted(
         rows = np.arange(start, min(start + _CHUNK, len(chosen)))
         draws = uniform(seed, 0, rows, _AFFINE + _ELASTIC + _TONE).astype(np.float32) * 2 - 1
         affine, elastic, tone = np.split(draws, [_AFFINE, _AFFINE + _ELASTIC], axis=1)
-        places = _affine(affine, size, distortion) + _elastic(elastic, size, distortion)
+        places = _affine(affine, size) + _elastic(elastic, size)
         grain = (
             uniform(seed, 1, rows, size * size).astype(np.float32).reshape(-1, size, size) * 2 - 1
         )
-        images[rows] = _toned(_sampled(drawings, chosen[rows], places), tone, grain, distortion)
+        images[rows] = _toned(_sampled(drawings, chosen[rows], places), tone, grain)
     return images
 
 
-def _affine(
-    draws: Float[np.ndarray, "n 6"], size: int, amount: Distortion
-) -> Float[np.ndarray, "n 2 size size"]:
+def _affine(draws: Float[np.ndarray, "n 6"], size: int) -> Float[np.ndarray, "n 2 size size"]:
     """Return where in the drawing (row, column; both from -1 to 1) each pixel of the image
     looks."""
     angle, stretch_down, stretch_right, shear, down, right = draws.T
-    cosine, sine = (
-        np.cos(np.deg2rad(amount.angle) * angle),
-        np.sin(np.deg2rad(amount.angle) * angle),
-    )
-    slant = amount.shear * shear
+    radians = np.deg2rad(ANGLE) * angle
+    cosine = np.cos(radians)
+    sine = np.sin(radians)
+    slant = SHEAR * shear
     # rotation [[cos, -sin], [sin, cos]] times the slant of an italic [[1, 0], [slant, 1]]; then a
     # scale for each axis
     matrix = np.stack(
         [cosine - sine * slant, -sine, sine + cosine * slant, cosine], axis=1
     ).reshape(-1, 2, 2)
-    matrix *= np.exp2(-amount.scale * np.stack([stretch_down, stretch_right], axis=1))[:, :, None]
-    center = 2 * amount.shift * np.stack([down, right], axis=1)
+    matrix *= np.exp2(-SCALE * np.stack([stretch_down, stretch_right], axis=1))[:, :, None]
+    center = 2 * SHIFT * np.stack([down, right], axis=1)
     axis = ((np.arange(size, dtype=np.float32) + 0.5) * 2 / size - 1).astype(np.float32)
     pixels = np.stack(np.meshgrid(axis, axis, indexing="ij")).reshape(2, -1)
     places = matrix @ (pixels - center[:, :, None])
     return places.reshape(-1, 2, size, size).astype(np.float32)
 
 
-def _elastic(
-    draws: Float[np.ndarray, "n 50"], size: int, amount: Distortion
-) -> Float[np.ndarray, "n 2 size size"]:
+def _elastic(draws: Float[np.ndarray, "n 50"], size: int) -> Float[np.ndarray, "n 2 size size"]:
     """Return a smooth displacement: random control points, joined by a cubic B-spline in both
     directions."""
-    points = 2 * amount.elastic * draws.reshape(-1, 2, _NODES, _NODES)
+    points = 2 * ELASTIC * draws.reshape(-1, 2, _NODES, _NODES)
     place = (np.arange(size) + 0.5) / size * (_NODES - 1)
     gap = np.abs(place[:, None] - np.arange(_NODES))
     near, far = 2 / 3 - gap**2 + gap**3 / 2, np.clip(2 - gap, 0, None) ** 3 / 6
@@ -361,7 +333,6 @@ def _toned(
     images: Float[np.ndarray, "n size size"],
     draws: Float[np.ndarray, "n 4"],
     grain: Float[np.ndarray, "n size size"],
-    amount: Distortion,
 ) -> UInt8[np.ndarray, "n size size"]:
     """Soften, cut the stroke at a random gray level, dim, and add noise."""
     threshold, contrast, brightness, noise = (column[:, None, None] for column in draws.T)
@@ -369,9 +340,7 @@ def _toned(
     soft = (soft[:, :-2] + 2 * soft[:, 1:-1] + soft[:, 2:]) / 4
     soft = (soft[:, :, :-2] + 2 * soft[:, :, 1:-1] + soft[:, :, 2:]) / 4
     # 0.35: after softening, a stroke two pixels wide peaks near 0.7, so half of that is its edge
-    strokes = np.clip(0.5 + (2.5 + contrast) * (soft - 0.35 - amount.stroke * threshold), 0, 1)
+    strokes = np.clip(0.5 + (2.5 + contrast) * (soft - 0.35 - STROKE * threshold), 0, 1)
     toned = strokes * (0.8 + 0.2 * brightness)
-    toned += (
-        np.sqrt(3) * amount.noise * (noise + 1) / 2 * grain
-    )  # evenly drawn on [-√3, √3]: deviation 1
+    toned += np.sqrt(3) * NOISE * (noise + 1) / 2 * grain  # evenly drawn on [-√3, √3]: deviation 1
     return np.asarray(np.clip(toned, 0, 1) * 255 + 0.5, dtype=np.uint8)
