@@ -43,7 +43,7 @@ def test_every_unreadable_image_is_named_with_its_reason(split_folders):
     (split_folders / "train/a/0.jpg").write_bytes(whole[: len(whole) // 2])  # truncated
     (split_folders / "test/c/1.jpg").write_text("not an image")
     (split_folders / "test/d/1.jpg").write_bytes(b"")
-    report = check(Folder(str(split_folders)), workers=1)
+    report = check(Folder(str(split_folders)))
     assert not report.ok
     reasons = dict(report.unreadable)
     assert set(reasons) == {"train/a/0.jpg", "test/c/1.jpg", "test/d/1.jpg"}

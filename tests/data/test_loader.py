@@ -265,12 +265,6 @@ def test_what_does_not_fit_is_rejected_at_once(images, features):
         load(images, PLAN, FeatureTransform(), seed=0, epoch=0)
     with pytest.raises(ConfigError, match="holds features, but ImageTransform takes images"):
         load_all(features, RANDOM)
-    with pytest.raises(ConfigError, match="`batch_size` must be at least 1, got 0"):
-        load_all(images, RANDOM, batch_size=0)
-    with pytest.raises(ConfigError, match=r"rows 0 to 12 of .*, which has 12"):
-        next(load(images, [[0, 12]], RANDOM, seed=0, epoch=0))
-    with pytest.raises(ConfigError, match="rows -1 to 3"):
-        next(load(features, [[-1, 3]], FeatureTransform(), seed=0, epoch=0))
 
 
 def test_what_readers_are_to_have_loaded_is_there():

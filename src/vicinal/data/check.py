@@ -3,7 +3,7 @@
 import inspect
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -16,6 +16,7 @@ from vicinal.data.records import Captioned, Dataset, ImageFiles, Progress, Recor
 from vicinal.data.splits import overlapping_classes
 from vicinal.errors import DataError
 
+Names = tuple[str, ...]
 _ENOUGH = 4  # rows of a class: fewer make hardly more than one pair
 
 
@@ -64,12 +65,8 @@ class CheckReport:
     def ok(self) -> bool:
         """Whether a model trained on this and its scores can be trusted; small classes and the like
         are only notes."""
-        return not (
-            self.unreadable
-            or self.leaks
-            or self.conflicts
-            or self.zero_vectors
-            or self.empty_classes
+        return not any((self.unreadable, self.leaks, self.conflicts, self.zero_vectors)) and (
+            not self.empty_classes
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -82,21 +79,22 @@ class CheckReport:
             lines.append(f"  {split}: {counts['rows']} rows, {counts['classes']} classes")
         for side, (low, mid, high) in self.sizes.items():
             lines.append(f"  {side}: {low:g} / {mid:g} / {high:g} (least, median, most)")
-        small = [f"{name} ({split}: {count})" for name, split, count in self.small_classes]
-        for title, entries in (
-            ("cannot be read", [f"{name}: {reason}" for name, reason in self.unreadable]),
-            ("in train and test with equal content", [" = ".join(group) for group in self.leaks]),
-            ("equal content, different classes", [" = ".join(group) for group in self.conflicts]),
-            ("equal content within a part", [" = ".join(group) for group in self.duplicates]),
-            ("vectors of zeros", self.zero_vectors),
-            ("classes without a row", self.empty_classes),
-            ("classes with fewer than 2 rows", small),
-            ("classes both trained and tested on", self.overlapping_classes),
-        ):
-            if entries:
-                lines.append(f"  {title}: {len(entries)}")
-                lines += [f"    {entry}" for entry in entries[:most]]
-                lines += [f"    ... and {len(entries) - most} more"] * (len(entries) > most)
+        for title, entries in {
+            "cannot be read": [": ".join(entry) for entry in self.unreadable],
+            "in train and test with equal content": map(" = ".join, self.leaks),
+            "equal content, different classes": map(" = ".join, self.conflicts),
+            "equal content within a part": map(" = ".join, self.duplicates),
+            "vectors of zeros": self.zero_vectors,
+            "classes without a row": self.empty_classes,
+            "classes with fewer than 2 rows": [
+                f"{name} ({split}: {count})" for name, split, count in self.small_classes
+            ],
+            "classes both trained and tested on": self.overlapping_classes,
+        }.items():
+            if found := [*entries]:
+                lines.append(f"  {title}: {len(found)}")
+                lines += [f"    {entry}" for entry in found[:most]]
+                lines += [f"    ... and {len(found) - most} more"] * (len(found) > most)
         if not self.ok:
             return [*lines, "something is wrong: see above"]
         if self.sizes.get("rows per class", (_ENOUGH,) * 3)[1] >= _ENOUGH:
@@ -112,24 +110,19 @@ def load_unchecked(dataset: Dataset) -> Records:
     return load(strict=False) if "strict" in inspect.signature(load).parameters else load()
 
 
-def check(
-    data: Records | Dataset, *, workers: int | None = None, progress: Progress = lambda _: None
-) -> CheckReport:
+def check(data: Records | Dataset, *, progress: Progress = lambda _: None) -> CheckReport:
     """Read every row of a set and report.
 
     Args:
         data: records, or a data set; what its ``load`` would reject for one row's sake is then
             listed instead.
-        workers: threads that read; None for as many as there are processors.
         progress: called from time to time, and at the end, with the number of rows read.
     """
     records = data if isinstance(data, Records) else load_unchecked(data)
     names = [records.source.name(row) for row in range(len(records))]
     equal, sizes = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
     unreadable, zeros = list[tuple[str, str]](), list[str]()
-    with ThreadPoolExecutor(
-        workers or os.cpu_count()
-    ) as pool:  # decoding and hashing release the interpreter's lock
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # decoding releases the interpreter's lock
         for row, found in enumerate(pool.map(partial(_examined, records), range(len(records)))):
             for side, length in found.size.items():
                 sizes[side].append(length)
@@ -140,23 +133,25 @@ def check(
                 zeros += [names[row]] * found.zero
             if (row + 1) % 100 == 0 or row + 1 == len(records):
                 progress(row + 1)
-    groups = [group for group in equal.values() if len(group) > 1]
     if len(records) and "role" not in records.columns:
         sizes["rows per class"] = np.unique(records.labels, return_counts=True)[1].tolist()
     tested = records.splits == "test"
-    leaking = [group for group in groups if 0 < tested[group].sum() < len(group)]
+    leaks, duplicates, conflicts = list[Names](), list[Names](), list[Names]()
+    for group in equal.values():
+        if len(group) > 1:
+            alike = tuple(names[row] for row in group)
+            (leaks if 0 < tested[group].sum() < len(group) else duplicates).append(alike)
+            if len(np.unique(records.labels[group])) > 1:
+                conflicts.append(alike)
     counts = Counter(zip(records.labels.tolist(), records.splits.tolist(), strict=True))
+    filled = np.unique(records.labels).tolist()
     # A part of a set need not have every class.
     classes = () if isinstance(records.source, Taken) else enumerate(records.classes)
-
-    def named(groups: Iterable[Sequence[int]]) -> tuple[tuple[str, ...], ...]:
-        return tuple(tuple(names[row] for row in group) for group in groups)
-
     return CheckReport(
         name=records.name,
         kind=records.source.kind,
         rows=len(records),
-        classes=len(np.unique(records.labels)),
+        classes=len(filled),
         splits={
             name: {"rows": rows, "classes": held}
             for name, (rows, held) in records.counts().items()
@@ -167,12 +162,12 @@ def check(
             for (label, split), count in sorted(counts.items())
             if count < 2
         ),
-        empty_classes=tuple(name for label, name in classes if label not in records.labels),
+        empty_classes=tuple(name for label, name in classes if label not in filled),
         overlapping_classes=overlapping_classes(records),
         unreadable=tuple(unreadable),
-        leaks=named(leaking),
-        duplicates=named(group for group in groups if group not in leaking),
-        conflicts=named(group for group in groups if len(np.unique(records.labels[group])) > 1),
+        leaks=tuple(leaks),
+        duplicates=tuple(duplicates),
+        conflicts=tuple(conflicts),
         sizes={
             side: (float(min(one)), float(np.median(one)), float(max(one)))
             for side, one in sizes.items()
@@ -192,22 +187,22 @@ class _Finding(NamedTuple):
 
 def _examined(records: Records, row: int) -> _Finding:
     try:
-        content = records.source.read(row)
+        read = records.source.read(row)
     except DataError as error:
-        return _Finding(
-            "", {}, str(error.__cause__ or error)
-        )  # the error itself repeats the name and says: check
-    if isinstance(content, np.ndarray):
-        size = {"dimension": len(content)}
-        if not np.isfinite(content).all():
-            return _Finding("", size, "holds NaN or infinite numbers")
-        return _Finding(sha256(content.tobytes()).hexdigest(), size, zero=not content.any())
+        # the error itself repeats the name and says: check
+        return _Finding("", {}, str(error.__cause__ or error))
     source, (position,) = records.source.origin(np.array([row]))
-    if isinstance(source, Texts | Captioned):
-        text = records.source.name(row) if isinstance(source, Captioned) else str(content)
-        return _Finding(sha256(text.encode()).hexdigest(), {"characters": len(text)})
-    if isinstance(source, ImageFiles):
-        data = (source.root / source.paths[position]).read_bytes()
+    if isinstance(read, np.ndarray):
+        content, size = read.tobytes(), {"dimension": len(read)}
+        if not np.isfinite(read).all():
+            return _Finding("", size, "holds NaN or infinite numbers")
+    elif isinstance(source, Texts | Captioned):
+        text = records.source.name(row) if isinstance(source, Captioned) else str(read)
+        content, size = text.encode(), {"characters": len(text)}
     else:
-        data = f"{content.mode} {content.size}".encode() + content.tobytes()
-    return _Finding(sha256(data).hexdigest(), {"width": content.width, "height": content.height})
+        size = {"width": read.width, "height": read.height}
+        content = f"{read.mode} {read.size}".encode() + read.tobytes()
+        if isinstance(source, ImageFiles):
+            content = (source.root / source.paths[position]).read_bytes()
+    zero = isinstance(read, np.ndarray) and not read.any()
+    return _Finding(sha256(content).hexdigest(), size, zero=zero)
