@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vicinal.arguments import build, describe
-from vicinal.data import DATASETS, Shards, check, pack
+from vicinal.data import Shards, check, pack
 from vicinal.data.folder import Folder, without_labels
 from vicinal.data.splits import overlapping_classes
 from vicinal.errors import DataError
@@ -22,14 +21,6 @@ def test_classes_are_folders_and_rows_are_sorted(write_pictures):
     assert records.labels.tolist() == [0, 0, 1, 1, 2]
     assert records.source.read(0).size == (12, 10)
     assert records.name == root.name
-
-
-def test_numbered_classes_sort_as_numbers(write_pictures):
-    assert Folder(str(write_pictures("10/a.png", "9/a.png", "100/a.png"))).load().classes == (
-        "9",
-        "10",
-        "100",
-    )
 
 
 def test_hidden_and_other_files_are_left_out(write_pictures):
@@ -119,17 +110,6 @@ def test_a_folder_without_classes_is_rejected(write_pictures, tmp_path):
         Folder(str(tmp_path / "1.png")).load()
     with pytest.raises(DataError, match="does not exist"):
         Folder(str(tmp_path / "nowhere")).load()
-
-
-def test_strange_names_are_kept(write_pictures):
-    name = "<script>alert(1)</script> ü"
-    records = Folder(str(write_pictures(f"{name.replace('/', '_')}/1.png", "b/1.png"))).load()
-    assert "<script>alert(1)<_script> ü" in records.classes
-
-
-def test_the_set_is_rebuilt_from_its_description():
-    folder = Folder("$VICINAL_DATA/birds", test=0.3, order="sorted", seed=4)
-    assert build(describe(folder), DATASETS) == folder
 
 
 @pytest.mark.data

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from PIL import ImageFont
 
-from vicinal.arguments import build, describe
-from vicinal.data import DATASETS, glyphs
+from vicinal.data import glyphs
 from vicinal.data.glyphs import Glyphs, distorted
 from vicinal.data.splits import overlapping_classes
 from vicinal.errors import ConfigError
@@ -97,10 +96,6 @@ def test_the_split_is_no_part_of_the_cache(counted):
 def test_settings_that_cannot_work_are_rejected(settings):
     with pytest.raises(ConfigError, match="must be at least"):
         Glyphs(**settings)
-
-
-def test_the_set_is_rebuilt_from_its_description():
-    assert build(describe(Glyphs(seed=3, size=28)), DATASETS) == Glyphs(seed=3, size=28)
 
 
 @pytest.fixture(scope="module")
@@ -200,14 +195,6 @@ def test_likeness_is_followed_through_and_one_font_is_enough():
         255  # 0 - 3 in the second; the font lacks 1
     )
     assert glyphs.classes_of_shape(drawn) == [[0, 1, 2, 3]]
-
-
-def test_a_part_is_not_the_whole():
-    """All ink of the bar lies on the cross, but not the other way round."""
-    drawn = np.zeros((1, 2, 48, 48), dtype=np.uint8)
-    drawn[0, :, 24, 10:38] = 255
-    drawn[0, 1, 10:38, 24] = 255
-    assert glyphs.classes_of_shape(drawn) == [[0], [1]]
 
 
 def test_an_image_depends_on_its_seed_and_place_alone(drawings):

@@ -2,7 +2,6 @@
 read."""
 
 import importlib
-import itertools
 import multiprocessing
 import signal
 import subprocess
@@ -80,11 +79,6 @@ def test_augmentation_depends_on_seed_epoch_and_index_alone(images):
     assert not batch(range(12)).equal(batch(range(12), seed=1))
 
 
-def test_a_plan_may_be_endless(images):
-    batches = load(images, ([row % 12] for row in itertools.count()), RANDOM, seed=0, epoch=0)
-    assert next(batches).indices.tolist() == [0]
-
-
 def test_an_unreadable_image_is_rejected_by_name(images):
     name = break_file(images, 4)
     with pytest.raises(DataError, match=f"{name} cannot be read"):
@@ -106,16 +100,6 @@ def test_a_replacement_already_in_the_batch_is_taken_only_in_need(images):
     break_file(images, 5)
     (batch,) = load(images, [[3, 4, 5]], RANDOM, seed=0, epoch=0, skip_corrupt=True)
     assert batch.indices.tolist() == [4, 4, 4] and batch.skipped == (3, 5)
-
-
-def test_a_class_without_a_readable_image_is_rejected(images):
-    for row in (3, 4, 5):
-        break_file(images, row)
-    with pytest.raises(
-        DataError,
-        match=r"b/0.jpg cannot be read, and no other image of its class 'b' .* \(2 tried\)",
-    ):
-        list(load(images, [[3]], RANDOM, seed=0, epoch=0, skip_corrupt=True))
 
 
 def test_an_image_that_the_transform_rejects_is_named(images):
@@ -200,14 +184,6 @@ def test_features_come_by_one_indexing_with_their_extras(features):
     )
     (whole,) = load_all(features, FeatureTransform(normalize=True))
     torch.testing.assert_close(whole.inputs.norm(dim=1), torch.ones(20))
-
-
-def test_features_are_not_read_row_by_row(features, monkeypatch):
-    monkeypatch.setattr(FeatureArray, "read", lambda self, index: pytest.fail("read one row"))
-    assert (
-        len(list(load(features.part("train"), [[0], [1]], FeatureTransform(), seed=0, epoch=0)))
-        == 2
-    )
 
 
 PROGRAM = """

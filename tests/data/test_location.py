@@ -97,8 +97,3 @@ def test_a_damaged_file_is_made_anew(damage, made, tmp_path):
 def test_a_cache_that_cannot_be_written_is_done_without(made, tmp_path, monkeypatch):
     (tmp_path / "vicinal").write_text("a file where the folder should be")
     assert [made(), made()] == [1, 2]
-
-
-def test_a_user_without_a_home_has_none(made, monkeypatch):
-    monkeypatch.setattr(location, "cache_folder", lambda: None)
-    assert [made(), made()] == [1, 2]

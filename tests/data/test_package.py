@@ -7,9 +7,11 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from vicinal.arguments import build, describe, parameters
 from vicinal.data import (
     CUB,
     DATASETS,
+    DATASETS_BY_NAME,
     Arrays,
     Cars196,
     Folder,
@@ -83,9 +85,14 @@ def test_what_is_no_data_set_is_rejected(tmp_path):
         open_path(tmp_path / "nowhere")
 
 
-def test_the_allowed_list_has_every_data_set_by_its_name():
-    assert {Glyphs, Folder, Table, Arrays} <= set(DATASETS.values())
-    assert all(name == kind.__name__ for name, kind in DATASETS.items())
+@pytest.mark.parametrize("name", sorted(DATASETS_BY_NAME))
+def test_every_set_has_a_name_and_is_rebuilt_from_its_description(name):
+    kind = DATASETS_BY_NAME[name]
+    assert DATASETS[kind.__name__] is kind
+    path = {"path": "$VICINAL_DATA/x"} if "path" in parameters(kind) else {}
+    numbers = {"seed": 3, "size": 28, "test": 0.25, "label": "y", "images": "pictures"}
+    dataset = kind(**path, **{key: numbers[key] for key in numbers if key in parameters(kind)})
+    assert build(describe(dataset), DATASETS) == dataset
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.npz", "x.parquet", "x.png"])

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from vicinal.arguments import build, describe
 from vicinal.data import (
     CUB,
-    DATASETS,
     Cars196,
     InShop,
     StanfordOnlineProducts,
@@ -51,12 +49,6 @@ def letters(write_pictures):
 @pytest.fixture
 def root(letters, tmp_path):
     return tmp_path
-
-
-def test_a_whole_set_keeps_its_name(letters):
-    for missing in ("raise", "use"):
-        records = replace(letters, missing=missing).load()
-        assert records.name == "Letters" and len(records) == 8
 
 
 def test_missing_images_are_an_error_with_their_number_and_the_first_few(letters, root):
@@ -267,7 +259,6 @@ def test_every_set_is_held_to_its_lists_and_counts(kind, request, monkeypatch):
     fixture, file, name, without, unpublished = SETS[kind]
     root = request.getfixturevalue(fixture)
     assert open_path(root) == kind(str(root))
-    assert build(describe(kind(missing="use")), DATASETS) == kind(missing="use")
     (root / file).unlink()
     with pytest.raises(DataError, match=rf"1 of . listed images are missing \({name}"):
         kind(str(root)).load()
@@ -299,11 +290,6 @@ def test_classes_are_found_by_the_images_number(birds):
             CUB(str(birds)).load()
 
 
-def test_lists_that_do_not_exist_are_named(tmp_path):
-    with pytest.raises(DataError, match=r"classes\.txt does not exist"):
-        CUB(str(tmp_path)).load()
-
-
 @pytest.mark.data
 def test_the_real_birds_have_the_published_counts(data_root):
     records = CUB().load()
@@ -325,12 +311,6 @@ def test_the_first_models_of_cars_train_and_the_others_test(cars):
     assert records.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3] and records.labels.dtype == np.int64
     assert records.splits.tolist() == ["train"] * 4 + ["test"] * 4
     assert records.source.read(7).size == (12, 10)
-
-
-def test_one_car_is_a_set_too(cars):
-    write_annotations(cars, CAR_PATHS[:1], [1], CARS[:1])
-    records = Cars196(str(cars), missing="use").load()
-    assert len(records) == 1 and records.classes == CARS[:1]
 
 
 @pytest.mark.parametrize("number", [0, 5])

@@ -277,10 +277,3 @@ def test_what_cannot_be_packed_is_rejected(images, tmp_path):
     with pytest.raises(DataError, match=r"b/1\.jpg cannot be read"):
         pack(images, tmp_path / "p")
     assert not list(tmp_path.glob("*p*"))
-
-
-def test_an_encoded_canvas_is_a_jpeg_with_full_colors(images, tmp_path):
-    pack(images, tmp_path / "packed", transform=CANVAS)
-    encoded = Shards(str(tmp_path / "packed")).load().source.encoded(0)
-    image = Image.open(io.BytesIO(encoded))
-    assert image.format == "JPEG" and {layer[1:3] for layer in image.layer} == {(1, 1)}

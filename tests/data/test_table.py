@@ -10,8 +10,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from vicinal.arguments import build, describe
-from vicinal.data import DATASETS, Arrays, CrossView, Table, hold_out, open_path
+from vicinal.data import Arrays, CrossView, Table, hold_out, open_path
 from vicinal.data.records import GALLERY, QUERY
 from vicinal.data.splits import overlapping_classes
 from vicinal.data.table import column_names, read_columns
@@ -184,18 +183,6 @@ def test_without_pyarrow_the_extra_is_named(write, monkeypatch):
     for read in (read_columns, column_names):
         with pytest.raises(ConfigError, match=r"vicinal\[parquet\]"):
             read(path)
-
-
-@pytest.mark.parametrize(
-    "dataset",
-    [
-        Table("$VICINAL_DATA/list.csv", images="pictures", test=0.2),
-        Arrays("$VICINAL_DATA/x.npz", features="x", label="y"),
-        CrossView("pairs.csv", test=0.25),
-    ],
-)
-def test_the_set_is_rebuilt_from_its_description(dataset):
-    assert build(describe(dataset), DATASETS) == dataset
 
 
 # -- pairs of views -------------------------------------------------------------------------------
