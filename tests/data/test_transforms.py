@@ -188,7 +188,6 @@ def test_an_image_smaller_than_the_crop_is_rejected_with_both_sizes():
         ({"size": 8, "area": (0.2,)}, r"transform\.area must be two rising numbers"),
         ({"size": 8, "ratio": (2.0, 1.0)}, r"transform\.ratio must be two rising numbers"),
         ({"size": 8, "std": (0.0,)}, r"transform\.std must be above 0, got 0"),
-        ({"size": 8, "channels": 1, "saturation": 0.5}, "gray images have no saturation"),
     ],
 )
 def test_settings_that_cannot_work_are_rejected(settings, message):

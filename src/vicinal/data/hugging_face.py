@@ -17,23 +17,19 @@ from vicinal.errors import DataError, unknown
 
 
 class HuggingFaceImages(Source):
-    """The images of a column of a Hugging Face data set, part by part.
+    """The images of a column of a Hugging Face data set.
 
     A row holds an image's bytes, or the path of a file: below ``folder``, where the rows come from
     a folder that anyone may have written.
     """
 
-    def __init__(self, parts: Mapping[str, Any], folder: Path | None) -> None:
-        super().__init__(
-            [f"{name} {row}" for name, column in parts.items() for row in range(len(column))]
-        )
-        self.folder, self.columns = folder, list(parts.values())
-        self.starts = np.cumsum([0, *map(len, parts.values())])
+    def __init__(self, rows: Any, folder: Path | None) -> None:
+        super().__init__([f"row {row}" for row in range(len(rows))])
+        self.rows, self.folder = rows, folder
 
     def read(self, index: int) -> Image.Image:
-        part = int(np.searchsorted(self.starts, index, side="right")) - 1
         try:
-            row = self.columns[part][index - int(self.starts[part])]
+            row = self.rows[index]
             if row["bytes"] is not None:
                 return decode(io.BytesIO(row["bytes"]))
             file = Path(row["path"])
@@ -73,7 +69,12 @@ class HuggingFace(SplitByClass):
     @property
     def kind(self) -> Kind:
         """Images or vectors, as the column says."""
-        return _kind(self._parts(), self.image)
+        part = next(iter(self._parts().values()))
+        for setting, name in (("image", self.image), ("label", self.label)):
+            if name not in part.features:
+                known = unknown("column", name, part.features)
+                raise DataError(f"{known} Set data.{setting} to the column of {setting}s.")
+        return "images" if type(part.features[self.image]).__name__ == "Image" else "features"
 
     def _open(self) -> Any:
         try:
@@ -93,14 +94,29 @@ class HuggingFace(SplitByClass):
 
     def load(self) -> Records:
         parts = self._parts()
-        source, names = _columns(parts, self.image, self.label, self._folder())
-        given = (
-            [split for split, part in parts.items() for _ in range(len(part))]
-            if len(parts) > 1
-            else None
+        kind = self.kind
+        from datasets import ClassLabel, concatenate_datasets
+
+        rows = concatenate_datasets([*parts.values()])
+        label = rows.features[self.label]
+        numbered = label.int2str if isinstance(label, ClassLabel) else str
+        names = [str(numbered(each)) for each in rows[self.label]]
+        source: Source
+        if kind == "features":
+            vectors = np.asarray(rows.with_format("numpy")[self.image][:], np.float32)
+            source = FeatureArray(vectors, [f"row {row}" for row in range(len(rows))])
+        else:  # bytes or paths: nothing is opened or fetched
+            encoded = type(rows.features[self.image])(decode=False)
+            images = rows.with_format(None).cast_column(self.image, encoded)[self.image]
+            source = HuggingFaceImages(images, self._folder())
+        splits = [split for split, part in parts.items() for _ in range(len(part))]
+        return self._records(
+            Path(self.path).name or "data set",
+            source,
+            names,
+            splits if len(parts) > 1 else None,
+            lambda row: f"{self.path}, row {row}",
         )
-        name = Path(self.path).name or "data set"
-        return self._records(name, source, names, given, lambda row: f"{self.path}, row {row}")
 
 
 @dataclass(frozen=True)
@@ -119,41 +135,3 @@ class FromHuggingFace(HuggingFace):
     def to_description(self) -> dict[str, str]:
         """Return what a run writes down; the data themselves are the user's."""
         return {"class": "FromHuggingFace", "image": self.image, "label": self.label}
-
-
-def _kind(parts: Mapping[str, Any], image: str) -> Kind:
-    features = next(iter(parts.values())).features
-    if image not in features:
-        raise DataError(
-            unknown("column", image, features)
-            + " Set data.image to the column of images or vectors."
-        )
-    return "images" if type(features[image]).__name__ == "Image" else "features"
-
-
-def _columns(
-    parts: Mapping[str, Any], image: str, label: str, folder: Path | None
-) -> tuple[Source, list[str]]:
-    """Return the inputs and the class names of all parts, one after the other."""
-    kind = _kind(parts, image)
-    names: list[str] = []
-    for part in parts.values():
-        if label not in part.features:
-            raise DataError(
-                unknown("column", label, part.features)
-                + " Set data.label to the column of classes."
-            )
-        numbered = getattr(part.features[label], "int2str", None)
-        names += [str(numbered(each) if numbered else each) for each in part[label]]
-    if kind == "features":
-        rows = np.concatenate(
-            [np.asarray(part.with_format("numpy")[image][:], np.float32) for part in parts.values()]
-        )
-        return FeatureArray(rows, [f"row {row}" for row in range(len(rows))]), names
-    encoded = {split: _encoded(part, image)[image] for split, part in parts.items()}
-    return HuggingFaceImages(encoded, folder), names
-
-
-def _encoded(part: Any, image: str) -> Any:
-    """Return a part whose images are bytes or paths: nothing is opened or fetched."""
-    return part.with_format(None).cast_column(image, type(part.features[image])(decode=False))

@@ -125,10 +125,6 @@ class ImageTransform(Settings):
                 raise ConfigError(
                     f"transform.{name} needs 1 or {self.channels} numbers, got {values}."
                 )
-        if self.channels == 1 and (self.saturation > 0 or self.order == "BGR"):
-            raise ConfigError(
-                "gray images have no saturation and no order of channels. Set transform.channels=3."
-            )
 
     @property
     def changes_colors(self) -> bool:
