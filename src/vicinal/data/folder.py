@@ -115,13 +115,14 @@ def without_labels(path: str) -> Records | None:
 
     ``path`` is an image file or a folder without class folders; None for anything else.
     """
-    root, paths = expanded(path), list[str]()
-    if root.is_file() and is_image(root.name):
-        root, paths = root.parent, [root.name]
-    elif root.is_dir() and not _folders(root):
-        paths = sorted(entry.name for entry in root.iterdir() if is_image(entry.name))
+    root = expanded(path)
+    files = [root] if root.is_file() else [*root.iterdir()] if root.is_dir() else []
+    if any(file.is_dir() for file in files if not file.name.startswith(".")):
+        return None
+    paths = sorted(file.name for file in files if is_image(file.name))
     if not paths:
         return None
-    name = root.resolve().name
+    folder = files[0].parent
+    name = folder.resolve().name
     labels, splits = np.zeros(len(paths), np.int64), np.full(len(paths), "test")
-    return Records(name, ImageFiles(root, paths), labels, (name,), splits)
+    return Records(name, ImageFiles(folder, paths), labels, (name,), splits)

@@ -3,6 +3,7 @@ content of all rows."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
@@ -25,18 +26,13 @@ def contents(records: Records) -> UInt64[np.ndarray, "n"]:
     source, positions = records.source.origin(np.arange(len(records)))
 
     def digest(position: int) -> int:
-        try:
-            content = source.content(position)
-        except OSError:
-            return 0
-        return 0 if content is None else _bits(content)
+        with suppress(OSError):
+            if (content := source.content(position)) is not None:
+                return int.from_bytes(blake2b(content, digest_size=8).digest(), "little")
+        return 0
 
     with ThreadPoolExecutor(_READERS) as pool:
         return np.fromiter(pool.map(digest, positions.tolist()), np.uint64, len(positions))
-
-
-def _bits(content: bytes) -> int:
-    return int.from_bytes(blake2b(content, digest_size=8).digest(), "little")
 
 
 def rows_of(records: Records) -> Rows:
@@ -74,23 +70,23 @@ def check_unchanged(run: RunDirectory, kept: Rows, now: Rows) -> None:
 
 def _changes(kept: Rows, now: Rows) -> str:
     before, after = _by_name(kept), _by_name(now)
-    both = before.keys() & after.keys()
+    both = sorted(before.keys() & after.keys())
     facts: dict[str, Sequence[str]] = {
         "new classes": np.setdiff1d(now["classes"], kept["classes"]).tolist(),
         "classes gone": np.setdiff1d(kept["classes"], now["classes"]).tolist(),
-        "new records": sorted(after.keys() - both),
-        "records gone": sorted(before.keys() - both),
+        "new records": sorted(after.keys() - before.keys()),
+        "records gone": sorted(before.keys() - after.keys()),
     }
-    kinds = "another class", "other content", "another split"
-    for place, kind in enumerate(kinds[: len(kept) - 2]):  # perhaps without the split
-        other = (name for name in both if before[name][place] != after[name][place])
-        facts[f"records of {kind}"] = sorted(other)
+    for place, kind in enumerate(("another class", "other content", "another split")):
+        other = [name for name in both if before[name][place] != after[name][place]]
+        facts[f"records of {kind}"] = other
     found = [f"{len(names):,} {fact} ({few(names)})" for fact, names in facts.items() if names]
     return "; ".join(found) or "the records stand in another order"
 
 
 def _by_name(rows: Rows) -> dict[str, tuple[Any, ...]]:
-    facts = rows["classes"][rows["label"]], rows["content"], rows.get("split", rows["label"])
+    """Return class, content and split of each record; a split that is made anew is left out."""
+    facts = rows["classes"][rows["label"]], rows["content"], rows.get("split", rows["label"] * 0)
     columns = zip(*(column.tolist() for column in facts), strict=True)
     return dict(zip(rows["name"].tolist(), columns, strict=True))
 

@@ -212,7 +212,7 @@ class Captioned(Source):
     """Pictures, or feature vectors of them, and after them the texts that describe them."""
 
     def __init__(self, pictures: Source, texts: Sequence[str]) -> None:
-        super().__init__([*(pictures.name(row) for row in range(len(pictures))), *texts])
+        super().__init__([*map(pictures.name, range(len(pictures))), *texts])
         self.pictures, self.texts = pictures, list(texts)
         self.kind, self.in_memory = pictures.kind, pictures.in_memory
 
@@ -227,16 +227,11 @@ class Captioned(Source):
 
     def content(self, index: int) -> bytes | None:
         text = self.text(index)
-        if text is None:
-            return self.pictures.content(index)
-        return text.encode(errors="surrogatepass")
+        return self.pictures.content(index) if text is None else text.encode()
 
     def origin(self, positions: np.ndarray) -> tuple[Source, np.ndarray]:
-        return (
-            (self, positions)
-            if (positions >= len(self.pictures)).any()
-            else self.pictures.origin(positions)
-        )
+        texts = (positions >= len(self.pictures)).any()
+        return (self, positions) if texts else self.pictures.origin(positions)
 
 
 def _written(text: str) -> Image.Image:
