@@ -133,8 +133,8 @@ class ImageTransform(Settings):
     @property
     def preparation(self) -> tuple[object, ...]:
         """All settings on which the pixels of ``prepare`` depend."""
-        chosen = () if self.interpolation == "bilinear" else (self.interpolation,)
-        return (self.resize, self.fit, self.canvas, self.pad, self.fill, self.channels, *chosen)
+        framing = (self.resize, self.fit, self.canvas, self.pad, self.fill)
+        return (*framing, self.channels, self.interpolation)
 
     @property
     def prepared_side(self) -> int | None:
@@ -147,8 +147,8 @@ class ImageTransform(Settings):
         """Return the deterministic transform for testing: center crop of ``test_size``, nothing
         drawn."""
         size = self.size if self.test_size is None else self.test_size
-        still = replace(self, size=size, test_size=None, crop="center", mirror=False)
-        return replace(still, brightness=0.0, contrast=0.0, saturation=0.0)
+        still: dict[str, Any] = dict.fromkeys(("brightness", "contrast", "saturation"), 0.0)
+        return replace(self, size=size, test_size=None, crop="center", mirror=False, **still)
 
     def __call__(
         self, image: Image.Image, draws: Float[np.ndarray, "k"] | None = None
@@ -173,19 +173,13 @@ class ImageTransform(Settings):
     def cut_drawn(
         self, prepared: Sequence[UInt8[Tensor, "c _ _"]], draws: Float[np.ndarray, "n k"] | None
     ) -> tuple[UInt8[Tensor, "n c size size"], Crops]:
-        """Cut what the draws say; return it with the crops, whose colors ``finish`` takes."""
-        sizes = np.array([pixels.shape[1:] for pixels in prepared], dtype=np.int64).reshape(-1, 2)
-        crops = self.crops(sizes, draws)
-        return self.cut(prepared, crops), crops
-
-    def cut(
-        self, prepared: Sequence[UInt8[Tensor, "c _ _"]], crops: Crops
-    ) -> UInt8[Tensor, "n c size size"]:
-        """Cut boxes of prepared images on the host, resized by Pillow where they must be, and
-        mirrored.
+        """Cut on the host what the draws say, resized by Pillow where it must be, and mirrored;
+        return it with the crops, whose colors ``finish`` takes.
 
         The memory of colors is laid out pixel by pixel, as that of decoded images is.
         """
+        sizes = np.array([pixels.shape[1:] for pixels in prepared], dtype=np.int64).reshape(-1, 2)
+        crops = self.crops(sizes, draws)
         shape = len(prepared), self.channels, self.size, self.size
         # Gray has one layout under two names, by which torch chooses other kernels with other last
         # bits.
@@ -197,7 +191,7 @@ class ImageTransform(Settings):
             if (height, width) != (self.size, self.size):
                 box = _resized(box, self.size)
             cut[row] = box.flip(-1) if mirrored else box
-        return cut
+        return cut, crops
 
     def prepare(self, image: Image.Image, name: str = "") -> UInt8[Tensor, "c h w"]:
         """Do the deterministic part: channels, size, canvas and padding; an error tells the image's
