@@ -239,6 +239,7 @@ class _Tabular(SplitByClass):
     """A data set of one table: a source of inputs, a label for each row, and further columns."""
 
     label: str = "label"
+    text: str | None = None
 
     def load(self, *, strict: bool = True) -> Records:
         """Read the table. With ``strict=False`` missing images, and NaN or infinite features, stay
@@ -264,7 +265,7 @@ class _Tabular(SplitByClass):
 
     def _texts(self, columns: Columns) -> list[str] | None:
         """Return what describes each row beside its input, if anything does."""
-        return None
+        return None if self.text is None else columns.sentences(self.text)
 
     def _labels(self, columns: Columns, texts: Sequence[str] | None) -> list[str]:
         return columns.texts(columns.named(self.label))
@@ -338,15 +339,11 @@ class Table(_Tabular):
 
     images: str | None = None
     image: str = "path"
-    text: str | None = None
 
     def _source(self, columns: Columns, *, strict: bool) -> tuple[Source, Collection[str]]:
         root = expanded(self.images) if self.images is not None else columns.path.parent
         paths = _paths(columns, self.image, root, once=self.text is None, strict=strict)
         return ImageFiles(root, paths), (self.image, self.text or "")
-
-    def _texts(self, columns: Columns) -> list[str] | None:
-        return None if self.text is None else columns.sentences(self.text)
 
     def _labels(self, columns: Columns, texts: Sequence[str] | None) -> list[str]:
         if texts is None or columns.named(self.label) in columns.cells:
@@ -382,6 +379,9 @@ class Sentences(_Tabular):
     def _source(self, columns: Columns, *, strict: bool) -> tuple[Source, Collection[str]]:
         texts = columns.sentences(self.text)
         return Texts(texts, text_names(columns, texts)), (self.text,)
+
+    def _texts(self, columns: Columns) -> None:
+        """The texts are the inputs."""
 
 
 def text_names(columns: Columns, texts: Sequence[str]) -> list[str]:
@@ -492,13 +492,9 @@ class Arrays(_Tabular):
     kind: ClassVar[str] = "features"
     order: Order = "sorted"
     features: str = "features"
-    text: str | None = None
 
     def _columns(self, path: Path) -> Columns:
         return self._read_npz(path) if path.suffix.lower() == ".npz" else read_columns(path)
-
-    def _texts(self, columns: Columns) -> list[str] | None:
-        return None if self.text is None else columns.sentences(self.text)
 
     def _source(self, columns: Columns, *, strict: bool) -> tuple[Source, Collection[str]]:
         name = columns.named("name")
