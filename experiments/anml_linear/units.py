@@ -169,7 +169,6 @@ def measure(unit: Unit, data: Path) -> dict[str, Any]:
         samples=SUBSAMPLE if len(train) > LARGE else None,
         refit=False,
         n_jobs=1,
-        progress=False,
     )
     fitted, rows = found.estimator, stratified(train_y, FIT_ROWS, unit.split)
     with warnings.catch_warnings(record=True) as caught:

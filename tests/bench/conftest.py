@@ -71,7 +71,6 @@ def record(tmp_path):
                     results.append(tmp_path / "results" / f"{table.name}.jsonl", line)
 
     def made_up(job, row, value):
-        steps = {"steps": [10.0, 20.0], "values": [value / 2, value]}
         return {
             "table": job.table.name,
             **job.identity(),
@@ -85,9 +84,6 @@ def record(tmp_path):
             "queries": 10,
             "hits": [round(10 * value)] * 10,
             "scalars": {"hardness/lambda": 1 - value},
-            "curves": {"loss": steps, "validation recall@1": steps}
-            if job.kind == "trained"
-            else {},
         }
 
     return write

@@ -22,7 +22,7 @@ from vicinal.bench.page import (
 )
 from vicinal.bench.results import Store
 from vicinal.bench.run import collect
-from vicinal.bench.summary import learning_curves, regressions, summarize
+from vicinal.bench.summary import regressions, summarize
 from vicinal.bench.table import Budget, load_tables, row
 from vicinal.errors import DataError
 
@@ -79,7 +79,6 @@ def test_heads_and_cells_are_as_many_and_text_stays_in_its_cell(table, summary):
     assert "&lt;b>" in text and "x &amp; y" in text and "<b>|</b>" not in text + page
     assert "<code>loss.beta=40</code>, 2 s of training; commit abc" in page
     assert len(text.split()) < 140, "its settings, its legend and other metrics are in HTML"
-    assert 'id="charts-data"' in page and len(found.charts) == 2
 
 
 def test_commands_name_file_table_and_variant(table):
@@ -171,13 +170,3 @@ def test_a_document_gets_each_table_between_its_markers_and_stays_else(
             check_markers(document, ["tiny"])
     with pytest.raises(DataError, match=r"create .*none\.md first"):
         check_markers(tmp_path / "none.md", ["tiny"])
-
-
-def test_learning_curves_are_drawn_without_the_level_of_a_seed(table, record, tmp_path):
-    record(table, {"plain": [0.2, 0.4], "method": [0.4, 0.6]})
-    recall, loss = learning_curves(collect(table, Store(tmp_path / "results")))
-    assert recall.lines["method"].mean == pytest.approx([0.25, 0.5])
-    assert recall.lines["method"].low == pytest.approx(recall.lines["method"].high, abs=0.06)
-    assert loss.lines["plain"].low == [0.1, 0.2] and loss.lines["plain"].high == [0.2, 0.4]
-    many = table.replace(rows=table.rows + tuple(row(str(n), against="plain") for n in range(30)))
-    assert learning_curves(collect(many, Store(tmp_path / "results"))) == []

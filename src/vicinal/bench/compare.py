@@ -14,7 +14,6 @@ from vicinal.run_directory import RunDirectory
 
 # What changes speed and report but no result, and the seed.
 _NO_MATTER = {f"{slot}.{name}" for slot, names in NO_MATTER.items() for name in names}
-_RECORDS = "data.records"  # the fingerprint of the whole data, as if it were a setting
 
 
 @dataclass(frozen=True)
@@ -49,33 +48,27 @@ class Comparison:
 def groups(paths: Iterable[Path]) -> list[Group]:
     """The runs by their settings without the seed, in the order in which they are given, named by
     what differs."""
-    found: list[tuple[str, dict[str, Any], dict[int, RunDirectory]]] = []
+    found: list[tuple[dict[str, Any], dict[int, RunDirectory]]] = []
     for path in paths:
         run = RunDirectory.open(path)
         if run.results is None:
             raise RunError(
                 f"{run.path} has no results yet ({run.status.get('state')}). Compare finished runs."
             )
-        preset = run.config["preset"]
-        own = _flat(run.config["slots"])
-        seed = int(own["training.seed"])
-        if "records" in run.info["data"]:
-            own[_RECORDS] = run.info["data"]["records"]
-        for name, other, runs in found:
-            if name == preset and all(
-                own[key] == other[key] for key in own.keys() & other.keys() - _NO_MATTER
-            ):
-                if seed in runs:
-                    raise ConfigError(
-                        f"{runs[seed].path} and {run.path} have the same settings and seed. Drop "
-                        "one."
-                    )
-                runs[seed] = run
-                break
-        else:
-            found.append((preset, own, {seed: run}))
-    names = _names([(name, own) for name, own, _ in found])
-    return [Group(name, runs) for name, (_, _, runs) in zip(names, found, strict=True)]
+        slots = _flat(run.config["slots"])
+        seed = int(slots["training.seed"])
+        own = {key: value for key, value in slots.items() if key not in _NO_MATTER}
+        own |= {"": run.config["preset"], "data.records": run.info["data"].get("records")}
+        runs = next((runs for other, runs in found if other == own), None)
+        if runs is None:
+            found.append((own, runs := {}))
+        if seed in runs:
+            raise ConfigError(
+                f"{runs[seed].path} and {run.path} have the same settings and seed. Drop one."
+            )
+        runs[seed] = run
+    names = _names([own for own, _ in found])
+    return [Group(name, runs) for name, (_, runs) in zip(names, found, strict=True)]
 
 
 def compare(paths: Sequence[Path], metric: str = "recall@1") -> list[Comparison]:
@@ -145,26 +138,20 @@ def _metrics(run: RunDirectory) -> dict[str, float]:
     return row_metrics(run.results or {"rows": []})
 
 
-def _names(found: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
+def _names(found: Sequence[Mapping[str, Any]]) -> list[str]:
     """The preset with the settings in which runs of it differ; another class of a slot stands for
     its arguments."""
     names = []
-    for name, own in found:
-        rivals = [other for rival, other in found if rival == name and other is not own]
-        differing = [
-            key
-            for key in own
-            if any(rival.get(key) != own[key] for rival in rivals) and key not in _NO_MATTER
-        ]
+    for own in found:
+        rivals = [other for other in found if other[""] == own[""]]
+        differing = [key for key in own if any(one.get(key) != own[key] for one in rivals)]
         renamed = {key.removesuffix(".name") for key in differing if key.endswith(".name")}
-        kept = (
-            key
+        kept = [
+            f"{key.removesuffix('.name')}={own[key]}"
             for key in differing
             if key.endswith(".name") or key.partition(".")[0] not in renamed
-        )
-        names.append(
-            " ".join((str(name), *(f"{key.removesuffix('.name')}={own[key]}" for key in kept)))
-        )
+        ]
+        names.append(" ".join((str(own[""]), *kept)))
     return names
 
 

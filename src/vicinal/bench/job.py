@@ -1,7 +1,7 @@
 """One row with one seed: composed from its table's file, trained, measured. Workers call
 ``perform``.
 
-A result is a line: scores, right answers by class, learning curves, and where it was computed.
+A result is a line: scores, right answers by class, and where it was computed.
 """
 
 import math
@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from jaxtyping import Float
+from sklearn.decomposition import PCA
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -42,7 +43,6 @@ from vicinal.errors import ConfigError, DivergenceError, RunError
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.measure import measure
 from vicinal.parallel import pick_device
-from vicinal.reports.series import Series
 from vicinal.run_directory import RunDirectory
 from vicinal.training.console import Console
 from vicinal.training.estimate import step_seconds
@@ -52,7 +52,6 @@ from vicinal.training.run import resume, start
 
 Kind = Literal["trained", "untrained", "fold"]
 SHARE = 0.2  # of the training classes that protocol `validation` holds out where a row does not say
-POINTS = 20  # of a learning curve in a results file
 _FLOOR = 1e-6  # of the largest variance: directions below it are noise that whitening would blow up
 _TEXT = "<U10"  # holds "validation"
 
@@ -305,7 +304,6 @@ def finished(run: RunDirectory) -> Line:
         "held_out": results["selected"]["value"],
         "selected": results["selected"]["step"],
         **run_class_scores(run, "recall@1"),
-        "curves": curves(run),
         "scalars": scalars(run),
     }
 
@@ -343,7 +341,6 @@ def concatenated(runs: Sequence[RunDirectory], config: Config) -> Line:
         "seconds": seconds,
         **scores,
         "metrics": scores["metrics"] | means,
-        "curves": curves(runs[0]),
     }
 
 
@@ -384,19 +381,13 @@ def pca(
     scikit-learn's PCA lacks. There are fewer where there are not as many: m vectors span m - 1
     directions about their mean.
     """
-    if dim < 1 or len(known) < 2:
-        raise ConfigError(
-            f"PCA needs at least 1 dimension and 2 vectors, got {dim} and {len(known)}."
-        )
-    mean = known.double().mean(dim=0)
-    centered = known.double() - mean
-    variances, directions = torch.linalg.eigh(centered.T @ centered / (len(known) - 1))
     kept = min(dim, known.shape[1], len(known) - 1)
-    variances, directions = variances.flip(0)[:kept], directions.flip(1)[:, :kept]
+    fitted = PCA(kept, svd_solver="full").fit(known.double().numpy())
+    projected = (vectors.double().numpy() - fitted.mean_) @ fitted.components_.T
     if whiten:
-        directions = directions / variances.clamp(min=_FLOOR * float(variances[0])).sqrt()
-    projected: Tensor = (vectors.double() - mean) @ directions
-    return projected.float()
+        variances = fitted.explained_variance_
+        projected /= np.sqrt(np.maximum(variances, _FLOOR * variances[0]))
+    return torch.from_numpy(projected).float()
 
 
 def by_query(metric: str) -> bool:
@@ -436,22 +427,6 @@ def cut_metrics(results: dict[str, Any]) -> dict[str, float]:
 
 def row_metrics(results: dict[str, Any], name: str = "trained") -> dict[str, float]:
     return next(dict(row["metrics"]) for row in results["rows"] if row["name"] == name)
-
-
-def curves(run: RunDirectory) -> dict[str, dict[str, list[float]]]:
-    """Loss and validation recall by step, thinned."""
-    found = defaultdict[str, Series](Series)
-    for line in run.metrics():
-        if line["kind"] == "step":
-            found["loss"].add(line["step"], line["loss"])
-        elif line["kind"] == "evaluation":
-            found[f"{line['split']} recall@1"].add(line["step"], line["metrics"]["recall@1"])
-    curves = {}
-    for name, series in found.items():
-        curve = series.curve(POINTS)
-        values = [float(f"{value:.4g}") for value in curve.mean]
-        curves[name] = {"steps": [round(step, 1) for step in curve.steps], "values": values}
-    return curves
 
 
 def scalars(run: RunDirectory) -> dict[str, float]:

@@ -16,7 +16,7 @@ from vicinal.bench.table import PROTOCOLS, Budget, Table
 from vicinal.errors import DataError
 from vicinal.evaluation.statistics import CLAIM_SEEDS, Difference, Estimate
 from vicinal.files import write_text
-from vicinal.reports.html import chart_data, render_page, render_text
+from vicinal.reports.html import render_page, render_text
 from vicinal.reports.tables import MISSING, metric_title, per_cent, signed
 
 Columns = dict[str, Callable[[SummaryRow], str]]  # by its head, the cell of a row
@@ -207,15 +207,14 @@ def grid(heads: Iterable[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def html(summary: Summary, picture: bytes | None = None) -> str:
-    """The same with learning curves."""
+    """The same with all columns, what they mean, and how each row was run."""
     heads = columns(summary)
     values: dict[str, Any] = {
         "picture": None if picture is None else base64.b64encode(picture).decode(),
         "heads": list(heads),
         "rows": list(zip(summary.rows, cells(summary, heads), strict=True)),
-        "data": [chart_data(chart) for chart in summary.charts],
     }
-    given = {"scripts": ["charts.js"], "legend": legend(summary), "charts": summary.charts}
+    given = {"scripts": [], "legend": legend(summary)}
     return _rendered(render_page, "page.html.j2", summary, **given, **values)
 
 

@@ -11,12 +11,11 @@ from vicinal.arguments import Count, Finite, NonNegative, Positive
 from vicinal.linear.mahalanobis import MahalanobisTransformer, in_units, threads
 from vicinal.linear.objective import Array, Labels, Neighborhoods, Objective
 from vicinal.linear.solvers import (
-    Init,
     Problem,
     Solution,
     convex_minimum,
     leveled_lbfgs,
-    start_factor,
+    paper_start,
 )
 
 _AUTO = 10  # nearest same-class samples in S_i for γ1 < 0: the paper's, Section 7.1.2
@@ -90,10 +89,6 @@ class LANML(MahalanobisTransformer):
             loss is in margins.
         max_iter: steps at most; a fit that needs more warns.
         n_jobs: threads; None is 1, -1 is all cores. The result does not depend on it.
-        init: the first L where γ1 > 0 or ``n_components`` is set: ``"auto"``, the paper's,
-            ``"identity"``, ``"pca"``, or an array. The optimum of a convex problem does not depend
-            on it.
-        verbose: whether each step prints the objective.
 
     Attributes:
         components_: L, rows by falling length; directions without weight are left out.
@@ -119,23 +114,22 @@ class LANML(MahalanobisTransformer):
         tol: Positive = 1e-4,
         max_iter: Count = 500,
         n_jobs: int | None = None,
-        init: Init | Array = "auto",
-        verbose: bool = False,
     ) -> None:
-        self.gamma1, self.gamma2, self.regularization = gamma1, gamma2, regularization
-        self.n_similar, self.n_components = n_similar, n_components
-        self.margin, self.smoothing, self.reduction = margin, smoothing, reduction
-        self.tol, self.max_iter, self.n_jobs, self.init, self.verbose = (
-            tol,
-            max_iter,
-            n_jobs,
-            init,
-            verbose,
-        )
+        self.gamma1 = gamma1
+        self.gamma2 = gamma2
+        self.regularization = regularization
+        self.n_similar = n_similar
+        self.n_components = n_components
+        self.margin = margin
+        self.smoothing = smoothing
+        self.reduction = reduction
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_jobs = n_jobs
 
     def _fit(self, samples: Array, labels: Labels, directions: Array) -> None:
         directions = in_units(samples, directions)
-        start = start_factor(samples @ directions, directions, self.n_components, self.init)
+        start = paper_start(samples @ directions, self.n_components)
         with threads(self.n_jobs) as count:
             found = self._solved(samples @ directions, labels, start, count)
         solution = replace(
@@ -169,9 +163,7 @@ class LANML(MahalanobisTransformer):
         gammas = self.margin * self.gamma1, self.margin * self.gamma2
         objective = Objective(sets, *gammas, Hinge(1.0, self.smoothing), threads=count)
         share = self.regularization / (sets.queries if self.reduction == "sum" else 1)
-        return Problem(
-            objective, share * sets.similar_scatter(), type(self).__name__ if self.verbose else ""
-        )
+        return Problem(objective, share * sets.similar_scatter())
 
     def _convex(self, samples: Array, labels: Labels, count: int) -> Solution:
         """Find the optimum for γ1 ≤ 0, wherever one starts: large problems start from the solution

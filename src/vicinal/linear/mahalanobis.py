@@ -3,7 +3,7 @@ contract around both."""
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -64,33 +64,6 @@ class MahalanobisTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         check_is_fitted(self)
         return self.components_.T @ self.components_
 
-    def pair_distance(self, pairs: npt.ArrayLike) -> Array:
-        """Return the learned distance of each pair of samples, ``[n, 2, features]``."""
-        check_is_fitted(self)
-        given = np.asarray(pairs, dtype=np.float64)
-        if given.ndim != 3 or given.shape[1:] != (2, self.n_features_in_):
-            raise DataError(f"pairs are [n, 2, {self.n_features_in_}], got {list(given.shape)}.")
-        lengths: Array = np.linalg.norm((given[:, 0] - given[:, 1]) @ self.components_.T, axis=1)
-        return lengths
-
-    def get_metric(self) -> Callable[..., float]:
-        """Return the learned distance as a function of two samples, ``metric(u, v,
-        squared=False)``."""
-        check_is_fitted(self)
-        components = (
-            self.components_.copy()
-        )  # the function stays what it is when the estimator is fitted again
-
-        def metric(u: npt.ArrayLike, v: npt.ArrayLike, squared: bool = False) -> float:
-            length = float(
-                np.linalg.norm(
-                    components @ (np.asarray(u, dtype=float) - np.asarray(v, dtype=float))
-                )
-            )
-            return length**2 if squared else length
-
-        return metric
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
@@ -107,7 +80,8 @@ class MahalanobisTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         # features is large.
         rows = project(solution.factor.T @ solution.factor)[1] @ directions.T
         self.components_ = rows[: len(solution.factor)]
-        self.n_iter_, self.objective_ = solution.iterations, solution.value
+        self.n_iter_ = solution.iterations
+        self.objective_ = solution.value
         if not solution.converged:
             warnings.warn(
                 f"{type(self).__name__} has not converged: after {solution.iterations} steps "

@@ -9,7 +9,7 @@ from scipy.special import expit
 from vicinal.arguments import Count, Positive
 from vicinal.linear.mahalanobis import MahalanobisTransformer, in_units, threads
 from vicinal.linear.objective import Array, Labels, Neighborhoods, Objective
-from vicinal.linear.solvers import Init, Problem, lbfgs, leveled_lbfgs, start_factor
+from vicinal.linear.solvers import Problem, lbfgs, leveled_lbfgs, paper_start
 
 _FLAT = 1e-6  # mean of p (1 - p) at the start, below which there is nothing to climb
 
@@ -40,9 +40,6 @@ class PNCA(MahalanobisTransformer):
         tol: decrease of the mean of 1 - p_i per step, below which the fit has converged.
         max_iter: steps at most; a fit that needs more warns.
         n_jobs: threads; None is 1, -1 is all cores. The result does not depend on it.
-        init: the first L: ``"auto"``, the paper's, ``"identity"`` or ``"pca"`` as of scikit-learn's
-            NCA, or an array.
-        verbose: whether each step prints the objective.
 
     Attributes:
         components_: L, rows by falling length; directions without weight are left out.
@@ -63,29 +60,24 @@ class PNCA(MahalanobisTransformer):
         tol: Positive = 1e-4,
         max_iter: Count = 500,
         n_jobs: int | None = None,
-        init: Init | Array = "auto",
-        verbose: bool = False,
     ) -> None:
-        self.alpha, self.n_components, self.normalize = alpha, n_components, normalize
-        self.tol, self.max_iter, self.n_jobs, self.init, self.verbose = (
-            tol,
-            max_iter,
-            n_jobs,
-            init,
-            verbose,
-        )
+        self.alpha = alpha
+        self.n_components = n_components
+        self.normalize = normalize
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_jobs = n_jobs
 
     def _fit(self, samples: Array, labels: Labels, directions: Array) -> None:
         directions = in_units(samples, directions)
         sets = Neighborhoods.among(samples @ directions, labels, None)
-        start = start_factor(sets.samples, directions, self.n_components, self.init)
+        start = paper_start(sets.samples, self.n_components)
         with threads(self.n_jobs) as count:
             objective = Objective(
                 sets, self.alpha, 1.0, sigmoid, sums=not self.normalize, threads=count
             )
             self._warn_if_flat(objective.at(start, gradient=False).excess)
-            no_pull = np.zeros((directions.shape[1],) * 2)
-            problem = Problem(objective, no_pull, type(self).__name__ if self.verbose else "")
+            problem = Problem(objective, np.zeros((directions.shape[1],) * 2))
             # Leveled coordinates take fewer steps, but where features interact they may end in a
             # worse minimum than NCA's own coordinates do: the better of the two is kept.
             ways = (leveled_lbfgs, lbfgs)

@@ -85,7 +85,6 @@ def search(
     samples: int | None = None,
     refit: bool = True,
     n_jobs: int | None = -1,
-    progress: bool = True,
 ) -> Search:
     """Choose hyperparameters, and k, by the accuracy of k nearest neighbors under stratified
     cross-validation.
@@ -106,7 +105,6 @@ def search(
             least one sample a fold; the result is fitted on all.
         refit: whether the best configuration is fitted at the end.
         n_jobs: processes; -1 is one per core.
-        progress: whether a bar is shown, on a terminal.
     """
     coerce(strategy, Strategy, "strategy")
     if budget < 1 or (samples is not None and samples < 1):
@@ -115,9 +113,7 @@ def search(
         )
     if not hasattr(estimator, "transform"):
         raise ConfigError(
-            f"a search looks for neighbors among transformed samples, but {estimator} has no "
-            "`transform`. Leave out "
-            f"the classifier at its end; the search finds its k, too."
+            f"{estimator} ends in a classifier: leave it out, the search finds its k."
         )
     labels = _labels(X, y, folds)
     configurations = _configurations(grid, budget, strategy, seed)
@@ -130,7 +126,7 @@ def search(
         [splits[:1], splits[1:3], splits[3:]] if strategy == "racing" and folds > 3 else [splits]
     )
     score = partial(_accuracies, estimator, _safe_indexing(X, part), labels[part])
-    trials = _race(score, configurations, rounds, n_jobs, progress)
+    trials = _race(score, configurations, rounds, n_jobs)
     best = trials[0]
     chosen = clone(estimator).set_params(**best.parameters)
     fitted = chosen.fit(X, y) if refit else chosen
@@ -177,11 +173,6 @@ def _labels(X: npt.ArrayLike, y: npt.ArrayLike, folds: int) -> Labels:
 def _configurations(grid: Grid, budget: int, strategy: Strategy, seed: int) -> list[dict[str, Any]]:
     from sklearn.model_selection import ParameterGrid, ParameterSampler
 
-    if not isinstance(grid, Mapping):
-        raise ConfigError(
-            f"a grid names the values of each parameter, got {grid!r}. Use one of PAPER_GRIDS, or "
-            f'{{"gamma1": [-8.0, -1.0]}} for example.'
-        )
     whole = ParameterGrid(dict(grid))
     if strategy == "grid" or len(whole) <= budget:
         return list(whole)
@@ -212,7 +203,6 @@ def _race(
     configurations: list[dict[str, Any]],
     rounds: list[list[Fold]],
     n_jobs: int | None,
-    progress: bool,
 ) -> list[Trial]:
     """Try configurations on the folds of one round after the other, of which each keeps the best
     third for the next.
@@ -228,9 +218,7 @@ def _race(
         results: Iterable[Array] = Parallel(n_jobs=n_jobs, return_as="generator")(
             delayed(score)(configurations[number], fold) for number, fold in tasks
         )
-        for (number, _), curve in zip(
-            tasks, _with_bar(results, len(tasks)) if progress else results, strict=True
-        ):
+        for (number, _), curve in zip(tasks, results, strict=True):
             curves[number].append(curve)
         ranked = sorted(curves, key=lambda number: -np.mean(curves[number], axis=0).max())
         curves = {
@@ -253,13 +241,3 @@ def _accuracies(
         )  # a configuration that does not converge is judged by what it reached
         fitted = clone(estimator).set_params(**parameters).fit(rows, y[train])
     return neighbor_accuracies(fitted.transform(rows), y[train], fitted.transform(others), y[test])
-
-
-def _with_bar(results: Iterable[Array], total: int) -> Iterable[Array]:
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    return track(
-        results, "search", total, console=console, disable=not console.is_terminal, transient=True
-    )

@@ -1,17 +1,12 @@
 """Minimizers of F(M) + <P, M> over M ⪰ 0: accelerated projected gradient, and L-BFGS on a factor of
 M."""
 
-import sys
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
 
 import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
-from vicinal.errors import ConfigError, unknown
 from vicinal.linear.objective import Array, Objective
-
-Init = Literal["auto", "identity", "pca"]
 
 # of an accepted step: one never grown stays short, one grown faster is halved again at a cost each
 # time
@@ -28,17 +23,10 @@ class Problem:
     Attributes:
         objective: F.
         pull: P, symmetric and positive semidefinite.
-        progress: what precedes the objective where each step prints it; "" prints nothing.
     """
 
     objective: Objective
     pull: Array
-    progress: str = ""
-
-    def report(self, step: int, value: float) -> None:
-        """Print the objective, where ``progress`` names who asks for it."""
-        if self.progress:
-            sys.stdout.write(f"[{self.progress}] step {step}: objective {value:.6g}\n")
 
     def at(self, factor: Array, *, gradient: bool = True) -> tuple[float, Array]:
         """Compute value and gradient in M at M = factorᵀ factor."""
@@ -176,7 +164,6 @@ def projected_gradient(
         leap = reached + (momentum - 1) / following * (reached - current)
         gain, momentum, step = value - there, following, step * _GROWTH
         current, factor, value = reached, reached_factor, there
-        problem.report(iteration, value)
         idle = idle + 1 if gain <= tol * max(abs(value), 1) else 0
         if idle == patience:
             return Solution(factor, value, iteration, True, step)
@@ -185,43 +172,19 @@ def projected_gradient(
     return Solution(factor, value, max_iter, False, step)
 
 
+def paper_start(samples: Array, n_components: int | None) -> Array:
+    """Return the factor of the paper's first M = I/√N, or its first ``n_components`` rows."""
+    size, width = samples.shape
+    start: Array = np.eye(min(n_components or width, width), width) / size**0.25
+    return start
+
+
 def leveled_lbfgs(problem: Problem, start: Array, *, tol: float, max_iter: int) -> Solution:
     """Run L-BFGS in leveled coordinates; ``start`` and the factor found are in the problem's
     own."""
     leveled, to, back = problem.leveled()
     found = lbfgs(leveled, start @ back, tol=tol, max_iter=max_iter)
     return replace(found, factor=found.factor @ to.T)
-
-
-def start_factor(
-    samples: Array, directions: Array, n_components: int | None, init: Init | Array
-) -> Array:
-    """Return the first factor L of M in coordinates x · directions, with at most ``n_components``
-    rows.
-
-    ``"auto"`` is the paper's M = I/√N, ``"identity"`` the first features, ``"pca"`` the principal
-    directions, as scikit-learn's NCA has them; an array holds L in the features themselves.
-    """
-    (size, width), features = samples.shape, len(directions)
-    if isinstance(init, str) and init not in get_args(Init):
-        raise ConfigError(f"init: {unknown('value', init, get_args(Init))} Or give an array.")
-    if isinstance(init, str) and init != "identity":
-        unit = 1 / np.linalg.norm(
-            directions[:, 0]
-        )  # the directions are principal ones, of equal lengths
-        return np.eye(min(n_components or width, width), width) * (
-            1 / size**0.25 if init == "auto" else unit
-        )
-    given = np.eye(features) if isinstance(init, str) else np.asarray(init, dtype=float)
-    if given.ndim != 2 or given.shape[1] != features or not 0 < len(given) <= features:
-        raise ConfigError(
-            f"init has {features} columns, one for each feature, and at most {features} rows, got "
-            f"{list(given.shape)}."
-        )
-    start: Array = (
-        given[:n_components] @ np.linalg.pinv(directions).T
-    )  # from the features to the coordinates
-    return start
 
 
 def lbfgs(problem: Problem, start: Array, *, tol: float, max_iter: int) -> Solution:
@@ -251,7 +214,6 @@ def lbfgs(problem: Problem, start: Array, *, tol: float, max_iter: int) -> Solut
 
     def follow(intermediate_result: OptimizeResult) -> None:
         values.append(float(intermediate_result.fun))
-        problem.report(len(values) - 1, values[-1])
         recent = values[-_PATIENCE - 1 :]
         if len(recent) > _PATIENCE and recent[0] - recent[-1] <= _PATIENCE * tol * max(
             abs(recent[-1]), 1
