@@ -86,7 +86,7 @@ def test_runs_on_data_that_changed_are_not_one_row(make):
     paths += [make("b", seed, 0.6, records="new") for seed in (0, 1)]
     first, second = compare(paths)
     assert first.group.name == "cub data.records=old" and list(second.group.runs) == [0, 1]
-    assert second.notes == ("other data: names, labels or splits of the records differ",)
+    assert second.notes == ("other data: names, labels, splits or content of the records differ",)
 
 
 def test_another_metric_has_its_own_interval_over_classes(make):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vicinal.bench import results
-from vicinal.bench.job import Job
+from vicinal.bench.job import Job, state_of
 from vicinal.bench.pool import Failure, Pool
 from vicinal.bench.results import Store
 from vicinal.bench.run import Bench, collect, jobs, run_tables
@@ -20,7 +20,7 @@ from vicinal.errors import ConfigError, DataError, RunError, VicinalError
 def fingerprint_of(source, words=()):
     table = find_table(source)
     job = Job(table, table.rows[0], "trained", 0, words)
-    return job.config().data.load().fingerprint()
+    return state_of(job.config().data.load())
 
 
 class Fake(Pool):
@@ -108,13 +108,15 @@ def test_seeds_go_round_by_round_and_a_job_of_two_tables_runs_once(table, go, fa
     assert fake.ran == [f"{name} seed 2" for name in each[:3]], "what is recorded is not run again"
 
 
-def test_results_of_other_data_are_left_out_and_said(table, go, fake, tmp_path):
-    """Classes were appended to the file, and a row pooled what was measured before and after."""
+@pytest.mark.parametrize("kept", [-6, None])
+def test_results_of_other_data_are_left_out_and_said(kept, table, go, fake, tmp_path):
+    """Classes were appended to the file, or its vectors replaced, and a row pooled what was
+    measured before and after."""
     go(table.replace(seeds=2))
     path = tmp_path / "tiny.npz"
     with np.load(path) as found:
-        features, labels = found["features"], found["labels"]
-    np.savez(path, features=features[:-6], labels=labels[:-6])
+        features, labels = found["features"] + 1, found["labels"]
+    np.savez(path, features=features[:kept], labels=labels[:kept])
     fake.ran.clear()
     (outcome,) = go(table.replace(seeds=3))
     assert len(fake.ran) == 3 * 3 and len(outcome.lines["plain"]) == 3

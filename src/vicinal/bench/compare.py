@@ -127,7 +127,7 @@ def _unlike(ours: RunDirectory, theirs: RunDirectory) -> Iterator[str]:
     settings."""
     protocols = [str((run.results or {}).get("protocol")) for run in (ours, theirs)]
     if ours.info["data"].get("records") != theirs.info["data"].get("records"):
-        yield "other data: names, labels or splits of the records differ"
+        yield "other data: names, labels, splits or content of the records differ"
     elif protocols[0] != protocols[1]:
         yield f"protocol {protocols[0]} against {protocols[1]}"
     elif ours.info["data"].get("fingerprint") != theirs.info["data"].get("fingerprint"):

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,6 +37,7 @@ from vicinal.bench.table import (
 )
 from vicinal.config import Config, compose, from_words
 from vicinal.data import open_path
+from vicinal.data.kept import contents
 from vicinal.data.location import existing
 from vicinal.data.records import Dataset, Records
 from vicinal.data.splits import class_folds, kin_of
@@ -243,10 +245,15 @@ def perform(
         "row": row,
         **job.identity(),
         **origin(config),
-        "records": config.data.load().fingerprint(),
+        "records": state_of(config.data.load()),
         "wall": round(time.monotonic() - began, 1),
     }
     return [facts | line for line in found]
+
+
+def state_of(records: Records) -> str:
+    """A short hash of names, labels, splits and content of all rows."""
+    return records.fingerprint() + sha256(contents(records).tobytes()).hexdigest()[:8]
 
 
 def _fold(config: Config, folder: Path, fold: Sequence[int]) -> Line:

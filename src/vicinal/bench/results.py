@@ -106,7 +106,8 @@ class Store:
 
 
 def records_of(line: Mapping[str, Any]) -> str:
-    """The fingerprint of the whole data that a result is of; empty in results of before 0.3."""
+    """The fingerprint of the whole data that a result is of; empty in results of before 0.3, and
+    without the content in those soon after."""
     return str(line.get("records", ""))
 
 

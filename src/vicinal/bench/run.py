@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vicinal.bench import results
-from vicinal.bench.job import Job
+from vicinal.bench.job import Job, state_of
 from vicinal.bench.pool import Done, Failure, Pool, Task
 from vicinal.bench.results import Line, Store, records_of
 from vicinal.bench.table import UNTRAINED_ROWS, Table
@@ -121,9 +121,9 @@ def collect(
     outcome.notes = list(store.notes)
     if left_out:
         outcome.notes.append(
-            f"{left_out} results of other data than these are left out: names, labels or splits of "
-            "the records have changed since, or were not recorded (--rehash takes those for the "
-            "data of now)."
+            f"{left_out} results of other data than these are left out: names, labels, splits or "
+            "content of the records have changed since, or were not recorded (--rehash takes those "
+            "for the data of now)."
         )
     return outcome
 
@@ -139,7 +139,7 @@ class Present:
     def __call__(self, job: Job) -> str | None:
         if job.source() not in self._known:
             try:
-                found = replace(job, data=self.data).located().data.load().fingerprint()
+                found = state_of(replace(job, data=self.data).located().data.load())
             except DataError:
                 found = None
             self._known[job.source()] = found
@@ -294,7 +294,8 @@ def rehash(tables: Sequence[Table], folder: Path, data: str = "") -> int:
             job = own.get((line["row"], line["seed"]))
             if job and line.get("table") == table.name and line.get("protocol") == table.protocol:
                 facts = {"slots": job.identity()["slots"]}
-                if not records_of(line) and (records := present(job)):
+                records = present(job)
+                if records and records.startswith(records_of(line)):  # perhaps without the content
                     facts["records"] = records
                 changed += not facts.items() <= line.items()
                 line |= facts
