@@ -57,7 +57,8 @@ def make(tmp_path):
 
 
 def test_seeds_are_paired_and_rows_named_by_what_differs(make):
-    plain, method = [0.5, 0.6, 0.55], [0.58, 0.63, 0.60]
+    plain = [0.5, 0.6, 0.55]
+    method = [0.58, 0.63, 0.60]
     paths = [make("a", seed, value, beta=1, rate=0.1) for seed, value in enumerate(plain)]
     paths += [make("b", seed, value, beta=2, rate=0.1) for seed, value in enumerate(method)]
     first, second = compare(paths)

@@ -75,7 +75,8 @@ def test_heads_and_cells_are_as_many_and_text_stays_in_its_cell(table, summary):
     found = summary(renamed)
     for heads in (columns(found), short_columns(found)):
         assert {len(line) for line in cells(found, heads)} == {len(heads)}
-    text, page = markdown(found), html(found)
+    text = markdown(found)
+    page = html(found)
     assert "&lt;b>" in text and "x &amp; y" in text and "<b>|</b>" not in text + page
     assert "<code>loss.beta=40</code>, 2 s of training; commit abc" in page
     assert len(text.split()) < 140, "its settings, its legend and other metrics are in HTML"

@@ -181,7 +181,8 @@ def test_each_task_has_a_process_and_a_log_of_its_own(make, tmp_path):
 )
 def test_a_process_that_dies_fails_its_task_alone(row, code, last, make, tmp_path):
     pool, task = make
-    one, folder = pool(1), task(row).folder(tmp_path / "runs")
+    one = pool(1)
+    folder = task(row).folder(tmp_path / "runs")
     if row == "slow":  # not by Ctrl-C at the bench: somebody meant this process
         when_begun([folder], lambda: os.kill(int((folder / "began").read_text()), signal.SIGINT))
     pids = run(one, [task("a"), task(row), task("c")])
@@ -215,7 +216,10 @@ def test_when_the_bench_is_killed_tasks_save_and_all_processes_end(make, tmp_pat
 
 def test_when_time_is_up_no_task_starts_and_those_that_run_finish(make, tmp_path, monkeypatch):
     pool, task = make
-    now, began, found, start = [0.0], [], [], Pool._start
+    now = [0.0]
+    began = []
+    found = []
+    start = Pool._start
 
     def started(self, task):
         process = start(self, task)

@@ -70,7 +70,9 @@ class Fake(Pool):
 
 @pytest.fixture
 def fake():
-    Fake.ran, Fake.fail, Fake.limit = [], (), 10**9
+    Fake.ran = []
+    Fake.fail = ()
+    Fake.limit = 10**9
     Fake.select = None
     return Fake
 
@@ -115,7 +117,8 @@ def test_results_of_other_data_are_left_out_and_said(kept, table, go, fake, tmp_
     go(table.replace(seeds=2))
     path = tmp_path / "tiny.npz"
     with np.load(path) as found:
-        features, labels = found["features"] + 1, found["labels"]
+        features = found["features"] + 1
+        labels = found["labels"]
     np.savez(path, features=features[:kept], labels=labels[:kept])
     fake.ran.clear()
     (outcome,) = go(table.replace(seeds=3))
@@ -136,7 +139,8 @@ def test_each_row_says_beforehand_what_it_costs(table, go, fake, record, tmp_pat
 
 def test_the_lines_of_a_job_are_recorded_at_once(table, go, monkeypatch):
     """Killed between two lines, a bench did the job again and recorded the first line twice."""
-    recorded, append = [], results.append
+    recorded = []
+    append = results.append
     monkeypatch.setattr(
         results, "append", lambda path, *lines: recorded.append(len(lines)) or append(path, *lines)
     )
@@ -153,7 +157,8 @@ def test_limited_to_rows_their_baselines_run_too(table, go, fake):
 
 
 def test_failures_are_counted_and_what_time_did_not_allow_is_missing(table, go, fake):
-    fake.fail, fake.limit = ("method", "untrained"), 4
+    fake.fail = ("method", "untrained")
+    fake.limit = 4
     (outcome,) = go(table)
     assert outcome.failures == {"method": 1, **dict.fromkeys(UNTRAINED_ROWS, 2)}
     assert len(outcome.missing()) == 8
@@ -222,7 +227,8 @@ def test_nothing_is_tested_before_every_row_has_had_its_trials(tuned, fake):
     assert tuned() is None
     found = tuned(recorded_only=True)
     assert found.row("plain").held_out == () and found.tuned
-    fake.limit, fake.fail = 10**9, ("method",)
+    fake.limit = 10**9
+    fake.fail = ("method",)
     assert tuned() is None
     assert tuned(rows=["plain"]).row("plain").held_out
 
@@ -310,7 +316,9 @@ def test_a_trial_has_to_be_above_the_default_by_more_than_a_standard_error():
     def trial(number, *scores):
         return Trial(number, {"beta": str(number)}, dict(enumerate(scores)), {0: 2, 1: 3})
 
-    default, noisy, better = trial(0, 0.69, 0.73), trial(1, 0.68, 0.76), trial(2, 0.70, 0.75)
+    default = trial(0, 0.69, 0.73)
+    noisy = trial(1, 0.68, 0.76)
+    better = trial(2, 0.70, 0.75)
     assert choose([default, noisy]).trial is noisy
     assert choose_above_default([default, noisy]).trial is default
     chosen = choose_above_default([default, noisy, better])
@@ -324,7 +332,8 @@ def test_trials_of_other_data_are_not_taken_for_those_of_now(search, fake, tmp_p
     pytest.importorskip("optuna")
     search(RATE)
     with np.load(tmp_path / "tiny.npz") as found:
-        features, labels = found["features"], found["labels"]
+        features = found["features"]
+        labels = found["labels"]
     np.savez(tmp_path / "tiny.npz", features=features[:-6], labels=labels[:-6])
     fake.ran.clear()
     search(RATE)

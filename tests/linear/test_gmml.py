@@ -10,7 +10,8 @@ def test_gmml_is_the_geometric_mean(wine):
     X, y = wine
     X = X - X.mean(axis=0)
     metric = GMML(t=0.5, ridge=0.0).fit(X, y).get_mahalanobis_matrix()
-    similar, dissimilar = np.zeros((13, 13)), np.zeros((13, 13))
+    similar = np.zeros((13, 13))
+    dissimilar = np.zeros((13, 13))
     counts = [0, 0]
     for i in range(len(X)):
         offsets = X - X[i]

@@ -19,11 +19,9 @@ def test_a_regularizer_that_leaves_no_metric_warns(wine):
 def test_the_result_depends_neither_on_threads_nor_on_the_order_of_rows(wine, draw):
     X, y = wine
     order = draw.permutation(len(X))
-    first, threads, mixed = (
-        LANML().fit(X, y),
-        LANML(n_jobs=2).fit(X, y),
-        LANML().fit(X[order], y[order]),
-    )
+    first = LANML().fit(X, y)
+    threads = LANML(n_jobs=2).fit(X, y)
+    mixed = LANML().fit(X[order], y[order])
     np.testing.assert_array_equal(first.components_, threads.components_)
     assert mixed.objective_ == pytest.approx(first.objective_, rel=1e-2)
 
@@ -109,7 +107,8 @@ def test_positive_gamma1_allows_several_clusters_in_a_class_and_negative_does_no
 
 def test_memory_stays_far_below_the_matrix_of_all_pairs(draw):
     """2,500 samples have 6.25 million pairs, 50 MB of float64."""
-    samples, labels = draw.standard_normal((2500, 4)), draw.integers(0, 3, 2500)
+    samples = draw.standard_normal((2500, 4))
+    labels = draw.integers(0, 3, 2500)
     tracemalloc.start()
     with pytest.warns(ConvergenceWarning):
         LANML(max_iter=1).fit(samples, labels)

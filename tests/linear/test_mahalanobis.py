@@ -34,7 +34,8 @@ def test_neighbors_are_right_more_often_than_by_chance_and_the_metric_is_the_map
     metric = fitted.get_mahalanobis_matrix()
     np.testing.assert_allclose(metric, metric.T)
     assert np.linalg.eigvalsh(metric)[0] > -1e-9
-    mapped, offset = fitted.transform(X), X[0] - X[1]
+    mapped = fitted.transform(X)
+    offset = X[0] - X[1]
     assert offset @ metric @ offset == pytest.approx(((mapped[0] - mapped[1]) ** 2).sum())
     score = KNeighborsClassifier(3).fit(mapped[::2], y[::2]).score(mapped[1::2], y[1::2])
     assert score > 0.88
@@ -44,7 +45,8 @@ def test_neighbors_are_right_more_often_than_by_chance_and_the_metric_is_the_map
 def test_a_constant_feature_gets_no_weight_and_more_features_than_samples_are_no_trouble(
     estimator, wine, draw
 ):
-    X, y = wine[0][::8], wine[1][::8]
+    X = wine[0][::8]
+    y = wine[1][::8]
     wide = np.hstack([X, np.ones((len(X), 1)), draw.standard_normal((len(X), 40))])
     metric = clone(estimator).fit(wide, y).get_mahalanobis_matrix()
     assert np.isfinite(metric).all() and np.abs(metric[13]).max() < 1e-9 * np.abs(metric).max()
@@ -92,7 +94,8 @@ def test_samples_that_allow_no_pair_raise(estimator):
 
 
 def test_a_class_of_one_sample_is_kept_away_from(wine):
-    X, y = wine[0][::4], wine[1][::4].copy()
+    X = wine[0][::4]
+    y = wine[1][::4].copy()
     y[0] = 7
     assert LANML().fit(X, y).components_.any() and PNCA().fit(X, y).components_.any()
 

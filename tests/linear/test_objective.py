@@ -85,7 +85,8 @@ def test_gradient_matches_finite_differences(data, draw, outer, nearest, gamma1)
 @pytest.mark.parametrize("gamma1", [-1.0, 2.0])
 def test_gradient_is_autograds_and_comes_from_queries_within_their_margin_alone(data, draw, gamma1):
     samples, labels = data
-    factor, sets = draw.standard_normal((4, 4)) / 2, Neighborhoods.among(samples, labels, None)
+    factor = draw.standard_normal((4, 4)) / 2
+    sets = Neighborhoods.among(samples, labels, None)
     margin = -np.sort(Objective(sets, gamma1, 3.0, identity).at(factor).excess)[
         12:14
     ].mean()  # 12 of 25 lie above
@@ -102,7 +103,8 @@ def test_gradient_is_autograds_and_comes_from_queries_within_their_margin_alone(
 
 @pytest.mark.parametrize("gamma2", [0.5, 60.0])
 def test_blocks_threads_and_sparse_weights_change_nothing(draw, gamma2, monkeypatch):
-    samples, labels = draw.standard_normal((400, 5)), draw.integers(0, 4, 400)
+    samples = draw.standard_normal((400, 5))
+    labels = draw.integers(0, 4, 400)
     sets = Neighborhoods.among(samples, labels, None)
     whole = Objective(sets, -1.0, gamma2, Hinge(1.0, 0.1)).at(np.eye(5) * 2)
     monkeypatch.setattr("vicinal.linear.objective._SPARSE", 0.0)
@@ -158,16 +160,15 @@ def test_the_limit_is_lmnns_margin_between_farthest_target_and_nearest_impostor(
     found = Objective(Neighborhoods.among(samples, labels, None), -1e7, 1e7, HINGE).at(np.eye(4))
     distances = ((samples[:, None] - samples[None]) ** 2).sum(axis=2)
     same = labels[:, None] == labels[None]
-    farthest, nearest = (
-        np.where(same, distances, -np.inf).max(axis=1),
-        np.where(same, np.inf, distances).min(axis=1),
-    )
+    farthest = np.where(same, distances, -np.inf).max(axis=1)
+    nearest = np.where(same, np.inf, distances).min(axis=1)
     assert found.value == pytest.approx(np.maximum(farthest - nearest + 1, 0).mean(), rel=1e-5)
 
 
 def test_scaling_dials_margin_and_metric_together_scales_the_objective(data, draw):
     """(γ1, γ2, 1, M) is (γ1/γ2, 1, γ2, γ2 M) up to the factor γ2: the released code's form."""
-    sets, factor = Neighborhoods.among(*data, None), draw.standard_normal((4, 4)) / 2
+    sets = Neighborhoods.among(*data, None)
+    factor = draw.standard_normal((4, 4)) / 2
     ours = Objective(sets, -2.0, 5.0, Hinge(1.0, 0.0)).at(factor)
     theirs = Objective(sets, -2.0 / 5, 1.0, Hinge(5.0, 0.0)).at(factor * math.sqrt(5))
     assert theirs.value == pytest.approx(5 * ours.value, rel=1e-10)
@@ -200,10 +201,8 @@ def test_points_in_the_inseparable_region_are_never_outside_under_any_metric(dra
     """Theorem 1: x = x_i + Σ r_j (x_j - x_i) with Σ |r_j| < 1 is no farther than the farthest
     similar sample."""
     for _ in range(200):
-        offsets, shares = (
-            draw.standard_normal((3, 4)),
-            draw.dirichlet(np.ones(4))[:3] * draw.choice([-1, 1], 3),
-        )
+        offsets = draw.standard_normal((3, 4))
+        shares = draw.dirichlet(np.ones(4))[:3] * draw.choice([-1, 1], 3)
         factor = draw.standard_normal((4, 4))
         lengths = ((offsets @ factor.T) ** 2).sum(axis=1)
         assert ((shares @ offsets @ factor.T) ** 2).sum() <= lengths.max() + 1e-12

@@ -40,7 +40,8 @@ def test_it_is_never_worse_than_nca_at_alpha_1(seed, size):
     )
     labels = ((table[:, 0] == table[:, 1]) | (table[:, 4] == 0)).astype(int)
     part = np.random.default_rng(seed).permutation(len(labels))[:size]
-    X, y = table[part], labels[part]
+    X = table[part]
+    y = labels[part]
     start = np.eye(6) / size**0.25  # of both
     mapped = (
         NeighborhoodComponentsAnalysis(init=start, max_iter=500, tol=1e-6).fit(X, y).transform(X)

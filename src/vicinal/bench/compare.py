@@ -101,7 +101,8 @@ def compare(paths: Sequence[Path], metric: str = "recall@1") -> list[Comparison]
 def _against(
     first: Group, group: Group, metric: str, sums: Mapping[Path, Mapping[str, Any]]
 ) -> Comparison:
-    ours, theirs = group.scores(metric), first.scores(metric)
+    ours = group.scores(metric)
+    theirs = first.scores(metric)
     seeds = sorted(ours.keys() & theirs.keys())
     # Without a shared seed the classes are still the same: all runs of each side against all of the
     # other.

@@ -334,7 +334,8 @@ def concatenated(runs: Sequence[RunDirectory], config: Config) -> Line:
     Differs: the paper selects each model by MAP@R of its validation classes; the trainer selects by
         Recall@1.
     """
-    device, skip = pick_device(config.training.device), config.training.skip_corrupt
+    device = pick_device(config.training.device)
+    skip = config.training.skip_corrupt
     part = config.data.load().part("test")
     each = [Encoder.load(run, device).embed(part, skip_corrupt=skip) for run in runs]
     together = Embedded(
@@ -342,7 +343,8 @@ def concatenated(runs: Sequence[RunDirectory], config: Config) -> Line:
     )
     alone = [row_metrics(_results(run)) for run in runs]
     width = each[0].vectors.shape[1]
-    scores, seconds = _scores(together, config), sum(run.status["seconds"] for run in runs)
+    scores = _scores(together, config)
+    seconds = sum(run.status["seconds"] for run in runs)
     means = {f"{name} {width}-d": sum(m[name] for m in alone) / len(alone) for name in alone[0]}
     return {
         "seconds": seconds,
@@ -409,7 +411,8 @@ def class_scores(by_class: Mapping[str, np.ndarray], metric: str = "recall@1") -
     Classes that no neighbor can be of are left out. ``queries`` is one number where all classes
     have as many.
     """
-    queries, hits = by_class["queries"].tolist(), by_class[metric].tolist()
+    queries = by_class["queries"].tolist()
+    hits = by_class[metric].tolist()
     hits = [round(value) if metric.startswith("recall@") else round(value, 6) for value in hits]
     return {"queries": queries[0] if len(set(queries)) == 1 else queries, "hits": hits}
 
@@ -467,7 +470,8 @@ def _results(run: RunDirectory) -> dict[str, Any]:
 
 def _scores(embedded: Embedded, config: Config) -> Line:
     """The metrics of vectors, and Recall@1 by class."""
-    recalls, restarts = config.evaluation.recalls, config.evaluation.restarts
+    recalls = config.evaluation.recalls
+    restarts = config.evaluation.restarts
     found = measure(
         embedded, recalls=recalls, clustering=True, seed=config.training.seed, restarts=restarts
     )

@@ -155,10 +155,8 @@ def _any(summary: Summary, field: str) -> bool:
 def write_pages(summary: Summary, folder: Path) -> tuple[Path, Path]:
     """Write ``TABLE.md``, ``TABLE.html`` and, where the table has a figure, ``TABLE.png``; return
     the first two."""
-    markdown_path, html_path = (
-        folder / f"{summary.table.name}.md",
-        folder / f"{summary.table.name}.html",
-    )
+    markdown_path = folder / f"{summary.table.name}.md"
+    html_path = folder / f"{summary.table.name}.html"
     drawn = summary.table.figure.draw(summary) if summary.table.figure else None
     picture = None if drawn is None else png(drawn)
     if picture is not None:

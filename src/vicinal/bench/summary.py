@@ -58,7 +58,8 @@ class Summary:
 
 def summarize(outcome: Outcome) -> Summary:
     """The table as it stands; rows without any result are there too, as incomplete."""
-    table, first = outcome.table, outcome.table.metrics[0]
+    table = outcome.table
+    first = outcome.table.metrics[0]
     rows = [_row(row, outcome) for row in (*map(Row, UNTRAINED_ROWS), *table.rows)]
     correct(row.difference for row in rows if row.difference)
     for row in rows[1:]:
@@ -77,7 +78,8 @@ def summarize(outcome: Outcome) -> Summary:
 
 def regressions(outcome: Outcome) -> list[str]:
     """A sentence for each row outside of what its table expects; a better row is outside, too."""
-    found, table = [], outcome.table
+    found = []
+    table = outcome.table
     for name, (expected, tolerance) in table.expected.items():
         values = list(tested(name, outcome).values())
         if len(values) < table.seeds:
@@ -95,7 +97,8 @@ def regressions(outcome: Outcome) -> list[str]:
 
 
 def _row(row: Row, outcome: Outcome) -> SummaryRow:
-    table, lines = outcome.table, outcome.lines[row.name].values()
+    table = outcome.table
+    lines = outcome.lines[row.name].values()
     trained = row.name not in UNTRAINED_ROWS
     values = {
         metric: [line["metrics"][metric] for line in lines if metric in line["metrics"]]
@@ -133,7 +136,8 @@ def _mean(values: Iterable[float]) -> float | None:
 
 
 def _marks(row: Row, outcome: Outcome, *, trained: bool) -> Iterable[str]:
-    table, lines = outcome.table, outcome.lines[row.name]
+    table = outcome.table
+    lines = outcome.lines[row.name]
     if len(lines) < table.seeds:
         yield f"incomplete: {len(lines)} of {table.seeds} seeds"
     if outcome.failures.get(row.name):
@@ -166,7 +170,8 @@ def _words(own: Mapping[str, Any]) -> Iterable[str]:
 
 def _difference(row: Row, outcome: Outcome) -> Difference | None:
     against = str(row.against)
-    ours, theirs = tested(row.name, outcome), tested(against, outcome)
+    ours = tested(row.name, outcome)
+    theirs = tested(against, outcome)
     seeds = sorted(ours.keys() & theirs.keys())
     if not seeds or (saturated(row.name, outcome) and saturated(against, outcome)):
         return None

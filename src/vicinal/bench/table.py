@@ -218,17 +218,27 @@ class Table:
         tuned: Budget | None = None,
         **slots: Any,
     ) -> None:
-        self.title, self.rows, self.protocol, self.seeds = title, rows, protocol, seeds
+        self.title = title
+        self.rows = rows
+        self.protocol = protocol
+        self.seeds = seeds
         self.name = name or "_".join(
             "".join(c if c.isalnum() else " " for c in title.lower()).split()
         )
         self.common = merged(
             layer(*words, **slots), {"training": {"steps": steps}} if steps else {}
         )
-        self.metrics, self.network, self.records = tuple(metrics), network, records
-        self.finding, self.findings = finding, dict(findings or {})
-        self.remark, self.figure, self.tuned = remark, figure, tuned
-        self.quick, self.expected, self.search = tuple(quick), dict(expected or {}), tuple(search)
+        self.metrics = tuple(metrics)
+        self.network = network
+        self.records = records
+        self.finding = finding
+        self.findings = dict(findings or {})
+        self.remark = remark
+        self.figure = figure
+        self.tuned = tuned
+        self.quick = tuple(quick)
+        self.expected = dict(expected or {})
+        self.search = tuple(search)
         self.file, self.origin = "", self.name  # which file defines it, under which name
         self._check()
         self.network = network or rows[0].name
@@ -252,7 +262,8 @@ class Table:
 
     def layers(self, row: Row) -> list[Mapping[str, Any]]:
         """What a row is composed of: the table's slots, its baseline's, its own."""
-        chain, before = [row.own], row
+        chain = [row.own]
+        before = row
         while before.against is not None:
             before = self.row(before.against)
             chain.insert(0, before.own)
@@ -333,7 +344,8 @@ def load_tables(source: str) -> list[Table]:
         raise ConfigError(
             f"a table is a Python file, such as experiments/hdml.py, got {text!r}, which {wrong}."
         )
-    folder, before = str(path.resolve().parent), set(sys.modules)
+    folder = str(path.resolve().parent)
+    before = set(sys.modules)
     sys.path.insert(0, folder)
     try:
         values = list(runpy.run_path(str(path)).values())

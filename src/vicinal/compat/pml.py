@@ -77,7 +77,8 @@ class LossForPML(nn.Module):
         if indices_tuple is None:
             return self.loss(embeddings, labels, ref_emb, ref_labels)  # type: ignore[no-any-return]
         others = Reference.checked(embeddings, labels, ref_emb, ref_labels)
-        positive, negative = Pairs(*indices_tuple[:2]), Pairs(*indices_tuple[2:])
+        positive = Pairs(*indices_tuple[:2])
+        negative = Pairs(*indices_tuple[2:])
         return self.loss.on_pairs(embeddings, labels, positive, negative, others)
 
     def _on_triplets(

@@ -31,13 +31,16 @@ class GMML(MahalanobisTransformer):
     """
 
     def __init__(self, t: Share = 0.5, ridge: NonNegative = 1e-4) -> None:
-        self.t, self.ridge = t, ridge
+        self.t = t
+        self.ridge = ridge
 
     def _fit(self, samples: Array, labels: Labels, directions: Array) -> None:
         similar, dissimilar = _scatters(Neighborhoods.among(samples @ directions, labels, None))
         ridge = self.ridge * np.trace(dissimilar) / len(dissimilar) * np.eye(len(dissimilar))
-        similar, dissimilar = similar + ridge, dissimilar + ridge
-        root, inverse = _power(similar, 0.5), _power(similar, -0.5)
+        similar = similar + ridge
+        dissimilar = dissimilar + ridge
+        root = _power(similar, 0.5)
+        inverse = _power(similar, -0.5)
         metric = inverse @ _power(root @ dissimilar @ root, self.t) @ inverse
         self.components_ = project(metric)[1] @ directions.T
 
@@ -69,10 +72,8 @@ class RVML(MahalanobisTransformer):
         virtual = np.eye(len(names))[codes]
         # Rows of L lie in the span of the samples, and with many features that is the smaller
         # problem.
-        centered, targets = (
-            (samples - samples.mean(axis=0)) @ directions,
-            virtual - virtual.mean(axis=0),
-        )
+        centered = (samples - samples.mean(axis=0)) @ directions
+        targets = virtual - virtual.mean(axis=0)
         penalty = self.regularization * len(samples) * np.eye(directions.shape[1])
         self.components_ = (
             np.linalg.solve(centered.T @ centered + penalty, centered.T @ targets).T @ directions.T
@@ -82,9 +83,11 @@ class RVML(MahalanobisTransformer):
 def _scatters(sets: Neighborhoods) -> tuple[Array, Array]:
     """Compute means of outer products over all similar and all dissimilar pairs, from sums over
     single samples."""
-    samples, count = sets.samples, len(sets.samples)
+    samples = sets.samples
+    count = len(sets.samples)
     everything = 2 * count * samples.T @ samples  # over all ordered pairs; the samples are centered
-    similar, pairs = np.zeros_like(everything), 0
+    similar = np.zeros_like(everything)
+    pairs = 0
     for start, stop, _ in sets.groups:
         own = samples[start:stop] - samples[start:stop].mean(axis=0)
         similar += 2 * len(own) * own.T @ own

@@ -168,7 +168,8 @@ class LANML(MahalanobisTransformer):
     def _convex(self, samples: Array, labels: Labels, count: int) -> Solution:
         """Find the optimum for γ1 ≤ 0, wherever one starts: large problems start from the solution
         of a smaller one."""
-        part, metric = _third(labels), None
+        part = _third(labels)
+        metric = None
         if len(labels) > _SMALL and 2 * len(part) < len(labels):
             rough = self._convex(samples[part], labels[part], count).factor
             metric = rough.T @ rough
@@ -201,5 +202,6 @@ def _scaled(problem: Problem, factor: Array) -> Array:
         following = problem.at(ratio * scale * factor, gradient=False)[0]
         if following >= value:
             break
-        value, scale = following, ratio * scale
+        value = following
+        scale = ratio * scale
     return scale * factor

@@ -274,10 +274,8 @@ class _Graph:
             starts = np.arange(len(active) + 1) * terms.shape[1]
             shape = (len(active), len(self.samples))
             dense = terms.toarray() if isinstance(terms, csr_array) else terms
-            terms, columns = (
-                csr_array((dense.ravel(), columns[active].ravel(), starts), shape=shape),
-                slice(None),
-            )
+            terms = csr_array((dense.ravel(), columns[active].ravel(), starts), shape=shape)
+            columns = slice(None)
         self.cross += (self.samples[start + active] * share[:, None]).T @ (
             terms @ self.samples[columns]
         )
@@ -321,18 +319,22 @@ class Objective:
 
     def at(self, factor: Array, *, gradient: bool = True) -> Evaluation:
         """Compute the value, and the gradient if asked for, at M = factorᵀ factor."""
-        samples, queries = self.sets.samples, self.sets.queries
+        samples = self.sets.samples
+        queries = self.sets.queries
         mapped = samples @ factor.T
         squares = np.einsum("ij,ij->i", mapped, mapped)[:, None]
         ones = np.ones_like(squares)
         # d_ij = |z_i|² + |z_j|² - 2 z_i·z_j as one product of longer rows.
-        left, right = np.hstack([-2 * mapped, squares, ones]), np.hstack([mapped, ones, squares])
+        left = np.hstack([-2 * mapped, squares, ones])
+        right = np.hstack([mapped, ones, squares])
 
         def part(block: tuple[int, list[Piece]]) -> tuple[list[Array], list[Array], _Graph]:
             start, pieces = block
             distances = left[start : pieces[-1].stop] @ right.T
             np.maximum(distances, 0, out=distances)  # rounding may take rows that meet below 0
-            graph, losses, excesses = _Graph(samples), [], []
+            graph = _Graph(samples)
+            losses = []
+            excesses = []
             for piece in pieces:
                 rows = distances[piece.start - start : piece.stop - start]
                 loss, excess = self._piece(piece, rows, graph if gradient else None)
@@ -340,7 +342,9 @@ class Objective:
                 excesses.append(excess)
             return losses, excesses, graph
 
-        losses, excesses, graph = list[Array](), list[Array](), _Graph(samples)
+        losses = list[Array]()
+        excesses = list[Array]()
+        graph = _Graph(samples)
         with ThreadPoolExecutor(self.threads) as pool:
             # In the order of the blocks, so that sums do not depend on the number of threads.
             for loss, excess, edges in (map if self.threads == 1 else pool.map)(
@@ -373,9 +377,11 @@ class Objective:
 
     def _similar(self, distances: Array, group: Group, start: int, stop: int) -> Radii:
         """Compute radii over S_i, before the block of distances is overwritten."""
-        rows, places = np.arange(stop - start), slice(group.start, group.stop)
+        rows = np.arange(stop - start)
+        places = slice(group.start, group.stop)
         if group.similar is None:
-            own, itself = distances[:, places].copy(), (rows, rows + start - group.start)
+            own = distances[:, places].copy()
+            itself = (rows, rows + start - group.start)
             return radii(own, self.gamma1, group.similar_count, itself)._replace(columns=places)
         chosen = group.similar[start - group.start : stop - group.start]
         return radii(distances[rows[:, None], chosen], self.gamma1, group.similar_count)._replace(

@@ -149,7 +149,9 @@ def neighbor_accuracies(
     reach = min(most, len(train))
     found = NearestNeighbors(n_neighbors=reach).fit(train).kneighbors(test, return_distance=False)
     votes = np.zeros((len(test), len(names)), dtype=np.int32)
-    rows, right, accuracies = np.arange(len(test)), codes[len(train) :], np.empty(most)
+    rows = np.arange(len(test))
+    right = codes[len(train) :]
+    accuracies = np.empty(most)
     for k in range(reach):
         votes[rows, codes[found[:, k]]] += 1
         accuracies[k] = np.mean(votes.argmax(axis=1) == right)
@@ -234,7 +236,8 @@ def _accuracies(
     estimator: BaseEstimator, X: npt.ArrayLike, y: Labels, parameters: dict[str, Any], fold: Fold
 ) -> Array:
     train, test = fold
-    rows, others = _safe_indexing(X, train), _safe_indexing(X, test)
+    rows = _safe_indexing(X, train)
+    others = _safe_indexing(X, test)
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore"

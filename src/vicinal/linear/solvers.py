@@ -45,7 +45,8 @@ class Problem:
         scatter = self.objective.sets.similar_scatter()
         mean = np.trace(scatter) / len(scatter)
         values, vectors = np.linalg.eigh(scatter + _RIDGE * (mean or 1.0) * np.eye(len(scatter)))
-        to, back = vectors / np.sqrt(values), vectors * np.sqrt(values)
+        to = vectors / np.sqrt(values)
+        back = vectors * np.sqrt(values)
         sets = replace(self.objective.sets, samples=self.objective.sets.samples @ to)
         return (
             replace(self, objective=replace(self.objective, sets=sets), pull=to.T @ self.pull @ to),
@@ -104,7 +105,8 @@ def convex_minimum(problem: Problem, start: Array, *, tol: float, max_iter: int)
     ahead = lbfgs(problem, start, tol=tol, max_iter=max_iter)
     if ahead.iterations >= max_iter:
         return ahead
-    metric, left = ahead.factor.T @ ahead.factor, max_iter - ahead.iterations
+    metric = ahead.factor.T @ ahead.factor
+    left = max_iter - ahead.iterations
     found = projected_gradient(problem, metric, tol=tol, max_iter=left, step=ahead.step, patience=1)
     return replace(found, iterations=ahead.iterations + found.iterations)
 
@@ -139,7 +141,9 @@ def projected_gradient(
     """
     step = step or 1.0
     current, factor = project(start)
-    ahead, momentum, idle = current, 1.0, 0
+    ahead = current
+    momentum = 1.0
+    idle = 0
     base, gradient = problem.at(factor)
     value = base
     for iteration in range(1, max_iter + 1):
@@ -155,15 +159,20 @@ def projected_gradient(
                 break
             step /= 2
         if there > value and ahead is not current:
-            ahead, momentum = current, 1.0
+            ahead = current
+            momentum = 1.0
             base, gradient = problem.at(factor)
             continue
         if float(np.vdot(ahead - reached, reached - current)) > 0:
             momentum = 1.0
         following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
         leap = reached + (momentum - 1) / following * (reached - current)
-        gain, momentum, step = value - there, following, step * _GROWTH
-        current, factor, value = reached, reached_factor, there
+        gain = value - there
+        momentum = following
+        step = step * _GROWTH
+        current = reached
+        factor = reached_factor
+        value = there
         idle = idle + 1 if gain <= tol * max(abs(value), 1) else 0
         if idle == patience:
             return Solution(factor, value, iteration, True, step)
@@ -199,7 +208,8 @@ def lbfgs(problem: Problem, start: Array, *, tol: float, max_iter: int) -> Solut
         max_iter: how many steps to take at most.
     """
     seen: list[tuple[Array, Array]] = []  # the last two factors, with the gradients in M there
-    best, values = (np.inf, start), [np.inf]
+    best = (np.inf, start)
+    values = [np.inf]
 
     def at(flat: Array) -> tuple[float, Array]:
         nonlocal best
@@ -245,7 +255,8 @@ def _secant_step(seen: list[tuple[Array, Array]]) -> float | None:
     if len(seen) < 2:
         return None
     (before, slope_before), (after, slope_after) = seen
-    move, change = after.T @ after - before.T @ before, slope_after - slope_before
+    move = after.T @ after - before.T @ before
+    change = slope_after - slope_before
     bend = float(np.vdot(move, change))
     return float(np.vdot(move, move)) / bend if bend > 0 else None
 
