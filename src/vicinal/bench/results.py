@@ -20,7 +20,7 @@ FORMAT = 2
 KEY = ("protocol", "seed", "slots")
 Line = dict[str, Any]
 _PACKAGE = Path(__file__).parents[1]
-NOT_RUN = frozenset({"cli", "compat", "linear", "reports", "retrieval", "documentation"})
+NOT_RUN = frozenset({"cli", "compat", "reports", "retrieval", "documentation"})
 
 
 def append(path: Path, *lines: Mapping[str, Any]) -> None:
