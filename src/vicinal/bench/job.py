@@ -142,13 +142,13 @@ class Job:
         return slots_hash({key: slots[key] for key in ("preset", "data") if key in slots})
 
     def measured_seconds(self) -> float | None:
-        """How long its training takes, by three of its steps on random features; None for pictures
+        """How long its training takes, by some of its steps on random features; None for pictures
         and texts, whose steps take longer than it is worth to know."""
         config, records = load_records(self.located())
-        if config.transform.kind != "features" or config.transform.kind != records.source.kind:
+        if not config.transform.kind == "features" == records.source.kind:
             return None
-        measured = step_seconds(config, records, records.source.read(0).shape)
-        return None if measured is None else math.prod(measured)
+        found = step_seconds(config, records, records.source.read(0).shape)
+        return None if found is None else math.prod(found)
 
     def layers(self) -> list[Any]:
         return [*self.table.layers(self.row), from_words(self.words)]
