@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from vicinal.data.records import Batch, FeatureArray, Records
-from vicinal.data.transforms import FeatureTransform
 from vicinal.methods import Method, StepResult
 from vicinal.methods.method import Parts
 from vicinal.methods.optimizer import OptimizerConfig
@@ -59,7 +58,6 @@ def ready(
         sampler or NoSampler(),
         optimizer,
         train,
-        FeatureTransform(),
         steps=1000,
         seed=0,
     )

@@ -91,7 +91,7 @@ HINGES = (
 )
 HDML = {
     "name": "hdml",
-    "scale": "relative",
+    "form": "ours",
     "window": 16,
     "hardest": 8,
     "generator_rate": 3e-3,
@@ -112,7 +112,8 @@ HDML_ON_EPISODES = {
 }
 HTL = {"name": "htl", "beta": 0.1, "levels": 16}
 HTL_HDML = {"name": "htl_hdml", "hdml": _INNER_HDML, "htl": {"beta": 0.1, "levels": 16}}
-LOOP = {"name": "loop", "overlap": "arcs"}  # as published, and as these results were recorded
+# As published but for the mean, which is over the loss's terms in the place of 1/|P|.
+LOOP = {"name": "loop", "overlap": "arcs", "anchors": "pairs", "wait": 0}
 EXPANSION = {"name": "expansion", "points": 2}
 
 # What `--trials` searches: where a loss begins to let go, its margin or what it has in place of

@@ -119,13 +119,15 @@ class Run:
 
 def started(run: Run, data: Path) -> "tuple[Experiment, Callable[[Any], StepResult]]":
     """Prepare a run; return it, and what takes its steps."""
+    from controls import RandomWeights
     from vicinal.config import compose, from_words
     from vicinal.training.cuda_graph import CUDAGraphStep
     from vicinal.training.experiment import pick_precision, prepare
 
     own = (f"data={data / run.data}", f"training.seed={run.seed}", f"training.steps={run.steps}")
     layer = from_words([*own, f"training.validation={run.hold_out}", *run.words.split()])
-    config = compose({"preset": run.preset}, layer)
+    trust = {"controls:RandomWeights": RandomWeights}
+    config = compose({"preset": run.preset}, layer, trust=trust)
     experiment = prepare(config)
     method, device = experiment.method, experiment.device
     experiment.start_head()

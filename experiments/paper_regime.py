@@ -28,7 +28,7 @@ for name, loss, sampler, hardest in (
     rows.add(
         f"HDML ({name})",
         name,
-        method={**HDML, "scale": "authors", "window": 64, "hardest": hardest},
+        method={**HDML, "form": "authors", "window": 64, "hardest": hardest},
     )
 for name, loss in (
     ("contrastive", "contrastive"),

@@ -26,11 +26,11 @@ def survey(ours: Benchmark) -> Table:
     rows = Rows(ours, published.HTL).begun()
     plain = "random classes, one margin"
     rows.plain(plain, "hierarchical", ours.wide)
-    fixed = {**HTL, "margins": "fixed"}
+    fixed = {**HTL, "form": "ours"}
     rows.add(
         "HTL's classes, one margin", plain, method=fixed, sampler=ours.neighbors, search=MARGIN
     )
-    rows.add("random classes, HTL's margins", plain, method={**HTL, "sampling": False})
+    rows.add("random classes, HTL's margins", plain, method=HTL)
     rows.add("HTL", plain, method=HTL, sampler=ours.neighbors)
     for name, loss in (
         *(("triplet of classes", "triplet"), ("HPHN", "HPHN")),

@@ -9,7 +9,6 @@ import torch
 from tests.test_readme import ROOT
 
 from vicinal.data.records import Batch, FeatureArray, Records
-from vicinal.data.transforms import FeatureTransform
 from vicinal.losses import ProxyAnchorLoss
 from vicinal.methods import Plain
 from vicinal.methods.method import Parts
@@ -50,9 +49,7 @@ def ours(experiment):
         tuple("abcdefghijkl"),
         labels.numpy().astype(str),
     )
-    parts = Parts(
-        embedder, loss, None, optimizer, records, FeatureTransform(), steps=len(batches), seed=0
-    )
+    parts = Parts(embedder, loss, None, optimizer, records, steps=len(batches), seed=0)
     method = Plain().build(parts)
     method.train()
     found = [

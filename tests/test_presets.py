@@ -11,6 +11,7 @@ from vicinal.config import compose, from_words, preset, presets
 from vicinal.data import Glyphs
 from vicinal.documentation import explanation
 from vicinal.losses import NPairLoss, ProxyLoss
+from vicinal.methods.ala.assessment import SCORINGS
 from vicinal.samplers import NPairSampler, TripletSampler
 
 AUTHORS = "hdml-npair-cub-authors"
@@ -68,7 +69,7 @@ DANML |= {"model.dim": 512, "model.normalize": True, "optimizer.name": "adam"}
 LOOP = {"transform.size": 227, "model.dim": 512, "optimizer.learning_rate": 1e-4}
 LOOP |= {"optimizer.weight_decay": 5e-4, "optimizer.factor": 0.5, "training.batch_size": 128}
 LOOP |= {"optimizer.milestones": [100 * 32 // 128 * epoch for epoch in (10, 20, 40, 80)]}
-LOOP |= {"method.overlap": "arcs", "method.mean": "pairs", "sampler.per_class": 32}
+LOOP |= {"method.form": "paper", "sampler.per_class": 32}
 OF_DANML = {"loss.gamma1": 2.0, "loss.gamma2": 30.0, "loss.lambda1": 0.55, "loss.lambda2": 0.57}
 # What the papers and their authors' files state, typed once more.
 PRINTED = {
@@ -78,14 +79,14 @@ PRINTED = {
     "lifted+": DANML | OF_DANML | {"loss": "improved_lifted_structure", "sampler.per_class": 5},
     "npair+": DANML | {"loss": "improved_n_pair", "loss.similarity": "dot", "sampler": "pairs"},
     "proxynca+": DANML | {"loss": "improved_proxy_nca", "sampler.per_class": 5},
-    "htl-cub": {"loss.margin": 0.2, "method.beta": 0.1, "method.margins": "dynamic"},
+    "htl-cub": {"loss.margin": 0.2, "method.beta": 0.1, "method.form": "paper"},
     "loop-hphn-cub": LOOP | {"loss": "hphn", "loss.margin": 1e-5},
     "loop-triplet-cub": LOOP | {"loss": "triplet", "loss.squared": False, "loss.margin": 1e-5},
     "loop-lifted-cub": LOOP | {"loss": "lifted_structure", "loss.form": "min"},
     "loop-ms-cub": LOOP | {"loss.alpha": 2.0, "loss.beta": 50.0, "loss.base": 0.4},
     "her-pairs": {"loss.margin": 0.15, "loss.scale": 5.0, "loss.epsilon": 0.1}
     | {"loss.detach_weights": False, "method.lambda1": 1.0, "method.lambda2": 0.5}
-    | {"method.turning": "quarters", "optimizer.learning_rate": 5e-5, "optimizer.momentum": 0.9}
+    | {"method.form": "authors", "optimizer.learning_rate": 5e-5, "optimizer.momentum": 0.9}
     | {"optimizer.weight_decay": 5e-4, "training.batch_size": 2 * 12, "training.epochs": 100},
     "facenet": {"loss.margin": 0.2, "loss.squared": True, "model.dim": 128, "model.weights": "none"}
     | {"sampler.per_class": 40, "training.batch_size": 1800, "optimizer.learning_rate": 0.05},
@@ -179,7 +180,7 @@ def test_hdml_over_triplets_is_that_of_the_paper():
 def test_hdml_over_triplets_is_that_of_its_authors():
     config = stated("hdml-triplet-cub-authors")
     assert (config.method.chosen().alpha, config.training.batch_size) == (7, 120)
-    assert config.method.chosen(triplets=True).label_average == "rows"
+    assert config.method.chosen(pairs=False).label_average == "rows"
     loss = config.loss.kind(**config.loss.arguments, blocks=True)
     z = torch.randn(6, 4)
     anchor, positive, negative = z.view(3, 2, 4)
@@ -212,8 +213,7 @@ def test_ala_is_that_of_the_paper(loss):
     assert (optimizer.name, optimizer.momentum, optimizer.weight_decay) == ("sgd", 0, 0)
     assert (optimizer.learning_rate, optimizer.head_factor) == (1e-4, 10)
     assert (method.rate, method.updates, method.assessor) == (4e-4, 3, "lstm")
-    assert (method.over, method.optimizer, method.recompute) == ("sum", "sgd", False)
-    assert not method.relative and not method.scaled
+    assert method.form == "paper" and not (method.averages or method.compares_weights)
     episodes = config.sampler.kind(LABELS, seed=0, **config.sampler.arguments)
     assert (episodes.training_rows, episodes.batch_size - episodes.training_rows) == (100, 20)
     assert config.loss.name == loss
@@ -222,7 +222,7 @@ def test_ala_is_that_of_the_paper(loss):
 def test_a_far_triplet_costs_ala_nothing():
     """Eq. (4) is of distances, neither squared nor on the unit sphere."""
     config = stated("ala-triplet-cub")
-    scoring = config.method.scoring_of(config.loss.kind(**config.loss.arguments))
+    scoring = SCORINGS[config.method.units](config.loss.kind(**config.loss.arguments))
     z = torch.tensor([[0.0, 0.0], [9.0, 9.0], [0.1, 0.0], [9.0, 9.1]])
     losses = scoring(z, torch.tensor([0, 1, 0, 1]), torch.nn.Identity()).losses
     torch.testing.assert_close(losses, torch.zeros(2))

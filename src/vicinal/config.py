@@ -296,6 +296,8 @@ class Config:
         if self.model.name in LINEAR:
             return f"{self.model.name} on {data}"
         method = _name_of(METHODS, self.method)
+        if self.method.form is not None:
+            method += f" (form={self.method.form})"
         over = self.loss.name if method == "plain" else f"{method} over {self.loss.name}"
         return f"{over} on {data}"
 

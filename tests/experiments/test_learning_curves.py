@@ -37,11 +37,13 @@ def line(run, seed, step, test, train=0.5, **more):
 
 def test_long_runs_compose_under_names_of_their_own(long):
     runs = long["RUNS"]
+    controls = runpy.run_path(str(FOLDER / "controls.py"))
+    trust = {"controls:RandomWeights": controls["RandomWeights"]}
     assert len({run.title for run in runs}) == len(runs)
     assert runs[-len(long["DONE"]) :] == long["DONE"]
     for run in runs:
         words = (f"training.steps={run.steps}", "training.validation=0", *run.words.split())
-        config = compose({"preset": run.preset}, from_words(words))
+        config = compose({"preset": run.preset}, from_words(words), trust=trust)
         assert (config.training.compile == "on") == (run.data != long["FEATURES"]), run.title
 
 

@@ -127,7 +127,7 @@ def test_the_papers_regime_is_that_of_the_papers():
             method = slots["method"]
             assert (method["relative"], method["updates"], method["rate"]) == (False, 3, 4e-4)
         if row.name.startswith("HDML"):
-            assert slots["method"]["scale"] == "authors"
+            assert slots["method"]["form"] == "authors"
 
 
 def test_the_best_combination_is_chosen_among_all_combinations():

@@ -19,7 +19,6 @@ def build(
     steps=100,
     seed=0,
     train=None,
-    preprocessing=None,
     check=True,
 ):
     """Return ``method`` ready to train; ``check=False`` leaves out the check of loss and
@@ -30,7 +29,6 @@ def build(
         sampler=sampler,
         optimizer=OptimizerConfig(schedule="constant") if optimizer is None else optimizer,
         train=train or SimpleNamespace(labels=np.asarray(labels)),
-        preprocessing=preprocessing,
         steps=steps,
         seed=seed,
     )

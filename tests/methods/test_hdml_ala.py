@@ -16,12 +16,7 @@ from vicinal.errors import ConfigError
 from vicinal.losses import MultiSimilarityLoss, TripletLoss
 from vicinal.losses.diagnostics import CAPTIONS as SHARED_CAPTIONS
 from vicinal.methods.ala import ALA
-from vicinal.methods.ala.meta_gradient import (
-    embedding_tangents,
-    gradient,
-    slopes,
-    slopes_by_double_backward,
-)
+from vicinal.methods.ala.meta_gradient import gradient, slopes, slopes_by_double_backward
 from vicinal.methods.hdml import HDML
 from vicinal.methods.hdml_ala import HDMLALA
 from vicinal.methods.optimizer import OptimizerConfig
@@ -104,7 +99,7 @@ def test_the_derivative_runs_over_both_vectors_of_losses(batch):
     training, ala = method.ala.training_pass(batch), method.ala
     steps = ala.metric.scaled(gradient(training.scored.losses.mean(), ala.metric.leaves))
     _, direction = ala.validate(batch, steps)
-    tangents = embedding_tangents(ala.metric, training.inputs, direction)
+    tangents = ala.metric.tangents(direction, training.inputs)
     before = copy.deepcopy(method.hdml.generator.state_dict())
     forward = slopes(
         ala.metric, ala.scoring, direction, training.embeddings, tangents, training.labels
@@ -177,7 +172,7 @@ def test_settings_without_regenerated_triplets_are_rejected(settings, message):
 
 def three_steps(batch, part=slice(None)):
     """Of one process, or of one of several that holds ``part`` of each batch."""
-    method = make(ALA(rate=30.0, optimizer="sgd"), share=0.5)
+    method = make(ALA("paper", rate=30.0, over="mean", relative=True), share=0.5)
     mine = Batch(batch.inputs[part], batch.labels[part], batch.indices[part], largest_class=2)
     scalars = [method(mine).scalars for _ in range(3)][-1]
     parts = {

@@ -35,7 +35,6 @@ METHODS = {
     "loop, waiting": (LoOp(wait=6), MultiSimilarityLoss),
     "hdml": (HDML(window=4), NPairLoss),
     "her": (HER(), HardExemplarLoss),
-    "her, classes": (HER(classifier=True), HardExemplarLoss),
 }
 
 
@@ -199,7 +198,7 @@ def give_margins(method, number):
 
 
 def test_margins_that_a_loss_gets_begin_a_phase_and_new_ones_are_written_in_their_place():
-    method = made(HTL(sampling=False), HierarchicalTripletLoss())
+    method = made(HTL(), HierarchicalTripletLoss())
     phases, before = [method.phase], []
     for number in (1, 2):
         give_margins(method, number)
@@ -216,7 +215,7 @@ def test_margins_that_a_loss_gets_begin_a_phase_and_new_ones_are_written_in_thei
 def test_replayed_steps_take_the_margins_of_their_epoch():
     found = []
     for captured in (False, True):
-        mine = made(HTL(sampling=False), HierarchicalTripletLoss())
+        mine = made(HTL(), HierarchicalTripletLoss())
         mine.place(torch.device("cuda"))
         mine.embedder.train()
         take, losses = CUDAGraphStep(mine) if captured else mine, []

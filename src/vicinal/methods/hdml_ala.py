@@ -14,9 +14,9 @@ from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.figures import Figure
 from vicinal.losses.loss import Loss
-from vicinal.methods.ala.assessment import Head, Over, Scored, Scoring, TripletScoring, hardness
+from vicinal.methods.ala.assessment import Head, Scored, Scoring, TripletScoring
 from vicinal.methods.ala.method import ALA
-from vicinal.methods.hdml.generator import LabelTerm, reconstruction_cost
+from vicinal.methods.hdml.generator import reconstruction_cost
 from vicinal.methods.hdml.method import HDML
 from vicinal.methods.hdml.synthesis import Synthesis
 from vicinal.methods.method import Method, Parts, StepResult
@@ -34,7 +34,7 @@ class _Tuples:
         rows = torch.cat(episode_triplets(len(embeddings), embeddings.device))
         real, self.labels = embeddings[rows], labels[rows]
         roles = synthesis.roles(real, self.labels)
-        pulled = roles.pulled(real, roles.reference(real, self.labels), lambda_).squeeze(dim=1)
+        pulled = roles.pulled(real, self.labels, lambda_).squeeze(dim=1)
         self.rows, self.count = rows, len(rows) // 3
         self.features = synthesis.generator(torch.cat([real, pulled]))
         self.embeddings = head(self.features)
@@ -56,17 +56,15 @@ class RegeneratedScoring(Scoring):
     set before a step.
     """
 
-    def __init__(self, synthesis: Synthesis, loss: Loss, *, over: Over) -> None:
+    lambda_: Tensor
+    share: Tensor
+
+    def __init__(self, synthesis: Synthesis, loss: Loss, *, averages: bool) -> None:
         super().__init__(loss)
-        self.inner, self.synthesis = TripletScoring(loss), synthesis
-        self.generator = (
-            synthesis.generator
-        )  # registered, so that its buffers are copied where they must not move
-        self.scale = (
-            2.0 if over == "mean" else 1.0
-        )  # the mean over 2 T tuples is half of the two means
-        self.lambda_: Tensor
-        self.share: Tensor
+        self.inner = TripletScoring(loss)
+        self.synthesis = synthesis
+        self.generator = synthesis.generator  # registered: its buffers must not move
+        self.scale = 2.0 if averages else 1.0  # the mean over 2 T tuples is half of the two means
         self.register_buffer("lambda_", torch.ones(()), persistent=False)  # set before each step
         self.register_buffer("share", torch.ones(()), persistent=False)
 
@@ -87,7 +85,7 @@ class RegeneratedScoring(Scoring):
         return Scored(
             self.scale * torch.cat(losses),
             torch.cat([real.members, members]),
-            torch.cat([real.hardness, hardness(self.comparable(members))]),
+            torch.cat([real.hardness, self.hardness(members)]),
         )
 
 
@@ -108,12 +106,16 @@ class HDMLALA(Method):
     """
 
     hdml: HDML = field(default_factory=HDML)
-    ala: ALA = field(default_factory=ALA)
+    ala: ALA = field(default_factory=lambda: ALA())
 
     default_loss: ClassVar[str] = "triplet"
     layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     chunkable: ClassVar[bool] = False
     title: ClassVar[str] = "HDML + ALA"
+
+    @property
+    def form(self) -> str:  # type: ignore[override]
+        return f"HDML {self.hdml.form}, ALA {self.ala.form}"
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
@@ -128,13 +130,13 @@ class HDMLALA(Method):
     def setup(self, parts: Parts) -> None:
         loss = copy.copy(parts.loss)
         loss.blocks = True  # type: ignore[assignment]  # the form in which HDML synthesizes triplets
-        weigh = self.ala.build_assessor(3 * parts.embedder.embedding_dim, parts.seed)
+        weigh = self.ala.build_assessor(3 * parts.embedder.embedding_dim)
         super().setup(replace(parts, loss=loss))
         self.hdml, self.ala = replace(self.hdml), replace(self.ala)
         for method in (self.hdml, self.ala):
             method.share(self)
         self.hdml.setup_generator(parts)
-        scoring = RegeneratedScoring(self.hdml.synthesis, loss, over=self.ala.over)  # type: ignore[arg-type]
+        scoring = RegeneratedScoring(self.hdml.synthesis, loss, averages=self.ala.averages)  # type: ignore[arg-type]
         self.ala.setup_assessment(scoring, weigh)
         self.optimizers |= self.hdml.optimizers | self.ala.optimizers
 
@@ -180,8 +182,8 @@ class HDMLALA(Method):
         """J_soft over the rows of the regenerated tuples: anchors, positives, moved negatives."""
         rows = torch.cat(found.triplets)
         labels = torch.cat([found.labels, found.labels[2 * found.count :]])[rows]
-        term: LabelTerm = self.hdml.classifier.label_term(found.features[rows], labels)
-        return term.cost if self.hdml.values.label_average == "sum" else term.mean()
+        costs, _ = self.hdml.classifier.label_costs(found.features[rows], labels)
+        return costs.sum() if self.hdml.values.label_average == "sum" else costs.mean()
 
     def advance(self, batch: Batch) -> None:
         self.ala.advance(batch)

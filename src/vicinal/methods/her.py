@@ -13,12 +13,10 @@ ICCV 2019).
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Integer
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from vicinal.arguments import NonNegative, check_arguments
@@ -28,17 +26,22 @@ from vicinal.data.records import GALLERY, QUERY, Batch
 from vicinal.errors import ConfigError
 from vicinal.figures import Figure, record_tuples
 from vicinal.losses.hard_exemplar import orientation_errors
-from vicinal.losses.loss import reduce
-from vicinal.losses.proxies import NormalizedSoftmaxLoss
 from vicinal.methods.method import Method, Parts, StepResult, gathered
 from vicinal.models.orientation import OrientationHead
 from vicinal.parallel import all_rows
+from vicinal.samplers import CrossViewSampler
 from vicinal.tuples import Embeddings, other_class
 
 SHOWN = 12  # hardest pairs in the report
 
-Turning = Literal["any", "quarters", "none"]
-_STEPS = {"any": 0.0, "quarters": 90.0}
+
+@runtime_checkable
+class Oriented(Protocol):
+    """A loss that weighs errors of orientation with its pairs, such as `HardExemplarLoss`."""
+
+    def with_orientation(
+        self, queries: Tensor, matches: Tensor, labels: Tensor, errors: Tensor, fits: Tensor
+    ) -> object: ...
 
 
 @dataclass(eq=False)
@@ -51,23 +54,21 @@ class HER(Method):
     Batches are pairs ``[q, g, q, g, ...]`` of different classes. Queries take the one stream of the
     embedder and gallery images the other; an embedder with a single stream serves both. Gallery
     images are turned in every variant, so that a baseline without the regression sees the same
-    pictures; so does ``classifier``, which in place of the triplets classifies every query and
-    gallery image: what any loss of pairs should beat.
+    pictures.
 
     Differs: AdamW with one schedule instead of SGD whose momentum starts anew each epoch. The
-        authors raise λ1 and λ2
-    together from (1, 0.5) to (5, 2.5) half-way, which under AdamW changes nothing. Angles are any,
-    not quarters. The context block that their code has after the last stage, beyond the paper, is
-    left out.
+    authors raise λ1 and λ2 together from (1, 0.5) to (5, 2.5) half-way, which under AdamW changes
+    nothing. The context block that their code has after the last stage, beyond the paper, is left
+    out.
 
     Attributes:
-        lambda1: λ1, of the weighted triplets, or of the classifier in their place.
+        form: ``"paper"`` turns gallery images by any angle, ``"authors"`` by quarters of a full
+            turn, as their code does. What else their code has is the loss's: ``epsilon_over``,
+            ``detach_weights``.
+        lambda1: λ1, of the weighted triplets.
         lambda2: λ2, of the orientation; the authors recommend half of λ1.
-        turning: how gallery images are turned at random in training, on top of how they are: by
-            ``"any"`` angle, by ``"quarters"`` of a full turn as in the authors' code, or not at all
-            (``"none"``).
+        turning: whether gallery images are turned at random in training, on top of how they are.
         regression: whether a head learns how far each match is turned.
-        classifier: whether a normalized softmax over the classes takes the place of the triplets.
 
     Charts:
         triplets_share: Of each query with its match and every other gallery image of the batch:
@@ -80,11 +81,11 @@ class HER(Method):
             a mean over the batch. Guessing gives 90.
     """
 
+    form: Literal["paper", "authors"] = "paper"
     lambda1: NonNegative = 1.0
     lambda2: NonNegative = 0.5
-    turning: Turning = "any"
+    turning: bool = True
     regression: bool = True
-    classifier: bool = False
 
     default_loss: ClassVar[str] = "hard_exemplar"
     layouts: ClassVar[tuple[str, ...]] = ("cross_view",)
@@ -95,28 +96,24 @@ class HER(Method):
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
-        if not hasattr(loss, "with_orientation"):
+        if not isinstance(loss, Oriented):
             raise ConfigError(
                 f"HER trains HardExemplarLoss, got {type(loss).__name__}. Set loss=hard_exemplar."
             )
 
     def setup(self, parts: Parts) -> None:
-        """Build head and classifier, too, which learn at ``loss_factor`` times the rate."""
-        self.embedder, self.loss, self.sampler = parts.embedder, parts.loss, parts.sampler
-        dim, known = parts.embedder.embedding_dim, tuple(np.unique(parts.train.labels).tolist())
+        """Build the head, too, which learns at ``loss_factor`` times the rate."""
+        dim = parts.embedder.embedding_dim
+        super().setup(parts)
         self.orientation_head = OrientationHead(dim) if self.regression else None
-        self.softmax = (
-            NormalizedSoftmaxLoss(len(known), dim, known=known, seed=parts.seed)
-            if self.classifier
-            else None
-        )
-        own = [module for module in (self.orientation_head, self.softmax) if module is not None]
-        others = chain.from_iterable(module.parameters() for module in own)
-        self.metric_optimizer, self.schedule = parts.optimizer.build(
-            self.embedder, steps=parts.steps, others=others
-        )
-        self.optimizers = {"metric": self.metric_optimizer}
-        self.seed, self.epoch, self.hardest = parts.seed, 0, HardestPairs()
+        if self.orientation_head is not None:
+            self.metric_optimizer, self.schedule = parts.optimizer.build(
+                self.embedder, steps=parts.steps, others=self.orientation_head.parameters()
+            )
+            self.optimizers = {"metric": self.metric_optimizer}
+        self.seed = parts.seed
+        self.epoch = 0
+        self.hardest = HardestPairs()
 
     def batches(self, epoch: int) -> Sequence[Sequence[int]]:
         self.epoch = epoch
@@ -125,13 +122,13 @@ class HER(Method):
 
     def prepare(self, batch: Batch) -> Batch:
         """Draw how far gallery images are turned; seed, epoch and record determine every angle."""
-        by, angles = turns(batch, self.turning, seed=self.seed, epoch=self.epoch)
+        by, angles = self.turns(batch)
         return replace(batch, extras={"by": by, "angles": angles, "fits": fitting(batch)})
 
     def step(self, batch: Batch) -> StepResult:
         query, gallery = self.embedder.stream("query"), self.embedder.stream("gallery")
         by, angles, fits = (batch.extras[name] for name in ("by", "angles", "fits"))
-        aerial = batch.inputs[1::2] if self.turning == "none" else rotate(batch.inputs[1::2], by)
+        aerial = rotate(batch.inputs[1::2], by) if self.turning else batch.inputs[1::2]
         views = (
             query.embed(query.features(batch.inputs[0::2])),
             gallery.embed(gallery.features(aerial)),
@@ -141,13 +138,9 @@ class HER(Method):
         errors, described = self._orientation(queries, matches, all_rows(angles))
         fits = all_rows(fits.long()).bool()
         pairs = self.loss.with_orientation(queries, matches, classes, errors, fits)
-        match = (
-            pairs.match if self.softmax is None else _classified(self.softmax, rows, labels, fits)
-        )
-        loss = self.lambda1 * match + self.lambda2 * pairs.orientation
-        gaps = self._gaps(
-            queries.detach(), matches.detach(), other_class(classes) & fits & fits[:, None]
-        )
+        loss = self.lambda1 * pairs.match + self.lambda2 * pairs.orientation
+        apart = other_class(classes) & fits & fits[:, None]
+        gaps = self._gaps(queries.detach(), matches.detach(), apart)
         self.differentiate(loss)
         self.optimize()
         self.nearest_miss = gaps.flatten().min(dim=0)
@@ -164,12 +157,8 @@ class HER(Method):
         self.hardest.add(to_device(batch.indices, batch.labels.device), *self.nearest_miss)
 
     @property
-    def capturable(self) -> bool:
-        return self.loss.capturable and (self.softmax is None or self.softmax.capturable)
-
-    @property
     def notes(self) -> tuple[str, ...]:
-        if getattr(self.sampler, "roles", ()) is not None:
+        if not isinstance(self.sampler, CrossViewSampler) or self.sampler.roles is not None:
             return super().notes
         return (
             *super().notes,
@@ -188,15 +177,10 @@ class HER(Method):
         """All gaps are 0, and a head that sees one point is off by a right angle in the mean."""
         labels = batch.labels[0::2]
         same = self.equal_rows(len(labels), labels.device)
-        off = torch.full(
-            (len(labels),), 0.0 if self.orientation_head is None else 2.0, device=labels.device
-        )
+        off = torch.full((len(labels),), 2.0 if self.regression else 0.0, device=labels.device)
         with torch.no_grad():
             pairs = self.loss.with_orientation(same, same, labels, off)
-            match = (
-                float(pairs.match) if self.softmax is None else float(self.softmax(same, labels))
-            )
-        return self.lambda1 * match + self.lambda2 * float(pairs.orientation)
+        return self.lambda1 * float(pairs.match) + self.lambda2 * float(pairs.orientation)
 
     def figures(self, batch: Batch) -> Sequence[Figure]:
         """Show the queries of the last epoch that were nearest to being matched wrongly."""
@@ -208,6 +192,35 @@ class HER(Method):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self.epoch = state["epoch"]
+
+    def turns(self, batch: Batch) -> tuple[Float[Tensor, "pairs"], Float[Tensor, "pairs"]]:
+        """Return by how many degrees each gallery image is to be turned, and how far it is then
+        from its query, in radians.
+
+        Seed, epoch and record determine an angle, whatever batch or process the record is in.
+        """
+        if len(batch.inputs) % 2:
+            raise ConfigError(
+                f"HER takes pairs [q, g, q, g, ...], got {len(batch.inputs)} rows in this process. "
+                "Choose a number of pairs that the number of processes divides."
+            )
+        device = batch.labels.device
+        angles = batch.extras.get("angle", torch.zeros(len(batch.inputs), device=device))
+        apart = angles[1::2] - angles[0::2]
+        if not self.turning:
+            return torch.zeros_like(apart), torch.deg2rad(apart)
+        if batch.inputs.ndim != 4:
+            raise ConfigError(
+                f"gallery images are turned, got inputs {list(batch.inputs.shape)}. Set "
+                "method.turning=false."
+            )
+        # Negative epochs, for the numbers of the others have gone into the augmentation of the same
+        # records.
+        drawn = 360 * uniform(self.seed, -1 - self.epoch, batch.indices[1::2].numpy(), 1)[:, 0]
+        if self.form == "authors":
+            drawn = drawn // 90 * 90
+        by = to_device(torch.from_numpy(drawn).float(), device)
+        return by, torch.deg2rad(apart + by)
 
     def _orientation(
         self, queries: Embeddings, matches: Embeddings, angles: Float[Tensor, "n"]
@@ -239,56 +252,12 @@ class HER(Method):
         }
 
 
-def _classified(
-    classifier: NormalizedSoftmaxLoss,
-    rows: Float[Tensor, "rows d"],
-    labels: Integer[Tensor, "rows"],
-    fits: Bool[Tensor, "pairs"],
-) -> Float[Tensor, ""]:
-    """Return the loss of classifying both views; a pair that does not fit takes no part."""
-    compared = classifier.comparisons(rows, labels)
-    there = compared.keep_positive & fits.repeat_interleave(2)[:, None]
-    return reduce(classifier.core(replace(compared, keep_positive=there)), "mean")
-
-
 def fitting(batch: Batch) -> Bool[Tensor, "pairs"]:
     """Return which pairs are a query and its match: a stand-in for an unreadable image may be of
     the other role."""
     same = batch.labels[0::2] == batch.labels[1::2]
     roles = batch.extras.get("role")
     return same if roles is None else same & (roles[0::2] == QUERY) & (roles[1::2] == GALLERY)
-
-
-def turns(
-    batch: Batch, turning: Turning, *, seed: int, epoch: int
-) -> tuple[Float[Tensor, "pairs"], Float[Tensor, "pairs"]]:
-    """Return by how many degrees each gallery image is to be turned, and how far it is then from
-    its query, in radians.
-
-    Seed, epoch and record determine an angle, whatever batch or process the record is in.
-    """
-    if len(batch.inputs) % 2:
-        raise ConfigError(
-            f"HER takes pairs [q, g, q, g, ...], got {len(batch.inputs)} rows in this process. "
-            "Choose a number of "
-            f"pairs that the number of processes divides."
-        )
-    device = batch.labels.device
-    angles = batch.extras.get("angle", torch.zeros(len(batch.inputs), device=device))
-    apart = angles[1::2] - angles[0::2]
-    if turning == "none":
-        return torch.zeros_like(apart), torch.deg2rad(apart)
-    if batch.inputs.ndim != 4:
-        raise ConfigError(
-            f"gallery images are turned, got inputs {list(batch.inputs.shape)}. Set "
-            "method.turning=none."
-        )
-    # Negative epochs, for the numbers of the others have gone into the augmentation of the same
-    # records.
-    drawn = 360 * uniform(seed, -1 - epoch, batch.indices[1::2].numpy(), 1)[:, 0]
-    step = _STEPS[turning]
-    by = to_device(torch.from_numpy(drawn // step * step if step else drawn).float(), device)
-    return by, torch.deg2rad(apart + by)
 
 
 class HardestPairs:

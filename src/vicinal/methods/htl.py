@@ -8,9 +8,9 @@
 | Algorithm 1 | `HTL` |
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -20,14 +20,23 @@ from torch import Tensor, nn
 from vicinal.arguments import Count, Finite, check_arguments
 from vicinal.data.records import Batch, Records
 from vicinal.errors import ConfigError
-from vicinal.evaluation.encoder import Encoder
 from vicinal.figures import Dendrogram, Figure, Leaf, Merge
 from vicinal.losses.diagnostics import active_among
-from vicinal.methods.method import Method, Parts, StepResult
+from vicinal.methods.method import Form, Method, Parts, StepResult
+from vicinal.samplers import AnchorNeighborSampler
 from vicinal.samplers.class_tree import ClassTree
 from vicinal.tuples import other_class
 
 MOST_SHOWN = 80  # classes in the report: some four screens
+
+
+@runtime_checkable
+class TakesMargins(Protocol):
+    """A loss that takes a margin for each two classes, such as `HierarchicalTripletLoss`."""
+
+    def set_margins(
+        self, classes: Tensor, levels: Tensor, margins: Tensor, spreads: Tensor
+    ) -> None: ...
 
 
 @dataclass(eq=False)
@@ -39,14 +48,13 @@ class HTL(Method):
 
     The tree is rebuilt from the network every epoch. The first one, of the initial network, samples
     from the start, while every margin is the loss's own; from the second epoch on margins are
-    dynamic.
+    dynamic. With ``sampler=classes`` batches consist of random classes.
 
     Attributes:
+        form: ``"paper"``: dynamic margins. ``"ours"``: the tree chooses batches alone, and margins
+            stay the loss's own, which works with any loss.
         beta: β of the dynamic margin, by which classes should part more than they do.
         levels: L, the number of levels of the tree.
-        margins: ``"dynamic"`` margins of the tree, or ``"fixed"`` at the loss's own, which works
-            with any loss.
-        sampling: whether batches consist of neighboring classes; False takes random classes.
 
     Charts:
         margin: How much farther a negative should be than a positive, in squared distance: the
@@ -61,66 +69,41 @@ class HTL(Method):
             neighbor that the network does not separate from them.
     """
 
+    form: Form = "paper"
     beta: Finite = 0.1
     levels: Count = 16
-    margins: Literal["dynamic", "fixed"] = "dynamic"
-    sampling: bool = True
 
     default_loss: ClassVar[str] = "hierarchical_triplet"
+    layouts: ClassVar[tuple[str, ...]] = ("anchor_neighbors", "classes")
     reads_records: ClassVar[bool] = True
+    title: ClassVar[str] = "HTL"
 
     def __post_init__(self) -> None:
         check_arguments(self)
 
-    @property
-    def title(self) -> str:  # type: ignore[override]
-        return f"HTL with method.sampling={str(self.sampling).lower()}"
-
-    @property
-    def layouts(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("anchor_neighbors",) if self.sampling else super().layouts
-
-    def sampler_for(self, loss: type[nn.Module]) -> str:
-        return "anchor_neighbors" if self.sampling else "classes"
-
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
-        if self.margins == "dynamic" and not hasattr(loss, "set_margins"):
+        if self.form == "paper" and not isinstance(loss, TakesMargins):
             raise ConfigError(
                 f"HTL sets a margin for each two classes, but {type(loss).__name__} takes none. "
-                "Set "
-                f"loss=hierarchical_triplet, or method.margins=fixed for HTL's batches alone."
+                "Set loss=hierarchical_triplet, or method.form=ours for HTL's batches alone."
             )
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
-        self.setup_tree(parts)
-
-    def setup_tree(self, parts: Parts) -> None:
-        """Take the training records, which are embedded once per epoch."""
-        self.records, self.preprocessing = parts.train, parts.preprocessing
-        self.reading: dict[str, Any] = {
-            "batch_size": parts.batch_size,
-            "skip_corrupt": parts.skip_corrupt,
-        }
+        self.records = parts.train
         self.tree: ClassTree | None = None
         self.epoch = 0
 
-    def read_by(self, *, workers: int, progress: Callable[[int], None] | None = None) -> None:
-        self.reading |= {"workers": workers, "progress": progress}
-
     def batches(self, epoch: int) -> Sequence[Sequence[int]]:
         """Embed all training records, rebuild the tree, and draw this epoch's batches."""
-        encoder = Encoder(
-            self.embedder, self.preprocessing, next(self.embedder.parameters()).device
-        )
-        embedded = encoder.embed(self.records, **self.reading)
+        embedded = self.embed_records()
         self.tree = ClassTree.build(embedded.vectors, embedded.labels, levels=self.levels)
         self.epoch = epoch
         self._take_tree()
-        plan: Sequence[Sequence[int]]
-        plan = self.sampler.epoch(epoch, self.tree) if self.sampling else self.sampler.epoch(epoch)
-        return plan
+        if isinstance(self.sampler, AnchorNeighborSampler):
+            return self.sampler.epoch(epoch, self.tree)
+        return super().batches(epoch)
 
     def _take_tree(self) -> None:
         """Take from the tree, once an epoch, what steps and diagnostics need."""
@@ -131,7 +114,7 @@ class HTL(Method):
             "tree/d_0": tree.thresholds[0],
             "tree/nearest": tree.nearest_distances().mean(),
         }
-        if self.epoch > 0 and self.margins == "dynamic":
+        if self.epoch > 0 and self.form == "paper":
             self.loss.set_margins(
                 tree.classes, tree.levels(), self.beta + tree.thresholds, tree.spreads
             )
@@ -145,15 +128,11 @@ class HTL(Method):
     def diagnostics(self, result: StepResult) -> dict[str, Tensor]:
         described = super().diagnostics(result)
         labels, apart = result.labels, other_class(result.labels)
-        if self.margins == "dynamic":
+        if self.form == "paper":
             margins = self.loss.margins_of(labels)
             distances = self.loss.distance(result.embeddings) - margins.masked_fill(~apart, 0)
             described["active"] = active_among(distances, labels, 0.0)  # each with its own margin
-        else:
-            margins = torch.full(
-                apart.shape, getattr(self.loss, "margin", 0.0), device=labels.device
-            )
-        described |= describe_margins(margins, apart)
+            described |= describe_margins(margins, apart)
         if self.tree is not None:
             described |= {name: value.to(labels.device) for name, value in self.distances.items()}
         return described

@@ -13,7 +13,7 @@ Chanda, ICCV 2021).
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int, Integer
@@ -21,20 +21,20 @@ from torch import Tensor, nn
 
 from vicinal.arguments import Natural, check_arguments
 from vicinal.data.records import Batch
-from vicinal.distances import at_least_float32, cosine_similarity, pairwise_distances, unit_rows
+from vicinal.distances import at_least_float32, unit_rows
 from vicinal.errors import ConfigError, DataError
 from vicinal.figures import Figure, Tuples, record_tuples
 from vicinal.geometry import arcs_among
 from vicinal.losses import LOSSES
-from vicinal.losses.loss import Comparisons, Loss, Terms, reduce
-from vicinal.methods.method import Method, Parts, StepResult
+from vicinal.losses.loss import Comparisons, Loss, Terms, reduce, tuple_loss
+from vicinal.methods.method import Form, Method, Parts, StepResult, block_layout
 from vicinal.parallel import processes
+from vicinal.samplers import PKSampler
 from vicinal.tuples import Embeddings, Reference, SingleLabels, other_class, positives
 
-Pairing = Literal["all", "consecutive", "nearest"]
+Pairing = Literal["all", "consecutive"]
 Overlap = Literal["samples", "arcs"]
 Anchors = Literal["pairs", "samples"]
-Mean = Literal["terms", "pairs"]
 SHOWN = 6  # pairs of pairs in the report
 
 
@@ -44,7 +44,7 @@ SHOWN = 6  # pairs of pairs in the report
 
 class PositivePairs(NamedTuple):
     """Rows of a batch, two of a class each; ``keep`` marks what is a pair, ``stands`` what can be a
-    negative."""
+    negative, such as a row that is alone in its class and a pair with itself."""
 
     first: Int[Tensor, "p"]
     second: Int[Tensor, "p"]
@@ -52,18 +52,11 @@ class PositivePairs(NamedTuple):
     stands: Bool[Tensor, "p"]
 
 
-def positive_pairs(
-    labels: SingleLabels,
-    pairing: Pairing,
-    embeddings: Embeddings | None = None,
-) -> PositivePairs:
-    """Return every two rows of a class once, consecutive rows, or each row with the nearest of its
-    class.
+def positive_pairs(labels: SingleLabels, pairing: Pairing) -> PositivePairs:
+    """Return every two rows of a class once, or consecutive rows.
 
     Row number r of a class of c goes with those at r + 1, ..., r + c/2, round and round: in a class
-    of 5 each goes with 2 others, in a class of 4 with 1 and, every second one, with another. A row
-    alone in its class is a pair with itself that ``stands`` as a negative of others. ``"nearest"``
-    is by ``embeddings``.
+    of 5 each goes with 2 others, in a class of 4 with 1 and, every second one, with another.
 
     >>> pairs = positive_pairs(torch.tensor([7, 3, 7, 7]), "all")
     >>> torch.stack(pairs[:2], dim=1)[pairs.keep].tolist()
@@ -80,85 +73,75 @@ def positive_pairs(
         same = labels[first] == labels[second]
         return PositivePairs(first, second, same, same)
     columns, keep = positives(labels)
-    if pairing == "nearest":
-        if embeddings is None:
-            raise ConfigError('pairing="nearest" compares embeddings, got None. Give them.')
-        if not columns.shape[1]:
-            return PositivePairs(
-                rows, rows, torch.zeros_like(rows, dtype=torch.bool), torch.ones_like(rows).bool()
-            )
-        with torch.no_grad():
-            similarity = (
-                cosine_similarity(embeddings).gather(1, columns).masked_fill(~keep, -torch.inf)
-            )
-        nearest, formed = (
-            columns.gather(1, similarity.argmax(dim=1, keepdim=True))[:, 0],
-            keep.any(dim=1),
-        )
-        return PositivePairs(
-            rows, torch.where(formed, nearest, rows), formed, torch.ones_like(formed)
-        )
     rank = ((columns < rows[:, None]) & keep).sum(dim=1, keepdim=True)
     size = 1 + keep.sum(dim=1, keepdim=True)
     step = 1 + torch.arange((columns.shape[1] + 1) // 2, device=labels.device)
     other = (rank + step) % size
-    second = columns.gather(
-        1, other - (other > rank).long()
-    )  # an anchor's list of its class steps over itself
+    # An anchor's list of its class steps over itself.
+    second = columns.gather(1, other - (other > rank).long())
     once = (2 * step < size) | ((2 * step == size) & (rank < step))
     alone = (size == 1) & (step == 1)
     second = torch.where(alone, rows[:, None], second)
     found = rows[:, None].expand_as(second), second, once, once | alone
-    if (
-        labels.device.type == "cpu"
-    ):  # where nobody waits to count them, padding is dropped: half of the work or more
+    if labels.device.type == "cpu":
+        # Where nobody waits to count it, padding is dropped: half of the work or more.
         return PositivePairs(*(part[once | alone] for part in found))
     return PositivePairs(*(part.flatten() for part in found))
 
 
 class NegativesBetweenPairs(nn.Module, ABC):
     """A loss over positive pairs, whose negatives lie between the members of pairs of other
-    classes."""
+    classes.
 
-    anchors: Anchors | None = "pairs"
-    mean: Mean = "terms"
+    Args:
+        loss: triplet, batch-all, batch-hard, HPHN, lifted, N-pair, multi-similarity or adaptive
+            neighbourhood loss.
+        pairing: ``"all"`` positive pairs, each once, or ``"consecutive"`` rows (0, 1), (2, 3), ...
+    """
+
+    anchors: Anchors = "pairs"
+    over_pairs: bool = False
 
     def __init__(self, loss: nn.Module, *, pairing: Pairing = "all") -> None:
         super().__init__()
-        self.loss, self.pairing = pairable(loss), pairing
+        self.loss = pairable(loss)
+        self.pairing: Pairing = pairing
 
     @property
     def capturable(self) -> bool:
         return self.loss.capturable
 
     @abstractmethod
-    def negatives(self, embeddings: Embeddings, pairs: PositivePairs) -> Float[Tensor, "p p"]:
-        """Compare each pair with every pair, as the loss compares: the hardest that two points of
-        them are."""
+    def negatives(self, embeddings: Embeddings, pairs: PositivePairs) -> Float[Tensor, "n p"]:
+        """Compare each pair, or sample, with every pair, as the loss compares: the hardest that two
+        points of them are."""
 
     def comparisons(self, embeddings: Embeddings, labels: SingleLabels) -> Comparisons:
-        """Return each positive pair as a row of the loss's core."""
+        """Return each anchor as a row of the loss's core: a positive pair, or a sample."""
         Reference.checked(embeddings, labels)
-        embeddings, loss = at_least_float32(embeddings), self.loss
-        pairs = positive_pairs(labels, self.pairing, embeddings)
-        first, second, keep, stands = pairs
+        embeddings = at_least_float32(embeddings)
+        loss = self.loss
+        pairs = first, second, keep, stands = positive_pairs(labels, self.pairing)
         negative = self.negatives(embeddings, pairs)
+        if self.anchors == "samples":
+            apart = (labels[:, None] != labels[first]) & stands
+            compared = loss.comparisons(embeddings, labels)
+            return replace(compared, negative=negative, keep_negative=apart)
+        keep = keep[:, None]
+        keep_positive = keep
         if loss.pair_rows == "class":
             columns, there = positives(labels)
-            compared = loss.distance(embeddings).gather(1, columns)
+            own = loss.distance(embeddings).gather(1, columns)
             twice = columns[second] == first[:, None]  # (i, j) stands in both lists
-            positive = torch.cat([compared[first], compared[second]], dim=1)
-            keep_positive = torch.cat([there[first], there[second] & ~twice], dim=1) & keep[:, None]
+            positive = torch.cat([own[first], own[second]], dim=1)
+            keep_positive = torch.cat([there[first], there[second] & ~twice], dim=1) & keep
         else:
-            positive, keep_positive = (
-                loss.distance(embeddings[first], embeddings[second][:, None]),
-                keep[:, None],
-            )
+            positive = loss.distance(embeddings[first], embeddings[second][:, None])
         penalty = None
         if loss.penalizes:
             each = loss.penalty(embeddings, embeddings)
             penalty = (each[first] + each[second]) / 2
-        keep_negative = other_class(labels[first]) & keep[:, None] & stands
+        keep_negative = other_class(labels[first]) & keep & stands
         return Comparisons(positive, keep_positive, negative, keep_negative, penalty=penalty)
 
     def forward(
@@ -169,7 +152,7 @@ class NegativesBetweenPairs(nn.Module, ABC):
         there = comparisons.keep_positive.any(dim=1)
         if self.anchors == "pairs":  # padding is no row that a mean could count
             sums, counts = sums.masked_fill(~there, 0), counts * there
-        if self.mean == "pairs":
+        if self.over_pairs:
             counts = there.to(sums.dtype)
         return reduce(Terms(sums, counts), self.loss.reduction)
 
@@ -191,26 +174,20 @@ class OptimalNegatives(NegativesBetweenPairs):
     N-pair loss on unnormalised embeddings has no arcs: as in the authors' code its negative is the
     largest of the four inner products of the ends.
 
-    Differs: ``pairing="all"`` uses every positive pair, the authors consecutive rows; no pair is
-    left out because its members nearly agree, since nothing here divides by their angle; where
-    classes overlap, samples stand for arcs (``overlap="samples"``). ``overlap="arcs"`` is the
-    paper's d_ijkl throughout.
+    Differs: no pair is left out because its members nearly agree, since nothing here divides by
+    their angle.
 
     Args:
-        loss: triplet, batch-all, batch-hard, HPHN, lifted, N-pair, multi-similarity or adaptive
-            neighborhood loss.
-        pairing: ``"all"`` positive pairs, each once, or ``"consecutive"`` rows (0, 1), (2, 3), ...
-            as the authors pair batches of class after class with an even number of samples each, or
-            each row with the ``"nearest"`` of its class (ours).
+        loss: as of ``NegativesBetweenPairs``.
+        pairing: likewise.
         overlap: what stands for two arcs that are closer to each other than the ends of one of them
-            are: ``"samples"`` (ours), the hardest of their four ends, or ``"arcs"`` as published. A
-            point between two samples of a class need not be of that class while classes overlap.
+            are: the ``"arcs"``, as published, or ``"samples"`` (ours), the hardest of their four
+            ends. A point between two samples of a class need not be of that class while classes
+            overlap.
         anchors: what is compared with the arcs: the arcs of ``"pairs"`` as published, or
-            ``"samples"`` (ours), each with its own positives, as in the loss alone; None is
-            samples, and pairs with ``overlap="arcs"``.
-        mean: over the loss's ``"terms"`` (pairs, or pairs of pairs; ours), or over the ``"pairs"``,
-            whose terms are added up, the paper's 1/|P|. The authors' code sums
-            (``reduction="sum"``).
+            ``"samples"`` (ours), each with its own positives, as in the loss alone.
+        over_pairs: whether the mean is over the pairs, the paper's 1/|P|, or over the loss's terms
+            (pairs, or pairs of pairs; ours). The authors' code sums (``reduction="sum"``).
     """
 
     def __init__(
@@ -219,34 +196,22 @@ class OptimalNegatives(NegativesBetweenPairs):
         *,
         pairing: Pairing = "all",
         overlap: Overlap = "samples",
-        anchors: Anchors | None = None,
-        mean: Mean = "terms",
+        anchors: Anchors = "samples",
+        over_pairs: bool = False,
     ) -> None:
         super().__init__(loss, pairing=pairing)
         self.overlap = overlap
         self.anchors = anchors
-        self.mean = mean
+        self.over_pairs = over_pairs
         check_arguments(self)
-        if anchors is None:
-            self.anchors = "pairs" if overlap == "arcs" else "samples"
-
-    def comparisons(self, embeddings: Embeddings, labels: SingleLabels) -> Comparisons:
-        if self.anchors == "pairs":
-            return super().comparisons(embeddings, labels)
-        Reference.checked(embeddings, labels)
-        embeddings = at_least_float32(embeddings)
-        pairs = positive_pairs(labels, self.pairing, embeddings)
-        keep = (labels[:, None] != labels[pairs.first]) & pairs.stands
-        negative = self.negatives(embeddings, pairs)
-        return replace(
-            self.loss.comparisons(embeddings, labels), negative=negative, keep_negative=keep
-        )
 
     def negatives(self, embeddings: Embeddings, pairs: PositivePairs) -> Float[Tensor, "n p"]:
         """Compare arcs of pairs, or samples, with every arc; where they overlap or there are none,
         with its ends."""
-        distance, (first, second, *_) = self.loss.distance, pairs
-        points, arcs = self.anchors == "samples", None
+        distance = self.loss.distance
+        first, second, *_ = pairs
+        points = self.anchors == "samples"
+        arcs = None
         if distance.normalize:
             arcs = distance.between_arcs(embeddings, first, second, points=points)
             if self.overlap == "arcs":
@@ -257,14 +222,11 @@ class OptimalNegatives(NegativesBetweenPairs):
             nearest = self._nearer_end(nearest, pairs)
         if arcs is None:
             return nearest
+        closer = distance.larger_is_closer
         length = to_samples.detach()[first, second]
         if not points:
-            length = (torch.minimum if distance.larger_is_closer else torch.maximum)(
-                length[:, None], length
-            )
-        return torch.where(
-            arcs > length if distance.larger_is_closer else arcs < length, nearest, arcs
-        )
+            length = (torch.minimum if closer else torch.maximum)(length[:, None], length)
+        return torch.where(arcs > length if closer else arcs < length, nearest, arcs)
 
     def _nearer_end(
         self, compared: Float[Tensor, "n m"], pairs: PositivePairs
@@ -281,22 +243,18 @@ class ExpandedNegatives(NegativesBetweenPairs):
         x_k = ((n + 1 - k) x_i + k x_j) / (n + 1),   k = 1 ... n,    put back on the sphere        Ko and Gu 2020
 
     Of two pairs of different classes, all (n + 2)² distances between their points, members among
-    them, are looked at,
-    and the smallest stands for both pairs: LoOp's exact minimum on a grid. Synthetic points serve
-        as negatives only;
-    positives are real, as in the paper. Without points (n = 0) it is the nearest of the four real
-    distances.
+    them, are looked at, and the smallest stands for both pairs: LoOp's exact minimum on a grid.
+    Synthetic points serve as negatives only; positives are real, as in the paper. Without points
+    (n = 0) it is the nearest of the four real distances.
 
-    Differs: the paper pairs consecutive rows (``pairing="consecutive"``), and each member of a pair
-        is an anchor of its
-    own; a pair is one row here, as in ``OptimalNegatives``, so that the two differ in their points
-    alone.
+    Differs: in the paper each member of a pair is an anchor of its own; a pair is one row here, as
+    in ``OptimalNegatives``, so that the two differ in their points alone.
 
     Args:
-        loss: as of ``OptimalNegatives``; on the sphere points are put on it, else (N-pair) they
-            stay on the line.
+        loss: as of ``NegativesBetweenPairs``; on the sphere points are put on it, else (N-pair)
+            they stay on the line.
         points: n; the paper's best is 2.
-        pairing: as of ``OptimalNegatives``.
+        pairing: as of ``NegativesBetweenPairs``; the paper's is ``"consecutive"``.
     """
 
     def __init__(self, loss: nn.Module, *, points: Natural = 2, pairing: Pairing = "all") -> None:
@@ -307,40 +265,43 @@ class ExpandedNegatives(NegativesBetweenPairs):
     def negatives(self, embeddings: Embeddings, pairs: PositivePairs) -> Float[Tensor, "p p"]:
         rows = unit_rows(embeddings) if self.loss.distance.normalize else embeddings
         starts, ends = rows[pairs.first], rows[pairs.second]
-        share = torch.linspace(0, 1, self.points + 2, dtype=rows.dtype, device=rows.device)[
-            :, None, None
-        ]
+        share = torch.linspace(0, 1, self.points + 2).to(rows)[:, None, None]
         points = starts + share * (ends - starts)  # the loss puts them on its sphere
         several, count = points.shape[:2]
         compared = self.loss.distance(points.flatten(0, 1)).view(several, count, several, count)
         return self.loss.distance.nearest(compared, dim=(0, 2))
 
 
+@runtime_checkable
+class Pairable(Protocol):
+    """A loss that says how a positive pair can be one of its anchors."""
+
+    pair_rows: str | None
+
+
 def pairable(loss: nn.Module) -> Loss:
     """Return ``loss`` if a positive pair can be one of its anchors."""
-    if getattr(loss, "pair_rows", None) is None:
+    name = type(loss).__name__
+    if not isinstance(loss, Pairable) or loss.pair_rows is None:
         names = ", ".join(name for name, kind in LOSSES.items() if kind.pair_rows is not None)
         raise ConfigError(
             f"negatives between pairs need a loss in which a positive pair can be an anchor, got "
-            f"{type(loss).__name__}. Use one of {names}."
+            f"{name}. Use one of {names}."
         )
-    pairs: Loss = loss  # type: ignore[assignment]  # only a Loss has pair_rows
-    if getattr(loss, "blocks", False):
+    if block_layout(loss) is not None:
         raise ConfigError(
-            f"negatives between pairs take batches of classes, but {type(loss).__name__} has "
-            "blocks=True, a layout of "
-            f"its own. Set loss.blocks=false and sampler=classes."
+            f"negatives between pairs take batches of classes, but {name} has blocks=True, a "
+            "layout of its own. Set loss.blocks=false and sampler=classes."
         )
+    pairs = tuple_loss(loss, "LoOp")
     if not pairs.distance.normalize and not pairs.pairs_off_sphere:
         raise ConfigError(
-            f"arcs lie on the unit sphere, but {type(loss).__name__} has normalize=False. Set "
-            "loss.normalize=true."
+            f"arcs lie on the unit sphere, but {name} has normalize=False. Set loss.normalize=true."
         )
     return pairs
 
 
-# -- methods
-# ----------------------------------------------------------------------------------------
+# -- methods ---------------------------------------------------------------------------------------
 
 
 class BetweenPairs(Method):
@@ -362,21 +323,22 @@ class BetweenPairs(Method):
 
     layouts: ClassVar[tuple[str, ...]] = ("classes",)
 
-    pairing: Pairing
-    loss: NegativesBetweenPairs
-
     def __post_init__(self) -> None:
         check_arguments(self)
+
+    @property
+    @abstractmethod
+    def consecutive(self) -> bool:
+        """Whether rows of a class are paired as they come."""
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
         pairable(loss)
-        per_class = getattr(sampler, "per_class", 2)
-        if self.pairing == "consecutive" and per_class % 2:
+        per_class = sampler.per_class if isinstance(sampler, PKSampler) else 2
+        if self.consecutive and per_class % 2:
             raise ConfigError(
-                "pairing=consecutive needs an even number of samples of each class, got "
-                f"per_class={per_class}. "
-                f"Set sampler.per_class={per_class + 1}, or method.pairing=all."
+                "consecutive rows are pairs of an even number of samples of each class, got "
+                f"per_class={per_class}. Set sampler.per_class={per_class + 1}."
             )
 
     @torch.no_grad()
@@ -386,20 +348,17 @@ class BetweenPairs(Method):
         described = super().diagnostics(result)
         distance, labels = self.loss.loss.distance, result.labels
         c = self.loss.comparisons(result.embeddings, labels)
-        sign = 1 if distance.larger_is_closer else -1
-        samples, between = (
-            (distance(result.embeddings), other_class(labels)),
-            (c.negative, c.keep_negative),
-        )
-        for name, (values, keep) in (("sample", samples), ("between", between)):
+        far = -torch.inf if distance.larger_is_closer else torch.inf
+        compared = {
+            "sample": (distance(result.embeddings), other_class(labels)),
+            "between": (c.negative, c.keep_negative),
+        }
+        for name, (values, keep) in compared.items():
             there = keep.any(dim=1)
-            hardest = (
-                (sign * values).masked_fill(~keep, -torch.inf).amax(dim=1)
-                if keep.shape[1]
-                else values.sum(dim=1)
-            )
-            total = hardest.masked_fill(~there, 0).sum() / there.sum().clamp(min=1)
-            described[f"hardest_negative/{name}"] = sign * total
+            nothing = torch.full_like(values[:, :1], far)
+            values = torch.cat([nothing, values.masked_fill(~keep, far)], dim=1)
+            hardest = distance.nearest(values, dim=1).masked_fill(~there, 0)
+            described[f"hardest_negative/{name}"] = hardest.sum() / there.sum().clamp(min=1)
         return described
 
     @torch.no_grad()
@@ -419,45 +378,50 @@ class LoOp(BetweenPairs):
     """LoOp (Vasudeva et al. 2021): the loss's negatives are the nearest points between arcs of
     positive pairs.
 
-    Differs: samples stand for arcs that overlap, samples are the anchors, and the loss begins
-        alone; with
-    ``overlap="arcs"`` all three are the paper's. Held-out classes chose them with multi-similarity:
-    on Cars196 R@1 was 73.3 with ``"arcs"``, 79.8 with ``"samples"`` and 80.5 without LoOp (one
-    seed), waiting gained 0.5 MAP@R (two others); on CUB-200 samples as anchors gained 0.5 and 0.1.
+    Differs: in ``form="ours"`` samples stand for arcs that overlap, samples are the anchors, the
+    loss begins alone, and the mean is over its terms. Held-out classes chose them with
+    multi-similarity: on Cars196 R@1 was 73.3 with arcs, 79.8 with samples and 80.5 without LoOp
+    (one seed), waiting gained 0.5 MAP@R (two others); on CUB-200 samples as anchors gained 0.5 and
+    0.1.
 
     Attributes:
-        pairing: ``"all"`` positive pairs, each once, ``"consecutive"`` rows of a class as the
-            authors pair them, or each row with the ``"nearest"`` of its class.
+        form: ``"paper"``: arcs are compared with arcs from the first step, wherever they lie, and
+            the mean is over pairs, 1/|P|. ``"ours"``: see above. Arguments that are None are those
+            of the form.
+        pairing: ``"all"`` positive pairs, each once, or ``"consecutive"`` rows of a class as the
+            authors pair them.
         overlap: what stands for two arcs that are closer to each other than the ends of one of them
             are: the hardest of their four ``"samples"``, or the nearest points of the ``"arcs"``. A
             point between two samples of a class need not be of that class while classes overlap.
         anchors: what is compared with arcs of other classes: the arcs of ``"pairs"``, or
-            ``"samples"``, each with its own positives, as in the loss alone; None is samples, and
-            pairs with ``overlap="arcs"``.
-        mean: over the loss's ``"terms"``, or over the ``"pairs"``, the paper's 1/|P|.
-        wait: steps with the loss alone before LoOp begins, so that classes part first; None is a
-            third of the run, and 0 with ``overlap="arcs"``.
+            ``"samples"``, each with its own positives, as in the loss alone.
+        wait: steps with the loss alone before LoOp begins, so that classes part first; ours is a
+            third of the run.
     """
 
+    form: Form = "ours"
     pairing: Pairing = "all"
-    overlap: Overlap = "samples"
+    overlap: Overlap | None = None
     anchors: Anchors | None = None
-    mean: Mean = "terms"
     wait: Natural | None = None
 
     title: ClassVar[str] = "LoOp"
 
+    @property
+    def consecutive(self) -> bool:
+        return self.pairing == "consecutive"
+
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
+        ours = self.form == "ours"
         self.loss = OptimalNegatives(
             parts.loss,
             pairing=self.pairing,
-            overlap=self.overlap,
-            anchors=self.anchors,
-            mean=self.mean,
+            overlap=self.overlap or ("samples" if ours else "arcs"),
+            anchors=self.anchors or ("samples" if ours else "pairs"),
+            over_pairs=not ours,
         )
-        usual = parts.steps // 3 if self.overlap == "samples" else 0
-        self._alone: int = usual if self.wait is None else self.wait
+        self._alone: int = (parts.steps // 3 if ours else 0) if self.wait is None else self.wait
 
     @property
     def phase(self) -> str:
@@ -474,18 +438,23 @@ class EmbeddingExpansion(BetweenPairs):
     members of pairs.
 
     Attributes:
+        form: ``"paper"`` pairs consecutive rows of a class, ``"ours"`` every two of them.
         points: number of points between the two members of a pair; the paper's best is 2.
-        pairing: as of ``LoOp``.
     """
 
+    form: Form = "ours"
     points: Natural = 2
-    pairing: Pairing = "all"
 
     title: ClassVar[str] = "Embedding Expansion"
 
+    @property
+    def consecutive(self) -> bool:
+        return self.form == "paper"
+
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
-        self.loss = ExpandedNegatives(parts.loss, points=self.points, pairing=self.pairing)
+        pairing: Pairing = "consecutive" if self.consecutive else "all"
+        self.loss = ExpandedNegatives(parts.loss, points=self.points, pairing=pairing)
 
 
 @torch.no_grad()
@@ -493,27 +462,24 @@ def _nearest_arcs(
     embeddings: Embeddings, labels: SingleLabels, records: Integer[Tensor, "n"]
 ) -> Tuples | None:
     """Show the pairs of pairs that gain most: far as samples, near as arcs."""
-    rows, labels, records = unit_rows(embeddings).cpu(), labels.cpu(), records.cpu()
+    rows = unit_rows(embeddings).cpu()
+    labels = labels.cpu()
+    records = records.cpu()
     pairs = positive_pairs(labels, "all")
     first, second = pairs.first[pairs.keep], pairs.second[pairs.keep]
     apart = other_class(labels[first]).triu()
     if not apart.any():
         return None
-    ends = torch.cat([first, second])
-    among = (
-        pairwise_distances(rows[ends], squared=False)
-        .view(2, len(first), 2, len(first))
-        .amin(dim=(0, 2))
-    )
+    points = rows[torch.stack([first, second])]
+    among = torch.cdist(points[:, None], points[None]).amin(dim=(0, 1))
     arcs = arcs_among(rows, first, second, squared=False)
     gain = (among - arcs).masked_fill(~apart, -1).flatten()
-    tuples, roles = [], ("pair", "pair", "other pair", "other pair")
+    tuples = []
     for place in gain.topk(min(SHOWN, int(apart.sum()))).indices.tolist():
         a, b = divmod(place, len(first))
         members = records[torch.stack([first[a], second[a], first[b], second[b]])].tolist()
-        tuples.append(
-            (members, roles, f"{among[a, b]:.2f} between samples, {arcs[a, b]:.2f} between arcs")
-        )
+        text = f"{among[a, b]:.2f} between samples, {arcs[a, b]:.2f} between arcs"
+        tuples.append((members, ("pair", "pair", "other pair", "other pair"), text))
     caption = (
         "Two positive pairs each of the last batch, whose arcs come much nearer than their "
         "samples. Pictures half-way "

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float, Integer
@@ -15,18 +15,22 @@ from torch.optim import Optimizer
 
 from vicinal.arguments import docstring_section
 from vicinal.data.records import QUERY, Batch, Records
-from vicinal.data.transforms import Transform
 from vicinal.errors import ConfigError
+from vicinal.evaluation.encoder import Embedded
 from vicinal.figures import Figure
 from vicinal.losses.diagnostics import CAPTIONS, describe_batch
 from vicinal.methods.optimizer import OptimizerConfig, fit
 from vicinal.models.embedder import Embedder, TwoStreamEmbedder
 from vicinal.parallel import average_gradients, gather
+from vicinal.samplers.sampler import BatchSampler
 from vicinal.tuples import Embeddings, SingleLabels, SizedLabels
 
 S = TypeVar("S")
 T = TypeVar("T")
 ANY_LAYOUT = ("classes", "pairs", "triplets", "episodes", "cross_view")
+
+
+Form = Literal["ours", "paper"]
 
 
 class Sampler(Protocol):
@@ -44,6 +48,40 @@ class Sampler(Protocol):
         ...
 
 
+@runtime_checkable
+class Episodes(Protocol):
+    """Batches of a training subset and then a validation subset, such as ``EpisodeSampler``'s."""
+
+    @property
+    def batch_size(self) -> int: ...
+
+    @property
+    def training_rows(self) -> int: ...
+
+
+@runtime_checkable
+class WithLayout(Protocol):
+    """A loss whose ``blocks`` expect batches of one layout, a sampler's name."""
+
+    blocks: bool
+    layout: str | None
+
+
+@runtime_checkable
+class ComparesRows(Protocol):
+    """A loss that says whether it compares rows with each other, not with proxies."""
+
+    takes_reference: bool
+
+
+@runtime_checkable
+class Capturable(Protocol):
+    """A loss that says whether a CUDA graph may replay it."""
+
+    @property
+    def capturable(self) -> bool: ...
+
+
 @dataclass(frozen=True)
 class Parts:
     """Everything that a method is built from besides its own settings.
@@ -54,11 +92,8 @@ class Parts:
         sampler: the batches.
         optimizer: settings of the optimizer and its schedule.
         train: the training records.
-        preprocessing: the evaluation transform, for methods that embed the training set.
         steps: total number of updates, for schedules.
         seed: seed of everything that the method draws itself.
-        batch_size: rows at a time when embedding without training.
-        skip_corrupt: whether to leave unreadable records out instead of raising.
     """
 
     embedder: Embedder
@@ -66,11 +101,8 @@ class Parts:
     sampler: Any  # a Sampler; AnchorNeighborSampler also takes the tree
     optimizer: OptimizerConfig
     train: Records
-    preprocessing: Transform
     steps: int
     seed: int
-    batch_size: int = 256
-    skip_corrupt: bool = False
 
 
 class StepResult(NamedTuple):
@@ -105,23 +137,30 @@ class Method(nn.Module):
     ``get_extra_state``.
 
     Attributes:
+        form: which form of its paper it takes, ``"paper"`` or ``"ours"`` (or the authors' code's), a
+            setting of methods whose forms differ.
         default_loss: its name in `vicinal.losses.LOSSES`.
         layouts: the samplers on whose batches it can train, keys of `vicinal.samplers.SAMPLERS`,
             the default first.
         title: the method's name in messages.
         chunkable: whether it trains with ``training.chunk``: it differentiates the network once per
             step.
+        reads_records: whether it plans an epoch by the embeddings of the training records (HTL).
+        embed_records: gives those; set by the trainer, which knows where the records are.
     """
 
+    form: str | None = None
     default_loss: ClassVar[str] = "multi_similarity"
     layouts: ClassVar[tuple[str, ...]] = ANY_LAYOUT
     title: ClassVar[str]
     chunkable: ClassVar[bool] = True
+    reads_records: ClassVar[bool] = False
 
     embedder: Embedder
     loss: Any
     sampler: Any
     optimizers: dict[str, Optimizer]
+    embed_records: Callable[[], Embedded]
 
     def __new__(cls, *args: object, **settings: object) -> Self:
         method = super().__new__(cls)
@@ -141,23 +180,21 @@ class Method(nn.Module):
         """Raise a ConfigError with the reason where this method cannot train this loss on these
         batches.
 
-        Samplers say what their batches are by the attribute ``layout``. A sampler without it, such
-        as a user's own, is not checked; None stands for the default sampler.
+        A sampler of a user's own is not checked; None stands for the default sampler.
         """
-        layout, kind = getattr(sampler, "layout", None), type(loss).__name__
+        layout = sampler.layout if isinstance(sampler, BatchSampler) else None
         if layout is not None and layout not in self.layouts:
             raise ConfigError(
                 f"{self.title} cannot train on batches of sampler={layout}. Set "
                 f"sampler={self.layouts[0]}."
             )
-        expected = getattr(loss, "layout", None) if getattr(loss, "blocks", False) else None
+        kind, expected = type(loss).__name__, block_layout(loss)
         if layout is not None and expected is not None and layout != expected:
             raise ConfigError(
                 f"{kind} has blocks=True and expects batches of sampler={expected}, got "
-                f"sampler={layout}. "
-                f"Set loss.blocks=false, or sampler={expected}."
+                f"sampler={layout}. Set loss.blocks=false, or sampler={expected}."
             )
-        if getattr(loss, "reduction", "mean") == "none":
+        if getattr(loss, "reduction", "mean") == "none":  # also of torch's own losses
             raise ConfigError(
                 f'training needs one number, but {kind} has reduction="none". Set '
                 "loss.reduction=mean."
@@ -316,7 +353,8 @@ class Method(nn.Module):
     def capturable(self) -> bool:
         """Whether a CUDA graph may replay `step`: it depends on tensors alone, on nothing counted
         in Python."""
-        return bool(getattr(self.loss, "capturable", False)) and not self.embedder.reads_text
+        may = isinstance(self.loss, Capturable) and self.loss.capturable
+        return may and not self.embedder.reads_text
 
     @property
     def phase(self) -> object:
@@ -366,15 +404,9 @@ class Method(nn.Module):
     @property
     def captions(self) -> Mapping[str, str]:
         """How to read the chart of a group of scalars: one or two sentences by the group's name,
-        for the report."""
-        return {**self.own_captions, **CAPTIONS}
-
-    @property
-    def own_captions(self) -> Mapping[str, str]:
-        """What ``captions`` says of the method's own scalars: the section ``Charts`` of its
-        docstring."""
+        from the sections ``Charts`` of docstrings."""
         charts = [docstring_section(kind, "Charts") for kind in reversed(type(self).__mro__)]
-        return {name: text for chart in charts for name, text in chart.items()}
+        return {name: text for chart in (*charts, CAPTIONS) for name, text in chart.items()}
 
     def diagnostics(self, result: StepResult) -> dict[str, Tensor]:
         """Describe a batch by what a step on it returned; asked every few steps."""
@@ -392,17 +424,16 @@ class Method(nn.Module):
         """Return embeddings that are all the same unit vector."""
         return normalize(torch.ones(rows, self.embedder.embedding_dim, device=device), dim=1)
 
-    reads_records: ClassVar[bool] = (
-        False  # whether it embeds training records to plan an epoch (HTL's tree)
-    )
-
-    def read_by(self, *, workers: int, progress: Callable[[int], None] | None = None) -> None:
-        """Read files with ``workers`` processes, and report progress."""
-
     def figures(self, batch: Batch) -> Sequence[Figure]:
         """Draw what the method does inside, once when training has ended; ``batch`` is the last
         one."""
         return ()
+
+
+def block_layout(loss: nn.Module) -> str | None:
+    """Return the layout of batches that a loss reads by the places of rows; None where it goes by
+    labels alone."""
+    return loss.layout if isinstance(loss, WithLayout) and loss.blocks else None
 
 
 def gathered(rows: Tensor, batch: Batch) -> tuple[Tensor, SingleLabels]:
@@ -416,10 +447,7 @@ def gathered(rows: Tensor, batch: Batch) -> tuple[Tensor, SingleLabels]:
 def _stream(device: torch.device) -> torch.cuda.Stream:
     # A parameter whose gradient comes from both streams is meant: torch waits for them, and need
     # not warn.
-    if (
-        warn := getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
-    ) is not None:
-        warn(False)
+    torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
@@ -427,15 +455,15 @@ def _stream(device: torch.device) -> torch.cuda.Stream:
 def tensor_cores(on: bool) -> Iterator[None]:
     """Let a GPU compute products and convolutions of float32 in TF32, or not: factors of 10 bits,
     sums in float32."""
-    products, convolutions = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = on
+    backends: tuple[Any, ...] = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [backend.allow_tf32 for backend in backends]
+    for backend in backends:
+        backend.allow_tf32 = on
     try:
         yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = (
-            products,
-            convolutions,
-        )
+        for backend, was in zip(backends, before, strict=True):
+            backend.allow_tf32 = was
 
 
 def _embed(stream: Embedder, inputs: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ MoCo's queue."""
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -16,9 +16,10 @@ from vicinal.errors import ConfigError
 from vicinal.losses import wrappers
 from vicinal.losses.loss import Loss, tuple_loss
 from vicinal.methods.ala.assessment import EpisodeLoss, TripletScoring
-from vicinal.methods.method import Method, Parts, StepResult
-from vicinal.models.embedder import TwoStreamEmbedder
+from vicinal.methods.method import ComparesRows, Episodes, Method, Parts, StepResult
 from vicinal.parallel import gather
+from vicinal.samplers import CrossViewSampler
+from vicinal.samplers.sampler import BatchSampler
 from vicinal.tuples import Embeddings, SingleLabels
 
 
@@ -35,13 +36,11 @@ class Plain(Method):
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
-        rows = getattr(parts.sampler, "training_rows", None)
-        if rows is not None and getattr(parts.loss, "takes_reference", False):
+        if isinstance(parts.sampler, Episodes) and compares_rows(parts.loss):
             self.loss = EpisodeLoss(
-                TripletScoring(tuple_loss(parts.loss, "episodes")), training_rows=rows
+                TripletScoring(parts.loss), training_rows=parts.sampler.training_rows
             )
-        joint = isinstance(parts.embedder, TwoStreamEmbedder) and parts.embedder.reads_text
-        if joint and getattr(parts.sampler, "layout", "") == "cross_view":
+        if parts.embedder.reads_text and isinstance(parts.sampler, CrossViewSampler):
             self.loss = _both_ways(parts.loss)
 
 
@@ -71,12 +70,21 @@ class BothWays(nn.Module):
 def _both_ways(loss: nn.Module) -> nn.Module:
     """Let a loss compare texts with pictures alone, in each of nested sizes; one with proxies
     compares neither."""
-    each_size: Callable[..., nn.Module] | None = getattr(loss, "each_size", None)
-    if each_size is not None:
-        return each_size(_both_ways)
-    return (
-        BothWays(tuple_loss(loss, Plain.title)) if getattr(loss, "takes_reference", False) else loss
-    )
+    if isinstance(loss, Nested):
+        return loss.each_size(_both_ways)
+    return BothWays(tuple_loss(loss, Plain.title)) if compares_rows(loss) else loss
+
+
+@runtime_checkable
+class Nested(Protocol):
+    """A loss that consists of one for each of several sizes."""
+
+    def each_size(self, change: Callable[[nn.Module], nn.Module]) -> nn.Module: ...
+
+
+def compares_rows(loss: nn.Module) -> bool:
+    """Return whether a loss compares rows with each other, not with proxies."""
+    return isinstance(loss, ComparesRows) and loss.takes_reference
 
 
 @dataclass(eq=False)
@@ -103,7 +111,7 @@ class CrossBatchMemory(Plain):
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
         wrappers.CrossBatchMemory(tuple_loss(loss, self.title), size=1, dim=1)
-        rows = getattr(sampler, "batch_size", 0)
+        rows = _rows(sampler)
         if rows > self.size:
             raise ConfigError(
                 f"the memory keeps {self.size} rows, got batches of {rows}. Set "
@@ -113,13 +121,16 @@ class CrossBatchMemory(Plain):
     def setup(self, parts: Parts) -> None:
         Method.setup(self, parts)
         self.loss = wrappers.CrossBatchMemory(
-            parts.loss,  # type: ignore[arg-type]  # see ``check``
-            size=min(
-                self.size, max(len(parts.train.labels), getattr(parts.sampler, "batch_size", 1))
-            ),
+            tuple_loss(parts.loss, self.title),
+            size=min(self.size, max(len(parts.train.labels), _rows(parts.sampler))),
             dim=parts.embedder.embedding_dim,
             warmup=parts.steps // 10 if self.warmup is None else self.warmup,
         )
+
+
+def _rows(sampler: object) -> int:
+    """Return the rows of a batch, where they are known."""
+    return sampler.batch_size if isinstance(sampler, BatchSampler) else 1
 
 
 @dataclass(eq=False)
@@ -165,8 +176,6 @@ class MomentumQueue(CrossBatchMemory):
         self.differentiate(loss)
         self.optimize()
         with torch.no_grad():
-            slow, fast = (
-                [p.detach() for p in network.parameters()] for network in (encoder, self.embedder)
-            )
+            slow, fast = ([p.data for p in net.parameters()] for net in (encoder, self.embedder))
             torch._foreach_lerp_(slow, fast, 1 - self.momentum)
         return StepResult({"loss": loss.detach()}, queries.detach(), labels)

@@ -273,13 +273,16 @@ def heading(info: Mapping[str, Any]) -> tuple[str, str]:
     """What the page is about: the data's name, and the experiment in a few words.
 
     >>> slots = {"loss": {"name": "n_pair"}, "method": {"name": "hdml"}, "model": {"name": "resnet50"}}
+    >>> slots["method"]["form"] = "paper"
     >>> heading({"data": {"name": "birds"}, "config": {"preset": "cub", "slots": slots}})
-    ('birds', 'hdml with n_pair on resnet50, preset cub')
+    ('birds', 'hdml (form=paper) with n_pair on resnet50, preset cub')
     """
     config = config_of(info)
     method, loss, model = (
         _name(_part(config, "slots").get(name)) for name in ("method", "loss", "model")
     )
+    if form := _part(_part(config, "slots"), "method").get("form"):
+        method += f" (form={form})"
     text = " with ".join(filter(None, (method if method != "plain" else "", loss)))
     text += f" on {model}" if text and model else ""
     preset = f"preset {config['preset']}" if config.get("preset") else ""

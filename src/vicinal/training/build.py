@@ -44,14 +44,10 @@ def build_method(config: Config, train: Records, device: torch.device) -> tuple[
         sampler,
         config.optimizer,
         train,
-        config.transform.evaluation(),
         steps,
         training.seed,
     )
-    rows = config.evaluation.batch_size
-    method = config.method.build(
-        replace(parts, batch_size=rows, skip_corrupt=training.skip_corrupt)
-    )
+    method = config.method.build(parts)
     if training.chunk is not None:
         check_chunks(method.embedder, training.chunk)
         for stream in method.embedder.streams:

@@ -53,7 +53,8 @@ def introduce(
     used = ("model", "loss", "method") if steps else ("model",)
     names = ", ".join(f"{slot} {slots[slot]['name']}" for slot in used)
     console.line(f"found   {_found(records)}")
-    console.line(f"chosen  preset {config.preset}: {names}")
+    form = "" if config.method.form is None else f", form={config.method.form}"
+    console.line(f"chosen  preset {config.preset}: {names}{form}")
     for reason in config.reasons:
         console.line(f"        {reason}")
     console.line(f"time    {_cost(config, method, records).time(steps)}")

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 
 import numpy as np
@@ -86,12 +86,17 @@ class Experiment:
         if not method.reads_records:
             return method.batches(epoch)
         began, title = time.monotonic(), f"planning epoch {epoch + 1}"
-        with self.console.following(
-            len(parallel.part(range(len(self.train)))), 0, title
-        ) as follower:
-            method.read_by(workers=self.workers, progress=follower.advance)
+        mine = len(parallel.part(range(len(self.train))))
+        with self.console.following(mine, 0, title) as follower:
+            method.embed_records = partial(
+                self.encoder.embed,
+                self.train,
+                batch_size=self.config.evaluation.batch_size,
+                workers=self.workers,
+                skip_corrupt=self.config.training.skip_corrupt,
+                progress=follower.advance,
+            )
             wanted = method.batches(epoch)
-            method.read_by(workers=self.workers)  # the bar is gone when it is asked again
         if (seconds := time.monotonic() - began) >= WORTH_SAYING:
             self.console.line(
                 f"{title}: {len(self.train)} training records embedded in {seconds:.1f} s"

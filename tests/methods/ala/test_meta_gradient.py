@@ -8,7 +8,6 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from vicinal.errors import ConfigError
 from vicinal.losses import (
     AdaptiveNeighborhoodLoss,
     ContrastiveLoss,
@@ -20,7 +19,6 @@ from vicinal.losses import (
 from vicinal.methods.ala.assessment import AnchorScoring, PairScoring, TripletScoring
 from vicinal.methods.ala.meta_gradient import (
     Metric,
-    embedding_tangents,
     gradient,
     slopes,
     slopes_by_double_backward,
@@ -47,7 +45,7 @@ class Network(nn.Module):
 class Episode:
     """An embedder, an optimizer with two rates, training and validation rows."""
 
-    def __init__(self, scoring, *, train=True, dropout=0.0, unroll="all"):
+    def __init__(self, scoring, *, train=True, dropout=0.0):
         torch.manual_seed(0)
         self.embedder = Embedder(Network(dropout=dropout), 4).double().train(train)
         self.scoring = scoring.double()
@@ -55,7 +53,7 @@ class Episode:
         groups = [
             {"params": list(part), "lr": rate} for part, rate in zip(parts, RATES, strict=True)
         ]
-        self.metric = Metric(self.embedder, torch.optim.SGD(groups), unroll=unroll)
+        self.metric = Metric(self.embedder, torch.optim.SGD(groups))
         self.inputs = torch.randn(8, 5, dtype=torch.float64)
         self.labels = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3])
         self.unseen, self.unseen_labels = (
@@ -74,12 +72,7 @@ class Episode:
         )
 
     def validation(self, tried):
-        inputs = (
-            self.metric.frozen_features(self.unseen)
-            if self.metric.unroll == "head"
-            else self.unseen
-        )
-        embeddings = self.metric.embed(tried, inputs)
+        embeddings = self.metric.embed(tried, self.unseen)
         return self.scoring(embeddings, self.unseen_labels, self.metric.head(tried)).losses.sum()
 
     def direction(self, losses):
@@ -89,11 +82,10 @@ class Episode:
             list(torch.autograd.grad(self.validation(tried), list(tried.values())))
         )
 
-    def by_forward_mode(self, route="forward"):
-        losses, features, embeddings = self.losses()
+    def by_forward_mode(self):
+        losses, _, embeddings = self.losses()
         direction = self.direction(losses)
-        inputs = features.detach() if self.metric.unroll == "head" else self.inputs
-        tangents = embedding_tangents(self.metric, inputs, direction, route=route)
+        tangents = self.metric.tangents(direction, self.inputs)
         return -slopes(self.metric, self.scoring, direction, embeddings, tangents, self.labels)
 
     def by_double_backward(self):
@@ -138,20 +130,6 @@ def test_all_routes_agree_with_autograd_through_the_step(name, train):
     assert reference.abs().max() > 1e-4
     torch.testing.assert_close(episode.by_forward_mode(), reference, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(episode.by_double_backward(), reference, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(
-        episode.by_forward_mode("difference"), reference, rtol=1e-4, atol=1e-7
-    )
-
-
-def test_the_head_alone_can_be_unrolled():
-    scoring = SCORINGS["triplet"]
-    head, whole = Episode(scoring(), unroll="head"), Episode(scoring())
-    assert set(head.metric.parameters()) == {"head.weight", "head.bias"}
-    torch.testing.assert_close(
-        head.by_forward_mode(), head.by_double_backward(), rtol=1e-9, atol=1e-12
-    )
-    torch.testing.assert_close(head.by_forward_mode(), head.by_autograd(), rtol=1e-9, atol=1e-12)
-    assert not torch.allclose(head.by_forward_mode(), whole.by_forward_mode(), rtol=1e-2)
 
 
 def test_equals_finite_differences_in_the_weights():
@@ -172,9 +150,9 @@ def test_equals_finite_differences_in_the_weights():
 
 def test_a_step_of_no_length_teaches_nothing():
     episode = Episode(SCORINGS["triplet"]())
-    episode.metric.factor = 0.0
-    for route in ("forward", "difference"):
-        assert not episode.by_forward_mode(route).any()
+    for group in episode.metric.optimizer.param_groups:
+        group["lr"] = 0.0
+    assert not episode.by_forward_mode().any()
     assert not episode.by_double_backward().any()
 
 
@@ -194,12 +172,11 @@ def test_is_one_inner_product_for_each_tuple():
 
 def test_a_validation_loss_of_zero_teaches_nothing():
     episode = Episode(TripletScoring(TripletLoss(margin=-100.0, squared=False, normalize=False)))
-    for route in ("forward", "difference"):
-        assert not episode.by_forward_mode(route).any()
+    assert not episode.by_forward_mode().any()
     assert not episode.by_double_backward().any()
 
 
-@pytest.mark.parametrize("route", ["forward", "double_backward", "difference"])
+@pytest.mark.parametrize("route", ["forward", "double_backward"])
 def test_virtual_steps_touch_no_parameter_and_no_buffer(route):
     episode = Episode(SCORINGS["triplet"]())
     losses, _, embeddings = episode.losses()
@@ -209,7 +186,7 @@ def test_virtual_steps_touch_no_parameter_and_no_buffer(route):
     if route == "double_backward":
         slopes_by_double_backward(losses, episode.metric.leaves, direction)
     else:
-        tangents = embedding_tangents(episode.metric, episode.inputs, direction, route=route)
+        tangents = episode.metric.tangents(direction, episode.inputs)
         slopes(episode.metric, episode.scoring, direction, embeddings, tangents, episode.labels)
     for name, value in episode.embedder.state_dict().items():
         assert torch.equal(value, before[name]), name
@@ -222,7 +199,7 @@ def test_what_was_dropped_in_the_pass_is_dropped_in_its_derivative():
     losses, _, embeddings = episode.losses()
     direction = episode.direction(losses)
     after = torch.get_rng_state()
-    tangents = embedding_tangents(episode.metric, episode.inputs, direction)
+    tangents = episode.metric.tangents(direction, episode.inputs)
     found = slopes(episode.metric, episode.scoring, direction, embeddings, tangents, episode.labels)
     torch.testing.assert_close(
         found, slopes_by_double_backward(losses, episode.metric.leaves, direction)
@@ -244,11 +221,7 @@ def test_forward_mode_passes_through_the_real_backbones(backbone):
         torch.randn_like(leaf) * leaf.norm() / leaf.numel() ** 0.5 for leaf in metric.leaves
     ]
     exact = slopes_by_double_backward(z.flatten(), metric.leaves, direction).view_as(z)
-    torch.testing.assert_close(
-        embedding_tangents(metric, inputs, direction), exact, rtol=1e-3, atol=1e-3
-    )
-    near = embedding_tangents(metric, inputs, direction, route="difference")
-    assert (near - exact).norm() < 0.05 * exact.norm()
+    torch.testing.assert_close(metric.tangents(direction, inputs), exact, rtol=1e-3, atol=1e-3)
 
 
 def test_named_parameters_not_given_keep_their_value():
@@ -260,9 +233,3 @@ def test_named_parameters_not_given_keep_their_value():
         functional_call(episode.metric._network, named, (episode.inputs, None)).shape
         == expected.shape
     )
-
-
-def test_an_optimizer_without_the_head_cannot_unroll_it():
-    embedder = Embedder(Network(), 4)
-    with pytest.raises(ConfigError, match="moves the head, but the optimizer does not train it"):
-        Metric(embedder, torch.optim.SGD(embedder.backbone.parameters()), unroll="head")

@@ -6,7 +6,6 @@ import torch
 from vicinal.methods.hdml.generator import (
     FeatureClassifier,
     Generator,
-    LabelTerm,
     reconstruction_cost,
 )
 
@@ -19,7 +18,8 @@ def test_the_papers_widths():
         (1024, 512),
         (1024,),
     ]
-    assert Generator(64, 128).hidden == 91 and Generator(8, 32, hidden=16).hidden == 16
+    hidden = [Generator(64, 128), Generator(8, 32, hidden=16)]
+    assert [generator.layers[0].out_features for generator in hidden] == [91, 16]
 
 
 def test_the_authors_norm_stands_after_the_activation():
@@ -33,11 +33,11 @@ def test_under_autocast_everything_stays_in_float32(rng):
     plain = generator(features[:, :4])
     with torch.autocast("cpu", dtype=torch.bfloat16):
         regenerated = generator(features[:, :4].bfloat16())
-        term = classifier.label_term(regenerated.bfloat16(), labels)
+        costs, _ = classifier.label_costs(regenerated.bfloat16(), labels)
         own, _ = classifier.own_loss(features.bfloat16(), labels)
         cost = reconstruction_cost(300 * features.bfloat16(), regenerated, "sum")
         same = generator(features[:, :4])
-    assert {regenerated.dtype, term.cost.dtype, own.dtype, cost.dtype} == {torch.float32}
+    assert {regenerated.dtype, costs.dtype, own.dtype, cost.dtype} == {torch.float32}
     assert torch.equal(same, plain)
 
 
@@ -56,7 +56,7 @@ def test_real_features_teach_only_the_classifier_and_synthetic_ones_only_the_gen
     assert torch.autograd.grad(own, features, allow_unused=True)[0] is None
     gradients = torch.autograd.grad(own, list(classifier.parameters()))
     assert all(gradient.abs().sum() > 0 for gradient in gradients)
-    cost = classifier.label_term(features, labels).cost
+    cost = classifier.label_costs(features, labels)[0].sum()
     crossing = torch.autograd.grad(
         cost, list(classifier.parameters()), retain_graph=True, allow_unused=True
     )
@@ -64,19 +64,12 @@ def test_real_features_teach_only_the_classifier_and_synthetic_ones_only_the_gen
     assert torch.autograd.grad(cost, features)[0].abs().sum() > 0
 
 
-def test_the_label_term_is_the_cross_entropy_of_the_kept_rows(rng):
+def test_label_costs_are_cross_entropies_by_the_labels_of_training(rng):
     classifier = FeatureClassifier(5, torch.tensor([30, 10, 20, 10]))
-    features, labels = torch.randn(4, 5, generator=rng), torch.tensor([10, 20, 30, 20])
-    keep = torch.tensor([True, True, False, True])
-    term = classifier.label_term(features, labels, keep)
-    logits = classifier.teacher(features)
-    wanted = torch.nn.functional.cross_entropy(logits[keep], torch.tensor([0, 1, 1]))
-    torch.testing.assert_close(term.mean(), wanted)
-    judged = (
-        (classifier.judge(features).argmax(dim=1)[keep] == torch.tensor([0, 1, 1])).float().mean()
+    features, numbers = torch.randn(3, 5, generator=rng), torch.tensor([0, 1, 2])
+    costs, kept = classifier.label_costs(features, torch.tensor([10, 20, 30]))
+    wanted = torch.nn.functional.cross_entropy(
+        classifier.teacher(features), numbers, reduction="none"
     )
-    assert term.share_kept() == judged
-    assert (
-        LabelTerm.sum([term, term]).rows == 6
-        and classifier.label_term(features, labels, ~keep & keep).mean() == 0
-    )
+    torch.testing.assert_close(costs, wanted)
+    assert torch.equal(kept, classifier.judge(features).argmax(dim=1) == numbers)

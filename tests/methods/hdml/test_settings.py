@@ -5,7 +5,7 @@ import torch
 from tests.methods.build import build
 
 from vicinal.errors import ConfigError
-from vicinal.losses import TripletLoss
+from vicinal.losses import BatchAllTripletLoss, NPairLoss, TripletLoss
 from vicinal.methods.hdml import HDML
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, Identity
@@ -22,24 +22,28 @@ def test_presets_are_the_switches_and_a_switch_set_apart_wins():
 
 
 def test_triplets_have_the_papers_smaller_alpha_and_one_mean_over_rows():
-    preset = HDML("authors").chosen(triplets=True)
+    preset = HDML("authors").chosen(pairs=False)
     assert (preset.alpha, preset.label_average) == (7.0, "rows")
-    assert HDML("authors", alpha=3.0).chosen(triplets=True).alpha == 3.0
-    assert HDML("relative").chosen(triplets=True) == HDML("relative").chosen()
+    assert HDML("authors", alpha=3.0).chosen(pairs=False).alpha == 3.0
+    assert HDML("ours").chosen(pairs=False) == HDML("ours").chosen()
 
 
-def test_triplets_in_no_blocks_have_it_too():
+@pytest.mark.parametrize(
+    ("loss", "alpha"), [(TripletLoss(), 7.0), (BatchAllTripletLoss(), 7.0), (NPairLoss(), 90.0)]
+)
+@pytest.mark.parametrize("form", ["paper", "authors"])
+def test_triplets_in_no_blocks_have_it_too(form, loss, alpha):
     labels = torch.arange(4).repeat_interleave(2)
     sampler = PKSampler(labels.numpy(), classes=2, per_class=2, seed=0)
     embedder, optimizer = Embedder(Identity(3), 2), OptimizerConfig()
-    method = build(HDML("paper"), embedder, TripletLoss(), sampler, optimizer, labels=labels)
-    assert method.values.alpha == 7.0
+    method = build(HDML(form), embedder, loss, sampler, optimizer, labels=labels)
+    assert method.values.alpha == alpha
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"scale": "author"}, "did you mean 'authors'"),
+        ({"form": "author"}, "did you mean 'authors'"),
         ({"alpha": -1.0}, "alpha must be at least 0, got -1.0"),
         ({"hardest": 0}, "hardest must be at least 1, got 0"),
         ({"generator_rate": 0.0}, "generator_rate must be above 0, got 0.0"),

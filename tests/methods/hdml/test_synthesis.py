@@ -177,25 +177,6 @@ def test_every_loss_meets_harder_negatives(loss, rng):
     assert gradient.isfinite().all()
 
 
-@pytest.mark.parametrize("loss", OVER_PAIRS, ids=lambda loss: type(loss).__name__)
-def test_parts_add_up_to_the_whole(loss, rng, head):
-    embeddings, lambda_ = embeddings_for(PK, rng).requires_grad_(), torch.tensor(0.5)
-    values = []
-    for chunk in (2**15, 20):
-        make = synthesis(loss, chunk=chunk)
-        found = make(embeddings, PK, lambda_, head)
-        value = reduce(loss.core(found.comparisons), "mean") + found.label_cost
-        inputs = [embeddings, *make.generator.parameters()]
-        first = torch.autograd.grad(
-            value, inputs, retain_graph=True
-        )  # the graph serves several losses
-        again = torch.autograd.grad(value, inputs)
-        assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
-        values.append((value, found.labels_kept, *first))
-    for whole, parts in zip(*values, strict=True):
-        torch.testing.assert_close(parts, whole)
-
-
 def test_the_hardest_are_each_anchors_nearest_negatives(rng):
     embeddings, loss = embeddings_for(PK, rng), losses.ContrastiveLoss()
     roles = Roles.of(loss, len(PK)).limited(embeddings, PK, 2)

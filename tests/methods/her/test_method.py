@@ -1,9 +1,7 @@
-"""HER as a method: pairs through two streams, the orientation, each part on and off, and a
-classifier beside them."""
+"""HER as a method: pairs through two streams, the orientation, each part on and off."""
 
 import copy
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,17 +12,16 @@ from tests.methods.build import build
 
 from vicinal.data.augmentation import rotate
 from vicinal.data.records import Batch, ImageArray, Records
-from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError
 from vicinal.figures import from_json, to_json
 from vicinal.losses import HardExemplarLoss, NormalizedSoftmaxLoss, orientation_errors
-from vicinal.methods.her import HER, turns
+from vicinal.methods.her import HER
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, Identity, SmallResNet, TwoStreamEmbedder
 from vicinal.samplers import CrossViewSampler, NPairSampler
 
 CLASSES = 6
-BASELINE, CLASSIFIER = HER(regression=False), HER(regression=False, classifier=True)
+BASELINE = HER(regression=False)
 
 
 @pytest.fixture
@@ -85,7 +82,7 @@ def train(method, records, epochs):
 
 
 def test_a_step_is_the_two_terms_of_queries_and_gallery_through_their_streams(make, records):
-    method = make(HER(lambda1=0.7, lambda2=0.3, turning="none"))
+    method = make(HER(lambda1=0.7, lambda2=0.3, turning=False))
     with torch.no_grad():  # streams that differ, and not only by their names
         method.embedder.gallery.head.bias += 1.0
     embedder, head, loss = copy.deepcopy((method.embedder, method.orientation_head, method.loss))
@@ -112,7 +109,7 @@ def test_all_parts_learn_and_each_stream_its_own_way(make, records):
 
 
 def test_steps_bring_the_loss_down(make, records):
-    method = make(HER(turning="none"), rate=1e-2)
+    method = make(HER(turning=False), rate=1e-2)
     losses = [torch.stack([s["loss"] for s in epoch]).mean() for epoch in train(method, records, 8)]
     assert losses[-1] < 0.7 * losses[0]
 
@@ -125,7 +122,7 @@ def test_without_head_and_weights_it_is_the_soft_margin_loss_on_the_same_picture
     rows = method.batches(0)[0]
     full.batches(0)
     batch = batch_of(records, rows)
-    by, _ = turns(batch, "any", seed=method.seed, epoch=0)
+    by, _ = method.turns(batch)
     embedder = copy.deepcopy(method.embedder)
     queries, gallery = (
         embedder.query(batch.inputs[0::2]),
@@ -162,10 +159,7 @@ def from_settings(settings, records, *, weighted=True, attention="none"):
     query = Embedder(SmallResNet(1, (4, 8), attention=attention), 5)
     embedder, roles = TwoStreamEmbedder(query, copy.deepcopy(query)), records.columns["role"]
     sampler = CrossViewSampler.fitted(records.labels, batch_size=8, seed=0, roles=roles)
-    optimizer, transform = (
-        OptimizerConfig(learning_rate=1e-3, loss_factor=10),
-        ImageTransform(size=16, channels=1),
-    )
+    optimizer = OptimizerConfig(learning_rate=1e-3, loss_factor=10)
     loss = HardExemplarLoss(weighted=weighted)
     return build(
         settings,
@@ -174,7 +168,6 @@ def from_settings(settings, records, *, weighted=True, attention="none"):
         sampler,
         optimizer,
         train=records,
-        preprocessing=transform,
         steps=10,
         seed=7,
     )
@@ -206,60 +199,6 @@ def test_only_its_own_loss_and_pairs_of_views_are_accepted(records):
         method.check(HardExemplarLoss(), NPairSampler(records.labels, classes=2, seed=0))
 
 
-# -- a classifier in place of the triplets --------------------------------------------------------
-
-
-def test_a_classifier_sees_both_views_of_the_same_pictures(make, records):
-    method = make(HER(lambda1=0.7, regression=False, classifier=True), weighted=False)
-    embedder, softmax = copy.deepcopy((method.embedder, method.softmax))
-    batch = batch_of(records, method.batches(0)[0])
-    by, _ = turns(batch, "any", seed=method.seed, epoch=0)
-    queries, matches = (
-        embedder.query(batch.inputs[0::2]),
-        embedder.gallery(rotate(batch.inputs[1::2], by)),
-    )
-    proxies = torch.nn.functional.normalize(softmax.proxies, dim=1)
-    logits = torch.cat([queries, matches]) @ proxies.T / 0.05
-    labels = torch.cat([batch.labels[0::2], batch.labels[1::2]])
-    found = method(batch).scalars
-    torch.testing.assert_close(
-        found["loss"], 0.7 * torch.nn.functional.cross_entropy(logits, labels)
-    )
-    assert found.keys() == make(BASELINE, weighted=False)(batch).scalars.keys(), (
-        "what the baseline tells, it tells"
-    )
-
-
-def test_a_classifier_and_its_proxies_learn_and_go_on_where_they_stopped(make, records):
-    method = make(CLASSIFIER, weighted=False, rate=1e-2)
-    before = method.softmax.proxies.detach().clone()
-    losses = [torch.stack([s["loss"] for s in epoch]).mean() for epoch in train(method, records, 8)]
-    assert losses[-1] < 0.7 * losses[0] and not torch.equal(method.softmax.proxies, before)
-    again = make(CLASSIFIER, weighted=False, rate=1e-2)
-    again.load_training_state(copy.deepcopy(method.training_state()))
-    batch = batch_of(records, method.batches(8)[0])
-    again.batches(8)
-    assert torch.equal(method(batch).scalars["loss"], again(batch).scalars["loss"])
-    assert torch.equal(method.softmax.proxies, again.softmax.proxies)
-
-
-def test_a_classifier_starts_as_the_baseline_and_knows_the_training_classes(records):
-    labels = 10 * records.labels + 3  # as those of a data set of which alphabets are held out
-    records = replace(records, labels=labels, classes=tuple(map(str, range(60))))
-    plain, method = (
-        from_settings(each, records, weighted=False) for each in (BASELINE, CLASSIFIER)
-    )
-    assert plain.softmax is None and method.softmax.known == (3, 13, 23, 33, 43, 53)
-    weights = method.embedder.state_dict()
-    assert all(
-        torch.equal(value, weights[name]) for name, value in plain.embedder.state_dict().items()
-    )
-    assert method.batches(1) == plain.batches(1)
-    rates = [group["initial_lr"] for group in method.metric_optimizer.param_groups]
-    assert rates[:-1] == [group["initial_lr"] for group in plain.metric_optimizer.param_groups]
-    assert rates[-1] == pytest.approx(10 * rates[0]), "of the proxies, as in other tables"
-
-
 # -- going on, and what it says -------------------------------------------------------------------
 
 
@@ -287,11 +226,6 @@ def test_the_collapsed_loss_is_that_of_equal_embeddings_and_a_guess(make, record
     assert make(BASELINE, weighted=False).collapsed_loss(batch) == pytest.approx(
         math.log(2), rel=1e-5
     )
-    classified = make(CLASSIFIER, weighted=False)
-    same = torch.ones(len(batch.labels), 5)
-    assert classified.collapsed_loss(batch) == pytest.approx(
-        classified.softmax(same, batch.labels).item()
-    )
 
 
 def test_shares_are_of_the_triplets(make, records):
@@ -301,8 +235,7 @@ def test_shares_are_of_the_triplets(make, records):
         assert 0 <= scalars["orientation/degrees"] <= 180
 
 
-@pytest.mark.parametrize("classified", [False, True])
-def test_a_stand_in_of_the_wrong_role_takes_no_part(make, records, classified):
+def test_a_stand_in_of_the_wrong_role_takes_no_part(make, records):
     """A query that cannot be read may be replaced by a gallery image of its class."""
     rows = make().batches(0)[0]
     other = next(
@@ -313,7 +246,7 @@ def test_a_stand_in_of_the_wrong_role_takes_no_part(make, records, classified):
         batch_of(records, [int(other), *rows[1:]], skipped=(rows[0],)),
         batch_of(records, rows[2:]),
     ):
-        method = make(HER(turning="none", classifier=classified))
+        method = make(HER(turning=False))
         method.embedder.eval()  # so that a row's embedding does not depend on the batch
         losses.append(method(batch).scalars["loss"])
     torch.testing.assert_close(*losses)
@@ -336,8 +269,8 @@ def test_shows_its_hardest_exemplars(make, records):
 
 
 def test_settings_out_of_range_are_rejected():
-    with pytest.raises(ConfigError, match="did you mean 'quarters'"):
-        HER(turning="quarter")
+    with pytest.raises(ConfigError, match="did you mean 'authors'"):
+        HER(form="author")
     with pytest.raises(ConfigError, match=r"lambda2 must be at least 0, got -1"):
         HER(lambda2=-1)
 
@@ -345,14 +278,14 @@ def test_settings_out_of_range_are_rejected():
 # -- several processes ----------------------------------------------------------------------------
 
 
-def paired_method(classifier):
+def paired_method():
     """Of vectors, without batch norm, which sees only its process's rows on a CPU."""
     torch.manual_seed(0)
     embedder = TwoStreamEmbedder(Embedder(Identity(5), 3), Embedder(Identity(5), 3))
     descent = OptimizerConfig(
         name="sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0, schedule="constant"
     )
-    settings = HER(turning="none", classifier=classifier)
+    settings = HER(turning=False)
     return build(settings, embedder, HardExemplarLoss(), None, descent, labels=range(4)).double()
 
 
@@ -370,11 +303,11 @@ def paired_batch(pairs):
     )
 
 
-def one_of_two(number, folder, classifier):
+def one_of_two(number, folder):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=number, world_size=2)
     try:
-        method, batch = paired_method(classifier), paired_batch(range(2 * number, 2 * number + 2))
+        method, batch = paired_method(), paired_batch(range(2 * number, 2 * number + 2))
         scalars = dict(method(batch).scalars)
         weights = {name: value.detach() for name, value in method.named_parameters()}
         torch.save(
@@ -390,10 +323,9 @@ def shown_by(method, batch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("classifier", [False, True])
-def test_two_processes_take_the_step_of_one(tmp_path, classifier):
-    both(one_of_two, str(tmp_path), classifier)
-    method, batch = paired_method(classifier), paired_batch(range(4))
+def test_two_processes_take_the_step_of_one(tmp_path):
+    both(one_of_two, str(tmp_path))
+    method, batch = paired_method(), paired_batch(range(4))
     scalars = dict(method(batch).scalars)
     for number in range(2):
         found = torch.load(tmp_path / f"{number}.pt", weights_only=True)
@@ -407,7 +339,7 @@ def test_two_processes_take_the_step_of_one(tmp_path, classifier):
 def test_a_note_says_that_records_without_roles_are_paired_by_class(roles, count):
     sampler = CrossViewSampler([0, 0, 1, 1], classes=2, seed=0, roles=roles)
     method = build(
-        HER(turning="none"),
+        HER(turning=False),
         Embedder(Identity(5), 3),
         HardExemplarLoss(),
         sampler,

@@ -8,7 +8,7 @@ import torch
 
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
-from vicinal.methods.her import HardestPairs, fitting, turns
+from vicinal.methods.her import HER, HardestPairs, fitting
 
 ROWS = torch.tensor([4, 9, 2, 11, 7, 8])  # records of queries and their matches, in turn
 
@@ -21,6 +21,13 @@ def batch():
     angle = 360 * torch.rand(6, generator=rng) * torch.tensor([0.0, 1.0]).repeat(3)
     extras = {"role": torch.tensor([1, 2]).repeat(3), "angle": angle}
     return Batch(inputs, torch.tensor([0, 0, 1, 1, 2, 2]), ROWS, extras, largest_class=2)
+
+
+def turns(batch, *, seed=7, epoch=0, **settings):
+    method = HER(**settings)
+    method.seed = seed
+    method.epoch = epoch
+    return method.turns(batch)
 
 
 def added(batch, radians):
@@ -36,29 +43,29 @@ def taken(batch, rows):
 
 
 def test_every_gallery_image_has_an_angle_of_its_own_and_the_label_counts_it(batch):
-    by, angles = turns(batch, "any", seed=7, epoch=0)
+    by, angles = turns(batch)
     assert ((by >= 0) & (by < 360)).all() and len(set(by.tolist())) == len(by)
     torch.testing.assert_close(added(batch, angles), by, rtol=0, atol=1e-3)
 
 
 def test_the_angle_of_a_record_follows_from_seed_epoch_and_record_alone(batch):
-    _, angles = turns(batch, "any", seed=7, epoch=3)
-    _, of_last_and_first = turns(taken(batch, [4, 5, 0, 1]), "any", seed=7, epoch=3)
+    _, angles = turns(batch, epoch=3)
+    _, of_last_and_first = turns(taken(batch, [4, 5, 0, 1]), epoch=3)
     torch.testing.assert_close(of_last_and_first, angles[[2, 0]])
     for seed, epoch in ((7, 4), (8, 3)):
-        assert not torch.allclose(turns(batch, "any", seed=seed, epoch=epoch)[1], angles)
+        assert not torch.allclose(turns(batch, seed=seed, epoch=epoch)[1], angles)
 
 
 def test_quarters_are_quarters_and_none_is_none(batch):
-    quarters = added(batch, turns(batch, "quarters", seed=7, epoch=0)[1]) / 90
+    quarters = added(batch, turns(batch, form="authors")[1]) / 90
     assert (quarters.round() - quarters).abs().max() < 1e-4
-    by, angles = turns(batch, "none", seed=7, epoch=0)
+    by, angles = turns(batch, turning=False)
     assert by.eq(0).all() and added(batch, angles).abs().max() < 1e-3
 
 
 def test_without_an_angle_views_are_taken_to_be_aligned(batch):
     bare = replace(batch, extras={"role": batch.extras["role"]})
-    assert turns(bare, "none", seed=7, epoch=0)[1].eq(0).all()
+    assert turns(bare, turning=False)[1].eq(0).all()
 
 
 def test_a_pair_fits_if_it_is_a_query_and_a_gallery_image_of_one_class(batch):
@@ -75,9 +82,9 @@ def test_a_pair_fits_if_it_is_a_query_and_a_gallery_image_of_one_class(batch):
 
 def test_rows_without_a_partner_and_vectors_to_be_turned_are_rejected(batch):
     with pytest.raises(ConfigError, match="got 5 rows in this process"):
-        turns(taken(batch, [0, 1, 2, 3, 4]), "any", seed=7, epoch=0)
+        turns(taken(batch, [0, 1, 2, 3, 4]))
     with pytest.raises(ConfigError, match=r"got inputs \[6, 256\]"):
-        turns(replace(batch, inputs=batch.inputs.flatten(1)), "any", seed=7, epoch=0)
+        turns(replace(batch, inputs=batch.inputs.flatten(1)))
 
 
 # -- the hardest triplet of each batch ------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import copy
 import functools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,9 +11,8 @@ from tests.apart import both
 from tests.methods.build import build
 
 import vicinal.methods.htl
-from vicinal.data.records import Batch, FeatureArray, ImageArray, Records
-from vicinal.data.resident import keep_decoded
-from vicinal.data.transforms import FeatureTransform, ImageTransform
+from vicinal.data.records import Batch, FeatureArray, Records
+from vicinal.data.transforms import FeatureTransform
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.figures import Dendrogram, from_json, to_json
@@ -22,7 +20,7 @@ from vicinal.losses import HierarchicalTripletLoss
 from vicinal.methods.htl import HTL
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.methods.plain import Plain
-from vicinal.models import Embedder, Identity, SmallConvNet
+from vicinal.models import Embedder, Identity
 from vicinal.parallel import part
 from vicinal.samplers import AnchorNeighborSampler, ClassTree, PKSampler
 
@@ -44,21 +42,31 @@ def records():
     return some_records()
 
 
+def planning(method, records):
+    """Give the method the embeddings of the records, as the trainer does."""
+    method.embed_records = lambda: embedded(method, records)
+    return method
+
+
+def embedded(method, records):
+    return Encoder(method.embedder, FeatureTransform(), torch.device("cpu")).embed(records)
+
+
 def method_of(records, settings=None, sampler=None, **optimizer):
     torch.manual_seed(0)
     sampler = sampler or AnchorNeighborSampler(
         records.labels, anchors=2, neighborhood=2, per_class=3, seed=0
     )
-    return build(
+    method = build(
         settings or HTL(),
         Embedder(Identity(6), 4),
         HierarchicalTripletLoss(),
         sampler,
         OptimizerConfig(**optimizer),
         train=records,
-        preprocessing=FeatureTransform(),
         steps=5 * len(sampler),
     )
+    return planning(method, records)
 
 
 @pytest.fixture
@@ -98,8 +106,8 @@ def test_the_first_epoch_samples_by_the_tree_with_one_margin_for_all(make, recor
 
 def test_the_first_batches_follow_the_initial_network(make, records):
     method = make()
-    embedded = Encoder(method.embedder, FeatureTransform(), torch.device("cpu")).embed(records)
-    tree = ClassTree.build(embedded.vectors, embedded.labels)
+    found = embedded(method, records)
+    tree = ClassTree.build(found.vectors, found.labels)
     assert method.batches(0) == method.sampler.epoch(0, tree)
 
 
@@ -107,11 +115,11 @@ def test_the_tree_is_that_of_the_network_at_the_beginning_of_the_epoch(make, rec
     method = make(learning_rate=3e-2)
     train(method, records, 1)
     before = method.tree
-    embedded = Encoder(method.embedder, FeatureTransform(), torch.device("cpu")).embed(records)
+    found = embedded(method, records)
     method.batches(1)
     assert not torch.equal(method.tree.means, before.means)
     torch.testing.assert_close(
-        method.tree.means, ClassTree.build(embedded.vectors, embedded.labels).means
+        method.tree.means, ClassTree.build(found.vectors, found.labels).means
     )
 
 
@@ -193,7 +201,7 @@ def test_a_run_that_stops_in_mid_epoch_goes_on_with_the_margins_of_its_tree(make
 
 def test_fixed_margins_over_random_classes_are_the_plain_baseline(make, records):
     sampler = PKSampler(records.labels, classes=4, per_class=3, seed=0)
-    half, plain = make(HTL(margins="fixed", sampling=False), sampler), make(Plain(), sampler)
+    half, plain = make(HTL("ours"), sampler), make(Plain(), sampler)
     for epoch in range(2):
         plan = half.batches(epoch)
         assert plan == plain.batches(epoch)
@@ -216,7 +224,7 @@ def test_embedding_the_records_moves_nothing_and_leaves_training_mode(make):
 
 
 def test_steps_bring_the_loss_down(make, records):
-    method = make(HTL(margins="fixed"), learning_rate=2e-2)
+    method = make(HTL("ours"), learning_rate=2e-2)
     scalars = train(method, records, 5)
     first, last = (
         torch.stack([s["loss"] for s in epoch]).mean() for epoch in (scalars[0], scalars[-1])
@@ -260,30 +268,8 @@ def test_of_many_classes_those_are_shown_that_merge_first(make, monkeypatch):
 
 
 def test_an_unknown_kind_of_margins_is_rejected():
-    with pytest.raises(ConfigError, match="did you mean 'dynamic'"):
-        HTL(margins="dynamics")
-
-
-def test_images_on_the_device_are_taken_from_there(records, monkeypatch):
-    pixels = np.random.default_rng(0).integers(0, 255, (len(records), 8, 8), dtype=np.uint8)
-    pictures = replace(
-        records, source=ImageArray(pixels, [str(row) for row in range(len(records))])
-    )
-    transform, cpu, told, plans = ImageTransform(size=8, channels=1), torch.device("cpu"), [], []
-    for decoded in (False, True):
-        if decoded:
-            keep_decoded(pictures, transform, cpu, resident="on")
-            monkeypatch.setattr(ImageArray, "read", None)  # from now on nothing is read
-        torch.manual_seed(0)
-        sampler = AnchorNeighborSampler(
-            records.labels, anchors=2, neighborhood=2, per_class=3, seed=0
-        )
-        embedder, loss = Embedder(SmallConvNet(1, (4,)), 4), HierarchicalTripletLoss()
-        method = build(HTL(), embedder, loss, sampler, train=pictures, preprocessing=transform)
-        assert method.reads_records
-        method.read_by(workers=0, progress=told.append)
-        plans.append(method.batches(0))
-    assert plans[0] == plans[1] and told == [len(records)] * 2
+    with pytest.raises(ConfigError, match="did you mean 'paper'"):
+        HTL(form="papers")
 
 
 # -- several processes ----------------------------------------------------------------------------

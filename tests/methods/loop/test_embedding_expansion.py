@@ -8,7 +8,7 @@ import torch
 
 from vicinal.errors import ConfigError
 from vicinal.losses import HPHNLoss, NPairLoss
-from vicinal.methods.loop import ExpandedNegatives, positive_pairs
+from vicinal.methods.loop import EmbeddingExpansion, ExpandedNegatives, positive_pairs
 
 
 def points_by_hand(x, y, count):
@@ -39,4 +39,4 @@ def test_off_the_sphere_points_stay_on_the_line(unit_vectors):
 
 def test_a_negative_number_of_points_is_rejected():
     with pytest.raises(ConfigError, match="points must be at least 0, got -1"):
-        ExpandedNegatives(HPHNLoss(), points=-1)
+        EmbeddingExpansion(points=-1)

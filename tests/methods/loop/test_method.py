@@ -35,7 +35,7 @@ def ready(method, loss, **optimizer):
 
 
 def published(loss, **settings):
-    return ready(LoOp(overlap="arcs", **settings), loss)
+    return ready(LoOp(form="paper", **settings), loss)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_steps_bring_the_loss_down(kind, loss, batch):
 def test_anchors_are_samples_unless_all_is_as_published():
     found = [
         ready(method, HPHNLoss()).loss.anchors
-        for method in (LoOp(), LoOp(overlap="arcs"), LoOp(anchors="pairs"))
+        for method in (LoOp(), LoOp(form="paper"), LoOp(anchors="pairs"))
     ]
     assert found == ["samples", "pairs", "pairs"]
 
@@ -161,11 +161,18 @@ def test_a_collapsed_batch_costs_the_margin(batch):
     assert ready(LoOp(), TripletLoss(0.7)).collapsed_loss(batch) == pytest.approx(0.7)
 
 
-@pytest.mark.parametrize("kind", [LoOp, EmbeddingExpansion])
-def test_consecutive_pairs_need_an_even_number_of_each_class(kind):
+@pytest.mark.parametrize(
+    "method", [LoOp(pairing="consecutive"), EmbeddingExpansion("paper")], ids=["LoOp", "expansion"]
+)
+def test_consecutive_pairs_need_an_even_number_of_each_class(method):
     odd = PKSampler(LABELS.tolist(), classes=3, per_class=3, seed=0)
-    with pytest.raises(
-        ConfigError, match=r"got per_class=3. Set sampler.per_class=4, or method.pairing=all"
-    ):
-        kind(pairing="consecutive").check(HPHNLoss(), odd)
-    kind().check(HPHNLoss(), odd)
+    with pytest.raises(ConfigError, match=r"got per_class=3\. Set sampler.per_class=4"):
+        method.check(HPHNLoss(), odd)
+    type(method)().check(HPHNLoss(), odd)
+
+
+def test_as_published_the_mean_is_over_pairs_of_arcs():
+    """1/|P|, from the first step on, where ours is over pairs of pairs and waits."""
+    paper, ours = (ready(LoOp(form), TripletLoss()).loss for form in ("paper", "ours"))
+    assert (paper.overlap, paper.anchors, paper.over_pairs) == ("arcs", "pairs", True)
+    assert (ours.overlap, ours.anchors, ours.over_pairs) == ("samples", "samples", False)

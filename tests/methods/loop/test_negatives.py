@@ -51,7 +51,7 @@ def embeddings(rng):
 
 
 def published(loss, **settings):
-    return OptimalNegatives(loss, overlap="arcs", **settings)
+    return OptimalNegatives(loss, overlap="arcs", anchors="pairs", **settings)
 
 
 def of_samples(loss, **settings):
@@ -95,26 +95,6 @@ def test_consecutive_rows_are_pairs_if_of_one_class():
     )
     with pytest.raises(DataError, match="got 3 rows"):
         positive_pairs(torch.tensor([0, 0, 1]), "consecutive")
-
-
-def test_each_row_goes_with_the_nearest_of_its_class(embeddings):
-    labels, given = (
-        torch.tensor(UNEVEN),
-        torch.nn.functional.normalize(embeddings(len(UNEVEN)), dim=1),
-    )
-    first, second, keep, _ = positive_pairs(labels, "nearest", given)
-    assert first.tolist() == list(range(len(UNEVEN))) and keep.tolist() == [
-        UNEVEN.count(label) > 1 for label in UNEVEN
-    ]
-    similarity = given @ given.T
-    for row in first[keep].tolist():
-        others = [
-            other for other in range(len(UNEVEN)) if other != row and labels[other] == labels[row]
-        ]
-        assert second[row] == max(others, key=lambda other: similarity[row, other])
-    assert not positive_pairs(torch.arange(3), "nearest", given[:3]).keep.any()
-    with pytest.raises(ConfigError, match=r"compares embeddings, got None"):
-        positive_pairs(labels, "nearest")
 
 
 @pytest.mark.parametrize(
@@ -221,10 +201,10 @@ def test_equals_its_baseline_where_all_of_a_class_agree(loss, embeddings):
 @pytest.mark.parametrize(
     ("pairing", "overlap", "anchors"),
     [
-        ("all", "arcs", None),
-        ("consecutive", "arcs", None),
-        ("nearest", "samples", "pairs"),
-        ("all", "samples", None),
+        ("all", "arcs", "pairs"),
+        ("consecutive", "arcs", "pairs"),
+        ("all", "samples", "pairs"),
+        ("all", "samples", "samples"),
     ],
 )
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
@@ -402,7 +382,7 @@ def test_a_row_alone_in_its_class_counts_in_the_mean_as_in_the_loss_alone(embedd
 def test_mean_over_pairs_divides_the_sum_over_pairs_of_pairs_by_the_pairs(embeddings):
     x, labels = embeddings(8), [0, 0, 1, 1, 2, 2, 2, 3]
     loss = TripletLoss(0.3, squared=False)
-    found = published(loss, mean="pairs")(x, torch.tensor(labels)).item()
+    found = published(loss, over_pairs=True)(x, torch.tensor(labels)).item()
     pairs = 1 + 1 + 3
     terms = 2 * (1 + 3 + 1) + 3 * (1 + 1 + 1)
     assert found == pytest.approx(by_hand("triplet", loss, x, labels) * terms / pairs)

@@ -1,7 +1,7 @@
 """What is assessed, and who assesses it (DML-ALA, Zheng et al., CVPR 2020).
 
 A scoring forms the tuples of a subset of an episode, what each costs and what the assessor sees of
-it. The assessors are the paper's sequence-aware one, and the controls that it is measured against.
+it. The assessors are the paper's sequence-aware one, and the constant that it is measured against.
 """
 
 from abc import ABC, abstractmethod
@@ -9,23 +9,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Literal, NamedTuple
 
-import numpy as np
 import torch
-from jaxtyping import Float, Int, Integer
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from vicinal.arguments import Limits, check_arguments
+from vicinal.arguments import Limits
 from vicinal.distances import at_least_float32, pairwise_distances, row_distances, unit_rows
 from vicinal.errors import ConfigError
-from vicinal.losses.loss import Comparisons, Loss, tuple_loss
+from vicinal.losses.loss import Comparisons, tuple_loss
 from vicinal.samplers.episodes import episode_triplets
-from vicinal.tuples import Embeddings, SingleLabels, other_class, same_class
+from vicinal.tuples import Embeddings, SingleLabels, Triplets, other_class, same_class
 
 Over = Literal["mean", "sum"]
 Weight = Annotated[float, Limits("(0, 1]")]
-Head = Callable[
-    [Tensor], Tensor
-]  # features y to embeddings z, with whatever parameters are being tried
+Head = Callable[[Tensor], Tensor]  # features y to embeddings z, by the parameters being tried
 
 
 class Scored(NamedTuple):
@@ -56,7 +53,7 @@ class Scoring(nn.Module, ABC):
 
     seen: int = 3
 
-    def __init__(self, loss: Loss) -> None:
+    def __init__(self, loss: nn.Module) -> None:
         super().__init__()
         self.loss = tuple_loss(loss, "ALA")
 
@@ -74,11 +71,18 @@ class Scoring(nn.Module, ABC):
         """The scoring of real tuples alone, by which a validation subset is measured."""
         return self
 
+    @torch.no_grad()
     def comparable(self, embeddings: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
         """Embeddings as the loss compares them: on the unit sphere or not."""
-        return (
-            unit_rows(embeddings) if self.loss.distance.normalize else at_least_float32(embeddings)
-        )
+        return (unit_rows if self.loss.distance.normalize else at_least_float32)(embeddings)
+
+    @torch.no_grad()
+    def hardness(self, members: Float[Tensor, "t 3 d"]) -> Float[Tensor, "t"]:
+        """d(y, y⁺) / d(y, y⁻); coinciding negatives count as very hard, not as infinitely so."""
+        anchor, positive, negative = self.comparable(members).unbind(dim=1)
+        near = row_distances(anchor, positive, squared=False)
+        far = row_distances(anchor, negative, squared=False)
+        return near / far.clamp(min=torch.finfo(far.dtype).eps)
 
 
 class TripletScoring(Scoring):
@@ -89,48 +93,59 @@ class TripletScoring(Scoring):
     """
 
     def forward(self, embeddings: Embeddings, labels: SingleLabels, head: Head) -> Scored:
-        triplets = episode_triplets(len(embeddings), embeddings.device)
+        compared, members = self.compared(embeddings, labels)
+        return Scored(self.loss.core(compared).sums, members, self.hardness(members))
+
+    def compared(
+        self, embeddings: Embeddings, labels: SingleLabels
+    ) -> tuple[Comparisons, Float[Tensor, "t 3 d"]]:
+        """Return the triplets of a subset as the loss sees them, and their members."""
+        triplets = Triplets(*episode_triplets(len(embeddings), embeddings.device))
         compared = self.loss.triplet_comparisons(at_least_float32(embeddings), triplets, labels)
-        members = embeddings[torch.stack(triplets, dim=1)]
-        return Scored(self.loss.core(compared).sums, members, hardness(self.comparable(members)))
+        return compared, embeddings[torch.stack(triplets, dim=1)]
 
     def rows(self, count: int) -> Integer[Tensor, "t m"]:
         return torch.stack(episode_triplets(count), dim=1)
 
 
-class PairScoring(Scoring):
+class PairScoring(TripletScoring):
     """Pairs as units: of each triplet the positive and the negative pair, each with a weight of its
     own.
 
     For losses that are sums over pairs (contrastive, margin). The assessor sees two embeddings and
-    is not told whether
-    they are of one class: the paper names no such input. A pair's hardness is that of its triplet.
+    is not told whether they are of one class: the paper names no such input. A pair's hardness is
+    that of its triplet.
     """
 
     seen = 2
 
-    def __init__(self, loss: Loss) -> None:
+    def __init__(self, loss: nn.Module) -> None:
         super().__init__(loss)
         one = torch.ones(1, 1)
         whole = Comparisons(one, one.bool(), one / 2, one.bool())
-        parts = sum(loss.core(half).sums for half in _halves(whole))
-        if not torch.allclose(loss.core(whole).sums, torch.as_tensor(parts)):
+        if not torch.allclose(self.loss.core(whole).sums, self._halves(whole).sum(dim=1)):
             raise ConfigError(
                 f"units=pairs needs a sum over pairs, got {type(loss).__name__}. Set "
                 "method.units=triplets."
             )
 
     def forward(self, embeddings: Embeddings, labels: SingleLabels, head: Head) -> Scored:
-        triplets = episode_triplets(len(embeddings), embeddings.device)
-        found = self.loss.triplet_comparisons(at_least_float32(embeddings), triplets, labels)
-        halves = torch.stack([self.loss.core(half).sums for half in _halves(found)], dim=1)
-        members = embeddings[torch.stack(triplets, dim=1)]
-        of_triplets = hardness(self.comparable(members))
-        pairs = members[:, [[0, 1], [0, 2]]].flatten(0, 1)
-        return Scored(halves.flatten(), pairs, of_triplets.repeat_interleave(2))
+        compared, members = self.compared(embeddings, labels)
+        hardness = self.hardness(members).repeat_interleave(2)
+        return Scored(self._halves(compared).flatten(), self._pairs(members), hardness)
 
     def rows(self, count: int) -> Integer[Tensor, "t m"]:
-        return torch.stack(episode_triplets(count), dim=1)[:, [[0, 1], [0, 2]]].flatten(0, 1)
+        return self._pairs(super().rows(count))
+
+    def _halves(self, found: Comparisons) -> Float[Tensor, "t 2"]:
+        """What a triplet's positive pair costs alone, and its negative pair."""
+        nothing = torch.zeros_like(found.keep_positive)
+        parts = replace(found, keep_negative=nothing), replace(found, keep_positive=nothing)
+        return torch.stack([self.loss.core(part).sums for part in parts], dim=1)
+
+    @staticmethod
+    def _pairs(triplets: Tensor) -> Tensor:
+        return triplets[:, [[0, 1], [0, 2]]].flatten(0, 1)
 
 
 class AnchorScoring(Scoring):
@@ -151,7 +166,14 @@ class AnchorScoring(Scoring):
         distances = pairwise_distances(self.comparable(known), squared=False)
         hardest = distances.masked_fill(~other_class(labels), torch.inf).argmin(dim=1)
         members = torch.stack([known, mean_positive, known[hardest]], dim=1)
-        return Scored(sums / counts.clamp(min=1), members, hardness(self.comparable(members)))
+        return Scored(sums / counts.clamp(min=1), members, self.hardness(members))
+
+
+SCORINGS: dict[str, type[Scoring]] = {
+    "triplets": TripletScoring,
+    "pairs": PairScoring,
+    "anchors": AnchorScoring,
+}
 
 
 class EpisodeLoss(nn.Module):
@@ -164,7 +186,8 @@ class EpisodeLoss(nn.Module):
 
     def __init__(self, scoring: Scoring, *, training_rows: int) -> None:
         super().__init__()
-        self.scoring, self.training_rows = scoring, training_rows
+        self.scoring = scoring
+        self.training_rows = training_rows
 
     @property
     def loss(self) -> nn.Module:
@@ -176,40 +199,12 @@ class EpisodeLoss(nn.Module):
         return self.scoring.loss.capturable
 
     def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Float[Tensor, ""]:
-        subsets = zip(
-            *(torch.tensor_split(x, [self.training_rows]) for x in (embeddings, labels)),
-            strict=True,
-        )
-        losses = torch.cat(
-            [self.scoring(rows, classes, nn.Identity()).losses for rows, classes in subsets]
-        )
-        return losses.mean()
+        rows, classes = (x.tensor_split([self.training_rows]) for x in (embeddings, labels))
+        scored = [self.scoring(*part, nn.Identity()) for part in zip(rows, classes, strict=True)]
+        return torch.cat([part.losses for part in scored]).mean()
 
 
-def add_up(losses: Float[Tensor, "t"], over: Over) -> Float[Tensor, ""]:
-    """Mean or sum over tuples; the paper's equations sum."""
-    return losses.mean() if over == "mean" else losses.sum()
-
-
-def _halves(found: Comparisons) -> tuple[Comparisons, Comparisons]:
-    """A triplet as its positive pair alone and as its negative pair alone."""
-    nothing = torch.zeros_like(found.keep_positive)
-    return replace(found, keep_negative=nothing), replace(found, keep_positive=nothing)
-
-
-@torch.no_grad()
-def hardness(members: Float[Tensor, "t 3 d"]) -> Float[Tensor, "t"]:
-    """d(y, y⁺) / d(y, y⁻); coinciding negatives count as very hard, not as infinitely so."""
-    anchor, positive, negative = members.detach().unbind(dim=1)
-    near, far = (
-        row_distances(anchor, positive, squared=False),
-        row_distances(anchor, negative, squared=False),
-    )
-    return near / far.clamp(min=torch.finfo(far.dtype).eps)
-
-
-# -- assessors
-# --------------------------------------------------------------------------------------
+# -- assessors -------------------------------------------------------------------------------------
 
 
 class Assessment(NamedTuple):
@@ -227,15 +222,9 @@ class Assessor(nn.Module, ABC):
     assessor is updated, from the same start each time; ``advance`` takes the state over, once for
     each episode. What a state is, the assessor alone knows; it is part of ``state_dict``. Tuples
     come detached: A is a constant in the metric's parameters, else the two lines of Eq. (10) would
-        differ.
-
-    Differs: the paper concatenates embeddings as they are. A linear layer over unit features gives
-    embeddings of length 0.6, of which an LSTM as it is initialized sees next to nothing; so, if
-    ``scaled``, a tuple's numbers are divided by their root mean square, which keeps all that a loss
-    on the unit sphere can see of it.
+    differ.
     """
 
-    scaled: bool = True
     capturable = True  # whether a CUDA graph may replay it: nothing is drawn or counted on the host
 
     @property
@@ -246,8 +235,7 @@ class Assessor(nn.Module, ABC):
     def forward(self, members: Float[Tensor, "t m d"]) -> Assessment:
         """Assess the tuples of an episode, one sequence; a tuple is the embeddings of its members
         in their order."""
-        tuples = at_least_float32(members.detach().flatten(1))
-        return self.assess(unit_rows(tuples) * tuples.shape[1] ** 0.5 if self.scaled else tuples)
+        return self.assess(at_least_float32(members.detach().flatten(1)))
 
     @abstractmethod
     def assess(self, tuples: Float[Tensor, "t md"]) -> Assessment:
@@ -267,26 +255,35 @@ class LSTMAssessor(Assessor):
     Args:
         inputs: numbers in a tuple: 3 d for triplets of d-dimensional embeddings.
         hidden: units of each layer.
-        layers: of the LSTM.
-        centered: whether weights are of logits relative to their mean in the episode.
+        scaled: whether a tuple's numbers are divided by their root mean square (ours). A linear
+            layer over unit features gives embeddings of length 0.6, of which an LSTM as it is
+            initialized sees next to nothing; their length matters to no loss on the unit sphere.
+        centered: whether weights are of logits relative to their mean in the episode (ours), so
+            that they have no drift that all tuples share.
     """
 
     hidden_state: Tensor
     cell_state: Tensor
 
     def __init__(
-        self, inputs: int, *, hidden: int = 64, layers: int = 2, centered: bool = False
+        self, inputs: int, *, hidden: int = 64, scaled: bool = False, centered: bool = False
     ) -> None:
         super().__init__()
-        self.inputs, self.hidden, self.layers, self.centered = inputs, hidden, layers, centered
-        self.sequence = nn.LSTM(inputs, hidden, layers)
-        self.weight = _half(hidden)
-        self.register_buffer("hidden_state", torch.zeros(layers, hidden))
-        self.register_buffer("cell_state", torch.zeros(layers, hidden))
+        self.scaled = scaled
+        self.centered = centered
+        self.sequence = nn.LSTM(inputs, hidden, num_layers=2)
+        self.weight = nn.Linear(hidden, 1)
+        for parameter in self.weight.parameters():
+            nn.init.zeros_(parameter)
+        self.register_buffer("hidden_state", torch.zeros(2, hidden))
+        self.register_buffer("cell_state", torch.zeros(2, hidden))
 
     def assess(self, tuples: Float[Tensor, "t md"]) -> Assessment:
+        if self.scaled:
+            tuples = unit_rows(tuples) * tuples.shape[1] ** 0.5
         outputs, state = self.sequence(tuples, (self.hidden_state, self.cell_state))
-        return Assessment(_weights(self.weight(outputs), self.centered), state)
+        logits = self.weight(outputs).squeeze(dim=1)
+        return Assessment((logits - logits.mean() if self.centered else logits).sigmoid(), state)
 
     def advance(self, state: tuple[Tensor, ...]) -> None:
         hidden, cell = state
@@ -294,97 +291,12 @@ class LSTMAssessor(Assessor):
         self.cell_state.copy_(cell.detach())
 
 
-class MLPAssessor(Assessor):
-    """The same size without a sequence: does it matter that the assessor remembers?
-
-    Args:
-        inputs: numbers in a tuple.
-        hidden: units of each of the two layers.
-        centered: whether weights are of logits relative to their mean in the episode.
-    """
-
-    def __init__(self, inputs: int, *, hidden: int = 64, centered: bool = False) -> None:
-        super().__init__()
-        self.inputs, self.hidden, self.centered = inputs, hidden, centered
-        layers = [nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU()]
-        self.network = nn.Sequential(*layers, _half(hidden))
-
-    def assess(self, tuples: Float[Tensor, "t md"]) -> Assessment:
-        return Assessment(_weights(self.network(tuples), self.centered))
-
-
 class ConstantAssessor(Assessor):
-    """The same weight for every tuple: what a change of the learning rate alone would do.
+    """The same weight for every tuple: what a change of the learning rate alone would do."""
 
-    Args:
-        weight: w.
-    """
-
-    def __init__(self, weight: Weight = 0.5) -> None:
+    def __init__(self, weight: float) -> None:
         super().__init__()
         self.weight = weight
-        check_arguments(self)
 
     def assess(self, tuples: Float[Tensor, "t md"]) -> Assessment:
         return Assessment(tuples.new_full((len(tuples),), self.weight))
-
-
-class RandomAssessor(Assessor):
-    """Weights drawn from the beta distribution of a given mean and spread: does it matter which
-    tuple gets which?
-
-    Episode e is drawn from ``(seed, e)`` alone, on the host, so neither a resume nor the device
-    changes a weight.
-
-    Args:
-        mean: of the weights.
-        spread: their standard deviation, less than √(mean (1 - mean)).
-        seed: of the draws.
-    """
-
-    capturable = False
-
-    def __init__(self, mean: Weight = 0.5, spread: float = 0.1, *, seed: int = 0) -> None:
-        super().__init__()
-        self.mean, self.spread, self.seed, self.episode = mean, spread, seed, 0
-        check_arguments(self)
-        if not 0 < spread**2 < mean * (1 - mean):
-            raise ConfigError(
-                f"weights in (0, 1) with mean {mean} have a spread between 0 and "
-                f"{(mean * (1 - mean)) ** 0.5:.3f}, got "
-                f"{spread}. Use assessor=constant for none."
-            )
-
-    def assess(self, tuples: Float[Tensor, "t md"]) -> Assessment:
-        total = (
-            self.mean * (1 - self.mean) / self.spread**2 - 1
-        )  # a + b of the distribution with these two moments
-        rng = np.random.default_rng([self.seed, self.episode])
-        drawn = rng.beta(self.mean * total, (1 - self.mean) * total, len(tuples))
-        return Assessment(torch.from_numpy(drawn).to(tuples))
-
-    def advance(self, state: tuple[Tensor, ...]) -> None:
-        self.episode += 1
-
-    def get_extra_state(self) -> Int[Tensor, ""]:
-        """Return the number of the episode, for ``state_dict``; it is kept on the host, which never
-        waits for it."""
-        return torch.tensor(self.episode)
-
-    def set_extra_state(self, state: Int[Tensor, ""]) -> None:
-        self.episode = int(state)
-
-
-def _weights(logits: Float[Tensor, "t 1"], centered: bool) -> Float[Tensor, "t"]:
-    """Return the sigmoid of Eq. (8). Differs: of centered logits, no drift that all tuples
-    share."""
-    logits = logits.squeeze(dim=1)
-    return (logits - logits.mean() if centered else logits).sigmoid()
-
-
-def _half(inputs: int) -> nn.Linear:
-    """Return a last layer that starts at 0, where the sigmoid is 1/2 whatever comes."""
-    layer = nn.Linear(inputs, 1)
-    nn.init.zeros_(layer.weight)
-    nn.init.zeros_(layer.bias)
-    return layer

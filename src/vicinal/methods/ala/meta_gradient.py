@@ -16,15 +16,14 @@ are one derivative of the vector of losses in one direction. Forward mode gives 
 without a graph and without second derivatives.
 
 A slope splits at the embeddings: the network's derivative ż = dz/dε, then that of the losses along
-ż, which is cheap and always exact. Hence a finite difference, where it is asked for, never meets
-the kink of a hinge.
+ż, which is cheap.
 """
 
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Literal
+from itertools import islice
 
 import torch
 from jaxtyping import Float
@@ -33,22 +32,11 @@ from torch.func import functional_call, jvp
 from torch.optim import Optimizer
 
 from vicinal.distances import at_least_float32
-from vicinal.errors import ConfigError
 from vicinal.methods.ala.assessment import Head, Scored, Scoring
-from vicinal.methods.method import tensor_cores
 from vicinal.models.embedder import Embedder
 from vicinal.tuples import Embeddings, SingleLabels, being_captured
 
-Route = Literal["forward", "double_backward", "difference"]
-Unroll = Literal["all", "head"]
 Parameters = dict[str, Tensor]
-
-PILOT_ROWS = 4  # on which a difference finds out how fast embeddings change
-PILOT_STEP = 1e-6  # length of the pilot's displacement over that of the parameters
-LONGEST = 1e3  # in pilot steps, where embeddings hardly change at all
-CHANGE: float | None = (
-    None  # of embeddings across half a difference, relative; None is the rule, √ε / 3
-)
 
 
 class Metric:
@@ -62,57 +50,18 @@ class Metric:
         embedder: the network.
         optimizer: what trains it; a virtual step is plain gradient descent with the learning rate
             of each group.
-        unroll: ``"all"`` moves the whole network, as the paper does; ``"head"`` only the last
-            layer, over features that
-            stay as they are: cheap, and no longer the gradient of the paper's Eq. (11).
-        factor: of the learning rates in a virtual step.
-        compiled: whether ``torch.compile`` makes kernels for ``tangents``, where a GPU spends its
-            time between small operations; a minute or more at the first step, and not for networks
-            that draw random numbers.
     """
 
-    def __init__(
-        self,
-        embedder: Embedder,
-        optimizer: Optimizer,
-        *,
-        unroll: Unroll = "all",
-        factor: float = 1.0,
-        compiled: bool = False,
-    ) -> None:
-        self.embedder, self.optimizer, self.unroll, self.factor = (
-            embedder,
-            optimizer,
-            unroll,
-            factor,
-        )
-        trained = {
-            id(p): place
-            for place, group in enumerate(optimizer.param_groups)
-            for p in group["params"]
-        }
-        prefix = "head." if unroll == "head" else ""
-        named = [
-            (n, p)
-            for n, p in embedder.named_parameters()
-            if n.startswith(prefix) and p.requires_grad
+    def __init__(self, embedder: Embedder, optimizer: Optimizer) -> None:
+        self.embedder = embedder
+        self.optimizer = optimizer
+        names = {id(p): name for name, p in embedder.named_parameters() if p.requires_grad}
+        self._groups = [
+            [p for p in group["params"] if id(p) in names] for group in optimizer.param_groups
         ]
-        self._leaves = {name: parameter for name, parameter in named if id(parameter) in trained}
-        if not self._leaves:
-            raise ConfigError(
-                f"a virtual step moves {'the head' if prefix else 'the network'}, but the "
-                "optimizer does not train it. "
-                f"Set model.dim, or method.unroll=all."
-            )
-        groups = [trained[id(leaf)] for leaf in self._leaves.values()]
-        self._members = {
-            group: [place for place, own in enumerate(groups) if own == group]
-            for group in set(groups)
-        }
+        self._leaves = {names[id(p)]: p for members in self._groups for p in members}
         self._network = _Network(embedder)
-        self._draws = False  # whether the network drew random numbers when it was last called
-        self._random: tuple[Tensor, Tensor | None] | None = None
-        self._tangents = torch.compile(self._derived) if compiled else self._derived
+        self._random: list[Tensor] = []  # before the last pass, if that drew random numbers
 
     @property
     def leaves(self) -> list[nn.Parameter]:
@@ -125,94 +74,66 @@ class Metric:
 
     def scaled(self, gradients: list[Tensor]) -> list[Tensor]:
         """Return α ∇, with the present learning rate of each group."""
-        found: dict[int, Tensor] = {}
-        for group, places in self._members.items():
-            rate = self.factor * self.optimizer.param_groups[group]["lr"]
-            parts = torch._foreach_mul([gradients[place] for place in places], rate)
-            found |= dict(zip(places, parts, strict=True))
-        return [found[place] for place in range(len(gradients))]
+        scaled: list[Tensor] = []
+        rest = iter(gradients)
+        for members, group in zip(self._groups, self.optimizer.param_groups, strict=True):
+            if members:
+                scaled += torch._foreach_mul(list(islice(rest, len(members))), group["lr"])
+        return scaled
 
-    def moved(self, steps: list[Tensor], scale: float = -1.0) -> Parameters:
-        """Return θ + scale · steps; by default a step downhill, Eq. (10)."""
+    def moved(self, steps: list[Tensor]) -> Parameters:
+        """Return θ' = θ - steps, Eq. (10)."""
         parameters = self.parameters()
-        values = torch._foreach_add(list(parameters.values()), steps, alpha=scale)
+        values = torch._foreach_sub(list(parameters.values()), steps)
         return dict(zip(parameters, values, strict=True))
 
     def features(self, inputs: Tensor) -> Float[Tensor, "n c"]:
         """Compute y of the real network: part of the graph, and running statistics move."""
-        before = (
-            None if being_captured(inputs) else _random_state(inputs)
-        )  # which cannot be read during capture
-        if before is None and self._draws:
+        captured = being_captured(inputs)  # when the state of a generator cannot be read
+        if captured and self._random:
             raise RuntimeError(
                 "the network draws random numbers, which a virtual step draws once more."
             )
+        before = [] if captured else _random_state(inputs)
         features: Tensor = self._network(inputs, self._precision(), features_only=True)
-        if before is not None:
-            pairs = zip(before, _random_state(inputs), strict=True)
-            self._draws = any(
-                a is not None and b is not None and not torch.equal(a, b) for a, b in pairs
-            )
-        self._random = before if self._draws else None
+        if not captured:
+            drew_none = all(map(torch.equal, before, _random_state(inputs)))
+            self._random = [] if drew_none else before
         return features
 
-    def frozen_features(self, inputs: Tensor) -> Float[Tensor, "n c"]:
-        """Compute y as a constant; running statistics stay."""
-        with torch.no_grad():
-            named, given = self._copies(), (inputs, self._precision(), True)
-            features: Tensor = functional_call(self._network, named, given)
-        return features
-
-    def embed(self, parameters: Parameters, inputs: Tensor, *, precise: bool = False) -> Embeddings:
-        """Compute z with other parameters; running statistics stay.
-
-        Args:
-            parameters: θ' by name; what is not named keeps its value.
-            inputs: inputs of the network, or features where only the head moves.
-            precise: whether the backbone runs in float32 whatever it trains in.
-        """
-        if self.unroll == "head":
-            return self.head(parameters)(inputs)
+    def embed(self, parameters: Parameters, inputs: Tensor) -> Embeddings:
+        """Compute z with other parameters by name; what is not named keeps its value, and running
+        statistics stay."""
         named = self._copies() | {f"embedder.{name}": value for name, value in parameters.items()}
-        given = (inputs, None if precise else self._precision())
-        embeddings: Tensor = functional_call(self._network, named, given)
+        embeddings: Tensor = functional_call(self._network, named, (inputs, self._precision()))
         return embeddings
 
     def head(self, parameters: Parameters) -> Head:
         """Return z = g(y) with other parameters."""
-        named = {
-            name.removeprefix("head."): p
-            for name, p in parameters.items()
-            if name.startswith("head.")
-        }
+        named = _of_head(parameters)
         return lambda features: functional_call(self.embedder.head, named, (features,))
 
     def tangents(self, direction: list[Tensor], inputs: Tensor) -> Embeddings:
-        """Compute dz/dε at θ + ε ``direction``, in forward mode: one pass, no graph."""
+        """Compute dz/dε of every row at θ + ε ``direction``, in forward mode: one pass, no graph."""
         load_forward_mode()
         parameters = self.parameters()
         along = dict(zip(parameters, direction, strict=True))
-        with torch.no_grad(), self.replayed():
-            return self._tangents(parameters, along, inputs)
-
-    def _derived(self, parameters: Parameters, along: Parameters, inputs: Tensor) -> Tensor:
-        tangents: Tensor = jvp(lambda moved: self.embed(moved, inputs), (parameters,), (along,))[1]
+        with torch.no_grad(), self._replayed():
+            tangents: Tensor = jvp(lambda at: self.embed(at, inputs), (parameters,), (along,))[1]
         return tangents
 
     @contextmanager
-    def replayed(self) -> Iterator[None]:
+    def _replayed(self) -> Iterator[None]:
         """Draw the random numbers of the last ``features`` once more: what was dropped there is
         dropped again."""
-        if self._random is None:
-            yield
-            return
-        on_host, on_device = self._random
         with torch.random.fork_rng(
-            devices=[] if on_device is None else [torch.cuda.current_device()]
+            devices=[torch.cuda.current_device()] if len(self._random) > 1 else [],
+            enabled=bool(self._random),
         ):
-            torch.set_rng_state(on_host)
-            if on_device is not None:
-                torch.cuda.set_rng_state(on_device)
+            for state, restore in zip(
+                self._random, (torch.set_rng_state, torch.cuda.set_rng_state), strict=False
+            ):
+                restore(state)
             yield
 
     def _precision(self) -> torch.dtype | None:
@@ -228,22 +149,6 @@ class Metric:
             if module.training
             for name, buffer in module.named_buffers(recurse=False)
         }
-
-
-def _random_state(inputs: Tensor) -> tuple[Tensor, Tensor | None]:
-    """On the host, and on the device of ``inputs``."""
-    return torch.get_rng_state(), torch.cuda.get_rng_state(
-        inputs.device
-    ) if inputs.is_cuda else None
-
-
-@cache
-def load_forward_mode() -> None:
-    """torch compiles its rules at their first use, with a deprecation warning about its own way of
-    doing so."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        jvp(torch.sin, (torch.zeros(()),), (torch.zeros(()),))
 
 
 class _Network(nn.Module):
@@ -262,29 +167,28 @@ class _Network(nn.Module):
         return features if features_only else self.embedder.embed(features)
 
 
-def embedding_tangents(
-    metric: Metric, inputs: Tensor, direction: list[Tensor], *, route: Route = "forward"
-) -> Embeddings:
-    """Compute dz/dε of every row of ``inputs`` at θ + ε u: exact in forward mode, or by a central
-    difference.
+def _of_head(parameters: Parameters) -> Parameters:
+    """Return the parameters of the head by their names in it."""
+    return {
+        name.removeprefix("head."): value
+        for name, value in parameters.items()
+        if name.startswith("head.")
+    }
 
-    The difference is (z(θ + hu) - z(θ - hu)) / 2h in full float32. Rounding costs ε/(relative
-    change of z); the ReLUs that switch on the way cost a multiple of that change. So h is such that
-    z changes by √ε / 3, 1e-4 of its length, as a pilot of a few rows finds it. A rule by the
-    parameters' length fails: the direction is the network's steepest, and a thousandth of their
-    length along it turns GoogLeNet into another network (experiments/ala.md).
-    """
-    if route == "forward":
-        return metric.tangents(direction, inputs)
-    with (
-        torch.no_grad(),
-        tensor_cores(False),
-    ):  # a difference of two passes would lose to the 10 bits of TF32
-        step = _step(metric, inputs[:PILOT_ROWS], direction)
-        ahead, behind = (
-            _displaced(metric, direction, scale * step, inputs) for scale in (1.0, -1.0)
-        )
-    return (ahead - behind) / (2 * step)
+
+def _random_state(inputs: Tensor) -> list[Tensor]:
+    """Return the state of torch's generator on the host, and on the GPU of ``inputs``."""
+    on_device = [torch.cuda.get_rng_state(inputs.device)] if inputs.is_cuda else []
+    return [torch.get_rng_state(), *on_device]
+
+
+@cache
+def load_forward_mode() -> None:
+    """torch compiles its rules at their first use, with a deprecation warning about its own way of
+    doing so."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        jvp(torch.sin, (torch.zeros(()),), (torch.zeros(()),))
 
 
 def slopes(
@@ -299,22 +203,19 @@ def slopes(
     u."""
     parameters = metric.parameters()
     along = dict(zip(parameters, direction, strict=True))
-    of_head = {name: value for name, value in parameters.items() if name.startswith("head.")}
+    head = metric.embedder.head
 
-    def losses(rows: Tensor, head: Parameters) -> Tensor:
-        untouched = {
-            name: buffer.clone() for name, buffer in scoring.named_buffers()
-        }  # of a generator's batch norm
-        scored: Scored = functional_call(scoring, untouched, (rows, labels, metric.head(head)))
+    def losses(rows: Tensor, of_head: Parameters) -> Tensor:
+        # of a generator's batch norm, which must not move
+        untouched = {name: buffer.clone() for name, buffer in scoring.named_buffers()}
+        given = rows, labels, lambda features: functional_call(head, of_head, (features,))
+        scored: Scored = functional_call(scoring, untouched, given)
         return scored.losses
 
     load_forward_mode()
     with torch.no_grad():
-        given, moving = (
-            (embeddings.detach(), of_head),
-            (tangents, {name: along[name] for name in of_head}),
-        )
-        result: Tensor = jvp(losses, given, moving)[1]
+        at = embeddings.detach(), _of_head(parameters)
+        result: Tensor = jvp(losses, at, (tangents, _of_head(along)))[1]
     return result
 
 
@@ -363,23 +264,3 @@ def norm(parts: list[Tensor]) -> Float[Tensor, ""]:
     """Return the length of all parts together."""
     length: Tensor = torch.stack(torch._foreach_norm(parts)).norm()
     return length
-
-
-def _step(metric: Metric, inputs: Tensor, direction: list[Tensor]) -> Float[Tensor, ""]:
-    """Return h of the difference, from how far a short step moves these rows."""
-    smallest = torch.finfo(inputs.dtype).tiny
-    pilot = (
-        PILOT_STEP * norm(list(metric.parameters().values())) / norm(direction).clamp(min=smallest)
-    )
-    here, there = (_displaced(metric, direction, scale * pilot, inputs) for scale in (0.0, 1.0))
-    change = (there - here).norm() / here.norm().clamp(min=smallest)
-    wanted = torch.finfo(inputs.dtype).eps ** 0.5 / 3 if CHANGE is None else CHANGE
-    step: Tensor = pilot * (wanted / change.clamp(min=smallest)).clamp(max=LONGEST)
-    return step
-
-
-def _displaced(metric: Metric, direction: list[Tensor], scale: Tensor, inputs: Tensor) -> Tensor:
-    with metric.replayed():
-        return metric.embed(
-            metric.moved([scale * part for part in direction], 1.0), inputs, precise=True
-        )

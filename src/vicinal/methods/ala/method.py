@@ -13,11 +13,19 @@ from vicinal.arguments import Natural, NonNegative, check_arguments
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.figures import Figure, record_tuples
-from vicinal.losses.loss import tuple_loss
-from vicinal.methods.ala import assessment, meta_gradient
-from vicinal.methods.ala.assessment import Assessor, Over, Scored, Scoring, Weight, add_up
-from vicinal.methods.ala.meta_gradient import Metric, Route, Unroll
-from vicinal.methods.method import Method, Parts, StepResult
+from vicinal.methods.ala import meta_gradient
+from vicinal.methods.ala.assessment import (
+    SCORINGS,
+    Assessor,
+    ConstantAssessor,
+    LSTMAssessor,
+    Over,
+    Scored,
+    Scoring,
+    Weight,
+)
+from vicinal.methods.ala.meta_gradient import Metric
+from vicinal.methods.method import Episodes, Form, Method, Parts, StepResult
 from vicinal.methods.optimizer import SGD, Adam
 from vicinal.parallel import average_gradients, gather, processes
 from vicinal.tuples import Embeddings, SingleLabels, SizedLabels
@@ -25,8 +33,7 @@ from vicinal.tuples import Embeddings, SingleLabels, SizedLabels
 # standard deviation of an episode's weights below which an assessor does not distinguish tuples
 INERT = 1e-3
 SHOWN = 6  # tuples of each kind
-ROLES = ("anchor", "positive", "negative")
-PAIR_ROLES = ("first", "second")
+ROLES = {3: ("anchor", "positive", "negative"), 2: ("first", "second")}
 
 
 class Pass(NamedTuple):
@@ -50,48 +57,35 @@ class ALA(Method):
         θ ← θ - α Σ_T A(T; φ*) ∇ L(T; θ)              from the original θ                   Eq. (13)
 
     The gradient of (12) is exact and without second order (`meta_gradient`); the forward pass of
-    the training subset serves (10) and (13). The assessor's state passes through the whole training
-    and advances once an episode, by the weights of (13).
+    the training subset serves (10) and (13). θ' is computed once before the K updates, as in
+    Algorithm 1, which then share one derivative. The assessor's state passes through the whole
+    training and advances once an episode, by the weights of (13).
 
     Differs: (13) is a step of the experiment's optimizer; the virtual step is plain descent with
-        its rates. A loss's
-    own parameters (margin loss's boundary) learn in (13) and stand still in (10), which moves the
-    metric alone. Under an optimizer of Adam's kind a weight common to all tuples cancels: only
-    their differences act.
+    its rates. A loss's own parameters (margin loss's boundary) learn in (13) and stand still in
+    (10), which moves the metric alone. Under an optimizer of Adam's kind a weight common to all
+    tuples cancels: only their differences act.
 
     Attributes:
-        assessor: the paper's ``"lstm"``; ``"mlp"``, which has no memory; or a control that learns
-            nothing: ``"constant"``, the same ``weight`` for every tuple, or ``"random"``, weights
-            about ``weight`` by chance.
-        weight: mean weight of ``"constant"`` and ``"random"``: what the LSTM has on average.
-        spread: standard deviation of ``"random"``.
+        form: ``"paper"`` sums over tuples, gives the assessor embeddings as they are, lets its
+            weights act as they are, and trains it by plain gradient descent. ``"ours"`` averages,
+            divides a tuple by its root mean square and weights by their mean in the episode, and
+            trains by Adam.
+        assessor: the paper's ``"lstm"``, or the same ``weight`` for every tuple (``"constant"``),
+            a control.
+        weight: of ``"constant"``: what the LSTM has on average.
         units: what is weighed: ``"triplets"``, one positive and one negative of each anchor, for
             any tuple loss; ``"pairs"``, for losses that are sums over pairs; ``"anchors"``, each
             with all of its subset.
-        scaled: whether the assessor sees a tuple's numbers over their root mean square, or as they
-            are, the paper's.
-        rate: β of Eq. (12).
-        optimizer: ``"adam"``, or the paper's plain gradient descent. The meta-gradient carries the
-            factor α of the
-            virtual step and is small: under ``"sgd"`` the weights hardly leave 1/2 unless
-            ``virtual_factor`` is large.
+        rate: β of Eq. (12). The meta-gradient carries the factor α of the virtual step and is
+            small: under plain descent the weights hardly leave 1/2 unless it is large.
         updates: K.
-        recompute: whether θ' follows the assessor within the K updates, so that each descends Eq.
-            (11). Algorithm 1
-            computes it once before them: the K updates then share one derivative. With K = 1 both
-            are the same.
-        over: ``"mean"`` over tuples, or ``"sum"`` as the paper's equations have it.
-        route: how the derivative is taken: exactly, in forward mode or by double backward; or by a
-            central difference.
-        unroll: ``"head"`` keeps the backbone out of the virtual step, an approximation.
-        virtual_factor: of the learning rates in the virtual step.
-        compiled: whether forward mode is compiled; for a GPU.
+        over: ``"mean"`` over tuples, or ``"sum"``; None is that of the form.
         relative: whether weights act relative to their mean in the episode, and are of logits
-            relative to theirs.
-            Differs: the paper's act as they are, and then the easiest thing to learn is the length
-            of the step: all weights rise or fall together and none differs from another. An
-            optimizer of Adam's kind ignores a common factor anyway. Without the second part the
-            mean drifts to 0, where a few tuples carry whole episodes.
+            relative to theirs; None is that of the form. As the paper has them, the easiest thing
+            to learn is the length of the step: all weights rise or fall together and none differs
+            from another. Without the second part the mean drifts to 0, where a few tuples carry
+            whole episodes.
 
     Charts:
         weight_mean: Mean of the weights in an episode (the paper's Figure 4 b). It starts at 0.5; a
@@ -110,21 +104,14 @@ class ALA(Method):
             is its first order alone, for float32 no longer sees it.
     """
 
-    assessor: Literal["lstm", "mlp", "constant", "random"] = "lstm"
+    form: Form = "ours"
+    assessor: Literal["lstm", "constant"] = "lstm"
     weight: Weight = 0.48
-    spread: float = 0.004
     units: Literal["triplets", "pairs", "anchors"] = "triplets"
-    scaled: bool = True
     rate: NonNegative = 4e-4
-    optimizer: Literal["adam", "sgd"] = "adam"
     updates: Natural = 3
-    recompute: bool = False
-    over: Over = "mean"
-    route: Route = "forward"
-    unroll: Unroll = "all"
-    virtual_factor: float = 1.0
-    compiled: bool = False
-    relative: bool = True
+    over: Over | None = None
+    relative: bool | None = None
 
     default_loss: ClassVar[str] = "triplet"
     layouts: ClassVar[tuple[str, ...]] = ("episodes",)
@@ -134,74 +121,61 @@ class ALA(Method):
     def __post_init__(self) -> None:
         check_arguments(self)
 
+    @property
+    def averages(self) -> bool:
+        return self.form == "ours" if self.over is None else self.over == "mean"
+
+    @property
+    def compares_weights(self) -> bool:
+        return self.form == "ours" if self.relative is None else self.relative
+
     # -- training ---------------------------------------------------------------------------------
+
+    def add_up(self, losses: Float[Tensor, "t"]) -> Float[Tensor, ""]:
+        """Mean or sum over tuples; the paper's equations sum."""
+        return losses.mean() if self.averages else losses.sum()
 
     def factors(self, weights: Float[Tensor, "t"]) -> Float[Tensor, "t"]:
         """What the tuples' losses are multiplied by."""
-        return weights / weights.mean() if self.relative else weights
+        return weights / weights.mean() if self.compares_weights else weights
 
-    def scoring_of(self, loss: nn.Module) -> Scoring:
-        """Return how the subsets of an episode form tuples of ``loss``."""
-        kinds = {
-            "triplets": assessment.TripletScoring,
-            "pairs": assessment.PairScoring,
-            "anchors": assessment.AnchorScoring,
-        }
-        return kinds[self.units](tuple_loss(loss, "ALA"))  # type: ignore[abstract]
-
-    def build_assessor(self, inputs: int, seed: int) -> Assessor:
+    def build_assessor(self, inputs: int) -> Assessor:
         """Build the assessor of tuples with ``inputs`` numbers each."""
-        match self.assessor:
-            case "lstm":
-                return assessment.LSTMAssessor(inputs, centered=self.relative)
-            case "mlp":
-                return assessment.MLPAssessor(inputs, centered=self.relative)
-            case "constant":
-                return assessment.ConstantAssessor(self.weight)
-            case "random":
-                return assessment.RandomAssessor(self.weight, self.spread, seed=seed)
+        if self.assessor == "constant":
+            return ConstantAssessor(self.weight)
+        return LSTMAssessor(inputs, scaled=self.form == "ours", centered=self.compares_weights)
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
-        if sampler is not None and not hasattr(sampler, "training_rows"):
+        if sampler is not None and not isinstance(sampler, Episodes):
             raise ConfigError(
-                "ALA needs episodes of a training and a validation subset, but "
-                f"{type(sampler).__name__} has no "
-                f"`training_rows`. Set sampler=episodes."
+                "ALA needs episodes of a training and a validation subset, got batches of "
+                f"{type(sampler).__name__}. Set sampler=episodes."
             )
-        self.scoring_of(loss)
+        SCORINGS[self.units](loss)
 
     def setup(self, parts: Parts) -> None:
-        scoring = self.scoring_of(parts.loss)
-        weigh = self.build_assessor(scoring.seen * parts.embedder.embedding_dim, parts.seed)
+        scoring = SCORINGS[self.units](parts.loss)
+        weigh = self.build_assessor(scoring.seen * parts.embedder.embedding_dim)
         super().setup(parts)
         self.setup_assessment(scoring, weigh)
 
-    def place(self, device: torch.device) -> None:
-        if self.compiled and device.type != "cuda":
-            raise ConfigError(
-                f"method.compiled makes kernels for a GPU, got a run on {device.type}. Leave it "
-                "out."
-            )
-        super().place(device)
-
     def setup_assessment(self, scoring: Scoring, weigh: Assessor) -> None:
         """Take an assessor and the tuples that it weighs, and build its optimizer."""
-        self.scoring, self.weigh = scoring, weigh
-        weigh.scaled = self.scaled
-        settings = {"unroll": self.unroll, "factor": self.virtual_factor, "compiled": self.compiled}
-        self.metric = Metric(self.embedder, self.metric_optimizer, **settings)  # type: ignore[arg-type]
-        self.analysis, self.showcase = WeightAnalysis(), Showcase()
-        self.found_by: Route = (
-            self.route
-        )  # "double_backward" from the first operator on that has no forward mode
-        if weigh.learns:
+        self.scoring = scoring
+        self.weigh = weigh
+        self.metric = Metric(self.embedder, self.metric_optimizer)
+        self.analysis = WeightAnalysis()
+        self.showcase = Showcase()
+        self.forward_mode = True  # until the first operator that has none
+        if not weigh.learns:
+            return
+        if self.form == "paper":
+            self.optimizers["assessor"] = SGD(weigh.parameters(), lr=self.rate)
+        else:
             # Adam's own 1e-8 would swamp meta-gradients, which are as small as the virtual step;
             # float32 squares 1e-15.
-            adam = Adam(weigh.parameters(), lr=self.rate, eps=1e-15)
-            self.optimizers["assessor"] = (
-                SGD(weigh.parameters(), lr=self.rate) if self.optimizer == "sgd" else adam
-            )
+            self.optimizers["assessor"] = Adam(weigh.parameters(), lr=self.rate, eps=1e-15)
 
     def batches(self, epoch: int) -> Sequence[Sequence[int]]:
         self.showcase.clear()
@@ -213,8 +187,9 @@ class ALA(Method):
         scored = training.scored
         assessed = self.weigh(scored.members)
         self.weigh.advance(assessed.state)
-        self.weights, self.features = assessed.weights.detach(), training.features.detach()
-        loss = add_up(self.factors(self.weights) * scored.losses, self.over)
+        self.weights = assessed.weights.detach()
+        self.features = training.features.detach()
+        loss = self.add_up(self.factors(self.weights) * scored.losses)
         self.differentiate(loss)
         self.optimize()  # Eq. (13)
         scalars = {
@@ -247,77 +222,73 @@ class ALA(Method):
         )
 
     def teach(self, batch: Batch, training: Pass) -> dict[str, Tensor]:
-        """Update the assessor K times; return what the first virtual step was like."""
-        if not self.weigh.learns:
-            return {}
-        scored, optimizer = training.scored, self.optimizers["assessor"]
+        """Update the assessor K times; return what the virtual step was like."""
         told: dict[str, Tensor] = {}
         along: Tensor | None = None
-        for _ in range(self.updates):
-            assessed = self.weigh(scored.members)
-            if along is None or self.recompute:
-                objective = add_up(
-                    self.factors(assessed.weights.detach()) * scored.losses, self.over
-                )
-                steps = self.metric.scaled(
-                    _averaged(meta_gradient.gradient(objective, self.metric.leaves))
-                )
-                validation, direction = self.validate(batch, steps)
-                along = self.slopes(direction, training)
-                length, whole = (
-                    meta_gradient.norm(part)
-                    for part in (steps, list(self.metric.parameters().values()))
-                )
-                told = told or {
-                    "episode/training": scored.losses.detach().mean(),
-                    "episode/validation": validation,
-                    "virtual_step/relative_length": length / whole,
-                }
+        for _ in range(self.updates if self.weigh.learns else 0):
+            factors = self.factors(self.weigh(training.scored.members).weights)
+            if along is None:  # Algorithm 1 has one θ' for all updates
+                along, told = self.derive(batch, training, factors.detach())
             # ∂L_va/∂w_T = -slope, so the gradient of this in φ is that of Eq. (11).
-            meta = -add_up(along * self.factors(assessed.weights), self.over)
-            self.differentiate(meta, optimizer)
-            self.optimize(optimizer)
+            self.differentiate(-self.add_up(along * factors), self.optimizers["assessor"])
+            self.optimize(self.optimizers["assessor"])  # Eq. (12)
         return told
+
+    def derive(
+        self, batch: Batch, training: Pass, factors: Float[Tensor, "t"]
+    ) -> tuple[Float[Tensor, "t"], dict[str, Tensor]]:
+        """Return how the tuples' losses change along the gradient of the validation loss after a
+        virtual step with these weights, and what that step was like."""
+        losses = training.scored.losses
+        gradients = meta_gradient.gradient(self.add_up(factors * losses), self.metric.leaves)
+        steps = self.metric.scaled(_averaged(gradients))
+        validation, direction = self.validate(batch, steps)  # at θ' of Eq. (10)
+        whole = meta_gradient.norm(list(self.metric.parameters().values()))
+        told = {
+            "episode/training": losses.detach().mean(),
+            "episode/validation": validation,
+            "virtual_step/relative_length": meta_gradient.norm(steps) / whole,
+        }
+        return self.slopes(direction, training), told
 
     def validate(self, batch: Batch, steps: list[Tensor]) -> tuple[Float[Tensor, ""], list[Tensor]]:
         """Return the mean loss of validation tuples at θ' = θ - steps, unweighted, and u = α
         ∇L_va(θ')."""
         rows = self.sampler.training_rows
         inputs, labels = (x[rows:] if processes() == 1 else x for x in (batch.inputs, batch.labels))
-        if self.unroll == "head":
-            inputs = self.metric.frozen_features(inputs)
         tried = {name: value.requires_grad_() for name, value in self.metric.moved(steps).items()}
         embeddings, labels = gather(self.metric.embed(tried, inputs), labels)
         last = slice(rows - self.sampler.batch_size, None)
         labels = SizedLabels.of(labels[last], batch.largest_class)
         scored: Scored = self.scoring.real(embeddings[last], labels, self.metric.head(tried))
-        loss = add_up(scored.losses, self.over)
+        loss = self.add_up(scored.losses)
         gradients = torch.autograd.grad(loss, list(tried.values()), materialize_grads=True)
         return scored.losses.detach().mean(), self.metric.scaled(_averaged(list(gradients)))
 
     def slopes(self, direction: list[Tensor], training: Pass) -> Float[Tensor, "t"]:
         """Return how each tuple's loss changes along ``direction``."""
-        if self.found_by != "double_backward":
+        if self.forward_mode:
             try:
                 return self._slopes_by_tangents(direction, training)
             except RuntimeError as error:
                 if not meta_gradient.lacks_forward_mode(error):
                     raise
-                self.found_by = "double_backward"  # from now on; `notes` say so
+                self.forward_mode = False  # from now on; `notes` say so
         return meta_gradient.slopes_by_double_backward(
             training.scored.losses, self.metric.leaves, direction
         )
 
     def _slopes_by_tangents(self, direction: list[Tensor], training: Pass) -> Float[Tensor, "t"]:
-        rows, labels = len(training.labels), training.labels
-        inputs = training.features.detach() if self.unroll == "head" else training.inputs
-        tangents = meta_gradient.embedding_tangents(
-            self.metric, inputs, direction, route=self.found_by
-        )
-        if self.unroll == "all":
-            tangents, _ = gather(tangents, labels.new_zeros(len(tangents)))
+        labels = training.labels
+        tangents = self.metric.tangents(direction, training.inputs)
+        tangents, _ = gather(tangents, labels.new_zeros(len(tangents)))
         return meta_gradient.slopes(
-            self.metric, self.scoring, direction, training.embeddings, tangents[:rows], labels
+            self.metric,
+            self.scoring,
+            direction,
+            training.embeddings,
+            tangents[: len(labels)],
+            labels,
         )
 
     @property
@@ -330,23 +301,20 @@ class ALA(Method):
             "an operator of the network or the loss has no forward mode: meta-gradients "
             "use double backward."
         )
-        weights = self.analysis.note if self.weigh.learns else None
-        return tuple(
-            note
-            for note in (*super().notes, backward if self.found_by != self.route else None, weights)
-            if note
-        )
+        inert = self.analysis.note if self.weigh.learns else None
+        own = (None if self.forward_mode else backward, inert)
+        return (*super().notes, *(note for note in own if note))
 
     def collapsed_loss(self, batch: Batch) -> float:
         """At the mean weight of the last episode."""
-        rows, weight = self.sampler.training_rows, self.analysis.mean_weight
+        rows = self.sampler.training_rows
+        weight = self.analysis.mean_weight
         with torch.no_grad():
             labels = torch.arange(rows, device=weight.device) % (rows // 2)
             scored: Scored = self.scoring.real(
                 self.equal_rows(rows, weight.device), labels, nn.Identity()
             )
-            losses = self.factors(weight.expand(len(scored.losses))) * scored.losses
-            return float(add_up(losses, self.over))
+            return float(self.add_up(self.factors(weight.expand_as(scored.losses)) * scored.losses))
 
     def figures(self, batch: Batch) -> Sequence[Figure]:
         """Show the heaviest and the lightest tuples of the last epoch."""
@@ -364,8 +332,7 @@ def _averaged(gradients: list[Tensor]) -> list[Tensor]:
     return [holder.grad for holder in holders if holder.grad is not None]
 
 
-# -- what it reports
-# ---------------------------------------------------------------------------------
+# -- what it reports -------------------------------------------------------------------------------
 
 
 class WeightAnalysis(nn.Module):
@@ -392,10 +359,8 @@ class WeightAnalysis(nn.Module):
             return None
         return (
             "assessor inert: the weights of an episode never spread by more than "
-            f"{float(self.widest):.1e} "
-            "(standard deviation), so this run is its plain baseline on fewer images. Raise "
-            "method.rate, "
-            f"method.updates or method.virtual_factor."
+            f"{float(self.widest):.1e} (standard deviation), so this run is its plain baseline on "
+            "fewer images. Raise method.rate or method.updates."
         )
 
     def describe(
@@ -407,10 +372,12 @@ class WeightAnalysis(nn.Module):
         ``ratio`` is weighted over unweighted; ``preference``, that over the mean weight, is 1 for
         equal weights.
         """
-        mean, spread = weights.mean(), weights.std(correction=0)
+        mean = weights.mean()
+        spread = weights.std(correction=0)
         self.mean_weight.copy_(mean)
         self.widest.copy_(torch.maximum(self.widest, spread))
-        weighted, plain = (weights * hardness).mean(), hardness.mean()
+        weighted = (weights * hardness).mean()
+        plain = hardness.mean()
         ratio = weighted / plain.clamp(min=torch.finfo(plain.dtype).tiny)
         return {
             "weight_mean": mean,
@@ -427,17 +394,15 @@ class Showcase:
     shown."""
 
     def __init__(self) -> None:
-        self._records: list[Integer[Tensor, "t m"]] = []
-        self._weights: list[Float[Tensor, "t"]] = []
+        self._episodes: list[tuple[Integer[Tensor, "t m"], Float[Tensor, "t"]]] = []
 
     def clear(self) -> None:
         """Forget all: tuples of an epoch long past were weighed by another assessor."""
-        self._records, self._weights = [], []
+        self._episodes = []
 
     def add(self, records: Integer[Tensor, "t m"], weights: Float[Tensor, "t"]) -> None:
         """Take in the tuples of an episode."""
-        self._records.append(records)
-        self._weights.append(weights)
+        self._episodes.append((records, weights))
 
     def figures(self) -> tuple[Figure, ...]:
         """Show two rows of tuples; none where nothing was collected.
@@ -445,25 +410,30 @@ class Showcase:
         Tuples are ranked by their weight over the mean of their episode. That mean drifts within an
         epoch, so by the weights themselves one would see the last episode and the first.
         """
-        if not self._weights:
+        if not self._episodes:
             return ()
-        records, weights = torch.cat(self._records).cpu(), torch.cat(self._weights).cpu()
-        relative = torch.cat([episode / episode.mean() for episode in self._weights]).cpu()
-        order = relative.argsort(descending=True, stable=True)
-        roles = ROLES if records.shape[1] == len(ROLES) else PAIR_ROLES
-        kinds = (("Heaviest tuples", order[:SHOWN]), ("Lightest tuples", order.flip(0)[:SHOWN]))
+        weighed = [
+            (rows, weight, relative)
+            for records, weights in self._episodes
+            for rows, weight, relative in zip(
+                records.tolist(), weights.tolist(), (weights / weights.mean()).tolist(), strict=True
+            )
+        ]
+        heaviest = sorted(weighed, key=lambda one: -one[2])
         caption = (
-            f"Of {len(weights):,} tuples of the last epoch, weighed {relative.min():.3f} to "
-            f"{relative.max():.3f} times "
-            "the mean of their episode. Does the assessor prefer what a person would call "
-            "instructive, or mislabeled "
-            f"and odd pictures?"
+            f"Of {len(weighed):,} tuples of the last epoch, weighed {heaviest[-1][2]:.3f} to "
+            f"{heaviest[0][2]:.3f} times the mean of their episode. Does the assessor prefer what "
+            "a person would call instructive, or mislabeled and odd pictures?"
         )
-
-        def shown(place: int) -> tuple[list[int], tuple[str, ...], str]:
-            text = f"weight {weights[place]:.3f}, {relative[place]:.3f} times the mean"
-            return records[place].tolist(), roles, text
-
+        kinds = {"Heaviest tuples": heaviest, "Lightest tuples": heaviest[::-1]}
         return tuple(
-            record_tuples(title, caption, map(shown, chosen.tolist())) for title, chosen in kinds
+            record_tuples(
+                title,
+                caption,
+                [
+                    (rows, ROLES[len(rows)], f"weight {weight:.3f}, {relative:.3f} times the mean")
+                    for rows, weight, relative in shown[:SHOWN]
+                ],
+            )
+            for title, shown in kinds.items()
         )

@@ -4,7 +4,7 @@
 |---|---|
 | Eqs. (4)-(7), the hardness-aware augmentor | `synthesis.harder`; λ: `method.interpolation_factor` |
 | Eq. (8), the generator, and its classifier | `generator.Generator`, `FeatureClassifier` |
-| Eq. (9), J_gen = J_recon + λ J_soft | `reconstruction_cost`, `FeatureClassifier.label_term` |
+| Eq. (9), J_gen = J_recon + λ J_soft | `reconstruction_cost`, `FeatureClassifier.label_costs` |
 | T(ẑ) → T(ỹ) → T(z̃) of a whole batch | `synthesis.Synthesis` |
 | Eqs. (10), (11), the three updates | `method.HDML.step` |
 """

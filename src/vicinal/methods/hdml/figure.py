@@ -37,18 +37,18 @@ def tuple_scatter(
     if not nearest.isfinite().any():
         return None
     anchor = int((nearest - nearest[nearest.isfinite()].median()).abs().argmin())
-    one = slice(anchor, anchor + 1)
     count = min(NEGATIVES, int(distances[anchor].isfinite().sum()))
     columns = distances[anchor].argsort()[:count]
     rows, there = roles.positives(labels)
     own = rows[anchor][there[anchor]]
-    reference = roles.reference(embeddings, labels)
-    pulled = roles.pulled(embeddings, reference, lambda_, one)[0][columns]
-    theirs = roles.negatives(labels, one)[0][columns]
+    pulled = roles.pulled(embeddings, labels, lambda_)
+    real = roles.negatives(embeddings).expand_as(pulled)[anchor, columns]
+    theirs = roles.negatives(labels).expand(len(pulled), -1)[anchor, columns]
+    pulled = pulled[anchor, columns]
     parts = [
-        ("anchor", embeddings[roles.anchors][one], labels[roles.anchors][one]),
+        ("anchor", embeddings[roles.anchors][[anchor]], labels[roles.anchors][[anchor]]),
         ("positive", embeddings[own], labels[own]),
-        ("real negative", roles.negatives(embeddings, one)[0][columns], theirs),
+        ("real negative", real, theirs),
         ("pulled negative", pulled, theirs),
         ("regenerated negative", embed(synthesis.generator(pulled)), theirs),
     ]

@@ -7,12 +7,10 @@ network trains in bfloat16 on a GPU.
 """
 
 import math
-from collections.abc import Sequence
-from functools import reduce
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -42,7 +40,6 @@ class Generator(nn.Module):
         super().__init__()
         if hidden is None:
             hidden = HIDDEN if dim <= HIDDEN <= width else round(math.sqrt(dim * width))
-        self.dim, self.width, self.hidden, self.norm = dim, width, hidden, norm
         middle = [nn.BatchNorm1d(hidden)] if norm else []
         self.layers = nn.Sequential(
             nn.Linear(dim, hidden), nn.ReLU(), *middle, nn.Linear(hidden, width)
@@ -54,32 +51,13 @@ class Generator(nn.Module):
         return features
 
 
-class LabelTerm(NamedTuple):
-    """What regenerated features cost in label and how many of them still carry theirs, before any
-    mean is taken."""
-
-    cost: Float[Tensor, ""]
-    kept: Float[Tensor, ""]
-    rows: Float[Tensor, ""]
-
-    @classmethod
-    def sum(cls, terms: "Sequence[LabelTerm]") -> "LabelTerm":
-        return cls(*(reduce(torch.add, each) for each in zip(*terms, strict=True)))
-
-    def mean(self) -> Float[Tensor, ""]:
-        return self.cost / self.rows.clamp(min=1)
-
-    def share_kept(self) -> Float[Tensor, ""]:
-        return self.kept / self.rows.clamp(min=1)
-
-
 class FeatureClassifier(nn.Module):
     """The softmax layer on features that tells the generator whether a synthetic kept its label
     (Section 3.3).
 
-    It learns from real features alone: ``own_loss`` detaches them, ``label_term`` detaches the
-    layer, so no gradient can cross in either direction. ``judge`` is a second such layer from another start. No generator
-    is trained against it, so its verdict on synthetics is not one that they learned to please.
+    It learns from real features alone: ``own_loss`` detaches them, ``label_costs`` detaches the
+    layer, so no gradient can cross in either direction. ``judge`` is a second such layer from
+    another start. No generator is trained against it, so its verdict on synthetics is not one that they learned to please.
 
     Args:
         width: size of a feature.
@@ -91,45 +69,34 @@ class FeatureClassifier(nn.Module):
     def __init__(self, width: int, labels: SingleLabels) -> None:
         super().__init__()
         self.register_buffer("known", torch.unique(labels.long()))
-        self.teacher, self.judge = (
-            nn.Linear(width, len(self.known)),
-            nn.Linear(width, len(self.known)),
-        )
+        self.teacher = nn.Linear(width, len(self.known))
+        self.judge = nn.Linear(width, len(self.known))
 
     def own_loss(
         self, features: Float[Tensor, "n y"], labels: SingleLabels
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """Return the cross-entropy of both layers on real features, and the share that the judge
         gets right."""
-        numbers = self._numbers(labels)
+        numbers = torch.searchsorted(self.known, labels.long())
         with torch.autocast(features.device.type, enabled=False):
             features = features.detach().to(self.judge.weight.dtype)
             verdicts = self.judge(features)
             cost = cross_entropy(self.teacher(features), numbers) + cross_entropy(verdicts, numbers)
         return cost, (verdicts.detach().argmax(dim=1) == numbers).float().mean()
 
-    def label_term(
-        self,
-        features: Float[Tensor, "n y"],
-        labels: SingleLabels,
-        keep: Bool[Tensor, "n"] | None = None,
-    ) -> LabelTerm:
-        """Return J_soft over the kept rows, as a sum (second part of Eq. 9), and the judge's
-        opinion of them."""
-        numbers = self._numbers(labels)
+    def label_costs(
+        self, features: Float[Tensor, "n y"], labels: SingleLabels
+    ) -> tuple[Float[Tensor, "n"], Bool[Tensor, "n"]]:
+        """Return what each row adds to J_soft (second part of Eq. 9), and whether the judge still
+        sees its label in it."""
+        numbers = torch.searchsorted(self.known, labels.long())
         with torch.autocast(features.device.type, enabled=False):
             features = features.to(self.teacher.weight.dtype)
-            logits = nn.functional.linear(
-                features, self.teacher.weight.detach(), self.teacher.bias.detach()
-            )
+            weight, bias = self.teacher.weight.detach(), self.teacher.bias.detach()
+            logits = nn.functional.linear(features, weight, bias)
             costs = cross_entropy(logits, numbers, reduction="none")
             with torch.no_grad():
-                kept = (self.judge(features).argmax(dim=1) == numbers).float()
-        weights = torch.ones_like(costs) if keep is None else keep.to(costs.dtype)
-        return LabelTerm((costs * weights).sum(), (kept * weights).sum(), weights.sum())
-
-    def _numbers(self, labels: SingleLabels) -> Int[Tensor, "n"]:
-        return torch.searchsorted(self.known, labels.long())
+                return costs, self.judge(features).argmax(dim=1) == numbers
 
 
 def reconstruction_cost(

@@ -1,8 +1,8 @@
 """HDML: Hardness-Aware Deep Metric Learning (Zheng, Chen, Lu and Zhou, CVPR 2019)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Integer
@@ -29,12 +29,12 @@ LEAST_LOSS = 1e-6  # below it a loss is 0; keeps α / J_avg finite
 UNKNOWN_LOSS = 1e6  # the authors' J_avg and J_gen before the first window is complete
 FREE = 1e-3  # a tuple with a smaller loss teaches nothing; a softmax never reaches 0
 
-Scale = Literal["authors", "paper", "relative"]
+HDMLForm = Literal["ours", "paper", "authors"]
 
 
 @dataclass(frozen=True)
 class Values:
-    """The values that one ``scale`` stands for; the defaults are those of ``"relative"``.
+    """The values that one ``form`` stands for; the defaults are ours.
 
     Attributes:
         averaged: what J_avg averages: J_m (``"metric"``) or w (J_m + decay) (``"weighted"``).
@@ -59,9 +59,9 @@ class Values:
 
 # What the paper's text and the authors' code (wzzheng/HDML, commit fa03ef0) differ in, and what we
 # do instead.
-SCALES: dict[Scale, Values] = {
+FORMS: dict[HDMLForm, Values] = {
     "authors": Values(
-        alpha=90.0,  # with triplets 7
+        alpha=90.0,  # over N-pair; with triplets 7
         beta=1e4,
         weight_decay=1e-3,  # on CUB; 5e-3 on Cars196
         reconstruction_factor=0.5,  # 1 - λ
@@ -75,7 +75,7 @@ SCALES: dict[Scale, Values] = {
     "paper": Values(  # α with triplets 7
         alpha=90.0, beta=1e4, reconstruction="sum", label_average="sum"
     ),
-    "relative": Values(),
+    "ours": Values(),
 }
 
 
@@ -104,16 +104,16 @@ class HDML(Method):
     what λ should wait for.
 
     The paper's text and its authors' code disagree in scale, and the published α and β belong to
-    the code's. ``scale="authors"`` and ``"paper"`` set these numbers, and what J_avg and J_gen sum
-    or average; they choose nothing of the loss, which the presets ``hdml-*`` do. ``"relative"``,
-    ours, divides J_avg and J_gen by their own first window, so that λ = exp(-α J_first / J_avg) and
+    the code's. ``form="authors"`` and ``"paper"`` set these numbers, and what J_avg and J_gen sum
+    or average; they choose nothing of the loss, which the presets ``hdml-*`` do. ``"ours"``
+    divides J_avg and J_gen by their own first window, so that λ = exp(-α J_first / J_avg) and
     w = exp(-β J_first / J_gen) mean the same over any backbone and loss; the first window has
-    λ = w = 1. Arguments that are None take the value of the scale.
+    λ = w = 1. Arguments that are None take the value of the form.
 
     Attributes:
-        scale: whose numbers.
-        alpha: α, the pulling factor of Eq. (7); larger is harder. 90 for N-pair, 7 for triplets, on
-            the authors' scale.
+        form: whose numbers.
+        alpha: α, the pulling factor of Eq. (7); larger is harder. Published: 90 for N-pair,
+            7 for triplets, which all losses take that are not over pairs.
         beta: β of Eq. (11); larger gives synthetics more weight.
         weight_decay: wd; adds wd/2 Σ|θ|² to J_m, as the authors do, beside whatever the optimizer
             decays.
@@ -121,8 +121,6 @@ class HDML(Method):
         label_factor: of J_soft in J_gen; 0 is the paper's ablation.
         hidden: width of the generator's hidden layer; None is the paper's 512 where that fits.
         hardest: how many negatives of each anchor are synthesized, nearest first; None is all.
-        chunk: synthetic rows held at once; beyond it they are computed again in the backward pass,
-            part by part.
         window: steps over which J_avg and J_gen are averaged.
         generator_rate: the generator's learning rate (Adam); the authors' is 1e-2.
         classifier_rate: the classifier's learning rate (Adam), the authors'.
@@ -153,7 +151,7 @@ class HDML(Method):
             small.
     """
 
-    scale: Scale = "relative"
+    form: HDMLForm = "ours"
     alpha: NonNegative | None = None
     beta: NonNegative | None = None
     weight_decay: NonNegative | None = None
@@ -161,7 +159,6 @@ class HDML(Method):
     label_factor: NonNegative | None = None
     hidden: Count | None = None
     hardest: Count | None = None
-    chunk: Count = 2**15
     window: Count = 64
     generator_rate: Positive = 1e-3
     classifier_rate: Positive = 1e-3
@@ -169,24 +166,25 @@ class HDML(Method):
     def __post_init__(self) -> None:
         check_arguments(self)
 
-    def chosen(self, *, triplets: bool = False) -> Values:
-        """Return the values of the scale with the arguments that were set in place of its own.
+    def chosen(self, *, pairs: bool = True) -> Values:
+        """Return the values of the form with the arguments that were set in place of its own;
+        ``pairs``: for a loss over pairs.
 
         >>> HDML("authors").chosen().label_factor, HDML("paper", label_factor=0.0).chosen().label_factor
         (5000.0, 0.0)
         """
-        values = SCALES[self.scale]
-        if triplets and self.scale != "relative":
-            values = replace(values, alpha=7.0)
-        if triplets and self.scale == "authors":
-            values = replace(values, label_average="rows")
-        settings = {field.name for field in fields(self)}
-        given = {
-            each.name: getattr(self, each.name) for each in fields(Values) if each.name in settings
+        values = FORMS[self.form]
+        if not pairs and self.form != "ours":
+            average = "rows" if self.form == "authors" else values.label_average
+            values = replace(values, alpha=7.0, label_average=average)
+        given: dict[str, Any] = {
+            "alpha": self.alpha,
+            "beta": self.beta,
+            "weight_decay": self.weight_decay,
+            "reconstruction_factor": self.reconstruction_factor,
+            "label_factor": self.label_factor,
         }
-        return replace(
-            values, **{name: value for name, value in given.items() if value is not None}
-        )
+        return replace(values, **{name: it for name, it in given.items() if it is not None})
 
     # -- training ---------------------------------------------------------------------------------
 
@@ -203,7 +201,7 @@ class HDML(Method):
         """Build the generator, the classifier that supervises it, their optimizer, and the means of
         J_avg and J_gen."""
         embedder = self.embedder
-        values = self.values = self.chosen(triplets=self.loss.layout == "triplets")
+        values = self.values = self.chosen(pairs=self.loss.layout == "pairs")
         dim, width = embedder.embedding_dim, embedder.width
         self.generator = Generator(dim, width, hidden=self.hidden, norm=values.generator_norm)
         self.classifier = FeatureClassifier(width, torch.as_tensor(parts.train.labels))
@@ -219,7 +217,6 @@ class HDML(Method):
             label_average=values.label_average,
             twice=values.twice,
             hardest=self.hardest,
-            chunk=self.chunk,
         )
         self.average_loss = WindowedMean(self.window, initial=UNKNOWN_LOSS)
         self.generator_loss = WindowedMean(self.window, initial=UNKNOWN_LOSS)
@@ -300,9 +297,7 @@ class HDML(Method):
         return self._decreasing(self.values.beta, self.generator_loss)
 
     def _decreasing(self, exponent: float, mean: "WindowedMean") -> Float[Tensor, ""]:
-        return interpolation_factor(
-            exponent, mean.relative() if self.scale == "relative" else mean.last
-        )
+        return interpolation_factor(exponent, mean.relative() if self.form == "ours" else mean.last)
 
     def _scored(self, comparisons: Comparisons) -> Scored:
         terms = self.loss.core(comparisons)
@@ -366,14 +361,10 @@ class WindowedMean(nn.Module):
 
     def __init__(self, window: int, *, initial: float) -> None:
         super().__init__()
-        self.window, self.initial = window, initial
+        self.window = window
         self.register_buffer("steps", torch.tensor(0))
-        for name, value in (
-            ("last", float(initial)),
-            ("first", torch.inf),
-            ("sum", 0.0),
-            ("count", 0.0),
-        ):
+        start = {"last": float(initial), "first": torch.inf, "sum": 0.0, "count": 0.0}
+        for name, value in start.items():
             self.register_buffer(name, torch.tensor(value))
 
     @torch.no_grad()

@@ -3,19 +3,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 from torch.nn.functional import relu, threshold
-from torch.utils.checkpoint import checkpoint
 
 from vicinal.distances import at_least_float32, pairwise_distances, row_distances
 from vicinal.errors import ConfigError
 from vicinal.losses.loss import Comparisons, Loss, tuple_loss
-from vicinal.methods.hdml.generator import FeatureClassifier, Generator, LabelTerm
+from vicinal.methods.hdml.generator import FeatureClassifier, Generator
+from vicinal.methods.method import block_layout
 from vicinal.tuples import positives, same_class
 
 Embed = Callable[[Tensor], Tensor]
@@ -81,7 +80,7 @@ class Roles:
     @classmethod
     def of(cls, loss: Loss, rows: int) -> "Roles":
         """Return the roles that a loss gives to the rows of a batch."""
-        layout = loss.layout if getattr(loss, "blocks", False) else None
+        layout = block_layout(loss)
         if layout == "triplets":
             third = rows // 3
             return cls(
@@ -91,13 +90,13 @@ class Roles:
             return cls(slice(0, rows // 2), slice(rows // 2, rows), slice(rows // 2, rows))
         return cls(slice(0, rows), slice(0, rows))
 
-    def negatives(self, rows: Tensor, part: slice) -> Tensor:
-        """Return what ``rows [b ...]`` hold for some anchors' negatives: ``[n m ...]``, or ``[1 m
+    def negatives(self, rows: Tensor) -> Tensor:
+        """Return what ``rows [b ...]`` hold for each anchor's negatives: ``[n m ...]``, or ``[1 m
         ...]`` if shared."""
         found = rows[self.columns]
         if self.chosen is not None:
-            return found[self.chosen[part]]
-        return found[part, None] if self.paired else found[None]
+            return found[self.chosen]
+        return found[:, None] if self.paired else found[None]
 
     def unaltered(self, rows: Tensor) -> Tensor:
         """Return those of ``rows [b ...]`` that stand in synthetic tuples as they are: all but
@@ -130,13 +129,13 @@ class Roles:
     def pulled(
         self,
         embeddings: Float[Tensor, "b d"],
-        reference: Float[Tensor, "n"],
+        labels: Integer[Tensor, "b"],
         lambda_: Float[Tensor, ""],
-        part: slice = slice(None),
-    ) -> Float[Tensor, "k m d"]:
-        """Return ẑ⁻ of some anchors, Eq. (7)."""
-        anchors, negatives = embeddings[self.anchors][part], self.negatives(embeddings, part)
-        return harder(anchors[:, None], negatives, reference[part, None], lambda_)
+    ) -> Float[Tensor, "n m d"]:
+        """Return ẑ⁻ of each anchor, Eq. (7)."""
+        reference = self.reference(embeddings, labels)[:, None]
+        anchors = embeddings[self.anchors][:, None]
+        return harder(anchors, self.negatives(embeddings), reference, lambda_)
 
     def limited(
         self, embeddings: Float[Tensor, "b d"], labels: Integer[Tensor, "b"], hardest: int
@@ -193,17 +192,6 @@ class Synthetics(NamedTuple):
     labels_kept: Float[Tensor, ""]
 
 
-class _Part(NamedTuple):
-    """What some of the anchors contribute: i(z) and g(i(z)) of all rows unaltered; of these anchors
-    what the loss has of their negatives, its penalty, and what the moved rows cost in label."""
-
-    features: Tensor
-    unaltered: Tensor
-    negatives: Tensor
-    penalty: Tensor | None
-    moved: LabelTerm
-
-
 @dataclass(frozen=True)
 class Synthesis:
     """Augmentor, generator and head in a row, for one loss.
@@ -227,8 +215,6 @@ class Synthesis:
             6T rows of T triplets instead of 4T, that of the head the tuples alone. Differs: the N
             positives of N-pair tuples, in their code among the N² moved rows, pass a third time.
         hardest: how many negatives of each anchor are synthesized, nearest first; None is all.
-        chunk: moved rows held at once; beyond it anchors are passed in parts, each computed again
-            in the backward pass.
     """
 
     loss: Loss
@@ -237,7 +223,6 @@ class Synthesis:
     label_average: LabelAverage = "rows"
     twice: bool = False
     hardest: int | None = None
-    chunk: int = 2**15
 
     def __call__(
         self,
@@ -249,89 +234,65 @@ class Synthesis:
         """Return the synthetic tuples of a batch of z with these labels; ``embed`` is the head
         g."""
         roles = self.roles(embeddings, labels)
-        reference = roles.reference(embeddings, labels)
-        parts = self._parts(roles, labels)
-        given = (embeddings, reference, lambda_, labels, roles)
-        if len(parts) == 1:
-            made = [self._part(*given, parts[0], embed)]
-        else:  # nothing but embeddings is kept for the backward pass
-            again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
-            made = [again(self._part, *given, part, embed) for part in parts]
-        features, moved = made[0].features, LabelTerm.sum([part.moved for part in made])
-        cost = self._label_cost(features, labels, roles, moved)
-        return Synthetics(self._compared(made, labels, roles), features, cost, moved.share_kept())
+        pulled = roles.pulled(embeddings, labels, lambda_)  # ẑ⁻, Eqs. (4) to (7)
+        moved = pulled.shape[0] * pulled.shape[1]
+        again = roles.unaltered(embeddings)[: None if self.twice else 0]
+        features = self.generator(torch.cat([embeddings, again, pulled.flatten(0, 1)]))  # Eq. (8)
+        seen = embed(features[len(embeddings) if self.twice else 0 :])  # z̃ = g(ỹ)
+        unaltered, negatives = torch.split(seen, [len(seen) - moved, moved])
+        compared = self._compared(roles, labels, unaltered, negatives.view_as(pulled))
+        real, _, pulled_features = torch.split(features, [len(embeddings), len(again), moved])
+        return Synthetics(compared, real, *self._label_cost(roles, labels, real, pulled_features))
 
     def roles(self, embeddings: Float[Tensor, "b d"], labels: Integer[Tensor, "b"]) -> Roles:
         """Return who is anchor and who is negative."""
         roles = Roles.of(self.loss, len(labels))
         return roles if self.hardest is None else roles.limited(embeddings, labels, self.hardest)
 
-    def _parts(self, roles: Roles, labels: Integer[Tensor, "b"]) -> list[slice]:
-        anchors, columns = len(labels[roles.anchors]), roles.negatives(labels, slice(0, 1)).shape[1]
-        step = max(1, self.chunk // max(1, columns))
-        starts = range(0, max(1, anchors), step)
-        return [slice(start, min(start + step, anchors)) for start in starts]
-
-    def _part(
-        self,
-        embeddings: Tensor,
-        reference: Tensor,
-        lambda_: Tensor,
-        labels: Tensor,
-        roles: Roles,
-        part: slice,
-        embed: Embed,
-    ) -> _Part:
-        pulled = roles.pulled(embeddings, reference, lambda_, part)  # ẑ⁻
-        again = roles.unaltered(embeddings)[: None if self.twice else 0]
-        # Unaltered rows go along in every part, so that a batch norm sees a tuple's members
-        # together.
-        features = self.generator(torch.cat([embeddings, again, pulled.flatten(0, 1)]))
-        seen = embed(features[len(embeddings) if self.twice else 0 :])  # z̃ = g(ỹ)
-        moved = pulled.shape[0] * pulled.shape[1]
-        unaltered, negatives = torch.split(seen, [len(seen) - moved, moved])
-        anchors, negatives = unaltered[roles.anchors][part], negatives.view_as(pulled)
-        penalty = self.loss.penalty(anchors, negatives) if self.loss.penalizes else None
-        compared = negatives[:, 0] if roles.paired else self.loss.distance(anchors, negatives)
-        term = self._moved_term(features[len(features) - moved :], labels, roles, part)
-        return _Part(features[: len(embeddings)], unaltered, compared, penalty, term)
-
     def _compared(
-        self, made: list[_Part], labels: Integer[Tensor, "b"], roles: Roles
+        self,
+        roles: Roles,
+        labels: Integer[Tensor, "b"],
+        unaltered: Float[Tensor, "u d"],
+        negatives: Float[Tensor, "n m d"],
     ) -> Comparisons:
-        """Return the loss's comparisons of unaltered rows with the moved negatives of all parts."""
-        unaltered, negatives = made[0].unaltered, torch.cat([part.negatives for part in made])
+        """Return the loss's comparisons of unaltered rows with the moved negatives."""
         if roles.paired:  # [a; p; n] with n moved
             kept = unaltered[: roles.columns.start]
-            found = self.loss.comparisons(torch.cat([kept, negatives]), labels)
-        else:
-            found = self.loss.comparisons(unaltered, labels)
-            there = found.keep_negative
-            if roles.chosen is not None:
-                there = there.gather(1, roles.chosen)
-            found = replace(found, negative=negatives, keep_negative=there)
-        penalties = [part.penalty for part in made if part.penalty is not None]
-        if penalties:  # over N² rows, as the authors take it
-            found = replace(found, penalty=torch.cat(penalties))
-        return found
-
-    def _moved_term(
-        self, changed: Tensor, labels: Integer[Tensor, "b"], roles: Roles, part: slice
-    ) -> LabelTerm:
-        own = labels[roles.anchors][part, None]
-        theirs = roles.negatives(labels, part).expand(len(own), -1)
-        keep = (own != theirs).flatten()
-        if self.label_average == "parts" and roles.partners is not None and not roles.paired:
-            keep = torch.ones_like(keep)  # the authors' N², positives among them
-        return self.classifier.label_term(changed, theirs.flatten(), keep)
+            return self.loss.comparisons(torch.cat([kept, negatives[:, 0]]), labels)
+        found = self.loss.comparisons(unaltered, labels)
+        there = found.keep_negative
+        if roles.chosen is not None:
+            there = there.gather(1, roles.chosen)
+        anchors = unaltered[roles.anchors]
+        # The penalty is over N² rows, as the authors take it.
+        penalty = self.loss.penalty(anchors, negatives) if self.loss.penalizes else found.penalty
+        compared = self.loss.distance(anchors, negatives)
+        return replace(found, negative=compared, keep_negative=there, penalty=penalty)
 
     def _label_cost(
-        self, features: Tensor, labels: Integer[Tensor, "b"], roles: Roles, moved: LabelTerm
-    ) -> Float[Tensor, ""]:
-        """Return J_soft, the second part of Eq. (9)."""
+        self,
+        roles: Roles,
+        labels: Integer[Tensor, "b"],
+        unaltered: Float[Tensor, "b y"],
+        moved: Float[Tensor, "k y"],
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        """Return J_soft, the second part of Eq. (9), and the share of moved rows that kept their
+        label."""
+        own = labels[roles.anchors][:, None]
+        theirs = roles.negatives(labels).expand(len(own), -1)
+        parts = self.label_average == "parts" and roles.partners is not None and not roles.paired
+        # Of the authors' N² rows the positives are a part.
+        counted = (torch.ones_like(own == theirs) if parts else own != theirs).flatten()
+        rest = roles.unaltered(unaltered)
+        costs, kept = self.classifier.label_costs(
+            torch.cat([rest, moved]), torch.cat([roles.unaltered(labels), theirs.flatten()])
+        )
+        of_rest, of_moved = torch.split(costs, [len(rest), len(moved)])
+        count = counted.sum()
+        total = (of_moved * counted).sum()
+        share = (kept[len(rest) :] & counted).sum() / count.clamp(min=1)
         if self.label_average == "parts":
-            anchors = features[roles.anchors], labels[roles.anchors]
-            return self.classifier.label_term(*anchors).mean() + moved.mean()
-        rest = roles.unaltered(features), roles.unaltered(labels)
-        every = LabelTerm.sum([self.classifier.label_term(*rest), moved])
-        return every.cost if self.label_average == "sum" else every.mean()
+            return of_rest[roles.anchors].mean() + total / count.clamp(min=1), share
+        total = total + of_rest.sum()
+        return total if self.label_average == "sum" else total / (count + len(rest)), share
