@@ -132,35 +132,3 @@ def test_active_share_uses_the_losss_margin():
 def test_a_collapsed_triplet_loss_is_its_margin(batch):
     method = build(Plain(), Embedder(Identity(5), 3), BatchAllTripletLoss(margin=0.3), OneBatch())
     assert method.collapsed_loss(batch) == pytest.approx(0.3, abs=1e-3)
-
-
-def test_new_layers_learn_faster_and_vectors_do_not_decay():
-    embedder = _with_backbone()
-    optimizer, _ = OptimizerConfig(
-        learning_rate=1e-4, head_factor=10, weight_decay=0.1, schedule="constant"
-    ).build(embedder, steps=10)
-    rates = {
-        id(p): (group["lr"], group["weight_decay"])
-        for group in optimizer.param_groups
-        for p in group["params"]
-    }
-    assert rates[id(embedder.backbone.layer.weight)] == (1e-4, 0.1)
-    assert rates[id(embedder.backbone.layer.bias)] == (1e-4, 0.0)
-    assert rates[id(embedder.head.weight)] == pytest.approx((1e-3, 0.1))
-
-
-def test_what_a_loss_learns_has_a_rate_of_its_own():
-    proxies = torch.nn.Parameter(torch.zeros(3, 2))
-    optimizer, _ = OptimizerConfig(learning_rate=1e-4, loss_factor=100, schedule="constant").build(
-        _with_backbone(), steps=10, others=[proxies]
-    )
-    (group,) = [
-        group for group in optimizer.param_groups if any(p is proxies for p in group["params"])
-    ]
-    assert group["lr"] == pytest.approx(1e-2)
-
-
-def _with_backbone():
-    backbone = Identity(5)
-    backbone.layer = torch.nn.Linear(5, 5)
-    return Embedder(backbone, 3)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import torch
@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from vicinal.arguments import Count, Limits, Natural, NonNegative, Positive, Settings
 from vicinal.errors import ConfigError
-from vicinal.models.embedder import Embedder
+from vicinal.models.embedder import Embedder, layer_groups
 
 T = TypeVar("T", bound=Optimizer)
 
@@ -87,18 +87,6 @@ class OptimizerConfig(Settings):
                 f"schedule={self.schedule} and milestones={list(self.milestones)}. Set both, such "
                 "as optimizer.schedule=steps optimizer.milestones=4000,6000, or neither."
             )
-        if any(later <= first for first, later in pairwise(self.milestones)):
-            raise ConfigError(f"optimizer.milestones rise, got {list(self.milestones)}. Sort them.")
-        for name in ("head_factor", "loss_factor", "weight_decay"):
-            rate = self.learning_rate * max(1.0, getattr(self, name))
-            if rate > 1e30:  # float32 ends at 3e38
-                got = (
-                    f"optimizer.learning_rate={self.learning_rate:g} and "
-                    f"optimizer.{name}={getattr(self, name):g}"
-                )
-                raise ConfigError(
-                    f"{got} make an update of {rate:g}, which no network survives. Set them lower."
-                )
 
     def build(
         self, embedder: Embedder, *, steps: int, others: Iterable[nn.Parameter] = ()
@@ -161,8 +149,6 @@ class OptimizerConfig(Settings):
         """Return the backbone's parameters and their factors of the learning rate."""
         if self.layer_decay == 1:
             return [(embedder.backbone.parameters(), 1.0)]
-        from vicinal.models.embedder import layer_groups
-
         backbone = {id(parameter) for parameter in embedder.backbone.parameters()}
         layers = [[p for p in layer if id(p) in backbone] for layer in layer_groups(embedder)]
         missing = len(backbone) - len({id(parameter) for layer in layers for parameter in layer})

@@ -30,20 +30,3 @@ def test_values_that_are_no_numbers_are_skipped():
     for _ in range(3):
         mean.add(torch.tensor(torch.nan))
     assert mean.last == 2, "a window of nothing changes nothing"
-
-
-def test_no_graph_is_kept():
-    mean = WindowedMean(1, initial=1e6)
-    mean.add(torch.ones((), requires_grad=True) * 2)
-    assert not mean.last.requires_grad
-
-
-def test_a_restored_mean_goes_on():
-    mean, again = WindowedMean(4, initial=1e6), WindowedMean(4, initial=1e6)
-    for value in (1.0, 2.0, 3.0, 4.0, 7.0):
-        mean.add(torch.tensor(value))
-    again.load_state_dict(mean.state_dict())
-    for _ in range(3):
-        mean.add(torch.tensor(9.0))
-        again.add(torch.tensor(9.0))
-    assert mean.last == again.last == 8.5 and mean.relative() == again.relative()

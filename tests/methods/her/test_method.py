@@ -6,8 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
-from tests.apart import both
+from tests.apart import in_two
 from tests.methods.build import build
 
 from vicinal.data.augmentation import rotate
@@ -95,17 +94,6 @@ def test_a_step_is_the_two_terms_of_queries_and_gallery_through_their_streams(ma
     found = method(batch).scalars
     torch.testing.assert_close(found["loss"], 0.7 * parts.match + 0.3 * parts.orientation)
     torch.testing.assert_close(found["weight/mean"], parts.weight)
-
-
-def test_all_parts_learn_and_each_stream_its_own_way(make, records):
-    method = make()
-    before = copy.deepcopy(method.state_dict())
-    train(method, records, 1)
-    assert any(name.startswith("orientation_head.") for name in before)
-    for name, value in method.named_parameters():
-        assert not torch.equal(value, before[name]), name
-    query, gallery = method.embedder.query.head.weight, method.embedder.gallery.head.weight
-    assert not torch.equal(query, gallery)
 
 
 def test_steps_bring_the_loss_down(make, records):
@@ -303,36 +291,23 @@ def paired_batch(pairs):
     )
 
 
-def one_of_two(number, folder):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=number, world_size=2)
-    try:
-        method, batch = paired_method(), paired_batch(range(2 * number, 2 * number + 2))
-        scalars = dict(method(batch).scalars)
-        weights = {name: value.detach() for name, value in method.named_parameters()}
-        torch.save(
-            {"scalars": scalars, "weights": weights, "shown": shown_by(method, batch)},
-            f"{folder}/{number}.pt",
-        )
-    finally:
-        dist.destroy_process_group()
-
-
-def shown_by(method, batch):
-    return [member.record for member in method.figures(batch)[0].tuples[0].members]
-
-
 @pytest.mark.slow
 def test_two_processes_take_the_step_of_one(tmp_path):
-    both(one_of_two, str(tmp_path))
-    method, batch = paired_method(), paired_batch(range(4))
+    alone = paired_step(range(4))
+    for number, found in enumerate(in_two(half_a_step, tmp_path)):
+        assert found.pop("shown") == alone["shown"], number
+        torch.testing.assert_close(found, {name: alone[name] for name in found})
+
+
+def half_a_step(number):
+    return paired_step(range(2 * number, 2 * number + 2))
+
+
+def paired_step(pairs):
+    method, batch = paired_method(), paired_batch(pairs)
     scalars = dict(method(batch).scalars)
-    for number in range(2):
-        found = torch.load(tmp_path / f"{number}.pt", weights_only=True)
-        torch.testing.assert_close(found["scalars"], scalars)
-        for name, value in method.named_parameters():
-            torch.testing.assert_close(found["weights"][name], value.detach())
-        assert found["shown"] == shown_by(method, batch)
+    shown = [member.record for member in method.figures(batch)[0].tuples[0].members]
+    return {"scalars": scalars, "weights": method.state_dict(), "shown": shown}
 
 
 @pytest.mark.parametrize(("roles", "count"), [(None, 1), ([1, 2, 1, 2], 0)])

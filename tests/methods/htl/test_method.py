@@ -6,14 +6,12 @@ import functools
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
-from tests.apart import both
+from tests.apart import in_two
 from tests.methods.build import build
 
 import vicinal.methods.htl
 from vicinal.data.records import Batch, FeatureArray, Records
 from vicinal.data.transforms import FeatureTransform
-from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.figures import Dendrogram, from_json, to_json
 from vicinal.losses import HierarchicalTripletLoss
@@ -223,15 +221,6 @@ def test_embedding_the_records_moves_nothing_and_leaves_training_mode(make):
     )
 
 
-def test_steps_bring_the_loss_down(make, records):
-    method = make(HTL("ours"), learning_rate=2e-2)
-    scalars = train(method, records, 5)
-    first, last = (
-        torch.stack([s["loss"] for s in epoch]).mean() for epoch in (scalars[0], scalars[-1])
-    )
-    assert last < first and all(value.isfinite() for s in scalars[-1] for value in s.values())
-
-
 def test_shows_its_tree(make, records):
     method = make()
     assert method.figures(None) == ()
@@ -267,15 +256,10 @@ def test_of_many_classes_those_are_shown_that_merge_first(make, monkeypatch):
     assert f"to {max(heights):.2f}. " in shown.caption, "the leftmost branch that is drawn"
 
 
-def test_an_unknown_kind_of_margins_is_rejected():
-    with pytest.raises(ConfigError, match="did you mean 'paper'"):
-        HTL(form="papers")
-
-
 # -- several processes ----------------------------------------------------------------------------
 
 
-def second_epoch():
+def second_epoch(number=0):
     """A tree, a step with its margins; of two processes each embeds and steps on its own rows."""
     records = some_records()
     method = method_of(records)
@@ -289,20 +273,9 @@ def second_epoch():
     }
 
 
-def one_of_two(number, folder):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=number, world_size=2)
-    try:
-        torch.save(second_epoch(), f"{folder}/{number}.pt")
-    finally:
-        dist.destroy_process_group()
-
-
 @pytest.mark.slow
 def test_two_processes_take_the_step_of_one(tmp_path):
-    both(one_of_two, str(tmp_path))
     expected = second_epoch()
-    for number in range(2):
-        found = torch.load(tmp_path / f"{number}.pt", weights_only=True)
+    for found in in_two(second_epoch, tmp_path):
         assert found.pop("plan") == expected["plan"]
         torch.testing.assert_close(found, {name: expected[name] for name in found})

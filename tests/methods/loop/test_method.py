@@ -1,7 +1,5 @@
 """LoOp as a method: what a step learns, reports and keeps, and where it meets its baseline."""
 
-import copy
-
 import pytest
 import torch
 from tests.methods.build import build
@@ -131,19 +129,6 @@ def test_by_default_it_begins_after_a_third_of_the_steps(batch):
     assert loop.phase == "LoOp" and loop(batch).scalars["loss"] != plain(batch).scalars["loss"]
 
 
-@pytest.mark.parametrize("wait", [0, 1, 2, 3])
-def test_goes_on_from_its_state(batch, wait):
-    one, other = (ready(LoOp(wait=wait), HPHNLoss()) for _ in range(2))
-    one(batch)
-    one(batch)
-    other.load_training_state(copy.deepcopy(one.training_state()))
-    assert one(batch).scalars == other(batch).scalars
-    assert all(
-        torch.equal(a, b)
-        for a, b in zip(one.embedder.parameters(), other.embedder.parameters(), strict=True)
-    )
-
-
 def test_shows_pairs_of_different_classes_by_their_records(batch):
     method = ready(LoOp(), HPHNLoss())
     method(batch)
@@ -155,10 +140,6 @@ def test_shows_pairs_of_different_classes_by_their_records(batch):
         assert a == b != c == d
     alone = Batch(batch.inputs[:4], batch.labels[:4], batch.indices[:4])
     assert method.figures(alone) == (), "one class"
-
-
-def test_a_collapsed_batch_costs_the_margin(batch):
-    assert ready(LoOp(), TripletLoss(0.7)).collapsed_loss(batch) == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize(

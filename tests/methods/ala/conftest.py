@@ -1,0 +1,3 @@
+"""Fixtures of all tests of ALA."""
+
+from tests.methods.ala.small import batch, sampler  # noqa: F401
