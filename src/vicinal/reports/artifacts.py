@@ -4,8 +4,7 @@ method's figures.
 What the run did not write is None or empty here, and a section that the report leaves out.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -14,12 +13,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vicinal.errors import ConfigError, RunError
+from vicinal.errors import RunError
 from vicinal.figures import Figure, Scatter, from_json, records_of
-from vicinal.files import open_image
+from vicinal.files import decoding, open_image
 from vicinal.run_directory import RunDirectory
 
 _PER_CLASS = 6  # thumbnails that stand for one class
+ANEW = "Evaluate the run anew."
 
 
 @dataclass(frozen=True)
@@ -138,71 +138,58 @@ class Artifacts:
 
 
 def read_artifacts(run: RunDirectory) -> Artifacts:
-    """All that the report shows besides numbers, checked once; a file that contradicts the format
-    is an error."""
-    thumbnails, records = _records(run, "records", run.thumbnails_path)
-    larger, retrieved = _records(run, "retrieval_records", run.retrieval_thumbnails_path)
-    if larger is None:
-        larger, retrieved = thumbnails, records
-    with format_of("retrieval.npz"):
-        gallery = _gallery(run, retrieved)
-    with format_of("map.npz"):
-        embedding_map = _map(run, records)
-    with format_of("classes.json"):
-        worst, confused = _classes(run, records)
-    with format_of("diagnostics.json"):
-        document = run.document("diagnostics")
-        diagnostics = [] if document is None else [dict(row) for row in document["rows"]]
+    """All that the report shows besides numbers; a file that contradicts the format is an error."""
+    with decoding(run.artifacts_path, ANEW):
+        thumbnails, records = _records(run.document("records"), run.thumbnails_path)
+        larger, retrieved = _records(
+            run.document("retrieval_records"), run.retrieval_thumbnails_path
+        )
+        if larger is None:
+            larger, retrieved = thumbnails, records
+        worst, confused = _classes(run.document("classes") or {}, records)
+        diagnostics = [dict(row) for row in (run.document("diagnostics") or {"rows": []})["rows"]]
+        gallery, embedding_map = _gallery(run, retrieved), _map(run, records)
     return Artifacts(thumbnails, gallery, larger, embedding_map, worst, confused, diagnostics)
 
 
+def read_method_figures(run: RunDirectory) -> MethodFigures:
+    """The figures of a run's method; empty where it has none. What contradicts the format is an
+    error."""
+    document = run.document("figures")
+    with decoding(run.artifacts_path / "figures.json", "Train the run anew."):
+        captions = run.document("captions") or {}
+        figures = from_json(document["figures"]) if document else ()
+        thumbnails, records = _records(document, run.figure_thumbnails_path)
+        shown = {record: records[record] for record in records_of(figures)}
+        points = [point for one in figures if isinstance(one, Scatter) for point in one.points]
+        if not np.isfinite([(point.x, point.y) for point in points]).all():
+            raise ValueError("figures.json has points that are not finite numbers")
+        return MethodFigures(dict(captions.items()), figures, shown, thumbnails)
+
+
 def _records(
-    run: RunDirectory, name: str, sheet: Path
+    document: Mapping[str, Any] | None, path: Path
 ) -> tuple[Thumbnails | None, dict[int, Record]]:
-    document = run.document(name)
+    """The records that a document lists, by id, and the sheet at ``path`` that shows them."""
     if document is None:
         return None, {}
-    with format_of(f"{name}.json"):
-        return read_thumbnails(document, sheet, f"{name}.json")
-
-
-def read_thumbnails(
-    document: Mapping[str, Any], path: Path, file: str
-) -> tuple[Thumbnails | None, dict[int, Record]]:
-    """The records that ``document``, the content of ``file``, lists, and the sheet at ``path`` that
-    shows them."""
-    records = {r["id"]: Record(r["name"], r["class"], r.get("tile")) for r in document["records"]}
-    if (
-        min(
-            document["tile"],
-            document["columns"],
-            *(r.tile + 1 for r in records.values() if r.tile is not None),
-        )
-        < 1
-    ):
-        raise RunError(
-            f"{file} is damaged: tiles and their numbers are not negative. Evaluate the run anew."
-        )
+    rows = document["records"]
     if not path.is_file():
-        return None, {id: Record(r.name, r.label, None) for id, r in records.items()}
+        return None, {row["id"]: Record(row["name"], row["class"], None) for row in rows}
     encoded = path.read_bytes()
     try:
         with open_image(BytesIO(encoded)) as image:
             image.load()  # all of it: a sheet that was cut off has a sound beginning
             thumbnails = Thumbnails(encoded, document["tile"], document["columns"], image.size)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise RunError(
             f"{path} cannot be read as an image: {error}. Remove it to report without pictures."
         ) from error
-    last = max((r.tile for r in records.values() if r.tile is not None), default=0)
-    right, bottom = thumbnails.box(last)[2:]
-    if bottom > thumbnails.size[1] or right > thumbnails.size[0]:
-        size = f"{thumbnails.size[0]} x {thumbnails.size[1]} pixels"
-        fault = (
-            f"{file} names tile {last}, which ends at pixel {right}, {bottom}, but {path} has "
-            f"{size}"
-        )
-        raise RunError(f"{fault}. Evaluate the run anew.")
+    records = {row["id"]: Record(row["name"], row["class"], row.get("tile")) for row in rows}
+    for record in records.values():
+        left, top, right, bottom = (0,) * 4 if record.tile is None else thumbnails.box(record.tile)
+        if min(left, top) < 0 or right > thumbnails.size[0] or bottom > thumbnails.size[1]:
+            raise ValueError(f"tile {record.tile} lies beyond {path.name}")
     return thumbnails, records
 
 
@@ -211,28 +198,21 @@ def _gallery(run: RunDirectory, records: Mapping[int, Record]) -> list[Query]:
     if arrays is None or not records:
         return []
 
-    def row(query: Record, ids: np.ndarray, distances: np.ndarray | None = None) -> list[Neighbor]:
-        far = (
-            [None] * len(ids)
-            if distances is None
-            else [float(distances[place]) for place in range(len(ids))]
-        )
-        found = [
-            (records[id], distance)
-            for id, distance in zip(ids.tolist(), far, strict=True)
-            if id >= 0
-        ]
+    def row(query: Record, ids: Sequence[int], distances: Sequence[float | None]) -> list[Neighbor]:
         return [
-            Neighbor(record, record.label == query.label, distance) for record, distance in found
+            Neighbor(records[id], records[id].label == query.label, distance)
+            for id, distance in zip(ids, distances, strict=True)
+            if id >= 0  # a gallery smaller than k is filled up with -1
         ]
 
-    untrained = arrays.get("untrained_neighbors")  # a gallery smaller than k is filled up with -1
+    columns = ("query", "neighbors", "distances", "untrained_neighbors")
     queries = []
-    for place, query in enumerate(records[id] for id in arrays["query"].tolist()):
-        trained = row(query, arrays["neighbors"][place], arrays["distances"][place])
-        queries.append(
-            Query(query, trained, [] if untrained is None else row(query, untrained[place]))
-        )
+    for id, after, distances, before in zip(
+        *(arrays[name].tolist() for name in columns), strict=True
+    ):
+        query = records[id]
+        trained, untrained = row(query, after, distances), row(query, before, [None] * len(before))
+        queries.append(Query(query, trained, untrained))
     return queries
 
 
@@ -242,19 +222,13 @@ def _map(run: RunDirectory, records: Mapping[int, Record]) -> EmbeddingMap | Non
         return None
     positions = arrays["position"].astype(np.float64)
     if positions.shape != (len(arrays["record"]), 2) or not np.isfinite(positions).all():
-        wanted = (
-            "map.npz should hold a finite position [m 2] for each of its "
-            f"{len(arrays['record'])} records"
-        )
-        got = f"{positions.shape} with {np.count_nonzero(~np.isfinite(positions))} not finite"
-        raise RunError(f"{wanted}, but holds {got}. Evaluate the run anew.")
+        raise ValueError("map.npz should hold a finite position [m 2] for each record")
     return EmbeddingMap([records[id] for id in arrays["record"].tolist()], positions)
 
 
 def _classes(
-    run: RunDirectory, records: Mapping[int, Record]
+    document: Mapping[str, Any], records: Mapping[int, Record]
 ) -> tuple[list[WorstClass], list[Confusion]]:
-    document = run.document("classes") or {}
     members: dict[str, list[Record]] = {}
     for record in records.values():
         members.setdefault(record.label, []).append(record)
@@ -270,60 +244,12 @@ def _classes(
     ]
     confused = []
     for entry in document.get("confused", []):
-        pair = [records[id] for id in entry.get("example") or []] if records else []
-        example = (pair[0], pair[1]) if len(pair) == 2 else None
+        one, other = entry["example"]
+        example = (records[one], records[other]) if records else None
         confused.append(
             Confusion(entry["class"], entry["taken_for"], entry["share"], entry["queries"], example)
         )
     return worst, confused
-
-
-@contextmanager
-def format_of(file: str) -> Iterator[None]:
-    """Turn what a malformed artifact does to its reader into an error that names the file."""
-    try:
-        yield
-    except KeyError as error:
-        fault = (
-            f"artifacts/{file} lacks {error}, or names a record of that id which records.json "
-            "does not hold"
-        )
-        raise RunError(f"{fault}. Evaluate the run anew.") from error
-    except (TypeError, IndexError, AttributeError) as error:
-        raise RunError(
-            f"artifacts/{file} is not as run format 1 says: {error}. Evaluate the run anew."
-        ) from error
-
-
-# -- a method's own figures ---------------------------------------------------------------------
-
-
-def read_method_figures(run: RunDirectory) -> MethodFigures:
-    """The figures of a run's method; empty where it has none. What contradicts the format is an
-    error."""
-    with format_of("captions.json"):
-        captions = {
-            str(group): str(text) for group, text in (run.document("captions") or {}).items()
-        }
-    document = run.document("figures")
-    if document is None:
-        return MethodFigures(captions)
-    with format_of("figures.json"):
-        try:
-            figures = from_json(document["figures"])
-        except ConfigError as error:
-            fault = f"artifacts/figures.json is not as run format 1 says: {error}"
-            raise RunError(f"{fault} Train the run anew.") from error
-        thumbnails, records = read_thumbnails(document, run.figure_thumbnails_path, "figures.json")
-        for figure in figures:
-            for record in records_of([figure]):
-                records[record]
-            if (
-                isinstance(figure, Scatter)
-                and not np.isfinite([(point.x, point.y) for point in figure.points]).all()
-            ):
-                raise TypeError(f"points of {figure.title!r} that are not finite numbers")
-    return MethodFigures(captions, figures, records, thumbnails)
 
 
 def unit_square(positions: np.ndarray) -> np.ndarray:
