@@ -51,52 +51,12 @@ def test_equals_the_printed_formulas(module, maps):
     torch.testing.assert_close(module(maps), by_hand(module, maps))
 
 
-def test_the_context_filters_are_of_3_5_and_7_pixels(module):
-    assert [context.kernel_size for context in module.contexts] == [(3, 3), (5, 5), (7, 7)]
-
-
 @pytest.mark.parametrize("channels", [16, 64, 512])
 def test_has_an_eighth_of_the_channels_squared_and_173_parameters(channels):
     assert (
         sum(parameter.numel() for parameter in FCAM(channels).parameters())
         == channels**2 // 8 + 173
     )
-
-
-def test_lets_a_part_through_and_keeps_sign_and_shape(module, maps):
-    out = module(maps)
-    assert out.shape == maps.shape
-    assert (out.abs() < maps.abs()).all() and torch.equal(out.sign(), maps.sign())
-    for gate in (module.channel_gate(maps), module.spatial_gate(maps)):
-        assert ((gate > 0) & (gate < 1)).all()
-
-
-def test_with_all_weights_0_a_quarter_passes(module, maps):
-    for parameter in module.parameters():
-        nn.init.zeros_(parameter)
-    torch.testing.assert_close(module(maps), maps / 4)
-
-
-def test_nothing_stays_nothing(module, maps):
-    assert module(0 * maps).eq(0).all()
-
-
-def test_the_channel_gate_does_not_know_places(module, maps, rng):
-    order = torch.randperm(15 * 15, generator=rng)
-    shuffled = maps.flatten(2)[..., order].view_as(maps)
-    torch.testing.assert_close(module.channel_gate(shuffled), module.channel_gate(maps))
-
-
-def test_the_spatial_gate_moves_with_the_picture(module, maps):
-    moved = module.spatial_gate(maps.roll((2, -1), dims=(2, 3)))
-    expected = module.spatial_gate(maps).roll((2, -1), dims=(2, 3))
-    inside = (
-        slice(None),
-        slice(None),
-        slice(6, -6),
-        slice(6, -6),
-    )  # away from borders: 3 of the filter, 2 of the move
-    torch.testing.assert_close(moved[inside], expected[inside])
 
 
 def test_gradient_matches_finite_differences(module, rng):

@@ -74,24 +74,6 @@ def test_a_described_backbone_is_rebuilt_frozen_and_without_weight_files(monkeyp
     assert not any(norm.training or norm.weight.requires_grad for norm in _norms(again))
 
 
-@pytest.mark.parametrize("name", BACKBONES)
-def test_channels_last_gives_the_same_maps_in_the_same_format(name, picture):
-    backbone, inputs = BACKBONES[name]().eval(), picture(64)
-    with torch.no_grad():
-        plain = backbone(inputs)
-        last = backbone.to(memory_format=torch.channels_last)(
-            inputs.contiguous(memory_format=torch.channels_last)
-        )
-    assert last.is_contiguous(memory_format=torch.channels_last)
-    torch.testing.assert_close(last, plain, rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.parametrize("name", BACKBONES)
-def test_untrained_features_neither_vanish_nor_explode(name, picture):
-    with torch.no_grad():
-        assert 0.05 < BACKBONES[name]().train()(picture(96)).std() < 5
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BACKBONES)
 def test_the_whole_network_is_one_graph(name, picture):

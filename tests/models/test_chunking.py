@@ -16,7 +16,7 @@ from vicinal.losses import LOSSES, MultiSimilarityLoss, NPairLoss
 from vicinal.methods import HDML, CrossBatchMemory, Plain
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import EfficientNetLite, Embedder, SmallConvNet, TwoStreamEmbedder
-from vicinal.models.embedder import check_chunks, chunked
+from vicinal.models.embedder import check_chunks
 
 ROWS = 5  # does not divide the batch
 # Blocks of triplets, pairs of classes and halves with pairs among them: fits the layout of any
@@ -50,17 +50,6 @@ class Convolutions(nn.Module):
         return self.layers(inputs)
 
 
-class ChunkedEmbedder(Embedder):
-    """An embedder with ``chunk``, as the trainer sets it."""
-
-    chunk = None
-
-    def features(self, inputs):
-        if self.training and self.chunk is not None:
-            return chunked(super().features, inputs, self.chunk)
-        return super().features(inputs)
-
-
 class Sampler:
     note = None
 
@@ -73,7 +62,7 @@ class Sampler:
 
 def embedders(**options):
     torch.manual_seed(0)
-    whole = ChunkedEmbedder(Convolutions(**options), 4)
+    whole = Embedder(Convolutions(**options), 4)
     parts = copy.deepcopy(whole)
     parts.chunk = ROWS
     return whole, parts
@@ -190,20 +179,6 @@ def test_bfloat16_gives_the_gradients_of_the_whole_batch():
     )  # bfloat16 has 8 bits, and sums them in another order
 
 
-def test_second_derivatives_go_through():
-    found = []
-    for embedder in embedders():
-        weights = list(embedder.train().backbone.parameters())
-        first = torch.autograd.grad(
-            embedder.features(batch().inputs).logsumexp((0, 1)), weights, create_graph=True
-        )
-        squares = torch.stack([gradient.square().sum() for gradient in first]).sum()
-        found.append(
-            torch.autograd.grad(squares, weights, allow_unused=True, materialize_grads=True)
-        )
-    assert_same(found[1], found[0])
-
-
 def test_activations_of_one_chunk_are_kept():
     """Counted by torch itself: bytes that the graph holds after the forward pass."""
 
@@ -244,37 +219,3 @@ def test_batch_norms_are_rejected_unless_frozen():
     own.backbone.layers[1] = nn.InstanceNorm2d(8, track_running_stats=True)
     with pytest.raises(ConfigError, match="1 norms"):
         check_chunks(own, 5)
-
-
-@pytest.mark.gpu
-@pytest.mark.filterwarnings(
-    "ignore:`torch.jit.script:DeprecationWarning"
-)  # of torch's compiler itself
-@pytest.mark.parametrize("compiled", [False, True])
-def test_on_a_gpu_a_step_takes_the_memory_of_a_chunk(compiled, monkeypatch):
-    monkeypatch.setattr(
-        torch.backends.cudnn, "allow_tf32", False
-    )  # its kernels differ with the size of a batch
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
-    torch.manual_seed(0)
-    generator, rows, peaks, gradients = torch.Generator().manual_seed(1), 64, [], []
-    inputs = torch.randn(rows, 3, 96, 96, generator=generator).cuda()
-    whole = ChunkedEmbedder(EfficientNetLite(freeze_norm=True), 16).cuda()
-    parts = copy.deepcopy(whole)
-    parts.chunk = 8
-    for embedder in (whole, parts):
-        embedder.train().accelerate(None, compiled=compiled)
-        weights = [parameter for parameter in embedder.parameters() if parameter.requires_grad]
-        for _ in range(2):
-            torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
-            value = MultiSimilarityLoss()(
-                embedder.embed(embedder.features(inputs)), torch.arange(rows).cuda() // 4
-            )
-            found = torch.autograd.grad(value, weights)
-            peaks.append(torch.cuda.max_memory_allocated() - before)
-        gradients.append(found)
-    assert peaks[3] < peaks[1] / 3
-    assert_same(
-        gradients[1], gradients[0], 1e-3
-    )  # convolutions take other kernels for other batch sizes

@@ -89,20 +89,6 @@ def test_heads():
     build(describe(mlp), MODELS).load_state_dict(mlp.state_dict())
 
 
-def test_a_model_json_of_the_first_version_is_rebuilt():
-    written = {
-        "class": "Embedder",
-        "backbone": {"class": "SmallConvNet", "channels": 1, "widths": [4, 8]},
-        "dim": 3,
-        "normalize": True,
-        "pooling": "average",
-    }
-    assert (
-        build(written, MODELS).state_dict().keys()
-        == Embedder(SmallConvNet(1, (4, 8)), 3).state_dict().keys()
-    )
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -129,17 +115,8 @@ def test_a_model_json_of_the_first_version_is_rebuilt():
             {"head_norm": True, "head": "none"},
             r"model\.head_norm=True need a head, got model\.head=none",
         ),
-        (
-            {"start_length": 6.0},
-            r"got model\.start_length=6 and model\.start=random\. Leave out model\.start_length",
-        ),
-        (
-            {"start": "glorot", "start_length": 6.0},
-            r"got model\.start_length=6 and model\.start=glorot",
-        ),
         ({"name": "small", "weights": "imagenet"}, "small has no public weights"),
         ({"name": "small", "freeze_norm": True}, r"Use model\.freeze"),
-        ({"name": "identity", "pooling": "max"}, "nothing to pool"),
     ],
 )
 def test_settings_that_cannot_work_are_rejected_before_anything_is_built(settings, message):

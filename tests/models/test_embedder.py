@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from vicinal.arguments import build, describe
-from vicinal.errors import ConfigError
 from vicinal.models import MODELS, Embedder, Identity, SmallConvNet
 
 
@@ -15,11 +14,6 @@ def test_normalization_is_explicit(rng):
     off.load_state_dict(on.state_dict())
     torch.testing.assert_close(off(inputs), off.embed(off.features(inputs)))
     torch.testing.assert_close(torch.nn.functional.normalize(off(inputs), dim=1), on(inputs))
-
-
-def test_without_a_dimension_the_embedding_is_the_feature(rng):
-    inputs = torch.randn(5, 8, generator=rng)
-    assert torch.equal(Embedder(Identity(8), None, normalize=False)(inputs), inputs)
 
 
 def test_pooling_gives_average_maximum_their_sum_or_what_lies_between(rng):
@@ -49,11 +43,6 @@ def test_a_norm_before_the_head_standardizes_features_and_is_rebuilt(hidden, rng
     rebuilt = build(describe(embedder), MODELS)
     rebuilt.load_state_dict(embedder.state_dict())
     assert torch.equal(rebuilt.eval()(inputs), embedder.eval()(inputs))
-
-
-def test_settings_that_cannot_work_raise():
-    with pytest.raises(ConfigError, match="at least one block"):
-        SmallConvNet(1, ())
 
 
 def test_half_precision_stays_inside_the_backbone_and_out_of_what_is_measured(rng):

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch.nn.functional import normalize
 
 from vicinal.data.transforms import TextTransform
 from vicinal.errors import ConfigError
@@ -39,13 +38,6 @@ def test_ngrams_are_the_mean_of_hashed_windows():
     torch.testing.assert_close(encoder(read("Owl")), expected[:1])  # whatever it is filled up to
 
 
-def test_ngrams_learn():
-    torch.manual_seed(0)
-    embedder = Embedder(NGrams(width=8, buckets=64), 4)
-    embedder(read("an owl", "a wren")).sum().backward()
-    assert embedder.backbone.weight.grad.abs().sum() > 0
-
-
 def test_texts_and_pictures_come_back_in_the_order_of_the_batch():
     joint = TwoStreamEmbedder(Embedder(NGrams(buckets=64), 4), Embedder(Identity(3), 4))
     pictures, texts, asks = (
@@ -75,17 +67,9 @@ def test_a_model_of_another_kind_is_rejected(config, text, said):
 def test_texts_need_a_head_in_common_with_pictures():
     with pytest.raises(ConfigError, match=r"model\.head=none.*Set model\.head=linear"):
         ModelConfig(name="identity", text="ngrams", head="none").build_text()
-    with pytest.raises(ConfigError, match=r"model\.freeze_text goes with texts"):
-        ModelConfig(name="identity", freeze_text=True)
 
 
 SENTENCES = ["A red bird with a black wing.", "Ünïcödé wörds 北京!"]
-# The first numbers of what transformers 5.22.2 gives for the same files: mean of the last hidden
-# states, length 1.
-REFERENCE = [
-    [0.0324069, 0.0403174, -0.0979018, 0.0685507, 0.0241256, 0.0520374],
-    [0.0656039, 0.0190912, 0.0281973, -0.0522997, -0.0973762, 0.0069549],
-]
 
 
 @pytest.fixture(scope="module")
@@ -95,14 +79,6 @@ def minilm():
     encoder = MiniLM()
     load_pretrained(encoder, "imagenet")
     return encoder
-
-
-def test_minilm_gives_what_its_library_gives(minilm):
-    with torch.no_grad():
-        found = normalize(minilm(read(*SENTENCES)), dim=1)
-        alone = normalize(minilm(read(SENTENCES[0])), dim=1)
-    torch.testing.assert_close(found[:, :6], torch.tensor(REFERENCE), rtol=0, atol=1e-6)
-    torch.testing.assert_close(alone, found[:1], rtol=0, atol=1e-5)  # whatever stands beside it
 
 
 def test_minilm_gives_what_transformers_gives(minilm):
@@ -134,9 +110,3 @@ def test_frozen_minilm_remembers_texts_while_it_trains(minilm, monkeypatch):
         assert not minilm._known
     finally:
         minilm.requires_grad_()
-
-
-def test_all_of_minilm_trains(minilm):
-    minilm(read("an owl")).square().sum().backward()
-    assert [name for name, one in minilm.named_parameters() if not one.grad.any()] == []
-    minilm.zero_grad()

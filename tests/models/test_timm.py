@@ -12,9 +12,7 @@ from vicinal.arguments import build, describe
 from vicinal.errors import ConfigError
 from vicinal.models import (
     MODELS,
-    Embedder,
     ModelConfig,
-    count_parameters,
     libraries,
     load_pretrained,
 )
@@ -129,12 +127,6 @@ def test_a_network_by_name_gives_vectors_and_carries_its_preprocessing():
     assert backbone(torch.zeros(2, 3, 4, 4)).shape == (2, backbone.width) == (2, 6)
     assert backbone.preprocessing == ModelConfig(name="timm:conv").expected == STATED
     assert describe(build(describe(backbone), MODELS)) == describe(backbone)
-    first = {
-        "class": "TimmBackbone",
-        "name": "conv",
-        "freeze_norm": False,
-    }  # as the first version wrote it
-    assert build(first, MODELS)(torch.zeros(2, 3, 8, 8)).shape == (2, 6)
 
 
 @pytest.mark.usefixtures("timm")
@@ -265,18 +257,3 @@ def test_dinov2_takes_224_pixels_and_loads_weights_of_518(tmp_path):
     report = load_pretrained(backbone, tmp_path / "w.pth")
     assert "pos_embed" in report.loaded and backbone.network.pos_embed.shape == (1, 257, 384)
     assert backbone.preprocessing.size == 518 and backbone.preprocessing.interpolation == "bicubic"
-
-
-def test_lora_trains_at_most_a_twentieth_of_vit_small():
-    pytest.importorskip("timm", **INSTALLED)
-    embedder = ModelConfig(name="timm:vit_small_patch16_224", weights="none", lora=8).build(size=64)
-    trained, total = count_parameters(embedder)
-    assert 0 < trained < 0.05 * total
-    inputs = torch.randn(2, 3, 64, 64)
-    with torch.no_grad():
-        for name, parameter in embedder.named_parameters():
-            if name.endswith(".b"):
-                parameter.normal_(std=0.1)
-        merged = embedder.eval().merged()
-        torch.testing.assert_close(merged(inputs), embedder(inputs), atol=1e-5, rtol=0)
-    assert isinstance(merged, Embedder) and count_parameters(merged)[1] < total

@@ -169,24 +169,6 @@ class ModelConfig(Settings):
                 f"model.start=fitted goes with {', '.join(LINEAR)} and with nothing else, got "
                 f"model.name={self.name} and model.start={self.start}."
             )
-        if self.text is None and self.freeze_text is not None:
-            raise ConfigError(
-                "model.freeze_text goes with texts beside pictures, got no model.text. Leave it "
-                "out."
-            )
-        if self.backbone is Identity and (self.pooling, self.lora, self.freeze) != (
-            None,
-            None,
-            None,
-        ):
-            got = (
-                f"model.pooling={self.pooling}, model.freeze={self.freeze}, "
-                f"model.lora={self.lora}. Leave these out."
-            )
-            raise ConfigError(
-                "model identity passes feature vectors on and has nothing to pool or train, got "
-                f"{got}"
-            )
         self._check_head()
 
     def _check_head(self) -> None:
@@ -206,13 +188,6 @@ class ModelConfig(Settings):
                 f"model.start={self.start} and model.head_norm={self.head_norm} need a head, "
                 f"{got}. Set "
                 f"model.head=linear and model.dim."
-            )
-        if not computed and self.start_length != 1:
-            raise ConfigError(
-                "model.start_length scales a computed head, got "
-                f"model.start_length={self.start_length:g} and "
-                f"model.start={self.start}. Leave out model.start_length, or set "
-                "model.start=discriminant."
             )
 
     @staticmethod
@@ -361,14 +336,13 @@ class ModelConfig(Settings):
 
     def _settled(self) -> dict[str, Any]:
         """Return the constructor's arguments that the name settles."""
-        for prefix, key in {
-            **dict.fromkeys(PREFIXES, "name"),
-            "efficientnet_": "variant",
-            "resnet": "depth",
-        }.items():
+        for prefix in PREFIXES:
             if self.name.startswith(prefix):
-                value = self.name.removeprefix(prefix)
-                return {key: int(value) if key == "depth" else value}
+                return {"name": self.name.removeprefix(prefix)}
+        if self.name.startswith("efficientnet_"):
+            return {"variant": self.name.removeprefix("efficientnet_")}
+        if self.name.startswith("resnet"):
+            return {"depth": int(self.name.removeprefix("resnet"))}
         return {}
 
 

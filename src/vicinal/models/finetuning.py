@@ -1,6 +1,5 @@
 """Train a part of a network: its last stages, rates by depth, or low-rank updates (LoRA)."""
 
-import importlib
 import math
 import re
 from collections import Counter, defaultdict
@@ -23,9 +22,8 @@ def stages(backbone: nn.Module) -> list[list[str]]:
     """Group the names of a network's parameters by depth: the stem (maybe empty), then its stages
     or blocks.
 
-    Most of timm's networks state them (``group_matcher``). Elsewhere the stages are the most
-    numerous family of names that differ by a number, and what follows the last of them is one more
-    stage.
+    The stages are the most numerous family of names that differ by a number, and what follows the
+    last of them is one more stage.
 
     >>> from vicinal.models import SmallConvNet
     >>> for names in stages(SmallConvNet(1, (4, 8))):
@@ -34,13 +32,7 @@ def stages(backbone: nn.Module) -> list[list[str]]:
     ['blocks.0.weight', 'blocks.1.weight', 'blocks.1.bias']
     ['blocks.4.weight', 'blocks.5.weight', 'blocks.5.bias']
     """
-    network = trunk(backbone)
-    if hasattr(network, "group_matcher"):
-        matcher = network.group_matcher(coarse=True)  # type: ignore[operator]
-        grouped = importlib.import_module("timm.models").group_parameters(network, matcher)
-        if len(grouped) > 2:  # some matchers no longer fit the names of their network
-            return [list(grouped[depth]) for depth in sorted(grouped)]
-    parameters = dict(network.named_parameters())
+    parameters = dict(trunk(backbone).named_parameters())
     found = {name: _NUMBERED.match(name) for name in parameters}
     members, sizes = defaultdict[str, set[str]](set), Counter[str]()
     for name, match in found.items():

@@ -210,13 +210,9 @@ class Tiles(NamedTuple):
         return (triton.cdiv(strips, self.lanes) * triton.cdiv(channels, self.block),)
 
 
-def _maps(like: Tensor, n: int, c: int, h: int, w: int, dtype: torch.dtype | None = None) -> Tensor:
-    return torch.empty(
-        (n, c, h, w),
-        dtype=dtype or like.dtype,
-        device=like.device,
-        memory_format=torch.channels_last,
-    )
+def _maps(like: Tensor, *shape: int) -> Tensor:
+    how = {"dtype": like.dtype, "device": like.device}
+    return torch.empty(shape, **how, memory_format=torch.channels_last)
 
 
 def tiles(kernel: int, stride: int, width: int, *, gradient: bool) -> Tiles:
