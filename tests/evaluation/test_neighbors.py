@@ -116,35 +116,12 @@ def test_half_precision_is_computed_as_float32(rng, dtype):
     assert torch.equal(half.distances, full.distances)
 
 
-def test_float64_rows_are_told_apart_below_float32():
-    rows = 1 + torch.arange(60, dtype=torch.float64).unsqueeze(1) * 1e-12
-    assert neighbors(rows, 2).ids[10].tolist() == [9, 11]
-    assert neighbors(rows, 1).ids[0].tolist() == [1]
-
-
-def test_a_lowered_matmul_precision_does_not_change_the_answer(rng, monkeypatch):
-    rows = torch.randn(200, 8, generator=rng)
-    expected = neighbors(rows, 5)
-    monkeypatch.setattr("vicinal.evaluation.neighbors._multiplies_in_float32", lambda device: False)
-    assert torch.equal(neighbors(rows, 5).ids, expected.ids)
-
-
 def test_zero_rows_have_a_cosine_of_their_own(rng):
     rows = torch.randn(60, 4, generator=rng)
     rows[[7, 20]] = 0
     found = neighbors(rows, 59, metric="cosine")
     assert found.ids[7, 0] == 20
     assert found.distances[7].tolist() == pytest.approx([0] + [1] * 58)
-
-
-def test_one_row_has_no_neighbors():
-    found = neighbors(torch.ones(1, 3), 2)
-    assert found.ids.tolist() == [[-1, -1]]
-    assert found.distances.tolist() == [[math.inf, math.inf]]
-
-
-def test_no_queries_have_no_neighbors():
-    assert neighbors(torch.ones(0, 3), 2, gallery=torch.ones(5, 3)).ids.shape == (0, 2)
 
 
 def test_rows_that_are_not_finite_are_named(rng):
@@ -210,13 +187,6 @@ def test_differences_of_values_are_right_within_the_bound(rng, dim, dtype, offse
     assert (bound < 1e-2 * true.std(dim=1, keepdim=True)).all()
 
 
-def test_equal_rows_need_no_scale():
-    proposal = Proposal(torch.full((5, 3), 7.0))
-    values = proposal.buffer(1)
-    assert proposal(torch.full((1, 3), 7.0), out=values).item() > 0
-    assert values.eq(0).all()
-
-
 def test_a_user_who_lowers_the_precision_of_products_gets_them_in_float64():
     rows = torch.ones(5, 3)
     assert Proposal(rows).rows.dtype == torch.float32
@@ -259,6 +229,12 @@ def test_counted_hits_are_those_of_the_search(rng, metric, apart):
     )
     assert torch.equal(torch.cat([chunk.hits for chunk in counted]), expected)
     assert expected.any()
+
+
+def test_float64_rows_are_told_apart_below_float32():
+    rows = 1 + torch.arange(60, dtype=torch.float64).unsqueeze(1) * 1e-12
+    assert neighbors(rows, 2).ids[10].tolist() == [9, 11]
+    assert neighbors(rows, 1).ids[0].tolist() == [1]
 
 
 def test_a_gallery_is_never_copied_whole_as_float64(monkeypatch):

@@ -25,10 +25,6 @@ def test_few_rows_have_finite_positions(rng, n, dim):
     assert position.isfinite().all()
 
 
-def test_equal_rows_lie_at_the_origin():
-    assert tsne(torch.ones(7, 3), seed=0).eq(0).all()
-
-
 def test_rows_that_are_not_finite_are_named():
     with pytest.raises(DataError, match="rows 1"):
         tsne(torch.tensor([[1.0], [torch.inf]]), seed=0)

@@ -102,12 +102,6 @@ def test_the_published_parameters_raise_precision_on_clusters():
     assert right[1] > right[0] + 0.02
 
 
-def test_duplicates_and_few_rows_are_ranked():
-    rows = torch.ones(5, 3)
-    assert rerank(rows, 4).ids.tolist() == neighbors(rows, 4).ids.tolist()
-    assert rerank(torch.eye(2), 1).ids.tolist() == [[1], [0]]
-
-
 def test_what_cannot_be_reranked_is_rejected():
     rows, _ = clusters(10, 2)
     for bad in ({"k2": 0}, {"k2": 22}, {"lambda_": 1.5}, {"lambda_": float("nan")}):

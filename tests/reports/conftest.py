@@ -5,10 +5,9 @@ import math
 from pathlib import Path
 from types import SimpleNamespace
 
-import matplotlib
 import numpy as np
 import pytest
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
 
 from vicinal.files import write_atomically
 from vicinal.reports import write_report
@@ -28,45 +27,7 @@ HOSTILE = (
     "a very long name " * 8,
     "../../etc/passwd",
 )
-LETTERS = [
-    *"ABDEGHJKMNQRTYabdegkmqwyΓΔΘΛΞΠΣΦΨΩβγδζηθλμξπφψωБДЖИЛФЦЧШЩЫЭЮЯбджлфцшщыэюя2345679&@?§¶",
-    "A · Α · А",
-]
 TILE, COLUMNS = 48, 16
-
-
-def glyph(letter: str, rng: np.random.Generator) -> Image.Image:
-    """One distorted rendering of a letter, dark on light."""
-    fonts = Path(matplotlib.get_data_path()) / "fonts/ttf"
-    names = (
-        "DejaVuSans.ttf",
-        "DejaVuSerif.ttf",
-        "DejaVuSansMono.ttf",
-        "DejaVuSans-Bold.ttf",
-        "DejaVuSerif-Italic.ttf",
-    )
-    font = ImageFont.truetype(
-        str(fonts / names[rng.integers(len(names))]), int(rng.integers(27, 36))
-    )
-    image = Image.new("L", (TILE, TILE), 255)
-    ImageDraw.Draw(image).text(
-        (TILE / 2, TILE / 2), letter, font=font, fill=int(rng.integers(0, 60)), anchor="mm"
-    )
-    image = image.rotate(float(rng.normal(0, 9)), fillcolor=255, resample=Image.Resampling.BICUBIC)
-    return image.transform(
-        image.size,
-        Image.Transform.AFFINE,
-        (
-            1,
-            float(rng.normal(0, 0.12)),
-            float(rng.normal(0, 2)),
-            float(rng.normal(0, 0.08)),
-            1,
-            float(rng.normal(0, 2)),
-        ),
-        fillcolor=255,
-        resample=Image.Resampling.BICUBIC,
-    )
 
 
 def write_metrics(run: RunDirectory, steps: int, grouped: bool, rng: np.random.Generator) -> None:
@@ -137,37 +98,22 @@ def write_artifacts(
     if thumbnails:
         sheet = Image.new("L", (COLUMNS * TILE, -(-count // COLUMNS) * TILE), 255)
         for i in range(count):
-            label = labels[owner[i]]
-            letter = label[0] if label in LETTERS else LETTERS[owner[i] % len(LETTERS)][0]
-            sheet.paste(glyph(letter, rng), (i % COLUMNS * TILE, i // COLUMNS * TILE))
+            tile = Image.effect_noise((TILE, TILE), 90)
+            sheet.paste(tile, (i % COLUMNS * TILE, i // COLUMNS * TILE))
         write_atomically(run.thumbnails_path, lambda file: sheet.save(file, "png", optimize=True))
-    turn = (
-        np.arange(len(labels)) * 2.39996
-    )  # a sunflower's seeds: clusters that fill a disc, as t-SNE's do
-    centers = (
-        4.4
-        * np.sqrt(np.arange(len(labels)))[:, None]
-        * np.stack([np.cos(turn), np.sin(turn)], axis=1)
-    )
-    centers += rng.normal(0, 0.9, centers.shape)
+    turn = np.arange(len(labels)) * 2.39996  # a sunflower's seeds: clusters that fill a disc
+    centers = np.sqrt(np.arange(len(labels))) * np.stack([np.cos(turn), np.sin(turn)]) * 4.4
     run.write_arrays(
         "map",
         record=np.arange(count),
-        position=(centers[owner] + rng.standard_t(4, (count, 2))).astype(np.float32),
+        position=(centers.T[owner] + rng.normal(size=(count, 2))).astype(np.float32),
     )
     query = rng.permutation(count)[: min(24, count)]
 
     def neighbors(right: float) -> np.ndarray:
-        rows = []
-        for i in query:
-            own = rng.permutation(np.flatnonzero((owner == owner[i]) & (np.arange(count) != i)))
-            other = rng.permutation(np.flatnonzero(owner != owner[i]))
-            chosen = [
-                own[k] if k < len(own) and rng.random() < right else other[k % len(other)]
-                for k in range(8)
-            ]
-            rows.append(chosen)
-        return np.array(rows)
+        own = rng.random((len(query), 8)) < right
+        drawn = rng.integers(count, size=own.shape)
+        return np.where(own, (query[:, None] // per_class) * per_class + drawn % per_class, drawn)
 
     run.write_arrays(
         "retrieval",

@@ -188,8 +188,10 @@ def clustering_scores(labels: Int[Tensor, "n"], assignments: Int[Tensor, "n"]) -
     share = together.double() / n
     information = max(0.0, float((share * (together / expected).log()).sum()))
     entropy = (_entropy(classes) + _entropy(clusters)) / 2
-    chance = expected_information(classes, clusters)
-    ami = (information - chance) / (entropy - chance)
+    ami = 0.0  # where one part holds all, chance tells as much
+    if min(len(classes), len(clusters)) > 1:
+        chance = expected_information(classes, clusters)
+        ami = (information - chance) / (entropy - chance)
     return {"nmi": information / entropy, "ami": ami, "f1": f1}
 
 

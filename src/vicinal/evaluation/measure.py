@@ -47,7 +47,6 @@ def evaluate(
     restarts: int = 3,
     seed: int = 0,
     device: torch.device | str | None = None,
-    chunk_bytes: int | None = None,
 ) -> "Scores":
     """Score an embedding, in fractions: ``recall@K``, ``map@r``, ``r_precision``, and ``nmi``,
     ``ami``, ``f1``.
@@ -93,7 +92,6 @@ def evaluate(
         seed: of k-means.
         device: where to compute; by default a GPU where there is one, as runs do, so that both
             score alike.
-        chunk_bytes: size of the largest temporary of the search; the default suits the device.
     """
     if (gallery is None) != (gallery_labels is None):
         raise ConfigError(
@@ -111,9 +109,8 @@ def evaluate(
         name for name in (_CLUSTERING if metrics is None else metrics) if name in _CLUSTERING
     )
     pairs = [name for name in metrics or () if name.startswith("tar@far=") or name == "eer"]
-    ranked = (
-        None if metrics is None else [name for name in metrics if name not in (*groups, *pairs)]
-    )
+    ranked = _ranked(recalls, top_percent=top_percent) if metrics is None else metrics
+    ranked = [name for name in ranked if name not in (*groups, *pairs)]
     if same is not None and metrics is not None and groups:
         raise ConfigError(
             f"clusters are compared with classes, but `same` has none, got metrics {groups}."
@@ -128,9 +125,8 @@ def evaluate(
         if normalize or (metric == "cosine" and pairs):
             x, y = to_unit_length(x, dim=1), None if y is None else to_unit_length(y, dim=1)
         found = Scores()
-        if ranked is None or ranked:
-            arguments = recalls, top_percent, metric, lone, chunk_bytes, ranked, same
-            found = Scores(_retrieve(x, own, y, theirs, *arguments))
+        if ranked:
+            found = Scores(_retrieve(x, own, y, theirs, ranked, metric, lone=lone, same=same))
         if pairs:
             fars = [float(name.removeprefix("tar@far=")) for name in pairs if name != "eer"]
             verified = verify(x, own, gallery=y, gallery_labels=theirs, fars=fars, same=same)
@@ -231,12 +227,12 @@ def measure(
         embedded.vectors, embedded.labels, "embeddings", _device(embedded.vectors)
     )
     rows, own = vectors[queries], labels[queries]
-    asked = tuple(dict.fromkeys((*recalls, 1)))
+    names = _ranked(tuple(dict.fromkeys((*recalls, 1))), top_percent=gallery is not None)
     if gallery is None:
-        found = _retrieve(rows, own, None, None, asked, metric=embedded.metric)
+        found = _retrieve(rows, own, None, None, names, embedded.metric)
     else:
         theirs = vectors[gallery], labels[gallery]
-        found = _retrieve(rows, own, *theirs, asked, top_percent=True, metric=embedded.metric)
+        found = _retrieve(rows, own, *theirs, names, embedded.metric)
         clustering = clustering and 2 * len(torch.unique(own)) <= len(queries)
     scores = {
         name: mean for name, mean in found.means().items() if name != "recall@1" or 1 in recalls
@@ -244,10 +240,17 @@ def measure(
     if (
         gallery is not None and embedded.records.captions is not None
     ):  # so far, texts have asked for pictures
-        back = _retrieve(*theirs, rows, own, recalls, metric=embedded.metric).means()
-        scores |= {f"image_to_text_{name}": back[name] for name in (f"recall@{k}" for k in recalls)}
+        names = [f"recall@{k}" for k in recalls]
+        back = _retrieve(*theirs, rows, own, names, embedded.metric).means()
+        scores |= {f"image_to_text_{name}": value for name, value in back.items()}
     clustered, spread = cluster(rows, own, seed=seed, restarts=restarts) if clustering else ({}, {})
     return Measured(scores | clustered, found, spread)
+
+
+def _ranked(recalls: Sequence[int], *, top_percent: bool) -> list[str]:
+    """Return the names of the usual scores of retrieval."""
+    most = ["recall@1%"] if top_percent else []
+    return [*(f"recall@{k}" for k in recalls), *most, "map@r", "r_precision"]
 
 
 def _retrieve(
@@ -255,43 +258,29 @@ def _retrieve(
     own: Tensor,
     others: Tensor | None,
     theirs: Tensor | None,
-    recalls: Sequence[int],
-    top_percent: bool = False,
-    metric: Metric = "euclidean",
+    names: Sequence[str],
+    metric: Metric,
+    *,
     lone: Lone = "exclude",
-    chunk_bytes: int | None = None,
-    metrics: Sequence[str] | None = None,
     same: Same = None,
 ) -> QueryScores:
-    percent = (
-        len(rows if others is None else others) // 100 + 1
-    )  # CVM-Net's code (Hu et al. 2018) and HER's
-    asked = tuple(dict.fromkeys((*recalls, percent) if top_percent else recalls))
-    if metrics is not None:
-        asked = tuple(
-            int(name.partition("@")[2]) for name in metrics if name.partition("@")[2].isdigit()
-        )
+    """Search neighbors once, as many as the scores of these names look at, and score them."""
+    held = rows if others is None else others
+    percent = len(held) // 100 + 1  # CVM-Net's code (Hu et al. 2018) and HER's
+    asked = {name: f"recall@{percent}" if name == "recall@1%" else name for name in names}
+    ends = [name.partition("@")[2] for name in asked.values()]
     relevant = relevant_counts(own, theirs, same)
-    ranks = ranks_needed(relevant, asked)
-    if metrics is not None and set(WHOLE) & set(metrics):
-        ranks = len(rows if others is None else others)
-    among, asked_for = Gallery.of(rows, others, metric), None if others is None else rows
-    chunks: Iterable[Neighbors] | Iterable[Hits]
+    ranks = ranks_needed(relevant, [int(end) for end in ends if end.isdigit()])
+    if set(WHOLE) & set(names):
+        ranks = len(held)
+    among, sought = Gallery.of(rows, others, metric), None if others is None else rows
+    chunks: Iterable[Neighbors] | Iterable[Hits] = among.search(sought, ranks)
     plain = same is None and own.ndim == 1 and metric != "poincare"
-    if plain and worth_counting(int(relevant.max()), ranks, rows if others is None else others):
-        chunks = among.hits(
-            asked_for, own, own if theirs is None else theirs, ranks, chunk_bytes=chunk_bytes
-        )
-    else:
-        chunks = among.search(asked_for, ranks, chunk_bytes=chunk_bytes)
-    found = query_scores(chunks, own, theirs, recalls=asked, lone=lone, metrics=metrics, same=same)
-    if metrics is not None:
-        return found
-    scores = {f"recall@{k}": found.scores[f"recall@{k}"] for k in recalls}
-    if top_percent:
-        scores["recall@1%"] = found.scores[f"recall@{percent}"]
-    scores |= {name: found.scores[name] for name in ("map@r", "r_precision")}
-    return replace(found, scores=scores)
+    if plain and worth_counting(int(relevant.max()), ranks, held):
+        chunks = among.hits(sought, own, own if theirs is None else theirs, ranks)
+    metrics = list(dict.fromkeys(asked.values()))
+    found = query_scores(chunks, own, theirs, lone=lone, metrics=metrics, same=same)
+    return replace(found, scores={name: found.scores[one] for name, one in asked.items()})
 
 
 def _device(rows: Tensor) -> torch.device | str:

@@ -23,7 +23,6 @@ def reidentify(
     gallery_cameras: Int[Tensor, "g"],
     ranks: Sequence[int] = (1, 5, 10),
     metric: Metric = "euclidean",
-    chunk_bytes: int | None = None,
 ) -> dict[str, float]:
     """``map`` and ``cmc@rank`` of queries in a gallery, from the whole ranking of each query, chunk
     by chunk.
@@ -33,9 +32,7 @@ def reidentify(
     identity -1) are to be left out of the gallery beforehand. Queries whose identity no other
     camera saw have nothing to find and are left out of the means, as in the Market-1501 protocol.
     """
-    rankings = neighbor_chunks(
-        embeddings, len(gallery), gallery=gallery, metric=metric, chunk_bytes=chunk_bytes
-    )
+    rankings = neighbor_chunks(embeddings, len(gallery), gallery=gallery, metric=metric)
     labels, cameras, gallery_labels, gallery_cameras = (
         column.to(embeddings.device)
         for column in (labels, cameras, gallery_labels, gallery_cameras)
