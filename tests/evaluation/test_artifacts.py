@@ -27,5 +27,6 @@ def test_a_gallery_has_rows_of_its_own():
 
 
 def test_absent_neighbors_are_no_confusion():
-    first, labels = torch.tensor([-1, 0, 3, 2]), torch.tensor([3, 3, 4, 4])
+    first = torch.tensor([-1, 0, 3, 2])
+    labels = torch.tensor([3, 3, 4, 4])
     assert confused_pairs(first, labels, torch.arange(4), None) == []

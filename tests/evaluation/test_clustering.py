@@ -22,17 +22,17 @@ def f1_by_hand(labels, assignments):
     """Precision and recall of "same cluster" for "same class", over all pairs of rows."""
     true = found = both = 0
     for i, j in itertools.combinations(range(len(labels)), 2):
-        one_class, one_cluster = labels[i] == labels[j], assignments[i] == assignments[j]
-        true, found, both = (
-            true + one_class,
-            found + one_cluster,
-            both + (one_class and one_cluster),
-        )
+        one_class = labels[i] == labels[j]
+        one_cluster = assignments[i] == assignments[j]
+        true = true + one_class
+        found = found + one_cluster
+        both = both + (one_class and one_cluster)
     if true + found == 0:
         return 1.0  # no pairs on either side: the same single rows
     if both == 0:
         return 0.0
-    precision, recall = both / found, both / true
+    precision = both / found
+    recall = both / true
     return 2 * precision * recall / (precision + recall)
 
 

@@ -103,7 +103,8 @@ def test_scores_are_those_of_the_decoded_rows(data, gallery, monkeypatch):
         assert found[size, "binary", ""].recall_at_1 < found[size, "binary", "rescored"].recall_at_1
         assert abs(found[size, "int8", "rescored"].map_at_r - scores["map@r"]) < 1e-3
         assert found[size, "float32", "re-ranked"].map_at_r > scores["map@r"]
-    binary, count = found[20, "binary", "rescored"], len(kept)
+    binary = found[20, "binary", "rescored"]
+    count = len(kept)
     assert (binary.vector_bytes, binary.rescoring_bytes) == (
         3,
         80,

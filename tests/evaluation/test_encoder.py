@@ -45,7 +45,8 @@ def test_rows_of_mixed_roles_take_their_own_streams_and_keep_their_order(
 
 
 def test_one_network_sees_a_batch_in_one_go_whatever_the_roles():
-    embedder, batches = Embedder(Identity(4), 3), []
+    embedder = Embedder(Identity(4), 3)
+    batches = []
     embedder.register_forward_hook(lambda module, given, out: batches.append(len(out)))
     Encoder(embedder, FeatureTransform(), CPU).embed(records_with([1, 2] * 5 + [1]))
     assert batches == [11]

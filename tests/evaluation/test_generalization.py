@@ -39,7 +39,8 @@ def test_ratio_equals_the_mean_over_explicit_pairs(rng):
 
 
 def test_a_collapsed_embedding_has_a_finite_ratio_and_decay():
-    rows, labels = torch.ones(6, 4), torch.tensor([0, 0, 0, 1, 1, 1])
+    rows = torch.ones(6, 4)
+    labels = torch.tensor([0, 0, 0, 1, 1, 1])
     assert math.isfinite(intra_inter_ratio(rows, labels))
     assert spectrum(rows).tolist() == pytest.approx([1, 0, 0, 0], abs=1e-7)
     assert math.isfinite(spectral_decay(rows))

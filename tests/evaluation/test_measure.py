@@ -43,8 +43,10 @@ def test_scores_are_those_of_the_parts(labelled):
 
 @pytest.mark.parametrize(("size", "k"), [(24, 1), (99, 1), (100, 2), (250, 3)])
 def test_the_first_per_cent_of_a_gallery_is_a_hundredth_rounded_down_and_one_more(size, k, rng):
-    rows, gallery = torch.randn(40, 3, generator=rng), torch.randn(size, 3, generator=rng)
-    labels, gallery_labels = torch.arange(40) % 4, torch.arange(size) % 4
+    rows = torch.randn(40, 3, generator=rng)
+    gallery = torch.randn(size, 3, generator=rng)
+    labels = torch.arange(40) % 4
+    gallery_labels = torch.arange(size) % 4
     sought = {"gallery": gallery, "gallery_labels": gallery_labels, "clustering": False}
     found = evaluate(rows, labels, recalls=(1, 5), top_percent=True, **sought)
     assert list(found)[:3] == ["recall@1", "recall@5", "recall@1%"]
@@ -73,7 +75,8 @@ def test_other_precisions_are_computed_from_their_values(labelled, dtype):
 
 def test_arrays_are_taken_as_tensors_are(labelled):
     rows, labels = labelled
-    array, numbers = rows.numpy(), labels.numpy()
+    array = rows.numpy()
+    numbers = labels.numpy()
     assert evaluate(array, numbers) == evaluate(rows, labels)
     fixed = array[::-1]
     fixed.setflags(write=False)
@@ -135,7 +138,8 @@ def test_without_roles_each_row_is_sought_among_the_others(rng):
 
 def test_queries_are_sought_in_the_gallery(rng):
     rows = embedded([1] * 6 + [2] * 6, rng)
-    v, l = rows.vectors, rows.labels
+    v = rows.vectors
+    l = rows.labels
     expected = evaluate(
         v[:6],
         l[:6],

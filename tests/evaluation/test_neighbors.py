@@ -16,7 +16,8 @@ def by_hand(queries, k, gallery=None, metric="euclidean"):
     """Distances one pair at a time in Python's float64, sorted by (distance, id), padded with
     -1."""
     others = queries if gallery is None else gallery
-    ids, distances = [], []
+    ids = []
+    distances = []
     for i, query in enumerate(queries.double().tolist()):
         found = []
         for j, other in enumerate(others.double().tolist()):
@@ -51,7 +52,8 @@ def test_leave_one_out_equals_the_double_loop(rng, k, metric):
 
 @pytest.mark.parametrize("k", [1, 5, 90, 200])
 def test_query_and_gallery_equals_the_double_loop(rng, k):
-    queries, gallery = torch.randn(17, 6, generator=rng), torch.randn(150, 6, generator=rng)
+    queries = torch.randn(17, 6, generator=rng)
+    gallery = torch.randn(150, 6, generator=rng)
     found = neighbors(queries, k, gallery=gallery)
     ids, distances = by_hand(queries, k, gallery)
     assert torch.equal(found.ids, ids)
@@ -111,7 +113,8 @@ def test_the_answer_does_not_depend_on_the_chunks(rng, chunk_bytes):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_computed_as_float32(rng, dtype):
     rows = torch.randn(100, 8, generator=rng).to(dtype)
-    half, full = neighbors(rows, 5), neighbors(rows.float(), 5)
+    half = neighbors(rows, 5)
+    full = neighbors(rows.float(), 5)
     assert torch.equal(half.ids, full.ids)
     assert torch.equal(half.distances, full.distances)
 
@@ -162,7 +165,8 @@ def test_memory_stays_within_the_chunk(rng, monkeypatch):
 def test_the_device_does_not_change_the_answer(rng):
     rows = torch.randn(3000, 32, generator=rng)
     rows[100:200] = rows[:100]
-    here, there = neighbors(rows, 20), neighbors(rows.cuda(), 20)
+    here = neighbors(rows, 20)
+    there = neighbors(rows.cuda(), 20)
     assert torch.equal(here.ids, there.ids.cpu())
     torch.testing.assert_close(here.distances, there.distances.cpu())
 
@@ -239,7 +243,8 @@ def test_float64_rows_are_told_apart_below_float32():
 
 def test_a_gallery_is_never_copied_whole_as_float64(monkeypatch):
     rows = torch.nn.functional.normalize(torch.randn(5000, 4), dim=1)
-    norm, seen = torch.linalg.vector_norm, []
+    norm = torch.linalg.vector_norm
+    seen = []
     noted = lambda rows, **more: seen.append(len(rows)) or norm(rows, **more)  # noqa: E731
     monkeypatch.setattr(torch.linalg, "vector_norm", noted)
     proposal = Proposal(rows, in_place=True)

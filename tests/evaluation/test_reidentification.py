@@ -11,7 +11,8 @@ from vicinal.evaluation.reidentification import reidentify
 
 def by_hand(rows, labels, cameras, gallery, gallery_labels, gallery_cameras, ranks):
     """Sort the gallery for one query after the other, drop its junk, walk down the list."""
-    sums, answered = dict.fromkeys(["map", *(f"cmc@{rank}" for rank in ranks)], 0.0), 0
+    sums = dict.fromkeys(["map", *(f"cmc@{rank}" for rank in ranks)], 0.0)
+    answered = 0
     for query, label, camera in zip(rows.tolist(), labels.tolist(), cameras.tolist(), strict=True):
         others = zip(
             gallery.tolist(), gallery_labels.tolist(), gallery_cameras.tolist(), strict=True
@@ -38,8 +39,10 @@ def by_hand(rows, labels, cameras, gallery, gallery_labels, gallery_cameras, ran
 
 def test_equals_the_protocol_in_loops(rng):
     centers = torch.randn(12, 4, generator=rng)
-    labels, held = torch.randint(12, (25,), generator=rng), torch.randint(10, (80,), generator=rng)
-    cameras, seen = torch.randint(3, (25,), generator=rng), torch.randint(3, (80,), generator=rng)
+    labels = torch.randint(12, (25,), generator=rng)
+    held = torch.randint(10, (80,), generator=rng)
+    cameras = torch.randint(3, (25,), generator=rng)
+    seen = torch.randint(3, (80,), generator=rng)
     rows = centers[labels] + torch.randn(25, 4, generator=rng)
     gallery = centers[held] + torch.randn(80, 4, generator=rng)
     found = reidentify(
@@ -56,7 +59,9 @@ def test_equals_the_protocol_in_loops(rng):
 
 
 def test_queries_that_only_their_own_camera_saw_are_left_out():
-    rows, labels, cameras = torch.tensor([[0.0], [1.0]]), torch.tensor([7, 5]), torch.tensor([1, 1])
+    rows = torch.tensor([[0.0], [1.0]])
+    labels = torch.tensor([7, 5])
+    cameras = torch.tensor([1, 1])
     gallery = {"gallery": rows, "gallery_labels": torch.tensor([7, 5])}
     found = reidentify(
         rows, labels, cameras, **gallery, gallery_cameras=torch.tensor([1, 2]), ranks=(1,)

@@ -97,7 +97,8 @@ def test_with_all_weight_on_distance_the_ranking_stays():
 
 def test_the_published_parameters_raise_precision_on_clusters():
     rows, labels = clusters(400, 20, dim=16, noise=1.3)
-    plain, better = neighbors(rows, 19).ids, rerank(rows, 19).ids
+    plain = neighbors(rows, 19).ids
+    better = rerank(rows, 19).ids
     right = [(labels[ids] == labels[:, None]).double().mean() for ids in (plain, better)]
     assert right[1] > right[0] + 0.02
 

@@ -11,10 +11,8 @@ from vicinal.evaluation.retrieval import query_score, query_scores, ranks_needed
 def by_hand(ids, labels, gallery_labels=None, recalls=(1, 2, 4), lone="exclude"):
     """The definitions as printed, one query and one rank at a time."""
     names = labels if gallery_labels is None else gallery_labels
-    sums, queries = (
-        dict.fromkeys([*(f"recall@{k}" for k in recalls), "map@r", "r_precision"], 0.0),
-        0,
-    )
+    sums = dict.fromkeys([*(f"recall@{k}" for k in recalls), "map@r", "r_precision"], 0.0)
+    queries = 0
     for i, row in enumerate(ids.tolist()):
         relevant = sum(int(name == labels[i]) for name in names) - (gallery_labels is None)
         if relevant == 0 and lone == "exclude":
@@ -66,7 +64,10 @@ def test_leave_one_out_equals_the_definitions_in_loops(rng, lone):
 
 def test_query_and_gallery_equals_the_definitions_in_loops(rng):
     rows, labels = labelled(rng, 80, classes=12)
-    queries, gallery, asked, held = rows[:30], rows[30:], labels[:30].clone(), labels[30:]
+    queries = rows[:30]
+    gallery = rows[30:]
+    asked = labels[:30].clone()
+    held = labels[30:]
     asked[3] = 99  # a class the gallery lacks, above all of its labels
     asked[4] = -1  # and one below
     found = neighbors(queries, 30, gallery=gallery).ids
@@ -76,10 +77,8 @@ def test_query_and_gallery_equals_the_definitions_in_loops(rng):
 
 
 def test_ties_go_to_the_lower_id():
-    rows, labels = (
-        torch.zeros(4, 2),
-        torch.tensor([0, 1, 1, 0]),
-    )  # all distances equal: neighbors in order of ids
+    rows = torch.zeros(4, 2)
+    labels = torch.tensor([0, 1, 1, 0])  # all distances equal: neighbors in order of ids
     assert neighbors(rows, 3).ids.tolist() == [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
     assert score(rows, labels, recalls=(1, 2, 3)) == pytest.approx(
         {

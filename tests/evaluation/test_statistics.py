@@ -16,14 +16,13 @@ from vicinal.evaluation.statistics import (
     t_interval,
 )
 
-VALUES, OTHERS = [0.62, 0.64, 0.61, 0.66, 0.63], [0.60, 0.63, 0.61, 0.62, 0.60]
+VALUES = [0.62, 0.64, 0.61, 0.66, 0.63]
+OTHERS = [0.60, 0.63, 0.61, 0.62, 0.60]
 
 
 def test_the_paired_test_is_scipys():
-    found, expected = (
-        paired_t_interval(dict(enumerate(VALUES)), dict(enumerate(OTHERS))),
-        stats.ttest_rel(VALUES, OTHERS),
-    )
+    found = paired_t_interval(dict(enumerate(VALUES)), dict(enumerate(OTHERS)))
+    expected = stats.ttest_rel(VALUES, OTHERS)
     interval = expected.confidence_interval(0.95)
     assert (found.low, found.high, found.p) == pytest.approx(
         (interval.low, interval.high, expected.pvalue)
@@ -53,7 +52,8 @@ def test_no_value_is_rejected():
 def test_the_bootstrap_draws_classes():
     rng = np.random.default_rng(0)
     queries = rng.integers(20, 40, size=60)
-    hits, other = rng.binomial(queries, 0.7), rng.binomial(queries, 0.6)
+    hits = rng.binomial(queries, 0.7)
+    other = rng.binomial(queries, 0.6)
     found = class_bootstrap(hits, other, queries, draws=20_000)
     drawn = np.random.default_rng(1).integers(60, size=(20_000, 60))
     differences = (hits - other)[drawn].sum(axis=1) / queries[drawn].sum(axis=1)
@@ -87,7 +87,8 @@ def queries(labels, hits):
 
 
 def test_three_of_360_queries_are_no_gain():
-    labels, before = np.repeat(np.arange(12), 30), np.tile([1, 1, 0], 120)
+    labels = np.repeat(np.arange(12), 30)
+    before = np.tile([1, 1, 0], 120)
     after = before.copy()
     after[[2, 32, 62]] = 1
     found = gains(queries(labels, after), queries(labels, before))["recall@1"]
@@ -99,7 +100,8 @@ def test_three_of_360_queries_are_no_gain():
 def test_a_gain_of_one_class_is_none_over_classes():
     """Over queries alone, 30 of 360 would be a sure gain; but all of them are of one class of
     twelve."""
-    labels, before = np.repeat(np.arange(12), 30), np.zeros(360)
+    labels = np.repeat(np.arange(12), 30)
+    before = np.zeros(360)
     after = np.where(labels == 3, 1.0, 0.0)
     assert t_interval((after - before).tolist()).low > 0
     assert gains(queries(labels, after), queries(labels, before))["recall@1"]["low"] <= 0

@@ -12,7 +12,8 @@ from vicinal.evaluation.verification import verification_scores, verify
 
 def by_hand(distances, same, far):
     """The largest TAR of all thresholds whose FAR is allowed."""
-    distances, same = distances.tolist(), same.tolist()
+    distances = distances.tolist()
+    same = same.tolist()
     near = [d for d, s in zip(distances, same, strict=True) if s]
     apart = [d for d, s in zip(distances, same, strict=True) if not s]
     allowed = [
@@ -67,10 +68,8 @@ def test_values_of_one_bin_are_told_apart():
 
 
 def test_a_far_means_its_decimal_number():
-    apart, near = (
-        torch.arange(1.0, 101.0),
-        torch.tensor([28.5, 29.5]),
-    )  # 0.29 * 100 falls below 29 in floating point
+    apart = torch.arange(1.0, 101.0)
+    near = torch.tensor([28.5, 29.5])  # 0.29 * 100 falls below 29 in floating point
     same = torch.tensor([False] * 100 + [True] * 2)
     assert verification_scores(torch.cat([apart, near]), same, fars=[0.29])["tar@far=0.29"] == 1.0
 
@@ -78,7 +77,8 @@ def test_a_far_means_its_decimal_number():
 @pytest.mark.parametrize("tile", [7, 2048])
 def test_all_pairs_of_rows_equal_the_explicit_pairs(rng, tile, monkeypatch):
     monkeypatch.setattr(verification, "_TILE", tile)
-    rows, labels = torch.randn(60, 4, generator=rng), torch.randint(6, (60,), generator=rng)
+    rows = torch.randn(60, 4, generator=rng)
+    labels = torch.randint(6, (60,), generator=rng)
     left, right = torch.triu_indices(60, 60, offset=1)
     distances = (rows[left].double() - rows[right].double()).norm(dim=1).float()
     expected = verification_scores(distances, labels[left] == labels[right], fars=[0.01, 0.2])
@@ -86,7 +86,8 @@ def test_all_pairs_of_rows_equal_the_explicit_pairs(rng, tile, monkeypatch):
 
 
 def test_query_and_gallery_equal_the_explicit_pairs(rng):
-    rows, labels = torch.randn(60, 4, generator=rng), torch.randint(6, (60,), generator=rng)
+    rows = torch.randn(60, 4, generator=rng)
+    labels = torch.randint(6, (60,), generator=rng)
     distances = torch.cdist(rows[:20].double(), rows[20:].double()).flatten().float()
     same = (labels[:20].unsqueeze(1) == labels[20:]).flatten()
     found = verify(
@@ -96,7 +97,8 @@ def test_query_and_gallery_equal_the_explicit_pairs(rng):
 
 
 def test_a_far_below_one_different_pair_is_rejected(rng):
-    distances, same = torch.rand(10, generator=rng), torch.arange(10) < 5
+    distances = torch.rand(10, generator=rng)
+    same = torch.arange(10) < 5
     with pytest.raises(
         ConfigError, match=r"with 5 different pairs a FAR is at least 1/5 = 0\.2 .* got 0\.1"
     ):

@@ -80,7 +80,8 @@ def test_attention_leaves_all_that_is_drawn_besides_as_it_was(make):
         torch.manual_seed(0)
         network = make(attention)
         drawn[attention] = network.state_dict(), torch.rand(3)
-    (plain, after), (attended, after_too) = drawn["none"], drawn["fcam"]
+    plain, after = drawn["none"]
+    attended, after_too = drawn["fcam"]
     assert all(torch.equal(value, attended[name]) for name, value in plain.items())
     assert len(attended) > len(plain) and torch.equal(after, after_too)
 

@@ -83,10 +83,8 @@ def test_the_whole_network_is_one_graph(name, picture):
 
 
 def pair(rng, *, affine: bool = True, bias: bool = False) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
-    convolution, norm = (
-        nn.Conv2d(3, 6, 3, stride=2, padding=1, groups=3, bias=bias),
-        nn.BatchNorm2d(6, affine=affine),
-    )
+    convolution = nn.Conv2d(3, 6, 3, stride=2, padding=1, groups=3, bias=bias)
+    norm = nn.BatchNorm2d(6, affine=affine)
     for tensor in (*norm.parameters(), norm.running_mean, norm.running_var):
         tensor.data.copy_(0.5 + torch.rand(6, generator=rng))
     return convolution.double(), norm.double()
@@ -99,7 +97,8 @@ def test_values_and_gradients_are_those_of_both(rng, affine, bias):
     norm.eval()
     inputs = torch.randn(2, 3, 8, 8, generator=rng, dtype=torch.float64, requires_grad=True)
     parameters = (inputs, *convolution.parameters(), *norm.parameters())
-    folded, plain = convolve(inputs, convolution, norm), norm(convolution(inputs))
+    folded = convolve(inputs, convolution, norm)
+    plain = norm(convolution(inputs))
     torch.testing.assert_close(folded, plain)
     weights = torch.randn(plain.shape, generator=rng, dtype=torch.float64)
     ours, theirs = (

@@ -75,7 +75,8 @@ def batch():
 
 
 def loss_named(name):
-    kind, values = LOSSES[name], {"classes": 6, "dim": 4, "seed": 0}
+    kind = LOSSES[name]
+    values = {"classes": 6, "dim": 4, "seed": 0}
     torch.manual_seed(2)
     return kind(
         **{key: value for key, value in values.items() if key in inspect.signature(kind).parameters}
@@ -94,7 +95,8 @@ def assert_same(found, expected, tolerance=1e-5):
 
 @pytest.mark.parametrize("name", [*LOSSES, "memory"])
 def test_a_plain_step_has_the_gradients_of_the_whole_batch(name):
-    parameters, values = [], []
+    parameters = []
+    values = []
     for embedder in embedders():
         loss = MultiSimilarityLoss() if name == "memory" else loss_named(name)
         kind = CrossBatchMemory(size=32, warmup=0) if name == "memory" else Plain()
@@ -111,7 +113,8 @@ def test_a_plain_step_has_the_gradients_of_the_whole_batch(name):
 
 
 def test_steps_of_hdml_are_those_of_the_whole_batch():
-    gradients, scalars = [], []
+    gradients = []
+    scalars = []
     for embedder in embedders():
         torch.manual_seed(3)
         settings = HDML(window=1, alpha=1.0, beta=1.0)

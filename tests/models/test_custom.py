@@ -19,8 +19,10 @@ class Net(nn.Module):
 
     def __init__(self, width=6, kind="map"):
         super().__init__()
-        self.width, self.kind = width, kind
-        self.layer, self.norm = nn.Conv2d(3, width, 3), nn.BatchNorm2d(width)
+        self.width = width
+        self.kind = kind
+        self.layer = nn.Conv2d(3, width, 3)
+        self.norm = nn.BatchNorm2d(width)
 
     def forward(self, images):
         maps = self.norm(self.layer(images + torch.rand(())))
@@ -55,7 +57,8 @@ def package(monkeypatch):
 @pytest.mark.parametrize("kind", ["map", "tokens", "vector"])
 def test_the_width_is_found_without_a_trace(kind):
     net = Net(7, kind).train()
-    state, statistics = torch.get_rng_state(), net.norm.running_mean.clone()
+    state = torch.get_rng_state()
+    statistics = net.norm.running_mean.clone()
     backbone = CustomBackbone(net, (3, 8, 8))
     assert backbone.width == 7 and net.training and net.norm.training
     assert torch.equal(torch.get_rng_state(), state) and torch.equal(

@@ -62,7 +62,8 @@ def test_real_birds_have_the_stored_features(data_root, preprocessed):
         image = Image.open(folder / "images" / names[row]).convert(
             "RGB"
         )  # its shorter side is 256 already
-        left, top = (image.width - 224) // 2, (image.height - 224) // 2
+        left = (image.width - 224) // 2
+        top = (image.height - 224) // 2
         pixels = (
             torch.from_numpy(np.array(image.crop((left, top, left + 224, top + 224)))).permute(
                 2, 0, 1
@@ -102,10 +103,8 @@ def test_padding_is_tensorflows(kernel, stride, sides, rng):
 
 def test_dropped_branches_leave_the_input_and_evaluation_drops_nothing(picture, rng):
     inputs = picture(64).repeat(2, 1, 1, 1)
-    dropping, plain = (
-        EfficientNetLite(drop_connect=0.999, freeze_norm=True),
-        EfficientNetLite(freeze_norm=True),
-    )
+    dropping = EfficientNetLite(drop_connect=0.999, freeze_norm=True)
+    plain = EfficientNetLite(freeze_norm=True)
     dropping.load_state_dict(plain.state_dict())
     assert torch.equal(dropping.eval()(inputs), plain.eval()(inputs))
     block = dropping._blocks[-2]  # residual; its branch is dropped with a probability of 0.94
@@ -128,7 +127,8 @@ def test_kernels_get_the_same_network_where_norms_are_frozen(
         calls.append(convolution)
         return relu6(convolution._conv_forward(relu6(maps + before[:, None, None]), weight, after))
 
-    calls, found = [], []
+    calls = []
+    found = []
     monkeypatch.setattr(efficientnet_lite, "_depthwise", clipped_twice)
     network = EfficientNetLite(freeze_norm=frozen).double().train()
     for block in network._blocks:  # the first has no _bn0

@@ -9,7 +9,8 @@ from vicinal.models import MODELS, Embedder, Identity, SmallConvNet
 
 def test_normalization_is_explicit(rng):
     inputs = torch.randn(5, 8, generator=rng)
-    on, off = Embedder(Identity(8), 3), Embedder(Identity(8), 3, normalize=False)
+    on = Embedder(Identity(8), 3)
+    off = Embedder(Identity(8), 3, normalize=False)
     torch.testing.assert_close(on(inputs).norm(dim=1), torch.ones(5))
     off.load_state_dict(on.state_dict())
     torch.testing.assert_close(off(inputs), off.embed(off.features(inputs)))
@@ -20,7 +21,8 @@ def test_pooling_gives_average_maximum_their_sum_or_what_lies_between(rng):
     inputs = torch.rand(2, 1, 16, 16, generator=rng)
     network = SmallConvNet(1, (4, 6)).eval()
     maps = network(inputs)
-    average, maximum = maps.mean(dim=(2, 3)), maps.amax(dim=(2, 3))
+    average = maps.mean(dim=(2, 3))
+    maximum = maps.amax(dim=(2, 3))
     cubic = maps.clamp(min=0).double().pow(3).mean(dim=(2, 3)).pow(1 / 3).float()
     expectations = {
         "average": average,
@@ -34,7 +36,8 @@ def test_pooling_gives_average_maximum_their_sum_or_what_lies_between(rng):
 
 @pytest.mark.parametrize("hidden", [None, 6])
 def test_a_norm_before_the_head_standardizes_features_and_is_rebuilt(hidden, rng):
-    inputs, seen = 5 + 3 * torch.randn(40, 8, generator=rng), []
+    inputs = 5 + 3 * torch.randn(40, 8, generator=rng)
+    seen = []
     embedder = Embedder(Identity(8), 3, hidden=hidden, head_norm=True)
     embedder.head[1].register_forward_pre_hook(lambda _, given: seen.append(given[0]))
     embedder.train()(inputs)

@@ -30,12 +30,11 @@ from vicinal.models.inception import BNInception
 class Block(nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.norm, self.qkv, self.proj = (
-            nn.LayerNorm(width),
-            nn.Linear(width, 3 * width),
-            nn.Linear(width, width),
-        )
-        self.fc1, self.fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.norm = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.proj = nn.Linear(width, width)
+        self.fc1 = nn.Linear(width, 4 * width)
+        self.fc2 = nn.Linear(4 * width, width)
 
     def forward(self, tokens):
         q, k, v = self.qkv(self.norm(tokens)).chunk(3, dim=2)
@@ -50,11 +49,10 @@ class Transformer(nn.Module):
 
     def __init__(self, width=64, depth=3):
         super().__init__()
-        self.width, self.depth = width, depth
-        self.cls, self.pos = (
-            nn.Parameter(torch.zeros(1, 1, width)),
-            nn.Parameter(torch.zeros(1, 17, width)),
-        )
+        self.width = width
+        self.depth = depth
+        self.cls = nn.Parameter(torch.zeros(1, 1, width))
+        self.pos = nn.Parameter(torch.zeros(1, 17, width))
         self.patches = nn.Conv2d(3, width, 8, stride=8)
         self.blocks = nn.ModuleList(Block(width) for _ in range(depth))
         self.norm = nn.LayerNorm(width)

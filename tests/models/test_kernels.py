@@ -63,7 +63,8 @@ def test_a_block_and_its_gradients_are_those_of_torch(
             6 * inputs.detach().sigmoid()
         ).requires_grad_()  # as ReLU6 leaves them, the first block's
     weights = [weight for weight in block.parameters() if weight.requires_grad]
-    outputs, found = [], []
+    outputs = []
+    found = []
     with torch.backends.cudnn.flags(allow_tf32=False):
         for on in (False, True):
             enabled(on)

@@ -53,7 +53,8 @@ def test_other_depths_and_versions_raise():
 
 def test_the_first_version_strides_in_the_first_convolution():
     """He et al. 2016, Section 3.3."""
-    first, later = ResNet(50, version="v1"), ResNet(50)
+    first = ResNet(50, version="v1")
+    later = ResNet(50)
     strides = {
         version: [
             getattr(getattr(network, f"layer{stage}")[0], f"conv{place}").stride[0]

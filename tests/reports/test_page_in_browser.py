@@ -22,7 +22,9 @@ def tab():
 def visit(tab):
     """``visit(path, width=..., scheme=...)`` opens a report; at the end of the test nothing may
     have gone wrong."""
-    said, asked, visited = [], [], []
+    said = []
+    asked = []
+    visited = []
     listeners = {
         "console": lambda message: said.append(message.text),
         "pageerror": lambda error: said.append(str(error)),

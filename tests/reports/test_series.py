@@ -15,7 +15,8 @@ def test_thinning_on_the_way_equals_bucketing_the_whole_series(count):
     series = Series()
     for step, value in enumerate(values):
         series.add(step, float(value))
-    curve, width = series.curve(200), 1
+    curve = series.curve(200)
+    width = 1
     while count / width > 200:
         width *= 2
     buckets = [values[at : at + width] for at in range(0, count, width)]

@@ -20,15 +20,16 @@ from vicinal.evaluation.retrieval import QueryScores, relevant_counts
 from vicinal.files import write_atomically
 from vicinal.run_directory import RunDirectory
 
-QUERIES, NEIGHBORS = 24, 8  # of the gallery of retrievals
+QUERIES = 24
+NEIGHBORS = 8  # of the gallery of retrievals
 MAP_POINTS = 1500  # t-SNE takes about 10 s for these on one core
-WORST, CONFUSED = 12, 12
+WORST = 12
+CONFUSED = 12
 MEMBERS = 6  # thumbnails of each of the worst classes
-TILE, COLUMNS = 48, 40  # thumbnails: pixels per side, tiles per row
-LARGE, LARGE_COLUMNS = (
-    128,
-    20,
-)  # the same of the retrievals, where pictures are larger than a thumbnail
+TILE = 48
+COLUMNS = 40  # thumbnails: pixels per side, tiles per row
+LARGE = 128
+LARGE_COLUMNS = 20  # the same of the retrievals, where pictures are larger than a thumbnail
 
 
 class Confusion(NamedTuple):
@@ -72,7 +73,8 @@ def write_artifacts(
     asked, gallery = trained.roles()
     found = _nearest(trained, asked, gallery, NEIGHBORS)
     retrieved = _retrievals(run, trained, untrained, found, rng)
-    records, first = trained.records, min(retrieved)
+    records = trained.records
+    first = min(retrieved)
     if records.source.kind == "images" and max(records.source.read(first).size) > TILE:
         document = write_thumbnails(
             run.retrieval_thumbnails_path, records, sorted(retrieved), LARGE, LARGE_COLUMNS
@@ -91,7 +93,8 @@ def _nearest(
 ) -> Neighbors:
     """The nearest rows of some rows, by position, in a gallery or among the other rows; -1 where
     there are too few."""
-    vectors, metric = embedded.vectors, embedded.metric
+    vectors = embedded.vectors
+    metric = embedded.metric
     if gallery is not None:
         found = neighbors(vectors[queries], count, gallery=vectors[gallery], metric=metric)
         return replace(found, ids=torch.where(found.ids >= 0, gallery[found.ids], -1))
@@ -116,7 +119,8 @@ def _retrievals(
     chosen = torch.from_numpy(
         np.unique(np.concatenate([rng.permutation(order[first]), order])[:QUERIES])
     )
-    query, after = queries[chosen], found.ids[chosen]
+    query = queries[chosen]
+    after = found.ids[chosen]
     before = _nearest(untrained, query, gallery, NEIGHBORS).ids
     arrays = {
         "query": query,
@@ -158,7 +162,8 @@ def _classes(
 ) -> set[int]:
     """The worst classes, of equal ones the larger first, and the pairs of classes that are most
     often confused."""
-    classes, label = trained.records.classes, by_class["label"]
+    classes = trained.records.classes
+    label = by_class["label"]
     recall = by_class["recall@1"] / by_class["queries"]
     worst = np.lexsort((label, -by_class["queries"], recall))[:WORST]
     found = [
@@ -204,7 +209,9 @@ def write_thumbnails(
             {"format": "JPEG", "quality": 85} if path.suffix == ".jpg" else {"format": "PNG"}
         )
         write_atomically(path, lambda file: sheet.save(file, optimize=True, **kind))
-    names, classes, labels = records.source.name, records.classes, records.labels
+    names = records.source.name
+    classes = records.classes
+    labels = records.labels
     rows = [
         {
             "id": index,
@@ -243,7 +250,8 @@ def confused_pairs(
     sizes = torch.bincount(own)
     cases: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for place in (asked & (first >= 0) & (labels[first] != own)).nonzero().flatten().tolist():
-        query, neighbor = int(queries[place]), int(first[place])
+        query = int(queries[place])
+        neighbor = int(first[place])
         cases.setdefault((int(labels[query]), int(labels[neighbor])), []).append((query, neighbor))
     pairs = [
         Confusion(label, other, len(found) / int(sizes[label]), int(sizes[label]), found[0])

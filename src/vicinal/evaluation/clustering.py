@@ -70,7 +70,8 @@ def kmeans_runs(
     if clusters == len(rows):
         return [torch.arange(clusters, device=rows.device)]
     rows = rows - rows.mean(dim=0)  # distances do not change, the product's rounding shrinks
-    largest, (low, high) = rows.abs().amax(), square_range(rows.dtype)
+    largest = rows.abs().amax()
+    low, high = square_range(rows.dtype)
     if not low < largest < high and largest > 0:  # squares would leave the range of the type
         rows = rows / largest
     squares = rows.square().sum(dim=1)
@@ -134,7 +135,8 @@ def _seeds(rows: Tensor, squares: Tensor, clusters: int, rng: torch.Generator) -
 def _assign(rows: Tensor, squares: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
     """The nearest center of each row and the squared distance to it."""
     lengths = centers.square().sum(dim=1)
-    assigned, spread = [], []
+    assigned = []
+    spread = []
     for part in torch.split(rows, max(1, _CHUNK_BYTES // (4 * len(centers)))):
         values = part @ centers.T
         least = torch.add(lengths, values, alpha=-2, out=values).min(dim=1)
@@ -235,7 +237,8 @@ def expected_information(class_sizes: Int[Tensor, "c"], cluster_sizes: Int[Tenso
             1, min(a, int(clusters[-1])) + 1
         )  # integers: they index the table of factorials
         possible = (m <= b) & (m >= a + b - n)
-        rest, outside = (b - m).clamp(min=0), (n - a - b + m).clamp(min=0)
+        rest = (b - m).clamp(min=0)
+        outside = (n - a - b + m).clamp(min=0)
         log_chance = (
             factorial[a] + factorial[b] + factorial[n - a] + factorial[n - b] - factorial[n]
         )

@@ -33,7 +33,8 @@ from vicinal.evaluation.neighbors import (
 )
 from vicinal.evaluation.retrieval import query_scores, ranks_needed, relevant_counts
 
-_RESCORED, _LEAST = 4, 100  # candidates for each neighbor asked for, and at least so many
+_RESCORED = 4
+_LEAST = 100  # candidates for each neighbor asked for, and at least so many
 _CACHE_BYTES = 2**21  # of candidates' vectors at a time
 _EXACT = "donot_use_mm_for_euclid_dist"
 _CENTROIDS = 256  # of a part of a vector: one byte names one
@@ -69,8 +70,10 @@ class BinaryQuantizer:
     """
 
     def __init__(self, rows: Float[Tensor, "n d"]) -> None:
-        self.center, above = rows.mean(dim=0), rows > rows.mean(dim=0)
-        count, total = above.sum(dim=0), (rows * above).sum(dim=0)
+        self.center = rows.mean(dim=0)
+        above = rows > rows.mean(dim=0)
+        count = above.sum(dim=0)
+        total = (rows * above).sum(dim=0)
         self.above = total / count.clamp(min=1)
         self.below = (rows.sum(dim=0) - total) / (len(rows) - count).clamp(min=1)
         self.tables = 12 * rows.shape[1]
@@ -96,7 +99,8 @@ class ProductQuantizer:
         _require_rows(len(rows))
         dim = rows.shape[1]
         parts = next(count for count in range(max(1, dim // _PART), 0, -1) if dim % count == 0)
-        self._quantizer, self._device = faiss.ProductQuantizer(dim, parts, 8), rows.device
+        self._quantizer = faiss.ProductQuantizer(dim, parts, 8)
+        self._device = rows.device
         self._quantizer.cp.min_points_per_centroid = (
             1  # else it warns of fewer than 9,984 rows on standard error
         )
@@ -212,14 +216,17 @@ def compact_scores(
     16 binary  2 0 312
     16 binary rescored 2 64 312
     """
-    dim, count = embeddings.shape[1], len(embeddings if gallery is None else gallery)
+    dim = embeddings.shape[1]
+    count = len(embeddings if gallery is None else gallery)
     check_compact(dims, quantize, rerank=rerank, dim=dim, metric=metric, rows=count)
     k = ranks_needed(relevant_counts(labels, gallery_labels), (1,))
     found = list[CompactScores]()
     for size in sorted({*dims, dim}):
-        x, y = embeddings[:, :size].float(), None if gallery is None else gallery[:, :size].float()
+        x = embeddings[:, :size].float()
+        y = None if gallery is None else gallery[:, :size].float()
         if normalize or metric == "cosine":
-            x, y = to_unit_length(x, dim=1), None if y is None else to_unit_length(y, dim=1)
+            x = to_unit_length(x, dim=1)
+            y = None if y is None else to_unit_length(y, dim=1)
         rows, own = (x, True) if y is None else (y, False)
         width = 4 * size
         ways = [("float32", "", neighbor_chunks(x, k, gallery=y), width, 0)]
@@ -231,7 +238,8 @@ def compact_scores(
         for name in dict.fromkeys(quantize):
             quantizer = QUANTIZERS[name](rows)
             codes = quantizer.encode(rows)
-            held, width = quantizer.decode(codes), codes.shape[1]
+            held = quantizer.decode(codes)
+            width = codes.shape[1]
             ways.append((name, "", _search(x, held, k, own=own), width, quantizer.tables))
             again = _rescored(x, held, rows, k, own=own)
             ways.append((name, "rescored", again, width, quantizer.tables))
@@ -386,7 +394,8 @@ def reranked_chunks(
     rows = to_unit_length(rows, dim=1) if metric == "cosine" else rows - rows.mean(dim=0)
     per_chunk = max(1, chunk_bytes // (_PAIR_BYTES * len(rows)))
     encoding = _encoding(rows, ranks, k1, min(k2, len(rows)), per_chunk)
-    columns, first = encoding.tocsc(), 0 if gallery is None else len(queries)
+    columns = encoding.tocsc()
+    first = 0 if gallery is None else len(queries)
     for start in range(0, len(queries), per_chunk):
         size = min(per_chunk, len(queries) - start)
         shared = torch.from_numpy(_shared(encoding[start : start + size], columns)).to(rows.device)
@@ -413,8 +422,10 @@ def _encoding(rows: Tensor, ranks: Int[np.ndarray, "n r"], k1: int, k2: int, per
             (np.ones(len(nearest), np.float32), nearest, ends), shape=(len(ranks), len(ranks))
         )
 
-    near, half = links(k1 + 1), links(round(k1 / 2) + 1)
-    reciprocal, core = near.multiply(near.T).tocsr(), half.multiply(half.T).tocsr()
+    near = links(k1 + 1)
+    half = links(round(k1 / 2) + 1)
+    reciprocal = near.multiply(near.T).tocsr()
+    core = half.multiply(half.T).tocsr()
     common = reciprocal.multiply(reciprocal @ core).tocsr()  # core is symmetric
     common.data = (3 * common.data > 2 * np.diff(core.indptr)[common.indices]).astype(np.float32)
     encoding = (reciprocal + common @ core).tocsr()

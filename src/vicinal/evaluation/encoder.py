@@ -142,7 +142,9 @@ class Encoder:
     ) -> tuple[Tensor | None, list[int], list[int]]:
         """Vectors, the positions they belong to, and those that could not be read; None where there
         is no vector."""
-        rows, kept, skipped = list[Tensor](), list[int](), list[int]()
+        rows = list[Tensor]()
+        kept = list[int]()
+        skipped = list[int]()
         training = self.embedder.training
         self.embedder.eval()
         try:
@@ -162,7 +164,8 @@ class Encoder:
     def _vectors(self, batch: Batch, *, features: bool) -> Float[Tensor, "n d"]:
         """Each row through the network of its role."""
         batch = batch.to(self.device)
-        inputs, embedder = batch.inputs, self.embedder
+        inputs = batch.inputs
+        embedder = self.embedder
         if batch.texts is not None and isinstance(embedder, TwoStreamEmbedder):
             apply = Embedder.features if features else Embedder.__call__
             return embedder.joined(apply, batch.texts, inputs, batch.extras["role"] == QUERY)

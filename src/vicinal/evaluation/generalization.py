@@ -18,10 +18,8 @@ _FLOOR = (
 
 def diagnosis(name: str, embedded: Embedded, scores: Mapping[str, float]) -> dict[str, object]:
     """One row of ``diagnostics.json``: its scores, density and spectrum."""
-    vectors, values = (
-        embedded.vectors,
-        [round(float(value), 6) for value in spectrum(embedded.vectors)],
-    )
+    vectors = embedded.vectors
+    values = [round(float(value), 6) for value in spectrum(embedded.vectors)]
     density = {"intra_inter_ratio": intra_inter_ratio(vectors, embedded.labels)}
     return {
         "name": name,

@@ -121,9 +121,11 @@ def evaluate(
         )
 
     def score(size: int) -> Scores:
-        x, y = rows[:, :size], None if others is None else others[:, :size]
+        x = rows[:, :size]
+        y = None if others is None else others[:, :size]
         if normalize or (metric == "cosine" and pairs):
-            x, y = to_unit_length(x, dim=1), None if y is None else to_unit_length(y, dim=1)
+            x = to_unit_length(x, dim=1)
+            y = None if y is None else to_unit_length(y, dim=1)
         found = Scores()
         if ranked:
             found = Scores(_retrieve(x, own, y, theirs, ranked, metric, lone=lone, same=same))
@@ -226,7 +228,8 @@ def measure(
     vectors, labels = _checked(
         embedded.vectors, embedded.labels, "embeddings", _device(embedded.vectors)
     )
-    rows, own = vectors[queries], labels[queries]
+    rows = vectors[queries]
+    own = labels[queries]
     names = _ranked(tuple(dict.fromkeys((*recalls, 1))), top_percent=gallery is not None)
     if gallery is None:
         found = _retrieve(rows, own, None, None, names, embedded.metric)
@@ -273,7 +276,8 @@ def _retrieve(
     ranks = ranks_needed(relevant, [int(end) for end in ends if end.isdigit()])
     if set(WHOLE) & set(names):
         ranks = len(held)
-    among, sought = Gallery.of(rows, others, metric), None if others is None else rows
+    among = Gallery.of(rows, others, metric)
+    sought = None if others is None else rows
     chunks: Iterable[Neighbors] | Iterable[Hits] = among.search(sought, ranks)
     plain = same is None and own.ndim == 1 and metric != "poincare"
     if plain and worth_counting(int(relevant.max()), ranks, held):

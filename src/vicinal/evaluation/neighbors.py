@@ -179,7 +179,9 @@ class Gallery:
     def __init__(
         self, rows: Float[Tensor, "g d"], metric: Metric = "euclidean", *, in_place: bool = False
     ) -> None:
-        self.rows, self.metric, self._in_place = _prepared(rows, metric), metric, in_place
+        self.rows = _prepared(rows, metric)
+        self.metric = metric
+        self._in_place = in_place
 
     @classmethod
     def of(
@@ -279,7 +281,8 @@ class Gallery:
         buffer = self.proposal.buffer(min(per_chunk, len(rows)))
         for start in range(0, len(rows), per_chunk):
             part = slice(start, start + per_chunk)
-            block, values = rows[part], buffer[: len(rows[part])]
+            block = rows[part]
+            values = buffer[: len(rows[part])]
             reach = self.proposal(block, out=values)
             place = first[part].unsqueeze(1) + torch.arange(
                 int((end - first)[part].max()), device=rows.device
@@ -309,11 +312,9 @@ class Proposal:
         self.dtype = torch.float32 if _multiplies_in_float32(among.device) else torch.float64
         parts = torch.split(among, _PASS)
         if in_place and among.dtype == self.dtype:
-            self.center, self.scale, self.rows = (
-                among.new_zeros(among.shape[1], dtype=torch.float64),
-                1.0,
-                among,
-            )
+            self.center = among.new_zeros(among.shape[1], dtype=torch.float64)
+            self.scale = 1.0
+            self.rows = among
         else:
             # Distances do not change with the origin, nor does their order with the unit. About the
             # mean and in units of the farthest row, the product neither overflows nor spends its
@@ -415,7 +416,8 @@ def _nearest(
             values if len(unsettled) == len(block) else values[unsettled], width
         )
         settled = least[:, -1] - least[:, k - 1] > reach[unsettled]
-        queries, candidates = unsettled[settled], columns[settled]
+        queries = unsettled[settled]
+        candidates = columns[settled]
         per_pass = max(
             1, budget // (12 * width * block.shape[1])
         )  # gathered in float32, then in float64
@@ -429,7 +431,8 @@ def _nearest(
             order = _distances(block[query].unsqueeze(1), near).squeeze(1).sort(dim=1, stable=True)
             ids[query] = some.gather(1, order.indices[:, :k])
             distances[query] = order.values[:, :k]
-        unsettled, width = unsettled[~settled], width * _WIDEN
+        unsettled = unsettled[~settled]
+        width = width * _WIDEN
     rest = torch.split(unsettled, max(1, budget // (24 * len(among)))) if len(unsettled) else ()
     for query in rest:
         left_out = None if own is None else own[query]
@@ -503,7 +506,8 @@ def _counted(
 ) -> tuple[Int[Tensor, "b r"], Int[Tensor, "3 pairs"]]:
     """Count with NumPy, which passes over a row in a few microseconds: how many certainly come
     before; which may."""
-    matrix, before = values.numpy(), np.full(own.shape, k)
+    matrix = values.numpy()
+    before = np.full(own.shape, k)
     # In the values' own type: NumPy would copy each row as float64. The next number covers what
     # that rounds.
     lower, upper = (
@@ -516,11 +520,13 @@ def _counted(
     there = own.isfinite().sum(dim=1).tolist()
 
     def count(query: int) -> list[np.ndarray]:
-        row, low, high = matrix[query], lower[query], upper[query]
+        row = matrix[query]
+        low = lower[query]
+        high = upper[query]
         places = np.argsort(low)[: there[query]]
-        first, end = (
-            0,
-            len(places),
+        first = 0
+        end = len(
+            places
         )  # of those that can be among the first k; the farthest has all others before it
         middle = end - 1
         while first < end:
@@ -535,10 +541,8 @@ def _counted(
         near = np.flatnonzero(row <= high[places[-1]])
         found = row[near]
         ordered = np.sort(found)
-        starts, ends = (
-            np.searchsorted(ordered, low[places]),
-            np.searchsorted(ordered, high[places], "right"),
-        )
+        starts = np.searchsorted(ordered, low[places])
+        ends = np.searchsorted(ordered, high[places], "right")
         before[query, places] = starts
         doubtful = places[ends - starts > 1]
         others = [
@@ -600,9 +604,7 @@ def _least(
     offered = grouped.gather(1, chosen.unsqueeze(2).expand(-1, -1, _GROUP)).flatten(1)
     columns = (chosen.unsqueeze(2) * _GROUP + torch.arange(_GROUP)).flatten(1)
     rest = torch.arange(whole, values.shape[1]).expand(len(values), -1)
-    offered, columns = (
-        torch.cat([offered, values[:, whole:]], dim=1),
-        torch.cat([columns, rest], dim=1),
-    )
+    offered = torch.cat([offered, values[:, whole:]], dim=1)
+    columns = torch.cat([columns, rest], dim=1)
     found = offered.topk(width, largest=False)
     return found.values, columns.gather(1, found.indices)

@@ -94,10 +94,8 @@ def query_scores(
     relevant = relevant_counts(labels, gallery_labels, same)
     counted = relevant > 0 if lone == "exclude" else torch.ones_like(relevant, dtype=torch.bool)
     if not counted.any():
-        other, got = (
-            "another" if gallery_labels is None else "a gallery",
-            f"{len(labels)} queries without",
-        )
+        other = "another" if gallery_labels is None else "a gallery"
+        got = f"{len(labels)} queries without"
         advice = "Evaluate on classes with at least two rows."
         raise DataError(f"retrieval needs queries whose class has {other} row, got {got}. {advice}")
     names = gallery_labels if gallery_labels is not None else labels
@@ -112,7 +110,8 @@ def query_scores(
         hits = (
             chunk.hits if isinstance(chunk, Hits) else right(chunk.ids, labels[part], names, same)
         )
-        hits, wanted = hits[counted[part]], relevant[part][counted[part]]
+        hits = hits[counted[part]]
+        wanted = relevant[part][counted[part]]
         for name, found in parts.items():
             found.append(query_score(name, hits, wanted))
         seen += size
@@ -169,10 +168,8 @@ def relevant_counts(
     [2, 2, 2, 0]
     """
     if same is not None:
-        others, parts = (
-            labels if gallery_labels is None else gallery_labels,
-            torch.split(labels, _ROWS),
-        )
+        others = labels if gallery_labels is None else gallery_labels
+        parts = torch.split(labels, _ROWS)
         counts = torch.cat([same(part[:, None], others[None]).sum(dim=1) for part in parts])
         return counts if gallery_labels is not None else counts - same(labels, labels).long()
     names = (labels if gallery_labels is None else gallery_labels).long()

@@ -58,7 +58,8 @@ def t_interval(values: Sequence[float]) -> Estimate:
     """
     if not values:
         raise DataError("a mean needs at least one value, got none.")
-    mean, count = float(np.mean(values)), len(values)
+    mean = float(np.mean(values))
+    count = len(values)
     if count == 1:
         return Estimate(mean, None, None, 1)
     if spread_of(values) <= _FLAT:
@@ -98,7 +99,8 @@ def class_bootstrap(
     """
     from scipy.stats import bootstrap
 
-    gained, asked = np.asarray(hits, float) - other_hits, np.asarray(queries, float)
+    gained = np.asarray(hits, float) - other_hits
+    asked = np.asarray(queries, float)
     mean = float(gained.sum() / asked.sum())
     if len(gained) == 1:
         return Estimate(mean, None, None, 1)
@@ -190,7 +192,8 @@ class Difference:
     def claimed(self) -> bool:
         """Whether a table may say that this side is better: enough seeds, the interval above 0,
         also after Holm."""
-        seeds, significant = self.over_seeds, self.p is not None and self.p < 1 - LEVEL
+        seeds = self.over_seeds
+        significant = self.p is not None and self.p < 1 - LEVEL
         return seeds is not None and seeds.count >= CLAIM_SEEDS and seeds.above_zero and significant
 
 
@@ -249,12 +252,15 @@ def gains(ours: QueryScores, theirs: QueryScores) -> dict[str, dict[str, float |
     """
     if not torch.equal(ours.labels, theirs.labels):
         return {}
-    mine, other, found = ours.by_class(), theirs.by_class(), dict[str, dict[str, float | None]]()
+    mine = ours.by_class()
+    other = theirs.by_class()
+    found = dict[str, dict[str, float | None]]()
     for name in (name for name in ours.scores if name in theirs.scores):
         over_queries = t_interval((ours.scores[name] - theirs.scores[name]).tolist())
         over_classes = class_bootstrap(mine[name], other[name], mine["queries"], draws=2_000)
         lows = [one.low for one in (over_queries, over_classes) if one.low is not None]
         highs = [one.high for one in (over_queries, over_classes) if one.high is not None]
-        low, high = min(lows, default=None), max(highs, default=None)
+        low = min(lows, default=None)
+        high = max(highs, default=None)
         found[name] = {"mean": over_queries.mean, "low": low, "high": high}
     return found

@@ -142,7 +142,8 @@ def _scores(passes: Passes, fars: Sequence[float]) -> dict[str, float]:
         for far, (below, _) in zip(fars, points[:-1], strict=True)
     }
     (far0, tar0), (far1, tar1) = [(point[0] / different, point[1] / same) for point in points[-1]]
-    gap0, gap1 = (1 - tar0) - far0, far1 - (1 - tar1)
+    gap0 = (1 - tar0) - far0
+    gap1 = far1 - (1 - tar1)
     scores["eer"] = far0 + (far1 - far0) * gap0 / (gap0 + gap1)
     return scores
 

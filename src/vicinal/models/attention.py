@@ -38,7 +38,8 @@ class FCAM(nn.Module):
             raise ConfigError(
                 f"FCAM needs channels and reduction of at least 1, got {channels} and {reduction}."
             )
-        self.channels, self.reduction = channels, reduction
+        self.channels = channels
+        self.reduction = reduction
         hidden = max(1, channels // reduction)
         self.squeeze = nn.Conv2d(channels, hidden, 1, bias=False)
         self.expand = nn.Conv2d(hidden, channels, 1, bias=False)
@@ -77,11 +78,10 @@ class AttentionPooling(nn.Module):
 
     def __init__(self, channels: int, hidden: int = 128) -> None:
         super().__init__()
-        self.channels, self.hidden = channels, hidden
-        self.inner, self.score = (
-            nn.Linear(channels, hidden, bias=False),
-            nn.Linear(hidden, 1, bias=False),
-        )
+        self.channels = channels
+        self.hidden = hidden
+        self.inner = nn.Linear(channels, hidden, bias=False)
+        self.score = nn.Linear(hidden, 1, bias=False)
         nn.init.zeros_(self.score.weight)
 
     def forward(self, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c"]:

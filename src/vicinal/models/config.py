@@ -172,7 +172,8 @@ class ModelConfig(Settings):
         self._check_head()
 
     def _check_head(self) -> None:
-        missing, computed = self.head == "none" or self.dim is None, self.start in COMPUTED_STARTS
+        missing = self.head == "none" or self.dim is None
+        computed = self.start in COMPUTED_STARTS
         got = (
             f"got model.head={self.head}, model.dim={self.dim} and model.head_norm={self.head_norm}"
         )
@@ -224,10 +225,8 @@ class ModelConfig(Settings):
         stated: Any = getattr(self.module, "pretrained_cfg", None)  # as timm's networks do
         if not isinstance(stated, Mapping) or not {"mean", "std"} <= stated.keys():
             return getattr(self.module, "preprocessing", HALF)
-        size, filter = (
-            stated.get("input_size", (224,))[-1],
-            stated.get("interpolation") or "bilinear",
-        )
+        size = stated.get("input_size", (224,))[-1]
+        filter = stated.get("interpolation") or "bilinear"
         return Preprocessing(
             tuple(stated["mean"]), tuple(stated["std"]), size=size, interpolation=filter
         )
@@ -305,14 +304,16 @@ class ModelConfig(Settings):
         )
 
     def _backbone(self, channels: int, width: int | None, size: int | None) -> nn.Module:
-        kind, arguments = self.backbone, dict(self.arguments)
+        kind = self.backbone
+        arguments = dict(self.arguments)
         if self.module is not None:
             shape = (channels, size or 224, size or 224) if width is None else (width,)
             return CustomBackbone(
                 copy.deepcopy(self.module), shape
             )  # a copy, so that the next run starts as this one
         if (kind is Identity) != (width is not None):
-            image, vector = "images", "feature vectors"
+            image = "images"
+            vector = "feature vectors"
             takes, got, use = (
                 (image, vector, "identity") if width is not None else (vector, image, "small")
             )

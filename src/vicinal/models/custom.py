@@ -35,7 +35,8 @@ class CustomBackbone(nn.Module):
 
     def __init__(self, module: nn.Module, shape: tuple[int, ...] = (3, 224, 224)) -> None:
         super().__init__()
-        self.module, self.shape = module, tuple(shape)
+        self.module = module
+        self.shape = tuple(shape)
         self.prefix_tokens = int(
             getattr(module, "prefix_tokens", getattr(module, "num_prefix_tokens", 0))
         )
@@ -59,7 +60,8 @@ class CustomBackbone(nn.Module):
                 f"a backbone gives a tensor [n c], [n t c] or [n c h w], got {got} from {name}. "
                 f"{advice}"
             )
-        self.vectors, self.width = output.ndim == 2, output.shape[2 if output.ndim == 3 else 1]
+        self.vectors = output.ndim == 2
+        self.width = output.shape[2 if output.ndim == 3 else 1]
         self.input_width = self.shape[0] if len(self.shape) == 1 else self.width
 
     def forward(self, inputs: Tensor) -> Tensor:

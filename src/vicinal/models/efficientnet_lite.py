@@ -40,7 +40,8 @@ _VARIANTS = {
     "lite1": (1.0, 1.1, 240, "efficientnet-lite1-77cc7160.pth"),
     "lite2": (1.1, 1.2, 260, "efficientnet-lite2-9656183e.pth"),
 }
-_STEM, _HEAD = 32, 1280  # the same in all variants
+_STEM = 32
+_HEAD = 1280  # the same in all variants
 
 
 class EfficientNetLite(Backbone):
@@ -68,7 +69,9 @@ class EfficientNetLite(Backbone):
             raise ConfigError(unknown("variant of EfficientNetLite", variant, _VARIANTS))
         if not 0 <= drop_connect < 1:
             raise ConfigError(f"drop_connect is a probability below 1, got {drop_connect}.")
-        self.variant, self.drop_connect, self.width = variant, drop_connect, _HEAD
+        self.variant = variant
+        self.drop_connect = drop_connect
+        self.width = _HEAD
         self.preprocessing = self.preprocessing_for(variant)
         settings = _blocks(variant)
         self._conv_stem = _SameConv2d(3, _STEM, 3, stride=2)
@@ -115,7 +118,8 @@ class _InvertedResidual(nn.Module):
     ) -> None:
         super().__init__()
         wide = before * expansion
-        self._residual, self._drop = stride == 1 and before == after, drop
+        self._residual = stride == 1 and before == after
+        self._drop = drop
         self._expand_conv = nn.Conv2d(before, wide, 1, bias=False) if expansion > 1 else None
         self._bn0 = _norm(wide) if expansion > 1 else None
         self._depthwise_conv = _SameConv2d(wide, wide, kernel, stride=stride, groups=wide)
@@ -136,7 +140,9 @@ class _InvertedResidual(nn.Module):
     def _filtered(self, maps: Tensor) -> Tensor:
         """Widen, filter and clip; in one kernel on a GPU, where the norms are frozen and their
         shifts do not learn."""
-        expand, depthwise, norm = self._expand_conv, self._depthwise_conv, self._bn0
+        expand = self._expand_conv
+        depthwise = self._depthwise_conv
+        norm = self._bn0
         if Kernels.enabled and (found := fold(depthwise, self._bn1)) and not found[1].requires_grad:
             weight, after = found
             if expand is None or norm is None:  # the first block, whose maps the stem has clipped
@@ -154,7 +160,8 @@ def _depthwise(
     maps: Tensor, convolution: nn.Conv2d, weight: Tensor, before: Tensor, after: Tensor
 ) -> Tensor:
     """Compute relu6(conv(relu6(maps + before)) + after) by a kernel of our own."""
-    (kernel, _), (stride, _) = convolution.kernel_size, convolution.stride
+    kernel, _ = convolution.kernel_size
+    stride, _ = convolution.stride
     top, left = (_padding(side, kernel, stride) // 2 for side in maps.shape[2:])
     filtered: Tensor = torch.ops.vicinal.depthwise(maps, weight, before, after, stride, top, left)
     return filtered
@@ -209,7 +216,8 @@ def _norm(channels: int) -> nn.BatchNorm2d:
 def _blocks(variant: str) -> list[tuple[int, int, int, int, int]]:
     """Return channels before and after, kernel, stride and expansion of each block of a variant."""
     wider, deeper, *_ = _VARIANTS[variant]
-    blocks, before = [], _STEM
+    blocks = []
+    before = _STEM
     for stage, (repeats, kernel, stride, expansion, channels) in enumerate(_STAGES):
         after = _rounded(channels * wider)
         inner = 0 < stage < len(_STAGES) - 1  # the first and last stage are not deepened in Lite

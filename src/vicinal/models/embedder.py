@@ -20,7 +20,8 @@ from vicinal.models.backbone import kernels
 from vicinal.models.finetuning import add_lora, freeze_parameters, merge_lora, stages, trunk
 
 Pooling = Literal["average", "max", "both", "generalized", "token", "attention"]
-POWER, LEAST = 3.0, 1e-6  # of the generalized mean, as its authors start and clamp it
+POWER = 3.0
+LEAST = 1e-6  # of the generalized mean, as its authors start and clamp it
 Role = Literal["query", "gallery"]
 
 
@@ -76,20 +77,17 @@ class Embedder(nn.Module):
         if pooling == "token" and not self.prefix_tokens:
             fault = f"the class token of a transformer, and {type(backbone).__name__} has none"
             raise ConfigError(f"pooling='token' takes {fault}. Set model.pooling=average.")
-        self.backbone, self.dim, self.normalize, self.pooling, self.hidden = (
-            backbone,
-            dim,
-            normalize,
-            pooling,
-            hidden,
-        )
-        self.head_norm, self.freeze, self.lora, self.lora_alpha = (
-            head_norm,
-            freeze,
-            lora,
-            lora_alpha,
-        )
-        self.curvature, self.clip = curvature, clip
+        self.backbone = backbone
+        self.dim = dim
+        self.normalize = normalize
+        self.pooling = pooling
+        self.hidden = hidden
+        self.head_norm = head_norm
+        self.freeze = freeze
+        self.lora = lora
+        self.lora_alpha = lora_alpha
+        self.curvature = curvature
+        self.clip = clip
         if curvature is not None and (dim is None or normalize):
             raise ConfigError(
                 f"a hyperbolic head needs dim and normalize=False, got {dim} and {normalize}."
@@ -269,15 +267,15 @@ class TwoStreamEmbedder(Embedder):
         nn.Module.__init__(
             self
         )  # two whole embedders stand where an Embedder has one backbone and one head
-        self.query, self.gallery = query, gallery
-        self.dim, self.width, self.normalize, self.pooling = (
-            query.dim,
-            query.width,
-            query.normalize,
-            query.pooling,
-        )
+        self.query = query
+        self.gallery = gallery
+        self.dim = query.dim
+        self.width = query.width
+        self.normalize = query.normalize
+        self.pooling = query.pooling
         self.head_norm = query.head_norm
-        self.curvature, self.clip = query.curvature, query.clip
+        self.curvature = query.curvature
+        self.clip = query.clip
         self.freeze = self.lora = None  # each stream restricts itself
         self.precision = query.precision
 
@@ -403,7 +401,8 @@ def check_chunks(embedder: Embedder, rows: int) -> None:
     count these rows twice in the running averages. Frozen ones do neither. The head sees the whole
     batch, so it may have any layers.
     """
-    training, whole = embedder.training, set(embedder.head.modules())
+    training = embedder.training
+    whole = set(embedder.head.modules())
     embedder.train()  # a frozen norm shows itself when the network is put in training mode
     names = [
         name

@@ -34,7 +34,8 @@ def stages(backbone: nn.Module) -> list[list[str]]:
     """
     parameters = dict(trunk(backbone).named_parameters())
     found = {name: _NUMBERED.match(name) for name in parameters}
-    members, sizes = defaultdict[str, set[str]](set), Counter[str]()
+    members = defaultdict[str, set[str]](set)
+    sizes = Counter[str]()
     for name, match in found.items():
         if match:
             members[match[1]].add(match[0])
@@ -116,13 +117,12 @@ class LoRALinear(nn.Module):
 
     def __init__(self, base: nn.Linear, rank: int, alpha: float) -> None:
         super().__init__()
-        self.base, self.rank, self.alpha, self.scale = (
-            base.requires_grad_(False),
-            rank,
-            alpha,
-            alpha / rank,
-        )
-        self.in_features, self.out_features = base.in_features, base.out_features
+        self.base = base.requires_grad_(False)
+        self.rank = rank
+        self.alpha = alpha
+        self.scale = alpha / rank
+        self.in_features = base.in_features
+        self.out_features = base.out_features
         self.a = nn.Parameter(base.weight.new_empty(rank, base.in_features))
         self.b = nn.Parameter(base.weight.new_zeros(base.out_features, rank))
         nn.init.kaiming_uniform_(self.a, a=math.sqrt(5))  # as the authors' code draws it

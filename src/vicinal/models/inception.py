@@ -97,7 +97,8 @@ def _branches(module: str) -> list[list[tuple[str, int, int, int]]]:
     """Return the convolutions of each branch of a module: name, channels, kernel, stride. The
     pooled branch is last."""
     one, three_reduced, three, double_reduced, double, pooled = _BN_INCEPTION[module]
-    name, stride = f"inception_{module}", 1 if one else 2
+    name = f"inception_{module}"
+    stride = 1 if one else 2
     return [
         *([[(f"{name}_1x1", one, 1, 1)]] if one else []),
         [(f"{name}_3x3_reduce", three_reduced, 1, 1), (f"{name}_3x3", three, 3, stride)],

@@ -22,8 +22,10 @@ def _tile(
     """Return image, first row, first column [lanes 1] and validity [lanes channels] of the tiles of
     a program."""
     p = first + tl.arange(0, LANES)[:, None]
-    across, down = tl.cdiv(WIDTH, TW), tl.cdiv(HEIGHT, TH)
-    row, column = p // across % down * TH, p % across * TW
+    across = tl.cdiv(WIDTH, TW)
+    down = tl.cdiv(HEIGHT, TH)
+    row = p // across % down * TH
+    column = p % across * TW
     image = (p // (across * down)).to(tl.int64)
     return image, row, column, (p < strips) & (c < C)
 
@@ -54,14 +56,16 @@ def convolve(
     program = tl.program_id(0)
     c = program % blocks * BLOCK + tl.arange(0, BLOCK)[None, :]
     n, ho, wo, ok = _tile(program // blocks * LANES, strips, c, C, HO, WO, TH, TW, LANES)
-    taps, sums = (), ()
+    taps = ()
+    sums = ()
     for t in tl.static_range(K * K):
         taps = taps + (tl.load(w + t * C + c, mask=c < C, other=0.0),)
     bias = tl.load(after + c, mask=c < C, other=0.0) + tl.zeros((LANES, BLOCK), tl.float32)
     for _ in tl.static_range(TH * TW):
         sums = sums + (bias,)
     shift = tl.load(before + c, mask=c < C, other=0.0)
-    row, column = ho * S - TOP, wo * S - LEFT
+    row = ho * S - TOP
+    column = wo * S - LEFT
     corner = x + n * (H * W * C) + ((row * W + column) * C + c)
     for a in tl.static_range(S * (TH - 1) + K):
         there = ok & (row + a >= 0) & (row + a < H)
@@ -134,7 +138,8 @@ def convolve_gradients(
     for first in range(part * each, tl.minimum((part + 1) * each, strips), LANES):
         n, h, v, ok = _tile(first, strips, c, C, H, W, TH, TW, LANES)
         at = n * (H * W * C) + ((h * W + v) * C + c)
-        sums, inputs = (), ()
+        sums = ()
+        inputs = ()
         for r in tl.static_range(TH):
             for q in tl.static_range(TW):
                 inside = ok & (h + r < H) & (v + q < W)
@@ -142,7 +147,8 @@ def convolve_gradients(
                 value = tl.where(inside, tl.minimum(tl.maximum(value + shift, 0.0), 6.0), 0.0)
                 inputs = inputs + (value,)
                 sums = sums + (zero,)
-        row, column = h // S + R0, v // S + Q0
+        row = h // S + R0
+        column = v // S + Q0
         source = n * (HO * WO * C) + ((row * WO + column) * C + c)
         for a in tl.static_range(RN):
             there = ok & (row + a >= 0) & (row + a < HO)
@@ -236,8 +242,10 @@ def depthwise_op(
 ) -> Tensor:
     """Compute relu6(conv(relu6(x + before)) + after), each channel by itself."""
     x = x.contiguous(memory_format=torch.channels_last)
-    (n, c, h, w), kernel = x.shape, weight.shape[2]
-    height, width = -(-h // stride), -(-w // stride)
+    (n, c, h, w) = x.shape
+    kernel = weight.shape[2]
+    height = -(-h // stride)
+    width = -(-w // stride)
     y = _maps(x, n, c, height, width)
     cut = tiles(kernel, stride, width, gradient=False)
     strips = cut.strips(n, height, width)
@@ -266,10 +274,13 @@ def depthwise_backward(
     left: int,
 ) -> tuple[Tensor, Tensor]:
     g, x = (maps.contiguous(memory_format=torch.channels_last) for maps in (g, x))
-    (n, c, h, w), kernel, taps = x.shape, weight.shape[2], _taps(weight)
+    (n, c, h, w) = x.shape
+    kernel = weight.shape[2]
+    taps = _taps(weight)
     dx = _maps(x, n, c, h, w)
     cut = tiles(kernel, stride, w, gradient=True)
-    strips, blocks = cut.strips(n, h, w), triton.cdiv(c, cut.block)
+    strips = cut.strips(n, h, w)
+    blocks = triton.cdiv(c, cut.block)
     each = triton.cdiv(triton.cdiv(strips * blocks, PROGRAMS), cut.lanes) * cut.lanes
     parts = triton.cdiv(strips, each)
     partial = torch.empty((parts, kernel * kernel, c), dtype=torch.float32, device=x.device)

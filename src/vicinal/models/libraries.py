@@ -45,7 +45,8 @@ class LibraryBackbone(Backbone):
 
     def __init__(self, name: str, *, freeze_norm: bool = False, size: int | None = None) -> None:
         super().__init__(freeze_norm=freeze_norm)
-        self.name, self.size = name, size
+        self.name = name
+        self.size = size
         self.preprocessing = self.preprocessing_for(name=name)
         self._side = size or self.preprocessing.size or 224
         try:
@@ -72,7 +73,8 @@ class LibraryBackbone(Backbone):
             ImportError,
             RuntimeError,
         ) as error:  # the second where torchvision was built for another torch
-            fault, advice = first_line(error), cls.install
+            fault = first_line(error)
+            advice = cls.install
             if "torchvision::" in fault:
                 found = (
                     f"torchvision {package_version('torchvision')} and torch {torch.__version__}"
@@ -140,10 +142,8 @@ class TimmBackbone(LibraryBackbone):
         drop_path: float = 0.0,
         pooled: bool = True,
     ) -> None:
-        self.drop_path, self.pooled = (
-            drop_path,
-            pooled,
-        )  # first, since the base's constructor builds with them
+        self.drop_path = drop_path
+        self.pooled = pooled  # first, since the base's constructor builds with them
         super().__init__(name, freeze_norm=freeze_norm, size=size)
         if not pooled and len(self._shape) == 2:
             raise self._unpoolable()
@@ -173,7 +173,8 @@ class TimmBackbone(LibraryBackbone):
             ) from error
         known = {"input_size": (3, 224, 224)} if settings is None else settings.to_dict()
         data = timm.data.resolve_data_config(pretrained_cfg=known)
-        size, interpolation = int(data["input_size"][-1]), data["interpolation"]
+        size = int(data["input_size"][-1])
+        interpolation = data["interpolation"]
         return Preprocessing(
             tuple(data["mean"]), tuple(data["std"]), size=size, interpolation=interpolation
         )
@@ -242,7 +243,8 @@ class TorchvisionBackbone(LibraryBackbone):
             this size, and those of a weight file are resampled to it.
     """
 
-    library, imported = "torchvision", "torchvision.models"
+    library = "torchvision"
+    imported = "torchvision.models"
     install = f"Install the torchvision that belongs to torch {torch.__version__}."
     classifiers = tuple(f"{name}." for name in _LEFT_OUT)
 
@@ -257,7 +259,8 @@ class TorchvisionBackbone(LibraryBackbone):
         if weights is None:
             return IMAGENET
         seen = weights.transforms()
-        size, interpolation = int(seen.crop_size[0]), seen.interpolation.value
+        size = int(seen.crop_size[0])
+        interpolation = seen.interpolation.value
         return Preprocessing(
             tuple(seen.mean), tuple(seen.std), size=size, interpolation=interpolation
         )

@@ -21,8 +21,10 @@ class OrientationHead(nn.Module):
 
     def __init__(self, dim: int, hidden: int = 100) -> None:
         super().__init__()
-        self.dim, self.hidden = dim, hidden
-        self.first, self.second = nn.Linear(2 * dim, hidden), nn.Linear(hidden, 2)
+        self.dim = dim
+        self.hidden = hidden
+        self.first = nn.Linear(2 * dim, hidden)
+        self.second = nn.Linear(hidden, 2)
 
     def forward(
         self, queries: Float[Tensor, "n d"], gallery: Float[Tensor, "n d"]

@@ -57,7 +57,9 @@ class ResNet(Backbone):
             raise ConfigError(
                 f"ResNet has a depth of {', '.join(map(str, _DEPTHS))}, got depth={depth}."
             )
-        self.depth, self.version, self.attention = depth, version, attention
+        self.depth = depth
+        self.version = version
+        self.attention = attention
         counts, bottleneck, digest = _DEPTHS[depth]
         self.public_file = f"resnet{depth}-{digest}.pth"
         self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
@@ -110,13 +112,12 @@ class SmallResNet(nn.Module):
         super().__init__()
         if not widths:
             raise ConfigError("SmallResNet needs at least one stage, got empty widths.")
-        self.channels, self.widths, self.blocks, self.stride = (
-            channels,
-            tuple(widths),
-            blocks,
-            stride,
-        )
-        self.attention, self.width = attention, widths[-1]
+        self.channels = channels
+        self.widths = tuple(widths)
+        self.blocks = blocks
+        self.stride = stride
+        self.attention = attention
+        self.width = widths[-1]
         self.conv1 = nn.Conv2d(channels, widths[0], 3, stride=stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(widths[0])
         stages = _stage(widths[0], widths[0], blocks, stride=1)
@@ -146,7 +147,9 @@ class _Block(nn.Module):
         if bottleneck is not None:
             first, second = (stride, 1) if bottleneck == "v1" else (1, stride)
             layers = [(1, first, width), (3, second, width), (1, 1, 4 * width)]
-        channels, self.layers, self.width = before, len(layers), layers[-1][2]
+        channels = before
+        self.layers = len(layers)
+        self.width = layers[-1][2]
         for place, (kernel, step, after) in enumerate(layers, start=1):
             convolution = nn.Conv2d(
                 channels, after, kernel, stride=step, padding=kernel // 2, bias=False

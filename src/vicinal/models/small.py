@@ -22,7 +22,9 @@ class SmallConvNet(nn.Module):
         super().__init__()
         if not widths:
             raise ConfigError("SmallConvNet needs at least one block, got empty widths.")
-        self.channels, self.widths, self.width = channels, tuple(widths), widths[-1]
+        self.channels = channels
+        self.widths = tuple(widths)
+        self.width = widths[-1]
         blocks: list[nn.Module] = []
         for before, after in zip((channels, *widths), widths, strict=False):
             convolution = nn.Conv2d(

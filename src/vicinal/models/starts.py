@@ -28,7 +28,8 @@ def start_as_features(embedder: Embedder, features: Float[Tensor, "n c"]) -> Non
     >>> [round(value, 3) for value in embedder(torch.tensor([[3.0, 4.0]]))[0].tolist()]
     [0.6, 0.8, 0.0]
     """
-    head, (_, width) = _linear(embedder), features.shape
+    head = _linear(embedder)
+    _, width = features.shape
     features = features.double().cpu()
     basis = torch.eye(width, dtype=features.dtype)
     if head.out_features < width:

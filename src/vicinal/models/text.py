@@ -50,7 +50,9 @@ class NGrams(nn.Module):
         self, width: Width = 128, buckets: Width = 2**13, sizes: tuple[Width, ...] = (2, 3, 4)
     ) -> None:
         super().__init__()
-        self.width, self.buckets, self.sizes = width, buckets, tuple(sizes)
+        self.width = width
+        self.buckets = buckets
+        self.sizes = tuple(sizes)
         self.weight = nn.Parameter(torch.randn(buckets, width) / _SCALE)
 
     def forward(self, inputs: UInt8[Tensor, "n bytes"]) -> Float[Tensor, "n c"]:
@@ -58,7 +60,8 @@ class NGrams(nn.Module):
         text = text + 32 * ((text >= 65) & (text <= 90))
         text = functional.pad(torch.where(text == 0, 32, text), (1, max(self.sizes)), value=32)
         ends = (inputs != 0).sum(dim=1, keepdim=True) + 2  # of the text between its two spaces
-        hashes, counted = [], []
+        hashes = []
+        counted = []
         for size in self.sizes:
             windows = text.unfold(1, size, 1)
             powers = torch.tensor(
@@ -133,10 +136,8 @@ class MiniLM(Backbone):
     def _vectors(self, inputs: UInt8[Tensor, "n bytes"]) -> Float[Tensor, "n c"]:
         read = torch.compiler.disable(word_pieces)  # type: ignore[no-untyped-call]  # imports the compiler: not before
         pieces, keep = (part.to(inputs.device) for part in read(inputs))
-        embeddings, places = (
-            cast(Any, self.embeddings),
-            torch.arange(pieces.shape[1], device=inputs.device),
-        )
+        embeddings = cast(Any, self.embeddings)
+        places = torch.arange(pieces.shape[1], device=inputs.device)
         tokens = embeddings["word_embeddings"](pieces) + embeddings["position_embeddings"](places)
         tokens = embeddings["LayerNorm"](tokens + embeddings["token_type_embeddings"].weight[0])
         for layer in cast(nn.ModuleList, self.encoder.layer):

@@ -52,7 +52,8 @@ class Thumbnails:
 
     def box(self, tile: int) -> tuple[int, int, int, int]:
         """The pixels of a tile: left, top, right, bottom."""
-        left, top = tile % self.columns * self.tile, tile // self.columns * self.tile
+        left = tile % self.columns * self.tile
+        top = tile // self.columns * self.tile
         return left, top, left + self.tile, top + self.tile
 
 
@@ -145,10 +146,12 @@ def read_artifacts(run: RunDirectory) -> Artifacts:
             run.document("retrieval_records"), run.retrieval_thumbnails_path
         )
         if larger is None:
-            larger, retrieved = thumbnails, records
+            larger = thumbnails
+            retrieved = records
         worst, confused = _classes(run.document("classes") or {}, records)
         diagnostics = [dict(row) for row in (run.document("diagnostics") or {"rows": []})["rows"]]
-        gallery, embedding_map = _gallery(run, retrieved), _map(run, records)
+        gallery = _gallery(run, retrieved)
+        embedding_map = _map(run, records)
     return Artifacts(thumbnails, gallery, larger, embedding_map, worst, confused, diagnostics)
 
 
@@ -211,7 +214,8 @@ def _gallery(run: RunDirectory, records: Mapping[int, Record]) -> list[Query]:
         *(arrays[name].tolist() for name in columns), strict=True
     ):
         query = records[id]
-        trained, untrained = row(query, after, distances), row(query, before, [None] * len(before))
+        trained = row(query, after, distances)
+        untrained = row(query, before, [None] * len(before))
         queries.append(Query(query, trained, untrained))
     return queries
 
@@ -260,7 +264,8 @@ def unit_square(positions: np.ndarray) -> np.ndarray:
     """
     if not len(positions):
         return positions
-    low, high = positions.min(axis=0), positions.max(axis=0)
+    low = positions.min(axis=0)
+    high = positions.max(axis=0)
     extent = float((high - low).max()) or 1.0  # one point, or all at one place, stay in the middle
     scaled: np.ndarray = (positions - (low + high) / 2) / extent + 0.5
     return scaled

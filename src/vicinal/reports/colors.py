@@ -26,7 +26,8 @@ def class_colors(count: int) -> list[str]:
 def _hex(lightness: float, chroma: float, hue: float) -> str:
     """OKLCH to sRGB (Ottosson, "A perceptual color space for image processing", 2020): equal steps
     look equal."""
-    a, b = chroma * math.cos(math.radians(hue)), chroma * math.sin(math.radians(hue))
+    a = chroma * math.cos(math.radians(hue))
+    b = chroma * math.sin(math.radians(hue))
     long = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3
     medium = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3
     short = (lightness - 0.0894841775 * a - 1.2914855480 * b) ** 3

@@ -28,8 +28,10 @@ from vicinal.reports.tables import changes, headline, per_cent, table, warning
 from vicinal.run_directory import RunDirectory, config_of
 
 Fact = tuple[str, str]  # what it is, what it says
-WIDTH, EDGE = 640, 24  # of a scatter on the page: units across, and kept free around its points
-MOST_HEIGHT, LEAST_HEIGHT = 480, 160
+WIDTH = 640
+EDGE = 24  # of a scatter on the page: units across, and kept free around its points
+MOST_HEIGHT = 480
+LEAST_HEIGHT = 160
 TREE = 400  # units across of a dendrogram, from its root to its leaves; a row of it is 1 high
 SIGNS = (
     "circle",
@@ -57,14 +59,16 @@ def render(run: RunDirectory) -> str:
 
 
 def _rendered(run: RunDirectory) -> str:
-    info, status, results = run.info, run.status, run.results or {}
-    artifacts, method_figures, progress = (
-        read_artifacts(run),
-        read_method_figures(run),
-        read_progress(run.metrics()),
-    )
-    thumbnails, large = artifacts.thumbnails, artifacts.gallery_thumbnails
-    drawn, spectrum = charts(progress), spectrum_chart(artifacts.diagnostics)
+    info = run.info
+    status = run.status
+    results = run.results or {}
+    artifacts = read_artifacts(run)
+    method_figures = read_method_figures(run)
+    progress = read_progress(run.metrics())
+    thumbnails = artifacts.thumbnails
+    large = artifacts.gallery_thumbnails
+    drawn = charts(progress)
+    spectrum = spectrum_chart(artifacts.diagnostics)
     active = [chart for chart in drawn if chart.key == "scalar-active"]
     selected = results.get("selected") or {}
     sheets = {"place": thumbnails, "placed_large": large, "shown": method_figures.thumbnails}
@@ -137,10 +141,8 @@ def _sheet(thumbnails: Thumbnails | None) -> str | None:
     """The sheet as a data URI; the page holds it once."""
     if thumbnails is None:
         return None
-    encoded, kind = (
-        thumbnails.encoded,
-        "png" if thumbnails.encoded.startswith(b"\x89PNG") else "jpeg",
-    )
+    encoded = thumbnails.encoded
+    kind = "png" if thumbnails.encoded.startswith(b"\x89PNG") else "jpeg"
     if len(encoded) > _PNG_BYTES and kind == "png":
         jpeg = BytesIO()
         thumbnails.image().save(jpeg, "jpeg", quality=80)
@@ -197,7 +199,8 @@ def place_dendrogram(tree: Dendrogram) -> dict[str, Any]:
     at = [(float(TREE), order.index(leaf) + 0.5) for leaf in range(count)]
     brackets = []
     for node, merge in enumerate(tree.merges, count):
-        (x1, y1), (x2, y2) = at[merge.first], at[merge.second]
+        x1, y1 = at[merge.first]
+        x2, y2 = at[merge.second]
         x = round(TREE * (1 - 0.98 * merge.height / highest), 1)
         at.append((x, (y1 + y2) / 2))
         brackets.append(((x1, y1, x, y2, x2), f"{merge.height:.3g}: {len(below[node])} of {count}"))

@@ -69,7 +69,8 @@ class Series:
     megabytes."""
 
     def __init__(self) -> None:
-        self.steps, self.values = array("q"), array("d")
+        self.steps = array("q")
+        self.values = array("d")
 
     def add(self, step: int, value: float) -> None:
         self.steps.append(step)
@@ -78,7 +79,9 @@ class Series:
     def curve(self, limit: int = POINTS) -> Curve:
         """Thin it into buckets of equal width, the least power of two that makes at most ``limit``
         of them."""
-        steps, values, width = np.array(self.steps), np.array(self.values), 1
+        steps = np.array(self.steps)
+        values = np.array(self.values)
+        width = 1
         while len(starts := np.unique(steps // width, return_index=True)[1]) > limit:
             width *= 2
         counts = np.diff(starts, append=len(steps))
