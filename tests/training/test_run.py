@@ -20,6 +20,7 @@ from vicinal.data import own_data
 from vicinal.errors import ConfigError, DivergenceError, RunError
 from vicinal.evaluation import evaluate
 from vicinal.evaluation.encoder import Encoder
+from vicinal.retrieval.calibration import calibration
 from vicinal.run_directory import RunDirectory
 from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint
 from vicinal.training.console import Console
@@ -299,6 +300,8 @@ def test_changed_data_are_named_and_data_that_training_never_saw_are_measured_wh
             resume(run.path, trust=tiny.trust, console=console)
         with pytest.raises(RunError, match=fault):
             measure_run(run, data=None, **how)
+        with pytest.raises(RunError, match=fault):
+            calibration(run)  # for --max-false-match
     np.savez(file, features=arrays["features"] + 1, labels=labels)
     new = measure_run(run, data=str(file), **how)
     assert (new["split"], new["records"], new["notes"]) == ("unseen", 192, [])
