@@ -28,17 +28,22 @@ def by_hand(height, width, draws, area, ratio):
     down, across = draws[PLACE]
     for _ in range(TRIES):
         target = height * width * (area[0] + next(tries) * (area[1] - area[0]))
-        low, high = math.log(ratio[0]), math.log(ratio[1])
+        low = math.log(ratio[0])
+        high = math.log(ratio[1])
         aspect = math.exp(low + next(tries) * (high - low))
-        w, h = round(math.sqrt(target * aspect)), round(math.sqrt(target / aspect))
+        w = round(math.sqrt(target * aspect))
+        h = round(math.sqrt(target / aspect))
         if 0 < w <= width and 0 < h <= height:
             return [int(down * (height - h + 1)), int(across * (width - w + 1)), h, w]
     if width / height < ratio[0]:
-        w, h = width, round(width / ratio[0])
+        w = width
+        h = round(width / ratio[0])
     elif width / height > ratio[1]:
-        w, h = round(height * ratio[1]), height
+        w = round(height * ratio[1])
+        h = height
     else:
-        w, h = width, height
+        w = width
+        h = height
     return [(height - h) // 2, (width - w) // 2, h, w]
 
 
@@ -47,7 +52,8 @@ def by_hand(height, width, draws, area, ratio):
     [((0.08, 1.0), (3 / 4, 4 / 3)), ((0.9, 1.0), (1.0, 1.0)), ((1.0, 1.0), (0.5, 0.5))],
 )
 def test_boxes_follow_torchvision_s_rule(area, ratio):
-    heights, widths = np.array([40, 31, 10, 300]).repeat(50), np.array([40, 57, 90, 20]).repeat(50)
+    heights = np.array([40, 31, 10, 300]).repeat(50)
+    widths = np.array([40, 57, 90, 20]).repeat(50)
     draws = uniform(0, 0, np.arange(200), BOXES.stop)
     expected = [
         by_hand(h, w, d, area, ratio)
@@ -86,7 +92,8 @@ def test_resized_boxes_are_pillow_s(size):
         (10, 2, 5, 50),
         (7, 9, 31, 17),
     ]
-    rows, mirrored = [4, 0, 0, 2, 1, 3], [False, True, False, True, True, False]
+    rows = [4, 0, 0, 2, 1, 3]
+    mirrored = [False, True, False, True, True, False]
     cut = cut_resized(IMAGES, torch.tensor(rows), crops(boxes, mirrored), size)
     assert cut.equal(cut.round())
     for passes, share in (
@@ -100,7 +107,8 @@ def test_resized_boxes_are_pillow_s(size):
 
 
 def test_a_box_of_the_right_size_is_copied():
-    rows, boxes = torch.tensor([1, 3]), crops([(4, 9, 24, 24), (16, 28, 24, 24)], [False, True])
+    rows = torch.tensor([1, 3])
+    boxes = crops([(4, 9, 24, 24), (16, 28, 24, 24)], [False, True])
     assert cut_resized(IMAGES, rows, boxes, 24).equal(cut_squares(IMAGES, rows, boxes, 24).float())
 
 
@@ -118,7 +126,8 @@ def test_squares_are_slices():
 
 
 def test_interpolation_keeps_its_precision_under_autocast():
-    rows, boxes = torch.tensor([1]), crops([(4, 9, 31, 22)], [False])
+    rows = torch.tensor([1])
+    boxes = crops([(4, 9, 31, 22)], [False])
     plain = cut_resized(IMAGES, rows, boxes, 24)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert cut_resized(IMAGES, rows, boxes, 24).equal(plain)

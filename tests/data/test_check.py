@@ -125,7 +125,9 @@ def test_long_lists_are_cut_in_words_but_not_in_json(write_pictures):
 
 def test_features_that_cannot_be_compared_are_named(tmp_path):
     features = np.random.default_rng(0).normal(size=(8, 3))
-    features[1, 0], features[2], features[6] = np.nan, 0, features[0]
+    features[1, 0] = np.nan
+    features[2] = 0
+    features[6] = features[0]
     np.savez(tmp_path / "x.npz", features=features, labels=np.repeat([1, 2, 3, 4], 2))
     report = check(Arrays(str(tmp_path / "x.npz")))
     assert not report.ok

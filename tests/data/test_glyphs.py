@@ -16,7 +16,8 @@ def records(tmp_path_factory, codes, drawings):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(glyphs, "plain_drawings", lambda wanted: drawings)
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        rendered, cached = Glyphs().load(), Glyphs().load()
+        rendered = Glyphs().load()
+        cached = Glyphs().load()
     assert (rendered.source.pixels == cached.source.pixels).all()
     assert rendered.fingerprint() == cached.fingerprint()
     return rendered
@@ -79,7 +80,9 @@ def test_raw_pixels_find_some_of_the_unseen_characters_but_not_most(records):
 
 
 def test_another_seed_gives_other_images_and_another_split(counted):
-    first, again, second = Glyphs(seed=1).load(), Glyphs(seed=1).load(), Glyphs(seed=2).load()
+    first = Glyphs(seed=1).load()
+    again = Glyphs(seed=1).load()
+    second = Glyphs(seed=2).load()
     assert (first.source.pixels == again.source.pixels).all() and (
         first.source.pixels != second.source.pixels
     ).all()
@@ -170,7 +173,8 @@ def test_drawings_are_of_one_size_and_centered(drawings):
     ink = ink[ink.any(axis=(1, 2))] > 0
     extents = []
     for lines in (ink.any(axis=1), ink.any(axis=2)):
-        first, last = lines.argmax(axis=1), glyphs.FRAME - lines[:, ::-1].argmax(axis=1)
+        first = lines.argmax(axis=1)
+        last = glyphs.FRAME - lines[:, ::-1].argmax(axis=1)
         assert np.abs(first + last - glyphs.FRAME).max() <= 2  # both margins are alike
         extents.append(last - first)
     longer = np.maximum(*extents)
@@ -198,7 +202,8 @@ def test_likeness_is_followed_through_and_one_font_is_enough():
 
 
 def test_an_image_depends_on_its_seed_and_place_alone(drawings):
-    drawings, chosen = drawings[0, :2], np.arange(700) % 2
+    drawings = drawings[0, :2]
+    chosen = np.arange(700) % 2
     whole = distorted(drawings, chosen, 32, 3)
     np.testing.assert_array_equal(distorted(drawings, chosen[:9], 32, 3), whole[:9])
     np.testing.assert_array_equal(distorted(drawings, chosen, 32, 3), whole)

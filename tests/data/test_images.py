@@ -166,7 +166,8 @@ def test_only_regular_files_are_read(tmp_path):
 def test_a_heic_file_is_read(tmp_path):
     heif = pytest.importorskip("pillow_heif", exc_type=ImportError)
     pixels = np.zeros((48, 80, 3), np.uint8)
-    pixels[:, :20], pixels[:, 20:] = (255, 0, 0), (0, 0, 255)
+    pixels[:, :20] = (255, 0, 0)
+    pixels[:, 20:] = (0, 0, 255)
     (tmp_path / "set" / "a").mkdir(parents=True)
     path = tmp_path / "set" / "a" / "IMG_0001.HEIC"
     heif.from_pillow(Image.fromarray(pixels)).save(path, quality=95)

@@ -89,7 +89,8 @@ def test_reducing_here_or_in_the_transform_gives_the_same_pixels(size, root):
 
 
 def test_drawings_are_decoded_once_for_each_size_and_content(root, monkeypatch):
-    decoded, decode = [], published._decoded
+    decoded = []
+    decode = published._decoded
 
     def counted(root, rows, size):
         decoded.append(size)
@@ -195,14 +196,16 @@ def direction(pixels: np.ndarray) -> float:
     ink = 255.0 - pixels
     rows, columns = np.indices(pixels.shape)
     center = (np.array(pixels.shape) - 1) / 2
-    up, right = ((center[0] - rows) * ink).sum(), ((columns - center[1]) * ink).sum()
+    up = ((center[0] - rows) * ink).sum()
+    right = ((columns - center[1]) * ink).sum()
     return float(np.degrees(np.arctan2(up, right)) % 360)
 
 
 def test_ten_drawers_ask_and_ten_answer(pairs_root):
     records = OmniglotPairs(pairs_root).load()
     assert records.name == "Omniglot pairs"
-    train, test = records.part("train"), records.part("test")
+    train = records.part("train")
+    test = records.part("test")
     for part, answers in ((train, 10), (test, 1)):
         for label in np.unique(part.labels):
             mine = part.labels == label

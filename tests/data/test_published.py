@@ -32,10 +32,8 @@ class Letters(Published):
 
     def _listed(self, root):
         labels = np.array(["abcd".index(path[0]) for path in self.paths], dtype=int)
-        splits, roles = (
-            np.where(labels < 2, "train", "test"),
-            np.where(labels < 2, 0, 1 + np.arange(len(labels)) % 2),
-        )
+        splits = np.where(labels < 2, "train", "test")
+        roles = np.where(labels < 2, 0, 1 + np.arange(len(labels)) % 2)
         return Records(
             "Letters", ImageFiles(root, self.paths), labels, tuple("abcd"), splits, {"role": roles}
         )

@@ -85,7 +85,8 @@ def features():
 
 def same(ours, theirs, *, levels=0.0):
     """Equal batches; pixels may differ by so many of 255 levels, seldom."""
-    ours, theirs = list(ours), list(theirs)
+    ours = list(ours)
+    theirs = list(theirs)
     assert len(ours) == len(theirs) > 0
     for one, other in zip(ours, theirs, strict=True):
         assert one.inputs.shape == other.inputs.shape and one.inputs.dtype == torch.float32
@@ -116,7 +117,8 @@ def test_batches_of_decoded_images_are_those_of_files(images, transform, kind, w
 
 
 def test_images_in_memory_may_be_gray(where):
-    records, plan = in_memory((6, 13, 10)), [[2, 0, 5]]
+    records = in_memory((6, 13, 10))
+    plan = [[2, 0, 5]]
     transform = ImageTransform(size=9, pad=2, crop="resized", channels=1, contrast=0.3)
     loaded = list(load(records, plan, transform, seed=0, epoch=0))
     keep_decoded(records, transform, CPU, resident="on")
@@ -163,7 +165,8 @@ def test_an_unreadable_image_is_an_error_or_replaced_as_among_files(images, wher
 @pytest.mark.parametrize("transform", [RANDOM, COLORS])
 @pytest.mark.parametrize("kind", ["on", "disk"])
 def test_on_a_gpu_the_host_never_waits_and_pixels_are_the_same(images, transform, kind, folder):
-    gpu, there = torch.device("cuda"), decode(images, transform)
+    gpu = torch.device("cuda")
+    there = decode(images, transform)
     keep_decoded(images, transform, gpu, resident=kind, cache=folder)
     assert images.source.decoded.pixels.device.type == ("cpu" if kind == "disk" else "cuda")
     read = loader.Loader(images, transform, device=gpu)
@@ -215,7 +218,8 @@ def test_what_cannot_be_kept_is_an_error_that_says_what_to_set(images, folder):
 
 def test_processes_decode_the_same_tell_how_far_they_are_and_pass_on_the_error(images, monkeypatch):
     """One test for all, since starting the processes takes seconds."""
-    told, state = [], torch.get_rng_state()
+    told = []
+    state = torch.get_rng_state()
     with monkeypatch.context() as patch:
         patch.setattr(resident, "IMAGES_AT_ONCE", 5)
         alone = decode(images, progress=told.append).source.decoded.pixels
@@ -246,7 +250,8 @@ def arrays(folder):
 
 
 def test_the_second_decodes_nothing_and_has_the_same_pixels(images, folder, monkeypatch):
-    alone, first = pixels(images), pixels(images, folder)
+    alone = pixels(images)
+    first = pixels(images, folder)
     pixels(images, folder, replace(RANDOM, resize=12))
     pixels(images.take(np.arange(5)), folder)
     again = lambda *rest: pytest.fail("decoded again")  # noqa: E731
@@ -258,7 +263,8 @@ def test_the_second_decodes_nothing_and_has_the_same_pixels(images, folder, monk
 def test_a_file_replaced_by_one_of_equal_size_and_time_is_decoded_again(images, folder):
     file = images.source.root / "a" / "0.jpg"
     Image.new("RGB", (24, 20), "blue").save(file, "BMP")
-    before, known = pixels(images, folder), file.stat()
+    before = pixels(images, folder)
+    known = file.stat()
     Image.new("RGB", (24, 20), "red").save(file, "BMP")
     os.utime(file, ns=(known.st_atime_ns, known.st_mtime_ns))
     assert file.stat().st_size == known.st_size
@@ -292,8 +298,10 @@ def test_where_an_image_cannot_be_read_nothing_is_kept(images, folder):
 
 def test_tar_files_are_identified_by_their_times(images, tmp_path):
     pack(images, tmp_path / "packed")
-    source, rows = Shards(str(tmp_path / "packed")).load().source, np.array([3, 1])
-    before, shard = source.identity(rows), tmp_path / "packed" / "part-00000.tar"
+    source = Shards(str(tmp_path / "packed")).load().source
+    rows = np.array([3, 1])
+    before = source.identity(rows)
+    shard = tmp_path / "packed" / "part-00000.tar"
     assert str(shard) in before and before != source.identity(rows[::-1])
     os.utime(shard, ns=(0, 0))
     assert before != source.identity(rows)

@@ -234,7 +234,8 @@ def test_an_angle_is_that_of_the_pair_and_splits_may_be_given(pairs):
     rows = ["ground/a.png,air/a.png,30,val", "ground/a2.png,air/a.png,-90.5,val"]
     header = "query_path,gallery_path,angle,split"
     records = CrossView(pairs(*rows, "ground/b.png,air/b.png,0,test", header=header)).load()
-    angle, labels = records.columns["angle"], records.labels
+    angle = records.columns["angle"]
+    labels = records.labels
     found = [angle[3 + labels[query]] - angle[query] for query in range(3)]
     assert found == [30.0, -90.5, 0.0]
     assert records.splits.tolist() == ["validation"] * 2 + ["test", "validation", "test"]
@@ -307,7 +308,8 @@ def test_names_of_arrays_can_be_given_and_singulars_are_understood(npz):
 
 
 def test_what_embed_writes_is_read(npz):
-    classes, names = np.array(["wren", "robin"]), np.array(list("abcd"))
+    classes = np.array(["wren", "robin"])
+    names = np.array(list("abcd"))
     path = npz(embeddings=np.eye(4), labels=np.array([1, 1, 0, 0]), classes=classes, names=names)
     records = Arrays(path, test=0.0).load()
     assert [records.classes[label] for label in records.labels] == ["robin"] * 2 + ["wren"] * 2

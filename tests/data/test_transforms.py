@@ -118,7 +118,8 @@ def test_switching_one_option_on_changes_nothing_about_the_others():
     """The numbers of an image have fixed places, and more of them begin with the same ones."""
     settings = {"crop": "random", "mirror": True, "contrast": 0.3}
     several = plain(size=8, **settings)
-    sizes, rows = np.full((50, 2), 12), np.arange(50)
+    sizes = np.full((50, 2), 12)
+    rows = np.arange(50)
     together = several.crops(sizes, uniform(1, 2, rows, several.draws))
     for name, parts in (("crop", ("boxes",)), ("mirror", ("mirrored",)), ("contrast", ("color",))):
         alone = plain(size=8, **{name: settings[name]})

@@ -120,8 +120,10 @@ def check(data: Records | Dataset, *, progress: Progress = lambda _: None) -> Ch
     """
     records = data if isinstance(data, Records) else load_unchecked(data)
     names = [records.source.name(row) for row in range(len(records))]
-    equal, sizes = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
-    unreadable, zeros = list[tuple[str, str]](), list[str]()
+    equal = defaultdict[str, list[int]](list)
+    sizes = defaultdict[str, list[int]](list)
+    unreadable = list[tuple[str, str]]()
+    zeros = list[str]()
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # decoding releases the interpreter's lock
         for row, found in enumerate(pool.map(partial(_examined, records), range(len(records)))):
             for side, length in found.size.items():
@@ -136,7 +138,9 @@ def check(data: Records | Dataset, *, progress: Progress = lambda _: None) -> Ch
     if len(records) and "role" not in records.columns:
         sizes["rows per class"] = np.unique(records.labels, return_counts=True)[1].tolist()
     tested = records.splits == "test"
-    leaks, duplicates, conflicts = list[Names](), list[Names](), list[Names]()
+    leaks = list[Names]()
+    duplicates = list[Names]()
+    conflicts = list[Names]()
     for group in equal.values():
         if len(group) > 1:
             alike = tuple(names[row] for row in group)
@@ -193,12 +197,14 @@ def _examined(records: Records, row: int) -> _Finding:
         return _Finding("", {}, str(error.__cause__ or error))
     source, (position,) = records.source.origin(np.array([row]))
     if isinstance(read, np.ndarray):
-        content, size = read.tobytes(), {"dimension": len(read)}
+        content = read.tobytes()
+        size = {"dimension": len(read)}
         if not np.isfinite(read).all():
             return _Finding("", size, "holds NaN or infinite numbers")
     elif isinstance(source, Texts | Captioned):
         text = records.source.name(row) if isinstance(source, Captioned) else str(read)
-        content, size = text.encode(), {"characters": len(text)}
+        content = text.encode()
+        size = {"characters": len(text)}
     else:
         size = {"width": read.width, "height": read.height}
         content = f"{read.mode} {read.size}".encode() + read.tobytes()

@@ -7,7 +7,8 @@ from jaxtyping import Float, Int
 # SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014,
 # Fig. 17; the constants of its finaliser are Stafford's variant 13.
 _GAMMA = 0x9E3779B97F4A7C15
-_FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_FIRST = 0xBF58476D1CE4E5B9
+_SECOND = 0x94D049BB133111EB
 _MASK = 2**64 - 1
 
 

@@ -59,7 +59,8 @@ class Folder(SplitByClass):
         paths = [path for found in images.values() for path in found]
         folders = [name for name, found in images.items() for _ in found]
         given = [name.split("/")[0] for name in folders] if split else None
-        source, labels = ImageFiles(root, paths), [name.split("/")[-1] for name in folders]
+        source = ImageFiles(root, paths)
+        labels = [name.split("/")[-1] for name in folders]
         records = self._records(
             root.resolve().name, source, labels, given, lambda row: str(root / paths[row])
         )
@@ -124,5 +125,6 @@ def without_labels(path: str) -> Records | None:
         return None
     folder = files[0].parent
     name = folder.resolve().name
-    labels, splits = np.zeros(len(paths), np.int64), np.full(len(paths), "test")
+    labels = np.zeros(len(paths), np.int64)
+    splits = np.full(len(paths), "test")
     return Records(name, ImageFiles(folder, paths), labels, (name,), splits)

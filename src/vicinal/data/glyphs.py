@@ -222,7 +222,8 @@ def classes_of_shape(drawings: UInt8[np.ndarray, "fonts codes h w"]) -> list[lis
     from scipy.ndimage import binary_dilation  # here, since only a first rendering needs scipy
     from scipy.sparse.csgraph import connected_components
 
-    count, steps = drawings.shape[1], np.arange(-int(TOLERANCE), int(TOLERANCE) + 1)
+    count = drawings.shape[1]
+    steps = np.arange(-int(TOLERANCE), int(TOLERANCE) + 1)
     disc = steps**2 + steps[:, None] ** 2 <= TOLERANCE**2
     alike = np.eye(count, dtype=bool)
     for drawn in drawings:
@@ -301,7 +302,8 @@ def _elastic(draws: Float[np.ndarray, "n 50"], size: int) -> Float[np.ndarray, "
     points = 2 * ELASTIC * draws.reshape(-1, 2, _NODES, _NODES)
     place = (np.arange(size) + 0.5) / size * (_NODES - 1)
     gap = np.abs(place[:, None] - np.arange(_NODES))
-    near, far = 2 / 3 - gap**2 + gap**3 / 2, np.clip(2 - gap, 0, None) ** 3 / 6
+    near = 2 / 3 - gap**2 + gap**3 / 2
+    far = np.clip(2 - gap, 0, None) ** 3 / 6
     spline = np.where(gap < 1, near, far)
     spline = (spline / spline.sum(axis=1, keepdims=True)).astype(
         np.float32

@@ -25,7 +25,8 @@ class HuggingFaceImages(Source):
 
     def __init__(self, rows: Any, folder: Path | None) -> None:
         super().__init__([f"row {row}" for row in range(len(rows))])
-        self.rows, self.folder = rows, folder
+        self.rows = rows
+        self.folder = folder
 
     def read(self, index: int) -> Image.Image:
         try:

@@ -56,7 +56,8 @@ def decode(file: Path | BinaryIO, formats: tuple[str, ...] = IMAGE_FORMATS) -> I
 def check_size(size: tuple[int, int], most_pixels: int | None = None) -> None:
     """Reject pictures that need more memory than any photograph, as they are or with a resized
     shorter side."""
-    (width, height), most_pixels = size, most_pixels or MOST_PIXELS
+    (width, height) = size
+    most_pixels = most_pixels or MOST_PIXELS
     if width * height > most_pixels or max(size) > MOST_ASPECT * min(size):
         limits = (
             f"at most {most_pixels / 10**6:g} million pixels and sides in a ratio of "

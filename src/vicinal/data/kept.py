@@ -44,7 +44,8 @@ def rows_of(records: Records) -> Rows:
 
 def records_of(run: RunDirectory, records: Records) -> Records:
     """Return a run's own data, which must not have changed, split as in its training."""
-    kept, now = kept_rows(run), rows_of(records)
+    kept = kept_rows(run)
+    now = rows_of(records)
     split = kept.pop("split")
     del now["split"]
     check_unchanged(run, kept, now)
@@ -69,7 +70,8 @@ def check_unchanged(run: RunDirectory, kept: Rows, now: Rows) -> None:
 
 
 def _changes(kept: Rows, now: Rows) -> str:
-    before, after = _by_name(kept), _by_name(now)
+    before = _by_name(kept)
+    after = _by_name(now)
     both = sorted(before.keys() & after.keys())
     facts: dict[str, Sequence[str]] = {
         "new classes": np.setdiff1d(now["classes"], kept["classes"]).tolist(),

@@ -74,7 +74,8 @@ class Loader:
         corrupt: Corrupt = "raise",
         device: torch.device = CPU,
     ) -> None:
-        self.transform, self.device = transform, device
+        self.transform = transform
+        self.device = device
         decoded = _decoded(records, transform)
         self._on_device = decoded if cuts_there(device) else None
         there = None if self._on_device is None else device
@@ -94,15 +95,18 @@ class Loader:
 
     def _finished(self, batch: Batch, crops: Crops | None) -> Batch:
         """Turn pixels of 0..255 into the network's inputs."""
-        transform, cut = self.transform, batch.inputs
+        transform = self.transform
+        cut = batch.inputs
         if crops is None or not isinstance(transform, ImageTransform):
             return batch
         crops = Crops(to_device(crops.table, self.device))
         if self._on_device is not None:
             resize = cut_resized if transform.crop == "resized" else cut_squares
-            images, rows = cut, torch.arange(len(cut), device=self.device)
+            images = cut
+            rows = torch.arange(len(cut), device=self.device)
             if cut.ndim == 1:  # places among the images that lie on the device
-                images, rows = self._on_device.pixels, cut
+                images = self._on_device.pixels
+                rows = cut
             cut = resize(images, rows, crops, transform.size)
         gpu = self.device.type == "cuda"
         layout = torch.channels_last if gpu else torch.contiguous_format
@@ -193,7 +197,8 @@ def _replacement(
             return other, read(other)
         except DataError:
             continue
-    name, known = records.source.name(row), records.classes[records.labels[row]]
+    name = records.source.name(row)
+    known = records.classes[records.labels[row]]
     fault = (
         f"{name} cannot be read, and no other image of its class {known!r} can take its place "
         f"({len(others)} tried)"
@@ -246,7 +251,8 @@ class _Reader:
 
     def __call__(self, item: tuple[int, Sequence[int]]) -> _Read:
         epoch, indices = item
-        records, skipped = self.records, list[int]()
+        records = self.records
+        skipped = list[int]()
         rows = np.asarray(indices, dtype=np.int64)
         asks = np.zeros(len(rows), dtype=bool)
         if records.captions is not None:
@@ -255,7 +261,8 @@ class _Reader:
         shown, inputs, crops = self._inputs(rows[~asks], epoch, skipped)
         if self.corrupt == "drop":
             there = ~np.isin(rows, skipped)
-            rows, asks = rows[there], asks[there]
+            rows = rows[there]
+            asks = asks[there]
         rows[~asks] = shown
         labels = torch.from_numpy(records.labels[rows].astype(np.int64))
         columns = _tensor_columns(records, rows)
@@ -267,7 +274,8 @@ class _Reader:
     ) -> tuple[Int[np.ndarray, "n"], Tensor, Crops | None]:
         """Return the rows that could be read, what a network takes of them, and the crops of
         images."""
-        records, transform = self.records, self.transform
+        records = self.records
+        transform = self.transform
         if isinstance(transform, FeatureTransform):
             return rows, transform.batch(_features(records, rows)), None
         if isinstance(transform, TextTransform):
@@ -282,7 +290,8 @@ class _Reader:
         if self.decoded is None:
             images = [transform.prepare(image, records.source.name(row)) for row, image in found]
             return rows, *transform.cut_drawn(images, draws)
-        pixels, slots = self.decoded.pixels, torch.from_numpy(self.decoded.slots[rows])
+        pixels = self.decoded.pixels
+        slots = torch.from_numpy(self.decoded.slots[rows])
         if self.cut_on is None:
             images = [pixels[slot].permute(2, 0, 1) for slot in slots.tolist()]
             return rows, *transform.cut_drawn(images, draws)
@@ -316,7 +325,8 @@ class Processes(Generic[T]):
     is 0, or where ``make`` cannot travel."""
 
     def __init__(self, make: Callable[[Any], T], workers: int) -> None:
-        self._make, self._items = make, _Items()
+        self._make = make
+        self._items = _Items()
         self._workers = workers if workers and travels(make) else 0
         self._loader: DataLoader[T | DataError] | None = None
 

@@ -126,7 +126,8 @@ class ImageFiles(Source):
 
     def __init__(self, root: Path, paths: Sequence[str]) -> None:
         super().__init__(paths)
-        self.root, self.paths = root, list(paths)
+        self.root = root
+        self.paths = list(paths)
 
     def read(self, index: int) -> Image.Image:
         return read_image(self.root / self.paths[index])
@@ -213,8 +214,10 @@ class Captioned(Source):
 
     def __init__(self, pictures: Source, texts: Sequence[str]) -> None:
         super().__init__([*map(pictures.name, range(len(pictures))), *texts])
-        self.pictures, self.texts = pictures, list(texts)
-        self.kind, self.in_memory = pictures.kind, pictures.in_memory
+        self.pictures = pictures
+        self.texts = list(texts)
+        self.kind = pictures.kind
+        self.in_memory = pictures.in_memory
 
     def text(self, index: int) -> str | None:
         """Return the text at a position; None where a picture is."""
@@ -248,7 +251,8 @@ class Taken(Source):
         self.source, self.positions = source.origin(
             positions
         )  # one deep, however often a part is taken of a part
-        self.kind, self.in_memory = source.kind, source.in_memory
+        self.kind = source.kind
+        self.in_memory = source.in_memory
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -303,11 +307,9 @@ class Records:
 
     def take(self, positions: np.ndarray) -> "Records":
         """Return the rows at ``positions``; labels and class names stay as they are."""
-        source, labels, splits = (
-            Taken(self.source, positions),
-            self.labels[positions],
-            self.splits[positions],
-        )
+        source = Taken(self.source, positions)
+        labels = self.labels[positions]
+        splits = self.splits[positions]
         columns = {name: column[positions] for name, column in self.columns.items()}
         return Records(self.name, source, labels, self.classes, splits, columns)
 

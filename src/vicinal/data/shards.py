@@ -53,7 +53,8 @@ class TarImages(Source):
     ) -> None:
         """``places``: for each image its file, its first byte there and its length."""
         super().__init__(names)
-        self.files, self.places = list(files), places
+        self.files = list(files)
+        self.places = places
 
     def read(self, index: int) -> Image.Image:
         try:

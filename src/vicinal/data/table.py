@@ -172,7 +172,8 @@ def _read_csv(path: Path, separator: str) -> Columns:
         fault = f"{path}, line {line}: not readable as a table in UTF-8: {error}"
         raise DataError(f"{fault}. Save it as UTF-8 text.") from error
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    rows, lines = list[list[str]](), list[int]()
+    rows = list[list[str]]()
+    lines = list[int]()
     try:
         header = [name.strip() for name in next(reader, [])]
         fault = ""
@@ -560,7 +561,8 @@ class Arrays(_Tabular):
             )
         columns = Columns(path, arrays, range(len(features)))
         label = columns.named(self.label)
-        labels, classes = arrays.get(label, np.array("")), arrays.get("classes", np.array(0))
+        labels = arrays.get(label, np.array(""))
+        classes = arrays.get("classes", np.array(0))
         numbered = labels.dtype.kind in "iu" and classes.dtype.kind in "US" and labels.size
         if numbered and 0 <= labels.min() <= labels.max() < len(classes):
             arrays[label] = classes[labels]
