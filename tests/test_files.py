@@ -203,22 +203,6 @@ def test_a_file_name_that_is_no_text_survives_json(tmp_path):
     assert read_json(tmp_path / "x.json") == {"path": "caf\udce9.png"}
 
 
-def test_large_arrays_of_an_npz_stay_on_disk(tmp_path):
-    rows = np.arange(12, dtype=np.float32).reshape(3, 4)
-    np.savez(
-        tmp_path / "a.npz", rows=rows, columns=np.asfortranarray(rows), names=np.array(["a", "bc"])
-    )
-    found = read_arrays(tmp_path / "a.npz", mapped=rows.nbytes)
-    assert isinstance(found["rows"], np.memmap) and isinstance(found["columns"], np.memmap)
-    for name in ("rows", "columns"):
-        np.testing.assert_array_equal(found[name], rows)
-    np.savez_compressed(tmp_path / "b.npz", rows=rows)
-    assert not isinstance(read_arrays(tmp_path / "b.npz", mapped=0)["rows"], np.memmap)
-    np.savez(tmp_path / "c.npz", rows=np.array([{}], dtype=object))
-    with pytest.raises(DataError, match="as text"):
-        read_arrays(tmp_path / "c.npz", mapped=0)
-
-
 def test_files_are_written_where_the_system_has_no_flock(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "fcntl", None)
     write_json(tmp_path / "a.json", {"b": 1})

@@ -8,6 +8,7 @@ slots, and returns a ``Config``.
 """
 
 import dataclasses
+import json
 import tomllib
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -855,37 +856,32 @@ def _plain(slot: str, value: Any) -> Raw:
 
 
 def _value(value: Any) -> Any:
-    if value is None or isinstance(value, (str, int, float, bool)):
-        return value
-    if isinstance(value, (list, tuple)):
-        return [_value(item) for item in value]
-    if isinstance(value, Mapping):
-        return {key: _value(item) for key, item in value.items()}
-    if isinstance(value, Path):
-        return str(value)
-    if type(value) in DATASETS_BY_NAME.values():
-        return _plain("data", value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        kept = {
-            item.name: getattr(value, item.name) for item in dataclasses.fields(value) if item.init
-        }
-        return _value(kept)
-    return class_name(type(value))
+    """Return plain values as JSON has them; of other objects, their fields or their class."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Path):
+            return str(value)
+        if isinstance(value, Mapping):
+            return dict(value)
+        if type(value) in DATASETS_BY_NAME.values():
+            return _plain("data", value)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            fields = [item.name for item in dataclasses.fields(value) if item.init]
+            return {name: getattr(value, name) for name in fields}
+        return class_name(type(value))
+
+    return json.loads(json.dumps(value, default=plain))
 
 
 def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
+    """Write a value as TOML, whose texts, numbers and lists are those of JSON."""
     if value is None:
         return '"none"'
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return '"' + "".join(c if c >= " " else f"\\u{ord(c):04x}" for c in escaped) + '"'
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml, value)) + "]"
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
-    return repr(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _name_of(registry: Mapping[str, type], value: Any) -> str:

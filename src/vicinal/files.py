@@ -236,14 +236,11 @@ def _reading(path: Path, kind: str, damaged: tuple[type[Exception], ...]) -> Ite
     except (FileNotFoundError, DataError):
         raise
     except damaged as error:
-        raise _unreadable(path, kind, error) from error
-
-
-def _unreadable(path: Path, kind: str, error: BaseException) -> DataError:
-    reason = "nested too deeply" if isinstance(error, RecursionError) else error
-    return DataError(
-        f"{path} is not readable as {kind}: {reason}. Restore it from a copy, or remove it."
-    )
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
+        advice = "Restore it from a copy, or remove it."
+        if "allow_pickle" in str(error):  # numpy's word for arrays that could run code
+            advice = "Save texts as text: `numpy.asarray(labels, dtype=str)`."
+        raise DataError(f"{path} is not readable as {kind}: {reason}. {advice}") from error
 
 
 def read_json(path: Path) -> Any:
@@ -270,10 +267,8 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 return
-            try:
+            with _reading(path, f"JSON in line {number}", (ValueError, RecursionError)):
                 value = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise _unreadable(path, f"JSON in line {number}", error) from error
             if not isinstance(value, dict):
                 raise DataError(
                     f"{path}, line {number}: expected a JSON object, got a {type(value).__name__}."
@@ -303,60 +298,19 @@ def read_array(path: Path, *, mapped: bool = False) -> np.ndarray:
         return found
 
 
-def read_arrays(path: Path, *, mapped: int | None = None) -> dict[str, np.ndarray]:
-    """Read all arrays of an ``.npz``, never unpickling; ``mapped``: uncompressed ones of so many
-    bytes stay on disk."""
-    try:
-        # Opened here: numpy would leave the handle of a cut-off archive open.
-        with (
-            regular(path).open("rb") as file,
-            _HEADERS,
-            np.load(file, allow_pickle=False) as archive,
-        ):
-            for entry in archive.zip.infolist():
-                with archive.zip.open(entry) as member:
-                    _check_header(member)
-            stored = [
-                entry
-                for entry in archive.zip.infolist()
-                if entry.compress_type == zipfile.ZIP_STORED
-            ]
-            large = [entry for entry in stored if mapped is not None and entry.file_size >= mapped]
-            apart = {
-                entry.filename.removesuffix(".npy"): _mapped(path, file, entry) for entry in large
-            }
-            return {name: apart[name] if name in apart else archive[name] for name in archive.files}
-    except (FileNotFoundError, DataError):
-        raise
-    except (*_DAMAGED, zipfile.BadZipFile, zlib.error) as error:
-        pickled = "allow_pickle" in str(
-            error
-        )  # numpy's word; such arrays could run code when they are read
-        advice = (
-            ". Save columns of text as text: `numpy.asarray(labels, dtype=str)`." if pickled else ""
-        )
-        raise DataError(
-            f"{path} is not readable as an .npz of plain arrays: {error}{advice}"
-        ) from error
-
-
-def _mapped(path: Path, file: Any, entry: zipfile.ZipInfo) -> np.ndarray:
-    """Map an uncompressed array of an ``.npz``: it lies in the file as it would in an ``.npy``."""
-    file.seek(
-        entry.header_offset + 26
-    )  # lengths of the name and of what follows it, in the member's own header
-    name, extra = (int.from_bytes(file.read(2), "little") for _ in range(2))
-    file.seek(name + extra, os.SEEK_CUR)
-    version = np.lib.format.read_magic(file)
-    read = (
-        np.lib.format.read_array_header_1_0
-        if version == (1, 0)
-        else np.lib.format.read_array_header_2_0
-    )
-    shape, fortran, dtype = read(file)
-    if dtype.hasobject:
-        raise ValueError("object arrays need allow_pickle")
-    return np.memmap(path, dtype, "r", file.tell(), shape, "F" if fortran else "C")
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Read all arrays of an ``.npz``, never unpickling."""
+    damaged = (*_DAMAGED, zipfile.BadZipFile, zlib.error)
+    with (
+        _reading(path, "an .npz of plain arrays", damaged),
+        regular(path).open("rb") as file,  # numpy would leave that of a cut-off archive open
+        _HEADERS,
+        np.load(file, allow_pickle=False) as archive,
+    ):
+        for entry in archive.zip.infolist():
+            with archive.zip.open(entry) as member:
+                _check_header(member)
+        return {name: archive[name] for name in archive.files}
 
 
 def read_tensors(path: Path) -> "dict[str, Tensor]":

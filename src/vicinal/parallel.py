@@ -10,7 +10,6 @@ import ctypes
 import importlib
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
@@ -101,22 +100,6 @@ def keep_memory() -> None:
             libc = ctypes.CDLL(None)
             libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
             libc.mallopt(_M_MMAP_MAX, 0)
-
-
-def wake(device: torch.device) -> None:
-    """Create a GPU's context in a thread: the driver takes a second or more, in which Python can do
-    other work."""
-
-    def touch() -> None:
-        with suppress(Exception):  # whoever needs the GPU will be told
-            torch.zeros(1, device=device)
-
-    if (
-        device.type == "cuda" and processes() == 1
-    ):  # else a thread would not know which GPU is this process's
-        threading.Thread(
-            target=touch
-        ).start()  # Python waits for it at its end: torch aborts a thread that is cut off
 
 
 # -- rows -----------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -19,6 +20,7 @@ from vicinal.errors import RunError, few
 from vicinal.files import (
     PARTS,
     check_links,
+    lock_open_file,
     naming,
     read_arrays,
     read_lines,
@@ -151,7 +153,15 @@ class RunDirectory:
             if not isinstance(status.get(name), int | float | None):
                 fault = f"{name} is {status[name]!r:.60}"
                 raise RunError(f"{self.status_path} is damaged: {fault}. Restore it from a copy.")
+        if status.get("state") == "running" and self._is_abandoned():
+            status["state"] = "interrupted"
         return status
+
+    def _is_abandoned(self) -> bool:
+        """Whether the process that trained is gone, since nobody locks the run any more."""
+        with suppress(OSError), (self.path / ".lock").open("rb") as lock:
+            return lock_open_file(lock.fileno(), wait=False)
+        return False
 
     @property
     def results(self) -> dict[str, Any] | None:

@@ -15,6 +15,7 @@ from vicinal.errors import ConfigError
 from vicinal.losses import LOSSES
 from vicinal.methods import METHODS, combination
 from vicinal.retrieval.export import export_run
+from vicinal.training.checkpoint import latest_checkpoint
 from vicinal.training.console import Console
 from vicinal.training.experiment import prepare
 from vicinal.training.run import resume, start
@@ -75,12 +76,7 @@ def test_a_combination_trains_resumes_and_exports(method, loss, tmp_path):
     assert len(steps) == 3 and all(torch.tensor(line["loss"]).isfinite() for line in steps)
     whole = run.metrics_path.read_bytes()
     weights = run.weights_path.read_bytes()
-    for checkpoint in sorted(run.checkpoints_path.iterdir())[
-        -1:
-    ]:  # go on from the one before the last
-        for file in checkpoint.iterdir():
-            file.unlink()
-        checkpoint.rmdir()
+    latest_checkpoint(run.checkpoints_path).unlink()  # go on from the one before
     run.write_status("interrupted")
     resume(run.path, console=console)
     assert run.metrics_path.read_bytes() == whole and run.weights_path.read_bytes() == weights

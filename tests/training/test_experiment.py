@@ -1,17 +1,14 @@
 """What cannot be measured or trained is rejected before anything is trained."""
 
-import threading
-
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from torch import nn
 
 from vicinal.config import compose
 from vicinal.data import ImageTransform
 from vicinal.errors import ConfigError, DataError
-from vicinal.parallel import pick_device, wake
+from vicinal.parallel import pick_device
 from vicinal.training import experiment
 from vicinal.training.experiment import prepare
 
@@ -55,28 +52,6 @@ def test_a_gpu_that_is_not_there_is_rejected(monkeypatch):
     with pytest.raises(ConfigError, match="torch sees none"):
         pick_device("cuda")
     assert pick_device("auto").type == "cpu"
-
-
-def test_a_gpu_is_woken_in_a_thread_that_complains_of_nothing(monkeypatch):
-    touched, failed, threads, kind = [], [], [], threading.Thread
-    monkeypatch.setattr("threading.excepthook", failed.append)
-    monkeypatch.setattr(
-        "threading.Thread", lambda **given: threads.append(kind(**given)) or threads[-1]
-    )
-
-    def zeros(size, *, device):
-        touched.append(device.type)
-        raise RuntimeError("no driver")
-
-    monkeypatch.setattr("torch.zeros", zeros)
-    for name in ("cpu", "cuda"):
-        wake(torch.device(name))
-    (thread,) = threads
-    thread.join(timeout=60)
-    assert touched == ["cuda"] and not failed
-    assert not thread.daemon, (
-        "a command that fails at once would end while torch is still in there, and abort"
-    )
 
 
 @pytest.fixture

@@ -320,8 +320,11 @@ def test_a_resumed_run_leaves_alone_what_is_written_into_its_collection(finished
 
 def test_two_processes_cannot_train_one_run(finished, tiny, console):
     finished.write_status("running")
-    with FileLock(finished.path / ".lock"), pytest.raises(RunError, match="another process"):
-        resume(finished.path, trust=tiny.trust, console=console)
+    assert finished.status["state"] == "interrupted", "nobody holds its lock: it was killed"
+    with FileLock(finished.path / ".lock"):
+        assert finished.status["state"] == "running"
+        with pytest.raises(RunError, match="another process"):
+            resume(finished.path, trust=tiny.trust, console=console)
 
 
 @pytest.mark.parametrize(

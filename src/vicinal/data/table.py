@@ -31,7 +31,6 @@ TABLES = (
     "or `query_path` and `gallery_path`. Name others with data.label=COLUMN, data.path=COLUMN."
 )
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
-_MAPPED = 2**28  # bytes of feature vectors that stay on disk where they can
 _ROWS = 2**16  # of them checked at a time
 
 
@@ -547,7 +546,7 @@ class Arrays(_Tabular):
                 f"{path} is not an .npz: it is no zip file, or was cut off. Write it again: "
                 "numpy.savez."
             )
-        arrays = read_arrays(path, mapped=_MAPPED)
+        arrays = read_arrays(path)
         name = self.features
         if name == "features" and name not in arrays and "embeddings" in arrays:
             arrays[name] = arrays.pop("embeddings")  # which `vicinal embed` writes

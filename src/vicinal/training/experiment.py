@@ -75,7 +75,7 @@ class Experiment:
                 f"the method plans no batch for epoch {epoch + 1}. Lower the batch size or add "
                 "data."
             )
-        plan = parallel.from_first(lambda: wanted)
+        plan = parallel.from_first(lambda: [[*map(int, rows)] for rows in wanted])
         check_equal_parts(plan)
         return plan
 
@@ -248,7 +248,6 @@ def prepare(
     """
     training = config.training
     device = parallel.pick_device(training.device)
-    parallel.wake(device)
     check_trackers(training.trackers)
     cache = open_cache(training.cache)
     config, records = load_records(config)

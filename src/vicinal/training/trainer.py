@@ -99,7 +99,7 @@ class Trainer:
     def restore(self, state: dict[str, Any]) -> None:
         """Continue where a checkpoint was saved."""
         self.position = Position(**state["position"])
-        self._plan = None if state["plan"] is None else _unpack(state["plan"])
+        self._plan = state["plan"]
         check_equal_parts(self._plan or ())
         self.method.load_training_state(state["method"])
         if self.average is not None:
@@ -312,7 +312,7 @@ class Trainer:
             self.position.seconds = round(self._seconds_before + time.monotonic() - self._began, 3)
             state = {
                 "position": asdict(self.position),
-                "plan": None if self._plan is None else _pack(self._plan),
+                "plan": self._plan,
                 "method": self.method.training_state(),
                 "average": None if self.average is None else self.average.state_dict(),
                 "random": random_state(),
@@ -391,18 +391,6 @@ class Trainer:
     def _event(self, message: str) -> None:
         self._record("event", {"message": message})
         self.console.line(message, warning=True)
-
-
-def _pack(plan: Sequence[Sequence[int]]) -> dict[str, Tensor]:
-    """Return an epoch's batches as two tensors, whatever their number."""
-    return {
-        "rows": torch.tensor([*itertools.chain(*plan)]),
-        "lengths": torch.tensor([*map(len, plan)]),
-    }
-
-
-def _unpack(packed: dict[str, Tensor]) -> list[list[int]]:
-    return [rows.tolist() for rows in torch.split(packed["rows"], packed["lengths"].tolist())]
 
 
 class WeightAverage:
