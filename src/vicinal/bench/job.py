@@ -332,7 +332,7 @@ def concatenated(runs: Sequence[RunDirectory], config: Config) -> Line:
     """The models of all folds side by side, and the mean of each alone (Musgrave et al. 2020).
 
     Differs: the paper selects each model by MAP@R of its validation classes; the trainer selects by
-        Recall@1.
+    Recall@1.
     """
     device = pick_device(config.training.device)
     skip = config.training.skip_corrupt

@@ -19,8 +19,7 @@ class GMML(MahalanobisTransformer):
     1/2 it minimizes tr(M S) + tr(M⁻¹ D).
 
     Differs: all pairs take part, in closed form, where the authors draw some 40 c (c - 1) of them
-        at random; means in
-    the place of sums change M by a factor only.
+    at random; means in the place of sums change M by a factor only.
 
     Args:
         t: share of the way from S⁻¹ (0) to D (1).
@@ -54,7 +53,7 @@ class RVML(MahalanobisTransformer):
     form; the paper also has a kernelized one and virtual points by optimal transport.
 
     Differs: X and V are taken about their means, so that the map does not depend on where the
-        origin lies.
+    origin lies.
 
     Args:
         regularization: λ > 0.

@@ -65,14 +65,12 @@ class LANML(MahalanobisTransformer):
     paper.
 
     Paper to code: m = ``margin``, λ = ``regularization``, |S_i| = ``n_similar``; D_i holds all
-        samples of other
-    classes.
+    samples of other classes.
 
     Differs: the hinge is rounded over a ``smoothing`` of its margin, because a gradient method
-        creeps along kinks; 0
-    gives the printed one. ``reduction="mean"`` divides the sum over queries by N, so that λ does
-    not depend on the number of samples; with the paper's sum its grid of λ is a gentle one, and
-    that is the default.
+    creeps along kinks; 0 gives the printed one. ``reduction="mean"`` divides the sum over queries
+    by N, so that λ does not depend on the number of samples; with the paper's sum its grid of λ is
+    a gentle one, and that is the default.
 
     Args:
         gamma1: γ1 of the similar radius; 0 is the mean.

@@ -28,8 +28,7 @@ class PNCA(MahalanobisTransformer):
     minimum is kept: at α = 1 it is no worse than NCA's from the same start.
 
     Differs: the sum over queries is divided by N. The middle line of the paper's Eqs. (20)-(21) is
-        upside down; this is
-    its last line.
+    upside down; this is its last line.
 
     Args:
         alpha: α > 0. A small α makes s_i so large that p_i = 1 everywhere and nothing is learned
