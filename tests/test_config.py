@@ -416,5 +416,6 @@ def test_texts_alone_keep_the_numbers_of_their_network(tmp_path, monkeypatch):
     data = {"data": str(tmp_path / "texts.csv")}
     model = compose(data).model
     assert (model.name, model.head, model.dim, model.weights) == ("minilm", "none", None, "public")
-    closed = compose(data, from_words(["model.start=discriminant"])).model
+    words = ["model.start=discriminant", "training.head_only=true"]  # of --head-only
+    closed = compose(data, from_words(words)).model
     assert (closed.head, closed.dim) == ("linear", 128)
