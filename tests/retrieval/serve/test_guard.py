@@ -145,14 +145,6 @@ def test_a_body_that_never_ends_is_given_up():
     assert answered == [408]
 
 
-def test_bodies_that_are_held_together_have_a_bound():
-    """Of five unfinished bodies of 300 bytes three fit; a later one finds room again."""
-    answered, guard = guarded(
-        [sending(b"x" * 300) for _ in range(5)], body_seconds=0.05, held_bytes=1000
-    )
-    assert sorted(answered) == [408, 408, 408, 503, 503] and guard.held == 0
-
-
 @contextmanager
 def running(application):
     """A server on a port of its own whose connections may be idle for 0.3 s; its address."""

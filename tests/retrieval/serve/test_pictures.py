@@ -83,10 +83,6 @@ def test_a_picture_cut_off_anywhere_is_rejected_or_whole(kind, chance, as_bytes,
         assert rejected(data[:length]).status_code in (415, 422)
 
 
-def test_an_empty_body_is_422():
-    assert rejected(b"").status_code == 422
-
-
 def test_sixteen_bits_become_eight_by_scaling(as_bytes):
     grey = Image.fromarray(np.array([[0, 65535], [32768, 256]], dtype=np.uint16))
     assert np.asarray(decoded(as_bytes(grey), Limits())).tolist() == [[0, 255], [128, 1]]

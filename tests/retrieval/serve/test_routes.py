@@ -1,9 +1,8 @@
 """The five searches against a search written out by hand, and everything that they reject."""
 
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
-from threading import Event, Thread
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from vicinal.models import Embedder, NGrams
 from vicinal.retrieval.calibration import Threshold
 from vicinal.retrieval.generations import publish
 from vicinal.retrieval.model import EmbeddingModel
-from vicinal.retrieval.serve.guard import Limits
 from vicinal.retrieval.store import Item
 
 DIM = 16  # as in conftest
@@ -210,29 +208,6 @@ def test_a_run_on_features_takes_no_picture(featured, png):
     assert answer.status_code == 415 and "feature vectors" in answer.json()["got"]
     assert featured.get("/api/about").json()["kind"] == "features"
     assert len(ids(featured.get("/api/search/item/0?k=3"))) == 3
-
-
-def test_who_comes_when_too_many_wait_is_asked_to_come_again(library, client_of):
-    """Searches are held up; of twenty, as many are rejected as do not fit."""
-    go = Event()
-
-    class Slow:
-        path = library.collection.path
-
-        def snapshot(self):
-            go.wait(5)
-            return library.collection.snapshot()
-
-    slow = replace(library, collection=Slow())
-    with client_of(slow, limits=Limits(waiting=1)) as client, ThreadPoolExecutor(20) as pool:
-        futures = [pool.submit(client.get, "/api/search/item/5") for _ in range(20)]
-        done = as_completed(futures, timeout=5)
-        rejected = [next(done).result() for _ in range(3)]  # 16 are worked on, 1 waits
-        go.set()
-        answers = [future.result(5) for future in futures]
-    assert [answer.status_code for answer in rejected] == [503] * 3
-    assert rejected[0].headers["Retry-After"] == "1" and "again" in rejected[0].json()["advice"]
-    assert sorted(answer.status_code for answer in answers) == [200] * 17 + [503] * 3
 
 
 def test_indexing_and_searching_at_once_never_mixes_two_generations(

@@ -4,7 +4,7 @@ act on."""
 import asyncio
 import logging
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, TypeVar, cast
@@ -50,33 +50,25 @@ HEADERS = {
 }
 
 
+MOST = 200  # items in one answer
+
+
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of a request, all inclusive; the page and the API's description read the same numbers.
+    """Bounds of a request, all inclusive.
 
     Attributes:
-        k: neighbors in one answer.
-        listed: items in one page of a listing.
         upload_bytes: of a picture, counted while it arrives.
         upload_pixels: of a picture, read from its header before anything is decoded. 40 million
             cover a phone's camera and decode to 120 MB.
         json_bytes: of any other body; a vector of 8,192 numbers in 20 digits fits six times.
-        held_bytes: of all bodies together that have arrived and are not yet answered; the next one
-            is answered 503.
         body_seconds: for a body to arrive.
-        picture_side: longer side of a picture that is shown large.
-        waiting: requests of one kind that may wait for a worker; the next one is answered 503.
     """
 
-    k: int = 200
-    listed: int = 200
     upload_bytes: int = 16 * MEBIBYTE
     upload_pixels: int = 40_000_000
     json_bytes: int = 1 * MEBIBYTE
-    held_bytes: int = 128 * MEBIBYTE
     body_seconds: float = 60
-    picture_side: int = 1280
-    waiting: int = 64
 
 
 class Problem(BaseModel):
@@ -106,23 +98,11 @@ class RequestError(HTTPException):
         return JSONResponse(self.problem.model_dump(), self.status_code, self.headers)
 
 
-def busy(asked: str, got: str) -> RequestError:
-    return RequestError(503, asked, got, "Ask again in a second.", {"Retry-After": "1"})
-
-
-Described = dict[int | str, dict[str, Any]]
-
-
-def described(answers: Mapping[int, str]) -> Described:
-    """Describe errors by their status for the API's description."""
-    return {status: {"model": Problem, "description": words} for status, words in answers.items()}
-
-
-# The errors of all operations, and those of operations with a body.
-SHARED = described({421: "The Host header names another machine.", 422: "A value that cannot be."})
-SHARED |= described({503: "Too many requests wait already; Retry-After says when to ask again."})
-BODY = described({400: "A body that cannot be read.", 408: "A body that does not arrive in time."})
-BODY |= described({413: "A body, or a picture in it, larger than the limits."})
+# For the API's description.
+ERRORS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": Problem, "description": "What was asked for cannot be; nothing has changed."},
+    "5XX": {"model": Problem, "description": "The run or the disk failed."},
+}
 
 
 class Guard:
@@ -143,14 +123,13 @@ class Guard:
         self.application = application
         self.hosts = frozenset(host.lower() for host in hosts)
         self.limits = limits
-        self.held = 0  # bytes of bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.application(scope, receive, send)
             return
+
         started = False
-        body = bytearray()
 
         async def guarded(message: Message) -> None:
             nonlocal started
@@ -163,8 +142,8 @@ class Guard:
 
         try:
             self._admit(Headers(scope=scope))
-            await self._read(scope, receive, body)
-            whole = iter([{"type": "http.request", "body": bytes(body)}])
+            body = await self._read(scope, receive)
+            whole = iter([{"type": "http.request", "body": body}])
 
             async def read() -> Message:  # who reads on waits for the client to leave
                 return next(whole, None) or await receive()
@@ -178,12 +157,8 @@ class Guard:
             _LOG.exception("a request to %s failed", scope["path"])
             if started:
                 raise
-            failure = RequestError(
-                500, "an answer.", "the server failed over this request.", "See its terminal."
-            )
+            failure = RequestError(500, "an answer.", "the server failed.", "See its terminal.")
             await failure.response()(scope, receive, guarded)
-        finally:
-            self.held -= len(body)
 
     def _admit(self, headers: Headers) -> None:
         host = headers.get("host", "")
@@ -202,30 +177,22 @@ class Guard:
                 403, asked, "a page of another site sent it.", "Open this server's page itself."
             )
 
-    async def _read(self, scope: Scope, receive: Receive, body: bytearray) -> None:
-        """Fill ``body``: in its time, within its own bound and that of all bodies together."""
+    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+        """Read the body, in its time and within its bound."""
         limits = self.limits
         most = limits.upload_bytes if scope["path"] == UPLOAD else limits.json_bytes
-        more = True
+        body = bytearray()
         try:
             async with asyncio.timeout(limits.body_seconds):
-                while more:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise ClientDisconnect
-                    part = message.get("body", b"")
-                    more = message.get("more_body", False)
+                async for part in Request(scope, receive).stream():
                     body += part
-                    self.held += len(part)
                     if len(body) > most:
                         asked = f"a body of at most {most:,} bytes."
                         raise RequestError(413, asked, "more than that.", "Send a smaller one.")
-                    if self.held > limits.held_bytes:
-                        asked = "the server holds a few bodies at a time."
-                        raise busy(asked, "others are arriving or waiting.")
         except TimeoutError:
             asked = f"a body within {limits.body_seconds:g} seconds."
             raise RequestError(408, asked, "only a part of one.", "Send it again.") from None
+        return bytes(body)
 
 
 def require_own_page(request: Request) -> None:
@@ -266,16 +233,14 @@ def answer_errors(application: FastAPI) -> None:
             case RequestError():
                 found = error
             case RequestValidationError():
-                found = RequestError(422, *_sentences(error.errors()))
+                found = _invalid(error.errors()[0])
             case RunError() | OSError():
                 advice = "Check the run's files and the disk, then ask again."
                 found = RequestError(500, able, told(error), advice)
             case VicinalError():
                 found = RequestError(422, able, told(error), "Ask otherwise.")
             case _:
-                asked = (
-                    "a path, a method and, where one belongs, a JSON body that the server knows."
-                )
+                asked = "a path, a method and, where it belongs, a JSON body that the server knows."
                 got = f"{error.detail}."
                 found = RequestError(error.status_code, asked, got, "See /docs.", error.headers)
         return found.response()
@@ -284,31 +249,14 @@ def answer_errors(application: FastAPI) -> None:
         application.add_exception_handler(kind, answered)
 
 
-def _sentences(errors: Sequence[Any]) -> tuple[str, str, str]:
-    """Turn what pydantic found into three sentences. The value is named, but a long one is cut; no
-    body is echoed."""
-    first = errors[0]
-    if first["type"] == "json_invalid":
-        fault = f"text that is none: {first['ctx']['error']} at character {first['loc'][-1]}."
-        return "a JSON body.", fault, "Check that it is valid JSON."
-    place = " ".join(str(part) for part in first["loc"]) or "the request"
-    got = _shown(first.get("input"))
-    more = f" ({len(errors) - 1} more like it)" if len(errors) > 1 else ""
-    asked = str(first["msg"]).removeprefix("Value error, ").rstrip(".")
-    return (
-        text(f"{place}: {asked[:1].lower()}{asked[1:]}."),
-        text(f"{got}{more}."),
-        "See /docs for what it may be.",
-    )
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return "nothing"
-    if isinstance(value, (str, int, float, bool)):
-        shown = repr(value[:60] if isinstance(value, str) else value)
-        return shown if len(shown) <= 80 else shown[:77] + "..."
-    return f"a {type(value).__name__}"
+def _invalid(fault: Mapping[str, Any]) -> RequestError:
+    """Turn the first thing that pydantic found into a 422. The value is named, but a long one is
+    cut; no body is echoed."""
+    place = " ".join(map(str, fault["loc"])) or "the request"
+    value = fault.get("input")
+    plain = isinstance(value, (str, int, float, bool))
+    got = f"{value!r:.60}." if plain else f"a {type(value).__name__}."
+    return RequestError(422, text(f"{place}: {fault['msg']}."), text(got), "See /docs.")
 
 
 def text(value: str) -> str:
@@ -341,10 +289,6 @@ def without_folders(value: T) -> T:
 def decoded(data: bytes, limits: Limits) -> Image.Image:
     """Decode the uploaded picture, upright. Its type is detected from its content, its size from
     its header."""
-    if not data:
-        raise RequestError(
-            422, "a picture as the body.", "an empty body.", "Send the bytes of an image file."
-        )
     try:
         with open_image(BytesIO(data), FORMATS) as image:
             check_size(image.size, limits.upload_pixels)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from io import BytesIO
-from typing import Annotated, Literal
+from threading import Lock
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -19,17 +20,15 @@ from vicinal.errors import DataError
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.query import conditions, query_of
 from vicinal.retrieval.serve.guard import (
-    BODY,
     FORMATS,
-    SHARED,
+    MOST,
     UPLOAD,
     Limits,
     RequestError,
     decoded,
-    described,
     text,
 )
-from vicinal.retrieval.serve.library import Library, Together, Workers
+from vicinal.retrieval.serve.library import Library
 from vicinal.retrieval.store import Item
 
 _LARGEST = 2**63 - 1  # of an id
@@ -37,6 +36,7 @@ _LARGEST = 2**63 - 1  # of an id
 # near
 _MOST = 1e9
 _SMALL = 64  # pixels; below, PNG is as small as JPEG and shows no artifacts
+_LARGE = 1280  # pixels of the longer side of a picture that is shown large
 _THUMBNAILS = 4096  # kept: 16 to 60 MB, by their side
 
 Drawing = Callable[
@@ -65,18 +65,18 @@ Named = Annotated[
         ge=0, le=_LARGEST, description="The generation this address is for; lets browsers keep it."
     ),
 ]
+K = Annotated[int, Query(ge=1, le=MOST, description="How many neighbors.")]
+Listed = Annotated[int, Query(ge=1, le=MOST, description="How many in one answer.")]
+Offset = Annotated[int, Query(ge=0, le=2**31, description="How many to leave out before them.")]
 _BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _IMAGE = f"The bytes of an image file: {', '.join(FORMATS)}, detected from their content."
 _UPLOAD = {"requestBody": {"required": True, "description": _IMAGE, "content": _BYTES}}
-_NOT_FOUND = described({404: "There is no such item."})
-_PICTURE = _NOT_FOUND | {
+_PICTURE: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The picture, encoded anew.",
         "content": {"image/jpeg": {}, "image/png": {}},
     }
 }
-_NO_PICTURE = described({415: "No picture of a known type, or a run of feature vectors."})
-_NO_TEXT = described({415: "A run without a text encoder."})
 
 
 class Answer(BaseModel):
@@ -165,13 +165,14 @@ class _Options:
     max_distance: float | None
 
 
-def search_routes(
-    library: Library, limits: Limits, searching: Workers, embedding: Workers
-) -> APIRouter:
+async def _body(request: Request) -> bytes:
+    return await request.body()  # which the guard has read, within its limits
+
+
+def search_routes(library: Library, limits: Limits) -> APIRouter:
     """Route the searches; each works on one snapshot from beginning to end."""
-    together = Together()
-    routes = APIRouter(tags=["search"], responses=SHARED)
-    K = Annotated[int, Query(ge=1, le=limits.k, description="How many neighbors.")]
+    routes = APIRouter(tags=["search"])
+    one_at_a_time = Lock()  # an embedding takes the cores, and a picture much memory
 
     async def options(
         k: K = 24, label: Label = None, where: Where = None, max_distance: MaxDistance = None
@@ -180,7 +181,6 @@ def search_routes(
 
     Options = Annotated[_Options, Depends(options)]
 
-    @searching.route
     def found(
         by: By,
         start: Callable[[Snapshot], tuple[Item | None, np.ndarray]],
@@ -196,12 +196,11 @@ def search_routes(
             raise RequestError(
                 422, asked, f"{vector.size} numbers.", "Send an embedding of this run's model."
             )
-        began, without = time.perf_counter(), None if query is None else query.id
-        near = together.search(snapshot, vector, options.k, where=options.where, without=without)
-        seconds, threshold = (
-            time.perf_counter() - began,
-            threshold_of(library, options.max_distance),
-        )
+        began = time.perf_counter()
+        exclude = () if query is None else (query.id,)
+        near = snapshot.search(vector[None], options.k, where=options.where, exclude=exclude)[0]
+        seconds = time.perf_counter() - began
+        threshold = threshold_of(library, options.max_distance)
         within = [
             None if threshold is None else match.distance <= threshold.distance for match in near
         ]
@@ -220,15 +219,13 @@ def search_routes(
             search_seconds=seconds,
         )
 
-    @embedding.route
     def timed(embed: Callable[[], np.ndarray]) -> tuple[np.ndarray, float]:
-        start = time.perf_counter()
-        return embed(), time.perf_counter() - start
+        with one_at_a_time:
+            start = time.perf_counter()
+            return embed(), time.perf_counter() - start
 
-    @routes.post(
-        UPLOAD, openapi_extra=_UPLOAD, responses=BODY | _NO_PICTURE, summary="Search by a picture"
-    )
-    async def by_image(request: Request, options: Options) -> Found:
+    @routes.post(UPLOAD, openapi_extra=_UPLOAD, summary="Search by a picture")
+    def by_image(data: Annotated[bytes, Depends(_body)], options: Options) -> Found:
         """Neighbors of an uploaded picture, whose bytes are the body (`curl --data-binary
         @bird.jpg`)."""
         embed = library.embed
@@ -238,19 +235,16 @@ def search_routes(
                 "not pictures."
             )
             raise RequestError(415, "a search by picture.", got, "Search by item or by vector.")
-        data = await request.body()  # the guard counts it as it arrives
-        vector, seconds = await timed(lambda: embed(decoded(data, limits)))
-        return await found("image", lambda _: (None, vector), options, seconds)
+        vector, seconds = timed(lambda: embed(decoded(data, limits)))
+        return found("image", lambda _: (None, vector), options, seconds)
 
-    @routes.get("/api/search/item/{id}", responses=_NOT_FOUND, summary="Search by an item")
-    async def by_item(id: Id, options: Options) -> Found:
+    @routes.get("/api/search/item/{id}", summary="Search by an item")
+    def by_item(id: Id, options: Options) -> Found:
         """Neighbors of an item of the collection, without itself."""
-        return await found(
-            "item", lambda snapshot: (item_of(snapshot, id), snapshot.vector(id)), options
-        )
+        return found("item", lambda snapshot: (item_of(snapshot, id), snapshot.vector(id)), options)
 
-    @routes.get("/api/search/text", responses=_NO_TEXT, summary="Search by a text")
-    async def by_text(
+    @routes.get("/api/search/text", summary="Search by a text")
+    def by_text(
         q: Annotated[str, Query(min_length=1, max_length=LONGEST, description="What to look for.")],
         options: Options,
     ) -> Found:
@@ -262,15 +256,15 @@ def search_routes(
                 415, "a search by text.", got, "Train on a table with the columns path and text."
             )
         try:
-            vector, seconds = await timed(lambda: reader.embed(q)[0])
+            vector, seconds = timed(lambda: reader.embed(q)[0])
         except DataError as error:
             raise RequestError(
                 422, "words to look for.", f"{error}", "Write some words."
             ) from error
-        return await found("text", lambda _: (None, vector), options, seconds)
+        return found("text", lambda _: (None, vector), options, seconds)
 
-    @routes.post("/api/search/vector", responses=BODY, summary="Search by a vector")
-    async def by_vector(body: Vector, options: Options) -> Found:
+    @routes.post("/api/search/vector", summary="Search by a vector")
+    def by_vector(body: Vector, options: Options) -> Found:
         """Neighbors of an embedding that was made elsewhere, with `vicinal embed` or an exported
         model."""
         vector = np.asarray(body.vector, dtype=np.float64)
@@ -280,10 +274,10 @@ def search_routes(
                 f"{wrong} of {len(vector)} are not.",
             )
             raise RequestError(422, asked, got, "Send an embedding of this run's model.")
-        return await found("vector", lambda _: (None, vector), options)
+        return found("vector", lambda _: (None, vector), options)
 
-    @routes.get("/api/search/class", responses=_NOT_FOUND, summary="Search by a class")
-    async def by_class(
+    @routes.get("/api/search/class", summary="Search by a class")
+    def by_class(
         name: Annotated[str, Query(max_length=1000, description="The class.")], options: Options
     ) -> Found:
         """What lies nearest to the mean of a class; its own items are found too."""
@@ -298,25 +292,20 @@ def search_routes(
                 )
             return None, query_of(snapshot, None, labels=[name]).vector
 
-        return await found("class", mean, options)
+        return found("class", mean, options)
 
     return routes
 
 
-def item_routes(library: Library, limits: Limits, listing: Workers, drawing: Workers) -> APIRouter:
+def item_routes(library: Library) -> APIRouter:
     """Listings and pictures. A picture's address may carry the generation, only so that browsers
     may keep it."""
-    routes = APIRouter(prefix="/api", tags=["items"], responses=SHARED)
-    Listed = Annotated[int, Query(ge=1, le=limits.listed, description="How many items.")]
-    Offset = Annotated[
-        int, Query(ge=0, le=2**31, description="How many items to leave out before them.")
-    ]
+    routes = APIRouter(prefix="/api", tags=["items"])
     Spread = Annotated[
         bool, Query(description="Evenly from the whole collection, instead of the first ones.")
     ]
 
     @routes.get("/classes", summary="All classes")
-    @listing.route
     def classes() -> Classes:
         """The classes of the collection with their numbers of items, by name."""
         snapshot = library.snapshot()
@@ -326,7 +315,6 @@ def item_routes(library: Library, limits: Limits, listing: Workers, drawing: Wor
         return Classes(generation=snapshot.generation, classes=counts)
 
     @routes.get("/items", summary="Items of the collection")
-    @listing.route
     def items(
         label: Label = None, offset: Offset = 0, limit: Listed = 60, spread: Spread = False
     ) -> Items:
@@ -337,8 +325,7 @@ def item_routes(library: Library, limits: Limits, listing: Workers, drawing: Wor
         page = [ItemAnswer(**vars(snapshot.items()[row])) for row in rows[offset::step][:limit]]
         return Items(generation=snapshot.generation, total=len(rows), offset=offset, items=page)
 
-    @routes.get("/items/{id}", responses=_NOT_FOUND, summary="One item")
-    @listing.route
+    @routes.get("/items/{id}", summary="One item")
     def one(id: Id) -> OneItem:
         snapshot = library.snapshot()
         return OneItem(
@@ -378,7 +365,6 @@ def item_routes(library: Library, limits: Limits, listing: Workers, drawing: Wor
     @routes.get(
         "/items/{id}/thumbnail", responses=_PICTURE, response_class=Response, summary="Thumbnail"
     )
-    @drawing.route
     def thumbnail(
         id: Id, side: Literal["64", "128", "256"] = "128", generation: Named = None
     ) -> Response:
@@ -386,12 +372,9 @@ def item_routes(library: Library, limits: Limits, listing: Workers, drawing: Wor
         return picture(id, int(side), generation, thumbnails)
 
     @routes.get("/items/{id}/image", responses=_PICTURE, response_class=Response, summary="Picture")
-    @drawing.route
     def image(id: Id, generation: Named = None) -> Response:
         """A large picture, encoded anew, without the file's metadata."""
-        return picture(
-            id, limits.picture_side, generation, lambda snapshot: partial(drawn, snapshot)
-        )
+        return picture(id, _LARGE, generation, lambda snapshot: partial(drawn, snapshot))
 
     return routes
 

@@ -10,23 +10,22 @@ from pathlib import PurePath
 from typing import Any
 
 import uvicorn
+from anyio.to_thread import current_default_thread_limiter
 from fastapi import FastAPI
 from starlette.responses import Response
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from vicinal.errors import ConfigError
-from vicinal.retrieval.serve.guard import Guard, Limits, answer_errors
-from vicinal.retrieval.serve.library import Library, Workers
+from vicinal.retrieval.serve.guard import ERRORS, Guard, Limits, answer_errors
+from vicinal.retrieval.serve.library import Library
 from vicinal.retrieval.serve.routes import item_routes, search_routes
 from vicinal.retrieval.serve.views import view_routes
 from vicinal.retrieval.serve.workbench import workbench_routes
 
-_TOGETHER = (
-    16  # searches that may share one pass over the vectors; all but one of these threads only wait
-)
+_THREADS = 8  # that answer; further requests wait for one
 _ANYWHERE = ("0.0.0.0", "::", "")  # every address of the machine; nobody calls it by these
-_AT_ONCE = 128  # connections; more are answered 503 before anything of theirs is read
+_AT_ONCE = 64  # connections; more are answered 503 before anything of theirs is read
 _IDLE_SECONDS = 10  # between the end of an answer, or the start, and the next request's headers
 _LIMITS = Limits()
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -63,18 +62,11 @@ def create_application(
         limits: of requests.
         writable: whether tags, labels and drops may be changed.
     """
-    waiting, few = limits.waiting, min(8, limits.waiting)
-    searching = Workers(threads=_TOGETHER, waiting=waiting)
-    embedding = Workers(threads=1, waiting=few)  # each that waits holds an upload
-    listing, drawing = Workers(threads=2, waiting=waiting), Workers(threads=2, waiting=waiting)
-    reading = Workers(threads=1, waiting=few)
-    mapping = Workers(threads=1, waiting=2)  # a minute or two of work, once for each generation
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        current_default_thread_limiter().total_tokens = _THREADS
         yield
-        for workers in (searching, embedding, listing, drawing, reading, mapping):
-            workers.close()
 
     application = FastAPI(
         title="vicinal",
@@ -86,12 +78,13 @@ def create_application(
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
+        responses=ERRORS,
     )
     answer_errors(application)
-    application.include_router(search_routes(library, limits, searching, embedding))
-    application.include_router(item_routes(library, limits, listing, drawing))
-    application.include_router(view_routes(library, limits, listing, reading, mapping))
-    application.include_router(workbench_routes(library, limits, listing, writable=writable))
+    application.include_router(search_routes(library, limits))
+    application.include_router(item_routes(library))
+    application.include_router(view_routes(library, limits))
+    application.include_router(workbench_routes(library, writable=writable))
     for address, (package, name) in SHIPPED.items():
         content = resources.files(package).joinpath(name).read_bytes()
         kind = _KINDS[PurePath(name).suffix]

@@ -1,7 +1,7 @@
 """What the page shows besides searches: what is served, the map, the hardness view, the run's
 report."""
 
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Any, Literal
@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse
 
 from vicinal.data.records import Kind
+from vicinal.files import decoding
 from vicinal.reports.artifacts import read_artifacts, read_method_figures, unit_square
 from vicinal.reports.colors import LINES, class_colors
 from vicinal.reports.html import chart_data
@@ -20,15 +21,14 @@ from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.map import CollectionMap
 from vicinal.retrieval.serve.guard import (
     FORMATS,
-    SHARED,
+    MOST,
     Limits,
     RequestError,
-    described,
     text,
     told,
     without_folders,
 )
-from vicinal.retrieval.serve.library import Library, Workers
+from vicinal.retrieval.serve.library import Library
 from vicinal.retrieval.serve.routes import Answer, Text, ThresholdAnswer, threshold_of
 from vicinal.run_directory import RunDirectory
 
@@ -82,76 +82,39 @@ class MapAnswer(Answer):
     classed: list[int] = Field(description="Positions in `classes`; -1 for an item without one.")
 
 
-class Line(BaseModel):
-    name: Text
-    x: list[float]
-    y: list[float]
-    low: list[float] | None = None
-    high: list[float] | None = None
-
-
-class ChartAnswer(BaseModel):
-    key: str
-    title: str
-    unit: Literal["number", "share", "falling"]
-    axis: str
-    mark: float | None = Field(description="Where the kept model stands on the axis.")
-    caption: str = Field(description="How to read it, in the method's words.")
-    lines: list[Line]
-
-
-class HardClass(BaseModel):
-    label: Text
-    records: int
-    recall: float = Field(
-        description="Share of its test queries whose first neighbor is of this class."
-    )
-    items: int = Field(description="How many of this class the collection holds.")
-
-
-class ConfusedPair(BaseModel):
-    label: Text
-    taken_for: Text
-    share: float
-    queries: int
-
-
 class Hardness(Answer):
     """What was hard in training and what is hard in the result, as the run wrote it."""
 
-    charts: list[ChartAnswer]
-    worst: list[HardClass]
-    confused: list[ConfusedPair]
+    charts: list[dict[str, Any]] = Field(description="Lines over steps, and how to read them.")
+    worst: list[dict[str, Any]] = Field(description="Classes by their share of found neighbors.")
+    confused: list[dict[str, Any]] = Field(description="Classes that are taken for one another.")
     figures: int = Field(description="Pictures of the method's inside, on the report's page.")
 
 
-_MAP_ANSWERS = described({500: "It could not be computed."}) | {
+_COMPUTING: dict[int | str, dict[str, Any]] = {
     202: {"model": MapAnswer, "description": "It is being computed; ask again in a second or two."}
 }
 
 
-def view_routes(
-    library: Library, limits: Limits, listing: Workers, reading: Workers, mapping: Workers
-) -> APIRouter:
+def view_routes(library: Library, limits: Limits) -> APIRouter:
     """Route what is served, its map, its hardness and its report."""
-    routes = APIRouter(tags=["views"], responses=SHARED)
-    newest = listing.route(library.collection.snapshot)
+    routes = APIRouter(tags=["views"])
+    mapping = ThreadPoolExecutor(1)  # a minute or two of work, once for each generation
 
     @lru_cache(1)
     def computing(snapshot: Snapshot) -> "Future[MapAnswer]":
         return mapping.submit(lambda: _map_answer(snapshot, library.layout(snapshot)))
 
     @routes.get("/api/about", summary="What is served")
-    @listing.route
     def about() -> About:
         """The run, the newest generation of its collection, and the limits of a request."""
         return _about(library, limits)
 
-    @routes.get("/api/map", summary="The map", responses=_MAP_ANSWERS)
-    async def map(response: Response) -> MapAnswer:
+    @routes.get("/api/map", summary="The map", responses=_COMPUTING)
+    def map(response: Response) -> MapAnswer:
         """Positions of the items, computed once for each generation; 202 and no points while that
         goes on."""
-        snapshot = await newest()
+        snapshot = library.collection.snapshot()
         found = computing(snapshot)
         if not found.done():
             response.status_code = 202
@@ -163,14 +126,13 @@ def view_routes(
         return found.result()
 
     @routes.get("/api/hardness", summary="What is hard")
-    @reading.route
     def hard() -> Hardness:
         """Charts of the training's own quantities, the hardest classes and the most confused
         pairs."""
-        return _hardness(library.run, library.snapshot())
+        with decoding(library.run.path):
+            return _hardness(library.run, library.snapshot())
 
     @routes.get("/report", summary="The run's report", response_class=HTMLResponse)
-    @reading.route
     def report() -> HTMLResponse:
         """The report's page, rendered from the run's numbers; a page that lies in the run is never
         sent."""
@@ -223,7 +185,13 @@ def _about(library: Library, limits: Limits) -> About:
         dim=snapshot.dim,
         metric=snapshot.metric,
         threshold=threshold_of(library, None),
-        limits=LimitsAnswer(**vars(limits), formats=list(FORMATS)),
+        limits=LimitsAnswer(
+            k=MOST,
+            listed=MOST,
+            upload_bytes=limits.upload_bytes,
+            upload_pixels=limits.upload_pixels,
+            formats=list(FORMATS),
+        ),
     )
 
 
@@ -261,14 +229,17 @@ def _hardness(run: RunDirectory, snapshot: Snapshot) -> Hardness:
     worst = artifacts.worst
     return Hardness(
         generation=snapshot.generation,
-        charts=[
-            ChartAnswer(**chart_data(one, mark), caption=captions.get(one.key, "")) for one in shown
-        ],
+        charts=[{**chart_data(one, mark), "caption": captions.get(one.key, "")} for one in shown],
         worst=[
-            HardClass(label=e.label, records=e.count, recall=e.recall, items=held.get(e.label, 0))
+            {
+                "label": text(e.label),
+                "records": e.count,
+                "recall": e.recall,
+                "items": held.get(e.label, 0),
+            }
             for e in worst
         ],
-        confused=[ConfusedPair(**vars(pair)) for pair in artifacts.confused],
+        confused=[vars(pair) for pair in artifacts.confused],
         figures=len(method_figures.figures),
     )
 

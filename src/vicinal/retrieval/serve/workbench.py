@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field, FiniteFloat, ValidationError
@@ -16,17 +16,9 @@ from vicinal.errors import DataError
 from vicinal.retrieval.annotations import Annotation
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.contact_sheets import as_csv, as_given
-from vicinal.retrieval.serve.guard import (
-    BODY,
-    SHARED,
-    Limits,
-    RequestError,
-    described,
-    require_own_page,
-    text,
-)
-from vicinal.retrieval.serve.library import Library, Workers
-from vicinal.retrieval.serve.routes import Answer, ItemAnswer, Text
+from vicinal.retrieval.serve.guard import RequestError, require_own_page, text
+from vicinal.retrieval.serve.library import Library
+from vicinal.retrieval.serve.routes import Answer, ItemAnswer, Listed, Offset, Text
 from vicinal.retrieval.store import Item
 
 FINDINGS = "clean/findings.csv"  # below the run
@@ -38,13 +30,9 @@ Word = Annotated[str, Field(min_length=1, max_length=200)]
 TargetField = (
     Annotated[int, Field(ge=0, le=2**63 - 1)] | Annotated[str, Field(min_length=1, max_length=4096)]
 )
-_CHANGES = BODY | described(
-    {
-        403: "Sent by another page, or the server is not on this machine alone.",
-        415: "The body is not JSON.",
-    }
-)
-_CSV = SHARED | {200: {"description": "A table.", "content": {"text/csv": {}}}}
+_CSV: dict[int | str, dict[str, Any]] = {
+    200: {"description": "A table.", "content": {"text/csv": {}}}
+}
 
 
 class ItemWork(BaseModel):
@@ -142,11 +130,9 @@ def _by_path(snapshot: Snapshot) -> dict[str, Item]:
     }
 
 
-def workbench_routes(
-    library: Library, limits: Limits, listing: Workers, *, writable: bool
-) -> APIRouter:
+def workbench_routes(library: Library, *, writable: bool) -> APIRouter:
     """Route annotations and the review queue."""
-    routes = APIRouter(prefix="/api", tags=["workbench"], responses=SHARED)
+    routes = APIRouter(prefix="/api", tags=["workbench"])
     by_path = lru_cache(1)(_by_path)
     file = library.run.path / FINDINGS
 
@@ -188,15 +174,13 @@ def workbench_routes(
             raise RequestError(403, asked, got, "Serve on this machine alone: leave --host out.")
 
     @routes.get("/annotations", summary="Tags, labels and drops")
-    @listing.route
     def annotated() -> Work:
         """All that was decided about items, and whether this server takes changes."""
         return work()
 
-    changing = partial(routes.post, responses=_CHANGES, dependencies=[Depends(may_write)])
+    changing = partial(routes.post, dependencies=[Depends(may_write)])
 
     @changing("/annotations", summary="Tag, label or drop")
-    @listing.route
     def change(body: Change) -> Work:
         """Change targets together; it is kept before the answer, and one undo takes it back as a
         whole."""
@@ -204,7 +188,6 @@ def workbench_routes(
         return work()
 
     @changing("/annotations/undo", summary="Undo the last change")
-    @listing.route
     def undo() -> Work:
         """Take back the last change that is not taken back."""
         library.annotations.undo()
@@ -231,7 +214,6 @@ def workbench_routes(
         response_class=Response,
         summary="Annotations as a table",
     )
-    @listing.route
     def annotations_table() -> Response:
         """What was tagged, relabeled or dropped: `path,label,tags`; a dropped item is tagged so,
         and one whose picture is no longer in the collection is tagged `lost`."""
@@ -249,7 +231,6 @@ def workbench_routes(
     @routes.get(
         "/decisions.csv", responses=_CSV, response_class=Response, summary="Decisions as a table"
     )
-    @listing.route
     def decisions_table() -> Response:
         """New labels and drops, as `vicinal clean --apply` reads them: `path,label`; no label is a
         drop."""
@@ -258,16 +239,11 @@ def workbench_routes(
         )
         return table("decisions.csv", ("path", "label"), rows)
 
-    Listed = Annotated[int, Query(ge=1, le=limits.listed, description="How many findings.")]
-    Offset = Annotated[int, Query(ge=0, le=2**31, description="How many to leave out before them.")]
     Kind = Annotated[
         Literal["label", "duplicate", "outlier", "class"] | None, Query(description="Only these.")
     ]
 
-    @routes.get(
-        "/review", responses=described({404: "There are no findings."}), summary="The review queue"
-    )
-    @listing.route
+    @routes.get("/review", summary="The review queue")
     def review(offset: Offset = 0, limit: Listed = 60, kind: Kind = None) -> Review:
         """What `vicinal clean` found, a page at a time; 422 with the line where its table is
         damaged."""
