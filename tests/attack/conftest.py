@@ -1,14 +1,16 @@
 """What users, strangers and power cuts do to the library, drawn from a seed.
 
 A try ends well, or in an error of ours. Everything else fails: a traceback, more than ``SECONDS``
-or ``MEMORY``, bytes changed outside of the folder that was worked in. ``ATTACK_BUDGET=1 pytest -m
-slow tests/attack`` tries 250 times as much as the slow tests do, ``ATTACK_SEED`` other things.
+or ``MEMORY``, files outside of the folder that was worked in changed or read, programs started,
+connections made. ``ATTACK_BUDGET=1 pytest -m slow tests/attack`` tries 100 times as much as the
+slow tests do, ``ATTACK_SEED`` other things.
 """
 
 import os
 import resource
 import shutil
 import signal
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from tests.kills import Kills
 
 from vicinal.errors import VicinalError
 
-BUDGET = float(os.environ.get("ATTACK_BUDGET", 0.004))
+BUDGET = float(os.environ.get("ATTACK_BUDGET", 0.01))
 SEED = int(os.environ.get("ATTACK_SEED", 0))
 SECONDS, MEMORY = 120, 8 * 2**30
 
@@ -33,6 +35,28 @@ SMALL_VECTORS = (
     *("training.steps=3", "training.ema=0.9", "training.checkpoint_seconds=0"),
     *("evaluation.artifacts=false", "evaluation.restarts=1"),
 )
+
+
+class Watch:
+    """An audit hook that notes what no file or request of a stranger may cause."""
+
+    def __init__(self):
+        self.outside, self.noted = None, []
+        sys.addaudithook(self)
+
+    def __call__(self, event, arguments):
+        if self.outside is None:
+            return
+        path = arguments[0] if event == "open" else None
+        reads = isinstance(path, str | os.PathLike) and os.path.realpath(path).startswith(
+            self.outside
+        )
+        runs = event in ("subprocess.Popen", "os.posix_spawn", "os.system", "socket.connect")
+        if reads or (runs and arguments[0] != "git"):  # which a run asks for the code's commit
+            self.noted.append((event, str(arguments[:2])))
+
+
+WATCH = Watch()
 
 
 class Hung(BaseException):
@@ -115,6 +139,7 @@ class Attack:
         """Try something; return whether it was accepted."""
         before, accepted = content(self.outside), False
         signal.setitimer(signal.ITIMER_REAL, SECONDS)
+        WATCH.outside, WATCH.noted = os.path.realpath(self.outside), []
         try:
             status = action()
             if isinstance(status, int):
@@ -126,6 +151,8 @@ class Attack:
             raise AssertionError(label) from error
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+            WATCH.outside = None
+        assert not WATCH.noted, f"{label}: {WATCH.noted}"
         assert content(self.outside) == before, f"{label}: bytes changed outside"
         return accepted
 

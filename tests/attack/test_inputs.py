@@ -177,3 +177,49 @@ def test_runs(attack, targets, kills, tmp_path):
         for words in resuming if base is half else reading:
             said = f"{words[0]} after {label}"
             attack.attempt(said, lambda words=words: attack.command(*words))
+
+
+OWN = (
+    "archives/2019/a.txt generation-00000001/x journal.bin annotations.journal current.json README.md "
+    "model.onnx run.json report.html 00000.tar vectors.npy items.jsonl cache/x .mine.part"
+)
+
+
+def test_folders_of_a_users_own(attack, targets, tmp_path):
+    """In the place of an output: rejected, or all that was in them is kept."""
+    folder = tmp_path / "work" / "own"
+    outputs = (
+        ("index", targets.run, targets.photos, "--collection", folder),
+        ("export", targets.run, "--no-onnx", "--to", folder),
+        ("data", "pack", targets.photos, folder),
+        ("embed", targets.run, targets.photos, "--out", folder / "e.npz"),
+        ("train", "--data", targets.vectors, "--run", folder, "-q", "--no-report", *attack.vectors),
+    )
+    for number in attack.times(1_500):
+        shutil.rmtree(folder, ignore_errors=True)
+        for name in attack.draw.choice(OWN.split(), int(attack.draw.integers(1, 4))):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text("mine")
+        before, words = attack.content(folder), outputs[number % len(outputs)]
+        label = f"{words[0]} into {[Path(path).name for path in before]}"
+        attack.attempt(label, lambda words=words: attack.command(*words))
+        assert before.items() <= attack.content(folder).items(), label
+
+
+def test_data_that_changed_are_not_measured_or_trained_on(attack, targets, kills, tmp_path):
+    """Classes that came, labels that moved, other features: a run knows its own rows."""
+    data, run = tmp_path / "data.npz", tmp_path / "run"
+    shutil.copy(targets.vectors, data)
+    words = ("--data", data, "--run", run, "-q", "--no-report", *attack.vectors)
+    total = kills.run(run, lambda: attack.done("train", *words))
+    shutil.copytree(run, tmp_path / "whole")
+    shutil.rmtree(run)
+    kills.run(run, lambda: attack.done("train", *words), at=int(total * 0.6))
+    arrays = dict(np.load(data))
+    moved = np.where(arrays["labels"] == 3, 4, arrays["labels"])
+    more = {name: np.concatenate([rows, rows[:24]]) for name, rows in arrays.items()}
+    more["labels"][-24:] += 16
+    for changed in (more, arrays | {"labels": moved}, arrays | {"features": -arrays["features"]}):
+        np.savez(data, **changed)
+        assert attack.command("train", "--resume", run, "-q", "--no-report") == 2
+        assert attack.command("evaluate", tmp_path / "whole", "--split", "test") == 2

@@ -69,7 +69,7 @@ def scenes(attack, targets, tmp_path):
         "dedupe": (whole, run("dedupe", folder), files("duplicates.*")),
         "embed": (empty, embed, files("*.npz")),
         "report": (bare, run("report", folder), files("*.html")),
-        "export": (empty, run("export", targets.run, "--to", folder), files("*")),
+        "export": (empty, run("export", targets.run, "--no-onnx", "--to", folder), files("*")),
         "pack": (empty, pack, files("*")),
     }
 
