@@ -12,7 +12,7 @@ from jaxtyping import Float, Float32
 from PIL import Image
 from torch import Tensor, nn
 
-from vicinal.data.images import read_image, upright
+from vicinal.data.images import eight_bit, read_image, upright
 from vicinal.data.records import Kind, Records
 from vicinal.data.table import unfit
 from vicinal.data.transforms import ImageTransform, TextTransform
@@ -195,12 +195,16 @@ class EmbeddingModel:
 
 def _texts(inputs: Any) -> Iterator[str]:
     """Yield texts that can be embedded: of one or of an iterable."""
-    if not isinstance(inputs, Iterable):
-        raise DataError(f"this model embeds texts, one or many; got {_shown(inputs)}.")
-    for place, text in enumerate([inputs] if isinstance(inputs, str) else inputs):
+    for place, text in enumerate(_each(inputs, isinstance(inputs, str), "texts")):
         if problem := unfit(text) if isinstance(text, str) else "should be a str.":
             raise DataError(f"text {place}, {_shown(text)}, {problem}")
         yield text
+
+
+def _each(inputs: Any, one: bool, kind: str) -> Iterable[Any]:
+    if not one and not isinstance(inputs, Iterable):
+        raise DataError(f"this model embeds {kind}, one or many; got {_shown(inputs)}.")
+    return [inputs] if one else inputs
 
 
 def _prepared(transform: ImageTransform, name: str, image: Any) -> Tensor:
@@ -220,27 +224,23 @@ def _images(inputs: Any, *, gray: bool) -> Iterator[tuple[str, Image.Image]]:
             an image with its channels first, would pass for three gray ones.
     """
     inputs = _array(inputs)
-    if isinstance(inputs, (str, PathLike, Image.Image)):
-        inputs = [inputs]
-    elif isinstance(inputs, np.ndarray) and inputs.dtype.kind not in "OU":  # not an array of paths
-        stacked = inputs.ndim == 4 or (inputs.ndim == 3 and inputs.shape[-1] != 3 and gray)
-        inputs = inputs if stacked else [inputs]
-    if not isinstance(inputs, Iterable):
-        raise DataError(f"this model embeds images: {_IMAGE}, one or many; got {_shown(inputs)}.")
-    return (_image(value, f"image {place}") for place, value in enumerate(inputs))
+    one = isinstance(inputs, (str, PathLike, Image.Image))
+    if isinstance(inputs, np.ndarray) and inputs.dtype.kind not in "OU":  # not an array of paths
+        one = inputs.ndim < 3 or (inputs.ndim == 3 and (inputs.shape[-1] == 3 or not gray))
+    each = _each(inputs, one, f"images: {_IMAGE}")
+    return (_image(value, f"image {place}") for place, value in enumerate(each))
 
 
 def _vectors(inputs: Any, width: int) -> Iterator[Float32[np.ndarray, "width"]]:
     """Yield finite feature vectors of the right length: of an array ``[d]`` or ``[n d]``, or an
     iterable of ``[d]``."""
-    inputs = _array(inputs)
-    if isinstance(inputs, (str, PathLike, Image.Image)) or not isinstance(inputs, Iterable):
-        arrays = f"float arrays [{width}] or [n, {width}]"
-        raise DataError(f"this model embeds feature vectors: {arrays}; got {_shown(inputs)}.")
+    inputs, kind = _array(inputs), f"feature vectors: float arrays [{width}] or [n, {width}]"
+    if isinstance(inputs, (str, PathLike, Image.Image)):
+        raise DataError(f"this model embeds {kind}; got {_shown(inputs)}.")
     one = isinstance(inputs, np.ndarray) and inputs.ndim < 2 and inputs.dtype != object
     if isinstance(inputs, (list, tuple)) and inputs:
         one = all(isinstance(each, (int, float)) for each in inputs)
-    return (_vector(value, place, width) for place, value in enumerate([inputs] if one else inputs))
+    return (_vector(value, place, width) for place, value in enumerate(_each(inputs, one, kind)))
 
 
 def _image(value: Any, name: str) -> tuple[str, Image.Image]:
@@ -251,9 +251,9 @@ def _image(value: Any, name: str) -> tuple[str, Image.Image]:
         return name, _eight_bit(value, name)
     hint = ""
     if isinstance(value, np.ndarray):
-        color = value.ndim == 3 and value.shape[2] in (1, 3)
-        if value.dtype == np.uint8 and value.size and (value.ndim == 2 or color):
-            pixels = value[:, :, 0] if value.ndim == 3 and value.shape[2] == 1 else value
+        pixels = value[..., 0] if value.ndim == 3 and value.shape[2] == 1 else value
+        color = pixels.ndim == 3 and pixels.shape[2] == 3
+        if value.dtype == np.uint8 and value.size and (pixels.ndim == 2 or color):
             return name, Image.fromarray(np.ascontiguousarray(pixels))
         if value.dtype.kind == "f":
             hint = " Bring its pixels to 0..255 and `.astype(numpy.uint8)`."
@@ -268,24 +268,18 @@ def _eight_bit(image: Image.Image, name: str) -> Image.Image:
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
         fault = f"{name} is a PIL image of mode {image.mode}, whose range is unknown"
         raise DataError(f"{fault}. Convert it to mode L or RGB, or give the path of its file.")
-    image = upright(image)
-    if "transparency" in image.info:  # Pillow warns when a palette loses it at once
-        image = image.convert("RGBA")
-    return image if image.mode in ("L", "RGB") else image.convert("RGB")
+    return eight_bit(upright(image))
 
 
 def _vector(value: Any, place: int, width: int) -> Float32[np.ndarray, "width"]:
+    name = f"feature vector {place}"
     try:
         vector = np.asarray(_array(value), dtype=np.float32)
     except (TypeError, ValueError):
-        raise DataError(
-            f"feature vector {place} should be {width} numbers; got {_shown(value)}."
-        ) from None
+        raise DataError(f"{name} should be {width} numbers; got {_shown(value)}.") from None
     if vector.shape != (width,):
-        raise DataError(
-            f"feature vector {place} should have shape [{width}]; got {list(vector.shape)}."
-        )
-    require_finite(torch.from_numpy(vector)[None], f"feature vector {place}")
+        raise DataError(f"{name} should have shape [{width}]; got {list(vector.shape)}.")
+    require_finite(torch.from_numpy(vector)[None], name)
     return vector
 
 
