@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.browser import PATIENCE, chromium, point_at, resting_box, until
+from tests.browser import PATIENCE, chromium, resting_box, until
 
 from vicinal.data.transforms import TextTransform
 from vicinal.evaluation.encoder import Encoder
@@ -95,6 +95,43 @@ def settled(page, cards=1):
     until(page, f"document.querySelectorAll('#matches .match').length >= {cards}")
 
 
+def opened(visit, address, cards=1, **settings):
+    """A page that shows its results and its map."""
+    page = visit(address, **settings)
+    settled(page, cards)
+    until(page, MAP_READY)
+    return page
+
+
+def listed(page, count):
+    until(page, f"document.querySelectorAll('#matches .match').length === {count}")
+
+
+def titled(page, words):
+    until(page, "document.getElementById('found-title').textContent", words)
+
+
+def choose(page, content, name="mine.png"):
+    page.locator("#file").set_input_files(
+        {"name": name, "mimeType": "image/png", "buffer": content}
+    )
+
+
+def enter(page, field, words):
+    page.locator(field).fill(words)
+    page.locator(field).press("Enter")
+
+
+def notice(page):
+    page.locator("#notice").wait_for(state="visible")
+    return page.locator("#notice").inner_text()
+
+
+def select(page, *shares, tool="rectangle", **more):
+    page.locator(f"[data-tool={tool}]").click()
+    drag(page, *shares, **more)
+
+
 ZOOM = "parseFloat(document.getElementById('map-zoom').textContent)"
 MAP_READY = "document.getElementById('map-waiting').hidden"
 QUERY = "(document.querySelector('#query h2')?.textContent ?? null)"
@@ -113,12 +150,9 @@ def test_the_page_fits_every_width_in_both_colour_schemes(visit, address, width,
 
 
 def test_a_chosen_picture_finds_neighbors_with_distances_and_the_threshold(visit, address, png):
-    page = visit(address)
-    settled(page)
+    page = opened(visit, address)
     assert page.locator("#found-title").text_content() == "Start from one of these"
-    page.locator("#file").set_input_files(
-        {"name": "mine.png", "mimeType": "image/png", "buffer": png}
-    )
+    choose(page, png)
     until(page, QUERY, "mine.png")
     settled(page, 24)
     distances = [float(text) for text in page.locator(".distance").all_text_contents()]
@@ -131,11 +165,8 @@ def test_a_chosen_picture_finds_neighbors_with_distances_and_the_threshold(visit
 
 
 def test_a_click_searches_from_a_neighbor_and_the_browser_goes_back(visit, address, png):
-    page = visit(address)
-    settled(page)
-    page.locator("#file").set_input_files(
-        {"name": "mine.png", "mimeType": "image/png", "buffer": png}
-    )
+    page = opened(visit, address)
+    choose(page, png)
     until(page, QUERY, "mine.png")
     settled(page, 24)
     page.locator("#matches .match").nth(1).click()
@@ -160,11 +191,11 @@ def test_words_find_pictures_and_the_address_keeps_them(visit, serve, library, a
     """The box is there where the run has a text encoder; an item then takes the place of the
     words."""
     encoder = Encoder(Embedder(NGrams(buckets=64), 16).eval(), TextTransform(), torch.device("cpu"))
-    page = visit(f"{serve(replace(library, reader=EmbeddingModel(encoder)))}/?text=a+square")
-    settled(page, 24)
+    page = opened(
+        visit, f"{serve(replace(library, reader=EmbeddingModel(encoder)))}/?text=a+square", cards=24
+    )
     assert page.locator("#text").input_value() == "a square" and page.locator("#query").is_hidden()
-    page.locator("#text").fill("a blue disc")
-    page.locator("#text").press("Enter")
+    enter(page, "#text", "a blue disc")
     until(page, "new URLSearchParams(location.search).get('text')", "a blue disc")
     settled(page, 24)
     assert page.locator("#found-title").text_content() == "Neighbors"
@@ -176,23 +207,20 @@ def test_words_find_pictures_and_the_address_keeps_them(visit, serve, library, a
 
 
 def test_classes_narrow_and_the_address_keeps_the_state(visit, address):
-    page = visit(f"{address}/?item=3")
-    settled(page, 24)
+    page = opened(visit, f"{address}/?item=3", cards=24)
     page.locator("#class").select_option("square")
-    until(page, "document.querySelectorAll('#matches .match').length", 12)
+    listed(page, 12)
     assert {text.strip() for text in page.locator("#matches bdi").all_text_contents()} == {"square"}
     page.reload()
-    until(page, "document.querySelectorAll('#matches .match').length", 12)
+    listed(page, 12)
     assert page.locator("#class").input_value() == "square"
-    page.locator("#threshold").fill("0.0001")
-    page.locator("#threshold").press("Enter")
-    until(page, "document.getElementById('found-title').textContent", "No match")
+    enter(page, "#threshold", "0.0001")
+    titled(page, "No match")
     assert page.locator(".matches .line.none").is_visible()
 
 
 def test_hostile_names_are_text(visit, address):
-    page = visit(f"{address}/?item=30")
-    settled(page, 24)
+    page = opened(visit, f"{address}/?item=30", cards=24)
     assert page.locator("#query h2").text_content().startswith("<img src=x")
     page.locator(".views [data-view=hardness]").click()
     until(page, "document.querySelectorAll('.worst li').length", 2)
@@ -200,9 +228,7 @@ def test_hostile_names_are_text(visit, address):
 
 
 def test_the_map_zooms_to_pictures_and_a_click_on_it_searches(visit, address):
-    page = visit(f"{address}/?item=3")
-    settled(page, 24)
-    until(page, MAP_READY)
+    page = opened(visit, f"{address}/?item=3", cards=24)
     box = resting_box(page, "#map-canvas")
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     picture = "document.getElementById('map-canvas').toDataURL()"
@@ -217,7 +243,7 @@ def test_the_map_zooms_to_pictures_and_a_click_on_it_searches(visit, address):
     page.locator("#map-reset").click()
     until(page, ZOOM, 1)
     page.locator("#class").select_option("disc")
-    until(page, "document.querySelectorAll('#matches .match').length", 11)
+    listed(page, 11)
     page.locator("#map-reset").click()
     until(page, ZOOM, 1)
     page.locator("#map-found").click()
@@ -237,103 +263,24 @@ def point(page, id):
     return box["x"] + box["width"] / 2 + x * scale, box["y"] + box["height"] / 2 + y * scale
 
 
-def test_choosing_a_class_moves_the_map_there(visit, serve, library):
-    def heaps(snapshot):
-        """Lay out each class of 12 in a heap of its own."""
-        place = np.arange(len(snapshot))
-        positions = np.stack([place // 12 + 0.01 * (place % 12), np.sqrt(place // 12)], axis=1)
-        return CollectionMap(place, positions.astype(np.float32))
-
-    address = serve(replace(library, layout=heaps))
-    page = visit(address)
-    settled(page)
-    until(page, MAP_READY)
-    for label in ("disc", "square"):
-        page.locator("#class").select_option(label)
-        until(page, f"{ZOOM} > 2")
-        until(page, "document.getElementById('found').getAttribute('aria-busy')", "false")
-        page.locator("#map-canvas").press("Escape")  # says what lies in the middle
-        assert page.locator("#map-told").text_content() == f"In the middle: {label}"
-    page.locator("#class").select_option("")
-    until(page, ZOOM, 1)
-    page.goto(f"{address}/?class=disc")  # the address of a class shows it, too
-    until(page, f"{ZOOM} > 2")
-
-
-def test_empty_space_offers_the_way_back(visit, address):
-    page = visit(address)
-    settled(page)
-    until(page, MAP_READY)
-    back = page.locator("#map-back")
-    assert back.is_hidden()
-    box = resting_box(page, "#map-canvas")
-    page.mouse.move(box["x"] + 20, box["y"] + 20)
-    page.mouse.move(box["x"] + 10, box["y"] + 10)
-    for _ in range(8):
-        page.mouse.wheel(0, -400)
-    back.wait_for(state="visible")
-    back.click()
-    until(page, ZOOM, 1)
-    back.wait_for(state="hidden")
-
-
-def test_tooltips_go_when_the_view_changes(visit, address):
-    page = visit(address)
-    settled(page)
-    until(page, MAP_READY)
-    tip, canvas = page.locator("#map-tip"), page.locator("#map-canvas")
-    listed = "document.querySelectorAll('#matches .match').length"
-    # and what holds once all that they ask for has arrived, which moves the map as well
-    changes = [
-        (lambda: canvas.press("+"), f"{ZOOM} > 1"),
-        (lambda: page.locator("#class").select_option("square"), f"{listed} === 12"),
-        (lambda: page.evaluate("history.back()"), f"{listed} === 24"),
-        (lambda: page.set_viewport_size({"width": 1200, "height": 800}), "innerWidth === 1200"),
-    ]
-    for change, arrived in changes:
-        canvas.press("0")
-        until(page, ZOOM, 1)
-        point_at(page, lambda: point(page, 30), tip)
-        change()
-        tip.wait_for(state="hidden")
-        until(page, arrived)
-
-
-def test_distance_bars_spread_over_the_results(visit, address):
-    page = visit(
-        f"{address}/?item=3&beyond=5"
-    )  # a distance far beyond them all does not squeeze the bars
-    settled(page, 24)
-    style = (
-        "[...document.querySelectorAll('.distance i')].map((bar) => "
-        "Number(bar.style.getPropertyValue('--part')))"
-    )
-    parts = page.evaluate(style)
-    assert parts == sorted(parts) and 0 < parts[0] < 0.1 and parts[-1] == 1
-
-
 def test_the_line_of_no_match_counts_the_right_answers_beyond_it(visit, address):
-    page = visit(f"{address}/?item=3")
-    settled(page, 24)
+    page = opened(visit, f"{address}/?item=3", cards=24)
     found = page.evaluate("fetch('/api/search/item/3?k=200').then((answer) => answer.json())")[
         "matches"
     ]
     beyond = sum(match["label"] == "disc" and not match["matches"] for match in found)
     line = page.locator(".matches .line")
     assert f"{beyond} of 11 right answers lie beyond it" in line.text_content()
-    page.locator("#threshold").fill("0")
-    page.locator("#threshold").press("Enter")
-    until(page, "document.getElementById('found-title').textContent", "No match")
+    enter(page, "#threshold", "0")
+    titled(page, "No match")
     assert "all 11 right answers lie beyond it" in line.text_content()
     page.locator("#class").select_option("square")  # where no answer can be right, none is counted
-    until(page, "document.querySelectorAll('#matches .match').length", 12)
+    listed(page, 12)
     assert "right answers" not in line.text_content()
 
 
 def test_on_a_phone_the_map_is_one_tap_away(visit, address):
-    page = visit(f"{address}/?item=3", width=390, height=844, touch=True)
-    settled(page, 24)
-    until(page, MAP_READY)
+    page = opened(visit, f"{address}/?item=3", width=390, height=844, touch=True, cards=24)
     button, middle = (
         page.locator("#to-map"),
         "document.elementFromPoint(195, 400)?.id === 'map-canvas'",
@@ -353,9 +300,7 @@ def test_on_a_phone_the_map_is_one_tap_away(visit, address):
 
 
 def test_fingers_pinch_the_map(visit, address):
-    page = visit(address, width=390, touch=True)
-    settled(page)
-    until(page, MAP_READY)
+    page = opened(visit, address, width=390, touch=True)
     canvas = page.locator("#map-canvas")
     canvas.scroll_into_view_if_needed()
     box = resting_box(page, "#map-canvas")
@@ -373,9 +318,7 @@ def test_fingers_pinch_the_map(visit, address):
 
 
 def test_everything_can_be_done_by_keyboard_and_focus_is_seen(visit, address):
-    page = visit(address)
-    settled(page)
-    until(page, MAP_READY)
+    page = opened(visit, address)
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     reached = set()
@@ -419,7 +362,7 @@ def test_hardness_draws_charts_and_leads_to_the_classes(visit, address):
     chart.press("ArrowLeft")
     assert "lambda" in page.locator("[data-chart='scalar-hardness'] .tip").text_content()
     page.locator(".worst .link").first.click()
-    until(page, "document.getElementById('found-title').textContent", "12 items")
+    titled(page, "12 items")
     assert page.locator("#class").input_value() == "disc"
 
 
@@ -438,8 +381,7 @@ def test_hardness_draws_charts_and_leads_to_the_classes(visit, address):
 def test_what_cannot_be_searched_by_is_told_and_can_be_dismissed(
     visit, address, png, name, content, told
 ):
-    page = visit(address)
-    settled(page)
+    page = opened(visit, address)
     buffer = (
         png[:200]
         if content is None
@@ -447,7 +389,7 @@ def test_what_cannot_be_searched_by_is_told_and_can_be_dismissed(
         if isinstance(content, int)
         else content
     )
-    page.locator("#file").set_input_files({"name": name, "mimeType": "image/png", "buffer": buffer})
+    choose(page, buffer, name)
     page.locator("#notice").wait_for(state="visible")
     assert told in page.locator("#notice").inner_text()
     assert not re.search(
@@ -458,19 +400,13 @@ def test_what_cannot_be_searched_by_is_told_and_can_be_dismissed(
     visit.said[:] = [
         text for text in visit.said if "Failed to load resource" not in text
     ]  # the browser's own remark
-    page.locator("#file").set_input_files(
-        {"name": "mine.png", "mimeType": "image/png", "buffer": png}
-    )
+    choose(page, png)
     until(page, QUERY, "mine.png")
 
 
 def test_an_item_that_is_gone_and_a_server_that_is_gone_are_told(visit, address):
     page = visit(f"{address}/?item=777")
-    page.locator("#notice").wait_for(state="visible")
-    assert (
-        "This item is no longer in the collection. Start from another"
-        in page.locator("#notice").inner_text()
-    )
+    assert "This item is no longer in the collection. Start from another" in notice(page)
     page.locator("#notice summary").click()
     assert "none of that id" in page.locator("#notice").inner_text()
     page.locator("#home").click()
@@ -478,15 +414,10 @@ def test_an_item_that_is_gone_and_a_server_that_is_gone_are_told(visit, address)
     assert page.locator("#notice").is_hidden()
     page.route("**/api/search/**", lambda route: route.abort())
     page.locator("#matches .match").first.click()
-    page.locator("#notice").wait_for(state="visible")
-    assert "cannot be reached" in page.locator("#notice").inner_text()
+    assert "cannot be reached" in notice(page)
     page.unroute("**/api/search/**")
     page.goto(f"{address}/?item=3&beyond=1e12")
-    page.locator("#notice").wait_for(state="visible")
-    assert (
-        "This search is not possible. Check the class and the distance"
-        in page.locator("#notice").inner_text()
-    )
+    assert "This search is not possible. Check the class and the distance" in notice(page)
     visit.said[:] = [text for text in visit.said if "Failed to load resource" not in text]
 
 
@@ -494,7 +425,7 @@ def test_an_empty_collection_says_how_to_fill_it(visit, serve, write_run, librar
     run = write_run(tmp_path / "run")
     publish(run.path / "collection", [], np.empty((0, 16), np.float32), dim=16)
     page = visit(serve(library_of(run)))
-    until(page, "document.getElementById('found-title').textContent", "Nothing here yet")
+    titled(page, "Nothing here yet")
     assert "vicinal index" in page.locator("#found-said").text_content()
     until(
         page,
@@ -563,11 +494,8 @@ TABLE = "fetch('/api/{}.csv').then((answer) => answer.text())"
 
 
 def test_a_rectangle_and_a_lasso_select_and_their_pictures_are_listed(visit, bench):
-    page = visit(bench[0])
-    settled(page)
-    until(page, MAP_READY)
-    page.locator("[data-tool=rectangle]").click()
-    drag(page, *LEFT)
+    page = opened(visit, bench[0])
+    select(page, *LEFT)
     until(page, SELECTED, "12 selected")
     assert page.locator("#selection .match").count() == 12
     assert "disc 12" in page.locator("#selection .selection-head").text_content()
@@ -587,8 +515,7 @@ def test_a_rectangle_and_a_lasso_select_and_their_pictures_are_listed(visit, ben
     until(page, "document.getElementById('selection').hidden")
     assert page.evaluate(ZOOM) == 1  # dragging has moved nothing
     page.set_viewport_size({"width": 360, "height": 800})
-    page.locator("[data-tool=lasso]").click()
-    drag(page, (0.01, 0.2), (0.2, 0.2), (0.2, 0.8), (0.01, 0.8))
+    select(page, (0.01, 0.2), (0.2, 0.2), (0.2, 0.8), (0.01, 0.8), tool="lasso")
     until(page, SELECTED, "12 selected")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     page.locator("#to-map").click()  # leads to what is selected
@@ -596,11 +523,8 @@ def test_a_rectangle_and_a_lasso_select_and_their_pictures_are_listed(visit, ben
 
 
 def test_tags_and_classes_are_kept_undone_and_exported(visit, bench):
-    page = visit(bench[0])
-    settled(page)
-    until(page, MAP_READY)
-    page.locator("[data-tool=rectangle]").click()
-    drag(page, *LEFT)
+    page = opened(visit, bench[0])
+    select(page, *LEFT)
     word = page.locator("#selection-word")
     word.fill("<b>night</b>")
     word.press("Enter")
@@ -618,8 +542,7 @@ def test_tags_and_classes_are_kept_undone_and_exported(visit, bench):
     page.reload()
     settled(page)
     until(page, MAP_READY)
-    page.locator("[data-tool=rectangle]").click()
-    drag(page, *LEFT)
+    select(page, *LEFT)
     until(page, "document.querySelector('#selection .match b')?.textContent", "→ ring")
     with page.expect_download() as download:
         page.locator("#selection a[download='annotations.csv']").click()
@@ -631,9 +554,7 @@ def test_another_class_recolors_the_map_and_is_found_until_it_is_undone(visit, b
 
     from PIL import Image
 
-    page = visit(bench[0])
-    settled(page)
-    until(page, MAP_READY)
+    page = opened(visit, bench[0])
 
     def hue(x):
         """Hue of the points near this share of the map's width, out of 255."""
@@ -649,8 +570,7 @@ def test_another_class_recolors_the_map_and_is_found_until_it_is_undone(visit, b
     )
     before, square = hue(0.1), hue(0.5)
     assert abs(before - square) > 20
-    page.locator("[data-tool=rectangle]").click()
-    drag(page, *LEFT)
+    select(page, *LEFT)
     for label, listed in (("square", "square (24)"), ("ring", "ring (12)")):
         page.locator("#selection-word").fill(label)
         page.get_by_role("button", name="Set class").click()
@@ -675,8 +595,7 @@ def test_another_class_recolors_the_map_and_is_found_until_it_is_undone(visit, b
 
 
 def test_findings_are_reviewed_by_keyboard(visit, bench):
-    page = visit(bench[0])
-    settled(page)
+    page = opened(visit, bench[0])
     page.locator("#to-review").click()
     head, verdict = page.locator("#review h2").first, page.locator(".verdict")
     head.wait_for()
@@ -736,19 +655,15 @@ def test_damaged_findings_are_told_and_the_rest_goes_on(visit, bench):
     address, run = bench
     (run / "clean" / "findings.csv").write_text("row,path\n1,2\n")
     page = visit(f"{address}/?view=review")
-    page.locator("#notice").wait_for(state="visible")
-    assert "clean/findings.csv has no column label" in page.locator("#notice").inner_text()
+    assert "clean/findings.csv has no column label" in notice(page)
     page.locator("#home").click()
     settled(page)
     visit.said[:] = [text for text in visit.said if "Failed to load resource" not in text]
 
 
 def test_a_server_for_other_machines_shows_and_changes_nothing(visit, serve, library):
-    page = visit(serve(replace(library, layout=heaps)))
-    settled(page)
-    until(page, MAP_READY)
-    page.locator("[data-tool=rectangle]").click()
-    drag(page, *LEFT)
+    page = opened(visit, serve(replace(library, layout=heaps)))
+    select(page, *LEFT)
     until(page, SELECTED, "12 selected")
     assert page.locator("#selection .deciding button:enabled").count() == 0
     assert "takes no changes" in page.locator("#selection").text_content()
@@ -779,9 +694,7 @@ def test_a_crowd_of_points_is_drawn_by_webgl_or_without_it(
     script = """HTMLCanvasElement.prototype.getContext = ((before) => function (kind, ...more) {
       return kind === "webgl2" ? null : before.call(this, kind, ...more); })(HTMLCanvasElement.prototype.getContext);"""
     address = serve(replace(library_of(run), layout=halves))
-    page = visit(address, script="void 0" if webgl else script)
-    settled(page)
-    until(page, MAP_READY)
+    page = opened(visit, address, script="void 0" if webgl else script)
     until(page, "document.getElementById('map-points').hidden", not webgl)
 
     def colored(as_wanted):
@@ -796,8 +709,7 @@ def test_a_crowd_of_points_is_drawn_by_webgl_or_without_it(
             assert time.monotonic() < end, halves
 
     before = colored(lambda left, right: left > 500 and right > 500)
-    page.locator("[data-tool=rectangle]").click()
-    drag(page, (0.01, 0.01), (0.5, 0.99))
+    select(page, (0.01, 0.01), (0.5, 0.99))
     until(page, SELECTED, "1,500 selected")
     colored(lambda left, right: left > 500 and right < before[1] / 10)  # what is not selected fades
     until(page, "document.querySelectorAll('#selection .match').length", 48)
@@ -823,8 +735,7 @@ def test_texts_stand_on_their_cards_whole_and_are_searched_in_a_wide_field(
     texts = Encoder(Embedder(NGrams(buckets=64), 16), TextTransform(), torch.device("cpu"))
     reader = EmbeddingModel(texts)
     library = replace(library_of(run), kind="text", embed=None, reader=reader)
-    page = visit(serve(library) + "/?item=2")
-    settled(page, 5)
+    page = opened(visit, serve(library) + "/?item=2", cards=5)
     shown = page.locator("#matches .match .words").all_text_contents()
     assert sorted(shown) == [text for row, text in enumerate(said) if row != 2]
     assert page.locator("#query h2").text_content() == said[2]
