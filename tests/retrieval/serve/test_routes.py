@@ -182,7 +182,7 @@ def test_a_vector_of_the_right_length_must_be_finite(client, value):
     answer = client.post(
         "/api/search/vector", content=body, headers={"content-type": "application/json"}
     )
-    assert answer.status_code == 422 and "1 of 16" in answer.json()["got"]
+    assert answer.status_code == 422 and "15" in answer.json()["asked"]
 
 
 def test_a_wrong_length_names_both_lengths(client):

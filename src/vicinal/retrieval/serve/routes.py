@@ -4,7 +4,6 @@ pictures."""
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
 from io import BytesIO
 from threading import Lock
 from typing import Annotated, Any, Literal
@@ -37,11 +36,7 @@ _LARGEST = 2**63 - 1  # of an id
 _MOST = 1e9
 _SMALL = 64  # pixels; below, PNG is as small as JPEG and shows no artifacts
 _LARGE = 1280  # pixels of the longer side of a picture that is shown large
-_THUMBNAILS = 4096  # kept: 16 to 60 MB, by their side
 
-Drawing = Callable[
-    [int, int], tuple[bytes, str]
-]  # of an item's id and a side: the picture and its media type
 By = Literal["image", "item", "text", "vector", "class"]
 Text = Annotated[str, BeforeValidator(text)]
 Id = Annotated[int, Path(ge=0, le=_LARGEST, description="An item's id.")]
@@ -50,6 +45,7 @@ Where = Annotated[
     list[str] | None,
     Query(max_length=16, description="Only items with this metadatum, as `key=value`; repeatable."),
 ]
+Coordinate = Annotated[float, Field(ge=-_MOST, le=_MOST, allow_inf_nan=False)]
 MaxDistance = Annotated[
     float | None,
     Query(
@@ -149,8 +145,7 @@ class Found(Answer):
 class Vector(BaseModel):
     """A search by vector."""
 
-    # Beyond these bounds a float32 sum of squares could overflow; no embedding comes near.
-    vector: list[float] = Field(
+    vector: list[Coordinate] = Field(
         min_length=1, max_length=65_536, description="An embedding of this run's model."
     )
 
@@ -255,26 +250,14 @@ def search_routes(library: Library, limits: Limits) -> APIRouter:
             raise RequestError(
                 415, "a search by text.", got, "Train on a table with the columns path and text."
             )
-        try:
-            vector, seconds = timed(lambda: reader.embed(q)[0])
-        except DataError as error:
-            raise RequestError(
-                422, "words to look for.", f"{error}", "Write some words."
-            ) from error
+        vector, seconds = timed(lambda: reader.embed(q)[0])
         return found("text", lambda _: (None, vector), options, seconds)
 
     @routes.post("/api/search/vector", summary="Search by a vector")
     def by_vector(body: Vector, options: Options) -> Found:
         """Neighbors of an embedding that was made elsewhere, with `vicinal embed` or an exported
         model."""
-        vector = np.asarray(body.vector, dtype=np.float64)
-        if wrong := np.count_nonzero(~(np.abs(vector) <= _MOST)):  # NaN compares false
-            asked, got = (
-                f"finite numbers, none beyond {_MOST:g}.",
-                f"{wrong} of {len(vector)} are not.",
-            )
-            raise RequestError(422, asked, got, "Send an embedding of this run's model.")
-        return found("vector", lambda _: (None, vector), options)
+        return found("vector", lambda _: (None, np.array(body.vector)), options)
 
     @routes.get("/api/search/class", summary="Search by a class")
     def by_class(
@@ -332,36 +315,22 @@ def item_routes(library: Library) -> APIRouter:
             generation=snapshot.generation, item=ItemAnswer(**vars(item_of(snapshot, id)))
         )
 
-    def drawn(snapshot: Snapshot, id: int, side: int) -> tuple[bytes, str]:
+    def picture(id: int, side: int, named: int | None) -> Response:
+        snapshot = library.collection.snapshot()  # pictures are the same by any label
         item_of(snapshot, id)
         try:
-            return encoded(snapshot.image(id), side)
+            content, kind = encoded(snapshot.image(id), side)
         except DataError as error:
             got = f"there is none to show: {type(error).__name__} while reading it."
-            advice = (
-                "Its file may be gone or damaged, or the collection holds feature vectors. "
-                "Index again."
-            )
+            advice = "Its file may be gone or damaged, or there is none. Index again."
             raise RequestError(404, f"the picture of item {id}.", got, advice) from error
-
-    @lru_cache(1)
-    def thumbnails(snapshot: Snapshot) -> Drawing:
-        return lru_cache(_THUMBNAILS)(partial(drawn, snapshot))
-
-    def picture(
-        id: int, side: int, named: int | None, draw: Callable[[Snapshot], Drawing]
-    ) -> Response:
-        snapshot = library.collection.snapshot()  # pictures are the same by any label
-        content, kind = draw(snapshot)(id, side)
         # An item's content belongs to its generation: under the address of that one it may be kept
         # for good.
-        keep = (
-            "private, max-age=31536000, immutable" if named == snapshot.generation else "no-store"
-        )
+        same = named == snapshot.generation
+        keep = "private, max-age=31536000, immutable" if same else "no-store"
         headers = {"Cache-Control": keep, "X-Generation": str(snapshot.generation)}
         return Response(content, media_type=kind, headers=headers)
 
-    # Three sides, so that nobody can fill the shelf with a thousand sizes of one picture.
     @routes.get(
         "/items/{id}/thumbnail", responses=_PICTURE, response_class=Response, summary="Thumbnail"
     )
@@ -369,12 +338,12 @@ def item_routes(library: Library) -> APIRouter:
         id: Id, side: Literal["64", "128", "256"] = "128", generation: Named = None
     ) -> Response:
         """A small picture, its longer side at most `side` pixels; without the file's metadata."""
-        return picture(id, int(side), generation, thumbnails)
+        return picture(id, int(side), generation)
 
     @routes.get("/items/{id}/image", responses=_PICTURE, response_class=Response, summary="Picture")
     def image(id: Id, generation: Named = None) -> Response:
         """A large picture, encoded anew, without the file's metadata."""
-        return picture(id, _LARGE, generation, lambda snapshot: partial(drawn, snapshot))
+        return picture(id, _LARGE, generation)
 
     return routes
 
@@ -385,11 +354,9 @@ def encoded(image: Image.Image, side: int) -> tuple[bytes, str]:
     small = upright(image)
     small = small.copy() if small.mode == "L" else small.convert("RGB")
     small.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=2.0)
-    bare = Image.frombytes(
-        small.mode, small.size, small.tobytes()
-    )  # EXIF, comments and profiles stay behind
-    kind, file = "png" if max(bare.size) <= _SMALL else "jpeg", BytesIO()
-    bare.save(file, kind, quality=85)
+    small.info.clear()  # EXIF, comments and profiles stay behind
+    kind, file = "png" if max(small.size) <= _SMALL else "jpeg", BytesIO()
+    small.save(file, kind, quality=85)
     return file.getvalue(), f"image/{kind}"
 
 

@@ -23,7 +23,6 @@ from vicinal.retrieval.store import Item
 
 FINDINGS = "clean/findings.csv"  # below the run
 _MOST_TARGETS = 100_000
-_MOST_BYTES = 2**26  # of the findings
 _NEIGHBORS = 24  # shown of a finding
 
 Word = Annotated[str, Field(min_length=1, max_length=200)]
@@ -98,8 +97,6 @@ class Review(Answer):
 
 def read_findings(path: Path) -> list[Finding]:
     """Read the table of findings; a DataError names the line that is damaged."""
-    if path.stat().st_size > _MOST_BYTES:
-        raise DataError(f"{FINDINGS} is larger than {_MOST_BYTES:,} bytes. Write fewer findings.")
     again = "Run `vicinal clean` again."
     try:
         columns = read_columns(path)
