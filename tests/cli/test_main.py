@@ -29,7 +29,7 @@ def test_nothing_heavy_is_imported_before_a_command_needs_it(words):
         "others = {name for name in sys.modules if name.startswith('vicinal.cli.')}\n"
         "others -= {'vicinal.cli.main', 'vicinal.cli.' + sys.argv[1]}\n"
         "if others and sys.argv[1] != '--help': sys.exit(f'imported {others}')\n"
-        "heavy = {'torch', 'numpy', 'scipy', 'sklearn', 'optuna', 'matplotlib', 'PIL'} & "
+        "heavy = {'torch', 'fastapi', 'numpy', 'scipy', 'sklearn', 'optuna', 'matplotlib', 'PIL'} & "
         "set(sys.modules)\n"
         "sys.exit('imported ' + str(heavy) if heavy else 0)"
     )
@@ -143,7 +143,7 @@ def test_what_the_system_rejects_is_one_message_too(vicinal, monkeypatch):
         (["train", "--data", "nowhere"], "nowhere"),
         (["train", "--data", "x", "data=y"], "say the same thing"),
         (["train", "my pictures"], "should hold one folder per class"),
-        (["train", "--data", "x", "--resume", "nowhere"], "leave out settings, --data"),
+        (["train", "--data", "x", "--resume", "nowhere"], "leave out presets, --data"),
         (["embed", "run", "pictures", "--out", "vectors.csv"], "Let the name end in .npz"),
     ],
 )

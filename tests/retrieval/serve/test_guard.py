@@ -12,7 +12,7 @@ from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
 
 from vicinal.retrieval.serve import server
-from vicinal.retrieval.serve.guard import Guard, Limits, name_of
+from vicinal.retrieval.serve.guard import Guard, Limits
 
 
 @pytest.mark.parametrize(
@@ -92,10 +92,6 @@ def test_reading_stops_at_the_limit():
     scope = {"type": "http", "path": "/", "headers": [(b"host", b"localhost")]}
     asyncio.run(guard(scope, receive, send))
     assert len(pulled) == 11
-
-
-def test_names_are_told_from_ports():
-    assert name_of("a:b:80") == "a:b" and name_of(":80") == ":80" and name_of("a:x") == "a:x"
 
 
 def guarded(messages, *, application=None, **limits):

@@ -125,14 +125,6 @@ def test_the_command_serves_until_it_is_interrupted(served):
             process.kill()
 
 
-def test_importing_the_command_line_loads_no_web_framework():
-    code = (
-        "import sys, vicinal.cli.main; sys.exit(bool({'fastapi', 'uvicorn', 'torch'} & "
-        "set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
 @pytest.mark.parametrize(
     "address", [*SHIPPED, "/openapi.json", "/api/about", "/api/items/0/thumbnail", "/nowhere"]
 )

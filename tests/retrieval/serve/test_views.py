@@ -97,6 +97,18 @@ def test_hardness_comes_first_then_active_then_loss_and_validation(client):
     assert body["confused"][0]["taken_for"] == "square" and body["generation"] == 1
 
 
+def test_a_run_with_damaged_numbers_is_told_without_its_folder(
+    library, client_of, write_run, tmp_path
+):
+    run = write_run(tmp_path / "run")
+    run.metrics_path.write_text('{"kind": "step", "step": "x", "epoch": 0, "loss": 1}\n')
+    with client_of(replace(library, run=run)) as client:
+        for path in ("/api/hardness", "/report"):
+            answer = client.get(path)
+            assert answer.status_code == 500 and "run is damaged" in answer.json()["got"]
+            assert str(tmp_path) not in answer.text
+
+
 def test_the_report_is_made_from_the_runs_numbers_and_never_from_its_page(client, served):
     served.report_path.write_text("<script>window.injected = true</script>")
     answer = client.get("/report")
