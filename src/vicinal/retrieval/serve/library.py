@@ -5,7 +5,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
 import numpy as np
 from PIL import Image
