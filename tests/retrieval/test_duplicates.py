@@ -59,6 +59,7 @@ def by_hand(rows, limit):
 def test_pairs_are_those_of_the_double_loop(limit, block, directions, rows, tmp_path, monkeypatch):
     """Whole, and in blocks where one or two directions propose pairs; also of a memory map."""
     monkeypatch.setattr(module, "_BLOCK", block)
+    monkeypatch.setattr(module, "_TILE", 2 * block + 1)
     monkeypatch.setattr(module, "_DIRECTIONS", directions)
     monkeypatch.setattr(module, "_SAMPLE", 30)
     np.save(tmp_path / "rows.npy", rows)
