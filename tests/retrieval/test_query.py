@@ -83,8 +83,10 @@ def test_feature_runs_are_asked_with_vectors(feature_run, vectors_file, listener
     assert answer.matches[0].item.id == 7
     with pytest.raises(ConfigError, match=r"an \.npy or \.npz"):
         query_of(snapshot, model, files=[tmp_path / "query.png"])
-    np.save(tmp_path / "words.npy", np.array(["a", "b"]))
-    for name in ("nothing", "words"):
+    width = np.load(vectors_file)["features"].shape[1]
+    np.save(tmp_path / "words.npy", np.array(["1.5"] * width))
+    np.save(tmp_path / "complex.npy", np.full(width, 1j))
+    for name in ("nothing", "words", "complex"):
         with pytest.raises(DataError, match=rf"{name}\.npy is not readable"):
             query_of(snapshot, model, files=[tmp_path / f"{name}.npy"])
 

@@ -173,6 +173,8 @@ def _features(file: Path) -> Float[np.ndarray, "q d"]:
         )
     try:
         found = read_array(file) if ending == ".npy" else read_arrays(file)["features"]
+        if found.dtype.kind not in "fiu":
+            raise ValueError(f"it holds {found.dtype} instead of numbers")
         return np.atleast_2d(found).astype(np.float32)
     except (OSError, ValueError, KeyError) as error:
         raise DataError(f"{file} is not readable as feature vectors: {error}.") from error
