@@ -12,6 +12,7 @@ first step, a climb is a call from one of them back to one that was entered befo
 import ast
 import inspect
 import io
+import re
 import subprocess
 import sys
 import tempfile
@@ -197,7 +198,7 @@ def main() -> None:
         (
             "lines over 100 columns in Python files",
             sum(
-                len(line) > 100
+                len(re.sub(r"  # (type: ignore|noqa).*", "", line)) > 100
                 for path in everything
                 for line in path.read_text(encoding="utf-8").splitlines()
             ),

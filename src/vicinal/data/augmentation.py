@@ -141,7 +141,8 @@ def triangle_weights(
     """Return how much of each of ``extent`` pixels goes into each of ``size``, for the pixels from
     ``first`` on.
 
-        w(x) ~ max(0, 1 - |x + 1/2 - c| / r),   c = first + (j + 1/2) s,   s = length / size,   r = max(s, 1)
+        w(x) ~ max(0, 1 - |x + 1/2 - c| / r),   c = first + (j + 1/2) s,   s = length / size,
+            r = max(s, 1)
 
     Bilinear interpolation where the box grows; where it shrinks the triangle is widened, which
     keeps fine patterns from turning into coarse ones (Pillow's ``BILINEAR``, torch's
@@ -167,7 +168,8 @@ def jitter(
 ) -> Float[Tensor, "n c h w"]:
     """Change brightness, contrast and saturation of images of 0..255 by factors; 1 changes nothing.
 
-        brightness: b x;   contrast: c x + (1 - c) mean gray;   saturation: s x + (1 - s) gray;   each cut to 0..255
+        brightness: b x;   contrast: c x + (1 - c) mean gray;   saturation: s x + (1 - s) gray;
+            each cut to 0..255
 
     The steps are torchvision's ColorJitter. Differs: they come in this order, where torchvision
     draws an order for each image; and there is no rounding between them.

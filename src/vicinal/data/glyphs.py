@@ -142,7 +142,7 @@ class Glyphs(Settings):
 
 
 # -- plain drawings
-# -------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def font_path(name: str) -> Path:
@@ -240,11 +240,11 @@ def classes_of_shape(drawings: UInt8[np.ndarray, "fonts codes h w"]) -> list[lis
 
 
 # -- distortions
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
-# How far a drawing may be bent; amounts are uniform between -x and x. Together they leave raw pixels
-# a R@1 near 0.46 on the test classes, a small trained network one above 0.9.
+# How far a drawing may be bent; amounts are uniform between -x and x. Together they leave raw
+# pixels a R@1 near 0.46 on the test classes, a small trained network one above 0.9.
 ANGLE = 15.0  # rotation, in degrees
 SCALE = 0.25  # growth of each axis, as a logarithm to base 2
 SHEAR = 0.2  # slant, as the tangent of its angle

@@ -115,8 +115,8 @@ def adopt(given: Any) -> Dataset:
     """Return the data set that an object of the user's own stands for.
 
     Args:
-        given: a `Dataset`; ``(inputs, labels)``; a data frame with a column ``label``; a data set of
-            torch, of pairs (input, label); or one of Hugging Face.
+        given: a `Dataset`; ``(inputs, labels)``; a data frame with a column ``label``; a data set
+            of torch, of pairs (input, label); or one of Hugging Face.
     """
     if hasattr(given, "load"):
         found: Dataset = given

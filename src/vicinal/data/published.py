@@ -184,7 +184,8 @@ class StanfordOnlineProducts(Published):
     ``Ebay_test.txt`` and ``KIND_final/NAME.JPG``. The column ``super_class`` of the records is the
     number of the kind, 1-12.
 
-    >>> StanfordOnlineProducts("~/data/Stanford_Online_Products").counts["test"]  # images and classes that it must have
+    >>> products = StanfordOnlineProducts("~/data/Stanford_Online_Products")
+    >>> products.counts["test"]  # images and classes that it must have
     (60502, 11316)
 
     Args:
@@ -331,7 +332,7 @@ class Omniglot(Published):
     the records are ``alphabet`` (0-49, background first) and ``drawer`` (1-20, the last number of a
     drawing's name).
 
-    >>> Omniglot("~/data/omniglot", size=28).counts["test"]  # drawings and characters that it must have
+    >>> Omniglot("~/data/omniglot", size=28).counts["test"]  # drawings and characters
     (13180, 659)
 
     Args:

@@ -376,7 +376,8 @@ class Records:
         rows."""
         digest = sha256()
         for index in range(len(self)):
-            row = f"{self.source.name(index)}\0{self.classes[self.labels[index]]}\0{self.splits[index]}\n"
+            label = self.classes[self.labels[index]]
+            row = f"{self.source.name(index)}\0{label}\0{self.splits[index]}\n"
             digest.update(row.encode())
         return digest.hexdigest()[:16]
 

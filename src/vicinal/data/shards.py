@@ -1,9 +1,9 @@
 """Images in tar shards, as WebDataset keeps them: read in place, and written by ``pack``.
 
-``pack`` writes each image as ``CLASS/00000000.jpg`` and beside it a ``.json`` with what a table's row
-would say: ``path``, ``label``, ``split`` and further numbers. ``shards.json`` has the sizes of the
-shards and the classes in their order, so that nothing that is missing or cut off is taken for what
-was packed.
+``pack`` writes each image as ``CLASS/00000000.jpg`` and beside it a ``.json`` with what a table's
+row would say: ``path``, ``label``, ``split`` and further numbers. ``shards.json`` has the sizes of
+the shards and the classes in their order, so that nothing that is missing or cut off is taken for
+what was packed.
 """
 
 import io
@@ -160,7 +160,7 @@ class Shards(SplitByClass):
                         if is_image(name):
                             image = member
                         elif ending in ("cls", "json") and member.size <= _MOST:
-                            text = archive.extractfile(member).read().decode()  # type: ignore[union-attr]  # a file
+                            text = archive.extractfile(member).read().decode()  # type: ignore[union-attr]
                             if ending == "cls":
                                 row[self.label] = text.strip()
                             else:
@@ -217,7 +217,7 @@ def _manifest(path: Path, shards: Sequence[Path]) -> dict[str, Any]:
 
 
 # -- packing
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def pack(

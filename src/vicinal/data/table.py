@@ -359,7 +359,8 @@ class Sentences(_Tabular):
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "words.csv").write_text("text,label\\nhow do I pay?,money\\nwhere is it?,place\\n")
+    ...     rows = "text,label\\nhow do I pay?,money\\nwhere is it?,place\\n"
+    ...     _ = Path(folder, "words.csv").write_text(rows)
     ...     records = Sentences(f"{folder}/words.csv").load()
     >>> records.source.read(0), records.classes
     ('how do I pay?', ('money', 'place'))
@@ -412,7 +413,8 @@ class CrossView(SplitByClass):
     >>> with TemporaryDirectory() as folder:
     ...     for name in ("street.png", "map.png"):
     ...         _ = Image.new("RGB", (8, 8)).save(Path(folder, name))
-    ...     _ = Path(folder, "pairs.csv").write_text("query_path,gallery_path,angle\\nstreet.png,map.png,90\\n")
+    ...     rows = "query_path,gallery_path,angle\\nstreet.png,map.png,90\\n"
+    ...     _ = Path(folder, "pairs.csv").write_text(rows)
     ...     records = CrossView(f"{folder}/pairs.csv", test=1.0).load()
     >>> records.columns["role"].tolist(), records.columns["angle"].tolist()
     ([1, 2], [-90.0, 0.0])

@@ -368,7 +368,8 @@ class OwnTransform:
     ) -> Float[Tensor, "n c h w"]:
         seeds = (np.zeros(len(prepared)) if draws is None else draws[:, 0]) * 2**31
         with torch.random.fork_rng(devices=[]):
-            state = random.getstate(), np.random.get_state()  # noqa: NPY002  (what augmentation libraries draw from)
+            # What augmentation libraries draw from.
+            state = random.getstate(), np.random.get_state()  # noqa: NPY002
             try:
                 tensors = [
                     self._augmented(image, int(seed))

@@ -242,7 +242,8 @@ def confused_pairs(
         queries: positions of the queries.
         gallery: positions of the gallery; None for leave-one-out.
 
-    >>> confused_pairs(torch.tensor([1, 2, 3, 2]), torch.tensor([0, 0, 1, 1]), torch.arange(4), None)
+    >>> first, labels = torch.tensor([1, 2, 3, 2]), torch.tensor([0, 0, 1, 1])
+    >>> confused_pairs(first, labels, torch.arange(4), None)
     [Confusion(label=0, taken_for=1, share=0.5, queries=2, example=(1, 2))]
     """
     own = labels[queries]

@@ -220,7 +220,8 @@ def cluster(
 def expected_information(class_sizes: Int[Tensor, "c"], cluster_sizes: Int[Tensor, "k"]) -> float:
     """E[I] over all ways to fill parts of the given sizes at random, the hypergeometric model.
 
-        E[I] = Σ_ij Σ_m  m/n log(n m / (a_i b_j)) · P(m),   P(m) = C(b_j, m) C(n - b_j, a_i - m) / C(n, a_i)
+        E[I] = Σ_ij Σ_m  m/n log(n m / (a_i b_j)) · P(m),
+            P(m) = C(b_j, m) C(n - b_j, a_i - m) / C(n, a_i)
 
     with m from max(1, a_i + b_j - n) to min(a_i, b_j) (Vinh et al. 2010). A term depends on the two
     sizes alone, so each pair of different sizes is computed once and weighted by how often it

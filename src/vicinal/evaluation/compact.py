@@ -6,7 +6,8 @@ codes again by their float32 vectors, which may lie on disk.
 
 Better rankings come from the same vectors: k-reciprocal re-ranking and alpha query expansion.
 Re-ranking compares what two rows have for neighbors. Its encoding is sparse (a few hundred numbers
-a row) and distances are taken some rows at a time: memory grows with the rows, not with their pairs.
+a row) and distances are taken some rows at a time: memory grows with the rows, not with their
+pairs.
 """
 
 import time
@@ -208,7 +209,8 @@ def compact_scores(
     >>> labels = torch.arange(60) // 6
     >>> rows = torch.nn.functional.one_hot(labels, 16).float() + 0.1 * torch.eye(60, 16)
     >>> for row in compact_scores(rows, labels, dims=[8], quantize=["binary"]):
-    ...     print(row.dims, row.stored, row.refined, row.vector_bytes, row.rescoring_bytes, row.total_bytes)
+    ...     sizes = row.vector_bytes, row.rescoring_bytes, row.total_bytes
+    ...     print(row.dims, row.stored, row.refined, *sizes)
     8 float32  32 0 1920
     8 binary  1 0 156
     8 binary rescored 1 32 156

@@ -34,7 +34,8 @@ def intra_inter_ratio(embeddings: Float[Tensor, "n d"], labels: Int[Tensor, "n"]
     """Mean distance within classes over mean distance between class means; small means dense
     classes, far apart.
 
-        π_intra = mean over classes of mean_{i != j} d(x_i, x_j),   π_inter = mean_{l != k} d(μ_l, μ_k)
+        π_intra = mean over classes of mean_{i != j} d(x_i, x_j),
+            π_inter = mean_{l != k} d(μ_l, μ_k)
         π_ratio = π_intra / π_inter                                                 Roth et al. 2020
 
     d is the cosine distance and class means are scaled to length 1, as in the authors' code. Then

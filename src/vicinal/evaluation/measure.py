@@ -160,7 +160,8 @@ class Scores(dict[str, float]):
         queries: the scores of each query, where any score is one of queries.
         by_size: the scores of smaller embeddings.
 
-    >>> scores = evaluate(np.array([[0.0], [1.0], [3.0]]), np.array([0, 0, 0]), metrics=["recall@1", "map@r"])
+    >>> rows, labels = np.array([[0.0], [1.0], [3.0]]), np.array([0, 0, 0])
+    >>> scores = evaluate(rows, labels, metrics=["recall@1", "map@r"])
     >>> scores["map@r"], scores.per_query["query"].tolist(), scores.per_class["queries"].tolist()
     (1.0, [0, 1, 2], [3])
     """

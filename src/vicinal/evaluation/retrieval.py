@@ -202,7 +202,8 @@ def mean_precision(hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]) -> Flo
     """Average precision of a whole ranking, 1/R Σ of the precision at each right neighbor; 0 where
     R = 0.
 
-    >>> mean_precision(torch.tensor([[True, False, True]]), torch.tensor([2])).item()  # (1/1 + 2/3) / 2
+    >>> hits = torch.tensor([[True, False, True]])
+    >>> mean_precision(hits, torch.tensor([2])).item()  # (1/1 + 2/3) / 2
     0.8333333333333333
     """
     rank = torch.arange(1, hits.shape[1] + 1, dtype=torch.float64, device=hits.device)

@@ -384,7 +384,8 @@ def chunked(function: Callable[[Tensor], Tensor], inputs: Tensor, rows: int) -> 
 
     >>> layer, inputs = torch.nn.Linear(3, 2), torch.randn(5, 3)
     >>> (gradient,) = torch.autograd.grad(chunked(layer, inputs, 2).logsumexp((0, 1)), layer.weight)
-    >>> torch.testing.assert_close(gradient, torch.autograd.grad(layer(inputs).logsumexp((0, 1)), layer.weight)[0])
+    >>> (whole,) = torch.autograd.grad(layer(inputs).logsumexp((0, 1)), layer.weight)
+    >>> torch.testing.assert_close(gradient, whole)
     """
     if len(inputs) <= rows:
         return function(inputs)

@@ -85,9 +85,10 @@ def start_as_discriminants(
 
     >>> from vicinal.models import Identity
     >>> embedder = Embedder(Identity(2), 1, normalize=False)
-    >>> tall = torch.tensor([[0.0, -3.0], [0.0, 3.0], [4.0, -3.0], [4.0, 3.0]])  # two classes side by side
+    >>> tall = torch.tensor([[0.0, -3.0], [0.0, 3.0], [4.0, -3.0], [4.0, 3.0]])
     >>> start_as_discriminants(embedder, tall, torch.tensor([0, 0, 1, 1]))
-    >>> bool(embedder.head.weight[0, 0] > embedder.head.weight[0, 1].abs())  # though their height varies more
+    >>> width, height = embedder.head.weight[0].abs()
+    >>> bool(width > height)  # the classes lie side by side, though their height varies more
     True
     """
     features = features.double().cpu()

@@ -34,7 +34,8 @@ class NGrams(nn.Module):
 
     Capital letters of ASCII count as small ones, and a space stands before and after the text.
 
-    >>> NGrams(width=8, buckets=64)(torch.tensor([[111, 119, 108, 0], [79, 87, 76, 0]], dtype=torch.uint8)).shape
+    >>> words = torch.tensor([[111, 119, 108, 0], [79, 87, 76, 0]], dtype=torch.uint8)
+    >>> NGrams(width=8, buckets=64)(words).shape
     torch.Size([2, 8])
 
     Args:
@@ -134,7 +135,8 @@ class MiniLM(Backbone):
         super()._load_from_state_dict(*arguments, **options)
 
     def _vectors(self, inputs: UInt8[Tensor, "n bytes"]) -> Float[Tensor, "n c"]:
-        read = torch.compiler.disable(word_pieces)  # type: ignore[no-untyped-call]  # imports the compiler: not before
+        # This imports the compiler: not before.
+        read = torch.compiler.disable(word_pieces)  # type: ignore[no-untyped-call]
         pieces, keep = (part.to(inputs.device) for part in read(inputs))
         embeddings = cast(Any, self.embeddings)
         places = torch.arange(pieces.shape[1], device=inputs.device)

@@ -1,4 +1,4 @@
-"""Reports: what a run directory holds, as tables and one page. They read files, never live objects."""
+"""Reports: what a run directory holds, as tables and one page. They read files, not objects."""
 
 from pathlib import Path
 

@@ -275,8 +275,8 @@ def moment(text: str) -> str:
 def heading(info: Mapping[str, Any]) -> tuple[str, str]:
     """What the page is about: the data's name, and the experiment in a few words.
 
-    >>> slots = {"loss": {"name": "n_pair"}, "method": {"name": "hdml"}, "model": {"name": "resnet50"}}
-    >>> slots["method"]["form"] = "paper"
+    >>> slots = {"loss": {"name": "n_pair"}, "model": {"name": "resnet50"}}
+    >>> slots["method"] = {"name": "hdml", "form": "paper"}
     >>> heading({"data": {"name": "birds"}, "config": {"preset": "cub", "slots": slots}})
     ('birds', 'hdml (form=paper) with n_pair on resnet50, preset cub')
     """

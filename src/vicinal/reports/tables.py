@@ -160,8 +160,8 @@ def changes(results: Mapping[str, Any]) -> list[tuple[float, float] | None]:
 def metric_title(name: str) -> str:
     """A metric's name as a person writes it.
 
-    >>> metric_title("recall@10"), metric_title("map@r"), metric_title("map@r 128-d"), metric_title("tar@far=0.001")
-    ('Recall@10', 'MAP@R', 'MAP@R 128-d', 'Tar@far=0.001')
+    >>> [metric_title(name) for name in ("recall@10", "map@r", "map@r 128-d", "tar@far=0.001")]
+    ['Recall@10', 'MAP@R', 'MAP@R 128-d', 'Tar@far=0.001']
     >>> metric_title("train nmi")
     'NMI in training'
     """
