@@ -1,15 +1,14 @@
-"""The cost of an ALA step on a GPU, in multiples of a plain step, and the error of its
-approximation.
+"""The cost of an ALA step on a GPU, in multiples of a plain step, and the rounding error of its
+slopes.
 
     python benchmarks/ala_step.py          # TF32, 120 images at 227 pixels, K = 3, BN-Inception
     python benchmarks/ala_step.py --precision bfloat16     # backbone, forward mode: autocast
-    python benchmarks/ala_step.py --compile    # forward mode compiled as well; minutes at the start
     python benchmarks/ala_step.py --quick                  # 32 pixels, one round: does it run?
 
 Random images, triplet loss over 50 + 10 tuples, batch norm frozen; every contestant is a whole step
 with its optimizer. Rounds are interleaved; a ratio is the median over rounds, with its range. Peak
 memory is torch's, of one step after all contestants were built and warmed up, above what they hold
-between steps. The approximation is measured along the real direction of the first step, against
+between steps. Slopes are taken along the real direction of the first step, and compared with
 forward mode in full float32.
 """
 
@@ -30,29 +29,23 @@ from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import BNInception, Embedder
 from vicinal.samplers import EpisodeSampler
 
-BARS = {
-    "once": (2.1, 1.5),
-    "recomputed": (3.5, None),
-}  # time and memory in multiples of a plain step
-ROUTES = ("forward", "difference", "double_backward")
-CHANGES = (
-    None,
-    1e-6,
-    1e-5,
-    1e-4,
-    1e-3,
-    1e-2,
-)  # of embeddings across half a difference; None is the rule
+KINDS = ("plain", "forward mode", "double backward")
+BARS = 2.1, 1.5  # time and memory in multiples of a plain step
 
 
 def build(kind: str, device: torch.device, options: argparse.Namespace) -> tuple[Method, Take]:
-    """A contestant: ``plain``, or ``once`` / ``recomputed`` and a route."""
+    """A contestant: ``plain``, or ALA with one of two ways to its slopes."""
     torch.manual_seed(0)
-    embedder, method = Embedder(BNInception(freeze_norm=True), 512), Plain()
-    if kind != "plain":
-        reading, route = kind.split(", ")
-        compiled = options.compile and route == "forward"
-        method = ALA(recompute=reading == "recomputed", route=route, compiled=compiled)
+    embedder = Embedder(BNInception(freeze_norm=True), 512)
+    method, take = _ready(Plain() if kind == "plain" else ALA(), embedder, device, options)
+    if isinstance(method, ALA):
+        method.forward_mode = kind == "forward mode"
+    return method, take
+
+
+def _ready(
+    method: Method, embedder: Embedder, device: torch.device, options: argparse.Namespace
+) -> tuple[Method, Take]:
     return ready(
         method,
         embedder,
@@ -85,38 +78,24 @@ def peak(method: Method, batch: Batch) -> float:
 
 
 def errors(device: torch.device, batch: Batch, options: argparse.Namespace) -> list[str]:
-    """Slopes by central difference, by forward mode as it is trained, and by double backward,
-    against full float32."""
-    method, _ = build(
-        "once, forward", device, argparse.Namespace(**(vars(options) | {"compile": False}))
-    )
+    """Slopes by forward mode as it is trained, and by double backward, against full float32."""
+    method, _ = build("forward mode", device, options)
     training = method.training_pass(batch)
-    objective = training.scored.losses.mean() / 2
-    steps = method.metric.scaled(meta_gradient.gradient(objective, method.metric.leaves))
+    losses, leaves = training.scored.losses, method.metric.leaves
+    steps = method.metric.scaled(meta_gradient.gradient(losses.mean() / 2, leaves))
     _, direction = method.validate(batch, steps)
-    given = method.metric, method.scoring, direction, training.embeddings.detach()
 
-    def slopes(route: str) -> torch.Tensor:
-        tangents = meta_gradient.embedding_tangents(
-            method.metric, training.inputs, direction, route=route
-        )
+    def slopes() -> torch.Tensor:
+        tangents = method.metric.tangents(direction, training.inputs)
+        given = method.metric, method.scoring, direction, training.embeddings.detach()
         return meta_gradient.slopes(*given, tangents, training.labels).double()
 
     precision, method.embedder.precision = method.embedder.precision, None
     with tensor_cores(False):
-        exact = slopes("forward")
+        exact = slopes()
     method.embedder.precision = precision
-    found = {"forward mode as trained": slopes("forward")}
-    by_graph = meta_gradient.slopes_by_double_backward(
-        training.scored.losses, method.metric.leaves, direction
-    )
-    found["double backward as trained"] = by_graph.double()
-    for change in CHANGES:
-        meta_gradient.CHANGE = change
-        found[f"central difference, {'the rule' if change is None else f'change {change:g}'}"] = (
-            slopes("difference")
-        )
-    meta_gradient.CHANGE = None
+    by_graph = meta_gradient.slopes_by_double_backward(losses, leaves, direction).double()
+    found = {"forward mode as trained": slopes(), "double backward as trained": by_graph}
     lines = ["| slopes | relative error | cosine to exact |", "|---|---|---|"]
     for name, value in found.items():
         cosine = torch.nn.functional.cosine_similarity(value, exact, dim=0)
@@ -128,14 +107,13 @@ def errors(device: torch.device, batch: Batch, options: argparse.Namespace) -> l
 
 def table(device: torch.device, options: argparse.Namespace) -> str:
     batch = make_batch(device, 32 if options.quick else 227)
-    kinds = ["plain", *(f"{reading}, {route}" for reading in BARS for route in options.routes)]
-    methods = {kind: build(kind, device, options) for kind in kinds}
+    methods = {kind: build(kind, device, options) for kind in KINDS}
     for _, take in methods.values():
         for _ in range(
             1 if options.quick else 5
         ):  # from the fourth on steps are replayed, as the trainer does
             take(batch)
-    times = {kind: [] for kind in kinds}
+    times = {kind: [] for kind in KINDS}
     for _ in range(options.rounds):
         for kind, (_, take) in methods.items():
             times[kind].append(seconds(partial(take, batch), device))
@@ -145,14 +123,14 @@ def table(device: torch.device, options: argparse.Namespace) -> str:
         "| step | ms | times plain | peak GiB | times plain | bars |",
         "|---|---|---|---|---|---|",
     ]
-    for kind in kinds:
+    for kind in KINDS:
         ratios = [mine / plain for mine, plain in zip(times[kind], times["plain"], strict=True)]
         ratio, share = statistics.median(ratios), memory[kind] / memory["plain"]
         judged = ""
         if kind != "plain":
-            slowest, largest = BARS[kind.split(", ")[0]]
+            slowest, largest = BARS
             judged = f"{slowest}x: {verdict(ratio <= slowest)}"
-            judged += "" if largest is None else f"; {largest}x memory: {verdict(share <= largest)}"
+            judged += f"; {largest}x memory: {verdict(share <= largest)}"
         lines.append(
             f"| {kind} | {1e3 * statistics.median(times[kind]):.1f} | {ratio:.2f} "
             f"({min(ratios):.2f} to "
@@ -163,8 +141,7 @@ def table(device: torch.device, options: argparse.Namespace) -> str:
         f"{name}, torch {torch.__version__}, commit {commit()}, {options.precision}, "
         f"{options.rounds} rounds"
     )
-    compiled = ", forward mode compiled" if options.compile else ""
-    return "\n".join([*lines, "", f"{where}{compiled}.", "", *errors(device, batch, options)])
+    return "\n".join([*lines, "", f"{where}.", "", *errors(device, batch, options)])
 
 
 def main() -> None:
@@ -173,12 +150,8 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=15, help="interleaved rounds")
     parser.add_argument("--precision", choices=("tf32", "float32", "bfloat16"), default="tf32")
-    parser.add_argument("--compile", action="store_true", help="compile forward mode")
     parser.add_argument(
         "--cuda-graph", action=argparse.BooleanOptionalAction, default=True, help="replay steps"
-    )
-    parser.add_argument(
-        "--routes", nargs="+", choices=ROUTES, default=ROUTES, help="ways to the derivative"
     )
     parser.add_argument("--quick", action="store_true", help="32 pixels, one round: does it run?")
     options = parser.parse_args()

@@ -49,7 +49,7 @@ PAIRINGS = {
 
 def methods(backbone: str, loss: str, pairing: str, device: torch.device) -> tuple[Take, Take]:
     optimizer, made = OptimizerConfig(learning_rate=1e-5, head_factor=10.0), []
-    for method in (Plain(), LoOp(pairing=pairing, overlap="arcs")):
+    for method in (Plain(), LoOp("paper", pairing=pairing)):
         torch.manual_seed(0)
         embedder = Embedder(BACKBONES[backbone](), DIM)
         made.append(ready(method, embedder, LOSSES[loss](), device, optimizer=optimizer)[1])
@@ -121,7 +121,7 @@ def main() -> None:
             loss_alone(
                 "triplet",
                 triplet,
-                OptimalNegatives(triplet, overlap="arcs"),
+                OptimalNegatives(triplet, overlap="arcs", anchors="pairs"),
                 "consecutive",
                 asked.rounds,
             )
