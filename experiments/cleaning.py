@@ -228,9 +228,8 @@ def outliers(runs: Path, seeds: int, share: float = 0.05) -> None:
             given = np.concatenate([labels, rng.integers(0, classes, len(planted_rows))])
             wrong = np.arange(len(rows)) >= len(vectors)
             verdicts = judge_labels(rows, given)
-            apart = (
-                by_direction(verdicts, rows) if title.startswith("CUB") else verdicts
-            )  # as the command does
+            # As the command does.
+            apart = by_direction(verdicts, rows) if title.startswith("CUB") else verdicts
             local = LocalOutlierFactor(n_neighbors=20).fit(rows)
             scores = {
                 "vicinal clean": remoteness(apart),

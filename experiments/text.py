@@ -71,9 +71,8 @@ def make_tables(folder: Path) -> None:
         path = Path("drawings", f"{character.replace('/', '-')}-{drawn.columns['drawer'][row]}.png")
         (folder / path).parent.mkdir(exist_ok=True)
         drawn.source.read(int(row)).save(folder / path)
-        held = (
-            "test" if int(character[-2:]) % 3 == 0 else "train"
-        )  # every third character of each alphabet
+        # Every third character of each alphabet.
+        held = "test" if int(character[-2:]) % 3 == 0 else "train"
         for name, split in (("letters", held), ("alphabets", drawn.splits[row])):
             tables[name].append(
                 f'{path},a letter of the {alphabet.replace(",", "")} script,"{alphabet}",{split}'

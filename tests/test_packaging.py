@@ -174,9 +174,8 @@ print(json.dumps({"said": said, "loaded": f"{vicinal.__file__} {vicinal.load('ca
 
 @pytest.mark.slow(110)
 def test_the_wheel_runs_by_itself_in_a_clean_environment(tmp_path):
-    source = (
-        tmp_path / "source"
-    )  # a copy, since a build in place would pack what an older one left in build/
+    # A copy, since a build in place would pack what an older one left in build/.
+    source = tmp_path / "source"
     shutil.copytree(
         ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
     )

@@ -157,9 +157,8 @@ def coerce_arguments(
             owner = kind.__qualname__.split(".")[0]
             raise ConfigError(f"{key}.{name}: " + unknown(f"argument of {owner}", name, offered))
         default = known[name].default
-        guessed = (
-            type(default) if isinstance(default, (bool, int, float, str)) else Any
-        )  # where nothing is annotated
+        # Where nothing is annotated.
+        guessed = type(default) if isinstance(default, (bool, int, float, str)) else Any
         found[name] = coerce(value, hints.get(name, guessed), f"{key}.{name}")
     return found
 

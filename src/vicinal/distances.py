@@ -19,13 +19,11 @@ from vicinal.errors import ConfigError
 from vicinal.geometry import arcs_among
 from vicinal.tuples import Embeddings
 
-Others = (
-    Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None
-)  # rows for all, or for each row its own
+# Rows for all, or for each row its own.
+Others = Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None
 Metric = Literal["euclidean", "cosine", "poincare"]  # by which neighbors are searched
-BLOCK = (
-    2**22
-)  # entries of a block of rows: 16 MiB of float32, so that temporaries stay far below the result
+# Entries of a block of rows: 16 MiB of float32, so that temporaries stay far below the result.
+BLOCK = 2**22
 CACHED = 2**20  # entries of a matrix that stays in the cache of a CPU
 RIM = 1e-5  # share of the Poincaré ball's radius that points keep from its rim, where float32 ends
 # squared distance over squared norms; at it |x|² + |y|² - 2xy still has 5 of float32's 7 digits

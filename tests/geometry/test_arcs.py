@@ -195,9 +195,8 @@ def test_arcs_among_rows_are_arcs_between_their_ends(rng, points, squared):
     torch.testing.assert_close(
         found, expected, rtol=0, atol=1e-12 if squared is not False else 1e-7
     )
-    apart = (
-        expected < 1 - 1e-9 if squared is None else expected > 1e-4
-    )  # what meets has no gradient of its own
+    # What meets has no gradient of its own.
+    apart = expected < 1 - 1e-9 if squared is None else expected > 1e-4
     weights = torch.rand(found.shape, generator=rng, dtype=torch.float64) * apart
     gradients = [
         torch.autograd.grad((weights * values).sum(), rows)[0] for values in (found, expected)

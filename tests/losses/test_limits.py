@@ -208,7 +208,7 @@ def relu_of(offset, sign=1):
             lambda weakest, strongest: (-weakest).relu() + strongest.relu(),
         ),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__ if hasattr(value, "comparisons") else None,
 )
 def test_sharp_dials_leave_the_hardest_positive_and_negative(loss, limit, embeddings):
     c = loss.comparisons(embeddings.detach(), PAIRS)

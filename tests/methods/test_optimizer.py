@@ -84,9 +84,8 @@ def test_other_optimizers_put_weight_decay_into_the_gradient(embedder, name):
     before = weight.detach().clone()
     with_gradients(optimizer, 0.0)
     optimizer.step()
-    expected = (
-        0.1 * before.sign() if name == "adam" else 0.1 * 0.5 * before
-    )  # Adam's first step has length 1
+    # Adam's first step has length 1.
+    expected = 0.1 * before.sign() if name == "adam" else 0.1 * 0.5 * before
     torch.testing.assert_close(weight.detach(), before - expected, rtol=0, atol=1e-6)
 
 

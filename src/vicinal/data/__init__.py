@@ -95,9 +95,8 @@ def open_path(path: str | Path, *, image: str = "path") -> Dataset:
         if path in by_path:
             return by_path[path]
     found = existing(path)
-    path = (
-        os.path.abspath(path) if found == Path(path) else path
-    )  # so that a run knows its data from any folder
+    # So that a run knows its data from any folder.
+    path = os.path.abspath(path) if found == Path(path) else path
     ending = found.suffix.lower()
     if found.is_dir():
         return next(

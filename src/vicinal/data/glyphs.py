@@ -30,9 +30,8 @@ FONTS = tuple(
     for family, slanted in {"Sans": "Oblique", "Serif": "Italic", "SansMono": "Oblique"}.items()
     for style in ("", "-Bold", f"-{slanted}", f"-Bold{slanted}")
 )
-MINIMUM_FONTS = (
-    8  # two of the three families: a class that varies less is learned by its one drawing
-)
+# Two of the three families: a class that varies less is learned by its one drawing.
+MINIMUM_FONTS = 8
 BLOCKS = (  # Unicode blocks, first and last code point
     (0x0021, 0x007E),  # ASCII
     (0x00A1, 0x024F),  # Latin-1 Supplement, Latin Extended-A and -B
@@ -230,9 +229,8 @@ def classes_of_shape(drawings: UInt8[np.ndarray, "fonts codes h w"]) -> list[lis
         ink = drawn >= 128
         near = binary_dilation(ink, disc[None]).reshape(count, -1)
         flat = ink.reshape(count, -1)
-        outside = (
-            flat.astype(np.float32) @ (~near).astype(np.float32).T
-        )  # pixels of i that are far from all of j
+        # Pixels of i that are far from all of j.
+        outside = flat.astype(np.float32) @ (~near).astype(np.float32).T
         drawable = flat.any(axis=1)
         alike |= (outside == 0) & (outside.T == 0) & drawable & drawable[:, None]
     number, component = connected_components(alike, directed=False)

@@ -114,9 +114,8 @@ def _seeds(rows: Tensor, squares: Tensor, clusters: int, rng: torch.Generator) -
         distance = squares.unsqueeze(1) - (rows @ rows[place].T) * 2 + squares[place]
         nearest = torch.minimum(nearest, distance.amin(dim=1).clamp(min=0))
         nearest[place] = 0  # exactly: no row is drawn twice
-        steps = (
-            nearest.double().cpu().cumsum(dim=0)
-        )  # on the CPU, where the order of summation is fixed
+        # On the CPU, where the order of summation is fixed.
+        steps = nearest.double().cpu().cumsum(dim=0)
         if steps[-1] == 0:  # only duplicates of seeds are left: any will do
             left = (
                 torch.ones(len(rows), dtype=torch.bool)

@@ -40,9 +40,8 @@ _CACHE_BYTES = 2**21  # of candidates' vectors at a time
 _EXACT = "donot_use_mm_for_euclid_dist"
 _CENTROIDS = 256  # of a part of a vector: one byte names one
 _PART = 8  # numbers that share a byte
-_PAIR_BYTES = (
-    24  # of re-ranking, for a pair of rows: its distance, its overlap, and what is between
-)
+# Of re-ranking, for a pair of rows: its distance, its overlap, and what is between.
+_PAIR_BYTES = 24
 
 
 class Int8Quantizer:

@@ -11,9 +11,8 @@ from torch.nn.functional import normalize
 from vicinal.errors import DataError
 from vicinal.evaluation.encoder import Embedded
 
-_FLOOR = (
-    2.0**-26
-)  # singular values from a float64 Gram matrix have noise of sqrt(2^-52) of the largest
+# Singular values from a float64 Gram matrix have noise of sqrt(2^-52) of the largest.
+_FLOOR = 2.0**-26
 
 
 def diagnosis(name: str, embedded: Embedded, scores: Mapping[str, float]) -> dict[str, object]:

@@ -34,9 +34,8 @@ _CHUNK_BYTES = {
     "cpu": 2**25,
     "cuda": 2**29,
 }  # near the last-level cache of a CPU; large enough to fill a GPU
-_HITS_BYTES = (
-    2**26
-)  # where ranks are counted: each product packs the gallery anew, and little else is kept
+# Where ranks are counted: each product packs the gallery anew, and little else is kept.
+_HITS_BYTES = 2**26
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,13 @@ from vicinal.errors import ConfigError
 
 Ends = Float[Tensor, "p d"]
 OtherEnds = Float[Tensor, "q d"] | None
-BLOCK = (
-    2**20
-)  # pairs of arcs that are solved in one go; their intermediate values take some 60 times this
+# Pairs of arcs that are solved in one go; their intermediate values take some 60 times this.
+BLOCK = 2**20
 MET = 64 * torch.finfo(torch.float64).eps  # squared distance below which there is only rounding
-POINT = (
-    2**-26
-)  # sine below which an arc is a point: root of float64's last digit, so the sine itself is rounding
-HALF_CIRCLE = (
-    1e-4  # the same for opposite ends: on the way between them the gradient grows like 1 / sine
-)
+# Sine below which an arc is a point: root of float64's last digit, so the sine itself is rounding.
+POINT = 2**-26
+# The same for opposite ends: on the way between them the gradient grows like 1 / sine.
+HALF_CIRCLE = 1e-4
 NOTHING = 1e-150  # length below which a vector has no direction: its square is rounding
 
 

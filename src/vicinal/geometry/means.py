@@ -75,9 +75,8 @@ def log_exp_mean(
     def sums(terms: Float[Tensor, "rows cols"]) -> Float[Tensor, "rows"]:
         return (terms if mass is None else mass * terms).sum(dim=1)
 
-    dial = (
-        gamma.to(values) if isinstance(gamma, Tensor) else values.new_full((), gamma)
-    )  # no copy from the host
+    # No copy from the host.
+    dial = gamma.to(values) if isinstance(gamma, Tensor) else values.new_full((), gamma)
     dial = dial.expand(len(values))
     total = sums(keep.to(values.dtype))  # log of an int tensor would fall to float32
     total = total.masked_fill(total == 0, 1)
@@ -103,7 +102,8 @@ def mean_of_k(
 ) -> Float[Tensor, "n"]:
     """Return the mean distance of each anchor's K nearest, or of its -K farthest for K < 0.
 
-        r(S, K) = 1/|K| Σ_{k ≤ |K|} d^[k], from below for K > 0 and from above for K < 0            Song et al., Eq. (6)
+        r(S, K) = 1/|K| Σ_{k ≤ |K|} d^[k], from below for K > 0 and from above for K < 0
+            Song et al., Eq. (6)
 
     More than an anchor has counts as all; an anchor that has none yields 0 and passes no gradient.
     A neighbor of weight w counts w times, so the last one may count in part.
@@ -173,9 +173,8 @@ def gamma_for(
     if not values.numel():
         return values.new_zeros(len(values))
     sign = size.sign().double()
-    facing = (
-        values.double() * sign[:, None]
-    )  # the K largest of a are the K smallest of -a, and γ changes its sign
+    # The K largest of a are the K smallest of -a, and γ changes its sign.
+    facing = values.double() * sign[:, None]
     ascending = facing.masked_fill(~kept, torch.inf).sort(dim=1).values
     count = kept.sum(dim=1)
     among = (
@@ -191,9 +190,8 @@ def gamma_for(
     excess = (facing - wanted[:, None]).masked_fill(~kept, 0)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        too_large = (
-            torch.expm1(-middle[:, None] * excess).sum(dim=1) < 0
-        )  # b(γ) > wanted, solved for the sum
+        # B(γ) > wanted, solved for the sum.
+        too_large = torch.expm1(-middle[:, None] * excess).sum(dim=1) < 0
         low, high = torch.where(too_large, middle, low), torch.where(too_large, high, middle)
     settled = (count > 1) & (spread > 0) & (size.abs() < count)
     return torch.where(settled, sign * high, 0.0).to(values.dtype)

@@ -28,7 +28,8 @@ _LIFT = 1e-2  # of a metric's mean weight, given to all directions before it sta
 class Hinge:
     """[t + m]_+, rounded at its kink.
 
-        ℓ(t) = max_{0 ≤ a ≤ 1} a (t + m) - a² w / 2 = 0 | u² / 2w | u - w / 2   for u = t + m below 0, below w, above
+        ℓ(t) = max_{0 ≤ a ≤ 1} a (t + m) - a² w / 2 = 0 | u² / 2w | u - w / 2
+            for u = t + m below 0, below w, above
 
     It lies between [u]_+ - w/2 and [u]_+, is convex and does not fall, with a slope that a gradient
     method can follow.
@@ -52,7 +53,9 @@ class Hinge:
 class LANML(MahalanobisTransformer):
     """Put the similar radius of every sample a margin below its dissimilar radius.
 
-        min_{M ⪰ 0}  Σ_i [ t_i(M) + m ]_+  +  λ Ω(M),   Ω(M) = 1/(N |S_i|) Σ_i Σ_{j ∈ S_i} d_M(x_i, x_j)   Eq. (19)
+        min_{M ⪰ 0}  Σ_i [ t_i(M) + m ]_+  +  λ Ω(M),
+            Ω(M) = 1/(N |S_i|) Σ_i Σ_{j ∈ S_i} d_M(x_i, x_j)
+            Eq. (19)
         t_i(M) = - 1/γ1 log(1/|S_i| Σ_{j ∈ S_i} exp(-γ1 d_M(x_i, x_j)))
                  + 1/γ2 log(1/|D_i| Σ_{l ∈ D_i} exp(-γ2 d_M(x_i, x_l)))
 

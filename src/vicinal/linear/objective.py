@@ -32,13 +32,11 @@ Positions = npt.NDArray[np.intp]
 Outer = Callable[[Array], tuple[Array, Array]]  # ℓ and ℓ' of the excess t of each query
 
 _BLOCK = 2**19  # distances held at once: 4 MiB of float64, well inside a last-level cache
-_SPARSE = (
-    0.08  # share of entries that matter, below which picking them out is faster than taking all
-)
+# Share of entries that matter, below which picking them out is faster than taking all.
+_SPARSE = 0.08
 _MANY = 2**15  # entries below which a sparse matrix costs more to set up than it saves
-_GENTLE = (
-    2.0**-9
-)  # |γ| below which the quick form, whose rounding errors are divided by γ, loses some 3 of 16 digits
+# |γ| below which the quick form, whose rounding errors are divided by γ, loses some 3 of 16 digits.
+_GENTLE = 2.0**-9
 _NONE = np.s_[:, :0]  # an index that selects no entry
 
 
@@ -165,9 +163,8 @@ def _nearest(own: Array, nearest: int | None, start: int) -> Positions | None:
         return None
     from sklearn.neighbors import NearestNeighbors
 
-    found = (
-        NearestNeighbors(n_neighbors=nearest).fit(own).kneighbors(return_distance=False)
-    )  # leaves out itself
+    # Leaves out itself.
+    found = NearestNeighbors(n_neighbors=nearest).fit(own).kneighbors(return_distance=False)
     return np.asarray(found, dtype=np.intp) + start
 
 
@@ -195,7 +192,8 @@ def radii(distances: Array, gamma: float, count: int, dropped: Any = _NONE) -> R
     """Compute the log-exp mean of each row of ``distances``, which it overwrites, and its
     derivative.
 
-        b(γ) = -1/γ · log(1/n · Σ_j exp(-γ a_j)),   ∂b/∂a_j = exp(-γ a_j) / Σ_k exp(-γ a_k)   Song et al., Eq. (12)
+        b(γ) = -1/γ · log(1/n · Σ_j exp(-γ a_j)),   ∂b/∂a_j = exp(-γ a_j) / Σ_k exp(-γ a_k)
+            Song et al., Eq. (12)
 
     ``vicinal.geometry.means`` is the definition. This form exists because a solver asks millions of
     rows for value and derivative together, of which most entries do not matter: where γ is large,
@@ -234,7 +232,8 @@ def _near_the_mean(distances: Array, gamma: float, count: int, dropped: Any) -> 
     """Compute log-exp means for a γ near 0: the logarithm of a mean near 1 is taken from what it
     lacks.
 
-    b(γ) = e - 1/γ log(1 + 1/n Σ_j (exp(x_j) - 1)),   x_j = -γ (a_j - e) ≤ 0, with e the least a for γ > 0, or the most
+    b(γ) = e - 1/γ log(1 + 1/n Σ_j (exp(x_j) - 1)),
+        x_j = -γ (a_j - e) ≤ 0, with e the least a for γ > 0, or the most
     """
     kept = np.ones_like(distances)
     kept[dropped] = 0

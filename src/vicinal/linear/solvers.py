@@ -123,7 +123,8 @@ def projected_gradient(
     """Run accelerated projected gradient with backtracking: for a convex F the optimum, from any
     start.
 
-        M_{k+1} = P(Y_k - s ∇F(Y_k)),   Y_{k+1} = M_{k+1} + (θ_k - 1)/θ_{k+1} (M_{k+1} - M_k)     Beck & Teboulle 2009
+        M_{k+1} = P(Y_k - s ∇F(Y_k)),   Y_{k+1} = M_{k+1} + (θ_k - 1)/θ_{k+1} (M_{k+1} - M_k)
+            Beck & Teboulle 2009
 
     with P the projection onto M ⪰ 0. The step s is halved until the quadratic model bounds F, and
     grown again after. Momentum starts anew where it points uphill (O'Donoghue & Candès 2015), and a
@@ -152,9 +153,8 @@ def projected_gradient(
             move = reached - ahead
             there = problem.at(reached_factor, gradient=False)[0]
             bound = base + float(np.vdot(gradient, move)) + float(np.vdot(move, move)) / (2 * step)
-            nothing = (
-                base - bound <= tol * max(abs(base), 1) and there <= base
-            )  # a shorter step would not pay either
+            # A shorter step would not pay either.
+            nothing = base - bound <= tol * max(abs(base), 1) and there <= base
             if there <= bound + 1e-14 * abs(base) or nothing:
                 break
             step /= 2

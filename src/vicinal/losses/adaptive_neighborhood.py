@@ -26,7 +26,8 @@ class AdaptiveNeighborhoodLoss(Loss):
     """DANML (Song et al. 2022): the radius of an anchor's positives inside the radius of its
     negatives.
 
-        l_i = ℓ(r_i - R_i),  r_i = b(γ1; {d_ij | j ∈ P_i} ∪ {λ1}),  R_i = b(γ2; {d_ik | k ∈ N_i} ∪ {λ2})      Eq. (22)
+        l_i = ℓ(r_i - R_i),                                                         Eq. (22)
+            r_i = b(γ1; {d_ij | j ∈ P_i} ∪ {λ1}),  R_i = b(γ2; {d_ik | k ∈ N_i} ∪ {λ2})
         b(γ; a) = -1/γ log(1/n Σ exp(-γ a)),  γ1 < 0 < γ2,  ℓ(u) = log(1 + e^u)
 
     With the cosine S that is

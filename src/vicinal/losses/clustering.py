@@ -23,7 +23,8 @@ class ClusteringLoss(Loss):
     classes.
 
         L = [ max_S (F(S) + γ Δ(S)) - F~ ]_+                                        Song et al. 2017
-        F(S) = -Σ_i min_{j ∈ S} d_ij,     F~ = Σ_c max_{j ∈ c} (-Σ_{i ∈ c} d_ij),     Δ(S) = 1 - NMI(S, classes)
+        F(S) = -Σ_i min_{j ∈ S} d_ij,     F~ = Σ_c max_{j ∈ c} (-Σ_{i ∈ c} d_ij),
+            Δ(S) = 1 - NMI(S, classes)
 
     S runs over sets of as many samples (medoids) as the batch has classes; each gathers the samples
     nearest to it. The maximum is sought greedily, then by exchanging one medoid at a time until
@@ -75,9 +76,8 @@ class ClusteringLoss(Loss):
             return Terms(0 * costs.sum(dim=1), there.to(costs.dtype))
         settings = self.gamma, self.exchanges, self.restarts
         medoids, disagreement = best_clustering(costs.detach(), c.keep_positive, *settings)
-        for_class = (
-            costs.detach().masked_fill(~c.keep_positive, 0).sum(dim=0)
-        )  # what a medoid costs all of its class
+        # What a medoid costs all of its class.
+        for_class = costs.detach().masked_fill(~c.keep_positive, 0).sum(dim=0)
         ideal = (
             for_class.expand_as(costs)
             .masked_fill(~c.keep_positive, torch.inf)

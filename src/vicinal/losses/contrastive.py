@@ -12,7 +12,8 @@ class ContrastiveLoss(Loss):
     """Contrastive loss (Hadsell et al. 2006): positives together, negatives at least a margin
     apart.
 
-        l_ij = 1/2 D_ij² of a positive pair,  1/2 [m - D_ij]_+² of a negative pair        Hadsell et al. 2006
+        l_ij = 1/2 D_ij² of a positive pair,  1/2 [m - D_ij]_+² of a negative pair
+            Hadsell et al. 2006
 
     with the Euclidean distance D; the mean is over pairs, both orders of a pair and both kinds
     together.

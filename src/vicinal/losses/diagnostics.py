@@ -121,7 +121,8 @@ def inseparable_shares(
     """Return the shares of similar samples outside A_i and of dissimilar ones inside B_i, over
     anchors that have both.
 
-        A_i = {x | d(x_i, x) ≤ r(S_i, K1)},  B_i = {x | d(x_i, x) ≤ r(D_i, K2)}               Song et al., Eqs. (7), (8)
+        A_i = {x | d(x_i, x) ≤ r(S_i, K1)},  B_i = {x | d(x_i, x) ≤ r(D_i, K2)}
+            Song et al., Eqs. (7), (8)
 
     With K given those are the printed neighborhoods. Their radius moves with the samples that it is
     held against: some of them lie beyond their own mean whatever is learnt. So by default A_i = B_i

@@ -141,7 +141,8 @@ class HardExemplarLoss(Loss):
     ) -> "MatchedPairs":
         """Return the two terms of a batch of pairs, of which λ1 and λ2 make the whole loss.
 
-            L_OR = w_hard · ((sin^ - sin)² + (cos^ - cos)²),    L_HER = λ1 L_hard + λ2 L_OR           Cai et al. 2019
+            L_OR = w_hard · ((sin^ - sin)² + (cos^ - cos)²),    L_HER = λ1 L_hard + λ2 L_OR
+                Cai et al. 2019
 
         Args:
             queries: ground views.
@@ -225,7 +226,8 @@ def orientation_errors(
 
     It is 2 - 2 cos of the difference: 0 if the angle is right, 4 if it points the other way.
 
-    >>> orientation_errors(torch.tensor([[0.0, 1.0], [0.0, 1.0]]), torch.tensor([0.0, math.pi])).round().tolist()
+    >>> predicted, angles = torch.tensor([[0.0, 1.0], [0.0, 1.0]]), torch.tensor([0.0, math.pi])
+    >>> orientation_errors(predicted, angles).round().tolist()
     [0.0, 4.0]
     """
     truth = torch.stack([angles.sin(), angles.cos()], dim=1)

@@ -23,7 +23,8 @@ class InfoNCELoss(Loss):
     """InfoNCE or NT-Xent (van den Oord et al. 2018; Chen et al. 2020): each positive among the
     negatives of its anchor.
 
-        l_ip = -log( exp(s_ip / τ) / (exp(s_ip / τ) + Σ_{n ∈ N_i} exp(s_in / τ)) )             Chen et al. 2020, Eq. (1)
+        l_ip = -log( exp(s_ip / τ) / (exp(s_ip / τ) + Σ_{n ∈ N_i} exp(s_in / τ)) )
+            Chen et al. 2020, Eq. (1)
 
     with the cosine s; views of one image are rows with the same label. The mean is over positive
     pairs in both orders. Other positives of the anchor are not in the sum:
@@ -57,7 +58,8 @@ class InfoNCELoss(Loss):
 class SupervisedContrastiveLoss(InfoNCELoss):
     """Supervised contrastive loss (Khosla et al. 2020): each positive against all other samples.
 
-        l_i = -1/|P_i| · Σ_{p ∈ P_i} log(exp(s_ip / τ) / Σ_{a ≠ i} exp(s_ia / τ))          Khosla et al. 2020, Eq. (2)
+        l_i = -1/|P_i| · Σ_{p ∈ P_i} log(exp(s_ip / τ) / Σ_{a ≠ i} exp(s_ia / τ))
+            Khosla et al. 2020, Eq. (2)
 
     with the inner product s on the unit sphere: the paper's "out" form, its better one. The mean is
     over anchors that have positives; the paper's views of one image are rows with the same label
@@ -117,7 +119,8 @@ class TupletMarginLoss(Loss):
 class SigmoidLoss(Loss):
     """Sigmoid loss (SigLIP, Zhai et al. 2023): every pair is a decision of its own, same or not.
 
-        l_i = -Σ_j log σ(z_ij (t s_ij + b)),   z_ij = 1 of a positive pair, -1 of a negative pair     Zhai et al. 2023
+        l_i = -Σ_j log σ(z_ij (t s_ij + b)),   z_ij = 1 of a positive pair, -1 of a negative pair
+            Zhai et al. 2023
 
     with the cosine s. log t and b are parameters: give them to an optimizer. b starts so low that
     the many negatives do not dominate at first. The mean is over anchors.

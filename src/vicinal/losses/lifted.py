@@ -30,9 +30,11 @@ class LiftedStructureLoss(Loss):
     """Lifted structure loss (Song et al. 2016): each positive pair against all negatives of both
     members.
 
-        original:  l_ij = 1/2 [D_ij + log(Σ_{k ∈ N_i} exp(m - D_ik) + Σ_{l ∈ N_j} exp(m - D_jl))]_+²   Song et al. 2016
+        original:  l_ij = 1/2 [D_ij + log(Σ_{k ∈ N_i} exp(m - D_ik) + Σ_{l ∈ N_j} exp(m - D_jl))]_+²
+            Song et al. 2016
         min:       l_ij = [D_ij + m - min(min_{k ∈ N_i} D_ik, min_{l ∈ N_j} D_jl)]_+  LoOp, Eq. (16)
-        smooth:    l_i  = [log Σ_{k ∈ P_i} exp(-S_ik) + log Σ_{k ∈ N_i} exp(S_ik) + m]_+               ANML, Eq. (23)
+        smooth:    l_i  = [log Σ_{k ∈ P_i} exp(-S_ik) + log Σ_{k ∈ N_i} exp(S_ik) + m]_+
+            ANML, Eq. (23)
 
     The mean is over positive pairs, both orders of each, or, ``"smooth"``, over anchors that have
     positives and negatives. The smooth form with S = -D is the generalised lifted loss of Hermans

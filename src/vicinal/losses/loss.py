@@ -46,7 +46,7 @@ class Terms(NamedTuple):
     An anchor that can form none has 0 of both, so that a batch without terms costs 0 and passes
     gradient 0, never NaN.
 
-    >>> Terms(torch.tensor([3.0, 0.0]), torch.tensor([2.0, 0.0])).counts  # the second anchor forms no term
+    >>> Terms(torch.tensor([3.0, 0.0]), torch.tensor([2.0, 0.0])).counts  # the second forms none
     tensor([2., 0.])
     """
 

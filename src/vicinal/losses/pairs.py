@@ -185,9 +185,8 @@ class RankedListLoss(Loss):
         within = relu(self.alpha - c.negative)
         outside = c.keep_positive & (beyond > 0)
         inside = c.keep_negative & (within > 0)
-        low = (
-            torch.finfo(within.dtype).min / 4
-        )  # -inf would make an anchor with all negatives outside NaN
+        # -inf would make an anchor with all negatives outside NaN.
+        low = torch.finfo(within.dtype).min / 4
         weights = (self.temperature * within).masked_fill(~inside, low).softmax(dim=1)
         if self.detach_weights:
             weights = weights.detach()

@@ -143,7 +143,8 @@ class ProxyNCALoss(ProxyLoss):
     """Proxy-NCA (Movshovitz-Attias et al. 2017): a sample nearer to its class's proxy than to all
     others.
 
-        l_i = -log( exp(-d(x_i, p_y)/T) / Σ_{z ≠ y} exp(-d(x_i, p_z)/T) )           Movshovitz-Attias et al. 2017
+        l_i = -log( exp(-d(x_i, p_y)/T) / Σ_{z ≠ y} exp(-d(x_i, p_z)/T) )
+            Movshovitz-Attias et al. 2017
 
     with squared distances on the unit sphere and T = 1. The class's own proxy is left out of the
     sum, as printed, so the loss is not a probability's logarithm and may be negative. Many
@@ -178,7 +179,8 @@ class ImprovedProxyNCALoss(ProxyLoss):
     """Improved Proxy-NCA (after Song et al. 2022): Proxy-NCA with an inverse temperature and an
     offset.
 
-        l_i = 1/γ log(1 + Σ_{z ≠ y} exp(γ (d(x_i, p_y) - d(x_i, p_z) - λ)))          by analogy to Song et al., Eq. (31)
+        l_i = 1/γ log(1 + Σ_{z ≠ y} exp(γ (d(x_i, p_y) - d(x_i, p_z) - λ)))
+            by analogy to Song et al., Eq. (31)
 
     with squared distances on the unit sphere. At λ = 0 it is 1/γ times
     ``ProxyNCALoss(full_softmax=True)`` of temperature 1/γ, that is, ProxyNCA++; γ → ∞ is [d(x_i,
@@ -358,7 +360,8 @@ class CosFaceLoss(ProxyLoss):
     """CosFace (Wang et al. 2018): classify by the cosine to one proxy for each class, the right one
     less a margin.
 
-        l_i = -log(exp(s (cos θ_y - m)) / (exp(s (cos θ_y - m)) + Σ_{z ≠ y} exp(s cos θ_z)))   Wang et al. 2018
+        l_i = -log(exp(s (cos θ_y - m)) / (exp(s (cos θ_y - m)) + Σ_{z ≠ y} exp(s cos θ_z)))
+            Wang et al. 2018
 
     θ_z is the angle between the sample and the proxy of class z. The mean is over samples. The
     proxies are the loss's
@@ -387,7 +390,8 @@ class ArcFaceLoss(ProxyLoss):
     """ArcFace (Deng et al. 2019): classify by the angle to one proxy for each class, the right one
     plus a margin.
 
-        l_i = -log( exp(s cos(θ_y + m)) / (exp(s cos(θ_y + m)) + Σ_{z ≠ y} exp(s cos θ_z)) )   Deng et al. 2019, Eq. (3)
+        l_i = -log( exp(s cos(θ_y + m)) / (exp(s cos(θ_y + m)) + Σ_{z ≠ y} exp(s cos θ_z)) )
+            Deng et al. 2019, Eq. (3)
 
     θ_z is the angle between the sample and the proxy of class z. Beyond θ_y = π - m, where cos(θ_y
     + m) would rise again, cos θ_y - m sin m takes its place, as in the authors' code. The mean is

@@ -112,9 +112,8 @@ class FastAPLoss(Loss):
     ) -> Float[Tensor, "n bins_and_one"]:
         """Share each kept distance between the bins below and above it."""
         place = (distances * (self.bins / 4)).masked_fill(~keep, 0)
-        below = (
-            place.detach().nan_to_num(0).clamp(0, self.bins - 1).long()
-        )  # a NaN makes the first bin NaN
+        # A NaN makes the first bin NaN.
+        below = place.detach().nan_to_num(0).clamp(0, self.bins - 1).long()
         mass = keep.to(place.dtype) if weights is None else weights.masked_fill(~keep, 0)
         none = place.new_zeros(len(place), self.bins)
         above = none.scatter_add(1, below, mass * (place - below))
@@ -157,7 +156,8 @@ class ROADMAPLoss(Loss):
     """ROADMAP (Ramzi et al. 2021): an upper bound of one minus average precision, and calibrated
     similarities.
 
-        l_i     = (1 - λ) (1 - 1/|P_i| Σ_p rank⁺_p / (rank⁺_p + rank⁻_p)) + λ calibration_i          Ramzi et al. 2021
+        l_i     = (1 - λ) (1 - 1/|P_i| Σ_p rank⁺_p / (rank⁺_p + rank⁻_p)) + λ calibration_i
+            Ramzi et al. 2021
         rank⁺_p = 1 + Σ_{j ∈ P_i} H(s_ij - s_ip),    rank⁻_p = Σ_{n ∈ N_i} H⁻(s_in - s_ip)
         H⁻(t)   = σ(t/τ) for t ≤ 0,  σ(t/τ) + 1/2 for t ≤ δ,  ρ (t - δ) + σ(δ/τ) + 1/2 beyond
         calibration_i = mean_p [α - s_ip]_+ + mean_n [s_in - β]_+
@@ -262,7 +262,8 @@ class PNPLoss(Loss):
     of average precision.
 
         l_i = 1/|P_i| Σ_{p ∈ P_i} f(R_p),   R_p = Σ_{n ∈ N_i} σ((s_in - s_ip) / τ)    Li et al. 2022
-        O: R    Ds: log(1 + R)    Dq: 1 - (1 + R)^-α    Iu: (1 + R) log(1 + R)    Ib: (b R - log(1 + b R)) / b²
+        O: R    Ds: log(1 + R)    Dq: 1 - (1 + R)^-α    Iu: (1 + R) log(1 + R)
+            Ib: (b R - log(1 + b R)) / b²
 
     with cosines s. Ds and Dq pull positives with few negatives before them the harder, Iu and Ib
     those with many. The mean is over anchors that have positives.

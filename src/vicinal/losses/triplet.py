@@ -17,9 +17,9 @@ from vicinal.tuples import Embeddings, Labels, Reference, SingleLabels, block_tr
 
 Average = Literal["nonzero", "all"]
 SemiHardRule = Literal["all", "nearest_else_farthest"]
-NEGATIVES = (
-    2**22
-)  # entries of a block of rows in which semi-hard triplets are counted; temporaries take a few times it
+# Entries of a block of rows in which semi-hard triplets are counted; temporaries take a few times
+# it.
+NEGATIVES = 2**22
 FEW = 4  # up to so many positives, comparing with each beats a binary search (measured on CPU)
 
 
@@ -209,7 +209,8 @@ class HierarchicalTripletLoss(Loss):
     """HTL (Ge et al. 2018): all triplets of the batch, with a margin that depends on their two
     classes.
 
-        L = 1/(2 Z) Σ_{(a, p, n)} [‖a - p‖² - ‖a - n‖² + α_z]_+,    α_z = β + d_H(y_a, y_n) - S_{y_a}     Ge et al. 2018
+        L = 1/(2 Z) Σ_{(a, p, n)} [‖a - p‖² - ‖a - n‖² + α_z]_+,  α_z = β + d_H(y_a, y_n) - S_{y_a}
+            Ge et al. 2018
 
     Z is the number of triplets, l'm (l'm - 1) t (t - 1) t in a batch of l'm classes with t samples
     each. The margins are set from a class tree (``set_margins``). Without them every α_z is

@@ -151,7 +151,8 @@ class NestedLoss(nn.Module):
     >>> import torch
     >>> from vicinal.losses import ContrastiveLoss
     >>> z, labels = torch.tensor([[0.0, 0.0], [1.0, 2.0]]), torch.tensor([0, 0])
-    >>> NestedLoss([ContrastiveLoss(), ContrastiveLoss()], [1, 2])(z, labels)  # 1/2 · 1² + 1/2 · (1² + 2²)
+    >>> nested = NestedLoss([ContrastiveLoss(), ContrastiveLoss()], [1, 2])
+    >>> nested(z, labels)  # 1/2 · 1² + 1/2 · (1² + 2²)
     tensor(3.)
     """
 

@@ -47,9 +47,8 @@ Range = tuple[float, float]
 
 
 EUCLIDEAN = Euclidean()
-MOST_TUPLES = (
-    2**24
-)  # three int64 columns of this length are 384 MiB; whoever needs more should not list tuples
+# Three int64 columns of this length are 384 MiB; whoever needs more should not list tuples.
+MOST_TUPLES = 2**24
 
 
 class ReferenceRows(TypedDict, total=False):
@@ -303,7 +302,8 @@ def triplet_margin(
         among: see `ReferenceRows`.
 
     >>> line, labels = torch.tensor([[0.0], [1.0], [1.1]]), torch.tensor([0, 0, 1])
-    >>> [part.tolist() for part in triplet_margin(line, labels, kind="hard", distance=Euclidean(normalize=False))]
+    >>> mined = triplet_margin(line, labels, kind="hard", distance=Euclidean(normalize=False))
+    >>> [part.tolist() for part in mined]
     [[1], [0], [2]]
     """
     coerce(kind, TripletKind, "kind")
@@ -345,8 +345,9 @@ def angular(
         most: more triplets than this are an error.
         among: see `ReferenceRows`.
 
-    >>> rows, labels = torch.tensor([[-1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 5.0]]), torch.tensor([0, 0, 1, 2])
-    >>> [part.tolist() for part in angular(rows, labels, angle=40.0, normalize=False)]  # 45 and 11 degrees
+    >>> rows = torch.tensor([[-1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 5.0]])
+    >>> mined = angular(rows, torch.tensor([0, 0, 1, 2]), angle=40.0, normalize=False)
+    >>> [part.tolist() for part in mined]  # 45 and 11 degrees
     [[0, 1], [1, 0], [2, 2]]
     """
     if not 0 <= angle < 90:
@@ -520,10 +521,10 @@ def uniform_histogram(
         among: see `ReferenceRows`.
 
     >>> line, labels = torch.tensor([[0.0], [1.0], [3.0], [7.0]]), torch.tensor([0, 0, 0, 0])
-    >>> drawn = uniform_histogram(
-    ...     line, labels, generator=torch.Generator(), bins=2, positives_per_bin=3, distance=Euclidean(normalize=False)
-    ... )
-    >>> (line[drawn.positive.anchor] - line[drawn.positive.other]).abs().flatten().sort().values[3:].tolist()
+    >>> options = {"generator": torch.Generator(), "distance": Euclidean(normalize=False)}
+    >>> drawn = uniform_histogram(line, labels, bins=2, positives_per_bin=3, **options)
+    >>> lengths = (line[drawn.positive.anchor] - line[drawn.positive.other]).abs().flatten()
+    >>> lengths.sort().values[3:].tolist()
     [4.0, 6.0, 7.0]
     """
     if min(bins, positives_per_bin, negatives_per_bin) < 1:

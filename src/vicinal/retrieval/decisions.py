@@ -1,4 +1,4 @@
-"""Decisions on what `vicinal clean` found: a table of ``path,label`` becomes new, corrected data."""
+"""Decisions on what `vicinal clean` found: a table of ``path,label`` becomes corrected data."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -35,9 +35,8 @@ from vicinal.run_directory import RunDirectory
 
 FORMAT = 1  # of preprocessing.json
 INPUT, OUTPUT = "inputs", "embeddings"  # names of the graph's ends
-TOLERANCE = (
-    1e-5  # of a number of an embedding of length 1; larger embeddings may differ in proportion
-)
+# Of a number of an embedding of length 1; larger embeddings may differ in proportion.
+TOLERANCE = 1e-5
 BATCHES = (1, 2, 5, 8)  # sizes compared: one alone, the size that was traced, and others
 ONNX, CARD = "model.onnx", "README.md"
 

@@ -35,7 +35,8 @@ class EpisodeSampler(BatchSampler):
         seed: with the epoch it determines every batch.
         batches: batches per epoch; None for as many as the data fills once.
 
-    >>> sampler = EpisodeSampler(np.repeat(np.arange(6), 2), training_classes=4, validation_classes=2, seed=0)
+    >>> labels = np.repeat(np.arange(6), 2)
+    >>> sampler = EpisodeSampler(labels, training_classes=4, validation_classes=2, seed=0)
     >>> sampler.training_rows, sampler.batch_size
     (8, 12)
     """

@@ -479,7 +479,8 @@ class NPairSampler(BatchSampler):
         batches: batches per epoch; None for as many as the data fills once.
 
     >>> labels = [0, 0, 1, 1, 2]
-    >>> first, second, third, fourth = (labels[row] for row in NPairSampler(labels, classes=2, seed=0).epoch(0)[0])
+    >>> (rows,) = NPairSampler(labels, classes=2, seed=0).epoch(0)[:1]
+    >>> first, second, third, fourth = (labels[row] for row in rows)
     >>> first == third, second == fourth, first == second
     (True, True, False)
     """
@@ -530,7 +531,8 @@ class TripletSampler(BatchSampler):
         batches: batches per epoch; None for as many as the data fills once.
 
     >>> labels = [0, 0, 1, 1]
-    >>> anchor, positive, negative = (labels[row] for row in TripletSampler(labels, triplets=1, seed=0).epoch(0)[0])
+    >>> (rows,) = TripletSampler(labels, triplets=1, seed=0).epoch(0)[:1]
+    >>> anchor, positive, negative = (labels[row] for row in rows)
     >>> anchor == positive, anchor == negative
     (True, False)
     """

@@ -15,12 +15,10 @@ from torch import Tensor
 from vicinal.data.records import Batch
 from vicinal.methods.method import Method, StepResult
 
-EAGER_STEPS = (
-    3  # before a capture: in the first ones libraries choose kernels and allocate workspaces
-)
-MOST_GRAPHS = (
-    2  # each holds the activations of a step: batches of ever other shapes must not fill a GPU
-)
+# Before a capture: in the first ones libraries choose kernels and allocate workspaces.
+EAGER_STEPS = 3
+# Each holds the activations of a step: batches of ever other shapes must not fill a GPU.
+MOST_GRAPHS = 2
 
 
 @dataclass

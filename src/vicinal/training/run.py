@@ -80,9 +80,8 @@ def resume(
         with _locked(run):
             with decoding(run.info_path):
                 saved = info["config"]
-                base = (
-                    saved["preset"] if saved["preset"] in presets() else DEFAULT_PRESET
-                )  # a file is not needed again
+                # A file is not needed again.
+                base = saved["preset"] if saved["preset"] in presets() else DEFAULT_PRESET
                 config = compose(
                     {"preset": base},
                     saved["slots"],

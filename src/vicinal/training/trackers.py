@@ -28,9 +28,8 @@ from vicinal.errors import ConfigError
 from vicinal.run_directory import WANDB, RunDirectory
 
 State = Literal["finished", "failed", "interrupted"]
-METRICS_PER_CALL = (
-    900  # MLflow takes up to 1000, and reads its description of the run for each call
-)
+# MLflow takes up to 1000, and reads its description of the run for each call.
+METRICS_PER_CALL = 900
 
 
 class Tracker(Protocol):

@@ -34,13 +34,11 @@ from vicinal.training.processes import Interrupted, Interruption, await_turn
 from vicinal.training.trackers import open_trackers
 
 COLLAPSED_SPREAD = 1e-3  # embeddings this near their mean, relative to their length, are one point
-COLLAPSING_SPREAD = (
-    0.1  # ... and this near they are on the way, if the loss stands at its collapsed value too
-)
+# ... and this near they are on the way, if the loss stands at its collapsed value too.
+COLLAPSING_SPREAD = 0.1
 STEPS_PER_TRANSFER = 20  # on a GPU: reading a scalar waits for all work before it
-STEPS_WORTH_COMPILING = (
-    5400  # a compiler takes 15 to 54 s and saves 8 ms of a step of ResNet-50, 1 of Lite0's
-)
+# A compiler takes 15 to 54 s and saves 8 ms of a step of ResNet-50, 1 of Lite0's.
+STEPS_WORTH_COMPILING = 5400
 STEPS_PER_DIAGNOSIS = 10  # diagnostics compare all rows of a batch once more
 
 

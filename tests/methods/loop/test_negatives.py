@@ -238,9 +238,8 @@ def test_samples_may_be_anchors_with_their_own_positives(loss, overlap, embeddin
         arcs = distance.between_arcs(given, torch.cat([rows, first]), torch.cat([rows, second]))[
             :count, count:
         ]
-        closer = (
-            sign * arcs > sign * distance(given)[first, second]
-        )  # than the ends of the arc to each other
+        # Than the ends of the arc to each other.
+        closer = sign * arcs > sign * distance(given)[first, second]
         expected = torch.where(closer, ends, arcs) if overlap == "samples" else arcs
         torch.testing.assert_close(found.negative, expected)
         assert closer[found.keep_negative].any() and not closer[found.keep_negative].all()

@@ -51,9 +51,8 @@ def harder(
     negative = at_least_float32(negative)
     back = at_least_float32(anchor) - negative
     distance = torch.linalg.vector_norm(back, dim=-1)
-    share = (
-        (1 - lambda_) * relu(distance - reference_distance) / threshold(distance, 0.0, 1.0)
-    )  # 0 where d is 0
+    # 0 where d is 0.
+    share = (1 - lambda_) * relu(distance - reference_distance) / threshold(distance, 0.0, 1.0)
     return negative + share[..., None] * back
 
 

@@ -272,8 +272,8 @@ def told(error: BaseException) -> str:
 def without_folders(value: T) -> T:
     """Return a JSON value with the last part of each absolute path in place of the whole.
 
-    >>> without_folders({"command": "vicinal train --data '/home/ann/my photos' data.roles=/a/b.csv", "rate": "R/P"})
-    {'command': "vicinal train --data 'my photos' data.roles=b.csv", 'rate': 'R/P'}
+    >>> without_folders({"command": "vicinal train --data '/a/my photos' data.roles=/a/b.csv"})
+    {'command': "vicinal train --data 'my photos' data.roles=b.csv"}
     """
     found: Any = value
     if isinstance(value, dict):
