@@ -20,6 +20,7 @@ from vicinal.methods import HDML
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import EfficientNetLite
 from vicinal.training.estimate import describe as describe_cost
+from vicinal.training.estimate import step_seconds
 from vicinal.training.experiment import prepare
 
 
@@ -386,6 +387,13 @@ def test_values_of_the_wrong_kind_in_a_file_are_named(text, message, tmp_path):
     (tmp_path / "mine.toml").write_text(text)
     with pytest.raises(ConfigError, match=message):
         compose(read(tmp_path / "mine.toml")[1])
+
+
+def test_one_of_several_processes_takes_no_step_alone_to_time_it(vectors, monkeypatch):
+    config = compose({"data": vectors})
+    records = config.data.load()
+    monkeypatch.setattr("vicinal.parallel.processes", lambda: 2)
+    assert step_seconds(config, records, (3,)) is None
 
 
 def test_a_run_says_beforehand_how_much_longer_its_method_takes(vectors):

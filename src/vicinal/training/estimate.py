@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from vicinal import parallel
 from vicinal.config import Config
 from vicinal.data.records import Batch, Records
 from vicinal.data.transforms import ImageTransform, own_transform
 from vicinal.methods import Plain
 from vicinal.methods.method import Method
 from vicinal.models import count_parameters
-from vicinal.parallel import pick_device
 from vicinal.run_directory import RunDirectory
 from vicinal.training.build import build_method
 from vicinal.training.console import Console, spell
@@ -27,7 +27,9 @@ ROWS = 4  # embedded and differentiated once to measure; more would take seconds
 def describe(config: Config) -> str:
     """Return the resolved experiment as TOML with comments on its size and cost."""
     config, records = load_records(config)
-    method, steps = build_method(config, records.part("train"), pick_device(config.training.device))
+    method, steps = build_method(
+        config, records.part("train"), parallel.pick_device(config.training.device)
+    )
     cost = _cost(config, method, records)
     learnt, count = count_parameters(method.embedder)
     memory = 4 * (count + 3 * learnt) + cost.bytes * min(
@@ -117,7 +119,10 @@ class Cost(NamedTuple):
 def _cost(config: Config, method: Method, records: Records) -> Cost:
     """Measure a step: with feature vectors, as it is; with pictures, by the network's pass over a
     few of them and by how much longer the method's step takes than a plain one on small ones."""
-    device, transform = pick_device(config.training.device), own_transform(config.transform)
+    device, transform = (
+        parallel.pick_device(config.training.device),
+        own_transform(config.transform),
+    )
     rows = config.training.batch_size if method.reads_records else len(method.batches(0)[0])
     plain = type(config.method) is Plain
     small: tuple[int, ...] | None = None
@@ -167,8 +172,11 @@ def step_seconds(
     config: Config, records: Records, shape: tuple[int, ...]
 ) -> tuple[float, int] | None:
     """Time the third of three steps on random inputs of a shape, and count the steps of the run;
-    None for a method that embeds the training records to plan its batches."""
-    device, train = pick_device(config.training.device), records.part("train")
+    None for a method that embeds the training records to plan its batches, and among several
+    processes, which would have to take the steps together."""
+    if parallel.processes() > 1:
+        return None
+    device, train = parallel.pick_device(config.training.device), records.part("train")
     with torch.random.fork_rng():
         method, steps = build_method(config, train, device)
         if method.reads_records:
