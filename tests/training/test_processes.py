@@ -232,7 +232,7 @@ def test_processes_stop_with_a_checkpoint_when_their_launcher_is_killed(tiny, tm
     launcher.communicate()  # until the processes have closed their ends, too
     run = RunDirectory.open(path)
     assert run.status["state"] == "interrupted"
-    assert latest_checkpoint(run.checkpoints_path).name == f"step-{run.status['step']:08d}"
+    assert latest_checkpoint(run.checkpoints_path).stem == f"step-{run.status['step']:08d}"
 
 
 def on_one_gpu(number: int, folder: str, count: int) -> None:

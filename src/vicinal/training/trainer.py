@@ -18,6 +18,7 @@ from vicinal import parallel
 from vicinal.data.records import Batch
 from vicinal.errors import DivergenceError
 from vicinal.evaluation.measure import measure
+from vicinal.files import read_object
 from vicinal.methods.method import Method
 from vicinal.run_directory import Journal, RunDirectory
 from vicinal.training.checkpoint import (
@@ -338,7 +339,8 @@ class Trainer:
         message = str(error) or type(error).__name__
         if parallel.processes() > 1:
             await_turn(error)
-            if not self.run.path.is_dir() or self.run.status.get("state") != "running":
+            written = self.run.status_path  # of a first process that may be gone, with its lock
+            if not written.is_file() or read_object(written).get("state") != "running":
                 return  # said already, or by a machine that does not see the run
             checkpoint = latest_checkpoint(self.run.checkpoints_path)
             place = "the start" if checkpoint is None else f"its last checkpoint, {checkpoint.name}"
