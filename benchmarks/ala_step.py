@@ -81,7 +81,8 @@ def errors(device: torch.device, batch: Batch, options: argparse.Namespace) -> l
     """Slopes by forward mode as it is trained, and by double backward, against full float32."""
     method, _ = build("forward mode", device, options)
     training = method.training_pass(batch)
-    losses, leaves = training.scored.losses, method.metric.leaves
+    losses = training.scored.losses
+    leaves = method.metric.leaves
     steps = method.metric.scaled(meta_gradient.gradient(losses.mean() / 2, leaves))
     _, direction = method.validate(batch, steps)
 
@@ -90,7 +91,8 @@ def errors(device: torch.device, batch: Batch, options: argparse.Namespace) -> l
         given = method.metric, method.scoring, direction, training.embeddings.detach()
         return meta_gradient.slopes(*given, tangents, training.labels).double()
 
-    precision, method.embedder.precision = method.embedder.precision, None
+    precision = method.embedder.precision
+    method.embedder.precision = None
     with tensor_cores(False):
         exact = slopes()
     method.embedder.precision = precision
@@ -125,7 +127,8 @@ def table(device: torch.device, options: argparse.Namespace) -> str:
     ]
     for kind in KINDS:
         ratios = [mine / plain for mine, plain in zip(times[kind], times["plain"], strict=True)]
-        ratio, share = statistics.median(ratios), memory[kind] / memory["plain"]
+        ratio = statistics.median(ratios)
+        share = memory[kind] / memory["plain"]
         judged = ""
         if kind != "plain":
             slowest, largest = BARS

@@ -59,7 +59,8 @@ class Step:
         return list(torch.autograd.grad(loss, trained(self.optimizer)))
 
     def __call__(self, rows: int | None, inputs: Tensor, labels: Tensor) -> None:
-        parameters, gradients = trained(self.optimizer), self.gradients(rows, inputs, labels)
+        parameters = trained(self.optimizer)
+        gradients = self.gradients(rows, inputs, labels)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
         self.optimizer.step()

@@ -80,7 +80,8 @@ def timed(function: Callable, *arguments) -> tuple[float, dict[str, float]]:
 def compare_times(rounds: int) -> dict[str, float]:
     """Alternate the two; the first round warms up and is thrown away."""
     rows, labels = data(**SMALL)
-    mine, peer = CONTESTANTS["vicinal"](), CONTESTANTS["best"]()
+    mine = CONTESTANTS["vicinal"]()
+    peer = CONTESTANTS["best"]()
     seconds = []
     for _ in range(rounds + 1):
         (our_time, our_scores), (their_time, their_scores) = (
@@ -109,7 +110,8 @@ def compare_clustering() -> dict[str, float]:
     from vicinal.evaluation import clustering_scores, kmeans
 
     rows, labels = data(**SMALL)
-    rows, labels = rows[labels < 500], labels[labels < 500]
+    rows = rows[labels < 500]
+    labels = labels[labels < 500]
     assigned = kmeans(rows, 500, seed=0, restarts=1)
     calculator = AccuracyCalculator(
         include=("NMI", "AMI"), kmeans_func=lambda *_: assigned, device=torch.device("cpu")
@@ -161,7 +163,8 @@ def in_fresh_process(contestant: str, threads: int) -> dict[str, float]:
 
 def table(rounds: int, threads: int, large: bool) -> str:
     load = os.getloadavg()[0]
-    times, clustering = compare_times(rounds), compare_clustering()
+    times = compare_times(rounds)
+    clustering = compare_clustering()
     mine, best, default = (
         in_fresh_process(name, threads) for name in ("vicinal", "best", "default")
     )

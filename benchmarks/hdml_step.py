@@ -45,7 +45,8 @@ def labels_for(name: str, batch: int) -> torch.Tensor:
 
 
 def methods(backbone: str, loss: str, device: torch.device) -> tuple[Take, Take]:
-    optimizer, made = OptimizerConfig(learning_rate=1e-5, head_factor=10.0), []
+    optimizer = OptimizerConfig(learning_rate=1e-5, head_factor=10.0)
+    made = []
     for method in (Plain(), HDML()):
         torch.manual_seed(0)
         embedder = Embedder(BACKBONES[backbone](), DIM)

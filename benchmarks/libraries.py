@@ -56,7 +56,8 @@ def main() -> None:
         return peer.index.search(array, 1)
 
     def sklearn_scores() -> object:
-        one, other = labels.numpy(), guessed.numpy()
+        one = labels.numpy()
+        other = guessed.numpy()
         return normalized_mutual_info_score(one, other), adjusted_mutual_info_score(one, other)
 
     asked = rows[:1000] if options.large else rows

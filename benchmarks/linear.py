@@ -46,11 +46,11 @@ from units import versions
 
 from vicinal.bench import results
 
-DOCUMENT, RESULTS = (
-    ROOT / "experiments" / "anml_linear" / "README.md",
-    ROOT / "experiments" / "results" / "linear.jsonl",
-)
-SETS, CAP, FASTER = ("isolet1", "pendigits", "usps"), 600, 10
+DOCUMENT = ROOT / "experiments" / "anml_linear" / "README.md"
+RESULTS = ROOT / "experiments" / "results" / "linear.jsonl"
+SETS = ("isolet1", "pendigits", "usps")
+CAP = 600
+FASTER = 10
 LAST = 999  # LMNN's n_iter_ where its 1,000 steps ran out before it converged
 MEMORY = {9000: 2**30, 20000: 3 * 2**30}
 ROWS = {f"letter-{rows}": rows for rows in MEMORY}
@@ -62,7 +62,8 @@ def contest(name: str, number: int, contestant: str, options: argparse.Namespace
     if contestant == "memory":
         return measure_memory(ROWS[name], options.data / "tabular")
     train, train_y, test, test_y = split(*load(name, options.data / "tabular"), number)
-    threads, chosen = options.threads, {}
+    threads = options.threads
+    chosen = {}
     if contestant.startswith("lmnn"):
         sys.path.append(
             options.metric_learn
@@ -86,9 +87,11 @@ def contest(name: str, number: int, contestant: str, options: argparse.Namespace
         everything = {"n_similar": None} if contestant == "lanml full sets" else {}
         estimator = LANML(n_jobs=threads, **chosen, **everything)
     print("ready", flush=True)
-    start, worked = time.perf_counter(), time.process_time()
+    start = time.perf_counter()
+    worked = time.process_time()
     estimator.fit(train, train_y)
-    seconds, worked = time.perf_counter() - start, time.process_time() - worked
+    seconds = time.perf_counter() - start
+    worked = time.process_time() - worked
     from sklearn.neighbors import KNeighborsClassifier
 
     classifier = KNeighborsClassifier(3).fit(estimator.transform(train), train_y)
@@ -179,7 +182,9 @@ def kept(path: Path) -> dict[tuple[str, int, str], dict]:
 
 def work(options: argparse.Namespace) -> None:
     """Measure what is missing, and keep each fit as it ends."""
-    there, place, packages = kept(options.results), machine(), versions()
+    there = kept(options.results)
+    place = machine()
+    packages = versions()
     if elsewhere := {line["where"] for line in there.values() if line["set"] in options.sets} - {
         place
     }:
@@ -260,7 +265,8 @@ def table(lines: list[dict]) -> str:
             text.append(f"| {' | '.join(cells)} |")
     for line in lines:
         if line["contestant"] == "memory" and "bytes" in line:
-            rows, bar = ROWS[line["set"]], MEMORY[ROWS[line["set"]]]
+            rows = ROWS[line["set"]]
+            bar = MEMORY[ROWS[line["set"]]]
             size = f"{line['bytes'] / 2**20:,.0f} MiB of {bar / 2**20:,.0f} MiB"
             met = verdict(line["bytes"] <= bar)
             text.append(f"| letter, {rows:,} x 16 | LANML⁻ peak memory | {size} | | | | | {met} |")
@@ -274,7 +280,8 @@ def origins(lines: list[dict]) -> list[str]:
     for way in sorted({tuple(line[key] for key in ways) for line in lines}):
         here = [line for line in lines if tuple(line[key] for key in ways) == way]
         together, threads, cap, where, packages = way
-        loads, stopped = [line["load"] for line in here], sum("stopped" in line for line in here)
+        loads = [line["load"] for line in here]
+        stopped = sum("stopped" in line for line in here)
         found.append(
             f"{len(here)} fits, {together} at a time, {threads} thread{'s' * (threads > 1)} each, "
             f"stopped after {cap} "

@@ -36,7 +36,10 @@ if TYPE_CHECKING:
     from vicinal.data.records import Records
     from vicinal.data.transforms import ImageTransform
 
-FIRST_BAR, BUSY_BAR, WORKERS, BATCH = 10.0, 0.9, 16, 128
+FIRST_BAR = 10.0
+BUSY_BAR = 0.9
+WORKERS = 16
+BATCH = 128
 STARTED = "VICINAL_STARTED"  # when the command was given
 
 
@@ -70,7 +73,8 @@ def child(options: argparse.Namespace) -> None:
     from vicinal.cli.main import run
     from vicinal.methods.method import Method
 
-    step, start = Method.step, float(os.environ[STARTED])
+    step = Method.step
+    start = float(os.environ[STARTED])
 
     def first(self: Method, batch: object) -> None:
         ready = time.time() - start
@@ -106,7 +110,8 @@ class Prepared(Dataset):  # type: ignore[type-arg]
     """The images of records, prepared as for a tensor on a device."""
 
     def __init__(self, records: "Records", transform: "ImageTransform") -> None:
-        self.records, self.transform = records, transform
+        self.records = records
+        self.transform = transform
 
     def __len__(self) -> int:
         return len(self.records)

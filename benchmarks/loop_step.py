@@ -48,7 +48,8 @@ PAIRINGS = {
 
 
 def methods(backbone: str, loss: str, pairing: str, device: torch.device) -> tuple[Take, Take]:
-    optimizer, made = OptimizerConfig(learning_rate=1e-5, head_factor=10.0), []
+    optimizer = OptimizerConfig(learning_rate=1e-5, head_factor=10.0)
+    made = []
     for method in (Plain(), LoOp("paper", pairing=pairing)):
         torch.manual_seed(0)
         embedder = Embedder(BACKBONES[backbone](), DIM)
@@ -116,7 +117,8 @@ def main() -> None:
     parser.add_argument("--loss-alone", action="store_true")
     asked = parser.parse_args()
     if asked.loss_alone:
-        triplet, pairs = TripletLoss(squared=False), MultiSimilarityLoss()
+        triplet = TripletLoss(squared=False)
+        pairs = MultiSimilarityLoss()
         print(
             loss_alone(
                 "triplet",

@@ -20,15 +20,21 @@ from collections.abc import Callable
 from measuring import ROOT, alternate, provenance, resident, timed, verdict, write_between
 
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
-MARGIN, DIM = 0.2, 128
+MARGIN = 0.2
+DIM = 128
 BATCH_ALL = [
     (512, 4, 20.0),
     (1024, 4, 120.0),
     (1024, 32, 100.0),
 ]  # rows, per class, how many times faster at least
-MEMORY_CASE, MEMORY_BAR = (1024, 4), 20
-LARGE, LARGE_SECONDS, LARGE_BYTES = (8192, 8), 6.0, 2**31
-GPU, GPU_SECONDS, GPU_BYTES = (4096, 4), 0.025, 2**30
+MEMORY_CASE = (1024, 4)
+MEMORY_BAR = 20
+LARGE = (8192, 8)
+LARGE_SECONDS = 6.0
+LARGE_BYTES = 2**31
+GPU = (4096, 4)
+GPU_SECONDS = 0.025
+GPU_BYTES = 2**30
 
 
 def batch(rows: int, per_class: int, device: str = "cpu"):
@@ -61,12 +67,11 @@ def theirs(kind: str) -> Callable:
     if kind == "batch_all":
         return losses.TripletMarginLoss(margin=MARGIN)
     if kind == "semi_hard":
-        loss, miner = (
-            losses.TripletMarginLoss(margin=MARGIN),
-            miners.TripletMarginMiner(MARGIN, "semihard"),
-        )
+        loss = losses.TripletMarginLoss(margin=MARGIN)
+        miner = miners.TripletMarginMiner(MARGIN, "semihard")
     else:
-        loss, miner = losses.MultiSimilarityLoss(2, 50, 0.5), miners.MultiSimilarityMiner(0.1)
+        loss = losses.MultiSimilarityLoss(2, 50, 0.5)
+        miner = miners.MultiSimilarityMiner(0.1)
     return lambda embeddings, labels: loss(embeddings, labels, miner(embeddings, labels))
 
 
@@ -82,7 +87,8 @@ def compare(kind: str, rows: int, per_class: int, rounds: int) -> dict[str, floa
     import torch
 
     embeddings, labels = batch(rows, per_class)
-    mine, peer = ours(kind), theirs(kind)
+    mine = ours(kind)
+    peer = theirs(kind)
     (value, gradient), (their_value, their_gradient) = (
         step(mine, embeddings, labels),
         step(peer, embeddings, labels),
@@ -182,7 +188,8 @@ def table(rounds: int, threads: int) -> str:
 def gpu_row(rounds: int = 20) -> str:
     import torch
 
-    loss, (embeddings, labels) = ours("batch_all"), batch(*GPU, device="cuda")
+    loss = ours("batch_all")
+    (embeddings, labels) = batch(*GPU, device="cuda")
     for _ in range(3):
         step(loss, embeddings, labels)
     torch.cuda.synchronize()

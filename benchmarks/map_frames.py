@@ -52,7 +52,8 @@ ZOOMING = """async (count) => {
 
 
 def laid_out(snapshot: Snapshot) -> CollectionMap:
-    rng, ids = np.random.default_rng(0), np.arange(len(snapshot))
+    rng = np.random.default_rng(0)
+    ids = np.arange(len(snapshot))
     places = rng.random((CLASSES, 2))[ids % CLASSES] + 0.03 * rng.normal(size=(len(ids), 2))
     return CollectionMap(ids, places.astype(np.float32))
 

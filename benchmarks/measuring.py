@@ -94,7 +94,8 @@ def verdict(met: bool) -> str:
 
 def write_between(document: Path, name: str, text: str) -> None:
     """Replace what stands between the markers ``<!-- NAME:start -->`` and ``<!-- NAME:end -->``."""
-    start, end = f"<!-- {name}:start -->", f"<!-- {name}:end -->"
+    start = f"<!-- {name}:start -->"
+    end = f"<!-- {name}:end -->"
     head, rest = document.read_text(encoding="utf-8").split(start)
     _, tail = rest.split(end)
     document.write_text(f"{head}{start}\n{text}\n{end}{tail}", encoding="utf-8")

@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 from measuring import ROOT, provenance, write_between
 
-DIM, LIMIT = 512, 4 * 2**30
+DIM = 512
+LIMIT = 4 * 2**30
 COPIED = 100  # one row of so many is a near copy of another
 MAP = """import sys
 from vicinal.retrieval.collection import CollectionDirectory
@@ -80,7 +81,8 @@ def measured(words: list[str]) -> Cost:
                 anonymous, peak = (
                     int(fields[name].split()[0]) * 1024 for name in ("RssAnon", "VmHWM")
                 )
-                allocated, held = max(allocated, anonymous), max(held, peak)
+                allocated = max(allocated, anonymous)
+                held = max(held, peak)
             except (OSError, KeyError, ValueError):  # it has just ended
                 pass
             time.sleep(0.05)
@@ -112,7 +114,9 @@ def main() -> None:
     folder.mkdir(exist_ok=True)
     load = os.getloadavg()[0]
     vicinal = [sys.executable, "-m", "vicinal"]
-    run, data, query = folder / "run", folder / "data.npz", folder / "query.npz"
+    run = folder / "run"
+    data = folder / "data.npz"
+    query = folder / "query.npz"
     if not run.exists():
         write_data(data, options.rows)
         write_data(folder / "small.npz", 2000, seed=1)

@@ -26,8 +26,10 @@ from vicinal.evaluation.neighbors import Gallery, Neighbors
 from vicinal.evaluation.retrieval import SOP_RECALLS, query_scores
 from vicinal.losses import ClusteringLoss
 
-QUERIES, NEIGHBORS = 552, 1001  # a query is its own first neighbor here
-LOSS_ROWS, LOSS_SECONDS = 512, 0.4
+QUERIES = 552  # a query is its own first neighbor here
+NEIGHBORS = 1001
+LOSS_ROWS = 512
+LOSS_SECONDS = 0.4
 
 
 def processor_seconds(function: Callable[[], object]) -> tuple[float, object]:
@@ -63,8 +65,10 @@ def search(rounds: int, noise: float) -> str:
     rows = torch.nn.functional.normalize(
         rows + noise * torch.randn(rows.shape, generator=rng), dim=1
     )
-    queries, asked = rows[:QUERIES], labels[:QUERIES]
-    gallery, index = Gallery(rows), faiss.IndexFlatL2(rows.shape[1])
+    queries = rows[:QUERIES]
+    asked = labels[:QUERIES]
+    gallery = Gallery(rows)
+    index = faiss.IndexFlatL2(rows.shape[1])
     index.add(rows.numpy())
 
     def ours() -> dict[str, float]:

@@ -20,8 +20,11 @@ from pathlib import Path
 from measuring import ROOT, Ratio, alternate, provenance, resident, timed, verdict, write_between
 
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
-ROWS, DIM, CLASSES = 60_502, 512, 11_316  # Stanford Online Products' test part
-QUERIES, K = 256, 10
+ROWS = 60_502  # Stanford Online Products' test part
+DIM = 512
+CLASSES = 11_316
+QUERIES = 256
+K = 10
 SINGLES = 20  # single queries per round, each another
 
 
@@ -61,7 +64,9 @@ def one_by_one(search: Callable, queries) -> Callable[[], None]:
 
 def ratio_line(case: str, found: Ratio, rounds: int, scale: float = 1.0) -> str:
     """Ours over theirs, so that less than 1 is quicker; ``Ratio`` has it the other way round."""
-    ours, theirs, middle = found.ours / scale, found.theirs / scale, 1 / found.ratio
+    ours = found.ours / scale
+    theirs = found.theirs / scale
+    middle = 1 / found.ratio
     return (
         f"| {case} | {ours * 1e3:.1f} ms | {theirs * 1e3:.1f} ms | no slower | "
         f"{verdict(middle <= 1)}: ratio "
@@ -90,7 +95,8 @@ def flat_table(rounds: int) -> list[str]:
         snapshot.search(queries[:1], K)
         first = time.perf_counter() - start
         store = FlatStore(np.load(snapshot.folder / VECTORS, mmap_mode="r"))
-        found, expected = store.search(queries, K), peer.search(queries, K)
+        found = store.search(queries, K)
+        expected = peer.search(queries, K)
         same = (found.ids.numpy() == expected[1]).mean()
         batch = alternate(lambda: store.search(queries, K), lambda: peer.search(queries, K), rounds)
         single = alternate(

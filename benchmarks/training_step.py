@@ -38,12 +38,16 @@ from vicinal.samplers import PKSampler
 from vicinal.training.cuda_graph import CUDAGraphStep
 from vicinal.training.trainer import STEPS_PER_DIAGNOSIS
 
-IMAGES, CLASSES, SIDE, STEPS = 11_788, 200, 256, 20
+IMAGES = 11_788
+CLASSES = 200
+SIDE = 256
+STEPS = 20
 NETWORKS = {
     "EfficientNet-Lite0": (EfficientNetLite, 224),
 }  # with the size of crops
 BARS = {"EfficientNet-Lite0": 9.0}  # ms a step
-SHARE_BAR, EMBEDDING_BAR = 0.10, 10.0
+SHARE_BAR = 0.10
+EMBEDDING_BAR = 10.0
 
 
 def main() -> None:
@@ -119,7 +123,8 @@ def row(
         for _ in range(rounds + 1)
     ][1:]  # the first warms up
     whole, core = ([turn[place] for turn in turns] for place in (0, 1))
-    step, least = statistics.median(whole), statistics.median(core)
+    step = statistics.median(whole)
+    least = statistics.median(core)
     share = max(0.0, 1 - least / step)
     encoder = Encoder(method.embedder, transform.evaluation(), device)
     embedding = milliseconds(partial(encoder.embed, records), 1) / 1000

@@ -119,7 +119,8 @@ EXPANSION = {"name": "expansion", "points": 2}
 # What `--trials` searches: where a loss begins to let go, its margin or what it has in place of
 # one; then what only the method has. Grids of α, β and λ are Song et al.'s, with a little more of
 # the last.
-MARGIN, SHARP = ("loss.margin=0.1..0.4:log",), ("loss.alpha=1.0..3.0", "loss.beta=25.0..35.0")
+MARGIN = ("loss.margin=0.1..0.4:log",)
+SHARP = ("loss.alpha=1.0..3.0", "loss.beta=25.0..35.0")
 LAMBDAS = ("loss.lambda1=0.4..0.7", "loss.lambda2=0.4..0.8")
 SEARCHED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
@@ -240,7 +241,8 @@ class Rows:
         self, name: str, loss: str, sampler: Slot, *words: str, search: Sequence[str] | None = None
     ) -> None:
         """A row over a loss alone."""
-        slot, ours = LOSSES[loss], self.benchmark
+        slot = LOSSES[loss]
+        ours = self.benchmark
         own = ours.products if slot["name"] in PRODUCTS else ours.hinges if _hinge(loss) else ""
         one = row(name, *own.split(), *words, loss=slot, sampler=sampler, search=search or ())
         self._add(one, searched=search is None)
@@ -295,10 +297,8 @@ class Rows:
     def table(self, name: str, title: str, **options: Any) -> Table:
         """The table ``NAME-BENCHMARK``, with its findings."""
         ours = self.benchmark
-        name, rate = (
-            f"{name}-{ours.name}" if ours.name else name,
-            float(ours.slots["optimizer"]["learning_rate"]),
-        )
+        name = f"{name}-{ours.name}" if ours.name else name
+        rate = float(ours.slots["optimizer"]["learning_rate"])
         variants = {
             key.removeprefix(f"{name}-"): text
             for key, text in FINDINGS.items()

@@ -27,7 +27,8 @@ class BestOf:
     kinds: Mapping[str, Sequence[str]]
 
     def __call__(self, outcome: Outcome) -> str:
-        table, names = outcome.table, [name for names in self.kinds.values() for name in names]
+        table = outcome.table
+        names = [name for names in self.kinds.values() for name in names]
         scores = {name: held_out_scores(table.row(name), outcome) for name in names}
         shared = set.intersection(*map(set, scores.values()))
         if not shared:

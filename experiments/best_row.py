@@ -147,7 +147,8 @@ def gains(lines: Sequence[Line], of: Round) -> dict[str, float]:
 
 def chosen(lines: Sequence[Line], of: Round) -> dict[str, str]:
     """Return the changes that are kept, by name."""
-    kept, found = {}, gains(lines, of)
+    kept = {}
+    found = gains(lines, of)
     for group in of.groups.values():
         best = max((name for name in group if name in found), key=found.__getitem__, default=None)
         if best is not None and found[best] >= LEAST:

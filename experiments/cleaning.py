@@ -51,8 +51,10 @@ PRESETS = {"glyphs": ("glyphs", GLYPHS, {"epochs": 6}), "cub": ("cub_features", 
 
 def planted(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
     """Give a share of the rows the label of another class, each as likely."""
-    rng, classes = np.random.default_rng(seed), int(labels.max()) + 1
-    rows, noisy = rng.permutation(len(labels))[: round(share * len(labels))], labels.copy()
+    rng = np.random.default_rng(seed)
+    classes = int(labels.max()) + 1
+    rows = rng.permutation(len(labels))[: round(share * len(labels))]
+    noisy = labels.copy()
     noisy[rows] = (labels[rows] + rng.integers(1, classes, len(rows))) % classes
     return noisy
 
@@ -153,10 +155,8 @@ def absorbed(runs: Path, seeds: int, share: float) -> None:
             rows = []
             for seed in range(seeds):
                 noisy, right = training_rows(name, share, seed)
-                labels, wrong = (
-                    np.unique(noisy.labels, return_inverse=True)[1],
-                    noisy.labels != right,
-                )
+                labels = np.unique(noisy.labels, return_inverse=True)[1]
+                wrong = noisy.labels != right
                 encoder = trained(runs, name, share, seed).model._encoder
                 verdicts = judge_labels(
                     encoder.embed(noisy, features=features).vectors.numpy(), labels
@@ -199,7 +199,8 @@ def measured_sets(
     )
     model = vicinal.load(trained(runs, "glyphs", 0.0, 0).path)
     glyphs = GLYPHS.load().part("test")
-    vectors, labels = model.embed_records(glyphs), np.unique(glyphs.labels, return_inverse=True)[1]
+    vectors = model.embed_records(glyphs)
+    labels = np.unique(glyphs.labels, return_inverse=True)[1]
     held = labels % 6 == 5  # characters that are not in the set
     drawn = Omniglot(size=28).load()
     drawings = model.embed(
@@ -217,7 +218,8 @@ def outliers(runs: Path, seeds: int, share: float = 0.05) -> None:
     from sklearn.metrics import roc_auc_score
     from sklearn.neighbors import LocalOutlierFactor
 
-    lines, pairs = list[dict[str, object]](), list[dict[str, object]]()
+    lines = list[dict[str, object]]()
+    pairs = list[dict[str, object]]()
     for title, vectors, labels, foreign in measured_sets(runs):
         classes = int(labels.max()) + 1
         for (what, others), seed in product(foreign.items(), range(seeds)):
@@ -251,7 +253,8 @@ def outliers(runs: Path, seeds: int, share: float = 0.05) -> None:
             )
         for seed in range(seeds):
             rng = np.random.default_rng(seed)
-            halved, given = rng.permutation(classes)[:5], labels.copy()
+            halved = rng.permutation(classes)[:5]
+            given = labels.copy()
             for new, name in enumerate(halved.tolist(), classes):
                 members = rng.permutation(np.flatnonzero(labels == name))
                 given[members[: len(members) // 2]] = new
@@ -298,7 +301,9 @@ class Reviewed:
     rows: tuple[int, ...]
 
     def load(self) -> Records:
-        records, labels, rows = self.data.load(), self.data.load().labels.copy(), list(self.rows)
+        records = self.data.load()
+        labels = self.data.load().labels.copy()
+        rows = list(self.rows)
         labels[rows] = self.right.load().labels[rows]
         return replace(records, labels=labels)
 
@@ -362,7 +367,8 @@ def retrain(runs: Path, seeds: int, share: float, names: list[str]) -> None:
             rows = np.flatnonzero(noisy_set(name, share, seed).load().splits != "test")[
                 verdicts.wrong >= 0.5
             ]
-            noise, found = noisy_set(name, share, seed), tuple(rows.tolist())
+            noise = noisy_set(name, share, seed)
+            found = tuple(rows.tolist())
             runs_of = {
                 "as they are": noisy,
                 "dropped": trained(runs, name, share, seed, Without(noise, found), "-dropped"),
@@ -395,17 +401,18 @@ def label(seeds: int, *, begin: int = 100, step: int = 100, rounds: int = 10) ->
     records = CUB.load()
     features = np.stack([*map(records.source.read, range(len(records)))])
     unit = features / np.linalg.norm(features, axis=1, keepdims=True)
-    training, test = (
-        np.flatnonzero(records.splits == "train"),
-        np.flatnonzero(records.splits == "test"),
-    )
+    training = np.flatnonzero(records.splits == "train")
+    test = np.flatnonzero(records.splits == "test")
     curves = defaultdict[str, list[list[float]]](list)
     for seed in range(seeds):
         order = np.random.default_rng(seed).permutation(training)
-        asking, pool = order[:1200], order[1200:]
+        asking = order[:1200]
+        pool = order[1200:]
         for method in ("random", "suggest", "k-center"):
-            rng, known = np.random.default_rng(seed), list(range(begin))
-            held, unseen = list[float](), list[float]()
+            rng = np.random.default_rng(seed)
+            known = list(range(begin))
+            held = list[float]()
+            unseen = list[float]()
             for turn in range((rounds if method == "random" else rounds // 2) + 1):
                 rows = pool[known]
                 held.append(
@@ -484,7 +491,8 @@ def zero_shot(
     """R@1 on the test classes of the closed-form head of these rows (``vicinal train
     --head-only``)."""
     torch.manual_seed(0)
-    head, inputs = Embedder(Identity(features.shape[1]), 512), torch.from_numpy(features)
+    head = Embedder(Identity(features.shape[1]), 512)
+    inputs = torch.from_numpy(features)
     start_as_discriminants(head, inputs[rows], torch.from_numpy(labels[rows]))
     with torch.inference_mode():
         vectors = head.eval()(inputs[test])

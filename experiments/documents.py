@@ -119,7 +119,8 @@ def comparison() -> str:
     found = {}
     for title, name in COMPARED.items():
         head, *body = rows(pages()[name].read_text(encoding="utf-8"))
-        score, versus = head.index("Recall@1"), head.index("Recall@1 vs. baseline")
+        score = head.index("Recall@1")
+        versus = head.index("Recall@1 vs. baseline")
         found[title] = {cells[0].partition(";")[0]: (cells[score], cells[versus]) for cells in body}
     names = [name for name in next(iter(found.values())) if name not in ("PCA", "whitened PCA")]
     lines = [["Recall@1", *found], ["---"] * (len(found) + 1)]

@@ -20,7 +20,8 @@ from vicinal.reports.tables import MISSING, metric_title, signed
 STAY = "baseline"  # what to pick where no method is significantly above its baseline
 _FULL = 0.05  # a difference of 5 points has the full color
 _DARKEST = 0.62  # of the full color
-_ABOVE, _BELOW = LINES[0], LINES[1]  # blue and vermilion: distinct also to color-blind readers
+_ABOVE = LINES[0]  # blue and vermilion: distinct also to color-blind readers
+_BELOW = LINES[1]
 _CELL = (1.0, 0.5)  # inches
 _GAP = 0.22  # of a cell, between groups
 
@@ -49,7 +50,8 @@ class Scatter:
         """A document shows the table itself."""
 
     def draw(self, summary: Summary) -> Figure | None:
-        rows, metric = {row.name: row for row in summary.rows}, summary.table.metrics[0]
+        rows = {row.name: row for row in summary.rows}
+        metric = summary.table.metrics[0]
         points = [
             (rows[name].scalars[self.scalar], rows[name].scores[metric], name)
             for name in self.points
@@ -60,7 +62,8 @@ class Scatter:
         points.sort(key=lambda point: point[0])
         figure = Figure(figsize=(6.4, 3.9), layout="constrained", facecolor=PAPER)
         axes = figure.add_subplot()
-        at, means = [x for x, _, _ in points], [100 * y.mean for _, y, _ in points]
+        at = [x for x, _, _ in points]
+        means = [100 * y.mean for _, y, _ in points]
         halves = [100 * (y.half_width or 0.0) for _, y, _ in points]
         axes.errorbar(
             at,
@@ -151,7 +154,9 @@ class Matrix:
         return list(dict.fromkeys(method for line in self.by_condition.values() for method in line))
 
     def lines(self, summary: Summary) -> list[MatrixLine]:
-        rows, metric, found = {row.name: row for row in summary.rows}, summary.table.metrics[0], []
+        rows = {row.name: row for row in summary.rows}
+        metric = summary.table.metrics[0]
+        found = []
         for condition, names in self.by_condition.items():
             levels = tuple(
                 rows[level[condition]].scores.get(metric) for level in self.levels.values()
@@ -177,7 +182,8 @@ class Matrix:
         counts = {
             one.count for line in self.lines(summary) for one in line.differences if one is not None
         }
-        few, many = min(counts, default=0), max(counts, default=0)
+        few = min(counts, default=0)
+        many = max(counts, default=0)
         metric = metric_title(table.metrics[0])
         text = f"{' and '.join(self.levels)}: {metric}, per cent. " if self.levels else ""
         text += f"Methods: {metric} minus that of their baseline, in points"
@@ -202,7 +208,8 @@ class Matrix:
         Color only repeats what sign, triangle and weight of the print say, so that nothing is lost
         without it.
         """
-        lines, columns = self.lines(summary), self.methods()
+        lines = self.lines(summary)
+        columns = self.methods()
         if not any(one for line in lines for one in line.differences):
             return None
         heads = [*self.levels, *columns, "pick"]
@@ -269,7 +276,8 @@ def _pick(differences: Mapping[str, Estimate | None], scores: Mapping[str, Estim
 def _draw_cell(axes: Axes, x: float, y: float, found: Estimate | None, *, picked: bool) -> None:
     """A difference with its interval; ▲ and ▼ where that leaves 0, framed where the method is the
     one to pick."""
-    mean, certain = (0.0 if found is None else found.mean), found is not None and found.significant
+    mean = 0.0 if found is None else found.mean
+    certain = found is not None and found.significant
     share = min(1.0, abs(mean) / _FULL) * (1.0 if certain else 0.55)
     fill = _mixed(_ABOVE if mean > 0 else _BELOW, share)
     edge, width = (INK, 1.6) if picked else (RULE, 0.6)
@@ -307,7 +315,8 @@ def _draw_cell(axes: Axes, x: float, y: float, found: Estimate | None, *, picked
 
 def _places(groups: Sequence[object]) -> list[float]:
     """Where lines or columns stand, with a gap where a new group begins."""
-    found, at = [], 0.0
+    found = []
+    at = 0.0
     for before, group in zip([groups[0], *groups], groups, strict=False):
         at += _GAP if group != before else 0.0
         found.append(at)

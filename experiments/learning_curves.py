@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 STEPS = (0, 250, 500, 1000, 2000, 4000, 8000)
 _METRICS = {"recall@1": "R@1", "map@r": "MAP@R"}
 PARTS = {"test": "test", "train": "train", "held_out": "validation"}
-_AUTHORS, _LAST = "N-pair + HDML, authors", 8000
+_AUTHORS = "N-pair + HDML, authors"
+_LAST = 8000
 README = {  # its comparisons: data, run and step, and what they are compared with
     "authors' setting, N-pair minus untrained": (
         "cub",
@@ -129,7 +130,8 @@ def started(run: Run, data: Path) -> "tuple[Experiment, Callable[[Any], StepResu
     trust = {"controls:RandomWeights": RandomWeights}
     config = compose({"preset": run.preset}, layer, trust=trust)
     experiment = prepare(config)
-    method, device = experiment.method, experiment.device
+    method = experiment.method
+    device = experiment.device
     experiment.start_head()
     precision = pick_precision(config.training.precision, device)
     method.embedder.accelerate(precision, compiled=config.training.compile == "on")
@@ -149,9 +151,12 @@ def train(run: Run, data: Path, file: Path) -> None:
     stopped = list[int]()
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     experiment, take = started(run, data)
-    method, device, ema = experiment.method, experiment.device, experiment.config.training.ema
+    method = experiment.method
+    device = experiment.device
+    ema = experiment.config.training.ema
     average = None if ema is None else WeightAverage(method.embedder, ema)
-    evaluated, seconds = {step for step in run.evaluated if step < run.steps} | {run.steps}, 0.0
+    evaluated = {step for step in run.evaluated if step < run.steps} | {run.steps}
+    seconds = 0.0
 
     def evaluate(step: int, scalars: "Mapping[str, Tensor]") -> bool:
         line: Line = {
@@ -190,7 +195,8 @@ def train(run: Run, data: Path, file: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     if 0 in evaluated:
         evaluate(0, {})
-    step, epoch = 0, 0
+    step = 0
+    epoch = 0
     while step < run.steps and not stopped:
         method.embedder.train()
         since = time.monotonic()
@@ -245,7 +251,8 @@ def milliseconds(run: Run, data: Path) -> float:
 def train_all(runs: Iterable[Run], options: argparse.Namespace, data: Path, out: Path) -> None:
     """Train runs in processes of their own, so many at a time, until all have ended or time is
     up."""
-    began, going = time.monotonic(), dict[subprocess.Popen[bytes], Run]()
+    began = time.monotonic()
+    going = dict[subprocess.Popen[bytes], Run]()
     waiting = [run for run in runs if not (lines := read(run.file(out))) or not lines[-1]["ended"]]
     out.mkdir(parents=True, exist_ok=True)
     environment = {"OMP_NUM_THREADS": "1", "VICINAL_CACHE": str(out / "cache"), **os.environ}
@@ -451,7 +458,10 @@ def plot(lines: Sequence[Line], file: Path) -> None:
     means thick."""
     from matplotlib.figure import Figure
 
-    ink, soft, rule, colors = "#222222", "#666666", "#e4e4e4", ("#5b6b7f", "#c8511b")
+    ink = "#222222"
+    soft = "#666666"
+    rule = "#e4e4e4"
+    colors = ("#5b6b7f", "#c8511b")
     pairs = [
         pair
         for pair in _pairs(lines)
@@ -463,7 +473,8 @@ def plot(lines: Sequence[Line], file: Path) -> None:
         steps = sorted(
             set.intersection(*(set(found[run, seed]) for run in (name, baseline) for seed in seeds))
         )
-        places, ends = range(len(steps)), []
+        places = range(len(steps))
+        ends = []
         for run, color in zip((baseline, name), colors, strict=True):
             for part, style in (("test", "-"), ("train", (0, (3, 1.6)))):
                 curves = [
@@ -484,7 +495,8 @@ def plot(lines: Sequence[Line], file: Path) -> None:
         ):
             text = f"{label}  {mean_end:.1f}"
             axes.text(places[-1] + 0.15, height, text, fontsize=8.5, color=color, va="center")
-        loss, method = baseline.split(",")[0].capitalize(), name.split(" + ")[1].split(",")[0]
+        loss = baseline.split(",")[0].capitalize()
+        method = name.split(" + ")[1].split(",")[0]
         title = f"{loss}, and with {method}, {len(seeds)} seeds"
         axes.set_title(title, fontsize=10.5, color=ink, loc="left")
         axes.set_xticks(list(places), [f"{step:,}" for step in steps])
@@ -508,7 +520,8 @@ def plot(lines: Sequence[Line], file: Path) -> None:
 
 def _apart(values: Sequence[float], least: float) -> list[float]:
     """Heights near ``values`` for labels that must not overlap, in the same order."""
-    heights, order = list(values), sorted(range(len(values)), key=lambda i: values[i])
+    heights = list(values)
+    order = sorted(range(len(values)), key=lambda i: values[i])
     for _ in range(200):
         for below, above in itertools.pairwise(order):
             missing = least - (heights[above] - heights[below])

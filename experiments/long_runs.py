@@ -47,7 +47,8 @@ def authors(name: str, words: str, seed: int, hold_out: float = 0.0) -> list[Run
 
 BATCH = "sampler.classes=26 sampler.per_class=5"
 SHARP = f"loss=multi_similarity loss.alpha=2 loss.beta=30 loss.base=0.55 {BATCH}"
-SAMPLES, WAIT = "LoOp, samples where arcs overlap", "LoOp, after 300 steps"
+SAMPLES = "LoOp, samples where arcs overlap"
+WAIT = "LoOp, after 300 steps"
 ARCS = "method.overlap=arcs method.anchors=pairs"  # as published, its mean over the loss's terms
 LOOP = {
     "multi-similarity": "",
@@ -93,10 +94,8 @@ ALA = {
     "ALA, 80 + 20 classes, descent": f"{DESCENT} {LONGER}",
     "weight 1/2, 80 + 20 classes, descent": f"{HALF} {LONGER}",
 }
-N_PAIR, GENERATOR = (
-    "loss=n_pair loss.l2=3e-3 model.start_length=6",
-    "method=hdml method.generator_rate=3e-3",
-)
+N_PAIR = "loss=n_pair loss.l2=3e-3 model.start_length=6"
+GENERATOR = "method=hdml method.generator_rate=3e-3"
 RANDOM = "sampler=classes sampler.classes=24 sampler.per_class=5"
 NEAR = "sampler=anchor_neighbors sampler.anchors=6 sampler.neighborhood=4 sampler.per_class=5"
 OURS = {  # the numbers of benchmarks.py
@@ -125,7 +124,8 @@ PAPERS = [name for name in OURS if " + " not in name]
 
 def ours(name: str, seed: int, steps: int = 2000, data: str = "cub", hold_out: float = 0.0) -> Run:
     """A run of our setting, the preset of the data set."""
-    words, preset = f"{OURS[name]} {COMPILED}", data.split("_")[0]
+    words = f"{OURS[name]} {COMPILED}"
+    preset = data.split("_")[0]
     return Run(name, data, preset, words, seed, steps, hold_out, evaluated=(0, 500, 1000))
 
 
@@ -209,7 +209,9 @@ NO_SYNTHETICS = (
 BOTH = ("multi-similarity + LoOp", "multi-similarity")
 # Packed as squares of 384 pixels, JPEG quality 72, or 288, 75 and 70; those of the other runs of
 # 256 pixels, 60 and 50.
-CUB_384, CUB_288, CARS_288 = "cub_384", "cub_288", "cars_288"
+CUB_384 = "cub_384"
+CUB_288 = "cub_288"
+CARS_288 = "cars_288"
 SQUASHED = "cub_squash"  # whole photographs as squares of 256 pixels, quality 75
 FEATURES = "cub_efficientnet_lite0.npz"
 DESCENDING = ("ALA, descent", "weight 1/2, descent")

@@ -46,7 +46,8 @@ SETTINGS = {slot["name"]: slot for slot in reversed(STATED.values())}
 SETTINGS |= {name: {"name": name} for name in ("lifted_structure", "hard_exemplar")}
 # of embeddings, where the loss depends on it and normalizes nothing
 LENGTHS = "model.start_length=1,6,20"
-SCALE, SHARPNESS = "loss.scale=16.0..128.0:log", "loss.temperature=0.005..0.05:log"
+SCALE = "loss.scale=16.0..128.0:log"
+SHARPNESS = "loss.temperature=0.005..0.05:log"
 SEARCH = SEARCHED | {
     "discriminative_deep_metric": ("loss.tau=1.2..4.0:log", LENGTHS),
     "n_pair": (LENGTHS,),

@@ -13,7 +13,8 @@ def printed(columns: str, text: str) -> dict[str, Scores]:
     >>> printed("nmi recall@1", "Triplet: 49.8 35.9\\nClustering: 59.2 -")
     {'Triplet': {'nmi': 0.498, 'recall@1': 0.359}, 'Clustering': {'nmi': 0.592}}
     """
-    names, found = columns.split(), dict[str, Scores]()
+    names = columns.split()
+    found = dict[str, Scores]()
     for line in text.strip().splitlines():
         row, _, numbers = line.strip().partition(": ")
         printed = zip(names, numbers.split(), strict=True)
@@ -30,10 +31,8 @@ def renamed(tables: ByData, name: Callable[[str], str]) -> dict[str, dict[str, S
     }
 
 
-_EIGHT, _HUNDRED = (
-    "nmi f1 recall@1 recall@2 recall@4 recall@8",
-    "nmi f1 recall@1 recall@10 recall@100",
-)
+_EIGHT = "nmi f1 recall@1 recall@2 recall@4 recall@8"
+_HUNDRED = "nmi f1 recall@1 recall@10 recall@100"
 _TO_32 = "recall@1 recall@2 recall@4 recall@8 recall@16 recall@32"
 _TO_50 = "recall@1 recall@10 recall@20 recall@30 recall@40 recall@50"
 _TO_1000 = "recall@1 recall@10 recall@100 recall@1000"

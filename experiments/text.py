@@ -57,7 +57,8 @@ def make_tables(folder: Path) -> None:
     alphabets."""
     folder.mkdir(parents=True, exist_ok=True)
     with np.load(data_root() / "features" / "cub_efficientnet_lite0.npz") as arrays:
-        features, labels = arrays["features"], arrays["labels"].astype(np.int64)
+        features = arrays["features"]
+        labels = arrays["labels"].astype(np.int64)
     names = [name.partition(".")[2].replace("_", " ") for name in CUB().load().classes]
     texts = np.array([f"a photo of a {names[label - 1]}, a bird" for label in labels])
     np.savez(folder / "cub.npz", features=features, labels=labels, texts=texts)
@@ -131,7 +132,8 @@ def _gallery(run: vicinal.Run) -> np.ndarray:
 def chance(sizes: list[int]) -> dict[str, float]:
     """Return the mean recall of random rankings: a text has as many answers as its class has
     pictures."""
-    total, classes = sum(sizes), len(sizes)
+    total = sum(sizes)
+    classes = len(sizes)
     back = {f"image_to_text_recall@{k}": min(1.0, k / classes) for k in (1, 5)}
     asked = {k: [1 - math.comb(total - n, k) / math.comb(total, k) for n in sizes] for k in (1, 5)}
     return back | {f"recall@{k}": sum(found) / classes for k, found in asked.items()}

@@ -68,13 +68,12 @@ def long_ones_first(items, workers):
     seconds = {
         item: mark.args[0] for item, mark in zip(items, marks, strict=True) if mark and mark.args
     }
-    long, others = (
-        sorted(seconds, key=seconds.get, reverse=True),
-        [item for item in items if item not in seconds],
-    )
+    long = sorted(seconds, key=seconds.get, reverse=True)
+    others = [item for item in items if item not in seconds]
     ordered = []
     for worker in range(workers):
-        mine, end = long[worker::workers], len(items) * (worker + 1) // workers
+        mine = long[worker::workers]
+        end = len(items) * (worker + 1) // workers
         count = end - len(ordered) - len(mine)
         ordered += mine + others[: max(count, 0)]
         others = others[max(count, 0) :]
@@ -93,7 +92,8 @@ def pytest_runtest_makereport(item, call):
     """In CI everything that those tests need is there, so a skip would hide that it is not."""
     report = yield
     if IN_CI and report.skipped and any(item.get_closest_marker(name) for name in MUST_RUN_IN_CI):
-        report.outcome, report.longrepr = "failed", f"skipped in CI: {report.longrepr}"
+        report.outcome = "failed"
+        report.longrepr = f"skipped in CI: {report.longrepr}"
     return report
 
 

@@ -24,7 +24,9 @@ class Kills:
     it is dead."""
 
     def __init__(self):
-        self.folder, self.count, self.at = None, 0, sys.maxsize
+        self.folder = None
+        self.count = 0
+        self.at = sys.maxsize
         sys.addaudithook(self)  # which stays until the end of the process
 
     def __call__(self, event, arguments):
@@ -38,7 +40,9 @@ class Kills:
 
     def run(self, folder, work, at=sys.maxsize):
         """Do some work, killed at operation ``at``; return the number of operations."""
-        self.folder, self.count, self.at = str(folder), 0, at
+        self.folder = str(folder)
+        self.count = 0
+        self.at = at
         try:
             work()
         except Killed:

@@ -9,7 +9,8 @@ def pairs(labels, *, same):
 
 
 def triplets(labels):
-    positive, negative = same_class(labels), other_class(labels)
+    positive = same_class(labels)
+    negative = other_class(labels)
     anchor, first = positive.nonzero().unbind(dim=1)
     pair, second = negative[anchor].nonzero().unbind(dim=1)
     return Triplets(anchor[pair], first[pair], second)

@@ -176,7 +176,8 @@ def test_vectors_of_ones_own_go_through_a_network_of_ones_own(tmp_path):
 
 
 def test_one_object_serves_two_runs(pictures, tmp_path):
-    loss, model = OwnLoss(), Net(8)
+    loss = OwnLoss()
+    model = Net(8)
     first, second = (train(pictures, tmp_path, name, loss=loss, model=model) for name in ("a", "b"))
     assert first.results == second.results
 

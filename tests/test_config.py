@@ -69,11 +69,9 @@ def test_words_a_file_and_objects_say_the_same(tmp_path, vectors):
     )
     title, layer = read(tmp_path / "mine.toml")
     objects = {"data": vectors, "loss": MultiSimilarityLoss(alpha=3.0), "method": HDML(alpha=0.7)}
-    first, second, third = (
-        compose(from_words(words)),
-        compose(layer, preset_name=title),
-        compose(objects),
-    )
+    first = compose(from_words(words))
+    second = compose(layer, preset_name=title)
+    third = compose(objects)
     assert second.preset == "mine"
     assert first.slots() == second.slots() == third.slots()
 
@@ -211,7 +209,8 @@ def fitted(*layers):
 
 
 def test_data_are_loaded_once_and_not_to_compose(vectors, monkeypatch):
-    loads, load = [], Arrays.load
+    loads = []
+    load = Arrays.load
     monkeypatch.setattr(Arrays, "load", lambda self: loads.append(1) or load(self))
     config = compose({"data": vectors})
     assert not loads
@@ -326,7 +325,8 @@ def test_the_length_that_is_given_last_counts(tmp_path):
 
 
 def test_pictures_are_normalized_as_the_weights_expect(pictures):
-    path, module = pictures(), torch.nn.Conv2d(3, 4, 3)
+    path = pictures()
+    module = torch.nn.Conv2d(3, 4, 3)
     caffe = compose({"data": path, "model": {"name": "bn_inception", "weights": "none"}}).transform
     assert caffe.mean == (104.0, 117.0, 128.0) and caffe.order == "BGR" and caffe.scale == 255
     assert any(

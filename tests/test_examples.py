@@ -24,7 +24,8 @@ def experiment(rng):
     labels = torch.arange(96) // 8
     inputs = torch.randn(12, 10, generator=rng)[labels] + torch.randn(96, 10, generator=rng)
     torch.manual_seed(0)
-    embedder, loss = Embedder(Identity(10), 6), ProxyAnchorLoss(12, 6)  # a loss that learns, too
+    embedder = Embedder(Identity(10), 6)  # a loss that learns, too
+    loss = ProxyAnchorLoss(12, 6)
     batches = [
         list(batch) for batch in PKSampler(labels.numpy(), classes=6, per_class=4, seed=0).epoch(0)
     ]
@@ -65,7 +66,8 @@ def test_lightning(experiment, ours):
     pytest.importorskip("lightning")
     example = run_path(str(ROOT / "examples" / "lightning_module.py"))
     inputs, labels, embedder, loss, batches, optimizer = experiment
-    module, seen = example["MetricLearning"](embedder, loss, optimizer, len(batches)), []
+    module = example["MetricLearning"](embedder, loss, optimizer, len(batches))
+    seen = []
     step = module.training_step
     module.training_step = lambda *batch: seen.append(step(*batch)) or seen[-1]
     rows = torch.utils.data.TensorDataset(inputs, labels)
@@ -78,11 +80,9 @@ def test_trainer_of_hugging_face(experiment, ours):
     pytest.importorskip("accelerate")
     example = run_path(str(ROOT / "examples" / "huggingface_trainer.py"))
     inputs, labels, embedder, loss, batches, optimizer = experiment
-    model, rows, seen = (
-        example["MetricLearning"](embedder, loss),
-        example["Rows"](inputs, labels),
-        [],
-    )
+    model = example["MetricLearning"](embedder, loss)
+    rows = example["Rows"](inputs, labels)
+    seen = []
     model.register_forward_hook(lambda *call: seen.append(call[-1]["loss"].detach()))
     example["fit"](model, rows, batches, optimizer, len(batches))
     torch.testing.assert_close(torch.stack(seen), ours)

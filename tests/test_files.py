@@ -212,7 +212,8 @@ def test_files_are_written_where_the_system_has_no_flock(tmp_path, monkeypatch):
 @pytest.mark.parametrize("ending", ["npy", "npz"])
 def test_a_header_without_end_is_not_read(ending, tmp_path):
     """A small archive whose header claims gigabytes of spaces costs no memory."""
-    header, path = b"\x93NUMPY\x02\x00" + (2**31).to_bytes(4, "little"), tmp_path / f"x.{ending}"
+    header = b"\x93NUMPY\x02\x00" + (2**31).to_bytes(4, "little")
+    path = tmp_path / f"x.{ending}"
     path.write_bytes(header + b" " * 2**16)
     if ending == "npz":
         with zipfile.ZipFile(path, "w") as archive:

@@ -113,7 +113,8 @@ def test_a_missing_extra_is_named_with_the_line_that_installs_it(extra, monkeypa
 
 def closure(names):
     """The installed distributions that these requirements need, extras of vicinal left out."""
-    found, todo = {}, [Requirement(name) for name in names]
+    found = {}
+    todo = [Requirement(name) for name in names]
     while todo:
         one = todo.pop()
         key = (canonicalize_name(one.name), frozenset(one.extras))
@@ -230,7 +231,8 @@ def test_the_wheel_runs_by_itself_in_a_clean_environment(tmp_path):
         str(tmp_path / "venv") in found["loaded"]
         and "EmbeddingModel(images -> 64 dimensions" in found["loaded"]
     )
-    done, lacking = found["said"][: len(WORKING)], found["said"][len(WORKING) :]
+    done = found["said"][: len(WORKING)]
+    lacking = found["said"][len(WORKING) :]
     assert all(code == 0 for code, *_ in done) and "distance" in done[1][1], done
     for extra, (code, _, errors) in zip(LACKING, lacking, strict=True):
         assert code == 2 and f"pip install 'vicinal[{extra}]'" in errors, (extra, errors)

@@ -62,7 +62,8 @@ def curved(rows: torch.Tensor) -> torch.Tensor:
 def derivatives(whole: Batch, mine: slice) -> dict[str, torch.Tensor]:
     """Of ``curved`` in this process's rows: its gradient, that of the gradient's square, and one in
     forward mode."""
-    rows, labels = whole.inputs[mine].clone().requires_grad_(), whole.labels[mine]
+    rows = whole.inputs[mine].clone().requires_grad_()
+    labels = whole.labels[mine]
     (first,) = torch.autograd.grad(curved(gather(rows, labels)[0]), rows, create_graph=True)
     first = first / processes()
     (second,) = torch.autograd.grad(gather(first, labels)[0].pow(2).sum(), rows)
@@ -105,7 +106,8 @@ def one_of_two(number: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=number, world_size=2)
     try:
-        whole, method = whole_batch(), make_method()
+        whole = whole_batch()
+        method = make_method()
         mine = slice(4 * number, 4 * number + 4)
         scalars = method(Batch(whole.inputs[mine], whole.labels[mine], whole.indices[mine])).scalars
         rows, labels = gather(whole.inputs[mine], whole.labels[mine])
@@ -144,7 +146,8 @@ def test_two_processes_take_the_step_of_one(tmp_path):
     first, second = (
         torch.load(tmp_path / f"{number}.pt", weights_only=True) for number in range(2)
     )
-    whole, method = whole_batch(), make_method()
+    whole = whole_batch()
+    method = make_method()
     scalars = method(whole).scalars
     for found in (first, second):
         torch.testing.assert_close(found["loss"], scalars["loss"])
@@ -180,7 +183,8 @@ def test_two_processes_take_the_step_of_one(tmp_path):
 
 
 def test_one_process_changes_nothing():
-    rows, labels = torch.randn(3, 2), torch.arange(3)
+    rows = torch.randn(3, 2)
+    labels = torch.arange(3)
     assert gather(rows, labels) == (rows, labels)
     parameter = torch.nn.Parameter(torch.ones(2))
     parameter.grad = torch.full((2,), 3.0)
@@ -225,7 +229,8 @@ def test_shared_norms_keep_names_and_tensors():
 @pytest.mark.parametrize("factor", [1, 2])
 def test_the_guard_would_notice_a_gradient_of_another_size(factor):
     """The comparison above tells a step apart from one of twice its length."""
-    method, other = make_method(), make_method()
+    method = make_method()
+    other = make_method()
     method(whole_batch())
     other.metric_optimizer.param_groups[0]["lr"] *= factor
     other(whole_batch())

@@ -44,7 +44,8 @@ DOCUMENTS = [
 def beside_data(tmp_path, monkeypatch):
     """A folder with the ``pictures/`` and ``vectors.npz`` that pages speak of, as the working
     directory."""
-    rng, labels = np.random.default_rng(0), np.repeat(np.arange(20), 6)
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(20), 6)
     for label in range(8):
         folder = tmp_path / "pictures" / f"class_{label}"
         folder.mkdir(parents=True)
@@ -146,12 +147,14 @@ def test_the_commands_on_a_page_are_understood(page):
     """Command and options are known, slots compose, tables and files are there; nothing is run."""
     lines = commands(page.read_text())
     for line in lines:
-        command, words = get_command(app), shlex.split(line, comments=True)[1:]
+        command = get_command(app)
+        words = shlex.split(line, comments=True)[1:]
         if words[0] == "--trust":
             words = words[2:]
         while hasattr(command, "commands"):
             assert words[0] in command.commands, line
-            command, words = command.commands[words[0]], words[1:]
+            command = command.commands[words[0]]
+            words = words[1:]
         if any(
             word.isupper() and word.isalpha() for text in words for word in re.split("[=.]", text)
         ):
@@ -209,7 +212,8 @@ def test_the_files_on_a_page_compose(page):
 
 
 def test_generated_tables_are_those_of_the_code():
-    generate, marked = run_path(str(ROOT / "docs/generate.py")), ""
+    generate = run_path(str(ROOT / "docs/generate.py"))
+    marked = ""
     for name in ("compose", "losses"):
         page = (ROOT / "docs/howto" / f"{name}.md").read_text(encoding="utf-8")
         marked += page

@@ -65,7 +65,8 @@ def test_a_notebook_runs(name, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    kept, fresh = outputs(FOLDER / f"{name}.ipynb"), outputs(tmp_path / f"{name}.ipynb")
+    kept = outputs(FOLDER / f"{name}.ipynb")
+    fresh = outputs(tmp_path / f"{name}.ipynb")
     pictures = [
         sum("image/png" in output.get("data", {}) for output in found) for found in (kept, fresh)
     ]

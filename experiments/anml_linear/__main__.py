@@ -36,7 +36,8 @@ from vicinal.training.console import Console
 
 def main(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
-    plan, console = QUICK if options.quick else FULL, Console()
+    plan = QUICK if options.quick else FULL
+    console = Console()
     path = options.results / f"{plan.kept}.jsonl"
     if options.into is not None:
         check_markers(options.into, [plan.name])

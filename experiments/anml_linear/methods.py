@@ -8,11 +8,9 @@ if TYPE_CHECKING:
 
     from vicinal.linear.search import Grid
 
-OLDER, NEW, PEERS = (
-    ("euclidean", "lda", "rvml", "gmml", "nca"),
-    ("pnca", "lanml+", "lanml-"),
-    ("lmnn", "itml"),
-)
+OLDER = ("euclidean", "lda", "rvml", "gmml", "nca")
+NEW = ("pnca", "lanml+", "lanml-")
+PEERS = ("lmnn", "itml")
 OWN = (*OLDER, *NEW)  # that come with vicinal or scikit-learn
 METHODS = (*OLDER, *PEERS, *NEW)
 FOLDS = 5

@@ -36,7 +36,9 @@ class LMNN(_Peer):
     def __init__(
         self, regularization: float = 0.5, n_neighbors: int = 3, max_iter: int = 1000
     ) -> None:
-        self.regularization, self.n_neighbors, self.max_iter = regularization, n_neighbors, max_iter
+        self.regularization = regularization
+        self.n_neighbors = n_neighbors
+        self.max_iter = max_iter
 
 
 class ITML(_Peer):
@@ -46,7 +48,8 @@ class ITML(_Peer):
     theirs = "ITML_Supervised"
 
     def __init__(self, gamma: float = 1.0, max_iter: int = 1000) -> None:
-        self.gamma, self.max_iter = gamma, max_iter
+        self.gamma = gamma
+        self.max_iter = max_iter
 
 
 def lacking() -> str:

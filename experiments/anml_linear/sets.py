@@ -15,7 +15,9 @@ from vicinal.errors import DataError
 
 Array = npt.NDArray[Any]
 
-TEST_SHARE, DIRECTIONS, LEAST = 0.3, 150, 3
+TEST_SHARE = 0.3
+DIRECTIONS = 150
+LEAST = 3
 
 
 def file_of(name: str, folder: Path) -> Path:
@@ -37,7 +39,9 @@ def read(path: Path) -> tuple[Array, Array]:
     Raises:
         DataError: with the line, where the file is not one of samples.
     """
-    names, X, classes = list[str](), list[list[float]](), list[str]()
+    names = list[str]()
+    X = list[list[float]]()
+    classes = list[str]()
     try:
         with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
             lines = csv.reader(file)
@@ -66,7 +70,8 @@ def _numbers(row: list[str], names: list[str], path: Path, line: int) -> list[fl
         )
     found = list(map(_number, row[:-1]))
     if wrong := [column for column, number in enumerate(found) if not math.isfinite(number)]:
-        value, name = row[wrong[0]], names[wrong[0]]
+        value = row[wrong[0]]
+        name = names[wrong[0]]
         raise _unreadable(
             path, f"has {value!r} as {name!r} in line {line}, which is no finite number"
         )

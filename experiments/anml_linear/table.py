@@ -102,7 +102,8 @@ def view(lines: Iterable[Line], plan: Plan, by: By) -> View:
     """
     units = _by_set(lines)
     methods = tuple(m for m in METHODS if m in OWN or any(m in there for there in units.values()))
-    rows, among_best = list[Row](), list[bool]()
+    rows = list[Row]()
+    among_best = list[bool]()
     verdicts: dict[tuple[str, str], list[str]] = {pair: [] for pair in PAIRS}
     for name in plan.sets:
         there = units.get(name, {})
@@ -173,7 +174,8 @@ def corrected_resampled_t(
         tested_on: records of its test part.
     """
     differences = np.subtract(values, others)
-    count, mean = len(differences), float(differences.mean())
+    count = len(differences)
+    mean = float(differences.mean())
     error = float(np.sqrt((1 / count + tested_on / trained_on) * differences.var(ddof=1)))
     if error <= 1e-12:  # rounding: all differences are equal
         return Estimate(mean, mean, mean, count, 1.0 if abs(mean) <= 1e-12 else 0.0)

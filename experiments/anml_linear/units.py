@@ -28,8 +28,12 @@ from methods import FOLDS, PEERS, contestant
 from vicinal.bench.pool import Task
 from vicinal.training.provenance import commit
 
-LARGE, SUBSAMPLE, RACED = 3000, 1500, 400
-SEARCH_STEPS, FIT_STEPS, FIT_ROWS = 100, 300, 3000
+LARGE = 3000
+SUBSAMPLE = 1500
+RACED = 400
+SEARCH_STEPS = 100
+FIT_STEPS = 300
+FIT_ROWS = 3000
 NAME = "anml_linear"
 # By training cost: samples, then features.
 SETS = (
@@ -148,7 +152,8 @@ def measure(unit: Unit, data: Path) -> dict[str, Any]:
     from vicinal.linear import search
     from vicinal.linear.search import neighbor_accuracies
 
-    start, worked = time.perf_counter(), sum(os.times()[:4])
+    start = time.perf_counter()
+    worked = sum(os.times()[:4])
     train, train_y, test, test_y = split(*load(unit.set, data), unit.split)
     estimator, grid = contestant(unit.method, int(np.bincount(train_y)[np.unique(train_y)].min()))
     own_steps = estimator.get_params().get("max_iter")
@@ -170,7 +175,8 @@ def measure(unit: Unit, data: Path) -> dict[str, Any]:
         refit=False,
         n_jobs=1,
     )
-    fitted, rows = found.estimator, stratified(train_y, FIT_ROWS, unit.split)
+    fitted = found.estimator
+    rows = stratified(train_y, FIT_ROWS, unit.split)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if own_steps is not None:

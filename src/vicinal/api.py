@@ -29,7 +29,8 @@ class Run:
 
     def __init__(self, path: str | PathLike[str], *, own: Mapping[str, Any] | None = None) -> None:
         self.directory = RunDirectory.open(Path(path))
-        self.path, self._own = self.directory.path, dict(own or {})
+        self.path = self.directory.path
+        self._own = dict(own or {})
         self._model: EmbeddingModel | None = None
 
     def __repr__(self) -> str:
@@ -89,7 +90,9 @@ class Run:
             zip(*pair, strict=True)
             for pair in zip(found.ids.tolist(), found.distances.tolist(), strict=True)
         ]
-        names, labels, classes = part.source.name, part.labels, part.classes
+        names = part.source.name
+        labels = part.labels
+        classes = part.classes
         return [
             [(names(row), classes[labels[row]], distance) for row, distance in pairs]
             for pairs in nearest
@@ -131,7 +134,8 @@ def train(
     >>> import vicinal
     >>> from vicinal.losses import MultiSimilarityLoss
     >>> from vicinal.methods import HDML
-    >>> run = vicinal.train("pictures/", loss=MultiSimilarityLoss(alpha=2), method=HDML(alpha=0.5))  # doctest: +SKIP
+    >>> loss = MultiSimilarityLoss(alpha=2)
+    >>> run = vicinal.train("pictures/", loss=loss, method=HDML(alpha=0.5))  # doctest: +SKIP
     """
     console = Console(quiet=quiet)
     if resume is not None:

@@ -21,7 +21,8 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from vicinal.errors import ConfigError, unknown
 
 T = TypeVar("T")
-_TRUE, _FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
+_TRUE = ("true", "yes", "1", "on")
+_FALSE = ("false", "no", "0", "off")
 
 
 @dataclass(frozen=True)
@@ -86,11 +87,9 @@ def check_arguments(settings: object) -> None:
             settings, name
         ):  # of a subclass whose constructor keeps it only after this one's
             continue
-        value, hint, key = (
-            getattr(settings, name),
-            hints.get(name),
-            f"{type(settings).__name__}.{name}",
-        )
+        value = getattr(settings, name)
+        hint = hints.get(name)
+        key = f"{type(settings).__name__}.{name}"
         if any(
             typing.get_origin(part) in (Literal, Annotated)
             for part in (hint, *typing.get_args(hint))
@@ -172,7 +171,8 @@ def coerce(value: Any, annotation: Any, key: str) -> Any:
     >>> coerce("none", int | None, "training.workers") is None
     True
     """
-    origin, options = typing.get_origin(annotation), typing.get_args(annotation)
+    origin = typing.get_origin(annotation)
+    options = typing.get_args(annotation)
     if origin is Annotated:
         value = coerce(value, options[0], key)
         for limits in options[1:]:

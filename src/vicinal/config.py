@@ -90,7 +90,8 @@ REGISTRIES: dict[str, Mapping[str, type]] = {
 ABOUT = ("title", "cost", "expected", "differs")  # what a preset says of itself
 # Fewer held-out classes or records select by chance: with 100 queries Recall@1 has a standard error
 # of 4 points.
-SELECTING_CLASSES, SELECTING_RECORDS = 5, 100
+SELECTING_CLASSES = 5
+SELECTING_RECORDS = 100
 # Arguments of the transform that follow from the model, and of the model that fit any backbone.
 _OF_MODEL = ("size", "resize", "canvas", "pad", "channels", "mean", "std", "order", "scale")
 _OF_EVERY_MODEL = ("dim", "head", "head_norm", "start", "start_length", "normalize")
@@ -235,9 +236,13 @@ class Config:
 
     def __post_init__(self) -> None:
         """Reject slots that cannot work together."""
-        training, model, plain = self.training, self.model, type(self.method) is Plain
-        computed, captioned = model.start in COMPUTED_STARTS, is_captioned(self.data)
-        method, start = f"method={_name_of(METHODS, self.method)}", f"model.start={model.start}"
+        training = self.training
+        model = self.model
+        plain = type(self.method) is Plain
+        computed = model.start in COMPUTED_STARTS
+        captioned = is_captioned(self.data)
+        method = f"method={_name_of(METHODS, self.method)}"
+        start = f"model.start={model.start}"
         faults = (
             (
                 training.patience is not None and training.validation == 0,
@@ -332,7 +337,8 @@ class Config:
         Where training competes with the start of the head, a few held-out classes serve, too: a
         head over features that is trained without a check falls below them.
         """
-        share, competes = self.training.validation, self.model.start == "best"
+        share = self.training.validation
+        competes = self.model.start == "best"
         if (
             not self.fits_validation or share == 0 or (records.splits == "validation").any()
         ):  # the data bring their own
@@ -401,7 +407,8 @@ def from_toml(path: Path) -> dict[str, Any]:
     for key, value in layer.items():
         if key not in (*SLOTS, "preset", *ABOUT):
             raise ConfigError(f"in {path}: {_unknown_setting(key)}")
-        is_slot, is_text = key in SLOTS, isinstance(value, str)
+        is_slot = key in SLOTS
+        is_text = isinstance(value, str)
         if (is_slot and not (is_text or isinstance(value, dict))) or (
             key == "preset" and not is_text
         ):
@@ -470,7 +477,8 @@ class Draft:
     loss: Part
 
     def __init__(self, given: dict[str, Raw], trust: Trust) -> None:
-        self.given, self.trust = given, trust
+        self.given = given
+        self.trust = trust
         self.reasons: list[str] = []
 
     def found(self, slot: str, name: Any) -> type:
@@ -521,7 +529,8 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
 
 def _base(draft: Draft, name: str | None) -> tuple[str, Layer]:
     """Return the name and the layer of the preset: the one that is named, or that fits the data."""
-    model, raw = draft.given.get("model", {}), draft.given.get("data", {})
+    model = draft.given.get("model", {})
+    raw = draft.given.get("data", {})
     captioned = False
     if {"name", "own", "path"} & raw.keys():  # else it only changes arguments of the preset's
         draft.data = _data(raw, draft)
@@ -581,7 +590,8 @@ def merged(base: Layer, *layers: Layer) -> dict[str, Raw]:
                 continue
             if slot not in SLOTS:
                 raise ConfigError(_unknown_setting(slot))
-            new, old = as_mapping(slot, value), found.get(slot, {})
+            new = as_mapping(slot, value)
+            old = found.get(slot, {})
             if _renames(new, old):  # a network of the user's own keeps its output
                 shared = _OF_EVERY_MODEL if slot == "model" and not _is_own(new) else ()
                 old = {key: old[key] for key in shared if key in old}
@@ -667,7 +677,8 @@ def _dataset(raw: Raw) -> Dataset:
 def _model(raw: Raw, draft: Draft) -> ModelConfig:
     if isinstance(module := raw.get("own"), ModelConfig):
         return module
-    kind, given = kind_of(draft.data), draft.given.get("model", {})
+    kind = kind_of(draft.data)
+    given = draft.given.get("model", {})
     if is_captioned(draft.data) and "text" not in raw:
         raw = {**raw, "text": _text_encoder(draft)}
     if kind == "text" and not _is_own(raw):
@@ -716,7 +727,8 @@ def _method(raw: Raw, draft: Draft) -> Method:
 
 
 def _loss(raw: Raw, draft: Draft) -> Part:
-    ours, default = raw.get("name"), draft.method.default_loss
+    ours = raw.get("name")
+    default = draft.method.default_loss
     if "loss" not in draft.given and ours and combination(draft.method, ours) is not None:
         raw = {}
         draft.reasons.append(f"loss={default}: the preset's {ours} does not go with this method")
@@ -785,7 +797,9 @@ _SIZES = ("size", "resize", "canvas", "pad", "test_size")
 
 
 def _transform(raw: Raw, draft: Draft) -> TrainingTransform:
-    own, kind, model = raw.get("own"), kind_of(draft.data), draft.model
+    own = raw.get("own")
+    kind = kind_of(draft.data)
+    model = draft.model
     if isinstance(own, (ImageTransform, FeatureTransform, TextTransform, OwnTransform)):
         return own
     if own is not None:
@@ -802,7 +816,8 @@ def _transform(raw: Raw, draft: Draft) -> TrainingTransform:
     arguments = coerce_arguments(
         ImageTransform, {k: v for k, v in raw.items() if k != "name"}, "transform"
     )
-    seen, resized = model.expected, arguments.get("crop") == "resized"
+    seen = model.expected
+    resized = arguments.get("crop") == "resized"
     if model.module is not None and "mean" not in raw and seen is HALF:
         draft.reasons.append(
             "pixels are scaled to -1..1: set transform.mean and transform.std where the weights "

@@ -260,7 +260,8 @@ class Cosine(DotProduct):
 class Poincare(Distance):
     """Hyperbolic distance of points in the Poincaré ball of curvature -c, whose radius is 1/√c.
 
-        d(x, y) = 1/√c · arcosh(1 + 2 c |x - y|² / ((1 - c|x|²)(1 - c|y|²)))      Nickel and Kiela 2017, Eq. (1), c = 1
+        d(x, y) = 1/√c · arcosh(1 + 2 c |x - y|² / ((1 - c|x|²)(1 - c|y|²)))
+            Nickel and Kiela 2017, Eq. (1), c = 1
                 = 2/√c · arsinh(√c |x - y| / √((1 - c|x|²)(1 - c|y|²)))
                 = 2/√c · artanh(√c |-x ⊕ y|)                  Ermolov et al. 2022; ⊕ Möbius addition
 
@@ -271,7 +272,8 @@ class Poincare(Distance):
     Attributes:
         curvature: c.
 
-    >>> Poincare()(torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 0.0], [0.5, 0.0]]))  # 2 artanh(1/2) = log 3
+    >>> center, points = torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 0.0], [0.5, 0.0]])
+    >>> Poincare()(center, points)  # 2 artanh(1/2) = log 3
     tensor([[0.0000, 1.0986]])
     """
 
@@ -333,7 +335,8 @@ class SignalToNoise(Distance):
     Noise of variance 0 has distance 0, and so has everything from a row that is the same in all
     dimensions.
 
-    >>> SignalToNoise()(torch.tensor([[1.0, -1.0]]), torch.tensor([[1.0, -1.0], [2.0, 0.0], [-1.0, 1.0]]))
+    >>> others = torch.tensor([[1.0, -1.0], [2.0, 0.0], [-1.0, 1.0]])
+    >>> SignalToNoise()(torch.tensor([[1.0, -1.0]]), others)
     tensor([[0., 0., 4.]])
     """
 

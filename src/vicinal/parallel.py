@@ -23,7 +23,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from vicinal.errors import ConfigError, VicinalError, unknown
 
 T = TypeVar("T")
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h
+_M_TRIM_THRESHOLD = -1  # of glibc's malloc.h
+_M_MMAP_MAX = -4
 
 
 class ContactError(VicinalError):
@@ -108,7 +109,8 @@ def keep_memory() -> None:
 def part(rows: Sequence[T]) -> Sequence[T]:
     """Return this process's contiguous share of some rows: shares in the order of ranks are the
     rows again."""
-    count, number = processes(), rank()
+    count = processes()
+    number = rank()
     return (
         rows
         if count == 1

@@ -214,7 +214,8 @@ class Journal:
                 f"{path} has {present} bytes, the checkpoint expects {length}: it was cut. Start "
                 "a new run."
             )
-        self._path, self._file = path, path.open("ab")
+        self._path = path
+        self._file = path.open("ab")
         if length is not None:
             self._file.truncate(length)
             self._file.seek(0, os.SEEK_END)

@@ -23,7 +23,8 @@ from vicinal.errors import VicinalError
 
 BUDGET = float(os.environ.get("ATTACK_BUDGET", 0.01))
 SEED = int(os.environ.get("ATTACK_SEED", 0))
-SECONDS, MEMORY = 120, 8 * 2**30
+SECONDS = 120
+MEMORY = 8 * 2**30
 
 SMALL_IMAGES = (
     *("model=small", "model.widths=[4,8]", "model.dim=4"),
@@ -41,7 +42,8 @@ class Watch:
     """An audit hook that notes what no file or request of a stranger may cause."""
 
     def __init__(self):
-        self.outside, self.noted = None, []
+        self.outside = None
+        self.noted = []
         sys.addaudithook(self)
 
     def __call__(self, event, arguments):
@@ -89,7 +91,8 @@ def content(folder, *patterns):
 def bent(data, draw):
     """Damage bytes as disks, networks and strangers do."""
     data = data or b"\0"
-    changed, place = bytearray(data), int(draw.integers(len(data) + 1))
+    changed = bytearray(data)
+    place = int(draw.integers(len(data) + 1))
     match int(draw.integers(6)):
         case 0:
             return bytes(changed[:place])
@@ -125,7 +128,8 @@ class Attack:
     done = staticmethod(done)
     content = staticmethod(content)
     bent = staticmethod(bent)
-    images, vectors = SMALL_IMAGES, SMALL_VECTORS
+    images = SMALL_IMAGES
+    vectors = SMALL_VECTORS
 
     def times(self, count):
         return range(max(1, round(count * BUDGET)))
@@ -137,9 +141,11 @@ class Attack:
 
     def attempt(self, label, action):
         """Try something; return whether it was accepted."""
-        before, accepted = content(self.outside), False
+        before = content(self.outside)
+        accepted = False
         signal.setitimer(signal.ITIMER_REAL, SECONDS)
-        WATCH.outside, WATCH.noted = os.path.realpath(self.outside), []
+        WATCH.outside = os.path.realpath(self.outside)
+        WATCH.noted = []
         try:
             status = action()
             if isinstance(status, int):
@@ -166,7 +172,8 @@ def cache(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def targets(cache, tmp_path_factory):
-    folder, draw = tmp_path_factory.mktemp("targets"), np.random.default_rng(0)
+    folder = tmp_path_factory.mktemp("targets")
+    draw = np.random.default_rng(0)
     found = Targets(folder / "photos", folder / "vectors.npz", folder / "run")
     for number in range(48):
         path = found.photos / f"class {number % 8}" / f"{number}.png"
@@ -200,7 +207,8 @@ def attack(request, tmp_path, monkeypatch):
     (outside / "notes.txt").write_text("mine")
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-    before, limits = signal.signal(signal.SIGALRM, hung), resource.getrlimit(resource.RLIMIT_DATA)
+    before = signal.signal(signal.SIGALRM, hung)
+    limits = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, limits[1]))
     name = request.node.name.encode()
     yield Attack(np.random.default_rng([SEED, *name]), outside)

@@ -41,7 +41,10 @@ def test_images(attack, targets, tmp_path):
     """Of every format, damaged, or claiming extreme sizes: read and embedded."""
     from vicinal.retrieval.model import load
 
-    model, draw, whole, exif = load(targets.run, device="cpu"), attack.draw, [], Image.Exif()
+    model = load(targets.run, device="cpu")
+    draw = attack.draw
+    whole = []
+    exif = Image.Exif()
     exif[0x0112] = 6  # turned
     for kind in ("jpeg", "png", "gif", "bmp", "webp", "tiff", "eps"):
         for mode in ("RGB", "L", "P", "CMYK", "RGBA", "I;16", "1"):
@@ -56,7 +59,8 @@ def test_images(attack, targets, tmp_path):
             data = attack.bent(data, draw)
         else:
             sizes = [0, 1, 99, 20_000, 2**16, 2**31 - 1]
-            kind, data = "png", claiming(*draw.choice(sizes, 2).tolist())
+            kind = "png"
+            data = claiming(*draw.choice(sizes, 2).tolist())
         path = tmp_path / f"image.{draw.choice([kind, 'png'])}"
         path.write_bytes(data)
         attack.attempt(kind, lambda path=path: model.embed([path]))
@@ -73,7 +77,8 @@ def test_tables(attack, targets, tmp_path):
     for number, path in enumerate(sorted(targets.photos.rglob("*.png"))):
         split = "train" if number % 2 else "test"
         lines.append(f'"{path}",{path.parent.name},{split},{number % 3}')
-    text, arrays = "\n".join(lines), dict(np.load(targets.vectors))
+    text = "\n".join(lines)
+    arrays = dict(np.load(targets.vectors))
     columns = {"label": arrays["labels"], "features": list(arrays["features"])}
     writers = {
         "csv": lambda file: file.write(text.encode()),
@@ -102,7 +107,8 @@ def test_settings(attack, targets, tmp_path):
     from vicinal.methods.optimizer import OptimizerConfig
     from vicinal.models import ModelConfig
 
-    draw, folder = attack.draw, tmp_path / "run"
+    draw = attack.draw
+    folder = tmp_path / "run"
     slots = ("loss", "sampler", "method", "transform")
     kinds = [(slot, name, kind) for slot in slots for name, kind in REGISTRIES[slot].items()]
     single = {"model": ModelConfig, "optimizer": OptimizerConfig}
@@ -125,7 +131,8 @@ def test_settings(attack, targets, tmp_path):
 
 
 def damage(path, attack):
-    data, kind = path.read_bytes(), int(attack.draw.integers(10))
+    data = path.read_bytes()
+    kind = int(attack.draw.integers(10))
     if kind < 4:
         path.unlink()
         outside = attack.outside / "notes.txt"
@@ -138,7 +145,8 @@ def damage(path, attack):
         link[kind](path)
         return ("a pipe", "a folder", "a link", "a loop")[kind]
     if kind < 7 and path.suffix == ".json":
-        text, value = ["[" * 100_000, "[]", "{}", "null", "\xff"], json.loads(data)
+        text = ["[" * 100_000, "[]", "{}", "null", "\xff"]
+        value = json.loads(data)
         if isinstance(value, dict) and value:
             key = str(attack.draw.choice(list(value)))
             value[key] = (None, -1, "x", [], {}, 1e300, "../..")[int(attack.draw.integers(7))]
@@ -151,7 +159,8 @@ def damage(path, attack):
 
 def test_runs(attack, targets, kills, tmp_path):
     """One file of a run, finished or interrupted, and the commands that read it."""
-    half, target = tmp_path / "half", tmp_path / "run"
+    half = tmp_path / "half"
+    target = tmp_path / "run"
 
     def train():
         words = ("--data", targets.photos, "--run", half, "-q", "--no-report", *attack.images)
@@ -200,7 +209,8 @@ def test_folders_of_a_users_own(attack, targets, tmp_path):
         for name in attack.draw.choice(OWN.split(), int(attack.draw.integers(1, 4))):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text("mine")
-        before, words = attack.content(folder), outputs[number % len(outputs)]
+        before = attack.content(folder)
+        words = outputs[number % len(outputs)]
         label = f"{words[0]} into {[Path(path).name for path in before]}"
         attack.attempt(label, lambda words=words: attack.command(*words))
         assert before.items() <= attack.content(folder).items(), label
@@ -208,7 +218,8 @@ def test_folders_of_a_users_own(attack, targets, tmp_path):
 
 def test_data_that_changed_are_not_measured_or_trained_on(attack, targets, kills, tmp_path):
     """Classes that came, labels that moved, other features: a run knows its own rows."""
-    data, run = tmp_path / "data.npz", tmp_path / "run"
+    data = tmp_path / "data.npz"
+    run = tmp_path / "run"
     shutil.copy(targets.vectors, data)
     words = ("--data", data, "--run", run, "-q", "--no-report", *attack.vectors)
     total = kills.run(run, lambda: attack.done("train", *words))

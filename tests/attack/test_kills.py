@@ -39,7 +39,8 @@ def bench_here(table, folder):
 @pytest.fixture
 def scenes(attack, targets, tmp_path):
     """What is prepared, what is killed, and the files that count."""
-    folder, table = tmp_path / "work" / "scene", tmp_path / "table.py"
+    folder = tmp_path / "work" / "scene"
+    table = tmp_path / "table.py"
     table.write_text(TABLE.format(data=str(targets.vectors), words=attack.vectors))
 
     def copied(*without):
@@ -60,7 +61,9 @@ def scenes(attack, targets, tmp_path):
     def files(*patterns):
         return lambda: attack.content(folder, *patterns)
 
-    bare, whole, empty = copied("collection"), copied(), folder.mkdir
+    bare = copied("collection")
+    whole = copied()
+    empty = folder.mkdir
     embed = run("embed", targets.run, targets.photos, "--out", folder / "e.npz")
     indexed = files("items.jsonl", "vectors.npy")
     return folder, {

@@ -27,7 +27,8 @@ CONTENTS = ("evil", "-1", "bytes=9-1", "cross-site", "1" * 30)
 
 def drawn(draw, paths, png, bent):
     """One request: method, address, headers, body."""
-    odd, names = [*ODD.split(), "a" * 5000, ""], NAMES.split()
+    odd = [*ODD.split(), "a" * 5000, ""]
+    names = NAMES.split()
     path = str(draw.choice(paths)).replace("{id}", str(draw.choice(odd)))
     asked = [f"{draw.choice(names)}={draw.choice(odd)}" for _ in range(int(draw.integers(4)))]
     method = str(draw.choice(["GET", "POST", "POST", "PUT", "DELETE", "HEAD", "OPTIONS"]))
@@ -111,7 +112,8 @@ def test_no_connection_is_held_by_bytes_that_trickle(attack, targets):
         limit_concurrency=130,
         log_level="critical",
     )
-    running, count = uvicorn.Server(config), 128
+    running = uvicorn.Server(config)
+    count = 128
     with server.bind("127.0.0.1", 0) as bound, ExitStack() as stack:
         thread = Thread(target=running.run, kwargs={"sockets": [bound]})
         thread.start()

@@ -27,7 +27,10 @@ class Fake(Pool):
     """Tasks that end at once; those whose name has a word of ``fail`` fail, and time is up after
     ``limit``."""
 
-    ran, fail, limit, count = [], (), 10**9, 0
+    ran = []  # noqa: RUF012
+    fail = ()
+    limit = 10**9
+    count = 0
     select = None  # a fold's score as its held-out classes select, if not that of the last step
 
     def run(self, tasks, done, *, title, until=None):

@@ -59,7 +59,10 @@ def test_together_the_long_fits_begin_first_and_none_is_left_out(linear, options
 def test_no_more_run_at_a_time_than_asked_for_and_each_is_kept_as_it_ends(
     linear, options, monkeypatch
 ):
-    running, most, kept, lock = 0, 0, [], threading.Lock()
+    running = 0
+    most = 0
+    kept = []
+    lock = threading.Lock()
 
     def fit(name, number, contestant, options):
         nonlocal running, most
@@ -89,7 +92,8 @@ def test_a_later_call_does_what_is_missing_failed_was_cut_off_or_was_stopped_too
     linear, options, monkeypatch
 ):
     answers = {one: {"seconds": 1.0, "cpu": 1.0} for one in linear.units(options)}
-    stopped, failed = ("usps", 0, "lmnn-7"), ("usps", 0, "lmnn-6")
+    stopped = ("usps", 0, "lmnn-7")
+    failed = ("usps", 0, "lmnn-6")
     answers |= {stopped: {"seconds": 480.0, "cpu": 400.0, "stopped": True}, failed: None}
     done = []
     monkeypatch.setattr(
@@ -141,7 +145,8 @@ def test_the_table_names_the_cap_and_takes_a_stopped_fit_for_a_bound(linear):
         "versions": "numpy 2",
         "load": 9.0,
     }
-    ended, stopped = {"accuracy": 0.95, "steps": 9}, {"stopped": True}
+    ended = {"accuracy": 0.95, "steps": 9}
+    stopped = {"stopped": True}
     lines = [
         {"set": "usps", "contestant": "lanml", "seconds": 90.0, "cpu": 90.0, **ended, **ways},
         {"set": "usps", "contestant": "lmnn-4", "seconds": 480.0, "cpu": 480.0, **stopped, **ways},
@@ -199,11 +204,9 @@ class LMNN:
 
 @pytest.mark.slow(35)
 def test_fits_run_in_processes_of_their_own_and_are_stopped_at_the_cap(tmp_path):
-    data, peers, results = (
-        tmp_path / "tabular",
-        tmp_path / "peers" / "metric_learn",
-        tmp_path / "linear.jsonl",
-    )
+    data = tmp_path / "tabular"
+    peers = tmp_path / "peers" / "metric_learn"
+    results = tmp_path / "linear.jsonl"
     data.mkdir()
     peers.mkdir(parents=True)
     (peers / "__init__.py").write_text(PEER)

@@ -24,7 +24,8 @@ SETTINGS = {"validation": 0.0, "seed": 0}
 @pytest.fixture
 def run(tmp_path):
     """A run on sixty feature vectors of three classes, of which the first has a wrong label."""
-    rng, labels = np.random.default_rng(0), np.repeat([0, 1, 2], 20)
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], 20)
     features = (8 * np.eye(6)[labels] + rng.normal(size=(60, 6))).astype(np.float32)
     labels[0] = 1
     names = np.array([f"{row}.png" for row in range(60)])
@@ -126,7 +127,8 @@ def test_numbers_stay_numbers_for_other_rows_would_be_for_testing(run, vicinal, 
 
 def test_a_run_on_a_corrected_table_is_indexed_and_cleaned_again(run, vicinal, tmp_path):
     """Its pictures lie outside the folder of the table, where training has read them."""
-    rng, lines = np.random.default_rng(0), ["path,label,split"]
+    rng = np.random.default_rng(0)
+    lines = ["path,label,split"]
     for number in range(12):
         path = tmp_path / "pictures" / f"{number}.png"
         path.parent.mkdir(exist_ok=True)

@@ -54,9 +54,11 @@ def test_every_command_has_examples_that_parse(name):
     assert lines
     for line in lines:
         assert name in line
-        command, words = COMMANDS["vicinal"], line.split()[1:]
+        command = COMMANDS["vicinal"]
+        words = line.split()[1:]
         while hasattr(command, "commands"):
-            command, words = command.commands[words[0]], words[1:]
+            command = command.commands[words[0]]
+            words = words[1:]
         command.make_context(line, words)
 
 

@@ -14,7 +14,8 @@ def pictures(tmp_path):
     rng = np.random.default_rng(0)
     for label in range(7):
         (tmp_path / "pictures" / f"c{label}").mkdir(parents=True)
-        slope, colour = rng.normal(size=2), rng.normal(size=3)
+        slope = rng.normal(size=2)
+        colour = rng.normal(size=3)
         for number in range(8):
             down, across = (np.linspace(-1, 1, side) for side in rng.integers(34, 50, 2))
             grey = (

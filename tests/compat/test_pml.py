@@ -142,10 +142,8 @@ def test_our_miners_serve_its_losses_as_its_own_do(batch, rng, ours, theirs):
     peer = getattr(miners, theirs[0])(**theirs[1])
     gallery = torch.randn(15, 8, generator=rng), torch.arange(15) % 6
     for reference in ((), (embeddings, labels), gallery):
-        found, expected = (
-            MinerForPML(ours)(embeddings, labels, *reference),
-            peer(embeddings, labels, *reference),
-        )
+        found = MinerForPML(ours)(embeddings, labels, *reference)
+        expected = peer(embeddings, labels, *reference)
         assert type(found) is tuple and len(found) in (3, 4)
         for loss in (
             losses.TripletMarginLoss(),
@@ -157,7 +155,8 @@ def test_our_miners_serve_its_losses_as_its_own_do(batch, rng, ours, theirs):
 
 
 def test_a_loop_of_the_packages_kind_learns_with_our_parts(rng):
-    network, labels = torch.nn.Linear(6, 4), torch.arange(24) % 6
+    network = torch.nn.Linear(6, 4)
+    labels = torch.arange(24) % 6
     torch.nn.init.eye_(network.weight)
     inputs = torch.randn(6, 6, generator=rng)[labels] + 0.3 * torch.randn(24, 6, generator=rng)
     loss = LossForPML(TripletLoss(0.2))
@@ -223,10 +222,8 @@ def test_its_losses_take_reference_rows_as_ours_do(batch, rng):
     own = torch.arange(24)
     memory[0][:24] = embeddings.detach()
     assert torch.equal(memory[1][:24], labels)
-    ours, theirs = (
-        BatchAllTripletLoss(0.2, normalize=True),
-        FromPML(losses.TripletMarginLoss(margin=0.2)),
-    )
+    ours = BatchAllTripletLoss(0.2, normalize=True)
+    theirs = FromPML(losses.TripletMarginLoss(margin=0.2))
     for places in ((), (own,)):
         same_in_value_and_gradient(
             theirs(*batch, *memory, *places), ours(*batch, *memory, *places), embeddings

@@ -129,7 +129,8 @@ def test_zero_rows_have_a_cosine_of_their_own(rng):
 
 def test_rows_that_are_not_finite_are_named(rng):
     rows = torch.randn(30, 4, generator=rng)
-    rows[4, 1], rows[17, 0] = math.nan, -math.inf
+    rows[4, 1] = math.nan
+    rows[17, 0] = -math.inf
     with pytest.raises(DataError, match=r"2 of 30 rows .*: rows 4, 17\."):
         neighbors(rows, 1)
     with pytest.raises(DataError, match="gallery must be finite"):

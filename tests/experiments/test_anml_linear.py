@@ -39,7 +39,8 @@ def data(tmp_path):
 
 
 def test_a_unit_is_measured_and_shown(linear, data):
-    units, table = linear("units"), linear("table")
+    units = linear("units")
+    table = linear("table")
     (line,) = units.perform(
         data, data=str(data), set="iris", split=0, method="lda", budget=2, raced=2
     )
@@ -53,7 +54,9 @@ def test_a_unit_is_measured_and_shown(linear, data):
 
 
 def test_what_differs_significantly_is_not_among_the_best(linear):
-    units, table, methods = linear("units"), linear("table"), linear("methods")
+    units = linear("units")
+    table = linear("table")
+    methods = linear("methods")
     plan = units.replace(units.QUICK, sets=("iris",))
     facts = {"set": "iris", "trained_on": 70, "tested_on": 30}
     lines = [
@@ -69,8 +72,10 @@ def test_what_differs_significantly_is_not_among_the_best(linear):
 
 def test_the_corrected_test_is_nadeau_and_bengios_formula(linear):
     corrected = linear("table").corrected_resampled_t
-    values, others = [0.62, 0.64, 0.61, 0.66, 0.63], [0.60, 0.63, 0.61, 0.62, 0.60]
-    differences, plain = np.subtract(values, others), stats.ttest_rel(values, others).pvalue
+    values = [0.62, 0.64, 0.61, 0.66, 0.63]
+    others = [0.60, 0.63, 0.61, 0.62, 0.60]
+    differences = np.subtract(values, others)
+    plain = stats.ttest_rel(values, others).pvalue
     found = corrected(values, others, trained_on=90, tested_on=10)
     statistic = differences.mean() / np.sqrt((1 / 5 + 10 / 90) * differences.var(ddof=1))
     assert found.p == pytest.approx(2 * stats.t.sf(statistic, 4)) and found.p > plain

@@ -38,7 +38,8 @@ def test_without_a_fault_it_is_the_data_set_itself(whole):
 )
 def test_the_test_part_stays_and_no_class_is_in_both(fault, whole):
     records = Corrupted(GLYPHS, **fault).load()
-    test, before = records.part("test"), whole.part("test")
+    test = records.part("test")
+    before = whole.part("test")
     assert (test.labels == before.labels).all() and test.fingerprint() == before.fingerprint()
     assert not set(train_labels(records)) & set(test.labels)
     assert records.fingerprint() != whole.fingerprint()

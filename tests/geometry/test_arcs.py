@@ -47,8 +47,10 @@ def arcs(rng):
 @pytest.mark.parametrize("spread", [0.02, 0.5, 5.0])
 @pytest.mark.parametrize("dim", [2, 3, 4, 16, 512])
 def test_equals_brute_force_within_the_error_of_its_grid(arcs, dim, spread):
-    x, y = arcs(6, dim, spread), arcs(7, dim, spread)
-    found, grid = arc_distances(*x, *y), on_a_grid(*x, *y)
+    x = arcs(6, dim, spread)
+    y = arcs(7, dim, spread)
+    found = arc_distances(*x, *y)
+    grid = on_a_grid(*x, *y)
     angles = sum(torch.acos((a * b).sum(dim=1)).max() for a, b in (x, y))
     assert (found <= grid + 1e-12).all(), "never worse than any point of the grid"
     # Half a step on each arc is all that the grid can miss: the distance moves no faster than its
@@ -100,7 +102,8 @@ def test_arcs_among_themselves_are_arcs_against_others(arcs):
 
 
 def test_similarity_and_distances_say_the_same(arcs):
-    x, y = arcs(6, 4, 0.4), arcs(5, 4, 0.4)
+    x = arcs(6, 4, 0.4)
+    y = arcs(5, 4, 0.4)
     squares = arc_distances(*x, *y, squared=True)
     torch.testing.assert_close(2 - 2 * arc_similarity(*x, *y), squares, rtol=0, atol=1e-13)
     torch.testing.assert_close(arc_distances(*x, *y).square(), squares)
@@ -121,10 +124,8 @@ def test_the_nearest_points_lie_on_the_sphere_inside_their_arcs_and_are_that_far
     """The points themselves, built from the ends by the weights that the gradient uses: no Gram
     matrix."""
     x, y = (torch.stack(arcs(p, dim, spread)) for p, spread in ((7, 0.4), (9, 3.0)))
-    gram, own = (
-        torch.einsum("ipd,jqd->ijpq", x, y),
-        (torch.einsum("pd,pd->p", *ends) for ends in (x, y)),
-    )
+    gram = torch.einsum("ipd,jqd->ijpq", x, y)
+    own = (torch.einsum("pd,pd->p", *ends) for ends in (x, y))
     best, *weights = vicinal.geometry.arcs._Nearest.apply(gram, *own)
     p1 = torch.einsum("epq,epd->pqd", weights[0], x)
     p2 = torch.einsum("epq,eqd->pqd", weights[1], y)
@@ -145,11 +146,10 @@ def test_nearest_points_far_from_the_ends_of_long_arcs_are_exact(degrees):
     its start."""
     whole, angle = torch.deg2rad(torch.tensor([175.0, degrees], dtype=torch.float64))
     circle = lambda a: torch.stack([a.cos(), a.sin(), 0 * a, 0 * a])  # noqa: E731
-    above, across = circle(angle) + torch.tensor([0, 0, 0.5, 0]), torch.tensor([0, 0, 0, 1.0])
-    x, y = (
-        torch.stack([circle(0 * whole), circle(whole)]),
-        normalize(torch.stack([above - across, above + across]), dim=1),
-    )
+    above = circle(angle) + torch.tensor([0, 0, 0.5, 0])
+    across = torch.tensor([0, 0, 0, 1.0])
+    x = torch.stack([circle(0 * whole), circle(whole)])
+    y = normalize(torch.stack([above - across, above + across]), dim=1)
     best, *weights = vicinal.geometry.arcs._Nearest.apply(
         (x @ y.T)[:, :, None, None], (x[0] @ x[1])[None], (y[0] @ y[1])[None]
     )
@@ -249,17 +249,16 @@ def test_an_arc_that_shrinks_becomes_a_point(rng, size):
     x, away, y1, y2 = (
         normalize(torch.randn(30, 4, generator=rng, dtype=torch.float64), dim=1) for _ in range(4)
     )
-    found, point = arc_distances(x, x + size * away, y1, y2), arc_distances(x, x, y1, y2)
+    found = arc_distances(x, x + size * away, y1, y2)
+    point = arc_distances(x, x, y1, y2)
     assert (found - point).abs().max() <= size + 1e-7
 
 
 @pytest.mark.parametrize("size", [1e-300, 1e-165, 1e-161, 1e-120, 1e-80, 1e-40])
 def test_arcs_that_are_all_but_orthogonal_have_a_bounded_gradient(rng, size):
     """Squares of their inner products, and fourth powers, are below the smallest number."""
-    basis, mixed = (
-        torch.eye(4, dtype=torch.float64),
-        torch.rand(2, 2, generator=rng, dtype=torch.float64) + 0.1,
-    )
+    basis = torch.eye(4, dtype=torch.float64)
+    mixed = torch.rand(2, 2, generator=rng, dtype=torch.float64) + 0.1
     ends = [
         part.clone().requires_grad_() for part in (basis[:1], basis[1:2], basis[2:3], basis[3:])
     ]
@@ -291,7 +290,8 @@ def test_a_second_derivative_is_rejected_rather_than_wrong(arcs):
 
 
 def test_blocks_change_nothing(arcs, monkeypatch):
-    x, y = arcs(7, 4, 1.0), arcs(5, 4, 1.0)
+    x = arcs(7, 4, 1.0)
+    y = arcs(5, 4, 1.0)
     whole = arc_distances(*x, *y)
     monkeypatch.setattr(vicinal.geometry.arcs, "BLOCK", 10)
     assert torch.equal(arc_distances(*x, *y), whole)
@@ -302,7 +302,8 @@ def test_blocks_change_nothing(arcs, monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_is_as_exact_as_its_input(arcs, dtype):
     ends = [part.to(dtype) for part in (*arcs(6, 8, 0.3), *arcs(6, 8, 0.3))]
-    found, exact = arc_distances(*ends), arc_distances(*(part.double() for part in ends))
+    found = arc_distances(*ends)
+    exact = arc_distances(*(part.double() for part in ends))
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, exact.float(), rtol=1e-6, atol=1e-6)
 
@@ -318,7 +319,8 @@ def adversarial(p, dim, rng, dtype):
     noise = lambda: torch.randn(p, dim, generator=rng, dtype=dtype)  # noqa: E731
     size = 10.0 ** torch.randint(-20, 1, (p, 1), generator=rng).to(dtype)
     start = torch.where(torch.rand(p, 1, generator=rng) < 0.5, pick(), noise())
-    near, opposite = start + size * noise(), size * noise() - start
+    near = start + size * noise()
+    opposite = size * noise() - start
     choices = torch.stack([start, -start, near, opposite, pick(), noise(), 1e-30 * pick()])
     which = torch.randint(len(choices), (p,), generator=rng)
     return start, choices[which, torch.arange(p)]

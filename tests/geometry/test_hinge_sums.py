@@ -17,7 +17,8 @@ WIDTHS = [1, 2, FEW, FEW + 1, 13]  # both ways of counting
 
 
 def by_hand(positive, negative, keep_positive, keep_negative, margin):
-    sums, counts = [], []
+    sums = []
+    counts = []
     for d_p, d_n, kept_p, kept_n in zip(
         positive, negative, keep_positive, keep_negative, strict=True
     ):
@@ -75,7 +76,8 @@ def test_forward_mode_along_one_side_only(case):
 
 @pytest.mark.parametrize("width", [FEW, FEW + 1])
 def test_a_term_of_exactly_0_is_not_active(width):
-    positive, negative = torch.full((1, width), 1.0), torch.tensor([[1.0, 2.0]])
+    positive = torch.full((1, width), 1.0)
+    negative = torch.tensor([[1.0, 2.0]])
     sums, counts = hinge_sums(positive, negative, positive > 0, negative > 0)
     assert sums.item() == counts.item() == 0
 
@@ -83,10 +85,8 @@ def test_a_term_of_exactly_0_is_not_active(width):
 @pytest.mark.parametrize("width", [0, 2, FEW + 1])
 @pytest.mark.parametrize("others", [0, 3])
 def test_an_anchor_without_terms_has_0_and_passes_gradient_0(width, others):
-    positive, negative = (
-        torch.rand(2, width, requires_grad=True),
-        torch.rand(2, others, requires_grad=True),
-    )
+    positive = torch.rand(2, width, requires_grad=True)
+    negative = torch.rand(2, others, requires_grad=True)
     nothing = [torch.zeros_like(side, dtype=torch.bool) for side in (positive, negative)]
     for keep in ((nothing[0], ~nothing[1]), (~nothing[0], nothing[1]), nothing):
         sums, counts = hinge_sums(positive, negative, *keep, 5.0)
@@ -102,7 +102,8 @@ def test_float32_keeps_its_digits_where_excesses_are_small(case, width):
     """Thresholds near 1000, excesses near 1e-2: sums of thresholds and of distances alone would
     cancel."""
     positive, negative, *keep = case(4, width, 300)
-    positive, negative = 1000 + 0.01 * positive, 1000 + 0.01 * negative
+    positive = 1000 + 0.01 * positive
+    negative = 1000 + 0.01 * negative
     exact, _ = by_hand(positive.float(), negative.float(), *keep, 0.0)
     found, _ = hinge_sums(positive.float(), negative.float(), *keep)
     torch.testing.assert_close(found, exact, rtol=1e-5, atol=0)

@@ -48,10 +48,8 @@ def test_falls_as_gamma_grows_between_maximum_and_minimum(values, keep):
     dials = [-100.0, -10.0, -1.0, -1e-3, 0.0, 1e-3, 1.0, 10.0, 100.0]
     found = torch.stack([log_exp_mean(values, keep, gamma) for gamma in dials])
     assert (found.diff(dim=0) < 0).all()
-    most, least = (
-        values.masked_fill(~keep, -torch.inf).amax(dim=1),
-        values.masked_fill(~keep, torch.inf).amin(dim=1),
-    )
+    most = values.masked_fill(~keep, -torch.inf).amax(dim=1)
+    least = values.masked_fill(~keep, torch.inf).amin(dim=1)
     assert (found < most).all() and (found > least).all()
 
 

@@ -14,10 +14,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWar
 @pytest.fixture
 def case(rng):
     logits = torch.randn(4, 6, generator=rng, dtype=torch.float64)
-    keep, weights = (
-        torch.rand(4, 6, generator=rng) < 0.6,
-        torch.rand(4, 6, generator=rng, dtype=torch.float64),
-    )
+    keep = torch.rand(4, 6, generator=rng) < 0.6
+    weights = torch.rand(4, 6, generator=rng, dtype=torch.float64)
     keep[:, 0] = True
     return logits, keep, weights
 

@@ -91,7 +91,8 @@ def test_gradients_match_finite_differences(neighbors, rng):
 
 def test_weights_stay_finite_where_a_plain_exponential_overflows(rng):
     distances = (1e4 * torch.rand(4, 5, generator=rng)).requires_grad_()
-    there, weights = torch.ones(4, 5, dtype=torch.bool), torch.rand(4, 5, generator=rng)
+    there = torch.ones(4, 5, dtype=torch.bool)
+    weights = torch.rand(4, 5, generator=rng)
     for gamma, extreme in ((100.0, distances.amin(dim=1)), (-100.0, distances.amax(dim=1))):
         radius = soft_radius(Neighbors(distances, there, weights), gamma)
         torch.testing.assert_close(radius, extreme, rtol=1e-4, atol=0.1)
@@ -104,6 +105,7 @@ def test_what_is_not_kept_may_be_anything(neighbors):
             distances=neighbors.distances.masked_fill(~neighbors.keep, rubbish)
         )
         for weights in (None, torch.ones_like(neighbors.distances)):
-            clean, dirty = neighbors._replace(weights=weights), dirty._replace(weights=weights)
+            clean = neighbors._replace(weights=weights)
+            dirty = dirty._replace(weights=weights)
             assert torch.equal(k_mean(dirty, -2), k_mean(clean, -2))
             assert torch.equal(soft_radius(dirty, 3.0), soft_radius(clean, 3.0))

@@ -67,7 +67,8 @@ def train():
 
 
 def parts_of(method, loss, train, sampler=None):
-    kind, known = LOSSES[loss], tuple(np.unique(train.labels).tolist())
+    kind = LOSSES[loss]
+    known = tuple(np.unique(train.labels).tolist())
     sampler = sampler or method.sampler_for(kind)
     torch.manual_seed(0)
     embedder = Embedder(Identity(12), 8)
@@ -205,7 +206,8 @@ def test_a_mined_loss_trains_and_resumes(miner, train):
         parts = parts_of(Plain(), "margin", train)
         return Plain().build(Parts(**{**vars(parts), "loss": Mined(parts.loss, miner)}))
 
-    method, again = build(), build()
+    method = build()
+    again = build()
     plan = method.batches(0)
     steps(method, train, 0, plan[:1])
     again.load_training_state(deepcopy(method.training_state()))

@@ -73,7 +73,8 @@ def test_real_and_regenerated_tuples_are_weighed_and_validation_is_real(batch):
     method = make(share=0.25)
     method(batch)
     set_shares(method, 0.5, 0.25)
-    training, scoring = method.ala.training_pass(batch), method.ala.scoring
+    training = method.ala.training_pass(batch)
+    scoring = method.ala.scoring
     scored = training.scored
     assert scored.losses.shape == (10,) and scored.members.shape == (10, 3, 4)
     real = scoring.real(training.embeddings.detach(), training.labels, method.embedder.embed)
@@ -86,7 +87,8 @@ def test_weight_one_is_hdmls_own_objective(batch):
     method = make(CONSTANT, share=0.25)
     set_shares(method, 1.0, 0.25)
     losses = method.ala.training_pass(batch).scored.losses
-    real, synthetic = losses[:5].mean() / (2 * 0.25), losses[5:].mean() / (2 * 0.75)
+    real = losses[:5].mean() / (2 * 0.25)
+    synthetic = losses[5:].mean() / (2 * 0.75)
     torch.testing.assert_close(loss, (0.25 * real + 0.75 * synthetic).detach())
 
 
@@ -94,7 +96,8 @@ def test_the_derivative_runs_over_both_vectors_of_losses(batch):
     method = make(share=0.25)
     method(batch)
     set_shares(method, 0.5, 0.25)
-    training, ala = method.ala.training_pass(batch), method.ala
+    training = method.ala.training_pass(batch)
+    ala = method.ala
     steps = ala.metric.scaled(gradient(training.scored.losses.mean(), ala.metric.leaves))
     _, direction = ala.validate(batch, steps)
     tangents = ala.metric.tangents(direction, training.inputs)
@@ -181,7 +184,8 @@ def half(number, batch):
 
 @pytest.mark.gpu
 def test_replayed_steps_give_what_steps_give(batch):
-    found, device = [], torch.device("cuda")
+    found = []
+    device = torch.device("cuda")
     for captured in (False, True):
         method = make()
         method.place(device)

@@ -57,7 +57,8 @@ def test_the_default_is_adamw_with_the_groups_of_torch(embedder):
         embedder, steps=10, others=[proxies]
     )
     assert isinstance(optimizer, torch.optim.AdamW) and not optimizer._optimizer_step_pre_hooks
-    backbone, head = list(embedder.backbone.parameters()), list(embedder.head.parameters())
+    backbone = list(embedder.backbone.parameters())
+    head = list(embedder.head.parameters())
     expected = [backbone[0::2], backbone[1::2], head[:1], head[1:], [proxies]]
     found = [group["params"] for group in optimizer.param_groups]
     assert [[id(p) for p in group] for group in found] == [
@@ -212,7 +213,9 @@ def test_a_clipped_step_does_not_wait_for_the_gpu(embedder, name):
 
 @pytest.mark.parametrize("ours", [SGD, Adam, AdamW])
 def test_an_optimizer_updates_as_torchs_own_does(ours):
-    networks, seen, theirs = [], [], getattr(torch.optim, ours.__name__)
+    networks = []
+    seen = []
+    theirs = getattr(torch.optim, ours.__name__)
     for kind in (ours, theirs):
         torch.manual_seed(0)
         network = Layers()

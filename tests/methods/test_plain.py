@@ -32,7 +32,8 @@ def batch(rng):
 
 def test_a_step_is_embed_score_step(batch):
     embedder = Embedder(Identity(5), 3)
-    before, loss = copy.deepcopy(embedder), MultiSimilarityLoss()
+    before = copy.deepcopy(embedder)
+    loss = MultiSimilarityLoss()
     sgd = OptimizerConfig(
         "sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0, schedule="constant"
     )
@@ -63,7 +64,8 @@ def test_momentum_contrast_step_by_step(batch, rng):
         labels=range(12),
     )
     query = copy.deepcopy(method.embedder)
-    key, queue = copy.deepcopy(query), []
+    key = copy.deepcopy(query)
+    queue = []
     for _ in range(3):
         inputs = torch.randn(4, 5, generator=rng)
         result = method(Batch(inputs, batch.labels, torch.arange(4)))
@@ -115,7 +117,8 @@ def test_momentum_contrast_with_momentum_0_is_a_memory_of_embeddings(batch):
 
 
 def test_spread_is_zero_for_one_point_and_one_around_the_origin():
-    loss, labels = MultiSimilarityLoss(), torch.tensor([0, 0, 1, 1])
+    loss = MultiSimilarityLoss()
+    labels = torch.tensor([0, 0, 1, 1])
     assert describe_batch(torch.ones(4, 3), labels, loss)["spread"] == 0
     around = torch.tensor([[1.0, 0], [-1, 0], [0, 1], [0, -1]])
     assert describe_batch(around, labels, loss)["spread"] == 1

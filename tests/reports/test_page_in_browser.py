@@ -113,7 +113,8 @@ def test_the_map_writes_the_names_of_classes(visit, tab, reported):
 
 def test_the_map_zooms_moves_and_resets(visit, reported):
     page = visit(reported.page)
-    canvas, zoom = page.locator("#map-canvas"), "document.getElementById('map-zoom').textContent"
+    canvas = page.locator("#map-canvas")
+    zoom = "document.getElementById('map-zoom').textContent"
     picture = "document.getElementById('map-canvas').toDataURL()"
     x, y, _ = point_of_map(page, 0)
     page.mouse.move(x - 5, y)

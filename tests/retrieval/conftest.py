@@ -23,7 +23,9 @@ class Listener:
     Ctrl-C."""
 
     def __init__(self):
-        self.lines, self.titles, self.stop_after = [], [], None
+        self.lines = []
+        self.titles = []
+        self.stop_after = None
 
     def line(self, text, *, warning=False):
         self.lines.append(text)

@@ -55,7 +55,8 @@ def test_the_threshold_is_the_largest_that_keeps_to_the_rate(points, rate):
 
 def test_with_two_networks_a_pair_is_a_query_and_another_thing_of_the_gallery(points):
     vectors, labels = points
-    one, both = count_pairs(vectors, labels), count_pairs(vectors, labels, gallery=vectors)
+    one = count_pairs(vectors, labels)
+    both = count_pairs(vectors, labels, gallery=vectors)
     assert both.different.sum() == 2 * one.different.sum() and both.same.sum() == 2 * one.same.sum()
     assert both.threshold(0.1).distance == pytest.approx(one.threshold(0.1).distance, abs=1e-3)
 
@@ -110,7 +111,8 @@ def test_a_rate_outside_0_and_1_is_rejected(points, rate):
 
 def test_a_rate_below_one_pair_becomes_the_strictest_that_the_pairs_support(points):
     counts = count_pairs(*points)
-    found, strictest = counts.threshold(1e-9), counts.threshold(1 / 1500)
+    found = counts.threshold(1e-9)
+    strictest = counts.threshold(1 / 1500)
     assert found.distance == strictest.distance and found.false_match == strictest.false_match
     assert (
         "1,500 pairs support no rate below 1/1500 = 0.00067, which was used instead of 1e-09"

@@ -57,9 +57,11 @@ def test_discriminants_leave_the_row_out():
 
 def test_votes_are_weighted_shares_of_the_nearest(monkeypatch):
     monkeypatch.setattr(module, "NEIGHBORS", 2)
-    line, labels = torch.tensor([[0.0], [1.0], [3.0], [10.0]]), torch.tensor([0, 0, 1, 1])
+    line = torch.tensor([[0.0], [1.0], [3.0], [10.0]])
+    labels = torch.tensor([0, 0, 1, 1])
     votes = _Evidence(line, labels, 2, "euclidean").votes(torch.tensor([0]))
-    near, far = np.exp(-2 / 9), np.exp(-2)  # at distances 1 and 3 of at most 3
+    near = np.exp(-2 / 9)  # at distances 1 and 3 of at most 3
+    far = np.exp(-2)
     np.testing.assert_allclose(
         votes.exp()[0], [near / (near + far) + 0.05, far / (near + far) + 0.05], rtol=1e-6
     )
@@ -67,7 +69,8 @@ def test_votes_are_weighted_shares_of_the_nearest(monkeypatch):
 
 def test_planted_errors_come_first_with_their_right_label_and_are_counted():
     vectors, labels = bunches(classes=5, each=40, apart=7.0)
-    noisy, wrong = labels.copy(), np.arange(0, 200, 10)  # a tenth
+    noisy = labels.copy()  # a tenth
+    wrong = np.arange(0, 200, 10)
     noisy[wrong] = (labels[wrong] + 1 + np.arange(20) % 4) % 5
     verdicts = judge_labels(vectors, noisy)
     assert set(np.argsort(-verdicts.wrong)[: len(wrong)]) == set(wrong)

@@ -91,7 +91,8 @@ def test_readers_beside_a_writer_see_whole_generations_only(tmp_path):
     """Each generation has as many items as its number says; none is ever seen with another's
     vectors."""
     publish(tmp_path / "c", [Item(0, "0", None)], np.full((1, 2), 1.0), dim=2)
-    wrong, done = [], threading.Event()
+    wrong = []
+    done = threading.Event()
 
     def read():
         while not done.is_set():

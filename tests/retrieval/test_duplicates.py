@@ -45,7 +45,8 @@ def rows():
 
 def by_hand(rows, limit):
     """Each pair by itself, in float64."""
-    exact, found = rows.astype(np.float64), []
+    exact = rows.astype(np.float64)
+    found = []
     for left in range(len(rows)):
         for right in range(left + 1, len(rows)):
             distance = np.linalg.norm(exact[left] - exact[right])
@@ -75,7 +76,8 @@ def test_what_float32_products_cannot_tell_is_decided_by_differences():
     """Far from the origin a product is wrong by more than these rows differ."""
     rng = np.random.default_rng(0)
     rows = (1000 * rng.normal(size=64) + 0.02 * rng.normal(size=(40, 64))).astype(np.float32)
-    found, expected = close_pairs(rows, 0.22), by_hand(rows, 0.22)
+    found = close_pairs(rows, 0.22)
+    expected = by_hand(rows, 0.22)
     assert 50 < len(expected) < 730
     assert list(zip(found.left.tolist(), found.right.tolist(), strict=True)) == [
         pair[:2] for pair in expected

@@ -147,7 +147,8 @@ def test_weights_alone_need_no_package_and_leave_no_older_onnx(features_run, mon
 
 
 def test_of_two_streams_one_is_exported(tmp_path):
-    query, gallery = Embedder(Identity(8), 4), Embedder(Identity(8), 4)
+    query = Embedder(Identity(8), 4)
+    gallery = Embedder(Identity(8), 4)
     run = made(tmp_path / "run", TwoStreamEmbedder(query, gallery), FeatureTransform())
     export_run(run, onnx=False, role="gallery")
     folder = run.path / "export" / "gallery"
@@ -161,7 +162,8 @@ def test_a_killed_export_is_not_taken_for_whole_and_goes_on(features_run, tmp_pa
     """Killed before each of its files, with and without an older export in the folder."""
     from vicinal import files
 
-    folder, written = tmp_path / "hub", list[str]()
+    folder = tmp_path / "hub"
+    written = list[str]()
 
     def killed(path, target, replace=os.replace):
         if len(written) == fatal:
@@ -432,7 +434,8 @@ def test_features_and_embeddings_of_any_length(long_model, rng):
 def test_a_model_that_answers_otherwise_is_rejected_with_the_numbers(
     change, seen, long_model, monkeypatch, rng
 ):
-    embedder, model = copy.deepcopy(long_model[0]), long_model[1]
+    embedder = copy.deepcopy(long_model[0])
+    model = long_model[1]
     with torch.no_grad():
         embedder.head.weight[0] += change
     monkeypatch.setattr(exporting, "_traced", lambda *_: model[0])

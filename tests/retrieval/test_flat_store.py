@@ -17,14 +17,16 @@ def by_hand(vectors, query, k, allowed):
     """The nearest by float64 distances, one row at a time; ties by the lower id."""
     pairs = []
     for row in allowed:
-        left, right = query.astype(np.float64), vectors[row].astype(np.float64)
+        left = query.astype(np.float64)
+        right = vectors[row].astype(np.float64)
         pairs.append((np.linalg.norm(left - right), row))
     return [row for _, row in sorted(pairs)[:k]]
 
 
 @pytest.mark.parametrize(("count", "unit"), [(3, True), (40, False), (5000, True), (5000, False)])
 def test_finds_what_the_double_loop_finds(count, unit):
-    vectors, queries = rows(count, unit=unit), rows(3, seed=1, unit=unit)
+    vectors = rows(count, unit=unit)
+    queries = rows(3, seed=1, unit=unit)
     found = FlatStore(vectors).search(queries, 4)
     for query, ids in zip(queries, found.ids.tolist(), strict=True):
         assert [id for id in ids if id >= 0] == by_hand(vectors, query, 4, range(count))
@@ -54,7 +56,8 @@ def test_rows_nearer_to_each_other_than_the_product_can_tell_are_told_apart():
 
 @pytest.mark.parametrize("share", [0.002, 0.05, 0.5, 0.95])
 def test_a_filter_gives_the_nearest_of_those_that_pass(share):
-    vectors, query = rows(4000), rows(1, seed=1)
+    vectors = rows(4000)
+    query = rows(1, seed=1)
     chosen = np.random.default_rng(0).random(4000) < share
     among = np.flatnonzero(chosen)
     found = FlatStore(vectors).search(query, 5, among=among)

@@ -23,7 +23,8 @@ def follow(steps, image):
                 )
             image = image.resize(size, Image.Resampling.BILINEAR)
         elif step["step"] == "crop":
-            left, top = (image.width - step["width"]) // 2, (image.height - step["height"]) // 2
+            left = (image.width - step["width"]) // 2
+            top = (image.height - step["height"]) // 2
             image = image.crop((left, top, left + step["width"], top + step["height"]))
         elif step["step"] == "pad":
             pixels = np.asarray(image)

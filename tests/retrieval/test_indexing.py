@@ -61,7 +61,8 @@ def test_indexing_again_follows_the_folder(bring, photographs, draw):
     (photographs / "c" / "02.png").unlink()
     done, after = bring(photographs)
     assert counts(done) == (1, 1, 1, 2) and done.items == 12
-    old, new = by_path(before), by_path(after)
+    old = by_path(before)
+    new = by_path(after)
     assert new["a/new.png"][0] == 12 and "c/02.png" not in new
     assert new["b/01.png"][0] == old["b/01.png"][0] and not np.array_equal(
         new["b/01.png"][1], old["b/01.png"][1]
@@ -265,7 +266,8 @@ def test_a_killed_indexing_loses_nothing(image_run, photographs, draw):
 
 def test_places_vectors_and_unread_belong_together(image_run, photographs, tmp_path):
     (photographs / "b" / "01.png").write_bytes(b"no image")
-    listing, encoder = list_place(str(photographs)), Encoder.load(image_run)
+    listing = list_place(str(photographs))
+    encoder = Encoder.load(image_run)
     rows = np.array([3, 0, 7, 5])  # row 3 is b/01.png
     batches = []
     for batch in embed_rows(encoder, listing, rows, batch_size=1, workers=0):

@@ -18,7 +18,8 @@ from vicinal.retrieval.store import FlatStore
 pytest.importorskip("milvus_lite")
 pytestmark = pytest.mark.filterwarnings("default")  # the engine's own, which are not ours to mend
 
-COUNT, DIM = 60, 8
+COUNT = 60
+DIM = 8
 VECTORS = np.random.default_rng(0).standard_normal((COUNT, DIM)).astype(np.float32)
 VECTORS /= np.linalg.norm(VECTORS, axis=1, keepdims=True)
 ATTRIBUTES = [

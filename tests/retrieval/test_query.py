@@ -35,7 +35,8 @@ def test_an_item_does_not_find_itself(snapshot):
 
 
 def test_several_are_asked_for_by_their_mean_on_the_sphere(snapshot, model, photographs):
-    one, other = snapshot.vector(0), snapshot.vector(1)
+    one = snapshot.vector(0)
+    other = snapshot.vector(1)
     mean = (one + other) / np.linalg.norm(one + other)
     query = query_of(snapshot, None, ids=[0, 1])
     assert np.allclose(query.vector, mean, atol=1e-6) and query.exclude == (0, 1)
@@ -74,10 +75,8 @@ def test_the_answer_as_json(snapshot):
 
 def test_feature_runs_are_asked_with_vectors(feature_run, vectors_file, listener, tmp_path):
     index(feature_run, Request([str(vectors_file)]), listener)
-    snapshot, model = (
-        CollectionDirectory.of(feature_run).snapshot(),
-        load(feature_run.path, device="cpu"),
-    )
+    snapshot = CollectionDirectory.of(feature_run).snapshot()
+    model = load(feature_run.path, device="cpu")
     np.save(tmp_path / "query.npy", np.load(vectors_file)["features"][7])
     answer = ask(snapshot, query_of(snapshot, model, files=[tmp_path / "query.npy"]), 1)
     assert answer.matches[0].item.id == 7

@@ -36,14 +36,13 @@ def test_what_is_far_from_labels_and_stands_for_many_comes_first():
 def test_the_chosen_are_those_of_the_printed_sum():
     """Greedy maximization of F(S), recomputed for every candidate; all pairs within reach."""
     rng = np.random.default_rng(1)
-    pool, known = (
-        rng.normal(size=(30, 3)).astype(np.float32),
-        rng.normal(size=(10, 3)).astype(np.float32),
-    )
+    pool = rng.normal(size=(30, 3)).astype(np.float32)
+    known = rng.normal(size=(10, 3)).astype(np.float32)
     labels = np.arange(10) % 3
     p = module._calibrated(torch.from_numpy(known), torch.from_numpy(labels), "euclidean")
     far = np.linalg.norm(pool[:, None].astype(np.float64) - pool, axis=2)
-    covered, chosen = p(np.linalg.norm(pool[:, None] - known, axis=2).min(axis=1)), []
+    covered = p(np.linalg.norm(pool[:, None] - known, axis=2).min(axis=1))
+    chosen = []
     for _ in range(5):
         gains = [-1 if i in chosen else np.maximum(p(far[i]), covered).sum() for i in range(30)]
         chosen.append(int(np.argmax(gains)))

@@ -39,7 +39,8 @@ def assert_equal(found, expected):
 
 
 def test_the_average_is_the_formula_written_out(embedder):
-    average, expected = WeightAverage(embedder, 0.25), values(embedder)
+    average = WeightAverage(embedder, 0.25)
+    expected = values(embedder)
     for t, decay in enumerate((1 / 10, 2 / 11, 3 / 12, 0.25, 0.25)):
         step(embedder, t)
         average.update(embedder)
@@ -62,7 +63,8 @@ def test_frozen_parameters_take_no_memory(embedder):
 def test_training_goes_on_with_its_own_weights(embedder):
     average = WeightAverage(embedder, 0.9)
     step(embedder, 0)
-    own, places = values(embedder), [p.data_ptr() for p in embedder.parameters()]
+    own = values(embedder)
+    places = [p.data_ptr() for p in embedder.parameters()]
     with average.applied(embedder):  # no update so far: the initial weights
         assert not torch.equal(embedder.head.weight, own["head.weight"])
         assert [p.data_ptr() for p in embedder.parameters()] == places

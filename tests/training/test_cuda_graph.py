@@ -67,7 +67,8 @@ def made(method, loss):
     embedder = Embedder(SmallConvNet(1, (8, 16)), 8)
     if isinstance(method, HER):
         embedder = TwoStreamEmbedder(embedder, copy.deepcopy(embedder))
-    sampler, optimizer = SimpleNamespace(note=None), OptimizerConfig(learning_rate=1e-2)
+    sampler = SimpleNamespace(note=None)
+    optimizer = OptimizerConfig(learning_rate=1e-2)
     return build(method, embedder, loss, sampler, optimizer, labels=LABELS.numpy(), steps=60)
 
 
@@ -103,7 +104,10 @@ def trained(method, *, captured):
 @pytest.fixture
 def stand_in(monkeypatch):
     """Takes the place of the device: what is captured is decided before it is asked."""
-    aside, captured, computed, replayed = [], [], [], []
+    aside = []
+    captured = []
+    computed = []
+    replayed = []
 
     def capture(self, batch):
         captured.append(batch.inputs.shape)
@@ -152,7 +156,8 @@ def test_in_another_phase_of_the_method_graphs_are_captured_anew(stand_in):
 
 def test_a_step_is_prepared_and_advanced_around_the_graph(monkeypatch):
     monkeypatch.setattr(CUDAGraphStep, "_aside", lambda self, batch: self.method.step(batch))
-    done, method = [], made(Plain(), MultiSimilarityLoss())
+    done = []
+    method = made(Plain(), MultiSimilarityLoss())
     method.prepare = lambda batch: done.append("prepare") or batch
     method.step = lambda batch: done.append(method.embed(batch)[1].largest_class)
     method.advance = lambda batch: done.append("advance")
@@ -161,10 +166,8 @@ def test_a_step_is_prepared_and_advanced_around_the_graph(monkeypatch):
 
 
 def test_a_replay_takes_the_batch_in_and_does_not_overwrite_what_the_last_returned():
-    mine, values = (
-        Batch(torch.zeros(2, 3), torch.zeros(2), torch.arange(2), {"by": torch.zeros(2)}),
-        torch.zeros(2),
-    )
+    mine = Batch(torch.zeros(2, 3), torch.zeros(2), torch.arange(2), {"by": torch.zeros(2)})
+    values = torch.zeros(2)
 
     def replay():
         values.copy_(torch.stack([mine.inputs.sum(), mine.extras["by"].sum() + mine.labels.sum()]))
@@ -199,7 +202,8 @@ def give_margins(method, number):
 
 def test_margins_that_a_loss_gets_begin_a_phase_and_new_ones_are_written_in_their_place():
     method = made(HTL(), HierarchicalTripletLoss())
-    phases, before = [method.phase], []
+    phases = [method.phase]
+    before = []
     for number in (1, 2):
         give_margins(method, number)
         phases.append(method.phase)
@@ -218,7 +222,8 @@ def test_replayed_steps_take_the_margins_of_their_epoch():
         mine = made(HTL(), HierarchicalTripletLoss())
         mine.place(torch.device("cuda"))
         mine.embedder.train()
-        take, losses = CUDAGraphStep(mine) if captured else mine, []
+        take = CUDAGraphStep(mine) if captured else mine
+        losses = []
         for number, batch in enumerate(batches("cuda", 36)):
             if number in (12, 24):
                 give_margins(mine, number // 12)
@@ -281,7 +286,8 @@ def test_a_graph_gives_its_memory_back_with_its_method():
 @pytest.mark.gpu
 def test_a_resumed_method_goes_on_as_the_first_would_have():
     """Also by graphs of its own: those of before hold the former state of the optimizers."""
-    first, second = named("hdml"), named("hdml")
+    first = named("hdml")
+    second = named("hdml")
     _, take = trained(first, captured=True)
     second.place(torch.device("cuda"))
     second.embedder.train()

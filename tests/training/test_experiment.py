@@ -82,7 +82,8 @@ def test_readers_are_started_early_where_many_files_are_decoded(pictures, tmp_pa
 def test_a_network_that_cannot_take_the_test_size_is_rejected_before_training(pictures):
     network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 4))
     transform = {"size": 32, "resize": 40, "test_size": 40}
-    data, training = str(pictures), {"validation": 0, "steps": 2, "batch_size": 8}
+    data = str(pictures)
+    training = {"validation": 0, "steps": 2, "batch_size": 8}
     with pytest.raises(
         ConfigError,
         match=r"32 pixels, but not of transform.test_size=40: .* transform.test_size=none",

@@ -20,7 +20,8 @@ class Shows:
     """As much of a method as the method_figures asks for."""
 
     def __init__(self, figures=(), captions=None):
-        self._figures, self.captions = figures, captions or {}
+        self._figures = figures
+        self.captions = captions or {}
 
     def figures(self, batch):
         return self._figures

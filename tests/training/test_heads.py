@@ -27,7 +27,8 @@ def ball(rng):
 def test_loss_in_the_ball_is_the_cross_entropy_of_the_paper(ball):
     labels = torch.arange(6).repeat(2)
     loss = InfoNCELoss(temperature=0.2, reduction="none").with_distance(Poincare())
-    apart, by_hand = Poincare()(ball), []
+    apart = Poincare()(ball)
+    by_hand = []
     for i in range(12):
         (j,) = (k for k in range(12) if k != i and labels[k] == labels[i])
         terms = [
@@ -38,7 +39,8 @@ def test_loss_in_the_ball_is_the_cross_entropy_of_the_paper(ball):
 
 
 def test_neighbors_in_the_ball_are_those_of_the_distance(ball):
-    found, apart = neighbors(ball, 5, metric="poincare"), Poincare()(ball).fill_diagonal_(torch.inf)
+    found = neighbors(ball, 5, metric="poincare")
+    apart = Poincare()(ball).fill_diagonal_(torch.inf)
     assert torch.equal(found.ids, apart.argsort(dim=1)[:, :5])
     assert not torch.equal(found.ids, neighbors(ball, 5).ids)  # Euclid's are others
     torch.testing.assert_close(found.distances, apart.sort(dim=1).values[:, :5].float())
@@ -91,7 +93,8 @@ def test_a_loss_over_distances_takes_those_of_the_ball(tiny, tmp_path, console):
 
 
 def test_nested_loss_is_the_sum_over_prefixes(rng):
-    z, labels = torch.randn(8, 6, generator=rng, dtype=torch.float64), torch.arange(4).repeat(2)
+    z = torch.randn(8, 6, generator=rng, dtype=torch.float64)
+    labels = torch.arange(4).repeat(2)
     losses = [MultiSimilarityLoss(), ProxyAnchorLoss(4, 3), MultiSimilarityLoss()]
     total = NestedLoss(losses, [2, 3, 6])(z, labels)
     by_hand = sum(loss(z[:, :size], labels) for loss, size in zip(losses, (2, 3, 6), strict=True))

@@ -46,7 +46,8 @@ def content(run):
 def test_a_run_killed_at_every_file_operation_ends_in_the_same_bytes(
     tiny, tmp_path, console, kills
 ):
-    config, path = tiny.config(*SMALL), tmp_path / "run"
+    config = tiny.config(*SMALL)
+    path = tmp_path / "run"
 
     def begin():
         start(config, path, command="test", console=console)

@@ -74,10 +74,8 @@ def test_two_processes_give_the_run_of_one(tiny, tmp_path, console):
     assert done.stdout.count("MAP@R  ") <= 1 and done.stdout.count("Recall@1  ") == 1, (
         "only the first process speaks"
     )
-    one, two = (
-        one_process(tiny, tmp_path / "one", console, "loss.noisy=true"),
-        RunDirectory.open(path),
-    )
+    one = one_process(tiny, tmp_path / "one", console, "loss.noisy=true")
+    two = RunDirectory.open(path)
 
     assert two.status["state"] == "finished"
     assert two.info["hardware"]["processes"] == two.status["processes"] == 2
@@ -204,7 +202,8 @@ def test_a_killed_run_goes_on_bit_for_bit_in_as_many_processes(tiny, tmp_path):
     resumed by ours."""
     settings = ["loss.noisy=true", "training.epochs=6", "training.checkpoint_seconds=0"]
     together = ["--processes", "2", *SILENT]
-    whole, path = tmp_path / "whole", tmp_path / "run"
+    whole = tmp_path / "whole"
+    path = tmp_path / "run"
     subprocess.run([*VICINAL, *tiny.words(*settings, "--run", str(whole), *together)], check=True)
     words = tiny.words(*settings, "loss.slow=0.05", "--run", str(path), *SILENT)
     launcher, ranks = begin([*TORCHRUN, *words], path, steps=8)

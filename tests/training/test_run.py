@@ -95,7 +95,8 @@ def test_without_validation_classes_the_last_model_is_selected(tiny, tmp_path, c
 
 
 def test_equal_settings_give_equal_bytes(finished, tiny, tmp_path, console):
-    first, second = finished, begin(tiny, tmp_path / "again", console)
+    first = finished
+    second = begin(tiny, tmp_path / "again", console)
     assert first.metrics_path.read_bytes() == second.metrics_path.read_bytes()
     assert first.weights_path.read_bytes() == second.weights_path.read_bytes()
 
@@ -154,7 +155,8 @@ def test_a_run_killed_before_its_first_checkpoint_starts_over(tiny, tmp_path, co
     on."""
     settings = ["loss.noisy=true", "model.start=principal", "training.ema=0.9", "training.epochs=1"]
     run = begin(tiny, tmp_path / "run", console, *settings)
-    whole, weights = run.metrics_path.read_bytes(), run.weights_path.read_bytes()
+    whole = run.metrics_path.read_bytes()
+    weights = run.weights_path.read_bytes()
     shutil.rmtree(run.checkpoints_path)
     run.model_path.unlink()
     run.write_status("running")
@@ -283,7 +285,8 @@ def test_changed_data_are_named_and_data_that_training_never_saw_are_measured_wh
     half = measure_run(run, data=str(file), **how)
     assert half["records"] == 96 and half["notes"] == ["96 records that training saw are left out."]
 
-    features, labels = arrays["features"].copy(), arrays["labels"]
+    features = arrays["features"].copy()
+    labels = arrays["labels"]
     features[5] += 1
     more = np.concatenate([arrays["features"], np.ones((4, 8), np.float32)])
     names = r"row 192, row 193, row 194, \.\.\."
@@ -387,7 +390,8 @@ def _equal(a, b) -> bool:
 
 
 def test_a_run_and_evaluate_give_the_same_scores(finished):
-    settings, (_, records) = finished.settings, own_data(finished)
+    settings = finished.settings
+    (_, records) = own_data(finished)
     embedded = Encoder.load(finished).embed(records.part("test"))
     found = evaluate(
         embedded.vectors,

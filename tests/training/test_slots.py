@@ -39,7 +39,9 @@ def test_the_moving_average_is_what_is_saved_and_it_resumes(tiny, tmp_path, cons
 
 @pytest.mark.parametrize("method", ["plain", "hdml"])
 def test_chunks_train_the_network_of_the_whole_batch(tiny, tmp_path, method):
-    data, weights, network = str(tiny.folder / "tiny.npz"), [], Grouped()
+    data = str(tiny.folder / "tiny.npz")
+    weights = []
+    network = Grouped()
     for chunk in (None, 5):
         run = vicinal.train(
             data,

@@ -27,7 +27,8 @@ SHADES = ("dark", "pale", "deep", "light", "plain", "dull", "warm", "cold")
 def vectors(tmp_path_factory):
     """Vectors of 24 classes whose texts say what they are: a color and a shade, in different halves
     of a vector."""
-    rng, path = np.random.default_rng(0), tmp_path_factory.mktemp("text") / "colors.npz"
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("text") / "colors.npz"
     labels = np.repeat(np.arange(24), 6)
     features = np.concatenate([4 * np.eye(3)[labels % 3], 4 * np.eye(8)[labels // 3]], axis=1)
     features = (features + rng.normal(size=features.shape) / 4).astype(np.float32)
@@ -67,7 +68,8 @@ def test_a_joint_embedding_finds_unseen_combinations_of_known_words_both_ways(ru
 def test_an_interrupted_run_ends_in_the_same_bytes(vectors, tmp_path, monkeypatch):
     short = settings(steps=6, checkpoint_seconds=0)
     run = vicinal.train(vectors, run=tmp_path / "whole", quiet=True, **short)
-    forward, calls = BothWays.forward, []
+    forward = BothWays.forward
+    calls = []
 
     def breaking(self, *batch):
         calls.append(None)
@@ -100,10 +102,8 @@ def test_nested_sizes_compare_texts_with_pictures_alone(vectors):
 
     slots = {**settings(), "loss": {"name": "info_nce", "nested": (4,), "temperature": 1.0}}
     nested = prepare(compose({"data": str(vectors), **slots})).method.loss
-    rows, labels = (
-        torch.randn(6, 16, generator=torch.Generator().manual_seed(0)),
-        torch.tensor([0, 0, 1, 1, 2, 2]),
-    )
+    rows = torch.randn(6, 16, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([0, 0, 1, 1, 2, 2])
     both = BothWays(InfoNCELoss(temperature=1.0))
     torch.testing.assert_close(nested(rows, labels), both(rows[:, :4], labels) + both(rows, labels))
 

@@ -61,10 +61,8 @@ def expected(path):
 def crash_and_resume(name, path):
     """Train 5 steps with a checkpoint after 3, lose the process, resume at the checkpoint and train
     to step 8."""
-    journal, opened = (
-        Journal(path / "metrics.jsonl"),
-        open_trackers([name], RunDirectory(path), CONFIG),
-    )
+    journal = Journal(path / "metrics.jsonl")
+    opened = open_trackers([name], RunDirectory(path), CONFIG)
     length = 0
     for line in lines(0, 5):
         journal.append(line)
@@ -122,7 +120,9 @@ def wandb_records(path):
 
     wandb.teardown()  # as the end of the process would: its service has written everything
     (file,) = path.glob("wandb/offline-run-*/run-*.wandb")
-    data, place, record = file.read_bytes(), 7, b""
+    data = file.read_bytes()
+    place = 7
+    record = b""
     while place + 7 <= len(data):
         if 2**15 - place % 2**15 < 7:
             place += 2**15 - place % 2**15  # padding

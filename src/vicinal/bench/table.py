@@ -41,7 +41,8 @@ PROTOCOLS: dict[ProtocolName, str] = {
     "authors": "the step is chosen on the TEST classes, as in many papers: too high, only beside "
     "published numbers",
 }
-REALITY_FOLDS, REALITY_DIM = 4, 128  # models of reality_check, and the size of each
+REALITY_FOLDS = 4  # models of reality_check, and the size of each
+REALITY_DIM = 128
 REALITY_METRICS = (
     "map@r",
     "map@r 128-d",
@@ -239,7 +240,8 @@ class Table:
         self.quick = tuple(quick)
         self.expected = dict(expected or {})
         self.search = tuple(search)
-        self.file, self.origin = "", self.name  # which file defines it, under which name
+        self.file = ""  # which file defines it, under which name
+        self.origin = self.name
         self._check()
         self.network = network or rows[0].name
 

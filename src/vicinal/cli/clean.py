@@ -149,7 +149,8 @@ def clean(
     snapshot = _snapshot(opened, data, "clean/collection", collection, images, device)
     if apply is not None:
         originals = {apply.resolve(), *(Path(place.path).resolve() for place in snapshot.places)}
-        table, arrays = folder / "labels.csv", folder / "labels.npz"
+        table = folder / "labels.csv"
+        arrays = folder / "labels.npz"
         for path in (table, arrays):
             if path.resolve() in originals or (to is not None and path.exists()):
                 is_there = f"corrected labels are a new table, but {path} is there"
@@ -288,7 +289,8 @@ def _write(
     they are."""
     from vicinal.retrieval.contact_sheets import as_page, as_table, write_shown
 
-    table, page = stem.with_suffix(".csv"), stem.with_suffix(".html")
+    table = stem.with_suffix(".csv")
+    page = stem.with_suffix(".html")
     with console.following(contents.pictures, 0, "pictures") as follower:
         write_shown(table, as_table(snapshot, contents.groups) if rows is None else rows)
         write_shown(page, as_page(snapshot, contents, table.name, follower.advance))

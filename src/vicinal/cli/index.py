@@ -68,7 +68,8 @@ def index(
         store=store,
         store_index=store_index,
     )
-    opened, console = RunDirectory.open(run), Console()
+    opened = RunDirectory.open(run)
+    console = Console()
     try:
         done = bring_up_to_date(
             opened, request, console, collection=collection, device=pick_device(device)

@@ -149,7 +149,8 @@ def _main(
         raise typer.Exit
 
 
-FAILED, INTERRUPTED = 2, 130  # by the conventions of shells
+FAILED = 2  # by the conventions of shells
+INTERRUPTED = 130
 _OUT_OF_MEMORY = re.compile(
     "can't allocate memory|out of memory|Storage size calculation overflowed", re.IGNORECASE
 )

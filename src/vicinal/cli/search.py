@@ -84,7 +84,8 @@ def search(
     from vicinal.retrieval.query import ask, conditions, query_of
     from vicinal.run_directory import RunDirectory
 
-    opened, threshold = RunDirectory.open(run), None
+    opened = RunDirectory.open(run)
+    threshold = None
     snapshot = snapshot_of(opened, collection, images=images or (), engine=store)
     model, reader = load_asking(run, device=device) if queries or text else (None, None)
     query = query_of(
@@ -132,7 +133,8 @@ def _print(answer: "Answer") -> None:
         (f"{each.distance:.4f}", str(each.item.id), each.item.label or "", each.item.path)
         for each in near
     )
-    title, heads = f"nearest to {answer.query.title}", ("distance", "id", "label", "path")
+    title = f"nearest to {answer.query.title}"
+    heads = ("distance", "id", "label", "path")
     print_grid(title, heads, rows, unbroken=(), left=(2, 3))
 
 

@@ -25,7 +25,8 @@ def print_fitting(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]
     them all."""
     widths = [2 + max(len(row[place]) for row in (heads, *rows)) for place in range(len(heads))]
     widths[-1] = min(widths[-1], 20)  # remarks may be broken into lines
-    kept, room = list(range(len(heads))), terminal().width
+    kept = list(range(len(heads)))
+    room = terminal().width
     for place in range(len(heads) - 2, 1, -1):
         if sum(widths[other] for other in kept) > room and not heads[place].endswith(
             "vs. baseline"
@@ -51,10 +52,8 @@ def print_grid(
         left: columns of words, the others are numbers; by default the first and the last, and all
             stand closer.
     """
-    console, grid = (
-        terminal(),
-        Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0) if left is None else (0, 1)),
-    )
+    console = terminal()
+    grid = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0) if left is None else (0, 1))
     for place, head in enumerate(heads):
         words = place in ((0, len(heads) - 1) if left is None else left)
         justify: Literal["left", "right"] = "left" if words else "right"

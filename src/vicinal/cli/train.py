@@ -131,7 +131,8 @@ def _composed(
             raise ConfigError(
                 f"{name} is data, and --data or data=... names other data. Give one of them."
             )
-        data, name = name, None
+        data = name
+        name = None
     if name is not None:
         title, layer = read(name)
         layers.append(layer)

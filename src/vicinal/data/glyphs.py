@@ -55,7 +55,9 @@ TOLERANCE = 2.0
 # control points per side of the elastic warp: close enough to bend a stroke, too far apart to break
 # it
 _NODES = 5
-_AFFINE, _ELASTIC, _TONE = 6, 2 * _NODES**2, 4  # numbers drawn per image for each step
+_AFFINE = 6  # numbers drawn per image for each step
+_ELASTIC = 2 * _NODES**2
+_TONE = 4
 _CHUNK = 512  # images at a time: bounds the memory
 
 

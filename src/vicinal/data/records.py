@@ -22,7 +22,9 @@ Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 Kind = Literal["images", "features", "text"]
 Progress = Callable[[int], None]  # called with the number of records done
-BOTH, QUERY, GALLERY = 0, 1, 2  # values of the column ``role`` of records
+BOTH = 0  # values of the column ``role`` of records
+QUERY = 1
+GALLERY = 2
 
 
 def as_text(name: str) -> str:

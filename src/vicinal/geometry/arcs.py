@@ -108,16 +108,19 @@ def arcs_among(
     """
     with torch.autocast(rows.device.type, enabled=False):
         unit = _unit(rows.double())
-        gram, ends = unit @ unit.T, torch.cat([first, second])
+        gram = unit @ unit.T
+        ends = torch.cat([first, second])
         to_ends = gram.index_select(
             0, ends
         )  # rows are added faster than columns when gradients come back
         cosine = to_ends[: len(first)].gather(1, second[:, None])[:, 0]
         if points:
-            compared, own = to_ends.view(2, len(first), len(rows)).transpose(1, 2)[None], None
+            compared = to_ends.view(2, len(first), len(rows)).transpose(1, 2)[None]
+            own = None
         else:
             blocks = to_ends.T.index_select(0, ends).view(2, len(first), 2, len(first))
-            compared, own = blocks.transpose(1, 2), cosine
+            compared = blocks.transpose(1, 2)
+            own = cosine
         best, *_ = _Nearest.apply(compared, own, cosine)  # type: ignore[no-untyped-call]
     return _rounded(best if squared is None else _apart(best, squared), rows)
 
@@ -168,7 +171,9 @@ class _Nearest(torch.autograd.Function):
         gram: Tensor, x_cosine: Tensor | None, y_cosine: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         p, q = gram.shape[2:]
-        best, y_weights, y_arcs = gram.new_empty(p, q), gram.new_empty(2, p, q), _Arcs.of(y_cosine)
+        best = gram.new_empty(p, q)
+        y_weights = gram.new_empty(2, p, q)
+        y_arcs = _Arcs.of(y_cosine)
         x_weights = gram.new_ones(1, 1, 1) if x_cosine is None else gram.new_empty(2, p, q)
         step = max(1, BLOCK // max(1, q))
         for start in range(0, p if q else 0, step):
@@ -253,21 +258,24 @@ def _nearest(gram: Float[Tensor, "2 2 p q"], x: _Arcs, y: _Arcs) -> tuple[Tensor
             for a, b in zip(x, y, strict=True)
         )
     )
-    begin, end = torch.stack([gram[:, 0], gram[0]]), torch.stack([gram[:, 1], gram[1]])
+    begin = torch.stack([gram[:, 0], gram[0]])
+    end = torch.stack([gram[:, 1], gram[1]])
     across = arcs.across(begin, end)
     values, moving = _best_on_edge(
         begin, end, across, arcs
     )  # along y from x₁ and x₂, along x from y₁ and y₂
     (m12, x2_n4), (m21, _) = across
-    m11, m22 = gram[0, 0], x.across(m12, x2_n4)
+    m11 = gram[0, 0]
+    m22 = x.across(m12, x2_n4)
     (a, b), (c, d) = (m11 + m22, m21 - m12), (m11 - m22, m21 + m12)
-    real, imaginary, size = a * c - b * d, a * d + b * c, ((a * a + b * b) * (c * c + d * d)).sqrt()
+    real = a * c - b * d
+    imaginary = a * d + b * c
+    size = ((a * a + b * b) * (c * c + d * d)).sqrt()
     wide = real < 0  # half of an angle: the longer of two vectors that both point there
-    cosine, sine = (
-        torch.where(wide, imaginary, size + real),
-        torch.where(wide, size - real, imaginary),
-    )
-    cosine, sine = cosine * sine.sign(), sine.abs()  # both points may turn by π together
+    cosine = torch.where(wide, imaginary, size + real)
+    sine = torch.where(wide, size - real, imaginary)
+    cosine = cosine * sine.sign()  # both points may turn by π together
+    sine = sine.abs()
     u = torch.stack([cosine, sine])
     v = torch.stack([m11 * cosine + m21 * sine, m12 * cosine + m22 * sine])
     (u_weights, u_inside, u_length), (v_weights, v_inside, v_length) = (

@@ -67,7 +67,8 @@ class _HingeSums(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         far = torch.finfo(negative.dtype).max / 4  # stands for infinity, but 0 * far is 0
         thresholds = torch.where(keep_positive, positive + margin, -far)
-        above, below = torch.empty_like(negative), torch.empty_like(positive)
+        above = torch.empty_like(negative)
+        below = torch.empty_like(positive)
         sums = negative.new_empty(len(negative))
         step = max(1, BLOCK // negative.shape[1])
         for start in range(0, len(negative), step):

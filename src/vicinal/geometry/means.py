@@ -186,12 +186,14 @@ def gamma_for(
     # b(γ) - min ≤ log(n) / γ, so b is below what is wanted from γ = log(n) / (wanted - min) on.
     resolution = torch.finfo(values.dtype).eps * spread
     above = torch.maximum(wanted - ascending[:, 0], resolution)
-    low, high = torch.zeros_like(wanted), count.double().clamp(min=1).log() / above
+    low = torch.zeros_like(wanted)
+    high = count.double().clamp(min=1).log() / above
     excess = (facing - wanted[:, None]).masked_fill(~kept, 0)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         # B(γ) > wanted, solved for the sum.
         too_large = torch.expm1(-middle[:, None] * excess).sum(dim=1) < 0
-        low, high = torch.where(too_large, middle, low), torch.where(too_large, high, middle)
+        low = torch.where(too_large, middle, low)
+        high = torch.where(too_large, high, middle)
     settled = (count > 1) & (spread > 0) & (size.abs() < count)
     return torch.where(settled, sign * high, 0.0).to(values.dtype)

@@ -32,10 +32,12 @@ class _Tuples:
         self, synthesis: Synthesis, embeddings: Tensor, labels: Tensor, lambda_: Tensor, head: Head
     ) -> None:
         rows = torch.cat(episode_triplets(len(embeddings), embeddings.device))
-        real, self.labels = embeddings[rows], labels[rows]
+        real = embeddings[rows]
+        self.labels = labels[rows]
         roles = synthesis.roles(real, self.labels)
         pulled = roles.pulled(real, self.labels, lambda_).squeeze(dim=1)
-        self.rows, self.count = rows, len(rows) // 3
+        self.rows = rows
+        self.count = len(rows) // 3
         self.features = synthesis.generator(torch.cat([real, pulled]))
         self.embeddings = head(self.features)
 
@@ -129,7 +131,7 @@ class HDMLALA(Method):
 
     def setup(self, parts: Parts) -> None:
         loss = copy.copy(parts.loss)
-        loss.blocks = True  # type: ignore[assignment]  # the form in which HDML synthesizes triplets
+        loss.blocks = True  # type: ignore[assignment]
         weigh = self.ala.build_assessor(3 * parts.embedder.embedding_dim)
         super().setup(replace(parts, loss=loss))
         self.hdml, self.ala = replace(self.hdml), replace(self.ala)
@@ -146,7 +148,8 @@ class HDMLALA(Method):
     def step(self, batch: Batch) -> StepResult:
         """Take one bilevel step of the metric, and one step of generator and classifier from the
         same pass."""
-        lambda_, w = self.hdml.lambda_(), self.hdml.real_weight()
+        lambda_ = self.hdml.lambda_()
+        w = self.hdml.real_weight()
         scoring: RegeneratedScoring = self.ala.scoring  # type: ignore[assignment]
         scoring.lambda_.copy_(lambda_)
         scoring.share.copy_(w)
@@ -162,7 +165,8 @@ class HDMLALA(Method):
     def _generate(self, result: StepResult, scoring: RegeneratedScoring) -> dict[str, Tensor]:
         """Train generator and classifier on the pass that the metric learnt from, all of it
         constant."""
-        hdml, features = self.hdml, self.ala.features
+        hdml = self.hdml
+        features = self.ala.features
         own, _ = hdml.classifier.own_loss(features, result.labels)
         found = _Tuples(
             hdml.synthesis, result.embeddings, result.labels, scoring.lambda_, self.embedder.embed

@@ -126,7 +126,8 @@ class HER(Method):
         return replace(batch, extras={"by": by, "angles": angles, "fits": fitting(batch)})
 
     def step(self, batch: Batch) -> StepResult:
-        query, gallery = self.embedder.stream("query"), self.embedder.stream("gallery")
+        query = self.embedder.stream("query")
+        gallery = self.embedder.stream("gallery")
         by, angles, fits = (batch.extras[name] for name in ("by", "angles", "fits"))
         aerial = rotate(batch.inputs[1::2], by) if self.turning else batch.inputs[1::2]
         views = (
@@ -134,7 +135,9 @@ class HER(Method):
             gallery.embed(gallery.features(aerial)),
         )
         rows, labels = gathered(torch.stack(views, dim=1).flatten(0, 1), batch)
-        queries, matches, classes = rows[0::2], rows[1::2], labels[0::2]
+        queries = rows[0::2]
+        matches = rows[1::2]
+        classes = labels[0::2]
         errors, described = self._orientation(queries, matches, all_rows(angles))
         fits = all_rows(fits.long()).bool()
         pairs = self.loss.with_orientation(queries, matches, classes, errors, fits)
@@ -270,7 +273,8 @@ class HardestPairs:
 
     def clear(self) -> None:
         """Forget all: the triplets of an epoch long past were hard for another network."""
-        self._records, self._gaps = [], []
+        self._records = []
+        self._gaps = []
 
     def add(
         self, indices: Int[Tensor, "rows"], gap: Float[Tensor, ""], place: Int[Tensor, ""]
@@ -283,7 +287,8 @@ class HardestPairs:
         """
         records = all_rows(indices)
         pairs = len(records) // 2
-        query, other = place // pairs, place % pairs
+        query = place // pairs
+        other = place % pairs
         self._records.append(records[torch.stack([2 * query, 2 * query + 1, 2 * other + 1])])
         self._gaps.append(gap.clone())
 
@@ -291,7 +296,8 @@ class HardestPairs:
         """Show the hardest of them, each once; none where nothing was collected."""
         if not self._gaps:
             return ()
-        records, gaps = torch.stack(self._records).cpu(), torch.stack(self._gaps).cpu()
+        records = torch.stack(self._records).cpu()
+        gaps = torch.stack(self._gaps).cpu()
         order = [place for place in gaps.argsort(stable=True).tolist() if gaps[place].isfinite()]
         hardest = {tuple(records[place].tolist()): float(gaps[place]) for place in reversed(order)}
         shown = sorted(hardest.items(), key=lambda pair: pair[1])[:SHOWN]

@@ -127,7 +127,8 @@ class HTL(Method):
 
     def diagnostics(self, result: StepResult) -> dict[str, Tensor]:
         described = super().diagnostics(result)
-        labels, apart = result.labels, other_class(result.labels)
+        labels = result.labels
+        apart = other_class(result.labels)
         if self.form == "paper":
             margins = self.loss.margins_of(labels)
             distances = self.loss.distance(result.embeddings) - margins.masked_fill(~apart, 0)
@@ -172,7 +173,8 @@ def tree_figure(tree: ClassTree, records: Records) -> Dendrogram | None:
     if not len(tree.heights):
         return None
     order = tree.heights.argsort(stable=True)
-    edges, heights = tree.merges[order].tolist(), tree.heights[order].tolist()
+    edges = tree.merges[order].tolist()
+    heights = tree.heights[order].tolist()
     shown = list(dict.fromkeys(end for edge in edges for end in edge))[:MOST_SHOWN]
     labels = tree.classes[shown].tolist()
     leaves = [

@@ -151,7 +151,8 @@ class NegativesBetweenPairs(nn.Module, ABC):
         sums, counts = self.loss.core(comparisons)
         there = comparisons.keep_positive.any(dim=1)
         if self.anchors == "pairs":  # padding is no row that a mean could count
-            sums, counts = sums.masked_fill(~there, 0), counts * there
+            sums = sums.masked_fill(~there, 0)
+            counts = counts * there
         if self.over_pairs:
             counts = there.to(sums.dtype)
         return reduce(Terms(sums, counts), self.loss.reduction)
@@ -240,7 +241,8 @@ class ExpandedNegatives(NegativesBetweenPairs):
     """A loss over positive pairs, whose negatives are the nearest of a few points between their
     members.
 
-        x_k = ((n + 1 - k) x_i + k x_j) / (n + 1),   k = 1 ... n,    put back on the sphere        Ko and Gu 2020
+        x_k = ((n + 1 - k) x_i + k x_j) / (n + 1),   k = 1 ... n,    put back on the sphere
+            Ko and Gu 2020
 
     Of two pairs of different classes, all (n + 2)² distances between their points, members among
     them, are looked at, and the smallest stands for both pairs: LoOp's exact minimum on a grid.
@@ -264,7 +266,8 @@ class ExpandedNegatives(NegativesBetweenPairs):
 
     def negatives(self, embeddings: Embeddings, pairs: PositivePairs) -> Float[Tensor, "p p"]:
         rows = unit_rows(embeddings) if self.loss.distance.normalize else embeddings
-        starts, ends = rows[pairs.first], rows[pairs.second]
+        starts = rows[pairs.first]
+        ends = rows[pairs.second]
         share = torch.linspace(0, 1, self.points + 2).to(rows)[:, None, None]
         points = starts + share * (ends - starts)  # the loss puts them on its sphere
         several, count = points.shape[:2]
@@ -346,7 +349,8 @@ class BetweenPairs(Method):
         """Add the mean of the hardest negative between pairs, and of the hardest that is a
         sample."""
         described = super().diagnostics(result)
-        distance, labels = self.loss.loss.distance, result.labels
+        distance = self.loss.loss.distance
+        labels = result.labels
         c = self.loss.comparisons(result.embeddings, labels)
         far = -torch.inf if distance.larger_is_closer else torch.inf
         compared = {
@@ -466,7 +470,8 @@ def _nearest_arcs(
     labels = labels.cpu()
     records = records.cpu()
     pairs = positive_pairs(labels, "all")
-    first, second = pairs.first[pairs.keep], pairs.second[pairs.keep]
+    first = pairs.first[pairs.keep]
+    second = pairs.second[pairs.keep]
     apart = other_class(labels[first]).triu()
     if not apart.any():
         return None

@@ -137,8 +137,8 @@ class Method(nn.Module):
     ``get_extra_state``.
 
     Attributes:
-        form: which form of its paper it takes, ``"paper"`` or ``"ours"`` (or the authors' code's), a
-            setting of methods whose forms differ.
+        form: which form of its paper it takes, ``"paper"`` or ``"ours"`` (or the authors' code's),
+            a setting of methods whose forms differ.
         default_loss: its name in `vicinal.losses.LOSSES`.
         layouts: the samplers on whose batches it can train, keys of `vicinal.samplers.SAMPLERS`,
             the default first.
@@ -188,7 +188,8 @@ class Method(nn.Module):
                 f"{self.title} cannot train on batches of sampler={layout}. Set "
                 f"sampler={self.layouts[0]}."
             )
-        kind, expected = type(loss).__name__, block_layout(loss)
+        kind = type(loss).__name__
+        expected = block_layout(loss)
         if layout is not None and expected is not None and layout != expected:
             raise ConfigError(
                 f"{kind} has blocks=True and expects batches of sampler={expected}, got "
@@ -212,7 +213,9 @@ class Method(nn.Module):
     def setup(self, parts: Parts) -> None:
         """Take the parts and build what the method needs besides; the parameters of the loss are
         trained, too."""
-        self.embedder, self.loss, self.sampler = parts.embedder, parts.loss, parts.sampler
+        self.embedder = parts.embedder
+        self.loss = parts.loss
+        self.sampler = parts.sampler
         others = self.loss.parameters()
         self.metric_optimizer, self.schedule = parts.optimizer.build(
             self.embedder, steps=parts.steps, others=others
@@ -329,7 +332,8 @@ class Method(nn.Module):
             with self._products():
                 found = there()
             return here(), found
-        current, beside = torch.cuda.current_stream(device), _stream(device)
+        current = torch.cuda.current_stream(device)
+        beside = _stream(device)
         beside.wait_stream(current)
         with torch.cuda.stream(beside), self._products():
             found = there()

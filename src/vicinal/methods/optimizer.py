@@ -33,7 +33,9 @@ def _undecorated(kind: type[T]) -> type[T]:
     return type(kind.__name__, (kind,), methods | {"step": torch.no_grad()(methods["step"])})
 
 
-SGD, Adam, AdamW = _undecorated(optim.SGD), _undecorated(optim.Adam), _undecorated(optim.AdamW)
+SGD = _undecorated(optim.SGD)
+Adam = _undecorated(optim.Adam)
+AdamW = _undecorated(optim.AdamW)
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,8 @@ def _groups(
     parameters: Iterable[nn.Parameter], rate: float, decay: float
 ) -> list[dict[str, object]]:
     learnt = [parameter for parameter in parameters if parameter.requires_grad]
-    matrices, vectors = [p for p in learnt if p.ndim > 1], [p for p in learnt if p.ndim <= 1]
+    matrices = [p for p in learnt if p.ndim > 1]
+    vectors = [p for p in learnt if p.ndim <= 1]
     groups = [
         {"params": matrices, "lr": rate, "weight_decay": decay},
         {"params": vectors, "lr": rate, "weight_decay": 0.0},

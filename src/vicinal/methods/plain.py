@@ -50,7 +50,8 @@ class BothWays(nn.Module):
 
     >>> from vicinal.losses import InfoNCELoss
     >>> rows = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    >>> BothWays(InfoNCELoss(temperature=1.0))(rows, torch.tensor([0, 0, 1, 1]))  # log(1 + exp(0 - 1))
+    >>> labels = torch.tensor([0, 0, 1, 1])
+    >>> BothWays(InfoNCELoss(temperature=1.0))(rows, labels)  # log(1 + exp(0 - 1))
     tensor(0.3133)
 
     Args:

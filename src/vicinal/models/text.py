@@ -166,10 +166,8 @@ class _Layer(nn.ModuleDict):
         super().__init__(
             {"attention": nn.ModuleDict({"self": nn.ModuleDict(attention), "output": ended(width)})}
         )
-        self["intermediate"], self["output"] = (
-            nn.ModuleDict({"dense": nn.Linear(width, 1536)}),
-            ended(1536),
-        )
+        self["intermediate"] = nn.ModuleDict({"dense": nn.Linear(width, 1536)})
+        self["output"] = ended(1536)
 
     def forward(
         self, tokens: Float[Tensor, "n t c"], keep: Bool[Tensor, "n 1 1 t"]

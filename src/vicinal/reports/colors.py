@@ -2,7 +2,10 @@
 
 import math
 
-INK, SOFT, RULE, PAPER = "#1d2127", "#5b6470", "#e3e4e0", "#ffffff"
+INK = "#1d2127"
+SOFT = "#5b6470"
+RULE = "#e3e4e0"
+PAPER = "#ffffff"
 
 # Okabe and Ito, "Color universal design" (2008), yellow (too pale on white) replaced by a violet.
 LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6a51a3", "#6b7280")

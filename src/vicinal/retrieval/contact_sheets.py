@@ -19,8 +19,13 @@ from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.store import Item
 
 TILE = 160  # pixels of a picture's longer side on a sheet
-_GAP, _CAPTION, _LETTERS = 12, 36, 12
-_PAPER, _FRAME, _INK, _FAINT = "#ffffff", "#e4e4e0", "#1c1c1a", "#6b6b66"
+_GAP = 12
+_CAPTION = 36
+_LETTERS = 12
+_PAPER = "#ffffff"
+_FRAME = "#e4e4e0"
+_INK = "#1c1c1a"
+_FAINT = "#6b6b66"
 TILES = 1200  # pictures on a page: about 4 MB; what is left out stands in the table
 # what a spreadsheet runs, or what stood so already; numbers are harmless
 _FORMULA = re.compile(r"'*[=+\-@\t\r](?![\d.]*$)")
@@ -41,7 +46,8 @@ def contact_sheet(tiles: Sequence[Tile], *, columns: int = 6, tile: int = TILE) 
     import matplotlib  # slow to import
 
     columns = max(1, min(columns, len(tiles)))
-    wide, high = tile + _GAP, tile + _CAPTION + _GAP
+    wide = tile + _GAP
+    high = tile + _CAPTION + _GAP
     sheet = Image.new(
         "RGB", (columns * wide + _GAP, max(1, -(-len(tiles) // columns)) * high + _GAP), _PAPER
     )
@@ -51,7 +57,8 @@ def contact_sheet(tiles: Sequence[Tile], *, columns: int = 6, tile: int = TILE) 
     )
     draw = ImageDraw.Draw(sheet)
     for number, each in enumerate(tiles):
-        left, top = _GAP + number % columns * wide, _GAP + number // columns * high
+        left = _GAP + number % columns * wide
+        top = _GAP + number // columns * high
         draw.rectangle((left - 1, top - 1, left + tile, top + tile), outline=_FRAME)
         if each.picture is not None:
             picture = ImageOps.contain(each.picture.convert("RGB"), (tile, tile))
@@ -176,7 +183,8 @@ def as_page(
     """Render the page; whatever comes from the collection is escaped, and nothing on it can run."""
     from vicinal.reports.html import render_page
 
-    cards, left = list[tuple[Group, list[dict[str, str | None]]]](), TILES
+    cards = list[tuple[Group, list[dict[str, str | None]]]]()
+    left = TILES
     for group in contents.groups:
         if left <= 0:
             break
@@ -204,11 +212,13 @@ def mostly(labels: Sequence[str | None]) -> str:
 def _card(snapshot: Snapshot, row: int, distance: float) -> dict[str, str | None]:
     """Return an item on the page: its picture as a data URI, or none, and what stands beside it."""
     item = snapshot.items()[row]
-    picture, uri = _picture(snapshot, item.id), None
+    picture = _picture(snapshot, item.id)
+    uri = None
     if picture is not None:
         # The whole picture in a small square, without what its file said besides (place, camera,
         # owner).
-        small, content = ImageOps.contain(picture.convert("RGB"), (_SIDE, _SIDE)), BytesIO()
+        small = ImageOps.contain(picture.convert("RGB"), (_SIDE, _SIDE))
+        content = BytesIO()
         Image.frombytes("RGB", small.size, small.tobytes()).save(content, "JPEG", quality=80)
         uri = f"data:image/jpeg;base64,{base64.b64encode(content.getvalue()).decode()}"
     note = "" if distance != distance else f"{distance:.3f}"

@@ -34,11 +34,13 @@ from vicinal.run_directory import FORMAT as RUN_FORMAT
 from vicinal.run_directory import RunDirectory
 
 FORMAT = 1  # of preprocessing.json
-INPUT, OUTPUT = "inputs", "embeddings"  # names of the graph's ends
+INPUT = "inputs"  # names of the graph's ends
+OUTPUT = "embeddings"
 # Of a number of an embedding of length 1; larger embeddings may differ in proportion.
 TOLERANCE = 1e-5
 BATCHES = (1, 2, 5, 8)  # sizes compared: one alone, the size that was traced, and others
-ONNX, CARD = "model.onnx", "README.md"
+ONNX = "model.onnx"
+CARD = "README.md"
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,8 @@ def _card(
     run: RunDirectory, document: Mapping[str, Any], *, license: str, difference: float | None
 ) -> str:
     """Render the model card, with no path of the machine that trained."""
-    results, config = run.results, run.config
+    results = run.results
+    config = run.config
     measured: dict[str, Any] = next(
         (row["metrics"] for row in (results or {}).get("rows", []) if row["name"] == "trained"), {}
     )
@@ -198,7 +201,9 @@ def _reject_foreign(folder: Path) -> None:
 def _examples(encoder: Encoder) -> Tensor:
     """Make inputs to compare on: fine and coarse noise, or normal vectors, preprocessed as real
     ones."""
-    rng, transform, count = np.random.default_rng(0), encoder.preprocessing, max(BATCHES)
+    rng = np.random.default_rng(0)
+    transform = encoder.preprocessing
+    count = max(BATCHES)
     if isinstance(transform, TextTransform):
         raise ConfigError("a text encoder cannot be written as ONNX. Leave it out with --no-onnx.")
     if not isinstance(transform, ImageTransform):

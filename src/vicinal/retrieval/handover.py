@@ -14,15 +14,14 @@ def handover(embedder: Embedder, transform: Transform, *, metric: str) -> dict[s
     and the output."""
     shape: list[str | int]
     if isinstance(transform, TextTransform):
-        steps, shape = (
-            [_step("bytes", "Write the text as UTF-8; zeros fill up shorter ones.")],
-            ["batch", "bytes"],
-        )
+        steps = [_step("bytes", "Write the text as UTF-8; zeros fill up shorter ones.")]
+        shape = ["batch", "bytes"]
     elif isinstance(transform, ImageTransform):
         steps = image_steps(transform)
         shape = ["batch", transform.channels, transform.size, transform.size]
     else:
-        steps, shape = feature_steps(transform, embedder), ["batch", embedder.input_width]
+        steps = feature_steps(transform, embedder)
+        shape = ["batch", embedder.input_width]
     kind = "uint8" if isinstance(transform, TextTransform) else "float32"
     length = "of length 1" if embedder.normalize else "of any length"
     compared = f"{metric} distance of their vectors"

@@ -72,7 +72,8 @@ def load_asking(
     """Load what embeds the queries of a collection, and what embeds texts, which may be the same,
     or None."""
     encoder = Encoder.load(RunDirectory.open(run), pick_device(device))
-    asking, held = encoder.stream("query"), encoder.stream("gallery")
+    asking = encoder.stream("query")
+    held = encoder.stream("gallery")
     if not asking.embedder.reads_text:
         return EmbeddingModel(asking), None
     return EmbeddingModel(held), EmbeddingModel(asking)
@@ -145,7 +146,8 @@ class EmbeddingModel:
         """
         if batch_size < 1:
             raise ConfigError(f"a batch holds at least 1 image; got batch_size = {batch_size}.")
-        embed, none = self._encoder.embedder, np.empty((0, self.dim), dtype=np.float32)
+        embed = self._encoder.embedder
+        none = np.empty((0, self.dim), dtype=np.float32)
         with torch.inference_mode():
             rows = (
                 embed(batch.to(self.device)).float().cpu().numpy()
@@ -234,7 +236,8 @@ def _images(inputs: Any, *, gray: bool) -> Iterator[tuple[str, Image.Image]]:
 def _vectors(inputs: Any, width: int) -> Iterator[Float32[np.ndarray, "width"]]:
     """Yield finite feature vectors of the right length: of an array ``[d]`` or ``[n d]``, or an
     iterable of ``[d]``."""
-    inputs, kind = _array(inputs), f"feature vectors: float arrays [{width}] or [n, {width}]"
+    inputs = _array(inputs)
+    kind = f"feature vectors: float arrays [{width}] or [n, {width}]"
     if isinstance(inputs, (str, PathLike, Image.Image)):
         raise DataError(f"this model embeds {kind}; got {_shown(inputs)}.")
     one = isinstance(inputs, np.ndarray) and inputs.ndim < 2 and inputs.dtype != object

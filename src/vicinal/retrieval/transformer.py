@@ -36,7 +36,10 @@ class EmbeddingTransformer(TransformerMixin, BaseEstimator):  # type: ignore[mis
         device: str = "auto",
         role: Role | None = None,
     ) -> None:
-        self.run, self.batch_size, self.device, self.role = run, batch_size, device, role
+        self.run = run
+        self.batch_size = batch_size
+        self.device = device
+        self.role = role
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Load the model, so that a run that cannot be read raises here; X and y are ignored."""

@@ -79,7 +79,8 @@ def _build_stream(config: Config, train: Records) -> Embedder:
     if config.transform.kind == "text":
         return config.model.build(text=True)
     if config.transform.kind == "features":
-        model, width = config.model, train.source.read(0).shape[0]
+        model = config.model
+        width = train.source.read(0).shape[0]
         if (
             config.training.head_only and model.dim is not None
         ):  # features have no more directions than numbers
@@ -105,7 +106,8 @@ def _build_stream(config: Config, train: Records) -> Embedder:
 
 def _build_sampler(config: Config, train: Records) -> Sampler:
     """Build the sampler, with batches no larger than these records fill."""
-    slot, training = config.sampler, config.training
+    slot = config.sampler
+    training = config.training
     if slot.own is not None:
         return OwnSampler(slot.own, train.labels)
     kind = slot.kind or SAMPLERS[slot.name]
@@ -173,15 +175,18 @@ class OwnSampler:
 
 def _build_loss(config: Config, labels: np.ndarray, dim: int) -> nn.Module:
     """Build the loss for training labels and embeddings of ``dim`` numbers."""
-    slot, seed = config.loss, config.training.seed
+    slot = config.loss
+    seed = config.training.seed
     if slot.own is not None:
         if not isinstance(slot.own, nn.Module):
             raise ConfigError(
                 f"loss is a torch module over (embeddings, labels), got {type(slot.own).__name__}."
             )
         return copy.deepcopy(slot.own)  # a second run must not begin where the first one ended
-    kind, arguments = slot.kind or LOSSES[slot.name], dict(slot.arguments)
-    miner, nested = arguments.pop("miner", None), arguments.pop("nested", ())
+    kind = slot.kind or LOSSES[slot.name]
+    arguments = dict(slot.arguments)
+    miner = arguments.pop("miner", None)
+    nested = arguments.pop("nested", ())
     if nested:
         # The whole embedding is always one of the sizes, or its last dimensions would learn
         # nothing.
@@ -191,7 +196,8 @@ def _build_loss(config: Config, labels: np.ndarray, dim: int) -> nn.Module:
             raise ConfigError(f"loss.nested has sizes up to model.dim={dim}, got {sizes[-1]}.")
         whole = config.replace(loss=replace(slot, arguments=parts))
         return NestedLoss([_build_loss(whole, labels, size) for size in sizes], sizes)
-    classes, layout = np.unique(labels), getattr(kind, "layout", None)
+    classes = np.unique(labels)
+    layout = getattr(kind, "layout", None)
     blocks = (
         layout is not None and getattr(SAMPLERS.get(config.sampler.name), "layout", None) == layout
     )

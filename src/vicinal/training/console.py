@@ -50,11 +50,10 @@ class Console:
         if not self._rich.is_terminal:
             yield Follower(self, total, done, title)
             return
-        title_column, facts_column = (
-            TextColumn("{task.description}"),
-            TextColumn("{task.fields[facts]}"),
-        )
-        bar, left = BarColumn(bar_width=None), TimeRemainingColumn(compact=True)
+        title_column = TextColumn("{task.description}")
+        facts_column = TextColumn("{task.fields[facts]}")
+        bar = BarColumn(bar_width=None)
+        left = TimeRemainingColumn(compact=True)
         columns = title_column, bar, MofNCompleteColumn(), facts_column, left
         # The speed over an hour: jobs may take longer than the half minute that rich looks back.
         progress = Progress(

@@ -83,7 +83,8 @@ class CUDAGraphStep:
     def _aside(self, batch: Batch) -> StepResult:
         """Compute on the stream of captures: torch remembers on which one a parameter was first
         used."""
-        here, stream = torch.cuda.current_stream(), _side_stream(batch.inputs.device)
+        here = torch.cuda.current_stream()
+        stream = _side_stream(batch.inputs.device)
         stream.wait_stream(here)
         with torch.cuda.stream(stream):
             result = self.method.step(batch)
@@ -98,7 +99,8 @@ class CUDAGraphStep:
             extras={name: column.clone() for name, column in batch.extras.items()},
         )
         torch.cuda.empty_cache()  # what eager steps needed: a graph has memory of its own
-        graph, side = torch.cuda.CUDAGraph(), _side_stream(batch.inputs.device)
+        graph = torch.cuda.CUDAGraph()
+        side = _side_stream(batch.inputs.device)
         generator = torch.cuda.default_generators[torch.cuda.current_device()]
         state = generator.clone_state()
         try:

@@ -51,7 +51,8 @@ def introduce(
 ) -> None:
     """Print what was found and chosen, how long it will take, where the result will be and what to
     try next."""
-    slots, run = config.slots(), RunDirectory(path)
+    slots = config.slots()
+    run = RunDirectory(path)
     used = ("model", "loss", "method") if steps else ("model",)
     names = ", ".join(f"{slot} {slots[slot]['name']}" for slot in used)
     console.line(f"found   {_found(records)}")
@@ -119,10 +120,8 @@ class Cost(NamedTuple):
 def _cost(config: Config, method: Method, records: Records) -> Cost:
     """Measure a step: with feature vectors, as it is; with pictures, by the network's pass over a
     few of them and by how much longer the method's step takes than a plain one on small ones."""
-    device, transform = (
-        parallel.pick_device(config.training.device),
-        own_transform(config.transform),
-    )
+    device = parallel.pick_device(config.training.device)
+    transform = own_transform(config.transform)
     rows = config.training.batch_size if method.reads_records else len(method.batches(0)[0])
     plain = type(config.method) is Plain
     small: tuple[int, ...] | None = None
@@ -135,7 +134,8 @@ def _cost(config: Config, method: Method, records: Records) -> Cost:
     else:  # a transform of the user's own, or texts
         return Cost(rows, device.type)
     row_seconds, row_bytes = _pass(method, shape, device)
-    seconds, times = rows * row_seconds, None
+    seconds = rows * row_seconds
+    times = None
     own = None if small is None else step_seconds(config, records, small)
     if own is not None and small is not None:
         if not plain:
@@ -148,7 +148,8 @@ def _cost(config: Config, method: Method, records: Records) -> Cost:
 def _pass(method: Method, shape: tuple[int, ...], device: torch.device) -> tuple[float, float]:
     """Return the seconds and bytes that a row takes forward and backward in a copy of the
     network."""
-    network, saved = copy.deepcopy(method.embedder.streams[-1]).train(), 0
+    network = copy.deepcopy(method.embedder.streams[-1]).train()
+    saved = 0
 
     def count(tensor: torch.Tensor) -> torch.Tensor:
         nonlocal saved
@@ -159,7 +160,8 @@ def _pass(method: Method, shape: tuple[int, ...], device: torch.device) -> tuple
     with torch.random.fork_rng():  # training draws what it would draw without
         for _ in range(2):  # the first time, kernels are chosen
             inputs = torch.randn(ROWS, *shape, device=device)
-            saved, began = 0, time.perf_counter()
+            saved = 0
+            began = time.perf_counter()
             with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
                 network.embed(network.features(inputs)).sum().backward()  # type: ignore[no-untyped-call]
             if device.type == "cuda":
@@ -176,7 +178,8 @@ def step_seconds(
     processes, which would have to take the steps together."""
     if parallel.processes() > 1:
         return None
-    device, train = parallel.pick_device(config.training.device), records.part("train")
+    device = parallel.pick_device(config.training.device)
+    train = records.part("train")
     with torch.random.fork_rng():
         method, steps = build_method(config, train, device)
         if method.reads_records:

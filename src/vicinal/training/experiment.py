@@ -85,7 +85,8 @@ class Experiment:
         method = self.method
         if not method.reads_records:
             return method.batches(epoch)
-        began, title = time.monotonic(), f"planning epoch {epoch + 1}"
+        began = time.monotonic()
+        title = f"planning epoch {epoch + 1}"
         mine = len(parallel.part(range(len(self.train))))
         with self.console.following(mine, 0, title) as follower:
             method.embed_records = partial(
@@ -152,7 +153,8 @@ class Experiment:
 
     def start_head(self) -> None:
         """Initialize the head as ``model.start`` says."""
-        model, embedder = self.config.model, self.method.embedder
+        model = self.config.model
+        embedder = self.method.embedder
         if model.start == "random":
             return
         if model.start == "glorot":
@@ -178,7 +180,8 @@ class Experiment:
     def _start_best(self, found: Embedded) -> None:
         """Start as the features are, unless their discriminants are better on the held-out
         classes."""
-        embedder, validation = self.method.embedder, self.records.part("validation")
+        embedder = self.method.embedder
+        validation = self.records.part("validation")
         starts.start_as_features(embedder, found.vectors)
         if not len(validation):
             self.console.line(
@@ -186,7 +189,8 @@ class Experiment:
                 "start"
             )
             return
-        plain, heads = self._precision(validation), copy.deepcopy(embedder.head.state_dict())
+        plain = self._precision(validation)
+        heads = copy.deepcopy(embedder.head.state_dict())
         starts.start_as_discriminants(
             embedder, found.vectors, found.labels, self.config.model.start_length
         )
@@ -230,7 +234,8 @@ def load_records(config: Config) -> tuple[Config, Records]:
     records = config.data.load()
     _check_learnable(config, records)
     config = config.fitted(records)
-    share, seed = config.training.validation, config.training.seed
+    share = config.training.validation
+    seed = config.training.seed
     return config, hold_out(records, share, seed) if share > 0 else records
 
 
@@ -260,7 +265,8 @@ def prepare(
     train = records.part("train")
     _check_measurable(records, "validation")
     _check_measurable(records, "test")
-    workers, sharing = pick_workers(config, records, device), parallel.local_processes() > 1
+    workers = pick_workers(config, records, device)
+    sharing = parallel.local_processes() > 1
     if workers and cache is None and len(records) >= WORTH_PROCESSES:
         start_early()
     method, steps = build_method(config, train, device)
@@ -288,8 +294,10 @@ def prepare(
 
 def _check_learnable(config: Config, records: Records) -> None:
     """Raise a DataError for less than two training classes; it names the setting that took them."""
-    counts, share = records.counts(), getattr(config.data, "test", 0)
-    classes, tested = counts["train"][1], counts["test"][1]
+    counts = records.counts()
+    share = getattr(config.data, "test", 0)
+    classes = counts["train"][1]
+    tested = counts["test"][1]
     if classes >= 2:
         return
     advice = "Add classes."
@@ -321,7 +329,8 @@ def _notes(
 ) -> tuple[str, ...]:
     """Return what a reader of the results should know about the data and about several
     processes."""
-    notes, count = [], parallel.processes()
+    notes = []
+    count = parallel.processes()
     if shared := overlapping_classes(records):
         notes.append(
             f"{len(shared)} classes are in training and test: the test measures known classes."
@@ -390,8 +399,6 @@ def pick_workers(config: Config, records: Records, device: torch.device) -> int:
         return config.training.workers
     if isinstance(config.transform, OwnTransform) and not travels(config.transform):
         return 0
-    most, cores = (
-        16 if device.type == "cuda" else 8,
-        (os.cpu_count() or 1) // parallel.local_processes(),
-    )
+    most = 16 if device.type == "cuda" else 8
+    cores = (os.cpu_count() or 1) // parallel.local_processes()
     return 0 if records.source.in_memory else min(most, max(1, cores))

@@ -31,8 +31,10 @@ from vicinal.training.console import Console
 from vicinal.training.experiment import Experiment
 
 RAW_PIXELS = 64 * 64 * 3  # inputs up to this size are also measured as they are
-TILE, COLUMNS = 64, 16  # thumbnails of figures: pixels per side, tiles per row
-RAW, UNTRAINED = "raw pixels", "untrained"  # rows without training
+TILE = 64  # thumbnails of figures: pixels per side, tiles per row
+COLUMNS = 16
+RAW = "raw pixels"  # rows without training
+UNTRAINED = "untrained"
 TRAIN_SAMPLE = 10_000  # training records behind the train-against-test diagnosis
 
 
@@ -46,8 +48,11 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
     A run without artifacts is one of many, all of which have the same raw inputs and the same
     untrained network: it measures the retrieval of the latter alone.
     """
-    config, records, console = experiment.config, experiment.records, experiment.console
-    seed, evaluation = config.training.seed, config.evaluation
+    config = experiment.config
+    records = experiment.records
+    console = experiment.console
+    seed = config.training.seed
+    evaluation = config.evaluation
     whole = evaluation.artifacts
     split: Split = "test" if (records.splits == "test").any() else "validation"
     part = records.part(split)
@@ -63,7 +68,8 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
         return
 
     def scores(embedded: Embedded, *, clustering: bool = True) -> Measured:
-        recalls, restarts = evaluation.recalls, evaluation.restarts
+        recalls = evaluation.recalls
+        restarts = evaluation.restarts
         return measure(
             embedded, recalls=recalls, clustering=clustering, seed=seed, restarts=restarts
         )
@@ -176,7 +182,8 @@ def measure_run(
     check_compact(dims, quantize, dim=embedder.embedding_dim, rows=gallery_rows)
     with console.following(len(part), 0, "embedding") as follower:
         embedded = encoder.embed(part, skip_corrupt=skip_corrupt, progress=follower.advance)
-    seed, restarts = settings["seed"], settings["restarts"]
+    seed = settings["seed"]
+    restarts = settings["restarts"]
     rows = {
         name: measure(part, recalls=recalls, clustering=clustering, seed=seed, restarts=restarts)
         for name, part in {"trained": embedded, **cut(embedded, dims, encoder)}.items()
@@ -186,7 +193,8 @@ def measure_run(
     results = _results(split or "unseen", embedded, rows, set(embedded.skipped), notes)
     if (dims or quantize or rerank) and embedded.metric != "poincare":
         queries, gallery = embedded.roles()
-        vectors, labels = embedded.vectors.to(device), embedded.labels.to(device)
+        vectors = embedded.vectors.to(device)
+        labels = embedded.labels.to(device)
         found = compact_scores(
             *(vectors[queries], labels[queries]),
             gallery=None if gallery is None else vectors[gallery],
@@ -243,11 +251,9 @@ def _before(experiment: Experiment, part: Records, run: RunDirectory) -> dict[st
     They are the inputs themselves where they are small pictures, the untrained network's features
     and, where the head started in closed form, what that head alone makes of them.
     """
-    transform, untrained, found = (
-        experiment.preprocessing,
-        experiment.untrained(),
-        dict[str, Embedded](),
-    )
+    transform = experiment.preprocessing
+    untrained = experiment.untrained()
+    found = dict[str, Embedded]()
     if (
         part.captions is not None
     ):  # features of texts and of pictures have nothing in common; embeddings may

@@ -31,7 +31,9 @@ from vicinal.errors import ConfigError, VicinalError
 # Of one exchange, for a machine that vanishes without closing its connections. It must be longer
 # than the first process takes to measure, for which the others wait.
 TIMEOUT = timedelta(hours=12)
-FAILED, REJECTED, INTERRUPTED = 1, 2, 130  # exit codes, as with one process
+FAILED = 1  # exit codes, as with one process
+REJECTED = 2
+INTERRUPTED = 130
 HEADSTART_SECONDS = 0.5  # most errors meet all processes: the first one reports those
 ECHO_SECONDS = 1.0  # a terminal and a launcher may both pass on one and the same Ctrl-C
 

@@ -21,7 +21,8 @@ from vicinal.training.experiment import Experiment
 
 def info(experiment: Experiment, rows: Rows, run_name: str, command: str) -> dict[str, Any]:
     """Return the content of ``run.json``; ``rows`` are what the run keeps of its records."""
-    config, records = experiment.config, experiment.records
+    config = experiment.config
+    records = experiment.records
     counts = {
         split: {"records": rows, "classes": classes}
         for split, (rows, classes) in records.counts().items()

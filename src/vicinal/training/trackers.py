@@ -191,7 +191,8 @@ def scalars_of(line: Mapping[str, Any]) -> dict[str, float]:
 
     >>> scalars_of({"kind": "step", "step": 3, "epoch": 0, "loss": 0.5, "hardness/w": 1.0})
     {'loss': 0.5, 'hardness/w': 1.0}
-    >>> scalars_of({"kind": "evaluation", "step": 4, "epoch": 0, "split": "validation", "metrics": {"recall@1": 0.9}})
+    >>> line = {"kind": "evaluation", "step": 4, "epoch": 0, "split": "validation"}
+    >>> scalars_of({**line, "metrics": {"recall@1": 0.9}})
     {'validation/recall@1': 0.9}
     """
     if line["kind"] == "step":

@@ -83,8 +83,11 @@ class Trainer:
     def __init__(
         self, experiment: Experiment, run: RunDirectory, plan: Sequence[Sequence[int]] | None = None
     ) -> None:
-        self.experiment, self.run, self.console = experiment, run, experiment.console
-        self.settings, self.method = experiment.config.training, experiment.method
+        self.experiment = experiment
+        self.run = run
+        self.console = experiment.console
+        self.settings = experiment.config.training
+        self.method = experiment.method
         self.position = Position()
         self._plan = plan
         self._pending: list[Step] = []  # steps whose scalars are still on the device
@@ -114,9 +117,11 @@ class Trainer:
         self.metrics = (
             Journal(self.run.metrics_path, length) if first else Journal(Path(os.devnull))
         )
-        names, slots = self.settings.trackers if first else (), self.experiment.config.slots()
+        names = self.settings.trackers if first else ()
+        slots = self.experiment.config.slots()
         self.trackers = open_trackers(names, self.run, slots)
-        self._began, self._seconds_before = time.monotonic(), self.position.seconds
+        self._began = time.monotonic()
+        self._seconds_before = self.position.seconds
         try:
             with Interruption() as interruption:
                 if (
@@ -130,10 +135,8 @@ class Trainer:
             if (
                 self.position.best is None
             ):  # no validation classes: the last model is the selected one
-                self.position.best_step, self.position.best_epoch = (
-                    self.position.step,
-                    self.position.epoch,
-                )
+                self.position.best_step = self.position.step
+                self.position.best_epoch = self.position.epoch
                 with self._averaged():
                     self._keep_model()
             if first:
@@ -159,7 +162,9 @@ class Trainer:
     # -- one epoch --------------------------------------------------------------------------------
 
     def _epoch(self, interruption: Interruption) -> None:
-        experiment, settings, epoch = self.experiment, self.settings, self.position.epoch
+        experiment = self.experiment
+        settings = self.settings
+        epoch = self.position.epoch
         left = experiment.steps - self.position.step
         if self._plan is None:  # asked once per epoch, also across a resume
             self._plan = experiment.plan(epoch)
@@ -186,7 +191,8 @@ class Trainer:
                 if self.average is not None:
                     self.average.update(self.method.embedder)
                 self._pending.append(step)
-                self.position.step, self.position.batch = number + 1, self.position.batch + 1
+                self.position.step = number + 1
+                self.position.batch = self.position.batch + 1
                 last = self.position.batch == len(self._plan)
                 if last or number % STEPS_PER_DIAGNOSIS == 0:
                     step.scalars.update(self.method.diagnostics(result))
@@ -207,11 +213,14 @@ class Trainer:
                     raise Interrupted
         if (epoch + 1) % settings.evaluate_every == 0 or self.position.step >= experiment.steps:
             self._select()
-        self.position.epoch, self.position.batch, self._plan = epoch + 1, 0, None
+        self.position.epoch = epoch + 1
+        self.position.batch = 0
+        self._plan = None
 
     def _epochs(self) -> int:
         """Return how many epochs there will be, if all are as long as this one."""
-        epoch, done = self.position.epoch, self.position.step - self.position.batch
+        epoch = self.position.epoch
+        done = self.position.step - self.position.batch
         return epoch + max(
             1, math.ceil((self.experiment.steps - done) / max(1, len(self._plan or ())))
         )
@@ -232,7 +241,8 @@ class Trainer:
         return self.settings.compile == "on" or (self.settings.compile == "auto" and worth)
 
     def _captures(self) -> bool:
-        alone, settings = parallel.processes() == 1, self.settings
+        alone = parallel.processes() == 1
+        settings = self.settings
         wanted = settings.cuda_graph == "auto" and settings.chunk is None
         return alone and wanted and self.experiment.device.type == "cuda" and self.method.capturable
 
@@ -265,7 +275,8 @@ class Trainer:
 
     def _select(self, when: str = "") -> None:
         """Measure the validation classes; keep the model if it is the best so far."""
-        validation, position = self.experiment.records.part("validation"), self.position
+        validation = self.experiment.records.part("validation")
+        position = self.position
         if not len(validation):
             return
         with self._averaged():
@@ -279,11 +290,9 @@ class Trainer:
             best = position.best is None or score > position.best
             if best:
                 self._keep_model()
-                position.best, position.best_step, position.best_epoch = (
-                    score,
-                    position.step,
-                    position.epoch,
-                )
+                position.best = score
+                position.best_step = position.step
+                position.best_epoch = position.epoch
         position.stale = 0 if best else position.stale + 1
         mark = "  (best so far)" if best else ""
         when = when or f"epoch {position.epoch + 1}/{self._epochs()}"
@@ -372,7 +381,8 @@ class Trainer:
         """Say so when all embeddings have become one point, or the loss stands where it would stand
         then."""
         batch = replace(batch, labels=parallel.all_rows(batch.labels))
-        spread, collapsed = scalars.get("spread", 1.0), self.method.collapsed_loss(batch)
+        spread = scalars.get("spread", 1.0)
+        collapsed = self.method.collapsed_loss(batch)
         stuck = abs(scalars["loss"] - collapsed) <= 1e-2 * max(abs(collapsed), 1e-2)
         if spread < COLLAPSED_SPREAD or (stuck and spread < COLLAPSING_SPREAD):
             self._event(
@@ -409,7 +419,8 @@ class WeightAverage:
     """
 
     def __init__(self, embedder: nn.Module, decay: float) -> None:
-        self.decay, self.updates = decay, 0
+        self.decay = decay
+        self.updates = 0
         self._average = {name: tensor.clone() for name, tensor in _averaged(embedder).items()}
 
     @torch.no_grad()

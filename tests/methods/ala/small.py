@@ -14,7 +14,10 @@ from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder
 from vicinal.samplers import EpisodeSampler
 
-TRAINING, VALIDATION, WIDTH, DIM = 5, 3, 6, 4
+TRAINING = 5
+VALIDATION = 3
+WIDTH = 6
+DIM = 4
 RATES = (0.1, 0.5)  # of backbone and head
 DESCENT = {"name": "sgd", "momentum": 0.0, "weight_decay": 0.0, "schedule": "constant"}
 LABELS = np.arange(10).repeat(4)

@@ -13,7 +13,8 @@ WEIGHTS = torch.tensor([0.2, 0.5, 0.8])
 
 
 def test_average_weighted_hardness_is_the_papers_mean(rng):
-    embeddings, labels = torch.randn(6, 4, generator=rng), torch.tensor([0, 1, 2, 0, 1, 2])
+    embeddings = torch.randn(6, 4, generator=rng)
+    labels = torch.tensor([0, 1, 2, 0, 1, 2])
     scored = TripletScoring(TripletLoss(normalize=False))(embeddings, labels, nn.Identity())
     told = WeightAnalysis().describe(WEIGHTS, scored.hardness)
     weighted = unweighted = 0.0
@@ -21,10 +22,8 @@ def test_average_weighted_hardness_is_the_papers_mean(rng):
         ratio = (embeddings[anchor] - embeddings[positive]).norm() / (
             embeddings[anchor] - embeddings[negative]
         ).norm()
-        weighted, unweighted = (
-            weighted + float(WEIGHTS[place] * ratio) / 3,
-            unweighted + float(ratio) / 3,
-        )
+        weighted = weighted + float(WEIGHTS[place] * ratio) / 3
+        unweighted = unweighted + float(ratio) / 3
     assert float(told["hardness/weighted"]) == pytest.approx(weighted)
     assert float(told["hardness/unweighted"]) == pytest.approx(unweighted)
     assert float(told["hardness/ratio"]) == pytest.approx(weighted / unweighted)
@@ -53,7 +52,8 @@ def test_an_assessor_whose_weights_never_spread_is_inert(spread):
 
 
 def test_what_was_seen_is_saved_and_restored():
-    analysis, again = WeightAnalysis(), WeightAnalysis()
+    analysis = WeightAnalysis()
+    again = WeightAnalysis()
     analysis.describe(WEIGHTS, torch.ones(3))
     again.load_state_dict(analysis.state_dict())
     assert torch.equal(again.widest, analysis.widest) and torch.equal(

@@ -56,10 +56,8 @@ class Episode:
         self.metric = Metric(self.embedder, torch.optim.SGD(groups))
         self.inputs = torch.randn(8, 5, dtype=torch.float64)
         self.labels = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3])
-        self.unseen, self.unseen_labels = (
-            torch.randn(4, 5, dtype=torch.float64),
-            torch.tensor([4, 5, 4, 5]),
-        )
+        self.unseen = torch.randn(4, 5, dtype=torch.float64)
+        self.unseen_labels = torch.tensor([4, 5, 4, 5])
         self.weights = torch.rand(len(self.losses()[0]), dtype=torch.float64)
 
     def losses(self):
@@ -134,7 +132,8 @@ def test_all_routes_agree_with_autograd_through_the_step(name, train):
 
 def test_equals_finite_differences_in_the_weights():
     episode = Episode(SCORINGS["triplet"](), train=False)
-    found, small = episode.by_forward_mode(), 1e-6
+    found = episode.by_forward_mode()
+    small = 1e-6
 
     def after(weights):
         losses, _, _ = episode.losses()

@@ -77,7 +77,8 @@ def test_the_step_is_taken_from_the_original_parameters_with_the_taught_weights(
     assessor = LSTMAssessor(3 * DIM, hidden=8)
     nn.init.normal_(assessor.weight.weight)
     method = make(sampler, ALA(relative=False, updates=updates, rate=0.05), assessor)
-    before, untaught = copy.deepcopy(method.embedder), copy.deepcopy(assessor)
+    before = copy.deepcopy(method.embedder)
+    untaught = copy.deepcopy(assessor)
     method(batch)
     taught = copy.deepcopy(method.weigh)
     taught.advance(
@@ -100,7 +101,8 @@ def test_the_step_is_taken_from_the_original_parameters_with_the_taught_weights(
 @pytest.mark.parametrize("updates", [0, 3])
 def test_the_state_advances_once_an_episode_whatever_k_is(sampler, batch, updates):
     method = make(sampler, ALA(updates=updates))
-    advanced, inner = [], method.weigh.advance
+    advanced = []
+    inner = method.weigh.advance
     method.weigh.advance = lambda state: advanced.append(1) or inner(state)
     for _ in range(3):
         method(batch)
@@ -285,7 +287,8 @@ def halves(number, batch):
 @pytest.mark.parametrize("settings", [{}, {"form": "paper"}])
 def test_replayed_steps_give_what_steps_give(sampler, batch, settings):
     """While learning rates fall: a graph reads them anew."""
-    found, on_gpu = [], batch.to(torch.device("cuda"))
+    found = []
+    on_gpu = batch.to(torch.device("cuda"))
     for captured in (False, True):
         method = make(sampler, ALA(**settings), name="adamw", schedule="cosine")
         method.place(torch.device("cuda"))
@@ -304,7 +307,8 @@ def test_replayed_steps_give_what_steps_give(sampler, batch, settings):
 
 @pytest.mark.gpu
 def test_random_numbers_of_the_network_keep_steps_from_being_captured(sampler, batch):
-    method, on_gpu = make(sampler), batch.to(torch.device("cuda"))
+    method = make(sampler)
+    on_gpu = batch.to(torch.device("cuda"))
     method.embedder.backbone.layers.append(nn.Dropout(0.5))
     method.place(torch.device("cuda"))
     method.embedder.train()

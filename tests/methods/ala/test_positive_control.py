@@ -27,8 +27,10 @@ BAD, GOOD, CLEAN, TEST = (
     40,
     40,
 )  # classes, in this order: to train on, to validate on, to test on
-SAMPLES, WIDTH = 20, 8  # of a class; features of the object and of the background
-MARK, WITHIN = 2.0, 0.35
+SAMPLES = 20  # of a class; features of the object and of the background
+WIDTH = 8
+MARK = 2.0
+WITHIN = 0.35
 STEPS = 120
 DESCENT = {
     "name": "sgd",
@@ -97,10 +99,8 @@ def trained(settings, seed, assessor=None):
         seed=seed,
         batches=STEPS,
     )
-    loss, descent = (
-        TripletLoss(margin=1.0, squared=True, normalize=True),
-        OptimizerConfig(**DESCENT),
-    )
+    loss = TripletLoss(margin=1.0, squared=True, normalize=True)
+    descent = OptimizerConfig(**DESCENT)
     method = build(
         settings, embedder, loss, sampler, descent, labels=sampler.labels, steps=STEPS, seed=seed
     )

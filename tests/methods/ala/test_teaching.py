@@ -48,8 +48,10 @@ def lively(**shape):
 def by_autograd(method, batch):
     """φ after K steps of Eq. (12) in the order of Algorithm 1, the virtual step of Eq. (10) in
     autograd's graph."""
-    embedder, assessor = copy.deepcopy(method.embedder), copy.deepcopy(method.weigh)
-    scoring, rows = method.scoring, method.sampler.training_rows
+    embedder = copy.deepcopy(method.embedder)
+    assessor = copy.deepcopy(method.weigh)
+    scoring = method.scoring
+    rows = method.sampler.training_rows
     (inputs, unseen), (labels, unseen_labels) = (
         x.tensor_split([rows]) for x in (batch.inputs, batch.labels)
     )
@@ -94,7 +96,8 @@ def test_free_weights_descend_the_validation_loss_of_the_virtual_step(
 
 def test_every_parameter_of_the_lstm_follows_eq_12(sampler, batch):
     method = make(sampler, ALA("paper", rate=0.7), lively())
-    before, reference = copy.deepcopy(list(method.weigh.parameters())), by_autograd(method, batch)
+    before = copy.deepcopy(list(method.weigh.parameters()))
+    reference = by_autograd(method, batch)
     teach(method, batch)
     for was, now, expected in zip(before, method.weigh.parameters(), reference, strict=True):
         assert not torch.equal(was, now)
@@ -103,12 +106,11 @@ def test_every_parameter_of_the_lstm_follows_eq_12(sampler, batch):
 
 def test_a_tuple_that_pulls_with_the_validation_gradient_gains_weight(sampler, batch):
     """Against ⟨α ∇L_va(θ'), ∇L(T; θ)⟩, one tuple after the other."""
-    settings, scoring = (
-        ALA("paper", over="mean", updates=1),
-        TripletScoring(TripletLoss(margin=4.0)),
-    )
+    settings = ALA("paper", over="mean", updates=1)
+    scoring = TripletScoring(TripletLoss(margin=4.0))
     method = make(sampler, settings, FreeWeights(TRAINING), scoring=scoring)
-    metric, losses = method.metric, method.training_pass(batch).scored.losses
+    metric = method.metric
+    losses = method.training_pass(batch).scored.losses
     steps = metric.scaled(
         list(torch.autograd.grad(0.5 * losses.mean(), metric.leaves, retain_graph=True))
     )
@@ -129,7 +131,8 @@ def test_nothing_changes_but_the_assessor(sampler, batch):
     )  # the real pass moves batch norm's statistics, as in any training
     parts = method.embedder, method.metric_optimizer, method.scoring
     before = copy.deepcopy([part.state_dict() for part in parts])
-    state, phi = method.weigh.hidden_state.clone(), method.weigh.weight.weight.detach().clone()
+    state = method.weigh.hidden_state.clone()
+    phi = method.weigh.weight.weight.detach().clone()
     method.teach(batch, training)
     assert repr(before) == repr([part.state_dict() for part in parts])
     for name, value in method.embedder.state_dict().items():
@@ -142,7 +145,8 @@ def test_nothing_changes_but_the_assessor(sampler, batch):
 def test_the_assessor_never_sees_a_validation_tuple(sampler, batch):
     method = make(sampler, ALA(), LSTMAssessor(3 * DIM, hidden=8))
     training = method.training_pass(batch)
-    seen, inner = [], method.weigh.assess
+    seen = []
+    inner = method.weigh.assess
     method.weigh.assess = lambda tuples: seen.append(tuples) or inner(tuples)
     method.teach(batch, training)
     assert len(seen) == 3 and all(torch.equal(tuples, seen[0]) for tuples in seen)
@@ -161,7 +165,8 @@ def test_losses_are_told_as_means_over_tuples(sampler, batch, over, scoring):
     for group in method.metric_optimizer.param_groups:
         group["lr"] = 0.0  # a step of no length: the validation loss at θ
     told = teach(method, batch)
-    embedder, rows = method.embedder, sampler.training_rows
+    embedder = method.embedder
+    rows = sampler.training_rows
     for name, part in (("training", slice(rows)), ("validation", slice(rows, None))):
         embeddings = embedder.embed(embedder.features(batch.inputs[part]))
         losses = scoring(embeddings, batch.labels[part], embedder.embed).losses

@@ -50,10 +50,8 @@ def test_without_pull_negatives_stay_and_with_all_of_it_they_reach_the_reference
 
 def test_the_distance_is_interpolated_and_the_three_points_lie_on_a_line(pairs):
     anchor, negative, reference = pairs
-    before, found = (
-        row_distances(anchor, negative, squared=False),
-        harder(anchor, negative, reference, 0.3),
-    )
+    before = row_distances(anchor, negative, squared=False)
+    found = harder(anchor, negative, reference, 0.3)
     after = row_distances(anchor, found, squared=False)
     expected = torch.where(before > reference, 0.3 * before + 0.7 * reference, before)
     torch.testing.assert_close(after, expected)

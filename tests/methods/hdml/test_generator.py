@@ -28,8 +28,10 @@ def test_the_authors_norm_stands_after_the_activation():
 
 
 def test_under_autocast_everything_stays_in_float32(rng):
-    generator, classifier = Generator(4, 8), FeatureClassifier(8, torch.arange(3))
-    features, labels = torch.randn(6, 8, generator=rng), torch.arange(6) % 3
+    generator = Generator(4, 8)
+    classifier = FeatureClassifier(8, torch.arange(3))
+    features = torch.randn(6, 8, generator=rng)
+    labels = torch.arange(6) % 3
     plain = generator(features[:, :4])
     with torch.autocast("cpu", dtype=torch.bfloat16):
         regenerated = generator(features[:, :4].bfloat16())
@@ -51,7 +53,8 @@ def test_a_sum_beyond_half_precision_is_finite():
 
 def test_real_features_teach_only_the_classifier_and_synthetic_ones_only_the_generator(rng):
     classifier = FeatureClassifier(5, torch.arange(3))
-    features, labels = torch.randn(6, 5, generator=rng).requires_grad_(), torch.arange(6) % 3
+    features = torch.randn(6, 5, generator=rng).requires_grad_()
+    labels = torch.arange(6) % 3
     own, _ = classifier.own_loss(features, labels)
     assert torch.autograd.grad(own, features, allow_unused=True)[0] is None
     gradients = torch.autograd.grad(own, list(classifier.parameters()))
@@ -66,7 +69,8 @@ def test_real_features_teach_only_the_classifier_and_synthetic_ones_only_the_gen
 
 def test_label_costs_are_cross_entropies_by_the_labels_of_training(rng):
     classifier = FeatureClassifier(5, torch.tensor([30, 10, 20, 10]))
-    features, numbers = torch.randn(3, 5, generator=rng), torch.tensor([0, 1, 2])
+    features = torch.randn(3, 5, generator=rng)
+    numbers = torch.tensor([0, 1, 2])
     costs, kept = classifier.label_costs(features, torch.tensor([10, 20, 30]))
     wanted = torch.nn.functional.cross_entropy(
         classifier.teacher(features), numbers, reduction="none"

@@ -43,7 +43,8 @@ def n_pair(form):
 def triplet(form):
     """The paper prints unsquared distances, Eq. (12); the authors square and sum them; neither
     normalizes."""
-    authors, relative = form == "authors", form == "ours"
+    authors = form == "authors"
+    relative = form == "ours"
     return TripletLoss(
         0.2 if relative else 1.0,
         squared=authors or relative,
@@ -98,7 +99,8 @@ def gradients(method, labels, only):
     """The gradient that each part of the network gets when one of the three losses is the only
     one."""
     scale = {"real": 0.0, "synthetic": 0.0, "generator": 0.0, "classifier": 0.0} | {only: 1.0}
-    core, own = method.loss.core, method.classifier.own_loss
+    core = method.loss.core
+    own = method.classifier.own_loss
     calls = []
 
     def scored(comparisons):
@@ -146,7 +148,8 @@ def test_each_loss_reaches_its_own_parameters_and_no_others(loss, labels):
 
 def test_the_update_of_the_metric_is_the_gradient_of_its_objective_alone():
     method = make(NPairLoss(blocks=True), alpha=1.0)
-    expected, batch = copy.deepcopy(method.embedder), batch_of(PAIRS)
+    expected = copy.deepcopy(method.embedder)
+    batch = batch_of(PAIRS)
     method(batch)
     embeddings = expected.embed(expected.features(batch.inputs))
     method.loss(embeddings, PAIRS).backward()  # in the first window w = 1, so J_metric is J_m
@@ -299,10 +302,8 @@ def test_a_restored_method_goes_on_bit_for_bit(settings, tmp_path):
 def test_nothing_of_hdml_is_in_the_exported_network():
     from vicinal.arguments import describe
 
-    method, plain = (
-        make(NPairLoss(blocks=True)),
-        Embedder(SmallConvNet(channels=1, widths=(4, 8)), 5),
-    )
+    method = make(NPairLoss(blocks=True))
+    plain = Embedder(SmallConvNet(channels=1, widths=(4, 8)), 5)
     assert {k: v.shape for k, v in method.embedder.state_dict().items()} == {
         k: v.shape for k, v in plain.state_dict().items()
     }
@@ -343,7 +344,8 @@ def test_its_picture_has_a_tuple_and_what_became_of_it():
         *["regenerated negative"] * 2,
     ]
     anchor, real, drawn = (np.array([shown.points[i].x, shown.points[i].y]) for i in (0, 2, 4))
-    away, towards = real - anchor, drawn - real
+    away = real - anchor
+    towards = drawn - real
     assert abs(away[0] * towards[1] - away[1] * towards[0]) < 1e-3, (
         "on the line to the anchor, also in the plane"
     )
@@ -406,10 +408,8 @@ def three_steps(rows):
 def test_products_of_synthetic_rows_take_tensor_cores_where_the_network_trains_in_bfloat16(
     precision, monkeypatch
 ):
-    method, taken = (
-        make(n_pair("ours")),
-        {"real": set(), "synthetic": set(), "gradients": set()},
-    )
+    method = make(n_pair("ours"))
+    taken = {"real": set(), "synthetic": set(), "gradients": set()}
     method.embedder.accelerate(precision)
 
     def noting(name, function):

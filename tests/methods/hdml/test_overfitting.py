@@ -16,7 +16,11 @@ from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder
 from vicinal.samplers import NPairSampler
 
-SEEDS, STEPS, CLASSES, PER_CLASS, PAIRS = range(4), 200, 25, 20, 24
+SEEDS = range(4)
+STEPS = 200
+CLASSES = 25
+PER_CLASS = 20
+PAIRS = 24
 OPTIMIZER = OptimizerConfig(learning_rate=3e-3, schedule="constant", weight_decay=0.0)
 HARD = {"alpha": 10.0, "beta": 3.0, "window": 8, "generator_rate": 3e-3}  # λ and w end near 0
 METHODS = {
@@ -63,15 +67,15 @@ def learn(method, train, test, seed):
 @pytest.mark.slow(40)
 def test_hdml_and_its_hardness_gain_where_the_baseline_over_fits(data_root, monkeypatch):
     with np.load(data_root / "features" / "cub_efficientnet_lite0.npz") as file:
-        features, names = (
-            file["features"][:, ::5].astype(np.float32),
-            file["labels"].astype(np.int64),
-        )
+        features = file["features"][:, ::5].astype(np.float32)
+        names = file["labels"].astype(np.int64)
     few = np.concatenate(
         [np.flatnonzero(names == name)[:PER_CLASS] for name in range(1, CLASSES + 1)]
     )
-    inputs, labels = torch.tensor(features / features.std()), torch.tensor(names)
-    train, test = (inputs[few], labels[few]), (inputs[labels > 100], labels[labels > 100])
+    inputs = torch.tensor(features / features.std())
+    labels = torch.tensor(names)
+    train = (inputs[few], labels[few])
+    test = (inputs[labels > 100], labels[labels > 100])
 
     monkeypatch.setattr(
         jaxtyping.config, "jaxtyping_disable", True

@@ -13,7 +13,8 @@ from vicinal.samplers import PKSampler
 
 
 def test_presets_are_the_switches_and_a_switch_set_apart_wins():
-    authors, paper = HDML("authors").chosen(), HDML("paper").chosen()
+    authors = HDML("authors").chosen()
+    paper = HDML("paper").chosen()
     assert (authors.averaged, paper.averaged) == ("weighted", "metric")
     assert (authors.label_factor, paper.label_factor) == (5e3, 0.5)
     assert (authors.label_average, paper.label_average) == ("parts", "sum")
@@ -35,7 +36,8 @@ def test_triplets_have_the_papers_smaller_alpha_and_one_mean_over_rows():
 def test_triplets_in_no_blocks_have_it_too(form, loss, alpha):
     labels = torch.arange(4).repeat_interleave(2)
     sampler = PKSampler(labels.numpy(), classes=2, per_class=2, seed=0)
-    embedder, optimizer = Embedder(Identity(3), 2), OptimizerConfig()
+    embedder = Embedder(Identity(3), 2)
+    optimizer = OptimizerConfig()
     method = build(HDML(form), embedder, loss, sampler, optimizer, labels=labels)
     assert method.values.alpha == alpha
 

@@ -74,16 +74,16 @@ def head():
 
 def test_n_pair_tuples_are_those_of_the_paper_in_loops(rng, head):
     """Eqs. (7), (8) and (13), one pair at a time, with inner products as in the authors' code."""
-    labels, lambda_, loss = (
-        torch.tensor([0, 1, 2, 0, 1, 2]),
-        torch.tensor(0.4),
-        NPairLoss(l2=0.1, blocks=True),
-    )
-    embeddings, make = embeddings_for(labels, rng), synthesis(loss)
+    labels = torch.tensor([0, 1, 2, 0, 1, 2])
+    lambda_ = torch.tensor(0.4)
+    loss = NPairLoss(l2=0.1, blocks=True)
+    embeddings = embeddings_for(labels, rng)
+    make = synthesis(loss)
     found = make(embeddings, labels, lambda_, head)
     generator = make.generator
     anchors, positives = embeddings.chunk(2)
-    total, squares = 0.0, []
+    total = 0.0
+    squares = []
     for i in range(3):
         again = head(generator(anchors[i : i + 1]))[0]
         distance = (anchors[i] - positives[i]).norm()
@@ -99,11 +99,10 @@ def test_n_pair_tuples_are_those_of_the_paper_in_loops(rng, head):
 
 def test_triplets_keep_anchor_and_positive_and_replace_the_negative(rng, head):
     """Eqs. (7), (8) and (12)."""
-    labels, loss = (
-        torch.tensor([0, 1, 0, 1, 2, 3]),
-        TripletLoss(1.0, normalize=False, blocks=True, reduction="sum"),
-    )
-    embeddings, make = embeddings_for(labels, rng), synthesis(loss)
+    labels = torch.tensor([0, 1, 0, 1, 2, 3])
+    loss = TripletLoss(1.0, normalize=False, blocks=True, reduction="sum")
+    embeddings = embeddings_for(labels, rng)
+    make = synthesis(loss)
     found = make(embeddings, labels, torch.tensor(0.4), head)
     anchor, positive, negative = embeddings.chunk(3)
     drawn = harder(anchor, negative, (anchor - positive).norm(dim=1), 0.4)
@@ -112,8 +111,10 @@ def test_triplets_keep_anchor_and_positive_and_replace_the_negative(rng, head):
 
 
 def test_label_terms_of_the_presets(rng, head):
-    labels, loss = torch.tensor([0, 1, 2, 0, 1, 2]), NPairLoss(blocks=True)
-    embeddings, lambda_ = embeddings_for(labels, rng), torch.tensor(0.5)
+    labels = torch.tensor([0, 1, 2, 0, 1, 2])
+    loss = NPairLoss(blocks=True)
+    embeddings = embeddings_for(labels, rng)
+    lambda_ = torch.tensor(0.5)
     for average in ("parts", "rows", "sum"):
         make = synthesis(loss, label_average=average)
         anchors, positives = embeddings.chunk(2)
@@ -149,7 +150,8 @@ def test_without_pull_and_with_a_perfect_generator_synthetic_tuples_are_the_real
 
 
 def test_without_pull_published_n_pairs_are_the_real_ones(rng):
-    labels, loss = torch.tensor([0, 1, 2, 0, 1, 2]), NPairLoss(l2=0.1, blocks=True)
+    labels = torch.tensor([0, 1, 2, 0, 1, 2])
+    loss = NPairLoss(l2=0.1, blocks=True)
     embeddings = embeddings_for(labels, rng)
     found = synthesis(loss, perfect=True)(
         embeddings, labels, torch.tensor(1.0), lambda features: features
@@ -178,7 +180,8 @@ def test_every_loss_meets_harder_negatives(loss, rng):
 
 
 def test_the_hardest_are_each_anchors_nearest_negatives(rng):
-    embeddings, loss = embeddings_for(PK, rng), losses.ContrastiveLoss()
+    embeddings = embeddings_for(PK, rng)
+    loss = losses.ContrastiveLoss()
     roles = Roles.of(loss, len(PK)).limited(embeddings, PK, 2)
     distances = torch.cdist(embeddings, embeddings).masked_fill(PK[:, None] == PK, torch.inf)
     for anchor, chosen in enumerate(roles.chosen.tolist()):
@@ -190,7 +193,8 @@ def test_the_hardest_are_each_anchors_nearest_negatives(rng):
 
 
 def test_the_reference_is_the_mean_distance_to_the_positives(rng):
-    embeddings, labels = embeddings_for(PK, rng), PK.clone()
+    embeddings = embeddings_for(PK, rng)
+    labels = PK.clone()
     labels[-1] = 5  # a class of one
     found = Roles.of(losses.ContrastiveLoss(), len(labels)).reference(embeddings, labels)
     for i in range(len(labels)):
@@ -271,7 +275,9 @@ def test_without_batch_norms_repeated_rows_change_nothing(name, rng, head):
 def test_repeated_rows_pass_the_batch_norms(name, generated, embedded, rng):
     """The authors' [z; a; p; ẑ]: 6T rows of T = 2 triplets, 2N + 2N + N² of N = 3 pairs."""
     loss, labels = REPEATED[name]
-    make, head, seen = synthesis(loss, twice=True), torch.nn.Linear(6, 4), []
+    make = synthesis(loss, twice=True)
+    head = torch.nn.Linear(6, 4)
+    seen = []
     for module in (make.generator, head):
         module.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
     make(embeddings_for(labels, rng), labels, torch.tensor(0.4), head)

@@ -27,7 +27,8 @@ BASELINE = HER(regression=False)
 def records():
     """Of each class two queries and two gallery images of 16 pixels, the latter turned."""
     rng = np.random.default_rng(0)
-    labels, roles = np.repeat(np.arange(CLASSES), 4), np.tile([1, 1, 2, 2], CLASSES)
+    labels = np.repeat(np.arange(CLASSES), 4)
+    roles = np.tile([1, 1, 2, 2], CLASSES)
     prototypes = rng.integers(0, 255, (CLASSES, 4, 4)).repeat(4, axis=1).repeat(4, axis=2)
     pixels = np.clip(
         prototypes[labels] + rng.integers(-20, 20, (len(labels), 16, 16)), 0, 255
@@ -106,16 +107,15 @@ def test_steps_bring_the_loss_down(make, records):
 
 
 def test_without_head_and_weights_it_is_the_soft_margin_loss_on_the_same_pictures(make, records):
-    method, full = make(BASELINE, weighted=False), make()
+    method = make(BASELINE, weighted=False)
+    full = make()
     rows = method.batches(0)[0]
     full.batches(0)
     batch = batch_of(records, rows)
     by, _ = method.turns(batch)
     embedder = copy.deepcopy(method.embedder)
-    queries, gallery = (
-        embedder.query(batch.inputs[0::2]),
-        embedder.gallery(rotate(batch.inputs[1::2], by)),
-    )
+    queries = embedder.query(batch.inputs[0::2])
+    gallery = embedder.gallery(rotate(batch.inputs[1::2], by))
     distances = 25 * torch.cdist(queries, gallery).square()
     gaps = distances - distances.diagonal()[:, None]
     expected = torch.log1p(torch.exp(-gaps[~torch.eye(4, dtype=torch.bool)])).mean()
@@ -127,7 +127,8 @@ def test_without_head_and_weights_it_is_the_soft_margin_loss_on_the_same_picture
 
 def test_with_lambda2_of_0_the_head_costs_nothing_and_moves_nothing(make, records):
     """λ2 = 0 and weights of 1 leave the plain soft-margin loss."""
-    method, baseline = make(HER(lambda2=0.0), weighted=False), make(BASELINE, weighted=False)
+    method = make(HER(lambda2=0.0), weighted=False)
+    baseline = make(BASELINE, weighted=False)
     batch = batch_of(records, method.batches(0)[0])
     baseline.batches(0)
     assert torch.equal(method(batch).scalars["loss"], baseline(batch).scalars["loss"])
@@ -145,7 +146,8 @@ def test_one_stream_serves_both(make, records):
 def from_settings(settings, records, *, weighted=True, attention="none"):
     torch.manual_seed(0)
     query = Embedder(SmallResNet(1, (4, 8), attention=attention), 5)
-    embedder, roles = TwoStreamEmbedder(query, copy.deepcopy(query)), records.columns["role"]
+    embedder = TwoStreamEmbedder(query, copy.deepcopy(query))
+    roles = records.columns["role"]
     sampler = CrossViewSampler.fitted(records.labels, batch_size=8, seed=0, roles=roles)
     optimizer = OptimizerConfig(learning_rate=1e-3, loss_factor=10)
     loss = HardExemplarLoss(weighted=weighted)
@@ -218,7 +220,8 @@ def test_the_collapsed_loss_is_that_of_equal_embeddings_and_a_guess(make, record
 
 def test_shares_are_of_the_triplets(make, records):
     for scalars in train(make(), records, 1)[0]:
-        hard, easy = scalars["triplets_share/hard"], scalars["triplets_share/easy"]
+        hard = scalars["triplets_share/hard"]
+        easy = scalars["triplets_share/easy"]
         assert hard >= 0 and easy >= 0 and hard + easy <= 1
         assert 0 <= scalars["orientation/degrees"] <= 180
 
@@ -249,7 +252,8 @@ def test_shows_its_hardest_exemplars(make, records):
     assert from_json(to_json([shown])) == (shown,)
     for each in shown.tuples:
         query, match, nearer = (member.record for member in each.members)
-        roles, labels = records.columns["role"], records.labels
+        roles = records.columns["role"]
+        labels = records.labels
         assert [roles[row] for row in (query, match, nearer)] == [1, 2, 2]
         assert labels[query] == labels[match] != labels[nearer]
     gaps = [float(each.caption.removeprefix("gap ")) for each in shown.tuples]
@@ -304,7 +308,8 @@ def half_a_step(number):
 
 
 def paired_step(pairs):
-    method, batch = paired_method(), paired_batch(pairs)
+    method = paired_method()
+    batch = paired_batch(pairs)
     scalars = dict(method(batch).scalars)
     shown = [member.record for member in method.figures(batch)[0].tuples[0].members]
     return {"scalars": scalars, "weights": method.state_dict(), "shown": shown}

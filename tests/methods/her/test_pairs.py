@@ -70,8 +70,10 @@ def test_without_an_angle_views_are_taken_to_be_aligned(batch):
 
 def test_a_pair_fits_if_it_is_a_query_and_a_gallery_image_of_one_class(batch):
     assert fitting(batch).tolist() == [True, True, True]
-    roles, labels = batch.extras["role"].clone(), batch.labels.clone()
-    roles[0], labels[3] = 2, 5
+    roles = batch.extras["role"].clone()
+    labels = batch.labels.clone()
+    roles[0] = 2
+    labels[3] = 5
     assert fitting(replace(batch, labels=labels, extras={"role": roles})).tolist() == [
         False,
         False,
@@ -105,7 +107,9 @@ def test_a_place_names_the_query_its_match_and_what_was_nearer():
 
 def test_a_replayed_step_that_overwrites_its_numbers_leaves_those_taken_in():
     """A replay writes the next batch's gap and place where the last one's were."""
-    hardest, gap, place = HardestPairs(), torch.tensor(-0.5), torch.tensor(1)
+    hardest = HardestPairs()
+    gap = torch.tensor(-0.5)
+    place = torch.tensor(1)
     hardest.add(torch.tensor([0, 1, 2, 3]), gap, place)
     gap.fill_(0.25)
     place.fill_(2)

@@ -22,7 +22,8 @@ from vicinal.models import Embedder, Identity
 from vicinal.parallel import part
 from vicinal.samplers import AnchorNeighborSampler, ClassTree, PKSampler
 
-CLASSES, PER_CLASS = 8, 5
+CLASSES = 8
+PER_CLASS = 5
 
 
 def some_records():
@@ -124,7 +125,8 @@ def test_the_tree_is_that_of_the_network_at_the_beginning_of_the_epoch(make, rec
 def test_margins_are_beta_and_threshold_less_spread(make, records):
     method = make(HTL(beta=0.3, levels=5))
     method.batches(1)
-    tree, labels = method.tree, torch.tensor([2, 9, 4, 2])
+    tree = method.tree
+    labels = torch.tensor([2, 9, 4, 2])
     margins = method.loss.margins_of(labels)
     levels = tree.levels().long()
     for row, anchor in enumerate(labels.tolist()):
@@ -139,8 +141,10 @@ def test_active_triplets_are_those_that_cost_something_at_their_own_margins(make
     method = make(HTL(beta=0.4))
     batch = batch_of(records, method.batches(1)[0])
     with torch.no_grad():
-        rows, margins = method.embedder(batch.inputs), method.loss.margins_of(batch.labels)
-    apart, n = torch.cdist(rows, rows).square(), range(len(rows))
+        rows = method.embedder(batch.inputs)
+        margins = method.loss.margins_of(batch.labels)
+    apart = torch.cdist(rows, rows).square()
+    n = range(len(rows))
     costs = [
         bool(apart[a, p] - apart[a, k] + margins[a, k] > 0)
         for a in n
@@ -199,7 +203,8 @@ def test_a_run_that_stops_in_mid_epoch_goes_on_with_the_margins_of_its_tree(make
 
 def test_fixed_margins_over_random_classes_are_the_plain_baseline(make, records):
     sampler = PKSampler(records.labels, classes=4, per_class=3, seed=0)
-    half, plain = make(HTL("ours"), sampler), make(Plain(), sampler)
+    half = make(HTL("ours"), sampler)
+    plain = make(Plain(), sampler)
     for epoch in range(2):
         plan = half.batches(epoch)
         assert plan == plain.batches(epoch)

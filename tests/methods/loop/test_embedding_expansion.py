@@ -18,7 +18,8 @@ def points_by_hand(x, y, count):
 
 @pytest.mark.parametrize("points", [0, 1, 5])
 def test_the_nearest_of_all_points_stands_for_both_pairs(points, unit_vectors):
-    rows, labels = unit_vectors(6, dim=3), torch.arange(6) // 2
+    rows = unit_vectors(6, dim=3)
+    labels = torch.arange(6) // 2
     pairs = positive_pairs(labels, "consecutive")
     found = ExpandedNegatives(HPHNLoss(), points=points).negatives(5 * rows, pairs)
     for a, b in itertools.product(range(3), repeat=2):

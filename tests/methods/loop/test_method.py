@@ -74,7 +74,8 @@ def test_anchors_are_samples_unless_all_is_as_published():
 
 
 def test_points_between_samples_are_harder_than_samples(batch):
-    by_distance, by_similarity = published(HPHNLoss()), published(MultiSimilarityLoss())
+    by_distance = published(HPHNLoss())
+    by_similarity = published(MultiSimilarityLoss())
     distances = by_distance.diagnostics(by_distance(batch))
     assert distances["hardest_negative/between"] < distances["hardest_negative/sample"]
     similarities = by_similarity.diagnostics(by_similarity(batch))
@@ -84,7 +85,8 @@ def test_points_between_samples_are_harder_than_samples(batch):
 def test_the_reported_hardest_negatives_are_those_of_the_batch(batch):
     method = ready(LoOp(), HPHNLoss())
     with torch.no_grad():
-        rows, labels = method.embedder(batch.inputs), batch.labels
+        rows = method.embedder(batch.inputs)
+        labels = batch.labels
     among = torch.cdist(rows, rows).masked_fill(labels[:, None] == labels, torch.inf)
     reported = method.diagnostics(method(batch))
     torch.testing.assert_close(reported["hardest_negative/sample"], among.amin(dim=1).mean())
@@ -93,11 +95,10 @@ def test_the_reported_hardest_negatives_are_those_of_the_batch(batch):
 def test_where_all_of_a_class_agree_the_step_is_that_of_the_baseline():
     """Arcs are points then: same loss, same gradient, same weights after the step."""
     inputs = torch.randn(3, 6, generator=torch.Generator().manual_seed(1))[LABELS[:12]]
-    batch, loss = (
-        Batch(inputs, LABELS[:12], torch.arange(12), largest_class=4),
-        TripletLoss(0.8, squared=False),
-    )
-    loop, plain = published(loss), ready(Plain(), loss)
+    batch = Batch(inputs, LABELS[:12], torch.arange(12), largest_class=4)
+    loss = TripletLoss(0.8, squared=False)
+    loop = published(loss)
+    plain = ready(Plain(), loss)
     torch.testing.assert_close(loop(batch).scalars["loss"], plain(batch).scalars["loss"])
     for ours, theirs in zip(loop.embedder.parameters(), plain.embedder.parameters(), strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)
@@ -105,7 +106,9 @@ def test_where_all_of_a_class_agree_the_step_is_that_of_the_baseline():
 
 def test_until_it_begins_it_is_its_baseline(batch):
     loss = MultiSimilarityLoss()
-    waiting, loop, plain = published(loss, wait=2), published(loss), ready(Plain(), loss)
+    waiting = published(loss, wait=2)
+    loop = published(loss)
+    plain = ready(Plain(), loss)
     for _ in range(2):
         assert waiting(batch).scalars["loss"] == plain(batch).scalars["loss"]
     pairs = zip(waiting.embedder.parameters(), plain.embedder.parameters(), strict=True)
@@ -119,7 +122,8 @@ def test_until_it_begins_it_is_its_baseline(batch):
 def test_by_default_it_begins_after_a_third_of_the_steps(batch):
     loss = MultiSimilarityLoss()
     assert published(loss).phase == "LoOp"
-    loop, plain = ready(LoOp(), loss), ready(Plain(), loss)
+    loop = ready(LoOp(), loss)
+    plain = ready(Plain(), loss)
     third = 20 * len(sampler()) // 3
     for _ in range(third):
         assert (

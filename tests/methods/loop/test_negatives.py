@@ -107,7 +107,8 @@ def test_samples_stand_for_arcs_that_are_closer_than_their_ends(loss):
         [[1.0, 0.1, 0], [1, -0.1, 0], [0.1, 1, 0], [-0.1, 1, 0], [1, 0, 1], [1, 0, -1]],
         dtype=torch.float64,
     )
-    given, labels = torch.nn.functional.normalize(given, dim=1), torch.tensor([0, 0, 1, 1, 2, 2])
+    given = torch.nn.functional.normalize(given, dim=1)
+    labels = torch.tensor([0, 0, 1, 1, 2, 2])
     arcs, found = (
         OptimalNegatives(loss, pairing="consecutive", overlap=overlap, anchors="pairs")
         .comparisons(given, labels)
@@ -130,7 +131,8 @@ def arc_distance(x1, x2, y1, y2):
 
 def by_hand(name, loss, x, labels):
     """The printed sums over pairs (i, j) and (k, l)."""
-    unit, n = torch.nn.functional.normalize(x, dim=1), range(len(labels))
+    unit = torch.nn.functional.normalize(x, dim=1)
+    n = range(len(labels))
     plain = lambda i, j: math.dist(unit[i].tolist(), unit[j].tolist())  # noqa: E731
     terms = []
     for i, j in itertools.combinations(n, 2):
@@ -159,7 +161,8 @@ def by_hand(name, loss, x, labels):
 )
 @pytest.mark.parametrize("name", ["triplet", "HPHN", "lifted"])
 def test_equals_the_printed_sums(name, labels, embeddings):
-    given, loss = embeddings(len(labels)), HINGES[name]
+    given = embeddings(len(labels))
+    loss = HINGES[name]
     found = published(loss)(given, torch.tensor(labels)).item()
     assert found == pytest.approx(by_hand(name, loss, given, labels), abs=1e-7)
 
@@ -222,19 +225,19 @@ def test_gradient_is_that_of_finite_differences(loss, pairing, overlap, anchors,
 def test_samples_may_be_anchors_with_their_own_positives(loss, overlap, embeddings):
     labels = torch.tensor(UNEVEN)
     given = embeddings(len(labels))
-    plain, found = (
-        loss.comparisons(given, labels),
-        of_samples(loss, overlap=overlap).comparisons(given, labels),
-    )
+    plain = loss.comparisons(given, labels)
+    found = of_samples(loss, overlap=overlap).comparisons(given, labels)
     assert torch.equal(found.positive, plain.positive) and torch.equal(
         found.keep_positive, plain.keep_positive
     )
     first, second, _, stands = positive_pairs(labels, "all")
     assert torch.equal(found.keep_negative, (labels[:, None] != labels[first]) & stands)
-    distance, sign = loss.distance, 1 if loss.distance.larger_is_closer else -1
+    distance = loss.distance
+    sign = 1 if loss.distance.larger_is_closer else -1
     ends = sign * torch.maximum(sign * distance(given)[:, first], sign * distance(given)[:, second])
     if distance.normalize:
-        rows, count = torch.arange(len(given)), len(given)  # each an arc from a sample to itself
+        rows = torch.arange(len(given))  # each an arc from a sample to itself
+        count = len(given)
         arcs = distance.between_arcs(given, torch.cat([rows, first]), torch.cat([rows, second]))[
             :count, count:
         ]
@@ -275,7 +278,8 @@ def test_degenerate_batches_have_a_finite_value_and_gradient(loss, kind, embeddi
 def test_padding_counts_in_no_mean(embeddings, monkeypatch):
     """As on a GPU, where rows that are no pair stay: a mean over anchors would otherwise be too
     small."""
-    given, labels = embeddings(8), torch.arange(8) // 4
+    given = embeddings(8)
+    labels = torch.arange(8) // 4
     for loss in LOSSES.values():
         expected = published(loss)(given, labels)
         with monkeypatch.context() as patch:
@@ -297,7 +301,8 @@ def pairs_with_padding(labels):
 
 
 def test_n_pair_without_normalisation_takes_the_largest_of_four_inner_products(embeddings):
-    given, labels = embeddings(4), torch.tensor([0, 0, 1, 1])
+    given = embeddings(4)
+    labels = torch.tensor([0, 0, 1, 1])
     strongest = (given[:2] @ given[2:].T).max()
     own = torch.stack([given[0] @ given[1], given[2] @ given[3]])
     expected = torch.log1p(torch.exp(strongest - own)).mean()
@@ -307,7 +312,8 @@ def test_n_pair_without_normalisation_takes_the_largest_of_four_inner_products(e
 def test_danml_with_the_identity_has_the_gradient_of_multi_similarity(embeddings):
     """Proposition 7 of Song et al. 2022 holds between pairs as well: the two differ in
     constants."""
-    labels, gradients = torch.arange(9) // 3, []
+    labels = torch.arange(9) // 3
+    gradients = []
     for loss in (
         MultiSimilarityLoss(2.0, 30.0, 0.5, None),
         AdaptiveNeighborhoodLoss(2.0, 30.0, 0.5, 0.5, None, outer="identity"),
@@ -319,7 +325,8 @@ def test_danml_with_the_identity_has_the_gradient_of_multi_similarity(embeddings
 
 
 def test_multi_similarity_sees_the_positives_of_both_members_once(embeddings):
-    loss, labels = MultiSimilarityLoss(epsilon=None), torch.tensor([0, 0, 0, 1, 1])
+    loss = MultiSimilarityLoss(epsilon=None)
+    labels = torch.tensor([0, 0, 0, 1, 1])
     given = embeddings(5)
     c = published(loss, pairing="all").comparisons(given, labels)
     assert sorted(c.keep_positive.sum(dim=1).tolist()) == [1, 3, 3, 3], "of three: ij, ik and jk"
@@ -329,7 +336,8 @@ def test_multi_similarity_sees_the_positives_of_both_members_once(embeddings):
 
 def test_soft_lifted_is_the_form_of_the_authors_code(embeddings):
     """log Σ exp(-d) + d_ij + m, hinged: ``form="smooth"`` on rows with one positive."""
-    given, labels = embeddings(6), torch.arange(6) // 2
+    given = embeddings(6)
+    labels = torch.arange(6) // 2
     loss = LiftedStructureLoss(0.2, form="smooth")
     c = published(loss).comparisons(given, labels)
     soft = (-c.negative).masked_fill(~c.keep_negative, -torch.inf).logsumexp(dim=1)
@@ -359,13 +367,15 @@ def test_another_number_of_labels_than_rows_is_rejected(kind, labels):
 
 
 def test_a_row_alone_in_its_class_counts_in_the_mean_as_in_the_loss_alone(embeddings):
-    x, labels = embeddings(9), torch.tensor([0, 0, 1, 1, 2, 2, 3, 3, 4])
+    x = embeddings(9)
+    labels = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3, 4])
     mean, total = (of_samples(MultiSimilarityLoss(reduction=how)) for how in ("mean", "sum"))
     assert mean(x, labels).item() == pytest.approx(total(x, labels).item() / 9)
 
 
 def test_mean_over_pairs_divides_the_sum_over_pairs_of_pairs_by_the_pairs(embeddings):
-    x, labels = embeddings(8), [0, 0, 1, 1, 2, 2, 2, 3]
+    x = embeddings(8)
+    labels = [0, 0, 1, 1, 2, 2, 2, 3]
     loss = TripletLoss(0.3, squared=False)
     found = published(loss, over_pairs=True)(x, torch.tensor(labels)).item()
     pairs = 1 + 1 + 3

@@ -40,7 +40,8 @@ def _drawn(name: str, rng: np.random.Generator, side: int = 96) -> Image.Image:
     """A picture of a class: shape and colour are the class's, place and size are chance."""
     colour = {"disc": (0, 114, 178), "square": (213, 94, 0)}.get(name, (0, 158, 115))
     image = Image.new("RGB", (side, side), tuple(int(v) for v in rng.integers(225, 256, 3)))
-    radius, (x, y) = rng.integers(14, 30), rng.integers(34, side - 34, 2)
+    radius = rng.integers(14, 30)
+    (x, y) = rng.integers(34, side - 34, 2)
     getattr(ImageDraw.Draw(image), SHAPES[name])(
         (x - radius, y - radius, x + radius, y + radius), fill=colour
     )
@@ -111,7 +112,8 @@ def _write_run(path: Path, *, features: bool = False) -> RunDirectory:
 
 def _write_pictures(root: Path) -> list[tuple[str, str]]:
     """Pictures below ``root``; their paths and classes."""
-    rng, written = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
+    written = []
     for number, name in enumerate(SHAPES):
         for place in range(PER_CLASS):
             path = f"class_{number}/{place:02d}.jpg"

@@ -78,7 +78,9 @@ def test_pictures_are_encoded_anew_and_kept_only_under_their_generation(client):
 def test_no_file_outside_the_folder_is_sent_whatever_the_collection_says(
     tmp_path, path, client_of, library_of, write_pictures, write_run
 ):
-    run, root, outside = write_run(tmp_path / "run"), tmp_path / "pictures", tmp_path / "outside"
+    run = write_run(tmp_path / "run")
+    root = tmp_path / "pictures"
+    outside = tmp_path / "outside"
     written = write_pictures(root)
     outside.mkdir()
     for secret in (tmp_path / "secret.png", outside / "secret.png"):
@@ -121,7 +123,8 @@ def test_paths_that_climb_lead_nowhere(client, path):
 def test_indexing_while_serving_is_seen_by_the_next_request(
     tmp_path, client_of, index, library_of, write_pictures, write_run
 ):
-    run, root = write_run(tmp_path / "run"), tmp_path / "pictures"
+    run = write_run(tmp_path / "run")
+    root = tmp_path / "pictures"
     written = write_pictures(root)
     index(run.path, root, written)
     with client_of(library_of(run)) as client:

@@ -64,7 +64,9 @@ def address(serve, library):
 def visit(browser):
     """``visit(address)`` opens a page; at the end nothing may have been complained of but what the
     test expects."""
-    said, asked, contexts = [], [], []
+    said = []
+    asked = []
+    contexts = []
 
     def visit(address, width=1280, height=900, scheme="light", touch=False, script="void 0"):
         size = {"width": width, "height": height}
@@ -230,7 +232,8 @@ def test_hostile_names_are_text(visit, address):
 def test_the_map_zooms_to_pictures_and_a_click_on_it_searches(visit, address):
     page = opened(visit, f"{address}/?item=3", cards=24)
     box = resting_box(page, "#map-canvas")
-    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    x = box["x"] + box["width"] / 2
+    y = box["y"] + box["height"] / 2
     picture = "document.getElementById('map-canvas').toDataURL()"
     still = page.evaluate(picture)
     page.mouse.move(x - 5, y)
@@ -258,7 +261,8 @@ def point(page, id):
     """Where an item stands on the screen while the whole map is in sight."""
     box = resting_box(page, "#map-canvas")
     points = page.evaluate("fetch('/api/map').then((answer) => answer.json())")
-    place, scale = points["ids"].index(id), 0.92 * min(box["width"], box["height"])
+    place = points["ids"].index(id)
+    scale = 0.92 * min(box["width"], box["height"])
     x, y = (points[axis][place] - 0.5 for axis in ("x", "y"))
     return box["x"] + box["width"] / 2 + x * scale, box["y"] + box["height"] / 2 + y * scale
 
@@ -489,7 +493,8 @@ def drag(page, *shares, shift=False):
 
 
 SELECTED = "document.querySelector('#selection h2')?.textContent ?? ''"
-LEFT, MIDDLE = [(0.01, 0.2), (0.2, 0.8)], [(0.4, 0.2), (0.6, 0.8)]
+LEFT = [(0.01, 0.2), (0.2, 0.8)]
+MIDDLE = [(0.4, 0.2), (0.6, 0.8)]
 TABLE = "fetch('/api/{}.csv').then((answer) => answer.text())"
 
 
@@ -568,7 +573,8 @@ def test_another_class_recolors_the_map_and_is_found_until_it_is_undone(visit, b
     options = (
         "[...document.querySelectorAll('#class option')].map((one) => one.textContent).slice(0, 3)"
     )
-    before, square = hue(0.1), hue(0.5)
+    before = hue(0.1)
+    square = hue(0.5)
     assert abs(before - square) > 20
     select(page, *LEFT)
     for label, listed in (("square", "square (24)"), ("ring", "ring (12)")):
@@ -597,7 +603,8 @@ def test_another_class_recolors_the_map_and_is_found_until_it_is_undone(visit, b
 def test_findings_are_reviewed_by_keyboard(visit, bench):
     page = opened(visit, bench[0])
     page.locator("#to-review").click()
-    head, verdict = page.locator("#review h2").first, page.locator(".verdict")
+    head = page.locator("#review h2").first
+    verdict = page.locator(".verdict")
     head.wait_for()
     assert (
         head.text_content() == "1 of 5 findings" and "Probably mislabeled" in verdict.text_content()
@@ -679,8 +686,11 @@ def test_a_crowd_of_points_is_drawn_by_webgl_or_without_it(
 
     from vicinal.retrieval.store import Item, Place
 
-    run, count, root = write_run(tmp_path / "run"), 3000, str(tmp_path / "pictures")
-    rows, files = np.zeros((count, 16), np.float32), write_pictures(tmp_path / "pictures")
+    run = write_run(tmp_path / "run")
+    count = 3000
+    root = str(tmp_path / "pictures")
+    rows = np.zeros((count, 16), np.float32)
+    files = write_pictures(tmp_path / "pictures")
     items = [Item(i, files[i % len(files)][0], "ab"[i % 2]) for i in range(count)]
     publish(run.path / "collection", items, rows, dim=16, places=[Place(root, "folder", root)])
 

@@ -89,7 +89,9 @@ def test_sixteen_bits_become_eight_by_scaling(as_bytes):
 
 
 def test_an_upload_is_turned_upright_as_files_are(chance, drawn):
-    image, exif, file = drawn("square", chance).resize((40, 20)), Image.Exif(), BytesIO()
+    image = drawn("square", chance).resize((40, 20))
+    exif = Image.Exif()
+    file = BytesIO()
     exif[0x0112] = 6  # orientation: turn right
     image.save(file, "png", exif=exif)
     upright = decoded(file.getvalue(), Limits())
@@ -101,8 +103,10 @@ def test_an_upload_is_turned_upright_as_files_are(chance, drawn):
 
 
 def test_a_picture_is_sent_upright_small_and_without_metadata(chance, drawn):
-    image, exif = drawn("square", chance).resize((400, 200)), Image.Exif()
-    exif[0x0112], exif[0x010E] = 6, "a secret place"  # orientation: turn right; description
+    image = drawn("square", chance).resize((400, 200))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # orientation: turn right; description
+    exif[0x010E] = "a secret place"
     file = BytesIO()
     image.save(file, "jpeg", exif=exif, comment=b"a secret place")
     content, kind = encoded(Image.open(BytesIO(file.getvalue())), 128)

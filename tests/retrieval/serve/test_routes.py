@@ -215,7 +215,8 @@ def test_indexing_and_searching_at_once_never_mixes_two_generations(
 ):
     """Items of generation n are labelled n: an answer that held another label would be a
     mixture."""
-    run, rows = write_run(tmp_path / "run"), np.eye(DIM, dtype=np.float32)
+    run = write_run(tmp_path / "run")
+    rows = np.eye(DIM, dtype=np.float32)
 
     def write(number):
         items = [Item(id, f"{id}.png", str(number)) for id in range(number % 3, DIM)]

@@ -31,7 +31,8 @@ def test_about_tells_run_collection_and_limits(client):
 def test_the_map_fills_the_unit_square_and_names_classes(client):
     body = ready(client).json()
     assert body["state"] == "ready" and body["ids"] == list(range(36)) and body["method"] == "t-SNE"
-    x, y = np.array(body["x"]), np.array(body["y"])
+    x = np.array(body["x"])
+    y = np.array(body["y"])
     assert min(x.min(), y.min()) >= 0 and max(x.max(), y.max()) <= 1
     assert max(np.ptp(x), np.ptp(y)) == 1
     assert [body["classes"][number] for number in body["classed"]][::12] == [

@@ -114,7 +114,7 @@ class Metric:
         return lambda features: functional_call(self.embedder.head, named, (features,))
 
     def tangents(self, direction: list[Tensor], inputs: Tensor) -> Embeddings:
-        """Compute dz/dε of every row at θ + ε ``direction``, in forward mode: one pass, no graph."""
+        """Compute dz/dε of every row at θ + ε ``direction`` in forward mode: one pass, no graph."""
         load_forward_mode()
         parameters = self.parameters()
         along = dict(zip(parameters, direction, strict=True))

@@ -211,7 +211,8 @@ class ALA(Method):
         rows = self.sampler.training_rows
         inputs, labels = (x[:rows] if processes() == 1 else x for x in (batch.inputs, batch.labels))
         features, labels = gather(self.metric.features(inputs), labels)
-        features, labels = features[:rows], SizedLabels.of(labels[:rows], batch.largest_class)
+        features = features[:rows]
+        labels = SizedLabels.of(labels[:rows], batch.largest_class)
         embeddings = self.embedder.embed(features)
         return Pass(
             inputs,

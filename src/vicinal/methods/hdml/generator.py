@@ -57,7 +57,8 @@ class FeatureClassifier(nn.Module):
 
     It learns from real features alone: ``own_loss`` detaches them, ``label_costs`` detaches the
     layer, so no gradient can cross in either direction. ``judge`` is a second such layer from
-    another start. No generator is trained against it, so its verdict on synthetics is not one that they learned to please.
+    another start. No generator is trained against it, so its verdict on synthetics is not one that
+    they learned to please.
 
     Args:
         width: size of a feature.
@@ -92,7 +93,8 @@ class FeatureClassifier(nn.Module):
         numbers = torch.searchsorted(self.known, labels.long())
         with torch.autocast(features.device.type, enabled=False):
             features = features.to(self.teacher.weight.dtype)
-            weight, bias = self.teacher.weight.detach(), self.teacher.bias.detach()
+            weight = self.teacher.weight.detach()
+            bias = self.teacher.bias.detach()
             logits = nn.functional.linear(features, weight, bias)
             costs = cross_entropy(logits, numbers, reduction="none")
             with torch.no_grad():

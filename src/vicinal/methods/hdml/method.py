@@ -170,8 +170,10 @@ class HDML(Method):
         """Return the values of the form with the arguments that were set in place of its own;
         ``pairs``: for a loss over pairs.
 
-        >>> HDML("authors").chosen().label_factor, HDML("paper", label_factor=0.0).chosen().label_factor
-        (5000.0, 0.0)
+        >>> HDML("authors").chosen().label_factor
+        5000.0
+        >>> HDML("paper", label_factor=0.0).chosen().label_factor
+        0.0
         """
         values = FORMS[self.form]
         if not pairs and self.form != "ours":
@@ -202,7 +204,8 @@ class HDML(Method):
         J_avg and J_gen."""
         embedder = self.embedder
         values = self.values = self.chosen(pairs=self.loss.layout == "pairs")
-        dim, width = embedder.embedding_dim, embedder.width
+        dim = embedder.embedding_dim
+        width = embedder.width
         self.generator = Generator(dim, width, hidden=self.hidden, norm=values.generator_norm)
         self.classifier = FeatureClassifier(width, torch.as_tensor(parts.train.labels))
         groups = [
@@ -231,7 +234,8 @@ class HDML(Method):
         features, labels = gathered(self.embedder.features(batch.inputs), batch)  # y = f(x)
         reached = features.detach().requires_grad_()
         embeddings = self.embedder.embed(reached)  # z = g(y)
-        lambda_, w = self.lambda_(), self.real_weight()
+        lambda_ = self.lambda_()
+        w = self.real_weight()
         real, (tuples, synthetic) = self.side_by_side(
             lambda: self.real(embeddings, labels),
             lambda: self.synthetic(embeddings, labels, lambda_),
@@ -278,7 +282,8 @@ class HDML(Method):
         self.differentiate(own, self.classifier.parameters())
         values = self.values
         lost = reconstruction_cost(features, tuples.features, values.reconstruction)
-        recon, soft = values.reconstruction_factor * lost, values.label_factor * tuples.label_cost
+        recon = values.reconstruction_factor * lost
+        soft = values.label_factor * tuples.label_cost
         self.differentiate(recon + soft, self.generator.parameters())  # J_gen, Eq. (9)
         self.generator_loss.add(recon + soft)
         return {

@@ -31,7 +31,8 @@ def harder(
     """Pull negatives towards their anchor on a straight line, never nearer than the reference
     distance.
 
-        ẑ⁻ = z + [λ d + (1 - λ) d⁺] (z⁻ - z) / d    if d = ‖z⁻ - z‖ > d⁺,  else z⁻    Zheng et al. 2019, Eqs. (5)-(7)
+        ẑ⁻ = z + [λ d + (1 - λ) d⁺] (z⁻ - z) / d    if d = ‖z⁻ - z‖ > d⁺,  else z⁻
+            Zheng et al. 2019, Eqs. (5)-(7)
 
     Written as z⁻ + (1 - λ) [1 - d⁺/d]_+ (z - z⁻), the same points: with λ = 1, and within d⁺, a
     negative stays exactly where it is, and it passes no gradient to the anchor there. The gradient
@@ -153,7 +154,8 @@ class Roles:
     ) -> Float[Tensor, "n m"]:
         """Return the distance of each anchor to its real negatives, infinite where a column is
         none."""
-        anchors, columns = embeddings[self.anchors], embeddings[self.columns]
+        anchors = embeddings[self.anchors]
+        columns = embeddings[self.columns]
         if self.paired:
             found = row_distances(anchors, columns, squared=False)[:, None]
             other = (labels[self.anchors] != labels[self.columns])[:, None]
@@ -195,7 +197,8 @@ class Synthetics(NamedTuple):
 class Synthesis:
     """Augmentor, generator and head in a row, for one loss.
 
-        T(ẑ) = (z, z⁺, harder(z⁻)),   T(ỹ) = i(T(ẑ)),   T(z̃) = g(T(ỹ))        Zheng et al. 2019, Eqs. (7) and (8)
+        T(ẑ) = (z, z⁺, harder(z⁻)),   T(ỹ) = i(T(ẑ)),   T(z̃) = g(T(ỹ))
+            Zheng et al. 2019, Eqs. (7) and (8)
 
     All members of a tuple pass the generator, so that they lie in one space (Section 3.3); the loss
     never compares a regenerated embedding with a real one.

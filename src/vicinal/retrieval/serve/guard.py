@@ -203,7 +203,8 @@ def require_own_page(request: Request) -> None:
     JSON alone is read: a form of another page, which needs no permission of ours to be sent, cannot
         be that.
     """
-    headers, origin = request.headers, request.headers.get("origin")
+    headers = request.headers
+    origin = request.headers.get("origin")
     own = origin is None or origin.lower().split("://")[-1] == headers["host"].lower()
     if not own or headers.get("sec-fetch-site") not in (None, "same-origin"):
         asked = "a change from this server's own page, or from a program."

@@ -355,7 +355,8 @@ def encoded(image: Image.Image, side: int) -> tuple[bytes, str]:
     small = small.copy() if small.mode == "L" else small.convert("RGB")
     small.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=2.0)
     small.info.clear()  # EXIF, comments and profiles stay behind
-    kind, file = "png" if max(small.size) <= _SMALL else "jpeg", BytesIO()
+    kind = "png" if max(small.size) <= _SMALL else "jpeg"
+    file = BytesIO()
     small.save(file, kind, quality=85)
     return file.getvalue(), f"image/{kind}"
 

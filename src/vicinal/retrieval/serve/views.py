@@ -168,7 +168,9 @@ def _map_answer(snapshot: Snapshot, found: CollectionMap | None) -> MapAnswer:
 
 
 def _about(library: Library, limits: Limits) -> About:
-    snapshot, info, config = library.snapshot(), library.run.info, library.run.config
+    snapshot = library.snapshot()
+    info = library.run.info
+    config = library.run.config
     return About(
         generation=snapshot.generation,
         title=str(config.get("title") or info.get("name") or library.run.path.name),
@@ -218,7 +220,8 @@ class PublicRun(RunDirectory):
 def _hardness(run: RunDirectory, snapshot: Snapshot) -> Hardness:
     """Collect charts of the method's own quantities (its groups, active tuples), hard and confused
     classes."""
-    artifacts, method_figures = read_artifacts(run), read_method_figures(run)
+    artifacts = read_artifacts(run)
+    method_figures = read_method_figures(run)
     captions = {"scalar-active": ACTIVE_CAPTION} | {
         f"scalar-{group}": said for group, said in method_figures.captions.items()
     }

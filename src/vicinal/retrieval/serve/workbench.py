@@ -164,10 +164,8 @@ def workbench_routes(library: Library, *, writable: bool) -> APIRouter:
     async def may_write(request: Request) -> None:
         require_own_page(request)
         if not writable:
-            asked, got = (
-                "a change of tags, labels or drops.",
-                "this server can be reached from other machines.",
-            )
+            asked = "a change of tags, labels or drops."
+            got = "this server can be reached from other machines."
             raise RequestError(403, asked, got, "Serve on this machine alone: leave --host out.")
 
     @routes.get("/annotations", summary="Tags, labels and drops")
@@ -244,8 +242,10 @@ def workbench_routes(library: Library, *, writable: bool) -> APIRouter:
     def review(offset: Offset = 0, limit: Listed = 60, kind: Kind = None) -> Review:
         """What `vicinal clean` found, a page at a time; 422 with the line where its table is
         damaged."""
-        found, snapshot = findings(), library.snapshot()
-        chosen, known = [one for one in found if kind in (None, one.kind)], by_path(snapshot)
+        found = findings()
+        snapshot = library.snapshot()
+        chosen = [one for one in found if kind in (None, one.kind)]
+        known = by_path(snapshot)
         page = chosen[offset : offset + limit]
         named = {path for one in page for path in (one.path, *one.neighbors)} & known.keys()
         return Review(
