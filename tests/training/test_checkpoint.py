@@ -23,10 +23,10 @@ def test_what_is_saved_comes_back(tmp_path):
 def test_only_the_newest_are_kept_and_partial_ones_do_not_count(tmp_path):
     for step in (1, 2, 10):
         save_checkpoint(tmp_path, step, {"step": step}, keep=2)
-    (tmp_path / ".step-00000011.pt.x.part").touch()
+    (tmp_path / ".step-00000011.safetensors.x.part").touch()
     assert [p.name for p in sorted(tmp_path.glob("step-*"))] == [
-        "step-00000002.pt",
-        "step-00000010.pt",
+        "step-00000002.safetensors",
+        "step-00000010.safetensors",
     ]
     assert load_checkpoint(latest_checkpoint(tmp_path)) == {"step": 10}
     assert latest_checkpoint(tmp_path / "missing") is None

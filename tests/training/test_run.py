@@ -22,7 +22,7 @@ from vicinal.evaluation import evaluate
 from vicinal.evaluation.encoder import Encoder
 from vicinal.retrieval.calibration import calibration
 from vicinal.run_directory import RunDirectory
-from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint
+from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from vicinal.training.console import Console
 from vicinal.training.finish import measure_run
 from vicinal.training.run import resume, start
@@ -346,8 +346,8 @@ def test_a_damaged_run_names_the_file(finished, tiny, console, damage):
 def test_a_damaged_checkpoint_is_named(finished, tiny, console, state):
     finished.write_status("running")
     for path in finished.checkpoints_path.iterdir():
-        torch.save(state, path)
-    with pytest.raises(RunError, match=r"step-\d+\.pt is damaged"):
+        save_checkpoint(path.parent, int(path.stem.removeprefix("step-")), state)
+    with pytest.raises(RunError, match=r"step-\d+\.safetensors is damaged"):
         resume(finished.path, trust=tiny.trust, console=console)
 
 

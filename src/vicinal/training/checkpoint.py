@@ -1,44 +1,32 @@
 """Checkpoints: all that a run needs to go on, each one file, whole or not at all.
 
 A state is nested dictionaries, lists and tuples of tensors and plain values, as ``state_dict``
-gives. Reading one executes nothing: torch unpickles tensors and plain values, and nothing else.
+gives. Tensors are kept in safetensors, and the rest, with a number in each tensor's place, beside
+them as JSON. Reading one executes nothing.
 """
 
-import io
+import json
 import re
 from pathlib import Path
-from pickle import PickleError
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from vicinal.errors import ConfigError, RunError
-from vicinal.files import write_atomically
+from vicinal.errors import ConfigError, DataError, RunError
+from vicinal.files import decoding, read_tensors, write_tensors
 
 REMEDY = "Remove it to use an older one."  # of a damaged checkpoint
-_NAME = re.compile(r"step-(\d{8})\.pt")
+_NAME = re.compile(r"step-(\d{8})\.safetensors")
+_TREE = "tree"  # the JSON of a state among its tensors
 
 
 def save_checkpoint(folder: Path, step: int, state: dict[str, Any], *, keep: int = 2) -> Path:
-    """Write ``folder/step-N.pt`` and drop all but the newest ``keep``.
-
-    The first one is read before it is written: a method of the user's own may keep what could not
-    be, and after hours that would be late.
-    """
-    path = folder / f"step-{step:08d}.pt"
-    written = io.BytesIO()  # and not the file: torch would hide why a disk takes no more
-    try:
-        torch.save(state, written)
-        if not _checkpoints(folder):
-            written.seek(0)
-            torch.load(written, weights_only=True)
-    except (PickleError, AttributeError, TypeError) as error:
-        raise ConfigError(
-            "a method's state holds tensors, numbers, text and containers of them, got another: "
-            f"{str(error).splitlines()[0]}"
-        ) from error
-    write_atomically(path, lambda file: file.write(written.getbuffer()))
+    """Write ``folder/step-N.safetensors`` and drop all but the newest ``keep``."""
+    path = folder / f"step-{step:08d}.safetensors"
+    tensors: dict[str, Tensor] = {}
+    tree = bytearray(json.dumps(_encode(state, tensors)).encode())
+    write_tensors(path, {_TREE: torch.frombuffer(tree, dtype=torch.uint8), **tensors})
     for old in _checkpoints(folder)[:-keep]:
         old.unlink()
     return path
@@ -52,14 +40,49 @@ def latest_checkpoint(folder: Path) -> Path | None:
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """Return the state saved at ``path``, its tensors on the CPU."""
     try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except (PickleError, RuntimeError, EOFError, ValueError, LookupError) as error:
-        raise RunError(f"{path} is damaged: {str(error).splitlines()[0]} {REMEDY}") from error
-    return state
+        tensors = read_tensors(path)
+    except (DataError, FileNotFoundError) as error:
+        raise RunError(str(error)) from error
+    with decoding(path, REMEDY):
+        tree = json.loads(tensors[_TREE].numpy().tobytes())
+        state: dict[str, Any] = _decode(tree, tensors)
+        return state
 
 
 def _checkpoints(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("step-*") if _NAME.fullmatch(path.name))
+
+
+def _encode(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """Return a value as JSON that keeps its types, and put its tensors, copied, into ``tensors``."""
+    if isinstance(value, Tensor):
+        name = str(len(tensors))
+        tensors[name] = value.detach().to("cpu", copy=True)
+        return {"tensor": name}
+    if isinstance(value, dict) and all(isinstance(key, (str, int)) for key in value):
+        return {"dict": [[key, _encode(item, tensors)] for key, item in value.items()]}
+    if isinstance(value, (list, tuple)):
+        items = [_encode(item, tensors) for item in value]
+        return items if isinstance(value, list) else {"tuple": items}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise ConfigError(
+        "a method's state holds tensors, numbers, text and containers of them, got another: "
+        f"{type(value).__name__}."
+    )
+
+
+def _decode(value: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(value, list):
+        return [_decode(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "tuple":
+        return tuple(_decode(content, tensors))
+    return {key: _decode(item, tensors) for key, item in content}
 
 
 def random_state() -> dict[str, Tensor]:
