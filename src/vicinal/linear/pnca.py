@@ -109,6 +109,11 @@ class NCA(PNCA):
         n_components: as of ``PNCA``.
         tol: as of ``PNCA``.
         max_iter: as of ``PNCA``.
+
+    >>> import numpy as np
+    >>> X = np.array([[0.0, 5.0], [0.1, -3.0], [1.0, 5.0], [1.1, -3.0]])
+    >>> NCA(n_components=1).fit(X, [0, 0, 1, 1]).transform(X).shape
+    (4, 1)
     """
 
     def __init__(

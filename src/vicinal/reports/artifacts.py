@@ -248,8 +248,8 @@ def _classes(
     ]
     confused = []
     for entry in document.get("confused", []):
-        one, other = entry["example"]
-        example = (records[one], records[other]) if records else None
+        pair = entry["example"] if records else None
+        example = (records[pair[0]], records[pair[1]]) if pair else None
         confused.append(
             Confusion(entry["class"], entry["taken_for"], entry["share"], entry["queries"], example)
         )
