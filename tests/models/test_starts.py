@@ -92,6 +92,15 @@ def test_where_classes_scatter_alike_discriminants_are_the_components(features):
     assert torch.allclose(*heads, atol=1e-5)
 
 
+def test_without_scatter_within_classes_discriminants_are_the_components(features):
+    rows = features[:5].repeat_interleave(4, dim=0)
+    embedder = Embedder(Identity(8), 4)
+    start_as_discriminants(embedder, rows, torch.arange(5).repeat_interleave(4))
+    components = Embedder(Identity(8), 4)
+    start_as_principal_components(components, rows)
+    assert torch.allclose(embedder(rows), components(rows), atol=1e-5)
+
+
 def test_glorots_start_fills_its_range_has_no_bias_and_follows_the_seed():
     first, again, other = (Embedder(Identity(30), 20, head_norm=True) for _ in range(3))
     for embedder, seed in ((TwoStreamEmbedder(first, again), 1), (other, 2)):

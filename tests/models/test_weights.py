@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from vicinal.errors import ConfigError, DataError
-from vicinal.models import EfficientNetLite, ResNet, SmallConvNet, load_pretrained
+from vicinal.models import EfficientNetLite, Identity, ResNet, SmallConvNet, load_pretrained
 from vicinal.models.backbone import load_weights
 
 
@@ -161,3 +161,10 @@ def test_a_network_without_public_weights_says_so():
         ConfigError, match=r"SmallConvNet has no public weights.*model\.weights=none"
     ):
         load_pretrained(SmallConvNet(), "imagenet")
+
+
+def test_vectors_as_they_are_have_nothing_to_fill_and_the_way_on_is_named():
+    with pytest.raises(
+        ConfigError, match=r"Identity has no weights .* --resume RUN training\.epochs"
+    ):
+        load_weights(Identity(4), {"head.weight": torch.ones(2, 4)})

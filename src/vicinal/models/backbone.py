@@ -311,6 +311,12 @@ def load_weights(
     where = "the given weights" if isinstance(source, Mapping) else str(source)
     given = dict(source) if isinstance(source, Mapping) else read_weights(Path(source))
     wanted = module.state_dict()
+    if not wanted:
+        raise ConfigError(
+            f"model.weights={where}: {type(module).__name__} has no weights of its own, and the head "
+            "of another run is not taken. To train that run longer, "
+            "`vicinal train --resume RUN training.epochs=NUMBER`."
+        )
     prefix = _prefix(given, list(wanted))
     beside = tuple(name for name in given if not name.startswith(prefix))
     given = adapt(

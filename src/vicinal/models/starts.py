@@ -98,8 +98,10 @@ def start_as_discriminants(
     )
     within = features - (sums / places.bincount().unsqueeze(1))[places]
     variances, directions = torch.linalg.eigh(within.T @ within / len(features))
-    tiny = torch.finfo(features.dtype).tiny
-    scales = (variances.clamp(min=0) + SHRINKAGE * variances.mean()).clamp(min=tiny).rsqrt()
+    # Where the rows of each class are equal there is no scatter: A is then a multiple of the
+    # identity, whose square stays finite.
+    least = torch.finfo(features.dtype).tiny ** 0.5
+    scales = (variances.clamp(min=0) + SHRINKAGE * variances.mean()).clamp(min=least).rsqrt()
     _set(embedder, features, (directions * scales) @ directions.T, length)
 
 

@@ -264,7 +264,7 @@ class _Indexing:
                     try:
                         digest = listing.digest(row)
                     except DataError as error:
-                        self._leave_out(f"{entry.path}: {error}")
+                        self._leave_out(f"{entry.path}: {error}".rstrip("."))
                         continue
                     id = known.get((listing.place.path, entry.path), next_id)
                     next_id = max(next_id, id + 1)
