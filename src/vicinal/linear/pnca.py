@@ -110,10 +110,10 @@ class NCA(PNCA):
         tol: as of ``PNCA``.
         max_iter: as of ``PNCA``.
 
-    >>> import numpy as np
-    >>> X = np.array([[0.0, 5.0], [0.1, -3.0], [1.0, 5.0], [1.1, -3.0]])
-    >>> NCA(n_components=1).fit(X, [0, 0, 1, 1]).transform(X).shape
-    (4, 1)
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> NCA(n_components=1).fit(X, y).transform(X).shape
+    (150, 1)
     """
 
     def __init__(
