@@ -358,7 +358,10 @@ class Config:
             if competes and few >= 4:
                 said = f"2 of {few} training classes are held out to tell whether training helps"
                 return self.replace(training={"validation": 2 / few}, reasons=(*self.reasons, said))
-        said = f"{reason}: all of them train, and the last model will be kept"
+        said = (
+            f"{reason}: all of them train, and the last model will be kept; "
+            "`vicinal tune training.epochs=2,5,20` chooses the length by folds of classes"
+        )
         return self.replace(training={"validation": 0.0}, reasons=(*self.reasons, said))
 
 
