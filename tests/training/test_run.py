@@ -159,7 +159,10 @@ def test_a_run_killed_before_its_first_checkpoint_starts_over(tiny, tmp_path, co
     weights = run.weights_path.read_bytes()
     shutil.rmtree(run.checkpoints_path)
     run.model_path.unlink()
+    run.weights_path.unlink()
     run.write_status("running")
+    with pytest.raises(RunError, match=f"It stopped: `vicinal train --resume {run.path}` goes on"):
+        Encoder.load(run)
     resume(run.path, trust=tiny.trust, console=console)
     assert run.metrics_path.read_bytes() == whole and run.weights_path.read_bytes() == weights
 

@@ -237,6 +237,8 @@ def test_sentences_are_trained_measured_indexed_and_found(tmp_path):
         "training.validation=0",
         "evaluation.artifacts=false",
     ]
+    planned = words("train", tmp_path / "s.csv", *short, "--dry-run")
+    assert f"{len(lines)} texts in s: " in planned
     words("train", tmp_path / "s.csv", *short, "--run", tmp_path / "run", "--quiet", "--no-report")
     trained = vicinal.api.Run(tmp_path / "run")
     assert (

@@ -35,7 +35,7 @@ from vicinal.bench.table import (
     merged,
     slots_hash,
 )
-from vicinal.errors import ConfigError, RunError
+from vicinal.errors import ConfigError, RunError, few
 from vicinal.evaluation.statistics import Estimate, spread_of, t_interval
 from vicinal.files import write_text
 
@@ -524,8 +524,8 @@ def _run(searches: Sequence[Search], bench: Bench, place: Path) -> bool:
                     }
                     todo[replace(job.task(), name=name)] = search, asked
     bench.console.line(
-        f"{table.name}: trials of {len(searches)} rows on {searches[0].budget.folds} folds of the "
-        f"training classes: {len(todo)} runs to do"
+        f"{table.name}: {len(todo)} runs to do, of {few([each.row.name for each in searches])} on "
+        f"{searches[0].budget.folds} folds of the training classes"
     )
     if not todo:
         return True

@@ -205,6 +205,8 @@ class Encoder:
         """
         if not run.weights_path.is_file():
             advice = "Let it train to its first evaluation."
+            if run.status.get("state") != "running":
+                advice = f"It stopped: `vicinal train --resume {run.path}` goes on."
             raise RunError(f"{run.path} has no selected model yet (model.safetensors). {advice}")
         document = read_object(run.model_path)
         if document.get("format") != FORMAT:
