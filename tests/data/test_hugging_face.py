@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from PIL import Image
 import vicinal
 from vicinal.data import HuggingFace, open_path
 from vicinal.data.hugging_face import FromHuggingFace
+from vicinal.data.kept import contents
 from vicinal.errors import DataError
 
 
@@ -51,6 +53,13 @@ def test_only_files_in_its_own_folder_are_read_for_a_data_set_of_hugging_face(tm
     for number in range(2, 6):
         with pytest.raises(DataError, match=r"outside of|is missing"):
             source.read(number)
+    before = contents(open_path(folder).load())
+    (folder / "inside.png").write_bytes(png(6))
+    (folder / "link.png").unlink()
+    os.mkfifo(folder / "link.png")  # nobody writes into it: reading would wait forever
+    after = contents(open_path(folder).load())
+    assert (before != after).tolist() == [True] + [False] * 5
+    assert before[1] and not before[2:].any()  # what is not read tells nothing
     mine = datasets.Dataset.from_dict(
         {"image": [str(tmp_path / "outside.png")] * 2, "label": ["a", "b"]},
         features=datasets.Features({"image": datasets.Image(), "label": datasets.Value("string")}),

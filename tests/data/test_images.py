@@ -15,6 +15,7 @@ import vicinal
 from vicinal.data import ImageTransform, check, images
 from vicinal.data.folder import Folder
 from vicinal.data.images import read_image, upright
+from vicinal.data.records import ImageFiles
 from vicinal.data.shards import Shards, pack
 from vicinal.errors import DataError
 
@@ -161,6 +162,8 @@ def test_only_regular_files_are_read(tmp_path):
     for path in (tmp_path / "pipe.png", tmp_path):
         with pytest.raises(DataError, match="cannot be read: it is not a regular file"):
             read_image(path)
+        with pytest.raises(DataError, match="not a regular file"):
+            ImageFiles(tmp_path, [str(path)]).content(0)
 
 
 def test_a_heic_file_is_read(tmp_path):

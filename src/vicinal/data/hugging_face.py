@@ -1,7 +1,8 @@
 """Data sets of Hugging Face."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from vicinal.data.location import existing
 from vicinal.data.records import FeatureArray, Kind, Records, Source
 from vicinal.data.splits import SplitByClass
 from vicinal.errors import DataError, unknown
+from vicinal.files import regular
 
 
 class HuggingFaceImages(Source):
@@ -29,18 +31,29 @@ class HuggingFaceImages(Source):
         self.folder = folder
 
     def read(self, index: int) -> Image.Image:
+        with self._naming(index):
+            encoded = self.rows[index]["bytes"]
+            return read_image(self._file(index)) if encoded is None else decode(io.BytesIO(encoded))
+
+    def content(self, index: int) -> bytes:
+        with self._naming(index):
+            encoded: bytes | None = self.rows[index]["bytes"]
+            return regular(self._file(index)).read_bytes() if encoded is None else encoded
+
+    @contextmanager
+    def _naming(self, index: int) -> Iterator[None]:
         try:
-            row = self.rows[index]
-            if row["bytes"] is not None:
-                return decode(io.BytesIO(row["bytes"]))
-            file = Path(row["path"])
-            if self.folder is not None:
-                file = (self.folder / file).resolve()
-                if not file.is_relative_to(self.folder.resolve()):
-                    raise DataError(f"{row['path']} lies outside of {self.folder}")
-            return read_image(file)
+            yield
         except Exception as error:  # as of files
             raise DataError(f"image {self.names[index]} cannot be read: {error}.") from error
+
+    def _file(self, index: int) -> Path:
+        file = Path(self.rows[index]["path"])
+        if self.folder is not None:
+            file = (self.folder / file).resolve()
+            if not file.is_relative_to(self.folder.resolve()):
+                raise DataError(f"{self.rows[index]['path']} lies outside of {self.folder}")
+        return file
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import UInt64
 
 from vicinal.data.records import Records
-from vicinal.errors import RunError, few
+from vicinal.errors import DataError, RunError, few
 from vicinal.files import decoding, read_arrays
 from vicinal.run_directory import RunDirectory
 
@@ -26,7 +26,7 @@ def contents(records: Records) -> UInt64[np.ndarray, "n"]:
     source, positions = records.source.origin(np.arange(len(records)))
 
     def digest(position: int) -> int:
-        with suppress(OSError):
+        with suppress(OSError, DataError):
             if (content := source.content(position)) is not None:
                 return int.from_bytes(blake2b(content, digest_size=8).digest(), "little")
         return 0

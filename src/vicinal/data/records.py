@@ -17,6 +17,7 @@ from torch import Tensor
 from vicinal.data.augmentation import to_device
 from vicinal.data.images import read_image
 from vicinal.errors import DataError, unknown
+from vicinal.files import regular
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -144,7 +145,7 @@ class ImageFiles(Source):
 
     def content(self, index: int) -> bytes:
         path = self.root / self.paths[index]
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             return ends_of(file, 0, path.stat().st_size)
 
 
