@@ -4,6 +4,17 @@ A try ends well, or in an error of ours. Everything else fails: a traceback, mor
 or ``MEMORY``, files outside of the folder that was worked in changed or read, programs started,
 connections made. ``ATTACK_BUDGET=1 pytest -m slow tests/attack`` tries 100 times as much as the
 slow tests do, ``ATTACK_SEED`` other things.
+
+What needs no draws is held where it belongs:
+
+- decisions follow pictures: ``retrieval/test_annotations.py``, ``retrieval/serve/test_workbench.py``
+- any word is a label: ``retrieval/test_decisions.py``
+- no module of the current folder is imported: ``training/test_processes.py``, ``data/test_loader.py``
+- data sets of Hugging Face read nothing outside: ``data/test_hugging_face.py``
+- pictures replaced at equal size and time: ``data/test_resident.py``
+- damaged collections, vectors among them: ``retrieval/test_foreign.py``
+- kills between operations of a tracker, and its links: ``training/test_trackers.py``
+- files are synced before they are renamed, and locks that are not there: ``test_files.py``
 """
 
 import os
