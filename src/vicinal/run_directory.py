@@ -124,9 +124,11 @@ class RunDirectory:
         """Return the command that resumes this run, quoted for a shell."""
         return shlex.join(["vicinal", "train", "--resume", str(self.path)])
 
-    def next_commands(self) -> tuple[str, ...]:
-        """Return commands to try on the finished run, quoted for a shell."""
-        words = ("index", "--split", "test"), ("search", "--id", "0"), ("serve",)
+    def next_commands(self, *, tested: bool) -> tuple[str, ...]:
+        """Return commands to try on the finished run, which had test records or none, quoted for a
+        shell."""
+        part = ("--split", "test") if tested else ()
+        words = ("index", *part), ("search", "--id", "0"), ("serve",)
         return tuple(shlex.join(["vicinal", word, str(self.path), *more]) for word, *more in words)
 
     @property

@@ -126,6 +126,13 @@ def test_methods_and_losses_combine_on_ones_own_pictures(pictures, vicinal, tmp_
     assert f"loss={found['loss']['name']}" == slots[0]
 
 
+def test_without_test_classes_the_next_commands_take_all_pictures(pictures, vicinal):
+    words = [*SCRATCH, "data.test=0", "training.steps=1", "--run", "run", "--no-report"]
+    done = vicinal("train", "--data", "pictures", *words)
+    assert done.returncode == 0, done.stderr
+    assert "then    vicinal index run\n" in done.stdout + done.stderr
+
+
 def test_a_file_of_slots_is_changed_by_words(pictures, vicinal, tmp_path):
     (tmp_path / "mine.toml").write_text(
         'data = "pictures"\nloss = { name = "triplet", margin = 0.3 }\n'

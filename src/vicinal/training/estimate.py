@@ -76,7 +76,8 @@ def introduce(
     if "model" in live:
         console.line(f"then    vicinal.load({str(path)!r}, module=...)")
         return
-    for word, command in zip(("then", "", ""), run.next_commands(), strict=True):
+    commands = run.next_commands(tested="test" in records.splits)
+    for word, command in zip(("then", "", ""), commands, strict=True):
         console.line(f"{word:<8}{command}")
 
 
