@@ -87,9 +87,9 @@ def _found(records: Records) -> str:
         records.counts().values(), ("to train on", "to select by", "to test on"), strict=True
     )
     parts = [f"{rows} of {classes} classes {use}" for (rows, classes), use in uses if rows]
-    held = "texts" if records.source.kind == "text" else records.source.kind
-    held += "" if records.captions is None else " and texts"
-    return f"{len(records)} {held} in {records.name}: {', '.join(parts)}"
+    kind = "texts" if records.source.kind == "text" else records.source.kind
+    captions = "" if records.captions is None else " and texts"
+    return f"{len(records)} {kind}{captions} in {records.name}: {', '.join(parts)}"
 
 
 class Cost(NamedTuple):
