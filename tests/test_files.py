@@ -227,3 +227,11 @@ def test_links_that_lead_back_to_themselves_lead_nowhere_else(tmp_path):
     (tmp_path / "up").symlink_to(tmp_path)
     check_links(tmp_path)
     assert followed(tmp_path / "up") == tmp_path.resolve()
+
+
+def test_content_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    done, sync, rename = [], os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda handle: (done.append("sync"), sync(handle)))
+    monkeypatch.setattr(os, "replace", lambda *names: (done.append("name"), rename(*names)))
+    write_json(tmp_path / "a.json", {})
+    assert done == ["sync", "name", "sync"]  # the file, its name, the folder
