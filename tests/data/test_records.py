@@ -42,6 +42,8 @@ def test_arrays_of_the_wrong_kind_are_rejected():
         ImageArray(np.zeros((2, 4, 4)), ["a", "b"])
     with pytest.raises(DataError, match=r"float array \[n d\]"):
         FeatureArray(np.zeros(3), ["a"] * 3)
+    with pytest.raises(DataError, match=r"float array \[n d\]"):
+        FeatureArray(np.zeros((3, 0)), ["a"] * 3)
 
 
 def test_the_fingerprint_sees_names_classes_and_splits():

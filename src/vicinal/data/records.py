@@ -178,7 +178,7 @@ class FeatureArray(Source):
 
     def __init__(self, features: np.ndarray, names: Sequence[str]) -> None:
         super().__init__(names)
-        if features.ndim != 2 or features.dtype.kind != "f":
+        if features.ndim != 2 or not features.shape[1] or features.dtype.kind != "f":
             raise DataError(
                 f"features must be a float array [n d], got {features.dtype} {features.shape}."
             )
