@@ -106,6 +106,7 @@ def read_run(curves, folder, words, evaluated=(0, 1)):
 def test_a_run_writes_each_evaluation_and_measures_the_average_of_the_weights(
     curves, tmp_path, monkeypatch
 ):
+    monkeypatch.syspath_prepend(str(FOLDER))
     rng = np.random.default_rng(0)
     for number in range(24):
         folder = tmp_path / "pictures" / f"class{number // 3}"
