@@ -134,7 +134,7 @@ def train(
     >>> import vicinal
     >>> from vicinal.losses import MultiSimilarityLoss
     >>> from vicinal.methods import HDML
-    >>> loss = MultiSimilarityLoss(alpha=2)
+    >>> loss = MultiSimilarityLoss(alpha=2.0)
     >>> run = vicinal.train("pictures/", loss=loss, method=HDML(alpha=0.5))  # doctest: +SKIP
     """
     console = Console(quiet=quiet)

@@ -295,7 +295,7 @@ def test_a_folder_of_pictures_is_tuned(vicinal, tmp_path):
 
 def test_a_table_whose_trials_are_missing_is_not_tested(small, vicinal, tmp_path):
     code, _, err = vicinal("bench", small, "--trials", "2", "--minutes", "0")
-    assert code == 1 and "trials of 3 rows on 4 folds" in err
+    assert code == 1 and "of plain, method, diverges on 4 folds" in err
     assert "24 were not started" in err and "Nothing is tested" in err
     assert not (tmp_path / "results").exists()
 
