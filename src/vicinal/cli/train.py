@@ -46,7 +46,7 @@ def train(
         run: Folder to write; default: a new one in runs/.
         resume: Go on with this run; training.epochs or training.steps may be more than before.
         trust: Your own class, which slots may name.
-        head_only: Only compute the head in closed form. Takes seconds; try it first.
+        head_only: Only compute the head in closed form; try it first.
         dry_run: Print the resolved settings and the estimated cost, and exit.
         processes: Train in this many processes on this machine, one GPU or some cores each.
         report: Write the report at the end.
