@@ -111,9 +111,8 @@ def table(device: torch.device, options: argparse.Namespace) -> str:
     batch = make_batch(device, 32 if options.quick else 227)
     methods = {kind: build(kind, device, options) for kind in KINDS}
     for _, take in methods.values():
-        for _ in range(
-            1 if options.quick else 5
-        ):  # from the fourth on steps are replayed, as the trainer does
+        # From the fourth on steps are replayed, as the trainer does.
+        for _ in range(1 if options.quick else 5):
             take(batch)
     times = {kind: [] for kind in KINDS}
     for _ in range(options.rounds):

@@ -72,9 +72,8 @@ def measured(options: argparse.Namespace, batch: int, rows: int | None) -> dict[
     step = Step(options, batch)
     cuda = step.device.type == "cuda"
     if not cuda:
-        step(
-            rows, step.inputs[:PER_CLASS], step.labels[:PER_CLASS]
-        )  # the optimizer's state and libraries
+        # The optimizer's state and libraries.
+        step(rows, step.inputs[:PER_CLASS], step.labels[:PER_CLASS])
         before = resident("VmRSS")
     seconds = []
     for number in range(options.steps + 2):

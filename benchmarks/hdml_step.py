@@ -66,9 +66,8 @@ def compare(
     batch = Batch(inputs, labels_for(loss, rows).to(device), torch.arange(rows), largest_class=2)
     steps = partial(plain, batch), partial(hdml, batch)
     for step in steps:
-        for _ in range(
-            warmup
-        ):  # also past the first window, so that every kernel of a step has run
+        # Also past the first window, so that every kernel of a step has run.
+        for _ in range(warmup):
             seconds(step, device)
     times = [tuple(seconds(step, device) for step in steps) for _ in range(rounds)]
     ratios = [ours / theirs for theirs, ours in times]

@@ -65,9 +65,8 @@ def contest(name: str, number: int, contestant: str, options: argparse.Namespace
     threads = options.threads
     chosen = {}
     if contestant.startswith("lmnn"):
-        sys.path.append(
-            options.metric_learn
-        )  # behind everything: only metric_learn itself is to come from there
+        # Behind everything: only metric_learn itself is to come from there.
+        sys.path.append(options.metric_learn)
         accept_old_names()
         from metric_learn import LMNN
 

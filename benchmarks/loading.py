@@ -87,9 +87,8 @@ def child(options: argparse.Namespace) -> None:
             f"{verdict(taken <= FIRST_BAR)}\n"
         )
         sys.stdout.flush()
-        for process in (
-            multiprocessing.active_children()
-        ):  # else they would wait for work, and keep the output open
+        # Else they would wait for work, and keep the output open.
+        for process in multiprocessing.active_children():
             process.kill()
         os._exit(0)
 

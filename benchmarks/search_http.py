@@ -33,11 +33,12 @@ DIM = 512
 CLASSES = 11_316
 CLIENTS = 8
 K = 24
+# The bars: requests/s, seconds, bytes above the vectors.
 LEAST_RATE, MOST_P95, MOST_BYTES = (
     20.0,
     0.4,
     2**30,
-)  # the bars: requests/s, seconds, bytes above the vectors
+)
 
 
 def make(folder: Path) -> None:

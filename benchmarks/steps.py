@@ -47,9 +47,8 @@ def ready(
 ) -> tuple[Method, Take]:
     """Return the method, and what takes its steps: on a GPU in lower precision, channels last,
     captured as a graph."""
-    source = FeatureArray(
-        np.zeros((classes, 1), np.float32), list(map(str, range(classes)))
-    )  # of which none is read
+    # Of which none is read.
+    source = FeatureArray(np.zeros((classes, 1), np.float32), list(map(str, range(classes))))
     names = tuple(map(str, range(classes)))
     train = Records("random", source, np.arange(classes), names, np.full(classes, "train"))
     given = Parts(

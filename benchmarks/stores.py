@@ -254,9 +254,8 @@ def one(name: str, data: Path) -> None:
             effort *= 2
         for label, query in enumerate(asked["queries"][:10]):
             start = time.perf_counter()
-            found = search(
-                query, label, effort
-            )  # may be none: an index of cells looks into the nearest ones only
+            # May be none: an index of cells looks into the nearest ones only.
+            found = search(query, label, effort)
             assert {row % classes for row in found if row >= 0} <= {label}
             narrowed.append(time.perf_counter() - start)
         size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())

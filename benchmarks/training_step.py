@@ -5,12 +5,11 @@
     python benchmarks/training_step.py --how eager       # neither
 
 As many random images as CUB-200-2011 has, 256 pixels a side, on the device; batches of 128 with
-random crops of 224 pixels, mirrored; multi-similarity loss, AdamW, frozen norms,
-bfloat16, channels last. A whole step
-is what the trainer takes: cut a batch, augment it, ``method(batch)``, diagnostics every tenth step.
-It is compared with forward, loss, backward and optimizer on one batch that lies there, captured as
-a CUDA graph where the step is. Both are timed alternately, 20 steps a turn; medians over the
-rounds.
+random crops of 224 pixels, mirrored; multi-similarity loss, AdamW, frozen norms, bfloat16, channels
+last. A whole step is what the trainer takes: cut a batch, augment it, ``method(batch)``,
+diagnostics every tenth step. It is compared with forward, loss, backward and optimizer on one batch
+that lies there, captured as a CUDA graph where the step is. Both are timed alternately, 20 steps a
+turn; medians over the rounds.
 """
 
 import argparse
@@ -152,9 +151,8 @@ def milliseconds(step: Callable[[], object], steps: int = STEPS) -> float:
 def random_images(transform: ImageTransform, device: torch.device) -> Records:
     labels = np.arange(IMAGES) % CLASSES
     names = list(map(str, range(IMAGES)))
-    source = ImageArray(
-        np.zeros((IMAGES, SIDE, SIDE, 3), np.uint8), names
-    )  # never read: the device has its own pixels
+    # Never read: the device has its own pixels.
+    source = ImageArray(np.zeros((IMAGES, SIDE, SIDE, 3), np.uint8), names)
     records = Records(
         "random images", source, labels, tuple(names[:CLASSES]), np.full(IMAGES, "train")
     )

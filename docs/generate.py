@@ -45,12 +45,11 @@ def combination_matrix() -> str:
 
 
 def preset_table() -> str:
-    """The presets with their cost, as Markdown."""
+    """The presets for data, and the names of those of papers, as Markdown."""
     layers = {name: config.preset(name) for name in config.presets()}
-    return _markdown(
-        ["preset", "what it trains", "cost"],
-        [[f"`{name}`", layer["title"], layer["cost"]] for name, layer in layers.items()],
-    )
+    papers = ", ".join(f"`{name}`" for name, layer in layers.items() if "differs" in layer)
+    rows = [[f"`{name}`", it["title"]] for name, it in layers.items() if "differs" not in it]
+    return f"{_markdown(['preset', 'what it trains'], rows)}\n\nOf papers: {papers}."
 
 
 # What pytorch-metric-learning 2.9 exports, by module, and what does the same here; "" where nothing

@@ -6,9 +6,8 @@ import published
 from benchmarks import ALA, CARS, HDML_ON_EPISODES, HERE, MARGIN, SOP, Benchmark, Rows
 from vicinal.bench import Table
 
-TRAINING = tuple(
-    f"train {metric}" for metric in ("recall@1", "recall@2", "recall@4", "nmi", "f1")
-)  # Table 2
+# Table 2.
+TRAINING = tuple(f"train {metric}" for metric in ("recall@1", "recall@2", "recall@4", "nmi", "f1"))
 
 
 def ala(ours: Benchmark) -> Table:

@@ -74,10 +74,11 @@ LOSSES: dict[str, Slot] = {
     },
     SOFTMAX: {"name": "normalized_softmax", "temperature": 0.05},
 }
+# Losses that compare by inner products, to which the length matters.
 PRODUCTS = (
     "n_pair",
     "improved_n_pair",
-)  # losses that compare by inner products, to which the length matters
+)
 HINGES = (
     *(
         "triplet",
@@ -139,9 +140,8 @@ SEARCHED: dict[str, tuple[str, ...]] = {
     "danml": (*SHARP, *LAMBDAS),
     "circle": ("loss.relaxation=0.2..0.6", "loss.gamma=40.0..160.0:log"),
     "normalized_softmax": ("loss.temperature=0.025..0.1:log",),
-    "hdml": (
-        "method.alpha=0.1..1.0:log",
-    ),  # λ of about 0.7 to 0.05 once the loss has fallen to a third
+    # Λ of about 0.7 to 0.05 once the loss has fallen to a third.
+    "hdml": ("method.alpha=0.1..1.0:log",),
     "ala": ("method.rate=1e-4..4e-3:log",),
     "htl": ("method.beta=0.03..0.3:log",),
     "expansion": ("method.points=1,2,4",),

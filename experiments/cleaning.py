@@ -91,9 +91,8 @@ def rankings(
         for by in ("self_confidence", "normalized_margin"):
             ranked = find_label_issues(labels, found, return_indices_ranked_by=by, n_jobs=1)
             score = 1 - get_label_quality_scores(labels, found, method=by)
-            score[ranked] += 1 + np.linspace(
-                1, 0, len(ranked)
-            )  # what the filter names comes first, in its order
+            # What the filter names comes first, in its order.
+            score[ranked] += 1 + np.linspace(1, 0, len(ranked))
             yield f"find_label_issues, {name}, {by}", score
     issues = CleanLearning().find_label_issues(
         labels=labels, pred_probs=probabilities["10 nearest"]
@@ -187,9 +186,8 @@ def measured_sets(
     records = CUB.load()
     features = np.stack([*map(records.source.read, range(len(records)))])
     test = records.splits == "test"
-    mixed = np.random.default_rng(0).permuted(
-        features[test], axis=0
-    )  # each number from another row
+    # Each number from another row.
+    mixed = np.random.default_rng(0).permuted(features[test], axis=0)
     birds = {"birds of classes 1 to 100": features[~test], "features with shuffled numbers": mixed}
     yield (
         "CUB-200 features",
@@ -203,9 +201,10 @@ def measured_sets(
     labels = np.unique(glyphs.labels, return_inverse=True)[1]
     held = labels % 6 == 5  # characters that are not in the set
     drawn = Omniglot(size=28).load()
+    # Light ink.
     drawings = model.embed(
         [ImageOps.invert(drawn.source.read(row)) for row in range(0, len(drawn), 40)]
-    )  # light ink
+    )
     others = {"other characters": vectors[held], "drawings of Omniglot": drawings}
     yield "Glyphs", vectors[~held], np.unique(labels[~held], return_inverse=True)[1], others
 
@@ -361,9 +360,8 @@ def retrain(runs: Path, seeds: int, share: float, names: list[str]) -> None:
             records, _ = training_rows(name, share, seed)
             labels = np.unique(records.labels, return_inverse=True)[1]
             features = noisy.model._encoder.embed(records, features=True).vectors.numpy()
-            verdicts = judge_labels(
-                features, labels
-            )  # as `vicinal clean` does with what a run was trained on
+            # As `vicinal clean` does with what a run was trained on.
+            verdicts = judge_labels(features, labels)
             rows = np.flatnonzero(noisy_set(name, share, seed).load().splits != "test")[
                 verdicts.wrong >= 0.5
             ]

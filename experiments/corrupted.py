@@ -21,9 +21,9 @@ class Corrupted(Settings):
     seed.
 
     In this order: some training classes are left out, several are merged into one, pairs of them
-        are made inseparable,
-    and labels are redrawn. Validation classes that are held out later come from the corrupted part,
-    as a user's would. Test rows are never touched, so every fault is measured on the same rows.
+    are made inseparable, and labels are redrawn. Validation classes that are held out later come
+    from the corrupted part, as a user's would. Test rows are never touched, so every fault is
+    measured on the same rows.
 
     Attributes:
         data: what is corrupted.

@@ -265,9 +265,8 @@ def _pick(differences: Mapping[str, Estimate | None], scores: Mapping[str, Estim
         if own is not None and (found := differences[name]) is not None and found.above_zero
     }
     if better:
-        return max(
-            better, key=better.__getitem__
-        )  # baselines differ in their batches, so scores count
+        # Baselines differ in their batches, so scores count.
+        return max(better, key=better.__getitem__)
     return (
         STAY if all(one is not None and one.low is not None for one in differences.values()) else ""
     )

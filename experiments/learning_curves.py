@@ -228,12 +228,13 @@ def milliseconds(run: Run, data: Path) -> float:
 
     experiment, take = started(run, data)
     experiment.method.embedder.train()
+    # Past a phase that ends after a third of them.
     step, epoch, warm, start = (
         0,
         0,
         run.steps // 2,
         0.0,
-    )  # past a phase that ends after a third of them
+    )
     while step < run.steps:
         for batch in experiment.batches(experiment.plan(epoch), epoch=epoch, start=0):
             take(batch)

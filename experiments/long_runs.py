@@ -197,14 +197,16 @@ def as_published(form: str, seed: int) -> list[Run]:
     ]
 
 
+# Negatives stay where they are, and pass the generator.
 NO_HARDNESS = (
     "without hardness",
     "method.alpha=0",
-)  # negatives stay where they are, and pass the generator
+)
+# J_syn has no weight: N-pair and the penalty on weights.
 NO_SYNTHETICS = (
     "with w = 1",
     "method.beta=0",
-)  # J_syn has no weight: N-pair and the penalty on weights
+)
 
 BOTH = ("multi-similarity + LoOp", "multi-similarity")
 # Packed as squares of 384 pixels, JPEG quality 72, or 288, 75 and 70; those of the other runs of

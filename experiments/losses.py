@@ -146,7 +146,6 @@ PACKED = replace(
 )
 TABLES = [
     losses(CUB_FEATURES, "model.dim=128", "training.epochs=5", findings={"tuned": TUNED}),
-    losses(
-        PACKED, findings={"tuned": PHOTOGRAPHS}
-    ),  # on an H200 301 runs take 22 minutes, eight at a time
+    # On an H200 301 runs take 22 minutes, eight at a time.
+    losses(PACKED, findings={"tuned": PHOTOGRAPHS}),
 ]

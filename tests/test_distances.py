@@ -263,9 +263,8 @@ def test_poincare_distance_equals_its_three_forms(rows, c):
     found = distances.Poincare(curvature=c)(x, y)
     torch.testing.assert_close(found, poincare_by_hand(x, y, c))
     room = (1 - c * x.square().sum(1))[:, None] * (1 - c * y.square().sum(1))
-    arcosh = torch.acosh(1 + 2 * c * by_hand(x, y, squared=True) / room) / math.sqrt(
-        c
-    )  # Nickel and Kiela 2017
+    # Nickel and Kiela 2017.
+    arcosh = torch.acosh(1 + 2 * c * by_hand(x, y, squared=True) / room) / math.sqrt(c)
     torch.testing.assert_close(found, arcosh)
     three_axes = distances.Poincare(curvature=c)(x, y.expand(5, 3, 4))
     torch.testing.assert_close(three_axes, found)
@@ -294,9 +293,8 @@ def test_exponential_map_clips_and_has_the_printed_formula(rows):
     v = x * torch.minimum(torch.ones_like(lengths), r / lengths)
     length = math.sqrt(c) * v.norm(dim=1, keepdim=True)
     torch.testing.assert_close(distances.exponential_map(x, c, r), torch.tanh(length) * v / length)
-    assert (
-        distances.exponential_map(1e6 * x.float(), 1.0, 1e9).norm(dim=1) < 1
-    ).all()  # never on the rim
+    # Never on the rim.
+    assert (distances.exponential_map(1e6 * x.float(), 1.0, 1e9).norm(dim=1) < 1).all()
     assert (distances.exponential_map(0 * x, c, r) == 0).all()
 
 

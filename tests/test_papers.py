@@ -90,9 +90,10 @@ def test_the_differences_on_a_page_are_those_of_its_sources(page):
     recorded = "\n".join(source.read_text(encoding="utf-8") for source in sources).replace("-", "−")
     for difference in DIFFERENCE.findall(text):
         mean, interval = difference.rstrip(")").split(" (")
+        # Learning curves.
         found = difference in recorded or (
             f"| {interval} |" in recorded and f"{mean} ± " in recorded
-        )  # learning curves
+        )
         assert found, f"{difference} is in none of {sorted(source.name for source in sources)}"
 
 

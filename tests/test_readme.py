@@ -56,9 +56,8 @@ def beside_data(tmp_path, monkeypatch):
     features = rng.normal(size=(20, 8))[labels] + rng.normal(size=(len(labels), 8))
     np.savez(tmp_path / "vectors.npz", features=features.astype(np.float32), labels=labels)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        experiment, "pick_workers", lambda *given: 0
-    )  # processes cost more than 32 files
+    # Processes cost more than 32 files.
+    monkeypatch.setattr(experiment, "pick_workers", lambda *given: 0)
 
 
 def test_the_readme_counts_losses_as_they_are():

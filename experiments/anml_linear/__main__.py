@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-sys.path.insert(
-    1, str(Path(__file__).resolve().parents[1])
-)  # `published`, which all experiments share
+# `published`, which all experiments share.
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 
 from peers import lacking
 from sets import file_of, read

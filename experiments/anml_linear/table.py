@@ -19,10 +19,11 @@ from vicinal.evaluation.statistics import LEVEL, Estimate
 
 By = Literal["accuracy", "oracle"]
 Splits = dict[int, Line]  # a method's units on a set
+# Of which the paper says that the first is above the second.
 PAIRS = (
     ("pnca", "nca"),
     ("lanml-", "lmnn"),
-)  # of which the paper says that the first is above the second
+)
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,8 @@ def view(lines: Iterable[Line], plan: Plan, by: By) -> View:
     Two methods are compared on the splits that both have; a method with fewer splits than the rest
     says so, and one with a single split is shown and compared with none. A mean over fewer splits
     is one of other splits: it alone makes no method the best, but what such a method is
-        significantly above is not among the best. A set on which one of our
-    own methods cannot be compared yet is shown, and judged later.
+    significantly above is not among the best. A set on which one of our own methods cannot be
+    compared yet is shown, and judged later.
 
     Args:
         lines: lines of units.

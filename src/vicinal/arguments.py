@@ -79,13 +79,12 @@ def check_arguments(settings: object) -> None:
     limits of its annotation.
 
     For classes that are no `Settings`: losses, methods, samplers and estimators, which keep what
-        they are given.
+    they are given.
     """
     hints = typing.get_type_hints(type(settings).__init__, include_extras=True)
     for name in parameters(type(settings)):
-        if not hasattr(
-            settings, name
-        ):  # of a subclass whose constructor keeps it only after this one's
+        # Of a subclass whose constructor keeps it only after this one's.
+        if not hasattr(settings, name):
             continue
         value = getattr(settings, name)
         hint = hints.get(name)

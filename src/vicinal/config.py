@@ -11,7 +11,7 @@ import dataclasses
 import json
 import tomllib
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -105,7 +105,7 @@ class Training(Settings):
         epochs: how often the training set is seen; ignored where ``steps`` is set.
         steps: number of updates.
         head_only: take no step, but keep the head that ``model.start`` sets in closed form: a
-            baseline in seconds.
+            baseline before training.
         patience: stop after this many evaluations of the held-out classes without improvement; None
             trains to the end.
         batch_size: rows of a batch; the sampler makes classes, pairs, triplets or episodes of them.
@@ -339,9 +339,8 @@ class Config:
         """
         share = self.training.validation
         competes = self.model.start == "best"
-        if (
-            not self.fits_validation or share == 0 or (records.splits == "validation").any()
-        ):  # the data bring their own
+        # The data bring their own.
+        if not self.fits_validation or share == 0 or (records.splits == "validation").any():
             return self
         few = len(np.unique(kin_of(records)[records.splits == "train"]))
         reason = "too few training classes to hold some out"
@@ -509,17 +508,12 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
     draft = Draft(merged({}, *layers), trust or {})
     stated = next((layer["preset"] for layer in reversed(layers) if "preset" in layer), None)
     name, base = _base(draft, stated)
-    raw = merged(base, *layers)
+    raw = merged(base, *_whole(draft), *layers)
     if "data" not in raw:
         raise ConfigError(
             f"preset {name!r} trains on data of your own. Give --data FOLDER, a table or an array "
             "file."
         )
-    if raw.get("model", {}).get("name") in LINEAR:  # fitted as a whole: no step, nothing selected
-        own = {"start": "fitted", "normalize": False}
-        raw["model"] = {**raw["model"], **own, **draft.given.get("model", {})}
-        whole = {"head_only": True, "validation": 0.0}
-        raw["training"] = {**raw.get("training", {}), **whole, **draft.given.get("training", {})}
     for slot, resolve in _RESOLVE.items():
         setattr(draft, slot, resolve(raw.get(slot, {}), draft))
     return Config(
@@ -528,6 +522,16 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
         reasons=tuple(draft.reasons),
         fits_validation="validation" not in draft.given.get("training", {}),
     )
+
+
+def _whole(draft: Draft) -> Iterator[Layer]:
+    """Yield the layer of a linear model, which is fitted as a whole: no step, nothing selected."""
+    name = draft.given.get("model", {}).get("name")
+    if name in LINEAR:
+        yield {
+            "model": {"name": name, "start": "fitted", "normalize": False},
+            "training": {"head_only": True, "validation": 0.0},
+        }
 
 
 def _base(draft: Draft, name: str | None) -> tuple[str, Layer]:

@@ -58,9 +58,8 @@ def pairwise_distances(x: Embeddings, y: Others = None, *, squared: bool) -> Flo
         return row_distances(x[:, None], y, squared=squared)
     x = at_least_float32(x)
     y = None if y is None else at_least_float32(y)
-    if not x.numel() or (
-        y is not None and not y.numel()
-    ):  # nothing to measure, but part of the graph
+    # Nothing to measure, but part of the graph.
+    if not x.numel() or (y is not None and not y.numel()):
         return inner_products(x, y)
     if x.dtype == torch.float32 and not x.is_cuda and _differ_in_scale(x, y):
         wide = None if y is None else y.double()
@@ -128,9 +127,8 @@ def unit_rows(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
     if x.numel() and not x.is_cuda:  # a GPU is not waited for
         lengths = _lengths(x)[..., None]
         shortest, longest = lengths.detach().aminmax()
-        if (
-            low < float(shortest) and float(longest) < high
-        ):  # as nearly always: then nothing below changes a thing
+        # As nearly always: then nothing below changes a thing.
+        if low < float(shortest) and float(longest) < high:
             return x / lengths
     # A row whose squares would leave the range of its type is scaled first; others are divided by
     # 1.
@@ -266,8 +264,7 @@ class Poincare(Distance):
                 = 2/√c · artanh(√c |-x ⊕ y|)                  Ermolov et al. 2022; ⊕ Möbius addition
 
     The second form is computed: it keeps all digits of near points. `exponential_map` puts vectors
-        into the ball; a row
-    on or beyond its rim is taken just inside.
+    into the ball; a row on or beyond its rim is taken just inside.
 
     Attributes:
         curvature: c.

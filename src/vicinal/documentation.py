@@ -122,9 +122,8 @@ def _settings(slot: str, kind: type, leave_out: Collection[str] = ()) -> list[tu
     meaning = arguments_of(kind)
     known = parameters(getattr(kind, "fitted", kind) if slot == "sampler" else kind)
     rows = []
-    for name in sorted(
-        known.keys() - set(leave_out), key=[*meaning, *known].index
-    ):  # in the order of the docstring
+    # In the order of the docstring.
+    for name in sorted(known.keys() - set(leave_out), key=[*meaning, *known].index):
         default = known[name].default
         shown = "(follows from the data)" if default is inspect.Parameter.empty else _typed(default)
         rows.append((f"{slot}.{name}", shown, meaning.get(name, "")))

@@ -125,10 +125,8 @@ def gather(
     rows.
 
     The gradient of the gathered rows flows back to the process that made them, summed over the
-    processes' equal
-    losses: it is ``processes()`` times too large, and ``average_gradients`` divides by just that.
-        Second derivatives
-    and forward mode go through as well.
+    processes' equal losses: it is ``processes()`` times too large, and ``average_gradients``
+    divides by just that. Second derivatives and forward mode go through as well.
     """
     if processes() == 1:
         return embeddings, labels

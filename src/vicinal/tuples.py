@@ -83,9 +83,8 @@ class Triplets(NamedTuple):
                 f"{counts[1]} and {counts[2]}."
             )
         named = torch.cat(list(self))
-        if (
-            len(named) and not named.is_cuda
-        ):  # a device is not waited for; out of range it ends the process itself
+        # A device is not waited for; out of range it ends the process itself.
+        if len(named) and not named.is_cuda:
             low, high = (int(bound) for bound in named.aminmax())
             if low < 0 or high >= len(embeddings):
                 raise DataError(
@@ -281,9 +280,8 @@ def positives(
     step = torch.arange(most, device=labels.device)
     keep = step < count[:, None]
     if own is not None:
-        step = step + (
-            step >= (place[own.long()] - first)[:, None]
-        )  # step over the anchor's own place in its class
+        # Step over the anchor's own place in its class.
+        step = step + (step >= (place[own.long()] - first)[:, None])
     return Positives(order[torch.where(keep, first[:, None] + step, 0)], keep)
 
 

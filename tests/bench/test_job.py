@@ -33,9 +33,8 @@ def test_flat_directions_stay_small_and_none_is_beyond_what_vectors_span(vectors
 @pytest.mark.parametrize("roles", [False, True])
 @pytest.mark.parametrize("metric", ["recall@1", "recall@4", "map@r", "r_precision"])
 def test_scores_by_class_add_up_to_the_metric(metric, roles, vectors):
-    labels = np.concatenate(
-        [np.repeat(np.arange(11), 5), [11, 11, 12, 12, 13]]
-    )  # the last one has no other
+    # The last one has no other.
+    labels = np.concatenate([np.repeat(np.arange(11), 5), [11, 11, 12, 12, 13]])
     columns = {"role": np.arange(60) % 2 + 1} if roles else {}
     records = Records(
         name="r",

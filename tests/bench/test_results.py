@@ -31,9 +31,8 @@ def test_another_format_is_rejected_and_an_absent_file_is_empty(tmp_path):
 
 def test_a_result_is_found_by_its_slots_whatever_the_table(table, record, tmp_path):
     record(table, {"method": [0.5], "untrained": [0.2]})
-    (tmp_path / "results" / "other.jsonl").write_text(
-        '{"set": "wine", "method": "LANML"}\n'
-    )  # of another program
+    # Of another program.
+    (tmp_path / "results" / "other.jsonl").write_text('{"set": "wine", "method": "LANML"}\n')
     store = Store(tmp_path / "results")
     untrained, plain, method = jobs(table)[:3]
     assert (

@@ -244,9 +244,8 @@ def test_fits_run_in_processes_of_their_own_and_are_stopped_at_the_cap(tmp_path)
             [*command, *words], capture_output=True, text=True, check=True, timeout=900
         ).stdout
 
-    first = said(
-        "--neighbors", "4", "6", "--cap", "280"
-    )  # nothing that ends is stopped, however busy the machine is
+    # Nothing that ends is stopped, however busy the machine is.
+    first = said("--neighbors", "4", "6", "--cap", "280")
     second = said("--neighbors", "5", "--cap", "1")
     lines = {line["contestant"]: line for line in map(json.loads, results.read_text().splitlines())}
     assert (

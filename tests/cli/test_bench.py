@@ -168,9 +168,8 @@ def test_other_data_make_another_table(small, vicinal, tmp_path):
         in (tmp_path / "results" / "small-flowers.md").read_text()
     ), "results of others do not count"
     text = (tmp_path / small).read_text()
-    (tmp_path / small).write_text(
-        text.replace("seeds=1", "seeds=1, records='flowers'")
-    )  # a copy of the table's own
+    # A copy of the table's own.
+    (tmp_path / small).write_text(text.replace("seeds=1", "seeds=1, records='flowers'"))
     code, out, _ = vicinal("bench", small, "--page", "--data", "flowers.npz")
     assert code == 0 and "instead" not in out and seeds_on_page(tmp_path) == 1
 
@@ -178,9 +177,8 @@ def test_other_data_make_another_table(small, vicinal, tmp_path):
 @pytest.mark.slow(30)
 def test_a_bench_runs_reports_a_failure_and_skips_what_is_done(small, vicinal, tmp_path):
     code, out, err = vicinal("bench", small, "--jobs", "2")
-    assert (
-        code == 1 and "diverges seed 0 failed" in err and "diverged" in err
-    )  # and the rest goes on
+    # And the rest goes on.
+    assert code == 1 and "diverges seed 0 failed" in err and "diverged" in err
     text = (tmp_path / "results" / "small.md").read_text()
     assert "| method" in text and "diverges; incomplete: 0 of 1 seeds; 1 failed" in text
     lines = [

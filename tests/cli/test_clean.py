@@ -83,9 +83,8 @@ def test_decisions_become_a_new_table(run, vicinal, tmp_path):
     assert "1 relabeled, 1 dropped" in done.stdout
     rows = table(run.path / "clean" / "labels.csv")
     assert len(rows) == 59 and rows[0] == {"path": "0.png", "label": "a"}
-    assert (
-        vicinal("clean", "run", "--apply", "decisions.csv").returncode == 0
-    )  # the run's own table is made anew
+    # The run's own table is made anew.
+    assert vicinal("clean", "run", "--apply", "decisions.csv").returncode == 0
     assert (tmp_path / "decisions.csv").read_text() == "path,label\n0.png,a\n5.png,\n"
 
 

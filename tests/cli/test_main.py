@@ -234,9 +234,8 @@ def test_a_corrupt_picture_stops_by_name_or_is_skipped_on_request(pictures, tmp_
     done = vicinal(*walk, "training.skip_corrupt=true", "--run", "skips")
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "skips" / "results.json").read_text())["skipped"] == 1
-    again = vicinal(
-        "evaluate", "skips", "--no-clustering"
-    )  # as it was trained, without saying so once more
+    # As it was trained, without saying so once more.
+    again = vicinal("evaluate", "skips", "--no-clustering")
     assert again.returncode == 0 and "1 unreadable left out" in again.stdout
     done = vicinal("data", "check", str(pictures))
     assert done.returncode == 1 and "2.png" in done.stdout

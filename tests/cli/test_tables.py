@@ -20,9 +20,8 @@ RESULTS = {
 def test_a_file_gets_every_line_whole(capsys):
     print_table(RESULTS)
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    assert (
-        "5924 records of 100 test classes, 3 unreadable left out" in lines
-    )  # not as narrow as the table below it
+    # Not as narrow as the table below it.
+    assert "5924 records of 100 test classes, 3 unreadable left out" in lines
     assert f"note: {RESULTS['notes'][0]}" in lines and "\x1b" not in "".join(lines)
 
 

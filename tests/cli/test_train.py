@@ -100,9 +100,8 @@ def test_vectors_are_trained_without_a_preset(vicinal, tmp_path):
     assert done.returncode == 0 and "preset features" in done.stderr
     notes = json.loads((tmp_path / "run" / "results.json").read_text())["notes"]
     assert "8 classes x 3 samples" in "\n".join(notes)
-    done = vicinal(
-        "train", "--data", "x.npz", "--head-only", "--run", "head", "--no-report"
-    )  # no wider than they are
+    # No wider than they are.
+    done = vicinal("train", "--data", "x.npz", "--head-only", "--run", "head", "--no-report")
     assert done.returncode == 0, done.stderr
 
 

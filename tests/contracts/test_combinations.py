@@ -39,12 +39,10 @@ WORKING = [
     for pair in WORKING
     if pair[0] != "momentum_queue" or pair[1] in ("info_nce", "lifted_structure")
 ]
-GRAPHS = list(
-    {method: (method, loss) for method, loss in WORKING}.values()
-)  # a loss changes nothing in the graph
-FEW = Corrupted(
-    Glyphs(per_class=8, size=16, test=0.02), classes=40
-)  # most of the time would go into evaluation
+# A loss changes nothing in the graph.
+GRAPHS = list({method: (method, loss) for method, loss in WORKING}.values())
+# Most of the time would go into evaluation.
+FEW = Corrupted(Glyphs(per_class=8, size=16, test=0.02), classes=40)
 
 
 def experiment(method, loss, **training):
@@ -85,9 +83,8 @@ def test_a_combination_trains_resumes_and_exports(method, loss, tmp_path):
 
 
 @pytest.mark.parametrize(("method", "loss"), FAILING)
-def test_another_is_rejected_before_training_with_its_reason(
-    method, loss, tmp_path
-):  # tests/methods has all of them
+# Tests/methods has all of them.
+def test_another_is_rejected_before_training_with_its_reason(method, loss, tmp_path):
     with pytest.raises(ConfigError):
         start(
             experiment(method, loss), tmp_path / "run", command="test", console=Console(quiet=True)
@@ -109,9 +106,8 @@ def folder(tmp_path_factory):
     return root
 
 
-@pytest.mark.parametrize(
-    "method", [name for name in METHODS if name != "her"]
-)  # which takes pairs of two views
+# Which takes pairs of two views.
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "her"])
 def test_35_classes_of_8_pictures_are_enough_for_every_method(method, folder):
     config = compose(
         {

@@ -125,9 +125,8 @@ def with_state_of(loss, other):
 def test_the_loss_that_the_guide_shows_is_the_one_that_is_there():
     root = Path(__file__).parents[2]
     page = (root / "docs/howto/adding_a_loss.md").read_text(encoding="utf-8")
-    code, _ = re.findall(
-        r"```python\n(.*?)```", page, flags=re.DOTALL
-    )  # the second is a recipe, see test_readme.py
+    # The second is a recipe, see test_readme.py.
+    code, _ = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     assert code == (root / "src/vicinal/losses/contrastive.py").read_text(encoding="utf-8")
 
 
@@ -244,9 +243,8 @@ def test_a_large_batch_keeps_only_its_inputs_and_gives_the_same(loss, embeddings
 @each_kind
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_computed_in_float32(loss, embeddings, dtype):
-    for scale in (
-        (1,) if type(loss).__name__ in OF_FOURTH_DEGREE else (1, 1000)
-    ):  # squares of the latter overflow float16
+    # Squares of the latter overflow float16.
+    for scale in (1,) if type(loss).__name__ in OF_FOURTH_DEGREE else (1, 1000):
         coarse = (scale * embeddings).to(dtype)
         value, gradient = gradient_of(loss, coarse, LABELS)
         exact, exact_gradient = gradient_of(loss, coarse.float(), LABELS)
@@ -405,9 +403,8 @@ def test_is_copied_with_its_state(loss, embeddings):
 
 def test_mismatched_input_is_rejected_with_both_shapes(embeddings):
     loss = TripletLoss()
-    forward = inspect.unwrap(
-        Loss.forward
-    )  # without the shape checks of the tests, which would come first
+    # Without the shape checks of the tests, which would come first.
+    forward = inspect.unwrap(Loss.forward)
     with pytest.raises(DataError, match="`labels` must be a tensor, got list"):
         forward(loss, embeddings, LABELS.tolist())
     with pytest.raises(DataError, match=r"\[12, 3\] and \[11\]"):

@@ -158,9 +158,8 @@ def test_where_there_is_nothing_to_choose_nothing_is_chosen(mine, embeddings, st
     rows, labels = DEGENERATE[state](embeddings, LABELS)
     found = mine(rows, labels)
     assert all(column.dtype == torch.long for column in columns(found))
-    if (
-        mine.apart
-    ):  # one class has positive pairs to choose from, classes of one row have negative pairs
+    # One class has positive pairs to choose from, classes of one row have negative pairs.
+    if mine.apart:
         pairs = [(a, b) for a in range(len(labels)) for b in range(len(labels)) if a != b]
         assert as_set(found) <= {(int(labels[a] != labels[b]), a, b) for a, b in pairs}
     else:
@@ -214,9 +213,8 @@ def test_no_tensor_is_larger_than_a_few_matrices_of_pairs(mine, rng):
     n = 60
     with LargestTensor() as largest:
         found = mine(torch.randn(n, 3, generator=rng), torch.arange(n) // 20)
-    assert (
-        n <= largest.numbers <= max(4 * n * n, 2 * len(columns(found)[0]))
-    )  # the list itself has its length
+    # The list itself has its length.
+    assert n <= largest.numbers <= max(4 * n * n, 2 * len(columns(found)[0]))
 
 
 def test_mismatched_input_is_rejected_with_both_shapes(mine, embeddings):

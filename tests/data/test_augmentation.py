@@ -96,10 +96,11 @@ def test_resized_boxes_are_pillow_s(size):
     mirrored = [False, True, False, True, True, False]
     cut = cut_resized(IMAGES, torch.tensor(rows), crops(boxes, mirrored), size)
     assert cut.equal(cut.round())
+    # Exact halves; in one call, the order of passes is Pillow's choice.
     for passes, share in (
         (2, 0.02),
         (1, 0.1),
-    ):  # exact halves; in one call, the order of passes is Pillow's choice
+    ):
         each = zip(rows, boxes, mirrored, strict=True)
         expected = torch.stack([by_pillow(*one, size, passes=passes) for one in each])
         difference = (cut - expected).abs()

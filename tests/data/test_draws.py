@@ -32,9 +32,8 @@ def test_a_row_does_not_depend_on_the_batch_around_it():
     drawn = uniform(5, 2, rows, 6)
     for row, index in enumerate(rows):
         np.testing.assert_array_equal(drawn[row], uniform(5, 2, [int(index)], 6)[0])
-    np.testing.assert_array_equal(
-        uniform(5, 2, rows, 2), drawn[:, :2]
-    )  # asking for more changes nothing
+    # Asking for more changes nothing.
+    np.testing.assert_array_equal(uniform(5, 2, rows, 2), drawn[:, :2])
 
 
 def test_seed_epoch_and_index_are_not_interchangeable():

@@ -150,9 +150,8 @@ def test_characters_that_a_reader_tells_apart_are_not(classes):
 def test_there_are_several_hundred_classes_and_each_character_has_one(codes, classes):
     assert 400 <= len(classes) <= 550
     assert sum(map(len, classes)) == len(set(codes)) == len(codes)
-    assert (
-        max(map(len, classes)) < 20
-    )  # likeness that is followed through has not swallowed the alphabet
+    # Likeness that is followed through has not swallowed the alphabet.
+    assert max(map(len, classes)) < 20
 
 
 def test_only_drawings_of_the_fonts_own_are_used(codes, drawings):

@@ -89,9 +89,8 @@ def test_data_sets_of_hugging_face(tmp_path):
         "image": [Image.fromarray(np.full((8, 8), 256 * 40 + row, np.uint16)) for row in range(16)],
     }
     datasets.Dataset.from_dict(deep, features=features).save_to_disk(str(tmp_path / "deep"))
-    assert (
-        int(np.asarray(open_path(tmp_path / "deep").load().source.read(3))[0, 0]) == 40
-    )  # 16 bits are scaled to 8
+    # 16 bits are scaled to 8.
+    assert int(np.asarray(open_path(tmp_path / "deep").load().source.read(3))[0, 0]) == 40
     split = datasets.DatasetDict(train=whole.select(range(8)), test=whole.select(range(8, 16)))
     split.save_to_disk(str(tmp_path / "two"))
     records = open_path(tmp_path / "two").load()

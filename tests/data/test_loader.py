@@ -117,9 +117,8 @@ def test_workers_change_nothing_and_pass_on_the_error(images):
     )
     assert torch.get_rng_state().equal(state)
     staying = Loader(images, RANDOM, seed=3, workers=1)
-    assert len(
-        next(staying.batches(PLAN, 0)).labels
-    )  # and the rest of this epoch is never asked for
+    # And the rest of this epoch is never asked for.
+    assert len(next(staying.batches(PLAN, 0)).labels)
     before = {process.pid for process in multiprocessing.active_children()}
     same(list(staying.batches(PLAN, 1)), alone)
     assert before and {process.pid for process in multiprocessing.active_children()} == before
@@ -228,12 +227,13 @@ def test_images_in_memory_need_no_workers(monkeypatch):
         records, [[2, 0]], ImageTransform(size=8, channels=1), seed=0, epoch=0, workers=4
     )
     assert batch.inputs.shape == (2, 1, 8, 8)
+    # By other strides torch chooses kernels with other last bits.
     assert batch.inputs.stride() == (
         64,
         64,
         8,
         1,
-    )  # by other strides torch chooses kernels with other last bits
+    )
 
 
 def test_what_does_not_fit_is_rejected_at_once(images, features):

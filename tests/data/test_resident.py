@@ -16,7 +16,7 @@ from vicinal.data import loader, resident
 from vicinal.data.folder import Folder
 from vicinal.data.loader import load_all
 from vicinal.data.records import FeatureArray, ImageArray, ImageFiles, Records
-from vicinal.data.resident import CACHE, free_memory, keep_decoded, kept, open_cache
+from vicinal.data.resident import CACHE, cached, free_memory, keep_decoded, open_cache
 from vicinal.data.shards import Shards, pack
 from vicinal.data.transforms import FeatureTransform, ImageTransform
 from vicinal.errors import ConfigError, DataError
@@ -325,14 +325,14 @@ def test_the_folder_may_be_removed_at_any_time(folder):
         shutil.rmtree(folder)
         return True
 
-    assert kept(folder, lambda: "threes", (2,), np.float32, fill).tolist() == [3, 3]
+    assert cached(folder, lambda: "threes", (2,), np.float32, fill).tolist() == [3, 3]
 
 
 def test_a_full_disk_is_an_error_before_anything_is_made(folder, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=10**9))
     message = r"needs 1\.2 GB and has 1\.0 GB free\. Name another folder"
     with pytest.raises(ConfigError, match=message):
-        kept(folder, lambda: "much", (300_000_000,), np.float32, lambda _: pytest.fail("filled"))
+        cached(folder, lambda: "much", (300_000_000,), np.float32, lambda _: pytest.fail("filled"))
 
 
 def test_the_setting_wins_over_the_environment_and_must_be_writable(tmp_path, monkeypatch):

@@ -35,9 +35,8 @@ def test_padding_and_a_random_crop_shift_the_image():
     shifted = transform(grey, np.array([0.0, 0.5, 0.9]))  # two pixels down, none across
     torch.testing.assert_close(shifted[0, :2], torch.full((2, 10), 0.2))
     torch.testing.assert_close(shifted[0, 2:], torch.from_numpy(np.array(grey))[:8] / 255)
-    torch.testing.assert_close(
-        transform(grey), plain(size=10, channels=1)(grey)
-    )  # the center is the image itself
+    # The center is the image itself.
+    torch.testing.assert_close(transform(grey), plain(size=10, channels=1)(grey))
 
 
 def test_shorter_keeps_the_aspect_and_squash_does_not():
@@ -66,9 +65,8 @@ def test_a_canvas_is_the_center_square_of_the_resized_image():
         plain(size=8, resize=10, pad=1, canvas=side).prepare(image(31, 20)) for side in (None, 9)
     )
     assert whole.shape == (3, 12, 18) and canvas.shape == (3, 11, 11)
-    torch.testing.assert_close(
-        canvas[:, 1:-1, 1:-1], whole[:, 1:10, 1 + 3 : 1 + 12]
-    )  # (16 - 9) // 2 = 3
+    # (16 - 9) // 2 = 3.
+    torch.testing.assert_close(canvas[:, 1:-1, 1:-1], whole[:, 1:10, 1 + 3 : 1 + 12])
     assert not canvas[:, 0].any()
     with pytest.raises(DataError, match=r"square of 14 pixels .* 12 x 10.*lower `canvas`"):
         plain(size=8, canvas=14).prepare(image())

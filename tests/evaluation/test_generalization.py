@@ -32,9 +32,8 @@ def ratio_by_hand(rows, labels):
 
 def test_ratio_equals_the_mean_over_explicit_pairs(rng):
     rows = torch.randn(40, 5, generator=rng, dtype=torch.float64)
-    labels = torch.cat(
-        [torch.randint(6, (39,), generator=rng), torch.tensor([99])]
-    )  # and a class of one row
+    # And a class of one row.
+    labels = torch.cat([torch.randint(6, (39,), generator=rng), torch.tensor([99])])
     assert intra_inter_ratio(rows, labels) == pytest.approx(ratio_by_hand(rows, labels), rel=1e-10)
 
 

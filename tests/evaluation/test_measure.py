@@ -306,7 +306,6 @@ def test_agrees_with_pytorch_metric_learning(labelled, separate):
 
 def test_a_collapsed_embedding_is_scored_not_rejected():
     scores = evaluate(torch.ones(60, 3), torch.arange(60) // 2)
-    assert scores["recall@1"] == pytest.approx(
-        1 / 30
-    )  # ties go to row 0, or row 1 for row 0: right for rows 0 and 1
+    # Ties go to row 0, or row 1 for row 0: right for rows 0 and 1.
+    assert scores["recall@1"] == pytest.approx(1 / 30)
     assert scores["ami"] == 0.0

@@ -39,9 +39,8 @@ def by_hand(queries, k, gallery=None, metric="euclidean"):
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-@pytest.mark.parametrize(
-    "k", [1, 5, 40, 119, 130]
-)  # by candidates, by all rows, all there are, more than there are
+# By candidates, by all rows, all there are, more than there are.
+@pytest.mark.parametrize("k", [1, 5, 40, 119, 130])
 def test_leave_one_out_equals_the_double_loop(rng, k, metric):
     rows = torch.randn(120, 6, generator=rng)
     found = neighbors(rows, k, metric=metric)
@@ -215,14 +214,14 @@ def test_groups_offer_all_the_least_values():
 def test_counted_hits_are_those_of_the_search(rng, metric, apart):
     labels = torch.randint(0, 90, (400,), generator=rng)
     rows = torch.randn(90, 6, generator=rng)[labels] + torch.randn(400, 6, generator=rng)
+    # Duplicates, which ids part.
     rows[100:160], rows[200:230], rows[300] = (
         rows[:60].clone(),
         rows[7].clone(),
         0,
-    )  # duplicates, which ids part
-    rows[160:200] = rows[:40] + 1e-6 * torch.randn(
-        40, 6, generator=rng
-    )  # too near for float32 to tell them apart
+    )
+    # Too near for float32 to tell them apart.
+    rows[160:200] = rows[:40] + 1e-6 * torch.randn(40, 6, generator=rng)
     queries, asked = (rows[:90], labels[:90]) if apart else (rows, labels)
     gallery, names = (rows[90:], labels[90:]) if apart else (None, None)
     chunks = list(neighbor_chunks(queries, 70, gallery=gallery, metric=metric))

@@ -101,9 +101,8 @@ def test_queries_with_nothing_to_find_are_rejected_where_there_are_no_others(rng
     rows = torch.randn(5, 3, generator=rng)
     with pytest.raises(DataError, match="got 5 queries without"):
         score(rows, torch.arange(5))
-    assert (
-        score(rows, torch.arange(5), recalls=(9,), lone="count")["recall@9"] == 0
-    )  # absent neighbors are not right
+    # Absent neighbors are not right.
+    assert score(rows, torch.arange(5), recalls=(9,), lone="count")["recall@9"] == 0
 
 
 def test_too_few_neighbors_for_r_are_rejected(rng):

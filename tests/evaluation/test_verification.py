@@ -36,9 +36,8 @@ def pairs(rng, n, decimals):
     same = torch.rand(n, generator=rng) < 0.3
     same[:2] = torch.tensor([True, False])
     distances = torch.rand(n, generator=rng) + 0.3 * ~same
-    return distances.round(
-        decimals=decimals
-    ), same  # few decimals: many ties within and across the kinds
+    # Few decimals: many ties within and across the kinds.
+    return distances.round(decimals=decimals), same
 
 
 @pytest.mark.parametrize("decimals", [1, 6])

@@ -65,9 +65,8 @@ def test_inseparable_classes_share_their_rows_by_halves(whole):
     mixed = train_labels(Corrupted(GLYPHS, inseparable=0.5).load())
     before = train_labels(whole)
     touched = [label for label in np.unique(before) if (mixed[before == label] != label).any()]
-    assert (
-        abs(len(touched) / len(np.unique(before)) - 0.5) < 0.1
-    )  # a coin leaves a class of 4 whole once in 16
+    # A coin leaves a class of 4 whole once in 16.
+    assert abs(len(touched) / len(np.unique(before)) - 0.5) < 0.1
     assert abs((mixed != before).mean() - 0.25) < 0.05
     for label in touched:
         assert len(set(mixed[before == label]) - {label}) == 1

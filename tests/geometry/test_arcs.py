@@ -89,9 +89,8 @@ def test_does_not_depend_on_direction_order_rotation_or_length(arcs, rng):
         arc_distances(*(part @ rotation for part in (x1, x2, y1, y2))),
         arc_distances(3 * x1, 0.1 * x2, 7 * y1, y2),
     ):
-        torch.testing.assert_close(
-            same, found, rtol=0, atol=1e-7
-        )  # a distance of 0 is known to 1e-8
+        # A distance of 0 is known to 1e-8.
+        torch.testing.assert_close(same, found, rtol=0, atol=1e-7)
 
 
 def test_arcs_among_themselves_are_arcs_against_others(arcs):
@@ -180,10 +179,11 @@ def test_the_gradient_of_points_is_that_of_their_distance(arcs):
 @pytest.mark.parametrize("squared", [None, False, True])
 def test_arcs_among_rows_are_arcs_between_their_ends(rng, points, squared):
     rows = torch.randn(7, 4, generator=rng, dtype=torch.float64, requires_grad=True)
+    # 6 is a point.
     first, second = (
         torch.tensor([0, 1, 2, 0, 5, 6, 3]),
         torch.tensor([1, 2, 3, 6, 4, 6, 0]),
-    )  # 6 is a point
+    )
     found = arcs_among(rows, first, second, points=points, squared=squared)
     arcs = rows[first], rows[second]
     compared = (rows, rows) if points else arcs
@@ -312,9 +312,8 @@ def adversarial(p, dim, rng, dtype):
     """Arcs where something vanishes: points, near points, opposite ends, planes and lines in
     common, zero rows."""
     basis = torch.eye(dim, dtype=dtype)
-    signed = torch.cat(
-        [basis, -basis, torch.zeros(1, dim, dtype=dtype)]
-    )  # zero: what a dead network gives
+    # Zero: what a dead network gives.
+    signed = torch.cat([basis, -basis, torch.zeros(1, dim, dtype=dtype)])
     pick = lambda: signed[torch.randint(len(signed), (p,), generator=rng)]  # noqa: E731
     noise = lambda: torch.randn(p, dim, generator=rng, dtype=dtype)  # noqa: E731
     size = 10.0 ** torch.randint(-20, 1, (p, 1), generator=rng).to(dtype)

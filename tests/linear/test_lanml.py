@@ -95,9 +95,8 @@ def test_positive_gamma1_allows_several_clusters_in_a_class_and_negative_does_no
     X, y = two_clusters(draw, 4.0)
     several = LANML(gamma1=1.0, gamma2=1.0).fit(X, y).get_mahalanobis_matrix()
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # drawing class 0 together leaves hardly any metric: M = 0 may be its optimum
+        # Drawing class 0 together leaves hardly any metric: M = 0 may be its optimum.
+        warnings.simplefilter("ignore")
         one = LANML(gamma1=-1.0, gamma2=1.0, n_similar=None).fit(X, y).get_mahalanobis_matrix()
     assert several[0, 0] > 5 * several[1, 1]
     assert one[0, 0] < 0.1 * several[0, 0]

@@ -116,9 +116,8 @@ def test_a_combination_trains_and_resumes(name, loss, train):
     steps(method, train, 0, method.batches(0)[:1])
     plan = method.batches(1)  # the second epoch: HTL's margins are dynamic now
     steps(method, train, 1, plan[:1])
-    again.load_training_state(
-        deepcopy(method.training_state())
-    )  # an optimizer would share its tensors
+    # An optimizer would share its tensors.
+    again.load_training_state(deepcopy(method.training_state()))
     went_on = steps(method, train, 1, plan[1:2])
     assert all(np.isfinite(list(went_on[0].values())))
     assert any(

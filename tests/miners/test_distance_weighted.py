@@ -30,16 +30,14 @@ def test_weights_are_the_printed_ones_up_to_a_factor(dim):
 
 
 def test_weights_stay_finite_in_many_dimensions_and_at_both_poles():
-    found = log_weights(
-        torch.tensor([[0.0, 0.5, 1.41, 2.0, 2.000001]]), 2048, 0.5
-    )  # 2 and a rounding
+    # 2 and a rounding.
+    found = log_weights(torch.tensor([[0.0, 0.5, 1.41, 2.0, 2.000001]]), 2048, 0.5)
     assert found.isfinite().all() and found[0, 1] == found.max() == 0
 
 
 def test_negatives_are_drawn_with_these_probabilities(rng):
-    angles = torch.tensor(
-        [0.8, 1.0, 1.2, 1.4, 1.7, *[0.0] * 50]
-    )  # the fifth is beyond 1.4: 2 sin(0.85) = 1.50
+    # The fifth is beyond 1.4: 2 sin(0.85) = 1.50.
+    angles = torch.tensor([0.8, 1.0, 1.2, 1.4, 1.7, *[0.0] * 50])
     embeddings = torch.stack([angles.cos(), angles.sin()], dim=1)
     found = distance_weighted(embeddings, torch.tensor([1, 2, 3, 4, 5, *[0] * 50]), generator=rng)
     drawn = found.negative[found.anchor >= 5].bincount()

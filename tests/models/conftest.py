@@ -26,9 +26,8 @@ def filled():
         for name, tensor in module.state_dict().items():
             values = _scattered(name, tensor.numel()).reshape(tensor.shape)
             if tensor.ndim == 4:
-                values *= (
-                    24 / tensor[0].numel()
-                ) ** 0.5  # He's deviation √(2 / fan-in); a uniform has √(1/12)
+                # He's deviation √(2 / fan-in); a uniform has √(1/12).
+                values *= (24 / tensor[0].numel()) ** 0.5
             elif name.endswith(("running_var", ".weight")):
                 values += 1.0
             tensor.copy_(values)

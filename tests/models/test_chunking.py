@@ -177,9 +177,8 @@ def test_bfloat16_gives_the_gradients_of_the_whole_batch():
         gradients.append(
             torch.autograd.grad(features.logsumexp((0, 1)), list(embedder.backbone.parameters()))
         )
-    assert_same(
-        gradients[1], gradients[0], 2e-2
-    )  # bfloat16 has 8 bits, and sums them in another order
+    # Bfloat16 has 8 bits, and sums them in another order.
+    assert_same(gradients[1], gradients[0], 2e-2)
 
 
 def test_activations_of_one_chunk_are_kept():

@@ -110,9 +110,8 @@ def test_a_class_that_forgets_its_arguments_is_rebuilt_without_them():
     assert described["backbone"]["arguments"] is None
     with pytest.raises(ConfigError, match=r"module=network\)\.$"):
         build(described, MODELS)
-    build(described, MODELS | trusted(embedder)).load_state_dict(
-        embedder.state_dict()
-    )  # a copy of the live network
+    # A copy of the live network.
+    build(described, MODELS | trusted(embedder)).load_state_dict(embedder.state_dict())
     assert build(described, MODELS | trusted(Forgetful)).width == 6
 
 

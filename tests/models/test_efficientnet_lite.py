@@ -59,9 +59,8 @@ def test_real_birds_have_the_stored_features(data_root, preprocessed):
         stored = torch.from_numpy(archive["features"].astype(np.float32))
     unit = torch.nn.functional.normalize(stored, dim=1)
     for row in (0, 1, 5000, 8000, 11787):
-        image = Image.open(folder / "images" / names[row]).convert(
-            "RGB"
-        )  # its shorter side is 256 already
+        # Its shorter side is 256 already.
+        image = Image.open(folder / "images" / names[row]).convert("RGB")
         left = (image.width - 224) // 2
         top = (image.height - 224) // 2
         pixels = (
@@ -121,9 +120,8 @@ def test_dropped_branches_leave_the_input_and_evaluation_drops_nothing(picture, 
 def test_kernels_get_the_same_network_where_norms_are_frozen(
     rng, monkeypatch, frozen, unfrozen, fused
 ):
-    def clipped_twice(
-        maps, convolution, weight, before, after
-    ):  # what the kernel computes, see test_kernels.py
+    # What the kernel computes, see test_kernels.py.
+    def clipped_twice(maps, convolution, weight, before, after):
         calls.append(convolution)
         return relu6(convolution._conv_forward(relu6(maps + before[:, None, None]), weight, after))
 

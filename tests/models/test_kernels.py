@@ -52,16 +52,14 @@ def test_a_block_and_its_gradients_are_those_of_torch(
         if isinstance(norm, nn.BatchNorm2d):
             for values in (norm.running_mean, norm.bias.data):
                 values.copy_(torch.randn(values.shape, generator=rng))
-            norm.running_var.copy_(
-                0.05 + torch.rand(norm.running_var.shape, generator=rng) / 4
-            )  # some are clipped at 6
+            # Some are clipped at 6.
+            norm.running_var.copy_(0.05 + torch.rand(norm.running_var.shape, generator=rng) / 4)
             norm.requires_grad_(False)
     block = block.eval().to(DEVICE, memory_format=torch.channels_last)
     inputs = maps(rng, 2, before, height, width)
     if expansion == 1:
-        inputs = (
-            6 * inputs.detach().sigmoid()
-        ).requires_grad_()  # as ReLU6 leaves them, the first block's
+        # As ReLU6 leaves them, the first block's.
+        inputs = (6 * inputs.detach().sigmoid()).requires_grad_()
     weights = [weight for weight in block.parameters() if weight.requires_grad]
     outputs = []
     found = []
@@ -75,9 +73,8 @@ def test_a_block_and_its_gradients_are_those_of_torch(
     for mine, theirs in zip(found[1], found[0], strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5 * float(theirs.abs().max()))
     for gradients in found:
-        assert list(map(layout, gradients[1:])) == list(
-            map(layout, weights)
-        )  # as fused optimizers ask
+        # As fused optimizers ask.
+        assert list(map(layout, gradients[1:])) == list(map(layout, weights))
 
 
 @pytest.mark.parametrize("stride", [1, 2])

@@ -99,9 +99,8 @@ def test_frozen_minilm_remembers_texts_while_it_trains(minilm, monkeypatch):
         expected = minilm.eval()(read(*SENTENCES)).detach()
         found = minilm.train().requires_grad_(False)(read(*SENTENCES))
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
-        monkeypatch.setattr(
-            MiniLM, "_vectors", None
-        )  # whoever asks again is answered from memory, bit for bit
+        # Whoever asks again is answered from memory, bit for bit.
+        monkeypatch.setattr(MiniLM, "_vectors", None)
         assert torch.equal(minilm(read(*reversed(SENTENCES))), found.flip(0))
         minilm.load_state_dict(minilm.state_dict())
         assert not minilm._known

@@ -206,9 +206,8 @@ def test_names_and_options_that_timm_does_not_know_are_explained():
 
 
 def test_without_timm_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(
-        sys.modules, "timm", None
-    )  # what Python itself puts there for "not to be imported"
+    # What Python itself puts there for "not to be imported".
+    monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(ConfigError, match=r"pip install 'vicinal\[timm\]'"):
         TimmBackbone("conv")
 

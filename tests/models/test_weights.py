@@ -150,9 +150,8 @@ def test_weights_in_torchs_cache_are_found(monkeypatch, tmp_path, filled):
         {**source, "fc.bias": torch.zeros(10)}, tmp_path / "checkpoints" / "resnet18-f37072fd.pth"
     )
     ours = ResNet(18, attention="fcam")
-    assert load_pretrained(ours, "imagenet").ignored == (
-        "fc.bias",
-    )  # and attention, which no file has, is not missing
+    # And attention, which no file has, is not missing.
+    assert load_pretrained(ours, "imagenet").ignored == ("fc.bias",)
     assert torch.equal(ours.conv1.weight, source["conv1.weight"])
 
 

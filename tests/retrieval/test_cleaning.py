@@ -83,9 +83,8 @@ def test_planted_errors_come_first_with_their_right_label_and_are_counted():
 def test_a_clean_set_has_no_errors_and_probabilities_are_numbers():
     verdicts = judge_labels(*bunches(apart=40.0))
     assert verdicts.wrong.max() < 0.1 and verdicts.noise < 0.011
-    equal = judge_labels(
-        np.ones((12, 3), np.float32), np.arange(12) % 3
-    )  # nothing tells these apart
+    # Nothing tells these apart.
+    equal = judge_labels(np.ones((12, 3), np.float32), np.arange(12) % 3)
     assert np.isfinite(equal.wrong).all() and equal.wrong.max() <= 1
 
 

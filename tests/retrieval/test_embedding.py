@@ -15,9 +15,8 @@ def test_at_least_one_worker_is_needed(image_run, photographs, listener):
 
 
 @pytest.mark.slow(26)
-@pytest.mark.filterwarnings(
-    "error:The minimum number of concurrent actors"
-)  # one of the workers would be idle
+# One of the workers would be idle.
+@pytest.mark.filterwarnings("error:The minimum number of concurrent actors")
 @pytest.mark.filterwarnings("default")  # Ray's own, which are not ours to mend
 def test_two_workers_give_the_vectors_of_the_plain_path(
     image_run, photographs, listener, tmp_path, monkeypatch

@@ -41,9 +41,8 @@ def test_stratified_batches_mirror_the_whole():
     sampler = PKSampler(LABELS, classes=5, per_class=2, seed=0, batches=60, strata=strata)
     for epoch in range(3):
         for batch in sampler.epoch(epoch):
-            counts = np.bincount(
-                strata[batch][::2], minlength=3
-            )  # of 5 classes: 2.5, 1.5 and 1 on average
+            # Of 5 classes: 2.5, 1.5 and 1 on average.
+            counts = np.bincount(strata[batch][::2], minlength=3)
             assert (np.abs(counts - [2.5, 1.5, 1]) <= 1).all()
             assert len(set(LABELS[batch])) == 5
     rows = np.concatenate([batch for batch in sampler.epoch(0)])

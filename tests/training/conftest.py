@@ -92,9 +92,8 @@ def tiny(tmp_path, monkeypatch) -> Tiny:
     np.savez(folder / "tiny.npz", features=features, labels=labels)
     (folder / "tiny.toml").write_text(TINY)
     (folder / "breakable.py").write_text(LOSS)
-    monkeypatch.setenv(
-        "PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    )  # of other processes
+    # Of other processes.
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     return Tiny(folder)
 
 

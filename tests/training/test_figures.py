@@ -57,9 +57,8 @@ def test_tuples_come_with_names_and_thumbnails(run):
     }
     with Image.open(run.figure_thumbnails_path) as sheet:
         assert sheet.size == (COLUMNS * TILE, TILE)
-        assert (
-            sheet.getpixel((1, 1)) == 200 and sheet.getpixel((TILE + 1, 1)) == 0
-        )  # gray, as the pictures
+        # Gray, as the pictures.
+        assert sheet.getpixel((1, 1)) == 200 and sheet.getpixel((TILE + 1, 1)) == 0
 
 
 def test_feature_vectors_are_shown_by_name(run):

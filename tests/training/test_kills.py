@@ -40,9 +40,8 @@ def content(run):
 
 
 @pytest.mark.slow(25)
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # the dead close no files
+# The dead close no files.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_run_killed_at_every_file_operation_ends_in_the_same_bytes(
     tiny, tmp_path, console, kills
 ):

@@ -270,9 +270,8 @@ def test_patience_stops_and_keeps_the_best(tiny, tmp_path, console):
     settings = ["training.epochs=40", "training.patience=2", "optimizer.learning_rate=1e-9"]
     run = begin(tiny, tmp_path / "run", console, "loss=multi_similarity", *settings)
     scores = [line["metrics"]["recall@1"] for line in run.metrics() if line["kind"] == "evaluation"]
-    assert (
-        len(scores) == 3 and run.results["selected"]["value"] == scores[0]
-    )  # nothing moves: two without improvement
+    # Nothing moves: two without improvement.
+    assert len(scores) == 3 and run.results["selected"]["value"] == scores[0]
 
 
 def test_changed_data_are_named_and_data_that_training_never_saw_are_measured_whole(

@@ -167,9 +167,8 @@ def test_trackers_hold_the_values_of_the_metrics_also_after_a_crash(name, read, 
 
 
 @pytest.mark.slow(20)
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # the dead close no files
+# The dead close no files.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_mlflow_killed_at_any_operation_begins_anew(run, tmp_path):
     pytest.importorskip("mlflow")
     journal = Journal(tmp_path / "metrics.jsonl")

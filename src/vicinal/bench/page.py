@@ -218,9 +218,8 @@ def html(summary: Summary, picture: bytes | None = None) -> str:
 
 def png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
-    figure.savefig(
-        buffer, format="png", dpi=144, metadata={"Software": None}
-    )  # equal results, equal bytes
+    # Equal results, equal bytes.
+    figure.savefig(buffer, format="png", dpi=144, metadata={"Software": None})
     return buffer.getvalue()
 
 

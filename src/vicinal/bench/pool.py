@@ -107,9 +107,8 @@ class Pool:
         self.fresh = fresh
         self.clock = clock
         self.failures: list[Failure] = []
-        self._lock = FileLock(
-            runs / "lock", timeout=0
-        )  # the process's: one that was killed leaves none behind
+        # The process's: one that was killed leaves none behind.
+        self._lock = FileLock(runs / "lock", timeout=0)
 
     def __enter__(self) -> "Pool":
         self.runs.mkdir(parents=True, exist_ok=True)
@@ -164,9 +163,8 @@ class Pool:
         if self.fresh:
             shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "done.json").unlink(
-            missing_ok=True
-        )  # its content was recorded, or is recorded anew
+        # Its content was recorded, or is recorded anew.
+        (folder / "done.json").unlink(missing_ok=True)
         write_json(folder / "task.json", {"call": task.call, "arguments": dict(task.arguments)})
         (folder / "log.txt").write_bytes(b"")
         return folder

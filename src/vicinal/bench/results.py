@@ -31,9 +31,8 @@ def append(path: Path, *lines: Mapping[str, Any]) -> None:
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
             text = text if file.read(1) == b"\n" else "\n" + text
-        file.write(
-            text.encode()
-        )  # one write: two processes that append to one file do not mix their lines
+        # One write: two processes that append to one file do not mix their lines.
+        file.write(text.encode())
         file.flush()
         os.fsync(file.fileno())
 

@@ -191,9 +191,8 @@ def run_tables(tables: Sequence[Table], bench: Bench) -> list[Outcome]:
         for job in outcome.missing()
         if chosen(outcome.table, bench.rows).intersection(rows_of(job))
     ]
-    for outcome, job in sorted(
-        asked, key=lambda place: place[1].seed
-    ):  # stable: tables keep their order
+    # Stable: tables keep their order.
+    for outcome, job in sorted(asked, key=lambda place: place[1].seed):
         wanted.setdefault(job.task().key, []).append((outcome, job))
     tasks = [places[0][1].task() for places in wanted.values()]
     for places in wanted.values():

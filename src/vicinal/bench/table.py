@@ -43,12 +43,13 @@ PROTOCOLS: dict[ProtocolName, str] = {
 }
 REALITY_FOLDS = 4  # models of reality_check, and the size of each
 REALITY_DIM = 128
+# Concatenated, and the mean of each alone.
 REALITY_METRICS = (
     "map@r",
     "map@r 128-d",
     "recall@1",
     "recall@1 128-d",
-)  # concatenated, and the mean of each alone
+)
 UNTRAINED, PCA, WHITENED = UNTRAINED_ROWS = ("untrained", "PCA", "whitened PCA")
 # What changes how fast a run is and what its report shows, not what it computes.
 NO_MATTER = {
@@ -353,9 +354,8 @@ def load_tables(source: str) -> list[Table]:
         values = list(runpy.run_path(str(path)).values())
     finally:
         sys.path.remove(folder)
-        for module in (
-            set(sys.modules) - before
-        ):  # another file may mean another module by the same name
+        # Another file may mean another module by the same name.
+        for module in set(sys.modules) - before:
             if str(getattr(sys.modules[module], "__file__", None) or "").startswith(
                 folder + os.sep
             ):

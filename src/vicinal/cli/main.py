@@ -95,9 +95,8 @@ def _documented(command: Any) -> Any:
         return command
     text, *parts = re.split(r"\n\n(Args|Examples):\n", inspect.getdoc(command.callback) or "")
     sections = dict(zip(parts[::2], parts[1::2], strict=True))
-    command.help = "\n\n".join(
-        " ".join(part.split()) for part in text.split("\n\n")
-    )  # the terminal breaks lines
+    # The terminal breaks lines.
+    command.help = "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
     examples = [f"  {line.strip()}" for line in sections.get("Examples", "").splitlines()]
     command.epilog = "\n".join(["Example:" if len(examples) == 1 else "Examples:", *examples])
     helps = dict(

@@ -61,9 +61,8 @@ def print_grid(
     for row in rows:
         grid.add_row(*map(escape, row))
     if title:
-        console.print(
-            escape(title), highlight=False
-        )  # as the table's own title it would be as narrow as that
+        # As the table's own title it would be as narrow as that.
+        console.print(escape(title), highlight=False)
     console.print(grid)
 
 

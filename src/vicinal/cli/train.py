@@ -33,10 +33,9 @@ def train(
     report.
 
     An experiment has nine slots: data, transform, model, sampler, loss, method, optimizer,
-        training, evaluation. Each
-    takes a class name and its arguments: `loss=multi_similarity loss.alpha=2`. What you leave out
-        is derived from the
-    data and the other slots and printed. `vicinal list losses` lists the losses, `vicinal explain
+    training, evaluation. Each takes a class name and its arguments: `loss=multi_similarity
+    loss.alpha=2`. What you leave out is derived from the data and the other slots and printed.
+    `vicinal list losses` lists the losses, `vicinal explain
     loss=triplet` the arguments of one. Ctrl-C stops after the current step and prints how to
     resume.
 

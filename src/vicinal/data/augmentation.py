@@ -121,9 +121,8 @@ def cut_resized(
     # Rows before channels: then both filters are batched products, [h c, w] by [w, size] and [size,
     # h] by [h, c size].
     lines = images[rows].transpose(2, 3).flatten(1, 2)
-    with torch.autocast(
-        images.device.type, enabled=False
-    ):  # bfloat16 weights would be off by half a gray level
+    # Bfloat16 weights would be off by half a gray level.
+    with torch.autocast(images.device.type, enabled=False):
         # A half goes up in Pillow, so we add one and cut off; weights sum to 1, so it may be added
         # to the pixels.
         narrow = torch.bmm(lines + 0.5, across.mT).floor_()

@@ -27,9 +27,8 @@ def uniform(
     """
     key = _mixed(_mixed(seed & _MASK) + epoch & _MASK)
     rows = np.asarray(indices).astype(np.uint64)
-    states = _mix(
-        rows * np.uint64(_GAMMA) + np.uint64(key)
-    )  # uint64 arrays wrap around, which is what is meant
+    # Uint64 arrays wrap around, which is what is meant.
+    states = _mix(rows * np.uint64(_GAMMA) + np.uint64(key))
     counters = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GAMMA)
     bits = _mix(states[:, None] + counters)
     bits >>= np.uint64(11)

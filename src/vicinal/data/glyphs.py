@@ -42,9 +42,8 @@ BLOCKS = (  # Unicode blocks, first and last code point
     (0x10A0, 0x10FF),  # Georgian
     (0x20A0, 0x20BF),  # currency signs
 )
-CATEGORIES = frozenset(
-    {"Lu", "Ll", "Lo", "Nd", "Sc"}
-)  # letters, digits, currency signs; no marks, no punctuation
+# Letters, digits, currency signs; no marks, no punctuation.
+CATEGORIES = frozenset({"Lu", "Ll", "Lo", "Nd", "Sc"})
 
 FRAME = 48  # side of a plain drawing; distortion draws it smaller, so that edges stay clean
 INK = 33  # the longer side of the ink within the frame: room to shift, turn and grow
@@ -142,8 +141,7 @@ class Glyphs(Settings):
         return digest.hexdigest()[:16]
 
 
-# -- plain drawings
-# --------------------------------------------------------------------------------------------------
+# -- plain drawings --------------------------------------------------------------------------------
 
 
 def font_path(name: str) -> Path:
@@ -217,8 +215,8 @@ def classes_of_shape(drawings: UInt8[np.ndarray, "fonts codes h w"]) -> list[lis
     Two characters are alike where some font draws them so: brought to one size and place, every
     inked pixel of either lies within TOLERANCE of an inked pixel of the other (their Hausdorff
     distance is at most that). One font is enough, for nobody could tell its renderings apart: Latin
-    I and l in Sans, Cyrillic т and Latin m in an
-    italic. Likeness is transitive: alike to alike is one class (A, Α, А; o, O, ο, Օ; C, c, С, с).
+    I and l in Sans, Cyrillic т and Latin m in an italic. Likeness is transitive: alike to alike is
+    one class (A, Α, А; o, O, ο, Օ; C, c, С, с).
     """
     from scipy.ndimage import binary_dilation  # here, since only a first rendering needs scipy
     from scipy.sparse.csgraph import connected_components
@@ -239,8 +237,7 @@ def classes_of_shape(drawings: UInt8[np.ndarray, "fonts codes h w"]) -> list[lis
     return sorted(np.flatnonzero(component == one).tolist() for one in range(number))
 
 
-# -- distortions
-# --------------------------------------------------------------------------------------------------
+# -- distortions -----------------------------------------------------------------------------------
 
 
 # How far a drawing may be bent; amounts are uniform between -x and x. Together they leave raw
@@ -305,9 +302,8 @@ def _elastic(draws: Float[np.ndarray, "n 50"], size: int) -> Float[np.ndarray, "
     near = 2 / 3 - gap**2 + gap**3 / 2
     far = np.clip(2 - gap, 0, None) ** 3 / 6
     spline = np.where(gap < 1, near, far)
-    spline = (spline / spline.sum(axis=1, keepdims=True)).astype(
-        np.float32
-    )  # the border lacks its outer points
+    # The border lacks its outer points.
+    spline = (spline / spline.sum(axis=1, keepdims=True)).astype(np.float32)
     return np.asarray(spline @ points @ spline.T)
 
 
@@ -318,9 +314,8 @@ def _sampled(
 ) -> Float[np.ndarray, "n size size"]:
     """Sample the chosen drawings bilinearly, 0 (black) beyond their edge, 1 for white."""
     side = drawings.shape[1] + 2
-    framed = np.pad(
-        drawings, ((0, 0), (1, 1), (1, 1))
-    )  # a black rim: whatever looks further out sees it
+    # A black rim: whatever looks further out sees it.
+    framed = np.pad(drawings, ((0, 0), (1, 1), (1, 1)))
     pixels = np.clip((places + 1) * (drawings.shape[1] / 2) + 0.5, 0, side - 1.001)
     corner = pixels.astype(np.int32)
     down, right = np.moveaxis(pixels - corner, 1, 0)

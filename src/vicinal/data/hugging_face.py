@@ -83,7 +83,10 @@ class HuggingFace(SplitByClass):
     @property
     def kind(self) -> Kind:
         """Images or vectors, as the column says."""
-        part = next(iter(self._parts().values()))
+        return self._kind_of(self._parts())
+
+    def _kind_of(self, parts: Mapping[str, Any]) -> Kind:
+        part = next(iter(parts.values()))
         for setting, name in (("image", self.image), ("label", self.label)):
             if name not in part.features:
                 known = unknown("column", name, part.features)
@@ -108,7 +111,7 @@ class HuggingFace(SplitByClass):
 
     def load(self) -> Records:
         parts = self._parts()
-        kind = self.kind
+        kind = self._kind_of(parts)
         from datasets import ClassLabel, concatenate_datasets
 
         rows = concatenate_datasets([*parts.values()])

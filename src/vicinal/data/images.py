@@ -103,9 +103,8 @@ def eight_bit(image: Image.Image) -> Image.Image:
         raise DataError(
             "its pixels are decimal numbers of unknown range; save it with 8 or 16 bits"
         )
-    if image.mode == "I" or image.mode.startswith(
-        "I;16"
-    ):  # Pillow would clip 16 bits to 255, to white
+    # Pillow would clip 16 bits to 255, to white.
+    if image.mode == "I" or image.mode.startswith("I;16"):
         return Image.fromarray((np.clip(np.asarray(image), 0, 65535) // 256).astype(np.uint8))
     if "transparency" in image.info:  # Pillow warns when a palette loses it at once
         image = image.convert("RGBA")

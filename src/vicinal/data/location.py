@@ -60,9 +60,8 @@ def cached(name: str, make: Callable[[], Mapping[str, np.ndarray]]) -> Mapping[s
     with contextlib.suppress(OSError, DataError):  # absent or damaged: it can be made again
         return read_arrays(path)
     made = make()
-    with contextlib.suppress(
-        OSError
-    ):  # a cache that cannot be written costs seconds the next time, no more
+    # A cache that cannot be written costs seconds the next time, no more.
+    with contextlib.suppress(OSError):
         write_arrays(path, made)
     return made
 
@@ -71,9 +70,8 @@ def cache_folder() -> Path | None:
     """Return ``$XDG_CACHE_HOME/vicinal`` or ``~/.cache/vicinal``; None for a user who has no
     home."""
     named = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(
-        named
-    ):  # the XDG base directory specification: a relative one is to be ignored
+    # The XDG base directory specification: a relative one is to be ignored.
+    if os.path.isabs(named):
         return Path(named) / "vicinal"
     try:
         return Path.home() / ".cache" / "vicinal"

@@ -161,9 +161,8 @@ class Cars196(Published):
             paths = [str(path) for path in annotations["relative_im_path"]]
             numbers = annotations["class"].astype(np.int64)
             classes = [str(name) for name in np.atleast_1d(content["class_names"])]
-        except (
-            Exception
-        ) as error:  # the reader raises whatever its parsing of a damaged file runs into
+        # The reader raises whatever its parsing of a damaged file runs into.
+        except Exception as error:
             raise DataError(
                 f"{path} is not readable as MATLAB annotations with `relative_im_path`, `class` "
                 f"and `class_names`: {type(error).__name__}: {error}. Restore it."
@@ -313,8 +312,7 @@ def _absent(source: ImageFiles) -> list[int]:
     return [row for row, path in enumerate(source.paths) if path not in there]
 
 
-# -- Omniglot: handwritten characters (Lake et al., Science 2015), by character or across drawers
-# --------------------
+# -- Omniglot: handwritten characters (Lake et al., Science 2015), by character or across drawers --
 
 _SIDE = 105  # pixels of a drawing, in both directions
 _VERSION = 1  # raised whenever the same archives would give other pixels: it keys the cache

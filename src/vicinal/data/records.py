@@ -136,9 +136,8 @@ class ImageFiles(Source):
         return read_image(self.root / self.paths[index])
 
     def identity(self, positions: np.ndarray) -> str | None:
-        if (
-            type(self).read is not ImageFiles.read
-        ):  # code of the user's own may change while the files do not
+        # Code of the user's own may change while the files do not.
+        if type(self).read is not ImageFiles.read:
             return None
         root = self.root.absolute()
         return stamps(root / self.paths[position] for position in positions.tolist())
@@ -251,9 +250,8 @@ class Taken(Source):
     """Some positions of another source, in a given order."""
 
     def __init__(self, source: Source, positions: np.ndarray) -> None:
-        self.source, self.positions = source.origin(
-            positions
-        )  # one deep, however often a part is taken of a part
+        # One deep, however often a part is taken of a part.
+        self.source, self.positions = source.origin(positions)
         self.kind = source.kind
         self.in_memory = source.in_memory
 

@@ -64,7 +64,7 @@ def keep_decoded(
         workers: processes that read; 0 reads in this one, None takes one per processor where that
             pays.
         skip_corrupt: record unreadable images instead of raising the first error.
-        cache: folder that keeps decoded images for other runs; see ``kept``.
+        cache: folder that keeps decoded images for other runs; see ``cached``.
         progress: called with the number of images decoded.
     """
     if resident == "off":
@@ -116,7 +116,7 @@ def keep_decoded(
             progress(done)
         return not unreadable
 
-    stored = kept(cache, prepare.name, (len(held), *shape), np.uint8, fill)
+    stored = cached(cache, prepare.name, (len(held), *shape), np.uint8, fill)
     if stored is None and on_disk:
         if resident == "disk" and not unreadable:
             raise ConfigError(
@@ -208,7 +208,7 @@ def open_cache(setting: str | None) -> Path | None:
     return folder
 
 
-def kept(
+def cached(
     folder: Path | None,
     name: Callable[[], str | None],
     shape: tuple[int, ...],
@@ -255,9 +255,8 @@ def kept(
             if not fill(array):
                 return None
             array.flush()
-            with suppress(
-                FileNotFoundError
-            ):  # the folder was removed meanwhile; the array is still there
+            # The folder was removed meanwhile; the array is still there.
+            with suppress(FileNotFoundError):
                 unfinished.replace(path)
         finally:
             unfinished.unlink(missing_ok=True)

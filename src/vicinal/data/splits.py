@@ -86,9 +86,8 @@ def hold_out(records: Records, share: float, seed: int) -> Records:
     """Mark a share of the training classes ``"validation"``, for model selection.
 
     A set that brings its own validation rows keeps them and is returned as it is. Where rows have a
-    column ``kin``, it
-    takes the place of the class: classes that are alike, such as one drawing rotated, are held out
-        together.
+    column ``kin``, it takes the place of the class: classes that are alike, such as one drawing
+    rotated, are held out together.
     """
     if (records.splits == "validation").any():
         return records
@@ -124,9 +123,8 @@ def class_folds(
     classes = np.unique(labels)
     if k < 2:
         raise ConfigError(f"folds by class must be at least 2, got {k}.")
-    if (
-        len(classes) < 2 * k
-    ):  # one class alone is always its own nearest neighbor: recall 1, whatever the model
+    # One class alone is always its own nearest neighbor: recall 1, whatever the model.
+    if len(classes) < 2 * k:
         raise DataError(
             f"{k} folds by class need at least {2 * k} classes, got {len(classes)}. Use fewer "
             "folds."

@@ -289,8 +289,7 @@ def _captioned(
     return records.captioned(texts)
 
 
-# -- tables of image paths
-# ------------------------------------------------------------------------------------------
+# -- tables of image paths -------------------------------------------------------------------------
 
 
 def _paths(columns: Columns, name: str, root: Path, *, once: bool, strict: bool) -> list[str]:
@@ -324,7 +323,7 @@ class Table(_Tabular):
 
     With a column ``text`` the records are pictures and the texts that describe them. ``label`` may
     then be missing: rows with the same text are a class, or, where a picture has several texts,
-        each picture.
+    each picture.
 
     Args:
         path: the ``.csv``, ``.tsv`` or ``.parquet`` file; ``$VICINAL_DATA`` and ``~`` are expanded.
@@ -398,11 +397,9 @@ class CrossView(SplitByClass):
     """Images named in pairs by the columns ``query_path`` and ``gallery_path``.
 
     A gallery image is a class: several queries may name the same one, but a query has one. Further
-        columns, where there
-    are any: ``angle``, by how many degrees the gallery image is turned counter-clockwise against
-        the query, 0 without
-    the column (training turns it at random on top, see HER); ``split``, ``train``, ``validation``
-    or ``test``.
+    columns, where there are any: ``angle``, by how many degrees the gallery image is turned
+    counter-clockwise against the query, 0 without the column (training turns it at random on top,
+    see HER); ``split``, ``train``, ``validation`` or ``test``.
 
     The records are first the queries in the table's order, then the gallery; their columns are
     ``role`` (1 query, 2 gallery) and ``angle``, how far each image is turned: of a pair, the
@@ -465,8 +462,7 @@ class CrossView(SplitByClass):
         )
 
 
-# -- feature vectors
-# ------------------------------------------------------------------------------------------------
+# -- feature vectors -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

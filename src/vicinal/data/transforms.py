@@ -232,8 +232,7 @@ class ImageTransform(Settings):
         drawn in [0, 1); without numbers, the center.
 
         The numbers of an image, in this order: place down, place across, mirror; brightness,
-            contrast, saturation; area
-        and aspect of ten boxes.
+        contrast, saturation; area and aspect of ten boxes.
         """
         centers = (sizes - self.size) // 2
         boxes = np.concatenate([centers, np.full_like(sizes, self.size)], axis=1)

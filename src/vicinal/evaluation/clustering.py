@@ -148,9 +148,8 @@ def _centers(rows: Tensor, assigned: Tensor, spread: Tensor, clusters: int) -> T
     """Means of the clusters; an empty one moves to one of the rows farthest from their centers."""
     sizes = torch.bincount(assigned, minlength=clusters)
     order = assigned.argsort(stable=True)
-    centers = torch.segment_reduce(
-        rows[order], "sum", lengths=sizes, axis=0
-    )  # in a fixed order, also on a GPU
+    # In a fixed order, also on a GPU.
+    centers = torch.segment_reduce(rows[order], "sum", lengths=sizes, axis=0)
     centers /= sizes.clamp(min=1).unsqueeze(1)
     empty = (sizes == 0).nonzero().flatten()
     centers[empty] = rows[spread.argsort(descending=True, stable=True)[: len(empty)]]
@@ -233,9 +232,8 @@ def expected_information(class_sizes: Int[Tensor, "c"], cluster_sizes: Int[Tenso
     b = clusters.unsqueeze(1)
     total = 0.0
     for a, times in zip(classes.tolist(), class_times.tolist(), strict=True):
-        m = torch.arange(
-            1, min(a, int(clusters[-1])) + 1
-        )  # integers: they index the table of factorials
+        # Integers: they index the table of factorials.
+        m = torch.arange(1, min(a, int(clusters[-1])) + 1)
         possible = (m <= b) & (m >= a + b - n)
         rest = (b - m).clamp(min=0)
         outside = (n - a - b + m).clamp(min=0)

@@ -60,9 +60,8 @@ def intra_inter_ratio(embeddings: Float[Tensor, "n d"], labels: Int[Tensor, "n"]
     inter = _mean_distance(
         means.sum(dim=0), means.square().sum(), torch.tensor(len(means), device=rows.device)
     )
-    return float(
-        intra / inter.clamp(min=1e-8)
-    )  # the authors' bound; 0/0 of a collapsed embedding becomes 0
+    # The authors' bound; 0/0 of a collapsed embedding becomes 0.
+    return float(intra / inter.clamp(min=1e-8))
 
 
 def _mean_distance(sums: Tensor, lengths: Tensor, count: Tensor) -> Tensor:

@@ -56,11 +56,10 @@ def evaluate(
     which scores alike.
 
     ``metrics`` names other scores instead: ``recall@K`` or ``cmc@K``, ``precision@K``, ``map@r``,
-        ``r_precision``,
-    ``map`` (average precision of the whole ranking), ``mrr`` (reciprocal rank of the first right
-    one), ``tar@far=F`` and ``eer`` over all pairs, ``nmi``, ``ami`` and ``f1``. What is returned is
-    a dictionary of means that also has tables by query and by class, and, with ``sizes``, the
-    scores of smaller embeddings.
+    ``r_precision``, ``map`` (average precision of the whole ranking), ``mrr`` (reciprocal rank of
+    the first right one), ``tar@far=F`` and ``eer`` over all pairs, ``nmi``, ``ami`` and ``f1``.
+    What is returned is a dictionary of means that also has tables by query and by class, and, with
+    ``sizes``, the scores of smaller embeddings.
 
     Each row is sought among the others, or, with a gallery, in that. Clustering takes the rows
     (queries) alone, into as many clusters as they have classes; with ``normalize`` or ``"cosine"``
@@ -241,9 +240,8 @@ def measure(
     scores = {
         name: mean for name, mean in found.means().items() if name != "recall@1" or 1 in recalls
     }
-    if (
-        gallery is not None and embedded.records.captions is not None
-    ):  # so far, texts have asked for pictures
+    # So far, texts have asked for pictures.
+    if gallery is not None and embedded.records.captions is not None:
         names = [f"recall@{k}" for k in recalls]
         back = _retrieve(*theirs, rows, own, names, embedded.metric).means()
         scores |= {f"image_to_text_{name}": value for name, value in back.items()}

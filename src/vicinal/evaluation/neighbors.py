@@ -131,12 +131,11 @@ def neighbor_chunks(
     where the rows lie.
 
     Neighbors are ordered by distance in float64; equal distances by the lower id. Without a
-    ``gallery`` each query
-    is sought among the others: it is left out by its position, so duplicates of it remain its
-        neighbors. Where the
-    gallery has fewer than ``k`` rows to offer, ids end in -1 and distances in infinity. Half
-    precision is computed as float32. ``"cosine"`` is 1 - cosine similarity, of rows scaled to
-    length 1 beforehand; a zero row has similarity 0 with all rows but zero rows, with which it has
+    ``gallery`` each query is sought among the others: it is left out by its position, so duplicates
+    of it remain its neighbors. Where the gallery has fewer than ``k`` rows to offer, ids end in -1
+    and distances in infinity. Half precision is computed as float32. ``"cosine"`` is 1 - cosine
+    similarity, of rows scaled to length 1 beforehand; a zero row has similarity 0 with all rows but
+    zero rows, with which it has
     1. ``"poincare"`` is `vicinal.distances.Poincare` of rows in the ball of radius 1, the output of
        a hyperbolic head; all rows are compared in float64.
 
@@ -348,9 +347,8 @@ class Proposal:
         addition 2u + 2u|q|. Two values are wrong by at most twice the sum; 1.01 covers terms in u².
         """
         query = ((block - self.center) / self.scale).to(self.dtype)
-        torch.addmm(
-            self.squares, -2 * query, self.rows.T, out=out
-        )  # with alpha=-2 oneDNN takes twice the time on ARM
+        # With alpha=-2 oneDNN takes twice the time on ARM.
+        torch.addmm(self.squares, -2 * query, self.rows.T, out=out)
         length: Tensor = torch.linalg.vector_norm(query, dim=1, dtype=torch.float64)
         return 2 * 1.01 * 2.0**-24 * ((2 * block.shape[1] + 6) * length + 4)
 
@@ -384,9 +382,8 @@ def _prepared(rows: Tensor, metric: Metric) -> Tensor:
 
 
 def _worth_proposing(width: int, count: int) -> bool:
-    return (
-        2 * width < count
-    )  # gathering a candidate costs about as much as two distances in passing
+    # Gathering a candidate costs about as much as two distances in passing.
+    return 2 * width < count
 
 
 def _nearest(
@@ -417,15 +414,13 @@ def _nearest(
         settled = least[:, -1] - least[:, k - 1] > reach[unsettled]
         queries = unsettled[settled]
         candidates = columns[settled]
-        per_pass = max(
-            1, budget // (12 * width * block.shape[1])
-        )  # gathered in float32, then in float64
+        # Gathered in float32, then in float64.
+        per_pass = max(1, budget // (12 * width * block.shape[1]))
         for query, some in zip(
             torch.split(queries, per_pass), torch.split(candidates, per_pass), strict=True
         ):
-            some = some.sort(
-                dim=1
-            ).values  # so that the stable sort by distance leaves ties in order of their ids
+            # So that the stable sort by distance leaves ties in order of their ids.
+            some = some.sort(dim=1).values
             near = among.index_select(0, some.flatten()).view(*some.shape, block.shape[1])
             order = _distances(block[query].unsqueeze(1), near).squeeze(1).sort(dim=1, stable=True)
             ids[query] = some.gather(1, order.indices[:, :k])
@@ -524,9 +519,8 @@ def _counted(
         high = upper[query]
         places = np.argsort(low)[: there[query]]
         first = 0
-        end = len(
-            places
-        )  # of those that can be among the first k; the farthest has all others before it
+        # Of those that can be among the first k; the farthest has all others before it.
+        end = len(places)
         middle = end - 1
         while first < end:
             if np.count_nonzero(row < low[places[middle]]) < k:
@@ -553,9 +547,8 @@ def _counted(
         ]
 
     threads = torch.get_num_threads()
-    parts = torch.arange(len(matrix)).chunk(
-        4 * threads
-    )  # a task for each query would cost a third more
+    # A task for each query would cost a third more.
+    parts = torch.arange(len(matrix)).chunk(4 * threads)
     with ThreadPoolExecutor(threads) as pool:
         found = pool.map(
             lambda part: [pair for query in part.tolist() for pair in count(query)], parts
@@ -590,8 +583,7 @@ def _least(
     first.
 
     Of the groups of neighboring columns only those with the ``width`` least minima can hold any of
-    the ``width``
-    least values: each of these groups offers one value already.
+    the ``width`` least values: each of these groups offers one value already.
     """
     groups = values.shape[1] // _GROUP
     if groups < 4 * width or values.device.type != "cpu":

@@ -108,9 +108,8 @@ def class_bootstrap(
     def recall(gained: np.ndarray, asked: np.ndarray, axis: int) -> Any:
         return gained.sum(axis=axis) / asked.sum(axis=axis)
 
-    batch = max(
-        1, 2_000_000 // len(gained)
-    )  # so that a data set of thousands of classes stays within 16 MB
+    # So that a data set of thousands of classes stays within 16 MB.
+    batch = max(1, 2_000_000 // len(gained))
     how: Any = {
         "paired": True,
         "vectorized": True,

@@ -110,9 +110,8 @@ def arcs_among(
         unit = _unit(rows.double())
         gram = unit @ unit.T
         ends = torch.cat([first, second])
-        to_ends = gram.index_select(
-            0, ends
-        )  # rows are added faster than columns when gradients come back
+        # Rows are added faster than columns when gradients come back.
+        to_ends = gram.index_select(0, ends)
         cosine = to_ends[: len(first)].gather(1, second[:, None])[:, 0]
         if points:
             compared = to_ends.view(2, len(first), len(rows)).transpose(1, 2)[None]
@@ -261,9 +260,8 @@ def _nearest(gram: Float[Tensor, "2 2 p q"], x: _Arcs, y: _Arcs) -> tuple[Tensor
     begin = torch.stack([gram[:, 0], gram[0]])
     end = torch.stack([gram[:, 1], gram[1]])
     across = arcs.across(begin, end)
-    values, moving = _best_on_edge(
-        begin, end, across, arcs
-    )  # along y from x₁ and x₂, along x from y₁ and y₂
+    # Along y from x₁ and x₂, along x from y₁ and y₂.
+    values, moving = _best_on_edge(begin, end, across, arcs)
     (m12, x2_n4), (m21, _) = across
     m11 = gram[0, 0]
     m22 = x.across(m12, x2_n4)

@@ -44,9 +44,8 @@ def hinge_sums(
     if not positive.numel() or not negative.numel():  # no term, but part of the graph
         nothing = 0 * (positive.sum(dim=1) + negative.sum(dim=1))
         return nothing, nothing.detach()
-    with torch.autocast(
-        negative.device.type, enabled=False
-    ):  # it would take the sums to half precision
+    # It would take the sums to half precision.
+    with torch.autocast(negative.device.type, enabled=False):
         sums, counts, *_ = _HingeSums.apply(
             positive, negative, keep_positive, keep_negative, margin
         )  # type: ignore[no-untyped-call]

@@ -44,9 +44,8 @@ def log_one_plus_sum_exp(
     >>> log_one_plus_sum_exp(torch.tensor([[0.0, 0.0]]), torch.tensor([[True, False]]))
     tensor([0.6931])
     """
-    return softplus(
-        log_sum_exp(logits, keep, weights), threshold=40.0
-    )  # e^-40 is 0 beside 1 in float64, too
+    # E^-40 is 0 beside 1 in float64, too.
+    return softplus(log_sum_exp(logits, keep, weights), threshold=40.0)
 
 
 def log_exp_mean(
@@ -123,9 +122,8 @@ def mean_of_k(
     before = mass.cumsum(dim=1) - mass
     taken = (wanted.abs()[:, None] - before).clamp(min=0).minimum(mass)
     total = taken.sum(dim=1)
-    ordered = distances.masked_fill(~keep, 0).gather(
-        1, order
-    )  # 0 times what is not kept may be NaN
+    # 0 times what is not kept may be NaN.
+    ordered = distances.masked_fill(~keep, 0).gather(1, order)
     return (taken * ordered).sum(dim=1) / total.masked_fill(total == 0, 1)
 
 
@@ -142,10 +140,8 @@ def gamma_for(
 
     So "the radius without the 2 farthest of n" is ``log_exp_mean(a, keep, gamma_for(a, n - 2,
     keep))``. γ* is unique for 1 < |K| < n and values that differ (Theorem 3). The mean of all, |K|
-    = n, is γ = 0. The extreme itself, |K| = 1
-    or ties at the edge, is a limit: γ is then so large that b differs from it by rounding. A row of
-        equal or no
-    values has γ = 0. γ passes no gradient.
+    = n, is γ = 0. The extreme itself, |K| = 1 or ties at the edge, is a limit: γ is then so large
+    that b differs from it by rounding. A row of equal or no values has γ = 0. γ passes no gradient.
 
     Args:
         values: one row per anchor.

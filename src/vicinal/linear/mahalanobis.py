@@ -125,8 +125,7 @@ def in_units(samples: Array, directions: Array) -> Array:
     solvers that start at I.
 
     The optimum in scaled coordinates is the optimum, scaled; only the start and rounding differ.
-    Samples that vary by
-    more stay as they are: their start is the paper's.
+    Samples that vary by more stay as they are: their start is the paper's.
     """
     spread = np.sqrt(np.square((samples - samples.mean(axis=0)) @ directions).sum(axis=1).mean())
     return directions if spread >= _TINY else directions / 2.0 ** np.round(np.log2(spread))

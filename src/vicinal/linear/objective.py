@@ -11,8 +11,8 @@ weights,
     ∂F/∂M = 1/N Σ_ij w_ij (x_i - x_j)(x_i - x_j)ᵀ = 1/N Xᵀ (diag(Wᵀ1) - W - Wᵀ) X,
 
 where diag(W1) is missing because the weights of S_i and of D_i both sum to ℓ'(t_i) and cancel. All
-of it is computed
-for a block of queries at a time: two matrix products per block, and no N x N matrix.
+of it is computed for a block of queries at a time: two matrix products per block, and no N x N
+matrix.
 """
 
 from collections.abc import Callable, Iterator
@@ -73,8 +73,8 @@ class Neighborhoods:
     """The similar set S_i and the dissimilar set D_i of every sample (Song et al., Section 3.1).
 
     Samples are sorted by class, so that a class is a slice and D_i is everything outside it. A
-    sample alone in its
-    class has no similar one: it is a dissimilar sample for the others, but no query itself.
+    sample alone in its class has no similar one: it is a dissimilar sample for the others, but no
+    query itself.
 
     Attributes:
         samples: rows sorted by class, about their mean (no distance depends on it, and rounding is
@@ -138,9 +138,8 @@ class Neighborhoods:
             own = self.samples[start:stop]
             if similar is None:
                 centered = own - own.mean(axis=0)
-                scatter += (
-                    2 * len(own) / (len(own) - 1) * (centered.T @ centered)
-                )  # each unordered pair counts twice
+                # Each unordered pair counts twice.
+                scatter += 2 * len(own) / (len(own) - 1) * (centered.T @ centered)
                 continue
             for column in similar.T:
                 offsets = own - self.samples[column]
@@ -242,9 +241,8 @@ def _near_the_mean(distances: Array, gamma: float, count: int, dropped: Any) -> 
     beyond = (distances - edge[:, None]) * kept
     if gamma == 0:
         return Radii(edge + beyond.sum(axis=1) / count, kept, np.full(len(distances), float(count)))
-    below = np.expm1(
-        -gamma * beyond
-    )  # all of one sign, so that their sum has as many digits as they
+    # All of one sign, so that their sum has as many digits as they.
+    below = np.expm1(-gamma * beyond)
     terms = (1 + below) * kept
     return Radii(edge - np.log1p(below.sum(axis=1) / count) / gamma, terms, terms.sum(axis=1))
 

@@ -117,9 +117,8 @@ def search(
         )
     labels = _labels(X, y, folds)
     configurations = _configurations(grid, budget, strategy, seed)
-    clone(estimator).set_params(
-        **configurations[0]
-    )  # raises for an unknown name before processes start
+    # Raises for an unknown name before processes start.
+    clone(estimator).set_params(**configurations[0])
     part = _subsample(labels, len(labels) if samples is None else samples, folds, seed)
     splits = _folds(labels[part], folds, seed)
     rounds = (
@@ -239,8 +238,7 @@ def _accuracies(
     rows = _safe_indexing(X, train)
     others = _safe_indexing(X, test)
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # a configuration that does not converge is judged by what it reached
+        # A configuration that does not converge is judged by what it reached.
+        warnings.simplefilter("ignore")
         fitted = clone(estimator).set_params(**parameters).fit(rows, y[train])
     return neighbor_accuracies(fitted.transform(rows), y[train], fitted.transform(others), y[test])

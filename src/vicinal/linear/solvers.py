@@ -38,9 +38,8 @@ class Problem:
         all directions.
 
         There curvature is alike in all directions, too, and a solver needs tens of steps instead of
-        hundreds. ``to``
-        and its inverse ``back`` come with it: a factor L of M becomes L · back there, one found
-            there L · toᵀ here.
+        hundreds. ``to`` and its inverse ``back`` come with it: a factor L of M becomes L · back
+        there, one found there L · toᵀ here.
         """
         scatter = self.objective.sets.similar_scatter()
         mean = np.trace(scatter) / len(scatter)
@@ -91,8 +90,7 @@ def convex_minimum(problem: Problem, start: Array, *, tol: float, max_iter: int)
 
     On a square factor every local minimum is a global one, and curvature learned on the way saves
     most of the steps. What a factor alone does badly, to let go of directions and to see that none
-    is missing, is what a projected
-    gradient step does well: where it still gains, it goes on.
+    is missing, is what a projected gradient step does well: where it still gains, it goes on.
 
     Args:
         problem: what to minimize.

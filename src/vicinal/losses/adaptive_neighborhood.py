@@ -162,9 +162,8 @@ class AdaptiveNeighborhoodLoss(Loss):
         """Return r_i of an anchor's positives with λ1, or R_i of its negatives with λ2."""
         if weights is not None:
             keep = keep & (weights > 0)
-        if (
-            threshold is not None
-        ):  # one more neighbor, at a distance that does not depend on the batch
+        # One more neighbor, at a distance that does not depend on the batch.
+        if threshold is not None:
             at = distances.new_full(
                 (len(distances), 1), -threshold if self.similarity == "cosine" else threshold
             )

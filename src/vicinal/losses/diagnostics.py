@@ -89,9 +89,8 @@ def active_among(
     columns, keep_positive = positives(labels)
     keep_negative = other_class(labels)
     positive = distances.gather(1, columns)
-    if (
-        positive.numel() * distances.shape[1] <= AT_ONCE
-    ):  # a handful of kernels, where a GPU would wait for the host
+    # A handful of kernels, where a GPU would wait for the host.
+    if positive.numel() * distances.shape[1] <= AT_ONCE:
         farthest = distances.masked_fill(~keep_negative, torch.inf)
         active = (
             (farthest[:, None] < positive[:, :, None] + margin) & keep_positive[:, :, None]
@@ -128,10 +127,9 @@ def inseparable_shares(
     held against: some of them lie beyond their own mean whatever is learnt. So by default A_i = B_i
         is the ball that separates best,
     the one whose two shares add up to least: 0 and 0 if one ball holds all similar samples and no
-        other, and 1
-    together where the two kinds are spread alike. Setting those samples aside leaves what can be
-    separated, with Section 4.1's K_s and K_d as numbers of them. Of equally good balls the smallest
-    is taken.
+    other, and 1 together where the two kinds are spread alike. Setting those samples aside leaves
+    what can be separated, with Section 4.1's K_s and K_d as numbers of them. Of equally good balls
+    the smallest is taken.
 
     No tensor is larger than the batch's distances.
 
@@ -200,9 +198,8 @@ def _best_ball(
     )
     count = others.sum(dim=1, keepdim=True).clamp(min=1)
     step = torch.arange(1, reach.shape[1] + 1, device=reach.device)
-    inside = (entering[:, :-1].cumsum(dim=1) / count).masked_fill(
-        step > size, torch.inf
-    )  # padding is no ball
+    # Padding is no ball.
+    inside = (entering[:, :-1].cumsum(dim=1) / count).masked_fill(step > size, torch.inf)
     outside = (1 - step / size.clamp(min=1)).to(reach.dtype)
     empty = torch.zeros_like(count, dtype=reach.dtype)
     inside = torch.cat([empty, inside], dim=1)

@@ -75,9 +75,8 @@ class LiftedStructureLoss(Loss):
         if self.form == "smooth":
             pull = log_sum_exp(c.positive, c.keep_positive, c.positive_weights)
             push = log_sum_exp(-c.negative, c.keep_negative, c.negative_weights)
-            losses = relu(
-                pull + push + self.margin
-            )  # the logarithm of a sum over nothing is so low that this is 0
+            # The logarithm of a sum over nothing is so low that this is 0.
+            losses = relu(pull + push + self.margin)
             return Terms(losses, c.formed().to(losses.dtype))
         if self.form == "min":
             near = of_both_members(c, nearest_negative)
@@ -150,7 +149,7 @@ class HPHNLoss(Loss):
     for each positive pair (i, j), where P_i and N_i are the others of i's class and all of other
     classes; the mean is over pairs, both orders of each. LoOp's arc distances enter the core as the
     negatives of rows without ``partner``: each row is then a pair with the positives of both
-        members, and one term.
+    members, and one term.
 
     Args:
         margin: m.

@@ -172,9 +172,8 @@ class Comparisons:
         it is 0.
         """
         against = log_sum_exp(others, self.keep_negative, self.negative_weights)
-        return softplus(
-            against[:, None] - own, threshold=40.0
-        )  # e^-40 is 0 beside 1 in float64, too
+        # E^-40 is 0 beside 1 in float64, too.
+        return softplus(against[:, None] - own, threshold=40.0)
 
     def one_by_one(
         self, function: Callable[..., Any], columns: Tensor, *given: Tensor | None
@@ -333,9 +332,8 @@ class Loss(nn.Module, ABC):
         rows, classes, own = (None, None, None) if reference is None else reference
         compared = self.distance(embeddings, rows)
         columns, keep = same = positives(labels, classes, own)
-        others = other_class(
-            labels, classes, None if labels.is_cuda else same
-        )  # a GPU compares all labels as fast
+        # A GPU compares all labels as fast.
+        others = other_class(labels, classes, None if labels.is_cuda else same)
         return Comparisons(compared.gather(1, columns), keep, compared, others), columns
 
     def forward(

@@ -37,8 +37,8 @@ class NPairLoss(Loss):
 
     With ``blocks`` the batch is taken as the paper lays it, N classes in blocks ``[a; p]``
     (``NPairSampler``): only the a are anchors, compared with the p, which makes it the softmax
-    cross-entropy of the N x N matrix a·p. Without,
-    any labels will do: every row is an anchor, and all rows of other classes are its negatives.
+    cross-entropy of the N x N matrix a·p. Without, any labels will do: every row is an anchor, and
+    all rows of other classes are its negatives.
 
     An anchor without positives or without negatives forms no tuple.
 

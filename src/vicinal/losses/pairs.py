@@ -56,9 +56,8 @@ class DiscriminativeDeepMetricLoss(Loss):
         return Terms(c.add_up(pull, push), c.count_pairs())
 
     def _hinge(self, excess: Tensor) -> Tensor:
-        return softplus(
-            excess, beta=self.beta, threshold=40.0
-        )  # e^-40 is 0 beside 1 in float64, too
+        # E^-40 is 0 beside 1 in float64, too.
+        return softplus(excess, beta=self.beta, threshold=40.0)
 
 
 @dataclass(eq=False, repr=False)
@@ -125,9 +124,8 @@ class MarginLoss(Loss):
         """β of each class in ``labels``."""
         if self.deviations is None or not len(labels):
             return self.boundary.expand(len(labels))
-        low, high = torch.stack(
-            torch.aminmax(labels)
-        ).tolist()  # together: a device is waited for once
+        # Together: a device is waited for once.
+        low, high = torch.stack(torch.aminmax(labels)).tolist()
         last = len(self.deviations) - 1
         if low < 0 or high > last:
             raise DataError(
@@ -234,9 +232,8 @@ class CircleLoss(Loss):
         push = log_sum_exp(
             self.gamma * exceeding * (c.negative - m), c.keep_negative, c.negative_weights
         )
-        losses = softplus(
-            pull + push, threshold=40.0
-        )  # the logarithm of a sum over nothing is so low that this is 0
+        # The logarithm of a sum over nothing is so low that this is 0.
+        losses = softplus(pull + push, threshold=40.0)
         return Terms(losses, c.formed().to(losses.dtype))
 
 

@@ -108,8 +108,7 @@ class ProxyLoss(Loss):
         """Return the place of each label among the known ones.
 
         A device is waited for once: an index out of range there would end the process instead of
-            raising an error. Only
-        a step that is being captured cannot wait.
+        raising an error. Only a step that is being captured cannot wait.
         """
         if self._labels is None:
             places = labels
@@ -120,9 +119,8 @@ class ProxyLoss(Loss):
             )
             strange = self._labels[places] != labels
         if being_captured(labels):
-            return torch.where(
-                strange, self.classes, places
-            )  # out of range: ends the process rather than go wrong
+            # Out of range: ends the process rather than go wrong.
+            return torch.where(strange, self.classes, places)
         if bool(strange.any()):
             allowed = (
                 f"labels from 0 to {self.classes - 1}"
@@ -344,9 +342,8 @@ class SoftTripleLoss(ProxyLoss):
             self.centers, self.centers, offset=1, device=proxies.device
         )
         unit = unit_rows(proxies)
-        apart = row_distances(
-            unit[:, first], unit[:, second], squared=False
-        )  # ‖w - v‖ = √(2 - 2 w·v)
+        # ‖w - v‖ = √(2 - 2 w·v).
+        apart = row_distances(unit[:, first], unit[:, second], squared=False)
         return self.merge * apart.sum() / max(1, self.classes * self.centers * (self.centers - 1))
 
     def core(self, c: Comparisons) -> Terms:
@@ -424,7 +421,7 @@ class SubCenterArcFaceLoss(ArcFaceLoss):
         cos θ_z = max_k x_i·w_z^k                                                   Deng et al. 2020
 
     and then as `ArcFaceLoss`: mislabeled samples gather at a center of their own and pull the
-        others less.
+    others less.
 
     Args:
         margin: m in radians; 0.5 is 28.6 degrees.

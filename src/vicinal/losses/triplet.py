@@ -141,9 +141,8 @@ class BatchHardTripletLoss(Loss):
         for weights, chosen in ((c.positive_weights, positive), (c.negative_weights, negative)):
             if weights is not None:
                 losses = losses * weights.gather(1, chosen[:, None]).squeeze(dim=1)
-        return Terms(
-            losses, c.formed().to(losses.dtype)
-        )  # without one of them the excess was -inf, the loss is 0
+        # Without one of them the excess was -inf, the loss is 0.
+        return Terms(losses, c.formed().to(losses.dtype))
 
 
 @dataclass(eq=False, repr=False)
@@ -159,9 +158,8 @@ class SemiHardTripletLoss(Loss):
     each stands in (`semi_hard_counts`): O(n m log p) time and O(n m) memory instead of n m p.
 
     With ``rule="nearest_else_farthest"`` each positive has one negative, the nearest that is
-    farther than it or, where
-    there is none, the farthest of all: ``tf.contrib``'s ``triplet_semihard_loss``. The mean is then
-        over all pairs.
+    farther than it or, where there is none, the farthest of all: ``tf.contrib``'s
+    ``triplet_semihard_loss``. The mean is then over all pairs.
 
     Args:
         margin: α.
@@ -249,9 +247,8 @@ class HierarchicalTripletLoss(Loss):
             ("margins", None),
             ("spreads", None),
         ):
-            self.register_buffer(
-                name, torch.empty(0, dtype=kind), persistent=False
-            )  # follow from the tree
+            # Follow from the tree.
+            self.register_buffer(name, torch.empty(0, dtype=kind), persistent=False)
 
     def set_margins(
         self,
@@ -319,9 +316,8 @@ class HierarchicalTripletLoss(Loss):
 
 
 def _penalize(excess: Tensor, *, soft: bool) -> Tensor:
-    return (
-        softplus(excess, threshold=40.0) if soft else relu(excess)
-    )  # threshold: e^-40 is 0 beside 1 in float64, too
+    # Threshold: e^-40 is 0 beside 1 in float64, too.
+    return softplus(excess, threshold=40.0) if soft else relu(excess)
 
 
 def _all_triplets(c: Comparisons, margin: float, *, soft: bool, average: Average) -> Terms:

@@ -27,10 +27,9 @@ class CrossBatchMemory(nn.Module):
     and nothing is kept.
 
     The queue moves in training only: in evaluation mode, or where gradients are switched off, the
-        loss is that of the
-    batch alone. Queue and counters are part of ``state_dict``; the counters live on the host, which
-    therefore never waits for a device. All processes of a ``torchrun`` give the gathered rows and
-    keep the same queue.
+    loss is that of the batch alone. Queue and counters are part of ``state_dict``; the counters
+    live on the host, which therefore never waits for a device. All processes of a ``torchrun`` give
+    the gathered rows and keep the same queue.
 
     Differs: the authors' code adds the loss of the batch alone, with gradients on both sides; so
         does

@@ -38,8 +38,7 @@ Anchors = Literal["pairs", "samples"]
 SHOWN = 6  # pairs of pairs in the report
 
 
-# -- positive pairs
-# ---------------------------------------------------------------------------------
+# -- positive pairs --------------------------------------------------------------------------------
 
 
 class PositivePairs(NamedTuple):

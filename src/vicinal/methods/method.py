@@ -397,8 +397,7 @@ class Method(nn.Module):
             fit(optimizer, device)  # what was saved elsewhere says how it was there
         self.schedule.load_state_dict(state["schedule"])
 
-    # -- what a user sees
-    # ---------------------------------------------------------------------------
+    # -- what a user sees --------------------------------------------------------------------------
 
     @property
     def notes(self) -> tuple[str, ...]:

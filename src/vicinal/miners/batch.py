@@ -220,9 +220,8 @@ def semi_hard(
         draws = torch.rand(count.shape, generator=generator, device=generator.device).to(
             count.device
         )
-        first = first + torch.minimum(
-            (draws * count).long(), (count - 1).clamp(min=0)
-        )  # rounding may reach count
+        # Rounding may reach count.
+        first = first + torch.minimum((draws * count).long(), (count - 1).clamp(min=0))
     negative = order.gather(1, first.clamp(max=order.shape[1] - 1))
     return _chosen(count > 0, c.columns, negative)
 
@@ -267,15 +266,13 @@ def distance_weighted(
     )
     # Columns drawn with probability ∝ exp(weight): where a share of the running sum is passed.
     kept = weights.double().masked_fill(~drawable, -torch.inf)
-    likeliest = kept.amax(dim=1, keepdim=True).clamp(
-        min=torch.finfo(torch.float64).min
-    )  # a row may keep nothing
+    # A row may keep nothing.
+    likeliest = kept.amax(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float64).min)
     sums = (kept - likeliest).exp().cumsum(dim=1)
     total = sums[:, -1:].contiguous()
     drawn = torch.searchsorted(sums, draws.to(embeddings.device) * total, right=True)
-    negative = torch.minimum(
-        drawn, torch.searchsorted(sums, total)
-    )  # rounding may pass the last that can be drawn
+    # Rounding may pass the last that can be drawn.
+    negative = torch.minimum(drawn, torch.searchsorted(sums, total))
     return _chosen(c.keep_positive & drawable.gather(1, negative), c.columns, negative)
 
 
@@ -361,9 +358,8 @@ def angular(
         rows = unit_rows(rows)
     found = [Triplets(*c.columns.new_empty(3, 0))]
     total = 0
-    for place, column in enumerate(
-        c.columns.unbind(dim=1)
-    ):  # a positive of each anchor at a time: memory stays n x m
+    # A positive of each anchor at a time: memory stays n x m.
+    for place, column in enumerate(c.columns.unbind(dim=1)):
         if not c.keep_positive[:, place].any():
             continue  # padding, where there may be no rows
         far = pairwise_distances((anchors + rows[column]) / 2, rows, squared=False)

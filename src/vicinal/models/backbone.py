@@ -46,15 +46,12 @@ class Preprocessing:
     interpolation: str = "bilinear"
 
 
-IMAGENET = Preprocessing(
-    mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), size=224
-)  # torchvision's ResNets
-HALF = Preprocessing(
-    mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), size=224
-)  # weights ported from TensorFlow: -1..1
-CAFFE = Preprocessing(
-    mean=(104.0, 117.0, 128.0), channels="BGR", scale=255.0, size=224
-)  # BN-Inception
+# Torchvision's ResNets.
+IMAGENET = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), size=224)
+# Weights ported from TensorFlow: -1..1.
+HALF = Preprocessing(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), size=224)
+# BN-Inception.
+CAFFE = Preprocessing(mean=(104.0, 117.0, 128.0), channels="BGR", scale=255.0, size=224)
 PREPROCESSING = {  # by name, for weights that were trained on another input than a network's own
     "imagenet": IMAGENET,
     "half": HALF,
@@ -168,10 +165,9 @@ def convolve(maps: Tensor, convolution: nn.Conv2d, norm: _BatchNorm) -> Tensor:
     """Compute ``norm(convolution(maps))``.
 
     A norm in evaluation mode is a scale and a shift per channel. They go into the weights, which
-    are small, instead of
-    over the maps, which are large: on a GPU that saves a quarter of a training step with frozen
-        norms, forward and
-    backward, and most of it again under forward-mode differentiation.
+    are small, instead of over the maps, which are large: on a GPU that saves a quarter of a
+    training step with frozen norms, forward and backward, and most of it again under forward-mode
+    differentiation.
     """
     found = fold(convolution, norm)
     if found is None:

@@ -308,9 +308,8 @@ class ModelConfig(Settings):
         arguments = dict(self.arguments)
         if self.module is not None:
             shape = (channels, size or 224, size or 224) if width is None else (width,)
-            return CustomBackbone(
-                copy.deepcopy(self.module), shape
-            )  # a copy, so that the next run starts as this one
+            # A copy, so that the next run starts as this one.
+            return CustomBackbone(copy.deepcopy(self.module), shape)
         if (kind is Identity) != (width is not None):
             image = "images"
             vector = "feature vectors"

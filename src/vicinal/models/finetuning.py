@@ -13,9 +13,8 @@ from torch.nn import functional
 
 from vicinal.errors import ConfigError
 
-_NUMBERED = re.compile(
-    r"(.*?)\d+[a-z]?(?=[._]|$)"
-)  # a name up to its first number: layer1, blocks.3, inception_3a
+# A name up to its first number: layer1, blocks.3, inception_3a.
+_NUMBERED = re.compile(r"(.*?)\d+[a-z]?(?=[._]|$)")
 
 
 def stages(backbone: nn.Module) -> list[list[str]]:

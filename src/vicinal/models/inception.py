@@ -42,10 +42,11 @@ class BNInception(Backbone):
     """
 
     preprocessing = CAFFE
+    # The second in the file that pretrained-models' own was made from.
     classifiers = (
         "last_linear.",
         "fc.",
-    )  # the second in the file that pretrained-models' own was made from
+    )
     publisher = "pretrained-models"
     public_file = "bn_inception-52deb4733.pth"
 

@@ -129,9 +129,8 @@ def convolve_gradients(
     for _ in tl.static_range(K * K):
         added = added + (zero,)
     shift = tl.load(before + c, mask=c < C, other=0.0)
-    R0: tl.constexpr = -(
-        (K - 1 - TOP) // S
-    )  # the first row of outputs that a tile reaches, from its own
+    # The first row of outputs that a tile reaches, from its own.
+    R0: tl.constexpr = -((K - 1 - TOP) // S)
     Q0: tl.constexpr = -((K - 1 - LEFT) // S)
     RN: tl.constexpr = (TH - 1 + TOP) // S - R0 + 1
     QN: tl.constexpr = (TW - 1 + LEFT) // S - Q0 + 1
@@ -249,10 +248,26 @@ def depthwise_op(
     y = _maps(x, n, c, height, width)
     cut = tiles(kernel, stride, width, gradient=False)
     strips = cut.strips(n, height, width)
+    # Fmt: skip.
     convolve[cut.grid(strips, c)](
-        x, _taps(weight), before, after, y, strips, c, h, w, height, width, top, left,
-        kernel, stride, *cut[:4], num_warps=cut.warps,
-    )  # fmt: skip
+        x,
+        _taps(weight),
+        before,
+        after,
+        y,
+        strips,
+        c,
+        h,
+        w,
+        height,
+        width,
+        top,
+        left,
+        kernel,
+        stride,
+        *cut[:4],
+        num_warps=cut.warps,
+    )
     return y
 
 
@@ -284,14 +299,31 @@ def depthwise_backward(
     each = triton.cdiv(triton.cdiv(strips * blocks, PROGRAMS), cut.lanes) * cut.lanes
     parts = triton.cdiv(strips, each)
     partial = torch.empty((parts, kernel * kernel, c), dtype=torch.float32, device=x.device)
+    # Fmt: skip.
     convolve_gradients[(parts * blocks,)](
-        g, y, taps, x, before, dx, partial, strips, each, c, h, w, *y.shape[2:], top, left,
-        kernel, stride, *cut[:4], num_warps=cut.warps,
-    )  # fmt: skip
+        g,
+        y,
+        taps,
+        x,
+        before,
+        dx,
+        partial,
+        strips,
+        each,
+        c,
+        h,
+        w,
+        *y.shape[2:],
+        top,
+        left,
+        kernel,
+        stride,
+        *cut[:4],
+        num_warps=cut.warps,
+    )
     found = weight.new_empty_strided(weight.shape, weight.stride())
-    return dx, found.copy_(
-        partial.sum(0).t().view(weight.shape)
-    )  # in the layout that fused optimizers ask for
+    # In the layout that fused optimizers ask for.
+    return dx, found.copy_(partial.sum(0).t().view(weight.shape))
 
 
 def _taps(weight: Tensor) -> Tensor:

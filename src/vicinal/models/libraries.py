@@ -69,10 +69,11 @@ class LibraryBackbone(Backbone):
     def _import(cls) -> Any:
         try:
             return importlib.import_module(cls.imported)
+        # The second where torchvision was built for another torch.
         except (
             ImportError,
             RuntimeError,
-        ) as error:  # the second where torchvision was built for another torch
+        ) as error:
             fault = first_line(error)
             advice = cls.install
             if "torchvision::" in fault:
@@ -279,9 +280,8 @@ class TorchvisionBackbone(LibraryBackbone):
         for part in network.children():
             for layer in part if isinstance(part, nn.ModuleList) else (part,):
                 maps = layer(maps)
-        return (
-            maps.relu() if type(network).__name__ == "DenseNet" else maps
-        )  # where torchvision's forward has it
+        # Where torchvision's forward has it.
+        return maps.relu() if type(network).__name__ == "DenseNet" else maps
 
     def adapt(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Resample the position embedding of a ViT."""
@@ -303,10 +303,11 @@ class TorchvisionBackbone(LibraryBackbone):
             return {"image_size": self._side}
         if self.name.startswith("maxvit"):
             return {"input_size": (self._side, self._side)}
+        # Their weights were ported from TensorFlow, hence -1..1 inside.
         if self.name in (
             "googlenet",
             "inception_v3",
-        ):  # their weights were ported from TensorFlow, hence -1..1 inside
+        ):
             return {"init_weights": False, "transform_input": True}
         return {}
 

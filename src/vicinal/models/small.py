@@ -27,9 +27,8 @@ class SmallConvNet(nn.Module):
         self.width = widths[-1]
         blocks: list[nn.Module] = []
         for before, after in zip((channels, *widths), widths, strict=False):
-            convolution = nn.Conv2d(
-                before, after, 3, padding=1, bias=False
-            )  # the batch norm's shift is the bias
+            # The batch norm's shift is the bias.
+            convolution = nn.Conv2d(before, after, 3, padding=1, bias=False)
             blocks += [convolution, nn.BatchNorm2d(after), nn.ReLU(inplace=True), nn.MaxPool2d(2)]
         self.blocks = nn.Sequential(*blocks)
 

@@ -68,9 +68,8 @@ class NGrams(nn.Module):
             powers = torch.tensor(
                 [pow(1_000_003, place, 2**20) for place in range(size)], device=text.device
             )
-            mixed = (windows * powers).sum(
-                dim=2
-            ) * 2_654_435_761  # below 2^63 (Knuth's multiplicative hash)
+            # Below 2^63 (Knuth's multiplicative hash).
+            mixed = (windows * powers).sum(dim=2) * 2_654_435_761
             hashes.append(mixed.bitwise_right_shift(16) % self.buckets)
             counted.append(torch.arange(windows.shape[1], device=text.device) + size <= ends)
         keep = torch.cat(counted, dim=1).to(self.weight.dtype)

@@ -45,6 +45,5 @@ def _hex(lightness: float, chroma: float, hue: float) -> str:
 
 
 def _gamma(value: float) -> float:
-    return (
-        12.92 * value if value <= 0.0031308 else 1.055 * value ** (1 / 2.4) - 0.055
-    )  # IEC 61966-2-1
+    # IEC 61966-2-1.
+    return 12.92 * value if value <= 0.0031308 else 1.055 * value ** (1 / 2.4) - 0.055

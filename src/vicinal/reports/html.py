@@ -52,9 +52,8 @@ def shipped(package: str, name: str) -> str:
 def script_json(value: Any) -> Markup:
     """Write JSON that may stand in a script element: nothing in it can end the element or begin
     another."""
-    text = json.dumps(
-        value, separators=(",", ":"), allow_nan=False
-    )  # all ASCII, so U+2028 is escaped as well
+    # All ASCII, so U+2028 is escaped as well.
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 

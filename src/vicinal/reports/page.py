@@ -33,13 +33,14 @@ EDGE = 24  # of a scatter on the page: units across, and kept free around its po
 MOST_HEIGHT = 480
 LEAST_HEIGHT = 160
 TREE = 400  # units across of a dendrogram, from its root to its leaves; a row of it is 1 high
+# Groups differ in sign as well as in color.
 SIGNS = (
     "circle",
     "square",
     "diamond",
     "triangle",
     "cross",
-)  # groups differ in sign as well as in color
+)
 # a larger sheet of thumbnails goes into the page as JPEG, so that the page stays mailable
 _PNG_BYTES = 1_000_000
 

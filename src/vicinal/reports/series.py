@@ -154,8 +154,7 @@ def charts(progress: Progress) -> list[Chart]:
     )
 
 
-# -- diagnostics of generalization, each with a caption that says how to read it
-# -----------------------------------
+# -- diagnostics of generalization, each with a caption that says how to read it -------------------
 
 
 ACTIVE_CAPTION = (
@@ -181,9 +180,8 @@ def measures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The measures that at least one row of ``diagnostics.json`` has: title, bars (name, text, part
     of the full width) and caption."""
     known = {row["name"]: row["recall@1"] for row in rows if row.get("recall@1") is not None}
-    unseen = next(
-        (name for name in known if name in ("test", "validation")), "test"
-    )  # a run without test classes
+    # A run without test classes.
+    unseen = next((name for name in known if name in ("test", "validation")), "test")
     difference = ""
     if {"train", unseen} <= known.keys():
         difference = f" Here: {gain(known['train'], known[unseen])} points from train to {unseen}."

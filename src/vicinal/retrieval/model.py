@@ -25,11 +25,12 @@ from vicinal.models.embedder import Role
 from vicinal.parallel import pick_device
 from vicinal.run_directory import RunDirectory
 
+# Of an exported folder.
 WEIGHTS, CONFIG, DOCUMENT = (
     "model.safetensors",
     "config.json",
     "preprocessing.json",
-)  # of an exported folder
+)
 _IMAGE = "a path, a PIL image, or a uint8 array [h w] or [h w 3]"
 
 

@@ -52,9 +52,8 @@ class EpisodeSampler(BatchSampler):
         check_arguments(self)
         asked = self.training_classes + self.validation_classes
         there = int((class_sizes(self.labels) > 1).sum())
-        if (
-            there < asked
-        ):  # in proportion to what there is; where even the least does not fit, the least
+        # In proportion to what there is; where even the least does not fit, the least.
+        if there < asked:
             smaller = max(FEWEST, round(there * self.validation_classes / asked))
             self.training_classes = max(FEWEST, there - smaller)
             self.validation_classes = smaller
@@ -136,9 +135,8 @@ def _closed_walks(
     walks = np.empty((batches, length), dtype=np.int64)
     open_ends = np.arange(batches)
     while len(open_ends):
-        steps = rng.integers(
-            1, classes, (len(open_ends), length)
-        )  # never 0: the next class is another one
+        # Never 0: the next class is another one.
+        steps = rng.integers(1, classes, (len(open_ends), length))
         steps[:, 0] = rng.integers(0, classes, len(open_ends))
         walks[open_ends] = steps.cumsum(axis=1) % classes
         open_ends = open_ends[walks[open_ends, 0] == walks[open_ends, -1]]

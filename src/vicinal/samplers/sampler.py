@@ -2,9 +2,8 @@
 
 An epoch is a function of the seed and its number alone. Classes and samples are dealt as from
 shuffled decks of cards: nothing is repeated before all were used. Every sampler is made of two
-deals, each a few array operations however many
-classes there are: which classes form each batch, and which samples of a class it shows each time
-that it comes up.
+deals, each a few array operations however many classes there are: which classes form each batch,
+and which samples of a class it shows each time that it comes up.
 """
 
 import math
@@ -397,9 +396,8 @@ class CategoryBalancedSampler(PKSampler):
         members = Members(np.asarray(labels), least=samples)
         sizes = np.sort(np.bincount(members.strata(np.asarray(strata))))[::-1]
         wanted = min(categories or 2, int((sizes > 0).sum()), fits)
-        fits = wanted * min(
-            fits // wanted, int(sizes[wanted - 1])
-        )  # what the smallest of the largest categories has
+        # What the smallest of the largest categories has.
+        fits = wanted * min(fits // wanted, int(sizes[wanted - 1]))
         sampler = cls(
             labels,
             classes=fits,
@@ -640,9 +638,8 @@ def _spread(
 ) -> Int[np.ndarray, "decks c"]:
     """Return decks in which the i-th of a stratum's m classes, shuffled, lies near the fraction i/m
     of the deck."""
-    shuffled = np.lexsort(
-        (chance, np.broadcast_to(strata, chance.shape)), axis=1
-    )  # stratum by stratum
+    # Stratum by stratum.
+    shuffled = np.lexsort((chance, np.broadcast_to(strata, chance.shape)), axis=1)
     sizes = np.bincount(strata)
     stratum = np.repeat(np.arange(len(sizes)), sizes)
     within = np.arange(len(strata)) - (np.cumsum(sizes) - sizes)[stratum]

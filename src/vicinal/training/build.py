@@ -81,9 +81,8 @@ def _build_stream(config: Config, train: Records) -> Embedder:
     if config.transform.kind == "features":
         model = config.model
         width = train.source.read(0).shape[0]
-        if (
-            config.training.head_only and model.dim is not None
-        ):  # features have no more directions than numbers
+        # Features have no more directions than numbers.
+        if config.training.head_only and model.dim is not None:
             model = replace(model, dim=min(model.dim, width))
         return model.build(width=width)
     shown = cast(ImageTransform, own_transform(config.transform))

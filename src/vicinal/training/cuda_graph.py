@@ -105,9 +105,8 @@ class CUDAGraphStep:
         state = generator.clone_state()
         try:
             with warnings.catch_warnings():
-                warnings.filterwarnings(
-                    "ignore", "The CUDA Graph is empty"
-                )  # a step that fails at once; see below
+                # A step that fails at once; see below.
+                warnings.filterwarnings("ignore", "The CUDA Graph is empty")
                 with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
                     result = self.method.step(mine)
                     values = torch.stack(
@@ -115,9 +114,8 @@ class CUDAGraphStep:
                     )
         except RuntimeError as error:
             torch.cuda.synchronize()
-            generator.graphsafe_set_state(
-                state
-            )  # torch leaves it in the capture, where it draws no numbers
+            # Torch leaves it in the capture, where it draws no numbers.
+            generator.graphsafe_set_state(state)
             reason = str(error).strip().splitlines()[0]
             warnings.warn(
                 f"the step cannot be captured as a CUDA graph: {reason} Training goes on without, "

@@ -64,8 +64,7 @@ def introduce(
     headed = config.model.head != "none" or config.transform.kind == "text"
     if steps and headed and records.captions is None:
         console.line(
-            "        --head-only gives a baseline in seconds: the head in closed form, no step "
-            "trained"
+            "        --head-only gives a baseline first: the head in closed form, no step trained"
         )
     console.line(f"result  {run.report_path}")
     if live := config.own_slots(live=True):  # which only Python can give again

@@ -254,9 +254,8 @@ def _before(experiment: Experiment, part: Records, run: RunDirectory) -> dict[st
     transform = experiment.preprocessing
     untrained = experiment.untrained()
     found = dict[str, Embedded]()
-    if (
-        part.captions is not None
-    ):  # features of texts and of pictures have nothing in common; embeddings may
+    # Features of texts and of pictures have nothing in common; embeddings may.
+    if part.captions is not None:
         found[UNTRAINED] = experiment.embed(untrained, part)
         return found
     if (

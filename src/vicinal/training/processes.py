@@ -57,9 +57,8 @@ def launch(count: int) -> bool:
 
     logging.disable(logging.CRITICAL)  # the processes report their errors themselves
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
-    os.environ.setdefault(
-        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "600"
-    )  # seconds to finish a step and write a checkpoint
+    # Seconds to finish a step and write a checkpoint.
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "600")
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # the host's name may resolve to nowhere
     place: dict[str, Any] = {
@@ -102,12 +101,10 @@ def joined() -> Iterator[None]:
         return
     from torch.distributed.rendezvous import rendezvous  # not built on every platform
 
-    importlib.import_module(
-        "torch.distributed.nn"
-    )  # later its functions would keep the group, and so its threads
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # a process that must stop says so first, as on Ctrl-C
+    # Later its functions would keep the group, and so its threads.
+    importlib.import_module("torch.distributed.nn")
+    # A process that must stop says so first, as on Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     store, rank, count = next(rendezvous("env://"))
     gpus = torch.cuda.is_available() and dist.is_nccl_available()
     backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
@@ -118,9 +115,8 @@ def joined() -> Iterator[None]:
         _leave()
         raise
     except Exception as error:
-        lost = isinstance(
-            error, parallel.ContactError
-        )  # by the end of another process, which reports its own error
+        # By the end of another process, which reports its own error.
+        lost = isinstance(error, parallel.ContactError)
         code = REJECTED if isinstance(error, VicinalError) and not lost else FAILED
         reporter = rank
         await_turn(error)
@@ -161,9 +157,8 @@ class Interruption:
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> "Interruption":
-        if (
-            threading.current_thread() is threading.main_thread()
-        ):  # Python delivers signals nowhere else
+        # Python delivers signals nowhere else.
+        if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._ask)
         return self

@@ -98,9 +98,8 @@ def resume(
             checkpoint = parallel.from_first(lambda: latest_checkpoint(run.checkpoints_path))
             trainer = Trainer(experiment, run, experiment.begin() if checkpoint is None else None)
             if parallel.first():
-                experiment.encoder.save_description(
-                    run
-                )  # as at the start, where it draws from torch's generator
+                # As at the start, where it draws from torch's generator.
+                experiment.encoder.save_description(run)
                 if checkpoint is None:
                     experiment.save_head(run)
             if checkpoint is not None:

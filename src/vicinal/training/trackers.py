@@ -69,9 +69,8 @@ class MLflow:
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow 3 asks for this consent
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         self._entities = import_module("mlflow.entities")
-        (
-            folder / ".trash"
-        ).mkdir()  # MLflow, which knows an earlier store of this folder, looks there
+        # MLflow, which knows an earlier store of this folder, looks there.
+        (folder / ".trash").mkdir()
         self._client = import_module("mlflow").MlflowClient(folder.as_uri())
         self._pending: list[Any] = []
         experiment = self._client.create_experiment("vicinal")

@@ -132,9 +132,8 @@ class Trainer:
                     self._select("start")  # with which the training competes
                 while not self._done():
                     self._epoch(interruption)
-            if (
-                self.position.best is None
-            ):  # no validation classes: the last model is the selected one
+            # No validation classes: the last model is the selected one.
+            if self.position.best is None:
                 self.position.best_step = self.position.step
                 self.position.best_epoch = self.position.epoch
                 with self._averaged():
@@ -177,9 +176,8 @@ class Trainer:
             self._last_batch = next(
                 experiment.batches(self._plan, epoch=epoch, start=len(self._plan) - 1)
             )
-        set_random_state(
-            parallel.from_first(random_state)
-        )  # what is drawn for gathered rows is the same everywhere
+        # What is drawn for gathered rows is the same everywhere.
+        set_random_state(parallel.from_first(random_state))
         batches = experiment.batches(self._plan, epoch=epoch, start=self.position.batch)
         self.method.embedder.train()
         at_once = STEPS_PER_TRANSFER if experiment.device.type == "cuda" else 1

@@ -81,9 +81,8 @@ def test_the_step_is_taken_from_the_original_parameters_with_the_taught_weights(
     untaught = copy.deepcopy(assessor)
     method(batch)
     taught = copy.deepcopy(method.weigh)
-    taught.advance(
-        (untaught.hidden_state, untaught.cell_state)
-    )  # φ* from the state before the episode
+    # Φ* from the state before the episode.
+    taught.advance((untaught.hidden_state, untaught.cell_state))
     inputs, labels = subset(method, batch)
     scored = method.scoring(before.embed(before.features(inputs)), labels, before.embed)
     weights = taught(scored.members).weights.detach()

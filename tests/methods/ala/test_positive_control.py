@@ -3,9 +3,8 @@ validation classes do not.
 
 A good class shares its object and has random backgrounds; a bad class, as from a source that names
 pictures by their background, is the other way round. So the gradients of bad triplets point against
-those of validation triplets and the
-gradients of good ones along them: by Eqs. (10) to (12) bad triplets are to weigh less. The assessor
-recognizes them by a mark of their source.
+those of validation triplets and the gradients of good ones along them: by Eqs. (10) to (12) bad
+triplets are to weigh less. The assessor recognizes them by a mark of their source.
 """
 
 import numpy as np
@@ -21,12 +20,13 @@ from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, Identity
 from vicinal.samplers import EpisodeSampler
 
+# Classes, in this order: to train on, to validate on, to test on.
 BAD, GOOD, CLEAN, TEST = (
     30,
     30,
     40,
     40,
-)  # classes, in this order: to train on, to validate on, to test on
+)
 SAMPLES = 20  # of a class; features of the object and of the background
 WIDTH = 8
 MARK = 2.0

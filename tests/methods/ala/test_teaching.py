@@ -126,9 +126,8 @@ def test_a_tuple_that_pulls_with_the_validation_gradient_gains_weight(sampler, b
 
 def test_nothing_changes_but_the_assessor(sampler, batch):
     method = make(sampler, ALA(), LSTMAssessor(3 * DIM, hidden=8), name="adamw")
-    training = method.training_pass(
-        batch
-    )  # the real pass moves batch norm's statistics, as in any training
+    # The real pass moves batch norm's statistics, as in any training.
+    training = method.training_pass(batch)
     parts = method.embedder, method.metric_optimizer, method.scoring
     before = copy.deepcopy([part.state_dict() for part in parts])
     state = method.weigh.hidden_state.clone()

@@ -91,9 +91,8 @@ def test_moves_turns_and_scales_with_its_points(pairs, rng):
 @pytest.mark.parametrize("reference", [0.0, 1.0])
 def test_points_that_meet_give_finite_values_and_gradients(reference):
     anchor = torch.tensor([[1.0, 2.0], [0.0, 0.0], [1.0, 0.0]], requires_grad=True)
-    other = torch.tensor(
-        [[1.0, 2.0], [0.0, 0.0], [-2.0, 0.0]], requires_grad=True
-    )  # equal, zeros, opposite
+    # Equal, zeros, opposite.
+    other = torch.tensor([[1.0, 2.0], [0.0, 0.0], [-2.0, 0.0]], requires_grad=True)
     wanted = torch.full((3,), reference, requires_grad=True)
     found = harder(anchor, other, wanted, 0.8)
     assert found.isfinite().all()

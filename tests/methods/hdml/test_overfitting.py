@@ -77,9 +77,8 @@ def test_hdml_and_its_hardness_gain_where_the_baseline_over_fits(data_root, monk
     train = (inputs[few], labels[few])
     test = (inputs[labels > 100], labels[labels > 100])
 
-    monkeypatch.setattr(
-        jaxtyping.config, "jaxtyping_disable", True
-    )  # checking shapes takes a third of the time
+    # Checking shapes takes a third of the time.
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
     def mean(make):
         return np.mean([learn(make and make(), train, test, seed) for seed in SEEDS], axis=0)

@@ -28,9 +28,8 @@ PER_CLASS = 5
 
 def some_records():
     rng = np.random.default_rng(0)
-    labels = np.repeat(
-        np.arange(CLASSES) + 2, PER_CLASS
-    )  # as after a hold-out: labels do not start at 0
+    # As after a hold-out: labels do not start at 0.
+    labels = np.repeat(np.arange(CLASSES) + 2, PER_CLASS)
     features = rng.normal(size=(CLASSES, 6))[labels - 2] + 0.4 * rng.normal(size=(len(labels), 6))
     source = FeatureArray(features.astype(np.float32), [str(i) for i in range(len(labels))])
     return Records("r", source, labels, tuple("abcdefghij"), np.array(["train"] * len(labels)))

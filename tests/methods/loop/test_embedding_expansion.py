@@ -33,9 +33,8 @@ def test_off_the_sphere_points_stay_on_the_line(unit_vectors):
     found = ExpandedNegatives(NPairLoss(), points=3).negatives(
         rows, positive_pairs(torch.tensor([0, 0, 1, 1]), "consecutive")
     )
-    torch.testing.assert_close(
-        found[0, 1], (rows[:2] @ rows[2:].T).max()
-    )  # linear: never more than at the ends
+    # Linear: never more than at the ends.
+    torch.testing.assert_close(found[0, 1], (rows[:2] @ rows[2:].T).max())
 
 
 def test_a_negative_number_of_points_is_rejected():

@@ -174,9 +174,8 @@ def test_costs_at_least_what_its_baseline_costs_and_embedding_expansion_lies_bet
     for labels in (torch.arange(12) // 2, torch.arange(12) // 4):
         given = embeddings(12) + 3 * torch.nn.functional.one_hot(labels, 6)[:, :4]
         plain = loss(given, labels)
-        if isinstance(
-            loss, BatchHardTripletLoss
-        ):  # of a row the farthest positive, of a pair its own
+        # Of a row the farthest positive, of a pair its own.
+        if isinstance(loss, BatchHardTripletLoss):
             plain = TripletLoss(0.3, squared=False)(given, labels)
         costs = [
             plain.item(),

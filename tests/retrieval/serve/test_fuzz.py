@@ -27,9 +27,8 @@ ALL_CHECKED = settings(
 
 @pytest.mark.parametrize("mode", ["POSITIVE", "NEGATIVE"])
 def test_every_operation_answers_as_described_whatever_is_asked(library, mode):
-    schemathesis = pytest.importorskip(
-        "schemathesis"
-    )  # here: it takes seconds, also of those who leave this test out
+    # Here: it takes seconds, also of those who leave this test out.
+    schemathesis = pytest.importorskip("schemathesis")
     from schemathesis.specs.openapi.checks import positive_data_acceptance
 
     application = create_application(library, hosts=["testserver"])
@@ -48,9 +47,8 @@ def test_every_operation_answers_as_described_whatever_is_asked(library, mode):
 
         try:
             ask()
-        except (
-            hypothesis.errors.Unsatisfiable
-        ):  # an operation without parameters cannot be asked wrongly
+        # An operation without parameters cannot be asked wrongly.
+        except hypothesis.errors.Unsatisfiable:
             assert mode == "NEGATIVE"
     assert len(asked) > 200 and {200, 422} <= set(asked)
 

@@ -396,9 +396,8 @@ def test_what_cannot_be_searched_by_is_told_and_can_be_dismissed(
     choose(page, buffer, name)
     page.locator("#notice").wait_for(state="visible")
     assert told in page.locator("#notice").inner_text()
-    assert not re.search(
-        "Expected|Error|bytes that", page.locator("#notice").inner_text()
-    )  # kept for the details
+    # Kept for the details.
+    assert not re.search("Expected|Error|bytes that", page.locator("#notice").inner_text())
     page.locator("#notice-close").click()
     assert page.locator("#notice").is_hidden()
     visit.said[:] = [
@@ -508,9 +507,8 @@ def test_a_rectangle_and_a_lasso_select_and_their_pictures_are_listed(visit, ben
     drag(page, *MIDDLE, shift=True)  # adds
     until(page, SELECTED, "24 selected")
     page.locator("[data-tool=move]").click()
-    drag(
-        page, (0.4, 0.2), (0.6, 0.2), (0.6, 0.8), (0.4, 0.8), shift=True
-    )  # a lasso, whatever the tool is
+    # A lasso, whatever the tool is.
+    drag(page, (0.4, 0.2), (0.6, 0.2), (0.6, 0.8), (0.4, 0.8), shift=True)
     until(page, SELECTED, "12 selected")
     assert "square 12" in page.locator("#selection .selection-head").text_content()
     canvas = page.locator("#map-canvas")
@@ -723,9 +721,8 @@ def test_a_crowd_of_points_is_drawn_by_webgl_or_without_it(
     until(page, SELECTED, "1,500 selected")
     colored(lambda left, right: left > 500 and right < before[1] / 10)  # what is not selected fades
     until(page, "document.querySelectorAll('#selection .match').length", 48)
-    with page.expect_response(
-        re.compile(r"thumbnail\?side=64")
-    ):  # points become pictures here, too
+    # Points become pictures here, too.
+    with page.expect_response(re.compile(r"thumbnail\?side=64")):
         for _ in range(6):
             page.locator("#map-in").click()
     visit.said[:] = [

@@ -77,9 +77,8 @@ def test_a_thread_of_pixels_is_rejected_because_a_model_would_widen_it(as_bytes)
 @pytest.mark.parametrize("kind", ["jpeg", "png", "webp", "gif", "bmp"])
 def test_a_picture_cut_off_anywhere_is_rejected_or_whole(kind, chance, as_bytes, drawn):
     data = as_bytes(drawn("disc", chance), kind)
-    for length in range(
-        0, len(data) - 12, max(1, len(data) // 23)
-    ):  # a PNG's last 12 bytes only say that it ends
+    # A PNG's last 12 bytes only say that it ends.
+    for length in range(0, len(data) - 12, max(1, len(data) // 23)):
         assert rejected(data[:length]).status_code in (415, 422)
 
 
@@ -96,10 +95,11 @@ def test_an_upload_is_turned_upright_as_files_are(chance, drawn):
     image.save(file, "png", exif=exif)
     upright = decoded(file.getvalue(), Limits())
     assert np.array_equal(np.asarray(upright), np.rot90(np.asarray(image), -1))
+    # And is not turned again when it is sent.
     assert Image.open(BytesIO(encoded(upright, 40)[0])).size == (
         20,
         40,
-    )  # and is not turned again when it is sent
+    )
 
 
 def test_a_picture_is_sent_upright_small_and_without_metadata(chance, drawn):

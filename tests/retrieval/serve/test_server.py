@@ -52,9 +52,8 @@ def test_a_run_that_was_calibrated_shows_its_threshold(served):
             open_library(served.path, device="cpu", rate=rate).threshold for rate in (None, 0.1)
         )
         assert usual == counts.threshold(0.001)
-        assert (
-            usual.distance == counts.threshold(1 / 432).distance
-        )  # 0.001 would be less than one pair
+        # 0.001 would be less than one pair.
+        assert usual.distance == counts.threshold(1 / 432).distance
         assert asked == counts.threshold(0.1) and asked.distance > usual.distance
     finally:
         (served.artifacts_path / "calibration.npz").unlink()

@@ -128,14 +128,13 @@ class HDML(Method):
     Charts:
         loss: loss is what the network descends, w J_m + (1 - w) J_syn; real_loss is J_m,
             synthetic_loss J_syn. The synthetic loss should exceed the real one and fall with it. No
-            larger than the real one: alpha is too
-            small. Rising while the real loss falls: alpha is too large.
+            larger than the real one: alpha is too small. Rising while the real loss falls: alpha is
+            too large.
         hardness: lambda is the share of its surplus distance that a negative keeps: 1 pulls
             nothing, 0 pulls all to the distance of the positive pair. It should leave 1 after the
-            first window and fall as the loss falls. Near 1
-            to the end: alpha is too small. Near 0 from the second window on: alpha is too large. w
-            is the weight of real tuples. Near 1 to the end, synthetics never counted: raise beta.
-            Near 0 early, an unskilled generator
+            first window and fall as the loss falls. Near 1 to the end: alpha is too small. Near 0
+            from the second window on: alpha is too large. w is the weight of real tuples. Near 1 to
+            the end, synthetics never counted: raise beta. Near 0 early, an unskilled generator
             leads: lower beta.
         generator: J_recon and J_soft as they stand in J_gen: how far regenerated features are from
             the real ones, and how hard their labels are to tell. Both should fall and stay; J_soft

@@ -199,9 +199,8 @@ def require_own_page(request: Request) -> None:
     """Raise a 403 for a change that neither this server's own page nor a program asks for.
 
     A page of another port of this machine is of the same site, so the origin counts. A sandboxed
-    page's is ``null``.
-    JSON alone is read: a form of another page, which needs no permission of ours to be sent, cannot
-        be that.
+    page's is ``null``. JSON alone is read: a form of another page, which needs no permission of
+    ours to be sent, cannot be that.
     """
     headers = request.headers
     origin = request.headers.get("origin")
