@@ -71,6 +71,9 @@ LOOP |= {"optimizer.weight_decay": 5e-4, "optimizer.factor": 0.5, "training.batc
 LOOP |= {"optimizer.milestones": [100 * 32 // 128 * epoch for epoch in (10, 20, 40, 80)]}
 LOOP |= {"method.form": "paper", "sampler.per_class": 32}
 OF_DANML = {"loss.gamma1": 2.0, "loss.gamma2": 30.0, "loss.lambda1": 0.55, "loss.lambda2": 0.57}
+PROXY_ANCHOR = {"model": "resnet50", "model.pooling": "both", "model.freeze_norm": True}
+PROXY_ANCHOR |= {"loss.margin": 0.1, "loss.alpha": 32.0, "training.batch_size": 120}
+PROXY_ANCHOR |= {"optimizer.learning_rate": 1e-4, "optimizer.weight_decay": 1e-4}
 # What the papers and their authors' files state, typed once more.
 PRINTED = {
     "danml-cub": DANML
@@ -93,6 +96,12 @@ PRINTED = {
     "in-defense": {"loss.soft": True, "loss.squared": False, "model.dim": 128}
     | {"sampler.classes": 18, "sampler.per_class": 4, "optimizer.learning_rate": 3e-4}
     | {"training.steps": 25000},
+    "proxy-anchor-cub": PROXY_ANCHOR
+    | {"optimizer.frozen": 5 * (5864 // 120), "training.steps": 60 * (5864 // 120)}
+    | {"optimizer.milestones": [epoch * (5864 // 120) for epoch in range(5, 60, 5)]},
+    "proxy-anchor-cars": PROXY_ANCHOR
+    | {"optimizer.frozen": 5 * (8054 // 120), "training.steps": 60 * (8054 // 120)}
+    | {"optimizer.milestones": [epoch * (8054 // 120) for epoch in range(10, 60, 10)]},
 }
 
 

@@ -232,3 +232,21 @@ def test_an_optimizer_updates_as_torchs_own_does(ours):
     loaded = ours(Layers().parameters(), lr=1.0)
     loaded.load_state_dict(theirs(Layers().parameters(), lr=0.5).state_dict())
     assert loaded.param_groups[0]["lr"] == 0.5
+
+
+def test_frozen_steps_leave_the_backbone_alone(embedder):
+    config = OptimizerConfig(frozen=2, schedule="steps", milestones=(3,))
+    optimizer, schedule = config.build(embedder, steps=5)
+    backbone = [parameter.clone() for parameter in embedder.backbone.parameters()]
+    moved = []
+    for _ in range(4):
+        head = embedder.head.weight.clone()
+        with_gradients(optimizer, 1.0)
+        optimizer.step()
+        schedule.step()
+        assert not torch.equal(head, embedder.head.weight)
+        pairs = zip(backbone, embedder.backbone.parameters(), strict=True)
+        moved.append(any(not torch.equal(before, after) for before, after in pairs))
+    assert moved == [False, False, True, True]
+    found = rates(optimizer)
+    assert {*found.values()} == {0.5e-3}

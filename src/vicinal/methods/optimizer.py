@@ -58,6 +58,8 @@ class OptimizerConfig(Settings):
         milestones: of ``steps``: the numbers of updates after which the rate falls.
         factor: of ``steps``.
         warmup: steps over which the rate rises linearly from 0.
+        frozen: first steps, in which the backbone's rate is 0 and new layers and proxies learn
+            alone, as Proxy-Anchor's authors begin.
         momentum: of ``sgd``.
         layer_decay: factor by which the rate falls from each layer of the backbone to the one
             before it, counted from the head, such as 0.75 to fine-tune a transformer (Clark et al.
@@ -77,6 +79,7 @@ class OptimizerConfig(Settings):
     milestones: tuple[Count, ...] = ()
     factor: Annotated[float, Limits("(0, 1)")] = 0.5
     warmup: Natural = 0
+    frozen: Natural = 0
     momentum: Annotated[float, Limits("[0, 1)")] = 0.9
     layer_decay: Annotated[float, Limits("(0, 1]")] = 1.0
     clip: Positive | None = None
@@ -102,16 +105,16 @@ class OptimizerConfig(Settings):
         head = list(embedder.head.parameters())
         layered = {id(parameter) for parameter in chain(embedder.backbone.parameters(), head)}
         pooling = (parameter for parameter in embedder.parameters() if id(parameter) not in layered)
-        parts: list[tuple[Iterable[nn.Parameter], float]] = [
-            *self._layers(embedder),
-            (chain(head, pooling), self.head_factor),
-            (others, self.loss_factor),
-        ]
-        groups = [
-            group
-            for part, factor in parts
-            for group in _groups(part, factor * self.learning_rate, self.weight_decay)
-        ]
+        new = [(chain(head, pooling), self.head_factor), (others, self.loss_factor)]
+        old_groups, new_groups = (
+            [
+                group
+                for part, factor in parts
+                for group in _groups(part, factor * self.learning_rate, self.weight_decay)
+            ]
+            for parts in (self._layers(embedder), new)
+        )
+        groups = old_groups + new_groups
         if not groups:
             raise ConfigError(
                 "nothing can be trained: the backbone has no free parameters and there is no "
@@ -121,10 +124,13 @@ class OptimizerConfig(Settings):
         optimizer = self._optimizer(groups)
         if self.clip is not None:
             optimizer.register_step_pre_hook(partial(_clip, self.clip))
-        return optimizer, LambdaLR(optimizer, partial(self.rate, steps=steps))
+        late = partial(self.rate, steps=steps, frozen=self.frozen)
+        schedule = partial(self.rate, steps=steps)
+        schedules = [late] * len(old_groups) + [schedule] * len(new_groups)
+        return optimizer, LambdaLR(optimizer, schedules)
 
-    def rate(self, step: int, steps: int) -> float:
-        """Return the share of the full rate at ``step``.
+    def rate(self, step: int, steps: int, frozen: int = 0) -> float:
+        """Return the share of the full rate at ``step``, 0 before step ``frozen``.
 
         >>> [round(OptimizerConfig(warmup=2).rate(step, 10), 2) for step in (0, 1, 2, 6, 10)]
         [0.0, 0.5, 1.0, 0.5, 0.0]
@@ -132,6 +138,8 @@ class OptimizerConfig(Settings):
         >>> [halved.rate(step, 10) for step in (1, 2, 3, 4, 10)]
         [1.0, 0.5, 0.5, 0.25, 0.25]
         """
+        if step < frozen:
+            return 0.0
         if step < self.warmup:
             return step / self.warmup
         if self.schedule == "constant":
