@@ -3,7 +3,7 @@ not."""
 
 import inspect
 from copy import deepcopy
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -174,12 +174,41 @@ def test_the_default_sampler_follows_from_method_and_loss(method, loss, sampler)
     assert method.sampler_for(loss) == sampler
 
 
-def test_too_few_steps_for_a_window_of_hdml_are_noted(train):
-    notes = {
-        window: HDML(window=window).build(parts_of(HDML(), "margin", train)).notes
-        for window in (5, 6)
-    }
-    assert not notes[5] and "there are 6 steps in all. Set method.window=1" in notes[6][0]
+@pytest.mark.parametrize(
+    ("method", "steps", "begins"),
+    [
+        (HDML(), 10**6, 3),  # an epoch
+        (HDML(), 40, 2),  # a twentieth of the run
+        (HDML(), 10, 1),
+        (HDML("paper"), 100, 64),
+        (HDML("authors"), 100, 64),
+        (HDML(window=7), 100, 7),
+        (LoOp(), 10**6, 3),
+        (LoOp("paper"), 100, 0),
+        (LoOp(wait=7), 100, 7),
+        (CrossBatchMemory(), 100, 10),
+        (Plain(), 100, 0),
+        (ALA(), 100, 0),
+        (HTL(), 100, 0),
+    ],
+)
+def test_a_method_says_when_it_begins_and_does_so_early(method, steps, begins, train):
+    parts = replace(parts_of(method, method.default_loss, train), steps=steps)
+    assert method.build(parts).acts_from == begins
+
+
+def test_margins_alone_begin_in_the_second_epoch(train):
+    parts = parts_of(HTL(), "hierarchical_triplet", train, "classes")
+    assert HTL().build(parts).acts_from == len(parts.sampler)
+
+
+def test_hdml_is_its_loss_alone_until_it_says_that_it_begins(train):
+    parts = replace(parts_of(HDML(), "multi_similarity", train), steps=40)
+    hdml = HDML(hidden=8).build(parts)
+    plan = hdml.batches(0)
+    lines = steps(hdml, train, 0, plan)
+    began = [line["hardness/lambda"] < 1 or line["hardness/w"] < 1 for line in lines]
+    assert began == [number >= hdml.acts_from for number in range(len(plan))]
 
 
 def test_halves_of_htl(train):

@@ -92,6 +92,8 @@ class HTL(Method):
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
         self.records = parts.train
+        sampled = isinstance(parts.sampler, AnchorNeighborSampler)
+        self.acts_from = 0 if sampled else len(parts.sampler)  # the second epoch has margins
         self.tree: ClassTree | None = None
         self.epoch = 0
 

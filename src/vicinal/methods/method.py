@@ -28,7 +28,7 @@ from vicinal.tuples import Embeddings, SingleLabels, SizedLabels
 S = TypeVar("S")
 T = TypeVar("T")
 ANY_LAYOUT = ("classes", "pairs", "triplets", "episodes", "cross_view")
-
+EARLY = 64  # steps: the window of HDML's authors
 
 Form = Literal["ours", "paper"]
 
@@ -104,6 +104,11 @@ class Parts:
     steps: int
     seed: int
 
+    @property
+    def early(self) -> int:
+        """How many steps a method of ours waits: at most an epoch and a twentieth of the run."""
+        return max(1, min(EARLY, len(self.sampler), self.steps // 20))
+
 
 class StepResult(NamedTuple):
     """What a step returns.
@@ -147,6 +152,8 @@ class Method(nn.Module):
             step.
         reads_records: whether it plans an epoch by the embeddings of the training records (HTL).
         embed_records: gives those; set by the trainer, which knows where the records are.
+        acts_from: the number of steps that are still those of the loss alone: a model chosen after
+            no more than these never met the method.
     """
 
     form: str | None = None
@@ -161,6 +168,7 @@ class Method(nn.Module):
     sampler: Any
     optimizers: dict[str, Optimizer]
     embed_records: Callable[[], Embedded]
+    acts_from: int = 0
 
     def __new__(cls, *args: object, **settings: object) -> Self:
         method = super().__new__(cls)

@@ -121,11 +121,12 @@ class CrossBatchMemory(Plain):
 
     def setup(self, parts: Parts) -> None:
         Method.setup(self, parts)
+        self.acts_from = parts.steps // 10 if self.warmup is None else self.warmup
         self.loss = wrappers.CrossBatchMemory(
             tuple_loss(parts.loss, self.title),
             size=min(self.size, max(len(parts.train.labels), _rows(parts.sampler))),
             dim=parts.embedder.embedding_dim,
-            warmup=parts.steps // 10 if self.warmup is None else self.warmup,
+            warmup=self.acts_from,
         )
 
 

@@ -320,12 +320,6 @@ def test_no_step_waits_for_a_number_of_the_windows():
     )
 
 
-def test_notes_say_that_training_ends_before_the_first_window():
-    (note,) = make(NPairLoss(blocks=True), window=50).notes
-    assert "window of 50 steps" in note and "method.window=6" in note
-    assert make(NPairLoss(blocks=True), window=49).notes == ()
-
-
 def test_its_picture_has_a_tuple_and_what_became_of_it():
     method = make(NPairLoss(blocks=True), window=1, alpha=1.0)
     trained(method, PAIRS, 3)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Integer
@@ -20,7 +20,7 @@ from vicinal.methods.hdml.generator import (
     reconstruction_cost,
 )
 from vicinal.methods.hdml.synthesis import LabelAverage, Synthesis, Synthetics, replaceable
-from vicinal.methods.method import Method, Parts, StepResult, gathered
+from vicinal.methods.method import EARLY, Method, Parts, StepResult, gathered
 from vicinal.methods.optimizer import Adam
 from vicinal.parallel import processes
 from vicinal.tuples import Embeddings
@@ -101,7 +101,7 @@ class HDML(Method):
 
     Differs: the paper averages J_avg "over the last epoch" and says nothing of J_gen; as in the
     authors' code both have a window of 64 steps, because an epoch may be shorter or longer than
-    what λ should wait for.
+    what λ should wait for. Ours is shorter where an epoch or a twentieth of the run is.
 
     The paper's text and its authors' code disagree in scale, and the published α and β belong to
     the code's. ``form="authors"`` and ``"paper"`` set these numbers, and what J_avg and J_gen sum
@@ -121,7 +121,8 @@ class HDML(Method):
         label_factor: of J_soft in J_gen; 0 is the paper's ablation.
         hidden: width of the generator's hidden layer; None is the paper's 512 where that fits.
         hardest: how many negatives of each anchor are synthesized, nearest first; None is all.
-        window: steps over which J_avg and J_gen are averaged.
+        window: steps over which J_avg and J_gen are averaged, and before which no negative moves;
+            None is that of the form.
         generator_rate: the generator's learning rate (Adam); the authors' is 1e-2.
         classifier_rate: the classifier's learning rate (Adam), the authors'.
 
@@ -158,9 +159,11 @@ class HDML(Method):
     label_factor: NonNegative | None = None
     hidden: Count | None = None
     hardest: Count | None = None
-    window: Count = 64
+    window: Count | None = None
     generator_rate: Positive = 1e-3
     classifier_rate: Positive = 1e-3
+
+    title: ClassVar[str] = "HDML"
 
     def __post_init__(self) -> None:
         check_arguments(self)
@@ -195,7 +198,6 @@ class HDML(Method):
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
-        self.steps: int = parts.steps
         self.setup_generator(parts)
 
     def setup_generator(self, parts: Parts) -> None:
@@ -220,8 +222,10 @@ class HDML(Method):
             twice=values.twice,
             hardest=self.hardest,
         )
-        self.average_loss = WindowedMean(self.window, initial=UNKNOWN_LOSS)
-        self.generator_loss = WindowedMean(self.window, initial=UNKNOWN_LOSS)
+        window = self.window or (parts.early if self.form == "ours" else EARLY)
+        self.acts_from = window
+        self.average_loss = WindowedMean(window, initial=UNKNOWN_LOSS)
+        self.generator_loss = WindowedMean(window, initial=UNKNOWN_LOSS)
         self._decaying = [
             parameter
             for module in embedder.modules()
@@ -313,18 +317,6 @@ class HDML(Method):
         squares = torch.stack([parameter.square().sum() for parameter in self._decaying]).sum()
         return self.values.weight_decay / 2 * squares
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        if self.steps > self.window:
-            return super().notes
-        return (
-            *super().notes,
-            f"HDML moves no negative before its first window of {self.window} steps is complete, "
-            f"and there are {self.steps} steps in all. Set "
-            f"method.window={max(1, self.steps // 8)}, or train longer.",
-        )
-
-    @torch.no_grad()
     def figures(self, batch: Batch) -> Sequence[Figure]:
         """Draw one tuple of the last batch, as the network sees it now."""
         if processes() > 1:
