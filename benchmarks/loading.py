@@ -130,7 +130,7 @@ def decoding(config: "Config", device: torch.device, rounds: int = 3) -> str:
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(rounds):
         start = time.perf_counter()
-        keep_decoded(records, transform, device, resident="on")
+        keep_decoded(records, transform, device)
         times[0].append(time.perf_counter() - start)
         start = time.perf_counter()
         for batch in DataLoader(Prepared(records, transform), BATCH, num_workers=WORKERS):
@@ -149,15 +149,15 @@ def loading(options: argparse.Namespace, steps: int) -> str:
 
     taken = {}
     with tempfile.TemporaryDirectory() as cache:
-        for resident in ("on", "disk", "off"):
+        for resident in ("auto", "disk", "off"):
             where = f"training.resident={resident}", f"training.cache={cache}"
             given = " ".join(words(options, *where, "training.compile=off"))
             taken[resident] = milliseconds(
                 Run(resident, "", options.preset, given, steps=steps), options.data
             )
-    lines = [f"| {steps} steps, images on the device | {taken['on']:.1f} ms a step |"]
+    lines = [f"| {steps} steps, images on the device | {taken['auto']:.1f} ms a step |"]
     for name, resident in (("decoded on disk", "disk"), ("image files", "off")):
-        busy = taken["on"] / taken[resident]
+        busy = taken["auto"] / taken[resident]
         said = f"{taken[resident]:.1f} ms: busy {busy:.0%}, bar 90 %: {verdict(busy >= BUSY_BAR)}"
         lines.append(f"| {steps} steps, {name} | {said} |")
     return "\n".join(lines)

@@ -123,10 +123,9 @@ class Training(Settings):
         compile: whether the backbone is compiled on a GPU; ``auto`` does so where the run is long
             enough.
         cuda_graph: whether steps are captured as a CUDA graph where the method allows it.
-        resident: whether images stay decoded on the device (``on``) or in ``cache`` (``disk``);
-            ``auto`` keeps them where they fit, on the device first.
-        cache: folder that keeps decoded images for later runs; it may be removed. Not used for
-            features, texts, images in memory and those that are not ``resident``.
+        resident: ``auto`` keeps images of one size decoded on the device where they fit, or else in
+            ``cache``; ``disk`` always there; ``off`` reads them again and again.
+        cache: folder that keeps decoded images for later runs; it may be removed.
         workers: processes that read images; None is none for arrays in memory and one per core for
             files.
         skip_corrupt: replace unreadable images by others of their class, and count them, instead of

@@ -168,7 +168,7 @@ def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path):
 
 def test_pictures_with_texts_are_not_packed(table, tmp_path):
     records = open_path(table("path,text", "0.png,an owl", "1.png,a wren")).load()
-    with pytest.raises(ConfigError, match="holds 4 images and texts"):
+    with pytest.raises(ConfigError, match="holds images and texts"):
         pack(records, tmp_path / "packed")
 
 

@@ -47,42 +47,32 @@ def pack(
     source: str,
     folder: Path,
     resize: Annotated[int | None, typer.Option(min=1)] = None,
-    canvas: Annotated[int | None, typer.Option(min=1)] = None,
-    quality: Annotated[int | None, typer.Option(min=1, max=100)] = None,
     part_megabytes: Annotated[int, typer.Option(min=1)] = 50,
 ) -> None:
     """Pack images with labels, splits and columns into tar shards; `--data FOLDER` reads them in
     place.
 
-    Image files are kept byte for byte unless --resize or --canvas makes them smaller.
+    Image files are kept byte for byte unless --resize makes them smaller.
 
     Args:
         source: Images: folder of class folders, table, or set.
         folder: Where the shards go; new or empty.
-        resize: Resize the shorter side to this many pixels; default: keep the files.
-        canvas: Keep only a center square of this many pixels, after --resize.
-        quality: JPEG quality, with --resize or --canvas; default: 90.
+        resize: Make JPEGs of this shorter side, in pixels; default: keep the files.
         part_megabytes: Largest size of a shard, in millions of bytes.
 
     Examples:
         vicinal data pack pictures/ packed/ --resize 256
     """
-    from vicinal.data import ImageTransform, open_path
+    from vicinal.data import open_path
     from vicinal.data import pack as pack_records
-    from vicinal.errors import ConfigError
     from vicinal.training.console import Console
 
-    size = resize if canvas is None else canvas
-    if size is None and quality is not None:
-        raise ConfigError("--quality needs --resize or --canvas: without, files are kept as is.")
-    transform = None if size is None else ImageTransform(size=size, resize=resize, canvas=canvas)
     records = open_path(source).load()
     with Console().following(len(records), 0, "packing") as follower:
         files = pack_records(
             records,
             folder,
-            transform=transform,
-            quality=quality or 90,
+            resize=resize,
             part_bytes=part_megabytes * 10**6,
             progress=follower.advance,
         )

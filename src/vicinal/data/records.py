@@ -1,7 +1,7 @@
 """Labeled examples as columns, the sources that read them, and the batch a method sees."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -89,27 +89,10 @@ class Source(ABC):
         """Return the source that holds these positions, and where they are in it."""
         return self, positions
 
-    def identity(self, positions: np.ndarray) -> str | None:
-        """Return a text that is another when what ``read`` gives at these positions may be; None if
-        nothing tells."""
-        return None
-
     def content(self, index: int) -> bytes | None:
         """Return bytes that are others when an example is another, wherever it lies; None if
         nothing tells."""
         return None
-
-
-def stamps(paths: Iterable[Path]) -> str | None:
-    """Return paths with size and times of the last change, of content and of the file itself, which
-    no copying tool restores; None where one of them cannot be found."""
-    try:
-        found = [(str(path), path.stat()) for path in paths]
-    except OSError:
-        return None
-    return "\n".join(
-        f"{name} {file.st_size} {file.st_mtime_ns} {file.st_ctime_ns}" for name, file in found
-    )
 
 
 END = 2**16  # bytes at each end of a file that stand for its content
@@ -134,13 +117,6 @@ class ImageFiles(Source):
 
     def read(self, index: int) -> Image.Image:
         return read_image(self.root / self.paths[index])
-
-    def identity(self, positions: np.ndarray) -> str | None:
-        # Code of the user's own may change while the files do not.
-        if type(self).read is not ImageFiles.read:
-            return None
-        root = self.root.absolute()
-        return stamps(root / self.paths[position] for position in positions.tolist())
 
     def content(self, index: int) -> bytes:
         path = self.root / self.paths[index]

@@ -2,40 +2,38 @@
 ``loader.Loader`` takes them; and a folder that keeps arrays for other runs."""
 
 import os
-import shutil
-import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from importlib.metadata import distributions
+from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 import numpy as np
 import torch
 from filelock import FileLock
 from jaxtyping import Int, UInt8
-from numpy.typing import DTypeLike
 from torch import Tensor
 
+from vicinal.data.kept import contents
 from vicinal.data.loader import Processes
 from vicinal.data.location import expanded
 from vicinal.data.records import Decoded, ImageArray, Progress, Records, Source
 from vicinal.data.transforms import ImageTransform, TrainingTransform
 from vicinal.errors import ConfigError, DataError
-from vicinal.files import read_array
+from vicinal.files import read_array, write_atomically
 
 # names the folder of `training.cache` where that is not set, for a bench's jobs
 CACHE = "VICINAL_CACHE"
 IMAGES_AT_ONCE = 64  # decoded on the host before they go to the device
 WORTH_PROCESSES = 500  # images: fewer are decoded before processes have started
 _PACKAGES = ("vicinal", "torch", "pillow")  # other versions may decode or compute otherwise
-# of the free memory that `auto` may take: the network needs the rest
+# of the free memory that may be taken: the network needs the rest
 _FREE_SHARE = {"cuda": 0.5, "cpu": 0.25}
 
-Residency = Literal["auto", "on", "disk", "off"]
+Residency = Literal["auto", "disk", "off"]
 
 
 def keep_decoded(
@@ -52,89 +50,95 @@ def keep_decoded(
     """Read and prepare all records and keep them with their source, on the device or on the disk;
     do nothing where a loader should read them.
 
+    Kept are images that all have one size: on the device if they take at most half of a GPU's free
+    memory, or a quarter of a CPU's, else in ``cache``, where that is given. On a CPU images in
+    memory are not kept.
+
     Args:
-        records: images; features, which need no decoding, are never kept.
+        records: their images are kept; features and texts need no decoding.
         transform: whose ``prepare`` is done once.
         device: where the images stay.
-        resident: ``"auto"`` keeps images that all have one size if they take at most half of a
-            GPU's free memory; on a CPU, a quarter of the free memory, and only images that would
-            have to be decoded again and again. Others stay decoded in ``cache``, where that is
-            given, as all do with ``"disk"``. ``"on"`` and ``"disk"`` are an error for what cannot
-            be kept.
+        resident: ``"disk"`` keeps them in ``cache`` though they fit, ``"off"`` nowhere.
         workers: processes that read; 0 reads in this one, None takes one per processor where that
             pays.
         skip_corrupt: record unreadable images instead of raising the first error.
-        cache: folder that keeps decoded images for other runs; see ``cached``.
+        cache: folder that keeps decoded images for other runs too.
         progress: called with the number of images decoded.
     """
-    if resident == "off":
-        return
-    texts = records.captions is not None
-    if not isinstance(transform, ImageTransform) or records.source.kind != "images" or texts:
-        if resident != "auto":
-            kind = "images and texts" if texts else records.source.kind
-            raise ConfigError(
-                f"`training.resident={resident}` keeps images, but {records.name} holds {kind}."
-            )
-        return
     if resident == "disk" and cache is None:
-        raise ConfigError(
-            "`training.resident=disk` keeps decoded images in a folder. Name it in "
-            "`training.cache`."
-        )
+        raise ConfigError("`training.resident=disk` needs a folder. Name it in `training.cache`.")
+    images = isinstance(transform, ImageTransform) and records.source.kind == "images"
+    if not images or records.captions is not None or resident == "off":
+        return
     source, positions = records.source.origin(np.arange(len(records)))
+    in_memory = isinstance(source, ImageArray)
     shape = _prepared_shape(source, transform)
-    on_disk = resident == "disk"
-    if resident == "auto":
-        if shape is None or (isinstance(source, ImageArray) and device.type == "cpu"):
-            return
-        share = _FREE_SHARE.get(device.type, 0.0)
-        on_disk = len(records) * int(np.prod(shape)) > share * free_memory(device)
-        if on_disk and cache is None:
-            return
-    if shape is None:
-        raise ConfigError(
-            f"images that stay decoded need one size, but those of {records.name} differ under "
-            f"fit = {transform.fit!r} with resize = {transform.resize}. Set `transform.canvas` "
-            "(the center square is kept), or `transform.fit=squash` with `transform.resize`."
-        )
-    held = np.unique(positions)
+    if shape is None or (in_memory and device.type == "cpu"):
+        return
+    share = _FREE_SHARE.get(device.type, 0.0)
+    fits = len(records) * int(np.prod(shape)) <= share * free_memory(device)
+    fits = fits and resident == "auto"
+    if not fits and cache is None:
+        return
+    held, first = np.unique(positions, return_index=True)
     prepare = _Preparation(source, held, transform, shape, skip_corrupt)
     starts = range(0, len(held), IMAGES_AT_ONCE)
     if workers is None:
-        few = isinstance(source, ImageArray) or len(held) < WORTH_PROCESSES
+        few = in_memory or len(held) < WORTH_PROCESSES
         workers = 0 if few else os.cpu_count() or 1
     unreadable: dict[int, str] = {}
 
-    def fill(target: UInt8[np.ndarray, "m h w c"] | UInt8[Tensor, "m h w c"]) -> bool:
+    def decoded() -> Iterator[UInt8[Tensor, "_ h w c"]]:
         done = 0
         # In processes, since Pillow's decoders hold Python's lock: threads were no faster.
         for prepared, errors in Processes(prepare, min(workers, len(starts)))(starts):
-            target[done : done + len(prepared)] = prepared
             unreadable.update(errors)
             done += len(prepared)
             progress(done)
-        return not unreadable
+            yield prepared
 
-    stored = cached(cache, prepare.name, (len(held), *shape), np.uint8, fill)
-    if stored is None and on_disk:
-        if resident == "disk" and not unreadable:
-            raise ConfigError(
-                f"`training.resident=disk` cannot tell when images of {records.name} change. Keep "
-                "them as files or shards, or set training.resident=off."
-            )
-        return
-    if stored is None:
-        pixels = torch.zeros(len(held), *shape, dtype=torch.uint8, device=device)
-        fill(pixels)
-    else:
-        with warnings.catch_warnings():  # it is read-only, and is not written to
-            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-            pixels = torch.from_numpy(stored)
-        pixels = pixels if on_disk else pixels.to(device, copy=True)
-    slots = np.full(len(source), -1, dtype=np.int64)
-    slots[held] = np.arange(len(held))
-    source.decoded = Decoded(pixels, transform.preparation, slots, unreadable)
+    def write(file: BinaryIO) -> None:
+        layout = {"descr": "|u1", "fortran_order": False, "shape": (len(held), *shape)}
+        np.lib.format.write_array_header_1_0(file, layout)
+        for prepared in decoded():
+            file.write(prepared.numpy())
+        if unreadable:  # every run should see for itself
+            raise _IncompleteError
+
+    pixels = None
+    path = None if cache is None else prepare.path(cache, records.take(first))
+    if path is not None:
+        # The lock, by which other processes wait for this one, goes with it, however it ends.
+        with suppress(_IncompleteError), FileLock(path.with_suffix(".lock")):
+            pixels = _mapped(path, (len(held), *shape))
+            if pixels is None:
+                write_atomically(path, write)
+                pixels = _mapped(path, (len(held), *shape))
+    if fits and pixels is not None:
+        pixels = pixels.to(device, copy=True)
+    elif fits:
+        pixels = torch.empty(len(held), *shape, dtype=torch.uint8, device=device)
+        for part, prepared in zip(pixels.split(IMAGES_AT_ONCE), decoded(), strict=True):
+            part.copy_(prepared)
+    if pixels is not None:
+        slots = np.full(len(source), -1, dtype=np.int64)
+        slots[held] = np.arange(len(held))
+        source.decoded = Decoded(pixels, transform.preparation, slots, unreadable)
+
+
+class _IncompleteError(Exception):
+    """Some images could not be read, so none are kept in a file."""
+
+
+def _mapped(path: Path, shape: tuple[int, ...]) -> Tensor | None:
+    """Return the pixels of a file, left on the disk; None where there are none, or other ones."""
+    with suppress(FileNotFoundError, DataError), warnings.catch_warnings():
+        # it is read-only, and is not written to
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        found = read_array(path, mapped=True)
+        if found.shape == shape and found.dtype == np.uint8:
+            return torch.from_numpy(found)
+    return None
 
 
 @dataclass(frozen=True)
@@ -147,10 +151,15 @@ class _Preparation:
     shape: Sequence[int]
     skip: bool
 
-    def name(self) -> str | None:
-        """Tell these prepared images from all others; None where the source cannot."""
-        contents = self.source.identity(self.positions)
-        return None if contents is None else f"pixels {self.transform.preparation}\n{contents}"
+    def path(self, folder: Path, records: Records) -> Path | None:
+        """Name the file of just these prepared images; None where their content is not known, or
+        where code of the user's own reads them, which may change."""
+        found = contents(records)
+        if not type(self.source).__module__.startswith("vicinal.") or not found.all():
+            return None
+        versions = [version(package) for package in _PACKAGES]
+        told = f"{versions} {self.shape} {self.transform.preparation} {found.tolist()}"
+        return folder / f"{sha256(told.encode()).hexdigest()[:20]}.npy"
 
     def __call__(self, start: int) -> tuple[UInt8[Tensor, "n h w c"], dict[int, str]]:
         """Return prepared images, and why some positions are black."""
@@ -195,69 +204,9 @@ def free_memory(device: torch.device) -> int:
 def open_cache(setting: str | None) -> Path | None:
     """Return the folder that `training.cache`, or else the environment, names, made if need be;
     None for neither."""
-    key, value = (CACHE, os.environ.get(CACHE)) if setting is None else ("training.cache", setting)
-    if not value:
+    named = setting or os.environ.get(CACHE)
+    if not named:
         return None
-    folder = expanded(value)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        fault = f"{key}={value} is no folder that can be written: {error.strerror}"
-        raise ConfigError(f"{fault}. Name another, or leave it out.") from error
+    folder = expanded(named)
+    folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def cached(
-    folder: Path | None,
-    name: Callable[[], str | None],
-    shape: tuple[int, ...],
-    dtype: DTypeLike,
-    fill: Callable[[np.ndarray], bool],
-) -> np.ndarray | None:
-    """Return an array that was made before, or by this process while others wait, on the disk; None
-    where none is kept.
-
-    One that is damaged is made again.
-
-    Args:
-        folder: where arrays are kept; None keeps nothing.
-        name: everything that tells this array from others but versions of the software; None keeps
-            nothing.
-        shape: of the array.
-        dtype: of its numbers.
-        fill: makes the array in place; False if something could not be read, so that every process
-            should see for itself.
-    """
-    if folder is None or (told := name()) is None:
-        return None
-    versions = {
-        package: one.version for package in _PACKAGES for one in distributions(name=package)
-    }
-    told = f"{versions} {shape} {np.dtype(dtype)}\n{told}"
-    path = folder / f"{sha256(told.encode(errors='surrogateescape')).hexdigest()[:20]}.npy"
-    folder.mkdir(parents=True, exist_ok=True)  # somebody may have removed it since it was opened
-    with FileLock(path.with_suffix(".lock")):  # the lock goes with the process, however that ends
-        with suppress(FileNotFoundError, DataError):
-            found = read_array(path, mapped=True)
-            if found.shape == shape and found.dtype == dtype:
-                return found
-        needed = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        free = shutil.disk_usage(folder).free
-        if needed > free:  # a full disk would kill a process that writes through a map
-            fault = f"{folder} needs {needed / 1e9:.1f} GB and has {free / 1e9:.1f} GB free"
-            raise ConfigError(
-                f"the cache in {fault}. Name another folder in `training.cache`, or leave it out."
-            )
-        unfinished = path.with_suffix(".part")
-        array = np.lib.format.open_memmap(unfinished, mode="w+", dtype=dtype, shape=shape)
-        try:
-            if not fill(array):
-                return None
-            array.flush()
-            # The folder was removed meanwhile; the array is still there.
-            with suppress(FileNotFoundError):
-                unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
-    return array

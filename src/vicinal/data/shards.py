@@ -1,9 +1,8 @@
 """Images in tar shards, as WebDataset keeps them: read in place, and written by ``pack``.
 
 ``pack`` writes each image as ``CLASS/00000000.jpg`` and beside it a ``.json`` with what a table's
-row would say: ``path``, ``label``, ``split`` and further numbers. ``shards.json`` has the sizes of
-the shards and the classes in their order, so that nothing that is missing or cut off is taken for
-what was packed.
+row would say: ``path``, ``label``, ``split`` and further numbers. The names of its shards,
+``part-00000-of-00003.tar``, tell how many there are.
 """
 
 import io
@@ -13,8 +12,7 @@ import re
 import shutil
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -25,22 +23,21 @@ from jaxtyping import Int
 from PIL import Image
 
 from vicinal.data.folder import is_image
-from vicinal.data.images import decode
+from vicinal.data.images import HEIC, decode
+from vicinal.data.loader import in_threads
 from vicinal.data.location import existing
-from vicinal.data.records import ImageFiles, Progress, Records, Source, ends_of, stamps
-from vicinal.data.splits import SplitByClass, named_splits
+from vicinal.data.records import ImageFiles, Progress, Records, Source, ends_of
+from vicinal.data.splits import SplitByClass
 from vicinal.data.transforms import ImageTransform, as_image
 from vicinal.errors import ConfigError, DataError
-from vicinal.files import decoding, open_image, read_object, sync_directory, write_json
+from vicinal.files import regular, sync_directory
 
-MANIFEST = "shards.json"
 PART_BYTES = 50 * 10**6
-_OURS = ("path", "label", "split")  # in the JSON of a sample that ``pack`` wrote
 _SPLITS = ("train", "validation", "valid", "val", "test")  # how the names of shards may begin
 _MOST = 2**20  # bytes of a sample's JSON: more describes no image
 _NO_FOLDER = r"[^\w-]+"  # what of a class's name is not in that of its folder
 _BLOCK = 512  # to which tar pads
-_IMAGES_AT_ONCE = 256  # encoded ahead of the writing
+_END = 20 * _BLOCK  # to which it pads a whole file
 
 Row = dict[str, Any]  # what the JSON of a sample says
 
@@ -76,12 +73,6 @@ class TarImages(Source):
         with self.files[shard].open("rb") as file:
             return ends_of(file, first, length)
 
-    def identity(self, positions: np.ndarray) -> str | None:
-        if type(self).read is not TarImages.read:  # as of `ImageFiles`
-            return None
-        files = stamps(file.absolute() for file in self.files)
-        return None if files is None else f"{files}\n{self.places[positions].tolist()}"
-
 
 @dataclass(frozen=True)
 class Shards(SplitByClass):
@@ -110,10 +101,7 @@ class Shards(SplitByClass):
 
     def load(self) -> Records:
         root = existing(self.path)
-        shards = sorted(root.glob("*.tar")) if root.is_dir() else [root]
-        packed = _manifest(root / MANIFEST, shards)
-        if not shards:
-            raise DataError(f"{root} holds no .tar file. Name a folder of shards, or one shard.")
+        shards = _complete(root) if root.is_dir() else [root]
         begun = [next((s for s in _SPLITS if shard.name.startswith(s)), "") for shard in shards]
         rows = list[Row]()
         places = list[tuple[int, int, int]]()
@@ -132,19 +120,11 @@ class Shards(SplitByClass):
         source = TarImages(shards, np.array(places), [str(row["path"]) for row in rows])
         names = [str(row[self.label]) for row in rows]
         splits = [str(row.get("split") or "") for row in rows]
-        columns = _columns(rows, without=(*_OURS, self.label))
-
-        def place(row: int) -> str:
-            return str(shards[places[row][0]])
-
-        if not packed:
-            given = splits if all(splits) else None
-            return self._records(root.stem, source, names, given, place, columns)
-        with decoding(root / MANIFEST, "Copy it again."):
-            label_of = {name: label for label, name in enumerate(packed["classes"])}
-            labels = np.array([label_of[name] for name in names])
-            kept = named_splits(splits, place)
-            return Records(packed["name"], source, labels, tuple(label_of), kept, columns)
+        given = splits if all(splits) else None
+        columns = _columns(rows, without=("path", "split", self.label))
+        return self._records(
+            root.stem, source, names, given, lambda row: str(shards[places[row][0]]), columns
+        )
 
     def _samples(self, path: Path) -> Iterator[tuple[tarfile.TarInfo, Row]]:
         """Yield the image of each sample and what is said of it; the files of a sample stand beside
@@ -167,16 +147,21 @@ class Shards(SplitByClass):
                                 row = json.loads(text) | row
                     if image is not None:
                         yield image, row
-        except (
-            tarfile.TarError,
-            ValueError,
-            TypeError,
-            EOFError,
-            RecursionError,
-            OSError,
-        ) as error:
+        except (tarfile.TarError, ValueError, TypeError, RecursionError, OSError) as error:
             fault = f"{path} cannot be read as a shard: {error}"
             raise DataError(f"{fault}. Shards are uncompressed .tar files.") from error
+
+
+def _complete(folder: Path) -> list[Path]:
+    """Return the shards of a folder; an error if those of ``pack`` are not all there."""
+    shards = sorted(folder.glob("*.tar"))
+    counts = [int(many[1]) for many in (re.search(r"-of-(\d+)\.", s.name) for s in shards) if many]
+    if len(shards) < max(counts, default=1):
+        raise DataError(
+            f"{folder} should hold {max(counts, default=1)} .tar files, but holds {len(shards)}. "
+            "Name a folder of shards, or copy the missing ones."
+        )
+    return shards
 
 
 def _key(member: tarfile.TarInfo) -> str:
@@ -198,24 +183,6 @@ def _columns(rows: Sequence[Row], without: Iterable[str]) -> dict[str, np.ndarra
     }
 
 
-def _manifest(path: Path, shards: Sequence[Path]) -> dict[str, Any]:
-    """Return what ``pack`` wrote of the shards, nothing of other shards; an error if some are
-    missing or cut off."""
-    if not path.is_file():
-        return {}
-    with decoding(path, "Copy it again."):
-        packed = read_object(path)
-        sizes = {shard.name: shard.stat().st_size for shard in shards}
-        listed = packed["shards"].items()
-        faulty = [name for name, size in listed if sizes.get(name) != size]
-        if faulty:
-            count = f"{len(faulty)} of {len(listed)} shards in {path.parent}"
-            raise DataError(
-                f"{count} are missing or not of their size: {', '.join(faulty)}. Copy them again."
-            )
-        return packed
-
-
 # -- packing ---------------------------------------------------------------------------------------
 
 
@@ -223,8 +190,7 @@ def pack(
     records: Records,
     folder: Path,
     *,
-    transform: ImageTransform | None = None,
-    quality: int = 90,
+    resize: int | None = None,
     part_bytes: int = PART_BYTES,
     progress: Progress = lambda done: None,
 ) -> tuple[Path, ...]:
@@ -234,21 +200,15 @@ def pack(
     Args:
         records: images.
         folder: where to; it must be new or empty.
-        transform: whose ``prepare`` brings images to a canvas before they are encoded as JPEG;
-            under the same settings they come out of ``prepare`` again as they went in, but for the
-            JPEG's loss. None keeps image files byte for byte, and images in memory as PNG: nothing
-            is lost.
-        quality: of the JPEG; a prepared image is one more generation away from its original.
+        resize: length to which the shorter side is brought, as ``ImageTransform`` does it, before
+            an image is encoded as JPEG. None keeps image files byte for byte, and images in memory
+            as PNG: nothing is lost.
         part_bytes: size that no shard exceeds, unless an image alone does.
         progress: called with the number of images packed.
     """
-    if records.source.kind != "images" or records.captions is not None or not len(records):
-        texts = "" if records.captions is None else " and texts"
-        held = f"{len(records)} {records.source.kind}{texts}"
-        raise ConfigError(f"only images can be packed, but {records.name} holds {held}.")
-    if len(set(records.classes)) < len(records.classes) or records.columns.keys() & set(_OURS):
-        rule = f"needs classes of different names, and no column named {', '.join(_OURS)}"
-        raise ConfigError(f"a shard {rule}; got {', '.join(records.columns)}. Rename them.")
+    if records.source.kind != "images" or records.captions is not None:
+        kind = records.source.kind if records.captions is None else "images and texts"
+        raise ConfigError(f"only images can be packed, but {records.name} holds {kind}.")
     folder = folder.absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder} is there and not empty. Remove it, or choose another folder.")
@@ -256,56 +216,46 @@ def pack(
     shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
     unfinished.mkdir(parents=True)
     try:
-        shards = _write(_samples(records, transform, quality, progress), unfinished, part_bytes)
-        sizes = {shard.name: shard.stat().st_size for shard in shards}
-        manifest = {"name": records.name, "shards": sizes, "classes": records.classes}
-        write_json(unfinished / MANIFEST, manifest)
+        count = _write(_samples(records, resize, progress), unfinished, part_bytes)
+        names = [f"part-{number:05d}-of-{count:05d}.tar" for number in range(count)]
+        for number, name in enumerate(names):
+            (unfinished / f"{number}").rename(unfinished / name)
         if folder.exists():
             folder.rmdir()
         unfinished.replace(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     sync_directory(folder.parent)
-    return tuple(folder / name for name in (*sizes, MANIFEST))
+    return tuple(folder / name for name in names)
 
 
-def _write(samples: Iterable[Mapping[str, bytes]], folder: Path, part_bytes: int) -> Sequence[Path]:
-    """Write the files of samples into shards. The same images make the same bytes."""
+def _write(samples: Iterable[Mapping[str, bytes]], folder: Path, part_bytes: int) -> int:
+    """Write the files of samples into numbered shards; return how many. The same images make the
+    same bytes."""
     archive: tarfile.TarFile
-    shards = list[Path]()
-    most = part_bytes - 20 * _BLOCK  # to which tar pads a file
+    count = 0
     with ExitStack() as stack:
         for members in samples:
             # at most; a long name takes two blocks of its own
             size = sum(4 * _BLOCK + len(content) for content in members.values())
-            if not shards or archive.offset + size > most:
+            if not count or archive.offset + size > part_bytes - _END:
                 stack.close()
-                shards.append(folder / f"part-{len(shards):05d}.tar")
-                archive = stack.enter_context(_shard(shards[-1]))
+                archive = stack.enter_context(tarfile.open(folder / f"{count}", "w"))
+                count += 1
             for name, content in members.items():
                 member = tarfile.TarInfo(name)
                 member.size = len(content)
                 archive.addfile(member, io.BytesIO(content))
-    return shards
-
-
-@contextmanager
-def _shard(path: Path) -> Iterator[tarfile.TarFile]:
-    """Open a new tar, which is synced in the end."""
-    with path.open("wb") as file:
-        with tarfile.open(fileobj=file, mode="w") as archive:
-            yield archive
-        file.flush()
-        os.fsync(file.fileno())
+    return count
 
 
 def _samples(
-    records: Records, transform: ImageTransform | None, quality: int, progress: Progress
+    records: Records, resize: int | None, progress: Progress
 ) -> Iterator[Mapping[str, bytes]]:
-    """Encode each row in threads, a little ahead."""
+    """Encode each row in threads, a few ahead."""
 
     def sample(row: int) -> Mapping[str, bytes]:
-        content, ending = _encoded(records, row, transform, quality)
+        content, ending = _encoded(records, row, resize)
         label = records.classes[records.labels[row]]
         said = {name: column[row].item() for name, column in records.columns.items()}
         said |= {
@@ -314,32 +264,28 @@ def _samples(
             "split": str(records.splits[row]),
         }
         key = f"{re.sub(_NO_FOLDER, '-', label)[:80] or '-'}/{row:08d}"
-        return {f"{key}.{ending}": content, f"{key}.json": json.dumps(said).encode()}
+        return {f"{key}{ending}": content, f"{key}.json": json.dumps(said).encode()}
 
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        for first in range(0, len(records), _IMAGES_AT_ONCE):
-            last = min(first + _IMAGES_AT_ONCE, len(records))
-            yield from pool.map(sample, range(first, last))
-            progress(last)
+    rows = range(len(records))
+    for row, members in enumerate(in_threads(sample, rows, os.cpu_count() or 1)):
+        yield members
+        progress(row + 1)
 
 
-def _encoded(
-    records: Records, row: int, transform: ImageTransform | None, quality: int
-) -> tuple[bytes, str]:
+def _encoded(records: Records, row: int, resize: int | None) -> tuple[bytes, str]:
     """Return an image file and the ending of its name."""
     source, (position,) = records.source.origin(np.array([row]))
     file = io.BytesIO()
-    if transform is not None:
+    if resize is not None:
+        transform = ImageTransform(size=resize, resize=resize)
         name = source.name(int(position))
-        canvas = as_image(transform.prepare(source.read(int(position)), name))
+        resized = as_image(transform.prepare(source.read(int(position)), name))
         # Colors at full resolution, not halved as is usual: resized crops enlarge them.
-        canvas.save(file, "JPEG", quality=quality, subsampling=0, optimize=True)
-        return file.getvalue(), "jpg"
+        resized.save(file, "JPEG", quality=90, subsampling=0, optimize=True)
+        return file.getvalue(), ".jpg"
     if isinstance(source, ImageFiles):
         path = source.root / source.paths[position]
-        with suppress(Exception), open_image(path) as image:  # whatever damage makes decoders raise
-            if image.mode in ("L", "RGB"):  # which are decoded as they are
-                ending = str(image.format).lower()
-                return path.read_bytes(), {"jpeg": "jpg", "mpo": "jpg"}.get(ending, ending)
+        if path.suffix.lower() not in HEIC:
+            return regular(path).read_bytes(), path.suffix
     source.read(int(position)).save(file, "PNG")
-    return file.getvalue(), "png"
+    return file.getvalue(), ".png"
