@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from vicinal.evaluation.encoder import Embedded
     from vicinal.methods.method import StepResult
     from vicinal.training.experiment import Experiment
 
@@ -166,6 +167,7 @@ def train(run: Run, data: Path, file: Path) -> None:
             "hold_out": run.hold_out,
             "step": step,
         }
+        embedded: dict[str, Embedded] = {}
         finite = all(bool(parameter.isfinite().all()) for parameter in method.embedder.parameters())
         with average.applied(method.embedder) if average else contextlib.nullcontext():
             for part, split in PARTS.items() if finite else ():
@@ -176,6 +178,9 @@ def train(run: Run, data: Path, file: Path) -> None:
                     scores = measure(found, recalls=(1, 2, 4, 8), clustering=whole).scores
                     names = (name for name in scores if not name.endswith("_spread"))
                     line[part] = {name: round(scores[name], 5) for name in names}
+                    embedded[part] = found
+            if run.hold_out and finite:
+                line["judged"] = judged(embedded["held_out"], embedded["train"])
         line |= {
             "seconds": round(seconds, 1),
             "ended": step == run.steps or not finite,
@@ -219,6 +224,29 @@ def train(run: Run, data: Path, file: Path) -> None:
         epoch += 1
     if device.type == "cuda":
         torch.cuda.synchronize()
+
+
+def judged(held: "Embedded", train: "Embedded") -> dict[str, dict[str, float]]:
+    """Scores of held-out classes among so many times as many pictures of training classes."""
+    import numpy as np
+    import torch
+
+    from vicinal.data.splits import shuffled
+    from vicinal.evaluation.measure import evaluate
+
+    names = ("recall@1", "map@r")
+    found = {}
+    for times in (1, 2, 4):
+        rows = shuffled(np.arange(len(train.vectors)), 0)[: times * len(held.vectors)]
+        gallery = torch.cat([held.vectors, train.vectors[rows]])
+        labels = torch.cat([held.labels, train.labels[rows]])
+        queries = evaluate(gallery, labels, metrics=names, metric=held.metric).queries
+        assert queries is not None and queries.rows is not None
+        ours = queries.rows < len(held.vectors)
+        found[str(times)] = {
+            name: round(float(queries.scores[name][ours].mean()), 5) for name in names
+        }
+    return found
 
 
 def milliseconds(run: Run, data: Path) -> float:

@@ -1,0 +1,123 @@
+"""Which rule should choose the step of a run? Regret of rules on learning curves with held-out
+classes.
+
+    python experiments/learning_curves.py all experiments/selection.py DATA OUT --together 8
+    cat OUT/*.jsonl > experiments/results/selection.jsonl
+    python experiments/selection.py experiments/results/selection.jsonl > experiments/selection.md
+
+Regret is the best test score on a run's curve minus that of the step that a rule chooses. The start
+of a run is one of its steps.
+"""
+
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from learning_curves import Run, read
+
+Curve = list[dict[str, Any]]
+SEEDS = range(5)
+NO_HEAD = "model.head=none model.start=random model.dim=none"
+PHOTOGRAPHS = {
+    "default": "",
+    "no head": NO_HEAD,
+    "Proxy-Anchor": "loss=proxy_anchor",
+    "rate 1e-4": "optimizer.learning_rate=1e-4",
+}
+# Steps of ten epochs of the 80 training classes that are left, and those between two evaluations.
+LENGTHS = {"cub": (740, 74), "cars": (1000, 100)}
+SMALL = {
+    "glyphs": ("glyphs", "data=glyphs", 1000, 100),
+    "omniglot": ("omniglot", "data=omniglot data.size=28", 1000, 100),
+    "features": (
+        "cub_features",
+        "data=$VICINAL_DATA/features/cub_efficientnet_lite0.npz",
+        700,
+        35,
+    ),
+}
+
+
+def _runs() -> Iterator[Run]:
+    for seed in SEEDS:
+        for data, (preset, words, steps, every) in SMALL.items():
+            looks = tuple(range(0, steps, every))
+            yield Run("default", data, preset, words, seed, steps, 0.2, looks)
+        for name, words in PHOTOGRAPHS.items():
+            for data, (steps, every) in LENGTHS.items():
+                looks = tuple(range(0, steps, every))
+                yield Run(name, data, "images", words, seed, steps, 0.2, looks)
+
+
+RUNS = sorted(_runs(), key=lambda run: (run.name != "default", run.seed))
+
+
+def _smoothed(scores: Sequence[float]) -> list[float]:
+    """The mean of each score and its neighbors; the start, before any step, stays as it is."""
+    return [
+        scores[0] if i == 0 else statistics.mean(scores[max(1, i - 1) : i + 2])
+        for i in range(len(scores))
+    ]
+
+
+def _by(part: Callable[[dict[str, Any]], float], *, smooth: bool = False) -> Callable[[Curve], int]:
+    def choose(curve: Curve) -> int:
+        scores = [part(line) for line in curve]
+        scores = _smoothed(scores) if smooth else scores
+        return max(range(len(scores)), key=lambda i: (scores[i], -i))
+
+    return choose
+
+
+def _without_start(rule: Callable[[Curve], int]) -> Callable[[Curve], int]:
+    return lambda curve: 1 + rule(curve[1:])
+
+
+RULES: dict[str, Callable[[Curve], int]] = {
+    "R@1, without the start": _without_start(_by(lambda line: line["held_out"]["recall@1"])),
+    "R@1": _by(lambda line: line["held_out"]["recall@1"]),
+    "MAP@R": _by(lambda line: line["held_out"]["map@r"]),
+    "MAP@R, smoothed": _by(lambda line: line["held_out"]["map@r"], smooth=True),
+    **{
+        f"{title} among {times}x training pictures": _by(
+            lambda line, times=times, name=name: line["judged"][times][name]  # type: ignore[misc]
+        )
+        for times in "124"
+        for name, title in (("recall@1", "R@1"), ("map@r", "MAP@R"))
+    },
+    "MAP@R among 1x, smoothed": _by(lambda line: line["judged"]["1"]["map@r"], smooth=True),
+    "last step": lambda curve: len(curve) - 1,
+    "the start": lambda curve: 0,
+}
+
+
+def main() -> None:
+    curves: dict[tuple[str, str, int], Curve] = {}
+    for line in read(Path(sys.argv[1])):
+        curves.setdefault((line["data"], line["run"], line["seed"]), []).append(line)
+    groups = {(data, run) for data, run, _ in curves}
+    columns = sorted(groups)
+    print("| rule | mean | " + " | ".join(f"{data}, {run}" for data, run in columns) + " |")
+    print("|---|---|" + "---|" * len(columns))
+    for title, rule in RULES.items():
+        cells = []
+        means = {"map@r": [], "recall@1": []}  # type: dict[str, list[float]]
+        for group in columns:
+            regrets = {metric: [] for metric in means}  # type: dict[str, list[float]]
+            for (data, run, _), curve in curves.items():
+                if (data, run) == group:
+                    step = rule(curve)
+                    for metric, found in regrets.items():
+                        tests = [line["test"][metric] for line in curve]
+                        found.append(100 * (max(tests) - tests[step]))
+            for metric, found in regrets.items():
+                means[metric].append(statistics.mean(found))
+            cells.append(" / ".join(f"{statistics.mean(found):.2f}" for found in regrets.values()))
+        mean = " / ".join(f"{statistics.mean(found):.2f}" for found in means.values())
+        print(f"| {title} | {mean} | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()
