@@ -110,12 +110,12 @@ def split(X: Array, y: Array, number: int) -> tuple[Array, Array, Array, Array]:
     return before.transform(train), train_y, before.transform(test), test_y
 
 
-def stratified(labels: Array, size: int, seed: int) -> npt.NDArray[np.intp]:
-    """Positions of at most about ``size`` rows, classes in proportion and none without."""
+def stratified(labels: Array, size: int, seed: int, least: int = 2) -> npt.NDArray[np.intp]:
+    """Positions of at most about ``size`` rows, classes in proportion, at least ``least`` of each."""
     if size >= len(labels):
         return np.arange(len(labels))
     rng = np.random.default_rng(seed)
     members = [rng.permutation(np.flatnonzero(labels == name)) for name in np.unique(labels)]
     return np.sort(
-        np.concatenate([own[: max(2, round(size * len(own) / len(labels)))] for own in members])
+        np.concatenate([own[: max(least, round(size * len(own) / len(labels)))] for own in members])
     )

@@ -162,16 +162,16 @@ def measure(unit: Unit, data: Path) -> dict[str, Any]:
         estimator.set_params(max_iter=SEARCH_STEPS)
     race = len(train) > RACED
     budget = unit.raced if race else unit.budget
+    tried = stratified(train_y, SUBSAMPLE if len(train) > LARGE else len(train), unit.split, FOLDS)
     found = search(
         estimator,
-        train,
-        train_y,
+        train[tried],
+        train_y[tried],
         grid,
         strategy="racing" if race else "random",
         budget=budget,
         folds=FOLDS,
         seed=unit.split,
-        samples=SUBSAMPLE if len(train) > LARGE else None,
         refit=False,
         n_jobs=1,
     )

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal.arguments import Count, Finite, NonNegative, Positive
 from vicinal.linear.mahalanobis import MahalanobisTransformer, in_units, threads
@@ -19,9 +18,6 @@ from vicinal.linear.solvers import (
 )
 
 _AUTO = 10  # nearest same-class samples in S_i for γ1 < 0: the paper's, Section 7.1.2
-_SMALL = 1500  # samples from which a convex problem is first solved on a third of them
-_LEAST = 2.0**-20  # scale below which a metric is taken for 0
-_LIFT = 1e-2  # of a metric's mean weight, given to all directions before it starts a larger problem
 
 
 @dataclass(frozen=True)
@@ -71,9 +67,7 @@ class LANML(MahalanobisTransformer):
     samples of other classes.
 
     Differs: the hinge is rounded over a ``smoothing`` of its margin, because a gradient method
-    creeps along kinks; 0 gives the printed one. ``reduction="mean"`` divides the sum over queries
-    by N, so that λ does not depend on the number of samples; with the paper's sum its grid of λ is
-    a gentle one, and that is the default.
+    creeps along kinks; 0 gives the printed one.
 
     Args:
         gamma1: γ1 of the similar radius; 0 is the mean.
@@ -85,7 +79,6 @@ class LANML(MahalanobisTransformer):
             optimized then.
         margin: m > 0.
         smoothing: width of the rounded kink, in margins.
-        reduction: ``"sum"`` or ``"mean"`` over queries.
         tol: decrease of the mean loss per query and step, below which the fit has converged; the
             loss is in margins.
         max_iter: steps at most; a fit that needs more warns.
@@ -111,7 +104,6 @@ class LANML(MahalanobisTransformer):
         n_components: Count | None = None,
         margin: Positive = 1.0,
         smoothing: NonNegative = 0.1,
-        reduction: Literal["sum", "mean"] = "sum",
         tol: Positive = 1e-4,
         max_iter: Count = 500,
         n_jobs: int | None = None,
@@ -123,7 +115,6 @@ class LANML(MahalanobisTransformer):
         self.n_components = n_components
         self.margin = margin
         self.smoothing = smoothing
-        self.reduction = reduction
         self.tol = tol
         self.max_iter = max_iter
         self.n_jobs = n_jobs
@@ -163,46 +154,15 @@ class LANML(MahalanobisTransformer):
         # (γ1, γ2, m, M) costs m times what (m γ1, m γ2, 1, M / m) costs.
         gammas = self.margin * self.gamma1, self.margin * self.gamma2
         objective = Objective(sets, *gammas, Hinge(1.0, self.smoothing), threads=count)
-        share = self.regularization / (sets.queries if self.reduction == "sum" else 1)
+        # The objective is a mean over queries, the paper's a sum.
+        share = self.regularization / sets.queries
         return Problem(objective, share * sets.similar_scatter())
 
     def _convex(self, samples: Array, labels: Labels, count: int) -> Solution:
-        """Find the optimum for γ1 ≤ 0, wherever one starts: large problems start from the solution
-        of a smaller one."""
-        part = _third(labels)
-        metric = None
-        if len(labels) > _SMALL and 2 * len(part) < len(labels):
-            rough = self._convex(samples[part], labels[part], count).factor
-            metric = rough.T @ rough
-        problem, to, back = self._problem(samples, labels, count).leveled()
-        if metric is None:
-            # In these coordinates similar samples lie tr M apart in the mean: a part of the margin,
-            # for a good metric.
-            start = _scaled(problem, np.eye(len(to)) * np.sqrt(1 / (4 * len(to))))
-        else:
-            metric = back.T @ metric @ back
-            weight = max(np.trace(metric), np.finfo(float).tiny) / len(metric)
-            start = np.linalg.cholesky(metric + _LIFT * weight * np.eye(len(metric))).T
+        """Find the optimum for γ1 ≤ 0, wherever one starts."""
+        problem, to, _ = self._problem(samples, labels, count).leveled()
+        # In these coordinates similar samples lie tr M apart in the mean: a part of the margin, for
+        # a good metric.
+        start = np.eye(len(to)) * np.sqrt(1 / (4 * len(to)))
         found = convex_minimum(problem, start, tol=self.tol, max_iter=self.max_iter)
         return replace(found, factor=found.factor @ to.T)
-
-
-def _third(labels: Labels) -> npt.NDArray[np.intp]:
-    """Return the positions of every third sample of each class, all of a class below 6."""
-    members = [np.flatnonzero(labels == name) for name in np.unique(labels)]
-    return np.concatenate([own[::3] if len(own) >= 6 else own for own in members])
-
-
-def _scaled(problem: Problem, factor: Array) -> Array:
-    """Return the factor times the power of 2 at which the objective is least, since only its scale
-    is unknown."""
-    value, doubled = (problem.at(scale * factor, gradient=False)[0] for scale in (1.0, 2.0))
-    ratio = 2.0 if doubled < value else 0.5
-    value, scale = min((value, 1.0), (doubled, 2.0))
-    while scale > _LEAST:
-        following = problem.at(ratio * scale * factor, gradient=False)[0]
-        if following >= value:
-            break
-        value = following
-        scale = ratio * scale
-    return scale * factor

@@ -20,7 +20,6 @@ from vicinal.linear.objective import Array, Labels
 from vicinal.linear.solvers import Solution, project
 
 _TINY = 1e-3  # spread of the samples below which a start at I/√N sees no gradient
-_FAR = 1e50  # the sixth power of it is still a number: GMML's products of scatters
 
 
 class MahalanobisTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -109,12 +108,6 @@ def span(samples: Array) -> Array:
         raise DataError(
             f"a metric needs samples that differ, but all {len(samples)} rows of X are equal. "
             f"Look at how X was made; a constant feature alone would be fine."
-        )
-    if not 1 / _FAR < lengths[0] < _FAR:
-        raise DataError(
-            f"a metric is learned from squares of differences, but X varies by {lengths[0]:.1g}, "
-            "whose powers leave "
-            f"the range of float64. Scale features, for example with scikit-learn's StandardScaler."
         )
     varying: Array = directions[kept].T
     return varying

@@ -32,9 +32,6 @@ Positions = npt.NDArray[np.intp]
 Outer = Callable[[Array], tuple[Array, Array]]  # ℓ and ℓ' of the excess t of each query
 
 _BLOCK = 2**19  # distances held at once: 4 MiB of float64, well inside a last-level cache
-# Share of entries that matter, below which picking them out is faster than taking all.
-_SPARSE = 0.08
-_MANY = 2**15  # entries below which a sparse matrix costs more to set up than it saves
 # |γ| below which the quick form, whose rounding errors are divided by γ, loses some 3 of 16 digits.
 _GENTLE = 2.0**-9
 _NONE = np.s_[:, :0]  # an index that selects no entry
@@ -175,14 +172,14 @@ class Radii(NamedTuple):
 
     Attributes:
         values: b(γ) of each row.
-        terms: exp(-γ a) of each entry up to one factor per row; 0 where it is below rounding.
+        terms: exp(-γ a) of each entry up to one factor per row.
         sums: their sums, so that ∂b/∂a = terms / sums.
         columns: the samples that the entries of ``terms`` stand for: a slice for all rows, or one
             for each entry.
     """
 
     values: Array
-    terms: "Array | csr_array"
+    terms: Array
     sums: Array
     columns: slice | Positions = slice(None)
 
@@ -195,8 +192,7 @@ def radii(distances: Array, gamma: float, count: int, dropped: Any = _NONE) -> R
             Song et al., Eq. (12)
 
     ``vicinal.geometry.means`` is the definition. This form exists because a solver asks millions of
-    rows for value and derivative together, of which most entries do not matter: where γ is large,
-    only the few terms within rounding of the leading one are exponentiated at all.
+    rows for value and derivative together.
 
     Args:
         distances: one row per query.
@@ -209,21 +205,8 @@ def radii(distances: Array, gamma: float, count: int, dropped: Any = _NONE) -> R
     logits = np.multiply(distances, -gamma, out=distances)
     logits[dropped] = -np.inf
     leading = logits.max(axis=1)
-    # Terms left out stay together below one rounding of the sum, which is at least the leading
-    # term, 1.
-    matters = logits > (leading + np.log(np.finfo(float).eps / count))[:, None]
-    if logits.size > _MANY and np.count_nonzero(matters) < _SPARSE * logits.size:
-        picked = np.flatnonzero(matters)
-        stops = np.searchsorted(picked, np.arange(1, len(logits) + 1) * logits.shape[1])
-        lengths = np.diff(stops, prepend=0)
-        terms = np.exp(logits.ravel()[picked] - np.repeat(leading, lengths))
-        sums = np.add.reduceat(terms, stops - lengths)
-        terms = csr_array(
-            (terms, picked % logits.shape[1], np.append(0, stops)), shape=logits.shape
-        )
-    else:
-        terms = np.exp(np.subtract(logits, leading[:, None], out=logits), out=logits)
-        sums = terms.sum(axis=1)
+    terms = np.exp(np.subtract(logits, leading[:, None], out=logits), out=logits)
+    sums = terms.sum(axis=1)
     return Radii(-(np.log(sums / count) + leading) / gamma, terms, sums)
 
 
@@ -270,8 +253,7 @@ class _Graph:
         if not isinstance(columns, slice):
             starts = np.arange(len(active) + 1) * terms.shape[1]
             shape = (len(active), len(self.samples))
-            dense = terms.toarray() if isinstance(terms, csr_array) else terms
-            terms = csr_array((dense.ravel(), columns[active].ravel(), starts), shape=shape)
+            terms = csr_array((terms.ravel(), columns[active].ravel(), starts), shape=shape)
             columns = slice(None)
         self.cross += (self.samples[start + active] * share[:, None]).T @ (
             terms @ self.samples[columns]

@@ -34,8 +34,6 @@ class PNCA(MahalanobisTransformer):
         alpha: α > 0. A small α makes s_i so large that p_i = 1 everywhere and nothing is learned
             (|S_i|^{1/α}).
         n_components: rows of L at most.
-        normalize: whether to put means in the place of both sums, which cures small α; NCA is then
-            no special case.
         tol: decrease of the mean of 1 - p_i per step, below which the fit has converged.
         max_iter: steps at most; a fit that needs more warns.
         n_jobs: threads; None is 1, -1 is all cores. The result does not depend on it.
@@ -55,14 +53,12 @@ class PNCA(MahalanobisTransformer):
         self,
         alpha: Positive = 1.0,
         n_components: Count | None = None,
-        normalize: bool = False,
         tol: Positive = 1e-4,
         max_iter: Count = 500,
         n_jobs: int | None = None,
     ) -> None:
         self.alpha = alpha
         self.n_components = n_components
-        self.normalize = normalize
         self.tol = tol
         self.max_iter = max_iter
         self.n_jobs = n_jobs
@@ -72,9 +68,7 @@ class PNCA(MahalanobisTransformer):
         sets = Neighborhoods.among(samples @ directions, labels, None)
         start = paper_start(sets.samples, self.n_components)
         with threads(self.n_jobs) as count:
-            objective = Objective(
-                sets, self.alpha, 1.0, sigmoid, sums=not self.normalize, threads=count
-            )
+            objective = Objective(sets, self.alpha, 1.0, sigmoid, sums=True, threads=count)
             self._warn_if_flat(objective.at(start, gradient=False).excess)
             problem = Problem(objective, np.zeros((directions.shape[1],) * 2))
             # Leveled coordinates take fewer steps, but where features interact they may end in a
@@ -87,11 +81,11 @@ class PNCA(MahalanobisTransformer):
         wrong, slope = sigmoid(excess)
         if slope.mean() >= _FLAT:
             return
-        if self.alpha < 1 and not self.normalize and wrong.mean() < _FLAT:
+        if self.alpha < 1 and wrong.mean() < _FLAT:
             cause = (
                 f"1, because alpha = {self.alpha:g} raises the similar samples' sum to the power "
                 f"{1 / self.alpha:g}. "
-                f"Raise alpha, or set normalize=True."
+                f"Raise alpha."
             )
         else:
             cause = (

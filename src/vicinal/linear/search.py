@@ -2,7 +2,7 @@
 them."""
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -10,14 +10,13 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils import _safe_indexing, check_consistent_length, column_or_1d
+from sklearn.utils import _safe_indexing
 
 from vicinal.arguments import coerce
-from vicinal.errors import ConfigError, DataError
 from vicinal.linear.objective import Array, Labels, Positions
 
 Grid = Mapping[str, Sequence[Any]]
-Strategy = Literal["random", "racing", "grid"]
+Strategy = Literal["random", "racing"]
 Fold = tuple[Positions, Positions]  # training and test part
 Score = Callable[[dict[str, Any], Fold], Array]  # accuracies of a configuration on a fold
 
@@ -82,7 +81,6 @@ def search(
     strategy: Strategy = "random",
     folds: int = 5,
     seed: int = 0,
-    samples: int | None = None,
     refit: bool = True,
     n_jobs: int | None = -1,
 ) -> Search:
@@ -94,37 +92,25 @@ def search(
         X: samples, as an array or as a data frame, of which a pipeline may select columns by name.
         y: their classes.
         grid: values to choose from, by parameter: ``PAPER_GRIDS["lanml-"]``, or your own.
-        budget: how many configurations are drawn; ``"grid"`` tries all and needs none.
+        budget: how many configurations are drawn; the whole grid where it has no more.
         strategy: ``"random"`` tries every drawn configuration on all folds. ``"racing"`` tries all
             on one fold, the best third on three, and the best third of those on all: 58 fits for 30
             configurations and 5 folds instead of 150. With 3 folds or fewer it is ``"random"``.
-            ``"grid"`` is the whole grid.
         folds: parts of the cross-validation; a class with fewer samples is not in every part.
-        seed: draws configurations, folds and subsamples.
-        samples: search on a stratified subsample of this size where X is larger, of each class at
-            least one sample a fold; the result is fitted on all.
+        seed: draws configurations and folds.
         refit: whether the best configuration is fitted at the end.
         n_jobs: processes; -1 is one per core.
     """
     coerce(strategy, Strategy, "strategy")
-    if budget < 1 or (samples is not None and samples < 1):
-        raise ConfigError(
-            f"budget and samples must be at least 1, got budget = {budget} and samples = {samples}."
-        )
-    if not hasattr(estimator, "transform"):
-        raise ConfigError(
-            f"{estimator} ends in a classifier: leave it out, the search finds its k."
-        )
-    labels = _labels(X, y, folds)
-    configurations = _configurations(grid, budget, strategy, seed)
+    labels = np.asarray(y)
+    configurations = _configurations(grid, budget, seed)
     # Raises for an unknown name before processes start.
     clone(estimator).set_params(**configurations[0])
-    part = _subsample(labels, len(labels) if samples is None else samples, folds, seed)
-    splits = _folds(labels[part], folds, seed)
+    splits = _folds(labels, folds, seed)
     rounds = (
         [splits[:1], splits[1:3], splits[3:]] if strategy == "racing" and folds > 3 else [splits]
     )
-    score = partial(_accuracies, estimator, _safe_indexing(X, part), labels[part])
+    score = partial(_accuracies, estimator, X, labels)
     trials = _race(score, configurations, rounds, n_jobs)
     best = trials[0]
     chosen = clone(estimator).set_params(**best.parameters)
@@ -158,37 +144,13 @@ def neighbor_accuracies(
     return accuracies
 
 
-def _labels(X: npt.ArrayLike, y: npt.ArrayLike, folds: int) -> Labels:
-    check_consistent_length(X, y)
-    labels: Labels = column_or_1d(y, warn=True)
-    counts = np.unique(labels, return_counts=True)[1]
-    if counts.max() < folds:
-        raise DataError(
-            f"{folds} folds need a class with a sample for each, but the largest of the "
-            f"{len(counts)} classes in y has "
-            f"{counts.max()}. Lower folds."
-        )
-    return labels
-
-
-def _configurations(grid: Grid, budget: int, strategy: Strategy, seed: int) -> list[dict[str, Any]]:
+def _configurations(grid: Grid, budget: int, seed: int) -> list[dict[str, Any]]:
     from sklearn.model_selection import ParameterGrid, ParameterSampler
 
     whole = ParameterGrid(dict(grid))
-    if strategy == "grid" or len(whole) <= budget:
+    if len(whole) <= budget:
         return list(whole)
     return list(ParameterSampler(dict(grid), budget, random_state=seed))
-
-
-def _subsample(labels: Labels, size: int, least: int, seed: int) -> Positions:
-    """Draw a subsample with each class in proportion, and at least ``least`` of each that has
-    them."""
-    if size >= len(labels):
-        return np.arange(len(labels))
-    rng = np.random.default_rng(seed)
-    members = [rng.permutation(np.flatnonzero(labels == name)) for name in np.unique(labels)]
-    shares = [own[: max(least, round(size * len(own) / len(labels)))] for own in members]
-    return np.sort(np.concatenate(shares))
 
 
 def _folds(labels: Labels, folds: int, seed: int) -> list[Fold]:
@@ -216,16 +178,14 @@ def _race(
     curves: dict[int, list[Array]] = {number: [] for number in range(len(configurations))}
     for left, splits in zip(reversed(range(len(rounds))), rounds, strict=True):
         tasks = [(number, fold) for number in curves for fold in splits]
-        results: Iterable[Array] = Parallel(n_jobs=n_jobs, return_as="generator")(
+        results = Parallel(n_jobs=n_jobs)(
             delayed(score)(configurations[number], fold) for number, fold in tasks
         )
         for (number, _), curve in zip(tasks, results, strict=True):
             curves[number].append(curve)
         ranked = sorted(curves, key=lambda number: -np.mean(curves[number], axis=0).max())
-        curves = {
-            number: curves[number]
-            for number in (ranked[: -(-len(ranked) // _KEPT)] if left else ranked)
-        }
+        kept = ranked[: -(-len(ranked) // _KEPT)] if left else ranked
+        curves = {number: curves[number] for number in kept}
     return [
         Trial(configurations[number], np.mean(found, axis=0)) for number, found in curves.items()
     ]

@@ -1,5 +1,4 @@
-"""Minimizers of F(M) + <P, M> over M ⪰ 0: accelerated projected gradient, and L-BFGS on a factor of
-M."""
+"""Minimizers of F(M) + <P, M> over M ⪰ 0: L-BFGS on a factor of M, and projected gradient steps."""
 
 from dataclasses import dataclass, replace
 
@@ -8,9 +7,6 @@ from scipy.optimize import OptimizeResult, minimize
 
 from vicinal.linear.objective import Array, Objective
 
-# of an accepted step: one never grown stays short, one grown faster is halved again at a cost each
-# time
-_GROWTH = 1.1
 _PATIENCE = 3  # iterations in a row that must bring almost nothing before a minimum is believed
 _BEYOND = 1e60  # entries of a factor that no data calls for
 _RIDGE = 1e-3  # of the mean scatter, added where coordinates are divided by it
@@ -63,14 +59,12 @@ class Solution:
         value: the objective there.
         iterations: steps taken.
         converged: whether the steps had stopped paying, rather than run out.
-        step: length of a gradient step in M that suits the place; None where nothing is known.
     """
 
     factor: Array
     value: float
     iterations: int
     converged: bool
-    step: float | None = None
 
 
 def project(matrix: Array) -> tuple[Array, Array]:
@@ -85,8 +79,9 @@ def project(matrix: Array) -> tuple[Array, Array]:
 
 
 def convex_minimum(problem: Problem, start: Array, *, tol: float, max_iter: int) -> Solution:
-    """Find the optimum of a convex F: L-BFGS on a full factor runs ahead, projected gradient steps
-    end it.
+    """Find the optimum of a convex F: L-BFGS on a full factor, then projected gradient steps.
+
+        M ← P(M - s ∇F(M)),  with P the projection onto M ⪰ 0 and s halved until F falls enough
 
     On a square factor every local minimum is a global one, and curvature learned on the way saves
     most of the steps. What a factor alone does badly, to let go of directions and to see that none
@@ -101,82 +96,31 @@ def convex_minimum(problem: Problem, start: Array, *, tol: float, max_iter: int)
         max_iter: how many steps to take at most.
     """
     ahead = lbfgs(problem, start, tol=tol, max_iter=max_iter)
-    if ahead.iterations >= max_iter:
-        return ahead
-    metric = ahead.factor.T @ ahead.factor
-    left = max_iter - ahead.iterations
-    found = projected_gradient(problem, metric, tol=tol, max_iter=left, step=ahead.step, patience=1)
-    return replace(found, iterations=ahead.iterations + found.iterations)
-
-
-def projected_gradient(
-    problem: Problem,
-    start: Array,
-    *,
-    tol: float,
-    max_iter: int,
-    step: float | None = None,
-    patience: int = _PATIENCE,
-) -> Solution:
-    """Run accelerated projected gradient with backtracking: for a convex F the optimum, from any
-    start.
-
-        M_{k+1} = P(Y_k - s ∇F(Y_k)),   Y_{k+1} = M_{k+1} + (θ_k - 1)/θ_{k+1} (M_{k+1} - M_k)
-            Beck & Teboulle 2009
-
-    with P the projection onto M ⪰ 0. The step s is halved until the quadratic model bounds F, and
-    grown again after. Momentum starts anew where it points uphill (O'Donoghue & Candès 2015), and a
-    step that it took uphill is taken
-    back: F never rises.
-
-    Args:
-        problem: what to minimize.
-        start: M to begin with.
-        tol: decrease of the objective per iteration that counts as nothing, as a share of max(1,
-            its value).
-        max_iter: how many steps to take at most.
-        step: s to begin with; a bad guess costs some halvings.
-        patience: iterations in a row that must bring almost nothing before a minimum is believed.
-    """
-    step = step or 1.0
-    current, factor = project(start)
-    ahead = current
-    momentum = 1.0
-    idle = 0
-    base, gradient = problem.at(factor)
-    value = base
-    for iteration in range(1, max_iter + 1):
+    metric, factor = project(ahead.factor.T @ ahead.factor)
+    step = 1.0
+    for iteration in range(ahead.iterations, max_iter):
+        value, gradient = problem.at(factor)
+        nothing = tol * max(abs(value), 1)
         while True:
-            reached, reached_factor = project(ahead - step * gradient)
-            move = reached - ahead
+            reached, reached_factor = project(metric - step * gradient)
             there = problem.at(reached_factor, gradient=False)[0]
-            bound = base + float(np.vdot(gradient, move)) + float(np.vdot(move, move)) / (2 * step)
-            # A shorter step would not pay either.
-            nothing = base - bound <= tol * max(abs(base), 1) and there <= base
-            if there <= bound + 1e-14 * abs(base) or nothing:
+            slope = float(np.vdot(gradient, metric - reached))
+            if there <= value - slope / 2 or slope <= nothing:
                 break
             step /= 2
-        if there > value and ahead is not current:
-            ahead = current
-            momentum = 1.0
-            base, gradient = problem.at(factor)
-            continue
-        if float(np.vdot(ahead - reached, reached - current)) > 0:
-            momentum = 1.0
-        following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
-        leap = reached + (momentum - 1) / following * (reached - current)
-        gain = value - there
-        momentum = following
-        step = step * _GROWTH
-        current = reached
-        factor = reached_factor
-        value = there
-        idle = idle + 1 if gain <= tol * max(abs(value), 1) else 0
-        if idle == patience:
-            return Solution(factor, value, iteration, True, step)
-        ahead, ahead_factor = project(leap)
-        base, gradient = problem.at(ahead_factor)
-    return Solution(factor, value, max_iter, False, step)
+        if there <= value:
+            metric = reached
+            factor = reached_factor
+        if value - there <= nothing:
+            return Solution(factor, min(value, there), iteration + 1, True)
+        step *= 2
+    return replace(
+        ahead,
+        factor=factor,
+        value=problem.at(factor, gradient=False)[0],
+        iterations=max_iter,
+        converged=False,
+    )
 
 
 def paper_start(samples: Array, n_components: int | None) -> Array:
@@ -205,7 +149,6 @@ def lbfgs(problem: Problem, start: Array, *, tol: float, max_iter: int) -> Solut
             as a share of max(1, its value).
         max_iter: how many steps to take at most.
     """
-    seen: list[tuple[Array, Array]] = []  # the last two factors, with the gradients in M there
     best = (np.inf, start)
     values = [np.inf]
 
@@ -217,7 +160,6 @@ def lbfgs(problem: Problem, start: Array, *, tol: float, max_iter: int) -> Solut
         value, gradient = problem.at(factor)
         if value < best[0]:
             best = value, factor.copy()
-            seen[:] = [*seen[-1:], (best[1], gradient)]
         return value, (2 * factor @ gradient).ravel()
 
     def follow(intermediate_result: OptimizeResult) -> None:
@@ -244,19 +186,7 @@ def lbfgs(problem: Problem, start: Array, *, tol: float, max_iter: int) -> Solut
     # A line search that finds nothing better says that rounding, or the kink of a bare hinge, is
     # all that is left.
     settled = found.nit < max_iter and found.nfev < options["maxfun"]
-    return Solution(best[1], best[0], int(found.nit), settled, _secant_step(seen))
-
-
-def _secant_step(seen: list[tuple[Array, Array]]) -> float | None:
-    """Return the step that maps the last change of the gradient in M to the change of M (Barzilai &
-    Borwein 1988)."""
-    if len(seen) < 2:
-        return None
-    (before, slope_before), (after, slope_after) = seen
-    move = after.T @ after - before.T @ before
-    change = slope_after - slope_before
-    bend = float(np.vdot(move, change))
-    return float(np.vdot(move, move)) / bend if bend > 0 else None
+    return Solution(best[1], best[0], int(found.nit), settled)
 
 
 class _FlatError(Exception):
