@@ -49,7 +49,6 @@ CHANGES: dict[str, dict[str, str]] = {
         "area from 0.08": "transform.area=0.08,1.0",
         "area from 0.4": "transform.area=0.4,1.0",
     },
-    "color": {"colors": "transform.brightness=0.3 transform.contrast=0.3 transform.saturation=0.3"},
     "averaging": {"EMA": "training.ema=0.998"},
     "pooling": {"average and maximum": "model.pooling=both"},
     "drop_connect": {"drop connect": "model.drop_connect=0.2"},

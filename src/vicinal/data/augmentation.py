@@ -1,5 +1,4 @@
-"""Augmentation of whole batches: boxes from drawn numbers, cut, resized, color-jittered and rotated
-on any device.
+"""Augmentation of whole batches: boxes from drawn numbers, cut, resized and rotated on any device.
 
 Parameters are a pure function of numbers in [0, 1), so the same numbers give the same picture in a
 loader's worker and on a GPU. The numbers of an image have fixed places, and a new option takes new
@@ -7,7 +6,7 @@ places after the last: switching one on changes nothing about the others.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,37 +16,21 @@ from torch.nn import functional
 
 PLACE = slice(0, 2)  # down and across
 MIRROR = 2
-COLOR = slice(3, 6)  # brightness, contrast, saturation
 TRIES = 10  # torchvision's RandomResizedCrop gives up after as many
 BOXES = slice(6, 6 + 2 * TRIES)  # area and aspect of each try
-_LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601, as Pillow's conversion to gray
+RATIO = (3 / 4, 4 / 3)  # least and largest width to height of a resized crop
 
 
-@dataclass(frozen=True)
-class Crops:
-    """One box, one side and one change of color for each image, in one table, which travels to a
-    device at once.
+class Crops(NamedTuple):
+    """Where each image is cut.
 
     Attributes:
-        table: of each image 4 numbers of ``boxes``, 1 of ``mirrored`` and 3 of ``color``.
+        boxes: top, left, height and width; resized to the output where they differ from it.
+        mirrored: whether left and right are swapped.
     """
 
-    table: Float[Tensor, "n 8"]
-
-    @property
-    def boxes(self) -> Int[Tensor, "n 4"]:
-        """Top, left, height and width; resized to the output where they differ from it."""
-        return self.table[:, :4].long()
-
-    @property
-    def mirrored(self) -> Bool[Tensor, "n"]:
-        """Whether left and right are swapped."""
-        return self.table[:, 4] > 0
-
-    @property
-    def color(self) -> Float[Tensor, "n 3"]:
-        """Factors of brightness, contrast and saturation; 1 changes nothing."""
-        return self.table[:, 5:]
+    boxes: Int[Tensor, "n 4"]
+    mirrored: Bool[Tensor, "n"]
 
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:
@@ -62,7 +45,6 @@ def resized_boxes(
     sizes: Int[np.ndarray, "n 2"],
     draws: Float[np.ndarray, "n k"],
     area: Sequence[float],
-    ratio: Sequence[float],
 ) -> Int[np.ndarray, "n 4"]:
     """Return boxes (top, left, height, width) of a random share of the area and a random aspect.
 
@@ -73,19 +55,19 @@ def resized_boxes(
     """
     tries = draws[:, BOXES].reshape(-1, TRIES, 2)
     areas = sizes.prod(axis=1)[:, None] * (area[0] + tries[..., 0] * (area[1] - area[0]))
-    aspects = np.exp(np.log(ratio[0]) + tries[..., 1] * (np.log(ratio[1]) - np.log(ratio[0])))
+    aspects = np.exp(np.log(RATIO[0]) + tries[..., 1] * (np.log(RATIO[1]) - np.log(RATIO[0])))
     sides = np.rint(np.sqrt(np.stack([areas / aspects, areas * aspects], axis=-1))).astype(np.int64)
     fits = ((sides > 0) & (sides <= sizes[:, None])).all(axis=2)
     chosen = sides[np.arange(len(sides)), fits.argmax(axis=1)]
     place = (draws[:, PLACE] * (sizes - chosen + 1)).astype(np.int64)
     none = ~fits.any(axis=1)
-    chosen[none] = _largest(sizes[none, 0], sizes[none, 1], ratio)
+    chosen[none] = _largest(sizes[none, 0], sizes[none, 1])
     place[none] = (sizes[none] - chosen[none]) // 2
     return np.concatenate([place, chosen], axis=1)
 
 
-def _largest(heights: np.ndarray, widths: np.ndarray, ratio: Sequence[float]) -> np.ndarray:
-    aspect = np.clip(widths / heights, ratio[0], ratio[1])
+def _largest(heights: np.ndarray, widths: np.ndarray) -> np.ndarray:
+    aspect = np.clip(widths / heights, *RATIO)
     rows = np.clip(np.rint(widths / aspect), 1, heights)
     columns = np.clip(np.rint(heights * aspect), 1, widths)
     return np.stack([rows, columns], axis=1).astype(np.int64)
@@ -160,33 +142,6 @@ def triangle_weights(
     inside = torch.where((inside > 0) & (inside < length[:, None]), inside / reach, torch.inf)
     weights = (1 - (inside[:, None] - (outputs * scale / reach)[:, :, None]).abs_()).clamp_(min=0)
     return weights.div_(weights.sum(dim=2, keepdim=True))
-
-
-def jitter(
-    pixels: Float[Tensor, "n c h w"], factors: Float[Tensor, "n 3"]
-) -> Float[Tensor, "n c h w"]:
-    """Change brightness, contrast and saturation of images of 0..255 by factors; 1 changes nothing.
-
-        brightness: b x;   contrast: c x + (1 - c) mean gray;   saturation: s x + (1 - s) gray;
-            each cut to 0..255
-
-    The steps are torchvision's ColorJitter. Differs: they come in this order, where torchvision
-    draws an order for each image; and there is no rounding between them.
-    """
-    brightness, contrast, saturation = factors.T[:, :, None, None, None]
-    pixels = (pixels * brightness).clamp_(0, 255)
-    mean = _gray(pixels.mean(dim=(2, 3), keepdim=True))
-    pixels = torch.lerp(mean, pixels, contrast).clamp_(0, 255)
-    return torch.lerp(_gray(pixels), pixels, saturation).clamp_(0, 255)
-
-
-def _gray(pixels: Float[Tensor, "n c h w"]) -> Float[Tensor, "n 1 h w"]:
-    if pixels.shape[1] == 1:
-        return pixels
-    # not a product of matrices: it would be rounded where TF32 is on
-    red, green, blue = pixels.unbind(dim=1)
-    gray: Tensor = red * _LUMA[0]
-    return gray.add_(green, alpha=_LUMA[1]).add_(blue, alpha=_LUMA[2])[:, None]
 
 
 def rotate(

@@ -48,7 +48,7 @@ class Loader:
     """Batches of records, augmented by numbers that depend on (seed, epoch, index) alone.
 
     The processes that read image files stay from epoch to epoch. They send the pixels of crops as
-    bytes; colors and normalization follow on the device. Images that are already decoded (see
+    bytes; normalization follows on the device. Images that are already decoded (see
     ``resident``) are taken from where they lie; for a GPU they are cut there, resized crops to one
     gray level as on the host (see ``augmentation``).
 
@@ -96,21 +96,21 @@ class Loader:
     def _finished(self, batch: Batch, crops: Crops | None) -> Batch:
         """Turn pixels of 0..255 into the network's inputs."""
         transform = self.transform
-        cut = batch.inputs
-        if crops is None or not isinstance(transform, ImageTransform):
+        if not isinstance(transform, ImageTransform):
             return batch
-        crops = Crops(to_device(crops.table, self.device))
-        if self._on_device is not None:
+        cut = batch.inputs
+        if self._on_device is not None and crops is not None:
             resize = cut_resized if transform.crop == "resized" else cut_squares
             images = cut
             rows = torch.arange(len(cut), device=self.device)
             if cut.ndim == 1:  # places among the images that lie on the device
                 images = self._on_device.pixels
                 rows = cut
-            cut = resize(images, rows, crops, transform.size)
+            boxes, mirrored = (to_device(part, self.device) for part in crops)
+            cut = resize(images, rows, Crops(boxes, mirrored), transform.size)
         gpu = self.device.type == "cuda"
         layout = torch.channels_last if gpu else torch.contiguous_format
-        return replace(batch, inputs=transform.finish(cut.contiguous(memory_format=layout), crops))
+        return replace(batch, inputs=transform.finish(cut.contiguous(memory_format=layout)))
 
 
 def cuts_there(device: torch.device) -> bool:
@@ -219,7 +219,7 @@ def _tensor_columns(records: Records, rows: Int[np.ndarray, "n"]) -> dict[str, T
 
 
 class _Read(NamedTuple):
-    """A batch on the host, its images still pixels of 0..255, and the crops where ``finish`` needs
+    """A batch on the host, its images still pixels of 0..255, and the crops where the device cuts
     them."""
 
     batch: Batch
@@ -289,12 +289,12 @@ class _Reader:
             return rows, transform.assemble(own, draws), None
         if self.decoded is None:
             images = [transform.prepare(image, records.source.name(row)) for row, image in found]
-            return rows, *transform.cut_drawn(images, draws)
+            return rows, transform.cut_drawn(images, draws), None
         pixels = self.decoded.pixels
         slots = torch.from_numpy(self.decoded.slots[rows])
         if self.cut_on is None:
             images = [pixels[slot].permute(2, 0, 1) for slot in slots.tolist()]
-            return rows, *transform.cut_drawn(images, draws)
+            return rows, transform.cut_drawn(images, draws), None
         sizes = np.tile(pixels.shape[1:3], (len(rows), 1))
         there = pixels.device.type == self.cut_on.type
         inputs = slots if there else pixels[slots].pin_memory()

@@ -1,20 +1,19 @@
 """Published benchmarks in their own layout: CUB-200-2011, Cars196, Stanford Online Products,
 In-Shop, Omniglot.
 
-Their lists name every image, and the literature fixes their counts; a set that differs is an error,
-or says so in its name.
+Their lists name every image, and the literature fixes their counts; a set that differs is an error.
 """
 
 import io
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
@@ -26,110 +25,125 @@ from vicinal.data.draws import uniform
 from vicinal.data.images import decode
 from vicinal.data.location import cached, existing
 from vicinal.data.records import BOTH, GALLERY, QUERY, ImageArray, ImageFiles, Records
-from vicinal.data.splits import classes_of
-from vicinal.data.table import Columns
-from vicinal.errors import DataError, few, unknown
+from vicinal.errors import DataError, few
 
-Missing = Literal["raise", "use"]
-Counts = Mapping[
-    str, tuple[int, int]
-]  # images and classes that the literature has in each part of a set
+_ROLES = {"train": BOTH, "query": QUERY, "gallery": GALLERY}
 
 
 @dataclass(frozen=True)
 class Published(Settings, ABC):
-    """A set whose parts have published counts: by split, or by role where ``counts`` has query and
-    gallery."""
+    """A set whose parts have published counts: train and test, or train, query and gallery.
+
+    Args:
+        path: the set's folder; ``$VICINAL_DATA`` and ``~`` are expanded.
+    """
 
     slot: ClassVar[str] = "data"
+    title: ClassVar[str]
     marks: ClassVar[tuple[str, ...]]  # files by which the set is recognized
-    counts: ClassVar[Counts]
+    counts: ClassVar[Mapping[str, tuple[int, int]]]  # images and classes of each part
     path: str
-    missing: Missing = "raise"
 
     @classmethod
     def lies_in(cls, folder: Path) -> bool:
         """Whether a folder holds this set: one of its lists or archives is there."""
         return any((folder / name).is_file() for name in cls.marks)
 
+    def _records(
+        self,
+        root: Path,
+        source: ImageFiles | ImageArray,
+        classes: Sequence[str],
+        parts: Sequence[str],
+        columns: Mapping[str, np.ndarray],
+    ) -> Records:
+        """Return a set of images with a class and a part each, if it is what was published."""
+        labels = _numbered(classes)
+        found = list[str]()
+        for part, known in self.counts.items():
+            held = labels[np.array(parts) == part]
+            if (counted := (len(held), len(np.unique(held)))) != known:
+                found.append(
+                    f"{counted[0]:,} {part} images of {counted[1]:,} classes, not {known[0]:,} of "
+                    f"{known[1]:,}"
+                )
+        if found:
+            raise DataError(
+                f"{self.title} in {root} is not the published set: {'; '.join(found)}. Restore it."
+            )
+        splits = np.array(["train" if part == "train" else "test" for part in parts])
+        if "query" in self.counts:
+            columns = {"role": np.array([_ROLES[part] for part in parts]), **columns}
+        return Records(self.title, source, labels, tuple(dict.fromkeys(classes)), splits, columns)
+
+
+class Listed(NamedTuple):
+    """A row of a set's list: an image below the folder of images, its class, the part it is in, and
+    a number for the class's kind."""
+
+    path: str
+    label: str
+    part: str
+    kind: int = 0
+
+
+class ListedImages(Published):
+    """A published set of image files."""
+
     @abstractmethod
-    def _listed(self, root: Path) -> Records:
-        """Return the set as its own lists have it, under its plain name."""
+    def _rows(self, root: Path) -> tuple[Path, list[Listed]]:
+        """Read the set's own lists; return the folder of images and their rows."""
 
     def load(self, *, strict: bool = True) -> Records:
         """Read the lists. With ``strict=False`` missing images stay in, for a check that names each
         of them."""
         root = existing(self.path)
-        records = self._listed(root)
-        source = records.source
-        absent = _absent(source) if strict and isinstance(source, ImageFiles) else []
-        if self.missing == "use":
-            records = records.take(np.setdiff1d(np.arange(len(records)), absent))
-            absent = []
-        found = self._differences(records)
+        folder, rows = self._rows(root)
+        source = ImageFiles(folder, [row.path for row in rows])
+        absent = _absent(source) if strict else []
         if absent:
-            named = few([source.name(row) for row in absent])
-            found.append(f"{len(absent):,} of {len(records):,} listed images are missing ({named})")
-        if found and self.missing != "use":
-            advice = "Restore it, or set `data.missing=use` to go on with what is there."
             raise DataError(
-                f"{records.name} in {root} is not the published set: {'; '.join(found)}. {advice}"
+                f"{len(absent):,} of {len(rows):,} listed images of {self.title} are missing in "
+                f"{root} ({few(absent)}). Restore them."
             )
-        if not len(records):
-            raise DataError(f"nothing of {records.name} is in {root}. Restore it.")
-        return replace(records, name=f"{records.name} ({'; '.join(found)})") if found else records
-
-    def _differences(self, records: Records) -> list[str]:
-        parts = records.splits
-        if "query" in self.counts:
-            parts = np.array(["train", "query", "gallery"])[
-                records.columns["role"]
-            ]  # by BOTH, QUERY, GALLERY
-        found = list[str]()
-        for part, (images, classes) in self.counts.items():
-            labels = records.labels[parts == part]
-            counted = {
-                "images": (len(labels), images),
-                "classes": (len(np.unique(labels)), classes),
-            }
-            found += [
-                f"{n:,} {part} {noun}, not {known:,}"
-                for noun, (n, known) in counted.items()
-                if n != known
-            ]
-        return found
+        kinds = np.array([row.kind for row in rows])
+        return self._records(
+            root,
+            source,
+            [row.label for row in rows],
+            [row.part for row in rows],
+            {"super_class": kinds} if kinds.any() else {},
+        )
 
 
 @dataclass(frozen=True)
-class CUB(Published):
+class CUB(ListedImages):
     """11,788 photographs of 200 species of birds; zero-shot: classes 1-100 train, 101-200 test.
 
-    CUB-200-2011 (Wah et al., 2011) in its own layout: ``images.txt``, ``image_class_labels.txt``,
-    ``classes.txt`` and ``images/CLASS/NAME.jpg``. The set's ``train_test_split.txt``, which has all
-    classes in both parts, is not used.
+    CUB-200-2011 (Wah et al., 2011) in its own layout: ``images.txt`` and
+    ``images/CLASS/NAME.jpg``. The set's ``train_test_split.txt``, which has all classes in both
+    parts, is not used.
 
     Args:
         path: the set's folder; ``$VICINAL_DATA`` and ``~`` are expanded.
-        missing: whether a set that lacks images is an error or used; its name then says what it
-            lacks.
     """
 
+    title = "CUB-200-2011"
     marks = ("image_class_labels.txt",)
     counts = {"train": (5_864, 100), "test": (5_924, 100)}  # noqa: RUF012  (Song et al., CVPR 2016)
     path: str = "$VICINAL_DATA/CUB_200_2011"
 
-    def _listed(self, root: Path) -> Records:
-        classes = read_list(root / "classes.txt", ("class", "name")).texts("name")
-        images = read_list(root / "images.txt", ("image", "path"))
-        labels = read_list(root / "image_class_labels.txt", ("image", "class"))
-        known = dict(zip(labels.texts("image"), labels.numbers("class"), strict=True))
-        numbers = np.array([known.get(image, 0) for image in images.texts("image")], np.int64)
-        source = ImageFiles(root / "images", images.texts("path"))
-        return _zero_shot("CUB-200-2011", source, numbers, classes, self.counts, images.place)
+    def _rows(self, root: Path) -> tuple[Path, list[Listed]]:
+        rows = []
+        for _, path in _fields(root / "images.txt", r"(\d+) (\d+\..+/.+)"):
+            name = path.split("/")[0]  # such as 001.Black_footed_Albatross
+            part = "train" if int(name.split(".")[0]) <= self.counts["train"][1] else "test"
+            rows.append(Listed(path, name, part))
+        return root / "images", rows
 
 
 @dataclass(frozen=True)
-class Cars196(Published):
+class Cars196(ListedImages):
     """16,185 photographs of 196 models of cars; zero-shot: classes 1-98 train, 99-196 test.
 
     Cars196 (Krause et al., 3dRR 2013) in its own layout: ``cars_annos.mat`` and
@@ -141,26 +155,28 @@ class Cars196(Published):
 
     Args:
         path: the set's folder; ``$VICINAL_DATA`` and ``~`` are expanded.
-        missing: whether a set that lacks images is an error or used; its name then says what it
-            lacks.
     """
 
+    title = "Cars196"
     marks = ("cars_annos.mat",)
     counts = {"train": (8_054, 98), "test": (8_131, 98)}  # noqa: RUF012  (Song et al., CVPR 2016)
     path: str = "$VICINAL_DATA/cars196"
 
-    def _listed(self, root: Path) -> Records:
+    def _rows(self, root: Path) -> tuple[Path, list[Listed]]:
         from scipy.io import loadmat  # here, for only this set needs it
 
         path = root / "cars_annos.mat"
-        if not path.is_file():
-            raise DataError(f"{path} does not exist. Name the folder that holds it and car_ims.")
         try:
-            content = loadmat(path, squeeze_me=True, variable_names=("annotations", "class_names"))
-            annotations = np.atleast_1d(content["annotations"])
-            paths = [str(path) for path in annotations["relative_im_path"]]
-            numbers = annotations["class"].astype(np.int64)
-            classes = [str(name) for name in np.atleast_1d(content["class_names"])]
+            content = loadmat(path, squeeze_me=True)
+            names = content["class_names"]
+            return root, [
+                Listed(
+                    str(image),
+                    str(names[number - 1]),
+                    "train" if number <= self.counts["train"][1] else "test",
+                )
+                for image, number in content["annotations"][["relative_im_path", "class"]].tolist()
+            ]
         # The reader raises whatever its parsing of a damaged file runs into.
         except Exception as error:
             raise DataError(
@@ -168,14 +184,9 @@ class Cars196(Published):
                 f"and `class_names`: {type(error).__name__}: {error}. Restore it."
             ) from error
 
-        def place(row: int) -> str:
-            return f"{path}, image {paths[row]}"
-
-        return _zero_shot("Cars196", ImageFiles(root, paths), numbers, classes, self.counts, place)
-
 
 @dataclass(frozen=True)
-class StanfordOnlineProducts(Published):
+class StanfordOnlineProducts(ListedImages):
     """120,053 photographs of 22,634 products from online shops, in 12 kinds; split by product as
     published.
 
@@ -189,118 +200,70 @@ class StanfordOnlineProducts(Published):
 
     Args:
         path: the set's folder; ``$VICINAL_DATA`` and ``~`` are expanded.
-        missing: whether a set that lacks images is an error or used; its name then says what it
-            lacks.
     """
 
+    title = "Stanford Online Products"
     marks = ("Ebay_train.txt", "Ebay_test.txt")
     counts = {"train": (59_551, 11_318), "test": (60_502, 11_316)}  # noqa: RUF012
     path: str = "$VICINAL_DATA/Stanford_Online_Products"
 
-    def _listed(self, root: Path) -> Records:
-        fields = ("image_id", "class_id", "super_class_id", "path")
-        lists = {
-            split: read_list(root / f"Ebay_{split}.txt", fields, header=1)
-            for split in ("train", "test")
-        }
-        paths = [path for rows in lists.values() for path in rows.texts("path")]
-        products, kinds = (
-            np.concatenate([rows.numbers(name) for rows in lists.values()])
-            for name in ("class_id", "super_class_id")
-        )
-        numbers, first, labels = np.unique(products, return_index=True, return_inverse=True)
-        folders = [paths[row].split("/")[0].removesuffix("_final") for row in first]
-        classes = tuple(
-            f"{folder}/{number}" for folder, number in zip(folders, numbers, strict=True)
-        )
-        splits = np.repeat(list(lists), [*map(len, lists.values())])
-        columns = {"super_class": kinds}
-        source = ImageFiles(root, paths)
-        return Records("Stanford Online Products", source, labels, classes, splits, columns)
+    def _rows(self, root: Path) -> tuple[Path, list[Listed]]:
+        return root, [
+            Listed(path, f"{folder}/{product}", part, int(kind))
+            for part in ("train", "test")
+            for product, kind, path, folder in _fields(
+                root / f"Ebay_{part}.txt", r"\d+ (\d+) (\d+) ((.+)_final/.+)", header=1
+            )
+        ]
 
 
 @dataclass(frozen=True)
-class InShop(Published):
+class InShop(ListedImages):
     """52,712 photographs of 7,982 items of clothing; items to train on, and others to query a
     gallery for.
 
     In-Shop Clothes Retrieval, a benchmark of DeepFashion (Liu et al., CVPR 2016), in its own
     layout: ``list_eval_partition.txt`` and ``img/``, or ``Eval/list_eval_partition.txt`` and
-        ``Img/img/`` as the archive of all
-    of DeepFashion has them. Query and gallery are both split ``test``; the column ``role`` of the
-    records parts them.
+    ``Img/img/``. Query and gallery are both split ``test``; the column ``role`` of the records
+    parts them.
 
     >>> InShop("~/data/inshop").counts["query"]  # images and classes that it must have
     (14218, 3985)
 
     Args:
         path: the set's folder; ``$VICINAL_DATA`` and ``~`` are expanded.
-        missing: whether a set that lacks images is an error or used; its name then says what it
-            lacks.
     """
 
+    title = "In-Shop"
     marks = ("list_eval_partition.txt", "Eval/list_eval_partition.txt")
     counts = {"train": (25_882, 3_997), "query": (14_218, 3_985), "gallery": (12_612, 3_985)}  # noqa: RUF012
     path: str = "$VICINAL_DATA/inshop"
 
-    def _listed(self, root: Path) -> Records:
+    def _rows(self, root: Path) -> tuple[Path, list[Listed]]:
+        pattern = r"(\S+) +(\S+) +(train|query|gallery)"
         whole = (root / self.marks[1]).is_file()
-        fields = ("image_name", "item_id", "evaluation_status")
-        rows = read_list(root / self.marks[whole], fields, header=2)
-        roles = {"train": BOTH, "query": QUERY, "gallery": GALLERY}
-        parts = rows.texts("evaluation_status")
-        for row, part in enumerate(parts):
-            if part not in roles:
-                raise DataError(f"{rows.place(row)}: " + unknown("evaluation status", part, roles))
-        classes, labels = classes_of(rows.texts("item_id"))
-        source = ImageFiles(root / "Img" if whole else root, rows.texts("image_name"))
-        splits = np.array(["train" if part == "train" else "test" for part in parts], dtype=str)
-        columns = {"role": np.array([roles[part] for part in parts], dtype=np.int64)}
-        return Records("In-Shop", source, labels, classes, splits, columns)
+        rows = _fields(root / self.marks[whole], pattern, header=2)
+        return root / "Img" if whole else root, [Listed(*row) for row in rows]
 
 
-def read_list(path: Path, columns: Sequence[str], *, header: int = 0) -> Columns:
-    """Read a text file with fields between spaces, as published sets list their images.
-
-    Args:
-        path: the file.
-        columns: names of the fields; a line with more or fewer is an error.
-        header: how many lines stand above the rows.
-    """
+def _fields(path: Path, pattern: str, *, header: int = 0) -> list[tuple[str, ...]]:
+    """Read the groups of a pattern from each line of a list, after the lines of its header."""
     if not path.is_file():
         raise DataError(f"{path} does not exist. Name the folder that holds the set's lists.")
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    rows = {number: line.split() for number, line in enumerate(lines, 1) if number > header}
-    rows = {number: fields for number, fields in rows.items() if fields}
-    for number, fields in rows.items():
-        if len(fields) != len(columns):
-            expected = f"{len(columns)} fields ({', '.join(columns)})"
-            raise DataError(
-                f"{path}, line {number}: expected {expected}, got {len(fields)}. Restore the file."
-            )
-    cells = {name: [row[place] for row in rows.values()] for place, name in enumerate(columns)}
-    return Columns(path, cells, [*rows], "line")
+    rows = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if number > header and line.strip():
+            found = re.fullmatch(pattern, line.strip())
+            if found is None:
+                raise DataError(
+                    f"{path}, line {number}: {line:.60} is no row of the list. Restore it."
+                )
+            rows.append(found.groups())
+    return rows
 
 
-def _zero_shot(
-    name: str,
-    source: ImageFiles,
-    numbers: Int[np.ndarray, "n"],
-    classes: Sequence[str],
-    counts: Counts,
-    place: Callable[[int], str],
-) -> Records:
-    """Return records of classes numbered from 1, of which the first train and the others test."""
-    for row in np.flatnonzero((numbers < 1) | (numbers > len(classes))):
-        raise DataError(
-            f"{place(int(row))}: classes are numbered from 1 to {len(classes)}, got {numbers[row]}."
-        )
-    splits = np.where(numbers <= counts["train"][1], "train", "test")
-    return Records(name, source, numbers - 1, tuple(classes), splits)
-
-
-def _absent(source: ImageFiles) -> list[int]:
-    """Return the rows without a file; one listing per folder, for on a network disk each look is a
+def _absent(source: ImageFiles) -> list[str]:
+    """Return the paths without a file; one listing per folder, for on a network disk each look is a
     round trip."""
     folders = {os.path.dirname(path) for path in source.paths}
     there = {
@@ -309,7 +272,7 @@ def _absent(source: ImageFiles) -> list[int]:
         if (source.root / folder).is_dir()
         for name in os.listdir(source.root / folder)
     }
-    return [row for row, path in enumerate(source.paths) if path not in there]
+    return [path for path in source.paths if path not in there]
 
 
 # -- Omniglot: handwritten characters (Lake et al., Science 2015), by character or across drawers --
@@ -335,33 +298,34 @@ class Omniglot(Published):
 
     Args:
         path: the folder of the archives; ``$VICINAL_DATA`` and ``~`` are expanded.
-        missing: whether a set that lacks drawings is an error or used; its name then says what it
-            lacks.
         size: side to which the drawings are reduced, just as ``ImageTransform(resize=size)`` would
             do every time.
     """
 
+    title = "Omniglot"
     marks = ("images_background.zip", "images_evaluation.zip")
     # 30 alphabets of background and 20 of evaluation, each character by 20 drawers.
     counts = {"train": (19_280, 964), "test": (13_180, 659)}  # noqa: RUF012
     path: str = "$VICINAL_DATA/omniglot"
     size: Annotated[int, Limits("[8, 105]")] = _SIDE
 
-    def _listed(self, root: Path) -> Records:
-        parts = [_drawings(root / mark) for mark in self.marks]
-        rows = [drawing for part in parts for drawing in part]
+    def load(self) -> Records:
+        root = existing(self.path)
+        rows = _drawings(root, self.marks)
         content = "\n".join(f"{row.member} {row.checksum}" for row in rows)
         key = sha256(f"{_VERSION} {self.size}\n{content}".encode()).hexdigest()[:16]
         decoded = cached(f"omniglot-{key}", lambda: {"pixels": _decoded(root, rows, self.size)})
-        source = ImageArray(decoded["pixels"], [row.member for row in rows])
         columns = {
             "alphabet": _numbered([row.alphabet for row in rows]),
             "drawer": np.array([row.drawer for row in rows], dtype=np.int64),
         }
-        characters = [row.character for row in rows]
-        classes = tuple(dict.fromkeys(characters))
-        splits = np.repeat(["train", "test"], [*map(len, parts)])
-        return Records("Omniglot", source, _numbered(characters), classes, splits, columns)
+        return self._records(
+            root,
+            ImageArray(decoded["pixels"], [row.member for row in rows]),
+            [row.character for row in rows],
+            [("train", "test")[row.archive] for row in rows],
+            columns,
+        )
 
 
 @dataclass(frozen=True)
@@ -381,8 +345,6 @@ class OmniglotPairs(Settings):
 
     Args:
         path: the folder of the archives; ``$VICINAL_DATA`` and ``~`` are expanded.
-        missing: whether a set that lacks drawings is an error or used; its name then says what it
-            lacks.
         size: side of the pictures.
         seed: of the angles.
     """
@@ -390,13 +352,12 @@ class OmniglotPairs(Settings):
     slot: ClassVar[str] = "data"
     drawers: ClassVar[int] = 10  # that ask; the other ten answer
     path: str = "$VICINAL_DATA/omniglot"
-    missing: Missing = "raise"
     size: Annotated[int, Limits("[8, 105]")] = 32
     seed: int = 0
 
     def load(self) -> Records:
         # turned at twice the final size, so that strokes stay sharp
-        whole = Omniglot(self.path, self.missing, min(_SIDE, 2 * self.size)).load()
+        whole = Omniglot(self.path, min(_SIDE, 2 * self.size)).load()
         drawers = whole.columns["drawer"]
         kept = np.flatnonzero((whole.splits != "test") | (drawers <= self.drawers + 1))
         records = whole.take(kept)
@@ -408,7 +369,7 @@ class OmniglotPairs(Settings):
         alphabet = {"kin": records.columns["alphabet"], "role": roles, "angle": angles}
         return replace(
             records,
-            name=whole.name.replace("Omniglot", "Omniglot pairs", 1),
+            name="Omniglot pairs",
             source=ImageArray(pixels, names),
             columns={**records.columns, **alphabet},
         )
@@ -431,6 +392,7 @@ def _turned(
 class _Drawing(NamedTuple):
     """One entry of an archive's table of contents; rows stand in the order of these fields."""
 
+    archive: int
     alphabet: str
     character: str
     drawer: int
@@ -438,32 +400,35 @@ class _Drawing(NamedTuple):
     checksum: int
 
 
-def _drawings(path: Path) -> list[_Drawing]:
-    """List the drawings of an archive."""
-    if not path.is_file():
-        raise DataError(f"{path} does not exist. Name the folder of Omniglot's two archives.")
+def _drawings(root: Path, archives: Sequence[str]) -> list[_Drawing]:
+    """List the drawings of the archives."""
     # the last number: who drew it
-    layout = re.compile(rf"{path.stem}/([^/]+)/(character\d+)/\d+_(\d+)\.png")
-    try:
-        with ZipFile(path) as archive:
-            entries = archive.infolist()
-    except (BadZipFile, OSError) as error:
-        raise DataError(
-            f"{path} is no zip archive that opens: {error}. It may be cut off; fetch it again."
-        ) from error
-    found = [(layout.fullmatch(entry.filename), entry.CRC) for entry in entries]
-    return sorted(
-        _Drawing(m[1], f"{m[1]}/{m[2]}", int(m[3]), m[0], checksum) for m, checksum in found if m
-    )
+    layout = re.compile(r"images_[a-z]+/([^/]+)/(character\d+)/\d+_(\d+)\.png")
+    found = []
+    for number, name in enumerate(archives):
+        try:
+            with ZipFile(root / name) as archive:
+                entries = archive.infolist()
+        except (BadZipFile, OSError) as error:
+            raise DataError(
+                f"{root / name} is no zip archive that opens: {error}. Name the folder of "
+                "Omniglot's two archives, or fetch it again."
+            ) from error
+        found += [
+            _Drawing(number, m[1], f"{m[1]}/{m[2]}", int(m[3]), m[0], entry.CRC)
+            for entry in entries
+            if (m := layout.fullmatch(entry.filename))
+        ]
+    return sorted(found)
 
 
 def _decoded(root: Path, rows: Sequence[_Drawing], size: int) -> UInt8[np.ndarray, "n size size"]:
     """Decode drawings, reduced as ``ImageTransform`` reduces."""
     pixels = np.empty((len(rows), size, size), dtype=np.uint8)
     with ExitStack() as stack:
-        archives = {mark: stack.enter_context(ZipFile(root / mark)) for mark in Omniglot.marks}
+        archives = [stack.enter_context(ZipFile(root / mark)) for mark in Omniglot.marks]
         for place, row in enumerate(rows):
-            archive = archives[f"{row.member.split('/')[0]}.zip"]
+            archive = archives[row.archive]
             try:
                 drawing = decode(io.BytesIO(archive.read(row.member))).convert("L")
             except Exception as error:  # decoders raise whatever a damaged file makes them

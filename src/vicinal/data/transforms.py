@@ -3,7 +3,7 @@ a generator here.
 
 An image goes through three steps. ``prepare`` is deterministic: channels, size, padding, as uint8.
 ``crops`` is the only place where drawn numbers become parameters, for a whole batch at once. Then
-it is cut and mirrored, and ``finish`` changes colors and normalizes. Images that are already
+it is cut and mirrored, and ``finish`` normalizes. Images that are already
 prepared and lie in one tensor (``resident``) take the same crops and the same finish, so they give
 the same pixels.
 """
@@ -20,14 +20,12 @@ from jaxtyping import Float, Int, UInt8
 from PIL import Image, ImageOps
 from torch import Tensor, nn
 
-from vicinal.arguments import Limits, NonNegative, Positive, Settings, Share
+from vicinal.arguments import Limits, Positive, Settings, Share
 from vicinal.data.augmentation import (
     BOXES,
-    COLOR,
     MIRROR,
     PLACE,
     Crops,
-    jitter,
     resized_boxes,
     to_device,
 )
@@ -41,7 +39,7 @@ Side = Annotated[int, Limits("[1, 16384]")]
 
 @dataclass(frozen=True)
 class ImageTransform(Settings):
-    """Resize, pad, crop, mirror, change colors, normalize.
+    """Resize, pad, crop, mirror, normalize.
 
     Args:
         size: side of the square that comes out.
@@ -63,10 +61,6 @@ class ImageTransform(Settings):
             Images are then all of one size, which ``resident`` tensors need, and crops never see
             what lies outside.
         area: least and largest share of the image in a resized crop.
-        ratio: least and largest width to height of it.
-        brightness: b multiplies by a factor drawn from 1 - b to 1 + b, not below 0; 0 is off.
-        contrast: likewise for the distance from the mean gray of the crop.
-        saturation: likewise for the distance of each pixel from its gray.
         order: of the channels that come out; ``"BGR"`` for weights from Caffe.
         scale: the value of white before ``mean`` is taken off: 1, or 255 for some weights.
         interpolation: of ``resize``; boxes of resized crops are always brought to ``size``
@@ -91,10 +85,6 @@ class ImageTransform(Settings):
     std: tuple[Positive, ...] = (0.5,)
     canvas: Side | None = None
     area: tuple[Share, ...] = (0.08, 1.0)
-    ratio: tuple[Positive, ...] = (3 / 4, 4 / 3)
-    brightness: NonNegative = 0.0
-    contrast: NonNegative = 0.0
-    saturation: NonNegative = 0.0
     order: Literal["RGB", "BGR"] = "RGB"
     scale: Positive = 1.0
     interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"] = "bilinear"
@@ -115,20 +105,15 @@ class ImageTransform(Settings):
             raise ConfigError(
                 f"the crop cannot be larger than the padded image, got {lengths}. Raise `{source}`."
             )
-        for name, pair in (("area", self.area), ("ratio", self.ratio)):
-            if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
-                raise ConfigError(
-                    f"transform.{name} must be two rising numbers above 0, got {pair}."
-                )
+        if len(self.area) != 2 or not 0 < self.area[0] <= self.area[1]:
+            raise ConfigError(
+                f"transform.area must be two rising numbers above 0, got {self.area}."
+            )
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in (1, self.channels):
                 raise ConfigError(
                     f"transform.{name} needs 1 or {self.channels} numbers, got {values}."
                 )
-
-    @property
-    def changes_colors(self) -> bool:
-        return max(self.brightness, self.contrast, self.saturation) > 0
 
     @property
     def preparation(self) -> tuple[object, ...]:
@@ -147,8 +132,7 @@ class ImageTransform(Settings):
         """Return the deterministic transform for testing: center crop of ``test_size``, nothing
         drawn."""
         size = self.size if self.test_size is None else self.test_size
-        still: dict[str, Any] = dict.fromkeys(("brightness", "contrast", "saturation"), 0.0)
-        return replace(self, size=size, test_size=None, crop="center", mirror=False, **still)
+        return replace(self, size=size, test_size=None, crop="center", mirror=False)
 
     def __call__(
         self, image: Image.Image, draws: Float[np.ndarray, "k"] | None = None
@@ -167,14 +151,12 @@ class ImageTransform(Settings):
         draws: Float[np.ndarray, "n k"] | None = None,
     ) -> Float[Tensor, "n c h w"]:
         """Do all after ``prepare``, for images that may differ in size."""
-        cut, crops = self.cut_drawn(prepared, draws)
-        return self.finish(cut.contiguous(), crops)
+        return self.finish(self.cut_drawn(prepared, draws).contiguous())
 
     def cut_drawn(
         self, prepared: Sequence[UInt8[Tensor, "c _ _"]], draws: Float[np.ndarray, "n k"] | None
-    ) -> tuple[UInt8[Tensor, "n c size size"], Crops]:
-        """Cut on the host what the draws say, resized by Pillow where it must be, and mirrored;
-        return it with the crops, whose colors ``finish`` takes.
+    ) -> UInt8[Tensor, "n c size size"]:
+        """Cut on the host what the draws say, resized by Pillow where it must be, and mirrored.
 
         The memory of colors is laid out pixel by pixel, as that of decoded images is.
         """
@@ -191,7 +173,7 @@ class ImageTransform(Settings):
             if (height, width) != (self.size, self.size):
                 box = _resized(box, self.size)
             cut[row] = box.flip(-1) if mirrored else box
-        return cut, crops
+        return cut
 
     def prepare(self, image: Image.Image, name: str = "") -> UInt8[Tensor, "c h w"]:
         """Do the deterministic part: channels, size, canvas and padding; an error tells the image's
@@ -231,34 +213,24 @@ class ImageTransform(Settings):
         """Return parameters for images of some heights and widths as a pure function of numbers
         drawn in [0, 1); without numbers, the center.
 
-        The numbers of an image, in this order: place down, place across, mirror; brightness,
-        contrast, saturation; area and aspect of ten boxes.
+        The numbers of an image have fixed places (see ``augmentation``).
         """
         centers = (sizes - self.size) // 2
         boxes = np.concatenate([centers, np.full_like(sizes, self.size)], axis=1)
-        mirrored = np.zeros((len(sizes), 1))
-        color = np.ones((len(sizes), 3))
+        mirrored = np.zeros(len(sizes), dtype=bool)
         if draws is not None:
             if self.crop == "random":
                 boxes[:, :2] = (draws[:, PLACE] * (sizes - self.size + 1)).astype(np.int64)
             elif self.crop == "resized":
-                boxes = resized_boxes(sizes, draws, self.area, self.ratio)
+                boxes = resized_boxes(sizes, draws, self.area)
             if self.mirror:
-                mirrored[:] = draws[:, MIRROR, None] < 0.5
-            if self.changes_colors:
-                spread = np.array([self.brightness, self.contrast, self.saturation])
-                least = np.maximum(1 - spread, 0)
-                color = least + draws[:, COLOR] * (1 + spread - least)
-        table = np.concatenate([boxes, mirrored, color], axis=1)
-        return Crops(torch.from_numpy(table.astype(np.float32)))
+                mirrored = draws[:, MIRROR] < 0.5
+        return Crops(torch.from_numpy(boxes), torch.from_numpy(mirrored))
 
     def finish(
-        self, cut: UInt8[Tensor, "n c h w"] | Float[Tensor, "n c h w"], crops: Crops
+        self, cut: UInt8[Tensor, "n c h w"] | Float[Tensor, "n c h w"]
     ) -> Float[Tensor, "n c h w"]:
-        """Change colors, order channels and normalize pixels of 0..255, on whatever device they
-        are."""
-        if self.changes_colors:
-            cut = jitter(cut.float(), crops.color)
+        """Order channels and normalize pixels of 0..255, on whatever device they are."""
         gain, offset = self.normalization(cut.device)
         return torch.addcmul(offset, cut.flip(1) if self.order == "BGR" else cut, gain)
 
