@@ -158,7 +158,6 @@ class Benchmark:
     Attributes:
         name: behind the dash in a table's name.
         title: in the table's title.
-        records: name of its records.
         slots: of all rows.
         batch: classes and samples of each in a batch, classes of HTL's batches, pairs, triplets.
         products: words of rows whose loss compares by inner products.
@@ -172,7 +171,6 @@ class Benchmark:
 
     name: str
     title: str
-    records: str
     slots: Mapping[str, Any]
     batch: tuple[int, int, int, int, int]
     products: str = ""
@@ -310,11 +308,8 @@ class Rows:
             "seeds": ours.seeds,
             "finding": FINDINGS.get(name, ""),
             "findings": {
-                key: text
-                for key, text in variants.items()
-                if key in ("tuned", "reality_check", "authors")
+                key: text for key, text in variants.items() if key in ("tuned", "reality_check")
             },
-            "records": ours.records,
             "search": (f"optimizer.learning_rate={rate / 10:g}..{rate * 10:g}:log",),
         }
         return Table(title, *self.found, name=name, **(settings | options), **ours.slots)
@@ -348,7 +343,6 @@ def _optimizer(rate: float, loss_factor: float = 10.0, weight_decay: float = 1e-
 def photographs(
     name: str,
     title: str,
-    records: str,
     data: Slot,
     papers: str,
     *,
@@ -363,7 +357,6 @@ def photographs(
     return Benchmark(
         name,
         title,
-        records,
         {
             "preset": "cub",
             "data": data,
@@ -402,7 +395,6 @@ _GLYPHS_TRANSFORM = {"size": 32, "pad": 2, "crop": "random", "channels": 1}
 GLYPHS = Benchmark(  # half of the epochs of the preset: a table of sixty rows has to end
     "glyphs",
     "Glyphs",
-    "glyphs",
     {
         "preset": "glyphs",
         "data": "glyphs",
@@ -419,7 +411,6 @@ GLYPHS = Benchmark(  # half of the epochs of the preset: a table of sixty rows h
 CUB_FEATURES = Benchmark(
     "cub_features",
     "CUB-200 features, a linear head",
-    "cub_efficientnet_lite0",
     {
         "preset": "cub_features",
         "data": {"name": "arrays", "path": "$VICINAL_DATA/features/cub_efficientnet_lite0.npz"},
@@ -438,7 +429,6 @@ CUB_FEATURES = Benchmark(
 OMNIGLOT = Benchmark(
     "omniglot",
     "Omniglot",
-    "Omniglot",
     {
         "preset": "omniglot",
         "data": {"name": "omniglot", "size": 28},
@@ -453,23 +443,18 @@ OMNIGLOT = Benchmark(
     epochs_at_hdmls_cost=3,
     seeds=3,
 )
-CUB = photographs(
-    "cub", "CUB-200, EfficientNet-Lite0", "CUB-200-2011", {"name": "cub"}, "cub", epochs=5
-)
+CUB = photographs("cub", "CUB-200, EfficientNet-Lite0", {"name": "cub"}, "cub", epochs=5)
 CUB_LITE2 = photographs(
-    *("cub_lite2", "CUB-200, EfficientNet-Lite2", "CUB-200-2011", {"name": "cub"}, "cub"),
+    *("cub_lite2", "CUB-200, EfficientNet-Lite2", {"name": "cub"}, "cub"),
     epochs=5,
     model="efficientnet_lite2",
     seeds=3,
 )
-CARS = photographs(
-    "cars", "Cars196, EfficientNet-Lite0", "Cars196", {"name": "cars196"}, "cars", epochs=10
-)
+CARS = photographs("cars", "Cars196, EfficientNet-Lite0", {"name": "cars196"}, "cars", epochs=10)
 SOP = photographs(
     *(
         "sop",
         "Stanford Online Products, EfficientNet-Lite0",
-        "Stanford Online Products",
         {"name": "sop"},
         "sop",
     ),
@@ -482,7 +467,6 @@ INSHOP = photographs(
     *(
         "inshop",
         "In-Shop Clothes Retrieval, EfficientNet-Lite0",
-        "In-Shop",
         {"name": "inshop"},
         "inshop",
     ),

@@ -7,11 +7,10 @@ writes experiments/results/*.md, then the parts of docs/ and README.md between m
 
 import re
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from vicinal.bench.page import excerpt, markdown, write_into
+from vicinal.bench.page import markdown
 from vicinal.bench.results import Store
 from vicinal.bench.run import Bench, collect
 from vicinal.bench.summary import Summary, summarize
@@ -29,7 +28,6 @@ WRITTEN = [
 COMMAND = re.compile(
     r"^`vicinal bench (\S+?)( --protocol \S+)?( --trials \d+)?( --folds \d+)? --seeds (\d+)`", re.M
 )
-_MARKED = re.compile(r"^<!-- bench:(\S+):start -->\n(.*?)^<!-- bench:\1:end -->", re.S | re.M)
 # The columns of `comparison`: what they are called, and the page they come from.
 COMPARED = {
     "CUB-200": "headline-cub",
@@ -68,13 +66,6 @@ def pages() -> dict[str, Path]:
     return {path.stem: path for path in found if COMMAND.search(path.read_text(encoding="utf-8"))}
 
 
-def shown(document: Path) -> Iterator[tuple[str, str]]:
-    """Name and text of each table of a document that was made by a command."""
-    for name, inside in _MARKED.findall(document.read_text(encoding="utf-8")):
-        if COMMAND.search(inside):
-            yield name, inside
-
-
 def summary(text: str) -> Summary:
     """The results of the command that a text names."""
     match = COMMAND.search(text)
@@ -98,11 +89,6 @@ def page(path: Path) -> str:
     return markdown(
         summary(path.read_text(encoding="utf-8")), pictured=path.with_suffix(".png").is_file()
     )
-
-
-def made(inside: str, document: Path) -> str:
-    """The short table in a document made anew."""
-    return excerpt(summary(inside), document, RESULTS)
 
 
 def rows(text: str) -> list[list[str]]:
@@ -170,7 +156,4 @@ if __name__ == "__main__":
         path.write_text(page(path), encoding="utf-8")
     sys.stdout.write(f"{len(pages())} pages of results\n")
     for document in WRITTEN:
-        if contents := [(name, made(inside, document)) for name, inside in shown(document)]:
-            write_into(document, contents)
-            sys.stdout.write(f"{document.name}: {len(contents)} tables\n")
         document.write_text(renewed(document.read_text(encoding="utf-8")), encoding="utf-8")

@@ -8,7 +8,6 @@ from figures import Matrix
 CORRUPTED = Benchmark(
     "",
     "Glyphs with known faults",
-    "",
     {
         **GLYPHS.slots,
         "data": {"name": Corrupted.name, "data": {"name": "glyphs", "per_class": 12}},

@@ -107,7 +107,6 @@ def losses(
         protocol="final",
         metrics=columns(("recall@1", "map@r", "nmi"), found),
         seeds=seeds,
-        records=ours.records,
         findings=findings or {},
         search=(f"optimizer.learning_rate={rate / 10:g}..{rate * 10:g}:log",),
         **ours.slots,

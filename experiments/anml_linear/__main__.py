@@ -3,7 +3,7 @@ bench``.
 
 python experiments/anml_linear                               # what is missing of 15 sets, 30 splits
 python experiments/anml_linear --methods lanml- lmnn --splits 5 --jobs 16 --minutes 9
-python experiments/anml_linear --page --into FILE.md        # measure nothing; the same with --quick
+python experiments/anml_linear --page                       # measure nothing; the same with --quick
 """
 
 import argparse
@@ -20,12 +20,11 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 
 from peers import lacking
 from sets import file_of, read
-from table import markdown, tables, view
+from table import markdown, view
 from units import FULL, QUICK, Plan
 
 from methods import METHODS, PEERS
 from vicinal.bench import results
-from vicinal.bench.page import check_markers, write_into
 from vicinal.bench.pool import Pool, Task
 from vicinal.data.location import data_root
 from vicinal.errors import ConfigError, DataError, VicinalError
@@ -38,8 +37,6 @@ def main(arguments: Sequence[str]) -> int:
     plan = QUICK if options.quick else FULL
     console = Console()
     path = options.results / f"{plan.kept}.jsonl"
-    if options.into is not None:
-        check_markers(options.into, [plan.name])
     failed = False
     if not options.page:
         failed = run(plan, options, path, console)
@@ -50,9 +47,6 @@ def main(arguments: Sequence[str]) -> int:
     write_text(page, markdown(lines, plan))
     for sentence in (*view(lines, plan, "accuracy").sentences, f"page: {page}; results: {path}"):
         console.line(sentence)
-    if options.into is not None:
-        write_into(options.into, [(plan.name, tables(lines, plan))])
-        console.line(f"written into {options.into}: {plan.name}")
     return int(failed)
 
 
@@ -113,12 +107,6 @@ def parser() -> argparse.ArgumentParser:
     )
     found.add_argument("--quick", action="store_true", help="9 sets, 5 splits, 8 configurations")
     found.add_argument("--page", action="store_true", help="measure nothing; write the page")
-    found.add_argument(
-        "--into",
-        type=Path,
-        metavar="FILE.md",
-        help="also write the tables between their markers there",
-    )
     found.add_argument("--methods", nargs="+", choices=METHODS, default=[])
     found.add_argument("--splits", type=int, help="the first so many")
     found.add_argument("--jobs", type=int, default=os.cpu_count() or 1)

@@ -21,7 +21,7 @@ TABLE = Table("Small", row("triplet", loss="triplet"), name="small", seeds=1, da
 def bench_here(table, folder):
     """Run a table as ``vicinal bench`` does, but in this process, where the hook sees what its
     workers do."""
-    from vicinal.bench.page import write_pages
+    from vicinal.bench.page import write_page
     from vicinal.bench.pool import Pool, do
     from vicinal.bench.run import Bench, run_tables
     from vicinal.bench.summary import summarize
@@ -37,7 +37,7 @@ def bench_here(table, folder):
     bench = Bench(folder / "results", folder / "runs", Console(quiet=True), make_pool=Here)
     for outcome in run_tables(load_tables(str(table)), bench):
         assert not outcome.failures
-        write_pages(summarize(outcome), bench.folder)
+        write_page(summarize(outcome), bench.folder)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from vicinal.bench.job import Fold, Job, SelectOnTest, by_query, class_scores, pca, perform
+from vicinal.bench.job import Fold, Job, class_scores, pca, perform
 from vicinal.bench.table import UNTRAINED_ROWS
 from vicinal.data.records import FeatureArray, Records
 from vicinal.data.table import Arrays
@@ -51,7 +51,6 @@ def test_scores_by_class_add_up_to_the_metric(metric, roles, vectors):
     assert "recall@1" not in measured.scores, "measured by class, but not asked for"
     queries = np.broadcast_to(found["queries"], len(found["hits"]))
     assert sum(found["hits"]) / queries.sum() == pytest.approx(expected)
-    assert by_query(metric) and not by_query("nmi")
 
 
 def test_a_job_is_composed_and_its_identity_ignores_the_seed(table, tmp_path):
@@ -86,7 +85,6 @@ def test_a_job_is_composed_and_its_identity_ignores_the_seed(table, tmp_path):
     [
         ("validation", "untrained", (0, 0, 0)),
         ("validation", "trained", (0, 0, 0)),
-        ("authors", "trained", (0, 0, 0)),
         ("reality_check", "trained", (0, 0, 0)),
         ("validation", "fold", (1, 2, 0)),
     ],
@@ -156,12 +154,6 @@ def test_kin_stay_in_one_fold(data):
     assert all(sides) and not sides[0] & sides[1]
 
 
-def test_test_records_may_stay_or_select(data):
-    whole = data.load()
-    np.testing.assert_array_equal(
-        Fold(data, 4, 0, seed=0, test=True).load().splits == "test", whole.splits == "test"
-    )
-    cut = SelectOnTest(data).load()
-    assert classes(cut, "validation") == classes(whole, "test") and classes(
-        cut, "train"
-    ) == classes(whole, "train")
+def test_test_records_may_stay(data):
+    cut = Fold(data, 4, 0, seed=0, test=True).load()
+    np.testing.assert_array_equal(cut.splits == "test", data.load().splits == "test")

@@ -8,23 +8,11 @@ from matplotlib.figure import Figure
 
 from vicinal.bench import results
 from vicinal.bench.job import Job, perform
-from vicinal.bench.page import (
-    cells,
-    check_markers,
-    columns,
-    command,
-    excerpt,
-    html,
-    markdown,
-    short_columns,
-    write_into,
-    write_pages,
-)
+from vicinal.bench.page import cells, columns, command, markdown, write_page
 from vicinal.bench.results import Store
 from vicinal.bench.run import collect
 from vicinal.bench.summary import regressions, summarize
 from vicinal.bench.table import Budget, load_tables, row
-from vicinal.errors import DataError
 
 VALUES = {
     "plain": [0.50, 0.52, 0.51],
@@ -53,7 +41,7 @@ def test_a_summary_has_means_paired_differences_and_marks(table, summary):
     assert not method.difference.claimed, "three seeds claim nothing"
     assert found["PCA"].marks == ("below untrained",)
     assert found["whitened PCA"].marks == ("incomplete: 0 of 3 seeds",)
-    assert method.held_out == pytest.approx(0.2817, abs=1e-4) and method.words == "loss.beta=40"
+    assert method.held_out == pytest.approx(0.2817, abs=1e-4)
 
 
 def test_five_seeds_may_claim_and_other_data_or_trials_are_marked(table, record, tmp_path):
@@ -67,25 +55,24 @@ def test_five_seeds_may_claim_and_other_data_or_trials_are_marked(table, record,
     )
     found = summarize(collect(table, Store(tmp_path / "results"))).rows[-1]
     assert found.difference.claimed
-    assert found.marks == ("other data than its baseline", "not as many trials as its baseline")
+    assert found.marks == (
+        "other data or protocol than its baseline",
+        "not as many trials as its baseline",
+    )
 
 
-def test_heads_and_cells_are_as_many_and_text_stays_in_its_cell(table, summary):
-    renamed = table.replace(title="A <b>|</b>", finding="x & y")
-    found = summary(renamed)
-    for heads in (columns(found), short_columns(found)):
-        assert {len(line) for line in cells(found, heads)} == {len(heads)}
+def test_a_page_has_all_columns_and_text_stays_in_its_cell(table, summary):
+    found = summary(table.replace(title="A <b>|</b>", finding="x & y"))
+    assert {len(line) for line in cells(found)} == {len(columns(found))}
     text = markdown(found)
-    page = html(found)
-    assert "&lt;b>" in text and "x &amp; y" in text and "<b>|</b>" not in text + page
-    assert "<code>loss.beta=40</code>, 2 s of training; commit abc" in page
-    assert len(text.split()) < 140, "its settings, its legend and other metrics are in HTML"
+    assert "&lt;b>" in text and "x &amp; y" in text and "<b>" not in text
+    assert "p (Holm)" in text and ": abc; 2 arm cores" in text
+    assert "| whitened PCA; incomplete: 0 of 3 seeds | |" in text
 
 
 def test_commands_name_file_table_and_variant(table):
     assert command(table).endswith("tiny.py::tiny --seeds 3")
-    assert command(table.under("authors")).endswith("::tiny --protocol authors --seeds 3")
-    assert command(table.reduced()).endswith("::tiny --quick --seeds 1")
+    assert command(table.under("final")).endswith("::tiny --protocol final --seeds 3")
     tuned = table.replace(name="tiny-tuned", protocol="final", tuned=Budget(6, 2))
     assert command(tuned).endswith("::tiny --trials 6 --folds 2 --seeds 3")
 
@@ -142,32 +129,9 @@ def test_figure_and_remark_are_on_the_page(table, summary, tmp_path):
     found = summary(
         table, figure=Drawn(), remark=lambda outcome: f"{len(outcome.lines['plain'])} of plain."
     )
-    (text, page), again = (write_pages(found, tmp_path / name) for name in ("one", "two"))
-    assert (text.parent / "tiny.png").read_bytes() == (again[0].parent / "tiny.png").read_bytes()
-    assert "](tiny.png)" in text.read_text() and "3 of plain.\n" in text.read_text()
-    assert "data:image/png" in page.read_text() and "3 of plain." in page.read_text()
-    short = excerpt(found)
-    assert "in place of the table" in short and "| method |" not in short and "3 of plain." in short
+    page, again = (write_page(found, tmp_path / name) for name in ("one", "two"))
+    assert (page.parent / "tiny.png").read_bytes() == (again.parent / "tiny.png").read_bytes()
+    text = page.read_text()
+    assert "](tiny.png)" in text and "3 of plain.\n" in text
+    assert "in place of the table" in text and "| method |" not in text
     assert "](tiny.png)" not in markdown(summary(table.replace(seeds=0), figure=Drawn()))
-
-
-def test_a_document_gets_each_table_between_its_markers_and_stays_else(
-    table, summary, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    document = tmp_path / "docs.md"
-    document.write_bytes(
-        b"before\r\n<!-- bench:tiny:start -->\nold\n<!-- bench:tiny:end -->\nafter"
-    )
-    found = summary(table)
-    write_pages(found, tmp_path / "results")
-    write_into(document, [("tiny", excerpt(found, document, tmp_path / "results"))])
-    whole = document.read_bytes().decode()
-    assert whole.startswith("before\r\n") and whole.endswith("\nafter") and "old" not in whole
-    assert "[Its page](results/tiny.md)" in whole and "| method |" in whole
-    for text in ("no markers", "<!-- bench:tiny:start -->\n" * 2):
-        document.write_text(text)
-        with pytest.raises(DataError, match="one place for table 'tiny'"):
-            check_markers(document, ["tiny"])
-    with pytest.raises(DataError, match=r"create .*none\.md first"):
-        check_markers(tmp_path / "none.md", ["tiny"])

@@ -7,7 +7,7 @@ import pytest
 
 from vicinal.bench import results
 from vicinal.bench.results import Store
-from vicinal.bench.run import jobs, rehash
+from vicinal.bench.run import jobs
 from vicinal.errors import DataError
 
 
@@ -53,15 +53,6 @@ def test_the_newest_result_counts_and_one_code_can_be_asked_for(table, record, t
     wanted = {**jobs(table)[2].identity(), "row": "method"}
     assert Store(tmp_path / "results").find(wanted)[""]["metrics"]["recall@1"] == 0.7
     assert Store(tmp_path / "results", fresh=True).find(wanted)[""]["metrics"]["recall@1"] == 0.5
-
-
-def test_results_of_rows_whose_settings_were_renamed_can_be_kept(table, record, tmp_path):
-    record(table, {"method": [0.5, 0.6]}, slots="of before")
-    wanted = {**jobs(table)[2].identity(), "row": "method"}
-    assert Store(tmp_path / "results").find(wanted) == {}
-    assert rehash([table], tmp_path / "results") == 2
-    (line,) = Store(tmp_path / "results").find(wanted).values()
-    assert line["metrics"]["recall@1"] == 0.5 and line["records"]
 
 
 def test_the_packages_that_do_not_change_results_are_there():

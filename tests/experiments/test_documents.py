@@ -10,9 +10,6 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "experiments"))
 documents = importlib.import_module("documents")
 sys.path.remove(str(ROOT / "experiments"))
-SHOWN = {
-    (path, name): inside for path in documents.WRITTEN for name, inside in documents.shown(path)
-}
 
 
 def rows(text: str) -> list[str]:
@@ -23,19 +20,12 @@ def rows(text: str) -> list[str]:
 def test_tables_have_pages():
     pages = documents.pages().values()
     assert len(pages) > 40 and all(rows(path.read_text(encoding="utf-8")) for path in pages)
-    assert all(rows(inside) for inside in SHOWN.values())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", documents.pages().values(), ids=lambda path: path.stem)
 def test_a_page_is_that_of_its_results(path):
     assert rows(documents.page(path)) == rows(path.read_text(encoding="utf-8"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("place", SHOWN, ids=lambda key: key[1])
-def test_a_table_in_a_document_is_that_of_its_results(place):
-    assert rows(documents.made(SHOWN[place], place[0])) == rows(SHOWN[place])
 
 
 def test_what_documents_take_from_the_pages_is_there():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.bench.page import excerpt, markdown, png
+from vicinal.bench.page import markdown, png
 from vicinal.bench.results import Store, append
 from vicinal.bench.run import collect, jobs, rows_of
 from vicinal.bench.summary import summarize
@@ -53,7 +53,7 @@ def summary(tmp_path):
 def test_a_scatter_is_drawn_from_results_and_is_the_same_again(summary):
     scatter = figures.Scatter("hardness/lambda", "λ", ("plain", "method"), level="plain")
     found = summary(table(figure=scatter))
-    assert png(scatter.draw(found)) == png(scatter.draw(found)) and "| method |" in excerpt(found)
+    assert png(scatter.draw(found)) == png(scatter.draw(found)) and "| method |" in markdown(found)
     assert figures.Scatter("none", "x", ("plain", "method")).draw(found) is None
 
 
@@ -62,9 +62,9 @@ def test_a_matrix_picks_what_is_significantly_above_its_baseline(summary):
     found = summary(table(figure=matrix))
     (line,) = matrix.lines(found)
     assert line.pick == "ours" and line.cells() == ["clean", "51.0 ± 2.5", "**+5.3 ± 1.4**", "ours"]
-    assert matrix.draw(found) is not None and "| clean | 51.0 ± 2.5 |" in excerpt(found)
+    assert matrix.draw(found) is not None and "| clean | 51.0 ± 2.5 |" in markdown(found)
     one = summary(table(figure=matrix, seeds=1))
-    assert matrix.lines(one)[0].pick == "" and "nothing is picked" in excerpt(one)
+    assert matrix.lines(one)[0].pick == "" and "nothing is picked" in markdown(one)
 
 
 def test_the_best_of_a_kind_is_chosen_on_held_out_classes(summary):

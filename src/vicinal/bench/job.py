@@ -36,7 +36,6 @@ from vicinal.bench.table import (
     slots_hash,
 )
 from vicinal.config import Config, compose, from_words
-from vicinal.data import open_path
 from vicinal.data.kept import contents
 from vicinal.data.location import existing
 from vicinal.data.records import Dataset, Records
@@ -47,8 +46,7 @@ from vicinal.evaluation.measure import measure
 from vicinal.parallel import pick_device
 from vicinal.run_directory import RunDirectory
 from vicinal.training.console import Console
-from vicinal.training.estimate import step_seconds
-from vicinal.training.experiment import load_records, prepare
+from vicinal.training.experiment import prepare
 from vicinal.training.provenance import commit, hardware, package_version
 from vicinal.training.run import resume, start
 
@@ -56,10 +54,6 @@ Kind = Literal["trained", "untrained", "fold"]
 SHARE = 0.2  # of the training classes that protocol `validation` holds out where a row does not say
 _FLOOR = 1e-6  # of the largest variance: directions below it are noise that whitening would blow up
 _TEXT = "<U10"  # holds "validation"
-
-
-# -- data split anew for a protocol; both wrap another data set, so that any experiment trains under
-# any protocol ----
 
 
 @dataclass(frozen=True)
@@ -93,20 +87,6 @@ class Fold:
         return cut if self.test else cut.take(np.flatnonzero(splits != "test"))
 
 
-@dataclass(frozen=True)
-class SelectOnTest:
-    """A data set whose test classes select the model, as in many papers; the result is too high."""
-
-    data: Dataset
-
-    def load(self) -> Records:
-        records = self.data.load()
-        splits = records.splits.astype(_TEXT)
-        splits[splits == "validation"] = "train"
-        splits[splits == "test"] = "validation"
-        return replace(records, splits=splits)
-
-
 # -- jobs -----------------------------------------------------------------------------------------
 
 
@@ -120,8 +100,6 @@ class Job:
             that it held out.
         words: further settings, such as those of a trial.
         fold: which fold, of how many, split by which seed; for ``fold`` alone.
-        data: where this machine has the table's data, such as a packed copy; it does not change
-            what is computed.
     """
 
     table: Table
@@ -130,7 +108,6 @@ class Job:
     seed: int
     words: Sequence[str] = ()
     fold: Sequence[int] = (0, 0, 0)
-    data: str = ""
 
     @property
     def protocol(self) -> ProtocolName:
@@ -140,15 +117,6 @@ class Job:
         """What its records are, as far as the row says it."""
         slots = merged(*self.layers())
         return slots_hash({key: slots[key] for key in ("preset", "data") if key in slots})
-
-    def measured_seconds(self) -> float | None:
-        """How long its training takes, by some of its steps on random features; None for pictures
-        and texts, whose steps take longer than it is worth to know."""
-        config, records = load_records(self.located())
-        if not config.transform.kind == "features" == records.source.kind:
-            return None
-        found = step_seconds(config, records, records.source.read(0).shape)
-        return None if found is None else math.prod(found)
 
     def layers(self) -> list[Any]:
         return [*self.table.layers(self.row), from_words(self.words)]
@@ -164,7 +132,7 @@ class Job:
         runs."""
         layers = self.layers()
         share = merged(*layers).get("training", {}).get("validation", SHARE)
-        if self.kind == "fold" or self.protocol in ("final", "authors"):
+        if self.kind == "fold" or self.protocol == "final":
             share = 0.0
         elif self.protocol == "validation" and not float(share):
             raise ConfigError(
@@ -186,8 +154,6 @@ class Job:
         """The experiment with its data where this machine has them; raises where they are not
         there."""
         config = self.config()
-        if self.data:
-            return config.replace(data=open_path(self.data))
         if isinstance(place := getattr(config.data, "path", None), str):
             existing(place)
         return config
@@ -205,7 +171,6 @@ class Job:
             "seed": self.seed,
             "words": [*self.row.extra, *self.words],
             "fold": list(self.fold),
-            "data": self.data,
         }
         key = repr(sorted(self.identity().items()))
         return Task(f"{name} seed {self.seed}{part}", "vicinal.bench.job:perform", described, key)
@@ -236,9 +201,6 @@ def perform(
             for cut in cuts
         ]
         found = [concatenated(runs, config)]
-    elif protocol == "authors":
-        run = _train(config.replace(data=SelectOnTest(config.data)), folder / "run", again=True)
-        found = [finished(run)]
     else:
         found = [finished(_train(config, folder / "run"))]
     facts = {
@@ -301,16 +263,17 @@ def origin(config: Config) -> Line:
     }
 
 
-def finished(run: RunDirectory) -> Line:
-    """A finished run on its test classes."""
+def finished(run: RunDirectory, metric: str = "recall@1") -> Line:
+    """A finished run on its test classes, by class in one metric if that is a mean over queries."""
     results = _results(run)
+    by_class = run.arrays("by_class") or {}
     return {
         "seconds": run.status["seconds"],
         "data": run.info["data"]["fingerprint"],
         "metrics": row_metrics(results) | cut_metrics(results) | _in_training(run),
         "held_out": results["selected"]["value"],
         "selected": results["selected"]["step"],
-        **run_class_scores(run, "recall@1"),
+        **(class_scores(by_class, metric) if metric in by_class else {}),
         "scalars": scalars(run),
     }
 
@@ -399,11 +362,6 @@ def pca(
     return torch.from_numpy(projected).float()
 
 
-def by_query(metric: str) -> bool:
-    """Whether a metric is a mean over queries, so that classes can be drawn anew."""
-    return metric.startswith("recall@") or metric in ("map@r", "r_precision")
-
-
 def class_scores(by_class: Mapping[str, np.ndarray], metric: str = "recall@1") -> dict[str, Any]:
     """``queries`` and ``hits`` of each class, by growing label: how many queries, and the sum of
     their scores.
@@ -415,14 +373,6 @@ def class_scores(by_class: Mapping[str, np.ndarray], metric: str = "recall@1") -
     hits = by_class[metric].tolist()
     hits = [round(value) if metric.startswith("recall@") else round(value, 6) for value in hits]
     return {"queries": queries[0] if len(set(queries)) == 1 else queries, "hits": hits}
-
-
-def run_class_scores(run: RunDirectory, metric: str) -> dict[str, Any]:
-    """The same of a finished run's selected model."""
-    written = run.arrays("by_class") or {}
-    if metric not in written:
-        raise RunError(f"{run.path} has no scores by class in {metric}: measure it again.")
-    return class_scores(written, metric)
 
 
 def cut_metrics(results: dict[str, Any]) -> dict[str, float]:

@@ -1,46 +1,37 @@
 """Run tasks, each in a process of its own, some at a time: they share cores or a GPU, survive
 failures, and stop resumably.
 
-Processes are forked by a server that has loaded what tasks need and done nothing else
-(``multiprocessing``'s ``forkserver``), so each begins in the same state, and at once. An executor
-of ``concurrent.futures`` would lose all tasks where one kills its process.
+A thread waits for each process. The workers of ``ProcessPoolExecutor`` would not do: one that is
+killed ends all tasks.
 """
 
 import importlib
 import math
-import multiprocessing
 import os
 import runpy
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from hashlib import sha256
-from multiprocessing.connection import wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from vicinal.data.resident import CACHE
 from vicinal.errors import ConfigError, VicinalError
 from vicinal.files import read_json, write_json
 from vicinal.training.console import Console
 
-DONE = 0  # how tasks end
-REJECTED = 2
+REJECTED = 2  # how tasks end that are not done
 INTERRUPTED = 130
 LAST_LINES = 12  # of a failed task's log that are shown
 STOP_SECONDS = 120.0  # that a stopped task may take to save its run
-POLL_SECONDS = 0.5  # between looks at the clock
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-_SERVER = multiprocessing.get_context("forkserver")
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +98,9 @@ class Pool:
         self.fresh = fresh
         self.clock = clock
         self.failures: list[Failure] = []
+        self._running: dict[Task, subprocess.Popen[bytes]] = {}
+        self._starting = threading.Lock()
+        self._stopped = False
         # The process's: one that was killed leaves none behind.
         self._lock = FileLock(runs / "lock", timeout=0)
 
@@ -117,7 +111,7 @@ class Pool:
         except Timeout:
             raise ConfigError(
                 f"another process already runs jobs in {self.runs}. Wait for it to finish, or "
-                "give this command another folder (bench: --runs, tune: --out)."
+                "give this command another folder."
             ) from None
         return self
 
@@ -133,29 +127,27 @@ class Pool:
                 name.
             until: when, by the pool's clock, no task starts any more; those that run then finish.
         """
-        waiting = deque(tasks)
-        running: dict[int, tuple[Task, BaseProcess]] = {}  # by what tells that a process has ended
-        total = len(waiting)
-        with self.console.following(total, 0, title) as follower:
-            # Ctrl-C may come anywhere in here: a process that is not noted yet sees that its parent
-            # is gone
+        waiting = list(tasks)
+        left = 0
+        with (
+            self.console.following(len(waiting), 0, title) as follower,
+            ThreadPoolExecutor(self.slots) as threads,
+        ):
+            futures = {threads.submit(self._process, task, until): task for task in waiting}
             try:
-                while running or (waiting and self.clock() < until):
-                    while waiting and len(running) < self.slots and self.clock() < until:
-                        task = waiting.popleft()
-                        process = self._start(task)
-                        running[process.sentinel] = task, process
-                    names = ", ".join(task.name for task, _ in list(running.values())[:3])
-                    more = " ..." if len(running) > 3 else ""
-                    follower.advance(total - len(waiting) - len(running), f"running: {names}{more}")
-                    for sentinel in wait(list(running), POLL_SECONDS):
-                        task, process = running[sentinel]  # type: ignore[index]
-                        process.join()
-                        del running[sentinel]  # type: ignore[arg-type]
-                        self.end(task, int(process.exitcode or 0), done)
-            finally:
-                self._stop([process for _, process in running.values()])
-        return len(waiting)
+                for number, future in enumerate(as_completed(futures), 1):
+                    code = future.result()
+                    if code is None:
+                        left += 1
+                    else:
+                        self.end(futures[future], code, done)
+                    names = ", ".join(task.name for task in list(self._running)[:3])
+                    follower.advance(number - left, f"running: {names}")
+            except BaseException:
+                threads.shutdown(wait=False, cancel_futures=True)
+                self._stop()
+                raise
+        return left
 
     def prepare(self, task: Task) -> Path:
         """Make the task's folder, as ``do`` wants it."""
@@ -166,69 +158,68 @@ class Pool:
         # Its content was recorded, or is recorded anew.
         (folder / "done.json").unlink(missing_ok=True)
         write_json(folder / "task.json", {"call": task.call, "arguments": dict(task.arguments)})
-        (folder / "log.txt").write_bytes(b"")
         return folder
 
-    def _start(self, task: Task) -> BaseProcess:
-        _SERVER.set_forkserver_preload(["vicinal.bench.job"])
-        limits = threads(self.slots, os.environ)
-        environment = limits | {CACHE: str((self.runs.parent / "cache").resolve())}
-        process = _SERVER.Process(target=work, args=(str(self.prepare(task)), environment))
-        before = {name: os.environ.get(name) for name in limits}
-        os.environ.update(limits)  # the server counts threads when it imports numpy
-        try:
-            process.start()
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-        return process
+    def _process(self, task: Task, until: float) -> int | None:
+        """Do a task in a process and return its exit code; None where it was too late to start."""
+        from vicinal.data.resident import CACHE  # loads torch, which a task's process may not need
+
+        with self._starting:
+            if self._stopped or self.clock() >= until:
+                return None
+            folder = self.prepare(task)
+            each = max(1, (os.cpu_count() or 1) // self.slots)
+            environment = {"OMP_NUM_THREADS": str(each), **os.environ}
+            environment[CACHE] = str((self.runs.parent / "cache").resolve())
+            with (folder / "log.txt").open("wb") as log:
+                process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "vicinal.bench.pool", str(folder)],
+                    stdin=subprocess.PIPE,  # closed when this process is gone
+                    stdout=log,
+                    stderr=log,
+                    env=environment,
+                    start_new_session=True,  # a terminal's Ctrl-C reaches this process alone
+                )
+            self._running[task] = process
+        with process:
+            code = process.wait()
+        del self._running[task]
+        return code
 
     def end(self, task: Task, code: int, done: Done) -> None:
         """Hand on what a task found, or note that it failed."""
         folder = task.folder(self.runs)
-        log = folder / "log.txt"
         found = folder / "done.json"
-        if code == DONE and found.is_file():  # a task can end its process with any code
+        if code == 0 and found.is_file():  # a task can end its process with any code
             self.console.line(f"{task.name}: {done(task, read_json(found))}")
             return
+        log = folder / "log.txt"
         last = "\n".join(log.read_text(errors="replace").strip().splitlines()[-LAST_LINES:])
         self.failures.append(Failure(task, code, log, last))
         self.console.line(
             f"{task.name} failed (exit {code}); its last lines, from {log}:\n{last}", warning=True
         )
 
-    def _stop(self, processes: list[BaseProcess]) -> None:
+    def _stop(self) -> None:
         """Interrupt each task as Ctrl-C would, so that it saves its run; kill it if it does not
         end."""
-        if not processes:
-            return
+        with self._starting:
+            self._stopped = True
+            processes = list(self._running.values())
         self.console.line(
             f"stopping {len(processes)} jobs; a second Ctrl-C does not wait for them to save"
         )
         limit = time.monotonic() + STOP_SECONDS
         try:
             for process in processes:
-                if process.pid and process.is_alive():
-                    with suppress(ProcessLookupError):
-                        os.kill(process.pid, signal.SIGINT)
+                process.send_signal(signal.SIGINT)
             for process in processes:
-                process.join(max(0.1, limit - time.monotonic()))
+                process.wait(max(0.1, limit - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            pass
         finally:
             for process in processes:
                 process.kill()
-                process.join()
-
-
-def threads(slots: int, environment: Mapping[str, str]) -> dict[str, str]:
-    """Thread limits of each of ``slots`` tasks, so that they do not compete for cores; the user's
-    settings stay.
-
-    A user's OMP_NUM_THREADS is meant for all: torch would follow a larger MKL_NUM_THREADS beside
-    it.
-    """
-    each = environment.get("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // slots)))
-    return {name: environment.get(name, each) for name in _THREADS}
 
 
 def slots_here() -> int:
@@ -243,20 +234,6 @@ def slots_here() -> int:
 # -- in the process --------------------------------------------------------------------------------
 
 
-def work(folder: str, environment: Mapping[str, str]) -> None:
-    """Do a task, with its output in its log; how it ended is the exit code of this process."""
-    os.setsid()  # a terminal's Ctrl-C reaches the bench alone, which stops each task once
-    log = os.open(Path(folder) / "log.txt", os.O_WRONLY | os.O_APPEND)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    threading.Thread(target=_stop_with_parent, daemon=True).start()
-    os.environ.update(environment)
-    import torch
-
-    torch.set_num_threads(int(environment[_THREADS[0]]))  # the server may serve two pools
-    sys.exit(do(Path(folder)))
-
-
 def do(folder: Path) -> int:
     """Do the task of a folder and return how it ended; an unforeseen error is raised."""
     try:
@@ -267,7 +244,7 @@ def do(folder: Path) -> int:
     except VicinalError as error:
         sys.stderr.write(f"error: {error}\n")
         return REJECTED
-    return DONE
+    return 0
 
 
 def _function(call: str) -> Callable[..., Any]:
@@ -281,7 +258,10 @@ def _function(call: str) -> Callable[..., Any]:
 
 def _stop_with_parent() -> None:
     """End as by Ctrl-C, which saves a run, when the bench is gone, even if it was killed."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGINT)
+    os.read(0, 1)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
+    sys.exit(do(Path(sys.argv[1])))

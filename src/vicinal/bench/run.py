@@ -1,8 +1,9 @@
 """Run tables: which results are there, which jobs are missing, and what became of them."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from vicinal.bench import results
@@ -11,10 +12,7 @@ from vicinal.bench.pool import Done, Failure, Pool, Task
 from vicinal.bench.results import Line, Store, records_of
 from vicinal.bench.table import UNTRAINED_ROWS, Table
 from vicinal.errors import ConfigError, DataError, unknown
-from vicinal.evaluation.statistics import CLAIM_SEEDS
-from vicinal.files import write_text
-from vicinal.training.console import Console, spell
-from vicinal.training.provenance import commit
+from vicinal.training.console import Console
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,6 @@ class Bench:
         slots: jobs at a time.
         rows: do these alone, with their baselines and the rows without training; all by default.
         until: when, by ``time.monotonic``, no job starts any more; those that run then finish.
-        data: a copy of the tables' data on this machine, if it is not where the rows say.
         fresh: use results of this very code alone.
     """
 
@@ -37,7 +34,6 @@ class Bench:
     slots: int = 1
     rows: Collection[str] = ()
     until: float = math.inf
-    data: str = ""
     fresh: bool = False
     make_pool: Callable[..., Pool] = Pool
 
@@ -87,15 +83,17 @@ def rows_of(job: Job) -> tuple[str, ...]:
     return UNTRAINED_ROWS if job.kind == "untrained" else (job.row.name,)
 
 
-def collect(
-    table: Table, store: Store, present: Callable[[Job], str | None] = lambda job: None
-) -> Outcome:
+def collect(table: Table, store: Store, present: Mapping[str, str] | None = None) -> Outcome:
     """What a store holds of a table, of one state of its data.
 
     Args:
-        present: the fingerprint of a job's records as they are now; where it is not known, the
-            newest result tells which records count.
+        present: the fingerprints of the records as they are now, by ``Job.source``; where one is
+            not known, the newest result tells which records count.
     """
+    outcome = Outcome(
+        table, {name: {} for name in (*UNTRAINED_ROWS, *(r.name for r in table.rows))}
+    )
+    outcome.notes = list(store.notes)
     found = [
         (row, job, store.find({**job.identity(), "row": row}))
         for job in jobs(table)
@@ -106,44 +104,29 @@ def collect(
         for line in lines.values():
             before = newest.setdefault(job.source(), line)
             newest[job.source()] = max(before, line, key=lambda one: str(one["created"]))
-    outcome = Outcome(
-        table, {name: {} for name in (*UNTRAINED_ROWS, *(r.name for r in table.rows))}
-    )
+    counted = {source: records_of(line) for source, line in newest.items()} | dict(present or {})
     left_out = 0
     for row, job, lines in found:
-        if not lines:
-            continue
-        wanted = present(job)
-        wanted = records_of(newest[job.source()]) if wanted is None else wanted
+        wanted = counted.get(job.source(), "")
         left_out += len(lines.keys() - {wanted})
         if wanted in lines:
             outcome.lines[row][job.seed] = lines[wanted]
-    outcome.notes = list(store.notes)
     if left_out:
         outcome.notes.append(
             f"{left_out} results of other data than these are left out: names, labels, splits or "
-            "content of the records have changed since, or were not recorded (--rehash takes those "
-            "for the data of now)."
+            "content of the records have changed since, or were not recorded."
         )
     return outcome
 
 
-class Present:
-    """The fingerprints of jobs' records as they are now; None where this machine has no such
-    data."""
-
-    def __init__(self, data: str) -> None:
-        self.data = data
-        self._known: dict[str, str | None] = {}
-
-    def __call__(self, job: Job) -> str | None:
-        if job.source() not in self._known:
-            try:
-                found = state_of(replace(job, data=self.data).located().data.load())
-            except DataError:
-                found = None
-            self._known[job.source()] = found
-        return self._known[job.source()]
+def present(jobs: Iterable[Job]) -> dict[str, str]:
+    """The fingerprints of jobs' records as they are now, of data that this machine has."""
+    found: dict[str, str] = {}
+    for job in jobs:
+        if not job.row.former and job.source() not in found:
+            with suppress(DataError):
+                found[job.source()] = state_of(job.located().data.load())
+    return found
 
 
 def check_rows(tables: Sequence[Table], rows: Iterable[str]) -> None:
@@ -180,13 +163,13 @@ def run_tables(tables: Sequence[Table], bench: Bench) -> list[Outcome]:
     """
     check_rows(tables, bench.rows)
     store = Store(bench.folder, fresh=bench.fresh)
-    present = Present(bench.data)
-    outcomes = [collect(table, store, present) for table in tables]
+    now = present(job for table in tables for job in jobs(table))
+    outcomes = [collect(table, store, now) for table in tables]
     for note in dict.fromkeys(note for outcome in outcomes for note in outcome.notes):
         bench.console.line(note, warning=True)
     wanted: dict[str, list[tuple[Outcome, Job]]] = {}  # by the key of a task
     asked = [
-        (outcome, replace(job, data=bench.data))
+        (outcome, job)
         for outcome in outcomes
         for job in outcome.missing()
         if chosen(outcome.table, bench.rows).intersection(rows_of(job))
@@ -197,7 +180,9 @@ def run_tables(tables: Sequence[Table], bench: Bench) -> list[Outcome]:
     tasks = [places[0][1].task() for places in wanted.values()]
     for places in wanted.values():
         places[0][1].located()  # raises before anything runs
-    _announce(outcomes, wanted.values(), store, bench)
+    title = tables[0].name if len(tables) == 1 else f"{len(tables)} tables"
+    whole = sum(len(jobs(outcome.table)) - len(outcome.missing()) for outcome in outcomes)
+    bench.console.line(f"{title}: {len(tasks)} jobs to run, {whole} done before")
 
     def done(task: Task, lines: list[Line]) -> str:
         first = wanted[task.key][0][0].table.name
@@ -211,7 +196,6 @@ def run_tables(tables: Sequence[Table], bench: Bench) -> list[Outcome]:
         recall = lines[-1]["metrics"].get("recall@1")
         return "done" if recall is None else f"R@1 {100 * recall:.1f}"
 
-    title = tables[0].name if len(tables) == 1 else f"{len(tables)} tables"
     left, failures = bench.do(tasks, done, title)
     for failure in failures:
         for outcome, job in wanted[failure.task.key]:
@@ -227,77 +211,3 @@ def run_tables(tables: Sequence[Table], bench: Bench) -> list[Outcome]:
             f"{title}: time is up, {left} jobs were not started; run the same command to continue"
         )
     return outcomes
-
-
-def _announce(
-    outcomes: Sequence[Outcome],
-    wanted: Iterable[list[tuple[Outcome, Job]]],
-    store: Store,
-    bench: Bench,
-) -> None:
-    places = list(wanted)
-    for outcome in outcomes:
-        own = [jobs[0][1] for jobs in places if jobs[0][0] is outcome]
-        shared = sum(any(one is outcome for one, _ in place[1:]) for place in places)
-        done = len(jobs(outcome.table)) - len(outcome.missing())
-        said = f", {shared} shared with tables before it" if shared else ""
-        bench.console.line(
-            f"{outcome.table.name}: {len(own)} jobs to run, {done} done before{said}"
-        )
-        for name in dict.fromkeys(job.row.name for job in own if job.kind == "trained"):
-            row = [job for job in own if job.row.name == name and job.kind == "trained"]
-            seconds = expected_seconds(row[0], store)
-            each = "not known before its first seed" if seconds is None else spell(seconds)
-            whole = "" if seconds is None else f", {spell(seconds * len(row))} in all"
-            bench.console.line(f"  {name}: {len(row)} seeds, each about {each}{whole}")
-    old = commits(
-        line for outcome in outcomes for seeds in outcome.lines.values() for line in seeds.values()
-    )
-    if old and old != [commit()]:
-        bench.console.line(
-            f"results of {', '.join(old)} are used again; --fresh computes them anew"
-        )
-
-
-def expected_seconds(job: Job, store: Store) -> float | None:
-    """How long a row trains with one seed: as recorded of other seeds, else as some steps take."""
-    found = [
-        line["seconds"]
-        for seed in range(max(job.table.seeds, CLAIM_SEEDS))
-        for line in store.find({**replace(job, seed=seed).identity(), "row": ""}).values()
-    ]
-    return sum(found) / len(found) if found else job.measured_seconds()
-
-
-def commits(lines: Iterable[Line]) -> list[str]:
-    """The commits behind some results; where there was no repository, the fingerprint of the
-    code."""
-    return sorted(
-        {str(line.get("commit") or f"code {line.get('code', 'unknown')}") for line in lines}
-    )
-
-
-def rehash(tables: Sequence[Table], folder: Path, data: str = "") -> int:
-    """Give results their rows' new hashes, where settings were renamed and not changed, and those
-    without a fingerprint that of their records as they are now; return how many changed.
-
-    A line is taken for its table's row by the names of both.
-    """
-    changed = 0
-    present = Present(data)
-    for table in tables:
-        own = {(row, job.seed): job for job in jobs(table) for row in rows_of(job)}
-        path = folder / f"{table.name}.jsonl"
-        lines, _ = results.read(path)
-        for line in lines:
-            job = own.get((line["row"], line["seed"]))
-            if job and line.get("table") == table.name and line.get("protocol") == table.protocol:
-                facts = {"slots": job.identity()["slots"]}
-                records = present(job)
-                if records and records.startswith(records_of(line)):  # perhaps without the content
-                    facts["records"] = records
-                changed += not facts.items() <= line.items()
-                line |= facts
-        if lines:
-            write_text(path, "".join(map(results.written, lines)))
-    return changed

@@ -3,12 +3,11 @@ marks."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from vicinal.bench.run import Outcome, commits
-from vicinal.bench.table import UNTRAINED_ROWS, Row, Table
+from vicinal.bench.run import Outcome
+from vicinal.bench.table import UNTRAINED, UNTRAINED_ROWS, Row, Table
 from vicinal.evaluation.statistics import Difference, Estimate, correct, difference, t_interval
 from vicinal.reports.tables import metric_title
 
@@ -19,61 +18,55 @@ class SummaryRow:
 
     Attributes:
         against: the row that it is compared with.
-        words: what the row sets; empty for rows without training.
         held_out: mean Recall@1 on held-out training classes, None where none were held out for it.
         done: seeds that have a result.
         marks: what a reader must not overlook.
-        seconds: mean training time.
         scalars: means of the method's scalars in mid-training, over seeds.
     """
 
     name: str
-    words: str
     scores: Mapping[str, Estimate]
     against: str | None
     difference: Difference | None
     held_out: float | None
     done: int
-    wanted: int
-    trials: int | None
     published: Mapping[str, float]
     marks: tuple[str, ...]
-    seconds: float | None
-    commits: list[str]
     scalars: Mapping[str, float]
-
-    @property
-    def trained(self) -> bool:
-        return self.name not in UNTRAINED_ROWS
 
 
 @dataclass(frozen=True)
 class Summary:
+    """A whole table.
+
+    Attributes:
+        made: the commits that made the results (of copies without a repository, hashes of the
+            code), and where.
+    """
+
     table: Table
     rows: list[SummaryRow]
     remark: str
-    hardware: tuple[str, ...]
+    made: tuple[str, ...]
     notes: tuple[str, ...]
 
 
 def summarize(outcome: Outcome) -> Summary:
     """The table as it stands; rows without any result are there too, as incomplete."""
     table = outcome.table
-    first = outcome.table.metrics[0]
-    rows = [_row(row, outcome) for row in (*map(Row, UNTRAINED_ROWS), *table.rows)]
-    correct(row.difference for row in rows if row.difference)
-    for row in rows[1:]:
-        if (
-            first in row.scores
-            and first in rows[0].scores
-            and row.scores[first].mean < rows[0].scores[first].mean
-        ):
+    first = table.metrics[0]
+    known = {row.name: row for row in (*map(Row, UNTRAINED_ROWS), *table.rows)}
+    rows = {name: _row(known[name], outcome) for name in outcome.lines}
+    correct(row.difference for row in rows.values() if row.difference)
+    start = rows[UNTRAINED].scores.get(first) if UNTRAINED in rows else None
+    for row in rows.values():
+        if start and first in row.scores and row.scores[first].mean < start.mean:
             row.marks += ("below untrained",)
-    hardware = dict.fromkeys(
-        line["hardware"] for seeds in outcome.lines.values() for line in seeds.values()
-    )
+    lines = [line for seeds in outcome.lines.values() for line in seeds.values()]
+    code = {str(line.get("commit") or line.get("code")) for line in lines}
+    made = dict.fromkeys([*sorted(code), *(str(line.get("hardware")) for line in lines)])
     remark = table.remark(outcome) if table.remark else ""
-    return Summary(table, rows, remark, tuple(hardware), tuple(outcome.notes))
+    return Summary(table, list(rows.values()), remark, tuple(made), tuple(outcome.notes))
 
 
 def regressions(outcome: Outcome) -> list[str]:
@@ -107,18 +100,13 @@ def _row(row: Row, outcome: Outcome) -> SummaryRow:
     scalars = {name for line in lines for name in line.get("scalars", {})}
     return SummaryRow(
         name=row.name,
-        words=" ".join((*_words(row.own), *row.extra)),
         scores={metric: t_interval(found) for metric, found in values.items() if found},
         against=row.against,
         difference=_difference(row, outcome) if row.against else None,
         held_out=_mean(held_out_scores(row, outcome).values()) if trained else None,
         done=len(lines),
-        wanted=table.seeds,
-        trials=row.trials,
         published=row.published,
         marks=tuple(_marks(row, outcome, trained=trained)),
-        seconds=_mean(line["seconds"] for line in lines) if trained else None,
-        commits=commits(lines),
         scalars={
             name: float(
                 np.mean(
@@ -142,30 +130,20 @@ def _marks(row: Row, outcome: Outcome, *, trained: bool) -> Iterable[str]:
         yield f"incomplete: {len(lines)} of {table.seeds} seeds"
     if outcome.failures.get(row.name):
         yield f"{outcome.failures[row.name]} failed"
-    if table.protocol == "authors" and trained:
-        yield "step chosen on test"
     if saturated(row.name, outcome):
         yield "saturated: held-out Recall@1 is 100 before the first step, so the start is tested"
     if row.against:
         others = outcome.lines[row.against]
         if any(
-            lines[seed].get("data") != others[seed].get("data")
+            lines[seed].get(fact) != others[seed].get(fact)
             for seed in lines.keys() & others.keys()
+            for fact in ("data", "protocol")
         ):
-            yield "other data than its baseline"
+            yield "other data or protocol than its baseline"
         if row.trials and row.trials != (table.row(row.against).trials or row.trials):
             yield "not as many trials as its baseline"
     if table.tuned and trained and not row.held_out:
         yield "not tuned"
-
-
-def _words(own: Mapping[str, Any]) -> Iterable[str]:
-    """What a row sets, as on the command line."""
-    for slot, value in own.items():
-        for key, part in value.items() if isinstance(value, Mapping) else [("name", value)]:
-            text = ",".join(map(str, part)) if isinstance(part, (list, tuple)) else str(part)
-            text = type(part).__name__ if key == "own" else text
-            yield f"{slot}={text}" if key in ("name", "own") else f"{slot}.{key}={text}"
 
 
 def _difference(row: Row, outcome: Outcome) -> Difference | None:
@@ -188,7 +166,7 @@ def held_out_scores(row: Row, outcome: Outcome) -> dict[int, float]:
     if row.held_out:
         return dict(enumerate(row.held_out))
     if outcome.table.protocol != "validation":
-        return {}  # nothing was held out, or under `authors` the test classes themselves
+        return {}  # nothing was held out
     found = {seed: line.get("held_out") for seed, line in outcome.lines[row.name].items()}
     return {seed: value for seed, value in found.items() if value is not None}
 

@@ -22,7 +22,7 @@ import os
 import runpy
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -32,14 +32,12 @@ from vicinal.config import from_toml, from_words, read
 from vicinal.config import merged as merged_slots
 from vicinal.errors import ConfigError, unknown
 
-ProtocolName = Literal["validation", "final", "reality_check", "authors"]
+ProtocolName = Literal["validation", "final", "reality_check"]
 PROTOCOLS: dict[ProtocolName, str] = {
     "validation": "the step is chosen on held-out training classes, then tested once",
     "final": "fixed steps on all training classes, the last step tested once",
     "reality_check": "4 class-disjoint folds, 128 dimensions each and their concatenation "
     "(Musgrave et al. 2020)",
-    "authors": "the step is chosen on the TEST classes, as in many papers: too high, only beside "
-    "published numbers",
 }
 REALITY_FOLDS = 4  # models of reality_check, and the size of each
 REALITY_DIM = 128
@@ -72,8 +70,7 @@ class Row:
         search: what ``--trials`` searches, as ``key=low..high`` and the like; see ``tuning``.
         trials: settings that were tried before these were chosen; None where they were not counted.
         published: numbers that a paper prints for it, as fractions, by metric.
-        extra: words on top, of ``--quick``, ``--data`` or the tuning; rows compared with it do not
-            start from them.
+        extra: words on top, of the tuning; rows compared with it do not start from them.
         held_out: scores of its settings on the folds of a tuning.
         former: whether it was recorded with settings that are gone: shown, never run.
     """
@@ -184,15 +181,12 @@ class Table:
         seeds: how many, from 0 on; a claim needs 5.
         network: the row whose untrained network gives the rows without training; the first by
             default.
-        records: name of the records that the table is about, such as ``CUB-200-2011``; ``--data``
-            with others makes another table of it.
         finding: what holds and what does not, in a sentence or two.
         findings: the same of its variants, by protocol or ``tuned``.
         remark: from the results (an ``Outcome``) to a sentence that follows from them, such as
             which row held-out classes choose.
         figure: what the page shows besides the table.
         search: what ``--trials`` searches for every row, besides the row's own.
-        quick: words of ``--quick``, which rehearses every row with one seed.
         expected: mean and tolerance of the first metric by row; a value outside is a regression,
             and an error.
         tuned: how its rows were tuned, where they were.
@@ -209,13 +203,11 @@ class Table:
         metrics: Sequence[str] = ("recall@1", "map@r", "nmi"),
         seeds: int = 5,
         network: str = "",
-        records: str = "",
         finding: str = "",
         findings: Mapping[str, str] | None = None,
         remark: Callable[[Any], str] | None = None,
         figure: TableFigure | None = None,
         search: Sequence[str] = (),
-        quick: Sequence[str] = ("training.epochs=1", "evaluation.restarts=1"),
         expected: Mapping[str, tuple[float, float]] | None = None,
         tuned: Budget | None = None,
         **slots: Any,
@@ -232,13 +224,11 @@ class Table:
         )
         self.metrics = tuple(metrics)
         self.network = network
-        self.records = records
         self.finding = finding
         self.findings = dict(findings or {})
         self.remark = remark
         self.figure = figure
         self.tuned = tuned
-        self.quick = tuple(quick)
         self.expected = dict(expected or {})
         self.search = tuple(search)
         self.file = ""  # which file defines it, under which name
@@ -272,12 +262,6 @@ class Table:
             chain.insert(0, before.own)
         return [self.common, *chain, from_words(row.extra)]
 
-    def reduced(self) -> "Table":
-        """The table of ``--quick``."""
-        return self._changed(f"{self.name}-quick", f"{self.title}, reduced", self.quick).replace(
-            seeds=1
-        )
-
     def under(self, protocol: str) -> "Table":
         """The same rows under another protocol, as a table of its own."""
         if protocol not in PROTOCOLS:
@@ -289,18 +273,6 @@ class Table:
         return self.replace(
             name=f"{self.name}-{protocol}", protocol=protocol, metrics=metrics, finding=finding
         )
-
-    def on(self, path: str) -> "Table":
-        """The same rows on other data, as a table of its own."""
-        stem = Path(path).resolve().stem
-        return self._changed(
-            f"{self.name}-{stem}", f"{stem}: the rows of table {self.name}", [f"data={path}"]
-        )
-
-    def _changed(self, name: str, title: str, words: Sequence[str]) -> "Table":
-        rows = tuple(replace(row, extra=(*row.extra, *words), published={}) for row in self.rows)
-        less: dict[str, Any] = {"finding": "", "remark": None, "figure": None, "expected": {}}
-        return self.replace(name=name, title=title, rows=rows, **less)
 
     def _check(self) -> None:
         if not self.rows:

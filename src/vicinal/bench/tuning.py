@@ -23,7 +23,7 @@ from vicinal.bench import results
 from vicinal.bench.job import Fold, Job
 from vicinal.bench.pool import Task
 from vicinal.bench.results import Line, fingerprint, records_of
-from vicinal.bench.run import Bench, Present
+from vicinal.bench.run import Bench, present
 from vicinal.bench.run import chosen as rows_to_run
 from vicinal.bench.table import (
     UNTRAINED_ROWS,
@@ -449,10 +449,10 @@ class Search:
         cut = (fold, budget.folds, budget.seed)
         return Job(self.table, self.row, "fold", budget.seed, (*words, *self.words), cut)
 
-    def check(self, data: str) -> None:
+    def check(self) -> None:
         """Reject before any run what cannot be composed, located or cut into folds."""
         for values in ({}, *draw(self.space, 1, self.budget.seed)):
-            config = replace(self.job(0, words_of(values)), data=data).located()
+            config = self.job(0, words_of(values)).located()
         Fold(config.data, self.budget.folds, 0, self.budget.seed, test=False).load()
 
     def scored(self) -> list[Trial]:
@@ -485,16 +485,17 @@ def _search(
     wanted = [one for one in searches if one.row.name in rows_to_run(table, bench.rows)]
     if not recorded_only:
         for one in wanted:
-            one.check(bench.data)
+            one.check()
     lines: list[Line] = []  # of all tables
     for path in sorted(place.glob("*.trials.jsonl")):
         found, notes = results.read(path)
         lines += [one for one in found if not bench.fresh or one.get("code") == fingerprint()]
         for note in notes:
             bench.console.line(note, warning=True)
-    present = Present(bench.data)
     for one in searches:
-        one.recorded(lines, None if recorded_only else present(one.job(0, ())))
+        start = one.job(0, ())
+        now = {} if recorded_only else present([start])
+        one.recorded(lines, now.get(start.source()))
     if not recorded_only:
         _run(wanted, bench, place)
         while any([one.add() for one in wanted]) and _run(wanted, bench, place):
@@ -511,7 +512,7 @@ def _run(searches: Sequence[Search], bench: Bench, place: Path) -> bool:
         for search in searches:
             for trial in search.trials[number : number + 1]:
                 for fold in sorted(set(range(search.budget.folds)) - trial.scores.keys()):
-                    job = replace(search.job(fold, words_of(trial.values)), data=bench.data)
+                    job = search.job(fold, words_of(trial.values))
                     job.located()  # raises before anything runs
                     name = f"{search.row.name}, trial {number}, fold {fold + 1}"
                     asked = {

@@ -27,18 +27,14 @@ def bench(
     seeds: int | None = None,
     jobs: int | None = None,
     minutes: float | None = None,
-    data: str = "",
-    quick: Annotated[bool, typer.Option("--quick")] = False,
     results: Path | None = None,
     runs: Path = Path("runs/bench"),
     protocol: str | None = None,
     trials: int | None = None,
     folds: int = 4,
     fresh: Annotated[bool, typer.Option("--fresh")] = False,
-    rehash: Annotated[bool, typer.Option("--rehash")] = False,
     list_only: Annotated[bool, typer.Option("--list")] = False,
     page_only: Annotated[bool, typer.Option("--page")] = False,
-    into: Annotated[Path | None, typer.Option(metavar="FILE.md")] = None,
 ) -> None:
     """Run tables of experiments (rows x seeds) in parallel and write their results and pages.
 
@@ -54,18 +50,14 @@ def bench(
         seeds: Number of seeds, from 0 on; default: the table's.
         jobs: Runs at a time; default one per core, 4 on a GPU.
         minutes: Start no run after this time; the rest is reported as incomplete.
-        data: A copy of the table's data; other data make a separate table.
-        quick: Rehearse every row with little training and one seed.
         results: Folder for results and pages; default: `results` beside FILE.py.
         runs: Folder for the runs.
-        protocol: validation, final, reality_check or authors; default: the table's.
+        protocol: validation, final or reality_check; default: the table's.
         trials: First tune each row with this many settings on folds of the training classes.
         folds: Number of folds for --trials.
         fresh: Use only results of the current code.
-        rehash: Match results by row name after settings were renamed.
         list_only: List tables and rows; run nothing.
         page_only: Run nothing; write the page from existing results.
-        into: Also write a short table between its markers in this file.
 
     Examples:
         vicinal bench experiments/hdml.py
@@ -75,10 +67,8 @@ def bench(
         typer.echo(context.get_help())
         return
 
-    from vicinal.bench.page import check_markers, excerpt, write_into
     from vicinal.bench.pool import slots_here
     from vicinal.bench.run import Bench, check_rows
-    from vicinal.bench.run import rehash as rehash_results
     from vicinal.bench.summary import regressions, summarize
     from vicinal.bench.table import Budget, load_tables
     from vicinal.training.console import Console
@@ -90,27 +80,17 @@ def bench(
             typer.secho(f"{table.file}::{table.name}", bold=True)
             typer.echo(f"  {table.title}: {'; '.join(row.name for row in table.rows)}")
         return
-    folder = results or (runs / "quick" if quick else Path(loaded[0].file).parent / "results")
-    wanted, copy = _on_data(
-        [_adjusted(table, seeds, protocol, quick=quick) for table in loaded], data
-    )
+    folder = results or Path(loaded[0].file).parent / "results"
+    wanted = [_adjusted(table, seeds, protocol) for table in loaded]
     if rows and page_only:
         raise ConfigError("--rows limits what is run, and --page runs nothing. Drop one of them.")
     check_rows(wanted, rows or ())
-    if into is not None:
-        check_markers(
-            into, (table.name if trials is None else f"{table.name}-tuned" for table in wanted)
-        )
     if trials is not None and protocol not in (None, "final"):
         raise ConfigError(
             f"--trials tests by protocol final, got --protocol {protocol}. Drop one of them."
         )
-    if rehash:
-        typer.echo(f"{rehash_results(wanted, folder, copy)} results have new hashes")
-        return
-
     slots = slots_here() if jobs is None else jobs
-    place = Bench(folder, runs, Console(), slots, rows or (), until, copy, fresh)
+    place = Bench(folder, runs, Console(), slots, rows or (), until, fresh)
     if trials is not None:
         wanted = _tuned(wanted, Budget(trials, folds), place, recorded_only=page_only)
     outcomes = _recorded(wanted, place) if page_only else _run(wanted, place)
@@ -118,11 +98,6 @@ def bench(
     summaries = [summarize(outcome) for outcome in outcomes]
     for summary in summaries:
         _show(summary, folder)
-    if into is not None:
-        write_into(
-            into, [(summary.table.name, excerpt(summary, into, folder)) for summary in summaries]
-        )
-        typer.echo(f"written into {into}: {', '.join(table.name for table in wanted)}")
     failed = any(outcome.failures for outcome in outcomes)
     for sentence in [] if rows else [text for outcome in outcomes for text in regressions(outcome)]:
         typer.secho(sentence, fg="red", err=True)
@@ -131,27 +106,13 @@ def bench(
         raise typer.Exit(1)
 
 
-def _adjusted(table: "Table", seeds: int | None, protocol: str | None, *, quick: bool) -> "Table":
-    table = table.reduced() if quick else table
+def _adjusted(table: "Table", seeds: int | None, protocol: str | None) -> "Table":
     table = table if protocol is None else table.under(protocol)
     if seeds is None:
         return table
     if seeds < 1:
         raise ConfigError(f"--seeds must be at least 1, got {seeds}.")
     return table.replace(seeds=seeds, expected=table.expected if seeds == table.seeds else {})
-
-
-def _on_data(tables: "list[Table]", data: str) -> "tuple[list[Table], str]":
-    """The tables on other data than their own, or the same tables and where this machine has a copy
-    of their data."""
-    if not data:
-        return tables, ""
-    from vicinal.data import open_path
-
-    name = open_path(data).load().name
-    if all(name == table.records for table in tables):
-        return tables, data
-    return [table.on(data) for table in tables], ""
 
 
 def _tuned(
@@ -181,7 +142,7 @@ def _recorded(tables: "Sequence[Table]", bench: "Bench") -> "list[Outcome]":
 
 def _run(tables: "Sequence[Table]", bench: "Bench") -> "list[Outcome]":
     """The tables' results after the run; a stop leaves pages of what is there."""
-    from vicinal.bench.page import write_pages
+    from vicinal.bench.page import write_page
     from vicinal.bench.run import run_tables
     from vicinal.bench.summary import summarize
 
@@ -189,7 +150,7 @@ def _run(tables: "Sequence[Table]", bench: "Bench") -> "list[Outcome]":
         return run_tables(tables, bench)
     except KeyboardInterrupt:
         pages = [
-            write_pages(summarize(outcome), bench.folder)[0] for outcome in _recorded(tables, bench)
+            write_page(summarize(outcome), bench.folder) for outcome in _recorded(tables, bench)
         ]
         bench.console.line(
             f"stopped. Run the same command to continue; so far: {', '.join(map(str, pages))}"
@@ -198,17 +159,15 @@ def _run(tables: "Sequence[Table]", bench: "Bench") -> "list[Outcome]":
 
 
 def _show(summary: "Summary", folder: Path) -> None:
-    """Write a table's pages, and print it in short."""
-    from vicinal.bench.page import cells, short_columns, write_pages
+    """Write a table's page, and print it."""
+    from vicinal.bench.page import cells, columns, write_page
     from vicinal.cli.tables import print_fitting
 
-    text, page = write_pages(summary, folder)
-    heads = short_columns(summary)
-    print_fitting(summary.table.title, list(heads), cells(summary, heads))
+    page = write_page(summary, folder)
+    print_fitting(summary.table.title, list(columns(summary)), cells(summary))
     if summary.remark:
         typer.echo(summary.remark)
-    file = folder / f"{summary.table.name}.jsonl"
-    typer.echo(f"page: {page} and {text.name}; results: {file if file.is_file() else folder}")
+    typer.echo(f"page: {page}; results: {folder}")
 
 
 def compare(
@@ -218,10 +177,9 @@ def compare(
 ) -> None:
     """Compare runs with a reference, paired by seed and by test class.
 
-    Runs that differ only in their seed form one row. With two shared seeds or more there is an
-    interval over seeds and a test; the interval over resampled test classes needs one run on each
-    side and a metric that is a mean over queries (Recall@K, MAP@R, R-precision). Runs tested on
-    different records are rejected; different training records or protocols are reported.
+    Runs that differ only in their seed form one row. Seeds that both rows have are paired: two give
+    an interval and a test, and one an interval over resampled test classes, if the metric is a mean
+    over queries (Recall@K, MAP@R, R-precision). Runs tested on different records are rejected.
 
     Args:
         runs: Folders of finished runs, the reference first.
@@ -235,53 +193,19 @@ def compare(
     from dataclasses import asdict
 
     from vicinal.bench.compare import compare as compare_runs
-    from vicinal.bench.page import interval, probability, score
-    from vicinal.cli.tables import print_grid
-    from vicinal.reports.tables import metric_title, per_cent
+    from vicinal.bench.page import cells, columns
+    from vicinal.cli.tables import print_fitting
 
-    lines = compare_runs(runs, metric)
+    found = compare_runs(runs, metric)
     if as_json:
-        found = [
-            {"name": line.group.name, "runs": [str(run.path) for run in line.group.runs.values()]}
-            | {
-                "score": line.score,
-                "seeds": line.seeds,
-                "notes": line.notes,
-                **vars(line.difference),
-            }
-            for line in lines
-        ]
-        typer.echo(json.dumps({"metric": metric, "rows": found}, indent=2, default=asdict))
+        rows = [asdict(row) for row in found.rows]
+        typer.echo(json.dumps({"metric": metric, "rows": rows}, indent=2))
         return
-    heads = ["runs", metric_title(metric), "difference", "over classes", "p", "detectable", "seeds"]
-    rows = [
-        [
-            line.group.name,
-            score(line.score),
-            interval(line.difference.over_seeds),
-            interval(line.difference.over_classes),
-            probability(line.difference.p),
-            per_cent(line.difference.smallest),
-            f"{len(line.seeds)} of {len(line.group.runs)}"
-            if line.seeds
-            else str(len(line.group.runs)),
-        ]
-        for line in lines
-    ]
-    print_grid(
-        "differences to the first row, in points", heads, rows, unbroken=range(1, len(heads))
-    )
+    print_fitting("differences to the first row, in points", list(columns(found)), cells(found))
     typer.echo(
-        f"{metric_title(metric)}: 95 % intervals over paired seeds, and over test classes drawn "
-        "anew; p after Holm's "
-        "correction; detectable: the smallest difference that these seeds would show; seeds: "
-        "paired, of all."
+        "95 % intervals over paired seeds, and over test classes drawn anew; p after Holm's "
+        "correction; detectable: the smallest difference that these seeds would show."
     )
-    for line in lines:
-        for note in line.notes:
-            typer.secho(
-                f"{line.group.name}: {note}; the difference may come from that", fg="yellow"
-            )
 
 
 def tune(
