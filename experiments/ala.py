@@ -27,7 +27,7 @@ def ala(ours: Benchmark) -> Table:
     memoryless = {**ALA, "assessor": "mlp"}
     rows.add("assessor without memory", "triplet", method=memoryless, former=True)
     searched = (*MARGIN, "method.hdml.alpha=0.1..1.0:log")
-    rows.add("triplet + HDML", "triplet", method=HDML_ON_EPISODES, search=searched)
+    rows.add("triplet + HDML", "triplet", method=HDML_ON_EPISODES, search=searched, former=True)
     rows.add("triplet at ALA's cost", "triplet", f"training.epochs={2 * ours.epochs}")
     rows.plain("random triplet", "triplet, squared", ours.episodes(disjoint=False))
     rows.add("random triplet + ALA", "random triplet", method=ALA)

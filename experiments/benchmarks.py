@@ -145,8 +145,8 @@ SEARCHED: dict[str, tuple[str, ...]] = {
     "ala": ("method.rate=1e-4..4e-3:log",),
     "htl": ("method.beta=0.03..0.3:log",),
     "expansion": ("method.points=1,2,4",),
+    # of former rows, which were searched, too
     "hdml_ala": ("method.hdml.alpha=0.1..1.0:log", "method.ala.rate=1e-4..4e-3:log"),
-    # of a former row, which was searched, too
     "htl_hdml": ("method.htl.beta=0.03..0.3:log", "method.hdml.alpha=0.1..1.0:log"),
 }
 

@@ -31,9 +31,10 @@ def combinations(ours: Benchmark) -> Table:
     rows = Rows(ours).begun()
     rows.plain("triplet", "triplet, squared", ours.episodes())
     searched = (*MARGIN, "method.hdml.alpha=0.1..1.0:log")
-    rows.add("triplet + HDML", "triplet", method=HDML_ON_EPISODES, search=searched)
+    # Former rows: recorded when a method combined the two.
+    rows.add("triplet + HDML", "triplet", method=HDML_ON_EPISODES, search=searched, former=True)
     rows.add("triplet + ALA", "triplet", method=ALA)
-    rows.add("triplet + HDML + ALA", "triplet", method=HDML_ALA)
+    rows.add("triplet + HDML + ALA", "triplet", method=HDML_ALA, former=True)
     rows.plain("multi-similarity", "multi-similarity", ours.classes)
     rows.add("multi-similarity + HDML", "multi-similarity", method=HDML)
     rows.add("multi-similarity + LoOp", "multi-similarity", method=LOOP)

@@ -146,19 +146,10 @@ def test_the_sampler_follows_from_loss_and_method(slots, sampler):
     assert compose({"data": "glyphs", **slots, "sampler": "classes"}).sampler.name == "classes"
 
 
-def test_arguments_of_the_presets_data_and_of_nested_groups_are_changed_alone():
+def test_arguments_of_the_presets_data_are_changed_alone():
     assert compose({"preset": "glyphs"}, from_words(["data.per_class=4"])).data == Glyphs(
         per_class=4
     )
-    nested = compose(
-        {
-            "data": "glyphs",
-            "loss": "triplet",
-            "method": {"name": "hdml_ala", "hdml": {"alpha": 0.3, "window": 8}},
-        },
-        from_words(["method.hdml.alpha=0.4"]),
-    ).method
-    assert (nested.hdml.alpha, nested.hdml.window) == (0.4, 8)
 
 
 def test_htl_brings_its_loss():

@@ -18,7 +18,6 @@ from vicinal.losses import LOSSES, MultiSimilarityLoss, NPairLoss, TripletLoss
 from vicinal.methods import (
     ALA,
     HDML,
-    HDMLALA,
     HTL,
     METHODS,
     CrossBatchMemory,
@@ -38,9 +37,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWar
 
 SMALL = {name: kind() for name, kind in METHODS.items() if name != "her"}
 SMALL |= {"hdml": HDML(hidden=8, window=1), "cross_batch_memory": CrossBatchMemory(warmup=1)}
-SMALL |= {
-    "hdml_ala": HDMLALA(hdml=HDML(hidden=8)),
-}
 MATRIX = [(method, loss) for method in SMALL for loss in LOSSES]
 TRAINING = [pair for pair in MATRIX if combination(SMALL[pair[0]], pair[1]) is None]
 QUICK = {

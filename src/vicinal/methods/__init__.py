@@ -8,7 +8,6 @@ from vicinal.errors import ConfigError, unknown
 from vicinal.losses import LOSSES
 from vicinal.methods.ala import ALA
 from vicinal.methods.hdml import HDML
-from vicinal.methods.hdml_ala import HDMLALA
 from vicinal.methods.her import HER
 from vicinal.methods.htl import HTL
 from vicinal.methods.loop import EmbeddingExpansion, LoOp
@@ -23,7 +22,6 @@ METHODS: dict[str, type[Method]] = {
     "ala": ALA,
     "htl": HTL,
     "her": HER,
-    "hdml_ala": HDMLALA,
     "cross_batch_memory": CrossBatchMemory,
     "momentum_queue": MomentumQueue,
 }
@@ -59,7 +57,6 @@ def combination(method: Method, loss: str) -> str | None:
 __all__ = [
     "ALA",
     "HDML",
-    "HDMLALA",
     "HER",
     "HTL",
     "METHODS",

@@ -2,9 +2,9 @@
 (`StepResult`)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import wraps
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
@@ -25,8 +25,7 @@ from vicinal.parallel import average_gradients, gather
 from vicinal.samplers.sampler import BatchSampler
 from vicinal.tuples import Embeddings, SingleLabels, SizedLabels
 
-S = TypeVar("S")
-T = TypeVar("T")
+M = TypeVar("M", bound="Method")
 ANY_LAYOUT = ("classes", "pairs", "triplets", "episodes", "cross_view")
 EARLY = 64  # steps: the window of HDML's authors
 
@@ -302,56 +301,6 @@ class Method(nn.Module):
         for parameter, gradient in zip(wanted, gradients, strict=True):
             parameter.grad = gradient
 
-    def differentiate_to(self, loss: Tensor, features: Tensor) -> Tensor | None:
-        """Put the gradient of ``loss`` into what ``metric_optimizer`` trains, and return that in
-        ``features``, a leaf.
-
-        The graph stays for another loss.
-        """
-        wanted = _learning(trained(self.metric_optimizer))
-        with self._products():
-            gradients = torch.autograd.grad(
-                loss, [features, *wanted], retain_graph=True, allow_unused=True
-            )
-        for parameter, gradient in zip(wanted, gradients[1:], strict=True):
-            parameter.grad = gradient
-        return gradients[0]
-
-    def differentiate_from(self, features: Tensor, gradient: Tensor | None) -> None:
-        """Go on where ``differentiate_to`` ended, into the parameters on which the features
-        depend."""
-        if gradient is None or not features.requires_grad:
-            return
-        wanted = _learning(trained(self.metric_optimizer))
-        with self._products():
-            found = torch.autograd.grad(features, wanted, gradient, allow_unused=True)
-        for parameter, further in zip(wanted, found, strict=True):
-            if further is not None:
-                parameter.grad = further if parameter.grad is None else parameter.grad + further
-
-    def side_by_side(self, here: Callable[[], S], there: Callable[[], T]) -> tuple[S, T]:
-        """Return what two functions give that do not need each other.
-
-        A GPU computes ``there`` on a stream of its own, and autograd each where it was computed;
-        its products take tensor cores where the network trains in bfloat16.
-        """
-        device = trained(self.metric_optimizer)[0].device
-        if device.type != "cuda":
-            with self._products():
-                found = there()
-            return here(), found
-        current = torch.cuda.current_stream(device)
-        beside = _stream(device)
-        beside.wait_stream(current)
-        with torch.cuda.stream(beside), self._products():
-            found = there()
-        result = here()
-        current.wait_stream(beside)
-        return result, found
-
-    def _products(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.embedder.precision is None else tensor_cores(True)
-
     def optimize(self, *optimizers: Optimizer) -> None:
         """Average gradients over processes, then update; default: by ``metric_optimizer``."""
         optimizers = optimizers or (self.metric_optimizer,)
@@ -454,12 +403,18 @@ def gathered(rows: Tensor, batch: Batch) -> tuple[Tensor, SingleLabels]:
     return rows, SizedLabels.of(labels, batch.largest_class)
 
 
-@cache
-def _stream(device: torch.device) -> torch.cuda.Stream:
-    # A parameter whose gradient comes from both streams is meant: torch waits for them, and need
-    # not warn.
-    torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+def with_tensor_cores(step: Callable[[M, Batch], StepResult]) -> Callable[[M, Batch], StepResult]:
+    """Let a step of many products in float32 take tensor cores on a GPU, where the network trains
+    in bfloat16."""
+
+    @wraps(step)
+    def quicker(method: M, batch: Batch) -> StepResult:
+        if method.embedder.precision is None:
+            return step(method, batch)
+        with tensor_cores(True):
+            return step(method, batch)
+
+    return quicker
 
 
 @contextmanager

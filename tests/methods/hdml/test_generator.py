@@ -3,11 +3,7 @@ nowhere."""
 
 import torch
 
-from vicinal.methods.hdml.generator import (
-    FeatureClassifier,
-    Generator,
-    reconstruction_cost,
-)
+from vicinal.methods.hdml.generator import FeatureClassifier, Generator
 
 
 def test_the_papers_widths():
@@ -27,43 +23,19 @@ def test_the_authors_norm_stands_after_the_activation():
     assert names == ["Linear", "ReLU", "BatchNorm1d", "Linear"]
 
 
-def test_under_autocast_everything_stays_in_float32(rng):
-    generator = Generator(4, 8)
-    classifier = FeatureClassifier(8, torch.arange(3))
-    features = torch.randn(6, 8, generator=rng)
-    labels = torch.arange(6) % 3
-    plain = generator(features[:, :4])
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        regenerated = generator(features[:, :4].bfloat16())
-        costs, _ = classifier.label_costs(regenerated.bfloat16(), labels)
-        own, _ = classifier.own_loss(features.bfloat16(), labels)
-        cost = reconstruction_cost(300 * features.bfloat16(), regenerated, "sum")
-        same = generator(features[:, :4])
-    assert {regenerated.dtype, costs.dtype, own.dtype, cost.dtype} == {torch.float32}
-    assert torch.equal(same, plain)
-
-
-def test_a_sum_beyond_half_precision_is_finite():
-    features = torch.full((128, 1024), 3.0, dtype=torch.float16)
-    assert (
-        reconstruction_cost(features, torch.zeros(128, 1024, dtype=torch.float16), "sum")
-        == 128 * 1024 * 9
-    )
-
-
 def test_real_features_teach_only_the_classifier_and_synthetic_ones_only_the_generator(rng):
     classifier = FeatureClassifier(5, torch.arange(3))
     features = torch.randn(6, 5, generator=rng).requires_grad_()
     labels = torch.arange(6) % 3
-    own, _ = classifier.own_loss(features, labels)
+    own = classifier.own_loss(features, labels)
     assert torch.autograd.grad(own, features, allow_unused=True)[0] is None
     gradients = torch.autograd.grad(own, list(classifier.parameters()))
     assert all(gradient.abs().sum() > 0 for gradient in gradients)
-    cost = classifier.label_costs(features, labels)[0].sum()
+    cost = classifier.label_costs(features, labels).sum()
     crossing = torch.autograd.grad(
         cost, list(classifier.parameters()), retain_graph=True, allow_unused=True
     )
-    assert crossing == (None,) * 4
+    assert crossing == (None,) * 2
     assert torch.autograd.grad(cost, features)[0].abs().sum() > 0
 
 
@@ -71,9 +43,8 @@ def test_label_costs_are_cross_entropies_by_the_labels_of_training(rng):
     classifier = FeatureClassifier(5, torch.tensor([30, 10, 20, 10]))
     features = torch.randn(3, 5, generator=rng)
     numbers = torch.tensor([0, 1, 2])
-    costs, kept = classifier.label_costs(features, torch.tensor([10, 20, 30]))
+    costs = classifier.label_costs(features, torch.tensor([10, 20, 30]))
     wanted = torch.nn.functional.cross_entropy(
-        classifier.teacher(features), numbers, reduction="none"
+        classifier.layer(features), numbers, reduction="none"
     )
     torch.testing.assert_close(costs, wanted)
-    assert torch.equal(kept, classifier.judge(features).argmax(dim=1) == numbers)

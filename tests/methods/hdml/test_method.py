@@ -5,7 +5,6 @@ import copy
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from tests.apart import in_two
@@ -13,7 +12,6 @@ from tests.methods.build import build
 
 from vicinal.arguments import docstring_section
 from vicinal.data.records import Batch
-from vicinal.figures import Scatter
 from vicinal.losses import MarginLoss, MultiSimilarityLoss, NPairLoss, TripletLoss
 from vicinal.losses.diagnostics import CAPTIONS as SHARED_CAPTIONS
 from vicinal.losses.loss import Terms
@@ -106,14 +104,11 @@ def gradients(method, labels, only):
     def scored(comparisons):
         calls.append(None)
         sums, counts = core(comparisons)
-        return Terms(sums * (scale["synthetic"] if len(calls) == 1 else scale["real"]), counts)
+        return Terms(sums * scale[("real", "synthetic")[len(calls) - 1]], counts)
 
     method.loss.core = scored
     method.real_weight = lambda: torch.tensor(0.5)
-    method.classifier.own_loss = lambda *given: (
-        own(*given)[0] * scale["classifier"],
-        own(*given)[1],
-    )
+    method.classifier.own_loss = lambda *given: own(*given) * scale["classifier"]
     if only != "generator":
         method.values = replace(method.values, label_factor=0.0, reconstruction_factor=0.0)
     method(batch_of(labels))
@@ -299,58 +294,6 @@ def test_a_restored_method_goes_on_bit_for_bit(settings, tmp_path):
     assert torch.equal(weights(method.embedder), weights(again.embedder))
 
 
-def test_nothing_of_hdml_is_in_the_exported_network():
-    from vicinal.arguments import describe
-
-    method = make(NPairLoss(blocks=True))
-    plain = Embedder(SmallConvNet(channels=1, widths=(4, 8)), 5)
-    assert {k: v.shape for k, v in method.embedder.state_dict().items()} == {
-        k: v.shape for k, v in plain.state_dict().items()
-    }
-    assert describe(method.embedder) == describe(plain)
-
-
-def test_no_step_waits_for_a_number_of_the_windows():
-    """λ and w are tensors made of tensors: reading one as a Python number would stop a GPU's
-    queue."""
-    method = make(TripletLoss(blocks=True), window=1)
-    method(batch_of(TRIPLETS))
-    assert isinstance(method.lambda_(), torch.Tensor) and isinstance(
-        method.real_weight(), torch.Tensor
-    )
-
-
-def test_its_picture_has_a_tuple_and_what_became_of_it():
-    method = make(NPairLoss(blocks=True), window=1, alpha=1.0)
-    trained(method, PAIRS, 3)
-    before = copy.deepcopy(method.state_dict())
-    (shown,) = method.figures(batch_of(PAIRS, 2))
-    assert isinstance(shown, Scatter)
-    assert all(torch.equal(value, before[name]) for name, value in method.state_dict().items()), (
-        "averages of norms"
-    )
-    groups = [point.group for point in shown.points]
-    assert groups == [
-        "anchor",
-        "positive",
-        *["real negative"] * 2,
-        *["pulled negative"] * 2,
-        *["regenerated negative"] * 2,
-    ]
-    anchor, real, drawn = (np.array([shown.points[i].x, shown.points[i].y]) for i in (0, 2, 4))
-    away = real - anchor
-    towards = drawn - real
-    assert abs(away[0] * towards[1] - away[1] * towards[0]) < 1e-3, (
-        "on the line to the anchor, also in the plane"
-    )
-    assert [(s.start, s.end) for s in shown.segments] == [(2, 4), (3, 5), (4, 6), (5, 7)]
-
-
-def test_a_batch_without_negatives_has_no_picture():
-    method = make(NPairLoss())
-    assert method.figures(batch_of(torch.zeros(4, dtype=torch.long))) == ()
-
-
 def test_every_group_of_its_scalars_has_a_caption():
     method = make(NPairLoss(blocks=True))
     result = method(batch_of(PAIRS))
@@ -396,29 +339,3 @@ def three_steps(rows):
         mine = Batch(whole.inputs[rows], whole.labels[rows], whole.indices[rows])
         loss = method(mine).scalars["loss"]
     return {"loss": loss} | {name: weights(getattr(method, name)) for name in PARTS}
-
-
-@pytest.mark.parametrize("precision", [None, torch.bfloat16])
-def test_products_of_synthetic_rows_take_tensor_cores_where_the_network_trains_in_bfloat16(
-    precision, monkeypatch
-):
-    method = make(n_pair("ours"))
-    taken = {"real": set(), "synthetic": set(), "gradients": set()}
-    method.embedder.accelerate(precision)
-
-    def noting(name, function):
-        def called(*args, **settings):
-            taken[name].add(torch.backends.cuda.matmul.allow_tf32)
-            return function(*args, **settings)
-
-        return called
-
-    monkeypatch.setattr(
-        type(method.embedder), "features", noting("real", type(method.embedder).features)
-    )
-    monkeypatch.setattr(method.generator, "forward", noting("synthetic", method.generator.forward))
-    monkeypatch.setattr(torch.autograd, "grad", noting("gradients", torch.autograd.grad))
-    method(batch_of(PAIRS))
-    wanted = {precision is not None}
-    assert taken == {"real": {False}, "synthetic": wanted, "gradients": wanted}
-    assert not torch.backends.cuda.matmul.allow_tf32

@@ -1,18 +1,17 @@
 """HDML's generator (Zheng et al., CVPR 2019, Section 3.3): from embeddings back to features,
 hardness and label kept.
 
-All of it computes in float32, whatever autocast surrounds it: the reconstruction term sums over
-10^5 squares, which half precision can neither add nor hold. Its matrix products take TF32 where the
-network trains in bfloat16 on a GPU.
+All of it computes in float32: the reconstruction term sums over 10^5 squares, which half precision
+can neither add nor hold.
 """
 
 import math
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, linear
 
 from vicinal.tuples import Embeddings, SingleLabels
 
@@ -46,8 +45,7 @@ class Generator(nn.Module):
         )
 
     def forward(self, embeddings: Embeddings) -> Float[Tensor, "n y"]:
-        with torch.autocast(embeddings.device.type, enabled=False):
-            features: Tensor = self.layers(embeddings.to(next(self.layers.parameters()).dtype))
+        features: Tensor = self.layers(embeddings)
         return features
 
 
@@ -56,9 +54,7 @@ class FeatureClassifier(nn.Module):
     (Section 3.3).
 
     It learns from real features alone: ``own_loss`` detaches them, ``label_costs`` detaches the
-    layer, so no gradient can cross in either direction. ``judge`` is a second such layer from
-    another start. No generator is trained against it, so its verdict on synthetics is not one that
-    they learned to please.
+    layer, so no gradient can cross in either direction.
 
     Args:
         width: size of a feature.
@@ -70,35 +66,20 @@ class FeatureClassifier(nn.Module):
     def __init__(self, width: int, labels: SingleLabels) -> None:
         super().__init__()
         self.register_buffer("known", torch.unique(labels.long()))
-        self.teacher = nn.Linear(width, len(self.known))
-        self.judge = nn.Linear(width, len(self.known))
+        self.layer = nn.Linear(width, len(self.known))
 
-    def own_loss(
-        self, features: Float[Tensor, "n y"], labels: SingleLabels
-    ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """Return the cross-entropy of both layers on real features, and the share that the judge
-        gets right."""
+    def own_loss(self, features: Float[Tensor, "n y"], labels: SingleLabels) -> Float[Tensor, ""]:
+        """Return the cross-entropy on real features."""
         numbers = torch.searchsorted(self.known, labels.long())
-        with torch.autocast(features.device.type, enabled=False):
-            features = features.detach().to(self.judge.weight.dtype)
-            verdicts = self.judge(features)
-            cost = cross_entropy(self.teacher(features), numbers) + cross_entropy(verdicts, numbers)
-        return cost, (verdicts.detach().argmax(dim=1) == numbers).float().mean()
+        return cross_entropy(self.layer(features.detach()), numbers)
 
     def label_costs(
         self, features: Float[Tensor, "n y"], labels: SingleLabels
-    ) -> tuple[Float[Tensor, "n"], Bool[Tensor, "n"]]:
-        """Return what each row adds to J_soft (second part of Eq. 9), and whether the judge still
-        sees its label in it."""
+    ) -> Float[Tensor, "n"]:
+        """Return what each row adds to J_soft (second part of Eq. 9)."""
         numbers = torch.searchsorted(self.known, labels.long())
-        with torch.autocast(features.device.type, enabled=False):
-            features = features.to(self.teacher.weight.dtype)
-            weight = self.teacher.weight.detach()
-            bias = self.teacher.bias.detach()
-            logits = nn.functional.linear(features, weight, bias)
-            costs = cross_entropy(logits, numbers, reduction="none")
-            with torch.no_grad():
-                return costs, self.judge(features).argmax(dim=1) == numbers
+        logits = linear(features, self.layer.weight.detach(), self.layer.bias.detach())
+        return cross_entropy(logits, numbers, reduction="none")
 
 
 def reconstruction_cost(
@@ -118,10 +99,9 @@ def reconstruction_cost(
     >>> [reconstruction_cost(features, means, how).item() for how in ("sum", "relative")]
     [2.0, 1.0]
     """
-    with torch.autocast(features.device.type, enabled=False):
-        features = features.detach().to(regenerated.dtype)
-        lost = (features - regenerated).square().sum()
-        if how == "sum":
-            return lost
-        spread = (features - features.mean(dim=0)).square().sum()
-        return lost / spread.clamp(min=torch.finfo(spread.dtype).tiny)
+    features = features.detach()
+    lost = (features - regenerated).square().sum()
+    if how == "sum":
+        return lost
+    spread = (features - features.mean(dim=0)).square().sum()
+    return lost / spread.clamp(min=torch.finfo(spread.dtype).tiny)

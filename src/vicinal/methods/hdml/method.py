@@ -1,29 +1,31 @@
 """HDML: Hardness-Aware Deep Metric Learning (Zheng, Chen, Lu and Zhou, CVPR 2019)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from vicinal.arguments import Count, NonNegative, Positive, check_arguments
 from vicinal.data.records import Batch
-from vicinal.figures import Figure
 from vicinal.losses.loss import Comparisons, Terms, reduce
-from vicinal.methods.hdml.figure import tuple_scatter
 from vicinal.methods.hdml.generator import (
     FeatureClassifier,
     Generator,
     Reconstruction,
     reconstruction_cost,
 )
-from vicinal.methods.hdml.synthesis import LabelAverage, Synthesis, Synthetics, replaceable
-from vicinal.methods.method import EARLY, Method, Parts, StepResult, gathered
+from vicinal.methods.hdml.synthesis import LabelAverage, Synthesis, replaceable
+from vicinal.methods.method import (
+    EARLY,
+    Method,
+    Parts,
+    StepResult,
+    gathered,
+    with_tensor_cores,
+)
 from vicinal.methods.optimizer import Adam
-from vicinal.parallel import processes
-from vicinal.tuples import Embeddings
 
 LEAST_LOSS = 1e-6  # below it a loss is 0; keeps α / J_avg finite
 UNKNOWN_LOSS = 1e6  # the authors' J_avg and J_gen before the first window is complete
@@ -77,13 +79,6 @@ FORMS: dict[HDMLForm, Values] = {
     ),
     "ours": Values(),
 }
-
-
-class Scored(NamedTuple):
-    """What tuples cost, and the share of anchors whose tuples cost nothing."""
-
-    loss: Float[Tensor, ""]
-    free: Float[Tensor, ""]
 
 
 @dataclass(eq=False)
@@ -143,12 +138,8 @@ class HDML(Method):
             alpha is too large or generator_rate too small.
         zero_loss_share: Anchors whose tuples have no loss, before and after synthesis. Synthesis
             should lie clearly
-            below: the same line twice means that alpha is too small. At 0 all along, with a label
-            share that falls: alpha is too large.
-        label_share: Features to which a classifier gives their label. It learns from real ones
-            only, and the generator never sees it. Synthetic negatives should follow the real line;
-            far below it they have become somebody else: alpha is too large, or label_factor too
-            small.
+            below: the same line twice means that alpha is too small. At 0 all along, with a J_soft
+            that rises: alpha is too large.
     """
 
     form: HDMLForm = "ours"
@@ -197,17 +188,15 @@ class HDML(Method):
         replaceable(loss)
 
     def setup(self, parts: Parts) -> None:
-        super().setup(parts)
-        self.setup_generator(parts)
-
-    def setup_generator(self, parts: Parts) -> None:
         """Build the generator, the classifier that supervises it, their optimizer, and the means of
         J_avg and J_gen."""
+        super().setup(parts)
         embedder = self.embedder
         values = self.values = self.chosen(pairs=self.loss.layout == "pairs")
-        dim = embedder.embedding_dim
         width = embedder.width
-        self.generator = Generator(dim, width, hidden=self.hidden, norm=values.generator_norm)
+        self.generator = Generator(
+            embedder.embedding_dim, width, hidden=self.hidden, norm=values.generator_norm
+        )
         self.classifier = FeatureClassifier(width, torch.as_tensor(parts.train.labels))
         groups = [
             {"params": list(self.classifier.parameters()), "lr": self.classifier_rate},
@@ -217,7 +206,6 @@ class HDML(Method):
         self.synthesis = Synthesis(
             self.loss,
             self.generator,
-            self.classifier,
             label_average=values.label_average,
             twice=values.twice,
             hardest=self.hardest,
@@ -233,68 +221,51 @@ class HDML(Method):
             for parameter in module.parameters(recurse=False)
         ]
 
+    @with_tensor_cores
     def step(self, batch: Batch) -> StepResult:
+        values = self.values
         features, labels = gathered(self.embedder.features(batch.inputs), batch)  # y = f(x)
-        reached = features.detach().requires_grad_()
-        embeddings = self.embedder.embed(reached)  # z = g(y)
+        embeddings = self.embedder.embed(features)  # z = g(y)
         lambda_ = self.lambda_()
         w = self.real_weight()
-        real, (tuples, synthetic) = self.side_by_side(
-            lambda: self.real(embeddings, labels),
-            lambda: self.synthetic(embeddings, labels, lambda_),
-        )
-        objective = torch.lerp(synthetic.loss, real.loss, w)  # w J_m + (1 - w) J_syn, Eq. (11)
-        gradient = self.differentiate_to(objective, reached)
-        _, generated = self.side_by_side(
-            lambda: self.differentiate_from(features, gradient),
-            lambda: self.teach(features, labels, tuples),
-        )
-        self.optimize(self.metric_optimizer, self.generator_optimizer)
-        self.average_loss.add(w * real.loss if self.values.averaged == "weighted" else real.loss)
+        synthetic = self.synthesis(embeddings, labels, lambda_, self.embedder.embed)  # (4) to (8)
+        real = self.loss.comparisons(embeddings, labels)
+        real_terms = self.loss.core(real)
+        synthetic_terms = self.loss.core(synthetic.comparisons)
+        j_m = reduce(real_terms, self.loss.reduction)
+        j_syn = reduce(synthetic_terms, self.loss.reduction)
+        if values.weight_decay:
+            j_m = j_m + self.weight_penalty()
+        j_metric = torch.lerp(j_syn, j_m, w)  # w J_m + (1 - w) J_syn, Eq. (11)
+        recon = reconstruction_cost(features, synthetic.regenerated, values.reconstruction)
+        recon = values.reconstruction_factor * recon
+        costs = self.classifier.label_costs(synthetic.features, synthetic.labels)
+        soft = values.label_factor * (costs * synthetic.label_weights).sum()
+        j_gen = recon + soft  # Eq. (9)
+        own = self.classifier.own_loss(features, labels)
+        self.average_loss.add(w * j_m if values.averaged == "weighted" else j_m)
+        self.generator_loss.add(j_gen)
         scalars = {
-            "loss": objective,
-            "real_loss": real.loss,
-            "synthetic_loss": synthetic.loss,
+            "loss": j_metric,
+            "real_loss": j_m,
+            "synthetic_loss": j_syn,
             "hardness/lambda": lambda_,
             "hardness/w": w,
-            **generated,
-            "zero_loss_share/real": real.free,
-            "zero_loss_share/synthetic": synthetic.free,
-        }
-        return StepResult(scalars, embeddings, labels).detach()
-
-    def real(self, embeddings: Embeddings, labels: Integer[Tensor, "b"]) -> Scored:
-        """Return J_m, the loss of the real tuples."""
-        scored = self._scored(self.loss.comparisons(embeddings, labels))
-        if self.values.weight_decay:
-            scored = scored._replace(loss=scored.loss + self._weight_penalty())
-        return scored
-
-    def synthetic(
-        self, embeddings: Embeddings, labels: Integer[Tensor, "b"], lambda_: Float[Tensor, ""]
-    ) -> tuple[Synthetics, Scored]:
-        """Return the synthetic tuples, Eqs. (4) to (8), and J_syn, their loss."""
-        tuples = self.synthesis(embeddings, labels, lambda_, self.embedder.embed)
-        return tuples, self._scored(tuples.comparisons)
-
-    def teach(
-        self, features: Float[Tensor, "b y"], labels: Integer[Tensor, "b"], tuples: Synthetics
-    ) -> dict[str, Tensor]:
-        """Differentiate J_gen and what trains the classifier, each in its own parameters."""
-        own, known = self.classifier.own_loss(features, labels)
-        self.differentiate(own, self.classifier.parameters())
-        values = self.values
-        lost = reconstruction_cost(features, tuples.features, values.reconstruction)
-        recon = values.reconstruction_factor * lost
-        soft = values.label_factor * tuples.label_cost
-        self.differentiate(recon + soft, self.generator.parameters())  # J_gen, Eq. (9)
-        self.generator_loss.add(recon + soft)
-        return {
             "generator/J_recon": recon,
             "generator/J_soft": soft,
-            "label_share/real": known,
-            "label_share/synthetic": tuples.labels_kept,
+            "zero_loss_share/real": zero_loss_share(real, real_terms),
+            "zero_loss_share/synthetic": zero_loss_share(synthetic.comparisons, synthetic_terms),
         }
+        self.differentiate(j_gen + own, self.generator_optimizer, keep=True)
+        self.differentiate(j_metric)
+        self.optimize(self.metric_optimizer, self.generator_optimizer)
+        return StepResult(scalars, embeddings, labels).detach()
+
+    def weight_penalty(self) -> Float[Tensor, ""]:
+        """Return wd/2 Σ|θ|² of J_m, as the authors have it: it is weighed with w, and part of their
+        J_avg."""
+        squares = torch.stack([parameter.square().sum() for parameter in self._decaying]).sum()
+        return self.values.weight_decay / 2 * squares
 
     def lambda_(self) -> Float[Tensor, ""]:
         """Return λ of Eq. (7)."""
@@ -307,32 +278,9 @@ class HDML(Method):
     def _decreasing(self, exponent: float, mean: "WindowedMean") -> Float[Tensor, ""]:
         return interpolation_factor(exponent, mean.relative() if self.form == "ours" else mean.last)
 
-    def _scored(self, comparisons: Comparisons) -> Scored:
-        terms = self.loss.core(comparisons)
-        return Scored(reduce(terms, self.loss.reduction), zero_loss_share(comparisons, terms))
-
-    def _weight_penalty(self) -> Float[Tensor, ""]:
-        """Return wd/2 Σ|θ|² of J_m, as the authors have it: it is weighed with w, and part of their
-        J_avg."""
-        squares = torch.stack([parameter.square().sum() for parameter in self._decaying]).sum()
-        return self.values.weight_decay / 2 * squares
-
-    def figures(self, batch: Batch) -> Sequence[Figure]:
-        """Draw one tuple of the last batch, as the network sees it now."""
-        if processes() > 1:
-            return ()
-        for module in (self.embedder, self.generator):
-            module.eval()  # a picture must not move a batch norm's averages
-        embeddings = self.embedder.embed(self.embedder.features(batch.inputs))
-        shown = tuple_scatter(
-            self.synthesis, embeddings, batch.labels, self.lambda_(), self.embedder.embed
-        )
-        return () if shown is None else (shown,)
-
 
 class WindowedMean(nn.Module):
-    """The mean over the last completed window of steps, windows not overlapping; values that are
-    NaN are skipped.
+    """The mean over the last completed window of steps, windows not overlapping.
 
     HDML's authors average J_avg and J_gen so, over 64 steps whatever an epoch is. Until the first
     window is complete ``last`` is ``initial``. All of it stays on the device, so that a CUDA graph
@@ -353,30 +301,24 @@ class WindowedMean(nn.Module):
     last: Tensor
     first: Tensor
     sum: Tensor
-    count: Tensor
 
     def __init__(self, window: int, *, initial: float) -> None:
         super().__init__()
         self.window = window
         self.register_buffer("steps", torch.tensor(0))
-        start = {"last": float(initial), "first": torch.inf, "sum": 0.0, "count": 0.0}
-        for name, value in start.items():
-            self.register_buffer(name, torch.tensor(value))
+        self.register_buffer("last", torch.tensor(float(initial)))
+        self.register_buffer("first", torch.tensor(torch.inf))
+        self.register_buffer("sum", torch.tensor(0.0))
 
     @torch.no_grad()
     def add(self, value: Float[Tensor, ""]) -> None:
         """Count one step's value."""
-        value = value.detach().float()
-        known = ~value.isnan()
-        self.sum += torch.where(known, value, 0.0)
-        self.count += known
+        self.sum += value
         self.steps += 1
         ended = self.steps % self.window == 0
-        counted = ended & (self.count > 0)
-        self.last.copy_(torch.where(counted, self.sum / self.count, self.last))
-        self.first.copy_(torch.where(self.first.isinf() & counted, self.last, self.first))
+        self.last.copy_(torch.where(ended, self.sum / self.window, self.last))
+        self.first.copy_(torch.where(ended & self.first.isinf(), self.last, self.first))
         self.sum.masked_fill_(ended, 0)
-        self.count.masked_fill_(ended, 0)
 
     def relative(self) -> Float[Tensor, ""]:
         """Return the last window over the first; infinite until there is one."""

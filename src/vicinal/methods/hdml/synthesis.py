@@ -10,12 +10,11 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 from torch.nn.functional import relu, threshold
 
-from vicinal.distances import at_least_float32, pairwise_distances, row_distances
+from vicinal.distances import pairwise_distances, row_distances
 from vicinal.errors import ConfigError
 from vicinal.losses.loss import Comparisons, Loss, tuple_loss
-from vicinal.methods.hdml.generator import FeatureClassifier, Generator
-from vicinal.methods.method import block_layout
-from vicinal.tuples import positives, same_class
+from vicinal.methods.hdml.generator import Generator
+from vicinal.tuples import same_class
 
 Embed = Callable[[Tensor], Tensor]
 Points = Float[Tensor, "*#rows d"]
@@ -49,8 +48,7 @@ def harder(
     [[2.0, 0.0], [0.0, 0.5]]
     [[1.0, 0.0], [0.0, 0.5]]
     """
-    negative = at_least_float32(negative)
-    back = at_least_float32(anchor) - negative
+    back = anchor - negative
     distance = torch.linalg.vector_norm(back, dim=-1)
     # 0 where d is 0.
     share = (1 - lambda_) * relu(distance - reference_distance) / threshold(distance, 0.0, 1.0)
@@ -64,8 +62,7 @@ class Roles:
     Attributes:
         anchors: the rows that are anchors.
         columns: the rows that negatives come from.
-        partners: where rows lie in blocks, each anchor's own positive; None: its positives are
-            found by label.
+        partners: where rows lie in blocks, each anchor's own positive; None: those of its class.
         paired: whether anchor t meets column t alone, as in triplets ``[a; p; n]``; else each
             anchor meets all columns.
         chosen: of each anchor its own columns, where they are limited to the hardest.
@@ -80,7 +77,7 @@ class Roles:
     @classmethod
     def of(cls, loss: Loss, rows: int) -> "Roles":
         """Return the roles that a loss gives to the rows of a batch."""
-        layout = block_layout(loss)
+        layout = loss.layout if getattr(loss, "blocks", False) else None
         if layout == "triplets":
             third = rows // 3
             return cls(
@@ -103,15 +100,6 @@ class Roles:
         triplets' negatives."""
         return rows[: self.columns.start] if self.paired else rows
 
-    def positives(
-        self, labels: Integer[Tensor, "b"]
-    ) -> tuple[Integer[Tensor, "n p"], Bool[Tensor, "n p"]]:
-        """Return the rows of each anchor's positives, and which are there."""
-        if self.partners is None:
-            return positives(labels)
-        rows = torch.arange(self.partners.start, self.partners.stop, device=labels.device)
-        return rows[:, None], (labels[self.anchors] == labels[self.partners])[:, None]
-
     def reference(
         self, embeddings: Float[Tensor, "b d"], labels: Integer[Tensor, "b"]
     ) -> Float[Tensor, "n"]:
@@ -119,8 +107,7 @@ class Roles:
         one."""
         if self.partners is not None:
             partners = embeddings[self.partners]
-            apart = row_distances(embeddings[self.anchors], partners, squared=False)
-            return torch.where(labels[self.anchors] == labels[self.partners], apart, ALONE)
+            return row_distances(embeddings[self.anchors], partners, squared=False)
         positive = same_class(labels)
         sums = (pairwise_distances(embeddings, squared=False) * positive).sum(dim=1)
         count = positive.sum(dim=1)
@@ -144,25 +131,12 @@ class Roles:
         columns."""
         if self.paired:
             return self
-        distances = self.distances(embeddings, labels)
+        anchors = embeddings[self.anchors].detach()
+        distances = pairwise_distances(anchors, embeddings[self.columns].detach(), squared=False)
+        own = labels[self.anchors, None] == labels[self.columns]
+        distances = distances.masked_fill(own, torch.inf)
         nearest = distances.topk(min(hardest, distances.shape[1]), dim=1, largest=False)
         return replace(self, chosen=nearest.indices)
-
-    @torch.no_grad()
-    def distances(
-        self, embeddings: Float[Tensor, "b d"], labels: Integer[Tensor, "b"]
-    ) -> Float[Tensor, "n m"]:
-        """Return the distance of each anchor to its real negatives, infinite where a column is
-        none."""
-        anchors = embeddings[self.anchors]
-        columns = embeddings[self.columns]
-        if self.paired:
-            found = row_distances(anchors, columns, squared=False)[:, None]
-            other = (labels[self.anchors] != labels[self.columns])[:, None]
-        else:
-            found = pairwise_distances(anchors, columns, squared=False)
-            other = labels[self.anchors, None] != labels[self.columns]
-        return found.masked_fill(~other, torch.inf)
 
 
 def replaceable(loss: nn.Module) -> Loss:
@@ -182,15 +156,17 @@ class Synthetics(NamedTuple):
 
     Attributes:
         comparisons: T(z̃), what the loss's core takes.
-        features: y' = i(z) of all rows unaltered.
-        label_cost: J_soft.
-        labels_kept: the share of moved rows in which the judge still sees their label.
+        regenerated: y' = i(z) of all rows unaltered.
+        features: Ỹ of Eq. (9), the rows unaltered and those moved.
+        labels: of ``features``.
+        label_weights: factors of their costs in J_soft.
     """
 
     comparisons: Comparisons
-    features: Float[Tensor, "b y"]
-    label_cost: Float[Tensor, ""]
-    labels_kept: Float[Tensor, ""]
+    regenerated: Float[Tensor, "b y"]
+    features: Float[Tensor, "k y"]
+    labels: Integer[Tensor, "k"]
+    label_weights: Float[Tensor, "k"]
 
 
 @dataclass(frozen=True)
@@ -210,7 +186,6 @@ class Synthesis:
     Attributes:
         loss: any loss whose tuples have negatives.
         generator: i.
-        classifier: tells whether labels were kept.
         label_average: J_soft as one mean (``"rows"``), as ``"parts"`` or as the ``"sum"``.
         twice: whether anchors and positives pass the generator twice, for J_recon and within their
             tuples, as in the authors' code. It matters to batch norms alone: the generator's sees
@@ -221,7 +196,6 @@ class Synthesis:
 
     loss: Loss
     generator: Generator
-    classifier: FeatureClassifier
     label_average: LabelAverage = "rows"
     twice: bool = False
     hardest: int | None = None
@@ -235,21 +209,29 @@ class Synthesis:
     ) -> Synthetics:
         """Return the synthetic tuples of a batch of z with these labels; ``embed`` is the head
         g."""
-        roles = self.roles(embeddings, labels)
-        pulled = roles.pulled(embeddings, labels, lambda_)  # ẑ⁻, Eqs. (4) to (7)
-        moved = pulled.shape[0] * pulled.shape[1]
+        rows = len(embeddings)
+        roles = Roles.of(self.loss, rows)
+        if self.hardest is not None:
+            roles = roles.limited(embeddings, labels, self.hardest)
+        reference = roles.reference(embeddings, labels)[:, None]
+        anchors = embeddings[roles.anchors][:, None]
+        pulled = harder(anchors, roles.negatives(embeddings), reference, lambda_)  # ẑ⁻, (4) to (7)
         again = roles.unaltered(embeddings)[: None if self.twice else 0]
         features = self.generator(torch.cat([embeddings, again, pulled.flatten(0, 1)]))  # Eq. (8)
-        seen = embed(features[len(embeddings) if self.twice else 0 :])  # z̃ = g(ỹ)
+        seen = embed(features[rows if self.twice else 0 :])  # z̃ = g(ỹ)
+        moved = pulled.shape[0] * pulled.shape[1]
         unaltered, negatives = torch.split(seen, [len(seen) - moved, moved])
-        compared = self._compared(roles, labels, unaltered, negatives.view_as(pulled))
-        real, _, pulled_features = torch.split(features, [len(embeddings), len(again), moved])
-        return Synthetics(compared, real, *self._label_cost(roles, labels, real, pulled_features))
-
-    def roles(self, embeddings: Float[Tensor, "b d"], labels: Integer[Tensor, "b"]) -> Roles:
-        """Return who is anchor and who is negative."""
-        roles = Roles.of(self.loss, len(labels))
-        return roles if self.hardest is None else roles.limited(embeddings, labels, self.hardest)
+        own = labels[roles.anchors][:, None]
+        theirs = roles.negatives(labels).expand(len(own), -1)
+        tuples = [roles.unaltered(features[:rows]), features[len(features) - moved :]]
+        label_weights = self._label_weights(roles, len(tuples[0]), own != theirs)
+        return Synthetics(
+            self._compared(roles, labels, unaltered, negatives.view_as(pulled)),
+            features[:rows],
+            torch.cat(tuples),
+            torch.cat([roles.unaltered(labels), theirs.flatten()]),
+            label_weights,
+        )
 
     def _compared(
         self,
@@ -272,29 +254,18 @@ class Synthesis:
         compared = self.loss.distance(anchors, negatives)
         return replace(found, negative=compared, keep_negative=there, penalty=penalty)
 
-    def _label_cost(
-        self,
-        roles: Roles,
-        labels: Integer[Tensor, "b"],
-        unaltered: Float[Tensor, "b y"],
-        moved: Float[Tensor, "k y"],
-    ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """Return J_soft, the second part of Eq. (9), and the share of moved rows that kept their
-        label."""
-        own = labels[roles.anchors][:, None]
-        theirs = roles.negatives(labels).expand(len(own), -1)
-        parts = self.label_average == "parts" and roles.partners is not None and not roles.paired
-        # Of the authors' N² rows the positives are a part.
-        counted = (torch.ones_like(own == theirs) if parts else own != theirs).flatten()
-        rest = roles.unaltered(unaltered)
-        costs, kept = self.classifier.label_costs(
-            torch.cat([rest, moved]), torch.cat([roles.unaltered(labels), theirs.flatten()])
-        )
-        of_rest, of_moved = torch.split(costs, [len(rest), len(moved)])
-        count = counted.sum()
-        total = (of_moved * counted).sum()
-        share = (kept[len(rest) :] & counted).sum() / count.clamp(min=1)
+    def _label_weights(
+        self, roles: Roles, unaltered: int, other: Bool[Tensor, "n m"]
+    ) -> Float[Tensor, "k"]:
+        """Return the factors of J_soft, the second part of Eq. (9): a moved row counts where it is
+        of ``other`` class than its anchor."""
+        moved = other.flatten().float()
+        rest = moved.new_ones(unaltered)
         if self.label_average == "parts":
-            return of_rest[roles.anchors].mean() + total / count.clamp(min=1), share
-        total = total + of_rest.sum()
-        return total if self.label_average == "sum" else total / (count + len(rest)), share
+            if roles.partners is not None:  # of the authors' N² rows the positives are a part
+                moved = torch.ones_like(moved)
+            rest = torch.zeros_like(rest)
+            rest[roles.anchors] = 1
+            return torch.cat([rest / rest.sum(), moved / moved.sum().clamp(min=1)])
+        weights = torch.cat([rest, moved])
+        return weights if self.label_average == "sum" else weights / weights.sum()
