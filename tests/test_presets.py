@@ -38,7 +38,7 @@ def test_the_baseline_of_the_authors_setting_has_its_penalty_on_weights():
     sampler = NPairSampler(LABELS, classes=2, seed=0)
     loss = NPairLoss(blocks=True)
     method = build(config.method, embedder, loss, sampler, config.optimizer, labels=LABELS, steps=1)
-    method._weight_penalty().backward()
+    method.weight_penalty().backward()
     optimizer, _ = baseline.optimizer.build(embedder, steps=1)
     decay = {
         parameter: group["weight_decay"]
