@@ -2,6 +2,7 @@
 are strangers."""
 
 import ast
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from runpy import run_path
@@ -35,6 +36,11 @@ NO_ROOM = {
 }  # rooms without a noun, where direction dies
 
 
+@cache
+def parsed(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imports(tree):
     """The parts of vicinal that a module imports, wherever in the file the import stands."""
     for node in ast.walk(tree):
@@ -64,18 +70,14 @@ def test_imports_point_down(path):
     assert not NO_ROOM & set(parts), (
         "a helper lives beside its caller, in the layer whose noun it is"
     )
-    for there in set(imports(ast.parse(path.read_text()))) - {here}:
+    for there in set(imports(parsed(path))) - {here}:
         assert there in DEPTH, f"{there} has no layer: give it one in LAYERS"
         assert DEPTH[there] < DEPTH[here], f"{here} may not import {there}"
 
 
 def test_retrieval_knows_neither_losses_nor_training():
     """Whoever searches or serves a finished run needs none of what made it."""
-    found = {
-        part
-        for path in (SRC / "retrieval").rglob("*.py")
-        for part in imports(ast.parse(path.read_text()))
-    }
+    found = {part for path in (SRC / "retrieval").rglob("*.py") for part in imports(parsed(path))}
     assert not found & {"losses", "miners", "samplers", "methods", "training", "config", "bench"}
 
 
@@ -103,7 +105,7 @@ def test_no_loss_is_told_by_its_class_outside_losses():
         f"{path.relative_to(SRC)}:{node.lineno}"
         for path in SRC.rglob("*.py")
         if path.relative_to(SRC).parts[0] not in ("losses", "compat")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance"
         if any(isinstance(n, ast.Name) and n.id.endswith("Loss") for n in ast.walk(node.args[1]))
     ]
@@ -112,8 +114,6 @@ def test_no_loss_is_told_by_its_class_outside_losses():
 
 def test_source_raises_instead_of_asserting():
     found = [
-        p
-        for p in SRC.rglob("*.py")
-        if any(isinstance(n, ast.Assert) for n in ast.walk(ast.parse(p.read_text())))
+        p for p in SRC.rglob("*.py") if any(isinstance(n, ast.Assert) for n in ast.walk(parsed(p)))
     ]
     assert not found, f"`assert` vanishes under -O; raise an error of vicinal.errors in {found}"

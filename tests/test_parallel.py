@@ -211,6 +211,7 @@ def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
+@pytest.mark.slow(5)
 @pytest.mark.skipif(sys.platform != "linux", reason="the C library's own business")
 def test_memory_that_is_freed_serves_the_next_tensor():
     assert alone(faults) < 1000  # of 16,384 pages

@@ -57,7 +57,6 @@ def test_what_is_saved_is_a_matrix_and_a_shift_and_all_commands_take_it(table, v
         ("evaluate", "run"),
         ("index", "run", "--split", "test"),
         ("search", "run", "--id", "0"),
-        ("export", "run"),
     ):
         code, _, err = vicinal(*command)
         assert code == 0, (command, err)

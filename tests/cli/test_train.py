@@ -46,6 +46,7 @@ def saved(folder):
     return json.loads((folder / "run.json").read_text())
 
 
+@pytest.mark.slow(10)
 def test_few_classes_of_few_pictures_are_trained_without_a_preset(pictures, vicinal, tmp_path):
     done = vicinal("train", "--data", "pictures", *SMALL, "--run", "run", "--no-report")
     assert done.returncode == 0, done.stderr

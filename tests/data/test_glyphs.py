@@ -41,6 +41,7 @@ def counted(monkeypatch, tmp_path):
     return calls
 
 
+@pytest.mark.slow(7)
 def test_several_hundred_classes_with_enough_renderings_each(records):
     assert len(records.classes) >= 400
     assert np.bincount(records.labels).tolist() == [24] * len(records.classes)
@@ -48,6 +49,7 @@ def test_several_hundred_classes_with_enough_renderings_each(records):
     assert "A · Α · А" in records.classes
 
 
+@pytest.mark.slow(7)
 def test_half_of_the_classes_are_for_testing_and_none_is_in_both(records):
     assert not overlapping_classes(records)
     assert len(np.unique(records.part("test").labels)) == pytest.approx(
@@ -56,6 +58,7 @@ def test_half_of_the_classes_are_for_testing_and_none_is_in_both(records):
     assert not (records.splits == "validation").any()
 
 
+@pytest.mark.slow(7)
 def test_every_rendering_shows_something_and_has_a_name_of_its_own(records):
     assert (records.source.pixels.max(axis=(1, 2)) > 100).all()
     names = [records.source.name(row) for row in range(len(records))]
@@ -65,6 +68,7 @@ def test_every_rendering_shows_something_and_has_a_name_of_its_own(records):
     assert {name.split()[1] for name in names[:24]} <= set(glyphs.FONTS)
 
 
+@pytest.mark.slow(7)
 def test_raw_pixels_find_some_of_the_unseen_characters_but_not_most(records):
     """The room that learning has: raw pixels near 0.46, where a small trained network passes
     0.9."""

@@ -201,6 +201,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.slow(10)
 def test_a_program_without_a_guard_reads_by_processes_which_end_with_it(
     class_folders, tmp_path_factory
 ):

@@ -139,6 +139,7 @@ def test_the_path_tells_it(root):
     assert not Omniglot.lies_in(root)
 
 
+@pytest.mark.slow(5)
 @pytest.mark.data
 def test_the_real_set_has_the_published_counts(data_root):
     records = Omniglot().load()
@@ -228,6 +229,7 @@ def test_the_kin_of_a_character_is_its_alphabet(pairs_root):
     )
 
 
+@pytest.mark.slow(5)
 @pytest.mark.data
 def test_the_published_archives(data_root):
     records = OmniglotPairs(str(data_root / "omniglot")).load()

@@ -48,6 +48,7 @@ def test_names_are_different_and_every_finding_has_its_table(shared):
     )
 
 
+@pytest.mark.slow(30)
 @pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
 def test_every_row_composes_and_differs_from_its_baseline_in_what_it_says_alone(table):
     rows = [row for row in table.rows if not row.former]

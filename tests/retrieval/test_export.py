@@ -360,6 +360,7 @@ def beside(tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.slow(5)
 def test_the_python_in_the_document_runs(beside, capsys):
     pytest.importorskip("onnxruntime")
     export_run(beside)

@@ -441,6 +441,7 @@ def test_a_run_without_artifacts_keeps_what_a_comparison_needs(finished, tiny, t
     assert {path.name for path in bare.artifacts_path.iterdir()} == kept
 
 
+@pytest.mark.slow(10)
 def test_training_does_without_torchs_compiler(tiny, tmp_path):
     """Importing it takes as long as importing torch."""
     code = (
