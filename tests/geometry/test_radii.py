@@ -32,16 +32,9 @@ def neighbors(rng):
 @pytest.mark.parametrize("k", [1, 2, 4, 99, -1, -3, -99])
 def test_the_mean_of_k_is_that_of_a_sorted_list(neighbors, k):
     found = k_mean(neighbors, k)
-    each = k_mean(neighbors, torch.full((6,), k))
-    for row, keep, one, other in zip(neighbors.distances, neighbors.keep, found, each, strict=True):
+    for row, keep, one in zip(neighbors.distances, neighbors.keep, found, strict=True):
         chosen = sorted(row[keep].tolist(), reverse=k < 0)[: abs(k)]
-        assert one.item() == pytest.approx(sum(chosen) / max(1, len(chosen))) and one == other
-
-
-def test_rows_may_ask_for_different_numbers(neighbors):
-    counts = torch.tensor([1, 2, 3, -1, -2, -3])
-    expected = torch.stack([k_mean(neighbors, int(k))[row] for row, k in enumerate(counts)])
-    assert torch.equal(k_mean(neighbors, counts), expected)
+        assert one.item() == pytest.approx(sum(chosen) / max(1, len(chosen)))
 
 
 @pytest.mark.parametrize("gamma", [-3.0, -1e-7, 0.0, 1e-7, 2.0, 500.0])

@@ -322,9 +322,7 @@ def danml(loss, d, i, near, far):
     if loss.radius == "gamma":
         excess = soft(-loss.alpha, positive) - soft(loss.beta, negative)
     else:
-        leave = loss.without_farthest
-        k1 = loss.k1 if leave is None else max(1, len(positive) - leave)
-        excess = mean_of(k1, positive) - mean_of(loss.k2, negative)
+        excess = mean_of(loss.k1, positive) - mean_of(loss.k2, negative)
     if loss.outer == "identity":
         return [excess]
     return [math.log1p(math.exp(loss.scale * excess)) / loss.scale]
@@ -450,7 +448,6 @@ def learned_boundaries(**options):
     return loss
 
 
-BARE = {"lambda1": None, "epsilon": None}
 CASES = [
     (contrastive, euclidean, ContrastiveLoss(2.5)),
     (contrastive, euclidean, ContrastiveLoss(0.5, normalize=True)),
@@ -536,10 +533,6 @@ CASES = [
             {"similarity": "distance", "squared": True},
             {"radius": "exact", "k2": 3},
             {"radius": "exact", "k1": 2, "k2": 1, "epsilon": None, "similarity": "distance"},
-            {"radius": "exact", "without_farthest": 1},
-            {"radius": "count", "k2": 3},
-            {"radius": "count", "without_farthest": 1, "epsilon": None},
-            {"radius": "count", "without_farthest": 99, **BARE},
         )
     ),
     (info_nce, cosine, InfoNCELoss(0.5)),

@@ -77,7 +77,6 @@ def embeddings(rng):
         (AdaptiveNeighborhoodLoss, {"alpha": math.inf}, "alpha is a finite number, got inf"),
         (AdaptiveNeighborhoodLoss, {"k1": 0}, "k1 counts the nearest"),
         (AdaptiveNeighborhoodLoss, {"k2": 0}, "k2 counts the nearest"),
-        (AdaptiveNeighborhoodLoss, {"without_farthest": 2}, "got radius=gamma"),
         (LiftedStructureLoss, {"form": "smoth"}, "did you mean 'smooth'"),
         (NPairLoss, {"similarity": "distances"}, "did you mean 'distance'"),
         (SemiHardTripletLoss, {"rule": "nearest_or_farthest"}, "'nearest_else_farthest'"),

@@ -93,7 +93,7 @@ def test_a_collapse_to_one_point_costs_what_its_docstring_lets_expect(loss, valu
     [
         *(
             AdaptiveNeighborhoodLoss(500.0, 500.0, radius=radius, squared=True, **SHARP)
-            for radius in ("gamma", "count", "exact")
+            for radius in ("gamma", "exact")
         ),
         AngularLoss(80.0, normalize=False, n_pair=True),
         *(kind(4, 4, scale=1e4) for kind in (ArcFaceLoss, CosFaceLoss, SubCenterArcFaceLoss)),

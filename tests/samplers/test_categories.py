@@ -54,6 +54,8 @@ def test_small_categories_are_left_out_and_too_many_rejected():
         ConfigError, match="2 categories with 5 classes of 3 samples each, but only 1 of the 4"
     ):
         make(classes=10)
+    with pytest.raises(ConfigError, match="classes have rows in several"):
+        make(strata=np.arange(80) % 2)
     with pytest.raises(ConfigError, match="4 classes for 3 categories"):
         make(categories=3)
 
@@ -69,7 +71,7 @@ def test_batches_fit_the_categories_and_say_so():
     assert (everyone.categories, everyone.classes) == (4, 4) and "of 9 x 4" in everyone.note
 
 
-@pytest.mark.parametrize("name", ["classes", "category_balanced", "hierarchical"])
+@pytest.mark.parametrize("name", ["category_balanced", "hierarchical"])
 def test_the_slot_names_a_column_of_the_data(name):
     source = FeatureArray(np.zeros((80, 2), dtype=np.float32), [str(row) for row in range(80)])
     splits = np.array(["train"] * 80)
@@ -80,7 +82,6 @@ def test_the_slot_names_a_column_of_the_data(name):
     config = compose({**given, "sampler": {"name": name, "strata": "kind", "per_class": 2}})
     sampler = _build_sampler(config, records)
     assert np.array_equal(sampler.strata, STRATA) and config.sampler.arguments["strata"] == "kind"
-    if name != "classes":
-        assert all(len(np.unique(STRATA[batch])) == 2 for batch in sampler.epoch(0))
+    assert all(len(np.unique(STRATA[batch])) == 2 for batch in sampler.epoch(0))
     with pytest.raises(ConfigError, match=r"got 'alphabet'. Columns here: kind"):
         _build_sampler(compose({**given, "sampler": {"name": name, "strata": "alphabet"}}), records)

@@ -34,23 +34,3 @@ def test_uneven_classes_come_up_equally_often():
     batches = PKSampler(labels, classes=3, per_class=4, seed=0, batches=50).epoch(0)
     classes, counts = np.unique(labels[batches], return_counts=True)
     assert len(classes) == 6 and (counts == 100).all()
-
-
-def test_stratified_batches_mirror_the_whole():
-    strata = np.repeat([0, 1, 2], [5 * 8, 3 * 8, 2 * 8])  # 5, 3 and 2 classes
-    sampler = PKSampler(LABELS, classes=5, per_class=2, seed=0, batches=60, strata=strata)
-    for epoch in range(3):
-        for batch in sampler.epoch(epoch):
-            # Of 5 classes: 2.5, 1.5 and 1 on average.
-            counts = np.bincount(strata[batch][::2], minlength=3)
-            assert (np.abs(counts - [2.5, 1.5, 1]) <= 1).all()
-            assert len(set(LABELS[batch])) == 5
-    rows = np.concatenate([batch for batch in sampler.epoch(0)])
-    assert (np.bincount(LABELS[rows]) == 60).all()
-
-
-def test_strata_that_do_not_fit_are_rejected():
-    with pytest.raises(ConfigError, match="80 rows has a stratum, got 3 strata"):
-        PKSampler(LABELS, classes=5, per_class=2, seed=0, strata=[0, 1, 2])
-    with pytest.raises(ConfigError, match="10 classes have rows in several"):
-        PKSampler(LABELS, classes=5, per_class=2, seed=0, strata=np.arange(80) % 2)

@@ -3,7 +3,6 @@
 from vicinal.geometry.arcs import arc_distances, arc_similarity, arcs_among, shift_angle
 from vicinal.geometry.hinge_sums import hinge_sums
 from vicinal.geometry.means import (
-    gamma_for,
     log_exp_mean,
     log_one_plus_sum_exp,
     log_sum_exp,
@@ -14,7 +13,6 @@ __all__ = [
     "arc_distances",
     "arc_similarity",
     "arcs_among",
-    "gamma_for",
     "hinge_sums",
     "log_exp_mean",
 ]

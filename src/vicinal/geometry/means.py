@@ -2,13 +2,9 @@
 its dial γ."""
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import softplus
-
-from vicinal.errors import ConfigError
-
-_HALVINGS = 64  # of an interval that holds γ: to the last digit of float64
 
 
 def log_sum_exp(
@@ -96,7 +92,7 @@ def log_exp_mean(
 def mean_of_k(
     distances: Float[Tensor, "n m"],
     keep: Bool[Tensor, "n m"],
-    k: int | Int[Tensor, "n"],
+    k: int,
     weights: Float[Tensor, "n m"] | None = None,
 ) -> Float[Tensor, "n"]:
     """Return the mean distance of each anchor's K nearest, or of its -K farthest for K < 0.
@@ -111,85 +107,14 @@ def mean_of_k(
     >>> [mean_of_k(distances, distances < 9, k).item() for k in (1, 2, 3, 4, -2, -1)]
     [1.0, 1.5, 2.3333332538604736, 2.3333332538604736, 3.0, 4.0]
     """
-    wanted = (
-        distances.new_full((len(distances),), k) if isinstance(k, int) else k.to(distances.dtype)
-    )
-    facing = distances.detach() * wanted.sign()[:, None]
+    facing = distances.detach() if k > 0 else -distances.detach()
     order = facing.masked_fill(~keep, torch.inf).argsort(dim=1)
     mass = (keep.to(distances.dtype) if weights is None else weights.masked_fill(~keep, 0)).gather(
         1, order
     )
     before = mass.cumsum(dim=1) - mass
-    taken = (wanted.abs()[:, None] - before).clamp(min=0).minimum(mass)
+    taken = (abs(k) - before).clamp(min=0).minimum(mass)
     total = taken.sum(dim=1)
     # 0 times what is not kept may be NaN.
     ordered = distances.masked_fill(~keep, 0).gather(1, order)
     return (taken * ordered).sum(dim=1) / total.masked_fill(total == 0, 1)
-
-
-@torch.no_grad()
-def gamma_for(
-    values: Float[Tensor, "rows cols"],
-    K: int | Int[Tensor, "rows"],
-    keep: Bool[Tensor, "rows cols"] | None = None,
-) -> Float[Tensor, "rows"]:
-    """The γ of each row at which its log-exp mean is the mean of its K smallest values, or of its
-    -K largest for K < 0.
-
-        b(γ*) = 1/K Σ_{k ≤ K} a_(k)               Song et al., Eq. (14); K with a sign as in Eq. (6)
-
-    So "the radius without the 2 farthest of n" is ``log_exp_mean(a, keep, gamma_for(a, n - 2,
-    keep))``. γ* is unique for 1 < |K| < n and values that differ (Theorem 3). The mean of all, |K|
-    = n, is γ = 0. The extreme itself, |K| = 1 or ties at the edge, is a limit: γ is then so large
-    that b differs from it by rounding. A row of equal or no values has γ = 0. γ passes no gradient.
-
-    Args:
-        values: one row per anchor.
-        K: how many values, at least 1 in size; more than a row keeps counts as all. One number, or
-            one per row; rows on a GPU are taken as they are, for looking at them would wait for it.
-        keep: which entries count; all by default.
-
-    >>> a = torch.tensor([[1.0, 2.0, 6.0]], dtype=torch.float64)
-    >>> gamma = gamma_for(a, 2)
-    >>> log_exp_mean(a, torch.ones(1, 3, dtype=torch.bool), gamma)
-    tensor([1.5000], dtype=torch.float64)
-    """
-    asked = K if isinstance(K, Tensor) else torch.as_tensor(K)
-    if asked.is_floating_point() or (not asked.is_cuda and bool((asked == 0).any())):
-        raise ConfigError(
-            f"K counts the smallest values (K > 0) or the largest (K < 0), a whole number, got {K}."
-        )
-    size = (
-        K.to(values.device)
-        if isinstance(K, Tensor)
-        else torch.full((), int(K), device=values.device)
-    )
-    size = size.expand(len(values))
-    kept = torch.ones_like(values, dtype=torch.bool) if keep is None else keep
-    if not values.numel():
-        return values.new_zeros(len(values))
-    sign = size.sign().double()
-    # The K largest of a are the K smallest of -a, and γ changes its sign.
-    facing = values.double() * sign[:, None]
-    ascending = facing.masked_fill(~kept, torch.inf).sort(dim=1).values
-    count = kept.sum(dim=1)
-    among = (
-        torch.arange(values.shape[1], device=values.device)
-        < torch.minimum(size.abs(), count)[:, None]
-    )
-    wanted = ascending.masked_fill(~among, 0).sum(dim=1) / among.sum(dim=1).clamp(min=1)
-    spread = facing.masked_fill(~kept, -torch.inf).amax(dim=1) - ascending[:, 0]
-    # b(γ) - min ≤ log(n) / γ, so b is below what is wanted from γ = log(n) / (wanted - min) on.
-    resolution = torch.finfo(values.dtype).eps * spread
-    above = torch.maximum(wanted - ascending[:, 0], resolution)
-    low = torch.zeros_like(wanted)
-    high = count.double().clamp(min=1).log() / above
-    excess = (facing - wanted[:, None]).masked_fill(~kept, 0)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        # B(γ) > wanted, solved for the sum.
-        too_large = torch.expm1(-middle[:, None] * excess).sum(dim=1) < 0
-        low = torch.where(too_large, middle, low)
-        high = torch.where(too_large, high, middle)
-    settled = (count > 1) & (spread > 0) & (size.abs() < count)
-    return torch.where(settled, sign * high, 0.0).to(values.dtype)

@@ -4,7 +4,7 @@
 from vicinal.losses.adaptive_neighborhood import AdaptiveNeighborhoodLoss
 from vicinal.losses.clustering import ClusteringLoss
 from vicinal.losses.contrastive import ContrastiveLoss
-from vicinal.losses.diagnostics import active_share, inseparable_shares
+from vicinal.losses.diagnostics import inseparable_shares
 from vicinal.losses.hard_exemplar import HardExemplarLoss, orientation_errors
 from vicinal.losses.info_nce import (
     InfoNCELoss,
@@ -147,7 +147,6 @@ __all__ = [
     "TripletLoss",
     "TupletMarginLoss",
     "VICRegLoss",
-    "active_share",
     "inseparable_shares",
     "orientation_errors",
     "reduce",

@@ -9,15 +9,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from vicinal.arguments import Finite, Natural, Positive
+from vicinal.arguments import Finite, Positive
 from vicinal.distances import Cosine, Distance, Negative
 from vicinal.errors import ConfigError
-from vicinal.geometry import gamma_for, log_exp_mean, mean_of_k
+from vicinal.geometry import log_exp_mean, mean_of_k
 from vicinal.losses.loss import Comparisons, Loss, Terms
 from vicinal.losses.multi_similarity import informative
 
 Outer = Literal["logistic", "identity"]
-Radius = Literal["gamma", "count", "exact"]
+Radius = Literal["gamma", "exact"]
 Similarity = Literal["cosine", "distance"]
 
 
@@ -39,11 +39,8 @@ class AdaptiveNeighborhoodLoss(Loss):
     λ1 and λ2 stand in for what a random batch does not show: they count as one more positive and
     one more negative.
 
-    Instead of a γ for all, ``radius`` may ask for the mean of K distances, Eq. (6): ``"exact"``
-    takes it as it is, Eq. (11), so that just those K pass gradient; ``"count"`` takes the log-exp
-    mean with the γ of each anchor at which its value is that mean (Theorem 3), so that all pass
-    gradient, the K most of it. That γ is a constant of the step: a gradient through it would be the
-    exact form's.
+    With ``radius="exact"`` the radii are means of K distances, Eqs. (6) and (11), so that just those
+    K pass gradient.
 
     P_i and N_i are what multi-similarity mining leaves, as in ``MultiSimilarityLoss``. The mean is
     over anchors that have positives and negatives; one of which mining leaves none costs 0. A
@@ -71,13 +68,10 @@ class AdaptiveNeighborhoodLoss(Loss):
         outer: ℓ.
         scale: s of the logistic log(1 + e^su) / s; a u between -2 and 2 hardly bends s = 1, and s →
             ∞ is the hinge.
-        radius: ``"gamma"``: α and β; ``"count"`` and ``"exact"``: ``k1`` and ``k2``. ``"count"``
-            searches γ by halving, which makes a step of the loss some 4 times as long.
+        radius: ``"gamma"``: α and β; ``"exact"``: ``k1`` and ``k2``.
         k1: K of r_i: so many nearest (K > 0) or farthest (K < 0) of the positives and λ1; no number
             is printed.
         k2: K of R_i, likewise.
-        without_farthest: in place of ``k1``, r_i is the mean of all but so many of the farthest; at
-            least one stays. Not of ``"gamma"``.
         similarity: ``"cosine"``, or ``"distance"``, the Euclidean distance.
         squared: whether the distance is squared; ignored by ``"cosine"``.
         normalize: whether embeddings are put on the unit sphere first; ignored by ``"cosine"``.
@@ -97,7 +91,6 @@ class AdaptiveNeighborhoodLoss(Loss):
     radius: Radius = "gamma"
     k1: int = -2
     k2: int = 5
-    without_farthest: Natural | None = None
     similarity: Similarity = "cosine"
     squared: bool = False
     normalize: bool = True
@@ -109,21 +102,10 @@ class AdaptiveNeighborhoodLoss(Loss):
                 raise ConfigError(
                     f"{name} counts the nearest ({name} > 0) or farthest ({name} < 0), got 0."
                 )
-        if self.without_farthest is not None and self.radius == "gamma":
-            raise ConfigError(
-                f"without_farthest={self.without_farthest} counts positives, got radius=gamma, "
-                "which counts none. "
-                f"Set loss.radius=count, or exact."
-            )
 
     @cached_property
     def distance(self) -> Distance:
         return Negative(Cosine()) if self.similarity == "cosine" else super().distance
-
-    @property
-    def detach_weights(self) -> bool:
-        """Whether the loss holds something that passes no gradient: the γ of a ``"count"``."""
-        return self.radius == "count"
 
     def core(self, c: Comparisons) -> Terms:
         similar = c.keep_positive
@@ -140,7 +122,6 @@ class AdaptiveNeighborhoodLoss(Loss):
             self.lambda1,
             -self.alpha,
             self.k1,
-            self.without_farthest,
         )
         excess = inner - self._radius(
             c.negative, dissimilar, c.negative_weights, self.lambda2, self.beta, self.k2
@@ -157,7 +138,6 @@ class AdaptiveNeighborhoodLoss(Loss):
         threshold: float | None,
         gamma: float,
         k: int,
-        without_farthest: int | None = None,
     ) -> Float[Tensor, "n"]:
         """Return r_i of an anchor's positives with λ1, or R_i of its negatives with λ2."""
         if weights is not None:
@@ -172,7 +152,4 @@ class AdaptiveNeighborhoodLoss(Loss):
             weights = None if weights is None else torch.cat([weights, torch.ones_like(at)], dim=1)
         if self.radius == "gamma":
             return log_exp_mean(distances, keep, gamma, weights)
-        count = k if without_farthest is None else (keep.sum(dim=1) - without_farthest).clamp(min=1)
-        if self.radius == "exact":
-            return mean_of_k(distances, keep, count, weights)
-        return log_exp_mean(distances, keep, gamma_for(distances.detach(), count, keep), weights)
+        return mean_of_k(distances, keep, k, weights)

@@ -7,12 +7,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from vicinal.distances import Euclidean, Poincare, pairwise_distances, unit_rows
-from vicinal.errors import ConfigError
-from vicinal.geometry import hinge_sums, mean_of_k
+from vicinal.distances import Euclidean, Poincare
+from vicinal.geometry import hinge_sums
 from vicinal.tuples import Embeddings, SingleLabels, other_class, positives
-
-AT_ONCE = 2**18  # comparisons that are made in one go; more are counted by sorting
 
 CAPTIONS = {
     "inseparable_share": (
@@ -56,47 +53,17 @@ def describe_batch(
 
 
 @torch.no_grad()
-def active_share(
-    embeddings: Embeddings,
-    labels: SingleLabels,
-    margin: float = 0.0,
-    *,
-    squared: bool = False,
-    normalize: bool = True,
-) -> Float[Tensor, ""]:
-    """Return the share of the batch's triplets with d_an < d_ap + margin, exact, without listing
-    them.
-
-    With margin 0 it is the share of triplets in the wrong order, whatever loss is trained, and
-    ``squared`` is ignored.
-
-    >>> active_share(torch.tensor([[0.0], [2.0], [1.0]]), torch.tensor([0, 0, 1]), normalize=False)
-    tensor(1.)
-    """
-    distances = pairwise_distances(
-        unit_rows(embeddings) if normalize else embeddings, squared=squared
-    )
-    return active_among(distances, labels, margin)
-
-
-@torch.no_grad()
 def active_among(
     distances: Float[Tensor, "n n"],
     labels: SingleLabels,
     margin: float,
 ) -> Float[Tensor, ""]:
-    """``active_share`` of distances that are already there."""
+    """Return the share of the batch's triplets with d_an < d_ap + margin, exact, without listing
+    them."""
     columns, keep_positive = positives(labels)
     keep_negative = other_class(labels)
     positive = distances.gather(1, columns)
-    # A handful of kernels, where a GPU would wait for the host.
-    if positive.numel() * distances.shape[1] <= AT_ONCE:
-        farthest = distances.masked_fill(~keep_negative, torch.inf)
-        active = (
-            (farthest[:, None] < positive[:, :, None] + margin) & keep_positive[:, :, None]
-        ).sum(dtype=distances.dtype)
-    else:
-        active = hinge_sums(positive, distances, keep_positive, keep_negative, margin)[1].sum()
+    active = hinge_sums(positive, distances, keep_positive, keep_negative, margin)[1].sum()
     triplets = (keep_positive.sum(dim=1) * keep_negative.sum(dim=1)).sum()
     return active / triplets.clamp(min=1)
 
@@ -110,75 +77,44 @@ class Inseparable(NamedTuple):
 
 @torch.no_grad()
 def inseparable_shares(
-    embeddings: Embeddings,
-    labels: SingleLabels,
-    k1: int | None = None,
-    k2: int | None = None,
-    *,
-    normalize: bool = True,
+    embeddings: Embeddings, labels: SingleLabels, *, normalize: bool = True
 ) -> Inseparable:
-    """Return the shares of similar samples outside A_i and of dissimilar ones inside B_i, over
+    """Return the shares of similar samples outside a ball and of dissimilar ones inside, over
     anchors that have both.
 
         A_i = {x | d(x_i, x) ≤ r(S_i, K1)},  B_i = {x | d(x_i, x) ≤ r(D_i, K2)}
             Song et al., Eqs. (7), (8)
 
-    With K given those are the printed neighborhoods. Their radius moves with the samples that it is
-    held against: some of them lie beyond their own mean whatever is learnt. So by default A_i = B_i
-        is the ball that separates best,
-    the one whose two shares add up to least: 0 and 0 if one ball holds all similar samples and no
-    other, and 1 together where the two kinds are spread alike. Setting those samples aside leaves
-    what can be separated, with Section 4.1's K_s and K_d as numbers of them. Of equally good balls
-    the smallest is taken.
+    The printed radii move with the samples that they are held against: some of these lie beyond
+    their own mean whatever is learnt. So A_i = B_i is the ball that separates best, the one whose
+    two shares add up to least: 0 and 0 if one ball holds all similar samples and no other, and 1
+    together where the two kinds are spread alike. Setting those samples aside leaves what can be
+    separated, with Section 4.1's K_s and K_d as numbers of them. Of equally good balls the smallest
+    is taken.
 
     No tensor is larger than the batch's distances.
 
     Args:
         embeddings: of the batch.
         labels: class of each.
-        k1: K1 of Eq. (7): so many nearest (K > 0) or farthest (K < 0) similar samples set A_i's
-            radius.
-        k2: K2 of Eq. (8), likewise; None, as is ``k1``, for the best ball.
         normalize: whether embeddings are put on the unit sphere first.
 
     >>> line = torch.tensor([[0.0], [1.0], [9.0], [2.0], [8.0]])
     >>> inseparable_shares(line, torch.tensor([0, 0, 0, 1, 1]), normalize=False).similar
     tensor(0.5000)
     """
-    apart = pairwise_distances(unit_rows(embeddings) if normalize else embeddings, squared=False)
-    return inseparable_among(apart, labels, k1, k2)
+    return inseparable_among(Euclidean(normalize)(embeddings), labels)
 
 
 @torch.no_grad()
-def inseparable_among(
-    apart: Float[Tensor, "n n"],
-    labels: SingleLabels,
-    k1: int | None = None,
-    k2: int | None = None,
-) -> Inseparable:
-    """``inseparable_shares`` of distances that are already there; the best ball sees their order
-    alone."""
-    if (k1 is None) != (k2 is None) or 0 in (k1, k2):
-        raise ConfigError(
-            f"the printed neighborhoods need a number other than 0 for both radii, got k1={k1} "
-            f"and k2={k2}. "
-            f"Give both, or none for the ball that separates best."
-        )
+def inseparable_among(apart: Float[Tensor, "n n"], labels: SingleLabels) -> Inseparable:
+    """``inseparable_shares`` of distances that are already there: their order alone counts."""
     columns, keep = positives(labels)
-    similar = apart.gather(1, columns)
     others = other_class(labels)
-    if k1 is None or k2 is None:
-        outside, inside = _best_ball(similar, keep, apart, others)
-    else:
-        outside = _share(similar > mean_of_k(similar, keep, k1)[:, None], keep)
-        inside = _share(apart <= mean_of_k(apart, others, k2)[:, None], others)
+    shares = _best_ball(apart.gather(1, columns), keep, apart, others)
     formed = keep.any(dim=1) & others.any(dim=1)
-    return Inseparable(
-        *(
-            part.masked_fill(~formed, 0).sum() / formed.sum().clamp(min=1)
-            for part in (outside, inside)
-        )
-    )
+    count = formed.sum().clamp(min=1)
+    return Inseparable(*(part.masked_fill(~formed, 0).sum() / count for part in shares))
 
 
 def _best_ball(
@@ -206,7 +142,3 @@ def _best_ball(
     outside = torch.cat([empty + 1, outside], dim=1)
     best = (inside + outside).argmin(dim=1, keepdim=True)
     return outside.gather(1, best).squeeze(1), inside.gather(1, best).squeeze(1)
-
-
-def _share(of: Bool[Tensor, "n m"], keep: Bool[Tensor, "n m"]) -> Float[Tensor, "n"]:
-    return (of & keep).sum(dim=1) / keep.sum(dim=1).clamp(min=1)

@@ -17,10 +17,6 @@ from vicinal.tuples import Embeddings, Labels, Reference, SingleLabels, block_tr
 
 Average = Literal["nonzero", "all"]
 SemiHardRule = Literal["all", "nearest_else_farthest"]
-# Entries of a block of rows in which semi-hard triplets are counted; temporaries take a few times
-# it.
-NEGATIVES = 2**22
-FEW = 4  # up to so many positives, comparing with each beats a binary search (measured on CPU)
 
 
 @dataclass(eq=False, repr=False)
@@ -154,8 +150,7 @@ class SemiHardTripletLoss(Loss):
 
     Negatives nearer than the positive are left out: early in training they are outliers and wrong
     labels, and pull all embeddings into one point. The mean is over the semi-hard triplets, each of
-    which costs something. The sum is linear in the distances once it is known how many triplets
-    each stands in (`semi_hard_counts`): O(n m log p) time and O(n m) memory instead of n m p.
+    which costs something.
 
     With ``rule="nearest_else_farthest"`` each positive has one negative, the nearest that is
     farther than it or, where there is none, the farthest of all: ``tf.contrib``'s
@@ -185,21 +180,18 @@ class SemiHardTripletLoss(Loss):
             if c.negative_weights is not None:
                 losses = losses * c.negative_weights.gather(1, chosen)
             return c.per_positive(losses, there[:, None])
-        of_positive, of_negative = semi_hard_counts(c, self.margin)
-        if c.positive_weights is not None or c.negative_weights is not None:
-            return Terms(_sums_by_positive(c, self._term), of_positive.sum(dim=1))
-        # Both sides hold as many terms, so any center cancels; with this one no digits are lost to
-        # what they share.
-        there = of_positive.sum(dim=1, keepdim=True)
-        center = (of_positive * c.positive.detach()).sum(dim=1, keepdim=True) / there.clamp(min=1)
-        pull = (of_positive * (c.positive - center + self.margin)).sum(dim=1)
-        return Terms(
-            pull - (of_negative * (c.negative - center)).sum(dim=1), of_positive.sum(dim=1)
+        costing = _sums_by_positive(
+            replace(c, positive_weights=None, negative_weights=None), self._costs
         )
+        return Terms(_sums_by_positive(c, self._term), costing.detach())
 
     def _term(self, excess: Tensor) -> Tensor:
         """Return the loss of d_p - d_n, 0 where the negative is not beyond the positive."""
         return relu(excess + self.margin).masked_fill(excess >= 0, 0)
+
+    def _costs(self, excess: Tensor) -> Tensor:
+        """Return 1 for each semi-hard triplet."""
+        return (self._term(excess.detach()) > 0).to(excess.dtype)
 
 
 @dataclass(eq=False, repr=False)
@@ -378,57 +370,3 @@ def nearest_else_farthest(
     last = keep_negative.sum(dim=1, keepdim=True) - 1
     beyond = torch.searchsorted(ordered, positive.detach().contiguous(), right=True)
     return order.gather(1, torch.minimum(beyond, last).clamp(min=0)), last.squeeze(dim=1) >= 0
-
-
-@torch.no_grad()
-def semi_hard_counts(
-    c: Comparisons, margin: float
-) -> tuple[Float[Tensor, "n p"], Float[Tensor, "n m"]]:
-    """Count the semi-hard triplets of its anchor in which each positive and each negative stands,
-    without listing them.
-
-    >>> there = torch.ones(1, 3, dtype=torch.bool)
-    >>> c = Comparisons(torch.tensor([[1.0]]), there[:, :1], torch.tensor([[0.9, 1.1, 1.3]]), there)
-    >>> semi_hard_counts(c, 0.2)
-    (tensor([[1.]]), tensor([[0., 1., 0.]]))
-    """
-    positive = c.positive.detach()
-    negative = c.negative.detach()
-    lower = positive.masked_fill(~c.keep_positive, torch.inf)
-    # A margin too small to move d_ap, or below 0, leaves an empty range instead of a reversed one.
-    upper = torch.maximum(lower + margin, torch.nextafter(lower, lower.new_full((), torch.inf)))
-    of_positive = torch.zeros_like(positive)
-    of_negative = torch.zeros_like(negative)
-    count = _count_one_by_one if positive.shape[1] <= FEW else _count_by_search
-    step = max(1, NEGATIVES // max(1, negative.shape[1]))
-    for start in range(0, len(negative), step):
-        rows = slice(start, start + step)
-        kept = negative[rows].contiguous().masked_fill(~c.keep_negative[rows], -torch.inf)
-        count(lower[rows], upper[rows], kept, of_positive[rows], of_negative[rows])
-    return of_positive, of_negative
-
-
-def _count_one_by_one(
-    lower: Tensor, upper: Tensor, negative: Tensor, of_positive: Tensor, of_negative: Tensor
-) -> None:
-    for column in range(lower.shape[1]):
-        inside = (negative > lower[:, column, None]) & (negative < upper[:, column, None])
-        of_positive[:, column] = inside.sum(dim=1)
-        of_negative += inside
-
-
-def _count_by_search(
-    lower: Tensor, upper: Tensor, negative: Tensor, of_positive: Tensor, of_negative: Tensor
-) -> None:
-    """A negative is beyond ``lower`` of the first so many positives and beyond ``upper`` of the
-    first so many less."""
-    order = lower.argsort(dim=1)
-    beyond_lower = torch.searchsorted(lower.gather(1, order), negative)
-    beyond_upper = torch.searchsorted(upper.gather(1, order), negative, right=True)
-    torch.sub(beyond_lower, beyond_upper, out=of_negative)
-    one = torch.ones((), dtype=of_negative.dtype, device=of_negative.device).expand_as(negative)
-    stopped = torch.zeros(
-        len(lower), lower.shape[1] + 1, dtype=of_negative.dtype, device=of_negative.device
-    )
-    stopped.scatter_add_(1, beyond_upper, one).scatter_add_(1, beyond_lower, -one)
-    of_positive.scatter_(1, order, stopped[:, :-1].cumsum(dim=1))

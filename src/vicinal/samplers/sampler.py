@@ -14,7 +14,7 @@ from itertools import combinations
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch.utils.data import Sampler
 
 from vicinal.arguments import Count, Limits, check_arguments
@@ -79,17 +79,14 @@ class Members:
         *,
         batches: int,
         classes: int,
-        strata: Int[np.ndarray, "c"] | None = None,
     ) -> Int[np.ndarray, "batches classes"]:
         """Deal different classes to each batch; all come up once before one comes up again.
 
         The classes that are left over when a deck no longer fills a batch wait for the next,
-        differently shuffled deck. With strata, each stratum's classes lie evenly spread in a deck,
-        so that every batch mirrors the whole.
+        differently shuffled deck.
         """
         per_deck = len(self) // classes
-        chance = rng.random((-(-batches // per_deck), len(self)))
-        decks = chance.argsort(axis=1) if strata is None else _spread(chance, strata, rng)
+        decks = rng.random((-(-batches // per_deck), len(self))).argsort(axis=1)
         return decks[:, : per_deck * classes].reshape(-1, classes)[:batches]
 
     def deal_rows(
@@ -255,9 +252,6 @@ class PKSampler(BatchSampler):
         per_class: K.
         seed: with the epoch it determines every batch.
         batches: batches per epoch; None for as many as the data fills once.
-        strata: a coarser class of each row (a super-class, an alphabet), in the slot ``sampler``
-            the name of a column; then every batch has classes of each in proportion to how many
-            there are, within one.
 
     >>> batch = PKSampler([0, 0, 1, 1, 1], classes=2, per_class=2, seed=0).epoch(0)[0]
     >>> sorted(batch)[:2], len(batch)
@@ -267,19 +261,8 @@ class PKSampler(BatchSampler):
     _: KW_ONLY
     classes: Count
     per_class: Count
-    strata: Labels | None = None
 
     layout = "classes"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.strata is not None and len(self.strata) != len(self.labels):
-            raise ConfigError(
-                f"each of {len(self.labels)} rows has a stratum, got {len(self.strata)} strata."
-            )
-        self._stratum = (
-            None if self.strata is None else self.members.strata(np.asarray(self.strata))
-        )
 
     def shape(self) -> BatchShape:
         return BatchShape(self.classes, self.per_class, self.classes * self.per_class)
@@ -294,7 +277,6 @@ class PKSampler(BatchSampler):
         classes: int | None = None,
         per_class: int = 4,
         batches: int | None = None,
-        strata: str | Labels | None = None,
     ) -> "PKSampler":
         """Return batches of ``batch_size // per_class`` classes unless ``classes`` is given,
         smaller where data are.
@@ -308,9 +290,7 @@ class PKSampler(BatchSampler):
         """
         asked = batch_size // max(1, per_class) if classes is None else classes
         fits, samples = fit(labels, asked, per_class, batch_size)
-        sampler = cls(
-            labels, classes=fits, per_class=samples, seed=seed, batches=batches, strata=strata
-        )
+        sampler = cls(labels, classes=fits, per_class=samples, seed=seed, batches=batches)
         note = (
             f"batches have {fits} classes x {samples} samples instead of {asked} x "
             f"{per_class}: {NO_MORE}"
@@ -318,9 +298,7 @@ class PKSampler(BatchSampler):
         return sampler.noted(None if (fits, samples) == (asked, per_class) else note)
 
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
-        chosen = self.members.deal_classes(
-            rng, batches=batches, classes=self.classes, strata=self._stratum
-        )
+        chosen = self.members.deal_classes(rng, batches=batches, classes=self.classes)
         return self.members.deal_rows(rng, chosen, per_class=self.per_class).reshape(batches, -1)
 
 
@@ -351,13 +329,13 @@ class CategoryBalancedSampler(PKSampler):
     """
 
     _: KW_ONLY
+    strata: Labels | None = None
     categories: Count | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        stratum = (
-            np.zeros(len(self.members), dtype=np.int64) if self._stratum is None else self._stratum
-        )
+        of_rows = np.zeros(len(self.labels)) if self.strata is None else np.asarray(self.strata)
+        stratum = self.members.strata(of_rows)
         there = len(np.unique(stratum))
         self.categories = min(2, there) if self.categories is None else self.categories
         if self.classes % self.categories:
@@ -631,20 +609,6 @@ def class_sizes(labels: Labels) -> Int[np.ndarray, "c"]:
     """Return the number of rows of each class."""
     sizes: np.ndarray = np.unique(np.asarray(labels), return_counts=True)[1]
     return sizes
-
-
-def _spread(
-    chance: Float[np.ndarray, "decks c"], strata: Int[np.ndarray, "c"], rng: np.random.Generator
-) -> Int[np.ndarray, "decks c"]:
-    """Return decks in which the i-th of a stratum's m classes, shuffled, lies near the fraction i/m
-    of the deck."""
-    # Stratum by stratum.
-    shuffled = np.lexsort((chance, np.broadcast_to(strata, chance.shape)), axis=1)
-    sizes = np.bincount(strata)
-    stratum = np.repeat(np.arange(len(sizes)), sizes)
-    within = np.arange(len(strata)) - (np.cumsum(sizes) - sizes)[stratum]
-    place = (within + rng.random((len(chance), len(sizes)))[:, stratum]) / sizes[stratum]
-    return np.take_along_axis(shuffled, place.argsort(axis=1), axis=1)
 
 
 def _occurrence(values: np.ndarray) -> np.ndarray:
