@@ -141,7 +141,7 @@ def test_pictures_too_long_or_large_are_rejected_before_they_are_decoded(
     for read in (lambda: read_image(path), lambda: sources[0].read(0), lambda: sources[1].read(0)):
         with pytest.raises(DataError, match=rf"{size[0]:,} x {size[1]:,} pixels"):
             read()
-    assert len(check(Folder(str(tmp_path / "set"))).unreadable) == 2
+    assert len(check(Folder(str(tmp_path / "set"))).findings["unusable"]) == 2
 
 
 def folder_of(path):

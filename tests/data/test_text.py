@@ -100,7 +100,7 @@ def test_sentences_are_read_with_a_name_each(tmp_path):
     (batch,) = load_all(records, TextTransform())
     assert batch.texts is None and bytes(batch.inputs[2].tolist()) == b"where?\0\0\0"
     report = check(Sentences(str(path)))
-    assert report.sizes["characters"] == (6.0, 6.0, 9.0) and len(report.conflicts) == 1
+    assert report.sizes["characters"] == (6.0, 6.0, 9.0) and len(report.findings["conflicts"]) == 1
 
 
 def test_pictures_that_cannot_be_read_are_replaced_by_pictures_or_left_out(table, tmp_path):

@@ -293,10 +293,10 @@ def test_changed_data_are_named_and_data_that_training_never_saw_are_measured_wh
     more = np.concatenate([arrays["features"], np.ones((4, 8), np.float32)])
     names = r"row 192, row 193, row 194, \.\.\."
     for changed, fault in (
-        ({"features": features}, r"1 records of other content \(row 5\)"),
+        ({"features": features}, r"1 records of another class, content or split \(row 5\)"),
         (
             {"features": more, "labels": np.append(labels, np.full(4, 16))},
-            rf"1 new classes \(16\); 4 new records \({names}\)",
+            rf"4 records added \({names}\)",
         ),
     ):
         np.savez(file, **arrays | changed)

@@ -2,22 +2,31 @@
 
 import inspect
 import os
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
-from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from vicinal.data.records import Captioned, Dataset, ImageFiles, Progress, Records, Taken, Texts
+from vicinal.data.kept import contents
+from vicinal.data.records import QUERY, Dataset, Progress, Records, Taken
 from vicinal.data.splits import overlapping_classes
 from vicinal.errors import DataError
 
-Names = tuple[str, ...]
 _ENOUGH = 4  # rows of a class: fewer make hardly more than one pair
+TITLES = {  # of findings; the last three are notes, the others faults
+    "unusable": "cannot be used",
+    "leaks": "in train and test with equal content",
+    "conflicts": "equal content, different classes",
+    "empty_classes": "classes without a row",
+    "duplicates": "equal content within a part",
+    "small_classes": "classes with fewer than 2 rows",
+    "overlapping_classes": "classes both trained and tested on",
+}
+_NOTES = ("duplicates", "small_classes", "overlapping_classes")
 
 
 @dataclass(frozen=True)
@@ -26,24 +35,13 @@ class CheckReport:
 
     Attributes:
         name: of the set.
-        kind: ``"images"`` or ``"features"``.
+        kind: ``"images"``, ``"features"`` or ``"text"``.
         rows: how many there are.
         classes: how many have rows.
         splits: rows and classes of each split that has any.
-        small_classes: class, split and count where a split has fewer than 2 rows of a class:
-            nothing to retrieve.
-        empty_classes: names of classes that have a place but no row; of a part of a set, which need
-            not have all, none.
-        overlapping_classes: names of classes with rows both to train on and to test on.
-        unreadable: name and reason for each image that cannot be read or is truncated, and for each
-            vector that holds NaN or infinite numbers.
-        leaks: groups of rows with equal content, of which some are tested and some are not; their
-            names.
-        duplicates: further groups of rows with equal content.
-        conflicts: those groups of either kind whose rows differ in class.
-        sizes: smallest, median and largest ``width`` and ``height`` of images, or the ``dimension``
-            of vectors, and ``rows per class`` of a set without roles.
-        zero_vectors: names of vectors that are all zeros: no direction, so no cosine.
+        sizes: smallest, median and largest ``width`` and ``height`` of images, ``dimension`` of
+            vectors or number of ``characters``, and ``rows per class`` of a set without roles.
+        findings: by their key in ``TITLES``, the names of the rows, groups of rows or classes.
     """
 
     name: str
@@ -51,23 +49,14 @@ class CheckReport:
     rows: int
     classes: int
     splits: dict[str, dict[str, int]]
-    small_classes: tuple[tuple[str, str, int], ...]
-    empty_classes: tuple[str, ...]
-    overlapping_classes: tuple[str, ...]
-    unreadable: tuple[tuple[str, str], ...]
-    leaks: tuple[tuple[str, ...], ...]
-    duplicates: tuple[tuple[str, ...], ...]
-    conflicts: tuple[tuple[str, ...], ...]
     sizes: dict[str, tuple[float, float, float]]
-    zero_vectors: tuple[str, ...]
+    findings: dict[str, list[str]]
 
     @property
     def ok(self) -> bool:
         """Whether a model trained on this and its scores can be trusted; small classes and the like
         are only notes."""
-        return not any((self.unreadable, self.leaks, self.conflicts, self.zero_vectors)) and (
-            not self.empty_classes
-        )
+        return not self.findings.keys() - {*_NOTES}
 
     def as_json(self) -> dict[str, Any]:
         return {"ok": self.ok, **asdict(self)}
@@ -79,22 +68,10 @@ class CheckReport:
             lines.append(f"  {split}: {counts['rows']} rows, {counts['classes']} classes")
         for side, (low, mid, high) in self.sizes.items():
             lines.append(f"  {side}: {low:g} / {mid:g} / {high:g} (least, median, most)")
-        for title, entries in {
-            "cannot be read": [": ".join(entry) for entry in self.unreadable],
-            "in train and test with equal content": map(" = ".join, self.leaks),
-            "equal content, different classes": map(" = ".join, self.conflicts),
-            "equal content within a part": map(" = ".join, self.duplicates),
-            "vectors of zeros": self.zero_vectors,
-            "classes without a row": self.empty_classes,
-            "classes with fewer than 2 rows": [
-                f"{name} ({split}: {count})" for name, split, count in self.small_classes
-            ],
-            "classes both trained and tested on": self.overlapping_classes,
-        }.items():
-            if found := [*entries]:
-                lines.append(f"  {title}: {len(found)}")
-                lines += [f"    {entry}" for entry in found[:most]]
-                lines += [f"    ... and {len(found) - most} more"] * (len(found) > most)
+        for key, found in self.findings.items():
+            lines.append(f"  {TITLES[key]}: {len(found)}")
+            lines += [f"    {entry}" for entry in found[:most]]
+            lines += [f"    ... and {len(found) - most} more"] * (len(found) > most)
         if not self.ok:
             return [*lines, "something is wrong: see above"]
         if self.sizes.get("rows per class", (_ENOUGH,) * 3)[1] >= _ENOUGH:
@@ -116,41 +93,41 @@ def check(data: Records | Dataset, *, progress: Progress = lambda _: None) -> Ch
     Args:
         data: records, or a data set; what its ``load`` would reject for one row's sake is then
             listed instead.
-        progress: called from time to time, and at the end, with the number of rows read.
+        progress: called with the number of rows read.
     """
     records = data if isinstance(data, Records) else load_unchecked(data)
     names = [records.source.name(row) for row in range(len(records))]
-    equal = defaultdict[str, list[int]](list)
     sizes = defaultdict[str, list[int]](list)
-    unreadable = list[tuple[str, str]]()
-    zeros = list[str]()
+    findings: dict[str, list[str]] = {key: [] for key in TITLES}
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # decoding releases the interpreter's lock
-        for row, found in enumerate(pool.map(partial(_examined, records), range(len(records)))):
-            for side, length in found.size.items():
+        for row, (size, problem) in enumerate(
+            pool.map(partial(_examined, records), range(len(names)))
+        ):
+            for side, length in size.items():
                 sizes[side].append(length)
-            if found.problem:
-                unreadable.append((names[row], found.problem))
-            else:
-                equal[found.digest].append(row)
-                zeros += [names[row]] * found.zero
-            if (row + 1) % 100 == 0 or row + 1 == len(records):
-                progress(row + 1)
-    if len(records) and "role" not in records.columns:
-        sizes["rows per class"] = np.unique(records.labels, return_counts=True)[1].tolist()
+            if problem:
+                findings["unusable"].append(f"{names[row]}: {problem}")
+            progress(row + 1)
+    digests, equal, counts = np.unique(contents(records), return_inverse=True, return_counts=True)
     tested = records.splits == "test"
-    leaks = list[Names]()
-    duplicates = list[Names]()
-    conflicts = list[Names]()
-    for group in equal.values():
-        if len(group) > 1:
-            alike = tuple(names[row] for row in group)
-            (leaks if 0 < tested[group].sum() < len(group) else duplicates).append(alike)
-            if len(np.unique(records.labels[group])) > 1:
-                conflicts.append(alike)
-    counts = Counter(zip(records.labels.tolist(), records.splits.tolist(), strict=True))
-    filled = np.unique(records.labels).tolist()
-    # A part of a set need not have every class.
-    classes = () if isinstance(records.source, Taken) else enumerate(records.classes)
+    for each in np.flatnonzero((counts > 1) & (digests != 0)):
+        group = np.flatnonzero(equal == each)
+        alike = " = ".join(names[row] for row in group)
+        both = 0 < tested[group].sum() < len(group)
+        findings["leaks" if both else "duplicates"].append(alike)
+        if len(np.unique(records.labels[group])) > 1:
+            findings["conflicts"].append(alike)
+    filled, members = np.unique(records.labels, return_counts=True)
+    if len(names) and "role" not in records.columns:
+        sizes["rows per class"] = members.tolist()
+    if not isinstance(records.source, Taken):  # a part of a set need not have every class
+        findings["empty_classes"] = np.delete(records.classes, filled).tolist()
+    for split in records.counts():
+        labels, members = np.unique(records.labels[records.splits == split], return_counts=True)
+        findings["small_classes"] += [
+            f"{records.classes[label]} ({split})" for label in labels[members < 2]
+        ]
+    findings["overlapping_classes"] += overlapping_classes(records)
     return CheckReport(
         name=records.name,
         kind=records.source.kind,
@@ -161,54 +138,27 @@ def check(data: Records | Dataset, *, progress: Progress = lambda _: None) -> Ch
             for name, (rows, held) in records.counts().items()
             if rows
         },
-        small_classes=tuple(
-            (records.classes[label], split, count)
-            for (label, split), count in sorted(counts.items())
-            if count < 2
-        ),
-        empty_classes=tuple(name for label, name in classes if label not in filled),
-        overlapping_classes=overlapping_classes(records),
-        unreadable=tuple(unreadable),
-        leaks=tuple(leaks),
-        duplicates=tuple(duplicates),
-        conflicts=tuple(conflicts),
         sizes={
             side: (float(min(one)), float(np.median(one)), float(max(one)))
             for side, one in sizes.items()
         },
-        zero_vectors=tuple(zeros),
+        findings={key: found for key, found in findings.items() if found},
     )
 
 
-class _Finding(NamedTuple):
-    """What reading one row found: a hash of its content, its size, or why it cannot be used."""
-
-    digest: str
-    size: dict[str, int]
-    problem: str = ""
-    zero: bool = False
-
-
-def _examined(records: Records, row: int) -> _Finding:
+def _examined(records: Records, row: int) -> tuple[dict[str, int], str]:
+    """Read one row; return its size, and why it cannot be used."""
+    if records.captions is not None and records.columns["role"][row] == QUERY:
+        return {"characters": len(records.source.name(row))}, ""
     try:
         read = records.source.read(row)
     except DataError as error:
         # the error itself repeats the name and says: check
-        return _Finding("", {}, str(error.__cause__ or error))
-    source, (position,) = records.source.origin(np.array([row]))
-    if isinstance(read, np.ndarray):
-        content = read.tobytes()
-        size = {"dimension": len(read)}
-        if not np.isfinite(read).all():
-            return _Finding("", size, "holds NaN or infinite numbers")
-    elif isinstance(source, Texts | Captioned):
-        text = records.source.name(row) if isinstance(source, Captioned) else str(read)
-        content = text.encode()
-        size = {"characters": len(text)}
-    else:
-        size = {"width": read.width, "height": read.height}
-        content = f"{read.mode} {read.size}".encode() + read.tobytes()
-        if isinstance(source, ImageFiles):
-            content = (source.root / source.paths[position]).read_bytes()
-    zero = isinstance(read, np.ndarray) and not read.any()
-    return _Finding(sha256(content).hexdigest(), size, zero=zero)
+        return {}, str(error.__cause__ or error)
+    if isinstance(read, str):
+        return {"characters": len(read)}, ""
+    if not isinstance(read, np.ndarray):
+        return {"width": read.width, "height": read.height}, ""
+    if not np.isfinite(read).all():
+        return {"dimension": len(read)}, "holds NaN or infinite numbers"
+    return {"dimension": len(read)}, "" if read.any() else "all zeros, which have no direction"

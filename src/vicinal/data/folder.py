@@ -15,8 +15,7 @@ from vicinal.errors import DataError, few
 ENDINGS = frozenset(
     {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", *HEIC}
 )
-_LAYOUTS = ({"train", "test"}, {"train", "test", "validation"}, {"train", "test", "val"})
-_SPLIT_NAMES = frozenset().union(*_LAYOUTS)
+_SPLITS = {"train", "test", "validation", "val"}
 
 
 @dataclass(frozen=True)
@@ -43,19 +42,24 @@ class Folder(SplitByClass):
                 f"{root} should be a folder of class folders, but is a file. Name the folder."
             )
         tops = _folders(root)
-        if tops and set(tops) <= _SPLIT_NAMES and set(tops) not in _LAYOUTS:
+        split = {"train", "test"} <= set(tops) <= _SPLITS
+        if tops and not split and set(tops) <= _SPLITS:
             raise DataError(
                 f"{root} holds only {', '.join(tops)}. Splits are `train` and `test`, with or "
-                "without "
-                "`validation`; add the missing one, or name the folder that holds the class "
-                "folders."
+                "without `validation`; add the missing one, or name the folder that holds the "
+                "class folders."
             )
-        split = set(tops) in _LAYOUTS
         names = (
             [f"{top}/{name}" for top in tops for name in _folders(root / top)] if split else tops
         )
         images = {name: _images(root, name) for name in names}
-        empty = _empty_classes(root, images, strict=strict)
+        empty = [name for name, found in images.items() if not found]
+        if len(empty) == len(images) or (empty and strict):
+            found = f"{len(empty)} of {len(images)} hold none: {few(empty, 5)}" if empty else "none"
+            raise DataError(
+                f"{root} should hold one folder of images per class, but {found}. Put each class in "
+                f"its own ({', '.join(sorted(ENDINGS))})."
+            )
         paths = [path for found in images.values() for path in found]
         folders = [name for name, found in images.items() for _ in found]
         given = [name.split("/")[0] for name in folders] if split else None
@@ -79,35 +83,13 @@ def _images(root: Path, folder: str) -> list[str]:
     found = []
     for here, folders, files in os.walk(root / folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [
-            (Path(here) / name).relative_to(root).as_posix() for name in files if is_image(name)
-        ]
+        found += [Path(here, name).relative_to(root).as_posix() for name in files if is_image(name)]
     return sorted(found)
 
 
 def is_image(name: str) -> bool:
     """Whether a file's name has an image's ending and is not hidden."""
     return Path(name).suffix.lower() in ENDINGS and not name.startswith(".")
-
-
-def _empty_classes(root: Path, images: dict[str, list[str]], *, strict: bool) -> list[str]:
-    """Return the class folders without an image; an error if ``strict``, or if there is no image at
-    all."""
-    if not images:
-        loose = sum(is_image(entry.name) for entry in root.iterdir())
-        beside = f"; {loose} images lie in it directly" if loose else ""
-        raise DataError(
-            f"{root} should hold one folder per class, but has none{beside}. Put each class in "
-            "its own."
-        )
-    empty = [name for name, found in images.items() if not found]
-    if empty and (strict or len(empty) == len(images)):
-        raise DataError(
-            f"every class folder of {root} should hold images ({', '.join(sorted(ENDINGS))}), but "
-            f"{len(empty)} of "
-            f"{len(images)} hold none: {few(empty, 5)}. Fill or remove them."
-        )
-    return empty
 
 
 def without_labels(path: str) -> Records | None:

@@ -32,8 +32,9 @@ class HuggingFaceImages(Source):
 
     def read(self, index: int) -> Image.Image:
         with self._naming(index):
-            encoded = self.rows[index]["bytes"]
-            return read_image(self._file(index)) if encoded is None else decode(io.BytesIO(encoded))
+            if self.rows[index]["bytes"] is None:
+                return read_image(self._file(index))
+            return decode(io.BytesIO(self.content(index)))
 
     def content(self, index: int) -> bytes:
         with self._naming(index):
@@ -49,10 +50,11 @@ class HuggingFaceImages(Source):
 
     def _file(self, index: int) -> Path:
         file = Path(self.rows[index]["path"])
-        if self.folder is not None:
-            file = (self.folder / file).resolve()
-            if not file.is_relative_to(self.folder.resolve()):
-                raise DataError(f"{self.rows[index]['path']} lies outside of {self.folder}")
+        if self.folder is None:
+            return file
+        file = (self.folder / file).resolve()
+        if not file.is_relative_to(self.folder.resolve()):
+            raise DataError(f"{file} lies outside of {self.folder}")
         return file
 
 
@@ -83,15 +85,17 @@ class HuggingFace(SplitByClass):
     @property
     def kind(self) -> Kind:
         """Images or vectors, as the column says."""
-        return self._kind_of(self._parts())
-
-    def _kind_of(self, parts: Mapping[str, Any]) -> Kind:
-        part = next(iter(parts.values()))
+        features = next(iter(self._parts().values())).features
         for setting, name in (("image", self.image), ("label", self.label)):
-            if name not in part.features:
-                known = unknown("column", name, part.features)
+            if name not in features:
+                known = unknown("column", name, features)
                 raise DataError(f"{known} Set data.{setting} to the column of {setting}s.")
-        return "images" if type(part.features[self.image]).__name__ == "Image" else "features"
+        return "images" if type(features[self.image]).__name__ == "Image" else "features"
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the files of images lie."""
+        return existing(self.path)
 
     def _open(self) -> Any:
         try:
@@ -102,16 +106,13 @@ class HuggingFace(SplitByClass):
             ) from None
         return datasets.load_from_disk(str(existing(self.path)))
 
-    def _folder(self) -> Path | None:
-        return existing(self.path)
-
     def _parts(self) -> Mapping[str, Any]:
         dataset = self._open()
         return dataset if isinstance(dataset, Mapping) else {"train": dataset}
 
     def load(self) -> Records:
         parts = self._parts()
-        kind = self._kind_of(parts)
+        kind = self.kind
         from datasets import ClassLabel, concatenate_datasets
 
         rows = concatenate_datasets([*parts.values()])
@@ -125,7 +126,7 @@ class HuggingFace(SplitByClass):
         else:  # bytes or paths: nothing is opened or fetched
             encoded = type(rows.features[self.image])(decode=False)
             images = rows.with_format(None).cast_column(self.image, encoded)[self.image]
-            source = HuggingFaceImages(images, self._folder())
+            source = HuggingFaceImages(images, self.folder)
         splits = [split for split, part in parts.items() for _ in range(len(part))]
         return self._records(
             Path(self.path).name or "data set",
@@ -146,8 +147,9 @@ class FromHuggingFace(HuggingFace):
     def _open(self) -> Any:
         return self.dataset
 
-    def _folder(self) -> None:
-        """Read files wherever they lie: the rows are the user's own."""
+    @property
+    def folder(self) -> None:
+        """Files are read wherever they lie: the rows are the user's own."""
 
     def to_description(self) -> dict[str, str]:
         """Return what a run writes down; the data themselves are the user's."""

@@ -1,7 +1,6 @@
 """What a run keeps of its data, and what has changed in them since: names, classes, splits and
 content of all rows."""
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -72,17 +71,18 @@ def check_unchanged(run: RunDirectory, kept: Rows, now: Rows) -> None:
 def _changes(kept: Rows, now: Rows) -> str:
     before = _by_name(kept)
     after = _by_name(now)
-    both = sorted(before.keys() & after.keys())
-    facts: dict[str, Sequence[str]] = {
-        "new classes": np.setdiff1d(now["classes"], kept["classes"]).tolist(),
-        "classes gone": np.setdiff1d(kept["classes"], now["classes"]).tolist(),
-        "new records": sorted(after.keys() - before.keys()),
-        "records gone": sorted(before.keys() - after.keys()),
+    facts = {
+        "added": after.keys() - before.keys(),
+        "gone": before.keys() - after.keys(),
+        "of another class, content or split": {
+            name for name in before.keys() & after.keys() if before[name] != after[name]
+        },
     }
-    for place, kind in enumerate(("another class", "other content", "another split")):
-        other = [name for name in both if before[name][place] != after[name][place]]
-        facts[f"records of {kind}"] = other
-    found = [f"{len(names):,} {fact} ({few(names)})" for fact, names in facts.items() if names]
+    found = [
+        f"{len(names):,} records {fact} ({few(sorted(names))})"
+        for fact, names in facts.items()
+        if names
+    ]
     return "; ".join(found) or "the records stand in another order"
 
 

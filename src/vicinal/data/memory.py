@@ -76,23 +76,15 @@ class InMemory(SplitByClass):
 
     @property
     def _source(self) -> Source:
-        rows = self.inputs
+        rows = _plain(self.inputs)
         if not len(rows):
             raise DataError("the data given are empty. Give at least two classes of examples.")
-        if isinstance(rows, Tensor):
-            rows = rows.detach().cpu().numpy()
-        elif hasattr(rows, "to_numpy"):
-            rows = rows.to_numpy()
-        first = rows[0]
-        if self.labels is None:
-            first = first[0]
+        first = rows[0] if self.labels is not None else rows[0][0]
         if isinstance(first, Image.Image) or (self.labels is None and np.ndim(first) > 1):
             return Pictures(rows)
         if self.labels is None:
             rows = [rows[row][0] for row in range(len(rows))]
-        return (
-            Texts(list(map(str, rows))) if isinstance(first, str) else _of_array(np.asarray(rows))
-        )
+        return Texts(list(rows)) if isinstance(first, str) else _of_array(np.asarray(rows))
 
     def load(self) -> Records:
         source = self._source
@@ -183,6 +175,11 @@ def _labels(examples: Any) -> list[Any]:
 
 def _listed(values: Any) -> list[Any]:
     """Return labels as plain values."""
+    return [value.item() if hasattr(value, "item") else value for value in _plain(values)]
+
+
+def _plain(values: Any) -> Any:
+    """Return tensors and data frames as arrays."""
     if isinstance(values, Tensor):
-        values = values.detach().cpu().numpy()
-    return [value.item() if hasattr(value, "item") else value for value in values]
+        return values.detach().cpu().numpy()
+    return values.to_numpy() if hasattr(values, "to_numpy") else values
