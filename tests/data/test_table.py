@@ -105,6 +105,7 @@ def test_spreadsheet_habits_are_understood(write):
     assert columns.texts("path") == ["a, b.png", "c.png"] and columns.texts("label") == ["x", "y"]
     assert columns.place(1).endswith("list.csv, line 4")
     assert read_columns(write("path\tlabel\na\tb\n", "table.tsv")).texts("label") == ["b"]
+    assert read_columns(write("path;label\na;b, c\n")).texts("label") == ["b, c"]
 
 
 @pytest.mark.parametrize("label", ["²", "--5", str(10**20), "1e5"])
@@ -118,17 +119,15 @@ def test_a_label_that_is_nearly_a_number_is_a_text(write, label):
     [
         ("", "line 1: the header must name each column once"),
         ("path,path\na,b\n", "line 1: the header must name each column once"),
-        ("path,label\n0.png,b\nc\n", "line 3: the header has 2 columns, this row 1"),
-        ("path,label\n0.png,b,c\n", "line 2: the header has 2 columns, this row 3"),
-        ('path,label\n"a,b\n', "not readable as a table"),
+        ("path,label\n0.png,b\nc\n", "line 3: other columns than the 2 of the header"),
+        ("path,label\n0.png,b,c\n", "line 2: other columns than the 2"),
+        ('path,label\n"a,b\n', "line 2: not readable: unexpected end of data"),
         ("path,label\n", "has no rows"),
-        ("path;label\n0.png;a\n", "should be several columns. Separate them by commas"),
         ("path,lables\n0.png,a\n", "unknown column 'label'; did you mean 'lables'"),
         ("path,label\n0.png,\n", "line 2: `label` is empty"),
         ("path,label\n,a\n", "line 2: `path` is empty"),
         ("path,label,split\n0.png,a,train\n1.png,b,trian\n", "line 3: unknown split 'trian'"),
         ("path,label,split\n0.png,a,train\n1.png,b,\n", "line 3: `split` is empty"),
-        ("path,label\n0.png,a\n1.png,b\n0.png,b\n", "line 4: 0.png is already in line 2"),
         ("path,label,angle\n0.png,a,1\n1.png,b,\n", "line 3: `angle` must be a number"),
         ("path,label,angle\n0.png,a,1\n1.png,b,inf\n", "line 3: `angle` must be a number"),
         ("path,label,angle\n0.png,a,\n1.png,b,2\n", "line 2: `angle` must be a number"),
@@ -157,7 +156,7 @@ def test_numbers_too_long_for_an_integer_become_decimals(write):
 
 
 def test_other_files_are_rejected(write):
-    with pytest.raises(DataError, match="line 1: not readable as a table in UTF-8"):
+    with pytest.raises(DataError, match="is no table in UTF-8"):
         read_columns(write("path,läbel\n", encoding="latin-1"))
     with pytest.raises(ConfigError, match=r"ends in .csv, .tsv or .parquet"):
         read_columns(write("", "table.xlsx"))
@@ -249,7 +248,6 @@ PAIR = "query_path,gallery_path"
     [
         (f"{PAIR},angle", ["a,a,15", "b,b,north"], "line 3: `angle` must be a number, got 'north'"),
         (f"{PAIR},angle", ["a,a,15", "b,b,"], "line 3: `angle` must be a number, got ''"),
-        (PAIR, ["a,a", "b,b", "a,a"], r"line 4: ground/a\.png is already in line 2\. List it once"),
         (PAIR, ["a,nowhere"], r"1 in its 1 rows of `gallery_path`: line 2: .*nowhere\.png"),
         (f"{PAIR},split", ["a,a,train", "a2,a,test"], "line 3: air/a.png is a test image here"),
         (PAIR, [], "no rows"),

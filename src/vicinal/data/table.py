@@ -5,7 +5,6 @@ They are read as columns, with a place for every row that an error can name.
 """
 
 import csv
-import io
 import math
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
@@ -13,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
-from zipfile import BadZipFile, ZipFile, is_zipfile
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 from jaxtyping import Float
@@ -30,8 +29,6 @@ TABLES = (
     "A table has `label` and columns of numbers; `path` (of images); `text`; `features` (vectors); "
     "or `query_path` and `gallery_path`. Name others with data.label=COLUMN, data.path=COLUMN."
 )
-_SEPARATORS = {".csv": ",", ".tsv": "\t"}
-_ROWS = 2**16  # of them checked at a time
 
 
 @dataclass(frozen=True)
@@ -137,8 +134,8 @@ def read_columns(path: Path) -> Columns:
     """Read the table at ``path``: ``.csv``, ``.tsv``, ``.parquet``, or the arrays of an ``.npz``
     that have one entry for each of ``features``."""
     ending = path.suffix.lower()
-    if ending in _SEPARATORS:
-        return _read_csv(path, _SEPARATORS[ending])
+    if ending in (".csv", ".tsv"):
+        return _read_csv(path)
     if ending != ".parquet":
         raise ConfigError(
             f"a table ends in .csv, .tsv or .parquet, got {path}. Convert or rename it."
@@ -162,37 +159,37 @@ def column_names(path: Path) -> Collection[str]:
     return read_columns(path).cells
 
 
-def _read_csv(path: Path, separator: str) -> Columns:
-    content = path.read_bytes()
-    try:
-        text = content.decode("utf-8-sig")  # spreadsheets put a byte order mark first
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        fault = f"{path}, line {line}: not readable as a table in UTF-8: {error}"
-        raise DataError(f"{fault}. Save it as UTF-8 text.") from error
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    rows = list[list[str]]()
+def _read_csv(path: Path) -> Columns:
+    """Read text between commas, semicolons or tabs: of these the one that the first line has most
+    often."""
+    rows = list[dict[Any, str]]()
     lines = list[int]()
+    line = 1
     try:
-        header = [name.strip() for name in next(reader, [])]
-        fault = ""
-        if len(header) == 1 and ";" in header[0]:
-            fault = f"{header[0]!r} should be several columns. Separate them by commas."
-        elif len(set(header)) != len(header) or not header:
-            fault = f"the header must name each column once, got {header}."
-        for cells in filter(None, () if fault else reader):  # an empty line has no cells
-            if len(cells) != len(header):
-                counts = f"the header has {len(header)} columns, this row {len(cells)}"
-                fault = f"{counts}. Quote cells that hold a {separator!r}."
-                break
-            rows.append(cells)
-            lines.append(reader.line_num)
+        # spreadsheets put a byte order mark first
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            separator = max(",;\t", key=file.readline().count)
+            file.seek(0)
+            reader = csv.DictReader(file, delimiter=separator, strict=True)
+            names = [name.strip() for name in reader.fieldnames or []]
+            if len(set(names)) != len(names) or not names:
+                raise ValueError(f"the header must name each column once, got {names}")
+            reader.fieldnames = names
+            for row in reader:
+                line = reader.line_num
+                if None in row or None in row.values():
+                    raise ValueError(f"other columns than the {len(names)} of the header")
+                rows.append(row)
+                lines.append(line)
     except csv.Error as error:
-        fault = f"not readable as a table: {error}."
-    if fault:
-        raise DataError(f"{path}, line {max(reader.line_num, 1)}: {fault}")
-    columns = {name: [row[place] for row in rows] for place, name in enumerate(header)}
-    return Columns(path, columns, lines, "line")
+        raise DataError(f"{path}, line {reader.reader.line_num}: not readable: {error}.") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is no table in UTF-8: {error}. Save it as UTF-8 text.") from error
+    except ValueError as error:
+        raise DataError(
+            f"{path}, line {line}: {error}. Quote cells that hold {separator!r}."
+        ) from error
+    return Columns(path, {name: [row[name] for row in rows] for name in names}, lines, "line")
 
 
 @contextmanager
@@ -254,7 +251,7 @@ class _Tabular(SplitByClass):
         splits = columns.texts(split) if split in columns.cells else None
         numbers = columns.other_numbers((*used, columns.named(self.label), split))
         records = self._records(columns.path.stem, source, labels, splits, columns.place, numbers)
-        return records if texts is None else _captioned(records, columns, labels, texts)
+        return records if texts is None else records.captioned(texts)
 
     def _columns(self, path: Path) -> Columns:
         return read_columns(path)
@@ -271,38 +268,12 @@ class _Tabular(SplitByClass):
         return columns.texts(columns.named(self.label))
 
 
-def _captioned(
-    records: Records, columns: Columns, labels: Sequence[str], texts: Sequence[str]
-) -> Records:
-    """Return pictures with their texts; a picture that is in several classes or splits is an
-    error."""
-    first: dict[str, int] = {}
-    for row in range(len(records)):
-        name = records.source.name(row)
-        before = first.setdefault(name, row)
-        said, other = ((labels[each], records.splits[each]) for each in (row, before))
-        if said != other:
-            raise DataError(
-                f"{columns.place(row)}: {name} is {said[0]!r} in {said[1]} here, but {other[0]!r} "
-                f"in {other[1]} in {columns.unit} {columns.lines[before]}."
-            )
-    return records.captioned(texts)
-
-
 # -- tables of image paths -------------------------------------------------------------------------
 
 
-def _paths(columns: Columns, name: str, root: Path, *, once: bool, strict: bool) -> list[str]:
-    """Return a column of image paths; ``once``: no path may be there twice."""
+def _paths(columns: Columns, name: str, root: Path, *, strict: bool) -> list[str]:
+    """Return a column of image paths."""
     paths = columns.texts(name)
-    first: dict[str, int] = {}
-    for row, path in enumerate(paths):
-        before = first.setdefault(path, row)
-        if once and before != row:
-            raise DataError(
-                f"{columns.place(row)}: {path} is already in {columns.unit} "
-                f"{columns.lines[before]}. List it once."
-            )
     missing = [row for row, path in enumerate(paths) if strict and not (root / path).is_file()]
     if missing:
         places = [f"{columns.unit} {columns.lines[row]}: {root / paths[row]}" for row in missing]
@@ -341,7 +312,7 @@ class Table(_Tabular):
 
     def _source(self, columns: Columns, *, strict: bool) -> tuple[Source, Collection[str]]:
         root = expanded(self.images) if self.images is not None else columns.path.parent
-        paths = _paths(columns, self.image, root, once=self.text is None, strict=strict)
+        paths = _paths(columns, self.image, root, strict=strict)
         return ImageFiles(root, paths), (self.image, self.text or "")
 
     def _labels(self, columns: Columns, texts: Sequence[str] | None) -> list[str]:
@@ -431,9 +402,7 @@ class CrossView(SplitByClass):
         each of them."""
         columns = read_columns(existing(self.path))
         root = expanded(self.images) if self.images is not None else columns.path.parent
-        queries, matches = (
-            _paths(columns, name, root, once=name == VIEWS[0], strict=strict) for name in VIEWS
-        )
+        queries, matches = (_paths(columns, name, root, strict=strict) for name in VIEWS)
         if not queries:
             raise DataError(f"{columns.path} has no rows.")
         angles = columns.numbers("angle") if "angle" in columns.cells else np.zeros(len(columns))
@@ -444,11 +413,9 @@ class CrossView(SplitByClass):
         first = np.unique(asked.labels, return_index=True)[1]
         splits = asked.splits[first]
         for row in np.flatnonzero(asked.splits != splits[asked.labels]).tolist():
-            before = first[asked.labels[row]]
             raise DataError(
-                f"{columns.place(row)}: {matches[row]} is a {asked.splits[row]} image here and a "
-                f"{asked.splits[before]} image in {columns.unit} {columns.lines[before]}. Give "
-                "all its rows one split."
+                f"{columns.place(row)}: {matches[row]} is a {asked.splits[row]} image here, but not "
+                "in the rows above. Give all its rows one split."
             )
         role = np.repeat([QUERY, GALLERY], [len(queries), len(first)])
         # On the query's side, for a gallery image may be turned differently against each of its
@@ -502,9 +469,7 @@ class Arrays(_Tabular):
             # what does not fit becomes infinite, which is checked next
             with np.errstate(over="ignore"):
                 features = features.astype(np.float32)
-        # some at a time: they may lie on the disk
-        parts = (features[start : start + _ROWS] for start in range(0, len(features), _ROWS))
-        finite = np.concatenate([np.isfinite(part).all(axis=1) for part in parts])
+        finite = np.isfinite(features).all(axis=1)
         if strict and not finite.all():
             rows = np.flatnonzero(~finite).tolist()
             raise DataError(
@@ -539,11 +504,6 @@ class Arrays(_Tabular):
 
     def _read_npz(self, path: Path) -> Columns:
         """Read the array of vectors, and the arrays that have one entry for each of them."""
-        if not is_zipfile(path):
-            raise DataError(
-                f"{path} is not an .npz: it is no zip file, or was cut off. Write it again: "
-                "numpy.savez."
-            )
         arrays = read_arrays(path)
         name = self.features
         if name == "features" and name not in arrays and "embeddings" in arrays:
