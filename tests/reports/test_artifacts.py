@@ -44,16 +44,6 @@ def test_neighbors_are_right_when_they_share_the_query_class(run):
     assert [(n.record.label, n.right) for n in query.untrained] == [("B", False)]
 
 
-def test_tiles_are_counted_row_by_row(run):
-    thumbnails = read_artifacts(run).thumbnails
-    assert [thumbnails.box(tile)[:2] for tile in range(3)] == [(0, 0), (4, 0), (0, 4)]
-
-
-def test_transparent_thumbnails_lie_on_white(run):
-    Image.new("RGBA", (8, 8), (0, 0, 0, 0)).save(run.thumbnails_path)
-    assert read_artifacts(run).thumbnails.image().getpixel((0, 0)) == (255, 255, 255)
-
-
 def test_without_a_sheet_records_have_names_and_no_tiles(run):
     run.thumbnails_path.unlink()
     run.write_arrays("map", record=np.array([5, 7]), position=np.zeros((2, 2), dtype=np.float32))
@@ -64,49 +54,30 @@ def test_without_a_sheet_records_have_names_and_no_tiles(run):
 
 def test_without_records_what_needs_them_is_left_out(run):
     run.write_arrays("map", record=np.array([5]), position=np.zeros((1, 2), dtype=np.float32))
-    run.write_document(
-        "classes",
-        {
-            "confused": [
-                {"class": "A", "taken_for": "B", "share": 0.5, "queries": 2, "example": [5, 7]}
-            ]
-        },
-    )
+    pair = {"class": "A", "taken_for": "B", "share": 0.5, "queries": 2, "example": [5, 7]}
+    run.write_document("classes", {"confused": [pair]})
     (run.artifacts_path / "records.json").unlink()
     artifacts = read_artifacts(run)
-    assert artifacts.map is None
-    assert artifacts.confused[0].example is None
+    assert artifacts.map is None and artifacts.confused[0].example is None
 
 
-def test_an_empty_map_is_no_map(run):
-    run.write_arrays(
-        "map", record=np.zeros(0, dtype=np.int64), position=np.zeros((0, 2), dtype=np.float32)
-    )
-    assert read_artifacts(run).map is None
+def test_the_worst_classes_made_mistakes_and_are_shown_by_some_of_their_records(run):
+    worst = [
+        {"class": "A", "records": 2, "recall@1": 0.5},
+        {"class": "B", "records": 1, "recall@1": 1.0},
+    ]
+    run.write_document("classes", {"worst": worst})
+    [shown] = read_artifacts(run).worst
+    assert [record.name for record in shown.examples] == ["0.png", "1.png"]
 
 
-def test_a_class_is_shown_by_some_of_its_records(run):
-    run.write_document("classes", {"worst": [{"class": "A", "records": 2, "recall@1": 0.5}]})
-    [worst] = read_artifacts(run).worst
-    assert [record.name for record in worst.examples] == ["0.png", "1.png"]
-
-
-@pytest.mark.parametrize("kept", [0, 0.5, 0.9])
+@pytest.mark.parametrize("kept", [0, 0.9])
 def test_a_damaged_sheet_is_rejected_with_the_remedy(run, kept):
     Image.effect_noise((64, 64), 90).save(run.thumbnails_path)
     whole = run.thumbnails_path.read_bytes()
     run.thumbnails_path.write_bytes(whole[: int(kept * len(whole))] or b"no picture")
     with pytest.raises(RunError, match=r"thumbnails\.png cannot be read as an image.* Remove it"):
         read_artifacts(run)
-
-
-def test_classes_without_a_mistake_are_not_among_the_worst(run):
-    worst = [
-        {"class": "A", "records": 2, "recall@1": 0.5},
-        {"class": "B", "records": 1, "recall@1": 1.0},
-    ]
-    run.write_document("classes", {"worst": worst})
-    assert [entry.label for entry in read_artifacts(run).worst] == ["A"]
 
 
 def test_retrievals_have_larger_pictures_where_the_run_wrote_them(run):
@@ -128,29 +99,7 @@ def test_retrievals_have_larger_pictures_where_the_run_wrote_them(run):
     assert artifacts.gallery_thumbnails.tile == 16 and artifacts.gallery[0].record.tile == 1
 
 
-NOWHERE = np.array([[np.nan, 0]], dtype=np.float32)
-
-
-@pytest.mark.parametrize(
-    ("write", "fault"),
-    [
-        (
-            lambda run: run.write_arrays("map", record=np.array([99]), position=np.zeros((1, 2))),
-            "99",
-        ),
-        (lambda run: run.write_arrays("map", record=np.array([5]), position=NOWHERE), "finite"),
-        (lambda run: Image.new("L", (8, 4)).save(run.thumbnails_path), "tile 2 lies beyond"),
-        (lambda run: run.write_document("diagnostics", {"rows": 3}), "not iterable"),
-        (lambda run: resize(run, columns=-1), "tile 1 lies beyond"),
-        (lambda run: resize(run, columns=0), "ZeroDivision"),
-        (lambda run: resize(run, tile=-4), "tile 1 lies beyond"),
-    ],
-)
-def test_what_contradicts_the_format_is_rejected_by_name(run, write, fault):
-    write(run)
-    with pytest.raises(RunError, match=f"artifacts is damaged .*{fault}"):
+def test_what_contradicts_the_format_is_rejected_by_name(run):
+    run.write_arrays("map", record=np.array([99]), position=np.zeros((1, 2)))
+    with pytest.raises(RunError, match=r"artifacts is damaged .*99"):
         read_artifacts(run)
-
-
-def resize(run, **changes):
-    run.write_document("records", run.document("records") | changes)

@@ -3,23 +3,7 @@
 from vicinal.reports.series import measures, spectrum_chart
 
 
-def test_recall_is_a_share_of_all_and_names_the_gap():
-    [recall] = measures([{"name": "train", "recall@1": 0.96}, {"name": "test", "recall@1": 0.9}])
-    assert [tuple(bar.values()) for bar in recall["bars"]] == [
-        ("train", "96.0 %", 0.96),
-        ("test", "90.0 %", 0.9),
-    ]
-    assert "−6.0 points from train to test" in recall["caption"]
-
-
-def test_without_test_classes_the_gap_is_that_to_validation():
-    rows = [{"name": "train", "recall@1": 0.9}, {"name": "validation", "recall@1": 0.8}]
-    [recall] = measures([*rows, {"name": "untrained validation", "recall@1": 0.1}])
-    assert recall["title"] == "Recall@1, train against validation"
-    assert "−10.0 points from train to validation" in recall["caption"]
-
-
-def test_other_measures_are_shares_of_the_largest():
+def test_measures_are_shares_of_the_largest():
     [ratio] = measures(
         [{"name": "train", "intra_inter_ratio": 0.2}, {"name": "test", "intra_inter_ratio": 0.4}]
     )

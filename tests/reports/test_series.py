@@ -9,7 +9,7 @@ import pytest
 from vicinal.reports.series import EVENTS, POINTS, Series, charts, read_progress
 
 
-@pytest.mark.parametrize("count", [1, 200, 201, 5000])
+@pytest.mark.parametrize("count", [1, 201, 5000])
 def test_thinning_on_the_way_equals_bucketing_the_whole_series(count):
     values = np.random.default_rng(0).normal(size=count)
     series = Series()
@@ -24,22 +24,6 @@ def test_thinning_on_the_way_equals_bucketing_the_whole_series(count):
     np.testing.assert_array_equal(curve.low, [b.min() for b in buckets])
     np.testing.assert_array_equal(curve.high, [b.max() for b in buckets])
     np.testing.assert_allclose(curve.steps[0], min(width - 1, count - 1) / 2)
-
-
-def test_a_short_series_is_kept_as_it_is():
-    series = Series()
-    for step in (60, 120, 180):
-        series.add(step, step / 100)
-    curve = series.curve()
-    assert curve.steps == [60, 120, 180]
-    assert curve.mean == curve.low == curve.high == [0.6, 1.2, 1.8]
-
-
-def test_a_spike_survives_any_thinning():
-    series = Series()
-    for step in range(10_000):
-        series.add(step, 100.0 if step == 7777 else 0.0)
-    assert max(series.curve(10).high) == 100.0
 
 
 def test_a_hundred_thousand_steps_are_read_from_a_stream_into_a_bounded_series():
@@ -78,21 +62,10 @@ def test_events_are_kept_up_to_a_limit_and_the_others_counted():
     assert progress.events_left_out == 7
 
 
-def test_values_that_are_no_numbers_have_no_place_on_an_axis():
-    line = {
-        "kind": "step",
-        "step": 1,
-        "epoch": 0,
-        "loss": math.nan,
-        "name": "x",
-        "active": None,
-        "fine": 1,
-    }
-    assert read_progress([line]).scalars.keys() == {"fine"}
-
-
-def test_an_unknown_kind_of_line_is_left_to_its_readers():
-    assert read_progress([{"kind": "later", "step": 1}]).scalars == {}
+def test_other_values_and_lines_are_left_out():
+    line = {"kind": "step", "step": 1, "loss": math.nan, "name": "x", "active": None, "fine": 1}
+    progress = read_progress([line, {"kind": "later", "step": 1}])
+    assert progress.scalars.keys() == {"fine"}
 
 
 def test_each_group_is_one_chart_and_the_losses_come_first():

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from vicinal.errors import RunError
-from vicinal.figures import Figure, Scatter, from_json, records_of
+from vicinal.figures import Figure, from_json, records_of
 from vicinal.files import decoding, open_image
 from vicinal.run_directory import RunDirectory
 
@@ -39,16 +39,6 @@ class Thumbnails:
     tile: int
     columns: int
     size: tuple[int, int]
-
-    def image(self) -> Image.Image:
-        """The sheet as RGB, transparent pixels on white."""
-        with open_image(BytesIO(self.encoded)) as image:
-            if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
-                above = image.convert("RGBA")
-                return Image.alpha_composite(Image.new("RGBA", above.size, "white"), above).convert(
-                    "RGB"
-                )
-            return image.convert("RGB")
 
     def box(self, tile: int) -> tuple[int, int, int, int]:
         """The pixels of a tile: left, top, right, bottom."""
@@ -164,9 +154,6 @@ def read_method_figures(run: RunDirectory) -> MethodFigures:
         figures = from_json(document["figures"]) if document else ()
         thumbnails, records = _records(document, run.figure_thumbnails_path)
         shown = {record: records[record] for record in records_of(figures)}
-        points = [point for one in figures if isinstance(one, Scatter) for point in one.points]
-        if not np.isfinite([(point.x, point.y) for point in points]).all():
-            raise ValueError("figures.json has points that are not finite numbers")
         return MethodFigures(dict(captions.items()), figures, shown, thumbnails)
 
 
@@ -176,24 +163,22 @@ def _records(
     """The records that a document lists, by id, and the sheet at ``path`` that shows them."""
     if document is None:
         return None, {}
-    rows = document["records"]
-    if not path.is_file():
-        return None, {row["id"]: Record(row["name"], row["class"], None) for row in rows}
+    there = path.is_file()
+    records = {
+        row["id"]: Record(row["name"], row["class"], row.get("tile") if there else None)
+        for row in document["records"]
+    }
+    if not there:
+        return None, records
     encoded = path.read_bytes()
     try:
         with open_image(BytesIO(encoded)) as image:
             image.load()  # all of it: a sheet that was cut off has a sound beginning
-            thumbnails = Thumbnails(encoded, document["tile"], document["columns"], image.size)
+            return Thumbnails(encoded, document["tile"], document["columns"], image.size), records
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise RunError(
             f"{path} cannot be read as an image: {error}. Remove it to report without pictures."
         ) from error
-    records = {row["id"]: Record(row["name"], row["class"], row.get("tile")) for row in rows}
-    for record in records.values():
-        left, top, right, bottom = (0,) * 4 if record.tile is None else thumbnails.box(record.tile)
-        if min(left, top) < 0 or right > thumbnails.size[0] or bottom > thumbnails.size[1]:
-            raise ValueError(f"tile {record.tile} lies beyond {path.name}")
-    return thumbnails, records
 
 
 def _gallery(run: RunDirectory, records: Mapping[int, Record]) -> list[Query]:
@@ -209,25 +194,23 @@ def _gallery(run: RunDirectory, records: Mapping[int, Record]) -> list[Query]:
         ]
 
     columns = ("query", "neighbors", "distances", "untrained_neighbors")
-    queries = []
-    for id, after, distances, before in zip(
-        *(arrays[name].tolist() for name in columns), strict=True
-    ):
-        query = records[id]
-        trained = row(query, after, distances)
-        untrained = row(query, before, [None] * len(before))
-        queries.append(Query(query, trained, untrained))
-    return queries
+    rows = zip(*(arrays[name].tolist() for name in columns), strict=True)
+    return [
+        Query(
+            records[id],
+            row(records[id], after, distances),
+            row(records[id], before, [None] * len(before)),
+        )
+        for id, after, distances, before in rows
+    ]
 
 
 def _map(run: RunDirectory, records: Mapping[int, Record]) -> EmbeddingMap | None:
     arrays = run.arrays("map")
     if arrays is None or not records or not len(arrays["record"]):
         return None
-    positions = arrays["position"].astype(np.float64)
-    if positions.shape != (len(arrays["record"]), 2) or not np.isfinite(positions).all():
-        raise ValueError("map.npz should hold a finite position [m 2] for each record")
-    return EmbeddingMap([records[id] for id in arrays["record"].tolist()], positions)
+    shown = [records[id] for id in arrays["record"].tolist()]
+    return EmbeddingMap(shown, arrays["position"].astype(np.float64))
 
 
 def _classes(
@@ -248,8 +231,8 @@ def _classes(
     ]
     confused = []
     for entry in document.get("confused", []):
-        pair = entry["example"] if records else None
-        example = (records[pair[0]], records[pair[1]]) if pair else None
+        pair = [records[id] for id in entry["example"] or () if records]
+        example = (pair[0], pair[1]) if pair else None
         confused.append(
             Confusion(entry["class"], entry["taken_for"], entry["share"], entry["queries"], example)
         )

@@ -3,7 +3,7 @@ whatever it is given."""
 
 import base64
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import timedelta
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from vicinal.figures import Dendrogram, Scatter
-from vicinal.files import decoding, write_text
+from vicinal.files import decoding, open_image, write_text
 from vicinal.reports.artifacts import (
     EmbeddingMap,
     Record,
@@ -24,7 +24,7 @@ from vicinal.reports.artifacts import (
 from vicinal.reports.colors import class_colors
 from vicinal.reports.html import Filters, chart_data, render_page
 from vicinal.reports.series import ACTIVE_CAPTION, charts, measures, read_progress, spectrum_chart
-from vicinal.reports.tables import changes, headline, per_cent, table, warning
+from vicinal.reports.tables import headline, per_cent, table, warning
 from vicinal.run_directory import RunDirectory, config_of
 
 Fact = tuple[str, str]  # what it is, what it says
@@ -41,8 +41,6 @@ SIGNS = (
     "triangle",
     "cross",
 )
-# a larger sheet of thumbnails goes into the page as JPEG, so that the page stays mailable
-_PNG_BYTES = 1_000_000
 
 
 def write_page(path: Path) -> Path:
@@ -78,7 +76,7 @@ def _rendered(run: RunDirectory) -> str:
         "scatter": place_scatter,
         "dendrogram": place_dendrogram,
     }
-    measured = {"table": table, "changes": changes, "headline": headline, "warning": warning}
+    measured = {"table": table, "headline": headline, "warning": warning}
     return render_page(
         "vicinal.reports",
         "page.html.j2",
@@ -90,7 +88,7 @@ def _rendered(run: RunDirectory) -> str:
         info=info,
         status=status,
         state=state(status),
-        created=moment(str(info.get("created") or "")),
+        created=str(info.get("created") or ""),
         settings=settings(info),
         data=data(info),
         environment=environment(info),
@@ -139,18 +137,13 @@ def _place(thumbnails: Thumbnails | None, record: Record) -> str:
 
 
 def _sheet(thumbnails: Thumbnails | None) -> str | None:
-    """The sheet as a data URI; the page holds it once."""
+    """The sheet as a data URI, small enough that the page can be mailed; the page holds it once."""
     if thumbnails is None:
         return None
-    encoded = thumbnails.encoded
-    kind = "png" if thumbnails.encoded.startswith(b"\x89PNG") else "jpeg"
-    if len(encoded) > _PNG_BYTES and kind == "png":
-        jpeg = BytesIO()
-        thumbnails.image().save(jpeg, "jpeg", quality=80)
-        encoded, kind = min(
-            (encoded, kind), (jpeg.getvalue(), "jpeg"), key=lambda choice: len(choice[0])
-        )
-    return f"data:image/{kind};base64,{base64.b64encode(encoded).decode()}"
+    webp = BytesIO()
+    with open_image(BytesIO(thumbnails.encoded)) as image:
+        image.save(webp, "webp", quality=80)
+    return f"data:image/webp;base64,{base64.b64encode(webp.getvalue()).decode()}"
 
 
 def place_scatter(scatter: Scatter) -> dict[str, Any]:
@@ -216,61 +209,17 @@ def readable(value: Any) -> str:
     """Any JSON value in one line, descriptions of objects as the call that makes them.
 
     >>> readable({"class": "TripletLoss", "margin": 0.2, "squared": True})
-    'TripletLoss(margin=0.2, squared=yes)'
-    >>> readable({"train": {"records": 6000, "classes": 240}, "seed": None})
-    'train (records 6000, classes 240), seed none'
-    >>> readable([64, 128.0, 1e-05])
-    '64, 128, 1e-05'
+    'TripletLoss(margin=0.2, squared=True)'
+    >>> readable({"records": 6000, "sizes": [64, 128.0, 1e-05]})
+    'records=6000, sizes=64, 128, 1e-05'
     """
-    match value:
-        case None:
-            return "none"
-        case bool():
-            return "yes" if value else "no"
-        case float():
-            return f"{value:g}" if abs(value) < 1e6 else f"{value:.6g}"
-        case {"class": str(name), **arguments}:
-            return (
-                f"{name}({', '.join(f'{key}={readable(item)}' for key, item in arguments.items())})"
-            )
-        case dict():
-            nested = {
-                key: isinstance(item, dict) and "class" not in item for key, item in value.items()
-            }
-            texts = {
-                key: f"({readable(item)})" if nested[key] else readable(item)
-                for key, item in value.items()
-            }
-            return ", ".join(f"{key} {text}" for key, text in texts.items())
-        case list() | tuple():
-            return ", ".join(readable(item) for item in value)
-        case _:
-            return str(value)
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> duration(7.23), duration(133), duration(7265)
-    ('7.2 s', '2 min 13 s', '2 h 1 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
-
-
-def moment(text: str) -> str:
-    """A point in time as a person writes it; what is not written as ISO 8601 stays as it is.
-
-    >>> moment("2025-01-31T12:00:07+00:00"), moment("yesterday")
-    ('2025-01-31 12:00 UTC', 'yesterday')
-    """
-    try:
-        return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M %Z}".strip()
-    except ValueError:
-        return text
+    if isinstance(value, dict):
+        items = [f"{key}={readable(item)}" for key, item in value.items() if key != "class"]
+        name = value.get("class")
+        return f"{name}({', '.join(items)})" if name else ", ".join(items)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(readable, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def heading(info: Mapping[str, Any]) -> tuple[str, str]:
@@ -282,26 +231,23 @@ def heading(info: Mapping[str, Any]) -> tuple[str, str]:
     ('birds', 'hdml (form=paper) with n_pair on resnet50, preset cub')
     """
     config = config_of(info)
+    slots = config.get("slots") or {}
     method, loss, model = (
-        _name(_part(config, "slots").get(name)) for name in ("method", "loss", "model")
+        str((slots.get(name) or {}).get("name") or "") for name in ("method", "loss", "model")
     )
-    if form := _part(_part(config, "slots"), "method").get("form"):
+    if form := (slots.get("method") or {}).get("form"):
         method += f" (form={form})"
     text = " with ".join(filter(None, (method if method != "plain" else "", loss)))
     text += f" on {model}" if text and model else ""
     preset = f"preset {config['preset']}" if config.get("preset") else ""
     about = ", ".join(filter(None, (text, preset))) or str(config.get("title") or "")
-    return str(_part(info, "data").get("name") or info.get("name") or "A run"), about
-
-
-def _name(slot: Any) -> str:
-    return str(slot.get("name") or slot.get("class") or "") if isinstance(slot, Mapping) else ""
+    return str((info.get("data") or {}).get("name") or info.get("name") or "A run"), about
 
 
 def settings(info: Mapping[str, Any]) -> list[tuple[str, list[Fact]]]:
     """Every resolved setting, by slot; those without a slot first."""
     groups: dict[str, list[Fact]] = {"": []}
-    for name, value in _part(config_of(info), "slots").items():
+    for name, value in (config_of(info).get("slots") or {}).items():
         if isinstance(value, dict):
             groups[name] = [(key, readable(part)) for key, part in value.items()]
         else:
@@ -311,70 +257,46 @@ def settings(info: Mapping[str, Any]) -> list[tuple[str, list[Fact]]]:
 
 def data(info: Mapping[str, Any]) -> list[Fact]:
     """The data set and how many examples and classes each part has."""
-    about = _part(info, "data")
-    facts = [
-        (name, readable(about[name]))
-        for name in ("name", "description", "fingerprint")
-        if about.get(name)
-    ]
-    return [*facts, *((name, _count(count)) for name, count in (about.get("counts") or {}).items())]
+    about = info.get("data") or {}
+    named = {name: about.get(name) for name in ("name", "description", "fingerprint")}
+    return _facts(named | (about.get("counts") or {}))
 
 
 def notes(info: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
     """What the run noted about its data and results; the results repeat what was known before
     them."""
-    return [str(note) for note in results.get("notes") or _part(info, "data").get("notes") or []]
+    return [
+        str(note) for note in results.get("notes") or (info.get("data") or {}).get("notes") or []
+    ]
 
 
 def environment(info: Mapping[str, Any]) -> list[Fact]:
     """Where and with what it ran: enough to run it again."""
-    facts = [
-        (name, readable(info[name]))
-        for name in ("name", "commit", "vicinal")
-        if info.get(name) is not None
-    ]
-    if info.get("created"):
-        facts.append(("created", moment(str(info["created"]))))
-    for name in ("hardware", "versions"):
-        part = info.get(name)
-        if isinstance(part, Mapping):
-            facts += [(key, readable(value)) for key, value in part.items() if value is not None]
-        elif part is not None:
-            facts.append((name, readable(part)))
-    return facts
+    named = {name: info.get(name) for name in ("name", "commit", "vicinal", "created")}
+    return _facts(named | (info.get("hardware") or {}) | (info.get("versions") or {}))
+
+
+def _facts(values: Mapping[str, Any]) -> list[Fact]:
+    return [(name, readable(value)) for name, value in values.items() if value is not None]
 
 
 def state(status: Mapping[str, Any]) -> str:
     """Describe the progress of a run in a sentence.
 
     >>> state({"state": "interrupted", "epoch": 3, "step": 180, "seconds": 61.0})
-    'Interrupted in epoch 3 after 180 steps and 1 min 1 s; what follows is what it had written by
+    'Interrupted in epoch 3 after 180 steps and 0:01:01 h; what follows is what it had written by
     then.'
     >>> state({"state": "finished", "epoch": 9, "step": 600, "seconds": 133})
-    'Finished after 600 steps and 2 min 13 s.'
+    'Finished after 600 steps and 0:02:13 h.'
     """
     name = str(status.get("state", "unknown"))
     if name not in ("running", "interrupted", "failed", "finished"):
         return "The run has not recorded its progress; this page shows what it has written so far."
     after = ""  # a head in closed form takes no step
     if status.get("step"):
-        after = f" after {status['step']:,} steps and {duration(status.get('seconds') or 0)}"
+        seconds = timedelta(seconds=round(status.get("seconds") or 0))
+        after = f" after {status['step']:,} steps and {seconds} h"
     if name == "finished":
         return f"Finished{after}."
     epoch = f" in epoch {status['epoch']}" if status.get("epoch") is not None else ""
     return f"{name.capitalize()}{epoch}{after}; what follows is what it had written by then."
-
-
-def _part(info: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    part = info.get(name)
-    return part if isinstance(part, Mapping) else {}
-
-
-def _count(count: Any) -> str:
-    """
-    >>> _count({"records": 6000, "classes": 240}), _count(6000)
-    ('6,000 records, 240 classes', '6,000')
-    """
-    if isinstance(count, Mapping):
-        return ", ".join(f"{_count(number)} {name}" for name, number in count.items())
-    return f"{count:,}" if isinstance(count, int) else readable(count)

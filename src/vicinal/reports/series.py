@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vicinal.reports.tables import gain, metric_title, per_cent
+from vicinal.reports.tables import metric_title
 
 Unit = Literal["number", "share", "falling"]  # plain axis, per cent, logarithmic axis
 
@@ -162,44 +162,33 @@ ACTIVE_CAPTION = (
     "easy, "
     "stuck near 100 % nothing is being learned."
 )
-_RECALL = (
-    "High on both is what one wants; a wide gap means that the training classes were memorized."
-)
-_RATIO = (
-    "Mean distance within classes over that between class means. Lower is tighter; a train value "
-    "far below the other "
-    "means that only the training classes were squeezed."
-)
-_DECAY = (
-    "0 would use all directions of the space alike; the higher it is, the fewer directions "
-    "carry the embedding."
-)
+MEASURES = {  # by their key in a row of diagnostics: title, and how to read them
+    "recall@1": (
+        "Recall@1",
+        "High on both is what one wants; a wide gap means that the training classes were memorized.",
+    ),
+    "intra_inter_ratio": (
+        "Distances within / between classes",
+        "Mean distance within classes over that between class means. Lower is tighter; a train "
+        "value far below the other means that only the training classes were squeezed.",
+    ),
+    "spectral_decay": (
+        "Spectral decay",
+        "0 would use all directions of the space alike; the higher it is, the fewer directions "
+        "carry the embedding.",
+    ),
+}
 
 
 def measures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The measures that at least one row of ``diagnostics.json`` has: title, bars (name, text, part
     of the full width) and caption."""
-    known = {row["name"]: row["recall@1"] for row in rows if row.get("recall@1") is not None}
-    # A run without test classes.
-    unseen = next((name for name in known if name in ("test", "validation")), "test")
-    difference = ""
-    if {"train", unseen} <= known.keys():
-        difference = f" Here: {gain(known['train'], known[unseen])} points from train to {unseen}."
     found = []
-    for key, title, caption in (
-        ("recall@1", f"Recall@1, train against {unseen}", _RECALL + difference),
-        ("intra_inter_ratio", "Distances within / between classes", _RATIO),
-        ("spectral_decay", "Spectral decay", _DECAY),
-    ):
+    for key, (title, caption) in MEASURES.items():
         values = {row["name"]: float(row[key]) for row in rows if row.get(key) is not None}
-        share = key == "recall@1"
-        full = 1.0 if share else max(values.values(), default=0.0) or 1.0
+        full = max(values.values(), default=0.0) or 1.0
         bars = [
-            {
-                "name": name,
-                "text": f"{per_cent(value)} %" if share else f"{value:.3f}",
-                "part": max(value / full, 0.0),
-            }
+            {"name": name, "text": f"{value:.3f}", "part": max(value / full, 0.0)}
             for name, value in values.items()
         ]
         if bars:
@@ -215,11 +204,7 @@ def spectrum_chart(rows: Sequence[Mapping[str, Any]]) -> Chart | None:
         # ends before it.
         values = [float(value) for value in row.get("spectrum") or [] if value > 0]
         if values:
-            lines[row["name"]] = Curve(
-                [float(i) for i in range(1, len(values) + 1)], values, values, values
-            )
-    return (
-        Chart("spectrum", "Spectrum of the embeddings", "falling", lines, axis="direction")
-        if lines
-        else None
-    )
+            steps = [float(i) for i in range(1, len(values) + 1)]
+            lines[row["name"]] = Curve(steps, values, values, values)
+    title = "Spectrum of the embeddings"
+    return Chart("spectrum", title, "falling", lines, axis="direction") if lines else None

@@ -146,17 +146,6 @@ def _bounds(estimate: Mapping[str, float | None] | None) -> tuple[float, float] 
     return None if low is None or high is None else (low, high)
 
 
-def changes(results: Mapping[str, Any]) -> list[tuple[float, float] | None]:
-    """For each row of the table, the score before and after training where both are there: to be
-    drawn beside it."""
-    scores = _scores(results)
-    pairs = []
-    for metric in _metrics(scores):
-        before, after = (scores.get(name, {}).get(metric) for name in ("untrained", "trained"))
-        pairs.append(None if before is None or after is None else (float(before), float(after)))
-    return pairs
-
-
 def metric_title(name: str) -> str:
     """A metric's name as a person writes it.
 
