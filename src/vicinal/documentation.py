@@ -63,22 +63,7 @@ def explanation(what: str) -> Explanation:
     """Explain ``loss=triplet``, a slot without names (``training``), or a preset by its name."""
     slot, equals, name = what.partition("=")
     if not equals and slot in config.presets():
-        layer = config.preset(slot)
-        about = [(key, layer[key]) for key in config.ABOUT if key in layer]
-        said = [(key, one) for key, all in about for one in ([all] if type(all) is str else all)]
-        text = "\n".join(f"{key}: {words}" for key, words in said)
-        sources = _sources(slot)
-        slots = {key: config.as_mapping(key, layer[key]) for key in config.SLOTS if key in layer}
-        given = [(key, *item) for key, arguments in slots.items() for item in arguments.items()]
-        rows = [
-            (
-                key if name == "name" else f"{key}.{name}",
-                _typed(value),
-                sources.get(f"{key}.{name}", ""),
-            )
-            for key, name, value in given
-        ]
-        return Explanation(slot, text, rows)
+        return Explanation(slot, _preset_text(slot), [])
     if slot not in config.SLOTS:
         raise ConfigError(unknown("slot or preset", slot, (*config.SLOTS, *config.presets())))
     if slot == "model":
@@ -103,18 +88,12 @@ def explanation(what: str) -> Explanation:
     )
 
 
-def _sources(preset: str) -> dict[str, str]:
-    """Return where each value of a preset stands, by ``slot.name``: the comment at its line."""
-    path = config.presets()[preset]
+def _preset_text(name: str) -> str:
+    """Return a preset as its file has it, and below it the one that it begins with."""
+    path = config.presets()[name]
     base = config.from_toml(path).get("preset")
-    found = {} if base is None else _sources(base)
-    slot = ""
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if header := re.fullmatch(r"\[(\w+)\]", line):
-            slot = header[1]
-        elif said := re.fullmatch(r"(\w+) = .* # (.*)", line):
-            found[f"{slot}.{said[1]}"] = said[2]
-    return found
+    text = path.read_text(encoding="utf-8")
+    return text if base is None else f"{text}\n# preset {base}\n{_preset_text(base)}"
 
 
 def _settings(slot: str, kind: type, leave_out: Collection[str] = ()) -> list[tuple[str, str, str]]:
