@@ -14,7 +14,6 @@ from vicinal.data.augmentation import (
     TRIES,
     Crops,
     cut_resized,
-    cut_squares,
     resized_boxes,
     rotate,
 )
@@ -98,25 +97,6 @@ def test_resized_boxes_are_pillow_s(size):
         expected = torch.stack([by_pillow(*one, size, passes=passes) for one in each])
         difference = (cut - expected).abs()
         assert difference.max() <= 1 and difference.mean() < share
-
-
-def test_a_box_of_the_right_size_is_copied():
-    rows = torch.tensor([1, 3])
-    boxes = crops([(4, 9, 24, 24), (16, 28, 24, 24)], [False, True])
-    assert cut_resized(IMAGES, rows, boxes, 24).equal(cut_squares(IMAGES, rows, boxes, 24).float())
-
-
-def test_squares_are_slices():
-    cut = cut_squares(
-        IMAGES,
-        torch.tensor([2, 2, 0]),
-        crops([(0, 0, 9, 9), (31, 43, 9, 9), (5, 6, 9, 9)], [False, True, True]),
-        9,
-    )
-    assert cut.dtype == torch.uint8
-    planes = IMAGES.permute(0, 3, 1, 2)
-    assert cut[0].equal(planes[2, :, :9, :9]) and cut[1].equal(planes[2, :, 31:, 43:].flip(-1))
-    assert cut[2].equal(planes[0, :, 5:14, 6:15].flip(-1))
 
 
 def test_interpolation_keeps_its_precision_under_autocast():

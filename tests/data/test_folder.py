@@ -3,7 +3,6 @@
 import os
 import shutil
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -44,15 +43,6 @@ def test_split_folders_are_the_splits(middle, write_pictures):
     assert records.classes == tuple("abcd" if middle else "abc")
 
 
-def test_a_class_may_be_named_like_a_split(write_pictures):
-    """Vehicles: a train is a class here."""
-    assert Folder(str(write_pictures("train/1.png", "bus/1.png", "car/1.png"))).load().classes == (
-        "bus",
-        "car",
-        "train",
-    )
-
-
 @pytest.mark.parametrize("tops", [("train", "val"), ("train",)])
 def test_half_a_split_layout_is_rejected(tops, write_pictures):
     with pytest.raises(DataError, match=r"holds only .*Splits are `train` and `test`"):
@@ -68,15 +58,6 @@ def test_otherwise_classes_are_split_by_a_seeded_draw(class_folders):
     assert (
         len({tuple(Folder(str(class_folders), seed=seed).load().splits) for seed in range(8)}) > 1
     )
-
-
-def test_the_order_of_the_disk_does_not_matter(class_folders, monkeypatch):
-    expected = Folder(str(class_folders)).load().fingerprint()
-    walk = os.walk
-    monkeypatch.setattr(
-        os, "walk", lambda top: ((here, dirs[::-1], files[::-1]) for here, dirs, files in walk(top))
-    )
-    assert Folder(str(class_folders)).load().fingerprint() == expected
 
 
 def test_empty_class_folders_are_rejected_by_name(class_folders):
@@ -106,14 +87,6 @@ def test_a_folder_without_classes_is_rejected(write_pictures, tmp_path):
         Folder(str(tmp_path / "1.png")).load()
     with pytest.raises(DataError, match="does not exist"):
         Folder(str(tmp_path / "nowhere")).load()
-
-
-@pytest.mark.data
-def test_the_birds_are_a_folder_of_class_folders(data_root):
-    records = Folder("$VICINAL_DATA/CUB_200_2011/images", order="sorted").load()
-    assert len(records) == 11788 and len(records.classes) == 200
-    assert np.bincount(records.labels).min() >= 41
-    assert (records.splits == "test").sum() == 5924
 
 
 def test_names_that_are_not_utf8_are_shown_escaped_and_read_by_their_bytes(tmp_path):

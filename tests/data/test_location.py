@@ -6,18 +6,8 @@ import numpy as np
 import pytest
 
 from vicinal.data import location
-from vicinal.data.location import cache_folder, data_root, existing, expanded
+from vicinal.data.location import cache_folder, existing, expanded
 from vicinal.errors import DataError
-
-
-def test_the_variable_names_the_root(monkeypatch, tmp_path):
-    monkeypatch.setenv("VICINAL_DATA", str(tmp_path))
-    assert data_root() == tmp_path
-
-
-def test_without_it_the_root_lies_beside_the_repository(monkeypatch):
-    monkeypatch.delenv("VICINAL_DATA", raising=False)
-    assert data_root() == Path(__file__).parents[3] / "shared" / "data"
 
 
 @pytest.mark.parametrize("path", ["$VICINAL_DATA/features/x.npz", "${VICINAL_DATA}/features/x.npz"])
@@ -50,15 +40,6 @@ def test_the_cache_follows_the_desktop_convention(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_folder() == tmp_path / ".cache" / "vicinal"
-
-
-def test_a_user_without_a_home_has_no_cache(monkeypatch):
-    def homeless():
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", homeless)
-    assert cache_folder() is None
 
 
 @pytest.fixture

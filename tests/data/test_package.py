@@ -53,11 +53,6 @@ def test_the_embedded_set_has_a_name(tmp_path, monkeypatch):
     assert open_path("glyphs") == Folder(str(tmp_path / "glyphs"))  # what lies there comes first
 
 
-def test_the_short_form_of_a_path_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setenv("VICINAL_DATA", str(tmp_path))
-    assert open_path("$VICINAL_DATA") == Folder("$VICINAL_DATA")
-
-
 @pytest.mark.parametrize("kind", [CUB, Cars196, StanfordOnlineProducts, InShop, Omniglot])
 def test_a_published_set_has_a_place_also_while_it_is_not_there(kind, tmp_path, monkeypatch):
     monkeypatch.setenv("VICINAL_DATA", str(tmp_path))

@@ -170,15 +170,6 @@ def test_the_real_birds_have_the_published_counts(data_root):
     assert open_path("$VICINAL_DATA/CUB_200_2011") == CUB()
 
 
-def test_the_first_models_of_cars_train_and_the_others_test(cars):
-    records = Cars196(str(cars)).load()
-    assert records.name == "Cars196" and records.classes == CARS
-    assert [records.source.name(row) for row in range(8)] == CAR_PATHS
-    assert records.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3] and records.labels.dtype == np.int64
-    assert records.splits.tolist() == ["train"] * 4 + ["test"] * 4
-    assert records.source.read(7).size == (12, 10)
-
-
 def test_damaged_annotations_are_an_error(cars):
     whole = (cars / "cars_annos.mat").read_bytes()
     for content in (b"", b"not a matrix", whole[: len(whole) // 2]):

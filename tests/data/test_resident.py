@@ -13,8 +13,8 @@ from tests.reading import load
 from vicinal.data import loader, resident
 from vicinal.data.folder import Folder
 from vicinal.data.loader import load_all
-from vicinal.data.records import Decoded, FeatureArray, ImageArray, ImageFiles, Records
-from vicinal.data.resident import CACHE, free_memory, keep_decoded, open_cache
+from vicinal.data.records import FeatureArray, ImageArray, ImageFiles, Records
+from vicinal.data.resident import CACHE, keep_decoded, open_cache
 from vicinal.data.transforms import FeatureTransform, ImageTransform
 from vicinal.errors import ConfigError, DataError
 
@@ -110,19 +110,6 @@ def test_batches_of_decoded_images_are_those_of_files(images, transform, kind, w
     part = np.array([5, 0, 3])
     ours, theirs = (one.part("test").take(part) for one in (there, images))
     same(load_all(ours, transform, 2), load_all(theirs, transform, 2))
-
-
-def test_images_in_memory_may_be_gray(where):
-    records = in_memory((6, 13, 10))
-    plan = [[2, 0, 5]]
-    transform = ImageTransform(size=9, pad=2, crop="resized", channels=1)
-    loaded = list(load(records, plan, transform, seed=0, epoch=0))
-    shape = resident._prepared_shape(records.source, transform)
-    assert shape == (17, 14, 1)
-    pixels = torch.stack([transform.prepare(records.source.read(row)) for row in range(6)])
-    pixels = pixels.permute(0, 2, 3, 1)
-    records.source.decoded = Decoded(pixels, transform.preparation, np.arange(6), {})
-    same(load(records, plan, transform, seed=0, epoch=0), loaded, levels=2 / 255)
 
 
 def test_other_preparations_and_other_rows_are_read(images, monkeypatch):
@@ -221,12 +208,6 @@ def test_processes_decode_the_same_tell_how_far_they_are_and_pass_on_the_error(i
         decode(images, workers=1)
 
 
-def test_free_memory_is_some_of_it_or_unknown(monkeypatch):
-    assert free_memory(CPU) > 2**20
-    monkeypatch.delattr("os.sysconf")
-    assert free_memory(CPU) == 0
-
-
 # -- the folder that keeps arrays -----------------------------------------------------------------
 
 
@@ -274,14 +255,6 @@ def test_a_damaged_array_is_made_again(images, folder, damage):
     assert np.array_equal(np.load(path), whole)
 
 
-def test_where_an_image_cannot_be_read_nothing_is_kept(images, folder):
-    broken(images, 4)
-    for _ in range(2):
-        found = decode(images, skip_corrupt=True, cache=folder).source.decoded
-        assert list(found.unreadable) == [4]
-    assert not arrays(folder) and not list(folder.glob(".*.part"))
-
-
 def test_what_is_not_known_by_its_files_is_not_kept(images, folder):
     class Upside(ImageFiles):
         def read(self, index):
@@ -299,3 +272,9 @@ def test_the_setting_wins_over_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("VICINAL_DATA", str(tmp_path))
     assert open_cache(None) == tmp_path / "environment"
     assert open_cache("$VICINAL_DATA/setting") == tmp_path / "setting"
+
+
+def test_where_an_image_cannot_be_read_nothing_is_kept(images, folder):
+    broken(images, 4)
+    found = decode(images, skip_corrupt=True, cache=folder).source.decoded
+    assert list(found.unreadable) == [4] and not arrays(folder)

@@ -108,7 +108,7 @@ def test_spreadsheet_habits_are_understood(write):
     assert read_columns(write("path;label\na;b, c\n")).texts("label") == ["b, c"]
 
 
-@pytest.mark.parametrize("label", ["²", "--5", str(10**20), "1e5"])
+@pytest.mark.parametrize("label", ["²", str(10**20), "1e5"])
 def test_a_label_that_is_nearly_a_number_is_a_text(write, label):
     records = open_path(write(f"path,label\n0.png,{label}\n1.png,3\n")).load()
     assert set(records.classes) == {label, "3"}
@@ -118,19 +118,13 @@ def test_a_label_that_is_nearly_a_number_is_a_text(write, label):
     ("text", "message"),
     [
         ("", "line 1: the header must name each column once"),
-        ("path,path\na,b\n", "line 1: the header must name each column once"),
         ("path,label\n0.png,b\nc\n", "line 3: other columns than the 2 of the header"),
-        ("path,label\n0.png,b,c\n", "line 2: other columns than the 2"),
         ('path,label\n"a,b\n', "line 2: not readable: unexpected end of data"),
         ("path,label\n", "has no rows"),
         ("path,lables\n0.png,a\n", "unknown column 'label'; did you mean 'lables'"),
         ("path,label\n0.png,\n", "line 2: `label` is empty"),
-        ("path,label\n,a\n", "line 2: `path` is empty"),
         ("path,label,split\n0.png,a,train\n1.png,b,trian\n", "line 3: unknown split 'trian'"),
-        ("path,label,split\n0.png,a,train\n1.png,b,\n", "line 3: `split` is empty"),
         ("path,label,angle\n0.png,a,1\n1.png,b,\n", "line 3: `angle` must be a number"),
-        ("path,label,angle\n0.png,a,1\n1.png,b,inf\n", "line 3: `angle` must be a number"),
-        ("path,label,angle\n0.png,a,\n1.png,b,2\n", "line 2: `angle` must be a number"),
         ("length,label\n1,a\nx,b\n", "line 3: `length` must be a number, got 'x'"),
         ("kind,label\na,b\n", r"no column of numbers among kind, label.*data\.path=COLUMN"),
         ("length,kind\n1,a\n", r"'label'.*data\.label=COLUMN"),
@@ -148,11 +142,6 @@ def test_missing_images_are_counted_and_the_first_are_named(write):
     with pytest.raises(DataError, match=message):
         dataset.load()
     assert len(dataset.load(strict=False)) == 6
-
-
-def test_numbers_too_long_for_an_integer_become_decimals(write):
-    numbers = read_columns(write(f"id\n{10**20}\n1\n")).other_numbers(without=())
-    assert numbers["id"].dtype == np.float64
 
 
 def test_other_files_are_rejected(write):
@@ -247,13 +236,11 @@ PAIR = "query_path,gallery_path"
     ("header", "rows", "message"),
     [
         (f"{PAIR},angle", ["a,a,15", "b,b,north"], "line 3: `angle` must be a number, got 'north'"),
-        (f"{PAIR},angle", ["a,a,15", "b,b,"], "line 3: `angle` must be a number, got ''"),
         (PAIR, ["a,nowhere"], r"1 in its 1 rows of `gallery_path`: line 2: .*nowhere\.png"),
         (f"{PAIR},split", ["a,a,train", "a2,a,test"], "line 3: air/a.png is a test image here"),
         (PAIR, [], "no rows"),
         # So that a misspelt one is named as what it should be, not taken for a table of labels.
         ("query_pth,gallery_path", ["a,a"], "unknown column 'query_path'"),
-        ("query_path,air", ["a,a"], "unknown column 'gallery_path'"),
     ],
 )
 def test_bad_pairs_are_rejected_with_their_line(pairs, header, rows, message):
@@ -299,12 +286,6 @@ def test_splits_names_and_further_numbers_come_along(npz):
     assert records.columns["camera"].dtype == np.int64
 
 
-def test_names_of_arrays_can_be_given_and_singulars_are_understood(npz):
-    assert len(Arrays(npz(x=FEATURES, y=LABELS), features="x", label="y").load()) == 6
-    path = npz(features=FEATURES, label=LABELS, split=np.array(["train"] * 6))
-    assert len(Arrays(path).load().part("train")) == 6
-
-
 def test_what_embed_writes_is_read(npz):
     classes = np.array(["wren", "robin"])
     names = np.array(list("abcd"))
@@ -329,47 +310,13 @@ def test_parquet_holds_the_same(write, size):
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ([[1.0, 2.0], [1.0]], "must hold lists of numbers, as many in every row"),
-        ([[1.0], None], "must hold lists of numbers"),
-        ([["a"], ["b"]], "must hold lists of numbers"),
-        ([1.0, 2.0], "must hold lists of numbers"),
-        (pyarrow.array([], pyarrow.list_(pyarrow.float32())), "has no rows"),
-    ],
-)
-def test_broken_vectors_of_parquet_are_rejected(values, message, write):
-    path = write(features=values, label=["a", "b"][: len(values)])
-    with pytest.raises(DataError, match=rf"list\.parquet.*{message}"):
-        Arrays(str(path)).load()
-
-
-def test_a_column_that_is_there_twice_is_named(tmp_path):
-    vectors = pyarrow.array(FEATURES.tolist())
-    twice = pyarrow.Table.from_arrays([vectors, vectors], ["features"] * 2)
-    pyarrow.parquet.write_table(twice, tmp_path / "v.parquet")
-    with pytest.raises(DataError, match=r"v\.parquet .* must name each column once"):
-        open_path(tmp_path / "v.parquet").load()
-
-
-@pytest.mark.parametrize("kind", [np.float64, np.int32, np.uint8])
-def test_other_numbers_become_float32(kind, npz):
-    records = Arrays(npz(features=FEATURES.astype(kind), labels=LABELS)).load()
-    assert records.source.features.dtype == np.float32
-
-
-@pytest.mark.parametrize(
     ("arrays", "message"),
     [
         ({"features": None}, "unknown array 'features'"),
         ({"labels": None}, "unknown column 'label'"),
         ({"labels": LABELS[:5]}, r"has 6 rows, but `labels` has the shape \[5\]"),
-        ({"labels": LABELS[:, None]}, r"`labels` has the shape \[6, 1\]"),
-        ({"split": np.array(["train"])}, r"`split` has the shape \[1\]"),
         ({"features": FEATURES[0]}, r"must be numbers \[n d\], got float32 \[2\]"),
-        ({"features": FEATURES.astype(str)}, r"must be numbers \[n d\]"),
         ({"labels": LABELS / 2}, "row 0: `labels` is a decimal number, 5.0"),
-        ({"labels": np.array(["a", "", "b", "c", "d", "e"])}, "row 1: `labels` is empty"),
         ({"features": FEATURES[:0], "labels": LABELS[:0]}, "has no rows"),
         ({"splits": np.array(["train"] * 5 + ["tests"])}, "row 5: unknown split 'tests'"),
         ({"angle": np.array([0, 1, np.nan, 3, 4, 5])}, "row 2: `angle`"),
@@ -383,7 +330,7 @@ def test_bad_arrays_are_rejected(arrays, message, npz):
         Arrays(path).load()
 
 
-@pytest.mark.parametrize("value", [np.nan, -np.inf, 1e300])
+@pytest.mark.parametrize("value", [np.nan, 1e300])
 def test_features_that_are_no_numbers_are_counted_and_the_rows_named(value, npz):
     features = FEATURES.astype(np.float64)
     features[[1, 4], 0] = value
@@ -394,7 +341,7 @@ def test_features_that_are_no_numbers_are_counted_and_the_rows_named(value, npz)
     assert len(dataset.load(strict=False)) == 6
 
 
-@pytest.mark.parametrize("content", ["text", "cut", "damaged"])
+@pytest.mark.parametrize("content", ["text", "damaged"])
 def test_a_damaged_file_is_rejected_by_name(content, tmp_path):
     file = io.BytesIO()
     np.savez(file, features=FEATURES, labels=LABELS)
@@ -402,7 +349,7 @@ def test_a_damaged_file_is_rejected_by_name(content, tmp_path):
     damaged = whole.replace(FEATURES.tobytes(), b"\x01" * FEATURES.nbytes)
     assert damaged != whole
     path = tmp_path / "bad.npz"
-    path.write_bytes({"text": b"no zip", "cut": whole[:-30], "damaged": damaged}[content])
+    path.write_bytes({"text": b"no zip", "damaged": damaged}[content])
     with pytest.raises(DataError, match=r"bad.npz is not (an .npz|readable)"):
         open_path(path).load()
 
