@@ -12,6 +12,7 @@ import argparse
 import tempfile
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import uvicorn
@@ -72,7 +73,7 @@ def main() -> None:
         run.write_info({"name": "map"})
         items = [Item(i, f"{i}.png", f"class {i % CLASSES}") for i in range(given.points)]
         publish(run.path / "collection", items, np.zeros((given.points, 2), np.float32), dim=2)
-        library = Library(run, CollectionDirectory.of(run), "features", None, laid_out)
+        library = Library(run, CollectionDirectory.of(run), Mock(kind="features"), layout=laid_out)
         server = uvicorn.Server(
             uvicorn.Config(create_application(library), log_level="critical", ws="none")
         )

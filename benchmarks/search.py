@@ -77,9 +77,10 @@ def ratio_line(case: str, found: Ratio, rounds: int, scale: float = 1.0) -> str:
 def flat_table(rounds: int) -> list[str]:
     import faiss
     import numpy as np
+    import torch
 
+    from vicinal.evaluation.neighbors import Gallery, Neighbors, joined
     from vicinal.retrieval.collection import VECTORS, CollectionDirectory
-    from vicinal.retrieval.store import FlatStore
 
     vectors, labels, queries = data(ROWS)
     with tempfile.TemporaryDirectory() as folder:
@@ -94,14 +95,18 @@ def flat_table(rounds: int) -> list[str]:
         start = time.perf_counter()
         snapshot.search(queries[:1], K)
         first = time.perf_counter() - start
-        store = FlatStore(np.load(snapshot.folder / VECTORS, mmap_mode="r"))
-        found = store.search(queries, K)
+        held = np.load(snapshot.folder / VECTORS, mmap_mode="c")
+        gallery = Gallery(torch.from_numpy(held), in_place=True)
+
+        def exact(asked: np.ndarray, k: int) -> Neighbors:
+            rows = torch.from_numpy(asked)
+            return joined(gallery.search(rows, k, chunk_bytes=2**26), rows, k)
+
+        found = exact(queries, K)
         expected = peer.search(queries, K)
         same = (found.ids.numpy() == expected[1]).mean()
-        batch = alternate(lambda: store.search(queries, K), lambda: peer.search(queries, K), rounds)
-        single = alternate(
-            one_by_one(store.search, queries), one_by_one(peer.search, queries), rounds
-        )
+        batch = alternate(lambda: exact(queries, K), lambda: peer.search(queries, K), rounds)
+        single = alternate(one_by_one(exact, queries), one_by_one(peer.search, queries), rounds)
         whole = (
             statistics.median(timed(one_by_one(snapshot.search, queries)) for _ in range(rounds))
             / SINGLES

@@ -189,7 +189,7 @@ def test_runs(attack, targets, kills, tmp_path):
 
 
 OWN = (
-    "archives/2019/a.txt generation-00000001/x journal.bin annotations.journal current.json README.md "
+    "archives/2019/a.txt generation-00000001/x journal.bin annotations.json current.json README.md "
     "model.onnx run.json report.html 00000.tar vectors.npy items.jsonl cache/x .mine.part"
 )
 

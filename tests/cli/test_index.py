@@ -43,7 +43,7 @@ def made(tmp_path):
     return tmp_path
 
 
-def test_a_walk_from_pictures_to_a_contact_sheet(made, vicinal):
+def test_a_walk_from_pictures_to_neighbors(made, vicinal):
     done = vicinal("index", "run", "pictures")
     assert done.returncode == 0, done.stderr
     assert (
@@ -59,11 +59,6 @@ def test_a_walk_from_pictures_to_a_contact_sheet(made, vicinal):
     assert found["generation"] == 1 and {match["label"] for match in found["matches"]} == {"a"}
     assert len(found["matches"]) == 3
 
-    done = vicinal("search", "run", "--label", "c", "--format", "sheet")
-    assert done.stdout == "10 matches: search.png\n"
-    with Image.open(made / "search.png") as sheet:
-        assert sheet.size[0] > 900
-
 
 def test_a_false_match_rate_ends_the_matches(made, vicinal):
     vicinal("index", "run", "pictures")
@@ -71,23 +66,9 @@ def test_a_false_match_rate_ends_the_matches(made, vicinal):
     threshold = json.loads(done.stdout)["threshold"]
     assert f"no match beyond {threshold:.4f}" in done.stderr and "9 pairs" in done.stderr
     assert all(match["distance"] <= threshold for match in json.loads(done.stdout)["matches"])
+    done = vicinal("search", "run", "--id", "0", "--max-false-match", "0.2", "--where", "label=d")
+    assert done.stdout.startswith("no match: the nearest, d/")
     assert (made / "run" / "artifacts" / "calibration.npz").is_file()
-
-
-def test_a_rate_that_a_small_run_cannot_support_is_the_strictest_that_it_can(made, vicinal):
-    vicinal("index", "run", "pictures")
-    done = vicinal("search", "run", "--id", "0", "--max-false-match", "0.001", "--format", "json")
-    assert done.returncode == 0 and "9 pairs support no rate below 1/9 = 0.11" in done.stderr
-    strictest = vicinal(
-        "search", "run", "--id", "0", "--max-false-match", "0.112", "--format", "json"
-    )
-    assert json.loads(done.stdout)["threshold"] == json.loads(strictest.stdout)["threshold"]
-
-
-def test_no_match_is_said_in_words(made, vicinal):
-    vicinal("index", "run", "pictures")
-    done = vicinal("search", "run", "--id", "0", "--max-distance", "0.000001")
-    assert done.stdout.startswith("no match: the nearest, ")
 
 
 def test_corrupt_files_are_named_and_left_out_on_request(made, vicinal):
@@ -118,7 +99,6 @@ def test_another_model_is_not_mixed_with_old_vectors(made, vicinal):
     [
         (["index", "nowhere", "pictures"], "not a run"),
         (["index", "run", "nowhere"], "does not exist"),
-        (["index", "run", "pictures", "--store-index", "hnsw"], "is for a store in Milvus"),
         (["index", "run", "--remove", "pictures"], "place of the collection"),
         (["search", "run", "--id", "0"], "vicinal index RUN"),
     ],
@@ -138,9 +118,7 @@ def test_errors_before_there_is_a_collection(words, message, made, vicinal):
         (["--id", "0", "--k", "0"], "k = 0"),
         (["--id", "0", "--where", "label"], "KEY=VALUE"),
         (["--id", "0", "--where", "labels=a"], "did you mean 'label'"),
-        (["--id", "0", "--max-false-match", "0.1", "--max-distance", "1"], "Give one of them"),
         (["--id", "0", "--max-false-match", "0"], "between 0 and 1; got 0"),
-        (["--id", "0", "--format", "sheet", "--out", "sheet.jpg"], "end in .png"),
     ],
 )
 def test_errors_of_a_search(words, message, made, vicinal):

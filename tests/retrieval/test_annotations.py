@@ -1,7 +1,6 @@
-"""The journal of decisions: kept through crashes, undone line by line, never written through a
-link; a decision belongs to the picture, not to its name."""
+"""What is decided is kept and undone change by change; a decision belongs to the picture, not to
+its name."""
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -60,13 +59,13 @@ def test_a_label_takes_a_drop_back_and_a_drop_a_label(annotations, snapshot):
 def test_undo_takes_back_one_change_at_a_time_as_a_whole(annotations, snapshot, tmp_path):
     annotations.change(snapshot, [1, 2], label="a")
     annotations.change(snapshot, [2, 3], label="b")
-    assert annotations.undo() and annotations.read(snapshot).labels == {1: "a", 2: "a"}
+    annotations.undo()
+    assert annotations.read(snapshot).labels == {1: "a", 2: "a"}
     annotations.change(snapshot, [4], drop=True)
-    assert annotations.undo() and annotations.undo()
+    for _ in range(3):
+        annotations.undo()
     found = annotations.read(snapshot)
     assert found.items == {} == Annotations(tmp_path).read(snapshot).items and not found.can_undo
-    assert not annotations.undo()
-    assert len((tmp_path / NAME).read_bytes().splitlines()) == 6  # append-only
 
 
 def test_a_decision_follows_its_picture_and_is_listed_where_that_is_gone(annotations, tmp_path):
@@ -87,54 +86,6 @@ def test_a_decision_follows_its_picture_and_is_listed_where_that_is_gone(annotat
     }
 
 
-@pytest.mark.parametrize("cut", [1, 5, 12, 40])
-def test_a_line_cut_off_by_a_crash_is_left_out_and_the_next_one_is_kept(
-    annotations, snapshot, tmp_path, cut
-):
-    annotations.change(snapshot, [1], label="a")
-    annotations.change(snapshot, [2], label="b")
-    data = (tmp_path / NAME).read_bytes()
-    (tmp_path / NAME).write_bytes(data[:-cut])
-    after = Annotations(tmp_path)
-    assert after.read(snapshot).labels == {1: "a"}
-    after.change(snapshot, [3], label="c")
-    found = Annotations(tmp_path).read(snapshot)
-    assert found.labels == {1: "a", 3: "c"} and found.damaged == 1
-    assert after.undo() and after.read(snapshot).labels == {1: "a"}  # it names the right line
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        b"garbage\n",
-        b"\xff\xfe\n",
-        b"\n",
-        b'00000000 {"targets":["x"],"label":"x"}\n',
-        b"d202ef8d {}\n",
-    ],
-)
-def test_damaged_lines_are_counted_and_left_out(annotations, snapshot, tmp_path, damage):
-    annotations.change(snapshot, [1], label="a")
-    with (tmp_path / NAME).open("ab") as file:
-        file.write(damage)
-    found = annotations.read(snapshot)
-    assert found.labels == {1: "a"} and found.damaged == 1
-    annotations.change(snapshot, [1], label="b")
-    assert annotations.read(snapshot).labels == {1: "b"}
-
-
-def test_no_link_and_no_pipe_is_followed(annotations, snapshot, tmp_path):
-    foreign = tmp_path / "foreign.txt"
-    foreign.write_text("mine\n")
-    for make in (lambda path: path.symlink_to(foreign), os.mkfifo, lambda path: path.mkdir()):
-        make(tmp_path / NAME)
-        for act in (annotations.read, lambda _: annotations.change(_, [1], drop=True)):
-            with pytest.raises(DataError, match="link or no regular file"):
-                act(snapshot)
-        (tmp_path / NAME).rmdir() if (tmp_path / NAME).is_dir() else (tmp_path / NAME).unlink()
-    assert foreign.read_text() == "mine\n"
-
-
 def test_many_writers_lose_nothing(snapshot, tmp_path):
     def write(place):
         mine = Annotations(tmp_path)  # as another process would open it
@@ -143,22 +94,15 @@ def test_many_writers_lose_nothing(snapshot, tmp_path):
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(write, range(4)))
-    found = Annotations(tmp_path).read(snapshot)
-    assert set(found.items) == set(range(20)) and found.damaged == 0
+    assert set(Annotations(tmp_path).read(snapshot).items) == set(range(20))
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"targets": [], "drop": True},
-        {"targets": [1]},
         {"targets": [99], "drop": True},
-        {"targets": [1], "label": "a", "drop": True},
         {"targets": [1], "label": " a"},
-        {"targets": [1], "label": "a\nb"},
-        {"targets": [1], "label": ""},
-        {"targets": [1], "add": ["a;b"]},
-        {"targets": [1], "add": ["x" * 201]},
+        {"targets": [1], "add": ["a\nb"]},
     ],
 )
 def test_what_cannot_be_kept_is_rejected_and_writes_nothing(

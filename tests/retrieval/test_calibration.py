@@ -16,11 +16,9 @@ from vicinal.retrieval.calibration import (
     Calibration,
     calibration,
     count_pairs,
-    distance_threshold,
 )
 from vicinal.retrieval.collection import snapshot_of
 from vicinal.retrieval.indexing import Request, index
-from vicinal.run_directory import RunDirectory
 
 
 @pytest.fixture
@@ -72,7 +70,6 @@ def test_a_run_is_calibrated_on_its_held_out_classes_once(image_run, monkeypatch
     monkeypatch.setattr(Encoder, "load", None)  # now it has to come from the run
     kept = calibration(image_run)
     assert np.array_equal(kept.different, made.different) and kept.width == made.width
-    assert distance_threshold(image_run, rate=0.2).distance == made.threshold(0.2).distance
 
 
 def test_another_model_is_calibrated_anew(image_run):
@@ -95,7 +92,7 @@ def test_without_any_class_to_spare_the_labels_of_the_collection_calibrate(
     _, records = own_data(feature_run)
     alone = replace(records, splits=np.full(len(records), "train"))
     monkeypatch.setattr("vicinal.retrieval.calibration.own_data", lambda run: (None, alone))
-    with pytest.raises(ConfigError, match=r"held out none.*--max-distance"):
+    with pytest.raises(ConfigError, match="held out none"):
         calibration(feature_run)
     index(feature_run, Request(), listener)
     made = calibration(feature_run, snapshot=snapshot_of(feature_run))
@@ -135,16 +132,6 @@ def test_a_rate_gives_its_distance_and_says_what_it_costs(counts):
     assert "0.02 of 1,000 pairs of different classes among the 7 validation classes" in near.words
     assert "100% of the pairs of one class" in near.words
     assert counts.threshold(1e-5).distance == pytest.approx(0.05)
-
-
-def test_a_named_distance_needs_no_calibration(tmp_path):
-    none = RunDirectory(tmp_path / "none")
-    near = distance_threshold(none, distance=0.3)
-    assert near.distance == 0.3 and near.false_match is None and "named" in near.words
-    with pytest.raises(ConfigError, match="Give one of them"):
-        distance_threshold(none, distance=0.1, rate=0.1)
-    with pytest.raises(ConfigError, match="--distance -1"):
-        distance_threshold(none, distance=-1)
 
 
 def test_the_same_classes_are_held_out_again(image_run):

@@ -13,11 +13,8 @@ from vicinal.retrieval import cleaning as module
 from vicinal.retrieval.cleaning import (
     _Evidence,
     find_issues,
-    findings_contents,
-    findings_table,
     judge_labels,
 )
-from vicinal.retrieval.contact_sheets import as_page
 
 
 def bunches(classes=4, each=20, dim=6, seed=0, apart=6.0):
@@ -119,19 +116,19 @@ def test_every_kind_is_found_where_it_was_planted(collect):
     vectors[100] = 60.0
     names = [None, *(f"class {label}" for label in labels)]  # a row without a label comes first
     snapshot = collect(np.concatenate([vectors[:1], vectors]), names)
-    findings = find_issues(snapshot)
-    found = {(each.kind, each.row): each for each in findings.found}
+    listed, page = find_issues(snapshot)
+    found = {(each.kind, each.row): each for each in listed}
     assert found["label", 1].suggested == "class 0" and found["label", 1].score > 0.9
     assert all(row - 1 in range(30) for row in found["label", 1].neighbors)
     copy = found.get(("duplicate", 41)) or found["duplicate", 71]
     assert copy.score > 0.9 and {copy.row, *copy.neighbors} == {41, 71}
     assert found["outlier", 101].score > 0.9 and [k for k, _ in found].count("outlier") == 1
-    (overlap,) = (each for each in findings.found if each.kind == "class")
+    (overlap,) = (each for each in listed if each.kind == "class")
     assert {snapshot.items()[overlap.row].label, overlap.suggested} == {"class 4", "class 5"}
-    scores = [each.score for each in findings.found]
+    scores = [each.score for each in listed]
     assert scores == sorted(scores, reverse=True) and min(scores) >= 0 and max(scores) <= 1
     wrong = [k for k, _ in found].count("label")
-    assert findings.words[0].startswith(f"{wrong} of 180 labels are probably wrong")
+    assert page.lead[0].startswith(f"{wrong} of 180 labels are probably wrong")
 
 
 def test_copied_pictures_of_two_classes_are_found_by_their_pixels(collect, tmp_path):
@@ -142,12 +139,12 @@ def test_copied_pictures_of_two_classes_are_found_by_their_pixels(collect, tmp_p
     with Image.open(tmp_path / "3.png") as image:
         image.resize((90, 70)).save(tmp_path / "7.png")
     vectors = rng.normal(size=(12, 4))
-    findings = find_issues(collect(vectors, np.arange(12) // 6, root=tmp_path))
-    copies = [{each.row, *each.neighbors} for each in findings.found if each.kind == "duplicate"]
-    assert copies == [{3, 7}] and any("planted" in sentence for sentence in findings.words)
+    found, page = find_issues(collect(vectors, np.arange(12) // 6, root=tmp_path))
+    copies = [{each.row, *each.neighbors} for each in found if each.kind == "duplicate"]
+    assert copies == [{3, 7}] and "planted" in page.lead[1]
 
 
-def test_hostile_names_stay_names(collect):
+def test_the_table_holds_hostile_names_as_they_are(collect):
     hostile = '<script>alert(1)</script>",=1+1\n'
     vectors, labels = bunches(classes=2)
     names = [hostile if label else "a" for label in labels]
@@ -155,20 +152,16 @@ def test_hostile_names_stay_names(collect):
     paths = [f"{row}.png" for row in range(40)]
     paths[3] = f"{hostile}/3.png"
     snapshot = collect(vectors, names, path=paths)
-    findings = find_issues(snapshot)
-    rows = list(csv.DictReader(StringIO(findings_table(snapshot, findings))))
+    _, page = find_issues(snapshot)
+    rows = list(csv.DictReader(StringIO(page.table)))
     assert list(rows[0]) == ["row", "path", "label", "kind", "score", "suggested", "neighbors"]
     (row,) = (row for row in rows if row["kind"] == "label")
     assert [*row.values()][:3] == ["3", paths[3], hostile] and row["suggested"] == "a"
     assert set(row["neighbors"].split("|")) <= set(paths[:20])
-    page = as_page(snapshot, findings_contents(snapshot, findings), "findings.csv")
-    assert "<script>" not in page and "&lt;script&gt;" in page and "probable label errors" in page
+    assert ("probable label errors", "1") in page.facts
 
 
 def test_nothing_found_is_said_without_an_estimate(collect):
     """`About 1.0% of 209 labels are wrong` stood beside 0 findings."""
-    snapshot = collect(*bunches(apart=40.0))
-    findings = find_issues(snapshot)
-    assert findings.words[0].startswith("0 of 80 labels are probably wrong")
-    page = as_page(snapshot, findings_contents(snapshot, findings), "findings.csv")
-    assert "Nothing was found." in page
+    found, page = find_issues(collect(*bunches(apart=40.0)))
+    assert not found and page.lead[0].startswith("0 of 80 labels are probably wrong")

@@ -1,6 +1,5 @@
 """Writing: whole or not at all, one writer at a time."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -55,17 +54,6 @@ def test_a_rejected_generation_changes_nothing(items, vectors, message, tmp_path
     assert CollectionDirectory.open(tmp_path).snapshot().generation == 1
 
 
-def test_a_second_writer_is_told_who_the_first_is(tmp_path):
-    with (
-        writing(tmp_path),
-        pytest.raises(RunError, match=f"process {os.getpid()} on"),
-        writing(tmp_path),
-    ):
-        pass
-    with writing(tmp_path):
-        pass
-
-
 def test_the_lock_of_a_killed_process_is_free(tmp_path):
     code = (
         "import sys, time\nfrom pathlib import Path\nfrom vicinal.retrieval.generations import "
@@ -77,7 +65,7 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path):
     )
     try:
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(RunError, match=f"process {holder.pid}"), writing(tmp_path):
+        with pytest.raises(RunError, match="by another process"), writing(tmp_path):
             pass
     finally:
         holder.send_signal(signal.SIGKILL)
@@ -89,11 +77,10 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path):
 
 DIGESTS = [sha256(bytes([number])).hexdigest() for number in range(6)]
 VECTORS = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32)
-ENTRY = 64 + 12 + 4  # bytes: digest, vector, checksum
 
 
-def opened(folder, model="m", dim=3):
-    return VectorCache(folder, dim=dim, model=model)
+def opened(folder, model="m"):
+    return VectorCache(folder, dim=3, model=model)
 
 
 @pytest.fixture
@@ -106,32 +93,15 @@ def cache(tmp_path):
 
 def kept(folder, **settings):
     cache = opened(folder, **settings)
-    digests = [digest for digest in DIGESTS if digest in cache]
-    found = np.array(list(cache.vectors(digests))).reshape(-1, 3)
-    assert np.array_equal(found, VECTORS[[DIGESTS.index(digest) for digest in digests]])
-    return [DIGESTS.index(digest) for digest in digests]
+    places = [place for place, digest in enumerate(DIGESTS) if digest in cache]
+    assert all(np.array_equal(cache[DIGESTS[place]], VECTORS[place]) for place in places)
+    return places
 
 
 def test_vectors_are_found_again_by_their_content(cache, tmp_path):
     assert len(cache) == 5 and kept(tmp_path) == [0, 1, 2, 3, 4]
     cache.clear()
     assert kept(tmp_path) == []
-
-
-@pytest.mark.parametrize("lost", [1, ENTRY - 1, ENTRY, ENTRY + 1, 5 * ENTRY])
-def test_a_cut_end_loses_only_what_was_cut(cache, tmp_path, lost):
-    cache.path.write_bytes(cache.path.read_bytes()[:-lost])
-    whole = 5 - -(-lost // ENTRY)
-    assert kept(tmp_path) == list(range(whole))
-    opened(tmp_path).append(DIGESTS[5:], VECTORS[5:])
-    assert kept(tmp_path) == [*range(whole), 5]
-
-
-def test_what_is_not_what_was_written_is_made_again(cache, tmp_path):
-    data = bytearray(cache.path.read_bytes())
-    data[2 * ENTRY + 70] ^= 1
-    cache.path.write_bytes(data)
-    assert kept(tmp_path) == [0, 1, 3, 4]
 
 
 def test_another_model_begins_anew(cache, tmp_path):

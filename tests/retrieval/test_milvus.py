@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from vicinal.errors import ConfigError, RunError
+from vicinal.retrieval import milvus as module
 from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.indexing import Request, index
-from vicinal.retrieval.milvus import MilvusStore, _filter, wanted_store
-from vicinal.retrieval.store import FlatStore
+from vicinal.retrieval.milvus import MilvusStore, _filter
 
 pytest.importorskip("milvus_lite")
 pytestmark = pytest.mark.filterwarnings("default")  # the engine's own, which are not ours to mend
@@ -54,26 +54,6 @@ def ids(found):
     return [[id for id, _ in near] for near in found]
 
 
-def test_answers_as_the_flat_store_does(opened):
-    store = opened()
-    store.write(rows(range(COUNT)), DIM)
-    exact = FlatStore(VECTORS)
-    for where, exclude in (
-        ({}, []),
-        ({"label": "b"}, []),
-        ({}, [3, 4]),
-        (ATTRIBUTES[7], []),
-        ({"label": "z"}, []),
-    ):
-        found = store.search(VECTORS[:5], 4, where=where, exclude=exclude)
-        has = [row for row in range(COUNT) if where.items() <= ATTRIBUTES[row].items()]
-        among = np.setdiff1d(np.array(has, int), exclude)
-        expected = exact.search(VECTORS[:5], 4, among=among)
-        assert ids(found) == [[id for id in row if id >= 0] for row in expected.ids.tolist()]
-        for near, distances in zip(found, expected.distances.tolist(), strict=True):
-            assert np.allclose([far for _, far in near], distances[: len(near)], atol=1e-3)
-
-
 def test_what_an_ended_writer_left_is_written_anew_and_a_reopened_store_answers(opened):
     first = opened()
     first.write(rows(range(20)), DIM)
@@ -81,15 +61,6 @@ def test_what_an_ended_writer_left_is_written_anew_and_a_reopened_store_answers(
     first.close()
     found = opened().opened().search(VECTORS[[35]], COUNT, where={})
     assert sorted(ids(found)[0]) == list(range(30, 50)) and ids(found)[0][0] == 35
-
-
-@pytest.mark.parametrize("index", ["HNSW", "IVF_FLAT"])
-def test_approximate_indexes_find_nearly_all(opened, index):
-    store = opened(index=index)
-    store.write(rows(range(COUNT)), DIM)
-    found = ids(store.search(VECTORS, 5, where={}))
-    exact = FlatStore(VECTORS).search(VECTORS, 5).ids.tolist()
-    assert np.mean([len({*a} & {*b}) / 5 for a, b in zip(found, exact, strict=True)]) > 0.9
 
 
 def test_errors(opened):
@@ -166,8 +137,7 @@ def bring(image_run, photographs, listener, tmp_path):
     def call(**settings):
         done = index(image_run, Request([str(photographs)], **settings), listener)
         store = settings.get("store")
-        named = None if store == "flat" else store
-        held.append(CollectionDirectory.of(image_run, engine=named).snapshot())
+        held.append(CollectionDirectory.of(image_run, engine=store).snapshot())
         return done, held[-1]
 
     yield call
@@ -191,6 +161,7 @@ def test_both_engines_find_the_same(bring, tmp_path):
     assert found(flat) == found(milvus)
     assert found(flat, where={"label": "b"}) == found(milvus, where={"label": "b"})
     assert found(flat, exclude=[0, 5]) == found(milvus, exclude=[0, 5])
+    assert found(flat, where={"path": "b/01.png"}) == found(milvus, where={"path": "b/01.png"})
 
 
 def test_indexing_again_brings_the_engine_along(bring, photographs, tmp_path, draw):
@@ -217,14 +188,16 @@ def test_labels_that_the_engine_does_not_know_are_found_without_it(bring, tmp_pa
     assert [match.item.id for match in near] == [6]
 
 
-def test_another_index_reports_its_recall_and_the_old_table_goes(
-    bring, photographs, tmp_path, draw
+def test_a_graph_reports_its_recall_and_the_old_table_goes(
+    bring, photographs, tmp_path, draw, monkeypatch
 ):
     from pymilvus import MilvusClient
 
     address = str(tmp_path / "store.db")
     bring(store=address)
-    done, snapshot = bring(store=address, store_index="hnsw")
+    monkeypatch.setattr(module, "_MANY", 1)
+    draw(photographs / "a" / "more.png", 102)
+    done, snapshot = bring(store=address)
     assert done.recall == 1.0 and snapshot.about["store"]["index"] == "HNSW"
     client = MilvusClient(address)
     assert len(client.list_collections()) == 2, "readers of the generation before still need theirs"
@@ -233,17 +206,4 @@ def test_another_index_reports_its_recall_and_the_old_table_goes(
     tables = client.list_collections()
     assert len(tables) == 2 and snapshot.about["store"]["table"] in tables
     client.close()
-    assert bring(store="flat")[1].about["store"] is None
-
-
-def test_settings_that_do_not_go_together_are_rejected():
-    with pytest.raises(ConfigError, match="is for a store in Milvus"):
-        wanted_store(None, "HNSW", None)
-    with pytest.raises(ConfigError, match="did you mean 'HNSW'"):
-        wanted_store("store.db", "HNWS", None)
-
-
-def test_a_url_stays_a_url_and_a_folder_becomes_absolute(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert wanted_store("http://host:19530", "ivf", None) == ("http://host:19530", "IVF_FLAT")
-    assert wanted_store("store.db", None, None) == (str(tmp_path / "store.db"), "FLAT")
+    assert bring()[1].about["store"] is None

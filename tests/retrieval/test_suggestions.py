@@ -9,8 +9,7 @@ import torch
 
 from vicinal.errors import DataError
 from vicinal.retrieval import suggestions as module
-from vicinal.retrieval.contact_sheets import as_page
-from vicinal.retrieval.suggestions import choose, suggest, suggestions_contents, suggestions_table
+from vicinal.retrieval.suggestions import suggest, suggestions_page
 
 
 def test_what_is_far_from_labels_and_stands_for_many_comes_first():
@@ -71,12 +70,14 @@ def test_suggestions_are_a_table_to_fill_in_and_a_page(collect, tmp_path):
     vectors = rng.normal(size=(40, 4))
     names = [f"<script>{row}" for row in range(40)]
     pool = collect(vectors, [None] * 40, path=names, folder="pool")
-    chosen = choose(pool, known, 2)
-    rows = list(csv.DictReader(StringIO(suggestions_table(pool, chosen))))
-    assert list(rows[0]) == ["path", "label", "known", "gain"]
-    assert [(row["path"], row["label"]) for row in rows] == [(names[r], "") for r in chosen.rows]
+    page = suggestions_page(pool, known, 2)
+    chosen = page.groups[0].rows
+    rows = list(csv.DictReader(StringIO(page.table)))
+    assert list(rows[0]) == ["path", "label", "known", "gain"] and page.facts[0] == (
+        "to label",
+        "2",
+    )
+    assert [(row["path"], row["label"]) for row in rows] == [(names[r], "") for r in chosen]
     files = collect(vectors, [None] * 40, root=tmp_path, folder="files")
-    path = next(csv.DictReader(StringIO(suggestions_table(files, chosen))))["path"]
-    assert path == str(tmp_path / f"{chosen.rows[0]}.png")  # as in a corrected table
-    page = as_page(pool, suggestions_contents(chosen), "suggestions.csv")
-    assert "2 items to label" in page and "<script>" not in page
+    path = next(csv.DictReader(StringIO(suggestions_page(files, known, 2).table)))["path"]
+    assert path == str(tmp_path / f"{chosen[0]}.png")  # as in a corrected table

@@ -150,7 +150,7 @@ def test_words_find_vectors_of_a_collection(run):
     found = json.loads(
         words("search", run.path, "--text", "warm red", "--k", "6", "--format", "json")
     )
-    assert found["query"] == "'warm red'" and len(found["matches"]) == 6
+    assert found["query"] == "warm red" and len(found["matches"]) == 6
     model = vicinal.load(run.path, role="query")
     assert model.kind == "text" and model.embed(["warm red", "cold blue"]).shape == (2, 16)
     with pytest.raises(DataError, match="text 1, str '', is empty"):
@@ -159,7 +159,7 @@ def test_words_find_vectors_of_a_collection(run):
         0
     ]  # pictures need no role
     assert name.startswith("row ") and label.isdigit()
-    with pytest.raises(ConfigError, match=r"items of one kind.*--max-distance"):
+    with pytest.raises(ConfigError, match="items of one kind"):
         words("search", run.path, "--text", "warm red", "--max-false-match", "0.1")
 
 

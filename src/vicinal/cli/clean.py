@@ -1,5 +1,5 @@
 """``vicinal cluster``, ``dedupe``, ``clean`` and ``suggest``: what a collection holds, as tables
-and contact sheets."""
+and pages."""
 
 import shlex
 from pathlib import Path
@@ -12,29 +12,25 @@ from vicinal.errors import ConfigError
 
 if TYPE_CHECKING:
     from vicinal.retrieval.collection import Snapshot
-    from vicinal.retrieval.contact_sheets import Contents
+    from vicinal.retrieval.pages import Page
     from vicinal.run_directory import RunDirectory
-    from vicinal.training.console import Console
 
 _PRINTED = 20  # findings; all stand in the table
+To = Annotated[Path | None, typer.Option(metavar="FOLDER")]
 
 
 def cluster(
     run: Path,
-    method: str = "k-means",
     groups: int | None = None,
-    least: int = 5,
-    to: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
+    to: To = None,
     collection: Path | None = None,
     images: Images = None,
 ) -> None:
-    """Cluster the collection of RUN by k-means or density into groups.csv and groups.html.
+    """Cluster the collection of RUN by k-means into groups.csv and groups.html.
 
     Args:
         run: A run's folder.
-        method: k-means, or hdbscan, which leaves outliers in no group.
-        groups: Number of groups, for k-means. Default: chosen by silhouette.
-        least: Size of the smallest group, for hdbscan.
+        groups: Number of groups. Default: chosen by silhouette.
         to: Where to write. Default: RUN/clusters.
         collection: Where the collection is. Default: RUN/collection.
 
@@ -42,23 +38,21 @@ def cluster(
         vicinal cluster runs/birds
         vicinal cluster runs/birds --groups 20
     """
-    from vicinal.retrieval.clusters import cluster as group
-    from vicinal.retrieval.clusters import cluster_contents
+    from vicinal.retrieval.clusters import cluster_page
     from vicinal.retrieval.collection import snapshot_of
+    from vicinal.run_directory import RunDirectory
 
-    opened, console = _opened(run)
+    opened = RunDirectory.open(run)
     snapshot = snapshot_of(opened, collection, images=images or ())
-    tell_unnamed(snapshot)
-    found = group(snapshot.euclidean_vectors(), method=method, groups=groups, least=least)
-    folder = opened.path / "clusters" if to is None else to
-    _write(console, snapshot, cluster_contents(snapshot, found), folder / "groups")
+    page = cluster_page(snapshot, groups)
+    _write(snapshot, page, (to or opened.path / "clusters") / "groups")
 
 
 def dedupe(
     run: Path,
-    distance: Annotated[float | None, typer.Option("--distance", "--max-distance")] = None,
+    distance: float | None = None,
     embeddings: Annotated[bool, typer.Option("--embeddings")] = False,
-    to: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
+    to: To = None,
     collection: Path | None = None,
     images: Images = None,
 ) -> None:
@@ -78,42 +72,23 @@ def dedupe(
     Examples:
         vicinal dedupe runs/birds
     """
-    from vicinal.retrieval import duplicates
     from vicinal.retrieval.collection import snapshot_of
+    from vicinal.retrieval.duplicates import duplicate_page
+    from vicinal.run_directory import RunDirectory
+    from vicinal.training.console import Console
 
-    opened, console = _opened(run)
-    words = "The distance was named."
+    opened = RunDirectory.open(run)
     snapshot = snapshot_of(opened, collection, images=images or ())
-    tell_unnamed(snapshot)
-    if distance is not None and not 0 <= distance < float("inf"):
-        raise ConfigError(f"a distance is 0 or more; got --distance {distance}.")
-    if embeddings and distance is None:
-        raise ConfigError(
-            "--embeddings compares within a distance of your own. Name it with --distance."
-        )
-    with console.following(len(snapshot), 0, "reading") as follower:
-        if embeddings and distance is not None:
-            vectors = snapshot.euclidean_vectors()
-            pairs = duplicates.close_pairs(vectors, distance, progress=follower.advance)
-        else:
-            rows, views = duplicates.collection_views(snapshot, follower.advance)
-            if distance is None:
-                likeness = duplicates.calibrate_likeness(snapshot, rows, views)
-                distance = likeness.distance
-                words = likeness.words
-            pairs = duplicates.duplicate_pairs(snapshot, rows, views, distance)
-    groups = duplicates.group_pairs(len(snapshot), pairs)
-    contents = duplicates.duplicate_contents(snapshot, groups, distance, words)
-    folder = opened.path / "duplicates" if to is None else to
-    _write(console, snapshot, contents, folder / "duplicates")
+    with Console().following(len(snapshot), 0, "reading") as follower:
+        page = duplicate_page(snapshot, distance, embeddings=embeddings, progress=follower.advance)
+    _write(snapshot, page, (to or opened.path / "duplicates") / "duplicates")
 
 
 def clean(
     run: Path,
     data: Annotated[str | None, typer.Argument(metavar="[DATA]")] = None,
     apply: Annotated[Path | None, typer.Option(metavar="DECISIONS")] = None,
-    new_labels: Annotated[bool, typer.Option("--new-labels")] = False,
-    to: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
+    to: To = None,
     collection: Path | None = None,
     images: Images = None,
     device: str = "auto",
@@ -128,7 +103,6 @@ def clean(
         run: A run's folder.
         data: Labeled data. Default: the collection; without one, the run's own.
         apply: A table of path,label: write the corrected labels. Empty label: drop.
-        new_labels: Allow new classes in DECISIONS.
         to: Where to write. Default: RUN/clean.
         collection: Where the collection is. Default: RUN/collection.
         device: auto, cpu or cuda.
@@ -138,70 +112,53 @@ def clean(
         vicinal clean runs/birds --apply decisions.csv
     """
     from vicinal.cli.tables import print_grid
-    from vicinal.files import write_arrays
     from vicinal.parallel import pick_device
-    from vicinal.retrieval import cleaning
-    from vicinal.retrieval.contact_sheets import write_shown
+    from vicinal.retrieval.cleaning import backbone_features, find_issues
     from vicinal.retrieval.decisions import apply_decisions
+    from vicinal.run_directory import RunDirectory
+    from vicinal.training.console import Console
 
-    opened, console = _opened(run)
-    folder = opened.path / "clean" if to is None else to
+    opened = RunDirectory.open(run)
+    folder = to or opened.path / "clean"
     snapshot = _snapshot(opened, data, "clean/collection", collection, images, device)
     if apply is not None:
         originals = {apply.resolve(), *(Path(place.path).resolve() for place in snapshot.places)}
-        table = folder / "labels.csv"
-        arrays = folder / "labels.npz"
-        for path in (table, arrays):
-            if path.resolve() in originals or (to is not None and path.exists()):
-                is_there = f"corrected labels are a new table, but {path} is there"
-                raise ConfigError(f"{is_there}. Name another folder with --to.")
-        corrected = apply_decisions(snapshot, apply, new_labels=new_labels)
-        write_shown(table, corrected.table)
-        if corrected.arrays is not None:
-            write_arrays(table := arrays, corrected.arrays)
-        typer.echo(
-            f"{corrected.changed:,} relabeled, {corrected.dropped:,} dropped, the data as they were"
-        )
-        retrain = (
-            f"; train on it: `vicinal train --data {shlex.quote(str(table))}`"
-            if corrected.trains
-            else ""
-        )
-        typer.echo(f"table: {table}{retrain}")
+        for name in ("labels.csv", "labels.npz"):
+            if (folder / name).resolve() in originals:
+                raise ConfigError(
+                    f"corrected labels are a new table, but {folder / name} is there. Name another "
+                    "folder with --to."
+                )
+        corrected = apply_decisions(snapshot, apply)
+        table = corrected.write(folder)
+        added = f", new labels: {', '.join(corrected.added)}" if corrected.added else ""
+        typer.echo(f"{corrected.changed:,} relabeled, {corrected.dropped:,} dropped{added}")
+        command = f"; train on it: `vicinal train --data {shlex.quote(str(table))}`"
+        typer.echo(f"table: {table}{command if corrected.trains else ''}")
         return
-    features = cleaning.backbone_features(opened, snapshot, pick_device(device))
-    with console.following(len(snapshot), 0, "comparing") as follower:
-        findings = cleaning.find_issues(snapshot, features, follower.advance)
-    items = snapshot.items()
-    shown = ((each, items[each.row]) for each in findings.found[:_PRINTED])
+    features = backbone_features(opened, snapshot, pick_device(device))
+    with Console().following(len(snapshot), 0, "comparing") as follower:
+        found, page = find_issues(snapshot, features, follower.advance)
+    shown = ((each, snapshot.items()[each.row]) for each in found[:_PRINTED])
     rows = (
         (f"{each.score:.3f}", each.kind, item.label or "", each.suggested, item.path)
         for each, item in shown
     )
-    print_grid(
-        "", ("score", "kind", "label", "suggested", "path"), rows, unbroken=(), left=range(1, 5)
+    heads = ("score", "kind", "label", "suggested", "path")
+    print_grid("", heads, rows, unbroken=(), left=range(1, 5))
+    _write(snapshot, page, folder / "findings")
+    named = shlex.quote(str(run))
+    typer.echo(
+        f"then: review them with `vicinal serve {named}`, and `vicinal clean {named} --apply "
+        "decisions.csv`"
     )
-    contents = cleaning.findings_contents(snapshot, findings)
-    _write(
-        console,
-        snapshot,
-        contents,
-        folder / "findings",
-        cleaning.findings_table(snapshot, findings),
-    )
-    if findings.found and data is None and to is None and collection is None:
-        named = shlex.quote(str(run))
-        typer.echo(
-            f"then: review them with `vicinal serve {named}`, and `vicinal clean {named} --apply "
-            "decisions.csv`"
-        )
 
 
 def suggest(
     run: Path,
     pool: str,
     k: int = 100,
-    to: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
+    to: To = None,
     collection: Path | None = None,
     images: Images = None,
     device: str = "auto",
@@ -222,22 +179,14 @@ def suggest(
     Examples:
         vicinal suggest runs/birds pool/ --k 100
     """
-    from vicinal.retrieval.suggestions import choose, suggestions_contents, suggestions_table
+    from vicinal.retrieval.suggestions import suggestions_page
+    from vicinal.run_directory import RunDirectory
 
-    opened, console = _opened(run)
+    opened = RunDirectory.open(run)
     known = _snapshot(opened, None, "", collection, images, device)
     asked = _snapshot(opened, pool, "suggest/collection", None, images, device)
-    chosen = choose(asked, known, k)
-    contents = suggestions_contents(chosen)
-    folder = opened.path / "suggest" if to is None else to
-    _write(console, asked, contents, folder / "suggestions", suggestions_table(asked, chosen))
-
-
-def _opened(run: Path) -> "tuple[RunDirectory, Console]":
-    from vicinal.run_directory import RunDirectory
-    from vicinal.training.console import Console
-
-    return RunDirectory.open(run), Console()
+    page = suggestions_page(asked, known, k)
+    _write(asked, page, (to or opened.path / "suggest") / "suggestions")
 
 
 def _snapshot(
@@ -273,28 +222,14 @@ def _snapshot(
         index(run, request, Console(), collection=place, device=pick_device(device))
         collection = place
         named += [data] if data is not None and expanded(data).exists() else []
-    snapshot = snapshot_of(run, collection, images=named)
+    return snapshot_of(run, collection, images=named)
+
+
+def _write(snapshot: "Snapshot", page: "Page", stem: Path) -> None:
+    """Write the table and the page; print the facts and where they are."""
     tell_unnamed(snapshot)
-    return snapshot
-
-
-def _write(
-    console: "Console",
-    snapshot: "Snapshot",
-    contents: "Contents",
-    stem: Path,
-    rows: str | None = None,
-) -> None:
-    """Write groups as a table, whose text may be given, and as a page; print the facts and where
-    they are."""
-    from vicinal.retrieval.contact_sheets import as_page, as_table, write_shown
-
-    table = stem.with_suffix(".csv")
-    page = stem.with_suffix(".html")
-    with console.following(contents.pictures, 0, "pictures") as follower:
-        write_shown(table, as_table(snapshot, contents.groups) if rows is None else rows)
-        write_shown(page, as_page(snapshot, contents, table.name, follower.advance))
-    for sentence in contents.lead:
+    table, written = page.write(snapshot, stem)
+    for sentence in page.lead:
         typer.echo(sentence)
-    typer.echo("; ".join(f"{name}: {value}" for name, value in contents.facts))
-    typer.echo(f"table: {table}\npage: {page}")
+    typer.echo("; ".join(f"{name}: {value}" for name, value in page.facts))
+    typer.echo(f"table: {table}\npage: {written}")

@@ -18,7 +18,6 @@ def index(
     images: str | None = None,
     remove: Annotated[list[str] | None, typer.Option(metavar="PATH")] = None,
     store: str | None = None,
-    store_index: str | None = None,
     skip_corrupt: bool = False,
     device: str = "auto",
     batch_size: int = 256,
@@ -38,8 +37,7 @@ def index(
         split: For data with splits: train, validation, test, or all.
         images: Folder that a table's paths are relative to, or the images of feature vectors.
         remove: Remove this source from the collection.
-        store: Engine: flat, or a Milvus file (milvus.db) or URL.
-        store_index: How Milvus searches: FLAT, HNSW or IVF.
+        store: Keep a copy in Milvus: a file (milvus.db) or URL.
         skip_corrupt: Leave unreadable images out instead of stopping.
         device: auto, cpu or cuda.
         batch_size: Rows at a time.
@@ -66,7 +64,6 @@ def index(
         ray=ray,
         skip_corrupt=skip_corrupt,
         store=store,
-        store_index=store_index,
     )
     opened = RunDirectory.open(run)
     console = Console()
@@ -108,7 +105,6 @@ def serve(
     store: str | None = None,
     device: str = "auto",
     max_false_match: Annotated[float | None, typer.Option(metavar="RATE")] = None,
-    max_upload: Annotated[int, typer.Option(min=1, max=1024, metavar="MIB")] = 16,
 ) -> None:
     """Serve RUN as a web page: search its collection by picture, explore its map, see hard classes.
     Ctrl-C stops it.
@@ -122,7 +118,6 @@ def serve(
         store: The Milvus file or URL to search in. Default: the collection's own vectors.
         device: Where uploads are embedded: auto, cpu or cuda.
         max_false_match: False-match rate of the "no match" threshold; default: 0.001 if calibrated.
-        max_upload: Largest upload.
 
     Examples:
         vicinal serve runs/birds
@@ -134,7 +129,6 @@ def serve(
     except ImportError as error:
         fault = f"serving needs FastAPI and uvicorn, which cannot be imported: {error}"
         raise ConfigError(f"{fault}. Run `pip install 'vicinal[serve]'`.") from error
-    from vicinal.retrieval.serve.guard import MEBIBYTE, Limits
     from vicinal.retrieval.serve.library import open_library
     from vicinal.retrieval.serve.server import LOOPBACK
     from vicinal.retrieval.serve.server import serve as run_server
@@ -160,9 +154,8 @@ def serve(
             fg="yellow",
             err=True,
         )
-    limits = Limits(upload_bytes=max_upload * MEBIBYTE)
 
     def ready(address: str) -> None:
         typer.echo(f"serving at {address} (Ctrl-C ends)")
 
-    run_server(library, host=host, port=port, hosts=allow_host or (), limits=limits, ready=ready)
+    run_server(library, host=host, port=port, hosts=allow_host or (), ready=ready)

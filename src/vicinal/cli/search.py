@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vicinal.errors import ConfigError
-
 if TYPE_CHECKING:
     from vicinal.retrieval.collection import Snapshot
-    from vicinal.retrieval.query import Answer
 
 
 Images = Annotated[
@@ -36,7 +33,6 @@ def tell_unnamed(snapshot: "Snapshot") -> None:
 class Format(StrEnum):
     table = "table"
     json = "json"
-    sheet = "sheet"
 
 
 def search(
@@ -48,11 +44,8 @@ def search(
     where: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE")] = None,
     text: list[str] | None = None,
     max_false_match: Annotated[float | None, typer.Option(metavar="RATE")] = None,
-    max_distance: float | None = None,
     format: Format = Format.table,
-    out: Path = Path("search.png"),
     collection: Path | None = None,
-    images: Images = None,
     store: str | None = None,
     device: str = "auto",
 ) -> None:
@@ -67,92 +60,59 @@ def search(
         where: Only items with this label, path or metadata.
         text: Search by this description.
         max_false_match: Report `no match` beyond the distance with this false-match rate.
-        max_distance: Report `no match` beyond this distance.
-        format: table, json, or sheet: a picture.
-        out: The picture to write with --format sheet.
+        format: table or json.
         collection: Where the collection is. Default: RUN/collection.
         store: The Milvus file or URL to search in. Default: the collection's own vectors.
         device: auto, cpu or cuda.
 
     Examples:
         vicinal search runs/birds wren.jpg
-        vicinal search runs/birds --id 12 --k 5 --format sheet --out near.png
+        vicinal search runs/birds --id 12 --k 5 --where label=wren
     """
+    from vicinal.cli.tables import print_grid
     from vicinal.parallel import pick_device
+    from vicinal.retrieval.calibration import calibration
     from vicinal.retrieval.collection import snapshot_of
     from vicinal.retrieval.model import load_asking
-    from vicinal.retrieval.query import ask, conditions, query_of
+    from vicinal.retrieval.query import conditions, query_vector
     from vicinal.run_directory import RunDirectory
 
     opened = RunDirectory.open(run)
+    snapshot = snapshot_of(opened, collection, engine=store)
+    files = queries or []
+    texts = text or []
+    ids = id or []
+    labels = label or []
+    model, reader = load_asking(run, device=device) if files or texts else (None, None)
+    vector = query_vector(
+        snapshot, model, reader=reader, files=files, texts=texts, ids=ids, labels=labels
+    )
+    near = snapshot.search(vector[None], k, where=conditions(where or ()), exclude=ids)[0]
+    matches = near
     threshold = None
-    snapshot = snapshot_of(opened, collection, images=images or (), engine=store)
-    model, reader = load_asking(run, device=device) if queries or text else (None, None)
-    query = query_of(
-        snapshot,
-        model,
-        reader=reader,
-        files=queries or (),
-        texts=text or (),
-        ids=id or (),
-        labels=label or (),
-    )
-    if max_false_match is not None or max_distance is not None:
-        from vicinal.retrieval.calibration import distance_threshold
-
-        found = distance_threshold(
-            opened,
-            distance=max_distance,
-            rate=max_false_match,
-            device=pick_device(device),
-            snapshot=snapshot,
-        )
-        threshold = found.distance
-        if max_distance is None:
-            typer.secho(f"no match beyond {found.distance:.4f}. {found.words}", err=True)
-    answer = ask(snapshot, query, k, where=conditions(where or ()), threshold=threshold)
+    if max_false_match is not None:
+        counts = calibration(opened, device=pick_device(device), snapshot=snapshot)
+        threshold = counts.threshold(max_false_match)
+        matches = [match for match in near if match.distance <= threshold.distance]
+        typer.secho(f"no match beyond {threshold.distance:.4f}. {threshold.words}", err=True)
+    named = [*map(str, files), *texts, *(f"item {id}" for id in ids), *labels]
+    asked = ("mean of " if len(named) > 1 else "") + ", ".join(named)
     if format is Format.json:
-        typer.echo(json.dumps(answer.document(), indent=2, ensure_ascii=False))
-    elif format is Format.sheet:
-        tell_unnamed(snapshot)
-        _write_sheet(snapshot, answer, queries or [], out)
+        answer = {
+            "query": asked,
+            "generation": snapshot.generation,
+            "metric": snapshot.metric,
+            "threshold": threshold and threshold.distance,
+            "matches": [{**match.item.document, "distance": match.distance} for match in matches],
+        }
+        typer.echo(json.dumps(answer, indent=2, ensure_ascii=False))
+    elif matches:
+        rows = (
+            (f"{each.distance:.4f}", str(each.item.id), each.item.label or "", each.item.path)
+            for each in matches
+        )
+        heads = ("distance", "id", "label", "path")
+        print_grid(f"nearest to {asked}", heads, rows, unbroken=(), left=(2, 3))
     else:
-        _print(answer)
-
-
-def _print(answer: "Answer") -> None:
-    if not answer.matches:
-        far = answer.beyond
-        where = "" if far is None else f": the nearest, {far.item.path}, lies at {far.distance:.4f}"
-        typer.echo(f"no match{where}.")
-        return
-    from vicinal.cli.tables import print_grid
-
-    near = answer.matches
-    rows = (
-        (f"{each.distance:.4f}", str(each.item.id), each.item.label or "", each.item.path)
-        for each in near
-    )
-    title = f"nearest to {answer.query.title}"
-    heads = ("distance", "id", "label", "path")
-    print_grid(title, heads, rows, unbroken=(), left=(2, 3))
-
-
-def _write_sheet(snapshot: "Snapshot", answer: "Answer", files: list[Path], out: Path) -> None:
-    from vicinal.data.images import read_image
-    from vicinal.files import write_atomically
-    from vicinal.retrieval.contact_sheets import Tile, contact_sheet, item_tile
-
-    if out.suffix.lower() != ".png":
-        raise ConfigError(f"a contact sheet is a PNG; got --out {out}. Let the name end in .png.")
-    pictures = [file for file in files if file.suffix.lower() not in (".npy", ".npz")]
-    tiles = [Tile(read_image(file), "query", file.name) for file in pictures]
-    tiles += [item_tile(snapshot, id, "query") for id in answer.query.exclude]
-    tiles += [
-        item_tile(snapshot, match.item.id, f"{match.distance:.4f}") for match in answer.matches
-    ]
-    if not tiles:
-        typer.echo("no match, so there is nothing to show.")
-        return
-    write_atomically(out, lambda file: contact_sheet(tiles).save(file, "PNG"))
-    typer.echo(f"{len(answer.matches)} matches: {out}")
+        far = (f": the nearest, {each.item.path}, lies at {each.distance:.4f}" for each in near)
+        typer.echo(f"no match{next(far, '')}.")

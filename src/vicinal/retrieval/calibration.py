@@ -95,41 +95,17 @@ class Calibration:
         return Threshold(distance, false, words)
 
 
-def distance_threshold(
-    run: RunDirectory,
-    *,
-    distance: float | None = None,
-    rate: float | None = None,
-    device: torch.device | None = None,
-    snapshot: Snapshot | None = None,
-) -> Threshold:
-    """Return the distance that was named, or that of a false-match rate on classes of the run.
-
-    Args:
-        run: whose validation or test classes calibrate.
-        distance: takes the place of a calibration.
-        rate: of false matches; by default 0.001. At least that of one pair is used.
-        device: where to embed these classes, which happens once for each model.
-        snapshot: of the collection whose labels calibrate where the run has no such classes.
-    """
-    if distance is None:
-        found = calibration(run, device=device, snapshot=snapshot)
-        return found.threshold(QUERY_RATE if rate is None else rate)
-    if rate is not None:
-        raise ConfigError(
-            "--max-distance and --max-false-match both say how near is near enough. Give one of "
-            "them."
-        )
-    if not 0 <= distance < float("inf"):
-        raise ConfigError(f"a distance is 0 or more; got --distance {distance}.")
-    return Threshold(distance)
-
-
 def calibration(
     run: RunDirectory, *, device: torch.device | None = None, snapshot: Snapshot | None = None
 ) -> Calibration:
     """Return the run's counts: those it keeps, or, for a model that has none yet, made now and
-    kept."""
+    kept.
+
+    Args:
+        run: whose validation or test classes calibrate.
+        device: where to embed these classes, which happens once for each model.
+        snapshot: of the collection whose labels calibrate where the run has no such classes.
+    """
     model = model_fingerprint(run)
     kept = run.arrays(NAME)
     if kept is not None and str(kept["model"]) == model:
@@ -140,24 +116,18 @@ def calibration(
             int(kept["classes"]),
             str(kept["source"]),
         )
+    encoder = Encoder.load(run, device)
     records = own_data(run)[1]
-    named = "Name a distance with --max-distance"
-    if records.captions is not None:
+    if records.captions is not None or encoder.embedder.metric != "euclidean":
         raise ConfigError(
-            "thresholds are set between items of one kind, but this run embeds pictures and "
-            f"texts. {named}."
+            "thresholds are set for Euclidean distances between items of one kind, but this run "
+            "embeds pictures and texts, or has a hyperbolic head."
         )
     splits: tuple[Split, ...] = ("validation", "test")
     parts = {f"{split} classes": records.part(split) for split in splits}
     source = next((name for name in parts if len(np.unique(parts[name].labels)) >= 2), None)
     if source is None:
         return _of_collection(run, snapshot)
-    encoder = Encoder.load(run, device)
-    if encoder.embedder.metric != "euclidean":
-        raise ConfigError(
-            f"thresholds are set for Euclidean distances, but the run {run.path} has a hyperbolic "
-            f"head. {named}."
-        )
     drawn = np.random.default_rng(0).permutation(len(parts[source]))[:_ROWS]
     part = parts[source].take(np.sort(drawn))
     asking = encoder.stream("query")
@@ -175,19 +145,16 @@ def calibration(
 
 def _of_collection(run: RunDirectory, snapshot: Snapshot | None) -> Calibration:
     """Count the labeled items of a collection; nothing is kept, since labels change."""
-    items = () if snapshot is None else snapshot.items()
-    rows = [row for row, item in enumerate(items) if item.label is not None]
-    names = [str(items[row].label) for row in rows]
-    if snapshot is None or len(set(names)) < 2:
+    if snapshot is None or len(snapshot.labels()) < 2:
         raise ConfigError(
             f"a distance threshold needs 2 or more classes with labels: {run.path} held out none, "
-            "and the collection has fewer. Index labeled pictures, or name a distance with "
-            "--max-distance."
+            "and the collection has fewer. Index labeled pictures."
         )
+    rows, _, labels = snapshot.labeled()
     drawn = np.sort(np.random.default_rng(0).permutation(len(rows))[:_ROWS])
-    vectors = torch.from_numpy(snapshot.euclidean_vectors()[np.array(rows)[drawn]])
-    labels = torch.from_numpy(np.unique(names, return_inverse=True)[1][drawn])
-    return count_pairs(vectors, labels, source="labels of the collection")
+    vectors = torch.from_numpy(snapshot.vectors()[rows[drawn]])
+    source = "labels of the collection"
+    return count_pairs(vectors, torch.from_numpy(labels[drawn]), source=source)
 
 
 def count_pairs(

@@ -30,10 +30,14 @@ from vicinal.errors import DataError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.evaluation.neighbors import neighbors
 from vicinal.retrieval.collection import Snapshot
-from vicinal.retrieval.contact_sheets import Contents, Group, as_csv
-from vicinal.retrieval.duplicates import calibrate_likeness, collection_views, duplicate_pairs
+from vicinal.retrieval.duplicates import (
+    Pairs,
+    calibrate_likeness,
+    collection_views,
+    duplicate_pairs,
+)
 from vicinal.retrieval.listing import list_again, place_path
-from vicinal.retrieval.store import Item
+from vicinal.retrieval.pages import Group, Page, as_csv
 from vicinal.run_directory import RunDirectory
 
 NEIGHBORS = 15  # that vote on a label; 10 and 25 measured alike
@@ -255,21 +259,13 @@ class Finding:
     distances: Sequence[float]
 
 
-@dataclass(frozen=True)
-class Findings:
-    """All findings by falling score, and how they were made, in sentences."""
-
-    found: Sequence[Finding]
-    words: Sequence[str]
-
-
 def find_issues(
     snapshot: Snapshot,
     features: Float[np.ndarray, "n c"] | None = None,
     progress: Progress = lambda done: None,
-) -> Findings:
+) -> tuple[list[Finding], Page]:
     """Find probable label errors, copies across classes, outliers and ambiguous classes among the
-    labeled items.
+    labeled items; return them by falling score, and their page.
 
     Args:
         snapshot: the collection.
@@ -277,22 +273,22 @@ def find_issues(
             `backbone_features`.
         progress: called with how many rows are done.
     """
-    rows, names, labels = labeled(snapshot)
+    rows, names, labels = snapshot.labeled()
     vectors = np.array((snapshot.vectors() if features is None else features)[rows])
     metric: Metric = snapshot.metric if features is None else "euclidean"
     verdicts = judge_labels(vectors, labels, metric=metric, progress=progress)
-    copies, words = _copies(snapshot, rows, labels, names, verdicts)
+    pairs, limit, words = _near_copies(snapshot, rows, verdicts)
     apart = verdicts if features is None else by_direction(verdicts, vectors)
     found = [
         replace(
             each,
             row=int(rows[each.row]),
             score=float(each.score),
-            neighbors=rows[list(each.neighbors)].tolist(),
+            neighbors=rows[np.asarray(each.neighbors)].tolist(),
         )
         for each in (
             *_label_errors(verdicts, labels, names),
-            *copies,
+            *_copies(pairs, limit, labels, names, verdicts),
             *_outliers(apart),
             *_ambiguous(verdicts, labels, names),
         )
@@ -300,7 +296,7 @@ def find_issues(
     found.sort(key=lambda each: (-each.score, each.row, each.kind))
     wrong = sum(each.kind == "label" for each in found)
     share = f"{wrong:,} of {len(rows):,} labels are probably wrong, judged by all other items."
-    return Findings(found, [share, words])
+    return found, _page(snapshot, found, [share, words])
 
 
 def backbone_features(
@@ -317,7 +313,8 @@ def backbone_features(
     encoder = Encoder.load(run, device).stream("gallery")
     found = dict[int, np.ndarray]()
     for number, place in enumerate(snapshot.places):
-        snapshot.pictures.require_named(place)
+        if place.root is not None:
+            snapshot.pictures.access.require(Path(place.root))
         listing = list_again(run, place.path, place.split, place.images)
         positions = {entry.path: position for position, entry in enumerate(listing.entries)}
         rows = {row: item.path for row, item in enumerate(snapshot.items()) if item.place == number}
@@ -328,14 +325,6 @@ def backbone_features(
         records = listing.records(np.array([positions[path] for path in rows.values()], np.int64))
         found |= dict(zip(rows, encoder.embed(records, features=True).vectors.numpy(), strict=True))
     return np.stack([found[row] for row in range(len(snapshot))])
-
-
-def labeled(snapshot: Snapshot) -> tuple[Int[np.ndarray, "m"], list[str], Int[np.ndarray, "m"]]:
-    """Return the rows that have a label, the classes' names in order, and the class of each row."""
-    rows = [row for row, item in enumerate(snapshot.items()) if item.label is not None]
-    given = [str(snapshot.items()[row].label) for row in rows]
-    names, labels = np.unique(given, return_inverse=True)
-    return np.array(rows, np.int64), names.tolist(), labels.astype(np.int64)
 
 
 def _label_errors(
@@ -352,48 +341,49 @@ def _label_errors(
         yield Finding(row, "label", verdicts.wrong[row], names[suggested], *evidence)
 
 
-def _copies(
-    snapshot: Snapshot,
-    rows: np.ndarray,
-    labels: np.ndarray,
-    names: Sequence[str],
-    verdicts: Verdicts,
-) -> tuple[list[Finding], str]:
-    """Return pairs of rows of different classes that are near copies; and how they were found, in
-    words.
+def _near_copies(
+    snapshot: Snapshot, rows: Int[np.ndarray, "m"], verdicts: Verdicts
+) -> tuple[Pairs, float, str]:
+    """Return pairs of near copies, up to which distance they are, and how they were found.
 
     Pictures are compared as `vicinal dedupe` does; where there are none, or none that can be
-    compared, vectors. The score falls from 1, equal, to one half at the distance up to which
-    pictures are taken for copies.
+    compared, vectors.
     """
-    at = {row: place for place, row in enumerate(rows.tolist())}
-    near = dict[tuple[int, int], float]()
     try:
         pictured, views = collection_views(snapshot)
         likeness = calibrate_likeness(snapshot, pictured, views)
-        limit = likeness.distance
-        words = likeness.words
-        pairs = duplicate_pairs(snapshot, pictured, views, limit)
-        ends = zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)
-        for (one, other), far in zip(ends, pairs.distances.tolist(), strict=True):
-            if one in at and other in at:
-                near[at[one], at[other]] = far
     except DataError:
         limit = _NEAR_COPY * float(np.median(verdicts.distances[:, 0]))
         words = (
             f"Vectors within {limit:.4g}, {_NEAR_COPY:g} of the median distance to the "
             "nearest, are near copies."
         )
-        for one, place in np.argwhere(verdicts.distances <= limit).tolist():
-            other = int(verdicts.ids[one, place])
-            near[min(one, other), max(one, other)] = float(verdicts.distances[one, place])
-    found = []
-    for pair, far in near.items():
-        one, other = sorted(pair, key=lambda row: -verdicts.wrong[row])  # the more doubtful first
+        ones, places = np.nonzero(verdicts.distances <= limit)
+        ends = np.sort([ones, verdicts.ids[ones, places]], axis=0)
+        ends, first = np.unique(ends, axis=1, return_index=True)
+        return (ends, verdicts.distances[ones, places][first]), limit, words
+    ends, distances = duplicate_pairs(snapshot, pictured, views, likeness.distance)
+    known = np.isin(ends, rows).all(axis=0)
+    pairs = np.searchsorted(rows, ends[:, known]), distances[known]
+    return pairs, likeness.distance, likeness.words
+
+
+def _copies(
+    pairs: Pairs,
+    limit: float,
+    labels: Int[np.ndarray, "n"],
+    names: Sequence[str],
+    verdicts: Verdicts,
+) -> Iterator[Finding]:
+    """Yield pairs of rows of different classes that are near copies, the more doubtful one first.
+
+    The score falls from 1, equal, to one half at the limit.
+    """
+    for pair, far in zip(pairs[0].T.tolist(), pairs[1].tolist(), strict=True):
+        one, other = sorted(pair, key=lambda row: -verdicts.wrong[row])
         if labels[one] != labels[other]:
             score = 1 - far / limit / 2 if limit else 1.0
-            found.append(Finding(one, "duplicate", score, names[labels[other]], [other], [far]))
-    return found, words
+            yield Finding(one, "duplicate", score, names[labels[other]], [other], [far])
 
 
 def _outliers(verdicts: Verdicts) -> Iterator[Finding]:
@@ -474,40 +464,26 @@ _KINDS = {
 }
 
 
-def findings_table(snapshot: Snapshot, findings: Findings) -> str:
-    """Write the findings as a table; the columns are described at the top of this file."""
-    items = snapshot.items()
-
-    def line(each: Finding) -> Sequence[object]:
-        item = items[each.row]
-        near = "|".join(items[row].path for row in each.neighbors)
-        return each.row, item.path, item.label, each.kind, f"{each.score:.4f}", each.suggested, near
-
-    columns = ("row", "path", "label", "kind", "score", "suggested", "neighbors")
-    return as_csv(columns, map(line, findings.found))
-
-
-def findings_contents(snapshot: Snapshot, findings: Findings) -> Contents:
+def _page(snapshot: Snapshot, found: Sequence[Finding], words: Sequence[str]) -> Page:
     """Fill the page of findings: each with its score and the rows that disagree, with their
-    distances."""
+    distances. The table's columns are described at the top of this file."""
+    items = snapshot.items()
     groups = []
-    for number, each in enumerate(findings.found, 1):
-        label = snapshot.items()[each.row].label
-        words = _KINDS[each.kind][1].format(label=label, suggested=each.suggested)
-        rows = (each.row, *each.neighbors)
-        title = f"{number}, {each.kind}: {words}"
-        groups.append(Group(number, rows, (each.score, *each.distances), title))
-    counts = Counter(each.kind for each in findings.found)
+    lines = []
+    for number, each in enumerate(found, 1):
+        item = items[each.row]
+        said = _KINDS[each.kind][1].format(label=item.label, suggested=each.suggested)
+        rows = [each.row, *each.neighbors]
+        groups.append(Group(rows, [each.score, *each.distances], f"{number}, {each.kind}: {said}"))
+        near = "|".join(items[row].path for row in each.neighbors)
+        score = f"{each.score:.4f}"
+        lines.append((each.row, item.path, item.label, each.kind, score, each.suggested, near))
+    counts = Counter(each.kind for each in found)
     facts = [(name, f"{counts[kind]:,}") for kind, (name, _) in _KINDS.items()]
     note = (
         "First of each group the item in question, with the score; then those that disagree, "
         "with their distance."
     )
-    lead = [*findings.words, note]
-    empty = "Nothing was found."
-    return Contents("What to look at", facts, lead, groups, _SHOWN + 1, empty)
-
-
-def file_or_name(snapshot: Snapshot, item: Item) -> Path | str:
-    """Return the file of an item's picture, or its name where there is none."""
-    return snapshot.places[item.place].file(item.path) or item.path
+    columns = ("row", "path", "label", "kind", "score", "suggested", "neighbors")
+    table = as_csv(columns, lines)
+    return Page("What to look at", facts, [*words, note], groups, _SHOWN + 1, table)

@@ -1,104 +1,54 @@
-"""Groups in a collection: by k-means, or by density, where what belongs to no group is an
-outlier."""
+"""Groups in a collection, by k-means."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float, Float32
 
-from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.clustering import kmeans
 from vicinal.retrieval.collection import Snapshot
-from vicinal.retrieval.contact_sheets import Contents, Group, mostly
 from vicinal.retrieval.map import principal_components
+from vicinal.retrieval.pages import Group, Page
 
-METHODS = ("k-means", "hdbscan")
 _SHOWN = 18  # pictures of a group, the nearest its mean
 SAMPLE = 2000  # rows on which numbers of groups are compared: silhouettes need all their distances
 _NEARLY = 0.75  # of the best silhouette; see `chosen_count`
 _MOST_TRIED = 512  # groups; a sample has too few rows for each of more
-_HDBSCAN_ROWS = 30_000  # its time grows with the square: some minutes for these
-
-
-@dataclass(frozen=True)
-class Grouping:
-    """Which rows belong together.
-
-    Attributes:
-        assigned: group of each row, 0 for the largest and so on; -1 for rows in none.
-        spread: distance of each row from the mean of its group; NaN for rows in none.
-        words: how the groups were found, in a sentence.
-    """
-
-    assigned: Int64[np.ndarray, "n"]
-    spread: Float32[np.ndarray, "n"]
-    words: str
-
-    @property
-    def sizes(self) -> list[int]:
-        """Rows of each group, falling."""
-        return list(np.bincount(self.assigned[self.assigned >= 0]).tolist())
-
-    @property
-    def loose(self) -> int:
-        """Rows in no group."""
-        return int((self.assigned < 0).sum())
-
-    def members(self, group: int) -> list[int]:
-        """Return rows of a group, those nearest its mean first."""
-        rows = np.flatnonzero(self.assigned == group)
-        return list(rows[np.argsort(self.spread[rows], kind="stable")].tolist())
 
 
 def cluster(
-    vectors: Float[np.ndarray, "n d"],
-    *,
-    method: str = "k-means",
-    groups: int | None = None,
-    least: int = 5,
-) -> Grouping:
-    """Group rows that lie near one another.
+    vectors: Float[np.ndarray, "n d"], groups: int | None = None
+) -> tuple[list[tuple[list[int], list[float]]], str]:
+    """Group rows that lie near one another by k-means.
 
     Args:
         vectors: rows to group; may be memory-mapped.
-        method: ``"k-means"`` puts each row into one of ``groups``. ``"hdbscan"`` (Campello et al.
-            2013, on 50 principal components) finds dense groups and leaves rows out.
-        groups: of k-means; None chooses the number by silhouette.
-        least: rows of the smallest dense group.
-    """
-    from sklearn.cluster import HDBSCAN
+        groups: how many; None chooses the number by silhouette.
 
+    Returns:
+        rows of each group, those nearest its mean first, with their distances from it, the largest
+        group first; and how they were found, in a sentence.
+    """
     count = len(vectors)
-    if method not in METHODS:
-        raise ConfigError(unknown("method", method, METHODS))
     if count < 4:
         raise DataError(f"grouping needs at least 4 items; the collection has {count}. Index more.")
-    if least < 2:
-        raise ConfigError(f"a dense group has at least 2 members; got --least {least}.")
     rows = np.array(vectors, dtype=np.float32)
-    if method == "k-means":
-        groups, reason = chosen_count(rows) if groups is None else (groups, "")
-        if not 1 <= groups <= count:
-            raise ConfigError(
-                f"{count} items fall into 1 to {count} groups; got --groups {groups}."
-            )
-        assigned = kmeans(torch.from_numpy(rows), groups, seed=0).numpy()
-        return _ordered(rows, assigned, f"k-means with {groups} groups{reason}.")
-    if groups is not None:
-        raise ConfigError(
-            f"{method} finds the number of groups itself; got --groups {groups}. Use k-means."
-        )
-    if count > _HDBSCAN_ROWS:
-        raise ConfigError(f"HDBSCAN groups at most {_HDBSCAN_ROWS:,}; got {count:,}. Use k-means.")
-    short = principal_components(rows)
-    assigned = np.full(count, -1)
-    if count >= least:
-        assigned = HDBSCAN(min_cluster_size=least, copy=True).fit_predict(short)
-    words = f"HDBSCAN on {short.shape[1]} principal components, groups of at least {least}."
-    return _ordered(rows, assigned, words)
+    groups, reason = chosen_count(rows) if groups is None else (groups, "")
+    if not 1 <= groups <= count:
+        raise ConfigError(f"{count} items fall into 1 to {count} groups; got --groups {groups}.")
+    assigned = kmeans(torch.from_numpy(rows), groups, seed=0).numpy()
+    found = list[tuple[list[int], list[float]]]()
+    for group in np.unique(assigned):
+        members = np.flatnonzero(assigned == group)
+        spread = np.linalg.norm(rows[members] - rows[members].mean(axis=0), axis=1)
+        order = np.argsort(spread, kind="stable")
+        found.append((members[order].tolist(), spread[order].tolist()))
+    found.sort(key=lambda each: (-len(each[0]), min(each[0])))
+    return found, f"k-means with {groups} groups{reason}."
 
 
 def chosen_count(rows: Float32[np.ndarray, "n d"]) -> tuple[int, str]:
@@ -158,57 +108,43 @@ def _peak(scores: Mapping[int, float]) -> int:
     return later if scores[later] >= _NEARLY * scores[overall] else overall
 
 
-def _ordered(rows: Float32[np.ndarray, "n d"], assigned: np.ndarray, words: str) -> Grouping:
-    """Number the groups by falling size, equal ones by their first row."""
-    names, first, sizes = np.unique(assigned[assigned >= 0], return_index=True, return_counts=True)
-    grouped = np.full(len(rows), -1, dtype=np.int64)
-    spread = np.full(len(rows), np.nan, dtype=np.float32)
-    for number, group in enumerate(names[np.lexsort((first, -sizes))]):
-        members = assigned == group
-        grouped[members] = number
-        spread[members] = np.linalg.norm(rows[members] - rows[members].mean(axis=0), axis=1)
-    return Grouping(grouped, spread, words)
-
-
-def cluster_contents(snapshot: Snapshot, found: Grouping) -> Contents:
-    """Fill the page of a grouping: largest group first, what is nearest its mean first; outliers
-    last."""
-    labels = [item.label for item in snapshot.items()]
-    facts = [("groups", f"{len(found.sizes):,}"), ("items in a group", f"{sum(found.sizes):,}")]
-    facts += [("in none", f"{found.loose:,}")] if found.loose else []
-    if (agreement := _agreement(found, labels)) is not None:
+def cluster_page(snapshot: Snapshot, groups: int | None = None) -> Page:
+    """Group a collection: largest group first, what is nearest its mean first."""
+    found, words = cluster(snapshot.euclidean_vectors(), groups)
+    facts = [("groups", f"{len(found):,}"), ("items", f"{len(snapshot):,}")]
+    labels = [[snapshot.items()[row].label for row in rows] for rows, _ in found]
+    if (agreement := _agreement(labels)) is not None:
         facts.append(("NMI with the labels", f"{agreement:.3f}"))
-    groups = []
-    for number, size in enumerate(found.sizes):
-        rows = found.members(number)
-        named = mostly([labels[row] for row in rows])
-        title = f"Group {number + 1}: {size:,} items" + (f", {named}" if named else "")
-        groups.append(Group(number + 1, rows, found.spread[rows].tolist(), title))
-    if found.loose:
-        rows = np.flatnonzero(found.assigned < 0).tolist()
-        groups.append(
-            Group(0, rows, found.spread[rows].tolist(), f"In no group: {found.loose:,} items")
-        )
+    titles = (
+        f"Group {number}: {len(inside):,} items{_mostly(inside)}"
+        for number, inside in enumerate(labels, 1)
+    )
+    pages = [Group(*group, title) for group, title in zip(found, titles, strict=True)]
     caption = (
         "The number below a picture is its distance from the mean of its group; what is "
         "nearest comes first."
     )
-    empty = "No group was found."
-    return Contents(
-        "Groups in the collection", facts, [found.words, caption], groups, _SHOWN, empty
+    return Page("Groups in the collection", facts, [words, caption], pages, _SHOWN)
+
+
+def _mostly(labels: Sequence[str | None]) -> str:
+    """Return what most of a group are, as words for its title.
+
+    >>> _mostly(["wren", "wren", "robin", None]), _mostly([None])
+    (', mostly wren (2 of 3)', '')
+    """
+    counts = Counter(label for label in labels if label is not None)
+    most = (
+        f", mostly {name} ({count} of {counts.total()})" for name, count in counts.most_common(1)
     )
+    return next(most, "")
 
 
-def _agreement(found: Grouping, labels: list[str | None]) -> float | None:
-    """NMI of groups and labels, of what has both; None where there is nothing to compare."""
+def _agreement(labels: Sequence[Sequence[str | None]]) -> float | None:
+    """NMI of groups and labels, of what has one; None where there is nothing to compare."""
     from sklearn.metrics import normalized_mutual_info_score
 
-    pairs = [
-        (label, group)
-        for label, group in zip(labels, found.assigned.tolist(), strict=True)
-        if label is not None and group >= 0
-    ]
-    classes = [label for label, _ in pairs]
-    if len(set(classes)) < 2:
+    pairs = [(name, group) for group, names in enumerate(labels) for name in names if name]
+    if len({name for name, _ in pairs}) < 2:
         return None
-    return float(normalized_mutual_info_score(classes, [group for _, group in pairs]))
+    return float(normalized_mutual_info_score(*zip(*pairs, strict=True)))

@@ -11,7 +11,7 @@ and those that the user names in the same call, and an engine is asked where the
 """
 
 import shlex
-import zlib
+import warnings
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,16 +21,25 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
 from PIL import Image
 
-from vicinal.arguments import build, coerce, construct
-from vicinal.data.images import read_image
+from vicinal.arguments import build
 from vicinal.data.location import existing, expanded
 from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError, RunError, unknown
-from vicinal.files import check_links, file_hash, followed, read_array, read_lines, read_object
-from vicinal.retrieval.store import FlatStore, Item, Place, Queries, Where
+from vicinal.evaluation.neighbors import Gallery, joined, require_finite
+from vicinal.files import (
+    check_links,
+    decoding,
+    file_hash,
+    followed,
+    read_array,
+    read_lines,
+    read_object,
+)
+from vicinal.retrieval.store import Item, Place, Queries, Where
 from vicinal.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -42,9 +51,8 @@ POINTER = "current.json"
 ABOUT = "about.json"
 ITEMS = "items.jsonl"
 VECTORS = "vectors.npy"
-# to open a generation that a writer may remove under us; each needs two writes in the meantime
-_ATTEMPTS = 8
 _AGAIN = "Remove the collection and index again."
+_CHUNK_BYTES = 2**26  # of products at a time
 
 
 # -- pictures -------------------------------------------------------------------------------------
@@ -93,7 +101,7 @@ class Pictures:
     """
 
     def __init__(self, places: Sequence[Place], access: Access) -> None:
-        self.places = tuple(places)
+        self.places = places
         self.access = access
         self._lock = Lock()
         self._data_set = cache(self._open_data_set)  # of a place, opened once
@@ -111,13 +119,11 @@ class Pictures:
         Never reads a file outside the item's place and the named folders, whatever the path says
         and whatever links point to.
         """
+        from vicinal.data.images import read_image
+
         place = self.places[item.place]
         if (file := place.file(item.path)) is not None:
-            self.require_named(place)
-            if not file.is_file():
-                raise DataError(
-                    f"the picture {file} was indexed, but is gone. Index {place.path} again."
-                )
+            self.access.require(Path(str(place.root)))
             return read_image(file)
         if place.description is None:
             raise DataError(
@@ -133,10 +139,9 @@ class Pictures:
         image: Image.Image = source.read(rows[item.path])
         return image
 
-    def require_named(self, place: Place) -> None:
-        """Raise a DataError where pictures of a place may not be read."""
-        if place.root is not None:
-            self.access.require(Path(place.root))
+    def file_or_name(self, item: Item) -> Path | str:
+        """Return the file of an item's picture, or its name where there is none."""
+        return self.places[item.place].file(item.path) or item.path
 
     def _open_data_set(self, place: int) -> tuple[Any, dict[str, int]]:
         """Return a data set that has pictures in another form than files, and the row of each
@@ -170,10 +175,9 @@ class Snapshot:
         folder: of this generation; derived files (the map) may be put into it, atomically.
         about: all of ``about.json``.
         items: by ascending id.
-        flat: searches the vectors, a row for each item.
+        vectors: a row for each item, read-only.
         pictures: of the items.
-        engine: is asked in the place of ``flat``.
-        relabeled: whether labels are other than the engine knows them.
+        engine: is asked in the place of ``vectors``.
 
     Attributes:
         generation: its number, 1 for the first.
@@ -187,56 +191,40 @@ class Snapshot:
         folder: Path,
         about: Mapping[str, Any],
         items: Sequence[Item],
-        flat: FlatStore,
+        vectors: Float[np.ndarray, "n d"],
         pictures: Pictures,
         engine: "MilvusStore | None" = None,
-        *,
-        relabeled: bool = False,
     ) -> None:
         self.folder = folder
         self.about = about
         self.pictures = pictures
-        self.generation = int(about["generation"])
-        self.dim = int(about["dim"])
-        self.metric = flat.metric
+        self.generation: int = about["generation"]
+        self.dim: int = about["dim"]
+        self.metric: Metric = about["metric"]
         self.places = pictures.places
-        self._items = tuple(items)
-        self._ids = {item.id: row for row, item in enumerate(items)}
-        self._flat = flat
+        self._items = items
+        self._vectors = vectors
         self._engine = engine
-        self._is_relabeled = relabeled
-        self._relabeled: tuple[Mapping[int, str], Snapshot] | None = None
+        self._rows = {item.id: row for row, item in enumerate(items)}
         self._rows_of = cache(self._rows_by_value)  # of an attribute when it is first asked for
 
     @classmethod
     def open(cls, folder: Path, access: Access) -> "Snapshot":
         """Read a generation; an error where it is damaged."""
         about = read_object(folder / ABOUT)
-        try:
-            metric = coerce(about["metric"], Metric, "metric")
-            places = [construct(Place, place, "places") for place in about["places"]]
-            items = [_item(line) for line in read_lines(folder / ITEMS)]
-            numbers = [int(about[name]) for name in ("generation", "dim", "checksum")]
-        except (AttributeError, ConfigError, LookupError, TypeError, ValueError) as error:
-            if isinstance(error, DataError):
-                raise
-            fault = f"{ABOUT} or {ITEMS} is damaged in {folder}: {type(error).__name__}: {error}"
-            raise RunError(f"{fault}. {_AGAIN}") from error
-        vectors = read_array(folder / VECTORS, mapped=bool(items))
-        wanted = "float32", (len(items), numbers[1]), numbers[2]
-        found = str(vectors.dtype), vectors.shape, checksum_of(folder / VECTORS)
-        if found != wanted:
-            raise RunError(
-                f"{folder} is damaged: type, shape and CRC-32 of {VECTORS} are {found}, but "
-                f"{ITEMS} and {ABOUT} ask for {wanted}. {_AGAIN}"
-            )
-        engine = None
+        with decoding(folder, _AGAIN):
+            places = [Place(**place) for place in about["places"]]
+            items = [Item(**line) for line in read_lines(folder / ITEMS)]
+            vectors = read_array(folder / VECTORS, mapped=bool(items))
+            if vectors.shape != (len(items), about["dim"]) or vectors.dtype != np.float32:
+                raise ValueError(f"{len(items)} items, vectors {vectors.shape} {vectors.dtype}")
+            pictures = Pictures(tuple(places), access)
+            found = cls(folder, about, tuple(items), vectors, pictures)
         if access.engine is not None:
             from vicinal.retrieval.milvus import open_store
 
-            engine = open_store(access.engine, about.get("store"))
-        pictures = Pictures(places, access)
-        return cls(folder, about, items, FlatStore(vectors, metric), pictures, engine)
+            found._engine = open_store(access.engine, about.get("store"))
+        return found
 
     def __len__(self) -> int:
         return len(self._items)
@@ -250,20 +238,22 @@ class Snapshot:
         return self._items
 
     def relabeled(self, labels: Mapping[int, str]) -> "Snapshot":
-        """Return this generation with other labels for some items, by id; the same object for the
-        same mapping."""
-        if not labels:
-            return self
-        if self._relabeled is None or self._relabeled[0] is not labels:
-            items = [replace(item, label=labels.get(item.id, item.label)) for item in self._items]
-            parts = self._flat, self.pictures, self._engine
-            other = Snapshot(self.folder, self.about, items, *parts, relabeled=True)
-            self._relabeled = labels, other
-        return self._relabeled[1]
+        """Return this generation with other labels for some items, by id. An engine does not know
+        these, so the vectors are searched."""
+        items = tuple(replace(item, label=labels.get(item.id, item.label)) for item in self._items)
+        return Snapshot(self.folder, self.about, items, self._vectors, self.pictures)
 
     def labels(self) -> Mapping[str, int]:
         """Return how many items each label has, by label; items without one are not counted."""
         return {label: len(rows) for label, rows in sorted(self._rows_of("label").items())}
+
+    def labeled(self) -> tuple[Int[np.ndarray, "m"], list[str], Int[np.ndarray, "m"]]:
+        """Return the rows that have a label, the labels in order, and the place of each row's."""
+        rows = [row for row, item in enumerate(self._items) if item.label is not None]
+        names, labels = np.unique(
+            [self._items[row].label or "" for row in rows], return_inverse=True
+        )
+        return np.array(rows, np.int64), names.tolist(), labels.astype(np.int64)
 
     def rows(self, where: Where) -> Int[np.ndarray, "m"]:
         """Find the rows of the items that have all of these attributes, ascending; a DataError for
@@ -281,7 +271,11 @@ class Snapshot:
         for row, item in enumerate(self._items):
             if (value := item.attributes.get(name)) is not None:
                 found[value].append(row)
-        return dict(found)
+        return found
+
+    def vectors(self) -> Float[np.ndarray, "n d"]:
+        """Return all vectors, float32, memory-mapped and read-only, in the order of ``items()``."""
+        return self._vectors
 
     def euclidean_vectors(self) -> Float[np.ndarray, "n d"]:
         """Return `vectors` to whoever compares them by Euclidean distance; an error where the model
@@ -290,15 +284,11 @@ class Snapshot:
             raise ConfigError(
                 f"groups are made by Euclidean distance, but this collection's is {self.metric}."
             )
-        return self.vectors()
-
-    def vectors(self) -> Float[np.ndarray, "n d"]:
-        """Return all vectors, float32, memory-mapped and read-only, in the order of ``items()``."""
-        return self._flat.vectors
+        return self._vectors
 
     def vector(self, id: int) -> Float[np.ndarray, "d"]:
         """Return the vector of one item; a DataError where there is none."""
-        return np.array(self._flat.vectors[self._row(id)])
+        return np.array(self._vectors[self._row(id)])
 
     def image(self, id: int) -> Image.Image:
         """Decode the picture of an item, as `Pictures.read` does."""
@@ -325,46 +315,40 @@ class Snapshot:
                 f"{list(vectors.shape)}. Embed them with the run that the collection was indexed "
                 "with."
             )
-        k = min(k, max(1, len(self)))
+        k = min(k, len(self))
+        queries = torch.from_numpy(np.array(vectors, dtype=np.float32))
+        require_finite(queries, "queries")
         among = self.rows(where or {})
-        if self._engine is not None and not (self._is_relabeled and "label" in (where or {})):
+        if self._engine is not None:
             found = self._engine.search(vectors, k, where=where or {}, exclude=exclude)
-        else:
-            among = np.setdiff1d(among, [self._ids.get(id, -1) for id in exclude])
-            near = self._flat.search(vectors, k, among=among)
-            found = [
-                [(self._items[row].id, distance) for row, distance in pairs if row >= 0]
-                for pairs in map(zip, near.ids.tolist(), near.distances.tolist())
-            ]
-        return [[Match(self.item(id), distance) for id, distance in pairs] for pairs in found]
+            return [[Match(self.item(id), far) for id, far in pairs] for pairs in found]
+        if not k:
+            return [[] for _ in queries]
+        excluded = torch.ones(len(self), dtype=torch.bool)
+        excluded[torch.from_numpy(among)] = False
+        excluded[[self._rows[id] for id in exclude if id in self._rows]] = True
+        hidden = excluded if bool(excluded.any()) else None
+        chunks = self._gallery.search(queries, k, excluded=hidden, chunk_bytes=_CHUNK_BYTES)
+        near = joined(chunks, queries, k)
+        return [
+            [Match(self._items[row], far) for row, far in pairs if row >= 0]
+            for pairs in map(zip, near.ids.tolist(), near.distances.tolist())
+        ]
+
+    @cached_property
+    def _gallery(self) -> Gallery:
+        """Prepared once and searched often; the vectors stay on the disk where they may."""
+        with warnings.catch_warnings():  # torch warns of an array that nobody may write to
+            warnings.simplefilter("ignore", UserWarning)
+            return Gallery(torch.from_numpy(self._vectors), self.metric, in_place=True)
 
     def _row(self, id: int) -> int:
-        row = self._ids.get(id)
-        if row is None:
-            ids = [*self._ids]
-            span = f" with ids from {ids[0]} to {ids[-1]}" if ids else ""
+        if id not in self._rows:
             raise DataError(
-                f"generation {self.generation} of the collection has no item {id}; it has "
-                f"{len(self)} items{span}."
+                f"generation {self.generation} of the collection has no item {id} among its "
+                f"{len(self)}."
             )
-        return row
-
-
-def _item(line: Mapping[str, Any]) -> Item:
-    item = Item(**line)
-    texts = isinstance(item.path, str) and isinstance(item.label, str | None)
-    if not texts or not isinstance(item.metadata, dict) or not 0 <= item.id < 2**63:
-        raise ValueError(f"an item is {line}")
-    return item
-
-
-def checksum_of(path: Path) -> int:
-    """Return the CRC-32 of a file: what a damaged disk changes, it shows."""
-    found = 0
-    with path.open("rb") as file:
-        while block := file.read(2**22):
-            found = zlib.crc32(block, found)
-    return found
+        return self._rows[id]
 
 
 # -- all generations ------------------------------------------------------------------------------
@@ -392,7 +376,13 @@ class CollectionDirectory:
         """Open an existing collection; a RunError says how to make one where there is none, or of
         another format."""
         check_links(Path(path))
-        return cls(path, access)._existing()
+        found = cls(path, access)
+        if not found.latest_generation():
+            raise RunError(
+                f"{path} is no collection: no {POINTER} names a generation. `vicinal index "
+                "RUN PATH...` makes one."
+            )
+        return found
 
     @classmethod
     def of(
@@ -404,20 +394,17 @@ class CollectionDirectory:
         engine: str | None = None,
     ) -> "CollectionDirectory":
         """Return the collection of an opened run: its own ``RUN/collection``, or what
-        ``--collection`` names; further arguments are those of `Access`."""
-        access = Access(run, images, engine)
-        if collection is not None:
-            return cls.open(collection, access)
-        # opening the run has checked its links
-        return cls(run.path / FOLDER, access)._existing()
-
-    def _existing(self) -> "CollectionDirectory":
-        if not self.latest_generation():
+        ``--collection`` names; further arguments are those of `Access`. Its vectors must be of the
+        run's model: distances of others to new ones would mean nothing."""
+        found = cls.open(collection or run.path / FOLDER, Access(run, images, engine))
+        model = found.snapshot().about.get("model")
+        if model is not None and model != model_fingerprint(run):
             raise RunError(
-                f"{self.path} is no collection: no {POINTER} names a generation. `vicinal index "
-                "RUN PATH...` makes one."
+                f"the collection was indexed with another model than {run.path} has now. Update it "
+                f"with `vicinal index {shlex.quote(str(run.path))}`, or name another with "
+                "--collection."
             )
-        return self
+        return found
 
     def latest_generation(self) -> int:
         """Return the number of the newest generation, 0 where there is none; costs one small read,
@@ -441,16 +428,16 @@ class CollectionDirectory:
         """Return the newest generation; cheap to call again, and the same object while the number
         is the same."""
         with self._lock:
-            for _ in range(_ATTEMPTS):
-                number = self._existing().latest_generation()
-                if self._held is not None and self._held.generation == number:
-                    return self._held
+            while self._held is None or self._held.generation != self.latest_generation():
+                number = self.latest_generation()
+                if not number:
+                    raise RunError(f"{self.path / POINTER} is gone. `vicinal index` makes it.")
                 try:
                     self._held = Snapshot.open(self.folder(number), self.access)
-                except FileNotFoundError:  # written twice since, so already removed
-                    continue
-                return self._held
-        raise RunError(f"{self.path} names generation {number}, but that is not there. {_AGAIN}")
+                except FileNotFoundError as error:
+                    if number == self.latest_generation():  # else written twice, and so removed
+                        raise RunError(f"{self.folder(number)} is not there. {_AGAIN}") from error
+            return self._held
 
 
 def snapshot_of(
@@ -460,16 +447,8 @@ def snapshot_of(
     images: Sequence[str] = (),
     engine: str | None = None,
 ) -> Snapshot:
-    """Return the newest generation of a run's collection, whose vectors the run's model made;
-    distances of others to new ones would mean nothing."""
-    found = CollectionDirectory.of(run, collection, images=images, engine=engine).snapshot()
-    model = found.about.get("model")
-    if model is not None and model != model_fingerprint(run):
-        raise RunError(
-            f"the collection was indexed with another model than {run.path} has now. Update it "
-            f"with `vicinal index {shlex.quote(str(run.path))}`, or name another with --collection."
-        )
-    return found
+    """Return the newest generation of a run's collection; see `CollectionDirectory.of`."""
+    return CollectionDirectory.of(run, collection, images=images, engine=engine).snapshot()
 
 
 def model_fingerprint(run: RunDirectory) -> str:

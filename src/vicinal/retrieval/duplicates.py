@@ -15,14 +15,14 @@ from io import BytesIO
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float16, Float32, Float64, Int64
+from jaxtyping import Float, Float16, Float32, Int64
 from PIL import Image, ImageEnhance
 
 from vicinal.data.records import Progress
-from vicinal.errors import DataError, few
-from vicinal.files import open_image, read_arrays, write_arrays
+from vicinal.errors import ConfigError, DataError, few
+from vicinal.files import open_image
 from vicinal.retrieval.collection import Snapshot
-from vicinal.retrieval.contact_sheets import Contents, Group
+from vicinal.retrieval.pages import Group, Page
 
 MOST_PAIRS = 20_000_000  # found; beyond, the distance is no longer one between near rows
 _BLOCK = 1024  # rows that are compared with others at a time
@@ -35,10 +35,10 @@ _VIEW = 8  # pixels of a view's side
 _WHOLE = 64  # pixels of a side from which views are taken
 _CROP = 0.87  # of the sides; with it, crops down to about 0.8 are found
 _EDGE = _WHOLE * (1 - _CROP) / 2
-_VIEWS = [(0.0, 0.0, float(_WHOLE), float(_WHOLE))] + [
-    (x * _EDGE, y * _EDGE, x * _EDGE + _WHOLE * _CROP, y * _EDGE + _WHOLE * _CROP)
-    for x in range(3)
-    for y in range(3)
+_VIEWS = [(0.0, 0.0, 64.0, 64.0)] + [
+    (x, y, x + _WHOLE * _CROP, y + _WHOLE * _CROP)
+    for x in (0, _EDGE, 2 * _EDGE)
+    for y in (0, _EDGE, 2 * _EDGE)
 ]
 # standard deviation of gray levels below which a picture shows nothing that could be compared
 _FLAT = 4.0
@@ -51,44 +51,25 @@ _COPIED = 0.02
 # -- near rows ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """Pairs of rows, each once, ``left < right``.
-
-    Attributes:
-        left: first row of each pair.
-        right: second row.
-        distances: between the two.
-    """
-
-    left: Int64[np.ndarray, "p"]
-    right: Int64[np.ndarray, "p"]
-    distances: Float64[np.ndarray, "p"]
+Pairs = tuple[Int64[np.ndarray, "2 p"], Float[np.ndarray, "p"]]  # of rows, each once; distances
 
 
 def close_pairs(
-    rows: Float[np.ndarray, "n d"],
-    distance: float,
-    *,
-    first: int | None = None,
-    progress: Progress = lambda done: None,
+    rows: Float[np.ndarray, "n d"], distance: float, *, first: int | None = None
 ) -> Pairs:
-    """Find the pairs of rows with at most this Euclidean distance, ordered by ``left``.
+    """Find the pairs of rows with at most this Euclidean distance, the lower row first, in order.
 
     Long rows are compared first in the few directions in which they vary most, where no two are
     farther apart than in all of them. Distances are then taken from differences, so that equal
     rows have 0.
 
     Args:
-        rows: may be memory-mapped.
+        rows: the rows.
         distance: 0 or more; 0 finds equal rows.
         first: only pairs with one of so many rows at the beginning.
-        progress: called with how many rows have met all others.
     """
     first = len(rows) if first is None else first
     found = [np.empty((3, 0))]
-    if not first:
-        return Pairs(np.empty(0, int), np.empty(0, int), np.empty(0))
     short = torch.tensor(_projected(rows))
     short = short - short.mean(dim=0)
     squares = short.square().sum(dim=1, keepdim=True)
@@ -99,7 +80,6 @@ def close_pairs(
     # Higham 2002, Section 3.1: what a float32 product and its sums can be wrong by.
     slack = 4 * (rights.shape[1] + 8) * torch.finfo(torch.float32).eps * float(squares.max())
     limit = distance**2 + slack
-    count = 0
     for start in range(0, first, _BLOCK):
         block = lefts[start : min(first, start + _BLOCK)]
         for top in range(start, len(rows), _TILE):
@@ -109,19 +89,17 @@ def close_pairs(
             ends = ((values <= limit).nonzero() + torch.tensor([start, top])).T.numpy()
             ends = ends[:, ends[0] < ends[1]]
             for part in np.array_split(ends, ends.shape[1] // _EXACT + 1, axis=1):
-                both = np.asarray(rows[part], np.float64)
-                far = np.linalg.norm(both[0] - both[1], axis=1)
+                left, right = np.asarray(rows[part], np.float64)
+                far = np.linalg.norm(left - right, axis=1)
                 found.append(np.concatenate([part, far[None]])[:, far <= distance])
-                count += found[-1].shape[1]
-        if count > MOST_PAIRS:
+        if sum(part.shape[1] for part in found) > MOST_PAIRS:
             raise DataError(
                 f"within a distance of {distance:g} lie more than {MOST_PAIRS:,} pairs of "
                 f"{len(rows):,} rows. Ask for a smaller distance."
             )
-        progress(start + len(block))
-    left, right, distances = np.concatenate(found, axis=1)
-    order = np.lexsort((right, left))
-    return Pairs(left[order].astype(int), right[order].astype(int), distances[order])
+    pairs = np.concatenate(found, axis=1)
+    pairs = pairs[:, np.lexsort((pairs[1], pairs[0]))]
+    return pairs[:2].astype(int), pairs[2]
 
 
 def _projected(rows: Float[np.ndarray, "n d"]) -> Float32[np.ndarray, "n c"]:
@@ -135,10 +113,7 @@ def _projected(rows: Float[np.ndarray, "n d"]) -> Float32[np.ndarray, "n c"]:
     return np.concatenate([model.transform(part).astype(np.float32) for part in parts])
 
 
-Groups = list[tuple[list[int], list[float]]]
-
-
-def group_pairs(count: int, pairs: Pairs) -> Groups:
+def group_pairs(count: int, pairs: Pairs) -> list[tuple[list[int], list[float]]]:
     """Group ``count`` rows that near pairs link, directly or through others.
 
     Returns:
@@ -148,16 +123,17 @@ def group_pairs(count: int, pairs: Pairs) -> Groups:
     from scipy.sparse import coo_matrix
     from scipy.sparse.csgraph import connected_components
 
+    ends, distances = pairs
     nearest = np.full(count, np.inf)
-    for side in (pairs.left, pairs.right):
-        np.minimum.at(nearest, side, pairs.distances)
-    links = coo_matrix((np.ones(len(pairs.left)), (pairs.left, pairs.right)), shape=(count, count))
+    for side in ends:
+        np.minimum.at(nearest, side, distances)
+    links = coo_matrix((np.ones(len(distances)), ends), shape=(count, count))
     component = connected_components(links, directed=False)[1]
     groups = dict[int, tuple[list[int], list[float]]]()
     for row in np.flatnonzero(np.isfinite(nearest)).tolist():
-        rows, distances = groups.setdefault(int(component[row]), ([], []))
+        rows, near = groups.setdefault(int(component[row]), ([], []))
         rows.append(row)
-        distances.append(float(nearest[row]))
+        near.append(float(nearest[row]))
     return sorted(groups.values(), key=lambda group: (min(group[1]), group[0]))
 
 
@@ -178,14 +154,7 @@ def picture_views(image: Image.Image) -> Float32[np.ndarray, "v d"] | None:
 def collection_views(
     snapshot: Snapshot, progress: Progress = lambda done: None
 ) -> tuple[Int64[np.ndarray, "m"], Float16[np.ndarray, "m v d"]]:
-    """Return the rows of a collection that have a picture to compare, and their views; kept beside
-    the generation."""
-    path = snapshot.folder / "views.npz"
-    try:
-        kept = read_arrays(path)
-        return kept["rows"], kept["views"]
-    except (FileNotFoundError, DataError, KeyError):
-        pass
+    """Return the rows of a collection that have a picture to compare, and their views."""
 
     def read(id: int) -> Float32[np.ndarray, "v d"] | None:
         try:
@@ -193,24 +162,18 @@ def collection_views(
         except DataError:  # a feature vector, or a file that is gone
             return None
 
-    rows = list[int]()
-    views = list[np.ndarray]()
+    found = dict[int, np.ndarray]()
     with ThreadPoolExecutor(2) as pool:  # Pillow decodes outside of Python's lock
         for row, seen in enumerate(pool.map(read, [item.id for item in snapshot.items()])):
             if seen is not None:
-                rows.append(row)
-                views.append(seen.astype(np.float16))
+                found[row] = seen.astype(np.float16)
             progress(row + 1)
-    if len(rows) < 2:
-        fault = (
-            f"duplicates are found by pictures, and {len(rows)} of {len(snapshot)} items "
-            "have a readable one"
+    if len(found) < 2:
+        raise DataError(
+            f"duplicates are found by pictures, and {len(found)} of {len(snapshot)} items have a "
+            "readable one. Name their folder with --images."
         )
-        raise DataError(f"{fault}. Compare the embeddings instead, with --embeddings --distance D.")
-    found = np.array(rows, np.int64), np.stack(views)
-    if snapshot.folder.is_dir():
-        write_arrays(path, {"rows": found[0], "views": found[1]})
-    return found
+    return np.array([*found], np.int64), np.stack([*found.values()])
 
 
 def copies(image: Image.Image, rng: np.random.Generator) -> Iterator[Image.Image]:
@@ -245,24 +208,13 @@ class Likeness:
         distance: up to which two pictures are taken for copies of one another.
         recall: share of the planted copies that lie within it of their original.
         precision: share of right ones among these and what lies within it of as many mirror images.
-        planted: how many copies the recall is of; others set the distance.
-        mirrored: how many mirror images the precision is of.
+        words: all that in sentences.
     """
 
     distance: float
     recall: float
     precision: float
-    planted: int
-    mirrored: int
-
-    @property
-    def words(self) -> str:
-        return (
-            f"At a distance of {self.distance:.4f}, {self.recall:.1%} of {self.planted} copies "
-            "planted among these pictures (re-encoded, resized, cropped by 5 to 15 %, brightened, "
-            f"all at once) are found, and {self.precision:.1%} of what is found is right, by "
-            f"{self.mirrored} mirror images, which are copies of nothing."
-        )
+    words: str
 
 
 def calibrate_likeness(
@@ -303,10 +255,17 @@ def calibrate_likeness(
         right, wrong = shares(within, own[half], others[::2])
         return 2 * right / (right + wrong / _COPIED + 1)
 
-    distance = float(max(np.unique(own[half]), key=quality)) + 1e-3  # views are kept in float16
-    rest = own[~half] if not half.all() else own
-    right, wrong = shares(distance, rest, others[1::2] if len(others) > 1 else others)
-    return Likeness(distance, right, right / max(1e-9, right + wrong), len(rest), len(others[1::2]))
+    distance = float(max(np.unique(own[half]), key=quality)) + 1e-3  # views are float16
+    rest = own if half.all() else own[~half]
+    right, wrong = shares(distance, rest, others[1::2])
+    precision = right / max(1e-9, right + wrong)
+    words = (
+        f"At a distance of {distance:.4f}, {right:.1%} of {len(rest)} copies planted among these "
+        "pictures (re-encoded, resized, cropped by 5 to 15 %, brightened, all at once) are found, "
+        f"and {precision:.1%} of what is found is right, by {len(others[1::2])} mirror images, "
+        "which are copies of nothing."
+    )
+    return Likeness(distance, right, precision, words)
 
 
 def _distances(
@@ -332,41 +291,66 @@ def duplicate_pairs(
     """Find the pairs of items of which the whole of one picture lies within a distance of a view of
     the other, and those of equal content, where the first is paired with all others."""
     count = len(views)
-    near = close_pairs(views.transpose(1, 0, 2).reshape(-1, views.shape[2]), distance, first=count)
-    ends = np.sort(rows[np.stack([near.left, near.right % count])], axis=0)
+    near, far = close_pairs(
+        views.transpose(1, 0, 2).reshape(-1, views.shape[2]), distance, first=count
+    )
     of_content = dict[str, int]()
     equal = [
         (other, row)
         for row, item in enumerate(snapshot.items())
         if item.digest and (other := of_content.setdefault(item.digest, row)) != row
     ]
-    ends = np.concatenate([np.array(equal, int).reshape(-1, 2).T, ends], axis=1)
-    distances = np.concatenate([np.zeros(len(equal)), near.distances])
+    alike = np.sort(rows[near % count], axis=0)
+    ends = np.concatenate([np.array(equal, int).reshape(-1, 2).T, alike], axis=1)
+    distances = np.concatenate([np.zeros(len(equal)), far])
     order = np.lexsort((distances, ends[1], ends[0]))
     order = order[ends[0, order] != ends[1, order]]
     _, nearest = np.unique(ends[:, order], axis=1, return_index=True)  # of each pair
     order = order[nearest]
-    return Pairs(ends[0, order], ends[1, order], distances[order])
+    return ends[:, order], distances[order]
 
 
-def duplicate_contents(snapshot: Snapshot, found: Groups, distance: float, words: str) -> Contents:
-    """Fill the page of near duplicates: surest group first; groups whose labels differ are
-    marked."""
+def duplicate_page(
+    snapshot: Snapshot,
+    distance: float | None = None,
+    *,
+    embeddings: bool = False,
+    progress: Progress = lambda done: None,
+) -> Page:
+    """Find near duplicates: surest group first; groups whose labels differ are marked.
+
+    Args:
+        snapshot: the collection.
+        distance: up to which pictures are copies; None calibrates it.
+        embeddings: whether to compare these within the distance, instead of pictures.
+        progress: called with how many pictures are read.
+    """
+    if distance is not None and not 0 <= distance < float("inf"):
+        raise ConfigError(f"a distance is 0 or more; got --distance {distance}.")
+    words = "The distance was named."
+    if embeddings and distance is not None:
+        pairs = close_pairs(snapshot.euclidean_vectors(), distance)
+    else:
+        rows, views = collection_views(snapshot, progress)
+        if distance is None:
+            likeness = calibrate_likeness(snapshot, rows, views)
+            distance = likeness.distance
+            words = likeness.words
+        pairs = duplicate_pairs(snapshot, rows, views, distance)
+    found = group_pairs(len(snapshot), pairs)
     groups = []
-    for number, (rows, nearest) in enumerate(found, 1):
-        labels = sorted({snapshot.items()[row].label for row in rows} - {None}, key=str)
+    for number, (members, nearest) in enumerate(found, 1):
+        labels = sorted({snapshot.items()[row].label for row in members} - {None}, key=str)
         warning = f"labels differ: {few(labels, 4)}" if len(labels) > 1 else ""
-        groups.append(Group(number, rows, nearest, f"Group {number}: {len(rows):,} items", warning))
+        groups.append(Group(members, nearest, f"Group {number}: {len(members):,} items", warning))
     facts = [
         ("groups", f"{len(groups):,}"),
         ("items in them", f"{sum(len(group.rows) for group in groups):,}"),
         ("distance", f"{distance:.4g}"),
+        ("groups with different labels", f"{sum(bool(group.warning) for group in groups):,}"),
     ]
-    if disagreeing := sum(bool(group.warning) for group in groups):
-        facts.append(("groups with different labels", f"{disagreeing:,}"))
     note = (
         "Nothing was removed. The number below a picture is its distance to the nearest other "
         "of its group."
     )
-    empty = "No two items lie within the distance."
-    return Contents("Near duplicates", facts, [words, note], groups, _SHOWN, empty)
+    return Page("Near duplicates", facts, [words, note], groups, _SHOWN)

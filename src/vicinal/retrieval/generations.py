@@ -8,10 +8,7 @@ interrupted indexing loses none.
 import json
 import os
 import shutil
-import socket
-import time
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import islice
@@ -26,7 +23,7 @@ from vicinal.files import (
     PARTS,
     check_links,
     lock_open_file,
-    naming,
+    read_array,
     sync_directory,
     write_atomically,
     write_json,
@@ -39,7 +36,6 @@ from vicinal.retrieval.collection import (
     POINTER,
     VECTORS,
     CollectionDirectory,
-    checksum_of,
 )
 from vicinal.retrieval.store import Item, Place
 
@@ -62,20 +58,14 @@ def writing(path: Path) -> Iterator[None]:
             f"{path} is neither empty nor a collection: it holds {name}. Name another folder with "
             "--collection."
         )
-    with (path / _LOCK).open("a+") as lock:
+    with (path / _LOCK).open("a") as lock:
         try:
-            with naming(path / _LOCK):
-                lock_open_file(lock.fileno(), wait=False)
+            lock_open_file(lock.fileno(), wait=False)
         except BlockingIOError:
-            lock.seek(0)
             raise RunError(
-                f"{path} is being written by {lock.read() or 'another process'}. Wait for it or "
-                "stop it; search does not wait."
+                f"{path} is being written by another process. Wait for it or stop it; search does "
+                "not wait."
             ) from None
-        lock.truncate(0)
-        since = time.strftime("%Y-%m-%d %H:%M:%S")
-        lock.write(f"process {os.getpid()} on {socket.gethostname()} since {since}")
-        lock.flush()
         if not (path / POINTER).exists():
             _point_to(path, 0)
         yield
@@ -89,7 +79,6 @@ def publish(
     dim: int,
     places: Sequence[Place] = (),
     facts: Mapping[str, Any] | None = None,
-    engine: Callable[[int, Float[np.ndarray, "n d"]], Mapping[str, Any]] | None = None,
 ) -> int:
     """Write a new generation and make it the newest; return its number.
 
@@ -101,8 +90,6 @@ def publish(
         vectors: one for each item, in the same order.
         places: what ``Item.place`` counts in.
         facts: further entries of ``about.json``.
-        engine: brings another engine to this generation, given its number and vectors, before
-            anyone reads it; what it returns is kept as ``store``.
     """
     collection = CollectionDirectory(path)
     number = 1 + collection.latest_generation()
@@ -114,19 +101,13 @@ def publish(
     write_atomically(part / VECTORS, lambda file: _write_rows(file, vectors, len(items), dim))
     lines = (json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in items)
     write_text(part / ITEMS, "".join(lines))
-    store = None
-    if engine is not None:
-        empty = np.empty((0, dim), np.float32)
-        store = engine(number, np.load(part / VECTORS, mmap_mode="r") if items else empty)
     about = {
         "generation": number,
         "count": len(items),
         "dim": dim,
         "metric": "euclidean",
         "places": [asdict(place) for place in places],
-        "checksum": checksum_of(part / VECTORS),
         **(facts or {}),
-        "store": store,
     }
     write_json(part / ABOUT, about)
     os.replace(part, folder)
@@ -164,10 +145,8 @@ def _write_rows(file: Any, vectors: Iterable[np.ndarray], count: int, dim: int) 
 
 
 class VectorCache:
-    """The vectors of one model as they are made, by the SHA-256 of what they were made of.
-
-    Entries of a digest, a vector and a checksum are appended to one file. A crash can cut off the
-    last batch of them or leave it half written; those whose checksum does not fit are made again.
+    """The vectors of one model as they are made, by the SHA-256 of what they were made of: a file
+    for each batch.
 
     Args:
         folder: of the collection.
@@ -176,51 +155,38 @@ class VectorCache:
     """
 
     def __init__(self, folder: Path, *, dim: int, model: str) -> None:
-        self.path = folder / f"embedded-{model[:32]}.bin"
-        self._entry = np.dtype([("digest", "S64"), ("vector", "<f4", (dim,)), ("check", "<u4")])
-        for old in folder.glob("embedded-*.bin"):
+        self.path = folder / f"embedded-{model[:32]}"
+        self._entry = np.dtype([("digest", "U64"), ("vector", "<f4", (dim,))])
+        self._vectors: dict[str, np.ndarray] = {}
+        for old in folder.glob("embedded-*"):
             if old != self.path:
-                old.unlink()
-        self.path.touch()
-        whole = self.path.stat().st_size // self._entry.itemsize
-        os.truncate(self.path, whole * self._entry.itemsize)
-        entries = self._entries()
-        self._rows = {
-            entry["digest"].decode(): row
-            for row, entry in enumerate(entries)
-            if entry["check"] == zlib.crc32(entry.tobytes()[:-4])
-        }
-        self._count = len(entries)
+                shutil.rmtree(old)
+        for file in self.path.glob("*.npy"):
+            self._hold(file)
+
+    def _hold(self, file: Path) -> None:
+        entries = read_array(file, mapped=True)
+        self._vectors.update(zip(entries["digest"].tolist(), entries["vector"], strict=True))
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._vectors)
 
     def __contains__(self, digest: str) -> bool:
-        return digest in self._rows
+        return digest in self._vectors
 
-    def _entries(self) -> np.ndarray:
-        empty = not self.path.stat().st_size
-        return np.empty(0, self._entry) if empty else np.memmap(self.path, self._entry, "r")
-
-    def vectors(self, digests: Iterable[str]) -> Iterator[Float[np.ndarray, "d"]]:
-        """Yield the vector of each of these."""
-        entries = self._entries()
-        for digest in digests:
-            yield entries[self._rows[digest]]["vector"]
+    def __getitem__(self, digest: str) -> Float[np.ndarray, "d"]:
+        return self._vectors[digest]
 
     def append(self, digests: Sequence[str], vectors: Float[np.ndarray, "n d"]) -> None:
         """Keep these; when it returns, they survive a power cut."""
         entries = np.zeros(len(digests), self._entry)
         entries["digest"] = digests
         entries["vector"] = vectors
-        entries["check"] = [zlib.crc32(entry.tobytes()[:-4]) for entry in entries]
-        with naming(self.path), self.path.open("ab") as file:
-            file.write(entries.tobytes())
-            file.flush()
-            os.fsync(file.fileno())
-        self._rows.update(zip(digests, range(self._count, self._count + len(digests)), strict=True))
-        self._count += len(digests)
+        if digests:
+            file = self.path / f"{digests[0]}.npy"
+            write_atomically(file, lambda opened: np.save(opened, entries))
+            self._hold(file)
 
     def clear(self) -> None:
-        """Remove the file: its vectors are in a generation now."""
-        self.path.unlink(missing_ok=True)
+        """Remove the files: their vectors are in a generation now."""
+        shutil.rmtree(self.path, ignore_errors=True)

@@ -14,9 +14,8 @@ to the rounding of float32.
 import logging
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import permutations
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,14 +28,16 @@ from vicinal.data.loader import load_all
 from vicinal.errors import ConfigError, DataError, few, unknown
 from vicinal.evaluation.encoder import Encoder
 from vicinal.retrieval.annotations import Annotations
-from vicinal.retrieval.collection import FOLDER, CollectionDirectory, model_fingerprint
+from vicinal.retrieval.collection import FOLDER, CollectionDirectory, Snapshot, model_fingerprint
 from vicinal.retrieval.generations import VectorCache, publish, writing
 from vicinal.retrieval.listing import Listing, absolute_place, list_again, place_path
-from vicinal.retrieval.milvus import wanted_store, write_store
+from vicinal.retrieval.milvus import absolute_address, open_store, write_store
 from vicinal.retrieval.store import Item, Place
 from vicinal.run_directory import RunDirectory
 
 _NAMED = 10  # unreadable items that an error names
+_RECALL_QUERIES = 200  # on which an approximate engine is compared with exact search
+_RECALL_K = 10
 # places embedded, their vectors, places left unread
 Batches = Iterator[tuple[list[int], np.ndarray, list[int]]]
 
@@ -62,8 +63,7 @@ class Request:
         workers: processes that read images ahead.
         ray: workers of a Ray cluster that read and embed instead of this process; None for none.
         skip_corrupt: leave out what cannot be read, instead of raising in the end.
-        store: ``"flat"``, or folder or URL of Milvus; None is flat.
-        store_index: how Milvus searches; None for what it was.
+        store: folder or URL of Milvus, which then has a copy.
     """
 
     paths: Sequence[str] = ()
@@ -75,7 +75,6 @@ class Request:
     ray: int | None = None
     skip_corrupt: bool = False
     store: str | None = None
-    store_index: str | None = None
 
 
 @dataclass(frozen=True)
@@ -159,8 +158,7 @@ class _Indexing:
         rows = {item.digest: row for row, item in enumerate(self.old)}
         self.held = rows if self.same_model else {}
         self.unreadable = list[str]()
-        self.store = wanted_store(request.store, request.store_index, self.about.get("store"))
-        if self.store is not None and encoder.embedder.metric != "euclidean":
+        if request.store is not None and encoder.embedder.metric != "euclidean":
             raise ConfigError(
                 "engines search by Euclidean distance, but this head is hyperbolic. Omit --store."
             )
@@ -203,9 +201,26 @@ class _Indexing:
             replaced=sum(now[id] != old[id] for id in now.keys() & old.keys()),
             removed=len(old.keys() - now.keys()),
             unreadable=tuple(self.unreadable),
-            lost=tuple(Annotations(self.path).read(snapshot).lost),
-            recall=(snapshot.about["store"] or {}).get("recall"),
+            lost=tuple(map(str, Annotations(self.path).read(snapshot).lost)),
+            recall=self._recall(snapshot),
         )
+
+    def _recall(self, snapshot: Snapshot) -> float | None:
+        """Measure the share of the exact nearest that an approximate engine finds, over vectors of
+        the collection drawn as queries."""
+        kept = snapshot.about.get("store")
+        if kept is None or kept["index"] == "FLAT":
+            return None
+        drawn = np.random.default_rng(0).permutation(len(snapshot))[:_RECALL_QUERIES]
+        queries = np.array(snapshot.vectors()[drawn])
+        exact = snapshot.search(queries, _RECALL_K)
+        with closing(open_store(kept["address"], kept)) as store:
+            found = store.search(queries, _RECALL_K, where={})
+        hits = sum(
+            len({id for id, _ in near} & {match.item.id for match in true})
+            for near, true in zip(found, exact, strict=True)
+        )
+        return hits / sum(map(len, exact))
 
     def _gone(self) -> set[str]:
         gone = {absolute_place(path) for path in self.request.remove}
@@ -312,36 +327,31 @@ class _Indexing:
 
     def _publish(self, items: Sequence[Item], places: Sequence[Place], next_id: int) -> None:
         """Write the next generation, unless nothing changed."""
-        before = self.about.get("store")
-        kept = None if before is None else (before["address"], before["index"])
+        asked = self.request.store
+        kept = (self.about.get("store") or {}).get("address")
+        same_store = kept == (None if asked is None else absolute_address(asked))
         same_items = (tuple(items), tuple(places)) == (self.old, self.places)
-        if self.before is not None and self.same_model and kept == self.store and same_items:
+        if self.before is not None and self.same_model and same_store and same_items:
             return
+        dim = self.encoder.embedder.embedding_dim
+        store = None
+        if asked is not None:
+            number = 1 + CollectionDirectory(self.path).latest_generation()
+            store = write_store(asked, self.path, number, items, self._vectors(items), dim)
         facts = {
             "metric": self.encoder.embedder.metric,
             "model": self.model,
             "run": str(self.run.path.absolute()),
             "next_id": next_id,
+            "store": store,
         }
-        engine = None
-        if self.store is not None:
-            engine = partial(write_store, self.store, self.path, items, before)
-        publish(
-            self.path,
-            items,
-            self._vectors(items),
-            dim=self.encoder.embedder.embedding_dim,
-            places=places,
-            facts=facts,
-            engine=engine,
-        )
+        publish(self.path, items, self._vectors(items), dim=dim, places=places, facts=facts)
 
     def _vectors(self, items: Sequence[Item]) -> Iterator[np.ndarray]:
-        made = self.made.vectors(item.digest for item in items if item.digest not in self.held)
         for item in items:
             row = self.held.get(item.digest)
             if row is None or self.before is None:
-                yield next(made)
+                yield self.made[item.digest]
             else:
                 yield self.before.vectors()[row]
 

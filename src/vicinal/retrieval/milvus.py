@@ -17,19 +17,17 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from vicinal.errors import ConfigError, RunError, unknown
-from vicinal.retrieval.store import FlatStore, Item, Queries, Where
+from vicinal.errors import ConfigError, RunError
+from vicinal.retrieval.store import Item, Queries, Where
 
-FLAT = "flat"  # the name of the default engine
 TOKEN = "VICINAL_MILVUS_TOKEN"  # the variable; the token itself is never written to a file
-_RECALL_QUERIES = 200  # of the sample on which an approximate index is compared with exact search
-_RECALL_K = 10
 # rows per request: 512 numbers each are 1 MiB, of the 4 MiB and more that servers take
 _BATCH = 500
 _LONGEST = 65_535  # bytes of a text, as many as Milvus allows
 _MOST = 16_384  # neighbors that Milvus gives at most
-_BUILD = {"FLAT": {}, "HNSW": {"M": 16, "efConstruction": 200}, "IVF_FLAT": {"nlist": 128}}
-_SEARCH: dict[str, dict[str, int]] = {"FLAT": {}, "HNSW": {"ef": 128}, "IVF_FLAT": {"nprobe": 32}}
+_MANY = 100_000  # rows, from which on a graph is searched instead of all of them
+_GRAPH = {"M": 16, "efConstruction": 200}
+_EFFORT = 128  # candidates that a search of the graph keeps
 Row = tuple[int, Float[np.ndarray, "d"], Mapping[str, str]]  # id, vector, attributes
 
 
@@ -40,7 +38,7 @@ class MilvusStore:
         address: a folder of the embedded engine, or a URL. A server's token comes from
             ``VICINAL_MILVUS_TOKEN``.
         table: its name there.
-        index: ``"FLAT"`` looks at everything; the others are quicker on many rows and find nearly
+        index: ``"FLAT"`` looks at everything; ``"HNSW"`` is quicker on many rows and finds nearly
             everything.
     """
 
@@ -78,7 +76,10 @@ class MilvusStore:
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dim)
         indexes = self.client.prepare_index_params()
         indexes.add_index(
-            field_name="vector", index_type=self.index, metric_type="L2", params=_BUILD[self.index]
+            field_name="vector",
+            index_type=self.index,
+            metric_type="L2",
+            params=_GRAPH if self.index == "HNSW" else {},
         )
         # Strong: on a cluster, a search sees every row written before it.
         self.client.create_collection(
@@ -103,9 +104,7 @@ class MilvusStore:
         recall of its index; equal distances by the lower id."""
         if k > _MOST:
             raise ConfigError(f"Milvus finds 1 to {_MOST} neighbors per query; got k = {k}.")
-        effort = dict(_SEARCH[self.index])
-        if self.index == "HNSW":
-            effort["ef"] = max(k, effort["ef"])
+        effort = {"ef": max(k, _EFFORT)} if self.index == "HNSW" else {}
         found = self.client.search(
             self.table,
             np.asarray(queries, np.float32).tolist(),
@@ -198,72 +197,21 @@ def open_store(address: str, store: Mapping[str, Any] | None) -> MilvusStore:
     return MilvusStore(kept, str(store["table"]), store["index"]).opened()
 
 
-def wanted_store(
-    store: str | None, index: str | None, before: Mapping[str, Any] | None
-) -> tuple[str, str] | None:
-    """Return address and index of the engine that a user asks for; None is the flat store.
-
-    Args:
-        store: ``"flat"``, a folder or a URL.
-        index: FLAT, HNSW or IVF, in any case; None for what it was.
-        before: ``store`` of the generation before.
-    """
-    if store is None and before is not None:
-        raise ConfigError(
-            f"this collection is kept in {before['address']}. Name it with --store "
-            f"{before['address']}, or keep it here alone from now on with --store {FLAT}."
-        )
-    if store in (None, FLAT):
-        if index is not None:
-            raise ConfigError(
-                f"--store-index {index} is for a store in Milvus. Name one with --store, or drop "
-                "it."
-            )
-        return None
-    kind = (index or (before or {}).get("index", "FLAT")).upper()
-    kind = "IVF_FLAT" if kind == "IVF" else kind
-    if kind not in _BUILD:
-        raise ConfigError(unknown("index of Milvus", kind, _BUILD))
-    return absolute_address(str(store)), kind
-
-
 def write_store(
-    wanted: tuple[str, str],
+    address: str,
     collection: Path,
-    items: Sequence[Item],
-    before: Mapping[str, Any] | None,
     number: int,
-    vectors: Float[np.ndarray, "n d"],
+    items: Sequence[Item],
+    vectors: Iterable[Float[np.ndarray, "d"]],
+    dim: int,
 ) -> dict[str, Any]:
-    """Write a generation that is about to be published; return what ``about.json`` keeps of it.
-
-    Args:
-        wanted: address and index.
-        collection: whose generation it is.
-        items: of it.
-        before: ``store`` of the generation before, which has readers still.
-        number: of the generation.
-        vectors: one for each item.
-    """
-    address, index = wanted
+    """Write the generation of a number, which is published next; return what ``about.json`` keeps
+    of it. The table of the generation before stays, which has readers still."""
     prefix = f"vicinal_{sha256(str(collection.resolve()).encode()).hexdigest()[:16]}_"
     table = f"{prefix}{number}"
-    with closing(MilvusStore(address, table, index)) as store:
-        store.drop_others(prefix, {table, (before or {}).get("table", "")})
-        attributes = (item.attributes for item in items)
-        ids = [item.id for item in items]
-        store.write(zip(ids, vectors, attributes, strict=True), vectors.shape[1])
-        recall = None if index == "FLAT" or not items else _recall(store, ids, vectors)
-    return {"address": address, "table": table, "index": index, "recall": recall}
-
-
-def _recall(store: MilvusStore, ids: Sequence[int], vectors: Float[np.ndarray, "n d"]) -> float:
-    """Measure the share of the exact nearest that the engine finds, over vectors of the collection
-    drawn as queries."""
-    drawn = np.random.default_rng(0).permutation(len(ids))[:_RECALL_QUERIES]
-    queries = np.array(vectors[drawn])
-    k = min(_RECALL_K, len(ids))
-    exact = np.array(ids)[FlatStore(vectors).search(queries, k).ids.numpy()].tolist()
-    found = store.search(queries, k, where={})
-    hits = [{id for id, _ in near} & {*true} for near, true in zip(found, exact, strict=True)]
-    return sum(map(len, hits)) / (k * len(exact))
+    index = "FLAT" if len(items) < _MANY else "HNSW"
+    with closing(MilvusStore(absolute_address(address), table, index)) as store:
+        store.drop_others(prefix, (f"{prefix}{number - 1}", table))
+        rows = zip(items, vectors, strict=True)
+        store.write(((item.id, vector, item.attributes) for item, vector in rows), dim)
+    return {"address": absolute_address(address), "table": table, "index": index}

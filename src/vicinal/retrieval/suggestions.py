@@ -11,9 +11,8 @@ from torch import Tensor
 from vicinal.distances import Metric
 from vicinal.errors import DataError
 from vicinal.evaluation.neighbors import neighbors
-from vicinal.retrieval.cleaning import file_or_name, labeled
 from vicinal.retrieval.collection import Snapshot
-from vicinal.retrieval.contact_sheets import TILES, Contents, Group, as_csv
+from vicinal.retrieval.pages import TILES, Group, Page, as_csv
 
 _REACH = 60  # neighbors that an item can stand for
 _PAIRS = 5  # nearest labeled rows of each, by which distances are calibrated
@@ -130,32 +129,23 @@ def _calibrated(
     return lambda distances: np.asarray(expit(slope * distances / unit + offset))
 
 
-def choose(pool: Snapshot, known: Snapshot, k: int) -> Suggestions:
-    """Choose ``k`` items of a pool, given the labeled items of a collection of the same model."""
-    rows, _, labels = labeled(known)
-    return suggest(pool.vectors(), known.vectors()[rows], labels, k, metric=pool.metric)
+def suggestions_page(pool: Snapshot, known: Snapshot, k: int) -> Page:
+    """Choose what to label next, given the labeled items of a collection of the same model.
 
-
-def suggestions_table(pool: Snapshot, chosen: Suggestions) -> str:
-    """Write what to label next as ``path,label,known,gain``, best first; labels are for a person to
-    fill in.
-
-    Paths are those of a corrected table, so that the lines can be added to one.
+    The table is ``path,label,known,gain``, best first; labels are for a person to fill in. Paths
+    are those of a corrected table, so that the lines can be added to one.
     """
-    columns = (chosen.rows.tolist(), chosen.known.tolist(), chosen.gains.tolist())
+    rows, _, labels = known.labeled()
+    chosen = suggest(pool.vectors(), known.vectors()[rows], labels, k, metric=pool.metric)
+    members = chosen.rows.tolist()
+    sure = chosen.known.tolist()
     lines = (
-        (file_or_name(pool, pool.items()[row]), "", f"{known:.4f}", f"{gain:.3f}")
-        for row, known, gain in zip(*columns, strict=True)
+        (pool.pictures.file_or_name(pool.items()[row]), "", f"{share:.4f}", f"{gain:.3f}")
+        for row, share, gain in zip(members, sure, chosen.gains.tolist(), strict=True)
     )
-    return as_csv(("path", "label", "known", "gain"), lines)
-
-
-def suggestions_contents(chosen: Suggestions) -> Contents:
-    """Fill the page of what to label next."""
     before, after = (f"{share:.1%}" for share in chosen.expected)
-    count = f"{len(chosen.rows):,}"
     facts = [
-        ("to label", count),
+        ("to label", f"{k:,}"),
         ("expected hits before", before),
         ("with these labels", after),
     ]
@@ -165,5 +155,6 @@ def suggestions_contents(chosen: Suggestions) -> Contents:
         "What adds most hits comes first. The number below a picture is the probability that its "
         "class is known now.",
     ]
-    group = Group(1, chosen.rows.tolist(), chosen.known.tolist(), f"{count} items to label")
-    return Contents("What to label next", facts, lead, [group], TILES, "")
+    group = Group(members, sure, f"{k:,} items to label")
+    table = as_csv(("path", "label", "known", "gain"), lines)
+    return Page("What to label next", facts, lead, [group], TILES, table)

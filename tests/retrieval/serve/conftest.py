@@ -16,7 +16,6 @@ from vicinal.evaluation.encoder import Encoder
 from vicinal.files import write_atomically
 from vicinal.models.embedder import Embedder
 from vicinal.models.small import SmallConvNet
-from vicinal.retrieval.calibration import Threshold
 from vicinal.retrieval.collection import CollectionDirectory, Snapshot
 from vicinal.retrieval.generations import publish
 from vicinal.retrieval.map import CollectionMap
@@ -147,16 +146,9 @@ def _spiral(snapshot: Snapshot) -> CollectionMap:
     return CollectionMap(ids, positions.astype(np.float32))
 
 
-def _library_of(run: RunDirectory, threshold: Threshold | None = None) -> Library:
-    model = load(run.path, device="cpu")
-    return Library(
-        run,
-        CollectionDirectory.of(run, images=[str(run.path.parent)]),
-        model.kind,
-        (lambda image: model.embed(image)[0]) if model.kind == "images" else None,
-        _spiral,
-        threshold,
-    )
+def _library_of(run: RunDirectory) -> Library:
+    collection = CollectionDirectory.of(run, images=[str(run.path.parent)])
+    return Library(run, collection, load(run.path, device="cpu"), layout=_spiral)
 
 
 def _client_of(library: Library, **settings) -> TestClient:

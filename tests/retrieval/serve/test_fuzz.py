@@ -74,7 +74,7 @@ def test_a_bent_picture_is_answered_or_rejected_and_the_next_one_is_answered(
         answer = client.post("/api/search/image?k=2", content=bytes(data[:cut]) + tail)
         assert answer.status_code in (200, 413, 415, 422), answer.text
         if answer.status_code != 200:
-            assert set(answer.json()) == {"asked", "got", "advice"}
+            assert isinstance(answer.json()["detail"], str)
 
     bend()
     assert client.post("/api/search/image?k=2", content=whole).status_code == 200

@@ -411,7 +411,7 @@ def test_an_item_that_is_gone_and_a_server_that_is_gone_are_told(visit, address)
     page = visit(f"{address}/?item=777")
     assert "This item is no longer in the collection. Start from another" in notice(page)
     page.locator("#notice summary").click()
-    assert "none of that id" in page.locator("#notice").inner_text()
+    assert "has no item 777" in page.locator("#notice").inner_text()
     page.locator("#home").click()
     settled(page)
     assert page.locator("#notice").is_hidden()
@@ -660,7 +660,7 @@ def test_damaged_findings_are_told_and_the_rest_goes_on(visit, bench):
     address, run = bench
     (run / "clean" / "findings.csv").write_text("row,path\n1,2\n")
     page = visit(f"{address}/?view=review")
-    assert "clean/findings.csv has no column label" in notice(page)
+    assert "clean/findings.csv is damaged" in notice(page)
     page.locator("#home").click()
     settled(page)
     visit.said[:] = [text for text in visit.said if "Failed to load resource" not in text]
@@ -741,7 +741,7 @@ def test_texts_stand_on_their_cards_whole_and_are_searched_in_a_wide_field(
     publish(run.path / "collection", items, vectors, dim=16, places=[place])
     texts = Encoder(Embedder(NGrams(buckets=64), 16), TextTransform(), torch.device("cpu"))
     reader = EmbeddingModel(texts)
-    library = replace(library_of(run), kind="text", embed=None, reader=reader)
+    library = replace(library_of(run), model=reader, reader=reader)
     page = opened(visit, serve(library) + "/?item=2", cards=5)
     shown = page.locator("#matches .match .words").all_text_contents()
     assert sorted(shown) == [text for row, text in enumerate(said) if row != 2]

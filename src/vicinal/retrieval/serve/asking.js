@@ -1,9 +1,9 @@
-// Asks the server; an error comes back as what was asked, what was received and what to do, for programs and people.
+// Asks the server; an error comes back as its status and what the server says of it.
 
 export class RequestError extends Error {
-  constructor(status, problem) {
-    super(problem.got);
-    Object.assign(this, { status, asked: problem.asked, got: problem.got, advice: problem.advice });
+  constructor(status, detail) {
+    super(detail);
+    this.status = status;
   }
 }
 
@@ -13,17 +13,16 @@ export const in_words = (error, upload, limits) => {
     return ["The page has failed.", "Reload it; if that does not help, report the details below."];
   }
   const said = {
-    0: [error.got, error.advice],
+    0: [error.message, "Is it still running? Start it with `vicinal serve` and try again."],
     500: ["Something went wrong on the server.", "Try again; its terminal says more."],
     503: ["The server is busy.", "Try again in a few seconds."],
   }[error.status];
-  if (said) return said;
+  if (said && !error.message.includes("findings.csv")) return said;
   if (upload) {
     const formats = limits.formats.join(", ").replace(/, (\w+)$/, " or $1");
     const pixels = Math.round(limits.upload_pixels / 1e6);
     const size = Math.round(limits.upload_bytes / 2 ** 20);
     const about_it = {
-      408: ["did not arrive in time.", "Try again, or choose a smaller version."],
       413: [
         "is too large.",
         `Choose a smaller version: at most ${size} MB and ${pixels} million pixels.`,
@@ -32,17 +31,14 @@ export const in_words = (error, upload, limits) => {
         "is not a picture that can be read here.",
         `Choose a ${formats} file; other photographs can be saved as JPEG first.`,
       ],
-      422: error.asked.includes("picture") && [
+      422: error.message.includes("picture") && [
         "is damaged or incomplete.",
         "Choose another picture, or open it elsewhere and save it again.",
       ],
     }[error.status];
     if (about_it) return [`${upload} ${about_it[0]}`, about_it[1]];
   }
-  if (error.asked.startsWith("findings")) return ["There is nothing to review.", error.advice];
-  if (error.got.includes("findings.csv") || error.asked.startsWith("a change")) {
-    return [error.got, error.advice];
-  }
+  if (/findings|change|label or tag/.test(error.message)) return [error.message, ""];
   if (error.status === 404) {
     return ["This item is no longer in the collection.", "Start from another one."];
   }
@@ -56,11 +52,7 @@ export const ask = async (path, options = {}, again = 2) => {
     response = await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new RequestError(0, {
-      asked: "an answer",
-      got: "The server cannot be reached.",
-      advice: "Is it still running? Start it with `vicinal serve` and try again.",
-    });
+    throw new RequestError(0, "The server cannot be reached.");
   }
   if (response.status === 503 && again > 0) {
     await new Promise((resolve) =>
@@ -72,13 +64,7 @@ export const ask = async (path, options = {}, again = 2) => {
   if (!response.ok) {
     throw new RequestError(
       response.status,
-      answer?.got
-        ? answer
-        : {
-            asked: "",
-            got: `The server answered ${response.status}.`,
-            advice: "Its terminal may tell why.",
-          },
+      answer?.detail ?? `The server answered ${response.status}.`,
     );
   }
   return answer;

@@ -20,9 +20,6 @@ const range = ({ minimum, maximum, enum: choices, anyOf }) => {
     ? ""
     : `${minimum} to ${maximum > 1e12 ? "2⁶³ − 1" : (maximum?.toLocaleString("en") ?? "∞")}`;
 };
-const resolved = (schema) =>
-  schema?.$ref ? specification.components.schemas[named(schema)] : schema;
-
 const parameter = (one) =>
   make(
     "tr",
@@ -44,11 +41,6 @@ const parameter = (one) =>
     make("td", one.description ?? ""),
   );
 
-const fields = (schema) =>
-  Object.entries(schema?.properties ?? {}).map(([name, value]) =>
-    make("li", make("code", name), " ", make("span", value.description ?? named(value))),
-  );
-
 const example = (method, path, operation) => {
   const whole = `${location.origin}${path.replace("{id}", "0")}`;
   const body = operation.requestBody?.content ?? {};
@@ -60,7 +52,6 @@ const example = (method, path, operation) => {
 const sections = [];
 for (const [path, methods] of Object.entries(specification.paths)) {
   for (const [method, operation] of Object.entries(methods)) {
-    const answer = resolved(operation.responses["200"]?.content?.["application/json"]?.schema);
     sections.push(
       make(
         "section.operation.card",
@@ -79,19 +70,6 @@ for (const [path, methods] of Object.entries(specification.paths)) {
               make("table", make("tbody", ...operation.parameters.map(parameter))),
             )
           : null,
-        answer
-          ? make("details", make("summary", "Answer"), make("ul.fields", ...fields(answer)))
-          : null,
-        make(
-          "details",
-          make("summary", "Errors"),
-          make(
-            "ul.fields",
-            ...Object.entries(operation.responses)
-              .filter(([status]) => status >= "4")
-              .map(([status, one]) => make("li", make("code", status), " ", one.description)),
-          ),
-        ),
       ),
     );
   }

@@ -1,4 +1,4 @@
-"""What is served: a run, its collection, its model as a function of one picture, its map."""
+"""What is served: a run, its collection, its model, its map."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -6,14 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-from PIL import Image
-
-from vicinal.data.records import Kind
-from vicinal.errors import ConfigError, DataError
+from vicinal.errors import DataError
 from vicinal.retrieval.annotations import Annotations
-from vicinal.retrieval.calibration import NAME, Threshold, distance_threshold
-from vicinal.retrieval.collection import CollectionDirectory, Snapshot
+from vicinal.retrieval.calibration import NAME, QUERY_RATE, Threshold, calibration
+from vicinal.retrieval.collection import CollectionDirectory, Snapshot, snapshot_of
 from vicinal.retrieval.map import CollectionMap, collection_map
 from vicinal.retrieval.model import EmbeddingModel, load_asking
 from vicinal.run_directory import RunDirectory
@@ -26,22 +22,19 @@ class Library:
     Attributes:
         run: what was trained.
         collection: what is searched; a request takes one snapshot of it.
-        kind: what the run embeds.
-        embed: the embedding [d] of one decoded picture; None where the run embeds features or
-            texts.
+        model: embeds pictures, feature vectors or texts.
         reader: embeds texts; None where the run has no text encoder.
-        layout: the map of a snapshot; slow the first time, kept beside the generation.
         threshold: beyond which a neighbor is no match, as calibrated on the run's validation
             classes; or None.
+        layout: the map of a snapshot; slow the first time, kept beside the generation.
     """
 
     run: RunDirectory
     collection: CollectionDirectory
-    kind: Kind
-    embed: Callable[[Image.Image], np.ndarray] | None
-    layout: Callable[[Snapshot], CollectionMap]
-    threshold: Threshold | None = None
+    model: EmbeddingModel
     reader: EmbeddingModel | None = None
+    threshold: Threshold | None = None
+    layout: Callable[[Snapshot], CollectionMap] = collection_map
 
     @cached_property
     def annotations(self) -> Annotations:
@@ -50,8 +43,8 @@ class Library:
     def snapshot(self) -> Snapshot:
         """Return the newest generation with the labels that were given here in place of the data's.
 
-        A journal that cannot be read changes nothing here; asked for annotations, the server says
-        what is wrong.
+        Annotations that cannot be read change nothing here; asked for them, the server says what
+        is wrong.
         """
         indexed = self.collection.snapshot()
         with suppress(DataError, OSError):
@@ -77,24 +70,11 @@ def open_library(
         engine: address of the engine to ask in the place of the collection's own vectors.
     """
     directory = RunDirectory.open(run)
+    snapshot = snapshot_of(directory, collection, images=images, engine=engine)
     found = CollectionDirectory.of(directory, collection, images=images, engine=engine)
     model, reader = load_asking(run, device=device)
-
-    def embed(image: Image.Image) -> np.ndarray:
-        row: np.ndarray = model.embed(image)[0]
-        return row
-
-    if found.snapshot().dim != model.dim:
-        held = f"the collection {found.path} holds vectors of {found.snapshot().dim}"
-        advice = "Index with this run, or serve the run that it was indexed with."
-        raise ConfigError(f"{run} embeds into {model.dim} dimensions, but {held}. {advice}")
     threshold = None
     if rate is not None or directory.arrays(NAME) is not None:
-        threshold = distance_threshold(
-            directory,
-            rate=rate,
-            device=model.device,
-            snapshot=found.snapshot(),
-        )
-    embeds = embed if model.kind == "images" else None
-    return Library(directory, found, model.kind, embeds, collection_map, threshold, reader)
+        counts = calibration(directory, device=model.device, snapshot=snapshot)
+        threshold = counts.threshold(rate or QUERY_RATE)
+    return Library(directory, found, model, reader, threshold)

@@ -97,7 +97,7 @@ export class CollectionMap {
       try {
         answer = await ask("/api/map");
       } catch (error) {
-        say("There is no map: ", error.got ?? String(error));
+        say("There is no map: ", error.message);
         throw error;
       }
       if (mine !== this.loading) return;

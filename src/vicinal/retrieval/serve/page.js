@@ -70,9 +70,7 @@ const complain = (error, upload = null) => {
   details.open = false;
   details.hidden = error.status === 0;
   details.querySelector("p").textContent =
-    error instanceof RequestError
-      ? `${error.asked ? `Expected: ${error.asked} ` : ""}${capital(error.got)} ${error.advice}`
-      : String(error);
+    error instanceof RequestError ? capital(error.message) : String(error);
   element("notice").hidden = false;
 };
 const hush = () => {
@@ -347,11 +345,7 @@ const take = (file) => {
   if (!file || !about || about.kind !== "images") return;
   if (file.size > about.limits.upload_bytes) {
     complain(
-      new RequestError(413, {
-        asked: "",
-        got: `${(file.size / 2 ** 20).toFixed(1)} MB.`,
-        advice: "",
-      }),
+      new RequestError(413, `${(file.size / 2 ** 20).toFixed(1)} MB.`),
       file.name || "The picture",
     );
     return;

@@ -1,6 +1,6 @@
 // What was decided about items, as the server keeps it at once, and the parts that show it.
 import { ask } from "/static/asking.js";
-import { button, counted, make, number } from "/static/dom.js";
+import { button, make, number } from "/static/dom.js";
 
 const KNOWN = 2000; // classes that a field suggests
 
@@ -16,7 +16,6 @@ export class Work {
   by = new Map();
   writable = false;
   can_undo = false;
-  damaged = 0;
   lost = [];
   watchers = [];
 
@@ -79,9 +78,8 @@ export class Work {
     return chips(tags, this.writable ? remove : () => null);
   }
 
-  /** Why nothing can be changed, or not all can be read; nothing where all is well. */
+  /** Why nothing can be changed, or what is lost; nothing where all is well. */
   notices() {
-    const lines = `${counted(this.damaged, "line")} of the journal cannot be read`;
     return [
       this.writable
         ? null
@@ -89,9 +87,6 @@ export class Work {
             "p.aside",
             "This server can be reached from other machines, so it takes no changes.",
           ),
-      this.damaged
-        ? make("p.aside", `${lines} and ${this.damaged === 1 ? "is" : "are"} left out.`)
-        : null,
       this.lost.length
         ? make(
             "p.aside",

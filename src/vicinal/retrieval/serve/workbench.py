@@ -3,194 +3,84 @@ clean` found."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache, partial
-from itertools import chain
-from pathlib import Path
+from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import BaseModel, Field, FiniteFloat, ValidationError
+from fastapi import APIRouter, Body, Depends, HTTPException, Query
+from pydantic import Field
+from starlette.responses import Response
 
 from vicinal.data.table import read_columns
-from vicinal.errors import DataError
+from vicinal.files import decoding
 from vicinal.retrieval.annotations import Annotation
-from vicinal.retrieval.collection import Snapshot
-from vicinal.retrieval.contact_sheets import as_csv, as_given
-from vicinal.retrieval.serve.guard import RequestError, require_own_page, text
+from vicinal.retrieval.pages import as_csv
+from vicinal.retrieval.serve.guard import Answer, require_own_page, text
 from vicinal.retrieval.serve.library import Library
-from vicinal.retrieval.serve.routes import Answer, ItemAnswer, Listed, Offset, Text
+from vicinal.retrieval.serve.routes import Listed, Offset
 from vicinal.retrieval.store import Item
 
 FINDINGS = "clean/findings.csv"  # below the run
-_MOST_TARGETS = 100_000
-_NEIGHBORS = 24  # shown of a finding
 
+TargetField = Annotated[int, Field(ge=0)] | Annotated[str, Field(min_length=1)]
 Word = Annotated[str, Field(min_length=1, max_length=200)]
-TargetField = (
-    Annotated[int, Field(ge=0, le=2**63 - 1)] | Annotated[str, Field(min_length=1, max_length=4096)]
-)
-_CSV: dict[int | str, dict[str, Any]] = {
-    200: {"description": "A table.", "content": {"text/csv": {}}}
-}
-
-
-class ItemWork(BaseModel):
-    target: int | Text = Field(
-        description="An item's id, or the path of what is not in the collection."
-    )
-    label: Text | None = Field(
-        description="Its class from now on; null where that of the data stands."
-    )
-    dropped: bool
-    tags: list[Text]
-
-
-class Work(Answer):
-    """All that was decided so far."""
-
-    writable: bool = Field(
-        description="Whether this server takes changes: it does on this machine alone."
-    )
-    damaged: int = Field(description="Lines of the journal that cannot be read and are left out.")
-    lost: list[Text] = Field(
-        description="Paths of pictures that are decided about, but no longer in the collection."
-    )
-    can_undo: bool
-    findings: bool = Field(description="Whether there is a table of findings to review.")
-    items: list[ItemWork]
-
-
-class Change(BaseModel):
-    """Tags, a label or a drop for some targets."""
-
-    targets: list[TargetField] = Field(
-        min_length=1, max_length=_MOST_TARGETS, description="Ids, or paths of findings."
-    )
-    label: Word | None = None
-    drop: bool = False
-    add: list[Word] = Field(default=[], max_length=50, description="Tags.")
-    remove: list[Word] = Field(default=[], max_length=50, description="Tags.")
-
-
-class Finding(BaseModel):
-    """One line of ``RUN/clean/findings.csv``."""
-
-    path: Text = Field(min_length=1)
-    label: Text
-    kind: Text = Field(description="label, duplicate, outlier or class.")
-    score: FiniteFloat
-    suggested: Text = Field(description="The label that would be right; empty for a drop.")
-    neighbors: list[Text] = Field(description="Paths.")
-
-
-class Review(Answer):
-    """Findings, the most probable first, as `vicinal clean` ranked them."""
-
-    total: int
-    kinds: dict[Text, int]
-    offset: int
-    findings: list[Finding]
-    items: dict[Text, ItemAnswer] = Field(
-        description="By path, where the collection has just one of it."
-    )
-
-
-def read_findings(path: Path) -> list[Finding]:
-    """Read the table of findings; a DataError names the line that is damaged."""
-    again = "Run `vicinal clean` again."
-    try:
-        columns = read_columns(path)
-    except DataError as error:
-        raise DataError(f"{str(error).replace(str(path), FINDINGS)} {again}") from error
-    if missing := [name for name in Finding.model_fields if name not in columns.cells]:
-        raise DataError(f"{FINDINGS} has no column {', '.join(missing)}. {again}")
-    found = list[Finding]()
-    for row, line in enumerate(columns.lines):
-        cells = {name: as_given(columns.cells[name][row]) for name in Finding.model_fields}
-        near = [neighbor for neighbor in cells["neighbors"].split("|") if neighbor]
-        try:
-            found.append(Finding.model_validate(cells | {"neighbors": near[:_NEIGHBORS]}))
-        except ValidationError as error:
-            fault = error.errors()[0]
-            raise DataError(
-                f"{FINDINGS}, line {line}, {fault['loc'][0]}: {fault['msg']}. {again}"
-            ) from error
-    return found
-
-
-def _by_path(snapshot: Snapshot) -> dict[str, Item]:
-    """Return items by path as tables hold it, without paths that several places have."""
-    paths = [text(item.path) for item in snapshot.items()]
-    held = Counter(paths)
-    return {
-        path: item for path, item in zip(paths, snapshot.items(), strict=True) if held[path] == 1
-    }
+_CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {}}}}
 
 
 def workbench_routes(library: Library, *, writable: bool) -> APIRouter:
     """Route annotations and the review queue."""
     routes = APIRouter(prefix="/api", tags=["workbench"])
-    by_path = lru_cache(1)(_by_path)
     file = library.run.path / FINDINGS
 
-    @lru_cache(1)
-    def findings_of(_: tuple[int, int]) -> list[Finding]:
-        return read_findings(file)
-
-    def findings() -> list[Finding]:
-        if not file.is_file():
-            raise RequestError(
-                404, "findings to review.", f"there is no {FINDINGS}.", "Run `vicinal clean RUN`."
-            )
-        found = file.stat()
-        return findings_of((found.st_mtime_ns, found.st_size))
-
-    def work() -> Work:
+    def work() -> Answer:
         snapshot = library.collection.snapshot()
         state = library.annotations.read(snapshot)
-        return Work(
-            generation=snapshot.generation,
-            writable=writable,
-            damaged=state.damaged,
-            lost=list(state.lost),
-            can_undo=state.can_undo,
-            findings=file.is_file(),
-            items=[
-                ItemWork(target=target, **{**vars(a), "tags": list(a.tags)})
-                for target, a in state.items.items()
-            ],
+        return Answer(
+            {
+                "generation": snapshot.generation,
+                "writable": writable,
+                "lost": [*state.lost],
+                "can_undo": state.can_undo,
+                "findings": file.is_file(),
+                "items": [{"target": target, **vars(one)} for target, one in state.items.items()],
+            }
         )
 
-    async def may_write(request: Request) -> None:
-        require_own_page(request)
+    def may_write() -> None:
         if not writable:
-            asked = "a change of tags, labels or drops."
-            got = "this server can be reached from other machines."
-            raise RequestError(403, asked, got, "Serve on this machine alone: leave --host out.")
+            raise HTTPException(
+                403, "This server can be reached from other machines. Leave --host out."
+            )
 
     @routes.get("/annotations", summary="Tags, labels and drops")
-    def annotated() -> Work:
+    def annotated() -> Answer:
         """All that was decided about items, and whether this server takes changes."""
         return work()
 
-    changing = partial(routes.post, dependencies=[Depends(may_write)])
+    changing = partial(routes.post, dependencies=[Depends(require_own_page), Depends(may_write)])
 
     @changing("/annotations", summary="Tag, label or drop")
-    def change(body: Change) -> Work:
+    def change(
+        targets: Annotated[list[TargetField], Body(min_length=1)],
+        label: Annotated[Word | None, Body()] = None,
+        drop: Annotated[bool, Body()] = False,
+        add: Annotated[list[Word], Body()] = [],  # noqa: B006
+        remove: Annotated[list[Word], Body()] = [],  # noqa: B006
+    ) -> Answer:
         """Change targets together; it is kept before the answer, and one undo takes it back as a
-        whole."""
-        library.annotations.change(library.collection.snapshot(), **vars(body))
+        whole. Targets are ids, or paths of findings; `add` and `remove` are tags."""
+        library.annotations.change(
+            library.collection.snapshot(), targets, label=label, drop=drop, add=add, remove=remove
+        )
         return work()
 
     @changing("/annotations/undo", summary="Undo the last change")
-    def undo() -> Work:
+    def undo() -> Answer:
         """Take back the last change that is not taken back."""
         library.annotations.undo()
         return work()
 
     def decided() -> Iterator[tuple[str, str, Annotation]]:
-        """Yield path and label of the data with each annotation; what is no longer in the
-        collection is left out."""
+        """Yield path and label of the data with each annotation."""
         snapshot = library.collection.snapshot()
         for target, annotation in library.annotations.read(snapshot).items.items():
             if isinstance(target, str):
@@ -212,16 +102,16 @@ def workbench_routes(library: Library, *, writable: bool) -> APIRouter:
     def annotations_table() -> Response:
         """What was tagged, relabeled or dropped: `path,label,tags`; a dropped item is tagged so,
         and one whose picture is no longer in the collection is tagged `lost`."""
-        rows = (
-            (path, a.label or label, ";".join((*a.tags, "dropped") if a.dropped else a.tags))
-            for path, label, a in decided()
-        )
-        snapshot = library.collection.snapshot()
-        lost = (
-            (path, a.label or "", ";".join((*a.tags, "lost")))
-            for path, a in library.annotations.read(snapshot).lost.items()
-        )
-        return table("annotations.csv", ("path", "label", "tags"), chain(rows, lost))
+        rows = [
+            (path, one.label or label, ";".join([*one.tags, *(["dropped"] if one.dropped else [])]))
+            for path, label, one in decided()
+        ]
+        lost = library.annotations.read(library.collection.snapshot()).lost
+        rows += [
+            (str(path), one.label or "", ";".join([*one.tags, "lost"]))
+            for path, one in lost.items()
+        ]
+        return table("annotations.csv", ("path", "label", "tags"), rows)
 
     @routes.get(
         "/decisions.csv", responses=_CSV, response_class=Response, summary="Decisions as a table"
@@ -230,7 +120,9 @@ def workbench_routes(library: Library, *, writable: bool) -> APIRouter:
         """New labels and drops, as `vicinal clean --apply` reads them: `path,label`; no label is a
         drop."""
         rows = (
-            (path, a.label or "") for path, _, a in decided() if a.dropped or a.label is not None
+            (path, one.label or "")
+            for path, _, one in decided()
+            if one.dropped or one.label is not None
         )
         return table("decisions.csv", ("path", "label"), rows)
 
@@ -239,22 +131,46 @@ def workbench_routes(library: Library, *, writable: bool) -> APIRouter:
     ]
 
     @routes.get("/review", summary="The review queue")
-    def review(offset: Offset = 0, limit: Listed = 60, kind: Kind = None) -> Review:
-        """What `vicinal clean` found, a page at a time; 422 with the line where its table is
-        damaged."""
-        found = findings()
+    def review(offset: Offset = 0, limit: Listed = 60, kind: Kind = None) -> Answer:
+        """What `vicinal clean` found, a page at a time, the most probable first; items by path,
+        where the collection has just one of it."""
+        if not file.is_file():
+            raise HTTPException(404, "There are no findings. Run `vicinal clean RUN`.")
         snapshot = library.snapshot()
-        chosen = [one for one in found if kind in (None, one.kind)]
-        known = by_path(snapshot)
+        with decoding(file, "Run `vicinal clean` again."):
+            cells = read_columns(file).cells
+            rows = [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
+            found = [
+                {
+                    **row,
+                    "score": float(row["score"]),
+                    "neighbors": [path for path in row["neighbors"].split("|") if path],
+                }
+                for row in rows
+            ]
+            kinds = Counter(one["kind"] for one in found)
+        chosen = [one for one in found if kind in (None, one["kind"])]
         page = chosen[offset : offset + limit]
-        named = {path for one in page for path in (one.path, *one.neighbors)} & known.keys()
-        return Review(
-            generation=snapshot.generation,
-            total=len(chosen),
-            kinds=Counter(one.kind for one in found),
-            offset=offset,
-            findings=page,
-            items={path: ItemAnswer(**vars(known[path])) for path in named},
+        named = {path for one in page for path in (one["path"], *one["neighbors"])}
+        return Answer(
+            {
+                "generation": snapshot.generation,
+                "total": len(chosen),
+                "kinds": kinds,
+                "offset": offset,
+                "findings": page,
+                "items": {
+                    path: item.document
+                    for path, item in _by_path(snapshot.items()).items()
+                    if path in named
+                },
+            }
         )
 
     return routes
+
+
+def _by_path(items: Sequence[Item]) -> dict[str, Item]:
+    """Return items by path as tables hold it, without paths that several places have."""
+    held = Counter(text(item.path) for item in items)
+    return {text(item.path): item for item in items if held[text(item.path)] == 1}

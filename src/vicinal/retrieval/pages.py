@@ -1,0 +1,125 @@
+"""Groups of items as a table, and as one page with their pictures that needs no network."""
+
+import base64
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from io import BytesIO, StringIO
+from pathlib import Path
+
+from PIL import Image, ImageOps
+
+from vicinal.errors import DataError
+from vicinal.files import write_atomically
+from vicinal.retrieval.collection import Snapshot
+
+TILES = 1200  # pictures on a page: about 4 MB; what is left out stands in the table
+_SIDE = 96  # pixels of a picture, shown at half that size on a dense screen
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows that stand together on the page, in the order in which they are shown.
+
+    Attributes:
+        rows: of the snapshot.
+        distances: one for each row; what they are is the page's to say.
+        title: over the group.
+        warning: something a person should look at, or nothing.
+    """
+
+    rows: Sequence[int]
+    distances: Sequence[float]
+    title: str
+    warning: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a page and the table beside it hold.
+
+    Attributes:
+        title: over the page.
+        facts: name and value of each number under it.
+        lead: sentences on how the groups were found and how to read them.
+        groups: in the order in which they are shown.
+        shown: at most so many pictures of each group.
+        table: name and cells of each column; by default, the items of all groups.
+    """
+
+    title: str
+    facts: Sequence[tuple[str, str]]
+    lead: Sequence[str]
+    groups: Sequence[Group]
+    shown: int
+    table: str | None = None
+
+    def write(self, snapshot: Snapshot, stem: Path) -> tuple[Path, Path]:
+        """Write the table and the page; return their paths."""
+        table = stem.with_suffix(".csv")
+        page = stem.with_suffix(".html")
+        write_shown(table, self.table or _members(snapshot, self.groups))
+        write_shown(page, self._rendered(snapshot, table.name))
+        return table, page
+
+    def _rendered(self, snapshot: Snapshot, table: str) -> str:
+        """Render the page; whatever comes from the collection is escaped, and nothing on it can
+        run."""
+        from vicinal.reports.html import render_page
+
+        cards = list[tuple[Group, list[dict[str, str | None]]]]()
+        left = TILES
+        for group in self.groups:
+            rows = list(zip(group.rows, group.distances, strict=True))[: min(self.shown, left)]
+            left -= len(rows)
+            if rows:
+                cards.append((group, [_card(snapshot, row, far) for row, far in rows]))
+        values = {"page": self, "cards": cards, "table": table, "snapshot": snapshot}
+        return render_page("vicinal.retrieval", "groups.html.j2", scripts=(), filters={}, **values)
+
+
+def write_shown(path: Path, text: str) -> None:
+    """Write a text in which names of files may be no text at all; such bytes become question
+    marks."""
+    write_atomically(path, lambda file: file.write(text.encode(errors="replace")))
+
+
+def as_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Write rows as comma-separated values below the names of their columns."""
+    text = StringIO()
+    csv.writer(text, lineterminator="\n").writerows((columns, *rows))
+    return text.getvalue()
+
+
+def _members(snapshot: Snapshot, groups: Sequence[Group]) -> str:
+    """Write one line for each item: ``group,id,path,label,distance,place``."""
+    items = snapshot.items()
+    lines = (
+        (
+            number,
+            items[row].id,
+            items[row].path,
+            items[row].label,
+            f"{far:.6g}",
+            snapshot.places[items[row].place].path,
+        )
+        for number, group in enumerate(groups, 1)
+        for row, far in zip(group.rows, group.distances, strict=True)
+    )
+    return as_csv(("group", "id", "path", "label", "distance", "place"), lines)
+
+
+def _card(snapshot: Snapshot, row: int, distance: float) -> dict[str, str | None]:
+    """Return an item on the page: its picture as a data URI, or none, and what stands beside it."""
+    item = snapshot.items()[row]
+    uri = None
+    try:
+        # The whole picture in a small square, without what its file said besides (place, camera,
+        # owner).
+        picture = ImageOps.contain(snapshot.image(item.id).convert("RGB"), (_SIDE, _SIDE))
+        content = BytesIO()
+        Image.frombytes("RGB", picture.size, picture.tobytes()).save(content, "JPEG", quality=80)
+        uri = f"data:image/jpeg;base64,{base64.b64encode(content.getvalue()).decode()}"
+    except DataError:
+        pass  # a feature vector, or a file that is gone: its name stands there instead
+    return {"path": item.path, "label": item.label, "note": f"{distance:.3f}", "picture": uri}
