@@ -1,6 +1,6 @@
 """Parts of an evaluation and a loss on a CPU, beside faiss where it has them, in processor time.
 
-    python benchmarks/processor.py             # prints the table; about 3 minutes on 2 cores
+    python benchmarks/processor.py             # prints the table; about 5 minutes on 2 cores
     python benchmarks/processor.py --write     # and writes it into docs/benchmarks.md
 
 Everything runs on one thread, and contestants take turns; times are medians of processor seconds
@@ -21,12 +21,13 @@ import torch
 
 import evaluation
 from measuring import ROOT, provenance, verdict, write_between
+from vicinal.evaluation import evaluate
 from vicinal.evaluation.clustering import kmeans_runs
-from vicinal.evaluation.neighbors import Gallery, Neighbors
+from vicinal.evaluation.neighbors import Neighbors
 from vicinal.evaluation.retrieval import SOP_RECALLS, query_scores
 from vicinal.losses import ClusteringLoss
 
-QUERIES = 552  # a query is its own first neighbor here
+QUERIES = 4_000  # a query is its own first neighbor here
 NEIGHBORS = 1001
 LOSS_ROWS = 512
 LOSS_SECONDS = 0.4
@@ -67,22 +68,21 @@ def search(rounds: int, noise: float) -> str:
     )
     queries = rows[:QUERIES]
     asked = labels[:QUERIES]
-    gallery = Gallery(rows)
     index = faiss.IndexFlatL2(rows.shape[1])
     index.add(rows.numpy())
 
+    metrics = [*(f"recall@{k}" for k in SOP_RECALLS), "map@r"]
+    held = {"gallery": rows, "gallery_labels": labels, "device": "cpu"}
+
     def ours() -> dict[str, float]:
-        return query_scores(
-            gallery.hits(queries, asked, labels, NEIGHBORS), asked, labels, recalls=SOP_RECALLS
-        ).means()
+        return evaluate(queries, asked, metrics=metrics, **held)
 
     def theirs() -> dict[str, float]:
         distances, ids = (
             torch.from_numpy(part) for part in index.search(queries.numpy(), NEIGHBORS)
         )
-        return query_scores(
-            [Neighbors(0, ids, distances)], asked, labels, recalls=SOP_RECALLS
-        ).means()
+        found = [Neighbors(0, ids, distances)]
+        return query_scores(found, asked, labels, metrics=metrics).means()
 
     mine, peer = duel(rounds, ours, theirs)
     score = mine[0][1]["map@r"]

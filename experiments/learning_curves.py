@@ -175,9 +175,8 @@ def train(run: Run, data: Path, file: Path) -> None:
                     records = experiment.records.part(split)  # type: ignore[arg-type]
                     found = experiment.embed(experiment.encoder, records)
                     whole = step == run.steps  # what the papers' tables print
-                    scores = measure(found, recalls=(1, 2, 4, 8), clustering=whole).scores
-                    names = (name for name in scores if not name.endswith("_spread"))
-                    line[part] = {name: round(scores[name], 5) for name in names}
+                    scores = measure(found, recalls=(1, 2, 4, 8), clustering=whole)
+                    line[part] = {name: round(score, 5) for name, score in scores.items()}
                     embedded[part] = found
             if run.hold_out and finite:
                 line["judged"] = judged(embedded["held_out"], embedded["train"])

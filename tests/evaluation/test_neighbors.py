@@ -148,16 +148,16 @@ def test_what_cannot_be_asked_is_rejected():
 
 def test_memory_stays_within_the_chunk(rng, monkeypatch):
     largest = 0
-    original = exact.Proposal.buffer
+    original = exact.Proposal.__call__
 
     def watched(self, queries):
         nonlocal largest
-        made = original(self, queries)
-        largest = max(largest, made.numel() * made.element_size())
-        return made
+        values, reach = original(self, queries)
+        largest = max(largest, values.numel() * values.element_size())
+        return values, reach
 
-    monkeypatch.setattr(exact.Proposal, "buffer", watched)
-    list(neighbor_chunks(torch.randn(500, 4, generator=rng), 3, chunk_bytes=2**14))
+    monkeypatch.setattr(exact.Proposal, "__call__", watched)
+    list(neighbor_chunks(torch.randn(512, 4, generator=rng), 3, chunk_bytes=2**14))
     assert 2**13 < largest <= 2**14
 
 
@@ -179,8 +179,9 @@ def test_differences_of_values_are_right_within_the_bound(rng, dim, dtype, offse
     gallery = offset + torch.randn(300, dim, generator=rng, dtype=dtype) * length
     queries = offset + torch.randn(20, dim, generator=rng, dtype=dtype)
     proposal = Proposal(gallery)
-    values = proposal.buffer(len(queries))
-    bound = proposal(queries, out=values).unsqueeze(1)
+    values, bound = proposal(queries)
+    values = values[:, :300]
+    bound = bound.unsqueeze(1)
 
     unit_queries, unit_gallery = (
         (rows - proposal.center) / proposal.scale for rows in (queries, gallery)
@@ -202,37 +203,19 @@ def test_a_user_who_lowers_the_precision_of_products_gets_them_in_float64():
         torch.backends.mkldnn.matmul.fp32_precision = before
 
 
-def test_groups_offer_all_the_least_values():
-    values = torch.randn(5, 9001, generator=torch.Generator().manual_seed(0))
-    least, columns = exact._least(values, 20)
-    expected = values.topk(20, largest=False)
-    assert torch.equal(least, expected.values) and torch.equal(values.gather(1, columns), least)
-
-
-@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-@pytest.mark.parametrize("apart", [False, True])
-def test_counted_hits_are_those_of_the_search(rng, metric, apart):
-    labels = torch.randint(0, 90, (400,), generator=rng)
-    rows = torch.randn(90, 6, generator=rng)[labels] + torch.randn(400, 6, generator=rng)
-    # Duplicates, which ids part.
-    rows[100:160], rows[200:230], rows[300] = (
-        rows[:60].clone(),
-        rows[7].clone(),
-        0,
-    )
-    # Too near for float32 to tell them apart.
-    rows[160:200] = rows[:40] + 1e-6 * torch.randn(40, 6, generator=rng)
-    queries, asked = (rows[:90], labels[:90]) if apart else (rows, labels)
-    gallery, names = (rows[90:], labels[90:]) if apart else (None, None)
-    chunks = list(neighbor_chunks(queries, 70, gallery=gallery, metric=metric))
-    found = torch.cat([chunk.ids for chunk in chunks])
-    expected = (labels if names is None else names)[found] == asked[:, None]
-    among = Gallery.of(queries, gallery, metric)
-    counted = among.hits(
-        queries if apart else None, asked, names if apart else labels, 70, chunk_bytes=2**16
-    )
-    assert torch.equal(torch.cat([chunk.hits for chunk in counted]), expected)
-    assert expected.any()
+def test_rows_that_are_left_out_are_not_found(rng):
+    rows = torch.randn(200, 6, generator=rng)
+    own = torch.tensor([5, 9])
+    found = neighbors(rows[own], 4, gallery=rows, own=own)
+    assert torch.equal(found.ids, neighbors(rows, 4).ids[own])
+    excluded = torch.ones(200, dtype=torch.bool)
+    excluded[[3, 60, 199]] = False
+    for k in (1, 5):
+        (chunk,) = Gallery(rows).search(rows[:1], k, excluded=excluded)
+        ids, _ = by_hand(rows[:1], 3, rows[~excluded])
+        expected = torch.tensor([3, 60, 199])[ids][:, :k]
+        assert torch.equal(chunk.ids[:, : expected.shape[1]], expected)
+        assert (chunk.ids[:, 3:] == -1).all() and chunk.distances[:, 3:].isinf().all()
 
 
 def test_float64_rows_are_told_apart_below_float32():

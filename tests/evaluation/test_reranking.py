@@ -1,11 +1,11 @@
-"""Re-ranking and query expansion against the papers written out densely, one row at a time."""
+"""Re-ranking against the paper written out densely, one row at a time."""
 
 import numpy as np
 import pytest
 import torch
 
 from vicinal.errors import ConfigError, DataError
-from vicinal.evaluation.compact import expand_queries, rerank, reranked_chunks
+from vicinal.evaluation.compact import rerank, reranked_chunks
 from vicinal.evaluation.neighbors import neighbors
 
 
@@ -114,24 +114,3 @@ def test_what_cannot_be_reranked_is_rejected():
         rerank(rows[:1], 3)
     with pytest.raises(DataError, match="rows 1"):
         rerank(rows.index_fill(0, torch.tensor([1]), torch.nan), 3)
-
-
-@pytest.mark.parametrize("alpha", [0.0, 3.0])
-def test_expanded_queries_equal_the_sum_written_out(alpha):
-    rows, _ = clusters(20, 4)
-    expected = []
-    for place, query in enumerate(rows):
-        others = sorted(
-            (row for row in range(20) if row != place),
-            key=lambda row, q=query: -float(q @ rows[row]),
-        )[:5]
-        total = query + sum(
-            max(0.0, float(query @ rows[row])) ** alpha * rows[row] for row in others
-        )
-        expected.append(total / total.norm())
-    found = expand_queries(3 * rows, count=5, alpha=alpha)
-    torch.testing.assert_close(found, torch.stack(expected), atol=1e-5, rtol=0)
-    few, all_ = (expand_queries(rows[:2], gallery=rows[2:], count=count) for count in (18, 99))
-    torch.testing.assert_close(few, all_)
-    with pytest.raises(ConfigError, match="alpha = -1"):
-        expand_queries(rows, alpha=-1.0)

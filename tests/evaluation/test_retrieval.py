@@ -41,7 +41,8 @@ def score(
 ):
     ranks = ranks_needed(relevant_counts(labels, gallery_labels), recalls)
     chunks = neighbor_chunks(rows, ranks, gallery=gallery, chunk_bytes=chunk_bytes)
-    return query_scores(chunks, labels, gallery_labels, recalls=recalls, lone=lone).means()
+    metrics = [*(f"recall@{k}" for k in recalls), "map@r", "r_precision"]
+    return query_scores(chunks, labels, gallery_labels, metrics=metrics, lone=lone).means()
 
 
 def labelled(rng, n, classes, dim=5):

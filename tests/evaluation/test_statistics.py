@@ -81,9 +81,8 @@ def test_the_smallest_effect_is_found_with_the_stated_power(count):
 
 
 def queries(labels, hits):
-    return QueryScores(
-        torch.as_tensor(labels), {"recall@1": torch.as_tensor(hits, dtype=torch.float64)}
-    )
+    scores = {"recall@1": torch.as_tensor(hits, dtype=torch.float64)}
+    return QueryScores(torch.as_tensor(labels), scores, torch.arange(len(labels)))
 
 
 def test_three_of_360_queries_are_no_gain():

@@ -425,4 +425,4 @@ def _scores(embedded: Embedded, config: Config) -> Line:
     found = measure(
         embedded, recalls=recalls, clustering=True, seed=config.training.seed, restarts=restarts
     )
-    return {"metrics": found.scores, **class_scores(found.queries.by_class())}
+    return {"metrics": found, **class_scores(found.queries.by_class())}

@@ -33,8 +33,8 @@ def evaluate(
             see.
         recalls: The K of Recall@K.
         dims: Also evaluate the first 32, 64, ... dimensions.
-        quantize: Also evaluate quantized vectors: int8,binary,pq (pq needs faiss).
-        rerank: Also evaluate re-ranking and query expansion.
+        quantize: Also evaluate quantized vectors: int8,binary.
+        rerank: Also evaluate k-reciprocal re-ranking.
         clustering: Also NMI, AMI and F1 by k-means.
         device: auto, cpu or cuda.
         skip_corrupt: Leave unreadable images out instead of stopping.

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vicinal.evaluation.clustering import clustering_scores, kmeans
-    from vicinal.evaluation.compact import compact_scores, expand_queries, rerank
+    from vicinal.evaluation.compact import compact_scores, rerank
     from vicinal.evaluation.measure import Scores, evaluate
     from vicinal.evaluation.reidentification import reidentify
     from vicinal.evaluation.retrieval import CARS_RECALLS, CUB_RECALLS, INSHOP_RECALLS, SOP_RECALLS
@@ -24,7 +24,6 @@ __all__ = [
 __all__ += [
     "clustering_scores",
     "compact_scores",
-    "expand_queries",
     "kmeans",
     "verification_scores",
     "verify",
@@ -36,7 +35,7 @@ _MODULES = {
     "kmeans": "clustering",
     "reidentify": "reidentification",
 }
-_MODULES |= dict.fromkeys(("compact_scores", "expand_queries", "rerank"), "compact")
+_MODULES |= dict.fromkeys(("compact_scores", "rerank"), "compact")
 _MODULES |= {
     "clustering_scores": "clustering",
     "verification_scores": "verification",

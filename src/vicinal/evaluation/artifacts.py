@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vicinal.data.records import Records
 from vicinal.evaluation.encoder import Embedded
-from vicinal.evaluation.neighbors import Neighbors, drop_own, neighbors
+from vicinal.evaluation.neighbors import Neighbors, neighbors
 from vicinal.evaluation.projection import tsne
 from vicinal.evaluation.retrieval import QueryScores, relevant_counts
 from vicinal.files import write_atomically
@@ -94,14 +94,11 @@ def _nearest(
     """The nearest rows of some rows, by position, in a gallery or among the other rows; -1 where
     there are too few."""
     vectors = embedded.vectors
-    metric = embedded.metric
-    if gallery is not None:
-        found = neighbors(vectors[queries], count, gallery=vectors[gallery], metric=metric)
-        return replace(found, ids=torch.where(found.ids >= 0, gallery[found.ids], -1))
-    if len(queries) == len(vectors):
-        return neighbors(vectors, count, metric=metric)
-    found = neighbors(vectors[queries], count + 1, gallery=vectors, metric=metric)
-    return Neighbors(0, *drop_own(queries, found.ids, found.distances, count))
+    how: Any = {"metric": embedded.metric}
+    if gallery is None:
+        return neighbors(vectors[queries], count, gallery=vectors, own=queries, **how)
+    found = neighbors(vectors[queries], count, gallery=vectors[gallery], **how)
+    return replace(found, ids=torch.where(found.ids >= 0, gallery[found.ids], -1))
 
 
 def _retrievals(

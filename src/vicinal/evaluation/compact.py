@@ -4,14 +4,13 @@ store a gallery.
 Queries stay float32 and are compared with what the codes decode to. Rescoring orders the nearest by
 codes again by their float32 vectors, which may lie on disk.
 
-Better rankings come from the same vectors: k-reciprocal re-ranking and alpha query expansion.
-Re-ranking compares what two rows have for neighbors. Its encoding is sparse (a few hundred numbers
-a row) and distances are taken some rows at a time: memory grows with the rows, not with their
-pairs.
+Re-ranking finds better rankings from the same vectors: k-reciprocal encoding compares what two rows
+have for neighbors. Its encoding is sparse (a few hundred numbers a row) and distances are taken some
+rows at a time: memory grows with the rows, not with their pairs.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,22 +23,13 @@ from torch.nn.functional import pad
 
 from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError, unknown
-from vicinal.evaluation.neighbors import (
-    Neighbors,
-    drop_own,
-    joined,
-    nearest_first,
-    neighbor_chunks,
-    neighbors,
-)
+from vicinal.evaluation.neighbors import Gallery, Neighbors, joined, neighbors
 from vicinal.evaluation.retrieval import query_scores, ranks_needed, relevant_counts
 
 _RESCORED = 4
 _LEAST = 100  # candidates for each neighbor asked for, and at least so many
 _CACHE_BYTES = 2**21  # of candidates' vectors at a time
 _EXACT = "donot_use_mm_for_euclid_dist"
-_CENTROIDS = 256  # of a part of a vector: one byte names one
-_PART = 8  # numbers that share a byte
 # Of re-ranking, for a pair of rows: its distance, its overlap, and what is between.
 _PAIR_BYTES = 24
 
@@ -90,37 +80,9 @@ class BinaryQuantizer:
         return torch.where(bits, self.above, self.below)
 
 
-class ProductQuantizer:
-    """A byte for eight numbers, or a few more: the nearest of 256 centroids (Jégou et al., TPAMI
-    2011), by faiss."""
-
-    def __init__(self, rows: Float[Tensor, "n d"]) -> None:
-        faiss = _faiss()
-        _require_rows(len(rows))
-        dim = rows.shape[1]
-        parts = next(count for count in range(max(1, dim // _PART), 0, -1) if dim % count == 0)
-        self._quantizer = faiss.ProductQuantizer(dim, parts, 8)
-        self._device = rows.device
-        self._quantizer.cp.min_points_per_centroid = (
-            1  # else it warns of fewer than 9,984 rows on standard error
-        )
-        self._quantizer.train(_array(rows))
-        self.tables = 4 * dim * _CENTROIDS
-
-    def encode(self, rows: Float[Tensor, "n d"]) -> UInt8[Tensor, "n b"]:
-        return torch.from_numpy(self._quantizer.compute_codes(_array(rows))).to(self._device)
-
-    def decode(self, codes: UInt8[Tensor, "n b"]) -> Float[Tensor, "n d"]:
-        return torch.from_numpy(self._quantizer.decode(codes.cpu().numpy())).to(self._device)
-
-
 # Fitted to some rows: turns rows into bytes and back; ``tables`` are bytes beside the codes.
-Quantizer = Int8Quantizer | BinaryQuantizer | ProductQuantizer
-QUANTIZERS: dict[str, type[Quantizer]] = {
-    "int8": Int8Quantizer,
-    "binary": BinaryQuantizer,
-    "pq": ProductQuantizer,
-}
+Quantizer = Int8Quantizer | BinaryQuantizer
+QUANTIZERS: dict[str, type[Quantizer]] = {"int8": Int8Quantizer, "binary": BinaryQuantizer}
 
 
 @dataclass(frozen=True)
@@ -129,13 +91,12 @@ class CompactScores:
 
     Attributes:
         dims: first numbers of each embedding that are kept.
-        stored: ``"float32"``, ``"int8"``, ``"binary"`` or ``"pq"``.
-        refined: ``""``, ``"rescored"`` (by float32), ``"re-ranked"`` or ``"expanded"`` (the
-            queries).
+        stored: ``"float32"``, ``"int8"`` or ``"binary"``.
+        refined: ``""``, ``"rescored"`` (by float32) or ``"re-ranked"``.
         vector_bytes: of a stored vector.
         rescoring_bytes: of its float32 numbers, where they are read again.
         total_bytes: of the gallery as it is searched, with the tables of its codes.
-        query_seconds: search time for a query when all are asked together.
+        query_seconds: time to find and score a query's neighbors when all are asked together.
         recall_at_1: share of queries whose nearest has their label.
         map_at_r: mean average precision at R.
     """
@@ -158,10 +119,8 @@ def check_compact(
     rerank: bool = False,
     dim: int,
     metric: Metric = "euclidean",
-    rows: int | None = None,
 ) -> None:
-    """Raise for what `compact_scores` could not measure, before there are embeddings; ``rows`` are
-    the gallery's."""
+    """Raise for what `compact_scores` could not measure, before there are embeddings."""
     for size in dims:
         if not 1 <= size <= dim:
             raise ConfigError(f"dims are from 1 to the {dim} numbers of an embedding, got {size}.")
@@ -172,10 +131,6 @@ def check_compact(
         raise ConfigError(
             "embeddings in the Poincaré ball are neither quantized nor re-ranked. Give dims alone."
         )
-    if "pq" in quantize:
-        _faiss()
-        if rows is not None:
-            _require_rows(rows)
 
 
 def compact_scores(
@@ -199,9 +154,8 @@ def compact_scores(
         gallery: rows to find neighbors among.
         gallery_labels: their classes.
         dims: first numbers of each embedding to keep; the whole is always measured.
-        quantize: some of ``"int8"``, ``"binary"`` and ``"pq"`` (by faiss).
-        rerank: also re-rank (``vicinal.evaluation.rerank``) and expand queries, which are then
-            compared by cosine.
+        quantize: ``"int8"``, ``"binary"`` or both.
+        rerank: also re-rank (``vicinal.evaluation.rerank``).
         normalize: scale to length 1, again after truncation.
         metric: of the whole embeddings; ``"cosine"`` scales to length 1.
 
@@ -218,36 +172,32 @@ def compact_scores(
     16 binary rescored 2 64 312
     """
     dim = embeddings.shape[1]
-    count = len(embeddings if gallery is None else gallery)
-    check_compact(dims, quantize, rerank=rerank, dim=dim, metric=metric, rows=count)
+    check_compact(dims, quantize, rerank=rerank, dim=dim, metric=metric)
     k = ranks_needed(relevant_counts(labels, gallery_labels), (1,))
+    own = torch.arange(len(embeddings), device=embeddings.device) if gallery is None else None
     found = list[CompactScores]()
     for size in sorted({*dims, dim}):
         x = embeddings[:, :size].float()
-        y = None if gallery is None else gallery[:, :size].float()
+        rows = x if gallery is None else gallery[:, :size].float()
         if normalize or metric == "cosine":
             x = to_unit_length(x, dim=1)
-            y = None if y is None else to_unit_length(y, dim=1)
-        rows, own = (x, True) if y is None else (y, False)
-        width = 4 * size
-        ways = [("float32", "", neighbor_chunks(x, k, gallery=y), width, 0)]
+            rows = to_unit_length(rows, dim=1)
+        ways = [("float32", "", Gallery(rows).search(x, k, own=own), 4 * size, 0)]
         if rerank:
-            unit = to_unit_length(rows, dim=1)
-            expanded = _search(expand_queries(x, gallery=y), unit, k, own=own)
-            ways.append(("float32", "re-ranked", reranked_chunks(x, k, gallery=y), width, 0))
-            ways.append(("float32", "expanded", expanded, width, 0))
+            again = reranked_chunks(x, k, gallery=None if gallery is None else rows)
+            ways.append(("float32", "re-ranked", again, 4 * size, 0))
         for name in dict.fromkeys(quantize):
             quantizer = QUANTIZERS[name](rows)
             codes = quantizer.encode(rows)
-            held = quantizer.decode(codes)
+            held = Gallery(quantizer.decode(codes))
             width = codes.shape[1]
-            ways.append((name, "", _search(x, held, k, own=own), width, quantizer.tables))
-            again = _rescored(x, held, rows, k, own=own)
+            ways.append((name, "", held.search(x, k, own=own), width, quantizer.tables))
+            again = _rescored(x, held, rows, k, own)
             ways.append((name, "rescored", again, width, quantizer.tables))
         for stored, refined, chunks, width, tables in ways:
-            seconds = list[float]()
-            timed = _timed(chunks, seconds)
-            scores = query_scores(timed, labels, gallery_labels, recalls=(1,)).means()
+            start = time.perf_counter()
+            scores = query_scores(chunks, labels, gallery_labels).means()
+            seconds = time.perf_counter() - start
             found.append(
                 CompactScores(
                     dims=size,
@@ -255,8 +205,8 @@ def compact_scores(
                     refined=refined,
                     vector_bytes=width,
                     rescoring_bytes=4 * size if refined == "rescored" else 0,
-                    total_bytes=width * count + tables,
-                    query_seconds=sum(seconds) / len(labels),
+                    total_bytes=width * len(rows) + tables,
+                    query_seconds=seconds / len(labels),
                     recall_at_1=scores["recall@1"],
                     map_at_r=scores["map@r"],
                 )
@@ -264,64 +214,28 @@ def compact_scores(
     return found
 
 
-def _search(queries: Tensor, rows: Tensor, k: int, *, own: bool) -> Iterator[Neighbors]:
-    """Find neighbors in other rows than the queries; ``own`` leaves the row of each query out."""
-    for chunk in neighbor_chunks(queries, k + own, gallery=rows):
-        found = chunk.ids, chunk.distances
-        yield Neighbors(chunk.start, *(drop_own(chunk.start, *found, k) if own else found))
-
-
 def _rescored(
-    queries: Tensor, held: Tensor, rows: Tensor, k: int, *, own: bool
+    queries: Tensor, held: Gallery, rows: Tensor, k: int, own: Tensor | None
 ) -> Iterator[Neighbors]:
     """Find candidates by what codes decode to, and order them by their float32 rows."""
     width = min(max(_RESCORED * k, _LEAST), len(rows))
     few = max(1, _CACHE_BYTES // (4 * queries.shape[1] * width))
-    for chunk in _search(queries, held, width, own=own):
-        block = queries[chunk.start : chunk.start + len(chunk.ids)].unsqueeze(1)
-        pairs = zip(torch.split(block, few), torch.split(chunk.ids, few), strict=True)
+    for chunk in held.search(queries, width, own=own):
+        ids = chunk.ids.sort(dim=1).values  # so that ties come in order of their ids
+        block = queries[chunk.start : chunk.start + len(ids)].unsqueeze(1)
+        pairs = zip(torch.split(block, few), torch.split(ids, few), strict=True)
         exact = [torch.cdist(part, rows[theirs], compute_mode=_EXACT) for part, theirs in pairs]
-        distances = torch.cat(exact).squeeze(1).masked_fill(chunk.ids < 0, torch.inf)
-        yield Neighbors(chunk.start, *nearest_first(distances, chunk.ids, k))
+        yield _nearest(chunk.start, torch.cat(exact).squeeze(1), ids, k)
 
 
-def _timed(chunks: Iterable[Neighbors], seconds: list[float]) -> Iterator[Neighbors]:
-    """Pass chunks on and note how long each took to find."""
-    iterator = iter(chunks)
-    while True:
-        start = time.perf_counter()
-        chunk = next(iterator, None)
-        if chunk is None:
-            return
-        if chunk.ids.is_cuda:
-            torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - start)
-        yield chunk
-
-
-def _array(rows: Tensor) -> np.ndarray:
-    return np.ascontiguousarray(rows.cpu().numpy())
-
-
-def _require_rows(count: int) -> None:
-    if count < _CENTROIDS:
-        got = f"got {count}. Leave pq out, or evaluate more: --split all, or other --data"
-        raise DataError(
-            f"product quantization (pq) needs a gallery of {_CENTROIDS} vectors, {got}."
-        )
-
-
-def _faiss() -> Any:
-    try:
-        import faiss
-    except ImportError as error:
-        raise ConfigError(
-            "product quantization (pq) needs faiss: `pip install 'vicinal[faiss]'`."
-        ) from error
-    return faiss
-
-
-# -- better rankings from the same vectors ------------------------------------------------------
+def _nearest(
+    start: int, distances: Float[Tensor, "q n"], ids: Int[Tensor, "q n"], k: int
+) -> Neighbors:
+    """Order ``k`` ids of each row by their distances; those of -1 have none."""
+    values, order = distances.masked_fill(ids < 0, torch.inf).sort(dim=1, stable=True)
+    more = (0, max(0, k - ids.shape[1]))
+    found = pad(ids.gather(1, order)[:, :k], more, value=-1)
+    return Neighbors(start, found, pad(values[:, :k], more, value=torch.inf))
 
 
 def rerank(
@@ -401,10 +315,10 @@ def reranked_chunks(
         size = min(per_chunk, len(queries) - start)
         shared = torch.from_numpy(_shared(encoding[start : start + size], columns)).to(rows.device)
         values = (1 - lambda_) * (1 - shared / (2 - shared)) + lambda_ * _apart(rows, start, size)
+        ids = torch.arange(len(rows) - first, device=rows.device).repeat(size, 1)
         if gallery is None:
-            values[torch.arange(size), start + torch.arange(size)] = torch.inf
-        ids = torch.arange(len(rows) - first, device=rows.device).expand(size, -1)
-        yield Neighbors(start, *nearest_first(values[:, first:], ids, k))
+            ids[torch.arange(size), start + torch.arange(size)] = -1
+        yield _nearest(start, values[:, first:], ids, k)
 
 
 def _encoding(rows: Tensor, ranks: Int[np.ndarray, "n r"], k1: int, k2: int, per_chunk: int) -> Any:
@@ -460,43 +374,3 @@ def _shared(block: Any, columns: Any) -> Float[np.ndarray, "b n"]:
         least = np.minimum(np.repeat(block.data[own], counts), columns.data[places])
         part[:] = np.bincount(columns.indices[places], weights=least, minlength=len(part))
     return found
-
-
-def expand_queries(
-    queries: Float[Tensor, "q d"],
-    *,
-    gallery: Float[Tensor, "g d"] | None = None,
-    count: int = 10,
-    alpha: float = 3.0,
-) -> Float[Tensor, "q d"]:
-    """Move each query towards its nearest rows (alpha query expansion, Radenović et al., TPAMI
-    2019).
-
-        q' = (q + Σ_i max(0, q·x_i)^α x_i) / |...|        over the nearest x_i, all rows of length 1
-
-    The result is to be searched by cosine in the same rows. α = 0 is average query expansion.
-
-    Args:
-        queries: rows to expand; scaled to length 1.
-        gallery: rows to find neighbors among; None for the other queries.
-        count: neighbors of each.
-        alpha: how much less a far neighbor counts.
-
-    >>> expand_queries(torch.tensor([[1.0, 0.0]]), gallery=torch.tensor([[0.6, 0.8]]), alpha=1.0)
-    tensor([[0.9430, 0.3328]])
-    """
-    if count < 1 or not alpha >= 0:
-        raise ConfigError(
-            f"expansion needs 1 neighbor and an alpha of 0 or more; got {count} and alpha = "
-            f"{alpha}."
-        )
-    unit = to_unit_length(queries, dim=1)
-    among = unit if gallery is None else to_unit_length(gallery.to(queries), dim=1)
-    expanded = unit.clone()
-    for chunk in neighbor_chunks(unit, count, gallery=None if gallery is None else among):
-        weights = (1 - chunk.distances.square() / 2).clamp(min=0) ** alpha
-        weights = weights.masked_fill(chunk.ids < 0, 0).to(unit.dtype)
-        expanded[chunk.start : chunk.start + len(weights)] += torch.einsum(
-            "qk,qkd->qd", weights, among[chunk.ids]
-        )
-    return to_unit_length(expanded, dim=1)

@@ -1,8 +1,9 @@
 """The scores of an embedding: neighbors are searched once, retrieval is scored as they arrive,
 clusters beside."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.clustering import cluster
 from vicinal.evaluation.encoder import Embedded
-from vicinal.evaluation.neighbors import Gallery, Hits, Neighbors, worth_counting
+from vicinal.evaluation.neighbors import neighbor_chunks
 from vicinal.evaluation.retrieval import (
     WHOLE,
     Lone,
@@ -27,6 +28,7 @@ from vicinal.evaluation.retrieval import (
 from vicinal.evaluation.verification import verify
 
 _CLUSTERING = ("nmi", "ami", "f1")
+_FIRST = 64  # neighbors among which most queries have a right one
 
 
 def evaluate(
@@ -42,7 +44,6 @@ def evaluate(
     lone: Lone = "exclude",
     metrics: Sequence[str] | None = None,
     same: Same = None,
-    sizes: Sequence[int] = (),
     clustering: bool = True,
     restarts: int = 3,
     seed: int = 0,
@@ -51,15 +52,13 @@ def evaluate(
     """Score an embedding, in fractions: ``recall@K``, ``map@r``, ``r_precision``, and ``nmi``,
     ``ami``, ``f1``.
 
-    The last three are means over runs of k-means; ``nmi_spread``, ``ami_spread`` and ``f1_spread``
-    are their standard deviations, what another seed would change. Defaults are those of a run,
-    which scores alike.
+    The last three are means over runs of k-means; ``spread`` of the result has their standard
+    deviations, what another seed would change. Defaults are those of a run, which scores alike.
 
     ``metrics`` names other scores instead: ``recall@K`` or ``cmc@K``, ``precision@K``, ``map@r``,
     ``r_precision``, ``map`` (average precision of the whole ranking), ``mrr`` (reciprocal rank of
     the first right one), ``tar@far=F`` and ``eer`` over all pairs, ``nmi``, ``ami`` and ``f1``.
-    What is returned is a dictionary of means that also has tables by query and by class, and, with
-    ``sizes``, the scores of smaller embeddings.
+    What is returned is a dictionary of means that also has tables by query and by class.
 
     Each row is sought among the others, or, with a gallery, in that. Clustering takes the rows
     (queries) alone, into as many clusters as they have classes; with ``normalize`` or ``"cosine"``
@@ -85,7 +84,6 @@ def evaluate(
             in place of
             equality: labels at another level of a hierarchy, or several for each row. There are no
             clusters then.
-        sizes: also score the first so many numbers of each embedding, as ``scores.by_size[size]``.
         clustering: whether to run k-means.
         restarts: runs of k-means behind a mean; a single one has no spread.
         seed: of k-means.
@@ -104,12 +102,10 @@ def evaluate(
         others, theirs = _checked(
             _tensor(gallery), gallery_labels, "gallery", device, matrices=same is not None
         )
-    groups = tuple(
-        name for name in (_CLUSTERING if metrics is None else metrics) if name in _CLUSTERING
-    )
-    pairs = [name for name in metrics or () if name.startswith("tar@far=") or name == "eer"]
-    ranked = _ranked(recalls, top_percent=top_percent) if metrics is None else metrics
-    ranked = [name for name in ranked if name not in (*groups, *pairs)]
+    asked = _usual(recalls, top_percent=top_percent) if metrics is None else metrics
+    groups = [name for name in asked if name in _CLUSTERING]
+    pairs = [name for name in asked if name.startswith("tar@far=") or name == "eer"]
+    ranked = [name for name in asked if name not in (*groups, *pairs)]
     if same is not None and metrics is not None and groups:
         raise ConfigError(
             f"clusters are compared with classes, but `same` has none, got metrics {groups}."
@@ -118,46 +114,36 @@ def evaluate(
         raise ConfigError(
             f"{pairs[0]} is measured by Euclidean or cosine distance, got metric='poincare'."
         )
-
-    def score(size: int) -> Scores:
-        x = rows[:, :size]
-        y = None if others is None else others[:, :size]
-        if normalize or (metric == "cosine" and pairs):
-            x = to_unit_length(x, dim=1)
-            y = None if y is None else to_unit_length(y, dim=1)
-        found = Scores()
-        if ranked:
-            found = Scores(_retrieve(x, own, y, theirs, ranked, metric, lone=lone, same=same))
-        if pairs:
-            fars = [float(name.removeprefix("tar@far=")) for name in pairs if name != "eer"]
-            verified = verify(x, own, gallery=y, gallery_labels=theirs, fars=fars, same=same)
-            found |= {
-                name: verified[name if name == "eer" else f"tar@far={float(name[8:]):g}"]
-                for name in pairs
-            }
-        if groups and clustering and same is None:
-            x = to_unit_length(x, dim=1) if metric == "cosine" else x
-            means, spread = cluster(x, own, seed=seed, restarts=restarts)
-            found |= {name: means[name] for name in groups}
-            found |= {f"{name}_spread": value for name, value in spread.items() if metrics is None}
-        return found
-
-    for size in sizes:
-        if not 1 <= size <= rows.shape[1]:
-            raise ConfigError(
-                f"sizes are from 1 to the {rows.shape[1]} numbers of an embedding, got {size}."
-            )
-    scores = score(rows.shape[1])
-    scores.by_size = {size: score(size) for size in sizes}
-    return scores
+    # Neighbors by cosine are scaled where they are searched, so that zero rows are a kind.
+    unit = to_unit_length(rows, dim=1) if normalize or metric == "cosine" else rows
+    if normalize:
+        rows = unit
+    if others is not None and normalize:
+        others = to_unit_length(others, dim=1)
+    queries = QueryScores(own, {}, torch.arange(len(own)))
+    if ranked:
+        queries = _retrieve(rows, own, others, theirs, ranked, metric, lone=lone, same=same)
+    found = Scores(queries)
+    if pairs:
+        if others is not None and metric == "cosine":
+            others = to_unit_length(others, dim=1)
+        fars = {name: float(name.removeprefix("tar@far=")) for name in pairs if name != "eer"}
+        how: Any = {"gallery": others, "gallery_labels": theirs, "same": same}
+        verified = verify(unit, own, fars=list(fars.values()), **how)
+        names = {name: f"tar@far={far:g}" for name, far in fars.items()}
+        found |= {name: verified[names.get(name, name)] for name in pairs}
+    if groups and clustering and same is None:
+        means, found.spread = cluster(unit, own, seed=seed, restarts=restarts)
+        found |= {name: means[name] for name in groups}
+    return found
 
 
 class Scores(dict[str, float]):
     """Mean scores by name, with the tables behind them.
 
     Attributes:
-        queries: the scores of each query, where any score is one of queries.
-        by_size: the scores of smaller embeddings.
+        queries: those scores that each query has.
+        spread: standard deviation of ``nmi``, ``ami`` and ``f1`` over the seeds of k-means.
 
     >>> rows, labels = np.array([[0.0], [1.0], [3.0]]), np.array([0, 0, 0])
     >>> scores = evaluate(rows, labels, metrics=["recall@1", "map@r"])
@@ -165,17 +151,15 @@ class Scores(dict[str, float]):
     (1.0, [0, 1, 2], [3])
     """
 
-    def __init__(self, queries: QueryScores | None = None) -> None:
-        super().__init__({} if queries is None else queries.means())
+    def __init__(self, queries: QueryScores) -> None:
+        super().__init__(queries.means())
         self.queries = queries
-        self.by_size: dict[int, Scores] = {}
+        self.spread: dict[str, float] = {}
 
     @property
     def per_query(self) -> dict[str, np.ndarray]:
         """A table with a row for each query that counts: ``query`` (its position), ``label`` and
         each score."""
-        if self.queries is None or self.queries.rows is None:
-            return {}
         columns = {"query": self.queries.rows, "label": self.queries.labels, **self.queries.scores}
         return {name: column.cpu().numpy() for name, column in columns.items()}
 
@@ -183,28 +167,13 @@ class Scores(dict[str, float]):
     def per_class(self) -> dict[str, np.ndarray]:
         """A table with a row for each class: ``label``, ``queries`` (how many) and the mean of each
         score."""
-        if self.queries is None or self.queries.labels.ndim > 1:
+        if self.queries.labels.ndim > 1:
             return {}
         table = self.queries.by_class()
         return {
             name: part / table["queries"] if name in self.queries.scores else part
             for name, part in table.items()
         }
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What was measured of some embedded records.
-
-    Attributes:
-        scores: those of ``evaluate``, without spreads.
-        queries: the scores of each query, Recall@1 among them.
-        spread: standard deviation of ``nmi``, ``ami`` and ``f1`` over the seeds of k-means.
-    """
-
-    scores: dict[str, float]
-    queries: QueryScores
-    spread: dict[str, float]
 
 
 def measure(
@@ -214,9 +183,9 @@ def measure(
     clustering: bool,
     seed: int = 0,
     restarts: int = 3,
-) -> Measured:
+) -> Scores:
     """Score embedded records as ``evaluate`` does: leave-one-out, or queries in a gallery where
-    they have such roles.
+    they have such roles. ``queries`` of the result has Recall@1 in any case.
 
     Where texts are sought among pictures, ``image_to_text_recall@K`` is the other way.
 
@@ -225,34 +194,32 @@ def measure(
     and F1 of 1, whatever the network.
     """
     queries, gallery = embedded.roles()
-    vectors, labels = _checked(
-        embedded.vectors, embedded.labels, "embeddings", _device(embedded.vectors)
-    )
-    rows = vectors[queries]
-    own = labels[queries]
-    names = _ranked(tuple(dict.fromkeys((*recalls, 1))), top_percent=gallery is not None)
-    if gallery is None:
-        found = _retrieve(rows, own, None, None, names, embedded.metric)
-    else:
-        theirs = vectors[gallery], labels[gallery]
-        found = _retrieve(rows, own, *theirs, names, embedded.metric)
+    rows = embedded.vectors[queries]
+    own = embedded.labels[queries]
+    sought: Any = {"metric": embedded.metric}
+    if gallery is not None:
+        others = embedded.vectors[gallery]
+        theirs = embedded.labels[gallery]
+        sought |= {"gallery": others, "gallery_labels": theirs, "top_percent": True}
         clustering = clustering and 2 * len(torch.unique(own)) <= len(queries)
-    scores = {
-        name: mean for name, mean in found.means().items() if name != "recall@1" or 1 in recalls
-    }
+    asked = tuple(dict.fromkeys((*recalls, 1)))
+    how: Any = {"clustering": clustering, "seed": seed, "restarts": restarts}
+    found = evaluate(rows, own, recalls=asked, **sought, **how)
+    if 1 not in recalls:
+        del found["recall@1"]
     # So far, texts have asked for pictures.
     if gallery is not None and embedded.records.captions is not None:
         names = [f"recall@{k}" for k in recalls]
-        back = _retrieve(*theirs, rows, own, names, embedded.metric).means()
-        scores |= {f"image_to_text_{name}": value for name, value in back.items()}
-    clustered, spread = cluster(rows, own, seed=seed, restarts=restarts) if clustering else ({}, {})
-    return Measured(scores | clustered, found, spread)
+        sought |= {"gallery": rows, "gallery_labels": own, "metrics": names}
+        back = evaluate(others, theirs, **sought)
+        found |= {f"image_to_text_{name}": value for name, value in back.items()}
+    return found
 
 
-def _ranked(recalls: Sequence[int], *, top_percent: bool) -> list[str]:
-    """Return the names of the usual scores of retrieval."""
+def _usual(recalls: Sequence[int], *, top_percent: bool) -> list[str]:
+    """Return the names of the usual scores."""
     most = ["recall@1%"] if top_percent else []
-    return [*(f"recall@{k}" for k in recalls), *most, "map@r", "r_precision"]
+    return [*(f"recall@{k}" for k in recalls), *most, "map@r", "r_precision", *_CLUSTERING]
 
 
 def _retrieve(
@@ -266,24 +233,38 @@ def _retrieve(
     lone: Lone = "exclude",
     same: Same = None,
 ) -> QueryScores:
-    """Search neighbors once, as many as the scores of these names look at, and score them."""
+    """Search as many neighbors as the scores of these names look at, and score them.
+
+    Recall@K for a large K asks again only for the queries without a right neighbor among the first.
+    """
     held = rows if others is None else others
     percent = len(held) // 100 + 1  # CVM-Net's code (Hu et al. 2018) and HER's
     asked = {name: f"recall@{percent}" if name == "recall@1%" else name for name in names}
-    ends = [name.partition("@")[2] for name in asked.values()]
+    metrics = dict.fromkeys(asked.values())
+    ends = {one: one.partition("@")[2] for one in metrics}
+    depths = {one: int(end) for one, end in ends.items() if end.isdigit()}
     relevant = relevant_counts(own, theirs, same)
-    ranks = ranks_needed(relevant, [int(end) for end in ends if end.isdigit()])
+    every = [k for one, k in depths.items() if one.startswith("precision")]
+    most = ranks_needed(relevant, list(depths.values()))
+    first = min(most, ranks_needed(relevant, [_FIRST, *every]))
     if set(WHOLE) & set(names):
-        ranks = len(held)
-    among = Gallery.of(rows, others, metric)
-    sought = None if others is None else rows
-    chunks: Iterable[Neighbors] | Iterable[Hits] = among.search(sought, ranks)
-    plain = same is None and own.ndim == 1 and metric != "poincare"
-    if plain and worth_counting(int(relevant.max()), ranks, held):
-        chunks = among.hits(sought, own, own if theirs is None else theirs, ranks)
-    metrics = list(dict.fromkeys(asked.values()))
-    found = query_scores(chunks, own, theirs, lone=lone, metrics=metrics, same=same)
-    return replace(found, scores={name: found.scores[one] for name, one in asked.items()})
+        first = len(held)
+    far = [one for one, k in depths.items() if k > first]
+    near = [one for one in metrics if one not in far]
+    chunks = neighbor_chunks(rows, first, gallery=others, metric=metric)
+    last = f"recall@{first}"
+    found = query_scores(chunks, own, theirs, lone=lone, metrics=[*near, last], same=same)
+    scores = found.scores | dict.fromkeys(far, found.scores[last])
+    missed = (found.scores[last] == 0).nonzero().flatten()
+    if far and len(missed):
+        places = found.rows[missed]
+        others_too: Any = {"gallery": held, "own": places if others is None else None}
+        chunks = neighbor_chunks(rows[places], most, metric=metric, **others_too)
+        held_labels = own if theirs is None else theirs
+        how: Any = {"lone": "count", "metrics": far, "same": same}
+        again = query_scores(chunks, own[places], held_labels, **how).scores
+        scores |= {one: scores[one].index_copy(0, missed, again[one]) for one in far}
+    return replace(found, scores={name: scores[one] for name, one in asked.items()})
 
 
 def _device(rows: Tensor) -> torch.device | str:

@@ -9,12 +9,10 @@ of the plain double loop, whatever the chunk size and the device.
 """
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, get_args
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -23,19 +21,11 @@ from torch.nn.functional import pad
 from vicinal.distances import Metric, Poincare, squared_lengths
 from vicinal.errors import ConfigError, DataError, few, unknown
 
-# candidates beyond k; distances of unrelated rows rarely crowd more than that into the rounding's
-# reach
-SLACK = 16
-_WIDEN = 4  # growth of the candidates for rows where they did not settle the matter
 _GROUP = 64  # values per group of which only the least is looked at first
 _PASS = 4096  # rows per pass where a float64 copy is made in passing
 _UNIT = 1.001  # the proposal's bound has a hundredth to spare
-_CHUNK_BYTES = {
-    "cpu": 2**25,
-    "cuda": 2**29,
-}  # near the last-level cache of a CPU; large enough to fill a GPU
-# Where ranks are counted: each product packs the gallery anew, and little else is kept.
-_HITS_BYTES = 2**26
+# near the last-level cache of a CPU; large enough to fill a GPU
+_CHUNK_BYTES = {"cpu": 2**25, "cuda": 2**29}
 
 
 @dataclass(frozen=True)
@@ -53,20 +43,12 @@ class Neighbors:
     distances: Float[Tensor, "q k"]
 
 
-@dataclass(frozen=True)
-class Hits:
-    """Which of the nearest gallery rows of the queries ``start .. start + q`` have their query's
-    label."""
-
-    start: int
-    hits: Bool[Tensor, "q k"]
-
-
 def neighbors(
     queries: Float[Tensor, "q d"],
     k: int,
     *,
     gallery: Float[Tensor, "g d"] | None = None,
+    own: Int[Tensor, "q"] | None = None,
     metric: Metric = "euclidean",
 ) -> Neighbors:
     """Find the ``k`` nearest gallery rows of every query, all at once; arguments as in
@@ -76,7 +58,7 @@ def neighbors(
     >>> neighbors(line, 2).ids.tolist()
     [[1, 2], [0, 2], [1, 0]]
     """
-    return joined(neighbor_chunks(queries, k, gallery=gallery, metric=metric), queries, k)
+    return joined(neighbor_chunks(queries, k, gallery=gallery, own=own, metric=metric), queries, k)
 
 
 def joined(chunks: Iterable[Neighbors], queries: Float[Tensor, "q d"], k: int) -> Neighbors:
@@ -92,38 +74,12 @@ def joined(chunks: Iterable[Neighbors], queries: Float[Tensor, "q d"], k: int) -
     )
 
 
-def nearest_first(
-    distances: Float[Tensor, "q n"], ids: Int[Tensor, "q n"], k: int
-) -> tuple[Int[Tensor, "q k"], Float[Tensor, "q k"]]:
-    """Order the ``k`` least distances of each row, equal ones by the lower id; what is infinitely
-    far has id -1."""
-    width = min(k, distances.shape[1])
-    values, places = _least(distances, width)
-    found, order = ids.gather(1, places).sort(dim=1)
-    values, again = values.gather(1, order).sort(dim=1, stable=True)
-    found = found.gather(1, again).masked_fill(values.isinf(), -1)
-    return pad(found, (0, k - width), value=-1), pad(values, (0, k - width), value=torch.inf)
-
-
-def drop_own(own: int | Tensor, ids: Tensor, distances: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Leave each query's own row out of its neighbors, or else the last, so that ``k`` are left.
-
-    Args:
-        own: the row of each query, or that of the first, where the others follow it.
-        ids: neighbors of each query.
-        distances: of them.
-        k: how many to keep.
-    """
-    rows = own if isinstance(own, Tensor) else own + torch.arange(len(ids), device=ids.device)
-    order = (ids == rows.unsqueeze(1)).to(torch.uint8).sort(dim=1, stable=True).indices[:, :k]
-    return ids.gather(1, order), distances.gather(1, order)
-
-
 def neighbor_chunks(
     queries: Float[Tensor, "q d"],
     k: int,
     *,
     gallery: Float[Tensor, "g d"] | None = None,
+    own: Int[Tensor, "q"] | None = None,
     metric: Metric = "euclidean",
     chunk_bytes: int | None = None,
 ) -> Iterator[Neighbors]:
@@ -143,11 +99,13 @@ def neighbor_chunks(
         queries: rows to find neighbors for.
         k: neighbors per query, at least 1.
         gallery: rows to find them among; None for leave-one-out.
+        own: the position of each query in the gallery, where it is not to be found.
         metric: ``"euclidean"``, ``"cosine"`` or ``"poincare"``.
         chunk_bytes: size of the largest temporary; the default suits the device.
     """
     among = Gallery.of(queries, gallery, metric)
-    return among.search(None if gallery is None else queries, k, chunk_bytes=chunk_bytes)
+    sought = None if gallery is None else queries
+    return among.search(sought, k, own=own, chunk_bytes=chunk_bytes)
 
 
 def require_finite(rows: Float[Tensor, "n d"], name: str) -> None:
@@ -207,16 +165,12 @@ class Gallery:
         )
         return Proposal(self.rows, in_place=within)
 
-    def _asked(self, queries: Tensor | None, chunk_bytes: int | None) -> tuple[Tensor, int]:
-        """Return the rows to search for, and the bytes that a chunk may take."""
-        rows = self.rows if queries is None else _prepared(queries, self.metric)
-        return rows, chunk_bytes or _CHUNK_BYTES.get(rows.device.type, _CHUNK_BYTES["cpu"])
-
     def search(
         self,
         queries: Float[Tensor, "q d"] | None,
         k: int,
         *,
+        own: Int[Tensor, "q"] | None = None,
         excluded: Bool[Tensor, "g"] | None = None,
         chunk_bytes: int | None = None,
     ) -> Iterator[Neighbors]:
@@ -224,77 +178,52 @@ class Gallery:
         among the others.
 
         Args:
+            own: a row for each query that it does not find.
             excluded: rows that are never found.
         """
         if k < 1:
             raise ConfigError(f"a search needs k of at least 1; got k = {k}.")
-        rows, budget = self._asked(queries, chunk_bytes)
-        count = len(self.rows) if excluded is None else int((~excluded).sum())
-        # Without proposals where k asks for most of the rows; float32 values, or else float64,
-        # order and copy.
-        proposing = self.metric != "poincare" and _worth_proposing(k + SLACK, count)
-        per_chunk = max(1, budget // ((4 if proposing else 24) * len(self.rows)))
-        buffer = self.proposal.buffer(min(per_chunk, len(rows))) if proposing else None
-        for start in range(0, len(rows), per_chunk):
-            block = rows[start : start + per_chunk]
-            own = (
-                torch.arange(start, start + len(block), device=rows.device)
-                if queries is None
-                else None
-            )
-            if buffer is None:
-                ids, distances = _nearest_of_all(block, self.rows, k, own, excluded, self.metric)
-            else:
-                values = buffer[: len(block)]
-                reach = self.proposal(block, out=values)
-                ids, distances = _nearest(
-                    block, self.rows, k, own, excluded, values, reach, count, budget
-                )
-            if self.metric == "cosine":
-                distances = distances.square() / 2  # |a - b|² = 2 - 2 cos for rows of length 1
-            yield Neighbors(start, ids, distances.float())
-
-    def hits(
-        self,
-        queries: Float[Tensor, "q d"] | None,
-        labels: Int[Tensor, "q"],
-        gallery_labels: Int[Tensor, "g"],
-        k: int,
-        *,
-        chunk_bytes: int | None = None,
-    ) -> Iterator[Hits]:
-        """Find which of the ``k`` nearest rows have their query's label, where few rows have it; on
-        a CPU.
-
-        The same as from ``search``, without finding the others: the rank of a row is the number of
-        rows before it.
-        """
-        rows, budget = self._asked(queries, chunk_bytes or _HITS_BYTES)
-        order = gallery_labels.argsort(stable=True)
-        ordered = gallery_labels[order]
-        first, end = (
-            torch.searchsorted(ordered, labels.contiguous(), right=right) for right in (False, True)
-        )
-        per_chunk = max(1, budget // (4 * len(self.rows)))
-        buffer = self.proposal.buffer(min(per_chunk, len(rows)))
+        among = self.rows
+        rows = among if queries is None else _prepared(queries, self.metric)
+        if queries is None:
+            own = torch.arange(len(rows), device=rows.device)
+        budget = chunk_bytes or _CHUNK_BYTES.get(rows.device.type, _CHUNK_BYTES["cpu"])
+        count = len(among) if excluded is None else int((~excluded).sum())
+        # Candidates pay only where k asks for less than half of the rows: gathering one costs about
+        # as much as two distances in passing. Else float64 values, their order and a copy.
+        whole = self.metric == "poincare" or 2 * k >= count
+        per_chunk = max(1, budget // ((24 if whole else 4) * len(among)))
         for start in range(0, len(rows), per_chunk):
             part = slice(start, start + per_chunk)
             block = rows[part]
-            values = buffer[: len(rows[part])]
-            reach = self.proposal(block, out=values)
-            place = first[part].unsqueeze(1) + torch.arange(
-                int((end - first)[part].max()), device=rows.device
-            )
-            relevant = torch.where(
-                place < end[part].unsqueeze(1), order[place.clamp(max=len(order) - 1)], -1
-            )
-            if queries is None:
-                own = torch.arange(start, start + len(block), device=rows.device)
-                _hide(values, own, None)
-                relevant = relevant.masked_fill(relevant == own.unsqueeze(1), -1)
-            ranks = _ranks(block, self.rows, relevant, k, values, reach, budget)
-            hits = torch.zeros(len(block), k + 1, dtype=torch.bool, device=rows.device)
-            yield Hits(start, hits.scatter_(1, ranks, True)[:, :k])
+            if whole:
+                values = self._distances(block)
+            else:
+                values, reach = self.proposal(block)
+            if own is not None:
+                values.scatter_(1, own[part].unsqueeze(1), torch.inf)
+            if excluded is not None:
+                values[:, : len(among)].masked_fill_(excluded, torch.inf)
+            if whole:
+                distances, ids = (found[:, :k] for found in values.sort(dim=1, stable=True))
+                distances = pad(distances, (0, k - ids.shape[1]), value=torch.inf)
+                ids = pad(ids, (0, k - ids.shape[1]))
+            else:
+                ids, distances = _nearest(block, among, k, values, reach, budget)
+            if self.metric == "cosine":
+                distances = distances.square() / 2  # |a - b|² = 2 - 2 cos for rows of length 1
+            ids = ids.masked_fill(distances.isinf(), -1)
+            yield Neighbors(start, ids, distances.float())
+
+    def _distances(self, block: Float[Tensor, "b d"]) -> Float[Tensor, "b g"]:
+        """The distances to all rows, from differences in float64."""
+        parts = torch.split(self.rows, _PASS)
+        exact = torch.cat([_apart(block, part) for part in parts], dim=1)
+        if self.metric != "poincare":
+            return exact
+        return Poincare().of_lengths(
+            exact, squared_lengths(block.double()), squared_lengths(self.rows.double())
+        )
 
 
 class Proposal:
@@ -333,24 +262,24 @@ class Proposal:
         ):
             target.copy_(torch.linalg.vector_norm(part, dim=1, dtype=torch.float64).square())
 
-    def buffer(self, queries: int) -> Float[Tensor, "q g"]:
-        return torch.empty(queries, len(self.rows), dtype=self.dtype, device=self.rows.device)
-
     def __call__(
-        self, block: Float[Tensor, "b d"], out: Float[Tensor, "b g"]
-    ) -> Float[Tensor, "b"]:
-        """Fill ``out`` with ``|g|² - 2 q·g``; return for each query the gap beyond which two values
-        must differ.
+        self, block: Float[Tensor, "b d"]
+    ) -> tuple[Float[Tensor, "b w"], Float[Tensor, "b"]]:
+        """Return ``|g|² - 2 q·g``, and for each query the gap beyond which two values must differ.
+
+        Each row of values ends in infinities, so that all are whole groups.
 
         With unit roundoff u and |g| <= 1, the coordinates' rounding costs at most 4u|q| + 2u; the
         product, in any order of summation, 2du|q| (Higham 2002, Eq. (3.5)); |g|² and the last
         addition 2u + 2u|q|. Two values are wrong by at most twice the sum; 1.01 covers terms in u².
         """
         query = ((block - self.center) / self.scale).to(self.dtype)
+        width = -(-len(self.rows) // _GROUP) * _GROUP
+        values = query.new_full((len(query), width), torch.inf)
         # With alpha=-2 oneDNN takes twice the time on ARM.
-        torch.addmm(self.squares, -2 * query, self.rows.T, out=out)
+        torch.addmm(self.squares, -2 * query, self.rows.T, out=values[:, : len(self.rows)])
         length: Tensor = torch.linalg.vector_norm(query, dim=1, dtype=torch.float64)
-        return 2 * 1.01 * 2.0**-24 * ((2 * block.shape[1] + 6) * length + 4)
+        return values, 2 * 1.01 * 2.0**-24 * ((2 * block.shape[1] + 6) * length + 4)
 
 
 def _multiplies_in_float32(device: torch.device) -> bool:
@@ -381,221 +310,54 @@ def _prepared(rows: Tensor, metric: Metric) -> Tensor:
     return unit
 
 
-def _worth_proposing(width: int, count: int) -> bool:
-    # Gathering a candidate costs about as much as two distances in passing.
-    return 2 * width < count
-
-
 def _nearest(
     block: Float[Tensor, "b d"],
     among: Float[Tensor, "g d"],
     k: int,
-    own: Int[Tensor, "b"] | None,
-    excluded: Bool[Tensor, "g"] | None,
-    values: Float[Tensor, "b g"],
+    values: Float[Tensor, "b w"],
     reach: Float[Tensor, "b"],
-    count: int,
     budget: int,
 ) -> tuple[Int[Tensor, "b k"], Float[Tensor, "b k"]]:
-    """The nearest by candidates where these settle it, by more of them and at last by all rows
-    where not."""
-    ids = torch.empty(len(block), k, dtype=torch.long, device=block.device)
-    distances = torch.empty(len(block), k, dtype=torch.float64, device=block.device)
-    _hide(values, own, excluded)
-    width = k + SLACK
-    unsettled = torch.arange(len(block), device=block.device)
-    while len(unsettled) and _worth_proposing(width, count):
-        # Nothing outside the candidates is nearer than the last of them: if that one lies beyond
-        # the k-th by more than the values can be wrong, the nearest k, and all that tie with them,
-        # are candidates.
-        least, columns = _least(
-            values if len(unsettled) == len(block) else values[unsettled], width
-        )
-        settled = least[:, -1] - least[:, k - 1] > reach[unsettled]
-        queries = unsettled[settled]
-        candidates = columns[settled]
-        # Gathered in float32, then in float64.
-        per_pass = max(1, budget // (12 * width * block.shape[1]))
-        for query, some in zip(
-            torch.split(queries, per_pass), torch.split(candidates, per_pass), strict=True
-        ):
-            # So that the stable sort by distance leaves ties in order of their ids.
-            some = some.sort(dim=1).values
-            near = among.index_select(0, some.flatten()).view(*some.shape, block.shape[1])
-            order = _distances(block[query].unsqueeze(1), near).squeeze(1).sort(dim=1, stable=True)
-            ids[query] = some.gather(1, order.indices[:, :k])
-            distances[query] = order.values[:, :k]
-        unsettled = unsettled[~settled]
-        width = width * _WIDEN
-    rest = torch.split(unsettled, max(1, budget // (24 * len(among)))) if len(unsettled) else ()
-    for query in rest:
-        left_out = None if own is None else own[query]
-        ids[query], distances[query] = _nearest_of_all(block[query], among, k, left_out, excluded)
+    """The nearest rows by float64 differences, taken of all rows whose values do not rule them out.
+
+    A group holds every so-manieth column, since rows of a class often lie side by side. The k-th
+    least of the groups' minima is no less than the k-th least value, and what lies above it by more
+    than values can be wrong is not among the nearest.
+    """
+    size = _GROUP
+    while size > 1 and 4 * k * size > values.shape[1]:
+        size //= 2
+    grouped = values.view(len(values), size, -1)
+    minima = grouped.amin(dim=1)
+    limit = minima.topk(k, largest=False).values[:, -1] + reach
+    limit = torch.nextafter(limit.to(values.dtype), torch.full_like(minima[:, 0], torch.inf))
+    query, group = (minima <= limit.unsqueeze(1)).nonzero().unbind(1)
+    offered = grouped[query, :, group]
+    place, row = ((offered <= limit[query].unsqueeze(1)) & offered.isfinite()).nonzero().unbind(1)
+    query = query[place]
+    counts = torch.bincount(query, minlength=len(block))
+    width = max(k, int(counts.max()))
+    candidates = counts.new_full((len(block), width), -1)
+    first = counts.cumsum(dim=0) - counts
+    places = torch.arange(len(query), device=query.device) - first[query]
+    candidates[query, places] = row * minima.shape[1] + group[place]
+    candidates = candidates.sort(dim=1).values  # so that ties come in order of their ids
+    per_pass = max(1, budget // (12 * width * block.shape[1]))
+    found = []
+    for left, right in zip(
+        torch.split(block, per_pass), torch.split(candidates, per_pass), strict=True
+    ):
+        rows = among.index_select(0, right.clamp(min=0).flatten()).view(*right.shape, -1)
+        apart = _apart(left.unsqueeze(1), rows).squeeze(1).masked_fill(right < 0, torch.inf)
+        distances, order = apart.sort(dim=1, stable=True)
+        found.append((right.gather(1, order[:, :k]), distances[:, :k]))
+    ids, distances = (torch.cat(parts) for parts in zip(*found, strict=True))
     return ids, distances
 
 
-def _nearest_of_all(
-    block: Float[Tensor, "b d"],
-    among: Float[Tensor, "g d"],
-    k: int,
-    own: Int[Tensor, "b"] | None,
-    excluded: Bool[Tensor, "g"] | None,
-    metric: Metric = "euclidean",
-) -> tuple[Int[Tensor, "b k"], Float[Tensor, "b k"]]:
-    """The nearest by the distances to all rows; padded with -1 and infinity."""
-    exact = torch.cat([_distances(block, part) for part in torch.split(among, _PASS)], dim=1)
-    if metric == "poincare":
-        exact = Poincare().of_lengths(
-            exact, squared_lengths(block.double()), squared_lengths(among.double())
-        )
-    _hide(exact, own, excluded)
-    distances, ids = (part[:, :k] for part in exact.sort(dim=1, stable=True))
-    missing = k - ids.shape[1]
-    distances = pad(distances, (0, missing), value=torch.inf)
-    return pad(ids, (0, missing)).masked_fill(distances.isinf(), -1), distances
-
-
-def worth_counting(relevant: int, k: int, gallery: Float[Tensor, "g d"]) -> bool:
-    """Whether ``Gallery.hits`` is cheaper than a search: on a CPU, for ranks far beyond the rows
-    that are right."""
-    return (
-        gallery.device.type == "cpu"
-        and k >= 64
-        and 4 * relevant <= k
-        and _worth_proposing(k, len(gallery))
-    )
-
-
-def _ranks(
-    block: Float[Tensor, "b d"],
-    among: Float[Tensor, "g d"],
-    relevant: Int[Tensor, "b r"],
-    k: int,
-    values: Float[Tensor, "b g"],
-    reach: Float[Tensor, "b"],
-    budget: int,
-) -> Int[Tensor, "b r"]:
-    """Count the gallery rows before each relevant one; k where these are k or more, or its id is
-    -1.
-
-    Values count those that certainly come before; float64 decides about the few whose values are
-    too near to tell.
-    """
-    own = values.gather(1, relevant.clamp(min=0)).double().masked_fill(relevant < 0, torch.inf)
-    before, doubtful = _counted(values, own, reach, k)
-    per_pass = max(1, budget // (40 * block.shape[1]))
-    for query, place, other in (part.unbind() for part in torch.split(doubtful, per_pass, dim=1)):
-        mine = relevant[query, place]
-        left = block[query].unsqueeze(1)
-        theirs, ours = (
-            _distances(left, among[rows].unsqueeze(1)).flatten() for rows in (other, mine)
-        )
-        nearer = (theirs < ours) | ((theirs == ours) & (other < mine))
-        before.index_put_((query, place), nearer.long(), accumulate=True)
-    return before.clamp(max=k).where(relevant >= 0, k)
-
-
-def _counted(
-    values: Float[Tensor, "b g"], own: Float[Tensor, "b r"], reach: Float[Tensor, "b"], k: int
-) -> tuple[Int[Tensor, "b r"], Int[Tensor, "3 pairs"]]:
-    """Count with NumPy, which passes over a row in a few microseconds: how many certainly come
-    before; which may."""
-    matrix = values.numpy()
-    before = np.full(own.shape, k)
-    # In the values' own type: NumPy would copy each row as float64. The next number covers what
-    # that rounds.
-    lower, upper = (
-        np.nextafter(
-            (own + sign * reach.unsqueeze(1)).to(values.dtype).numpy(),
-            matrix.dtype.type(sign * np.inf),
-        )
-        for sign in (-1, 1)
-    )
-    there = own.isfinite().sum(dim=1).tolist()
-
-    def count(query: int) -> list[np.ndarray]:
-        row = matrix[query]
-        low = lower[query]
-        high = upper[query]
-        places = np.argsort(low)[: there[query]]
-        first = 0
-        # Of those that can be among the first k; the farthest has all others before it.
-        end = len(places)
-        middle = end - 1
-        while first < end:
-            if np.count_nonzero(row < low[places[middle]]) < k:
-                first = middle + 1
-            else:
-                end = middle
-            middle = (first + end) // 2
-        places = places[:end]
-        if not len(places):
-            return []
-        near = np.flatnonzero(row <= high[places[-1]])
-        found = row[near]
-        ordered = np.sort(found)
-        starts = np.searchsorted(ordered, low[places])
-        ends = np.searchsorted(ordered, high[places], "right")
-        before[query, places] = starts
-        doubtful = places[ends - starts > 1]
-        others = [
-            (place, near[(found >= low[place]) & (found <= high[place])]) for place in doubtful
-        ]
-        return [
-            np.stack([np.full_like(ids, query), np.full_like(ids, place), ids])
-            for place, ids in others
-        ]
-
-    threads = torch.get_num_threads()
-    # A task for each query would cost a third more.
-    parts = torch.arange(len(matrix)).chunk(4 * threads)
-    with ThreadPoolExecutor(threads) as pool:
-        found = pool.map(
-            lambda part: [pair for query in part.tolist() for pair in count(query)], parts
-        )
-        pairs = [pair for some in found for pair in some]
-    return torch.from_numpy(before), torch.from_numpy(
-        np.concatenate([np.empty((3, 0), np.int64), *pairs], axis=1)
-    )
-
-
-def _hide(
-    values: Float[Tensor, "b g"], own: Int[Tensor, "b"] | None, excluded: Bool[Tensor, "g"] | None
-) -> None:
-    if own is not None:
-        values.scatter_(1, own.unsqueeze(1), torch.inf)
-    if excluded is not None:
-        values.masked_fill_(excluded, torch.inf)
-
-
-def _distances(
+def _apart(
     left: Float[Tensor, "*b m d"], right: Float[Tensor, "*b n d"]
 ) -> Float[Tensor, "*b m n"]:
     """Euclidean distances from differences in float64: equal rows have equal distances, wherever
     they lie."""
     return torch.cdist(left.double(), right.double(), compute_mode="donot_use_mm_for_euclid_dist")
-
-
-def _least(
-    values: Float[Tensor, "b g"], width: int
-) -> tuple[Float[Tensor, "b w"], Int[Tensor, "b w"]]:
-    """The least values of each row, ascending, and where they are; on a CPU ``topk`` over groups
-    first.
-
-    Of the groups of neighboring columns only those with the ``width`` least minima can hold any of
-    the ``width`` least values: each of these groups offers one value already.
-    """
-    groups = values.shape[1] // _GROUP
-    if groups < 4 * width or values.device.type != "cpu":
-        found = values.topk(width, largest=False)
-        return found.values, found.indices
-    whole = groups * _GROUP
-    grouped = values[:, :whole].view(len(values), groups, _GROUP)
-    chosen = grouped.amin(dim=2).topk(width, largest=False).indices
-    offered = grouped.gather(1, chosen.unsqueeze(2).expand(-1, -1, _GROUP)).flatten(1)
-    columns = (chosen.unsqueeze(2) * _GROUP + torch.arange(_GROUP)).flatten(1)
-    rest = torch.arange(whole, values.shape[1]).expand(len(values), -1)
-    offered = torch.cat([offered, values[:, whole:]], dim=1)
-    columns = torch.cat([columns, rest], dim=1)
-    found = offered.topk(width, largest=False)
-    return found.values, columns.gather(1, found.indices)

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from vicinal.errors import ConfigError, DataError, unknown
-from vicinal.evaluation.neighbors import Hits, Neighbors
+from vicinal.evaluation.neighbors import Neighbors
 
 Lone = Literal["exclude", "count"]
 # Whether rows belong together, of their labels as tensors that broadcast; None is equality.
@@ -49,7 +49,7 @@ class QueryScores:
 
     labels: Shaped[Tensor, "q *c"]
     scores: dict[str, Float[Tensor, "q"]]
-    rows: Int[Tensor, "q"] | None = None
+    rows: Int[Tensor, "q"]
 
     def means(self) -> dict[str, float]:
         return {name: float(values.sum()) / len(values) for name, values in self.scores.items()}
@@ -68,25 +68,22 @@ class QueryScores:
 
 
 def query_scores(
-    chunks: Iterable[Neighbors] | Iterable[Hits],
+    chunks: Iterable[Neighbors],
     labels: Shaped[Tensor, "q *c"],
     gallery_labels: Shaped[Tensor, "g *c"] | None = None,
     *,
-    recalls: Sequence[int] = (1, 2, 4, 8),
+    metrics: Sequence[str] = ("recall@1", "map@r", "r_precision"),
     lone: Lone = "exclude",
-    metrics: Sequence[str] | None = None,
     same: Same = None,
 ) -> QueryScores:
     """Score all queries from their neighbors as these arrive; no chunk is kept.
 
     Args:
-        chunks: the neighbors of all queries in order, or which of them are right, at least
-            ``ranks_needed`` of each.
+        chunks: the neighbors of all queries in order, at least ``ranks_needed`` of each.
         labels: the queries' labels.
         gallery_labels: the gallery's labels; None for leave-one-out, where ids name queries.
-        recalls: the K of Recall@K; Recall@1 is precision at 1.
+        metrics: names of the scores, as in ``query_score``.
         lone: what becomes of queries whose class has no other row.
-        metrics: names of the scores instead, as in ``query_score``.
         same: whether a query and a row belong together; None: if their labels are equal.
     """
     if lone not in ("exclude", "count"):
@@ -99,22 +96,15 @@ def query_scores(
         advice = "Evaluate on classes with at least two rows."
         raise DataError(f"retrieval needs queries whose class has {other} row, got {got}. {advice}")
     names = gallery_labels if gallery_labels is not None else labels
-    asked = (
-        (*(f"recall@{k}" for k in recalls), "map@r", "r_precision") if metrics is None else metrics
-    )
-    parts: dict[str, list[Tensor]] = {name: [] for name in asked}
+    parts: dict[str, list[Tensor]] = {name: [] for name in metrics}
     seen = 0
     for chunk in chunks:
-        size = len(chunk.hits if isinstance(chunk, Hits) else chunk.ids)
-        part = slice(chunk.start, chunk.start + size)
-        hits = (
-            chunk.hits if isinstance(chunk, Hits) else right(chunk.ids, labels[part], names, same)
-        )
-        hits = hits[counted[part]]
+        part = slice(chunk.start, chunk.start + len(chunk.ids))
+        hits = right(chunk.ids, labels[part], names, same)[counted[part]]
         wanted = relevant[part][counted[part]]
         for name, found in parts.items():
             found.append(query_score(name, hits, wanted))
-        seen += size
+        seen += len(chunk.ids)
     if seen != len(labels):
         got = f"those of {seen} for {len(labels)} labels"
         raise DataError(f"each query needs its neighbors, got {got}. Pass those of all.")

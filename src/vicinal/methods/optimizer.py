@@ -3,7 +3,7 @@ every method."""
 
 import inspect
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -124,8 +124,8 @@ class OptimizerConfig(Settings):
         optimizer = self._optimizer(groups)
         if self.clip is not None:
             optimizer.register_step_pre_hook(partial(_clip, self.clip))
-        late = partial(self.rate, steps=steps, frozen=self.frozen)
-        schedule = partial(self.rate, steps=steps)
+        late: Callable[[int], float] = partial(self.rate, steps=steps, frozen=self.frozen)
+        schedule: Callable[[int], float] = partial(self.rate, steps=steps)
         schedules = [late] * len(old_groups) + [schedule] * len(new_groups)
         return optimizer, LambdaLR(optimizer, schedules)
 

@@ -207,7 +207,7 @@ class Experiment:
     def _precision(self, records: Records) -> float:
         embedded = self.embed(self.encoder, records)
         scores = parallel.from_first(
-            lambda: measure(embedded, recalls=(1,), clustering=False).scores
+            lambda: dict(measure(embedded, recalls=(1,), clustering=False))
         )
         return float(scores["map@r"])
 

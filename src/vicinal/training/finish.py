@@ -11,14 +11,14 @@ import torch
 from vicinal import parallel
 from vicinal.data import open_path, own_data
 from vicinal.data.kept import unseen
-from vicinal.data.records import QUERY, SPLITS, Batch, Records, Split
+from vicinal.data.records import SPLITS, Batch, Records, Split
 from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError, unknown
 from vicinal.evaluation.artifacts import whole_classes, write_artifacts, write_thumbnails
 from vicinal.evaluation.compact import check_compact, compact_scores
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.generalization import diagnosis
-from vicinal.evaluation.measure import Measured, measure
+from vicinal.evaluation.measure import Scores, measure
 from vicinal.evaluation.retrieval import relevant_counts
 from vicinal.evaluation.statistics import gains
 from vicinal.figures import records_of, to_json
@@ -67,7 +67,7 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
     if not parallel.first():  # all have embedded their parts; one measures
         return
 
-    def scores(embedded: Embedded, *, clustering: bool = True) -> Measured:
+    def scores(embedded: Embedded, *, clustering: bool = True) -> Scores:
         recalls = evaluation.recalls
         restarts = evaluation.restarts
         return measure(
@@ -82,12 +82,12 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
     sizes = [size for size in sizes if size < trained.vectors.shape[1]]
     rows |= {name: scores(found) for name, found in cut(trained, sizes, encoder).items()}
     diagnoses = [
-        diagnosis("train", known, scores(known).scores),
-        diagnosis(split, trained, rows["trained"].scores),
+        diagnosis("train", known, scores(known)),
+        diagnosis(split, trained, rows["trained"]),
     ]
     untrained = before.get(UNTRAINED) if whole else None
     if untrained is not None:
-        diagnoses.append(diagnosis(f"untrained {split}", untrained, rows[UNTRAINED].scores))
+        diagnoses.append(diagnosis(f"untrained {split}", untrained, rows[UNTRAINED]))
     run.write_document("diagnostics", {"rows": diagnoses})
     write_artifacts(run, trained, untrained, rows["trained"].queries, seed=seed)
     selected = {"step": position["best_step"], "epoch": position["best_epoch"]}
@@ -177,9 +177,6 @@ def measure_run(
         raise ConfigError(
             f"{records.name} has no {split or 'unseen'} records. Choose another --split, or `all`."
         )
-    role = part.columns.get("role")
-    gallery_rows = len(part) if role is None else int((role != QUERY).sum())
-    check_compact(dims, quantize, dim=embedder.embedding_dim, rows=gallery_rows)
     with console.following(len(part), 0, "embedding") as follower:
         embedded = encoder.embed(part, skip_corrupt=skip_corrupt, progress=follower.advance)
     seed = settings["seed"]
@@ -212,7 +209,7 @@ def measure_run(
 def _results(
     split: str,
     embedded: Embedded,
-    rows: Mapping[str, Measured],
+    rows: Mapping[str, Scores],
     skipped: set[str],
     notes: list[str],
 ) -> dict[str, Any]:
@@ -224,8 +221,7 @@ def _results(
         "classes": len(np.unique(embedded.records.labels)),
         "skipped": len(skipped),
         "rows": [
-            {"name": name, "metrics": row.scores, "spread": row.spread}
-            for name, row in rows.items()
+            {"name": name, "metrics": row, "spread": row.spread} for name, row in rows.items()
         ],
         "notes": [*notes, *(f"could not be read: {name}" for name in sorted(skipped))],
     }

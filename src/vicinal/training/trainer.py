@@ -281,7 +281,7 @@ class Trainer:
             parallel.buffers_from_first(self.method.embedder)
             embedded = self.experiment.embed(self.experiment.encoder, validation)
             scores = parallel.from_first(
-                lambda: measure(embedded, recalls=(1,), clustering=False).scores
+                lambda: dict(measure(embedded, recalls=(1,), clustering=False))
             )
             self._record("evaluation", {"split": "validation", "metrics": scores})
             score = scores["recall@1"]
