@@ -28,6 +28,13 @@ WRITTEN = [
 COMMAND = re.compile(
     r"^`vicinal bench (\S+?)( --protocol \S+)?( --trials \d+)?( --folds \d+)? --seeds (\d+)`", re.M
 )
+# Columns that pages leave out, and rows that only the pages of headlines have.
+RARELY_READ = re.compile(
+    r"over classes|p \(Holm\)|detectable|held out|NMI|F1|Recall@(2|4|8|16|32)\b|in training"
+)
+PROJECTIONS = re.compile(r"\| (whitened )?PCA\b")
+SPREAD = re.compile(r" ± [\d.]+")
+MADE = re.compile(r"^(`vicinal bench [^`]*`): .*")
 # The columns of `comparison`: what they are called, and the page they come from.
 COMPARED = {
     "CUB-200": "headline-cub",
@@ -85,10 +92,28 @@ def summary(text: str) -> Summary:
 
 
 def page(path: Path) -> str:
-    """A page of the results made anew."""
-    return markdown(
-        summary(path.read_text(encoding="utf-8")), pictured=path.with_suffix(".png").is_file()
-    )
+    """A page of the results made anew, without what is rarely read: `vicinal bench FILE --page`
+    prints all columns, and the results hold their commits and machines."""
+    found = summary(path.read_text(encoding="utf-8"))
+    lines = markdown(found, pictured=path.with_suffix(".png").is_file()).splitlines()
+    head = [cell.strip() for cell in next(filter(_is_row, lines), "").strip("|").split("|")]
+    kept = [place for place, name in enumerate(head) if not RARELY_READ.search(name)]
+    written = []
+    for line in lines:
+        cells = line.strip("|").split("|")
+        if not _is_row(line):
+            written.append(MADE.sub(r"\1", line))
+        elif path.stem.startswith("headline") or not PROJECTIONS.match(line):
+            cells = [
+                SPREAD.sub("", cells[place]) if "MAP@R" in head[place] else cells[place]
+                for place in kept
+            ]
+            written.append(f"|{'|'.join(cells)}|")
+    return "\n".join(written) + "\n"
+
+
+def _is_row(line: str) -> bool:
+    return line.startswith("|")
 
 
 def rows(text: str) -> list[list[str]]:
@@ -119,12 +144,12 @@ def comparison() -> str:
 
 
 def index() -> str:
-    """Every table that has results, with a link to its page."""
-    lines = []
+    """Every table that has results, with a link to its page; those of one kind in one line."""
+    kinds: dict[str, list[str]] = {}
     for path in pages().values():
         title = path.read_text(encoding="utf-8").split("\n")[0].removeprefix("# ")
-        lines.append(f"- [{path.stem}](results/{path.name}): {title}\n")
-    return "".join(lines)
+        kinds.setdefault(title.partition(":")[0], []).append(f"[{path.stem}](results/{path.name})")
+    return "".join(f"- {title}: {', '.join(links)}\n" for title, links in kinds.items())
 
 
 def curves() -> str:

@@ -361,14 +361,14 @@ def table(lines: Sequence[Line]) -> Iterator[str]:
     """
     gains = {(data, name): gain for data, name, gain in _gains(lines)}
     for data in sorted({line["data"] for line in lines}):
-        yield f"\n| {data} | seeds, steps | test R@1 / MAP@R | training | minus baseline |"
-        yield "|---|---|---|---|---|"
+        yield f"\n| {data} | seeds, steps | test R@1 / MAP@R | minus baseline |"
+        yield "|---|---|---|---|"
         for name, seeds in _runs(lines, data).items():
             step = max(max(at) for at in seeds.values())
             ended = [at[step] for at in seeds.values() if step in at]  # the others were cut off
-            cells = (_means([line[part] for line in ended]) for part in ("test", "train"))
+            cell = _means([line["test"] for line in ended])
             gain = gains.get((data, name), "")
-            yield f"| {name} | {len(ended)}, {step:,} | {' | '.join(cells)} | {gain} |"
+            yield f"| {name} | {len(ended)}, {step:,} | {cell} | {gain} |"
 
 
 def _means(scores: Sequence[Mapping[str, float]]) -> str:

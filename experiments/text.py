@@ -150,7 +150,7 @@ def table() -> None:
     lines = read()
     for title in dict.fromkeys(line["row"] for line in lines):
         runs = [line for line in lines if line["row"] == title]
-        for kind in ("chance", "untrained", "trained"):
+        for kind in ("chance", "trained"):
             cells = []
             for name in names:
                 values = [100 * line[kind][name] for line in runs if name in line[kind]]
@@ -160,7 +160,7 @@ def table() -> None:
                     else ""
                 )
                 cells.append(f"{np.mean(values):.1f}{spread}" if values else "")
-            print(f"| {title} | {kind} | {len(runs)} | {' | '.join(cells)} |")
+            print(f"| {title} | {kind} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@ bench``.
 
 python experiments/anml_linear                               # what is missing of 15 sets, 30 splits
 python experiments/anml_linear --methods lanml- lmnn --splits 5 --jobs 16 --minutes 9
-python experiments/anml_linear --page                       # measure nothing; the same with --quick
+python experiments/anml_linear --page                       # measure nothing
 """
 
 import argparse
@@ -21,7 +21,7 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 from peers import lacking
 from sets import file_of, read
 from table import markdown, view
-from units import FULL, QUICK, Plan
+from units import FULL, Plan
 
 from methods import METHODS, PEERS
 from vicinal.bench import results
@@ -34,7 +34,7 @@ from vicinal.training.console import Console
 
 def main(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
-    plan = QUICK if options.quick else FULL
+    plan = FULL
     console = Console()
     path = options.results / f"{plan.kept}.jsonl"
     failed = False
@@ -105,7 +105,6 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(
         prog="python experiments/anml_linear", description=(__doc__ or "").splitlines()[0]
     )
-    found.add_argument("--quick", action="store_true", help="9 sets, 5 splits, 8 configurations")
     found.add_argument("--page", action="store_true", help="measure nothing; write the page")
     found.add_argument("--methods", nargs="+", choices=METHODS, default=[])
     found.add_argument("--splits", type=int, help="the first so many")

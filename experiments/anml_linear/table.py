@@ -1,6 +1,7 @@
 """ANML's Table 2 from its units: means over splits, and which differ by the corrected resampled
 t-test; its page."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -292,7 +293,8 @@ FLATTERS = (
 def tables(lines: Sequence[Line], plan: Plan) -> str:
     """Both choices of k as Markdown, the paper's below."""
     ours, paper = ("\n".join(_markdown(view(lines, plan, by))) for by in ("accuracy", "oracle"))
-    return f"{ours}\n\n{FLATTERS}\n\n{paper}\n"
+    means = re.sub(r" ± [\d.]+", "", paper)
+    return f"{ours}\n\n{FLATTERS}\n\n{means}\n"
 
 
 def markdown(lines: Sequence[Line], plan: Plan) -> str:
@@ -300,13 +302,8 @@ def markdown(lines: Sequence[Line], plan: Plan) -> str:
     parts = [f"# {plan.title}", "", ABOUT, "", tables(lines, plan)]
     if lacks := lacking(lines, plan):
         parts += ["## What is missing", *(f"- {plain(sentence)}" for sentence in lacks), ""]
-    parts += [
-        "## How it was measured",
-        *(f"- {sentence}" for sentence in protocol(plan)),
-        "",
-        f"`{plan.command}`:",
-    ]
-    parts += ["", *(f"- {plain(sentence)}" for sentence in origins(lines))]
+    parts += ["## How it was measured", *(f"- {sentence}" for sentence in protocol(plan))]
+    parts += ["", f"`{plan.command}`"]
     return "\n".join(parts) + "\n"
 
 
@@ -334,14 +331,6 @@ def protocol(plan: Plan) -> list[str]:
         "it needs some 1,000 steps where LANML needs 20.",
         f"The last fit uses a stratified {FIT_ROWS:,} rows at most; neighbours are looked for "
         "among all training rows.",
-    ]
-
-
-def origins(lines: Sequence[Line]) -> list[str]:
-    """Code and packages of the units, those of most units first."""
-    made = Counter(line["versions"] for line in lines if "versions" in line)
-    return [f"{count} units: {versions}" for versions, count in made.most_common()] or [
-        "Nothing has run yet."
     ]
 
 

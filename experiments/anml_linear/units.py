@@ -15,7 +15,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -116,17 +116,6 @@ FULL = Plan(
         "tabular",
     ),
     *(SETS, 30, 30, 12),
-)
-QUICK = replace(
-    FULL,
-    name=f"{NAME}-quick",
-    title="ANML's linear methods on 9 tables, reduced (Song et al. 2022, Table 2)",
-    command=f"{FULL.command} --quick",
-    kept="tabular_reduced",
-    sets=SETS[:9],
-    splits=5,
-    budget=8,
-    raced=8,
 )
 
 

@@ -4,6 +4,7 @@ missing."""
 import csv
 import gzip
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -49,15 +50,15 @@ def test_a_unit_is_measured_and_shown(linear, data):
         and line["trained_on"] == 42
         and line["tested_on"] == 18
     )
-    text = table.markdown([line], units.QUICK)
-    assert "| iris (incomplete) | 1 of 5 |" in text and "lda" in text
+    text = table.markdown([line], units.FULL)
+    assert "| iris (incomplete) | 1 of 30 |" in text and "lda" in text
 
 
 def test_what_differs_significantly_is_not_among_the_best(linear):
     units = linear("units")
     table = linear("table")
     methods = linear("methods")
-    plan = units.replace(units.QUICK, sets=("iris",))
+    plan = replace(units.FULL, sets=("iris",))
     facts = {"set": "iris", "trained_on": 70, "tested_on": 30}
     lines = [
         {**facts, "split": split, "method": method, "accuracy": value, "oracle": value}
