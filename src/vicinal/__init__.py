@@ -8,7 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vicinal.api import Run, train
+    from vicinal.api import Run, best, train
     from vicinal.retrieval.model import load
 
 PARTS = (
@@ -28,7 +28,12 @@ PARTS = (
 )
 
 
-_LAZY = {"train": "vicinal.api", "Run": "vicinal.api", "load": "vicinal.retrieval.model"}
+_LAZY = {
+    "train": "vicinal.api",
+    "best": "vicinal.api",
+    "Run": "vicinal.api",
+    "load": "vicinal.retrieval.model",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -45,8 +50,8 @@ def __getattr__(name: str) -> Any:
     )
 
 
-__all__ = ["Run", "load", "train"]
+__all__ = ["Run", "best", "load", "train"]
 
 
 def __dir__() -> list[str]:
-    return ["Run", "__version__", "load", "train", *PARTS]
+    return ["Run", "__version__", "best", "load", "train", *PARTS]

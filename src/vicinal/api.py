@@ -158,6 +158,35 @@ def train(
     return Run(directory.path, own=given)
 
 
+def best(
+    data: Any,
+    *words: str,
+    minutes: float = 30.0,
+    run: str | PathLike[str] | None = None,
+    quiet: bool = False,
+) -> Run:
+    """Find the settings that serve the data best and train them; the Python form of ``vicinal
+    best``.
+
+    Args:
+        data: as for ``train``.
+        words: settings that stay or are searched, as on the command line: ``"loss=triplet"``,
+            ``"loss.margin=0.05..0.4:log"``.
+        minutes: time for all, the last training included.
+        run: folder of the search, in which the same call continues; the run is ``run`` in it.
+        quiet: print nothing.
+
+    >>> import vicinal
+    >>> run = vicinal.best("pictures/", minutes=30)  # doctest: +SKIP
+    """
+    from vicinal.bench.best import search
+
+    folder = None if run is None else Path(run)
+    data = data if not isinstance(data, PathLike) else str(data)
+    found = search(data, words, minutes=minutes, out=folder, console=Console(quiet=quiet))
+    return Run(found.path)
+
+
 def fresh(folder: Path, config: Config) -> Path:
     """Return a folder that does not exist yet, named by preset and time."""
     base = folder / f"{config.preset}-{datetime.now():%Y%m%d-%H%M%S}"

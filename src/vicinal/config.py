@@ -358,7 +358,7 @@ class Config:
                 return self.replace(training={"validation": 2 / few}, reasons=(*self.reasons, said))
         said = (
             f"{reason}: all of them train, and the last model will be kept; "
-            "`vicinal tune training.epochs=2,5,20` chooses the length by folds of classes"
+            "`vicinal best` chooses settings by folds of classes"
         )
         return self.replace(training={"validation": 0.0}, reasons=(*self.reasons, said))
 

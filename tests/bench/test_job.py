@@ -97,7 +97,7 @@ def test_every_kind_of_job_ends_in_results(protocol, kind, fold, table, tmp_path
     if kind == "untrained":
         assert [line["row"] for line in lines] == list(UNTRAINED_ROWS)
     if kind == "fold":
-        assert 0 <= lines[0]["score"] <= 1 and lines[0]["epoch"] in (1, 2)
+        assert 0 <= lines[0]["score"] <= 1
         return
     for line in lines:
         assert line["slots"] == job.identity()["slots"] and line["code"] and line["hardware"]

@@ -11,13 +11,13 @@ from vicinal.bench.job import Job, state_of
 from vicinal.bench.pool import Failure, Pool
 from vicinal.bench.results import Store
 from vicinal.bench.run import Bench, collect, jobs, run_tables
-from vicinal.bench.table import UNTRAINED_ROWS, Budget, find_table, row
-from vicinal.bench.tuning import Trial, choose, choose_above_default, tune, tune_table
-from vicinal.errors import ConfigError, DataError, RunError, VicinalError
+from vicinal.bench.table import UNTRAINED_ROWS, Budget, load_tables, row
+from vicinal.bench.tuning import tune_table
+from vicinal.errors import ConfigError, DataError
 
 
 def fingerprint_of(source, words=()):
-    table = find_table(source)
+    (table,) = load_tables(source)
     job = Job(table, table.rows[0], "trained", 0, words)
     return state_of(job.config().data.load())
 
@@ -30,7 +30,6 @@ class Fake(Pool):
     fail = ()
     limit = 10**9
     count = 0
-    select = None  # a fold's score as its held-out classes select, if not that of the last step
 
     def run(self, tasks, done, *, title, until=None):
         tasks = list(tasks)
@@ -56,8 +55,7 @@ class Fake(Pool):
                 ]
                 rate = float(rates[0].split("=")[1]) if rates else 0.0
                 score = rate - 0.01 * arguments["fold"][0]
-                selected = self.select(rate) if self.select else score
-                done(task, [{**facts, "score": score, "selected": selected, "epoch": 2}])
+                done(task, [{**facts, "score": score}])
                 continue
             keys = {key: arguments[key] for key in ("kind", "protocol", "seed", "row")}
             lines = [
@@ -75,7 +73,6 @@ def fake():
     Fake.ran = []
     Fake.fail = ()
     Fake.limit = 10**9
-    Fake.select = None
     return Fake
 
 
@@ -173,7 +170,7 @@ def test_what_is_there_is_collected(table, record, tmp_path):
 
 @pytest.fixture
 def tuned(table, tmp_path, console, fake):
-    def run(trials=3, *, recorded_only=False, folds=2, **options):
+    def run(trials=3, *, recorded_only=False, folds=2, table=table, **options):
         bench = Bench(tmp_path, tmp_path / "runs", console, make_pool=fake, **options)
         return tune_table(table, Budget(trials, folds), bench, recorded_only=recorded_only)
 
@@ -227,108 +224,28 @@ def test_nothing_is_tested_before_every_row_has_had_its_trials(tuned, fake):
     assert tuned(rows=["plain"]).row("plain").held_out
 
 
-@pytest.fixture
-def search(tiny, tmp_path, console, fake):
-    def run(*searched, trials=3, folds=2, searcher="random", fixed=(), seed=0, **options):
-        words = (f"data={tiny.removesuffix('.py')}.npz", *fixed)
-        bench = Bench(tmp_path / "out", tmp_path / "out", console, make_pool=fake, **options)
-        budget = Budget(trials, folds, seed, searcher)
-        return tune("features", words, searched, budget, bench)
-
-    return run
-
-
-RATE = "optimizer.learning_rate=1e-3..1e-1:log"
-
-
-@pytest.mark.parametrize("searcher", ["random", "tpe"])
-def test_a_stopped_search_continues_and_more_trials_may_follow(searcher, search, fake, tmp_path):
-    pytest.importorskip("optuna")
-    words = (RATE, "model.dim=2,4", "training.epochs=1..3")
-    whole, command = search(*words, searcher=searcher)
-    document = json.loads((tmp_path / "out" / "tuning.jsonl").read_text())
-    assert document["chosen"] == whole.trial.values and whole.trials == 3
-    assert command.startswith("vicinal train features --data ")
-    journal = tmp_path / "out" / "tuning.trials.jsonl"
-    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:3]) + '{"cut')
-    fake.ran.clear()
-    again, _ = search(*words, searcher=searcher)
-    assert sorted(fake.ran) == [
-        f"experiment, trial {trial}, fold {fold}" for trial, fold in ((1, 2), (2, 1), (2, 2))
-    ]
-    assert again.trial.values == whole.trial.values and again.epochs == [2, 2]
-    fake.ran.clear()
-    search(*words, searcher=searcher, trials=4)
-    assert fake.ran == [f"experiment, trial 3, fold {fold}" for fold in (1, 2)]
-
-
-def test_the_printed_command_trains_what_the_trials_measured(search):
-    """With training.validation=0, start=best fell back to the features as they are."""
-    pytest.importorskip("optuna")
-    _, command = search(RATE)
-    assert "training.validation" not in command
-
-
-def test_values_outside_of_the_ranges_asked_for_are_not_taken_from_earlier_trials(search):
-    pytest.importorskip("optuna")
-    search(RATE)
-    chosen, _ = search("optimizer.learning_rate=1e-6..1e-5:log")
-    assert float(chosen.trial.values["optimizer.learning_rate"]) <= 1e-5
-
-
-@pytest.mark.parametrize(
-    ("words", "options", "message"),
-    [
-        ((), {}, "nothing to search"),
-        (("loss.betta=1..2.0",), {}, "did you mean 'beta'"),
-        (("model.dim=2.5,3.5",), {}, "whole number"),
-        ((RATE,), {"folds": 1}, "2 folds"),
-        ((RATE,), {"trials": 0}, "1 trial"),
-        ((RATE,), {"searcher": "grid"}, "random or tpe"),
-        ((RATE,), {"folds": 6}, "6 folds by class need at least 12 classes"),
-    ],
-)
-def test_a_search_that_cannot_run_is_rejected_before_it_starts(
-    words, options, message, search, tmp_path
-):
-    pytest.importorskip("optuna")
-    with pytest.raises(VicinalError, match=message):
-        search(*words, **options)
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_printed_command_is_never_worse_than_the_default(search, fake):
-    """`vicinal tune` printed a command 1.3 points below the experiment as it stands: the last step
-    was scored, while training selects a step, the start among them."""
-    pytest.importorskip("optuna")
-    fake.select = staticmethod(lambda rate: 0.9 - rate)
-    chosen, command = search(RATE)
-    assert chosen.trial.number == 0 and "learning_rate" not in command
-
-
-def test_a_trial_has_to_be_above_the_default_by_more_than_a_standard_error():
-    def trial(number, *scores):
-        return Trial(number, {"beta": str(number)}, dict(enumerate(scores)), {0: 2, 1: 3})
-
-    default = trial(0, 0.69, 0.73)
-    noisy = trial(1, 0.68, 0.76)
-    better = trial(2, 0.70, 0.75)
-    assert choose([default, noisy]).trial is noisy
-    assert choose_above_default([default, noisy]).trial is default
-    chosen = choose_above_default([default, noisy, better])
-    assert chosen.trial is better and chosen.gain == pytest.approx((0.01, 0.02))
-    assert chosen.trials == 3 and chosen.epochs == [2, 3]
-    with pytest.raises(RunError, match="no trial"):
-        choose([])
-
-
-def test_trials_of_other_data_are_not_taken_for_those_of_now(search, fake, tmp_path):
-    pytest.importorskip("optuna")
-    search(RATE)
+def test_trials_of_other_data_are_not_taken_for_those_of_now(tuned, fake, tmp_path):
+    tuned()
     with np.load(tmp_path / "tiny.npz") as found:
         features = found["features"]
         labels = found["labels"]
     np.savez(tmp_path / "tiny.npz", features=features[:-6], labels=labels[:-6])
     fake.ran.clear()
-    search(RATE)
-    assert len(fake.ran) == 3 * 2
+    tuned()
+    assert len(fake.ran) == 2 * 3 * 2
+
+
+def test_values_outside_of_the_ranges_are_not_taken_from_earlier_trials(tuned, table):
+    tuned()
+    narrow = table.replace(search=("optimizer.learning_rate=1e-6..1e-5:log",))
+    values = tuned(table=narrow).row("method").extra
+    assert float(values[0].partition("=")[2]) <= 1e-5 if values else True
+
+
+def test_a_stopped_tuning_continues(tuned, fake, tmp_path):
+    whole = tuned()
+    journal = tmp_path / "tuning" / "tiny.trials.jsonl"
+    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:9]) + '{"cut')
+    fake.ran.clear()
+    assert tuned().row("method") == whole.row("method")
+    assert len(fake.ran) == 3

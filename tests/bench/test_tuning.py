@@ -24,10 +24,10 @@ def test_draws_stay_inside_and_are_spread_over_each_range():
 def test_listed_values_are_tried_once_each_with_what_the_experiment_has():
     """Of four losses in four trials one ran twice, as trial 0 and again, and one never."""
     space, _ = parse(["loss=triplet,n_pair,margin,circle"])
-    drawn = draw(space, 9, 0, known=[({"loss": "margin"}, 0.0)])
+    drawn = draw(space, 9, 0, known=[{"loss": "margin"}])
     assert sorted(trial["loss"] for trial in drawn) == ["circle", "n_pair", "triplet"]
     space, _ = parse(["loss=triplet,n_pair", "model.dim=1..3"])
-    drawn = draw(space, 9, 0, known=[({"loss": "margin", "model.dim": 1}, 0.0)])
+    drawn = draw(space, 9, 0, known=[{"loss": "margin", "model.dim": 1}])
     assert len({tuple(trial.values()) for trial in drawn}) == len(drawn) == 6
 
 

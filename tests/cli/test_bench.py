@@ -62,10 +62,9 @@ def small(tmp_path, monkeypatch):
         (["bench", "small.py", "--rows", "method", "--page"], "--page runs nothing"),
         (["bench", "small.py", "--trials", "2", "--protocol", "validation"], "protocol final"),
         (["compare", "nowhere", "elsewhere"], "not a run"),
-        (["tune", "glyphs"], "nothing to search"),
-        (["tune", "small.py", "loss.margin=0.1..0.5"], "vicinal bench small.py --trials 20"),
-        (["tune", "glyphs", "loss.bta=0.1..0.5"], "did you mean 'beta'"),
-        (["tune", "glyphs", "loss.beta=0.5..0.1"], "low < high"),
+        (["best", "loss=triplet"], "name your data first"),
+        (["best", "vectors.npz", "loss.bta=1"], "did you mean 'beta'"),
+        (["best", "vectors.npz", "loss.beta=0.5..0.1"], "low < high"),
     ],
 )
 def test_an_error_is_one_message_not_a_traceback(words, message, small, vicinal):
@@ -208,52 +207,22 @@ def test_ctrl_c_leaves_a_bench_that_continues(small, tmp_path):
     assert [line["row"] for line in lines] == [*UNTRAINED_ROWS, "plain"]
 
 
-@pytest.mark.slow(12)
-def test_tuning_walks_through_its_folds(small, vicinal, tmp_path):
-    words = (
-        "training.epochs=1",
-        "model.dim=8",
-        "optimizer.learning_rate=1e-4..1e-2:log",
-        "--trials",
-        "2",
-    )
-    code, out, err = vicinal("tune", *words, "--data", "vectors.npz", "--folds", "2", "--jobs", "2")
-    assert code == 0, err
-    document = json.loads((tmp_path / "runs" / "tune" / "vectors" / "tuning.jsonl").read_text())
-    assert document["trials"] == 2 and "train and test it: vicinal train --data vectors.npz" in out
-
-
-@pytest.mark.slow(12)
-def test_a_folder_of_pictures_is_tuned(vicinal, tmp_path):
-    for number in range(48):
-        folder = tmp_path / "my pictures" / f"class {number % 8}"
+@pytest.mark.slow(30)
+def test_the_best_for_a_folder_of_pictures(vicinal, tmp_path):
+    """Heads race on features, the best of them as networks, and a killed search goes on."""
+    for number in range(96):
+        folder = tmp_path / "my pictures" / f"class {number % 16}"
         folder.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (20, 24), (30 * (number % 8), number, 99)).save(folder / f"{number}.png")
-    small = (
-        "model=small",
-        "model.dim=4",
-        "--set",
-        "model.widths=4,8",
-        "transform.size=16",
-        "transform.resize=16",
-    )
-    words = (
-        *small,
-        "training.workers=0",
-        "training.steps=1",
-        "loss.margin=0.1,0.2",
-        "loss=triplet",
-        "--trials",
-        "2",
-    )
-    code, out, err = vicinal("tune", *words, "--data", "my pictures", "--folds", "2", "--jobs", "1")
+        Image.new("RGB", (20, 24), (15 * (number % 16), number, 99)).save(folder / f"{number}.png")
+    words = ["best", "my pictures", "model=small", "model.dim=4", "model.widths=4,8"]
+    words += ["transform.size=16", "transform.resize=16", "training.workers=0", "training.steps=2"]
+    words += ["loss=triplet,n_pair", "--minutes", "1.5", "--out", "best", "--jobs", "1"]
+    code, out, err = vicinal(*words)
     assert code == 0, err
-    document = json.loads((tmp_path / "runs" / "tune" / "my pictures" / "tuning.jsonl").read_text())
-    assert (
-        document["trials"] == 2
-        and "train and test it: vicinal train" in out
-        and "'my pictures'" in out
-    )
+    page = (tmp_path / "best" / "run" / "best.md").read_text()
+    assert "| default | whole |" in page and "'my pictures'" in page and "best.toml" in out
+    code, _, err = vicinal(*words)
+    assert code == 0, err
 
 
 def test_a_table_whose_trials_are_missing_is_not_tested(small, vicinal, tmp_path):

@@ -31,7 +31,7 @@ from vicinal.bench.table import (
     ProtocolName,
     Row,
     Table,
-    find_table,
+    load_tables,
     merged,
     slots_hash,
 )
@@ -181,7 +181,7 @@ def perform(
 ) -> list[Line]:
     """Do the job of a task in its folder; a job that is stopped and started again resumes its
     run."""
-    table = find_table(source).replace(protocol=protocol)
+    table = load_tables(source)[0].replace(protocol=protocol)
     job = Job(table, table.row(row), **options)
     began = time.monotonic()
     config = job.located()
@@ -197,12 +197,12 @@ def perform(
             for number in range(REALITY_FOLDS)
         ]
         runs = [
-            _train(config.replace(data=cut), folder / f"fold-{cut.fold}", again=True)
+            train_run(config.replace(data=cut), folder / f"fold-{cut.fold}", again=True)
             for cut in cuts
         ]
         found = [concatenated(runs, config)]
     else:
-        found = [finished(_train(config, folder / "run"))]
+        found = [finished(train_run(config, folder / "run"))]
     facts = {
         "row": row,
         **job.identity(),
@@ -221,17 +221,20 @@ def state_of(records: Records) -> str:
 def _fold(config: Config, folder: Path, fold: Sequence[int]) -> Line:
     cut = Fold(config.data, fold[1], fold[0], fold[2], test=False)
     try:
-        return held_out(_train(config.replace(data=cut), folder / "run", again=True))
+        return held_out(train_run(config.replace(data=cut), folder / "run", again=True))
     except DivergenceError as error:  # that these settings do not train is what the trial asks
-        return {"seconds": 0.0, "score": 0.0, "selected": 0.0, "epoch": 0, "diverged": str(error)}
+        return {"seconds": 0.0, "score": 0.0, "diverged": str(error)}
 
 
-def _train(config: Config, path: Path, *, again: bool = False) -> RunDirectory:
+def train_run(
+    config: Config, path: Path, *, again: bool = False, command: str = "vicinal bench"
+) -> RunDirectory:
     """The finished run at ``path``: as it is, resumed, or trained from the beginning.
 
     Args:
         again: start an interrupted run again, since a resume could not rebuild data that was split
             anew.
+        command: what the run says that it was made by.
     """
     if (path / "run.json").is_file():
         run = RunDirectory.open(path)
@@ -244,7 +247,7 @@ def _train(config: Config, path: Path, *, again: bool = False) -> RunDirectory:
         ):
             return resume(path, console=Console())
     shutil.rmtree(path, ignore_errors=True)  # failed, or stopped before it was a run
-    return start(config, path, command=f"vicinal bench, {config.preset}", console=Console())
+    return start(config, path, command=command, console=Console())
 
 
 # -- what is recorded -----------------------------------------------------------------------------
@@ -279,16 +282,9 @@ def finished(run: RunDirectory, metric: str = "recall@1") -> Line:
 
 
 def held_out(run: RunDirectory) -> Line:
-    """A fold's Recall@1 on the classes that it held out: after the last step, and of the model that
-    they select, with its epoch."""
+    """A fold's Recall@1 on the classes that it held out, after the last step."""
     looks = [line["metrics"]["recall@1"] for line in run.metrics() if line["kind"] == "evaluation"]
-    selected = _results(run)["selected"]
-    return {
-        "seconds": run.status["seconds"],
-        "score": looks[-1],
-        "selected": selected["value"],
-        "epoch": selected["epoch"] + 1,
-    }
+    return {"seconds": run.status["seconds"], "score": looks[-1]}
 
 
 def concatenated(runs: Sequence[RunDirectory], config: Config) -> Line:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from vicinal.arguments import class_name
-from vicinal.config import from_toml, from_words, read
+from vicinal.config import from_toml, from_words
 from vicinal.config import merged as merged_slots
 from vicinal.errors import ConfigError, unknown
 
@@ -136,16 +136,11 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Budget:
-    """What each row has for its tuning: trials on class-disjoint folds, both drawn by a seed.
-
-    Attributes:
-        searcher: ``random``, or ``tpe``, which learns from the trials before.
-    """
+    """What each row has for its tuning: trials on class-disjoint folds, both drawn by a seed."""
 
     trials: int
     folds: int = 4
     seed: int = 0
-    searcher: str = "random"
 
 
 class TableFigure(Protocol):
@@ -341,17 +336,6 @@ def load_tables(source: str) -> list[Table]:
     if name and name not in found:
         raise ConfigError(f"in {path}: " + unknown("table", name, found))
     return [found[name]] if name else list(found.values())
-
-
-def experiment(source: str, words: Sequence[str] = ()) -> Table:
-    """A table of one row, which is a preset or a TOML file; of neither, the data decide."""
-    table = Table("tuning", Row("experiment", extra=tuple(words)))
-    return table.replace(common=read(source)[1] if source else {}, origin=source)
-
-
-def find_table(source: str) -> Table:
-    """The table that ``Table.source`` names."""
-    return load_tables(source)[0] if "::" in source else experiment(source)
 
 
 def slots_hash(slots: Mapping[str, Any]) -> str:

@@ -1,5 +1,5 @@
-"""``vicinal bench``, ``compare`` and ``tune``: tables of rows and seeds, runs against one another,
-and settings."""
+"""``vicinal bench``, ``compare`` and ``best``: tables of rows and seeds, runs against one another,
+and the best settings for given data."""
 
 import json
 import math
@@ -208,86 +208,45 @@ def compare(
     )
 
 
-def tune(
+def best(
     settings: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PRESET | FILE.toml] [KEY=LOW..HIGH | KEY=LOW..HIGH:log | KEY=A,B,C | "
-            "KEY=VALUE]..."
+            metavar="DATA [KEY=VALUE | KEY=A,B,C | KEY=LOW..HIGH | KEY=LOW..HIGH:log]..."
         ),
     ] = None,
-    data: str | None = None,
-    fix: Annotated[list[str] | None, typer.Option("--set")] = None,
-    trials: int = 20,
-    folds: int = 4,
-    seed: int = 0,
-    searcher: str = "random",
-    jobs: int | None = None,
+    minutes: float = 30.0,
     out: Path | None = None,
+    jobs: int | None = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
 ) -> None:
-    """Choose settings by k-fold cross-validation over training classes; test classes are never
-    used.
+    """Find the settings that serve your data best, and train a model with them.
 
-    KEY=LOW..HIGH searches numbers, whole ones where both ends are; KEY=A,B,C searches any values,
-    also classes (loss=triplet,n_pair). No combination of listed values is tried twice. The same
-    command continues after a stop; a larger --trials adds trials. Needs the extra vicinal\\[tune].
-    `vicinal bench FILE.py --trials N` tunes all rows of a table, a method and its baseline alike.
+    Losses, heads, rates and methods race on features that the pretrained network gave once, then
+    the best of them as whole networks, on class-disjoint folds of the training classes. Of those
+    that cannot be told from the best the simplest is trained on all training classes. Test classes
+    are used for its results alone. The same command continues after a stop. KEY=A,B,C and
+    KEY=LOW..HIGH search your own settings in place of the built-in ones.
 
     Args:
-        settings: A preset or TOML file, ranges to search, and fixed settings.
-        data: Your data: a folder, a table or an array file.
-        fix: A fixed KEY=VALUE, whose value may contain commas.
-        trials: Number of settings to try, including the experiment's own.
-        folds: Class-disjoint folds of the training classes.
-        seed: Seed of folds, settings and runs.
-        searcher: random, or tpe, which learns from the trials before it.
-        jobs: Runs at a time; default one per core, 4 on a GPU.
-        out: Folder to write and to continue in; default runs/tune/NAME.
+        settings: Your data: a folder, a table or an array file; then settings, fixed or searched.
+        minutes: Time for all, the last training included.
+        out: Folder to write and to continue in; default runs/best-DATA.
+        jobs: Networks to train at a time; default one per core, 4 on a GPU.
+        quiet: Print nothing but the result.
 
     Examples:
-        vicinal tune cub_features optimizer.learning_rate=1e-5..1e-3:log --trials 10
+        vicinal best pictures/ --minutes 30
+        vicinal best vectors.npz loss=triplet loss.margin=0.05..0.4:log --minutes 5
     """
-    from vicinal.bench.page import interval, score
-    from vicinal.bench.pool import slots_here
-    from vicinal.bench.run import Bench
-    from vicinal.bench.table import Budget
-    from vicinal.bench.tuning import parse
-    from vicinal.bench.tuning import tune as search
-    from vicinal.evaluation.statistics import t_interval
+    words = list(settings or [])
+    if not words or "=" in words[0]:
+        raise ConfigError("name your data first: vicinal best DATA --minutes 30")
+    from vicinal.bench.best import search
+    from vicinal.cli.train import show
     from vicinal.training.console import Console
 
-    words = list(settings or [])
-    source = words.pop(0) if words and "=" not in words[0] else ""
-    if source.endswith(".py"):
-        raise ConfigError(
-            f"an experiment is tuned, got {source}. `vicinal bench {source} --trials 20` tunes a "
-            "table."
-        )
-    space, fixed = parse(words)
-    searched = [word for word in words if word.partition("=")[0] in space]
-    own = [] if data is None else [f"data={data}"]
-    folder = out or Path("runs/tune") / (Path(source or data or "glyphs").stem or "data")
-    place = Bench(folder, folder, Console(), slots_here() if jobs is None else jobs)
-    budget = Budget(trials, folds, seed, searcher)
-    journal = folder / "tuning.trials.jsonl"
-    try:
-        chosen, command = search(source, (*own, *fixed, *(fix or [])), searched, budget, place)
-    except KeyboardInterrupt:
-        place.console.line(f"stopped. Run the same command to continue; so far: {journal}")
-        raise
-
-    typer.secho(f"trial {chosen.trial.number} of {chosen.trials}, {folds} folds", bold=True)
-    if not chosen.trial.values:
-        typer.echo(
-            "  the experiment as it stands: no other trial was above it by more than a standard error"
-        )
-    for key, value in chosen.trial.values.items():
-        typer.echo(f"  {key} = {value}")
-    typer.echo(f"  held-out R@1 {score(chosen.trial.score)} (95 % over folds)")
-    if chosen.gain:
-        gain = interval(t_interval(chosen.gain))
-        typer.echo(f"  on the same folds above the experiment as it stands by {gain}")
-    epochs = ", ".join(map(str, chosen.epochs))
-    typer.echo(f"  the folds were best after so many epochs: {epochs}")
-    typer.echo(f"train and test it: {command}")
-    typer.echo(f"all trials: {journal}; the choice: {folder / 'tuning.jsonl'}")
+    console = Console(quiet=quiet)
+    run = search(words[0], words[1:], minutes=minutes, out=out, jobs=jobs, console=console)
+    show(run, write=True)
+    typer.echo(f"what was tried: {run.path / 'best.md'}; settings: {run.path / 'best.toml'}")

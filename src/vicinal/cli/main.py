@@ -25,7 +25,7 @@ COMMANDS = {
     "explain": "catalog:explain",
     "bench": "bench:bench",
     "compare": "bench:compare",
-    "tune": "bench:tune",
+    "best": "bench:best",
     "index": "index:index",
     "search": "search:search",
     "cluster": "clean:cluster",

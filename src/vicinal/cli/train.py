@@ -110,7 +110,7 @@ def train(
                 config, run or fresh(Path("runs"), config), command=command, console=console
             )
     if first():
-        _show(directory, write=report)
+        show(directory, write=report)
 
 
 def _composed(
@@ -151,10 +151,10 @@ def report(run: Path) -> None:
     """
     from vicinal.run_directory import RunDirectory
 
-    _show(RunDirectory.open(run), write=True)
+    show(RunDirectory.open(run), write=True)
 
 
-def _show(run: "RunDirectory", *, write: bool) -> None:
+def show(run: "RunDirectory", *, write: bool) -> None:
     """Print the result table and where the report lies."""
     from vicinal.cli.tables import print_table
     from vicinal.files import decoding

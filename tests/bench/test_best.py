@@ -1,0 +1,109 @@
+"""The best settings for data: found within the budget, by training classes alone, and the simplest of
+equals."""
+
+import json
+
+import numpy as np
+import pytest
+
+from vicinal.bench import best
+from vicinal.bench.best import Search, Trial, search, simplest
+from vicinal.errors import DataError
+
+RATE = ("optimizer.learning_rate=100x",)
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Three candidates: the default, a start and one that learns faster."""
+    monkeypatch.setattr(best, "candidates", lambda: [(), best._STARTS[1], RATE])
+
+
+@pytest.fixture
+def make(tmp_path, console):
+    """``make(tested=1.0)``: data of 16 training classes and test vectors of that scale."""
+
+    def data(tested=1.0, classes=16):
+        rng = np.random.default_rng(0)
+        labels = np.repeat(np.arange(classes + 4), 5)
+        features = rng.normal(size=(classes + 4, 6))[labels] + rng.normal(size=(len(labels), 6))
+        splits = np.where(labels < classes, "train", "test")
+        features[splits == "test"] *= tested
+        path = tmp_path / "vectors.npz"
+        np.savez(path, features=features.astype(np.float32), labels=labels, splits=splits)
+        return str(path)
+
+    def made(tested=1.0, *words, classes=16, minutes=60.0):
+        return Search(data(tested, classes), words, minutes, tmp_path / "out", console, 1)
+
+    return made
+
+
+def lines(tmp_path):
+    return [
+        json.loads(line) for line in (tmp_path / "out" / "trials.jsonl").read_text().splitlines()
+    ]
+
+
+def test_a_run_a_page_and_a_command_are_left_and_a_search_goes_on(few, make, tmp_path, console):
+    path = make().data
+    run = search(path, minutes=60.0, out=tmp_path / "out", console=console)
+    assert run.status["state"] == "finished" and run.path == tmp_path / "out" / "run"
+    page = (run.path / "best.md").read_text()
+    assert "`vicinal train --data" in page and "Left untried: nothing" in page
+    assert "| default | heads | 4 |" in page and "seed = 0" in (run.path / "best.toml").read_text()
+    before = lines(tmp_path)
+    assert {len(line["scores"]) for line in before if line["level"] == "heads"} == {4}
+    (tmp_path / "out" / "trials.jsonl").write_text(
+        "".join(json.dumps(x) + "\n" for x in before[:5])
+    )
+    again = make()
+    again.race("heads", again.candidates, np.inf)
+    key = ("words", "fold", "scores")
+    assert [[x[k] for k in key] for x in lines(tmp_path)] == [[x[k] for k in key] for x in before]
+
+
+def test_test_classes_change_nothing(few, make, tmp_path):
+    one = make()
+    one.race("heads", one.candidates, np.inf)
+    other = make(tested=50.0)
+    assert other.key == one.key and other.choose() == one.choose()
+    assert len(other.records) == 16 * 5 and other.tested == 4 * 5
+
+
+def test_of_what_cannot_be_told_apart_the_simplest_is_chosen():
+    def trial(word, *scores):
+        return Trial((word,), {0: list(scores[:3]), 1: list(scores[3:])})
+
+    plain = trial("plain", 0.5, 0.6, 0.7, 0.8)
+    noisy = trial("noisy", 0.7, 0.5, 0.6, 0.9)  # +0.025, as likely by chance
+    better = trial("better", 0.6, 0.7, 0.8, 0.9)
+    assert simplest([plain, noisy]) is plain
+    assert simplest([plain, better]) is better
+    assert simplest([plain, Trial(("lucky",), {0: [1.0, 1.0, 1.0]})]) is plain, "of as many folds"
+
+
+def test_no_trial_starts_when_time_is_up(few, make, monkeypatch, tmp_path):
+    now = [0.0]
+    monkeypatch.setattr(best.time, "monotonic", lambda: now[0])
+
+    def train(config):
+        now[0] += 10
+        return [0.5]
+
+    monkeypatch.setattr(best, "train_head", train)
+    found = make(minutes=1.0)
+    found.race("heads", found.candidates, found.until - 15)
+    assert now[0] == 50 and found.choose().words == ()
+    assert make(minutes=1.0).until == now[0] + 10, "what was spent before a stop counts"
+
+
+def test_ranges_replace_the_candidates(make):
+    found = make(1.0, "loss=triplet,n_pair", "model.dim=3")
+    assert found.fixed[0] == "model.dim=3" and found.candidates[0] == ()
+    assert set(found.candidates[3:]) == {("loss=triplet",), ("loss=n_pair",)}
+
+
+def test_too_few_classes_are_an_error(make):
+    with pytest.raises(DataError, match="4 training classes"):
+        make(classes=3)
