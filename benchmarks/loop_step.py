@@ -50,7 +50,7 @@ PAIRINGS = {
 def methods(backbone: str, loss: str, pairing: str, device: torch.device) -> tuple[Take, Take]:
     optimizer = OptimizerConfig(learning_rate=1e-5, head_factor=10.0)
     made = []
-    for method in (Plain(), LoOp("paper", pairing=pairing)):
+    for method in (Plain(), LoOp("authors" if pairing == "consecutive" else "paper")):
         torch.manual_seed(0)
         embedder = Embedder(BACKBONES[backbone](), DIM)
         made.append(ready(method, embedder, LOSSES[loss](), device, optimizer=optimizer)[1])

@@ -70,7 +70,7 @@ class RandomWeights(ALA):
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
         self.optimizers.pop("assessor")
-        self.setup_assessment(self.scoring, Random(self.weight, self.spread, parts.seed))
+        self.weigh = Random(self.weight, self.spread, parts.seed)
 
 
 @dataclass(eq=False)

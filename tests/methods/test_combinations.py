@@ -242,7 +242,7 @@ def test_a_mined_loss_trains_and_resumes(miner, train):
     ("method", "loss", "sampler", "reason"),
     [
         (LoOp(), MultiSimilarityLoss(), "episodes", "Set sampler=classes"),
-        (LoOp(pairing="consecutive"), MultiSimilarityLoss(), "odd", "Set sampler.per_class=4"),
+        (LoOp("authors"), MultiSimilarityLoss(), "odd", "Set sampler.per_class=4"),
         (
             Plain(),
             TripletLoss(blocks=True),

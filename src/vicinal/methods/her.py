@@ -11,12 +11,12 @@ ICCV 2019).
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from vicinal.arguments import NonNegative, check_arguments
@@ -24,24 +24,12 @@ from vicinal.data.augmentation import rotate, to_device
 from vicinal.data.draws import uniform
 from vicinal.data.records import GALLERY, QUERY, Batch
 from vicinal.errors import ConfigError
-from vicinal.figures import Figure, record_tuples
-from vicinal.losses.hard_exemplar import orientation_errors
+from vicinal.losses.hard_exemplar import HardExemplarLoss, orientation_errors
 from vicinal.methods.method import Method, Parts, StepResult, gathered
 from vicinal.models.orientation import OrientationHead
 from vicinal.parallel import all_rows
 from vicinal.samplers import CrossViewSampler
 from vicinal.tuples import Embeddings, other_class
-
-SHOWN = 12  # hardest pairs in the report
-
-
-@runtime_checkable
-class Oriented(Protocol):
-    """A loss that weighs errors of orientation with its pairs, such as `HardExemplarLoss`."""
-
-    def with_orientation(
-        self, queries: Tensor, matches: Tensor, labels: Tensor, errors: Tensor, fits: Tensor
-    ) -> object: ...
 
 
 @dataclass(eq=False)
@@ -96,7 +84,7 @@ class HER(Method):
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
-        if not isinstance(loss, Oriented):
+        if not isinstance(loss, HardExemplarLoss):
             raise ConfigError(
                 f"HER trains HardExemplarLoss, got {type(loss).__name__}. Set loss=hard_exemplar."
             )
@@ -104,20 +92,16 @@ class HER(Method):
     def setup(self, parts: Parts) -> None:
         """Build the head, too, which learns at ``loss_factor`` times the rate."""
         dim = parts.embedder.embedding_dim
-        super().setup(parts)
         self.orientation_head = OrientationHead(dim) if self.regression else None
-        if self.orientation_head is not None:
-            self.metric_optimizer, self.schedule = parts.optimizer.build(
-                self.embedder, steps=parts.steps, others=self.orientation_head.parameters()
-            )
-            self.optimizers = {"metric": self.metric_optimizer}
+        super().setup(parts)
         self.seed = parts.seed
         self.epoch = 0
-        self.hardest = HardestPairs()
+
+    def others(self) -> Iterable[nn.Parameter]:
+        return () if self.orientation_head is None else self.orientation_head.parameters()
 
     def batches(self, epoch: int) -> Sequence[Sequence[int]]:
         self.epoch = epoch
-        self.hardest.clear()
         return super().batches(epoch)
 
     def prepare(self, batch: Batch) -> Batch:
@@ -146,7 +130,6 @@ class HER(Method):
         gaps = self._gaps(queries.detach(), matches.detach(), apart)
         self.differentiate(loss)
         self.optimize()
-        self.nearest_miss = gaps.flatten().min(dim=0)
         scalars = {
             "loss": loss.detach(),
             "weight/mean": pairs.weight,
@@ -154,10 +137,6 @@ class HER(Method):
             **self._shares(gaps),
         }
         return StepResult(scalars, rows.detach(), labels)
-
-    def advance(self, batch: Batch) -> None:
-        super().advance(batch)
-        self.hardest.add(to_device(batch.indices, batch.labels.device), *self.nearest_miss)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -168,14 +147,6 @@ class HER(Method):
             "the records have no roles: any two of a class are taken as a query and its match.",
         )
 
-    @property
-    def captions(self) -> Mapping[str, str]:
-        return {
-            name: text
-            for name, text in super().captions.items()
-            if name != "orientation" or self.regression
-        }
-
     def collapsed_loss(self, batch: Batch) -> float:
         """All gaps are 0, and a head that sees one point is off by a right angle in the mean."""
         labels = batch.labels[0::2]
@@ -184,10 +155,6 @@ class HER(Method):
         with torch.no_grad():
             pairs = self.loss.with_orientation(same, same, labels, off)
         return self.lambda1 * float(pairs.match) + self.lambda2 * float(pairs.orientation)
-
-    def figures(self, batch: Batch) -> Sequence[Figure]:
-        """Show the queries of the last epoch that were nearest to being matched wrongly."""
-        return self.hardest.figures()
 
     def get_extra_state(self) -> dict[str, Any]:
         """A run that goes on in mid-epoch turns its pictures as that epoch would have."""
@@ -261,54 +228,3 @@ def fitting(batch: Batch) -> Bool[Tensor, "pairs"]:
     same = batch.labels[0::2] == batch.labels[1::2]
     roles = batch.extras.get("role")
     return same if roles is None else same & (roles[0::2] == QUERY) & (roles[1::2] == GALLERY)
-
-
-class HardestPairs:
-    """Collect the hardest triplet of each batch; nothing is read from the device before it is
-    shown."""
-
-    def __init__(self) -> None:
-        self._records: list[Int[Tensor, "3"]] = []
-        self._gaps: list[Float[Tensor, ""]] = []
-
-    def clear(self) -> None:
-        """Forget all: the triplets of an epoch long past were hard for another network."""
-        self._records = []
-        self._gaps = []
-
-    def add(
-        self, indices: Int[Tensor, "rows"], gap: Float[Tensor, ""], place: Int[Tensor, ""]
-    ) -> None:
-        """Take in a batch: the records of this process's rows ``[q, g, q, g, ...]``, the least of
-        all gaps and where.
-
-        Place n·i + k of n pairs is query i with its own match and the match of query k. It is
-        copied: the next step may overwrite it.
-        """
-        records = all_rows(indices)
-        pairs = len(records) // 2
-        query = place // pairs
-        other = place % pairs
-        self._records.append(records[torch.stack([2 * query, 2 * query + 1, 2 * other + 1])])
-        self._gaps.append(gap.clone())
-
-    def figures(self) -> tuple[Figure, ...]:
-        """Show the hardest of them, each once; none where nothing was collected."""
-        if not self._gaps:
-            return ()
-        records = torch.stack(self._records).cpu()
-        gaps = torch.stack(self._gaps).cpu()
-        order = [place for place in gaps.argsort(stable=True).tolist() if gaps[place].isfinite()]
-        hardest = {tuple(records[place].tolist()): float(gaps[place]) for place in reversed(order)}
-        shown = sorted(hardest.items(), key=lambda pair: pair[1])[:SHOWN]
-        caption = (
-            "Of the last epoch's batches, the queries whose match was farthest behind another "
-            "gallery image, as they "
-            "are in the data, before training turned them. A gap is how much farther that image "
-            "is than the match: "
-            "below 0 the query was matched wrongly, and its weight is the largest there is."
-        )
-        tuples = [
-            (triplet, ("query", "match", "nearer"), f"gap {gap:+.2f}") for triplet, gap in shown
-        ]
-        return (record_tuples("Hardest exemplars", caption, tuples),) if shown else ()

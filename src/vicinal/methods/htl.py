@@ -10,33 +10,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from vicinal.arguments import Count, Finite, check_arguments
-from vicinal.data.records import Batch, Records
 from vicinal.errors import ConfigError
-from vicinal.figures import Dendrogram, Figure, Leaf, Merge
+from vicinal.losses import HierarchicalTripletLoss
 from vicinal.losses.diagnostics import active_among
 from vicinal.methods.method import Form, Method, Parts, StepResult
 from vicinal.samplers import AnchorNeighborSampler
 from vicinal.samplers.class_tree import ClassTree
 from vicinal.tuples import other_class
-
-MOST_SHOWN = 80  # classes in the report: some four screens
-
-
-@runtime_checkable
-class TakesMargins(Protocol):
-    """A loss that takes a margin for each two classes, such as `HierarchicalTripletLoss`."""
-
-    def set_margins(
-        self, classes: Tensor, levels: Tensor, margins: Tensor, spreads: Tensor
-    ) -> None: ...
 
 
 @dataclass(eq=False)
@@ -83,7 +70,7 @@ class HTL(Method):
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
-        if self.form == "paper" and not isinstance(loss, TakesMargins):
+        if self.form == "paper" and not isinstance(loss, HierarchicalTripletLoss):
             raise ConfigError(
                 f"HTL sets a margin for each two classes, but {type(loss).__name__} takes none. "
                 "Set loss=hierarchical_triplet, or method.form=ours for HTL's batches alone."
@@ -91,7 +78,6 @@ class HTL(Method):
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
-        self.records = parts.train
         sampled = isinstance(parts.sampler, AnchorNeighborSampler)
         self.acts_from = 0 if sampled else len(parts.sampler)  # the second epoch has margins
         self.tree: ClassTree | None = None
@@ -140,11 +126,6 @@ class HTL(Method):
             described |= {name: value.to(labels.device) for name, value in self.distances.items()}
         return described
 
-    def figures(self, batch: Batch) -> Sequence[Figure]:
-        """Draw the last tree, one record of each class."""
-        shown = None if self.tree is None else tree_figure(self.tree, self.records)
-        return () if shown is None else (shown,)
-
     def get_extra_state(self) -> dict[str, Any]:
         """A run that goes on in mid-epoch has its plan, but the margins of that epoch come from its
         tree."""
@@ -168,47 +149,3 @@ def describe_margins(
         "margin/mean": mean,
         "margin/largest": torch.where(apart, margins, mean).amax(),
     }
-
-
-def tree_figure(tree: ClassTree, records: Records) -> Dendrogram | None:
-    """Draw the tree with one record of each class; of many classes those that merge first."""
-    if not len(tree.heights):
-        return None
-    order = tree.heights.argsort(stable=True)
-    edges = tree.merges[order].tolist()
-    heights = tree.heights[order].tolist()
-    shown = list(dict.fromkeys(end for edge in edges for end in edge))[:MOST_SHOWN]
-    labels = tree.classes[shown].tolist()
-    leaves = [
-        Leaf(int(np.flatnonzero(records.labels == label)[0]), records.classes[label])
-        for label in labels
-    ]
-    # Of each group of merged classes its members, and the node that stands for those of them that
-    # are shown.
-    groups: dict[int, tuple[list[int], int | None]] = {
-        place: ([place], None) for place in range(len(tree.classes))
-    }
-    groups |= {place: ([place], leaf) for leaf, place in enumerate(shown)}
-    merges = list[Merge]()
-    for (here, there), height in zip(edges, heights, strict=True):
-        (members, one), (others, other) = groups[here], groups[there]
-        node = other if one is None else one
-        if one is not None and other is not None:
-            node = len(leaves) + len(merges)
-            merges.append(Merge(one, other, height))
-        members += others
-        groups |= dict.fromkeys(members, (members, node))
-    some = (
-        "" if len(shown) == len(tree.classes) else f" Shown are the {len(shown)} that merge first."
-    )
-    return Dendrogram(
-        f"The tree of {len(tree.classes)} classes",
-        "Training classes as the network saw them in the last epoch. The farther to the left two "
-        "branches meet, the "
-        "farther apart are their classes: from squared distance 0 at the names to "
-        f"{merges[-1].height:.2f}. Classes "
-        f"that meet below {float(tree.thresholds[0]):.2f}, the mean within a class, it does not "
-        f"separate.{some}",
-        tuple(leaves),
-        tuple(merges),
-    )

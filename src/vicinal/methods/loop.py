@@ -11,31 +11,26 @@ Chanda, ICCV 2021).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int, Integer
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from vicinal.arguments import Natural, check_arguments
 from vicinal.data.records import Batch
 from vicinal.distances import at_least_float32, unit_rows
 from vicinal.errors import ConfigError, DataError
-from vicinal.figures import Figure, Tuples, record_tuples
-from vicinal.geometry import arcs_among
 from vicinal.losses import LOSSES
 from vicinal.losses.loss import Comparisons, Loss, Terms, reduce, tuple_loss
 from vicinal.methods.method import Form, Method, Parts, StepResult, block_layout
-from vicinal.parallel import processes
 from vicinal.samplers import PKSampler
 from vicinal.tuples import Embeddings, Reference, SingleLabels, other_class, positives
 
 Pairing = Literal["all", "consecutive"]
 Overlap = Literal["samples", "arcs"]
 Anchors = Literal["pairs", "samples"]
-SHOWN = 6  # pairs of pairs in the report
 
 
 # -- positive pairs --------------------------------------------------------------------------------
@@ -274,17 +269,10 @@ class ExpandedNegatives(NegativesBetweenPairs):
         return self.loss.distance.nearest(compared, dim=(0, 2))
 
 
-@runtime_checkable
-class Pairable(Protocol):
-    """A loss that says how a positive pair can be one of its anchors."""
-
-    pair_rows: str | None
-
-
 def pairable(loss: nn.Module) -> Loss:
     """Return ``loss`` if a positive pair can be one of its anchors."""
     name = type(loss).__name__
-    if not isinstance(loss, Pairable) or loss.pair_rows is None:
+    if not isinstance(loss, Loss) or loss.pair_rows is None:
         names = ", ".join(name for name, kind in LOSSES.items() if kind.pair_rows is not None)
         raise ConfigError(
             f"negatives between pairs need a loss in which a positive pair can be an anchor, got "
@@ -333,6 +321,10 @@ class BetweenPairs(Method):
     def consecutive(self) -> bool:
         """Whether rows of a class are paired as they come."""
 
+    @property
+    def pairing(self) -> Pairing:
+        return "consecutive" if self.consecutive else "all"
+
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
         pairable(loss)
@@ -364,17 +356,6 @@ class BetweenPairs(Method):
             described[f"hardest_negative/{name}"] = hardest.sum() / there.sum().clamp(min=1)
         return described
 
-    @torch.no_grad()
-    def figures(self, batch: Batch) -> Sequence[Figure]:
-        """Show pairs of pairs of the last batch whose arcs are much nearer than any of their
-        samples."""
-        if processes() > 1:
-            return ()
-        self.embedder.eval()
-        embeddings, labels = self.embed(batch)
-        shown = _nearest_arcs(embeddings, labels, batch.indices)
-        return () if shown is None else (shown,)
-
 
 @dataclass(eq=False)
 class LoOp(BetweenPairs):
@@ -389,10 +370,9 @@ class LoOp(BetweenPairs):
 
     Attributes:
         form: ``"paper"``: arcs are compared with arcs from the first step, wherever they lie, and
-            the mean is over pairs, 1/|P|. ``"ours"``: see above. Arguments that are None are those
-            of the form.
-        pairing: ``"all"`` positive pairs, each once, or ``"consecutive"`` rows of a class as the
-            authors pair them.
+            the mean is over pairs, 1/|P|. ``"authors"``: the same over consecutive rows of a class,
+            as their code pairs them. ``"ours"``: see above. Arguments that are None are those of
+            the form.
         overlap: what stands for two arcs that are closer to each other than the ends of one of them
             are: the hardest of their four ``"samples"``, or the nearest points of the ``"arcs"``. A
             point between two samples of a class need not be of that class while classes overlap.
@@ -402,8 +382,7 @@ class LoOp(BetweenPairs):
             most 64, an epoch and a twentieth of the run.
     """
 
-    form: Form = "ours"
-    pairing: Pairing = "all"
+    form: Literal["ours", "paper", "authors"] = "ours"
     overlap: Overlap | None = None
     anchors: Anchors | None = None
     wait: Natural | None = None
@@ -412,7 +391,7 @@ class LoOp(BetweenPairs):
 
     @property
     def consecutive(self) -> bool:
-        return self.pairing == "consecutive"
+        return self.form == "authors"
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
@@ -459,37 +438,4 @@ class EmbeddingExpansion(BetweenPairs):
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
-        pairing: Pairing = "consecutive" if self.consecutive else "all"
-        self.loss = ExpandedNegatives(parts.loss, points=self.points, pairing=pairing)
-
-
-@torch.no_grad()
-def _nearest_arcs(
-    embeddings: Embeddings, labels: SingleLabels, records: Integer[Tensor, "n"]
-) -> Tuples | None:
-    """Show the pairs of pairs that gain most: far as samples, near as arcs."""
-    rows = unit_rows(embeddings).cpu()
-    labels = labels.cpu()
-    records = records.cpu()
-    pairs = positive_pairs(labels, "all")
-    first = pairs.first[pairs.keep]
-    second = pairs.second[pairs.keep]
-    apart = other_class(labels[first]).triu()
-    if not apart.any():
-        return None
-    points = rows[torch.stack([first, second])]
-    among = torch.cdist(points[:, None], points[None]).amin(dim=(0, 1))
-    arcs = arcs_among(rows, first, second, squared=False)
-    gain = (among - arcs).masked_fill(~apart, -1).flatten()
-    tuples = []
-    for place in gain.topk(min(SHOWN, int(apart.sum()))).indices.tolist():
-        a, b = divmod(place, len(first))
-        members = records[torch.stack([first[a], second[a], first[b], second[b]])].tolist()
-        text = f"{among[a, b]:.2f} between samples, {arcs[a, b]:.2f} between arcs"
-        tuples.append((members, ("pair", "pair", "other pair", "other pair"), text))
-    caption = (
-        "Two positive pairs each of the last batch, whose arcs come much nearer than their "
-        "samples. Pictures half-way "
-        "between the two of a pair should still look like their class."
-    )
-    return record_tuples("Where arcs come nearer than samples", caption, tuples)
+        self.loss = ExpandedNegatives(parts.loss, points=self.points, pairing=self.pairing)

@@ -17,7 +17,6 @@ from vicinal.arguments import docstring_section
 from vicinal.data.records import QUERY, Batch, Records
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Embedded
-from vicinal.figures import Figure
 from vicinal.losses.diagnostics import CAPTIONS, describe_batch
 from vicinal.methods.optimizer import OptimizerConfig, fit
 from vicinal.models.embedder import Embedder, TwoStreamEmbedder
@@ -218,23 +217,19 @@ class Method(nn.Module):
     # -- training ---------------------------------------------------------------------------------
 
     def setup(self, parts: Parts) -> None:
-        """Take the parts and build what the method needs besides; the parameters of the loss are
-        trained, too."""
+        """Take the parts and build what the method needs besides."""
         self.embedder = parts.embedder
         self.loss = parts.loss
         self.sampler = parts.sampler
-        others = self.loss.parameters()
         self.metric_optimizer, self.schedule = parts.optimizer.build(
-            self.embedder, steps=parts.steps, others=others
+            self.embedder, steps=parts.steps, others=self.others()
         )
         self.optimizers = {"metric": self.metric_optimizer}
 
-    def share(self, owner: "Method") -> None:
-        """Use the embedder, loss, sampler and optimizer of another method, whose state holds
-        them."""
-        for name in ("embedder", "loss", "sampler", "metric_optimizer", "schedule"):
-            self.__dict__[name] = getattr(owner, name)  # not registered as modules of this one
-        self.optimizers = {}
+    def others(self) -> Iterable[nn.Parameter]:
+        """Return what is trained beside the embedder: what the loss learns."""
+        parameters: Iterable[nn.Parameter] = self.loss.parameters()
+        return parameters
 
     def batches(self, epoch: int) -> Sequence[Sequence[int]]:
         """Return positions in the training records, batch by batch.
@@ -383,11 +378,6 @@ class Method(nn.Module):
     def equal_rows(self, rows: int, device: torch.device) -> Float[Tensor, "rows d"]:
         """Return embeddings that are all the same unit vector."""
         return normalize(torch.ones(rows, self.embedder.embedding_dim, device=device), dim=1)
-
-    def figures(self, batch: Batch) -> Sequence[Figure]:
-        """Draw what the method does inside, once when training has ended; ``batch`` is the last
-        one."""
-        return ()
 
 
 def block_layout(loss: nn.Module) -> str | None:

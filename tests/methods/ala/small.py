@@ -1,5 +1,7 @@
 """A small network for ALA, the episodes that it learns from, and the method over both."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -24,15 +26,13 @@ LABELS = np.arange(10).repeat(4)
 
 
 class Backbone(nn.Module):
-    def __init__(self, operator=None):
+    def __init__(self):
         super().__init__()
         self.width = WIDTH
-        self.operator = operator
         self.layers = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.Tanh())
 
     def forward(self, inputs):
-        found = self.layers(inputs)
-        return found if self.operator is None else self.operator.apply(found)
+        return self.layers(inputs)
 
 
 def episodes():
@@ -53,25 +53,24 @@ def batch(sampler, rng):
     return Batch(inputs, labels, rows, largest_class=2)
 
 
-def make(sampler, settings=None, assessor=None, *, scoring=None, loss=None, backbone=Backbone,
-         **optimizer):  # fmt: skip
+def make(sampler, settings=None, assessor=None, *, loss=None, backbone=Backbone, **optimizer):
     """ALA, ready to train, with an assessor of 8 units unless it is given one."""
     torch.manual_seed(0)
     config = OptimizerConfig(
         learning_rate=RATES[0], head_factor=RATES[1] / RATES[0], **(DESCENT | optimizer)
     )
-    loss = scoring.loss if scoring else loss or TripletLoss(margin=1.0)
-    method = build(
-        settings or ALA(relative=False),
+    method = replace(settings or ALA(relative=False))
+    if method.assessor == "lstm":
+        method.build_assessor = lambda inputs: (
+            assessor or LSTMAssessor(inputs, hidden=8, scaled=True)
+        )
+    return build(
+        method,
         Embedder(backbone(), DIM),
-        loss,
+        loss or TripletLoss(margin=1.0),
         sampler,
         config,
         labels=sampler.labels,
         steps=12,
+        check=False,
     )
-    scoring = scoring or method.scoring
-    if method.weigh.learns:
-        small = LSTMAssessor(scoring.seen * DIM, hidden=8, scaled=True)
-        method.setup_assessment(scoring, assessor or small)
-    return method

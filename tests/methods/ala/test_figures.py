@@ -1,13 +1,11 @@
-"""The paper's Figure 4 by hand, an assessor that never told tuples apart, and the extremes that a
-report shows."""
+"""The paper's Figure 4 by hand, and an assessor that never told tuples apart."""
 
 import pytest
 import torch
-from torch import nn
 
 from vicinal.losses import TripletLoss
 from vicinal.methods.ala.assessment import TripletScoring
-from vicinal.methods.ala.method import SHOWN, Showcase, WeightAnalysis
+from vicinal.methods.ala.method import WeightAnalysis
 
 WEIGHTS = torch.tensor([0.2, 0.5, 0.8])
 
@@ -15,7 +13,7 @@ WEIGHTS = torch.tensor([0.2, 0.5, 0.8])
 def test_average_weighted_hardness_is_the_papers_mean(rng):
     embeddings = torch.randn(6, 4, generator=rng)
     labels = torch.tensor([0, 1, 2, 0, 1, 2])
-    scored = TripletScoring(TripletLoss(normalize=False))(embeddings, labels, nn.Identity())
+    scored = TripletScoring(TripletLoss(normalize=False))(embeddings, labels)
     told = WeightAnalysis().describe(WEIGHTS, scored.hardness)
     weighted = unweighted = 0.0
     for place, (anchor, positive, negative) in enumerate([(0, 3, 4), (1, 4, 5), (2, 5, 3)]):
@@ -59,50 +57,3 @@ def test_what_was_seen_is_saved_and_restored():
     assert torch.equal(again.widest, analysis.widest) and torch.equal(
         again.mean_weight, WEIGHTS.mean()
     )
-
-
-# -- which tuples are shown: the extremes of their episodes, not of a mean that drifts ------------
-
-
-def shown(showcase):
-    return [
-        [[member.record for member in one.members] for one in kind.tuples]
-        for kind in showcase.figures()
-    ]
-
-
-def test_shows_nothing_before_it_was_given_something():
-    assert Showcase().figures() == ()
-
-
-def test_tuples_are_ranked_within_their_episode():
-    showcase = Showcase()
-    showcase.add(torch.tensor([[0, 1, 2], [3, 4, 5], [6, 7, 8]]), torch.tensor([0.1, 0.2, 0.3]))
-    showcase.add(
-        torch.tensor([[10, 11, 12], [13, 14, 15], [16, 17, 18]]), torch.tensor([0.7, 0.8, 0.9])
-    )
-    heaviest, lightest = shown(showcase)
-    assert heaviest[0] == [6, 7, 8] and lightest[0] == [0, 1, 2], (
-        "of the light episode, where they stand out"
-    )
-    first = showcase.figures()[0]
-    assert first.tuples[0].caption == "weight 0.300, 1.500 times the mean"
-    assert (
-        "Of 6 tuples of the last epoch, weighed 0.500 to 1.500 times the mean of their episode."
-        in first.caption
-    )
-
-
-def test_pairs_have_roles_of_their_own_and_few_are_shown():
-    showcase = Showcase()
-    showcase.add(torch.arange(40).view(20, 2), torch.linspace(0.1, 0.9, 20))
-    heaviest, lightest = showcase.figures()
-    assert len(heaviest.tuples) == len(lightest.tuples) == SHOWN
-    assert [member.role for member in heaviest.tuples[0].members] == ["first", "second"]
-
-
-def test_a_new_epoch_begins_with_nothing():
-    showcase = Showcase()
-    showcase.add(torch.tensor([[0, 1, 2]]), torch.tensor([0.5]))
-    showcase.clear()
-    assert showcase.figures() == ()

@@ -56,9 +56,7 @@ def test_a_constant_assessor_takes_the_baseline_step_times_its_weight(sampler, b
     method = make(sampler, ALA(**CONSTANT, weight=0.3))
     baseline = copy.deepcopy(method.embedder)
     inputs, labels = subset(method, batch)
-    loss = method.scoring(
-        baseline.embed(baseline.features(inputs)), labels, baseline.embed
-    ).losses.mean()
+    loss = method.scoring(baseline.embed(baseline.features(inputs)), labels).losses.mean()
     loss.backward()
     torch.testing.assert_close(method(batch).scalars["loss"], 0.3 * loss.detach())
     for (name, after), before in zip(
@@ -84,7 +82,7 @@ def test_the_step_is_taken_from_the_original_parameters_with_the_taught_weights(
     # Φ* from the state before the episode.
     taught.advance((untaught.hidden_state, untaught.cell_state))
     inputs, labels = subset(method, batch)
-    scored = method.scoring(before.embed(before.features(inputs)), labels, before.embed)
+    scored = method.scoring(before.embed(before.features(inputs)), labels)
     weights = taught(scored.members).weights.detach()
     assert torch.equal(weights, untaught(scored.members).weights) == (updates == 0)
     total = [torch.zeros_like(p) for p in before.parameters()]
@@ -151,47 +149,6 @@ def test_an_assessor_that_tells_tuples_apart_has_nothing_to_say(sampler, batch):
     assert constant.notes == (), "a control is meant to weigh all alike"
 
 
-def test_a_network_without_forward_mode_is_noted(sampler, batch):
-    method = make(sampler, ALA(rate=0.05))
-    inner = method.embedder.backbone.forward
-    method.embedder.backbone.forward = lambda x: WithoutForwardMode.apply(inner(x))
-    for _ in range(5):
-        method(batch)
-    assert [note.split(":")[0] for note in method.notes] == [
-        "an operator of the network or the loss has no forward mode"
-    ]
-
-
-class WithoutForwardMode(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient
-
-
-def test_shows_its_heaviest_and_lightest_tuples(sampler, batch):
-    method = make(sampler, ALA(rate=0.05))
-    assert method.figures(batch) == ()
-    for _ in range(3):
-        method(batch)
-    heaviest, lightest = method.figures(batch)
-    assert heaviest.title == "Heaviest tuples"
-    assert [member.role for member in heaviest.tuples[0].members] == [
-        "anchor",
-        "positive",
-        "negative",
-    ]
-    weights = [
-        float(shown.caption.split()[2]) for kind in (heaviest, lightest) for shown in kind.tuples
-    ]
-    assert weights[0] == max(weights) and weights[len(weights) // 2] == min(weights)
-    labels = sampler.labels[[member.record for member in heaviest.tuples[0].members]]
-    assert labels[0] == labels[1] != labels[2]
-
-
 def test_mean_and_deviation_of_the_weights_have_charts_of_their_own(sampler, batch):
     """On one axis with a mean of 0.5 nobody would see whether a deviation of 0.01 rises."""
     line = {name: float(value) for name, value in make(sampler)(batch).scalars.items()}
@@ -217,15 +174,6 @@ def test_a_virtual_step_follows_the_schedule(sampler, batch):
     for group in slower.metric_optimizer.param_groups:
         group["lr"] /= 2
     torch.testing.assert_close(slower(batch).scalars["virtual_step/relative_length"], first / 2)
-
-
-def test_a_network_without_random_numbers_has_none_to_repeat(sampler, batch):
-    method = make(sampler)
-    method(batch)
-    assert not method.metric._random
-    method.embedder.backbone.layers.append(nn.Dropout(0.5))
-    method(batch)
-    assert method.metric._random
 
 
 class Flat(Identity):
@@ -302,21 +250,3 @@ def test_replayed_steps_give_what_steps_give(sampler, batch, settings):
     assert any(graph is not None for graph in take._graphs.values())
     for one, other in zip(*found, strict=True):
         assert one == pytest.approx(other, rel=5e-3, abs=1e-5)
-
-
-@pytest.mark.gpu
-def test_random_numbers_of_the_network_keep_steps_from_being_captured(sampler, batch):
-    method = make(sampler)
-    on_gpu = batch.to(torch.device("cuda"))
-    method.embedder.backbone.layers.append(nn.Dropout(0.5))
-    method.place(torch.device("cuda"))
-    method.embedder.train()
-    take = CUDAGraphStep(method)
-
-    def all_steps():
-        for _ in range(6):
-            take(on_gpu)
-
-    with pytest.warns(RuntimeWarning, match="draws random numbers"):
-        all_steps()
-    assert set(take._graphs.values()) == {None}

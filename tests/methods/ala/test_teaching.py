@@ -2,22 +2,15 @@
 changes."""
 
 import copy
-from functools import partial
 
 import pytest
 import torch
-from tests.methods.ala.small import DIM, RATES, TRAINING, Backbone, make
+from tests.methods.ala.small import DIM, RATES, TRAINING, make
 from torch import nn
 
 from vicinal.losses import ContrastiveLoss, TripletLoss
 from vicinal.methods.ala import ALA
-from vicinal.methods.ala.assessment import (
-    Assessment,
-    Assessor,
-    LSTMAssessor,
-    PairScoring,
-    TripletScoring,
-)
+from vicinal.methods.ala.assessment import Assessment, Assessor, LSTMAssessor
 
 
 class FreeWeights(Assessor):
@@ -56,7 +49,7 @@ def by_autograd(method, batch):
         x.tensor_split([rows]) for x in (batch.inputs, batch.labels)
     )
     parameters = dict(embedder.named_parameters())
-    scored = scoring(embedder.embed(embedder.features(inputs)), labels, embedder.embed)
+    scored = scoring(embedder.embed(embedder.features(inputs)), labels)
     slope = None
     for _ in range(method.updates):
         weights = assessor(scored.members).weights
@@ -68,9 +61,7 @@ def by_autograd(method, batch):
                 name: p - RATES[name.startswith("head.")] * g
                 for (name, p), g in zip(parameters.items(), gradients, strict=True)
             }
-            after = scoring(
-                method.metric.embed(tried, unseen), unseen_labels, embedder.embed
-            ).losses
+            after = scoring(method.metric.embed(tried, unseen), unseen_labels).losses
             (slope,) = torch.autograd.grad(method.add_up(after), used, retain_graph=True)
         steps = torch.autograd.grad(used @ slope, list(assessor.parameters()))
         with torch.no_grad():
@@ -79,14 +70,12 @@ def by_autograd(method, batch):
     return list(assessor.parameters())
 
 
-@pytest.mark.parametrize("forward_mode", [True, False])
 @pytest.mark.parametrize(("over", "relative"), [("mean", True), ("sum", False)])
 def test_free_weights_descend_the_validation_loss_of_the_virtual_step(
-    sampler, batch, forward_mode, over, relative
+    sampler, batch, over, relative
 ):
     settings = ALA("paper", rate=0.7, updates=2, over=over, relative=relative)
     method = make(sampler, settings, FreeWeights(TRAINING))
-    method.forward_mode = forward_mode
     (reference,) = by_autograd(method, batch)
     teach(method, batch)
     moved = method.weigh.logits.detach()
@@ -107,8 +96,7 @@ def test_every_parameter_of_the_lstm_follows_eq_12(sampler, batch):
 def test_a_tuple_that_pulls_with_the_validation_gradient_gains_weight(sampler, batch):
     """Against ⟨α ∇L_va(θ'), ∇L(T; θ)⟩, one tuple after the other."""
     settings = ALA("paper", over="mean", updates=1)
-    scoring = TripletScoring(TripletLoss(margin=4.0))
-    method = make(sampler, settings, FreeWeights(TRAINING), scoring=scoring)
+    method = make(sampler, settings, FreeWeights(TRAINING), loss=TripletLoss(margin=4.0))
     metric = method.metric
     losses = method.training_pass(batch).scored.losses
     steps = metric.scaled(
@@ -154,13 +142,11 @@ def test_the_assessor_never_sees_a_validation_tuple(sampler, batch):
 
 
 @pytest.mark.parametrize(
-    ("over", "scoring"),
-    [("mean", TripletScoring(TripletLoss(margin=1.0))), ("sum", PairScoring(ContrastiveLoss(2.0)))],
-    ids=["triplets", "pairs"],
+    ("over", "units", "loss"),
+    [("mean", "triplets", TripletLoss(margin=1.0)), ("sum", "pairs", ContrastiveLoss(2.0))],
 )
-def test_losses_are_told_as_means_over_tuples(sampler, batch, over, scoring):
-    assessor = LSTMAssessor(scoring.seen * DIM, hidden=8)
-    method = make(sampler, ALA(over=over), assessor, scoring=scoring)
+def test_losses_are_told_as_means_over_tuples(sampler, batch, over, units, loss):
+    method = make(sampler, ALA(over=over, units=units), loss=loss)
     for group in method.metric_optimizer.param_groups:
         group["lr"] = 0.0  # a step of no length: the validation loss at θ
     told = teach(method, batch)
@@ -168,71 +154,6 @@ def test_losses_are_told_as_means_over_tuples(sampler, batch, over, scoring):
     rows = sampler.training_rows
     for name, part in (("training", slice(rows)), ("validation", slice(rows, None))):
         embeddings = embedder.embed(embedder.features(batch.inputs[part]))
-        losses = scoring(embeddings, batch.labels[part], embedder.embed).losses
+        losses = method.scoring(embeddings, batch.labels[part]).losses
         torch.testing.assert_close(told[f"episode/{name}"], losses.mean().detach())
     assert told["virtual_step/relative_length"] == 0
-
-
-class OldStyle(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient
-
-
-class WithoutJVP(torch.autograd.Function):
-    @staticmethod
-    def forward(x):
-        return x.clone()
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        pass
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient
-
-
-class InTheLoss(TripletScoring):
-    """Triplets whose losses pass through an operator of the user's."""
-
-    def __init__(self, loss, operator):
-        super().__init__(loss)
-        self.operator = operator
-
-    def forward(self, embeddings, labels, head):
-        scored = super().forward(embeddings, labels, head)
-        return scored._replace(losses=self.operator.apply(scored.losses))
-
-
-@pytest.mark.parametrize("operator", [OldStyle, WithoutJVP])
-@pytest.mark.parametrize("place", ["network", "loss"])
-def test_falls_back_to_double_backward_and_says_so(sampler, batch, operator, place):
-    scoring = InTheLoss(TripletLoss(margin=1.0), operator) if place == "loss" else None
-    inside = operator if place == "network" else None
-    method = make(sampler, ALA(), lively(), backbone=partial(Backbone, inside), scoring=scoring)
-    reference = make(sampler, ALA(), lively())
-    reference.forward_mode = False
-    assert method.notes == ()
-    for each in (method, reference):
-        teach(each, batch)
-    assert not method.forward_mode
-    assert method.notes == (
-        "an operator of the network or the loss has no forward mode: meta-gradients use double "
-        "backward.",
-    )
-    for a, b in zip(method.weigh.parameters(), reference.weigh.parameters(), strict=True):
-        torch.testing.assert_close(a, b)
-
-
-def test_errors_of_another_kind_are_not_swallowed(sampler, batch):
-    method = make(sampler, ALA(), lively())
-    training = method.training_pass(batch)
-    _, direction = method.validate(batch, [torch.zeros_like(leaf) for leaf in method.metric.leaves])
-    with pytest.raises(RuntimeError, match="shape"):
-        method.slopes(direction, training._replace(inputs=training.inputs[:, :3]))
-    assert method.forward_mode

@@ -6,7 +6,6 @@ from tests.methods.build import build
 
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
-from vicinal.figures import Tuples, from_json, to_json
 from vicinal.losses import HPHNLoss, MultiSimilarityLoss, TripletLoss
 from vicinal.methods.loop import EmbeddingExpansion, LoOp
 from vicinal.methods.optimizer import OptimizerConfig
@@ -133,22 +132,7 @@ def test_by_default_it_begins_early(batch):
     assert loop.phase == "LoOp" and loop(batch).scalars["loss"] != plain(batch).scalars["loss"]
 
 
-def test_shows_pairs_of_different_classes_by_their_records(batch):
-    method = ready(LoOp(), HPHNLoss())
-    method(batch)
-    (shown,) = method.figures(batch)
-    assert isinstance(shown, Tuples) and from_json(to_json([shown])) == (shown,)
-    assert 0 < len(shown.tuples) <= 6
-    for found in shown.tuples:
-        a, b, c, d = (int(LABELS[member.record - 100]) for member in found.members)
-        assert a == b != c == d
-    alone = Batch(batch.inputs[:4], batch.labels[:4], batch.indices[:4])
-    assert method.figures(alone) == (), "one class"
-
-
-@pytest.mark.parametrize(
-    "method", [LoOp(pairing="consecutive"), EmbeddingExpansion("paper")], ids=["LoOp", "expansion"]
-)
+@pytest.mark.parametrize("method", [LoOp("authors"), EmbeddingExpansion("paper")])
 def test_consecutive_pairs_need_an_even_number_of_each_class(method):
     odd = PKSampler(LABELS.tolist(), classes=3, per_class=3, seed=0)
     with pytest.raises(ConfigError, match=r"got per_class=3\. Set sampler.per_class=4"):

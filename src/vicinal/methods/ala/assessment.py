@@ -5,12 +5,11 @@ it. The assessors are the paper's sequence-aware one, and the constant that it i
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Literal, NamedTuple
 
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from vicinal.arguments import Limits
@@ -22,7 +21,6 @@ from vicinal.tuples import Embeddings, SingleLabels, Triplets, other_class, same
 
 Over = Literal["mean", "sum"]
 Weight = Annotated[float, Limits("(0, 1]")]
-Head = Callable[[Tensor], Tensor]  # features y to embeddings z, by the parameters being tried
 
 
 class Scored(NamedTuple):
@@ -40,11 +38,7 @@ class Scored(NamedTuple):
 
 
 class Scoring(nn.Module, ABC):
-    """From the embeddings of a subset to its tuples: a pure function of embeddings, labels and the
-    head.
-
-    A method whose tuples are more than the loss's own (HDML's regenerated ones) wraps a scoring and
-    appends to what it gives; those go through ``head`` again, which therefore is an argument.
+    """From the embeddings of a subset and their labels to its tuples.
 
     Attributes:
         loss: what a tuple costs.
@@ -58,18 +52,8 @@ class Scoring(nn.Module, ABC):
         self.loss = tuple_loss(loss, "ALA")
 
     @abstractmethod
-    def forward(self, embeddings: Embeddings, labels: SingleLabels, head: Head) -> Scored:
+    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Scored:
         """The tuples of a subset whose rows lie in blocks ``[a; p]``."""
-
-    def rows(self, count: int) -> Integer[Tensor, "t m"] | None:
-        """Which of a subset's ``count`` rows the first tuples consist of, on the host; None where
-        none is rows only."""
-        return None
-
-    @property
-    def real(self) -> "Scoring":
-        """The scoring of real tuples alone, by which a validation subset is measured."""
-        return self
 
     @torch.no_grad()
     def comparable(self, embeddings: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
@@ -92,7 +76,7 @@ class TripletScoring(Scoring):
     β]_+ + [α - D⁻ + β]_+ for margin loss.
     """
 
-    def forward(self, embeddings: Embeddings, labels: SingleLabels, head: Head) -> Scored:
+    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Scored:
         compared, members = self.compared(embeddings, labels)
         return Scored(self.loss.core(compared).sums, members, self.hardness(members))
 
@@ -103,9 +87,6 @@ class TripletScoring(Scoring):
         triplets = Triplets(*episode_triplets(len(embeddings), embeddings.device))
         compared = self.loss.triplet_comparisons(at_least_float32(embeddings), triplets, labels)
         return compared, embeddings[torch.stack(triplets, dim=1)]
-
-    def rows(self, count: int) -> Integer[Tensor, "t m"]:
-        return torch.stack(episode_triplets(count), dim=1)
 
 
 class PairScoring(TripletScoring):
@@ -129,23 +110,17 @@ class PairScoring(TripletScoring):
                 "method.units=triplets."
             )
 
-    def forward(self, embeddings: Embeddings, labels: SingleLabels, head: Head) -> Scored:
+    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Scored:
         compared, members = self.compared(embeddings, labels)
         hardness = self.hardness(members).repeat_interleave(2)
-        return Scored(self._halves(compared).flatten(), self._pairs(members), hardness)
-
-    def rows(self, count: int) -> Integer[Tensor, "t m"]:
-        return self._pairs(super().rows(count))
+        pairs = members[:, [[0, 1], [0, 2]]].flatten(0, 1)
+        return Scored(self._halves(compared).flatten(), pairs, hardness)
 
     def _halves(self, found: Comparisons) -> Float[Tensor, "t 2"]:
         """What a triplet's positive pair costs alone, and its negative pair."""
         nothing = torch.zeros_like(found.keep_positive)
         parts = replace(found, keep_negative=nothing), replace(found, keep_positive=nothing)
         return torch.stack([self.loss.core(part).sums for part in parts], dim=1)
-
-    @staticmethod
-    def _pairs(triplets: Tensor) -> Tensor:
-        return triplets[:, [[0, 1], [0, 2]]].flatten(0, 1)
 
 
 class AnchorScoring(Scoring):
@@ -157,7 +132,7 @@ class AnchorScoring(Scoring):
     more.
     """
 
-    def forward(self, embeddings: Embeddings, labels: SingleLabels, head: Head) -> Scored:
+    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Scored:
         found = self.loss.comparisons(at_least_float32(embeddings), labels)
         sums, counts = self.loss.core(found)
         known = embeddings.detach()
@@ -200,7 +175,7 @@ class EpisodeLoss(nn.Module):
 
     def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Float[Tensor, ""]:
         rows, classes = (x.tensor_split([self.training_rows]) for x in (embeddings, labels))
-        scored = [self.scoring(*part, nn.Identity()) for part in zip(rows, classes, strict=True)]
+        scored = [self.scoring(*part) for part in zip(rows, classes, strict=True)]
         return torch.cat([part.losses for part in scored]).mean()
 
 

@@ -20,8 +20,6 @@ A slope splits at the embeddings: the network's derivative ż = dz/dε, then tha
 """
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from itertools import islice
 
@@ -32,9 +30,9 @@ from torch.func import functional_call, jvp
 from torch.optim import Optimizer
 
 from vicinal.distances import at_least_float32
-from vicinal.methods.ala.assessment import Head, Scored, Scoring
+from vicinal.methods.ala.assessment import Scoring
 from vicinal.models.embedder import Embedder
-from vicinal.tuples import Embeddings, SingleLabels, being_captured
+from vicinal.tuples import Embeddings, SingleLabels
 
 Parameters = dict[str, Tensor]
 
@@ -44,7 +42,7 @@ class Metric:
     are never touched.
 
     The backbone is called as it is, not compiled: graphs are kept for several gradients and passed
-    in forward mode.
+    in forward mode. A network that draws random numbers (dropout) draws anew in each pass.
 
     Args:
         embedder: the network.
@@ -61,7 +59,6 @@ class Metric:
         ]
         self._leaves = {names[id(p)]: p for members in self._groups for p in members}
         self._network = _Network(embedder)
-        self._random: list[Tensor] = []  # before the last pass, if that drew random numbers
 
     @property
     def leaves(self) -> list[nn.Parameter]:
@@ -89,56 +86,23 @@ class Metric:
 
     def features(self, inputs: Tensor) -> Float[Tensor, "n c"]:
         """Compute y of the real network: part of the graph, and running statistics move."""
-        captured = being_captured(inputs)  # when the state of a generator cannot be read
-        if captured and self._random:
-            raise RuntimeError(
-                "the network draws random numbers, which a virtual step draws once more."
-            )
-        before = [] if captured else _random_state(inputs)
-        features: Tensor = self._network(inputs, self._precision(), features_only=True)
-        if not captured:
-            drew_none = all(map(torch.equal, before, _random_state(inputs)))
-            self._random = [] if drew_none else before
-        return features
+        return self._network.features(inputs)
 
     def embed(self, parameters: Parameters, inputs: Tensor) -> Embeddings:
         """Compute z with other parameters by name; what is not named keeps its value, and running
         statistics stay."""
         named = self._copies() | {f"embedder.{name}": value for name, value in parameters.items()}
-        embeddings: Tensor = functional_call(self._network, named, (inputs, self._precision()))
+        embeddings: Tensor = functional_call(self._network, named, (inputs,))
         return embeddings
-
-    def head(self, parameters: Parameters) -> Head:
-        """Return z = g(y) with other parameters."""
-        named = _of_head(parameters)
-        return lambda features: functional_call(self.embedder.head, named, (features,))
 
     def tangents(self, direction: list[Tensor], inputs: Tensor) -> Embeddings:
         """Compute dz/dε of every row at θ + ε ``direction`` in forward mode: one pass, no graph."""
         load_forward_mode()
         parameters = self.parameters()
         along = dict(zip(parameters, direction, strict=True))
-        with torch.no_grad(), self._replayed():
+        with torch.no_grad():
             tangents: Tensor = jvp(lambda at: self.embed(at, inputs), (parameters,), (along,))[1]
         return tangents
-
-    @contextmanager
-    def _replayed(self) -> Iterator[None]:
-        """Draw the random numbers of the last ``features`` once more: what was dropped there is
-        dropped again."""
-        with torch.random.fork_rng(
-            devices=[torch.cuda.current_device()] if len(self._random) > 1 else [],
-            enabled=bool(self._random),
-        ):
-            for state, restore in zip(
-                self._random, (torch.set_rng_state, torch.cuda.set_rng_state), strict=False
-            ):
-                restore(state)
-            yield
-
-    def _precision(self) -> torch.dtype | None:
-        """Return what the backbone trains in, as ``Embedder.features`` would have it."""
-        return self.embedder.precision if self.embedder.training else None
 
     def _copies(self) -> Parameters:
         """Return copies of the buffers that a forward pass may change: those of modules in training
@@ -158,28 +122,15 @@ class _Network(nn.Module):
         super().__init__()
         self.embedder = embedder
 
-    def forward(
-        self, inputs: Tensor, precision: torch.dtype | None, features_only: bool = False
-    ) -> Tensor:
+    def features(self, inputs: Tensor) -> Float[Tensor, "n c"]:
+        embedder = self.embedder
+        precision = embedder.precision if embedder.training else None
         with torch.autocast(inputs.device.type, precision, enabled=precision is not None):
-            maps = self.embedder.backbone(inputs)
-        features = self.embedder.pool(at_least_float32(maps))
-        return features if features_only else self.embedder.embed(features)
+            maps = embedder.backbone(inputs)
+        return embedder.pool(at_least_float32(maps))
 
-
-def _of_head(parameters: Parameters) -> Parameters:
-    """Return the parameters of the head by their names in it."""
-    return {
-        name.removeprefix("head."): value
-        for name, value in parameters.items()
-        if name.startswith("head.")
-    }
-
-
-def _random_state(inputs: Tensor) -> list[Tensor]:
-    """Return the state of torch's generator on the host, and on the GPU of ``inputs``."""
-    on_device = [torch.cuda.get_rng_state(inputs.device)] if inputs.is_cuda else []
-    return [torch.get_rng_state(), *on_device]
+    def forward(self, inputs: Tensor) -> Embeddings:
+        return self.embedder.embed(self.features(inputs))
 
 
 @cache
@@ -192,72 +143,22 @@ def load_forward_mode() -> None:
 
 
 def slopes(
-    metric: Metric,
-    scoring: Scoring,
-    direction: list[Tensor],
-    embeddings: Embeddings,
-    tangents: Embeddings,
-    labels: SingleLabels,
+    scoring: Scoring, embeddings: Embeddings, tangents: Embeddings, labels: SingleLabels
 ) -> Float[Tensor, "t"]:
     """Compute d/dε L(T; θ + ε u) of every tuple from ``tangents``, the embeddings' derivative along
     u."""
-    parameters = metric.parameters()
-    along = dict(zip(parameters, direction, strict=True))
-    head = metric.embedder.head
-
-    def losses(rows: Tensor, of_head: Parameters) -> Tensor:
-        # of a generator's batch norm, which must not move
-        untouched = {name: buffer.clone() for name, buffer in scoring.named_buffers()}
-        given = rows, labels, lambda features: functional_call(head, of_head, (features,))
-        scored: Scored = functional_call(scoring, untouched, given)
-        return scored.losses
-
     load_forward_mode()
     with torch.no_grad():
-        at = embeddings.detach(), _of_head(parameters)
-        result: Tensor = jvp(losses, at, (tangents, _of_head(along)))[1]
+        result: Tensor = jvp(
+            lambda rows: scoring(rows, labels).losses, (embeddings.detach(),), (tangents,)
+        )[1]
     return result
 
 
-def slopes_by_double_backward(
-    losses: Float[Tensor, "t"], leaves: list[nn.Parameter], direction: list[Tensor]
-) -> Float[Tensor, "t"]:
-    """Compute the same slopes from the graph of the losses, by differentiating a gradient in its
-    own cotangent.
-
-    ∇ Σ_T c_T L(T) is linear in c, so its derivative in c along u is ⟨u, ∇L(T)⟩. It needs no forward
-    mode of any operator, but a graph of the backward pass: the reference, and what is left where
-    forward mode is missing.
-    """
-    cotangent = torch.zeros_like(losses, requires_grad=True)
-    gradients = gradient(losses, leaves, cotangent, create_graph=True)
-    reached = [(g, u) for g, u in zip(gradients, direction, strict=True) if g.requires_grad]
-    if not reached:
-        return torch.zeros_like(losses)
-    outputs, directions = zip(*reached, strict=True)
-    (result,) = torch.autograd.grad(
-        outputs, [cotangent], directions, retain_graph=True, materialize_grads=True
-    )
-    return result
-
-
-def lacks_forward_mode(error: RuntimeError) -> bool:
-    """Return whether torch says by this that an operator, its own or a user's, has no forward
-    mode."""
-    return isinstance(error, NotImplementedError) or "setup_context" in str(error)
-
-
-def gradient(
-    losses: Tensor,
-    leaves: list[nn.Parameter],
-    cotangent: Tensor | None = None,
-    *,
-    create_graph: bool = False,
-) -> list[Tensor]:
+def gradient(losses: Tensor, leaves: list[nn.Parameter]) -> list[Tensor]:
     """Return ∇ in ``leaves``, the graph kept for those to come; 0 for what the losses do not
     reach."""
-    kept = {"retain_graph": True, "create_graph": create_graph, "materialize_grads": True}
-    return list(torch.autograd.grad(losses, leaves, cotangent, **kept))
+    return list(torch.autograd.grad(losses, leaves, retain_graph=True, materialize_grads=True))
 
 
 def norm(parts: list[Tensor]) -> Float[Tensor, ""]:

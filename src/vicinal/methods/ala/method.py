@@ -1,18 +1,16 @@
 """DML-ALA: Deep Metric Learning via Adaptive Learnable Assessment (Zheng, Lu and Zhou, CVPR
 2020)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from vicinal.arguments import Natural, NonNegative, check_arguments
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
-from vicinal.figures import Figure, record_tuples
 from vicinal.methods.ala import meta_gradient
 from vicinal.methods.ala.assessment import (
     SCORINGS,
@@ -21,7 +19,6 @@ from vicinal.methods.ala.assessment import (
     LSTMAssessor,
     Over,
     Scored,
-    Scoring,
     Weight,
 )
 from vicinal.methods.ala.meta_gradient import Metric
@@ -32,8 +29,6 @@ from vicinal.tuples import Embeddings, SingleLabels, SizedLabels
 
 # standard deviation of an episode's weights below which an assessor does not distinguish tuples
 INERT = 1e-3
-SHOWN = 6  # tuples of each kind
-ROLES = {3: ("anchor", "positive", "negative"), 2: ("first", "second")}
 
 
 class Pass(NamedTuple):
@@ -41,7 +36,6 @@ class Pass(NamedTuple):
     update."""
 
     inputs: Tensor
-    features: Float[Tensor, "n c"]
     embeddings: Embeddings
     labels: SingleLabels
     scored: Scored
@@ -155,31 +149,20 @@ class ALA(Method):
         SCORINGS[self.units](loss)
 
     def setup(self, parts: Parts) -> None:
-        scoring = SCORINGS[self.units](parts.loss)
-        weigh = self.build_assessor(scoring.seen * parts.embedder.embedding_dim)
+        self.scoring = SCORINGS[self.units](parts.loss)
+        inputs = self.scoring.seen * parts.embedder.embedding_dim
+        self.weigh = self.build_assessor(inputs)
         super().setup(parts)
-        self.setup_assessment(scoring, weigh)
-
-    def setup_assessment(self, scoring: Scoring, weigh: Assessor) -> None:
-        """Take an assessor and the tuples that it weighs, and build its optimizer."""
-        self.scoring = scoring
-        self.weigh = weigh
         self.metric = Metric(self.embedder, self.metric_optimizer)
         self.analysis = WeightAnalysis()
-        self.showcase = Showcase()
-        self.forward_mode = True  # until the first operator that has none
-        if not weigh.learns:
+        if not self.weigh.learns:
             return
         if self.form == "paper":
-            self.optimizers["assessor"] = SGD(weigh.parameters(), lr=self.rate)
+            self.optimizers["assessor"] = SGD(self.weigh.parameters(), lr=self.rate)
         else:
             # Adam's own 1e-8 would swamp meta-gradients, which are as small as the virtual step;
             # float32 squares 1e-15.
-            self.optimizers["assessor"] = Adam(weigh.parameters(), lr=self.rate, eps=1e-15)
-
-    def batches(self, epoch: int) -> Sequence[Sequence[int]]:
-        self.showcase.clear()
-        return super().batches(epoch)
+            self.optimizers["assessor"] = Adam(self.weigh.parameters(), lr=self.rate, eps=1e-15)
 
     def step(self, batch: Batch) -> StepResult:
         training = self.training_pass(batch)
@@ -187,23 +170,13 @@ class ALA(Method):
         scored = training.scored
         assessed = self.weigh(scored.members)
         self.weigh.advance(assessed.state)
-        self.weights = assessed.weights.detach()
-        self.features = training.features.detach()
-        loss = self.add_up(self.factors(self.weights) * scored.losses)
+        weights = assessed.weights.detach()
+        loss = self.add_up(self.factors(weights) * scored.losses)
         self.differentiate(loss)
         self.optimize()  # Eq. (13)
-        scalars = {
-            "loss": loss.detach(),
-            **self.analysis.describe(self.weights, scored.hardness),
-            **taught,
-        }
+        described = self.analysis.describe(weights, scored.hardness)
+        scalars = {"loss": loss.detach(), **described, **taught}
         return StepResult(scalars, training.embeddings.detach(), training.labels)
-
-    def advance(self, batch: Batch) -> None:
-        super().advance(batch)
-        rows = self.scoring.rows(self.sampler.training_rows)
-        if rows is not None and processes() == 1:
-            self.showcase.add(batch.indices[rows], self.weights[: len(rows)].clone())
 
     def training_pass(self, batch: Batch) -> Pass:
         """Pass the training subset through the network; of several processes each passes its part
@@ -211,16 +184,9 @@ class ALA(Method):
         rows = self.sampler.training_rows
         inputs, labels = (x[:rows] if processes() == 1 else x for x in (batch.inputs, batch.labels))
         features, labels = gather(self.metric.features(inputs), labels)
-        features = features[:rows]
         labels = SizedLabels.of(labels[:rows], batch.largest_class)
-        embeddings = self.embedder.embed(features)
-        return Pass(
-            inputs,
-            features,
-            embeddings,
-            labels,
-            self.scoring(embeddings, labels, self.embedder.embed),
-        )
+        embeddings = self.embedder.embed(features[:rows])
+        return Pass(inputs, embeddings, labels, self.scoring(embeddings, labels))
 
     def teach(self, batch: Batch, training: Pass) -> dict[str, Tensor]:
         """Update the assessor K times; return what the virtual step was like."""
@@ -261,35 +227,18 @@ class ALA(Method):
         embeddings, labels = gather(self.metric.embed(tried, inputs), labels)
         last = slice(rows - self.sampler.batch_size, None)
         labels = SizedLabels.of(labels[last], batch.largest_class)
-        scored: Scored = self.scoring.real(embeddings[last], labels, self.metric.head(tried))
+        scored: Scored = self.scoring(embeddings[last], labels)
         loss = self.add_up(scored.losses)
         gradients = torch.autograd.grad(loss, list(tried.values()), materialize_grads=True)
         return scored.losses.detach().mean(), self.metric.scaled(_averaged(list(gradients)))
 
     def slopes(self, direction: list[Tensor], training: Pass) -> Float[Tensor, "t"]:
         """Return how each tuple's loss changes along ``direction``."""
-        if self.forward_mode:
-            try:
-                return self._slopes_by_tangents(direction, training)
-            except RuntimeError as error:
-                if not meta_gradient.lacks_forward_mode(error):
-                    raise
-                self.forward_mode = False  # from now on; `notes` say so
-        return meta_gradient.slopes_by_double_backward(
-            training.scored.losses, self.metric.leaves, direction
-        )
-
-    def _slopes_by_tangents(self, direction: list[Tensor], training: Pass) -> Float[Tensor, "t"]:
         labels = training.labels
         tangents = self.metric.tangents(direction, training.inputs)
         tangents, _ = gather(tangents, labels.new_zeros(len(tangents)))
         return meta_gradient.slopes(
-            self.metric,
-            self.scoring,
-            direction,
-            training.embeddings,
-            tangents[: len(labels)],
-            labels,
+            self.scoring, training.embeddings, tangents[: len(labels)], labels
         )
 
     @property
@@ -298,13 +247,8 @@ class ALA(Method):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        backward = (
-            "an operator of the network or the loss has no forward mode: meta-gradients "
-            "use double backward."
-        )
         inert = self.analysis.note if self.weigh.learns else None
-        own = (None if self.forward_mode else backward, inert)
-        return (*super().notes, *(note for note in own if note))
+        return super().notes if inert is None else (*super().notes, inert)
 
     def collapsed_loss(self, batch: Batch) -> float:
         """At the mean weight of the last episode."""
@@ -312,14 +256,8 @@ class ALA(Method):
         weight = self.analysis.mean_weight
         with torch.no_grad():
             labels = torch.arange(rows, device=weight.device) % (rows // 2)
-            scored: Scored = self.scoring.real(
-                self.equal_rows(rows, weight.device), labels, nn.Identity()
-            )
+            scored: Scored = self.scoring(self.equal_rows(rows, weight.device), labels)
             return float(self.add_up(self.factors(weight.expand_as(scored.losses)) * scored.losses))
-
-    def figures(self, batch: Batch) -> Sequence[Figure]:
-        """Show the heaviest and the lightest tuples of the last epoch."""
-        return self.showcase.figures() if self.weigh.learns else ()
 
 
 def _averaged(gradients: list[Tensor]) -> list[Tensor]:
@@ -388,53 +326,3 @@ class WeightAnalysis(nn.Module):
             "hardness/ratio": ratio,
             "hardness/preference": ratio / mean,
         }
-
-
-class Showcase:
-    """Collect weighed tuples and show the extremes; nothing is read from the device before it is
-    shown."""
-
-    def __init__(self) -> None:
-        self._episodes: list[tuple[Integer[Tensor, "t m"], Float[Tensor, "t"]]] = []
-
-    def clear(self) -> None:
-        """Forget all: tuples of an epoch long past were weighed by another assessor."""
-        self._episodes = []
-
-    def add(self, records: Integer[Tensor, "t m"], weights: Float[Tensor, "t"]) -> None:
-        """Take in the tuples of an episode."""
-        self._episodes.append((records, weights))
-
-    def figures(self) -> tuple[Figure, ...]:
-        """Show two rows of tuples; none where nothing was collected.
-
-        Tuples are ranked by their weight over the mean of their episode. That mean drifts within an
-        epoch, so by the weights themselves one would see the last episode and the first.
-        """
-        if not self._episodes:
-            return ()
-        weighed = [
-            (rows, weight, relative)
-            for records, weights in self._episodes
-            for rows, weight, relative in zip(
-                records.tolist(), weights.tolist(), (weights / weights.mean()).tolist(), strict=True
-            )
-        ]
-        heaviest = sorted(weighed, key=lambda one: -one[2])
-        caption = (
-            f"Of {len(weighed):,} tuples of the last epoch, weighed {heaviest[-1][2]:.3f} to "
-            f"{heaviest[0][2]:.3f} times the mean of their episode. Does the assessor prefer what "
-            "a person would call instructive, or mislabeled and odd pictures?"
-        )
-        kinds = {"Heaviest tuples": heaviest, "Lightest tuples": heaviest[::-1]}
-        return tuple(
-            record_tuples(
-                title,
-                caption,
-                [
-                    (rows, ROLES[len(rows)], f"weight {weight:.3f}, {relative:.3f} times the mean")
-                    for rows, weight, relative in shown[:SHOWN]
-                ],
-            )
-            for title, shown in kinds.items()
-        )
