@@ -51,7 +51,6 @@ class RunDirectory:
         self.head_path = self.artifacts_path / "head_start.safetensors"
         self.thumbnails_path = self.artifacts_path / "thumbnails.png"
         self.retrieval_thumbnails_path = self.artifacts_path / "retrieval.jpg"
-        self.figure_thumbnails_path = self.artifacts_path / "figures.png"
 
     @classmethod
     def create(cls, path: Path | str, *, need_bytes: int = 0) -> "RunDirectory":

@@ -7,6 +7,7 @@ from PIL import Image
 
 from vicinal.errors import RunError
 from vicinal.reports.artifacts import Artifacts, read_artifacts
+from vicinal.reports.series import ACTIVE_CAPTION
 from vicinal.run_directory import RunDirectory
 
 
@@ -24,7 +25,9 @@ def run(tmp_path):
 
 
 def test_a_run_without_artifacts_has_nothing_to_show(tmp_path):
-    assert read_artifacts(RunDirectory(tmp_path)) == Artifacts(None, [], None, None, [], [], [])
+    captions = {"scalar-active": ACTIVE_CAPTION}
+    found = read_artifacts(RunDirectory(tmp_path))
+    assert found == Artifacts(None, [], None, None, [], [], [], captions)
 
 
 def test_neighbors_are_right_when_they_share_the_query_class(run):

@@ -181,6 +181,7 @@ def test_a_hundred_thousand_steps_make_a_small_page(tmp_path, monkeypatch):
     [
         ("metrics.jsonl", b'{"kind": "event", "step": 1, "message": "caf\xe9"}\n'),
         ("results.json", b"[" * 100_000),
+        ("artifacts/captions.json", b"\xff"),
         ("artifacts/map.npz", b"PK"),
     ],
 )

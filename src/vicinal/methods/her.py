@@ -13,7 +13,7 @@ ICCV 2019).
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -24,12 +24,21 @@ from vicinal.data.augmentation import rotate, to_device
 from vicinal.data.draws import uniform
 from vicinal.data.records import GALLERY, QUERY, Batch
 from vicinal.errors import ConfigError
-from vicinal.losses.hard_exemplar import HardExemplarLoss, orientation_errors
+from vicinal.losses.hard_exemplar import orientation_errors
 from vicinal.methods.method import Method, Parts, StepResult, gathered
 from vicinal.models.orientation import OrientationHead
 from vicinal.parallel import all_rows
 from vicinal.samplers import CrossViewSampler
 from vicinal.tuples import Embeddings, other_class
+
+
+@runtime_checkable
+class Oriented(Protocol):
+    """A loss that weighs errors of orientation with its pairs, such as `HardExemplarLoss`."""
+
+    def with_orientation(
+        self, queries: Tensor, matches: Tensor, labels: Tensor, errors: Tensor, fits: Tensor
+    ) -> object: ...
 
 
 @dataclass(eq=False)
@@ -84,7 +93,7 @@ class HER(Method):
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
-        if not isinstance(loss, HardExemplarLoss):
+        if not isinstance(loss, Oriented):
             raise ConfigError(
                 f"HER trains HardExemplarLoss, got {type(loss).__name__}. Set loss=hard_exemplar."
             )

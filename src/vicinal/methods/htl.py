@@ -10,7 +10,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -18,12 +18,20 @@ from torch import Tensor, nn
 
 from vicinal.arguments import Count, Finite, check_arguments
 from vicinal.errors import ConfigError
-from vicinal.losses import HierarchicalTripletLoss
 from vicinal.losses.diagnostics import active_among
 from vicinal.methods.method import Form, Method, Parts, StepResult
 from vicinal.samplers import AnchorNeighborSampler
 from vicinal.samplers.class_tree import ClassTree
 from vicinal.tuples import other_class
+
+
+@runtime_checkable
+class TakesMargins(Protocol):
+    """A loss that takes a margin for each two classes, such as `HierarchicalTripletLoss`."""
+
+    def set_margins(
+        self, classes: Tensor, levels: Tensor, margins: Tensor, spreads: Tensor
+    ) -> None: ...
 
 
 @dataclass(eq=False)
@@ -70,7 +78,7 @@ class HTL(Method):
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
-        if self.form == "paper" and not isinstance(loss, HierarchicalTripletLoss):
+        if self.form == "paper" and not isinstance(loss, TakesMargins):
             raise ConfigError(
                 f"HTL sets a margin for each two classes, but {type(loss).__name__} takes none. "
                 "Set loss=hierarchical_triplet, or method.form=ours for HTL's batches alone."

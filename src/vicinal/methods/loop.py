@@ -12,7 +12,7 @@ Chanda, ICCV 2021).
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -269,10 +269,17 @@ class ExpandedNegatives(NegativesBetweenPairs):
         return self.loss.distance.nearest(compared, dim=(0, 2))
 
 
+@runtime_checkable
+class Pairable(Protocol):
+    """A loss that says how a positive pair can be one of its anchors."""
+
+    pair_rows: str | None
+
+
 def pairable(loss: nn.Module) -> Loss:
     """Return ``loss`` if a positive pair can be one of its anchors."""
     name = type(loss).__name__
-    if not isinstance(loss, Loss) or loss.pair_rows is None:
+    if not isinstance(loss, Pairable) or loss.pair_rows is None:
         names = ", ".join(name for name, kind in LOSSES.items() if kind.pair_rows is not None)
         raise ConfigError(
             f"negatives between pairs need a loss in which a positive pair can be an anchor, got "

@@ -1,11 +1,10 @@
-"""What a run shows besides numbers, read from ``artifacts/``: neighbors, map, hard classes, the
-method's figures.
+"""What a run shows besides numbers, read from ``artifacts/``: neighbors, map, hard classes.
 
 What the run did not write is None or empty here, and a section that the report leaves out.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ import numpy as np
 from PIL import Image
 
 from vicinal.errors import RunError
-from vicinal.figures import Figure, from_json, records_of
 from vicinal.files import decoding, open_image
+from vicinal.reports.series import ACTIVE_CAPTION
 from vicinal.run_directory import RunDirectory
 
 _PER_CLASS = 6  # thumbnails that stand for one class
@@ -93,23 +92,6 @@ class Confusion:
 
 
 @dataclass(frozen=True)
-class MethodFigures:
-    """What a method shows of itself.
-
-    Attributes:
-        captions: how to read the chart of a group of scalars, by the group's name.
-        figures: in the method's order.
-        records: the training records that figures name.
-        thumbnails: their pictures.
-    """
-
-    captions: Mapping[str, str] = field(default_factory=dict)
-    figures: tuple[Figure, ...] = ()
-    records: Mapping[int, Record] = field(default_factory=dict)
-    thumbnails: Thumbnails | None = None
-
-
-@dataclass(frozen=True)
 class Artifacts:
     """What a report shows besides numbers.
 
@@ -117,6 +99,7 @@ class Artifacts:
         thumbnails: pictures of all records that are shown.
         gallery: some queries and their neighbors, whose records have their place on
         gallery_thumbnails: the same as ``thumbnails``, or larger ones.
+        captions: how to read the charts of the method's scalars, by their keys.
     """
 
     thumbnails: Thumbnails | None
@@ -126,6 +109,7 @@ class Artifacts:
     worst: list[WorstClass]
     confused: list[Confusion]
     diagnostics: list[dict[str, Any]]
+    captions: dict[str, str]
 
 
 def read_artifacts(run: RunDirectory) -> Artifacts:
@@ -142,19 +126,9 @@ def read_artifacts(run: RunDirectory) -> Artifacts:
         diagnostics = [dict(row) for row in (run.document("diagnostics") or {"rows": []})["rows"]]
         gallery = _gallery(run, retrieved)
         embedding_map = _map(run, records)
-    return Artifacts(thumbnails, gallery, larger, embedding_map, worst, confused, diagnostics)
-
-
-def read_method_figures(run: RunDirectory) -> MethodFigures:
-    """The figures of a run's method; empty where it has none. What contradicts the format is an
-    error."""
-    document = run.document("figures")
-    with decoding(run.artifacts_path / "figures.json", "Train the run anew."):
-        captions = run.document("captions") or {}
-        figures = from_json(document["figures"]) if document else ()
-        thumbnails, records = _records(document, run.figure_thumbnails_path)
-        shown = {record: records[record] for record in records_of(figures)}
-        return MethodFigures(dict(captions.items()), figures, shown, thumbnails)
+        captions = {"active": ACTIVE_CAPTION} | (run.document("captions") or {})
+        said = {f"scalar-{group}": str(text) for group, text in captions.items()}
+    return Artifacts(thumbnails, gallery, larger, embedding_map, worst, confused, diagnostics, said)
 
 
 def _records(

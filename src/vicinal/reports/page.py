@@ -9,38 +9,21 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from vicinal.figures import Dendrogram, Scatter
 from vicinal.files import decoding, open_image, write_text
 from vicinal.reports.artifacts import (
     EmbeddingMap,
     Record,
     Thumbnails,
     read_artifacts,
-    read_method_figures,
     unit_square,
 )
 from vicinal.reports.colors import class_colors
 from vicinal.reports.html import Filters, chart_data, render_page
-from vicinal.reports.series import ACTIVE_CAPTION, charts, measures, read_progress, spectrum_chart
+from vicinal.reports.series import charts, measures, read_progress, spectrum_chart
 from vicinal.reports.tables import headline, per_cent, table, warning
 from vicinal.run_directory import RunDirectory, config_of
 
 Fact = tuple[str, str]  # what it is, what it says
-WIDTH = 640
-EDGE = 24  # of a scatter on the page: units across, and kept free around its points
-MOST_HEIGHT = 480
-LEAST_HEIGHT = 160
-TREE = 400  # units across of a dendrogram, from its root to its leaves; a row of it is 1 high
-# Groups differ in sign as well as in color.
-SIGNS = (
-    "circle",
-    "square",
-    "diamond",
-    "triangle",
-    "cross",
-)
 
 
 def write_page(path: Path) -> Path:
@@ -62,7 +45,6 @@ def _rendered(run: RunDirectory) -> str:
     status = run.status
     results = run.results or {}
     artifacts = read_artifacts(run)
-    method_figures = read_method_figures(run)
     progress = read_progress(run.metrics())
     thumbnails = artifacts.thumbnails
     large = artifacts.gallery_thumbnails
@@ -70,18 +52,17 @@ def _rendered(run: RunDirectory) -> str:
     spectrum = spectrum_chart(artifacts.diagnostics)
     active = [chart for chart in drawn if chart.key == "scalar-active"]
     selected = results.get("selected") or {}
-    sheets = {"place": thumbnails, "placed_large": large, "shown": method_figures.thumbnails}
     filters: Filters = {
         "per_cent": per_cent,
-        "scatter": place_scatter,
-        "dendrogram": place_dendrogram,
+        "place": partial(_place, thumbnails),
+        "placed_large": partial(_place, large),
     }
     measured = {"table": table, "headline": headline, "warning": warning}
     return render_page(
         "vicinal.reports",
         "page.html.j2",
         scripts=["charts.js", "map.js", "pictures.js"],
-        filters={**filters, **{name: partial(_place, sheet) for name, sheet in sheets.items()}},
+        filters=filters,
         sheet=_sheet(thumbnails),
         gallery_sheet=None if large is thumbnails else _sheet(large),
         heading=heading(info),
@@ -98,10 +79,6 @@ def _rendered(run: RunDirectory) -> str:
         selected=selected,
         curves=[chart for chart in drawn if chart not in active],
         active=active,
-        active_caption=method_figures.captions.get("active", ACTIVE_CAPTION),
-        captions={f"scalar-{group}": text for group, text in method_figures.captions.items()},
-        method_figures=method_figures,
-        figure_sheet=_sheet(method_figures.thumbnails),
         spectrum=spectrum,
         measures=measures(artifacts.diagnostics),
         progress=progress,
@@ -144,61 +121,6 @@ def _sheet(thumbnails: Thumbnails | None) -> str | None:
     with open_image(BytesIO(thumbnails.encoded)) as image:
         image.save(webp, "webp", quality=80)
     return f"data:image/webp;base64,{base64.b64encode(webp.getvalue()).decode()}"
-
-
-def place_scatter(scatter: Scatter) -> dict[str, Any]:
-    """A scatter in the units of the page's drawing, y downwards.
-
-    Returns:
-        ``height``; ``groups``, name and sign of each; ``points``, ``(x, y, number of the group,
-        title)``; and ``segments``, ``(x, y, x, y)``, those that can be seen.
-    """
-    groups = list(dict.fromkeys(point.group for point in scatter.points))
-    square = unit_square(
-        np.array([(point.x, point.y) for point in scatter.points], float).reshape(-1, 2)
-    )
-    tall = float(np.ptp(square[:, 1])) if len(square) else 0.0
-    across = min(WIDTH - 2 * EDGE, (MOST_HEIGHT - 2 * EDGE) / max(tall, 1e-9))
-    height = round(max(tall * across + 2 * EDGE, LEAST_HEIGHT), 1)
-    at = (np.array([WIDTH, height]) / 2 + (square - 0.5) * [across, -across]).round(1).tolist()
-    points = [
-        (*place, groups.index(point.group), ", ".join(filter(None, (point.group, point.label))))
-        for place, point in zip(at, scatter.points, strict=True)
-    ]
-    segments = [(*at[one.start], *at[one.end]) for one in scatter.segments]
-    return {
-        "height": height,
-        "groups": [(group, SIGNS[place % len(SIGNS)]) for place, group in enumerate(groups)],
-        "points": points,
-        "segments": [
-            (x1, y1, x2, y2) for x1, y1, x2, y2 in segments if abs(x1 - x2) + abs(y1 - y2) >= 1
-        ],
-    }
-
-
-def place_dendrogram(tree: Dendrogram) -> dict[str, Any]:
-    """A tree from left to right, its leaves at ``TREE``, one below the other, so that no two
-    branches cross.
-
-    Returns:
-        ``leaves`` from top to bottom; ``brackets``, of each merge ``(x1, y1, x, y2, x2)``, from one
-        node to the merge's height to the other node, and what is said of it.
-    """
-    count = len(tree.leaves)
-    below = [[leaf] for leaf in range(count)]  # leaves of each node, in order
-    for merge in tree.merges:
-        below.append(below[merge.first] + below[merge.second])
-    order = below[-1] if below else []
-    highest = max((merge.height for merge in tree.merges), default=0.0) or 1.0
-    at = [(float(TREE), order.index(leaf) + 0.5) for leaf in range(count)]
-    brackets = []
-    for node, merge in enumerate(tree.merges, count):
-        x1, y1 = at[merge.first]
-        x2, y2 = at[merge.second]
-        x = round(TREE * (1 - 0.98 * merge.height / highest), 1)
-        at.append((x, (y1 + y2) / 2))
-        brackets.append(((x1, y1, x, y2, x2), f"{merge.height:.3g}: {len(below[node])} of {count}"))
-    return {"leaves": [tree.leaves[leaf] for leaf in order], "brackets": brackets}
 
 
 # -- what was trained, on what and with what: the facts of run.json and status.json as readable text

@@ -11,19 +11,17 @@ import torch
 from vicinal import parallel
 from vicinal.data import open_path, own_data
 from vicinal.data.kept import unseen
-from vicinal.data.records import SPLITS, Batch, Records, Split
+from vicinal.data.records import SPLITS, Records, Split
 from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError, unknown
-from vicinal.evaluation.artifacts import whole_classes, write_artifacts, write_thumbnails
+from vicinal.evaluation.artifacts import whole_classes, write_artifacts
 from vicinal.evaluation.compact import check_compact, compact_scores
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.generalization import diagnosis
 from vicinal.evaluation.measure import Scores, measure
 from vicinal.evaluation.retrieval import relevant_counts
 from vicinal.evaluation.statistics import gains
-from vicinal.figures import records_of, to_json
 from vicinal.files import read_tensors
-from vicinal.methods.method import Method
 from vicinal.models import Embedder, Identity
 from vicinal.reports.tables import warning
 from vicinal.run_directory import FORMAT, RunDirectory
@@ -297,19 +295,3 @@ def _sample(train: Records, seed: int) -> Records:
     return train.take(
         whole_classes(train.labels, TRAIN_SAMPLE, np.random.default_rng(seed), least=2)
     )
-
-
-def write_figures(
-    run: RunDirectory, method: Method, train: Records, last_batch: Batch | None
-) -> None:
-    """Write the method's captions and figures, with thumbnails of the training records that the
-    figures show."""
-    if method.captions:
-        run.write_document("captions", dict(method.captions))
-    figures = () if last_batch is None else method.figures(last_batch)
-    if not figures:
-        return
-    document = write_thumbnails(
-        run.figure_thumbnails_path, train, records_of(figures), TILE, COLUMNS
-    )
-    run.write_document("figures", {**document, "figures": to_json(figures)})

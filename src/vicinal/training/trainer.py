@@ -30,7 +30,7 @@ from vicinal.training.checkpoint import (
 from vicinal.training.console import Follower
 from vicinal.training.cuda_graph import CUDAGraphStep
 from vicinal.training.experiment import Experiment, check_equal_parts, pick_precision
-from vicinal.training.finish import write_figures, write_results
+from vicinal.training.finish import write_results
 from vicinal.training.processes import Interrupted, Interruption, await_turn
 from vicinal.training.trackers import open_trackers
 
@@ -93,7 +93,6 @@ class Trainer:
         self._pending: list[Step] = []  # steps whose scalars are still on the device
         self._steps = self._rows = 0  # of this process
         self._take: Method | CUDAGraphStep | None = None
-        self._last_batch: Batch | None = None  # for the method's figures
         ema = self.settings.ema
         self.average = None if ema is None else WeightAverage(self.method.embedder, ema)
         self._began = self._saved_at = time.monotonic()
@@ -139,7 +138,7 @@ class Trainer:
                 with self._averaged():
                     self._keep_model()
             if first:
-                write_figures(self.run, self.method, self.experiment.train, self._last_batch)
+                self.run.write_document("captions", dict(self.method.captions))
             self._checkpoint()
             write_results(self.experiment, self.run, asdict(self.position))
         except KeyboardInterrupt:
@@ -172,10 +171,6 @@ class Trainer:
             precision = pick_precision(settings.precision, experiment.device)
             self.method.embedder.accelerate(precision, compiled=self._compiles(left))
             self._take = CUDAGraphStep(self.method) if self._captures() else self.method
-        if self.position.batch == len(self._plan):  # resumed where only the evaluation is left
-            self._last_batch = next(
-                experiment.batches(self._plan, epoch=epoch, start=len(self._plan) - 1)
-            )
         # What is drawn for gathered rows is the same everywhere.
         set_random_state(parallel.from_first(random_state))
         batches = experiment.batches(self._plan, epoch=epoch, start=self.position.batch)
@@ -261,7 +256,6 @@ class Trainer:
             self._rows += parallel.processes() * len(step.batch.labels)
             for index in step.batch.skipped:
                 self._note_skipped(self.experiment.train.source.name(index))
-        self._last_batch = self._pending[-1].batch
         self._pending.clear()
         now = time.monotonic()
         rate = self._rows / (now - self._began)

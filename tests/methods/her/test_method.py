@@ -12,7 +12,6 @@ from tests.methods.build import build
 from vicinal.data.augmentation import rotate
 from vicinal.data.records import Batch, ImageArray, Records
 from vicinal.errors import ConfigError
-from vicinal.figures import from_json, to_json
 from vicinal.losses import HardExemplarLoss, NormalizedSoftmaxLoss, orientation_errors
 from vicinal.methods.her import HER
 from vicinal.methods.optimizer import OptimizerConfig
@@ -108,9 +107,7 @@ def test_steps_bring_the_loss_down(make, records):
 
 def test_without_head_and_weights_it_is_the_soft_margin_loss_on_the_same_pictures(make, records):
     method = make(BASELINE, weighted=False)
-    full = make()
     rows = method.batches(0)[0]
-    full.batches(0)
     batch = batch_of(records, rows)
     by, _ = method.turns(batch)
     embedder = copy.deepcopy(method.embedder)
@@ -122,7 +119,6 @@ def test_without_head_and_weights_it_is_the_soft_margin_loss_on_the_same_picture
     found = method(batch).scalars
     torch.testing.assert_close(found["loss"], expected, rtol=1e-4, atol=1e-5)
     assert found["weight/mean"] == 1 and "orientation/degrees" not in found
-    assert "orientation" not in method.captions and "orientation" in full.captions
 
 
 def test_with_lambda2_of_0_the_head_costs_nothing_and_moves_nothing(make, records):
@@ -243,23 +239,6 @@ def test_a_stand_in_of_the_wrong_role_takes_no_part(make, records):
     torch.testing.assert_close(*losses)
 
 
-def test_shows_its_hardest_exemplars(make, records):
-    method = make()
-    batch = batch_of(records, method.batches(0)[0])
-    assert method.figures(batch) == ()
-    train(method, records, 1)
-    (shown,) = method.figures(batch)
-    assert from_json(to_json([shown])) == (shown,)
-    for each in shown.tuples:
-        query, match, nearer = (member.record for member in each.members)
-        roles = records.columns["role"]
-        labels = records.labels
-        assert [roles[row] for row in (query, match, nearer)] == [1, 2, 2]
-        assert labels[query] == labels[match] != labels[nearer]
-    gaps = [float(each.caption.removeprefix("gap ")) for each in shown.tuples]
-    assert gaps == sorted(gaps)
-
-
 def test_settings_out_of_range_are_rejected():
     with pytest.raises(ConfigError, match="did you mean 'authors'"):
         HER(form="author")
@@ -298,8 +277,7 @@ def paired_batch(pairs):
 @pytest.mark.slow
 def test_two_processes_take_the_step_of_one(tmp_path):
     alone = paired_step(range(4))
-    for number, found in enumerate(in_two(half_a_step, tmp_path)):
-        assert found.pop("shown") == alone["shown"], number
+    for found in in_two(half_a_step, tmp_path):
         torch.testing.assert_close(found, {name: alone[name] for name in found})
 
 
@@ -311,8 +289,7 @@ def paired_step(pairs):
     method = paired_method()
     batch = paired_batch(pairs)
     scalars = dict(method(batch).scalars)
-    shown = [member.record for member in method.figures(batch)[0].tuples[0].members]
-    return {"scalars": scalars, "weights": method.state_dict(), "shown": shown}
+    return {"scalars": scalars, "weights": method.state_dict()}
 
 
 @pytest.mark.parametrize(("roles", "count"), [(None, 1), ([1, 2, 1, 2], 0)])

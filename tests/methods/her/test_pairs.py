@@ -8,7 +8,7 @@ import torch
 
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
-from vicinal.methods.her import HER, HardestPairs, fitting
+from vicinal.methods.her import HER, fitting
 
 ROWS = torch.tensor([4, 9, 2, 11, 7, 8])  # records of queries and their matches, in turn
 
@@ -87,36 +87,3 @@ def test_rows_without_a_partner_and_vectors_to_be_turned_are_rejected(batch):
         turns(taken(batch, [0, 1, 2, 3, 4]))
     with pytest.raises(ConfigError, match=r"got inputs \[6, 256\]"):
         turns(replace(batch, inputs=batch.inputs.flatten(1)))
-
-
-# -- the hardest triplet of each batch ------------------------------------------------------------
-
-
-def test_a_place_names_the_query_its_match_and_what_was_nearer():
-    hardest = HardestPairs()
-    hardest.add(torch.tensor([40, 41, 50, 51, 60, 61]), torch.tensor(-0.5), torch.tensor(3 * 1 + 2))
-    (shown,) = hardest.figures()
-    (triplet,) = shown.tuples
-    found = [(member.record, member.role) for member in triplet.members]
-    assert found == [
-        (50, "query"),
-        (51, "match"),
-        (61, "nearer"),
-    ]
-
-
-def test_a_replayed_step_that_overwrites_its_numbers_leaves_those_taken_in():
-    """A replay writes the next batch's gap and place where the last one's were."""
-    hardest = HardestPairs()
-    gap = torch.tensor(-0.5)
-    place = torch.tensor(1)
-    hardest.add(torch.tensor([0, 1, 2, 3]), gap, place)
-    gap.fill_(0.25)
-    place.fill_(2)
-    hardest.add(torch.tensor([4, 5, 6, 7]), gap, place)
-    (shown,) = hardest.figures()
-    assert [[member.record for member in found.members] for found in shown.tuples] == [
-        [0, 1, 3],
-        [6, 7, 5],
-    ]
-    assert [found.caption for found in shown.tuples] == ["gap -0.50", "gap +0.25"]

@@ -9,11 +9,9 @@ import torch
 from tests.apart import in_two
 from tests.methods.build import build
 
-import vicinal.methods.htl
 from vicinal.data.records import Batch, FeatureArray, Records
 from vicinal.data.transforms import FeatureTransform
 from vicinal.evaluation.encoder import Encoder
-from vicinal.figures import Dendrogram, from_json, to_json
 from vicinal.losses import HierarchicalTripletLoss
 from vicinal.methods.htl import HTL
 from vicinal.methods.optimizer import OptimizerConfig
@@ -223,41 +221,6 @@ def test_embedding_the_records_moves_nothing_and_leaves_training_mode(make):
     assert all(
         torch.equal(value, before[name]) for name, value in method.embedder.state_dict().items()
     )
-
-
-def test_shows_its_tree(make, records):
-    method = make()
-    assert method.figures(None) == ()
-    method.batches(0)
-    (shown,) = method.figures(None)
-    assert isinstance(shown, Dendrogram) and from_json(to_json([shown])) == (shown,)
-    assert sorted(leaf.name for leaf in shown.leaves) == list("cdefghij")
-    assert all(records.classes[records.labels[leaf.record]] == leaf.name for leaf in shown.leaves)
-    assert [m.height for m in shown.merges] == pytest.approx(
-        method.tree.heights.sort().values.tolist()
-    )
-
-
-def test_of_many_classes_those_are_shown_that_merge_first(make, monkeypatch):
-    monkeypatch.setattr(vicinal.methods.htl, "MOST_SHOWN", 5)
-    method = make()
-    method.batches(0)
-    (shown,) = method.figures(None)
-    assert (
-        len(shown.leaves) == 5
-        and len(shown.merges) == 4
-        and "the 5 that merge first" in shown.caption
-    )
-    tree = method.tree
-    nearest = tree.merges[tree.heights.argmin()].tolist()
-    assert {shown.leaves[0].name, shown.leaves[1].name} == {
-        "abcdefghij"[place + 2] for place in nearest
-    }
-    heights = [merge.height for merge in shown.merges]
-    assert heights[0] == pytest.approx(float(tree.heights.min())) and set(heights) <= set(
-        tree.heights.tolist()
-    )
-    assert f"to {max(heights):.2f}. " in shown.caption, "the leftmost branch that is drawn"
 
 
 # -- several processes ----------------------------------------------------------------------------

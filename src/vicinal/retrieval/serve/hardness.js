@@ -56,16 +56,6 @@ export const show_hardness = async (section, about, narrow) => {
     );
     parts.push(make("div.charts", ...answer.charts.map(chart)));
   } else parts.push(make("p.lead", "The run has measured nothing yet."));
-  if (answer.figures) {
-    parts.push(
-      make(
-        "p.lead",
-        `The method shows ${counted(answer.figures, "picture")} of its inside in the `,
-        make("a", { href: "/report#method", target: "_blank", rel: "noopener" }, "report"),
-        ".",
-      ),
-    );
-  }
   if (answer.worst.length || answer.confused.length) parts.push(make("h2", "What is hard now"));
   const pair = make("div.pair");
   if (answer.worst.length) {

@@ -12,11 +12,11 @@ from starlette.responses import HTMLResponse
 
 from vicinal.data.images import MOST_PIXELS
 from vicinal.files import decoding
-from vicinal.reports.artifacts import read_artifacts, read_method_figures, unit_square
+from vicinal.reports.artifacts import read_artifacts, unit_square
 from vicinal.reports.colors import LINES, class_colors
 from vicinal.reports.html import chart_data
 from vicinal.reports.page import render
-from vicinal.reports.series import ACTIVE_CAPTION, Chart, charts, read_progress
+from vicinal.reports.series import Chart, charts, read_progress
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.map import CollectionMap
 from vicinal.retrieval.serve.guard import FORMATS, MOST, UPLOAD_BYTES, Answer, text
@@ -136,17 +136,14 @@ def _hardness(run: RunDirectory, snapshot: Snapshot) -> dict[str, Any]:
     """Collect charts of the method's own quantities (its groups, active tuples), hard and confused
     classes."""
     artifacts = read_artifacts(run)
-    method_figures = read_method_figures(run)
-    captions = {"scalar-active": ACTIVE_CAPTION} | {
-        f"scalar-{group}": said for group, said in method_figures.captions.items()
-    }
     mark = ((run.results or {}).get("selected") or {}).get("step")
     held = snapshot.labels()
     shown = sorted(charts(read_progress(run.metrics())), key=_rank)
     return {
         "generation": snapshot.generation,
         "charts": [
-            {**chart_data(one, mark), "caption": captions.get(one.key, "")} for one in shown
+            {**chart_data(one, mark), "caption": artifacts.captions.get(one.key, "")}
+            for one in shown
         ],
         "worst": [
             {
@@ -158,7 +155,6 @@ def _hardness(run: RunDirectory, snapshot: Snapshot) -> dict[str, Any]:
             for one in artifacts.worst
         ],
         "confused": [vars(pair) for pair in artifacts.confused],
-        "figures": len(method_figures.figures),
     }
 
 
