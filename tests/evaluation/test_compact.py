@@ -37,7 +37,7 @@ def test_binary_keeps_a_bit_for_a_number(data, dim):
     quantizer = BinaryQuantizer(rows)
     codes = quantizer.encode(rows)
     above = rows > rows.mean(dim=0)
-    packed = np.packbits(above.numpy(), axis=1, bitorder="little")
+    packed = np.packbits(above.numpy(), axis=1)
     np.testing.assert_array_equal(codes, packed)
     for column in range(dim):
         means = [rows[above[:, column] == side, column].mean() for side in (False, True)]

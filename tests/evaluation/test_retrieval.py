@@ -8,24 +8,23 @@ from vicinal.evaluation.neighbors import neighbor_chunks, neighbors
 from vicinal.evaluation.retrieval import query_score, query_scores, ranks_needed, relevant_counts
 
 
-def by_hand(ids, labels, gallery_labels=None, recalls=(1, 2, 4), lone="exclude"):
+def by_hand(ids, labels, gallery_labels=None, recalls=(1, 2, 4)):
     """The definitions as printed, one query and one rank at a time."""
     names = labels if gallery_labels is None else gallery_labels
     sums = dict.fromkeys([*(f"recall@{k}" for k in recalls), "map@r", "r_precision"], 0.0)
     queries = 0
     for i, row in enumerate(ids.tolist()):
         relevant = sum(int(name == labels[i]) for name in names) - (gallery_labels is None)
-        if relevant == 0 and lone == "exclude":
+        if relevant == 0:
             continue
         queries += 1
         right = [j >= 0 and int(names[j]) == int(labels[i]) for j in row]
         for k in recalls:
             sums[f"recall@{k}"] += any(right[:k])
-        if relevant:
-            sums["r_precision"] += sum(right[:relevant]) / relevant
-            sums["map@r"] += (
-                sum(sum(right[: r + 1]) / (r + 1) for r in range(relevant) if right[r]) / relevant
-            )
+        sums["r_precision"] += sum(right[:relevant]) / relevant
+        sums["map@r"] += (
+            sum(sum(right[: r + 1]) / (r + 1) for r in range(relevant) if right[r]) / relevant
+        )
     return {name: total / queries for name, total in sums.items()}
 
 
@@ -36,13 +35,12 @@ def score(
     gallery_labels=None,
     *,
     recalls=(1, 2, 4),
-    lone="exclude",
     chunk_bytes=2000,
 ):
     ranks = ranks_needed(relevant_counts(labels, gallery_labels), recalls)
     chunks = neighbor_chunks(rows, ranks, gallery=gallery, chunk_bytes=chunk_bytes)
     metrics = [*(f"recall@{k}" for k in recalls), "map@r", "r_precision"]
-    return query_scores(chunks, labels, gallery_labels, metrics=metrics, lone=lone).means()
+    return query_scores(chunks, labels, gallery_labels, metrics=metrics).means()
 
 
 def labelled(rng, n, classes, dim=5):
@@ -53,14 +51,11 @@ def labelled(rng, n, classes, dim=5):
     ), labels
 
 
-@pytest.mark.parametrize("lone", ["exclude", "count"])
-def test_leave_one_out_equals_the_definitions_in_loops(rng, lone):
+def test_leave_one_out_equals_the_definitions_in_loops(rng):
     rows, labels = labelled(rng, 60, classes=25)  # some classes have one row
     assert (relevant_counts(labels) == 0).any()
     found = neighbors(rows, 20).ids
-    assert score(rows, labels, lone=lone) == pytest.approx(
-        by_hand(found, labels, lone=lone), abs=1e-12
-    )
+    assert score(rows, labels) == pytest.approx(by_hand(found, labels), abs=1e-12)
 
 
 def test_query_and_gallery_equals_the_definitions_in_loops(rng):
@@ -102,8 +97,6 @@ def test_queries_with_nothing_to_find_are_rejected_where_there_are_no_others(rng
     rows = torch.randn(5, 3, generator=rng)
     with pytest.raises(DataError, match="got 5 queries without"):
         score(rows, torch.arange(5))
-    # Absent neighbors are not right.
-    assert score(rows, torch.arange(5), recalls=(9,), lone="count")["recall@9"] == 0
 
 
 def test_too_few_neighbors_for_r_are_rejected(rng):

@@ -11,7 +11,7 @@ from torch import nn
 
 from vicinal.errors import ConfigError
 from vicinal.methods.optimizer import SGD, Adam, AdamW, OptimizerConfig, fit
-from vicinal.models import Embedder, SmallConvNet
+from vicinal.models import Embedder
 
 
 class Layers(nn.Module):
@@ -70,12 +70,6 @@ def test_the_default_is_adamw_with_the_groups_of_torch(embedder):
     assert [group["weight_decay"] for group in optimizer.param_groups] == [1e-4, 0, 1e-4, 0, 1e-4]
 
 
-def test_parameters_of_a_pooling_are_new_layers(embedder):
-    embedder.extra = nn.Linear(3, 1)
-    optimizer, _ = OptimizerConfig(head_factor=10, schedule="constant").build(embedder, steps=1)
-    assert rates(optimizer)[id(embedder.extra.weight)] == pytest.approx(1e-2)
-
-
 @pytest.mark.parametrize("name", ["adam", "sgd"])
 def test_other_optimizers_put_weight_decay_into_the_gradient(embedder, name):
     optimizer, _ = OptimizerConfig(
@@ -102,27 +96,6 @@ def test_sgd_has_momentum(embedder):
     torch.testing.assert_close(embedder.head.bias.detach(), before - 2.5)
 
 
-def test_rates_fall_from_the_head_to_the_input():
-    config = OptimizerConfig(
-        learning_rate=1.0, head_factor=3.0, layer_decay=0.5, schedule="constant"
-    )
-    for dim, last in ((2, 0.5), (None, 1.0)):
-        embedder = Embedder(SmallConvNet(1, (4, 8, 16)), dim)
-        found = rates(config.build(embedder, steps=1)[0])
-        convolutions = [layer for layer in embedder.backbone.blocks if isinstance(layer, nn.Conv2d)]
-        assert [found[id(layer.weight)] for layer in convolutions] == [last / 4, last / 2, last]
-        assert {found[id(parameter)] for parameter in embedder.head.parameters()} == (
-            {3.0} if dim else set()
-        )
-
-
-def test_a_layer_without_depth_is_rejected(embedder, monkeypatch):
-    layers = [list(layer.parameters()) for layer in embedder.backbone.layers]
-    monkeypatch.setattr("vicinal.methods.optimizer.layer_groups", lambda given: layers[:3])
-    with pytest.raises(ConfigError, match=r"layer_decay=0.5: 2 of 8 parameters"):
-        OptimizerConfig(layer_decay=0.5).build(embedder, steps=1)
-
-
 @pytest.mark.parametrize(("size", "after"), [(100.0, 2.0), (1e-3, None)])
 def test_the_norm_of_all_gradients_is_clipped_before_the_step(embedder, size, after):
     optimizer, _ = OptimizerConfig(clip=2.0).build(
@@ -145,8 +118,6 @@ def test_the_norm_of_all_gradients_is_clipped_before_the_step(embedder, size, af
         ),
         ("warmup", -1),
         ("momentum", 1.0),
-        ("layer_decay", 0.0),
-        ("layer_decay", 1.1),
         ("clip", 0.0),
         ("clip", math.inf),
         ("name", "adamx"),

@@ -176,7 +176,7 @@ def test_weights_of_a_run_start_another(tmp_path):
     assert same(first.backbone, second.backbone)
 
 
-@pytest.mark.parametrize("pooling", ["average", "max", "both", "generalized", "attention"])
+@pytest.mark.parametrize("pooling", ["average", "max", "both", "generalized"])
 def test_tokens_are_pooled_as_the_places_of_a_map(pooling, rng):
     maps = torch.randn(2, 6, 3, 3, generator=rng)
     embedder = Embedder(SmallConvNet(1, (6,)), pooling=pooling)
@@ -189,11 +189,3 @@ def test_the_class_token_and_the_average_leave_each_other_out(rng):
     backbone.prefix_tokens = 2
     assert torch.equal(Embedder(backbone, pooling="token").pool(tokens), tokens[:, 0])
     torch.testing.assert_close(Embedder(backbone).pool(tokens), tokens[:, 2:].mean(dim=1))
-
-
-def test_attention_starts_as_the_average_and_learns(rng):
-    maps = torch.randn(2, 6, 3, 3, generator=rng)
-    embedder = Embedder(Identity(6), pooling="attention")
-    torch.testing.assert_close(embedder.pool(maps), maps.mean(dim=(2, 3)))
-    embedder.pool(maps).pow(2).sum().backward()
-    assert embedder.attention.score.weight.grad.abs().sum() > 0

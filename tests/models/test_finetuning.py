@@ -1,4 +1,4 @@
-"""Frozen stages, layer groups and LoRA, on networks small enough to compare in full."""
+"""Frozen parameters and LoRA, on networks small enough to compare in full."""
 
 import copy
 
@@ -11,20 +11,14 @@ from vicinal.errors import ConfigError
 from vicinal.models import (
     MODELS,
     CustomBackbone,
-    EfficientNetLite,
     Embedder,
-    Identity,
     LoRALinear,
     ModelConfig,
     ResNet,
-    SmallConvNet,
-    TwoStreamEmbedder,
     count_parameters,
 )
 from vicinal.models.custom import trusted
-from vicinal.models.embedder import layer_groups
-from vicinal.models.finetuning import merge_lora, stages
-from vicinal.models.inception import BNInception
+from vicinal.models.finetuning import merge_lora
 
 
 class Block(nn.Module):
@@ -161,50 +155,14 @@ def test_lora_where_there_is_nothing_to_update_says_what_to_do():
 
 
 @pytest.mark.parametrize(
-    ("backbone", "count", "second"),
-    [
-        (lambda: ResNet(18), 5, "layer1."),
-        (EfficientNetLite, 18, "_blocks.0."),
-        (BNInception, 11, "inception_3a_"),
-        (Transformer, 5, "blocks.0."),
-        (lambda: nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)), 3, "0."),
-        (lambda: Identity(3), 1, ""),
-    ],
-)
-def test_stages_follow_from_names_and_hold_every_parameter_once(backbone, count, second):
-    network = backbone()
-    groups = stages(network)
-    assert len(groups) == count and all(
-        name.startswith(second) for name in (groups[1:2] or [[]])[0]
-    )
-    names = [name for group in groups for name in group]
-    assert sorted(names) == sorted(name for name, _ in network.named_parameters())
-
-
-def test_layer_groups_go_from_input_to_output_and_end_with_the_head():
-    embedder = Embedder(ResNet(18), 4, pooling="attention")
-    groups = layer_groups(embedder)
-    assert embedder.backbone.conv1.weight in set(groups[0])
-    assert set(groups[-1]) == {*embedder.head.parameters(), *embedder.attention.parameters()}
-    assert sum(len(group) for group in groups) == len(list(embedder.parameters()))
-
-
-def test_layer_groups_of_two_streams_have_both_at_each_depth():
-    query = Embedder(SmallConvNet(1, (4, 8)), 3)
-    two = layer_groups(TwoStreamEmbedder(query, copy.deepcopy(query)))
-    assert [len(group) for group in two] == [2 * len(group) for group in layer_groups(query)]
-
-
-@pytest.mark.parametrize(
     ("pattern", "training"),
     [
-        ("stages:2", {"layer3", "layer4"}),
-        ("2", {"layer3", "layer4"}),
+        ("conv1.*,bn1.*,layer[12].*", {"layer3", "layer4"}),
         ("all", set()),
         ("layer[1-4].*", {"conv1", "bn1"}),
     ],
 )
-def test_frozen_stages_do_not_train_and_their_norms_stay(pattern, training, rng):
+def test_frozen_parameters_do_not_train_and_their_norms_stay(pattern, training, rng):
     embedder = Embedder(ResNet(18), 4, freeze=pattern).train()
     before = {name: value.clone() for name, value in embedder.backbone.state_dict().items()}
     train(embedder, torch.randn(2, 3, 32, 32, generator=rng))
@@ -217,12 +175,10 @@ def test_frozen_stages_do_not_train_and_their_norms_stay(pattern, training, rng)
 
 
 def test_freezing_what_is_not_there_says_what_there_is():
-    with pytest.raises(ConfigError, match="has 4 stages, got freeze='stages:9'"):
-        Embedder(ResNet(18), 4, freeze="stages:9")
     with pytest.raises(
         ConfigError, match=r"matches freeze='block'\. Its parameters begin with conv1, bn1, layer1"
     ):
-        Embedder(ResNet(18), 4, freeze="block")
+        Embedder(ResNet(18), 4, freeze="conv1*,block")
 
 
 def test_names_of_a_users_module_are_its_own():

@@ -13,7 +13,6 @@ from vicinal.arguments import build, describe
 from vicinal.errors import ConfigError
 from vicinal.models import MODELS, ModelConfig, load_pretrained
 from vicinal.models.backbone import Preprocessing, load_weights
-from vicinal.models.embedder import layer_groups
 from vicinal.models.libraries import TorchvisionBackbone
 
 STATED = Preprocessing(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), size=8, interpolation="bicubic")
@@ -132,4 +131,3 @@ def test_tokens_of_a_real_transformer_at_another_size(tmp_path, rng):
     inputs = torch.randn(1, 3, 224, 224, generator=rng)
     with torch.no_grad():
         torch.testing.assert_close(whole.eval().heads(native.build().eval()(inputs)), whole(inputs))
-    assert len(layer_groups(embedder)) == 15  # stem, 12 blocks, norm, head

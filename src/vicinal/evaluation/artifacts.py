@@ -245,14 +245,15 @@ def confused_pairs(
     """
     own = labels[queries]
     asked = relevant_counts(own, None if gallery is None else labels[gallery]) > 0
+    wrong = asked & (first >= 0) & (labels[first] != own)
+    cases = torch.stack([own, labels[first]])[:, wrong].numpy()
+    kinds, place, counts = np.unique(cases, axis=1, return_index=True, return_counts=True)
+    examples = torch.stack([queries, first])[:, wrong].T[torch.from_numpy(place)].tolist()
     sizes = torch.bincount(own)
-    cases: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for place in (asked & (first >= 0) & (labels[first] != own)).nonzero().flatten().tolist():
-        query = int(queries[place])
-        neighbor = int(first[place])
-        cases.setdefault((int(labels[query]), int(labels[neighbor])), []).append((query, neighbor))
     pairs = [
-        Confusion(label, other, len(found) / int(sizes[label]), int(sizes[label]), found[0])
-        for (label, other), found in cases.items()
+        Confusion(label, other, count / int(sizes[label]), int(sizes[label]), tuple(example))
+        for (label, other), count, example in zip(
+            kinds.T.tolist(), counts.tolist(), examples, strict=True
+        )
     ]
     return sorted(pairs, key=lambda pair: (-pair.share, -pair.queries, pair.label, pair.taken_for))

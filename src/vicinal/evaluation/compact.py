@@ -56,7 +56,7 @@ class BinaryQuantizer:
     >>> quantizer = BinaryQuantizer(torch.tensor([[1.0, 4.0], [3.0, 4.0], [5.0, 1.0]]))
     >>> codes = quantizer.encode(torch.tensor([[9.0, 0.0]]))
     >>> codes.tolist(), quantizer.decode(codes).tolist()
-    ([[1]], [[5.0, 1.0]])
+    ([[128]], [[5.0, 1.0]])
     """
 
     def __init__(self, rows: Float[Tensor, "n d"]) -> None:
@@ -67,17 +67,14 @@ class BinaryQuantizer:
         self.above = total / count.clamp(min=1)
         self.below = (rows.sum(dim=0) - total) / (len(rows) - count).clamp(min=1)
         self.tables = 12 * rows.shape[1]
-        self._shifts = torch.arange(8, dtype=torch.uint8, device=rows.device)
 
     def encode(self, rows: Float[Tensor, "n d"]) -> UInt8[Tensor, "n b"]:
-        bits = pad((rows > self.center).to(torch.uint8), (0, -rows.shape[1] % 8)).view(
-            len(rows), -1, 8
-        )
-        return (bits << self._shifts).sum(dim=2, dtype=torch.uint8)
+        bits = np.packbits((rows > self.center).cpu().numpy(), axis=1)
+        return torch.from_numpy(bits).to(rows.device)
 
     def decode(self, codes: UInt8[Tensor, "n b"]) -> Float[Tensor, "n d"]:
-        bits = (codes.unsqueeze(2) >> self._shifts & 1).flatten(1)[:, : len(self.center)].bool()
-        return torch.where(bits, self.above, self.below)
+        bits = np.unpackbits(codes.cpu().numpy(), axis=1, count=len(self.center))
+        return torch.where(torch.from_numpy(bits).to(codes.device).bool(), self.above, self.below)
 
 
 # Fitted to some rows: turns rows into bytes and back; ``tables`` are bytes beside the codes.

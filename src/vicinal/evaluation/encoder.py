@@ -166,23 +166,18 @@ class Encoder:
         batch = batch.to(self.device)
         inputs = batch.inputs
         embedder = self.embedder
-        if batch.texts is not None and isinstance(embedder, TwoStreamEmbedder):
-            apply = Embedder.features if features else Embedder.__call__
+        apply = Embedder.features if features else Embedder.__call__
+        if not isinstance(embedder, TwoStreamEmbedder):
+            return apply(embedder, inputs)
+        if batch.texts is not None:
             return embedder.joined(apply, batch.texts, inputs, batch.extras["role"] == QUERY)
-        roles = batch.extras.get("role", torch.zeros(len(batch.indices))).tolist()
-        streams = {role: self.embedder.stream(_ROLES.get(int(role))) for role in sorted(set(roles))}
-        networks = {
-            role: stream.features if features else stream for role, stream in streams.items()
-        }
-        if len(set(streams.values())) == 1:  # one network for all, as most models have
-            return next(iter(networks.values()))(inputs)
-        order = sorted(range(len(roles)), key=roles.__getitem__)
-        shares = torch.split(
-            torch.tensor(order, device=self.device), [roles.count(role) for role in networks]
-        )
-        parts = zip(networks.values(), shares, strict=True)
-        vectors = torch.cat([network(inputs[rows]) for network, rows in parts])
-        return vectors[torch.cat(shares).argsort()]
+        roles = batch.extras.get("role", torch.zeros(len(batch.indices)))
+        parts = list[Tensor]()
+        places = list[Tensor]()
+        for role in torch.unique(roles).tolist():
+            places.append((roles == role).nonzero().flatten().to(inputs.device))
+            parts.append(apply(embedder.stream(_ROLES.get(int(role))), inputs[places[-1]]))
+        return torch.cat(parts)[torch.cat(places).argsort()]
 
     def save_description(self, run: RunDirectory) -> None:
         """Write ``model.json``; a network that could not be rebuilt from it raises now, not after

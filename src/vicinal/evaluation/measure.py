@@ -18,7 +18,6 @@ from vicinal.evaluation.encoder import Embedded
 from vicinal.evaluation.neighbors import neighbor_chunks
 from vicinal.evaluation.retrieval import (
     WHOLE,
-    Lone,
     QueryScores,
     Same,
     query_scores,
@@ -41,7 +40,6 @@ def evaluate(
     gallery_labels: Shaped[Tensor, "g *c"] | Shaped[np.ndarray, "g *c"] | None = None,
     normalize: bool = False,
     metric: Metric = "euclidean",
-    lone: Lone = "exclude",
     metrics: Sequence[str] | None = None,
     same: Same = None,
     clustering: bool = True,
@@ -77,8 +75,6 @@ def evaluate(
         gallery_labels: their classes.
         normalize: scale all rows to length 1 first; a zero row stays zero.
         metric: distance by which neighbors are near.
-        lone: whether queries that have nothing to find are left out (``"exclude"``) or wrong
-            (``"count"``).
         metrics: the scores to compute; None for those above.
         same: a function of two tensors of labels, which broadcast, that says which belong together,
             in place of
@@ -122,7 +118,7 @@ def evaluate(
         others = to_unit_length(others, dim=1)
     queries = QueryScores(own, {}, torch.arange(len(own)))
     if ranked:
-        queries = _retrieve(rows, own, others, theirs, ranked, metric, lone=lone, same=same)
+        queries = _retrieve(rows, own, others, theirs, ranked, metric, same=same)
     found = Scores(queries)
     if pairs:
         if others is not None and metric == "cosine":
@@ -230,7 +226,6 @@ def _retrieve(
     names: Sequence[str],
     metric: Metric,
     *,
-    lone: Lone = "exclude",
     same: Same = None,
 ) -> QueryScores:
     """Search as many neighbors as the scores of these names look at, and score them.
@@ -253,7 +248,7 @@ def _retrieve(
     near = [one for one in metrics if one not in far]
     chunks = neighbor_chunks(rows, first, gallery=others, metric=metric)
     last = f"recall@{first}"
-    found = query_scores(chunks, own, theirs, lone=lone, metrics=[*near, last], same=same)
+    found = query_scores(chunks, own, theirs, metrics=[*near, last], same=same)
     scores = found.scores | dict.fromkeys(far, found.scores[last])
     missed = (found.scores[last] == 0).nonzero().flatten()
     if far and len(missed):
@@ -261,8 +256,7 @@ def _retrieve(
         others_too: Any = {"gallery": held, "own": places if others is None else None}
         chunks = neighbor_chunks(rows[places], most, metric=metric, **others_too)
         held_labels = own if theirs is None else theirs
-        how: Any = {"lone": "count", "metrics": far, "same": same}
-        again = query_scores(chunks, own[places], held_labels, **how).scores
+        again = query_scores(chunks, own[places], held_labels, metrics=far, same=same).scores
         scores |= {one: scores[one].index_copy(0, missed, again[one]) for one in far}
     return replace(found, scores={name: scores[one] for name, one in asked.items()})
 

@@ -4,13 +4,13 @@ Market-1501)."""
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from vicinal.distances import Metric
 from vicinal.errors import DataError
 from vicinal.evaluation.neighbors import neighbor_chunks
-from vicinal.evaluation.retrieval import right
+from vicinal.evaluation.retrieval import mean_precision, recall_at, right
 
 
 def reidentify(
@@ -31,6 +31,9 @@ def reidentify(
     the query's ranking, neither right nor wrong. Rows that no query may meet at all (Market-1501's
     identity -1) are to be left out of the gallery beforehand. Queries whose identity no other
     camera saw have nothing to find and are left out of the means, as in the Market-1501 protocol.
+
+    Differs: the Market-1501 MATLAB code averages the precisions just before and at each hit (a
+        trapezoid), which gives slightly other values; later evaluation codes do as this one.
     """
     rankings = neighbor_chunks(embeddings, len(gallery), gallery=gallery, metric=metric)
     labels, cameras, gallery_labels, gallery_cameras = (
@@ -44,13 +47,11 @@ def reidentify(
         same = right(chunk.ids, labels[part], gallery_labels)
         junk = same & (gallery_cameras[chunk.ids] == cameras[part].unsqueeze(1))
         hits = same & ~junk
-        found = hits.any(dim=1)
-        place = (~junk).cumsum(dim=1)[found]
-        hits = hits[found]
-        totals["map"] += float(average_precision(hits, place).sum())
-        first = place.masked_fill(~hits, torch.iinfo(place.dtype).max).amin(dim=1)
+        hits = hits.gather(1, junk.to(torch.uint8).argsort(dim=1, stable=True))  # junk comes last
+        hits = hits[hits.any(dim=1)]
+        totals["map"] += float(mean_precision(hits, hits.sum(dim=1)).sum())
         for rank in ranks:
-            totals[f"cmc@{rank}"] += int((first <= rank).sum())
+            totals[f"cmc@{rank}"] += float(recall_at(hits, rank).sum())
         answerable += len(hits)
     if not answerable:
         raise DataError(
@@ -59,16 +60,3 @@ def reidentify(
             f"gallery row of their identity from another camera. Check the labels and cameras."
         )
     return {name: total / answerable for name, total in totals.items()}
-
-
-def average_precision(hits: Bool[Tensor, "q n"], place: Int[Tensor, "q n"]) -> Float[Tensor, "q"]:
-    """Mean over the hits of the precision at each, ``place`` being the rank with junk taken out.
-
-        AP = 1/R Σ_{i is a hit} (hits up to i) / place(i)
-
-    Differs: the Market-1501 MATLAB code averages the precisions just before and at each hit (a
-        trapezoid), which
-    gives slightly other values; later evaluation codes use the sum above.
-    """
-    precision = hits.cumsum(dim=1) / place.clamp(min=1).double()
-    return (precision * hits).sum(dim=1) / hits.sum(dim=1)

@@ -5,15 +5,13 @@ A query is right at rank i if its i-th neighbor has its label. R is the number o
 the query's label (in leave-one-out, of other rows). Scores are fractions in float64, first one per
 query, then their mean.
 
-A lone query, with no other row of its class (R = 0), can never be right and scores 0. By default
-lone queries are left out of the means, as in pytorch-metric-learning; ``lone="count"`` keeps them,
-as codes that merely count do.
+A lone query, with no other row of its class (R = 0), can never be right. Lone queries are left out
+of the means, as in pytorch-metric-learning.
 """
 
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -23,7 +21,6 @@ from torch import Tensor
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.evaluation.neighbors import Neighbors
 
-Lone = Literal["exclude", "count"]
 # Whether rows belong together, of their labels as tensors that broadcast; None is equality.
 Same = Callable[[Tensor, Tensor], Tensor] | None
 WHOLE = ("map", "mrr")  # scores that look at the whole ranking
@@ -73,7 +70,6 @@ def query_scores(
     gallery_labels: Shaped[Tensor, "g *c"] | None = None,
     *,
     metrics: Sequence[str] = ("recall@1", "map@r", "r_precision"),
-    lone: Lone = "exclude",
     same: Same = None,
 ) -> QueryScores:
     """Score all queries from their neighbors as these arrive; no chunk is kept.
@@ -83,13 +79,10 @@ def query_scores(
         labels: the queries' labels.
         gallery_labels: the gallery's labels; None for leave-one-out, where ids name queries.
         metrics: names of the scores, as in ``query_score``.
-        lone: what becomes of queries whose class has no other row.
         same: whether a query and a row belong together; None: if their labels are equal.
     """
-    if lone not in ("exclude", "count"):
-        raise ConfigError(unknown("treatment of lone queries", lone, ("exclude", "count")))
     relevant = relevant_counts(labels, gallery_labels, same)
-    counted = relevant > 0 if lone == "exclude" else torch.ones_like(relevant, dtype=torch.bool)
+    counted = relevant > 0
     if not counted.any():
         other = "another" if gallery_labels is None else "a gallery"
         got = f"{len(labels)} queries without"

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import torch
@@ -17,7 +16,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from vicinal.arguments import Count, Limits, Natural, NonNegative, Positive, Settings
 from vicinal.errors import ConfigError
-from vicinal.models.embedder import Embedder, layer_groups
+from vicinal.models.embedder import Embedder
 
 T = TypeVar("T", bound=Optimizer)
 
@@ -61,9 +60,6 @@ class OptimizerConfig(Settings):
         frozen: first steps, in which the backbone's rate is 0 and new layers and proxies learn
             alone, as Proxy-Anchor's authors begin.
         momentum: of ``sgd``.
-        layer_decay: factor by which the rate falls from each layer of the backbone to the one
-            before it, counted from the head, such as 0.75 to fine-tune a transformer (Clark et al.
-            2020); 1 gives all layers one rate.
         clip: largest norm of the gradient over all parameters of this optimizer; None does not
             clip.
     """
@@ -81,7 +77,6 @@ class OptimizerConfig(Settings):
     warmup: Natural = 0
     frozen: Natural = 0
     momentum: Annotated[float, Limits("[0, 1)")] = 0.9
-    layer_decay: Annotated[float, Limits("(0, 1]")] = 1.0
     clip: Positive | None = None
 
     def __post_init__(self) -> None:
@@ -102,19 +97,14 @@ class OptimizerConfig(Settings):
         Gradients are clipped at the beginning of ``optimizer.step``, so after any average over
         processes.
         """
-        head = list(embedder.head.parameters())
-        layered = {id(parameter) for parameter in chain(embedder.backbone.parameters(), head)}
-        pooling = (parameter for parameter in embedder.parameters() if id(parameter) not in layered)
-        new = [(chain(head, pooling), self.head_factor), (others, self.loss_factor)]
-        old_groups, new_groups = (
-            [
-                group
-                for part, factor in parts
-                for group in _groups(part, factor * self.learning_rate, self.weight_decay)
-            ]
-            for parts in (self._layers(embedder), new)
-        )
-        groups = old_groups + new_groups
+        rate = self.learning_rate
+        decay = self.weight_decay
+        backbone = _groups(embedder.backbone.parameters(), rate, decay)
+        new = [
+            *_groups(embedder.head.parameters(), self.head_factor * rate, decay),
+            *_groups(others, self.loss_factor * rate, decay),
+        ]
+        groups = backbone + new
         if not groups:
             raise ConfigError(
                 "nothing can be trained: the backbone has no free parameters and there is no "
@@ -126,7 +116,7 @@ class OptimizerConfig(Settings):
             optimizer.register_step_pre_hook(partial(_clip, self.clip))
         late: Callable[[int], float] = partial(self.rate, steps=steps, frozen=self.frozen)
         schedule: Callable[[int], float] = partial(self.rate, steps=steps)
-        schedules = [late] * len(old_groups) + [schedule] * len(new_groups)
+        schedules = [late] * len(backbone) + [schedule] * len(new)
         return optimizer, LambdaLR(optimizer, schedules)
 
     def rate(self, step: int, steps: int, frozen: int = 0) -> float:
@@ -154,25 +144,6 @@ class OptimizerConfig(Settings):
         if self.name == "sgd":
             return SGD(groups, lr=self.learning_rate, momentum=self.momentum)
         return AdamW(groups) if self.name == "adamw" else Adam(groups)
-
-    def _layers(self, embedder: Embedder) -> list[tuple[Iterable[nn.Parameter], float]]:
-        """Return the backbone's parameters and their factors of the learning rate."""
-        if self.layer_decay == 1:
-            return [(embedder.backbone.parameters(), 1.0)]
-        backbone = {id(parameter) for parameter in embedder.backbone.parameters()}
-        layers = [[p for p in layer if id(p) in backbone] for layer in layer_groups(embedder)]
-        missing = len(backbone) - len({id(parameter) for layer in layers for parameter in layer})
-        if missing:
-            raise ConfigError(
-                f"optimizer.layer_decay={self.layer_decay}: {missing} of {len(backbone)} "
-                "parameters of "
-                f"{type(embedder.backbone).__name__} belong to no known layer. Set "
-                "optimizer.layer_decay=1."
-            )
-        return [
-            (layer, self.layer_decay ** (len(layers) - 1 - place))
-            for place, layer in enumerate(layers)
-        ]
 
 
 def _clip(norm: float, optimizer: Optimizer, *_: object) -> None:

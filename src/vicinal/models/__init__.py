@@ -1,6 +1,6 @@
 """Networks: backbones, the embedder over them, and their description as JSON."""
 
-from vicinal.models.attention import FCAM, AttentionPooling
+from vicinal.models.attention import FCAM
 from vicinal.models.backbone import Backbone, load_pretrained
 from vicinal.models.config import BACKBONES, ModelConfig
 from vicinal.models.custom import CustomBackbone
@@ -34,7 +34,6 @@ __all__ += [
 __all__ += ["MiniLM", "NGrams"]
 __all__ += [
     "FCAM",
-    "AttentionPooling",
     "CustomBackbone",
     "LoRALinear",
     "count_parameters",

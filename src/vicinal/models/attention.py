@@ -1,5 +1,4 @@
-"""Attention over maps: FCAM inside residual blocks (Cai et al., ICCV 2019), and pooling by
-attention."""
+"""Attention over maps inside residual blocks: FCAM (Cai et al., ICCV 2019)."""
 
 from typing import Literal, get_args
 
@@ -62,32 +61,6 @@ class FCAM(nn.Module):
         return torch.sigmoid(
             self.mix(torch.cat([context(masks).relu() for context in self.contexts], dim=1))
         )
-
-
-class AttentionPooling(nn.Module):
-    """A weighted mean over places, with weights that learn.
-
-        y = Σ_k a_k x_k,   a_k = softmax_k(wᵀ tanh(V x_k))        Ilse et al. 2018, Eqs. (7) and (8)
-
-    w starts at 0, so pooling starts as the average.
-
-    Args:
-        channels: of the map.
-        hidden: rows of V.
-    """
-
-    def __init__(self, channels: int, hidden: int = 128) -> None:
-        super().__init__()
-        self.channels = channels
-        self.hidden = hidden
-        self.inner = nn.Linear(channels, hidden, bias=False)
-        self.score = nn.Linear(hidden, 1, bias=False)
-        nn.init.zeros_(self.score.weight)
-
-    def forward(self, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c"]:
-        places = maps.flatten(2).transpose(1, 2)
-        weights: Tensor = self.score(self.inner(places).tanh()).softmax(dim=1)
-        return (weights * places).sum(dim=1)
 
 
 def attend(network: nn.Module, attention: Attention) -> None:

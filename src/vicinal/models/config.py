@@ -75,9 +75,9 @@ class ModelConfig(Settings):
         clip: length to which a hyperbolic head clips its vectors first.
         head_norm: whether a batch norm precedes the head, as in the code of HDML's authors.
         pooling: how a map or tokens become a vector: ``average``, ``max``, ``both`` (their sum),
-            ``generalized`` (mean of cubes), ``token`` (class token of a transformer) or
-            ``attention`` (weights that learn). By default the network's own: that of timm's
-            networks, the class token of a torchvision transformer, else the average.
+            ``generalized`` (mean of cubes) or ``token`` (class token of a transformer). By default
+            the network's own: that of timm's networks, the class token of a torchvision
+            transformer, else the average.
         normalize: whether embeddings are put on the unit sphere.
         weights: ``imagenet`` or ``public`` for public weights, ``none`` for random ones, or the
             path of a file (``.pth`` or ``.safetensors``; a classifier in it is ignored) or of a run
@@ -94,8 +94,8 @@ class ModelConfig(Settings):
             discriminant directions; training competes with it. ``fitted`` is the only one of
             ``lanml``, ``pnca``, ``nca`` and ``gmml``: their estimator fits the head.
         start_length: mean length of the embeddings at a computed start.
-        freeze: what of the backbone does not train: ``stages:N`` for its stem and first N stages or
-            blocks, ``all``, or a pattern over names of parameters such as ``blocks.0.*``.
+        freeze: what of the backbone does not train: ``all``, or patterns over names of parameters
+            with commas between, such as ``conv1.*,layer[12].*``.
         freeze_norm: whether batch norm keeps its statistics and parameters. By default it does
             wherever a published network starts from trained weights.
         lora: rank of low-rank updates to the backbone's linear layers (Hu et al. 2022), which then

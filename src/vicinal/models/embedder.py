@@ -3,7 +3,6 @@
 import copy
 import math
 from collections.abc import Callable
-from itertools import zip_longest
 from typing import Literal, NoReturn, Self, cast, get_args
 
 import torch
@@ -15,11 +14,10 @@ from torch.utils.checkpoint import checkpoint
 
 from vicinal.distances import Metric, exponential_map
 from vicinal.errors import ConfigError, few, unknown
-from vicinal.models.attention import AttentionPooling
 from vicinal.models.backbone import kernels
-from vicinal.models.finetuning import add_lora, freeze_parameters, merge_lora, stages, trunk
+from vicinal.models.finetuning import add_lora, freeze_parameters, merge_lora
 
-Pooling = Literal["average", "max", "both", "generalized", "token", "attention"]
+Pooling = Literal["average", "max", "both", "generalized", "token"]
 POWER = 3.0
 LEAST = 1e-6  # of the generalized mean, as its authors start and clamp it
 Role = Literal["query", "gallery"]
@@ -39,8 +37,7 @@ class Embedder(nn.Module):
             normalize by themselves, so this decides only what is deployed and measured.
         pooling: how a map, or the tokens of the patches, become a vector; ``"both"`` is the sum of
             average and maximum, ``"generalized"`` what lies between them, (mean of x³)^(1/3) (GeM:
-            Radenović et al., TPAMI 2019), ``"attention"`` a weighted mean that learns
-            (``AttentionPooling``), ``"token"`` the class token.
+            Radenović et al., TPAMI 2019), ``"token"`` the class token.
         hidden: units of a hidden layer with ReLU in the head; None is a linear head.
         head_norm: whether the head begins with a batch norm, as that of HDML's authors (Zheng et
             al. 2019) does; ε and momentum are TensorFlow's.
@@ -94,7 +91,6 @@ class Embedder(nn.Module):
             )
         self.width = int(backbone.width)  # type: ignore[arg-type]
         self.head = self._head()
-        self.attention = AttentionPooling(self.width) if pooling == "attention" else None
         if lora is not None:
             add_lora(backbone, lora, lora_alpha)
         elif freeze is not None:
@@ -206,9 +202,6 @@ class Embedder(nn.Module):
             return maps.amax(dim=(2, 3))
         if self.pooling == "generalized":
             return maps.clamp(min=LEAST).pow(POWER).mean(dim=(2, 3)).pow(1 / POWER)
-        if self.attention is not None:
-            pooled: Tensor = self.attention(maps)
-            return pooled
         return maps.mean(dim=(2, 3)) + maps.amax(dim=(2, 3))
 
     def embed(self, features: Float[Tensor, "n c"]) -> Float[Tensor, "n d"]:
@@ -341,29 +334,6 @@ class TwoStreamEmbedder(Embedder):
         )
 
     features = embed = forward = _no_role  # type: ignore[assignment]
-
-
-def layer_groups(embedder: Embedder) -> list[list[nn.Parameter]]:
-    """Group the parameters of an embedder from input to output, for layer-wise learning-rate decay.
-
-    The last group is the head and a pooling that learns; those before are the stages of the
-    backbone. A group that trains nothing keeps its place, so that the depth of the others does not
-    change. With decay γ the rate of group i of m is γ^(m-1-i) times the full one.
-    """
-    depths: list[list[nn.Parameter]] = []
-    last: list[nn.Parameter] = []
-    for stream in embedder.streams:
-        parameters = dict(trunk(stream.backbone).named_parameters())
-        groups = [
-            [parameters[name] for name in names] for names in stages(stream.backbone) if names
-        ]
-        depths = [
-            [*one, *other]
-            for one, other in zip_longest(depths, groups, fillvalue=list[nn.Parameter]())
-        ]
-        inside = set(stream.backbone.parameters())
-        last += [parameter for parameter in stream.parameters() if parameter not in inside]
-    return [*depths, last] if last else depths
 
 
 def chunked(function: Callable[[Tensor], Tensor], inputs: Tensor, rows: int) -> Tensor:

@@ -1,10 +1,7 @@
-"""Train a part of a network: its last stages, rates by depth, or low-rank updates (LoRA)."""
+"""Train a part of a network: some of its parameters, or low-rank updates (LoRA)."""
 
 import math
-import re
-from collections import Counter, defaultdict
 from fnmatch import fnmatchcase
-from itertools import chain, groupby
 
 import torch
 from jaxtyping import Float
@@ -12,47 +9,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vicinal.errors import ConfigError
-
-# A name up to its first number: layer1, blocks.3, inception_3a.
-_NUMBERED = re.compile(r"(.*?)\d+[a-z]?(?=[._]|$)")
-
-
-def stages(backbone: nn.Module) -> list[list[str]]:
-    """Group the names of a network's parameters by depth: the stem (maybe empty), then its stages
-    or blocks.
-
-    The stages are the most numerous family of names that differ by a number, and what follows the
-    last of them is one more stage.
-
-    >>> from vicinal.models import SmallConvNet
-    >>> for names in stages(SmallConvNet(1, (4, 8))):
-    ...     print(names)
-    []
-    ['blocks.0.weight', 'blocks.1.weight', 'blocks.1.bias']
-    ['blocks.4.weight', 'blocks.5.weight', 'blocks.5.bias']
-    """
-    parameters = dict(trunk(backbone).named_parameters())
-    found = {name: _NUMBERED.match(name) for name in parameters}
-    members = defaultdict[str, set[str]](set)
-    sizes = Counter[str]()
-    for name, match in found.items():
-        if match:
-            members[match[1]].add(match[0])
-            sizes[match[1]] += parameters[name].numel()
-    family = max(members, key=lambda each: (len(members[each]), sizes[each]), default="")
-    keys = {name: match[0] if match and match[1] == family else "" for name, match in found.items()}
-    runs = [(key, list(names)) for key, names in groupby(parameters, keys.__getitem__)]
-    last = max((place for place, (key, _) in enumerate(runs) if key), default=-1)
-    groups: list[list[str]] = [[]]
-    for place, (key, names) in enumerate(runs):
-        # A norm with a number of its own belongs to the layer before it.
-        if (place > last >= 0 and groups[-1]) or (
-            key and any(parameters[name].ndim > 1 for name in names)
-        ):
-            groups.append(names)
-        else:
-            groups[-1] += names
-    return groups
 
 
 def count_parameters(module: nn.Module) -> tuple[int, int]:
@@ -66,39 +22,27 @@ def count_parameters(module: nn.Module) -> tuple[int, int]:
     return sum(p.numel() for p in parameters if p.requires_grad), sum(p.numel() for p in parameters)
 
 
-def freeze_parameters(backbone: nn.Module, pattern: str) -> None:
+def freeze_parameters(backbone: nn.Module, patterns: str) -> None:
     """Stop the training of some parameters of a backbone.
 
     Args:
         backbone: whose parameters no longer require gradients.
-        pattern: ``"all"``; ``"stages:3"`` or ``"3"`` for the stem and the first three stages or
-            blocks; else a pattern that names of parameters match, such as ``"blocks.0.*"``.
+        patterns: ``"all"``, or patterns that names of parameters match, with commas between, such
+            as ``"conv1.*,layer[12].*"``.
     """
     network = trunk(backbone)
     parameters = dict(network.named_parameters())
-    number = pattern.removeprefix("stages:")
-    if pattern == "all":
-        names = list(parameters)
-    elif number.isdigit():
-        groups = stages(backbone)
-        if int(number) >= len(groups):
-            raise ConfigError(
-                f"{type(network).__name__} has {len(groups) - 1} stages, got freeze={pattern!r}. "
-                f"Set model.freeze to stages:{len(groups) - 1} or less, or to all."
-            )
-        names = list(chain(*groups[: int(number) + 1]))
-    else:
+    for pattern in ["*"] if patterns == "all" else patterns.split(","):
         names = [name for name in parameters if fnmatchcase(name, pattern)]
         if not names:
             parts = dict.fromkeys(name.split(".")[0] for name in parameters)
-            fault = f"no parameter of {type(network).__name__} matches freeze={pattern!r}"
-            advice = (
-                f"Set model.freeze to a pattern such as '{next(iter(parts), 'layer')}*', to "
-                "stages:N or to all."
+            raise ConfigError(
+                f"no parameter of {type(network).__name__} matches freeze={pattern!r}. Its "
+                f"parameters begin with {', '.join(parts)}. Set model.freeze to patterns such as "
+                f"'{next(iter(parts), 'layer')}*', or to all."
             )
-            raise ConfigError(f"{fault}. Its parameters begin with {', '.join(parts)}. {advice}")
-    for name in names:
-        parameters[name].requires_grad_(False)
+        for name in names:
+            parameters[name].requires_grad_(False)
 
 
 class LoRALinear(nn.Module):
