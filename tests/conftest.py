@@ -96,6 +96,17 @@ def pytest_runtest_makereport(item, call):
     return report
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quick():
+    """No test asks how well a map has settled, or whether a file outlives a power cut."""
+    from vicinal.evaluation import projection
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(projection, "STEPS", 250)  # the least that scikit-learn takes
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def data_root() -> Path:
     return DATA

@@ -130,6 +130,7 @@ def test_kill_minus_nine_in_mid_epoch_changes_nothing(tiny, tmp_path, console):
     assert killed.results["rows"] == whole.results["rows"]
 
 
+@pytest.mark.slow(10)
 def test_ctrl_c_stops_between_steps_and_says_how_to_go_on(finished, tiny, tmp_path, console):
     path = tmp_path / "run"
     words = tiny.words(

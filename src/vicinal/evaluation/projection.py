@@ -7,6 +7,7 @@ from torch import Tensor
 from vicinal.evaluation.neighbors import require_finite
 
 PERPLEXITY = 30.0  # about how many neighbors each row tries to keep
+STEPS = 1000
 
 
 def tsne(embeddings: Float[Tensor, "n d"], *, seed: int) -> Float[Tensor, "n 2"]:
@@ -26,6 +27,7 @@ def tsne(embeddings: Float[Tensor, "n d"], *, seed: int) -> Float[Tensor, "n 2"]
         perplexity=min(PERPLEXITY, (len(rows) - 1) / 3),
         init=init,
         learning_rate="auto",
+        max_iter=STEPS,
         random_state=seed,
     )
     return torch.from_numpy(model.fit_transform(rows.numpy())).float()
