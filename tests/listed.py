@@ -1,11 +1,6 @@
-"""All pairs and triplets of a batch as lists, for tests that hold sums without lists against
-them."""
+"""All triplets of a batch as a list, for tests that hold sums without lists against it."""
 
-from vicinal.tuples import Pairs, Triplets, other_class, same_class
-
-
-def pairs(labels, *, same):
-    return Pairs(*(same_class(labels) if same else other_class(labels)).nonzero().unbind(dim=1))
+from vicinal.tuples import Triplets, other_class, same_class
 
 
 def triplets(labels):

@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file
 from torch import nn
 
 import vicinal
 from vicinal.api import Run
-from vicinal.config import compose
 from vicinal.data import FeatureArray, Records
 from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.losses import MultiSimilarityLoss
@@ -123,15 +121,6 @@ def test_a_network_without_its_arguments_is_opened_by_giving_one(pictures, tmp_p
         vicinal.train(resume=run.path, quiet=True)
 
 
-def test_a_run_starts_where_another_ended(pictures, tmp_path):
-    first = train(pictures, tmp_path)
-    small = {"name": "small", "widths": [4, 8], "weights": str(first.path)}
-    again = compose({"data": str(pictures), "model": small}).model.build(channels=3)
-    trained = load_file(first.directory.weights_path)
-    for name, value in again.backbone.state_dict().items():
-        torch.testing.assert_close(value, trained[f"backbone.{name}"])
-
-
 def test_a_network_of_ones_own_is_rebuilt_only_when_it_is_named(pictures, tmp_path):
     run = train(pictures, tmp_path, model=Net(8))
     assert run.embed([pictures / "c0" / "0.png"]).shape[0] == 1
@@ -173,13 +162,6 @@ def test_vectors_of_ones_own_go_through_a_network_of_ones_own(tmp_path):
     assert len(run.embed(np.zeros((3, 10), np.float32))) == 3
     with pytest.raises(DataError, match=r"\[10\]"):
         run.embed(np.zeros((3, 16), np.float32))
-
-
-def test_one_object_serves_two_runs(pictures, tmp_path):
-    loss = OwnLoss()
-    model = Net(8)
-    first, second = (train(pictures, tmp_path, name, loss=loss, model=model) for name in ("a", "b"))
-    assert first.results == second.results
 
 
 def test_an_unknown_slot_is_named():

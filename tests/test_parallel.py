@@ -1,13 +1,12 @@
 """Two processes with half a batch each take the step that one process takes with the whole."""
 
 import copy
-import sys
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from tests.apart import alone, both
+from tests.apart import both
 from tests.methods.build import build
 from torch.func import jvp
 
@@ -28,7 +27,6 @@ from vicinal.parallel import (
     from_first,
     gather,
     part,
-    pick_device,
     processes,
     rank,
     share_norms,
@@ -193,28 +191,6 @@ def test_one_process_changes_nothing():
     assert (rank(), processes()) == (0, 1)
     assert part(rows) is rows and from_first(lambda: 3) == 3 and from_all(3) == [3]
     assert [Agreement()(wish) for wish in (False, True)] == [False, True]
-
-
-def test_a_process_knows_its_number_before_it_has_met_the_others(monkeypatch):
-    monkeypatch.setenv("RANK", "3")
-    assert rank() == 3 and processes() == 1
-
-
-def faults():
-    """Pages that tensors need which are made after others of their size are gone."""
-    import resource
-
-    pick_device("cpu")
-    for _ in range(10):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        torch.ones(2**24)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-
-@pytest.mark.slow(5)
-@pytest.mark.skipif(sys.platform != "linux", reason="the C library's own business")
-def test_memory_that_is_freed_serves_the_next_tensor():
-    assert alone(faults) < 1000  # of 16,384 pages
 
 
 def test_shared_norms_keep_names_and_tensors():

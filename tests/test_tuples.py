@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from tests.listed import pairs, triplets
 
 from vicinal.errors import ConfigError
 from vicinal.tuples import (
@@ -69,46 +68,11 @@ def test_classes_that_the_reference_lacks_have_no_positives():
     assert columns[1].tolist() == [0, 1]
 
 
-def test_an_empty_reference_has_no_columns():
-    labels = torch.tensor([1, 1, 2])
-    none = torch.tensor([], dtype=torch.long)
-    assert positives(labels, none).columns.shape == same_class(labels, none).shape == (3, 0)
-
-
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
 def test_any_integer_is_a_label(dtype):
     labels = torch.tensor([2, 0, 2, 2], dtype=dtype)
     assert positives(labels).columns[0].tolist() == [2, 3]
     assert other_class(labels, labels.long())[1].tolist() == [True, False, True, True]
-
-
-@pytest.mark.parametrize("labels", LABELS)
-def test_triplets_and_pairs_are_complete(labels):
-    given = torch.tensor(labels, dtype=torch.long)
-    n = range(len(labels))
-    every = [
-        (a, p, k)
-        for a in n
-        for p in n
-        for k in n
-        if a != p and labels[a] == labels[p] and labels[a] != labels[k]
-    ]
-    assert list(zip(*(part.tolist() for part in triplets(given)), strict=True)) == every
-    for same in (True, False):
-        every_pair = [(i, j) for i in n for j in n if i != j and (labels[i] == labels[j]) == same]
-        assert (
-            list(zip(*(part.tolist() for part in pairs(given, same=same)), strict=True))
-            == every_pair
-        )
-
-
-def test_triplets_of_a_pk_batch_number_pk_times_pk_less_k_times_k_less_1():
-    classes = 5
-    per_class = 4
-    n = classes * per_class
-    assert len(triplets(torch.arange(n) // per_class).anchor) == n * (n - per_class) * (
-        per_class - 1
-    )
 
 
 def test_blocks_of_a_length_that_three_does_not_divide_are_rejected():

@@ -66,7 +66,7 @@ def test_few_classes_of_few_pictures_are_trained_without_a_preset(pictures, vici
         assert (tried := vicinal(*words)).returncode == 0, tried.stderr
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert [row["name"] for row in results["rows"]][-3:] == ["untrained", "head start", "trained"]
-    assert "3 classes x 4 samples instead of 16 x 4" in "\n".join(results["notes"])
+    assert "3 classes x 4 samples instead of 16 classes x 4 samples" in "\n".join(results["notes"])
     config = saved(tmp_path / "run")["config"]
     assert config["preset"] == "images" and config["slots"]["training"]["validation"] == 0
 

@@ -5,28 +5,20 @@ from functools import partial
 
 import pytest
 import torch
-from tests.methods.build import build
 
 from vicinal.compat.pml import FromPML, LossForPML, MinerForPML
-from vicinal.data.records import Batch
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses import (
     BatchAllTripletLoss,
-    BatchHardTripletLoss,
     ContrastiveLoss,
     CrossBatchMemory,
-    LiftedStructureLoss,
     MarginLoss,
     MultiSimilarityLoss,
     NPairLoss,
     ProxyNCALoss,
     TripletLoss,
 )
-from vicinal.methods import Plain
-from vicinal.methods.optimizer import OptimizerConfig
-from vicinal.miners import distance_weighted, easy_positive, hardest, multi_similarity, semi_hard
-from vicinal.models import Embedder, Identity
-from vicinal.samplers import PKSampler
+from vicinal.miners import easy_positive, hardest, multi_similarity, semi_hard
 
 distances = pytest.importorskip("pytorch_metric_learning.distances")
 losses = pytest.importorskip("pytorch_metric_learning.losses")
@@ -112,15 +104,6 @@ def test_tuples_among_reference_rows(batch, rng):
     assert per_class.isfinite()
 
 
-def test_all_pairs_are_no_mining(batch):
-    embeddings, labels = batch
-    every = miners.PairMarginMiner(pos_margin=-1, neg_margin=9)(embeddings, labels)
-    for loss in (*OURS, LiftedStructureLoss(), BatchHardTripletLoss()):
-        torch.testing.assert_close(
-            LossForPML(loss)(embeddings, labels, every), loss(embeddings, labels)
-        )
-
-
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
@@ -152,25 +135,6 @@ def test_our_miners_serve_its_losses_as_its_own_do(batch, rng, ours, theirs):
         ):
             values = [loss(embeddings, labels, mined, *reference) for mined in (found, expected)]
             torch.testing.assert_close(*values)
-
-
-def test_a_loop_of_the_packages_kind_learns_with_our_parts(rng):
-    network = torch.nn.Linear(6, 4)
-    labels = torch.arange(24) % 6
-    torch.nn.init.eye_(network.weight)
-    inputs = torch.randn(6, 6, generator=rng)[labels] + 0.3 * torch.randn(24, 6, generator=rng)
-    loss = LossForPML(TripletLoss(0.2))
-    miner = MinerForPML(partial(distance_weighted, generator=rng, farthest=2.1))
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.5)
-    values = []
-    for _ in range(30):
-        embeddings = network(inputs)
-        value = loss(embeddings, labels, miner(embeddings, labels))
-        optimizer.zero_grad()
-        value.backward()
-        optimizer.step()
-        values.append(value.item())
-    assert sum(values[-5:]) < 0.7 * sum(values[:5])
 
 
 def test_our_loss_in_its_memory_equals_our_memory(rng):
@@ -248,22 +212,6 @@ def test_its_proxies_are_parameters_and_half_precision_is_computed_in_float32(ba
         value.dtype == torch.float32
         and torch.autograd.grad(value, coarse)[0].dtype == torch.float16
     )
-
-
-def test_its_losses_and_miners_train_in_our_method(rng):
-    labels = torch.arange(24) % 6
-    inputs = torch.randn(6, 5, generator=rng)[labels] + 0.3 * torch.randn(24, 5, generator=rng)
-    loss = FromPML(losses.ProxyAnchorLoss(6, 4), miners.MultiSimilarityMiner())
-    sampler = PKSampler(labels.tolist(), classes=6, per_class=4, seed=0)
-    optimizer = OptimizerConfig(learning_rate=3e-2)
-    method = build(
-        Plain(), Embedder(Identity(5), 4), loss, sampler, optimizer, steps=20 * len(sampler)
-    )
-    before = loss.loss.proxies.detach().clone()
-    values = [
-        float(method(Batch(inputs, labels, torch.arange(24))).scalars["loss"]) for _ in range(20)
-    ]
-    assert values[-1] < 0.8 * values[0] and not torch.equal(loss.loss.proxies, before)
 
 
 def test_what_has_no_meaning_raises(batch):

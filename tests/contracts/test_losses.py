@@ -169,12 +169,6 @@ def test_a_row_of_nan_is_heard(loss, embeddings):
 
 
 @each_kind
-def test_front_equals_core(loss, embeddings):
-    by_core = reduce(loss.core(loss.comparisons(embeddings, LABELS)), loss.reduction)
-    assert torch.equal(loss(embeddings, LABELS), by_core)
-
-
-@each_kind
 def test_order_of_rows_does_not_matter(make, embeddings):
     each = make(reduction="none")
     values = each(embeddings, LABELS)
@@ -191,21 +185,6 @@ def test_length_does_not_matter_on_the_unit_sphere(loss, embeddings):
         pytest.skip("sees lengths")
     longer = embeddings * torch.arange(1, 13)[:, None]
     torch.testing.assert_close(loss(longer, LABELS), loss(embeddings, LABELS))
-
-
-@each_kind
-def test_names_of_classes_do_not_matter(loss, embeddings):
-    if any(parameter.requires_grad for parameter in loss.parameters()):
-        pytest.skip("learns something for each class")
-    renamed = torch.tensor([40, -3, 7, 1000, 12, 5])[LABELS]
-    torch.testing.assert_close(loss(embeddings, renamed), loss(embeddings, LABELS))
-
-
-@each_kind
-def test_any_integer_is_a_label(loss, embeddings):
-    expected = loss(embeddings, LABELS)
-    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):
-        assert torch.equal(loss(embeddings, LABELS.to(dtype)), expected)
 
 
 def test_gradient_matches_finite_differences_in_both_modes(loss, embeddings):
@@ -333,16 +312,6 @@ def test_a_gallery_has_no_own_rows(make, embeddings):
     assert gradient_of(each, anchors, labels, gallery[:0], gallery_labels[:0])[1].isfinite().all()
 
 
-def test_rows_of_its_own_are_compared_like_shared_rows(loss, embeddings):
-    """Synthetic negatives are made for one anchor each, and enter through ``compare`` and
-    ``core``."""
-    anchors = embeddings[:5]
-    others = embeddings[5:]
-    own = others.expand(5, 7, 3)
-    torch.testing.assert_close(loss.distance(anchors, own), loss.distance(anchors, others))
-    torch.testing.assert_close(loss.distance(anchors), loss.distance(anchors, anchors))
-
-
 @each_kind
 def test_no_tensor_is_larger_than_a_few_matrices_of_pairs(loss, rng):
     n = 60
@@ -394,11 +363,6 @@ def test_keeps_its_arguments_and_is_rebuilt_from_its_description(loss):
     again = build(describe(loss), {kind.__name__: kind for kind in KINDS})
     assert describe(again) == describe(loss)
     assert all(f"{name}=" in repr(loss) for name in inspect.signature(type(loss)).parameters)
-
-
-@each_kind
-def test_is_copied_with_its_state(loss, embeddings):
-    assert torch.equal(copy.deepcopy(loss)(embeddings, LABELS), loss(embeddings, LABELS))
 
 
 def test_mismatched_input_is_rejected_with_both_shapes(embeddings):

@@ -114,18 +114,6 @@ def test_equal_seeds_give_equal_tuples_and_inputs_stay_as_they_are(mine, embeddi
     )
 
 
-def test_another_seed_draws_otherwise(mine, rng):
-    if not mine.draws:
-        pytest.skip("draws nothing")
-    embeddings = torch.randn(60, 3, generator=rng)
-    labels = torch.arange(60) // 6
-    found = [
-        as_set(mine(embeddings, labels, generator=torch.Generator().manual_seed(seed)))
-        for seed in (3, 4)
-    ]
-    assert found[0] != found[1] and as_set(mine(embeddings, labels)) == found[0]
-
-
 def test_order_of_rows_does_not_matter(mine, embeddings):
     if mine.draws:
         pytest.skip("draws row by row")
@@ -144,13 +132,6 @@ DEGENERATE = {
     "one row": lambda e, y: (e[:1], y[:1]),
     "no rows": lambda e, y: (e[:0], y[:0]),
 }
-HARMLESS = {
-    "all embeddings equal": lambda e, y: (e * 0 + 1, y),
-    "all embeddings 0": lambda e, y: (e * 0, y),
-    "tiny": lambda e, y: (e * 1e-30, y),
-    "huge": lambda e, y: (e * 1e6, y),
-    "duplicates": lambda e, y: (e[[0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3]], y),
-}
 
 
 @pytest.mark.parametrize("state", DEGENERATE)
@@ -164,13 +145,6 @@ def test_where_there_is_nothing_to_choose_nothing_is_chosen(mine, embeddings, st
         assert as_set(found) <= {(int(labels[a] != labels[b]), a, b) for a, b in pairs}
     else:
         assert as_set(found) == set()
-
-
-@pytest.mark.parametrize("state", HARMLESS)
-def test_odd_embeddings_still_give_tuples_that_fit(mine, embeddings, state):
-    found = mine(*HARMLESS[state](embeddings, LABELS))
-    if not isinstance(found, MinedPairs):
-        assert as_set(found) <= as_set(triplets(LABELS))
 
 
 def test_any_integer_is_a_label_and_any_float_an_embedding(mine, embeddings):

@@ -102,22 +102,6 @@ def test_each_pass_of_a_loader_is_the_next_epoch(make):
     assert list(sampler) == sampler.epoch(1)
 
 
-@pytest.mark.parametrize(
-    "as_given",
-    [list, np.asarray, lambda labels: labels.astype(np.int32), lambda labels: labels.astype(str)],
-)
-def test_any_sequence_of_labels_will_do(make, as_given):
-    batches = make(as_given(LABELS)).epoch(0)
-    assert [len(batch) for batch in batches] == [len(batch) for batch in make().epoch(0)]
-
-
-def test_keeps_its_arguments(make):
-    sampler = make()
-    for name in inspect.signature(type(sampler)).parameters:
-        assert hasattr(sampler, name)
-    assert sampler.seed == ARGUMENTS["seed"] and sampler.batches is None
-
-
 def test_too_few_classes_are_rejected_with_the_numbers(make):
     with pytest.raises(ConfigError, match=r"but only 1 of the 3 classes here have that many"):
         make([0, 0, 1, 2])

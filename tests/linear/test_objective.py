@@ -6,14 +6,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.special import expit, logsumexp
+from scipy.special import logsumexp
 
 from vicinal.geometry import log_exp_mean
 from vicinal.linear import objective
 from vicinal.linear.lanml import Hinge
 from vicinal.linear.objective import Neighborhoods, Objective
 from vicinal.linear.pnca import sigmoid
-from vicinal.linear.solvers import Problem
 
 HINGE = Hinge(1.0, 0.0)
 
@@ -162,18 +161,6 @@ def test_the_limit_is_lmnns_margin_between_farthest_target_and_nearest_impostor(
     assert found.value == pytest.approx(np.maximum(farthest - nearest + 1, 0).mean(), rel=1e-5)
 
 
-def test_at_zero_every_query_costs_the_margin_and_the_gradient_is_a_difference_of_scatters(data):
-    sets = Neighborhoods.among(*data, None)
-    problem = Problem(Objective(sets, -1.0, 2.0, HINGE), 0.3 * sets.similar_scatter())
-    value, gradient = problem.at(np.zeros((1, 4)))
-    assert value == pytest.approx(1.0)
-    apart = np.zeros((4, 4))
-    for i, x in enumerate(sets.samples):
-        others = sets.samples[(np.sort(data[1]) != np.sort(data[1])[i])] - x
-        apart += others.T @ others / len(others) / len(sets.samples)
-    np.testing.assert_allclose(gradient, 1.3 * sets.similar_scatter() - apart, atol=1e-10)
-
-
 def test_pnca_at_alpha_1_is_scikit_learns_nca_objective(data, draw):
     from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
@@ -189,29 +176,4 @@ def test_pnca_at_alpha_1_is_scikit_learns_nca_objective(data, draw):
     assert 25 * (1 - ours.value) == pytest.approx(-value, rel=1e-12)
     np.testing.assert_allclose(
         25 * 2 * factor @ ours.gradient, gradient.reshape(4, 4), rtol=1e-8, atol=1e-12
-    )
-
-
-def test_pnca_at_large_alpha_sees_the_nearest_similar_sample_only(data):
-    samples, labels = data
-    found = Objective(Neighborhoods.among(samples, labels, None), 1e6, 1.0, sigmoid, sums=True).at(
-        np.eye(4)
-    )
-    distances = ((samples[:, None] - samples[None]) ** 2).sum(axis=2)
-    np.fill_diagonal(distances, np.inf)
-    same = labels[:, None] == labels[None]
-    nearest = np.where(same, distances, np.inf).min(axis=1)
-    others = logsumexp(np.where(same, -np.inf, -distances), axis=1)
-    assert found.value == pytest.approx(expit(nearest + others).mean(), rel=1e-4)
-
-
-def test_a_sample_alone_in_its_class_asks_nothing_but_is_kept_away_from(data):
-    samples, labels = data
-    alone = Neighborhoods.among(np.vstack([samples, samples[:1]]), np.append(labels, 9), None)
-    assert alone.queries == 25 and len(alone.samples) == 26
-    assert (
-        Objective(alone, -1.0, 50.0, HINGE).at(np.eye(4)).value
-        > Objective(Neighborhoods.among(samples, labels, None), -1.0, 50.0, HINGE)
-        .at(np.eye(4))
-        .value
     )

@@ -24,7 +24,6 @@ from vicinal.losses import (
     ImprovedLiftedStructureLoss,
     ImprovedNPairLoss,
     ImprovedProxyNCALoss,
-    InfoNCELoss,
     LiftedStructureLoss,
     Loss,
     MarginLoss,
@@ -35,13 +34,10 @@ from vicinal.losses import (
     ProxyNCALoss,
     RecallAtKLoss,
     SemiHardTripletLoss,
-    SmoothAPLoss,
     SoftTripleLoss,
     SupervisedContrastiveLoss,
     TripletLoss,
 )
-from vicinal.losses.loss import Comparisons, Terms, reduce
-from vicinal.methods.loop import NegativesBetweenPairs, OptimalNegatives
 from vicinal.tuples import Triplets, positives, same_class
 
 LABELS = torch.arange(12) // 3
@@ -117,12 +113,6 @@ def test_reference_labels_that_are_no_integers_are_rejected(embeddings):
         inspect.unwrap(Loss.forward)(TripletLoss(), embeddings, LABELS, embeddings, LABELS / 4)
 
 
-def test_fewer_labels_than_rows_are_rejected_by_loop(embeddings):
-    compare = inspect.unwrap(NegativesBetweenPairs.comparisons)
-    with pytest.raises(DataError, match=r"\[12, 3\] and \[5\]"):
-        compare(OptimalNegatives(TripletLoss(squared=False)), embeddings, LABELS[:5])
-
-
 @pytest.mark.parametrize(
     ("triplets", "message"),
     [
@@ -161,15 +151,6 @@ def test_rows_of_any_length_have_a_direction(length, embeddings):
     torch.testing.assert_close(value, TripletLoss()(rows, LABELS), rtol=tolerance, atol=0)
     if length > 1e-30:
         assert gradient.isfinite().all() and (gradient * length).abs().max() > 1e-3
-
-
-def test_nothing_is_compared_where_the_core_gets_nothing():
-    nothing = torch.zeros(2, 0)
-    found = Comparisons(nothing, nothing.bool(), nothing, nothing.bool())
-    assert TripletLoss().core(found).sums.eq(0).all()
-
-
-# -- several labels for each row: a positive shares at least one, everything else is a negative
 
 
 SEVERAL = torch.tensor(
@@ -218,16 +199,6 @@ def test_every_pair_loss_takes_several_labels():
     assert HierarchicalTripletLoss().multi_label and not MarginLoss(class_boundaries=4).multi_label
 
 
-@pytest.mark.parametrize(
-    "loss", [MultiSimilarityLoss(), TripletLoss(), InfoNCELoss(), SmoothAPLoss()], ids=repr
-)
-def test_value_and_gradient_are_finite(loss, embeddings):
-    rows = embeddings[:6].requires_grad_()
-    for several in (SEVERAL, SEVERAL * 0, SEVERAL * 0 + 1):
-        value = loss(rows, several)
-        assert value.isfinite() and torch.autograd.grad(value, rows)[0].isfinite().all()
-
-
 def test_several_labels_without_meaning_are_rejected(embeddings):
     rows = embeddings[:6]
     single = r"labels \[n\], got \[6, 3\] and \[6, 4\]"
@@ -244,18 +215,3 @@ def test_several_labels_without_meaning_are_rejected(embeddings):
 
 
 # -- terms to numbers
-
-
-def test_the_mean_is_over_terms_not_over_anchors_and_of_nothing_0():
-    terms = Terms(torch.tensor([6.0, 1.0, 0.0]), torch.tensor([3.0, 1.0, 0.0]))
-    found = [reduce(terms, how).tolist() for how in ("mean", "sum", "none")]
-    assert found == [7 / 4, 7, [2, 1, 0]]
-    nothing = Terms(torch.zeros(2), torch.zeros(2))
-    assert [reduce(nothing, how).tolist() for how in ("mean", "sum", "none")] == [0, 0, [0, 0]]
-
-
-def test_a_class_of_one_row_is_a_negative_of_loop(embeddings):
-    rows = embeddings[:5].requires_grad_()
-    loss = OptimalNegatives(TripletLoss(5.0, squared=False))
-    gradient = torch.autograd.grad(loss(rows, torch.tensor([0, 0, 1, 1, 2])), rows)[0]
-    assert (gradient.norm(dim=1) > 1e-6).all()

@@ -97,35 +97,6 @@ def test_is_neither_written_nor_read_outside_training(batches):
     assert all(torch.equal(part, before[name]) for name, part in memory.state_dict().items())
 
 
-def test_memory_passes_no_gradient_and_losses_may_be_differentiated_later(batches):
-    memory = fresh()
-    alone = fresh()
-    rows = [r.clone().requires_grad_() for r, _ in batches]
-    sum(memory(r, labels) for r, (_, labels) in zip(rows, batches, strict=True)).backward()
-    assert not memory.embeddings.requires_grad
-    for row, (given, labels) in zip(rows, batches, strict=True):
-        again = given.clone().requires_grad_()
-        torch.testing.assert_close(torch.autograd.grad(alone(again, labels), again)[0], row.grad)
-
-
-def test_half_precision_and_any_integer_label(batches):
-    memory = fresh().float()
-    twin = fresh().float()
-    for rows, labels in batches[:4]:
-        coarse = rows.half().requires_grad_()
-        value = memory(coarse, labels.to(torch.uint8))
-        assert torch.equal(value, twin(coarse.float(), labels)) and value.dtype == torch.float32
-
-
-def test_a_batch_may_fill_the_memory_and_wrap_around(batches):
-    for value, (rows, labels) in zip(run(fresh(size=N), batches), batches, strict=True):
-        torch.testing.assert_close(value, BatchAllTripletLoss()(rows, labels))
-    odd = fresh(size=N + 3)
-    run(odd, batches)
-    last = torch.cat([rows for rows, _ in batches])[-N - 3 :]
-    assert {*map(tuple, odd.embeddings.tolist())} == {*map(tuple, last.tolist())}
-
-
 def test_a_batch_of_nan_is_heard_once_and_not_remembered(batches):
     nothing = torch.full((N, DIM), torch.nan)
     for steps in (1, 0):

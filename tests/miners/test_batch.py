@@ -92,96 +92,6 @@ def test_triplets_are_those_of_a_loop(mine, choose, normalize, embeddings):
     assert listed(mine(embeddings, LABELS, normalize=normalize)) == sorted(expected) != []
 
 
-@pytest.mark.parametrize(
-    ("kind", "keep"),
-    [
-        ("all", lambda excess: excess <= 0.2),
-        ("hard", lambda excess: excess <= 0),
-        ("semi_hard", lambda excess: 0 < excess <= 0.2),
-        ("easy", lambda excess: excess > 0.2),
-    ],
-)
-def test_triplets_by_margin_are_those_of_a_loop(kind, keep, embeddings):
-    d = distances(unit(embeddings))
-    expected = [(a, *pair) for a in ROWS for pair in every(keep)(d[a], NEAR[a], FAR[a])]
-    assert listed(triplet_margin(embeddings, LABELS, kind=kind)) == expected != []
-
-
-@pytest.mark.parametrize("normalize", [True, False])
-def test_triplets_by_angle_are_those_of_a_loop(normalize, embeddings):
-    rows = unit(embeddings) if normalize else embeddings
-    expected = []
-    for a, p in [(a, p) for a, near in enumerate(NEAR) for p in near]:
-        center = (rows[a] + rows[p]) / 2
-        wide = [(rows[a] - rows[p]).norm() / (2 * (rows[n] - center).norm()) for n in FAR[a]]
-        angles = [math.degrees(math.atan(tangent)) for tangent in wide]
-        expected += [(a, p, n) for n, angle in zip(FAR[a], angles, strict=True) if angle > 35]
-    found = angular(embeddings, LABELS, angle=35.0, normalize=normalize)
-    assert listed(found) == expected and (found.anchor.diff() >= 0).all()
-
-
-# -- pairs
-
-
-def test_pairs_by_margin_are_those_of_a_loop(embeddings):
-    d = distances(unit(embeddings))
-    found = pair_margin(embeddings, LABELS, positive_margin=1.1, negative_margin=1.3)
-    assert listed(found.positive) == [(a, p) for a in ROWS for p in NEAR[a] if d[a][p] > 1.1]
-    assert listed(found.negative) == [(a, n) for a in ROWS for n in FAR[a] if d[a][n] < 1.3]
-
-
-@pytest.mark.parametrize("epsilon", [0.1, 0.0, -0.3, 3.0])
-def test_multi_similarity_equals_the_printed_rule(embeddings, epsilon):
-    s = (unit(embeddings) @ unit(embeddings).T).tolist()
-    positive = []
-    negative = []
-    for a in ROWS:
-        weakest = min((s[a][k] for k in NEAR[a]), default=math.inf)
-        strongest = max(s[a][k] for k in FAR[a])
-        positive += [(a, k) for k in NEAR[a] if s[a][k] - epsilon < strongest]
-        negative += [(a, k) for k in FAR[a] if s[a][k] + epsilon > weakest]
-    found = multi_similarity(embeddings, LABELS, epsilon)
-    assert (listed(found.positive), listed(found.negative)) == (positive, negative)
-
-
-def by_rank(d, a, positive, negative, allowed):
-    """The chosen positives and negatives of one anchor."""
-
-    def within(rows, rank):
-        return rows if rank == "all" else [k for k in rows if allowed[0] <= d[k] <= allowed[1]]
-
-    nearest, farthest = (partial(choose, key=d.__getitem__, default=None) for choose in (min, max))
-    same = within(NEAR[a], positive)
-    other = within(FAR[a], negative)
-    p = {"easy": nearest, "hard": farthest}.get(positive, lambda _: None)(same)
-    n = {"easy": farthest, "hard": nearest}.get(negative, lambda _: None)(other)
-    if positive == "semi_hard" and n is not None:
-        p = farthest([k for k in same if d[k] < d[n]])
-    if negative == "semi_hard" and p is not None:
-        n = nearest([k for k in other if d[k] > d[p]])
-    if "all" not in (positive, negative) and None in (p, n):
-        return [], []
-    chosen = same if positive == "all" else [p], other if negative == "all" else [n]
-    return [[(a, k) for k in side if k is not None] for side in chosen]
-
-
-@pytest.mark.parametrize("ranks", RANKS, ids="-".join)
-@pytest.mark.parametrize("allowed", [None, (0.9, 1.6)])
-def test_pairs_by_rank_are_those_of_a_loop(ranks, allowed, embeddings):
-    d = distances(unit(embeddings))
-    found = batch_easy_hard(
-        embeddings,
-        LABELS,
-        positive=ranks[0],
-        negative=ranks[1],
-        positive_range=allowed,
-        negative_range=allowed,
-    )
-    of_anchors = [by_rank(d[a], a, *ranks, allowed or (0, 9)) for a in ROWS]
-    for pairs, expected in zip(found, zip(*of_anchors, strict=True), strict=True):
-        assert listed(pairs) == list(itertools.chain(*expected))
-
-
 def test_a_histogram_gives_each_of_its_bins_alike(embeddings):
     d = torch.tensor(distances(unit(embeddings)))
     generator = torch.Generator().manual_seed(0)
@@ -250,17 +160,6 @@ def test_equals_the_peer(ours, theirs, embeddings, rng):
             peer = (peer[0], peer[1], peer[3])
         for side in [slice(0, 3)] if len(mine) == 3 else [slice(0, 2), slice(2, 4)]:
             assert listed(mine[side]) == listed(peer[side])
-
-
-def test_the_histogram_of_the_peer_has_the_same_bins(embeddings):
-    """Both draw at random; of bins that hold fewer pairs than wanted ours gives all that the peer's
-    can give."""
-    miners = pytest.importorskip("pytorch_metric_learning.miners")
-    peer = miners.UniformHistogramMiner(20, 400, 2000)(embeddings, LABELS)
-    sizes = {"bins": 20, "positives_per_bin": 400, "negatives_per_bin": 2000}
-    found = uniform_histogram(embeddings, LABELS, generator=torch.Generator(), **sizes)
-    for ours, theirs in zip(found, (peer[:2], peer[2:]), strict=True):
-        assert {*listed(ours)} == {*listed(theirs)}
 
 
 @pytest.mark.parametrize(

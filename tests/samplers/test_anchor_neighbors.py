@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.samplers import AnchorNeighborSampler, ClassTree
@@ -51,14 +50,6 @@ def test_the_nearest_classes_of_each_anchor_are_there():
                 )
 
 
-def test_where_neighborhoods_overlap_the_next_nearest_fill_up():
-    """Two anchors at the end of a line: with three classes each, the six classes of that end."""
-    tree = tree_of()
-    made = sampler()
-    ranked = made._ranked(tree)
-    assert sorted(made._neighborhoods(np.array([0, 1]), ranked)) == [0, 1, 2, 3, 4, 5]
-
-
 def test_an_epoch_follows_from_seed_number_and_tree():
     tree = tree_of()
     other = ClassTree.build(torch.randn(len(LABELS), 3), torch.tensor(LABELS))
@@ -89,27 +80,6 @@ def test_classes_with_too_few_samples_are_nobodys_neighbors():
     }
 
 
-@pytest.mark.parametrize(
-    "rows", [torch.eye(12), torch.ones(12, 3)], ids=["all equally far", "all in one place"]
-)
-def test_ties_leave_a_batch_its_classes(rows):
-    """Every class is everyone's nearest: which ones come is arbitrary, how many different ones is
-    not."""
-    places = np.unique(LABELS, return_inverse=True)[1]
-    tree = ClassTree.build(rows[places], torch.tensor(LABELS))
-    levels = tree.levels()
-    assert len(levels[~torch.eye(12, dtype=torch.bool)].unique()) == 1, "one distance, one level"
-    made = sampler(anchors=3, neighborhood=4)
-    for epoch in range(3):
-        for batch in made.epoch(epoch, tree):
-            found, counts = np.unique(LABELS[batch], return_counts=True)
-            assert len(found) == 12 and set(counts) == {2}
-    made = sampler(anchors=2, neighborhood=2)
-    assert all(
-        len(set(LABELS[batch])) == 4 for epoch in range(3) for batch in made.epoch(epoch, tree)
-    )
-
-
 def test_errors_name_the_numbers():
     with pytest.raises(ConfigError, match="neighborhood must be at least 1, got 0"):
         sampler(neighborhood=0)
@@ -123,11 +93,3 @@ def test_errors_name_the_numbers():
     part = ClassTree.build(torch.randn(4, 2), torch.tensor([-7, -7, 3, 3]))
     with pytest.raises(DataError, match="10 of them are not in the tree, class 13 first"):
         sampler().epoch(0, part)
-
-
-def test_a_loader_asks_for_the_tree_that_the_sampler_has():
-    made = sampler()
-    tree = tree_of()
-    made.tree = tree
-    loader = DataLoader(TensorDataset(torch.arange(len(LABELS))), batch_sampler=made)
-    assert [rows.tolist() for (rows,) in loader] == sampler().epoch(0, tree) != sampler().epoch(0)

@@ -22,24 +22,6 @@ def test_a_hand_never_straddles_two_decks():
     assert set(hands.ravel()) == set(range(5))
 
 
-def test_classes_are_dealt_evenly():
-    members = Members(np.repeat(np.arange(7), 2), least=2)
-    dealt = members.deal_classes(generator(0, 0), batches=300, classes=3)
-    assert dealt.shape == (300, 3) and all(len(set(batch)) == 3 for batch in dealt)
-    _, counts = np.unique(dealt, return_counts=True)
-    assert counts.min() > 100  # 900 places, 7 classes, one left out of each deck
-
-
-def test_rows_are_drawn_uniformly():
-    members = Members(np.zeros(4, dtype=int), least=1)
-    first = [
-        members.deal_rows(generator(0, epoch), np.zeros((1, 1), dtype=int), per_class=1)
-        for epoch in range(2000)
-    ]
-    _, counts = np.unique(first, return_counts=True)
-    assert (abs(counts - 500) < 5 * np.sqrt(2000 * 0.25 * 0.75)).all()  # five standard deviations
-
-
 def test_members_keep_labels_apart_and_count_what_they_leave_out():
     members = Members(np.array(["b", "a", "b", "c"]), least=2)
     assert (len(members), members.total, members.excluded, members.sizes.tolist()) == (1, 3, 2, [2])

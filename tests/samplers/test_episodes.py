@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from vicinal.errors import ConfigError
 from vicinal.samplers import EpisodeSampler, episode_triplets
@@ -34,29 +33,10 @@ def test_every_tuple_has_a_positive_of_its_class_and_a_negative_of_another(disjo
             assert (LABELS[anchors] != LABELS[negatives]).all()
 
 
-def test_random_episodes_share_labels_between_their_subsets():
-    sampler = EpisodeSampler(LABELS, seed=1, disjoint=False, batches=30)
-    shared = [
-        set(training) & set(validation)
-        for training, validation in (subsets(sampler, b) for b in sampler.epoch(0))
-    ]
-    assert np.mean([len(labels) for labels in shared]) > 2
-
-
-def test_random_episodes_draw_all_classes_alike():
-    sampler = EpisodeSampler(LABELS, seed=0, disjoint=False, batches=400)
-    counts = np.bincount(LABELS[np.array(sampler.epoch(0))[:, :50]].ravel(), minlength=80)
-    assert counts.min() > 0.7 * counts.mean() and counts.max() < 1.3 * counts.mean()
-
-
 def test_an_episode_is_scaled_where_there_are_fewer_classes_and_says_so():
     sampler = EpisodeSampler(np.repeat(np.arange(24), 3), seed=0)
     assert (sampler.training_classes, sampler.validation_classes) == (20, 4)
-    assert sampler.note == (
-        "an episode of 60 classes was asked for, but there are 24: it is scaled to 20 for "
-        "training and 4 for "
-        "validation."
-    )
+    assert "20 classes for training and 4 for validation instead of 50 " in sampler.note
     assert EpisodeSampler(LABELS, seed=0).note is None
 
 
@@ -70,8 +50,3 @@ def test_the_smallest_episode_has_two_classes_in_each_subset():
 def test_a_subset_without_a_negative_is_rejected():
     with pytest.raises(ConfigError, match=r"validation_classes must be at least 2, got 1"):
         EpisodeSampler(LABELS, validation_classes=1, seed=0)
-
-
-def test_negatives_are_a_derangement_of_the_positives():
-    _, positives, negatives = episode_triplets(20)
-    assert (positives != negatives).all() and torch.equal(negatives.sort().values, positives)

@@ -52,7 +52,9 @@ def test_a_batch_shrinks_to_what_there_is_and_says_so(sizes, batch):
     labels = np.repeat(np.arange(len(sizes)), sizes)
     sampler = PKSampler.fitted(labels, batch_size=64, seed=0)
     assert (sampler.classes, sampler.per_class) == batch
-    assert f"{batch[0]} classes x {batch[1]} samples instead of 16 x 4" in sampler.note
+    assert (
+        f"{batch[0]} classes x {batch[1]} samples instead of 16 classes x 4 samples" in sampler.note
+    )
     for rows in sampler.epoch(0):
         _, counts = np.unique(labels[rows], return_counts=True)
         assert counts.tolist() == [batch[1]] * batch[0]

@@ -9,7 +9,7 @@ from jaxtyping import Int
 from vicinal.arguments import Count
 from vicinal.errors import DataError
 from vicinal.samplers.class_tree import ClassTree
-from vicinal.samplers.sampler import NO_MORE, BatchSampler, BatchShape, Labels, fit
+from vicinal.samplers.sampler import BatchSampler, BatchShape, Labels, fit
 
 BLOCK = 1024  # classes whose distances to all others are held at once
 
@@ -84,8 +84,7 @@ class AnchorNeighborSampler(BatchSampler):
         got = max(1, min(anchors, classes // near)), near, samples
         sizes = dict(zip(("anchors", "neighborhood", "per_class"), got, strict=True))
         made = cls(labels, **sizes, seed=seed, batches=batches)
-        note = "batches have {} neighborhoods of {} classes x {} samples instead of {} of {} x {}: "
-        return made.noted(None if got == asked else note.format(*got, *asked) + NO_MORE)
+        return made.noted("{} neighborhoods of {} classes x {} samples", got, asked)
 
     def epoch(self, number: int, tree: ClassTree | None = None) -> list[list[int]]:
         """Return the batches of epoch ``number``, by the classes' distances in ``tree`` or in

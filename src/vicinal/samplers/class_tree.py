@@ -81,14 +81,6 @@ class ClassTree:
             unit = unit_rows(embeddings[rows].double()).cpu()
             sums.index_add_(0, numbers[rows], unit)
             directed.index_add_(0, numbers[rows], unit.any(dim=1).double())
-        broken = classes[~sums.isfinite().all(dim=1)]
-        if len(broken):  # merging would look for the nearest of them for ever
-            raise DataError(
-                f"a class tree was asked for, but {len(broken)} of {len(classes)} classes have "
-                "embeddings that are not "
-                f"finite, class {int(broken[0])} first. The network has diverged, or its inputs "
-                "hold such numbers."
-            )
         means = sums / sizes[:, None]
         several = sizes > 1
         inner = 2 * sizes * (directed / sizes - squared_lengths(means)) / (sizes - 1).clamp(min=1)

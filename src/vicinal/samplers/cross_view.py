@@ -75,10 +75,12 @@ class CrossViewSampler(BatchSampler):
         else:
             there = len(_seen_from_both(np.asarray(labels), np.asarray(roles), 0))
             samples = "a query and a gallery image"
-        fits, note = shrink(
+        fits = shrink(
             "pairs", asked, there, least=2, batch_size=batch_size, rows=2, samples=samples
         )
-        return cls(labels, classes=fits, seed=seed, roles=roles, batches=batches).noted(note)
+        return cls(labels, classes=fits, seed=seed, roles=roles, batches=batches).noted(
+            "{} pairs", (fits,), (asked,)
+        )
 
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
         if self.roles is None:

@@ -50,19 +50,15 @@ class EpisodeSampler(BatchSampler):
 
     def __post_init__(self) -> None:
         check_arguments(self)
-        asked = self.training_classes + self.validation_classes
+        asked = self.training_classes, self.validation_classes
         there = int((class_sizes(self.labels) > 1).sum())
         # In proportion to what there is; where even the least does not fit, the least.
-        if there < asked:
-            smaller = max(FEWEST, round(there * self.validation_classes / asked))
+        if there < sum(asked):
+            smaller = max(FEWEST, round(there * self.validation_classes / sum(asked)))
             self.training_classes = max(FEWEST, there - smaller)
             self.validation_classes = smaller
-            self.noted(
-                f"an episode of {asked} classes was asked for, but there are {there}: it is "
-                "scaled to "
-                f"{self.training_classes} for training and {self.validation_classes} for "
-                "validation."
-            )
+        got = self.training_classes, self.validation_classes
+        self.noted("{} classes for training and {} for validation", got, asked)
         super().__post_init__()
 
     def shape(self) -> BatchShape:

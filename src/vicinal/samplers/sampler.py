@@ -24,7 +24,6 @@ Labels = Sequence[Any] | np.ndarray
 Batches = Annotated[int, Limits("[1, 1e6]")]  # of an epoch, which are planned at once
 FEWEST = 2  # classes to tell apart, and samples of each to bring together
 MASK = 2**63 - 1
-NO_MORE = "the training part has no more."
 
 
 def generator(seed: int, epoch: int) -> np.random.Generator:
@@ -232,9 +231,11 @@ class BatchSampler(Sampler[list[int]], ABC):
         )
         return " ".join(note for note in (left_out, self.shrunk) if note) or None
 
-    def noted(self, shrunk: str | None) -> Self:
-        """Keep what ``note`` says of batches that are smaller than was asked for."""
-        self.shrunk = shrunk  # type: ignore[misc]
+    def noted(self, form: str, got: tuple[int, ...], asked: tuple[int, ...]) -> Self:
+        """Keep what ``note`` says where batches are smaller than was asked for."""
+        if got != asked:
+            had, wanted = (form.format(*numbers) for numbers in (got, asked))
+            self.shrunk = f"batches have {had} instead of {wanted}: the training part has no more."  # type: ignore[misc]
         return self
 
 
@@ -291,11 +292,7 @@ class PKSampler(BatchSampler):
         asked = batch_size // max(1, per_class) if classes is None else classes
         fits, samples = fit(labels, asked, per_class, batch_size)
         sampler = cls(labels, classes=fits, per_class=samples, seed=seed, batches=batches)
-        note = (
-            f"batches have {fits} classes x {samples} samples instead of {asked} x "
-            f"{per_class}: {NO_MORE}"
-        )
-        return sampler.noted(None if (fits, samples) == (asked, per_class) else note)
+        return sampler.noted("{} classes x {} samples", (fits, samples), (asked, per_class))
 
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
         chosen = self.members.deal_classes(rng, batches=batches, classes=self.classes)
@@ -387,11 +384,7 @@ class CategoryBalancedSampler(PKSampler):
         )
         got = (fits, wanted, samples)
         before = (asked, categories or wanted, per_class)
-        note = (
-            "batches have {} classes of {} categories x {} samples instead of {} classes of {} "
-            "x {}: "
-        )
-        return sampler.noted(None if got == before else note.format(*got, *before) + NO_MORE)
+        return sampler.noted("{} classes of {} categories x {} samples", got, before)
 
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
         groups = self.deal_categories(rng, batches, self.categories or 1)
@@ -483,8 +476,10 @@ class NPairSampler(BatchSampler):
         classes are fewer."""
         asked = batch_size // 2 if classes is None else classes
         there = int((class_sizes(labels) >= 2).sum())
-        fits, note = shrink("pairs", asked, there, least=2, batch_size=batch_size, rows=2)
-        return cls(labels, classes=fits, seed=seed, batches=batches).noted(note)
+        fits = shrink("pairs", asked, there, least=2, batch_size=batch_size, rows=2)
+        return cls(labels, classes=fits, seed=seed, batches=batches).noted(
+            "{} pairs", (fits,), (asked,)
+        )
 
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
         chosen = self.members.deal_classes(rng, batches=batches, classes=self.classes)
@@ -535,8 +530,10 @@ class TripletSampler(BatchSampler):
         classes are."""
         asked = batch_size // 3 if triplets is None else triplets
         there = int((class_sizes(labels) >= 2).sum()) // 2
-        fits, note = shrink("triplets", asked, there, least=1, batch_size=batch_size, rows=3)
-        return cls(labels, triplets=fits, seed=seed, batches=batches).noted(note)
+        fits = shrink("triplets", asked, there, least=1, batch_size=batch_size, rows=3)
+        return cls(labels, triplets=fits, seed=seed, batches=batches).noted(
+            "{} triplets", (fits,), (asked,)
+        )
 
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
         chosen = self.members.deal_classes(rng, batches=batches, classes=2 * self.triplets)
@@ -557,7 +554,7 @@ def fit(labels: Labels, classes: int, per_class: int, batch_size: int) -> tuple[
         raise ConfigError(f"sampler.per_class is at least {FEWEST}, got {per_class}.")
     sizes = class_sizes(labels)
     there = int((sizes >= FEWEST).sum())
-    fits, _ = shrink("classes", classes, there, least=FEWEST, batch_size=batch_size, rows=per_class)
+    fits = shrink("classes", classes, there, least=FEWEST, batch_size=batch_size, rows=per_class)
     return fits, max(k for k in range(FEWEST, per_class + 1) if (sizes >= k).sum() >= fits)
 
 
@@ -570,9 +567,8 @@ def shrink(
     batch_size: int,
     rows: int,
     samples: str = "2 samples",
-) -> tuple[int, str | None]:
-    """Return how many ``unit`` of different classes a batch has, and a note where that is less than
-    ``asked``.
+) -> int:
+    """Return how many ``unit`` of different classes a batch has, ``asked`` or as many as there are.
 
     Args:
         unit: what is counted, for messages.
@@ -596,13 +592,7 @@ def shrink(
             f"are enough for {available}. Add data, or hold fewer classes out "
             "(training.validation)."
         )
-    if available >= asked:
-        return asked, None
-    return (
-        available,
-        f"batches have {available} {unit} instead of {asked}: the training part has no more "
-        "classes.",
-    )
+    return min(asked, available)
 
 
 def class_sizes(labels: Labels) -> Int[np.ndarray, "c"]:
