@@ -216,14 +216,6 @@ def test_halves_of_htl(train):
         assert np.isfinite(steps(fixed, train, 1, fixed.batches(1)[:1])[0]["loss"])
 
 
-@pytest.mark.parametrize("assessor", ["lstm", "constant"])
-def test_assessors_and_their_baseline_see_the_same_episodes(assessor, train):
-    method = ALA(assessor=assessor).build(parts_of(ALA(), "triplet", train))
-    plain = Plain().build(parts_of(Plain(), "triplet", train, sampler="episodes"))
-    assert method.batches(0) == plain.batches(0)
-    assert np.isfinite(steps(method, train, 0, method.batches(0)[:1])[0]["loss"])
-
-
 @pytest.mark.parametrize("miner", ["distance_weighted", "semi_hard"])
 def test_a_mined_loss_trains_and_resumes(miner, train):
     def build():
@@ -288,12 +280,6 @@ def test_a_sampler_of_the_users_own_is_not_checked_by_its_layout():
     with pytest.raises(ConfigError, match="got batches of Own"):
         ALA().check(TripletLoss(), Own())
     ALA().check(TripletLoss(), EpisodeSampler(np.repeat(np.arange(6), 2), seed=0))
-
-
-@pytest.mark.parametrize("settings", [{"assessor": "gru"}, {"units": "rows"}, {"form": "author"}])
-def test_unknown_choices_are_rejected(settings):
-    with pytest.raises(ConfigError, match="Known: "):
-        ALA(**settings)
 
 
 def test_an_unknown_loss_is_rejected():

@@ -84,18 +84,6 @@ def test_other_optimizers_put_weight_decay_into_the_gradient(embedder, name):
     torch.testing.assert_close(weight.detach(), before - expected, rtol=0, atol=1e-6)
 
 
-def test_sgd_has_momentum(embedder):
-    config = OptimizerConfig(
-        name="sgd", learning_rate=1.0, momentum=0.5, weight_decay=0.0, schedule="constant"
-    )
-    optimizer, _ = config.build(embedder, steps=2)
-    before = embedder.head.bias.detach().clone()
-    for _ in range(2):
-        with_gradients(optimizer, 1.0)
-        optimizer.step()
-    torch.testing.assert_close(embedder.head.bias.detach(), before - 2.5)
-
-
 @pytest.mark.parametrize(("size", "after"), [(100.0, 2.0), (1e-3, None)])
 def test_the_norm_of_all_gradients_is_clipped_before_the_step(embedder, size, after):
     optimizer, _ = OptimizerConfig(clip=2.0).build(

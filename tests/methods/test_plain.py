@@ -7,7 +7,6 @@ import torch
 from tests.methods.build import build
 
 from vicinal.data.records import Batch
-from vicinal.errors import ConfigError
 from vicinal.losses import BatchAllTripletLoss, InfoNCELoss, MultiSimilarityLoss
 from vicinal.losses.diagnostics import describe_batch
 from vicinal.methods.optimizer import OptimizerConfig
@@ -97,23 +96,6 @@ def test_momentum_contrast_step_by_step(batch, rng):
         for now, then in zip(ours.parameters(), byhand.parameters(), strict=True):
             torch.testing.assert_close(now, then)
     assert not any(p.requires_grad for p in method.momentum_encoder.parameters())
-
-
-def test_momentum_contrast_with_momentum_0_is_a_memory_of_embeddings(batch):
-    with pytest.raises(ConfigError, match=r"MomentumQueue\.momentum must be .* got 1\.5"):
-        MomentumQueue(momentum=1.5)
-    method = build(
-        MomentumQueue(momentum=0.0),
-        Embedder(Identity(5), 3),
-        InfoNCELoss(),
-        OneBatch(),
-        labels=range(12),
-    )
-    method(batch)
-    for slow, fast in zip(
-        method.momentum_encoder.parameters(), method.embedder.parameters(), strict=True
-    ):
-        assert torch.equal(slow, fast)
 
 
 def test_spread_is_zero_for_one_point_and_one_around_the_origin():

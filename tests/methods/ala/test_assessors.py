@@ -51,37 +51,6 @@ def test_two_episodes_are_one_long_sequence_with_the_state_carried(lstm, members
     torch.testing.assert_close(torch.cat([first.weights, second.weights]), whole)
 
 
-def test_a_reset_state_gives_other_weights(lstm, members):
-    lstm.advance(lstm(members[:7]).state)
-    carried = lstm(members[7:]).weights
-    lstm.advance((torch.zeros(2, 8), torch.zeros(2, 8)))
-    assert not torch.allclose(carried, lstm(members[7:]).weights)
-
-
-def test_calling_does_not_advance_the_state(lstm, members):
-    before = lstm(members).weights
-    assert torch.equal(lstm(members).weights, before)
-
-
-def test_order_matters_unless_nothing_recurs(lstm, members):
-    order = torch.arange(11, -1, -1)
-    assert not torch.allclose(lstm(members[order]).weights, lstm(members).weights[order])
-    with torch.no_grad():
-        for name, parameter in lstm.sequence.named_parameters():
-            if "_hh_" in name:
-                parameter.zero_()
-            if name.startswith("bias"):
-                parameter[8:16] = -1e9  # forget gates closed: the cell is a recurrence, too
-    torch.testing.assert_close(lstm(members[order]).weights, lstm(members).weights[order])
-
-
-def test_the_kept_state_has_no_history(lstm, members):
-    for _ in range(3):
-        lstm.advance(lstm(members).state)
-        assert not lstm.hidden_state.requires_grad and lstm.hidden_state.grad_fn is None
-        assert lstm.cell_state.grad_fn is None
-
-
 def test_passes_no_gradient_to_the_embeddings(lstm, members):
     assert lstm(members.requires_grad_()).weights.sum().requires_grad
     lstm(members).weights.sum().backward()

@@ -30,12 +30,6 @@ def test_average_weighted_hardness_is_the_papers_mean(rng):
     assert float(told["weight_deviation"]) ** 2 == pytest.approx(0.06)
 
 
-def test_weight_one_leaves_hardness_as_it_is():
-    told = WeightAnalysis().describe(torch.ones(3), torch.tensor([0.5, 1.0, 3.0]))
-    assert told["hardness/weighted"] == told["hardness/unweighted"]
-    assert told["hardness/ratio"] == told["hardness/preference"] == 1
-
-
 @pytest.mark.parametrize("spread", [0.0, 1e-4])
 def test_an_assessor_whose_weights_never_spread_is_inert(spread):
     analysis = WeightAnalysis()

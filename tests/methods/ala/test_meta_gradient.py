@@ -134,20 +134,6 @@ def test_a_step_of_no_length_teaches_nothing():
     assert not episode.by_forward_mode().any()
 
 
-def test_is_one_inner_product_for_each_tuple():
-    """-⟨∇L_va(θ'), diag(α) ∇L(T; θ)⟩, as the formula stands."""
-    episode = Episode(SCORINGS["triplet"]())
-    losses, _ = episode.losses()
-    direction = episode.direction(losses)
-    for loss, found in zip(losses, episode.by_forward_mode(), strict=True):
-        own = torch.autograd.grad(
-            loss, episode.metric.leaves, retain_graph=True, materialize_grads=True
-        )
-        torch.testing.assert_close(
-            found, -sum((u * g).sum() for u, g in zip(direction, own, strict=True))
-        )
-
-
 def test_a_validation_loss_of_zero_teaches_nothing():
     episode = Episode(TripletScoring(TripletLoss(margin=-100.0, squared=False, normalize=False)))
     assert not episode.by_forward_mode().any()
@@ -182,9 +168,3 @@ def test_forward_mode_passes_through_the_real_backbones(backbone):
     gradients = torch.autograd.grad(z, metric.leaves, cotangent, create_graph=True)
     (exact,) = torch.autograd.grad(gradients, cotangent, direction)
     torch.testing.assert_close(metric.tangents(direction, inputs), exact, rtol=1e-3, atol=1e-3)
-
-
-def test_named_parameters_not_given_keep_their_value():
-    episode = Episode(SCORINGS["triplet"](), train=False)
-    expected = episode.embedder.embed(episode.embedder.features(episode.inputs))
-    torch.testing.assert_close(episode.metric.embed({}, episode.inputs), expected)

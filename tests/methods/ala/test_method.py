@@ -18,7 +18,6 @@ from vicinal.methods.ala import ALA
 from vicinal.methods.ala.assessment import LSTMAssessor
 from vicinal.methods.optimizer import SGD, Adam
 from vicinal.models import Identity
-from vicinal.reports.series import charts, read_progress
 from vicinal.training.cuda_graph import CUDAGraphStep
 
 CONSTANT = {"assessor": "constant", "relative": False}
@@ -106,12 +105,6 @@ def test_the_state_advances_once_an_episode_whatever_k_is(sampler, batch, update
     assert len(advanced) == 3 and method.weigh.hidden_state.grad_fn is None
 
 
-def test_statistics_move_as_often_as_without_an_assessor(sampler, batch):
-    method = make(sampler, ALA(updates=3))
-    method(batch)
-    assert method.embedder.backbone.layers[1].num_batches_tracked == 1
-
-
 @pytest.mark.parametrize(
     ("loss", "units"),
     [
@@ -130,15 +123,6 @@ def test_trains_other_losses_and_what_they_learn(sampler, batch, loss, units):
     assert all(not torch.equal(value, before[name]) for name, value in loss.state_dict().items())
 
 
-@pytest.mark.parametrize("settings", [ALA(rate=1e-9), ALA(updates=0)])
-def test_an_inert_assessor_says_so_once_trained(sampler, batch, settings):
-    inert = make(sampler, settings)
-    assert inert.notes == ()
-    inert(batch)
-    inert(batch)
-    assert [note.split(":")[0] for note in inert.notes] == ["assessor inert"]
-
-
 def test_an_assessor_that_tells_tuples_apart_has_nothing_to_say(sampler, batch):
     lively = make(sampler, ALA(rate=0.05))
     for _ in range(5):
@@ -149,31 +133,10 @@ def test_an_assessor_that_tells_tuples_apart_has_nothing_to_say(sampler, batch):
     assert constant.notes == (), "a control is meant to weigh all alike"
 
 
-def test_mean_and_deviation_of_the_weights_have_charts_of_their_own(sampler, batch):
-    """On one axis with a mean of 0.5 nobody would see whether a deviation of 0.01 rises."""
-    line = {name: float(value) for name, value in make(sampler)(batch).scalars.items()}
-    found = {
-        chart.key: list(chart.lines)
-        for chart in charts(read_progress([{"kind": "step", "step": 0, **line}]))
-    }
-    assert found["scalar-weight_mean"] == ["weight_mean"] and found["scalar-weight_deviation"] == [
-        "weight_deviation"
-    ]
-    assert found["scalar-hardness"] == ["weighted", "unweighted", "ratio", "preference"]
-
-
 def test_a_collapsed_loss_is_the_margin_times_the_mean_weight(sampler, batch):
     method = make(sampler, ALA(**CONSTANT, weight=0.25))
     method(batch)
     assert method.collapsed_loss(batch) == pytest.approx(0.25, abs=1e-3)
-
-
-def test_a_virtual_step_follows_the_schedule(sampler, batch):
-    first = make(sampler)(batch).scalars["virtual_step/relative_length"]
-    slower = make(sampler)
-    for group in slower.metric_optimizer.param_groups:
-        group["lr"] /= 2
-    torch.testing.assert_close(slower(batch).scalars["virtual_step/relative_length"], first / 2)
 
 
 class Flat(Identity):

@@ -10,7 +10,6 @@ from vicinal.losses import (
     ContrastiveLoss,
     MarginLoss,
     MultiSimilarityLoss,
-    ProxyNCALoss,
     TripletLoss,
 )
 from vicinal.methods.ala.assessment import AnchorScoring, EpisodeLoss, PairScoring, TripletScoring
@@ -95,12 +94,6 @@ def test_anchors_show_their_mean_positive_and_hardest_negative(embeddings):
         scored.members[0],
         torch.stack([embeddings[0], embeddings[[1, 2]].mean(dim=0), embeddings[hardest]]),
     )
-
-
-@pytest.mark.parametrize("kind", [TripletScoring, PairScoring, AnchorScoring])
-def test_losses_without_tuples_are_rejected(kind):
-    with pytest.raises(ConfigError, match="ProxyNCALoss compares them with proxies"):
-        kind(ProxyNCALoss(3, 4))
 
 
 def test_the_baseline_takes_all_tuples_of_both_subsets(embeddings, rng):

@@ -93,25 +93,6 @@ def test_every_parameter_of_the_lstm_follows_eq_12(sampler, batch):
         torch.testing.assert_close(now, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_a_tuple_that_pulls_with_the_validation_gradient_gains_weight(sampler, batch):
-    """Against ⟨α ∇L_va(θ'), ∇L(T; θ)⟩, one tuple after the other."""
-    settings = ALA("paper", over="mean", updates=1)
-    method = make(sampler, settings, FreeWeights(TRAINING), loss=TripletLoss(margin=4.0))
-    metric = method.metric
-    losses = method.training_pass(batch).scored.losses
-    steps = metric.scaled(
-        list(torch.autograd.grad(0.5 * losses.mean(), metric.leaves, retain_graph=True))
-    )
-    _, direction = method.validate(batch, steps)
-    gradients = [torch.autograd.grad(loss, metric.leaves, retain_graph=True) for loss in losses]
-    pulls = torch.stack(
-        [sum((u * g).sum() for u, g in zip(direction, one, strict=True)) for one in gradients]
-    )
-    teach(method, batch)
-    assert (pulls > 0).any() and (pulls < 0).any()
-    assert torch.equal(method.weigh.logits.detach().sign(), pulls.sign())
-
-
 def test_nothing_changes_but_the_assessor(sampler, batch):
     method = make(sampler, ALA(), LSTMAssessor(3 * DIM, hidden=8), name="adamw")
     # The real pass moves batch norm's statistics, as in any training.

@@ -8,7 +8,6 @@ import torch
 from torch.autograd import gradcheck
 
 from vicinal.distances import row_distances
-from vicinal.methods.hdml.method import interpolation_factor
 from vicinal.methods.hdml.synthesis import harder
 
 
@@ -48,28 +47,6 @@ def test_without_pull_negatives_stay_and_with_all_of_it_they_reach_the_reference
     )
 
 
-def test_the_distance_is_interpolated_and_the_three_points_lie_on_a_line(pairs):
-    anchor, negative, reference = pairs
-    before = row_distances(anchor, negative, squared=False)
-    found = harder(anchor, negative, reference, 0.3)
-    after = row_distances(anchor, found, squared=False)
-    expected = torch.where(before > reference, 0.3 * before + 0.7 * reference, before)
-    torch.testing.assert_close(after, expected)
-    torch.testing.assert_close(after + row_distances(found, negative, squared=False), before)
-
-
-def test_harder_with_alpha_easier_with_the_loss(pairs):
-    anchor, negative, reference = pairs
-
-    def distance(alpha, loss):
-        lambda_ = interpolation_factor(alpha, torch.tensor(loss))
-        return row_distances(anchor, harder(anchor, negative, reference, lambda_), squared=False)
-
-    moves = row_distances(anchor, negative, squared=False) > reference
-    assert (distance(2.0, 1.0) < distance(1.0, 1.0))[moves].all()
-    assert (distance(1.0, 2.0) > distance(1.0, 1.0))[moves].all()
-
-
 def test_a_negative_within_the_reference_stays_exactly_and_passes_nothing_to_the_anchor():
     anchor = torch.tensor([[0.0, 0.0]], requires_grad=True)
     negative = torch.tensor([[0.6, 0.8]])
@@ -104,9 +81,3 @@ def test_gradient_matches_finite_differences(rng):
     points = torch.randn(2, 6, 3, generator=rng, dtype=torch.float64).requires_grad_()
     reference = torch.full((6,), 0.4, dtype=torch.float64, requires_grad=True)
     assert gradcheck(lambda p, r: harder(p[0], p[1], r, 0.7), (points, reference))
-
-
-def test_a_loss_of_nothing_pulls_all_and_an_unknown_loss_pulls_nothing():
-    assert interpolation_factor(5.0, torch.tensor(0.0)) == 0
-    assert interpolation_factor(5.0, torch.tensor(torch.inf)) == 1
-    assert interpolation_factor(0.0, torch.tensor(0.0)) == 1

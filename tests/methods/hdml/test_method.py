@@ -10,10 +10,8 @@ import torch
 from tests.apart import in_two
 from tests.methods.build import build
 
-from vicinal.arguments import docstring_section
 from vicinal.data.records import Batch
-from vicinal.losses import MarginLoss, MultiSimilarityLoss, NPairLoss, TripletLoss
-from vicinal.losses.diagnostics import CAPTIONS as SHARED_CAPTIONS
+from vicinal.losses import NPairLoss, TripletLoss
 from vicinal.losses.loss import Terms
 from vicinal.methods.hdml import HDML
 from vicinal.methods.optimizer import OptimizerConfig
@@ -179,13 +177,6 @@ def test_the_generator_follows_both_of_its_terms():
     assert all(gradient.abs().sum() > 0 for gradient in found)
 
 
-def test_what_a_loss_learns_is_part_of_the_metric():
-    method = make(MarginLoss(), window=1)
-    before = method.loss.boundary.clone()
-    trained(method, PK, 2)
-    assert method.loss.boundary != before
-
-
 # -- weights and windows ---------------------------------------------------------------------------
 
 
@@ -265,19 +256,6 @@ def test_the_relative_preset_does_not_depend_on_the_scale_of_the_loss():
 # -- ablations and options -------------------------------------------------------------------------
 
 
-def test_drawn_negatives_make_free_tuples_cost_again():
-    loss = TripletLoss(0.05, normalize=False, squared=False, blocks=True)
-    method = make(loss, beta=0.0, window=1, alpha=50.0, rate=3e-2)
-    line = [take_step(method, batch_of(TRIPLETS)) for _ in range(41)][-1]
-    assert line["zero_loss_share/synthetic"] < line["zero_loss_share/real"]
-
-
-@pytest.mark.parametrize("options", [{}, {"hardest": 2}], ids=str)
-def test_any_loss_over_a_class_balanced_batch_trains(options):
-    lines = trained(make(MultiSimilarityLoss(), window=1, **options), PK, 3)
-    assert all(math.isfinite(value) for line in lines for value in line.values())
-
-
 # -- state, export, processes, report --------------------------------------------------------------
 
 
@@ -292,21 +270,6 @@ def test_a_restored_method_goes_on_bit_for_bit(settings, tmp_path):
         first, second = (m(batch_of(PAIRS, number)).scalars for m in (method, again))
         assert all(torch.equal(first[name], second[name]) for name in first)
     assert torch.equal(weights(method.embedder), weights(again.embedder))
-
-
-def test_every_group_of_its_scalars_has_a_caption():
-    method = make(NPairLoss(blocks=True))
-    result = method(batch_of(PAIRS))
-    groups = {name.partition("/")[0] if "/" in name else "loss" for name in result.scalars}
-    charts = docstring_section(HDML, "Charts")
-    assert groups == charts.keys()
-    described = {name.partition("/")[0] for name in method.diagnostics(result)} - {
-        "active",
-        "spread",
-    }
-    assert described == SHARED_CAPTIONS.keys() and method.captions == charts | SHARED_CAPTIONS
-    for text in charts.values():
-        assert "alpha" in text
 
 
 class Flat(Identity):

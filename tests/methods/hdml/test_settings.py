@@ -4,7 +4,6 @@ import pytest
 import torch
 from tests.methods.build import build
 
-from vicinal.errors import ConfigError
 from vicinal.losses import BatchAllTripletLoss, NPairLoss, TripletLoss
 from vicinal.methods.hdml import HDML
 from vicinal.methods.optimizer import OptimizerConfig
@@ -40,17 +39,3 @@ def test_triplets_in_no_blocks_have_it_too(form, loss, alpha):
     optimizer = OptimizerConfig()
     method = build(HDML(form), embedder, loss, sampler, optimizer, labels=labels)
     assert method.values.alpha == alpha
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"form": "author"}, "did you mean 'authors'"),
-        ({"alpha": -1.0}, "alpha must be at least 0, got -1.0"),
-        ({"hardest": 0}, "hardest must be at least 1, got 0"),
-        ({"generator_rate": 0.0}, "generator_rate must be above 0, got 0.0"),
-    ],
-)
-def test_settings_that_cannot_work_are_rejected(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        HDML(**settings).chosen()

@@ -7,45 +7,12 @@ import pytest
 import torch
 
 from vicinal import losses
-from vicinal.errors import ConfigError
-from vicinal.losses import NPairLoss, TripletLoss, reduce
+from vicinal.losses import LOSSES, NPairLoss, TripletLoss, reduce
 from vicinal.methods.hdml.generator import FeatureClassifier, Generator
-from vicinal.methods.hdml.synthesis import ALONE, Roles, Synthesis, harder, replaceable
+from vicinal.methods.hdml.synthesis import ALONE, Roles, Synthesis, harder
 
 PK = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2])
-OVER_PAIRS = [
-    losses.AdaptiveNeighborhoodLoss(),
-    losses.BatchAllTripletLoss(),
-    losses.BatchHardTripletLoss(),
-    losses.CircleLoss(),
-    losses.ContrastiveLoss(),
-    losses.DiscriminativeDeepMetricLoss(),
-    losses.HPHNLoss(),
-    losses.HierarchicalTripletLoss(),
-    losses.ImprovedLiftedStructureLoss(),
-    losses.ImprovedNPairLoss(),
-    losses.LiftedStructureLoss(),
-    losses.LiftedStructureLoss(form="smooth"),
-    losses.MarginLoss(),
-    losses.MultiSimilarityLoss(),
-    NPairLoss(),
-    losses.HardExemplarLoss(),
-    losses.RankedListLoss(),
-    losses.SemiHardTripletLoss(),
-    losses.SupervisedContrastiveLoss(),
-    TripletLoss(),
-    losses.InfoNCELoss(),
-    losses.SigmoidLoss(),
-    losses.TupletMarginLoss(),
-    losses.IntraPairVarianceLoss(),
-    losses.ThresholdConsistentMarginLoss(),
-    losses.SignalToNoiseContrastiveLoss(),
-    losses.FastAPLoss(),
-    losses.SmoothAPLoss(),
-    losses.ROADMAPLoss(),
-    losses.RecallAtKLoss(),
-    losses.PNPLoss(),
-]
+OVER_PAIRS = [kind() for kind in LOSSES.values() if kind.takes_reference and kind.single_negatives]
 
 
 class Unchanged(Generator):
@@ -148,18 +115,6 @@ def test_without_pull_and_with_a_perfect_generator_synthetic_tuples_are_the_real
     torch.testing.assert_close(reduce(loss.core(found.comparisons), "mean"), loss(embeddings, PK))
 
 
-def test_without_pull_published_n_pairs_are_the_real_ones(rng):
-    labels = torch.tensor([0, 1, 2, 0, 1, 2])
-    loss = NPairLoss(l2=0.1, blocks=True)
-    embeddings = embeddings_for(labels, rng)
-    found = synthesis(loss, perfect=True)(
-        embeddings, labels, torch.tensor(1.0), lambda features: features
-    )
-    torch.testing.assert_close(
-        reduce(loss.core(found.comparisons), "mean"), loss(embeddings, labels)
-    )
-
-
 @pytest.mark.parametrize("loss", OVER_PAIRS, ids=lambda loss: type(loss).__name__)
 def test_every_loss_meets_harder_negatives(loss, rng):
     embeddings = embeddings_for(PK, rng).requires_grad_()
@@ -204,34 +159,6 @@ def test_the_reference_is_the_mean_distance_to_the_positives(rng):
         ]
         expected = sum(own) / len(own) if own else ALONE
         assert found[i] == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("loss", "message"),
-    [
-        (losses.ProxyNCALoss(3, 4), "proxies or clusters"),
-        (losses.ProxyAnchorLoss(3, 4), "proxies or clusters"),
-        (losses.ClusteringLoss(), "proxies or clusters"),
-        (losses.AngularLoss(), "middle of a pair"),
-        (losses.CrossBatchMemory(losses.ContrastiveLoss(), size=8, dim=4), "got CrossBatchMemory"),
-        (losses.NestedLoss([losses.ContrastiveLoss()], [4]), "got NestedLoss"),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_losses_without_negatives_to_replace_are_rejected(loss, message):
-    with pytest.raises(ConfigError, match=message):
-        replaceable(loss)
-
-
-def test_every_loss_of_the_package_is_either_served_or_rejected():
-    served = {type(loss).__name__ for loss in OVER_PAIRS}
-    known = {name for name in losses.__all__ if name.endswith("Loss") and name != "Loss"}
-    kinds = known - {"NestedLoss"}  # which is a sum of losses, rejected above
-    rejected = {"AngularLoss", "ClusteringLoss"} | {
-        name for name in kinds if not getattr(losses, name).takes_reference
-    }
-    rejected |= known - kinds
-    assert known - rejected == served - rejected
 
 
 def test_batches_without_tuples_cost_nothing(rng, head):

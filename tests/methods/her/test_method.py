@@ -121,59 +121,10 @@ def test_without_head_and_weights_it_is_the_soft_margin_loss_on_the_same_picture
     assert found["weight/mean"] == 1 and "orientation/degrees" not in found
 
 
-def test_with_lambda2_of_0_the_head_costs_nothing_and_moves_nothing(make, records):
-    """λ2 = 0 and weights of 1 leave the plain soft-margin loss."""
-    method = make(HER(lambda2=0.0), weighted=False)
-    baseline = make(BASELINE, weighted=False)
-    batch = batch_of(records, method.batches(0)[0])
-    baseline.batches(0)
-    assert torch.equal(method(batch).scalars["loss"], baseline(batch).scalars["loss"])
-    torch.testing.assert_close(
-        method.embedder.state_dict(), baseline.embedder.state_dict(), rtol=0, atol=0
-    )
-
-
 def test_one_stream_serves_both(make, records):
     method = make(streams=1)
     assert not isinstance(method.embedder, TwoStreamEmbedder)
     assert all(value.isfinite() for s in train(method, records, 1)[0] for value in s.values())
-
-
-def from_settings(settings, records, *, weighted=True, attention="none"):
-    torch.manual_seed(0)
-    query = Embedder(SmallResNet(1, (4, 8), attention=attention), 5)
-    embedder = TwoStreamEmbedder(query, copy.deepcopy(query))
-    roles = records.columns["role"]
-    sampler = CrossViewSampler.fitted(records.labels, batch_size=8, seed=0, roles=roles)
-    optimizer = OptimizerConfig(learning_rate=1e-3, loss_factor=10)
-    loss = HardExemplarLoss(weighted=weighted)
-    return build(
-        settings,
-        embedder,
-        loss,
-        sampler,
-        optimizer,
-        train=records,
-        steps=10,
-        seed=7,
-    )
-
-
-def test_variants_start_alike_and_see_the_same(records):
-    built = {
-        (attention, part): from_settings(
-            HER(regression=part), records, weighted=part, attention=attention
-        )
-        for attention in ("fcam", "none")
-        for part in (True, False)
-    }
-    plain = built["none", False].embedder.state_dict()
-    for (attention, part), method in built.items():
-        weights = method.embedder.state_dict()
-        assert all(torch.equal(value, weights[name]) for name, value in plain.items())
-        assert (len(weights) > len(plain)) == (attention == "fcam")
-        assert (method.orientation_head is not None) == method.loss.weighted == part
-        assert method.batches(1) == built["none", False].batches(1)
 
 
 def test_only_its_own_loss_and_pairs_of_views_are_accepted(records):
@@ -214,14 +165,6 @@ def test_the_collapsed_loss_is_that_of_equal_embeddings_and_a_guess(make, record
     )
 
 
-def test_shares_are_of_the_triplets(make, records):
-    for scalars in train(make(), records, 1)[0]:
-        hard = scalars["triplets_share/hard"]
-        easy = scalars["triplets_share/easy"]
-        assert hard >= 0 and easy >= 0 and hard + easy <= 1
-        assert 0 <= scalars["orientation/degrees"] <= 180
-
-
 def test_a_stand_in_of_the_wrong_role_takes_no_part(make, records):
     """A query that cannot be read may be replaced by a gallery image of its class."""
     rows = make().batches(0)[0]
@@ -237,13 +180,6 @@ def test_a_stand_in_of_the_wrong_role_takes_no_part(make, records):
         method.embedder.eval()  # so that a row's embedding does not depend on the batch
         losses.append(method(batch).scalars["loss"])
     torch.testing.assert_close(*losses)
-
-
-def test_settings_out_of_range_are_rejected():
-    with pytest.raises(ConfigError, match="did you mean 'authors'"):
-        HER(form="author")
-    with pytest.raises(ConfigError, match=r"lambda2 must be at least 0, got -1"):
-        HER(lambda2=-1)
 
 
 # -- several processes ----------------------------------------------------------------------------

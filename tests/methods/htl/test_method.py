@@ -15,10 +15,9 @@ from vicinal.evaluation.encoder import Encoder
 from vicinal.losses import HierarchicalTripletLoss
 from vicinal.methods.htl import HTL
 from vicinal.methods.optimizer import OptimizerConfig
-from vicinal.methods.plain import Plain
 from vicinal.models import Embedder, Identity
 from vicinal.parallel import part
-from vicinal.samplers import AnchorNeighborSampler, ClassTree, PKSampler
+from vicinal.samplers import AnchorNeighborSampler, ClassTree
 
 CLASSES = 8
 PER_CLASS = 5
@@ -100,13 +99,6 @@ def test_the_first_epoch_samples_by_the_tree_with_one_margin_for_all(make, recor
         assert scalars["margin/least"] < scalars["margin/mean"] < scalars["margin/largest"]
 
 
-def test_the_first_batches_follow_the_initial_network(make, records):
-    method = make()
-    found = embedded(method, records)
-    tree = ClassTree.build(found.vectors, found.labels)
-    assert method.batches(0) == method.sampler.epoch(0, tree)
-
-
 def test_the_tree_is_that_of_the_network_at_the_beginning_of_the_epoch(make, records):
     method = make(learning_rate=3e-2)
     train(method, records, 1)
@@ -162,16 +154,6 @@ def test_a_collapsed_batch_costs_half_of_its_margins(make, records):
     assert method.collapsed_loss(batch) == pytest.approx(float(margins.relu().mean()) / 2, rel=1e-5)
 
 
-def test_the_mean_margin_over_classes_is_at_least_beta(make):
-    method = make()
-    method.batches(1)
-    of_classes = method.loss.margins_of(torch.arange(CLASSES) + 2)
-    apart = ~torch.eye(CLASSES, dtype=torch.bool)
-    assert of_classes[apart].view(CLASSES, -1).amin(dim=1).mean() >= 0.1 - 1e-6, (
-        "d_H >= d_0, the mean of S"
-    )
-
-
 def test_classes_of_one_distribution_have_margin_beta(rng):
     """Where d(p, q) is d_0, many thresholds give α = β up to the spread of S."""
     rows = torch.randn(20_000, 8, generator=rng)
@@ -196,31 +178,6 @@ def test_a_run_that_stops_in_mid_epoch_goes_on_with_the_margins_of_its_tree(make
         torch.equal(ours[name], theirs[name]) for name in ours
     )
     assert again.batches(2) == method.batches(2)
-
-
-def test_fixed_margins_over_random_classes_are_the_plain_baseline(make, records):
-    sampler = PKSampler(records.labels, classes=4, per_class=3, seed=0)
-    half = make(HTL("ours"), sampler)
-    plain = make(Plain(), sampler)
-    for epoch in range(2):
-        plan = half.batches(epoch)
-        assert plan == plain.batches(epoch)
-        for rows in plan:
-            ours, theirs = (
-                method(batch_of(records, rows)).scalars["loss"] for method in (half, plain)
-            )
-            torch.testing.assert_close(ours, theirs)
-
-
-def test_embedding_the_records_moves_nothing_and_leaves_training_mode(make):
-    method = make()
-    method.embedder.train()
-    before = copy.deepcopy(method.embedder.state_dict())
-    method.batches(0)
-    assert method.embedder.training
-    assert all(
-        torch.equal(value, before[name]) for name, value in method.embedder.state_dict().items()
-    )
 
 
 # -- several processes ----------------------------------------------------------------------------

@@ -64,14 +64,6 @@ def test_steps_bring_the_loss_down(kind, loss, batch):
     } == method.captions.keys()
 
 
-def test_anchors_are_samples_unless_all_is_as_published():
-    found = [
-        ready(method, HPHNLoss()).loss.anchors
-        for method in (LoOp(), LoOp(form="paper"), LoOp(anchors="pairs"))
-    ]
-    assert found == ["samples", "pairs", "pairs"]
-
-
 def test_points_between_samples_are_harder_than_samples(batch):
     by_distance = published(HPHNLoss())
     by_similarity = published(MultiSimilarityLoss())
@@ -79,43 +71,6 @@ def test_points_between_samples_are_harder_than_samples(batch):
     assert distances["hardest_negative/between"] < distances["hardest_negative/sample"]
     similarities = by_similarity.diagnostics(by_similarity(batch))
     assert similarities["hardest_negative/between"] > similarities["hardest_negative/sample"]
-
-
-def test_the_reported_hardest_negatives_are_those_of_the_batch(batch):
-    method = ready(LoOp(), HPHNLoss())
-    with torch.no_grad():
-        rows = method.embedder(batch.inputs)
-        labels = batch.labels
-    among = torch.cdist(rows, rows).masked_fill(labels[:, None] == labels, torch.inf)
-    reported = method.diagnostics(method(batch))
-    torch.testing.assert_close(reported["hardest_negative/sample"], among.amin(dim=1).mean())
-
-
-def test_where_all_of_a_class_agree_the_step_is_that_of_the_baseline():
-    """Arcs are points then: same loss, same gradient, same weights after the step."""
-    inputs = torch.randn(3, 6, generator=torch.Generator().manual_seed(1))[LABELS[:12]]
-    batch = Batch(inputs, LABELS[:12], torch.arange(12), largest_class=4)
-    loss = TripletLoss(0.8, squared=False)
-    loop = published(loss)
-    plain = ready(Plain(), loss)
-    torch.testing.assert_close(loop(batch).scalars["loss"], plain(batch).scalars["loss"])
-    for ours, theirs in zip(loop.embedder.parameters(), plain.embedder.parameters(), strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)
-
-
-def test_until_it_begins_it_is_its_baseline(batch):
-    loss = MultiSimilarityLoss()
-    waiting = published(loss, wait=2)
-    loop = published(loss)
-    plain = ready(Plain(), loss)
-    for _ in range(2):
-        assert waiting(batch).scalars["loss"] == plain(batch).scalars["loss"]
-    pairs = zip(waiting.embedder.parameters(), plain.embedder.parameters(), strict=True)
-    assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
-    loop.embedder.load_state_dict(plain.embedder.state_dict())
-    assert waiting(batch).scalars["loss"] == loop(batch).scalars["loss"]
-    with pytest.raises(ConfigError, match=r"wait must be at least 0, got -1"):
-        LoOp(wait=-1)
 
 
 def test_by_default_it_begins_early(batch):
