@@ -345,7 +345,7 @@ def test_a_callable_of_ones_own_augments_and_ours_evaluates(pictures):
     assert isinstance(config.transform.evaluation(), ImageTransform)
     image = Image.new("L", (9, 9))
     draws = np.array([[0.25], [0.25], [0.5]])
-    batch = config.transform.assemble([config.transform.prepare(image)] * 3, draws)
+    batch = config.transform.cut_drawn([config.transform.prepare(image)] * 3, draws)
     assert (
         torch.equal(batch[0], batch[1])
         and not torch.equal(batch[0], batch[2])

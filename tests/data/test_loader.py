@@ -95,7 +95,7 @@ def test_a_replacement_already_in_the_batch_is_taken_only_in_need(images):
 
 
 def test_an_image_that_the_transform_rejects_is_named(images):
-    with pytest.raises(DataError, match=r"a/0.jpg: a square of 99 pixels"):
+    with pytest.raises(ConfigError, match=r"a/0.jpg: a square of 99 pixels"):
         list(load(images, [[0]], ImageTransform(size=99), seed=0, epoch=0, skip_corrupt=True))
 
 

@@ -188,7 +188,7 @@ def test_what_fits_is_kept_and_would_be_decoded_again(images, monkeypatch, folde
     assert not kept(features(), FeatureTransform())
     with pytest.raises(ConfigError, match=r"Name it in `training\.cache`"):
         decode(images, resident="disk")
-    with pytest.raises(DataError, match=r"a/0.jpg: a square of 99 pixels"):
+    with pytest.raises(ConfigError, match=r"a/0.jpg: a square of 99 pixels"):
         decode(images, ImageTransform(size=9, canvas=99), skip_corrupt=True)
 
 

@@ -8,7 +8,7 @@ from PIL import Image
 from vicinal.arguments import build, describe
 from vicinal.data.draws import uniform
 from vicinal.data.transforms import TRANSFORMS, FeatureTransform, ImageTransform
-from vicinal.errors import ConfigError, DataError
+from vicinal.errors import ConfigError
 from vicinal.models.backbone import CAFFE, HALF, IMAGENET
 
 
@@ -63,7 +63,7 @@ def test_a_canvas_is_the_center_square_of_the_resized_image():
     # (16 - 9) // 2 = 3.
     torch.testing.assert_close(canvas[:, 1:-1, 1:-1], whole[:, 1:10, 1 + 3 : 1 + 12])
     assert not canvas[:, 0].any()
-    with pytest.raises(DataError, match=r"square of 14 pixels .* 12 x 10.*lower `canvas`"):
+    with pytest.raises(ConfigError, match=r"square of 14 pixels .* 12 x 10.*lower `canvas`"):
         plain(size=8, canvas=14).prepare(image())
 
 
@@ -137,7 +137,7 @@ def test_images_are_embedded_at_a_size_of_their_own():
 
 
 def test_an_image_smaller_than_the_crop_is_rejected_with_both_sizes():
-    with pytest.raises(DataError, match=r"16 pixels .* image of 12 x 10.*resize"):
+    with pytest.raises(ConfigError, match=r"16 pixels .* image of 12 x 10.*resize"):
         plain(size=16)(image())
 
 

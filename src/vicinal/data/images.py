@@ -53,18 +53,14 @@ def decode(file: Path | BinaryIO, formats: tuple[str, ...] = IMAGE_FORMATS) -> I
         return eight_bit(upright(image))
 
 
-def check_size(size: tuple[int, int], most_pixels: int | None = None) -> None:
+def check_size(size: tuple[int, int], most_pixels: int | None = None, what: str = "") -> None:
     """Reject pictures that need more memory than any photograph, as they are or with a resized
-    shorter side."""
-    (width, height) = size
+    shorter side; an error begins with ``what``."""
     most_pixels = most_pixels or MOST_PIXELS
-    if width * height > most_pixels or max(size) > MOST_ASPECT * min(size):
-        limits = (
-            f"at most {most_pixels / 10**6:g} million pixels and sides in a ratio of "
-            f"{MOST_ASPECT} to 1"
-        )
+    if size[0] * size[1] > most_pixels or max(size) > MOST_ASPECT * min(size):
         raise DataError(
-            f"{width:,} x {height:,} pixels are too many or too narrow; accepted are {limits}"
+            f"{what}{size[0]:,} x {size[1]:,} pixels are too many or too narrow; accepted are at "
+            f"most {most_pixels / 10**6:g} million pixels and sides in a ratio of {MOST_ASPECT} to 1"
         )
 
 

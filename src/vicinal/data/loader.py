@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import connection, spawn
@@ -25,11 +26,10 @@ from vicinal.data.records import QUERY, Batch, Decoded, FeatureArray, Records
 from vicinal.data.transforms import (
     FeatureTransform,
     ImageTransform,
-    OwnTransform,
     TextTransform,
     TrainingTransform,
 )
-from vicinal.errors import ConfigError, DataError
+from vicinal.errors import ConfigError, DataError, VicinalError
 
 Plan = Iterable[Sequence[int]]
 Corrupt = Literal["raise", "replace", "drop"]  # what is done about rows that cannot be read
@@ -96,7 +96,7 @@ class Loader:
     def _finished(self, batch: Batch, crops: Crops | None) -> Batch:
         """Turn pixels of 0..255 into the network's inputs."""
         transform = self.transform
-        if not isinstance(transform, ImageTransform):
+        if isinstance(transform, FeatureTransform | TextTransform):
             return batch
         cut = batch.inputs
         if self._on_device is not None and crops is not None:
@@ -157,56 +157,6 @@ def load_all(
     )
     starts = range(0, len(records), batch_size)
     return loader.batches(range(s, min(s + batch_size, len(records))) for s in starts)
-
-
-def readable_rows(
-    records: Records,
-    wanted: Sequence[int],
-    read: Callable[[int], T],
-    corrupt: Corrupt,
-    skipped: list[int],
-) -> Iterator[tuple[int, T]]:
-    """Yield the rows that make a batch with what ``read`` returns; rows that raise a DataError go
-    to ``skipped``.
-
-    An unreadable row is replaced by the next readable one of its class; by one of the batch, which
-    would then be there twice, only if there is no other.
-    """
-    used = set(wanted)
-    for row in wanted:
-        try:
-            found = row, read(row)
-        except DataError:
-            if corrupt == "raise":
-                raise
-            skipped.append(row)
-            if corrupt == "drop":
-                continue
-            found = _replacement(records, row, used, read)
-            used.add(found[0])
-        yield found
-
-
-def _replacement(
-    records: Records, row: int, used: set[int], read: Callable[[int], T]
-) -> tuple[int, T]:
-    members = np.flatnonzero(records.labels == records.labels[row])
-    others = np.roll(members, -np.searchsorted(members, row))[1:].tolist()
-    for other in sorted(others, key=used.__contains__):
-        try:
-            return other, read(other)
-        except DataError:
-            continue
-    name = records.source.name(row)
-    known = records.classes[records.labels[row]]
-    fault = (
-        f"{name} cannot be read, and no other image of its class {known!r} can take its place "
-        f"({len(others)} tried)"
-    )
-    raise DataError(
-        f"{fault}. Restore the files or remove the class; `vicinal data check` lists all such "
-        "files."
-    )
 
 
 def _tensor_columns(records: Records, rows: Int[np.ndarray, "n"]) -> dict[str, Tensor]:
@@ -281,36 +231,65 @@ class _Reader:
         if isinstance(transform, TextTransform):
             texts = [records.source.read(row) for row in rows.tolist()]
             return rows, transform.batch(texts), None
-        found = [*readable_rows(records, rows.tolist(), self._found, self.corrupt, skipped)]
+        found = self._readable(rows.tolist(), skipped)
         rows = np.array([row for row, _ in found], np.int64)
         draws = uniform(self.seed, epoch, rows, transform.draws)
-        if isinstance(transform, OwnTransform):
-            own = [transform.prepare(image) for _, image in found]
-            return rows, transform.assemble(own, draws), None
-        if self.decoded is None:
-            images = [transform.prepare(image, records.source.name(row)) for row, image in found]
-            return rows, transform.cut_drawn(images, draws), None
+        if self.decoded is None or self.cut_on is None:
+            return rows, transform.cut_drawn([image for _, image in found], draws), None
         pixels = self.decoded.pixels
         slots = torch.from_numpy(self.decoded.slots[rows])
-        if self.cut_on is None:
-            images = [pixels[slot].permute(2, 0, 1) for slot in slots.tolist()]
-            return rows, transform.cut_drawn(images, draws), None
         sizes = np.tile(pixels.shape[1:3], (len(rows), 1))
         there = pixels.device.type == self.cut_on.type
         inputs = slots if there else pixels[slots].pin_memory()
         return rows, inputs, transform.crops(sizes, draws)
 
-    def _found(self, row: int) -> Any:
-        """Return a row's picture, None for a decoded one; a text cannot take the place of one that
-        is not readable."""
+    def _readable(self, wanted: Sequence[int], skipped: list[int]) -> list[tuple[int, Any]]:
+        """Return the rows that make a batch with their prepared images; unreadable ones go to
+        ``skipped``.
+
+        One is replaced by the next readable one of its class; by one of the batch, which would then
+        be there twice, only if there is no other.
+        """
+        found = []
+        used = set(wanted)
+        for row in wanted:
+            try:
+                found.append((row, self._prepared(row)))
+            except DataError:
+                if self.corrupt == "raise":
+                    raise
+                skipped.append(row)
+                if self.corrupt == "replace":
+                    found.append(self._replacement(row, used))
+                    used.add(found[-1][0])
+        return found
+
+    def _replacement(self, row: int, used: set[int]) -> tuple[int, Any]:
         records = self.records
-        if self.decoded is not None:
-            if row in self.decoded.unreadable:
-                raise DataError(self.decoded.unreadable[row])
-            return None
+        members = np.flatnonzero(records.labels == records.labels[row])
+        others = np.roll(members, -np.searchsorted(members, row))[1:].tolist()
+        for other in sorted(others, key=used.__contains__):
+            with suppress(DataError):
+                return other, self._prepared(other)
+        raise DataError(
+            f"{records.source.name(row)} cannot be read, and no other image of its class "
+            f"{records.classes[records.labels[row]]!r} can take its place ({len(others)} tried). "
+            "Restore the files or remove the class; `vicinal data check` lists all such files."
+        )
+
+    def _prepared(self, row: int) -> Any:
+        """Return a row's prepared image, None for one that the device cuts; a text cannot take the
+        place of one that is not readable."""
+        records = self.records
+        decoded = self.decoded
+        if decoded is not None:
+            if row in decoded.unreadable:
+                raise DataError(decoded.unreadable[row])
+            return decoded.image(row) if self.cut_on is None else None
         if records.captions is not None and records.columns["role"][row] == QUERY:
             raise DataError(f"{records.source.name(row)!r:.60} is a text.")
-        return records.source.read(row)
+        image = records.source.read(row)
+        return self.transform.prepare(image, records.source.name(row))  # type: ignore[union-attr]
 
 
 def _features(records: Records, rows: Int[np.ndarray, "n"]) -> np.ndarray:
@@ -328,7 +307,7 @@ class Processes(Generic[T]):
         self._make = make
         self._items = _Items()
         self._workers = workers if workers and travels(make) else 0
-        self._loader: DataLoader[T | DataError] | None = None
+        self._loader: DataLoader[T | VicinalError] | None = None
 
     def __call__(self, items: Iterable[Any]) -> Iterator[T]:
         """Yield what is made of each item, in their order."""
@@ -339,11 +318,11 @@ class Processes(Generic[T]):
             self._loader = self._started()
         self._items.items = items
         for outcome in self._loader:
-            if isinstance(outcome, DataError):
+            if isinstance(outcome, VicinalError):
                 raise outcome
             yield outcome
 
-    def _started(self) -> "DataLoader[T | DataError]":
+    def _started(self) -> "DataLoader[T | VicinalError]":
         start_early()
         return DataLoader(
             _Outcomes(self._make),
@@ -461,5 +440,5 @@ class _Outcomes(Dataset[Any]):
     def __getitem__(self, item: Any) -> Any:
         try:
             return self.make(item)
-        except DataError as error:
+        except VicinalError as error:
             return error

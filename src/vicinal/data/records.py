@@ -49,6 +49,9 @@ class Decoded:
     slots: Int[np.ndarray, "p"]
     unreadable: Mapping[int, str]
 
+    def image(self, position: int) -> UInt8[Tensor, "c h w"]:
+        return self.pixels[self.slots[position]].permute(2, 0, 1)
+
 
 class Source(ABC):
     """Reads one example at a time by its position, and names it in an error or a caption.

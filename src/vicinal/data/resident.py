@@ -169,13 +169,12 @@ class _Preparation:
         for row, position in enumerate(positions):
             try:
                 image = self.source.read(position)
+                pixels = self.transform.prepare(image, self.source.name(position))
+                prepared[row] = pixels.permute(1, 2, 0)
             except DataError as error:
                 if not self.skip:
                     raise
                 errors[position] = str(error)
-            else:  # an image that the settings do not fit is no damaged file, and never skipped
-                pixels = self.transform.prepare(image, self.source.name(position))
-                prepared[row] = pixels.permute(1, 2, 0)
         return prepared, errors
 
 

@@ -31,7 +31,7 @@ from vicinal.data.augmentation import (
 )
 from vicinal.data.images import check_size
 from vicinal.data.records import Kind
-from vicinal.errors import ConfigError, DataError
+from vicinal.errors import ConfigError
 
 Fit = Literal["squash", "shorter"]
 Side = Annotated[int, Limits("[1, 16384]")]
@@ -175,7 +175,7 @@ class ImageTransform(Settings):
             cut[row] = box.flip(-1) if mirrored else box
         return cut
 
-    def prepare(self, image: Image.Image, name: str = "") -> UInt8[Tensor, "c h w"]:
+    def prepare(self, image: Image.Image, name: str = "the image") -> UInt8[Tensor, "c h w"]:
         """Do the deterministic part: channels, size, canvas and padding; an error tells the image's
         ``name``."""
         image = _with_channels(image, self.channels)
@@ -185,20 +185,14 @@ class ImageTransform(Settings):
                 round(side * self.resize / shorter) if shorter else self.resize
                 for side in image.size
             )
-            try:
-                check_size((width, height))
-            except DataError as error:
-                raise DataError(
-                    f"{name and name + ': '}{error}, once resized. Lower transform.resize."
-                ) from error
+            check_size((width, height), what=f"{name}, with transform.resize={self.resize}: ")
             image = image.resize((width, height), Image.Resampling[self.interpolation.upper()])
         side = self.size - 2 * self.pad if self.canvas is None else self.canvas
         if min(image.size) < side:
-            raise DataError(
-                f"{name and name + ': '}a square of {side} pixels cannot be cut from an image of "
-                f"{image.width} x "
-                f"{image.height}. Set `resize`, or lower "
-                f"`{'size' if self.canvas is None else 'canvas'}`."
+            setting = "size" if self.canvas is None else "canvas"
+            raise ConfigError(
+                f"{name}: a square of {side} pixels cannot be cut from an image of {image.width} x "
+                f"{image.height}. Set `resize`, or lower `{setting}`."
             )
         if self.canvas is not None:
             left, top = ((length - side) // 2 for length in image.size)
@@ -331,10 +325,13 @@ class OwnTransform:
     def evaluation(self) -> ImageTransform:
         return self.base.evaluation()
 
-    def prepare(self, image: Image.Image) -> Image.Image:
+    def prepare(self, image: Image.Image, name: str = "the image") -> Image.Image:
         return _with_channels(image, self.base.channels)
 
-    def assemble(
+    def finish(self, cut: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+        return cut
+
+    def cut_drawn(
         self, prepared: Sequence[Image.Image], draws: Float[np.ndarray, "n k"] | None = None
     ) -> Float[Tensor, "n c h w"]:
         seeds = (np.zeros(len(prepared)) if draws is None else draws[:, 0]) * 2**31

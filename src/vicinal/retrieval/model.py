@@ -212,9 +212,9 @@ def _each(inputs: Any, one: bool, kind: str) -> Iterable[Any]:
 
 def _prepared(transform: ImageTransform, name: str, image: Any) -> Tensor:
     try:
-        return transform.prepare(image)
-    except DataError as error:
-        raise DataError(f"{name}: {error}") from error
+        return transform.prepare(image, name)
+    except ConfigError as error:  # another picture would do
+        raise DataError(str(error)) from error
 
 
 def _images(inputs: Any, *, gray: bool) -> Iterator[tuple[str, Image.Image]]:
