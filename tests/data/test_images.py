@@ -3,7 +3,6 @@
 import io
 import os
 import shutil
-import struct
 import sys
 
 import numpy as np
@@ -91,19 +90,6 @@ def test_a_photograph_is_read_upright_however_the_camera_was_held(orientation, e
     found = read_image(path)
     np.testing.assert_array_equal(np.asarray(found), expected)
     np.testing.assert_array_equal(np.asarray(upright(found)), expected)  # and is not turned again
-
-
-def test_a_damaged_note_beside_the_orientation_does_not_keep_a_picture_on_its_side(tmp_path):
-    """A text that is marked as a number: Pillow's own way, which writes all notes anew, fails at
-    it."""
-    notes = [
-        (0x0110, 12, 1, struct.pack("<I", 0)),
-        (ExifTags.Base.Orientation, 3, 1, struct.pack("<HH", 6, 0)),
-    ]
-    entries = b"".join(struct.pack("<HHI", *head) + value for *head, value in notes)
-    exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, len(notes)) + entries + bytes(12)
-    path = save(tmp_path / "a.jpg", Image.new("RGB", (12, 8)), exif=exif)
-    assert read_image(path).size == (8, 12)
 
 
 @pytest.mark.parametrize("size", [(20_000, 1), (1, 20_000), (40, 40)])

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, ImageOps
 
 from vicinal.errors import DataError
 from vicinal.files import IMAGE_FORMATS, open_image
@@ -14,15 +14,6 @@ from vicinal.files import IMAGE_FORMATS, open_image
 MOST_PIXELS = 150_000_000  # 450 MB decoded
 MOST_ASPECT = 100  # with a shorter side of 256 pixels, 6.5 million
 HEIC = (".heic", ".heif")
-_TURNS = {  # what brings a picture upright, by its EXIF orientation; 1 is upright
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 
 def read_image(path: Path) -> Image.Image:
@@ -74,21 +65,12 @@ def _register_heif() -> None:
 
 
 def upright(image: Image.Image) -> Image.Image:
-    """Turn a decoded image as its EXIF orientation says: a telephone only notes how it was held.
-
-    What was turned loses its EXIF data, so that nobody turns it again. Pillow's ``exif_transpose``
-    rewrites the other tags and fails where one of them is damaged; the picture would stay on its
-    side.
-    """
+    """Turn a decoded image as its EXIF orientation says: a telephone only notes how it was held."""
     try:
-        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+        held = image.getexif().get(ExifTags.Base.Orientation, 1)
+        return image if held == 1 else ImageOps.exif_transpose(image)
     except Exception:  # a picture whose tags are damaged is still a picture
-        turn = None
-    if turn is None:
         return image
-    turned = image.transpose(turn)
-    turned.info = {name: value for name, value in image.info.items() if name == "transparency"}
-    return turned
 
 
 def eight_bit(image: Image.Image) -> Image.Image:

@@ -99,12 +99,13 @@ class Loader:
         if isinstance(transform, FeatureTransform | TextTransform):
             return batch
         cut = batch.inputs
-        if self._on_device is not None and crops is not None:
+        on_device = self._on_device
+        if on_device and crops and isinstance(transform, ImageTransform):
             resize = cut_resized if transform.crop == "resized" else cut_squares
             images = cut
             rows = torch.arange(len(cut), device=self.device)
             if cut.ndim == 1:  # places among the images that lie on the device
-                images = self._on_device.pixels
+                images = on_device.pixels
                 rows = cut
             boxes, mirrored = (to_device(part, self.device) for part in crops)
             cut = resize(images, rows, Crops(boxes, mirrored), transform.size)
@@ -234,10 +235,11 @@ class _Reader:
         found = self._readable(rows.tolist(), skipped)
         rows = np.array([row for row, _ in found], np.int64)
         draws = uniform(self.seed, epoch, rows, transform.draws)
-        if self.decoded is None or self.cut_on is None:
+        decoded = self.decoded
+        if decoded is None or self.cut_on is None or not isinstance(transform, ImageTransform):
             return rows, transform.cut_drawn([image for _, image in found], draws), None
-        pixels = self.decoded.pixels
-        slots = torch.from_numpy(self.decoded.slots[rows])
+        pixels = decoded.pixels
+        slots = torch.from_numpy(decoded.slots[rows])
         sizes = np.tile(pixels.shape[1:3], (len(rows), 1))
         there = pixels.device.type == self.cut_on.type
         inputs = slots if there else pixels[slots].pin_memory()

@@ -243,7 +243,9 @@ class InShop(ListedImages):
         pattern = r"(\S+) +(\S+) +(train|query|gallery)"
         whole = (root / self.marks[1]).is_file()
         rows = _fields(root / self.marks[whole], pattern, header=2)
-        return root / "Img" if whole else root, [Listed(*row) for row in rows]
+        return root / "Img" if whole else root, [
+            Listed(path, item, part) for path, item, part in rows
+        ]
 
 
 def _fields(path: Path, pattern: str, *, header: int = 0) -> list[tuple[str, ...]]:

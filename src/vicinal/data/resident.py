@@ -67,8 +67,9 @@ def keep_decoded(
     """
     if resident == "disk" and cache is None:
         raise ConfigError("`training.resident=disk` needs a folder. Name it in `training.cache`.")
-    images = isinstance(transform, ImageTransform) and records.source.kind == "images"
-    if not images or records.captions is not None or resident == "off":
+    if records.source.kind != "images" or records.captions is not None or resident == "off":
+        return
+    if not isinstance(transform, ImageTransform):
         return
     source, positions = records.source.origin(np.arange(len(records)))
     in_memory = isinstance(source, ImageArray)
@@ -101,7 +102,7 @@ def keep_decoded(
         layout = {"descr": "|u1", "fortran_order": False, "shape": (len(held), *shape)}
         np.lib.format.write_array_header_1_0(file, layout)
         for prepared in decoded():
-            file.write(prepared.numpy())
+            file.write(prepared.numpy().tobytes())
         if unreadable:  # every run should see for itself
             raise _IncompleteError
 
@@ -118,8 +119,8 @@ def keep_decoded(
         pixels = pixels.to(device, copy=True)
     elif fits:
         pixels = torch.empty(len(held), *shape, dtype=torch.uint8, device=device)
-        for part, prepared in zip(pixels.split(IMAGES_AT_ONCE), decoded(), strict=True):
-            part.copy_(prepared)
+        for start, prepared in zip(starts, decoded(), strict=True):
+            pixels[start : start + len(prepared)] = prepared
     if pixels is not None:
         slots = np.full(len(source), -1, dtype=np.int64)
         slots[held] = np.arange(len(held))
