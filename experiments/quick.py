@@ -1,7 +1,7 @@
 """The regression guard: glyphs and CUB features with little training, 2 seeds, against recorded
 values.
 
-    vicinal bench experiments/quick.py --fresh
+    vicinal bench experiments/quick.py --results new --runs new
 
 Recorded on two aarch64 cores with torch 2.13. Without training only rounding can move a row; with
 it, rounding grows over the steps, and another machine is another draw: the two seeds of a glyphs

@@ -16,7 +16,7 @@ RATE = ("optimizer.learning_rate=100x",)
 @pytest.fixture
 def few(monkeypatch):
     """Three candidates: the default, a start and one that learns faster."""
-    monkeypatch.setattr(best, "candidates", lambda: [(), best._STARTS[1], RATE])
+    monkeypatch.setattr(best, "candidates", lambda **_: [(), best._STARTS[1], RATE])
 
 
 @pytest.fixture

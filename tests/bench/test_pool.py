@@ -228,17 +228,6 @@ def test_when_time_is_up_no_task_starts(make, tmp_path):
     assert not task("c").folder(tmp_path / "runs").exists()
 
 
-def test_fresh_begins_anew_and_otherwise_the_folder_stays(make, tmp_path):
-    pool, task = make
-    kept = task("a").folder(tmp_path / "runs") / "run" / "kept"
-    kept.parent.mkdir(parents=True)
-    kept.write_text("")
-    run(pool(1), [task("a")])
-    assert kept.exists()
-    run(pool(1, fresh=True), [task("a")])
-    assert not kept.exists()
-
-
 def test_no_slot_is_rejected(make):
     pool, _ = make
     with pytest.raises(ConfigError, match="at least 1"):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vicinal.bench.results import append, fingerprint
+from vicinal.bench.results import append
 from vicinal.bench.run import jobs, rows_of
 from vicinal.bench.table import UNTRAINED_ROWS, load_tables
 
@@ -79,7 +79,7 @@ def test_usage_and_tables_are_listed(small, vicinal):
     assert code == 0 and "small.py::small" in out and "plain; method; diverges" in out
 
 
-def record(tmp_path, row="method", code=None, value=0.5, metric="recall@1"):
+def record(tmp_path, row="method", value=0.5, metric="recall@1"):
     (table,) = load_tables("small.py")
     for job in jobs(table):
         if row in rows_of(job):
@@ -90,7 +90,7 @@ def record(tmp_path, row="method", code=None, value=0.5, metric="recall@1"):
                 "seconds": 1.0,
                 "hardware": "here",
             }
-            line |= {"code": code or fingerprint(), "metrics": {metric: value}}
+            line |= {"metrics": {metric: value}}
             append(tmp_path / "results" / "small.jsonl", line)
 
 
@@ -100,21 +100,10 @@ def seeds_on_page(tmp_path):
     return int("incomplete" not in row)
 
 
-def test_a_page_runs_nothing_and_a_fresh_one_shows_results_of_this_very_code_alone(
-    small, vicinal, tmp_path
-):
+def test_a_page_runs_nothing(small, vicinal, tmp_path):
     assert vicinal("bench", small, "--page").returncode == 0 and seeds_on_page(tmp_path) == 0
-    record(tmp_path, code="of another day")
-    for more, seeds in (((), 1), (("--fresh",), 0)):
-        assert (
-            vicinal("bench", small, "--page", *more).returncode == 0
-            and seeds_on_page(tmp_path) == seeds
-        )
     record(tmp_path)
-    assert (
-        vicinal("bench", small, "--page", "--fresh").returncode == 0
-        and seeds_on_page(tmp_path) == 1
-    )
+    assert vicinal("bench", small, "--page").returncode == 0 and seeds_on_page(tmp_path) == 1
     assert not (tmp_path / "runs").exists()
 
 

@@ -31,6 +31,7 @@ from vicinal.bench.results import Line
 from vicinal.bench.tuning import draw, parse, words_of
 from vicinal.config import Config, compose, from_words, is_captioned
 from vicinal.data.records import FeatureArray, Records
+from vicinal.data.splits import kin_of
 from vicinal.errors import ConfigError, DataError, DivergenceError, VicinalError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.evaluation.measure import measure
@@ -61,32 +62,47 @@ _STARTS = (
     ("training.head_only=true", "model.start=discriminant"),
 )
 _HEADS = (
-    ("model.head=none", "model.start=random"),
     ("model.head=linear", "model.dim=128", "model.start=discriminant"),
     ("model.head=linear", "model.dim=512", "model.start=random"),
 )
 _RATES = ("optimizer.learning_rate=3x", "optimizer.learning_rate=10x")
 # The first of their kind on CUB-200, by experiments/losses.py.
-_LOSSES = ("recall_at_k", "info_nce", "ranked_list", "margin", "cosface", "smooth_ap", "danml")
-_METHODS = ("method=hdml", "method=loop")
-_PICTURES = (("model.head=none", "model.start=random"), ("training.epochs=2x",), (_RATES[0],))
-
-HEAD = ("settings", "trained", "folds", "MAP@R", "difference ± s.e.")
+_LOSSES = tuple(
+    f"loss={name}"
+    for name in (
+        "recall_at_k",
+        "info_nce",
+        "ranked_list",
+        "margin",
+        "cosface",
+        "smooth_ap",
+        "danml",
+    )
+)
+# What candidates on features cannot show, the simplest first; of the best of them, too.
+_NETWORKS = (("model.head=none", "model.start=random"), ("training.steps=2x",), (_RATES[0],))
 Words = tuple[str, ...]
+HEAD = ("settings", "trained", "folds", "MAP@R", "difference ± s.e.")
 
 
-def candidates() -> list[Words]:
-    """The built-in candidates, the simplest first."""
-    losses = [f"loss={name}" for name in _LOSSES]
+def candidates(*, heads: bool) -> list[Words]:
+    """The built-in candidates, the simplest first.
+
+    Args:
+        heads: with settings that mean something else where the network trains, too.
+    """
+    simple = [(), *_STARTS, *_HEADS, *((loss,) for loss in _LOSSES)]
+    combined = [(loss, *head) for head in _HEADS for loss in _LOSSES]
+    methods = [("method=hdml",), ("method=loop",)]
+    if not heads:
+        return [*simple, *combined, *methods]
+    lengths = [("training.epochs=2x",), *((rate,) for rate in _RATES)]
     return [
-        (),
-        *_STARTS,
-        *_HEADS,
-        *((rate,) for rate in (*_RATES, "training.epochs=2x")),
-        *((loss,) for loss in losses),
-        *((loss, rate) for rate in _RATES for loss in losses),
-        *((loss, *head) for head in _HEADS[1:] for loss in losses),
-        *((method,) for method in _METHODS),
+        *simple,
+        *lengths,
+        *((loss, rate) for rate in _RATES for loss in _LOSSES),
+        *combined,
+        *methods,
     ]
 
 
@@ -219,10 +235,6 @@ class Search:
         self.console = console
         self.jobs = jobs
         self.fixed = tuple(fixed)
-        self.candidates = candidates()
-        if space:
-            drawn = draw(space, DRAWN, 0)
-            self.candidates = [(), *_STARTS, *(tuple(words_of(values)) for values in drawn)]
         self.base = composed(data, fixed)
         if is_captioned(self.base.data):
             raise ConfigError("best does not search for pictures with texts; use `vicinal train`.")
@@ -232,7 +244,7 @@ class Search:
         records = self.base.data.load()
         self.records = records.take(np.flatnonzero(records.splits != "test"))
         self.tested = len(records) - len(self.records)
-        classes = len(np.unique(self.records.labels))
+        classes = len(np.unique(kin_of(self.records)))
         self.folds = min(FOLDS, classes // 2)
         if self.folds < 2:
             raise DataError(f"best needs 4 training classes to hold some out, got {classes}.")
@@ -248,6 +260,10 @@ class Search:
         self.until = self.began + 60 * minutes
         self.read = self.records.source.kind == "features"  # no backbone to train
         self.level = "heads" if self.read else "whole"  # what is chosen from
+        self.candidates = candidates(heads=self.read)
+        if space:
+            drawn = draw(space, DRAWN, 0)
+            self.candidates = [(), *_STARTS, *(tuple(words_of(values)) for values in drawn)]
 
     @property
     def journal(self) -> Path:
@@ -393,23 +409,29 @@ class Search:
         step = BACKWARD * record * training.batch_size
         steps = training.steps or training.epochs * len(self.records) // training.batch_size
         fit = int((LAST * (until - self.began) - passes) / step)
-        shorter = 0 < fit < steps
-        if shorter:
+        if any(word.startswith(_LENGTH) for words in self.candidates for word in words):
+            fit = steps  # the user searches it
+        else:
             given = (word for word in self.fixed if not word.startswith(_LENGTH))
-            self.fixed = (*given, f"training.steps={fit}")
+            self.fixed = (*given, f"training.steps={max(1, min(fit, steps))}")
+        longest = 2 if fit >= 2 * steps else 1
         known = [trial.seconds for (level, _), trial in self.trials.items() if level == "whole"]
         cost = max(known, default=min(steps, fit) * step + record * len(self.records))
-        last = until - passes - (cost if fit > 0 else 0)  # when the last run starts
+        last = until - passes - (longest * cost if fit > 0 else 0)  # when the last run starts
         heads = [words for words in self.candidates if all(map(_for_heads, words))]
-        self.race("heads", heads, time.monotonic() + HEADS * (last - time.monotonic()))
+        left = last - time.monotonic()
+        self.race(
+            "heads", heads, time.monotonic() + max(HEADS * left, MARGIN * (until - self.began))
+        )
         room = int((last - time.monotonic()) / cost * self.jobs)
         if fit > 0 and room > 0:
             others = [one.words for one in self.ranked("heads") if not _closed(one.words)]
-            varied = [(*first, *words) for first in others[:1] for words in _PICTURES]
+            own = [words for words in _NETWORKS if longest > 1 or not words[0].startswith(_LENGTH)]
+            varied = [(*first, *words) for first in others[:1] for words in own]
             more = [words for words in self.candidates if words not in heads]
-            wanted = dict.fromkeys([(), *others[:3], *_PICTURES, *varied, *more, *others])
-            fitting = [words for words in wanted if not (shorter and _lengthens(words))]
-            self.race("whole", fitting[: max(1, room // 2)], last - cost)
+            wanted = [*dict.fromkeys([(), *others[:3], *own, *varied, *more, *others])]
+            self.candidates = [*dict.fromkeys([*self.candidates, *wanted])]
+            self.race("whole", wanted[: max(1, room // 2)], last - longest * cost)
 
     def ranked(self, level: str) -> list[Trial]:
         """The trials of a level, those with the most folds first, and of these the best."""
@@ -425,10 +447,10 @@ class Search:
                 if _closed(one.words):
                     scores = {fold: one.scores[fold] for fold in folds if fold in one.scores}
                     trials.append(replace(one, scores=scores))
-        if not trials:
-            raise ConfigError(f"nothing was measured in time; see {self.journal}.")
-        order = {words: number for number, words in enumerate(self.candidates)}
-        return simplest(sorted(trials, key=lambda one: order.get(one.words, len(order))))
+        if not trials:  # there was no time to measure anything: what never is below the start
+            return Trial(_STARTS[-1])
+        known = [one for one in trials if one.words in self.candidates]
+        return simplest(sorted(known, key=lambda one: self.candidates.index(one.words)))
 
     # -- what is shown ----------------------------------------------------------------------------
 
@@ -477,10 +499,6 @@ def _for_heads(word: str) -> bool:
     """Whether a setting means the same for a head on features."""
     key = word.partition("=")[0]
     return key in _ON_HEADS or key.partition(".")[0] in _ON_HEADS
-
-
-def _lengthens(words: Words) -> bool:
-    return any(word.startswith(_LENGTH) for word in words)
 
 
 def _closed(words: Words) -> bool:

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from vicinal.bench.pool import Task
-from vicinal.bench.results import Line, fingerprint
+from vicinal.bench.results import Line
 from vicinal.bench.table import (
     REALITY_DIM,
     REALITY_FOLDS,
@@ -254,13 +254,12 @@ def train_run(
 
 
 def origin(config: Config) -> Line:
-    """Code, machine and time."""
+    """Commit, machine and time."""
     facts = hardware(pick_device(config.training.device))
     place = facts.get("gpu") or f"{facts['cores']} {facts['machine']} cores"
     threads = f"{facts['threads']} thread{'s' * (facts['threads'] > 1)}"
     return {
         "commit": commit(),
-        "code": fingerprint(),
         "hardware": f"{place}, {threads} a run, torch {package_version('torch')}",
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }

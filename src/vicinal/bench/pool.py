@@ -9,7 +9,6 @@ import importlib
 import math
 import os
 import runpy
-import shutil
 import signal
 import subprocess
 import sys
@@ -77,7 +76,6 @@ class Pool:
     It holds its folder meanwhile: two benches would train in the same run folders.
 
     Args:
-        fresh: begin anew whatever a task's folder holds.
         clock: seconds; what ``until`` is measured by.
     """
 
@@ -87,7 +85,6 @@ class Pool:
         *,
         slots: int,
         console: Console,
-        fresh: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if slots < 1:
@@ -95,7 +92,6 @@ class Pool:
         self.runs = runs
         self.slots = slots
         self.console = console
-        self.fresh = fresh
         self.clock = clock
         self.failures: list[Failure] = []
         self._running: dict[Task, subprocess.Popen[bytes]] = {}
@@ -152,8 +148,6 @@ class Pool:
     def prepare(self, task: Task) -> Path:
         """Make the task's folder, as ``do`` wants it."""
         folder = task.folder(self.runs)
-        if self.fresh:
-            shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
         # Its content was recorded, or is recorded anew.
         (folder / "done.json").unlink(missing_ok=True)

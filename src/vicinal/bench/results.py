@@ -2,15 +2,12 @@
 computed.
 
 A result is used for every row, of any table, that has its protocol, its seed, the same slots
-(``slots_hash``) and the same records. Commit and code are recorded and shown; the code is compared
-only where asked for.
+(``slots_hash``) and the same records. The commit is recorded and shown.
 """
 
 import json
 import os
 from collections.abc import Mapping
-from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +16,6 @@ from vicinal.errors import DataError
 FORMAT = 2
 KEY = ("protocol", "seed", "slots")
 Line = dict[str, Any]
-_PACKAGE = Path(__file__).parents[1]
-NOT_RUN = frozenset({"cli", "compat", "reports", "retrieval", "documentation"})
 
 
 def append(path: Path, *lines: Mapping[str, Any]) -> None:
@@ -76,20 +71,16 @@ def read(path: Path) -> tuple[list[Line], list[str]]:
 
 
 class Store:
-    """The results of a folder by what they are results of; the newest of each counts.
+    """The results of a folder by what they are results of; the newest of each counts."""
 
-    Args:
-        fresh: accept results of this very code alone.
-    """
-
-    def __init__(self, folder: Path, *, fresh: bool = False) -> None:
+    def __init__(self, folder: Path) -> None:
         self.notes: list[str] = []
         self._lines: dict[tuple[Any, ...], dict[str, Line]] = {}
         for path in sorted(folder.glob("*.jsonl")):
             lines, notes = read(path)
             self.notes += notes
             for line in lines:
-                if "slots" in line and not (fresh and line.get("code") != fingerprint()):
+                if "slots" in line:
                     self._add(line)
 
     def _add(self, line: Line) -> None:
@@ -113,17 +104,3 @@ def records_of(line: Mapping[str, Any]) -> str:
 def _key(line: Mapping[str, Any]) -> tuple[Any, ...]:
     untrained = line.get("kind") == "untrained"
     return (*(line[name] for name in KEY), line["row"] if untrained else "")
-
-
-@cache
-def fingerprint() -> str:
-    """A short hash of all code that a run may execute: the same in a copy without a repository.
-
-    Documents, tests, reports and commands do not count, so a commit that touches them alone
-    invalidates nothing.
-    """
-    digest = sha256()
-    for path in sorted(_PACKAGE.rglob("*.py")):
-        if path.relative_to(_PACKAGE).parts[0] not in NOT_RUN:
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]

@@ -25,7 +25,6 @@ class Bench:
         slots: jobs at a time.
         rows: do these alone, with their baselines and the rows without training; all by default.
         until: when, by ``time.monotonic``, no job starts any more; those that run then finish.
-        fresh: use results of this very code alone.
     """
 
     folder: Path
@@ -34,14 +33,11 @@ class Bench:
     slots: int = 1
     rows: Collection[str] = ()
     until: float = math.inf
-    fresh: bool = False
     make_pool: Callable[..., Pool] = Pool
 
     def do(self, tasks: Iterable[Task], done: Done, title: str) -> tuple[int, list[Failure]]:
         """Run tasks; return how many were not started, and which failed."""
-        with self.make_pool(
-            self.runs / "jobs", slots=self.slots, console=self.console, fresh=self.fresh
-        ) as pool:
+        with self.make_pool(self.runs / "jobs", slots=self.slots, console=self.console) as pool:
             return pool.run(tasks, done, title=title, until=self.until), pool.failures
 
 
@@ -162,7 +158,7 @@ def run_tables(tables: Sequence[Table], bench: Bench) -> list[Outcome]:
     tables need is done once, and the first of them keeps its result.
     """
     check_rows(tables, bench.rows)
-    store = Store(bench.folder, fresh=bench.fresh)
+    store = Store(bench.folder)
     now = present(job for table in tables for job in jobs(table))
     outcomes = [collect(table, store, now) for table in tables]
     for note in dict.fromkeys(note for outcome in outcomes for note in outcome.notes):

@@ -21,11 +21,11 @@ import copy
 import os
 import runpy
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from vicinal.arguments import class_name
 from vicinal.config import from_toml, from_words
@@ -143,24 +143,6 @@ class Budget:
     seed: int = 0
 
 
-class TableFigure(Protocol):
-    """A figure of a table's results (a ``Summary``), drawn on its page; ``experiments/figures.py``
-    has two kinds."""
-
-    def rows(self) -> Iterable[str]:
-        """Name the rows that it shows."""
-        ...
-
-    def draw(self, summary: Any) -> Any:
-        """Draw what is there with matplotlib; None while there is nothing to draw."""
-        ...
-
-    def excerpt(self, summary: Any) -> Sequence[str] | None:
-        """The lines of Markdown that a document shows in place of the table; None for the table
-        itself."""
-        ...
-
-
 class Table:
     """Rows, how they are run, and what was found.
 
@@ -180,7 +162,9 @@ class Table:
         findings: the same of its variants, by protocol or ``tuned``.
         remark: from the results (an ``Outcome``) to a sentence that follows from them, such as
             which row held-out classes choose.
-        figure: what the page shows besides the table.
+        figure: what the page shows besides the table: an object with ``rows()``, the rows that it
+            shows; ``draw(summary)``, a figure of matplotlib or None; and ``excerpt(summary)``, the
+            lines of Markdown that stand in place of the table, or None.
         search: what ``--trials`` searches for every row, besides the row's own.
         expected: mean and tolerance of the first metric by row; a value outside is a regression,
             and an error.
@@ -201,7 +185,7 @@ class Table:
         finding: str = "",
         findings: Mapping[str, str] | None = None,
         remark: Callable[[Any], str] | None = None,
-        figure: TableFigure | None = None,
+        figure: Any = None,
         search: Sequence[str] = (),
         expected: Mapping[str, tuple[float, float]] | None = None,
         tuned: Budget | None = None,

@@ -18,7 +18,7 @@ from typing import Any
 from vicinal.bench import results
 from vicinal.bench.job import Fold, Job
 from vicinal.bench.pool import Task
-from vicinal.bench.results import Line, fingerprint, records_of
+from vicinal.bench.results import Line, records_of
 from vicinal.bench.run import Bench, present
 from vicinal.bench.run import chosen as rows_to_run
 from vicinal.bench.table import (
@@ -280,7 +280,7 @@ def tune_table(
     lines: list[Line] = []  # of all tables
     for path in sorted(place.glob("*.trials.jsonl")):
         found, notes = results.read(path)
-        lines += [one for one in found if not bench.fresh or one.get("code") == fingerprint()]
+        lines += found
         for note in notes:
             bench.console.line(note, warning=True)
     for one in searches:

@@ -32,7 +32,6 @@ def bench(
     protocol: str | None = None,
     trials: int | None = None,
     folds: int = 4,
-    fresh: Annotated[bool, typer.Option("--fresh")] = False,
     list_only: Annotated[bool, typer.Option("--list")] = False,
     page_only: Annotated[bool, typer.Option("--page")] = False,
 ) -> None:
@@ -55,7 +54,6 @@ def bench(
         protocol: validation, final or reality_check; default: the table's.
         trials: First tune each row with this many settings on folds of the training classes.
         folds: Number of folds for --trials.
-        fresh: Use only results of the current code.
         list_only: List tables and rows; run nothing.
         page_only: Run nothing; write the page from existing results.
 
@@ -90,7 +88,7 @@ def bench(
             f"--trials tests by protocol final, got --protocol {protocol}. Drop one of them."
         )
     slots = slots_here() if jobs is None else jobs
-    place = Bench(folder, runs, Console(), slots, rows or (), until, fresh)
+    place = Bench(folder, runs, Console(), slots, rows or (), until)
     if trials is not None:
         wanted = _tuned(wanted, Budget(trials, folds), place, recorded_only=page_only)
     outcomes = _recorded(wanted, place) if page_only else _run(wanted, place)
@@ -136,7 +134,7 @@ def _recorded(tables: "Sequence[Table]", bench: "Bench") -> "list[Outcome]":
     from vicinal.bench.results import Store
     from vicinal.bench.run import collect
 
-    store = Store(bench.folder, fresh=bench.fresh)
+    store = Store(bench.folder)
     return [collect(table, store) for table in tables]
 
 
