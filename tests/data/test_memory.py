@@ -91,3 +91,21 @@ def test_normalized_pictures_are_rejected():
 def test_splits_may_be_given():
     data = InMemory(inputs=NUMBERS, labels=LABELS, splits=["train", "test", "val", "test"])
     assert data.load().splits.tolist() == ["train", "test", "validation", "test"]
+
+
+@pytest.mark.slow
+def test_data_sets_of_hugging_face_are_read_with_their_splits():
+    datasets = pytest.importorskip("datasets")
+    classes = datasets.ClassLabel(names=["a", "b"])
+    features = datasets.Features({"image": datasets.Image(), "label": classes})
+    pictures = [Image.fromarray(np.full((8, 8), 10 * row, np.uint8)) for row in range(8)]
+    rows = {"image": pictures, "label": [row % 2 for row in range(8)]}
+    whole = datasets.Dataset.from_dict(rows, features=features)
+    records = adopt(whole).load()
+    assert records.classes == ("a", "b") and records.source.read(3).getpixel((0, 0)) == 30
+    split = datasets.DatasetDict(train=whole.select(range(4)), test=whole.select(range(4, 8)))
+    assert adopt(split).load().splits.tolist() == ["train"] * 4 + ["test"] * 4
+    vectors = datasets.Dataset.from_dict({"image": NUMBERS.tolist(), "label": LABELS})
+    assert adopt(vectors).load().source.read(3).tolist() == [6.0, 7.0]
+    with pytest.raises(ConfigError, match="needs columns `image` and `label`, got photo"):
+        adopt(vectors.rename_column("image", "photo"))

@@ -8,7 +8,6 @@ from vicinal.arguments import build
 from vicinal.data.check import check
 from vicinal.data.folder import Folder
 from vicinal.data.glyphs import Glyphs
-from vicinal.data.hugging_face import HuggingFace
 from vicinal.data.images import read_image
 from vicinal.data.kept import records_of
 from vicinal.data.location import existing, expanded
@@ -55,7 +54,6 @@ DATASETS_BY_NAME: dict[str, type] = {
     "sentences": Sentences,
     "cross_view": CrossView,
     "shards": Shards,
-    "huggingface": HuggingFace,
     "cub": CUB,
     "cars196": Cars196,
     "sop": StanfordOnlineProducts,
@@ -73,14 +71,14 @@ def open_path(path: str | Path, *, image: str = "path") -> Dataset:
     """Return the data set that lies at ``path``, with default settings; only what tells its kind is
     read.
 
-    A folder with the lists or archives of a published set is that set, one of ``save_to_disk`` a
-    set of Hugging Face, one of ``.tar`` files WebDataset's shards, any other a folder of class
-    folders; ``.csv`` and ``.tsv`` are tables of image paths, or of pairs of them where they have a
-    column ``query_path``; others, and ``.npz``, hold feature vectors. Where there is a column
-    ``text``, pictures or vectors are trained beside their texts; texts without ``path`` are
-    sentences. The word ``glyphs`` names the embedded set, and the place where a published set lies
-    by default names that set even while nothing lies there, which its ``load`` reports.
-    ``$VICINAL_DATA`` and ``~`` stay as they are written, any other path becomes an absolute one.
+    A folder with the lists or archives of a published set is that set, one of ``.tar`` files
+    WebDataset's shards, any other a folder of class folders; ``.csv`` and ``.tsv`` are tables of
+    image paths, or of pairs of them where they have a column ``query_path``; others, and ``.npz``,
+    hold feature vectors. Where there is a column ``text``, pictures or vectors are trained beside
+    their texts; texts without ``path`` are sentences. The word ``glyphs`` names the embedded set,
+    and the place where a published set lies by default names that set even while nothing lies
+    there, which its ``load`` reports. ``$VICINAL_DATA`` and ``~`` stay as they are written, any
+    other path becomes an absolute one.
 
     Args:
         path: of a file or folder.
@@ -100,7 +98,7 @@ def open_path(path: str | Path, *, image: str = "path") -> Dataset:
     ending = found.suffix.lower()
     if found.is_dir():
         return next(
-            (kind(path) for kind in (HuggingFace, *_PUBLISHED, Shards) if kind.lies_in(found)),
+            (kind(path) for kind in (*_PUBLISHED, Shards) if kind.lies_in(found)),
             Folder(path),
         )
     if ending == ".tar":
@@ -126,10 +124,7 @@ def open_path(path: str | Path, *, image: str = "path") -> Dataset:
 def own_description(run: RunDirectory) -> Dataset:
     """Return the data set that a run was trained on, not yet read."""
     description = run.info["data"]["description"]
-    if isinstance(description, dict) and description.get("class") in (
-        "InMemory",
-        "FromHuggingFace",
-    ):
+    if isinstance(description, dict) and description.get("class") == "InMemory":
         raise DataError(
             f"{run.path} was trained on data given in Python, which it does not hold. Name data "
             "with --data."
@@ -159,7 +154,6 @@ __all__ = [
     "FeatureTransform",
     "Folder",
     "Glyphs",
-    "HuggingFace",
     "ImageArray",
     "ImageFiles",
     "ImageTransform",

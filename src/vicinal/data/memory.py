@@ -1,6 +1,6 @@
 """Data in memory, from Python: arrays with labels, data frames, and data sets of torch."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +9,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vicinal.data.hugging_face import FromHuggingFace
 from vicinal.data.images import eight_bit, upright
 from vicinal.data.records import Dataset, FeatureArray, ImageArray, Kind, Records, Source, Texts
 from vicinal.data.splits import SplitByClass
@@ -114,7 +113,7 @@ def adopt(given: Any) -> Dataset:
         found: Dataset = given
         return found
     if is_hugging_face(given):
-        return FromHuggingFace(path="", dataset=given)
+        return _of_hugging_face(given)
     if isinstance(given, tuple) and len(given) == 2:
         return InMemory(inputs=given[0], labels=given[1])
     if hasattr(given, "select_dtypes"):
@@ -130,6 +129,40 @@ def adopt(given: Any) -> Dataset:
 def is_hugging_face(value: object) -> bool:
     """Whether this is a data set of Hugging Face, which also has dictionaries of them."""
     return type(value).__module__.partition(".")[0] == "datasets"
+
+
+class _Column:
+    """The pictures of a data set of Hugging Face, decoded one at a time."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, row: int) -> Any:
+        return self.rows[row]["image"]
+
+
+def _of_hugging_face(given: Any) -> InMemory:
+    """Read columns ``image``, of pictures or of vectors, and ``label``; the parts of a dictionary
+    are the splits."""
+    from datasets import concatenate_datasets
+
+    parts = given if isinstance(given, Mapping) else {"train": given}
+    rows = concatenate_datasets([*parts.values()])
+    if not {"image", "label"} <= rows.features.keys():
+        raise ConfigError(
+            f"the data set needs columns `image` and `label`, got {few([*rows.features], 6)}. "
+            "Rename them: dataset.rename_column."
+        )
+    label = rows.features["label"]
+    pictures = type(rows.features["image"]).__name__ == "Image"
+    return InMemory(
+        inputs=_Column(rows) if pictures else rows.with_format("numpy")["image"][:],
+        labels=[label.int2str(one) if hasattr(label, "int2str") else one for one in rows["label"]],
+        splits=[split for split, part in parts.items() for _ in part] if len(parts) > 1 else None,
+    )
 
 
 def _of_frame(frame: Any) -> InMemory:
