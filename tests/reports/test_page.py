@@ -197,7 +197,7 @@ def test_a_damaged_file_is_named_with_the_remedy(file, content, make_run, tmp_pa
     [
         ("metrics.jsonl", '{"kind": "step", "step": "x", "epoch": 0, "loss": 1}\n'),
         ("results.json", '{"rows": [], "notes": 7, "selected": [1]}'),
-        ("artifacts/diagnostics.json", '{"rows": [{"name": "train", "spectrum": 3}]}'),
+        ("artifacts/diagnostics.json", '{"rows": [{"name": "train", "recall@1": {}}]}'),
     ],
 )
 def test_values_that_no_run_writes_are_damage(file, content, make_run, tmp_path):

@@ -1,4 +1,4 @@
-"""Scores of embeddings: retrieval, clustering, re-identification, verification, diagnostics."""
+"""Scores of embeddings: retrieval, clustering, re-identification, verification."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -43,14 +43,6 @@
     } // never -0
     return found;
   };
-  const decades = (low, high) => {
-    const found = [];
-    const apart = Math.max(1, Math.ceil((Math.log10(high) - Math.log10(low)) / 5));
-    for (let e = Math.ceil(Math.log10(low) - 1e-9); 10 ** e <= high * 1.0001; e += apart) {
-      found.push(10 ** e);
-    }
-    return found;
-  };
   const nearest = (sorted, x) => {
     let low = 0;
     let high = sorted.length - 1;
@@ -95,7 +87,7 @@
       const ends = this.spec.lines.map(
         (line) => `${line.name} ends at ${this.value(line.y[line.y.length - 1])}`,
       );
-      return `${this.spec.title} by ${this.spec.axis}: ${ends.join(", ")}`;
+      return `${this.spec.title} by step: ${ends.join(", ")}`;
     }
 
     legend() {
@@ -141,37 +133,28 @@
       const ys = all((l) => [...(l.low ?? l.y), ...(l.high ?? l.y)]);
       this.from = Math.min(...xs);
       this.to = Math.max(...xs);
-      if (this.from > 0 && this.from < 0.1 * this.to && this.spec.axis === "step") this.from = 0;
+      if (this.from > 0 && this.from < 0.1 * this.to) this.from = 0;
       if (this.from === this.to) {
         this.from -= 1;
         this.to += 1;
       }
       let low = Math.min(...ys);
       let high = Math.max(...ys);
-      const log = this.spec.unit === "falling";
-      if (log) {
-        if (low === high) {
-          low /= 2;
-          high *= 2;
-        }
-      } else {
-        if (low > 0 && low < 0.6 * high) low = 0; // show how far from nothing, unless that would flatten the line
-        const room = (high - low || Math.abs(high) || 1) * 0.05;
-        high += room;
-        if (low !== 0) low -= room;
-        if (this.spec.unit === "share") {
-          low = Math.max(low, 0);
-          high = Math.min(high, 1);
-        }
-        if (low >= high) low = high - 1;
+      if (low > 0 && low < 0.6 * high) low = 0; // show how far from nothing, unless that would flatten the line
+      const room = (high - low || Math.abs(high) || 1) * 0.05;
+      high += room;
+      if (low !== 0) low -= room;
+      if (this.spec.unit === "share") {
+        low = Math.max(low, 0);
+        high = Math.min(high, 1);
       }
-      const place = log ? Math.log10 : (v) => v;
+      if (low >= high) low = high - 1;
       const bottom = HEIGHT - BOTTOM;
       const tall = bottom - TOP;
       const wide = this.width - LEFT - RIGHT;
       this.x = (v) => LEFT + (wide * (v - this.from)) / (this.to - this.from);
-      this.y = (v) => bottom - (tall * (place(v) - place(low))) / (place(high) - place(low));
-      return log ? decades(low, high) : ticks(low, high, 5);
+      this.y = (v) => bottom - (tall * (v - low)) / (high - low);
+      return ticks(low, high, 5);
     }
 
     draw() {
@@ -208,11 +191,7 @@
         );
       }
       this.svg.append(
-        make(
-          "text",
-          { x: this.width - RIGHT, y: HEIGHT - 5, "text-anchor": "end" },
-          this.spec.axis,
-        ),
+        make("text", { x: this.width - RIGHT, y: HEIGHT - 5, "text-anchor": "end" }, "step"),
       );
       const mark = this.spec.mark;
       if (mark !== null && mark >= this.from && mark <= this.to) {
@@ -243,7 +222,7 @@
           style,
         }),
       );
-      if (line.x.length <= 30 && this.spec.axis === "step") {
+      if (line.x.length <= 30) {
         line.x.forEach((x, i) =>
           this.svg.append(
             make("circle", {
@@ -271,7 +250,7 @@
       this.over.replaceChildren(
         make("line", { class: "cross", x1: x, x2: x, y1: TOP, y2: HEIGHT - BOTTOM }),
       );
-      this.tip.replaceChildren(html("header", `${this.spec.axis} ${whole(this.at)}`));
+      this.tip.replaceChildren(html("header", `step ${whole(this.at)}`));
       for (const { line, place, i } of hits) {
         if (line.x[i] !== this.at) continue;
         this.over.append(

@@ -65,8 +65,8 @@ def chart_data(chart: Chart, mark: float | None = None) -> dict[str, Any]:
         if curve.low != curve.high:
             columns |= {"low": _short(curve.low), "high": _short(curve.high)}
         lines.append({"name": name, **columns})
-    shown = {name: getattr(chart, name) for name in ("key", "title", "unit", "axis")}
-    return {**shown, "mark": mark if chart.axis == "step" else None, "lines": lines}
+    shown = {name: getattr(chart, name) for name in ("key", "title", "unit")}
+    return {**shown, "mark": mark, "lines": lines}
 
 
 def _short(values: Sequence[float]) -> list[float]:

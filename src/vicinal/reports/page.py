@@ -19,7 +19,7 @@ from vicinal.reports.artifacts import (
 )
 from vicinal.reports.colors import class_colors
 from vicinal.reports.html import Filters, chart_data, render_page
-from vicinal.reports.series import charts, measures, read_progress, spectrum_chart
+from vicinal.reports.series import charts, measures, read_progress
 from vicinal.reports.tables import headline, per_cent, table, warning
 from vicinal.run_directory import RunDirectory, config_of
 
@@ -49,7 +49,6 @@ def _rendered(run: RunDirectory) -> str:
     thumbnails = artifacts.thumbnails
     large = artifacts.gallery_thumbnails
     drawn = charts(progress)
-    spectrum = spectrum_chart(artifacts.diagnostics)
     active = [chart for chart in drawn if chart.key == "scalar-active"]
     selected = results.get("selected") or {}
     filters: Filters = {
@@ -79,11 +78,10 @@ def _rendered(run: RunDirectory) -> str:
         selected=selected,
         curves=[chart for chart in drawn if chart not in active],
         active=active,
-        spectrum=spectrum,
         measures=measures(artifacts.diagnostics),
         progress=progress,
         artifacts=artifacts,
-        charts=[chart_data(chart, selected.get("step")) for chart in (*drawn, spectrum) if chart],
+        charts=[chart_data(chart, selected.get("step")) for chart in drawn],
         map=_map_data(artifacts.map) if artifacts.map else None,
     )
 

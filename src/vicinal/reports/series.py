@@ -11,7 +11,7 @@ import numpy as np
 
 from vicinal.reports.tables import metric_title
 
-Unit = Literal["number", "share", "falling"]  # plain axis, per cent, logarithmic axis
+Unit = Literal["number", "share"]  # plain axis, per cent
 
 POINTS = 200  # of one curve: about two per millimetre on paper, and enough to see a spike
 EVENTS = 100  # shown; a run that warns at every step must not drown its report
@@ -37,14 +37,12 @@ class Chart:
         title: stands above it.
         unit: how its values are shown.
         lines: curves by name.
-        axis: what runs along the bottom.
     """
 
     key: str
     title: str
     unit: Unit
     lines: dict[str, Curve]
-    axis: str = "step"
 
 
 @dataclass(frozen=True)
@@ -167,16 +165,6 @@ MEASURES = {  # by their key in a row of diagnostics: title, and how to read the
         "Recall@1",
         "High on both is what one wants; a wide gap means that the training classes were memorized.",
     ),
-    "intra_inter_ratio": (
-        "Distances within / between classes",
-        "Mean distance within classes over that between class means. Lower is tighter; a train "
-        "value far below the other means that only the training classes were squeezed.",
-    ),
-    "spectral_decay": (
-        "Spectral decay",
-        "0 would use all directions of the space alike; the higher it is, the fewer directions "
-        "carry the embedding.",
-    ),
 }
 
 
@@ -194,17 +182,3 @@ def measures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         if bars:
             found.append({"title": title, "bars": bars, "caption": caption})
     return found
-
-
-def spectrum_chart(rows: Sequence[Mapping[str, Any]]) -> Chart | None:
-    """The singular values of the embeddings, one line per row that has them."""
-    lines = {}
-    for row in rows:
-        # Zero, a direction that is not used at all, has no place on a logarithmic axis: the line
-        # ends before it.
-        values = [float(value) for value in row.get("spectrum") or [] if value > 0]
-        if values:
-            steps = [float(i) for i in range(1, len(values) + 1)]
-            lines[row["name"]] = Curve(steps, values, values, values)
-    title = "Spectrum of the embeddings"
-    return Chart("spectrum", title, "falling", lines, axis="direction") if lines else None

@@ -17,7 +17,6 @@ from vicinal.errors import ConfigError, unknown
 from vicinal.evaluation.artifacts import whole_classes, write_artifacts
 from vicinal.evaluation.compact import check_compact, compact_scores
 from vicinal.evaluation.encoder import Embedded, Encoder
-from vicinal.evaluation.generalization import diagnosis
 from vicinal.evaluation.measure import Scores, measure
 from vicinal.evaluation.retrieval import relevant_counts
 from vicinal.evaluation.statistics import gains
@@ -80,12 +79,12 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
     sizes = [size for size in sizes if size < trained.vectors.shape[1]]
     rows |= {name: scores(found) for name, found in cut(trained, sizes, encoder).items()}
     diagnoses = [
-        diagnosis("train", known, scores(known)),
-        diagnosis(split, trained, rows["trained"]),
+        {"name": "train", **scores(known)},
+        {"name": split, **rows["trained"]},
     ]
     untrained = before.get(UNTRAINED) if whole else None
     if untrained is not None:
-        diagnoses.append(diagnosis(f"untrained {split}", untrained, rows[UNTRAINED]))
+        diagnoses.append({"name": f"untrained {split}", **rows[UNTRAINED]})
     run.write_document("diagnostics", {"rows": diagnoses})
     write_artifacts(run, trained, untrained, rows["trained"].queries, seed=seed)
     selected = {"step": position["best_step"], "epoch": position["best_epoch"]}
