@@ -2,6 +2,7 @@
 regression."""
 
 import math
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -87,8 +88,11 @@ class HardExemplarLoss(Loss):
         return self.margin * self.distance.scale
 
     def core(self, c: Comparisons) -> Terms:
-        losses, _, counts = self._sums(c)
-        return Terms(losses, counts)
+        weigh = self._weigher(c)
+        return Terms(
+            c.sum_triplets(lambda excess: weigh(excess) * softplus(excess, threshold=THRESHOLD)),
+            c.count_triplets(),
+        )
 
     def weigh(
         self, gap: Float[Tensor, "*rows"], compared: Float[Tensor, "*rows"]
@@ -165,44 +169,18 @@ class HardExemplarLoss(Loss):
         pairs = self.pair_comparisons(
             at_least_float32(queries), at_least_float32(gallery), labels, fits
         )
-        losses, weights, counts = self._sums(pairs)
+        weights = pairs.sum_triplets(self._weigher(pairs))
+        counts = pairs.count_triplets()
         return MatchedPairs(
-            reduce(Terms(losses, counts), self.reduction),
+            reduce(self.core(pairs), self.reduction),
             reduce(Terms(weights * errors, counts), self.reduction),
             reduce(Terms(weights.detach(), counts), "mean"),
         )
 
-    def _sums(
-        self, c: Comparisons
-    ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"], Float[Tensor, "n"]]:
-        """Return for each anchor the sums of w_hard · softplus(-gap) and of w_hard, and the number
-        of its triplets."""
-        given = c.keep_positive.sum(dim=1), c.keep_negative.sum(dim=1)
-        compared = (given[0] + given[1]).to(c.negative.dtype)[:, None].expand_as(c.negative)
-
-        def sums_of(
-            positive: Tensor, negative: Tensor, factors: Tensor | None
-        ) -> tuple[Tensor, Tensor]:
-            gap = negative - positive[:, None]
-            weights = self.weigh(gap, compared)
-            weights = (weights if factors is None else weights * factors).masked_fill(
-                ~c.keep_negative, 0
-            )
-            losses = (weights * softplus(-gap, threshold=THRESHOLD)).masked_fill(
-                ~c.keep_negative, 0
-            )
-            return losses.sum(dim=1), weights.sum(dim=1)
-
-        losses = weights = c.nothing()
-        for column, sums in enumerate(
-            c.one_by_one(sums_of, c.positive, c.negative, c.negative_weights)
-        ):
-            if c.positive_weights is not None:
-                sums = tuple(part * c.positive_weights[:, column] for part in sums)
-            absent = ~c.keep_positive[:, column]
-            losses = losses + sums[0].masked_fill(absent, 0)
-            weights = weights + sums[1].masked_fill(absent, 0)
-        return losses, weights, (given[0] * given[1]).to(losses.dtype)
+    def _weigher(self, c: Comparisons) -> Callable[[Tensor], Tensor]:
+        """Return w_hard as a function of d_p - d_n of each anchor."""
+        compared = c.count_pairs()[:, None].expand_as(c.negative)
+        return lambda excess: self.weigh(-excess, compared)
 
 
 class MatchedPairs(NamedTuple):

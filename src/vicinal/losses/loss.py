@@ -175,6 +175,27 @@ class Comparisons:
         # E^-40 is 0 beside 1 in float64, too.
         return softplus(against[:, None] - own, threshold=40.0)
 
+    def count_triplets(self) -> Float[Tensor, "n"]:
+        """Return for each anchor the number of its triplets."""
+        return (self.keep_positive.sum(dim=1) * self.keep_negative.sum(dim=1)).to(
+            self.negative.dtype
+        )
+
+    def sum_triplets(self, term: Callable[[Tensor], Tensor]) -> Float[Tensor, "n"]:
+        """Return for each anchor the weighted sum of a term of d_p - d_n over its triplets."""
+
+        def sums_of(positive: Tensor, negative: Tensor, weights: Tensor | None) -> Tensor:
+            terms = _weighted(term(positive[:, None] - negative), weights)
+            return terms.masked_fill(~self.keep_negative, 0).sum(dim=1)
+
+        total = self.nothing()
+        columns = self.one_by_one(sums_of, self.positive, self.negative, self.negative_weights)
+        for column, sums in enumerate(columns):
+            if self.positive_weights is not None:
+                sums = sums * self.positive_weights[:, column]
+            total = total + sums.masked_fill(~self.keep_positive[:, column], 0)
+        return total
+
     def one_by_one(
         self, function: Callable[..., Any], columns: Tensor, *given: Tensor | None
     ) -> Iterator[Any]:

@@ -2,7 +2,6 @@
 batch-hard (Hermans et al., 2017), and the hierarchical triplet loss (Ge et al., ECCV 2018).
 """
 
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Literal
 
@@ -180,10 +179,8 @@ class SemiHardTripletLoss(Loss):
             if c.negative_weights is not None:
                 losses = losses * c.negative_weights.gather(1, chosen)
             return c.per_positive(losses, there[:, None])
-        costing = _sums_by_positive(
-            replace(c, positive_weights=None, negative_weights=None), self._costs
-        )
-        return Terms(_sums_by_positive(c, self._term), costing.detach())
+        costing = replace(c, positive_weights=None, negative_weights=None).sum_triplets(self._costs)
+        return Terms(c.sum_triplets(self._term), costing.detach())
 
     def _term(self, excess: Tensor) -> Tensor:
         """Return the loss of d_p - d_n, 0 where the negative is not beyond the positive."""
@@ -323,38 +320,12 @@ def _all_triplets(c: Comparisons, margin: float, *, soft: bool, average: Average
         return Terms(losses.squeeze(dim=1), counted.squeeze(dim=1).to(losses.dtype))
     if soft:
         return Terms(
-            _sums_by_positive(c, lambda excess: _penalize(excess + margin, soft=True)), _every(c)
+            c.sum_triplets(lambda excess: _penalize(excess + margin, soft=True)), c.count_triplets()
         )
     sums, active = hinge_sums(c.positive, c.negative, c.keep_positive, c.keep_negative, margin)
     if c.positive_weights is not None or c.negative_weights is not None:
-        sums = _sums_by_positive(c, lambda excess: relu(excess + margin))
-    return Terms(sums, active if average == "nonzero" else _every(c))
-
-
-def _every(c: Comparisons) -> Float[Tensor, "n"]:
-    """Count the triplets of each anchor."""
-    return (c.keep_positive.sum(dim=1) * c.keep_negative.sum(dim=1)).to(c.negative.dtype)
-
-
-def _sums_by_positive(c: Comparisons, term: Callable[[Tensor], Tensor]) -> Float[Tensor, "n"]:
-    """Sum terms of d_p - d_n that have no closed form: one positive of each anchor at a time
-    against all negatives."""
-
-    def sums_of(positive: Tensor, negative: Tensor, weights: Tensor | None) -> Tensor:
-        terms = term(positive[:, None] - negative)
-        return (
-            (terms if weights is None else terms * weights)
-            .masked_fill(~c.keep_negative, 0)
-            .sum(dim=1)
-        )
-
-    total = c.nothing()
-    for column, sums in enumerate(
-        c.one_by_one(sums_of, c.positive, c.negative, c.negative_weights)
-    ):
-        weighted = sums if c.positive_weights is None else sums * c.positive_weights[:, column]
-        total = total + weighted.masked_fill(~c.keep_positive[:, column], 0)
-    return total
+        sums = c.sum_triplets(lambda excess: relu(excess + margin))
+    return Terms(sums, active if average == "nonzero" else c.count_triplets())
 
 
 def nearest_else_farthest(

@@ -131,11 +131,15 @@ def hardest(
     >>> [part.tolist() for part in hardest(line, labels, normalize=False)]
     [[0, 1], [1, 0], [2, 2]]
     """
-    c = Candidates.of(embeddings, labels, among, Euclidean(normalize))
-    farthest = c.positive.masked_fill(~c.keep_positive, -torch.inf).argmax(dim=1, keepdim=True)
-    nearest = c.negative.masked_fill(~c.keep_negative, torch.inf).argmin(dim=1, keepdim=True)
-    there = c.keep_positive.any(dim=1, keepdim=True) & c.keep_negative.any(dim=1, keepdim=True)
-    return _chosen(there, c.columns.gather(1, farthest), nearest)
+    hard = batch_easy_hard(
+        embeddings,
+        labels,
+        positive="hard",
+        negative="hard",
+        distance=Euclidean(normalize),
+        **among,
+    )
+    return Triplets(*hard.positive, hard.negative.other)
 
 
 def easy_positive(
@@ -160,14 +164,14 @@ def easy_positive(
         among: see `ReferenceRows`.
     """
     coerce(negative, EasyNegative, "negative")
-    c = Candidates.of(embeddings, labels, among, Euclidean(normalize))
-    nearest, place = c.positive.masked_fill(~c.keep_positive, torch.inf).min(dim=1, keepdim=True)
-    allowed = (
-        c.keep_negative & (c.negative > nearest) if negative == "semi_hard" else c.keep_negative
+    easy = batch_easy_hard(
+        embeddings,
+        labels,
+        negative="semi_hard" if negative == "semi_hard" else "hard",
+        distance=Euclidean(normalize),
+        **among,
     )
-    other = c.negative.masked_fill(~allowed, torch.inf).argmin(dim=1, keepdim=True)
-    there = c.keep_positive.any(dim=1, keepdim=True) & allowed.any(dim=1, keepdim=True)
-    return _chosen(there, c.columns.gather(1, place), other)
+    return Triplets(*easy.positive, easy.negative.other)
 
 
 def semi_hard(
