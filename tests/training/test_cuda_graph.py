@@ -38,6 +38,13 @@ METHODS = {
 }
 
 
+class Sampler:
+    note = None
+
+    def __len__(self):
+        return 12
+
+
 class Counting(nn.Module):
     """A loss that changes its mind in Python."""
 
@@ -67,7 +74,7 @@ def made(method, loss):
     embedder = Embedder(SmallConvNet(1, (8, 16)), 8)
     if isinstance(method, HER):
         embedder = TwoStreamEmbedder(embedder, copy.deepcopy(embedder))
-    sampler = SimpleNamespace(note=None)
+    sampler = Sampler()
     optimizer = OptimizerConfig(learning_rate=1e-2)
     return build(method, embedder, loss, sampler, optimizer, labels=LABELS.numpy(), steps=60)
 

@@ -18,6 +18,7 @@ from vicinal.data.augmentation import to_device
 from vicinal.data.images import read_image
 from vicinal.errors import DataError, unknown
 from vicinal.files import regular
+from vicinal.tuples import SizedLabels
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -391,7 +392,7 @@ class Batch:
 
     Attributes:
         inputs: images ``[n c h w]`` or features ``[n d]``, preprocessed.
-        labels: class of each row.
+        labels: class of each row; they know ``largest_class``.
         indices: position of each row in the training records (names files, keys memories).
         extras: further columns of those rows (``angle``, ...).
         skipped: positions that could not be read and were replaced by another of their class.
@@ -408,6 +409,9 @@ class Batch:
     skipped: tuple[int, ...] = ()
     largest_class: int | None = None
     texts: UInt8[Tensor, "t bytes"] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "labels", SizedLabels.of(self.labels, self.largest_class))
 
     def to(self, device: torch.device) -> "Batch":
         """Return the same on a device, without waiting for it."""

@@ -389,7 +389,8 @@ class Loss(nn.Module, ABC):
         labels = multi_hot(labels)
         # Here, so that a half-precision gradient is rounded once and not once for each way that it
         # comes.
-        embeddings = at_least_float32(embeddings)
+        if embeddings.element_size() < 4:
+            embeddings = embeddings.float()
         if others is not None:
             others = others._replace(
                 rows=at_least_float32(others.rows), labels=multi_hot(others.labels)

@@ -390,6 +390,8 @@ def gathered(rows: Tensor, batch: Batch) -> tuple[Tensor, SingleLabels]:
     """Return what all processes have of such rows, and the labels of all, which know how large a
     class is."""
     rows, labels = gather(rows, batch.labels)
+    if labels is batch.labels:
+        return rows, labels
     return rows, SizedLabels.of(labels, batch.largest_class)
 
 
