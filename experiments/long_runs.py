@@ -222,6 +222,21 @@ LATER = "multi-similarity + LoOp later"
 THREE = (*BOTH, LATER)
 OF_SAMPLES = "multi-similarity + LoOp of samples"
 DEFAULT = (OF_SAMPLES, "multi-similarity")
+STAGED = "model.weights=resnet50.safetensors model.preprocessing=caffe model.version=v1"
+PROXY_ANCHOR = [
+    Run(
+        "Proxy-Anchor, ResNet-50",
+        data,
+        f"proxy-anchor-{data}",
+        f"{STAGED} {COMPILED}",
+        seed,
+        steps,
+        0.0,
+        tuple(range(0, steps, 480)),
+    )
+    for seed in (0, 1, 2)
+    for data, steps in (("cub", 2880), ("cars", 4020))
+]
 _ALL = [
     *(episodes_of_features(name, seed) for seed in range(5) for name in ALA),
     *(episodes(name, seed, 8000, CUB_288) for seed in (0, 1) for name in DESCENDING),
@@ -231,6 +246,7 @@ _ALL = [
         for form in ("paper", "authors")
         for run in as_published(form, seed)
     ),
+    *PROXY_ANCHOR,
     *(episodes("weight 1/2, cosine, descent", seed, 8000, CUB_288) for seed in (0, 1)),
     *ala_authors(0),
     *(run for seed in (0, 1, 2, 3, 4) for run in authors("triplet", TRIPLET, seed)),

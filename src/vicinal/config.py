@@ -111,6 +111,8 @@ class Training(Settings):
         batch_size: rows of a batch; the sampler makes classes, pairs, triplets or episodes of them.
         validation: share of the training classes held out to select the model; 0 keeps the last
             one.
+        select: the score of the held-out classes that selects: ``map@r``, ``recall@1``,
+            ``precision@K``, ``r_precision``, ``map`` or ``mrr``.
         evaluate_every: epochs between two evaluations of the held-out classes.
         seed: initial weights, batches, augmentation and the held-out classes follow from it.
         ema: decay of an exponential moving average of the weights, such as 0.999, which is then the
@@ -141,6 +143,7 @@ class Training(Settings):
     patience: Count | None = None
     batch_size: Annotated[int, Limits("[4, inf)")] = 64
     validation: Annotated[float, Limits("[0, 1)")] = 0.2
+    select: str = "map@r"
     evaluate_every: Count = 1
     seed: Seed = 0
     ema: Annotated[float, Limits("(0, 1)")] | None = None

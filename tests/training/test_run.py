@@ -53,7 +53,7 @@ def test_a_run_writes_what_the_format_promises(finished):
     steps = [line for line in lines if line["kind"] == "step"]
     assert [line["step"] for line in steps] == list(range(len(steps)))
     assert {"loss", "active", "spread"} <= steps[0].keys()
-    assert sum(line["kind"] == "evaluation" for line in lines) == 3
+    assert sum(line["kind"] == "evaluation" for line in lines) == 4  # the start competes
     rows = {row["name"]: row["metrics"] for row in run.results["rows"]}
     assert {"recall@1", "map@r", "nmi", "ami", "f1"} <= rows["trained"].keys()
     assert rows["untrained"]["recall@1"] > 0
@@ -63,9 +63,12 @@ def test_a_run_writes_what_the_format_promises(finished):
 
 def test_the_selected_model_is_the_best_on_validation_not_the_last(tiny, tmp_path, console):
     run = begin(tiny, tmp_path / "run", console, "training.epochs=4")
-    scores = [line["metrics"]["recall@1"] for line in run.metrics() if line["kind"] == "evaluation"]
-    assert run.results["selected"]["value"] == max(scores)
-    assert run.results["selected"]["epoch"] == scores.index(max(scores))
+    looks = [line for line in run.metrics() if line["kind"] == "evaluation"]
+    best = max(looks, key=lambda line: line["metrics"]["map@r"])
+    selected = run.results["selected"]
+    assert selected["by"] == "validation map@r"
+    assert selected["value"] == pytest.approx(best["metrics"]["map@r"])
+    assert selected["step"] == best["step"]
 
 
 def test_batches_are_described_every_ten_steps_and_at_the_end_of_an_epoch(finished, tiny):
@@ -270,9 +273,9 @@ def test_nothing_else_of_a_run_changes(finished, tiny, console, given, said):
 def test_patience_stops_and_keeps_the_best(tiny, tmp_path, console):
     settings = ["training.epochs=40", "training.patience=2", "optimizer.learning_rate=1e-9"]
     run = begin(tiny, tmp_path / "run", console, "loss=multi_similarity", *settings)
-    scores = [line["metrics"]["recall@1"] for line in run.metrics() if line["kind"] == "evaluation"]
-    # Nothing moves: two without improvement.
-    assert len(scores) == 3 and run.results["selected"]["value"] == scores[0]
+    scores = [line["metrics"]["map@r"] for line in run.metrics() if line["kind"] == "evaluation"]
+    # Nothing moves: two without improvement on the start.
+    assert len(scores) == 3 and run.results["selected"]["step"] == 0
 
 
 def test_changed_data_are_named_and_data_that_training_never_saw_are_measured_whole(

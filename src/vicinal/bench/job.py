@@ -273,7 +273,7 @@ def finished(run: RunDirectory, metric: str = "recall@1") -> Line:
         "seconds": run.status["seconds"],
         "data": run.info["data"]["fingerprint"],
         "metrics": row_metrics(results) | cut_metrics(results) | _in_training(run),
-        "held_out": results["selected"]["value"],
+        "held_out": _looks(run).get(results["selected"]["step"]),
         "selected": results["selected"]["step"],
         **(class_scores(by_class, metric) if metric in by_class else {}),
         "scalars": scalars(run),
@@ -282,15 +282,20 @@ def finished(run: RunDirectory, metric: str = "recall@1") -> Line:
 
 def held_out(run: RunDirectory) -> Line:
     """A fold's Recall@1 on the classes that it held out, after the last step."""
-    looks = [line["metrics"]["recall@1"] for line in run.metrics() if line["kind"] == "evaluation"]
-    return {"seconds": run.status["seconds"], "score": looks[-1]}
+    looks = _looks(run)
+    return {"seconds": run.status["seconds"], "score": looks[max(looks)]}
+
+
+def _looks(run: RunDirectory) -> dict[int, float]:
+    """Recall@1 on the validation classes, by step."""
+    lines = (line for line in run.metrics() if line["kind"] == "evaluation")
+    return {line["step"]: line["metrics"]["recall@1"] for line in lines}
 
 
 def concatenated(runs: Sequence[RunDirectory], config: Config) -> Line:
     """The models of all folds side by side, and the mean of each alone (Musgrave et al. 2020).
 
-    Differs: the paper selects each model by MAP@R of its validation classes; the trainer selects by
-    Recall@1.
+    As there, each model is selected by MAP@R of its validation classes.
     """
     device = pick_device(config.training.device)
     skip = config.training.skip_corrupt

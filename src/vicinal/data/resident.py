@@ -29,7 +29,7 @@ from vicinal.files import read_array, write_atomically
 CACHE = "VICINAL_CACHE"
 IMAGES_AT_ONCE = 64  # decoded on the host before they go to the device
 WORTH_PROCESSES = 500  # images: fewer are decoded before processes have started
-_PACKAGES = ("vicinal", "torch", "pillow")  # other versions may decode or compute otherwise
+_PACKAGES = ("torch", "pillow")  # other versions may decode or compute otherwise
 # of the free memory that may be taken: the network needs the rest
 _FREE_SHARE = {"cuda": 0.5, "cpu": 0.25}
 

@@ -23,14 +23,15 @@ from vicinal.data.splits import hold_out, overlapping_classes
 from vicinal.data.transforms import OwnTransform, Transform
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Embedded, Encoder
-from vicinal.evaluation.measure import measure
 from vicinal.files import write_tensors
 from vicinal.methods.method import Method
 from vicinal.models import starts
 from vicinal.models.config import COMPUTED_STARTS
+from vicinal.reports.tables import metric_title
 from vicinal.run_directory import RunDirectory
 from vicinal.training.build import build_method, norms_are_frozen
 from vicinal.training.console import Console
+from vicinal.training.selection import Judge
 from vicinal.training.trackers import check_trackers
 
 WORTH_SAYING = 1.0  # seconds: what planning an epoch may take without a word
@@ -145,6 +146,11 @@ class Experiment:
             progress=progress,
         )
 
+    @cached_property
+    def judge(self) -> Judge:
+        """Return what tells models apart by the classes held out of training."""
+        return Judge(self.records.part("validation"), self.embed, self.config.training.select)
+
     def begin(self) -> Sequence[Sequence[int]] | None:
         """Initialize the head and return the batches of the first epoch, if any; once, at the start
         of a run."""
@@ -181,35 +187,27 @@ class Experiment:
         """Start as the features are, unless their discriminants are better on the held-out
         classes."""
         embedder = self.method.embedder
-        validation = self.records.part("validation")
         starts.start_as_features(embedder, found.vectors)
-        if not len(validation):
+        if not len(self.judge):
             self.console.line(
                 "the head starts as the features are: no held-out classes could choose another "
                 "start"
             )
             return
-        plain = self._precision(validation)
+        plain = self.judge(self.encoder).verdict.score
         heads = copy.deepcopy(embedder.head.state_dict())
         starts.start_as_discriminants(
             embedder, found.vectors, found.labels, self.config.model.start_length
         )
-        discriminant = self._precision(validation)
+        discriminant = self.judge(self.encoder).verdict.score
         if discriminant <= plain:
             embedder.head.load_state_dict(heads)
         won = "their discriminants" if discriminant > plain else "the features are"
         scores = (
-            f"validation MAP@R {100 * plain:.1f} as they are, {100 * discriminant:.1f} as "
-            "discriminants"
+            f"validation {metric_title(self.judge.by)} {100 * plain:.1f} as they are, "
+            f"{100 * discriminant:.1f} as discriminants"
         )
         self.console.line(f"the head starts as {won}: {scores}")
-
-    def _precision(self, records: Records) -> float:
-        embedded = self.embed(self.encoder, records)
-        scores = parallel.from_first(
-            lambda: dict(measure(embedded, recalls=(1,), clustering=False))
-        )
-        return float(scores["map@r"])
 
     def save_head(self, run: RunDirectory) -> None:
         """Keep the head in closed form that training starts from, for its row of the results."""

@@ -22,7 +22,7 @@ from vicinal.evaluation.retrieval import relevant_counts
 from vicinal.evaluation.statistics import gains
 from vicinal.files import read_tensors
 from vicinal.models import Embedder, Identity
-from vicinal.reports.tables import warning
+from vicinal.reports.tables import interval, metric_title, signed, warning
 from vicinal.run_directory import FORMAT, RunDirectory
 from vicinal.training.console import Console
 from vicinal.training.experiment import Experiment
@@ -35,7 +35,9 @@ UNTRAINED = "untrained"
 TRAIN_SAMPLE = 10_000  # training records behind the train-against-test diagnosis
 
 
-def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[str, Any]) -> None:
+def write_results(
+    experiment: Experiment, run: RunDirectory, selected: Mapping[str, Any], skipped: Iterable[str]
+) -> None:
     """Measure raw inputs, the untrained and the selected network on the test classes; write results
     and artifacts.
 
@@ -87,19 +89,31 @@ def write_results(experiment: Experiment, run: RunDirectory, position: Mapping[s
         diagnoses.append({"name": f"untrained {split}", **rows[UNTRAINED]})
     run.write_document("diagnostics", {"rows": diagnoses})
     write_artifacts(run, trained, untrained, rows["trained"].queries, seed=seed)
-    selected = {"step": position["best_step"], "epoch": position["best_epoch"]}
-    chosen = position["best"] is not None
-    how = {"by": "validation recall@1" if chosen else "last step", "value": position["best"]}
     after = experiment.method.notes if experiment.steps else ()
     notes = [*dict.fromkeys((*experiment.notes, *after)), *_lone(trained)]
-    facts = {"protocol": "validation" if chosen else "final", "selected": selected | how}
+    protocol = "final" if selected["value"] is None else "validation"
+    facts: dict[str, Any] = {"protocol": protocol, "selected": selected}
     facts["gains"] = {name: gains(rows["trained"].queries, rows[name].queries) for name in before}
-    results = _results(split, trained, rows, {*position["skipped"], *trained.skipped}, notes)
+    results = _results(split, trained, rows, {*skipped, *trained.skipped}, notes)
     results |= facts
     warnings = _warnings(experiment, results)
     for words in warnings:
         console.line(words, warning=True)
-    run.write_results(results | {"notes": [*warnings, *results["notes"]]})
+    told = _told_apart(selected)
+    for words in told:
+        console.line(words)
+    run.write_results(results | {"notes": [*warnings, *told, *results["notes"]]})
+
+
+def _told_apart(selected: Mapping[str, Any]) -> list[str]:
+    """Say how surely the held-out classes chose the step that is kept."""
+    found = []
+    metric = metric_title(selected["by"].removeprefix("validation "))
+    for other, above in selected.get("above", {}).items():
+        by = f"{metric} {signed(above['mean'])} {interval(above)}".rstrip()
+        tell = "tell" if above["low"] is not None and above["low"] > 0 else "cannot tell"
+        found.append(f"the held-out classes {tell} step {selected['step']} from {other}: {by}.")
+    return found
 
 
 def _warnings(experiment: Experiment, results: Mapping[str, Any]) -> list[str]:
@@ -107,6 +121,12 @@ def _warnings(experiment: Experiment, results: Mapping[str, Any]) -> list[str]:
     selected = results["selected"]
     if experiment.steps and selected["value"] is not None and selected["step"] == 0:
         return ["training did not improve on the start on the held-out classes: the start is kept."]
+    begins = experiment.method.acts_from
+    if 0 < selected["step"] <= begins:
+        return [
+            f"the model is that of step {selected['step']}, but the method begins after step "
+            f"{begins}: it is the loss alone."
+        ]
     below = warning(results)
     if not below:
         return []

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from vicinal import parallel
 from vicinal.data.records import Batch
 from vicinal.errors import DivergenceError
-from vicinal.evaluation.measure import measure
 from vicinal.files import read_object
 from vicinal.methods.method import Method
+from vicinal.reports.tables import metric_title
 from vicinal.run_directory import Journal, RunDirectory
 from vicinal.training.checkpoint import (
     latest_checkpoint,
@@ -32,6 +32,7 @@ from vicinal.training.cuda_graph import CUDAGraphStep
 from vicinal.training.experiment import Experiment, check_equal_parts, pick_precision
 from vicinal.training.finish import write_results
 from vicinal.training.processes import Interrupted, Interruption, await_turn
+from vicinal.training.selection import Verdict
 from vicinal.training.trackers import open_trackers
 
 COLLAPSED_SPREAD = 1e-3  # embeddings this near their mean, relative to their length, are one point
@@ -59,7 +60,9 @@ class Position:
     Attributes:
         batch: batches of this epoch that are done.
         stale: evaluations since the best one.
-        best: validation score of the selected model, None before the first look.
+        start: the verdict on the model before the first step, which always competes.
+        best: that on the selected model; None before the first look.
+        last: that of the last look.
         metrics_length: bytes of ``metrics.jsonl`` that belong to the steps done.
         seconds: training time of all processes that worked on this run.
         skipped: names of files that could not be read.
@@ -68,13 +71,21 @@ class Position:
     epoch: int = 0
     batch: int = 0
     step: int = 0
-    best: float | None = None
+    start: Verdict | None = None
+    best: Verdict | None = None
+    last: Verdict | None = None
     best_step: int = 0
     best_epoch: int = 0
     stale: int = 0
     metrics_length: int = 0
     seconds: float = 0.0
     skipped: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, state: dict[str, Any]) -> "Position":
+        """Return the position that ``asdict`` wrote."""
+        looks = {name: state[name] and Verdict(**state[name]) for name in ("start", "best", "last")}
+        return cls(**{**state, **looks})
 
 
 class Trainer:
@@ -93,13 +104,14 @@ class Trainer:
         self._pending: list[Step] = []  # steps whose scalars are still on the device
         self._steps = self._rows = 0  # of this process
         self._take: Method | CUDAGraphStep | None = None
+        self._judge = experiment.judge
         ema = self.settings.ema
         self.average = None if ema is None else WeightAverage(self.method.embedder, ema)
         self._began = self._saved_at = time.monotonic()
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue where a checkpoint was saved."""
-        self.position = Position(**state["position"])
+        self.position = Position.of(state["position"])
         self._plan = state["plan"]
         check_equal_parts(self._plan or ())
         self.method.load_training_state(state["method"])
@@ -123,11 +135,7 @@ class Trainer:
         self._seconds_before = self.position.seconds
         try:
             with Interruption() as interruption:
-                if (
-                    self.position.step == 0
-                    and self.position.best is None
-                    and slots["model"]["start"] == "best"
-                ):
+                if self.position.step == 0 and self.position.best is None:
                     self._select("start")  # with which the training competes
                 while not self._done():
                     self._epoch(interruption)
@@ -140,7 +148,7 @@ class Trainer:
             if first:
                 self.run.write_document("captions", dict(self.method.captions))
             self._checkpoint()
-            write_results(self.experiment, self.run, asdict(self.position))
+            write_results(self.experiment, self.run, self._selected(), self.position.skipped)
         except KeyboardInterrupt:
             self.trackers.finish("interrupted")
             if first:
@@ -267,28 +275,39 @@ class Trainer:
 
     def _select(self, when: str = "") -> None:
         """Measure the validation classes; keep the model if it is the best so far."""
-        validation = self.experiment.records.part("validation")
         position = self.position
-        if not len(validation):
+        if not len(self._judge):
             return
         with self._averaged():
             parallel.buffers_from_first(self.method.embedder)
-            embedded = self.experiment.embed(self.experiment.encoder, validation)
-            scores = parallel.from_first(
-                lambda: dict(measure(embedded, recalls=(1,), clustering=False))
-            )
+            verdict, scores = self._judge(self.experiment.encoder)
             self._record("evaluation", {"split": "validation", "metrics": scores})
-            score = scores["recall@1"]
-            best = position.best is None or score > position.best
+            best = position.best is None or verdict.score > position.best.score
             if best:
                 self._keep_model()
-                position.best = score
+                position.best = verdict
                 position.best_step = position.step
                 position.best_epoch = position.epoch
+        position.start = position.start or verdict
+        position.last = verdict
         position.stale = 0 if best else position.stale + 1
         mark = "  (best so far)" if best else ""
         when = when or f"epoch {position.epoch + 1}/{self._epochs()}"
-        self.console.line(f"{when}  validation R@1 {100 * score:.1f}{mark}")
+        found = f"{100 * verdict.score:.1f} ± {100 * verdict.error:.1f}"
+        self.console.line(f"{when}  validation {metric_title(self._judge.by)} {found}{mark}")
+
+    def _selected(self) -> dict[str, Any]:
+        """Return which model is kept, by what, and how surely it is above the start and the last
+        one."""
+        position = self.position
+        found: dict[str, Any] = {"step": position.best_step, "epoch": position.best_epoch}
+        if position.best is None or position.start is None or position.last is None:
+            return found | {"by": "last step", "value": None}
+        best = position.best
+        others = {"the start": position.start, "the last step": position.last}
+        above = {name: asdict(best.above(other)) for name, other in others.items() if other != best}
+        by = f"validation {self._judge.by}"
+        return found | {"by": by, "value": best.score, "error": best.error, "above": above}
 
     def _averaged(self) -> AbstractContextManager[None]:
         """Put the moving average of the weights in place of the last ones, where there is one."""

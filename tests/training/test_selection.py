@@ -1,0 +1,62 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from vicinal.data.records import ImageArray, Records
+from vicinal.errors import ConfigError
+from vicinal.evaluation.encoder import Embedded
+from vicinal.training.selection import Judge, Verdict
+
+# Two classes on a line, two rows of one on either side of the other's.
+ROWS = [(0.0, 0), (1.0, 0), (1.4, 1), (11.0, 1)]
+
+
+def records(**columns):
+    splits = np.array(["validation"] * len(ROWS))
+    labels = np.array([label for _, label in ROWS])
+    source = ImageArray(np.zeros((len(ROWS), 2, 2, 1), np.uint8), [str(x) for x, _ in ROWS])
+    return Records("line", source, labels, tuple("ab"), splits, columns)
+
+
+def embed(_, asked):
+    vectors = torch.tensor([[float(asked.source.name(row))] for row in range(len(asked))])
+    return Embedded(vectors, asked, (), "euclidean")
+
+
+def judge(by="map@r", **columns):
+    return Judge(records(**columns), embed, by)
+
+
+def test_a_verdict_has_the_score_of_each_class():
+    verdict, scores = judge()(None)
+    assert verdict == Verdict((1.0, 1.0), (2, 2))
+    assert verdict.score == scores["map@r"] == scores["recall@1"] == 0.5
+
+
+def test_any_score_of_retrieval_selects_and_others_are_rejected():
+    verdict, scores = judge("precision@1")(None)
+    assert verdict.score == scores["precision@1"] == scores["recall@1"]
+    with pytest.raises(ConfigError, match="retrieval score 'accuracy'"):
+        judge("accuracy")
+
+
+def test_queries_are_sought_in_a_gallery_of_their_own():
+    verdict, _ = judge(role=np.array([1, 2, 1, 2]))(None)
+    assert verdict.queries == (1, 1)
+
+
+def test_the_standard_error_is_that_of_classes_drawn_anew():
+    even = Verdict((5.0, 10.0, 15.0), (20, 20, 20))
+    assert even.score == 0.5
+    assert math.isclose(even.error, np.std([0.25, 0.5, 0.75], ddof=1) / math.sqrt(3))
+    assert Verdict((3.0,), (4,)).error == 0
+
+
+def test_a_verdict_says_by_how_much_it_is_above_another():
+    low = Verdict((1.0, 2.0, 3.0, 4.0), (10, 10, 10, 10))
+    high = Verdict((3.0, 4.0, 5.0, 6.0), (10, 10, 10, 10))
+    gain = high.above(low)
+    assert math.isclose(gain.mean, 0.2) and gain.low > 0
+    assert not low.above(low).significant
