@@ -6,8 +6,9 @@ import json
 import numpy as np
 import pytest
 
+import vicinal
 from vicinal.bench import best
-from vicinal.bench.best import Search, Trial, search, simplest
+from vicinal.bench.best import Search, Trial, simplest
 from vicinal.errors import DataError
 
 RATE = ("optimizer.learning_rate=100x",)
@@ -33,7 +34,7 @@ def make(tmp_path, console):
         np.savez(path, features=features.astype(np.float32), labels=labels, splits=splits)
         return str(path)
 
-    def made(tested=1.0, *words, classes=16, minutes=60.0):
+    def made(tested=1.0, *words, classes=16, minutes=30.0):
         return Search(data(tested, classes), words, minutes, tmp_path / "out", console, 1)
 
     return made
@@ -45,10 +46,10 @@ def lines(tmp_path):
     ]
 
 
-def test_a_run_a_page_and_a_command_are_left_and_a_search_goes_on(few, make, tmp_path, console):
+def test_a_run_a_page_and_a_command_are_left_and_a_search_goes_on(few, make, tmp_path):
     path = make().data
-    run = search(path, minutes=60.0, out=tmp_path / "out", console=console)
-    assert run.status["state"] == "finished" and run.path == tmp_path / "out" / "run"
+    run = vicinal.best(path, run=tmp_path / "out", quiet=True)
+    assert run.directory.status["state"] == "finished" and run.path == tmp_path / "out" / "run"
     page = (run.path / "best.md").read_text()
     assert "`vicinal train --data" in page and "Left untried: nothing" in page
     assert "| default | heads | 4 |" in page and "seed = 0" in (run.path / "best.toml").read_text()
@@ -81,6 +82,14 @@ def test_of_what_cannot_be_told_apart_the_simplest_is_chosen():
     assert simplest([plain, noisy]) is plain
     assert simplest([plain, better]) is better
     assert simplest([plain, Trial(("lucky",), {0: [1.0, 1.0, 1.0]})]) is plain, "of as many folds"
+
+
+def test_what_is_below_the_start_is_not_chosen():
+    """Of three held-out classes a default 11 points below the start could not be told from it."""
+    start = Trial(best._STARTS[0], {0: [0.9, 0.3, 0.4]})
+    default = Trial((), {0: [0.4, 0.35, 0.45]})
+    assert simplest([default, start]) is start
+    assert simplest([Trial((), {0: [0.9, 0.3, 0.41]}), start]).words == ()
 
 
 def test_no_trial_starts_when_time_is_up(few, make, monkeypatch, tmp_path):

@@ -5,8 +5,8 @@ the better half on the next, and so on. They race twice: first as heads on featu
 pretrained backbone gave once, which takes seconds, then the best of them as whole networks trained
 on pictures or texts, as far as the time allows. A fold's score is MAP@R of the classes it holds out
 after the last step, class by class. Of all that cannot be told from the best, paired by class and
-within one standard error, the simplest is trained on all training classes; the start without
-training is among them. Test records are left out of all but that run.
+within one standard error, the simplest is trained on all training classes, if it is not below the
+start without training. Test records are left out of all but that run.
 """
 
 import math
@@ -143,11 +143,14 @@ def gain(trial: Trial, other: Trial) -> tuple[float, float]:
 
 
 def simplest(trials: Sequence[Trial]) -> Trial:
-    """The first trial that cannot be told from the best of those with the most folds."""
+    """The first trial that cannot be told from the best, of those with the most folds, and that is
+    not below a start without training."""
     most = max(len(trial.scores) for trial in trials)
     whole = [trial for trial in trials if len(trial.scores) == most]
-    best = max(whole, key=lambda trial: trial.score)
-    for trial in whole:
+    start = max((trial.score for trial in whole if _closed(trial.words)), default=0.0)
+    able = [trial for trial in whole if trial.score >= start]
+    best = max(able, key=lambda trial: trial.score)
+    for trial in able:
         above, error = gain(best, trial)
         if above <= error:
             return trial
@@ -487,8 +490,8 @@ class Search:
                 f"`{command}`\n",
                 f"MAP@R of classes held out of the training classes, {self.folds} folds, after the "
                 "last step; differences to the choice are paired by class, ± one standard "
-                "error. Of those that cannot be told from the best the simplest was chosen. No "
-                "test class was used.\n",
+                "error. Of those that cannot be told from the best and are not below a start "
+                "without training, the simplest was chosen. No test class was used.\n",
                 *grid(HEAD, lines),
                 f"\nLeft untried: {', '.join(untried) or 'nothing'}.\n",
             ]

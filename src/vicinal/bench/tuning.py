@@ -228,13 +228,15 @@ class Search:
 
     def drawn(self) -> list[Trial]:
         """The trials that are missing still."""
+        missing = self.budget.trials - len(self.trials)
+        if missing < 1:
+            return []
         slots = self.job(0, ()).config().slots()
         own = {}  # what the row has, of several settings for one value the first's
         for keys in self.space:
             slot, _, name = keys.split("+")[0].partition(".")
             own[keys] = slots.get(slot, {}).get(name or "name")
         known = [trial.values or own for trial in self.trials]
-        missing = self.budget.trials - len(self.trials)
         return [Trial(values) for values in draw(self.space, missing, self.budget.seed, known)]
 
     def job(self, fold: int, words: Sequence[str]) -> Job:
