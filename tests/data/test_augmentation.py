@@ -20,28 +20,24 @@ from vicinal.data.augmentation import (
 from vicinal.data.draws import uniform
 
 
-def by_hand(height, width, draws, area, ratio=RATIO):
+def by_hand(height, width, draws, area):
     """torchvision.transforms.RandomResizedCrop.get_params, one image at a time."""
     tries = iter(draws[BOXES])
     down, across = draws[PLACE]
+    low, high = map(math.log, RATIO)
     for _ in range(TRIES):
         target = height * width * (area[0] + next(tries) * (area[1] - area[0]))
-        low = math.log(ratio[0])
-        high = math.log(ratio[1])
         aspect = math.exp(low + next(tries) * (high - low))
         w = round(math.sqrt(target * aspect))
         h = round(math.sqrt(target / aspect))
         if 0 < w <= width and 0 < h <= height:
             return [int(down * (height - h + 1)), int(across * (width - w + 1)), h, w]
-    if width / height < ratio[0]:
-        w = width
-        h = round(width / ratio[0])
-    elif width / height > ratio[1]:
-        w = round(height * ratio[1])
-        h = height
-    else:
-        w = width
-        h = height
+    w = width
+    h = height
+    if width / height < RATIO[0]:
+        h = round(width / RATIO[0])
+    elif width / height > RATIO[1]:
+        w = round(height * RATIO[1])
     return [(height - h) // 2, (width - w) // 2, h, w]
 
 

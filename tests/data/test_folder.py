@@ -49,17 +49,6 @@ def test_half_a_split_layout_is_rejected(tops, write_pictures):
         Folder(str(write_pictures(*(f"{top}/a/1.png" for top in tops)))).load()
 
 
-def test_otherwise_classes_are_split_by_a_seeded_draw(class_folders):
-    first, again = (Folder(str(class_folders), seed=1).load() for _ in range(2))
-    assert first.fingerprint() == again.fingerprint()
-    assert not overlapping_classes(first) and set(first.splits) == {"train", "test"}
-    in_order = Folder(str(class_folders), test=0.25, order="sorted").load()
-    assert set(in_order.labels[in_order.splits == "test"]) == {3}
-    assert (
-        len({tuple(Folder(str(class_folders), seed=seed).load().splits) for seed in range(8)}) > 1
-    )
-
-
 def test_empty_class_folders_are_rejected_by_name(class_folders):
     (class_folders / "e").mkdir()
     (class_folders / "f").mkdir()

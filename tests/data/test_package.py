@@ -100,15 +100,3 @@ def test_a_pipe_is_no_data(name, tmp_path):
     os.mkfifo(tmp_path / name)  # nobody writes into it: opening it would wait forever
     with pytest.raises(DataError, match="neither a file nor a folder"):
         open_path(tmp_path / name)
-
-
-def test_damaged_parquet_is_named(tmp_path):
-    path = tmp_path / "x.parquet"
-    pyarrow.parquet.write_table(
-        pyarrow.table({"path": [f"{n}.png" for n in range(999)], "label": [1] * 999}), path
-    )
-    whole = path.read_bytes()
-    for first in (10, 200):
-        path.write_bytes(whole[:first] + bytes(300) + whole[first + 300 :])
-        with pytest.raises(DataError, match=r"x\.parquet is not readable as Parquet"):
-            open_path(path).load()

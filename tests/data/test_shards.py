@@ -112,10 +112,6 @@ def test_damaged_images_and_archives_are_named(tmp_path):
     (tmp_path / "worse.tar").write_bytes(b"no archive" * 100)
     with pytest.raises(DataError, match="uncompressed"):
         Shards(str(tmp_path / "worse.tar")).load()
-    (tmp_path / "loop").mkdir()
-    (tmp_path / "loop/a.tar").symlink_to("a.tar")
-    with pytest.raises(DataError, match=r"loop/a\.tar cannot be read"):
-        Shards(str(tmp_path / "loop")).load()
 
 
 @pytest.fixture
@@ -206,19 +202,6 @@ def test_resized_images_lose_little(tmp_path):
         before = records.source.read(row).convert("RGB").resize((48, 32), Image.Resampling.BILINEAR)
         after = np.asarray(resized.source.read(row), float)
         assert np.abs(after - np.asarray(before)).mean() < 2
-
-
-def test_images_that_are_not_plain_rgb_or_gray_are_packed_as_they_are_read(tmp_path):
-    folder = tmp_path / "set" / "a"
-    folder.mkdir(parents=True)
-    deep = np.linspace(0, 65535, 80).reshape(8, 10).astype(np.uint16)
-    Image.fromarray(deep).save(folder / "deep.png")
-    Image.fromarray(np.full((8, 10, 4), 90, np.uint8), "RGBA").save(folder / "clear.png")
-    records = Folder(str(tmp_path / "set"), test=0.0).load()
-    pack(records, tmp_path / "packed")
-    packed = Shards(str(tmp_path / "packed")).load()
-    for ours, theirs in zip(pixels(packed), pixels(records), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_images_in_memory_lose_nothing(tmp_path):

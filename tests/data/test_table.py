@@ -2,7 +2,6 @@
 its file and row."""
 
 import io
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 from vicinal.data import Arrays, CrossView, Table, hold_out, open_path
 from vicinal.data.records import GALLERY, QUERY
 from vicinal.data.splits import overlapping_classes
-from vicinal.data.table import column_names, read_columns
+from vicinal.data.table import read_columns
 from vicinal.errors import ConfigError, DataError
 
 FEATURES = np.arange(12, dtype=np.float32).reshape(6, 2)
@@ -154,23 +153,6 @@ def test_other_files_are_rejected(write):
     texts = pyarrow.array([b"caf\xe9.png", b"b.png"]).view(pyarrow.string())
     with pytest.raises(DataError, match=r"list\.parquet is not readable as Parquet"):
         Table(str(write(path=texts, label=["a", "b"]))).load()
-
-
-def test_decimal_and_empty_labels_of_parquet_are_rejected(write):
-    with pytest.raises(DataError, match="row 0: `label` is a decimal number"):
-        read_columns(write(label=[1.0, 2.0])).texts("label")
-    with pytest.raises(DataError, match="row 1: `label` is empty"):
-        read_columns(write(label=[1, None])).texts("label")
-    assert read_columns(write(label=[1, 2])).texts("label") == ["1", "2"]
-
-
-def test_without_pyarrow_the_extra_is_named(write, monkeypatch):
-    path = write(label=[1])
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    for read in (read_columns, column_names):
-        with pytest.raises(ConfigError, match=r"vicinal\[parquet\]"):
-            read(path)
 
 
 # -- pairs of views -------------------------------------------------------------------------------

@@ -112,14 +112,6 @@ def test_a_batch_is_its_images_one_by_one(crop):
     assert transform.batch([]).shape == (0, 3, 8, 8)
 
 
-def test_crops_are_even_over_all_places():
-    transform = plain(size=8, crop="random", mirror=True)
-    crops = transform.crops(np.tile([10, 9], (6000, 1)), uniform(0, 0, np.arange(6000), 3))
-    assert np.bincount(crops.boxes[:, 0]).tolist() == pytest.approx([2000] * 3, rel=0.08)
-    assert np.bincount(crops.boxes[:, 1]).tolist() == pytest.approx([3000] * 2, rel=0.08)
-    assert crops.mirrored.float().mean() == pytest.approx(0.5, abs=0.03)
-
-
 def test_images_are_embedded_at_a_size_of_their_own():
     transform = plain(size=6, canvas=10, crop="resized", test_size=9)
     seen = transform.evaluation()
@@ -130,9 +122,7 @@ def test_images_are_embedded_at_a_size_of_their_own():
         transform.preparation,
     )
     torch.testing.assert_close(seen(image()), plain(size=9, canvas=10)(image()), rtol=0, atol=0)
-    with pytest.raises(
-        ConfigError, match=r"size = 6, .*canvas = 10.*test_size = 11. Raise `canvas`"
-    ):
+    with pytest.raises(ConfigError, match=r"size = 6, test_size = 11.*canvas = 10"):
         plain(size=6, canvas=10, test_size=11)
 
 
@@ -144,24 +134,16 @@ def test_an_image_smaller_than_the_crop_is_rejected_with_both_sizes():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"resize": 7}, "cannot be larger than the padded image"),
+        ({"resize": 7}, "must lie in the padded canvas.* resize = 7"),
         ({"mean": (0.5, 0.5)}, r"transform\.mean needs 1 or 3 numbers"),
-        ({"resize": 9, "canvas": 10}, "larger than the resized image, got .* canvas = 10"),
-        ({"resize": 9, "canvas": 7}, "size = 8, .* canvas = 7.* Raise `canvas`"),
+        ({"resize": 9, "canvas": 10}, "and that in the resized image; got .* canvas = 10"),
+        ({"resize": 9, "canvas": 7}, "size = 8, .* canvas = 7"),
         ({"area": (0.2,)}, r"transform\.area must be two rising numbers"),
     ],
 )
 def test_settings_that_cannot_work_are_rejected(settings, message):
     with pytest.raises(ConfigError, match=message):
         ImageTransform(size=8, **settings)
-
-
-def test_features_become_float32_and_may_be_normalised():
-    features = np.array([[3, 4], [0, 0]], dtype=np.float16)
-    torch.testing.assert_close(FeatureTransform().batch(features), torch.tensor([[3.0, 4], [0, 0]]))
-    torch.testing.assert_close(
-        FeatureTransform(normalize=True).batch(features), torch.tensor([[0.6, 0.8], [0, 0]])
-    )
 
 
 @pytest.mark.parametrize(

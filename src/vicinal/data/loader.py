@@ -162,10 +162,11 @@ def load_all(
 
 def _tensor_columns(records: Records, rows: Int[np.ndarray, "n"]) -> dict[str, Tensor]:
     """Return the further columns of some rows as tensors, decimal numbers as float32."""
-    columns = {name: torch.from_numpy(column[rows]) for name, column in records.columns.items()}
     return {
-        name: column.float() if column.is_floating_point() else column
-        for name, column in columns.items()
+        name: torch.as_tensor(
+            column[rows], dtype=torch.float32 if column.dtype.kind == "f" else None
+        )
+        for name, column in records.columns.items()
     }
 
 

@@ -15,11 +15,7 @@ from vicinal.data.records import SPLITS, Records, Source, as_text
 from vicinal.errors import ConfigError, DataError, unknown
 
 Order = Literal["sorted", "random"]
-_SPELLINGS: dict[str, str] = {
-    **{split: split for split in SPLITS},
-    "val": "validation",
-    "valid": "validation",
-}
+_SHORT = {"val": "validation", "valid": "validation"}
 _TEXT = "<U10"  # long enough for "validation": NumPy silently cuts what does not fit
 
 
@@ -136,10 +132,11 @@ def class_folds(
 
 def named_splits(values: Sequence[str], place: Callable[[int], str]) -> np.ndarray:
     """Return splits as a set spells them; ``place`` locates a row for the error."""
-    splits = [_SPELLINGS.get(value.strip().lower(), "") for value in values]
-    if "" in splits:
-        row = splits.index("")
-        raise DataError(f"{place(row)}: " + unknown("split", values[row], SPLITS))
+    splits = [value.strip().lower() for value in values]
+    splits = [_SHORT.get(split, split) for split in splits]
+    for row, split in enumerate(splits):
+        if split not in SPLITS:
+            raise DataError(f"{place(row)}: " + unknown("split", values[row], SPLITS))
     return np.array(splits, dtype=_TEXT)
 
 

@@ -92,18 +92,14 @@ class ImageTransform(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        lengths = (
-            f"size = {self.size}, resize = {self.resize}, canvas = {self.canvas}, pad = {self.pad}"
-        )
-        source, side = ("resize", self.resize) if self.canvas is None else ("canvas", self.canvas)
-        if self.canvas is not None and self.resize is not None and self.canvas > self.resize:
+        side = self.resize if self.canvas is None else self.canvas
+        cut = max(self.size, self.test_size or 0) - 2 * self.pad
+        if cut > (side or cut) or (self.canvas or 0) > (self.resize or self.canvas or 0):
+            names = ("size", "test_size", "pad", "canvas", "resize")
             raise ConfigError(
-                f"a canvas cannot be larger than the resized image, got {lengths}. Raise `resize`."
-            )
-        if side is not None and max(self.size, self.test_size or 0) > side + 2 * self.pad:
-            lengths += "" if self.test_size is None else f", test_size = {self.test_size}"
-            raise ConfigError(
-                f"the crop cannot be larger than the padded image, got {lengths}. Raise `{source}`."
+                "a crop must lie in the padded canvas, and that in the resized image; got "
+                f"{', '.join(f'{name} = {getattr(self, name)}' for name in names)}. Raise `resize` "
+                "or `canvas`."
             )
         if len(self.area) != 2 or not 0 < self.area[0] <= self.area[1]:
             raise ConfigError(
