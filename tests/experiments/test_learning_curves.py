@@ -35,6 +35,7 @@ def line(run, seed, step, test, train=0.5, **more):
     return {"run": run, "data": "cub", "seed": seed, "hold_out": 0.0, "step": step} | both | more
 
 
+@pytest.mark.slow
 def test_long_runs_compose_under_names_of_their_own(long):
     runs = long["RUNS"]
     controls = runpy.run_path(str(FOLDER / "controls.py"))
@@ -54,6 +55,7 @@ def best(monkeypatch):
     return runpy.run_path(str(FOLDER / "best_row.py"))
 
 
+@pytest.mark.slow
 def test_the_runs_of_the_best_row_compose_under_names_of_their_own(best):
     runs = best["RUNS"]
     assert len({run.title for run in runs}) == len(runs)

@@ -100,37 +100,6 @@ def test_every_printed_number_stands_beside_a_row(shared):
                 )
 
 
-def test_numbers_are_those_of_the_papers(shared):
-    published = shared("published")
-    assert published.HDML["cub"]["HDML (N-pair)"]["recall@1"] == 0.537
-    assert published.ALA["cub"]["random triplet"].get("recall@8") is None  # not printed
-    assert (
-        published.ANML["inshop"]["DANML"]["recall@50"] == 0.994
-        and published.HTL["cub"]["HTL"]["recall@32"] == 0.955
-    )
-    assert TABLES["ala-cub"].row("triplet + ALA").published["train recall@1"] == 0.665
-    assert TABLES["ala-glyphs"].row("triplet + ALA").published == {}
-    regime = TABLES["paper_regime-cub"]
-    assert regime.row("margin, episodes + ALA").published == published.ALA["cub"]["margin + ALA"]
-    assert regime.row("HDML (triplet)").published == published.HDML["cub"]["HDML (triplet)"]
-
-
-def test_the_papers_regime_is_that_of_the_papers():
-    table = TABLES["paper_regime-cub"]
-    for row in table.rows[1:]:
-        slots = Job(table, row, "trained", 0).config().slots()
-        rates = {
-            key: slots["optimizer"][key] for key in ("learning_rate", "head_factor", "schedule")
-        }
-        assert rates == {"learning_rate": 1e-4, "head_factor": 10.0, "schedule": "constant"}
-        assert slots["model"]["start"] == "random"
-        if row.name.endswith("ALA"):  # weights as they are, 3 updates at 4e-4
-            method = slots["method"]
-            assert (method["relative"], method["updates"], method["rate"]) == (False, 3, 4e-4)
-        if row.name.startswith("HDML"):
-            assert slots["method"]["form"] == "authors"
-
-
 def test_the_best_combination_is_chosen_among_all_combinations():
     for name, table in TABLES.items():
         if name.startswith("combinations"):
