@@ -106,16 +106,12 @@ def test_feature_runs_are_exported_and_the_json_is_whole(features_run, tmp_path)
     words = json.loads((folder / "preprocessing.json").read_text())
     assert (words["format"], words["kind"]) == (1, "features")
     assert words["output"]["metric"] == "euclidean" and "/home/me" not in str(words)
-    assert (words["run"]["name"], words["run"]["preset"]) == ("birds", "images")
-    assert words["model"]["class"] == "Embedder" and words["model"]["backbone"] == {
-        "class": "Identity",
-        "width": 8,
-    }
+    assert words["run"]["name"] == "birds"
     for name, facts in words["files"].items():
         assert sha256((folder / name).read_bytes()).hexdigest() == facts["sha256"]
 
     rows = np.random.default_rng(1).normal(size=(3, 8)).astype(np.float32)
-    assert [step["step"] for step in words["steps"]] == ["vector", "unit_length"]
+    assert [step["step"] for step in words["steps"]] == ["unit_length"]
     inputs = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     session = onnxruntime.InferenceSession(
         folder / "model.onnx", providers=["CPUExecutionProvider"]
@@ -126,9 +122,6 @@ def test_feature_runs_are_exported_and_the_json_is_whole(features_run, tmp_path)
     by_hand = inputs @ head["head.weight"].numpy().T + head["head.bias"].numpy()
     np.testing.assert_allclose(
         by_hand / np.linalg.norm(by_hand, axis=1, keepdims=True), expected, atol=1e-5
-    )
-    assert (
-        json.loads(session.get_modelmeta().custom_metadata_map["vicinal.steps"]) == words["steps"]
     )
 
 
@@ -198,9 +191,6 @@ def test_other_peoples_files_are_not_replaced(features_run, tmp_path):
     assert (tmp_path / "mine" / "model.onnx").read_bytes() == b"precious"
     with pytest.raises(RunError, match=r"model\.safetensors"):  # the run itself
         export_run(features_run, features_run.path, onnx=False)
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(RunError, match="is a file"):
-        export_run(features_run, tmp_path / "file", onnx=False)
 
 
 def test_nothing_is_written_where_onnx_is_rejected(features_run, monkeypatch):
@@ -300,8 +290,6 @@ def test_a_card_states_what_is_not_known(features_run):
     text = (features_run.path / "export" / "README.md").read_text()
     assert 'license: "unknown"' in text and "do not assume one" in text
     assert "Nothing was measured" in text and "model-index" not in text
-    with pytest.raises(ConfigError, match=r"identifier such as apache-2\.0 .* got 'my: own'"):
-        export_run(features_run, onnx=False, license="my: own")
 
 
 def test_an_exported_folder_embeds_bit_for_bit_like_its_run(
@@ -396,18 +384,14 @@ def answer(model, inputs):
 def small_model():
     rng = torch.Generator().manual_seed(0)
     embedder = settled(SmallConvNet(1, (4, 8)), rng, pooling="both")
-    return embedder, to_onnx(
-        embedder, torch.randn(8, 1, 12, 12, generator=rng), metadata={"steps": "[1]"}
-    )
+    return embedder, to_onnx(embedder, torch.randn(8, 1, 12, 12, generator=rng))
 
 
-def test_texts_travel_in_the_file_and_the_machine_does_not(small_model, rng):
+def test_any_batch_is_answered_and_the_machine_does_not_travel(small_model, rng):
     embedder, model = small_model
     inputs = torch.randn(17, 1, 12, 12, generator=rng)  # of which nothing was compared
     with torch.inference_mode():
         np.testing.assert_allclose(answer(model, inputs), embedder(inputs).numpy(), atol=1e-5)
-    session = onnxruntime.InferenceSession(model[0], providers=["CPUExecutionProvider"])
-    assert session.get_modelmeta().custom_metadata_map == {"steps": "[1]"}
     assert not any(trace in model[0] for trace in (b".py", b"site-packages", sys.prefix.encode()))
 
 
@@ -430,7 +414,7 @@ def test_features_and_embeddings_of_any_length(long_model, rng):
 
 @pytest.mark.parametrize(
     ("change", "seen"),
-    [(1.0, r"\d\.\de-0\d at batch size 1, .* at batch size 8"), (torch.nan, "nan")],
+    [(1.0, r"\d\.\de-0\d, .* at batch sizes 1, 2, 5, 8"), (torch.nan, "nan")],
 )
 def test_a_model_that_answers_otherwise_is_rejected_with_the_numbers(
     change, seen, long_model, monkeypatch, rng
@@ -456,5 +440,7 @@ def test_a_network_that_cannot_be_traced_is_rejected_by_its_name(rng):
 @pytest.mark.parametrize("package", ["onnx", "onnxscript", "onnxruntime"])
 def test_a_missing_package_is_named_with_its_extra(package, monkeypatch, rng):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ConfigError, match=rf"needs {package}, .*`pip install 'vicinal\[onnx\]'"):
+    with pytest.raises(
+        ConfigError, match=rf"needs packages .*{package}.*`pip install 'vicinal\[onnx\]'"
+    ):
         to_onnx(settled(Identity(4), rng), torch.randn(8, 4, generator=rng))

@@ -7,14 +7,14 @@ from PIL import Image
 
 from vicinal.data.transforms import FeatureTransform, ImageTransform
 from vicinal.models import Embedder, Identity, SmallConvNet
-from vicinal.retrieval.handover import feature_steps, handover, image_steps
+from vicinal.retrieval.handover import handover, image_steps
 
 
 def follow(steps, image):
     """What a programmer without vicinal would write after reading the words."""
     for step in steps:
         if step["step"] == "decode":
-            image = image.convert("L" if step["channels"] == "grey" else "RGB")
+            image = image.convert("L" if step["channels"] == "gray" else "RGB")
         elif step["step"] == "resize":
             size = (step.get("width"), step.get("height"))
             if "shorter_side" in step:
@@ -23,16 +23,16 @@ def follow(steps, image):
                 )
             image = image.resize(size, Image.Resampling.BILINEAR)
         elif step["step"] == "crop":
-            left = (image.width - step["width"]) // 2
-            top = (image.height - step["height"]) // 2
-            image = image.crop((left, top, left + step["width"], top + step["height"]))
+            left = (image.width - step["side"]) // 2
+            top = (image.height - step["side"]) // 2
+            image = image.crop((left, top, left + step["side"], top + step["side"]))
         elif step["step"] == "pad":
             pixels = np.asarray(image)
             widths = [(step["pixels"],) * 2] * 2 + [(0, 0)] * (pixels.ndim - 2)
             image = Image.fromarray(np.pad(pixels, widths, constant_values=step["value"]))
         elif step["step"] == "reorder":
             image = Image.fromarray(np.ascontiguousarray(np.asarray(image)[:, :, ::-1]))
-        elif step["step"] == "normalise":
+        elif step["step"] == "normalize":
             pixels = np.atleast_3d(np.asarray(image)).astype(np.float64)
             image = (pixels * step["scale"] / 255 - np.array(step["mean"])) / np.array(step["std"])
         elif step["step"] == "layout":
@@ -60,7 +60,7 @@ def picture():
         ImageTransform(
             size=24, resize=24, order="BGR", scale=255.0, mean=(104.0, 117.0, 128.0), std=(1.0,)
         ),
-        ImageTransform(size=21, resize=30, crop="resized", brightness=0.4),
+        ImageTransform(size=21, resize=30, crop="resized"),
     ],
     ids=str,
 )
@@ -75,26 +75,18 @@ def test_following_the_steps_gives_the_transforms_pixels(transform, mode, pictur
 
 def test_no_step_is_listed_that_does_nothing():
     names = [step["step"] for step in image_steps(ImageTransform(size=24, resize=24, fit="squash"))]
-    assert names == ["decode", "resize", "normalise", "layout"]
-
-
-def test_every_step_has_words():
-    steps = image_steps(ImageTransform(size=20, resize=30, canvas=26, pad=1, order="BGR"))
-    steps += feature_steps(FeatureTransform(normalize=True), Embedder(Identity(8), 4))
-    assert all(len(step["words"]) > 20 for step in steps)
+    assert names == ["decode", "resize", "normalize", "layout"]
 
 
 def test_input_and_output_are_described():
-    found = handover(
-        Embedder(SmallConvNet(1, (4,)), 6), ImageTransform(size=12, channels=1), metric="euclidean"
-    )
+    found = handover(Embedder(SmallConvNet(1, (4,)), 6), ImageTransform(size=12, channels=1))
     assert found["kind"] == "images" and found["input"]["shape"] == ["batch", 1, 12, 12]
     assert (
         found["output"]["dim"] == 6
         and found["output"]["unit_length"]
         and found["output"]["metric"] == "euclidean"
     )
-    found = handover(Embedder(Identity(8), normalize=False), FeatureTransform(), metric="euclidean")
+    found = handover(Embedder(Identity(8), normalize=False), FeatureTransform())
     assert found["kind"] == "features" and found["input"]["shape"] == ["batch", 8]
     assert found["output"]["dim"] == 8 and not found["output"]["unit_length"]
-    assert [step["step"] for step in found["steps"]] == ["vector"]
+    assert found["steps"] == []

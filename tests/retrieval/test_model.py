@@ -162,17 +162,12 @@ def test_features_come_as_arrays_lists_or_tensors(features):
         (None, "got NoneType None"),
         (["nowhere.png"], "nowhere.png is missing"),
         ([3.5], "image 0 should be a path, .* got float 3.5"),
-        (np.zeros((20, 20, 3)), r"a float64 array \[20, 20, 3\]\. Bring its pixels to 0\.\.255"),
-        (np.zeros((3, 20, 20), np.uint8), r"a uint8 array \[3, 20, 20\]\. Channels come last"),
-        (
-            np.zeros((2, 3, 20, 20), np.uint8),
-            r"image 0 .* a uint8 array \[3, 20, 20\]\. Channels come last",
-        ),
+        (np.zeros((20, 20, 3)), r"a float64 array \[20, 20, 3\]"),
+        (np.zeros((2, 3, 20, 20), np.uint8), r"image 0 .* a uint8 array \[3, 20, 20\]"),
         (np.zeros((20, 20, 4), np.uint8), r"a uint8 array \[20, 20, 4\]"),
         (np.zeros((0, 20, 3), np.uint8), r"a uint8 array \[0, 20, 3\]"),
         (np.array(3, np.uint8), r"a uint8 array \[\]"),
-        (Image.new("I;16", (20, 20)), "mode I;16"),
-        (Image.new("F", (20, 20)), "mode F"),
+        (Image.new("F", (20, 20)), "decimal numbers"),
     ],
 )
 def test_what_is_no_image_is_rejected_by_what_it_is(came, message, colour):
@@ -183,11 +178,12 @@ def test_what_is_no_image_is_rejected_by_what_it_is(came, message, colour):
 @pytest.mark.parametrize(
     ("came", "message"),
     [
-        ("features.npz", "feature vectors: float arrays .* str 'features.npz'"),
-        (Image.new("L", (8, 8)), "got Image"),
+        ("features.npz", "feature vector 0 should be 8 numbers; got str 'features.npz'"),
         (3.0, "got float 3.0"),
-        (np.zeros(7), r"feature vector 0 should have shape \[8\]; got \[7\]"),
-        (np.zeros((2, 2, 8)), r"feature vector 0 should have shape \[8\]; got \[2, 8\]"),
+        (
+            np.zeros((2, 2, 8)),
+            r"feature vector 0 should be 8 numbers; got a float64 array \[2, 8\]",
+        ),
         ([np.zeros(8), "x"], "feature vector 1 should be 8 numbers; got str 'x'"),
         ([np.zeros(8), np.full(8, np.nan)], "feature vector 1 must be finite"),
     ],

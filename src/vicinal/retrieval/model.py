@@ -1,6 +1,6 @@
 """``vicinal.load``: the model of a run, or of an exported folder, in a user's own program."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -26,12 +26,9 @@ from vicinal.parallel import pick_device
 from vicinal.run_directory import RunDirectory
 
 # Of an exported folder.
-WEIGHTS, CONFIG, DOCUMENT = (
-    "model.safetensors",
-    "config.json",
-    "preprocessing.json",
-)
-_IMAGE = "a path, a PIL image, or a uint8 array [h w] or [h w 3]"
+WEIGHTS = "model.safetensors"
+CONFIG = "config.json"
+DOCUMENT = "preprocessing.json"
 
 
 def load(
@@ -83,18 +80,13 @@ def load_asking(
 def _check_export(folder: Path) -> None:
     """Raise a RunError where a file of an exported folder is missing or not the one that was
     written there."""
-    written = read_object(folder / DOCUMENT).get("files") if (folder / DOCUMENT).is_file() else None
+    document = read_object(folder / DOCUMENT) if (folder / DOCUMENT).is_file() else {}
     for name in (CONFIG, WEIGHTS):
-        wanted = written.get(name, {}).get("sha256") if isinstance(written, dict) else None
-        found = file_hash(folder / name) if (folder / name).is_file() else None
-        if found is None or found != wanted:
-            fault = (
-                f"{folder / name} is not the file that `vicinal export` wrote: its SHA-256 is "
-                f"{found}"
-            )
+        wanted = document.get("files", {}).get(name, {}).get("sha256")
+        if not (folder / name).is_file() or file_hash(folder / name) != wanted:
             raise RunError(
-                f"{fault}, {DOCUMENT} says {wanted}. Export the run again, or copy the whole "
-                "folder."
+                f"{folder / name} is not the file that `vicinal export` wrote, by its SHA-256 in "
+                f"{DOCUMENT}. Export the run again, or copy the whole folder."
             )
 
 
@@ -147,14 +139,46 @@ class EmbeddingModel:
         """
         if batch_size < 1:
             raise ConfigError(f"a batch holds at least 1 image; got batch_size = {batch_size}.")
-        embed = self._encoder.embedder
-        none = np.empty((0, self.dim), dtype=np.float32)
-        with torch.inference_mode():
-            rows = (
-                embed(batch.to(self.device)).float().cpu().numpy()
-                for batch in self._batches(images, batch_size)
-            )
-            return np.concatenate([none, *rows])
+        transform = self._encoder.preprocessing
+        images = _array(images)
+        if self._is_one(images):
+            images = [images]
+        if not isinstance(images, Iterable):
+            raise DataError(f"this model embeds {self.kind}, one or many; got {_shown(images)}.")
+        each = iter(images)
+        rows = [np.empty((0, self.dim), dtype=np.float32)]
+        done = 0
+        while some := list(islice(each, batch_size)):
+            named = enumerate(map(_array, some), done)
+            if isinstance(transform, ImageTransform):
+                batch = transform.assemble(
+                    [transform.prepare(*_image(value, f"image {place}")) for place, value in named]
+                )
+            elif isinstance(transform, TextTransform):
+                batch = transform.batch([_text(value, place) for place, value in named])
+            else:
+                width = self._encoder.embedder.input_width
+                batch = transform.batch(
+                    np.stack([_vector(value, place, width) for place, value in named])
+                )
+            with torch.inference_mode():
+                found = self._encoder.embedder(batch.to(self.device))
+            rows.append(found.float().cpu().numpy())
+            done += len(some)
+        return np.concatenate(rows)
+
+    def _is_one(self, inputs: Any) -> bool:
+        """Return whether this is one input, not many; ``[n h w]`` are many to a gray model alone,
+        for ``[3 h w]``, an image with its channels first, would pass for three gray ones."""
+        if isinstance(inputs, np.ndarray) and inputs.dtype.kind not in "OU":
+            if self.kind == "features":
+                return inputs.ndim < 2
+            transform = self._encoder.preprocessing
+            gray = isinstance(transform, ImageTransform) and transform.channels == 1
+            return inputs.ndim < 3 or (inputs.ndim == 3 and (inputs.shape[-1] == 3 or not gray))
+        if self.kind == "features" and isinstance(inputs, list | tuple) and inputs:
+            return all(isinstance(each, int | float) for each in inputs)
+        return isinstance(inputs, str | PathLike | Image.Image)
 
     def embed_records(self, records: Records) -> Float32[np.ndarray, "n d"]:
         """Embed the records of a data set, in their order."""
@@ -176,113 +200,37 @@ class EmbeddingModel:
             found = Poincare().of_lengths(found, squared_lengths(first), squared_lengths(second))
         return found.numpy().astype(np.float32)
 
-    def _batches(self, images: Any, size: int) -> Iterator[Tensor]:
-        """Yield preprocessed inputs, ``size`` at a time."""
-        transform = self._encoder.preprocessing
-        if isinstance(transform, ImageTransform):
-            prepared = (
-                _prepared(transform, *each)
-                for each in _images(images, gray=transform.channels == 1)
-            )
-            while part := list(islice(prepared, size)):
-                yield transform.assemble(part)
-        elif isinstance(transform, TextTransform):
-            texts = _texts(images)
-            while some := list(islice(texts, size)):
-                yield transform.batch(some)
-        else:
-            vectors = _vectors(images, self._encoder.embedder.input_width)
-            while rows := list(islice(vectors, size)):
-                yield transform.batch(np.stack(rows))
+
+def _text(value: Any, place: int) -> str:
+    if problem := unfit(value) if isinstance(value, str) else "should be a str.":
+        raise DataError(f"text {place}, {_shown(value)}, {problem}")
+    return str(value)
 
 
-def _texts(inputs: Any) -> Iterator[str]:
-    """Yield texts that can be embedded: of one or of an iterable."""
-    for place, text in enumerate(_each(inputs, isinstance(inputs, str), "texts")):
-        if problem := unfit(text) if isinstance(text, str) else "should be a str.":
-            raise DataError(f"text {place}, {_shown(text)}, {problem}")
-        yield text
-
-
-def _each(inputs: Any, one: bool, kind: str) -> Iterable[Any]:
-    if not one and not isinstance(inputs, Iterable):
-        raise DataError(f"this model embeds {kind}, one or many; got {_shown(inputs)}.")
-    return [inputs] if one else inputs
-
-
-def _prepared(transform: ImageTransform, name: str, image: Any) -> Tensor:
-    try:
-        return transform.prepare(image, name)
-    except ConfigError as error:  # another picture would do
-        raise DataError(str(error)) from error
-
-
-def _images(inputs: Any, *, gray: bool) -> Iterator[tuple[str, Image.Image]]:
-    """Yield decoded images, each with the name by which an error should call it.
-
-    Args:
-        inputs: one image or many: an iterable, an array ``[n h w 3]``, or ``[n h w]`` where the
-            model is ``gray``.
-        gray: whether the model sees one channel. For another, ``[n h w]`` is an error: ``[3 h w]``,
-            an image with its channels first, would pass for three gray ones.
-    """
-    inputs = _array(inputs)
-    one = isinstance(inputs, (str, PathLike, Image.Image))
-    if isinstance(inputs, np.ndarray) and inputs.dtype.kind not in "OU":  # not an array of paths
-        one = inputs.ndim < 3 or (inputs.ndim == 3 and (inputs.shape[-1] == 3 or not gray))
-    each = _each(inputs, one, f"images: {_IMAGE}")
-    return (_image(value, f"image {place}") for place, value in enumerate(each))
-
-
-def _vectors(inputs: Any, width: int) -> Iterator[Float32[np.ndarray, "width"]]:
-    """Yield finite feature vectors of the right length: of an array ``[d]`` or ``[n d]``, or an
-    iterable of ``[d]``."""
-    inputs = _array(inputs)
-    kind = f"feature vectors: float arrays [{width}] or [n, {width}]"
-    if isinstance(inputs, (str, PathLike, Image.Image)):
-        raise DataError(f"this model embeds {kind}; got {_shown(inputs)}.")
-    one = isinstance(inputs, np.ndarray) and inputs.ndim < 2 and inputs.dtype != object
-    if isinstance(inputs, (list, tuple)) and inputs:
-        one = all(isinstance(each, (int, float)) for each in inputs)
-    return (_vector(value, place, width) for place, value in enumerate(_each(inputs, one, kind)))
-
-
-def _image(value: Any, name: str) -> tuple[str, Image.Image]:
-    value = _array(value)
-    if isinstance(value, (str, PathLike)):
-        return str(value), read_image(Path(value))
+def _image(value: Any, name: str) -> tuple[Image.Image, str]:
+    """Return a decoded image, and the name by which an error should call it."""
+    if isinstance(value, str | PathLike):
+        return read_image(Path(value)), str(value)
     if isinstance(value, Image.Image):
-        return name, _eight_bit(value, name)
-    hint = ""
-    if isinstance(value, np.ndarray):
+        return eight_bit(upright(value)), name
+    if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.size:
         pixels = value[..., 0] if value.ndim == 3 and value.shape[2] == 1 else value
-        color = pixels.ndim == 3 and pixels.shape[2] == 3
-        if value.dtype == np.uint8 and value.size and (pixels.ndim == 2 or color):
-            return name, Image.fromarray(np.ascontiguousarray(pixels))
-        if value.dtype.kind == "f":
-            hint = " Bring its pixels to 0..255 and `.astype(numpy.uint8)`."
-        elif value.ndim == 3 and value.shape[0] in (1, 3):
-            hint = " Channels come last: `.transpose(1, 2, 0)`."
-    raise DataError(f"{name} should be {_IMAGE}; got {_shown(value)}.{hint}")
-
-
-def _eight_bit(image: Image.Image, name: str) -> Image.Image:
-    """As files are read: upright, transparency dropped; what has more than 8 bits is for the caller
-    to convert."""
-    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
-        fault = f"{name} is a PIL image of mode {image.mode}, whose range is unknown"
-        raise DataError(f"{fault}. Convert it to mode L or RGB, or give the path of its file.")
-    return eight_bit(upright(image))
+        if pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3):
+            return Image.fromarray(np.ascontiguousarray(pixels)), name
+    raise DataError(
+        f"{name} should be a path, a PIL image, or a uint8 array [h w] or [h w 3]; got "
+        f"{_shown(value)}."
+    )
 
 
 def _vector(value: Any, place: int, width: int) -> Float32[np.ndarray, "width"]:
     name = f"feature vector {place}"
     try:
-        vector = np.asarray(_array(value), dtype=np.float32)
+        vector = np.asarray(value, dtype=np.float32)
     except (TypeError, ValueError):
-        raise DataError(f"{name} should be {width} numbers; got {_shown(value)}.") from None
+        vector = np.empty(0, np.float32)
     if vector.shape != (width,):
-        raise DataError(f"{name} should have shape [{width}]; got {list(vector.shape)}.")
+        raise DataError(f"{name} should be {width} numbers; got {_shown(value)}.")
     require_finite(torch.from_numpy(vector)[None], name)
     return vector
 

@@ -1,5 +1,6 @@
 """A run's model as a step of a scikit-learn pipeline."""
 
+from functools import lru_cache
 from os import PathLike
 from typing import Any, Self
 
@@ -9,6 +10,8 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from vicinal.models.embedder import Role
 from vicinal.retrieval.model import EmbeddingModel, load
+
+_loaded = lru_cache(4)(load)
 
 
 class EmbeddingTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -54,24 +57,11 @@ class EmbeddingTransformer(TransformerMixin, BaseEstimator):  # type: ignore[mis
         names = [f"embedding{place}" for place in range(self._model().dim)]
         return np.array(names, dtype=object)
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.requires_fit = False
         tags.no_validation = True  # paths and pictures are no tables
         return tags
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_loaded"}
-
     def _model(self) -> EmbeddingModel:
-        """Return the model of the run named now: ``set_params`` may have named another."""
-        wanted = (str(self.run), self.device, self.role)
-        loaded: tuple[tuple[str, str, Role | None], EmbeddingModel] | None = getattr(
-            self, "_loaded", None
-        )
-        if loaded is None or loaded[0] != wanted:
-            loaded = self._loaded = (wanted, load(self.run, device=self.device, role=self.role))
-        return loaded[1]
+        return _loaded(str(self.run), device=self.device, role=self.role)
