@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from vicinal.errors import DataError
-from vicinal.retrieval.annotations import NAME, Annotation, Annotations
+from vicinal.retrieval.annotations import NAME, Annotations
 from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.generations import publish
 from vicinal.retrieval.store import Item
@@ -31,38 +31,25 @@ def annotations(tmp_path):
     return Annotations(tmp_path)
 
 
-def test_tags_labels_and_drops_are_read_by_another_reader(annotations, snapshot, tmp_path):
-    annotations.change(snapshot, [1, 2], add=["blurred", "Ünïcode 🐦"])
-    annotations.change(snapshot, [2], label="wren", remove=["blurred"])
+def test_labels_and_drops_are_read_by_another_reader_and_the_last_counts(
+    annotations, snapshot, tmp_path
+):
+    annotations.change(snapshot, [1, 2], "Ünïcode 🐦")
+    annotations.change(snapshot, [2], "")
     odd = "a/b \n,\udce9.png"  # a path that is in no collection, and no text
-    annotations.change(snapshot, [odd], drop=True)
-    known = {
-        1: Annotation(tags=("blurred", "Ünïcode 🐦")),
-        2: Annotation("wren", tags=("Ünïcode 🐦",)),
-        odd: Annotation(dropped=True),
-    }
+    annotations.change(snapshot, [odd], "")
     found = annotations.read(snapshot)
-    assert found.items == known == Annotations(tmp_path).read(snapshot).items
-    assert found.labels == {2: "wren"} and annotations.read(snapshot) is found
-    annotations.change(snapshot, [1], remove=["blurred", "Ünïcode 🐦"])
-    assert 1 not in annotations.read(snapshot).items  # nothing is decided about it any more
-
-
-def test_a_label_takes_a_drop_back_and_a_drop_a_label(annotations, snapshot):
-    annotations.change(snapshot, [1], drop=True)
-    annotations.change(snapshot, [1], label="wren")
-    assert annotations.read(snapshot).items[1] == Annotation("wren")
-    annotations.change(snapshot, [1], drop=True)
-    assert annotations.read(snapshot).items[1] == Annotation(dropped=True)
+    assert found.items == {1: "Ünïcode 🐦", 2: "", odd: ""}
+    assert found.items == Annotations(tmp_path).read(snapshot).items
+    assert found.labels == {1: "Ünïcode 🐦"} and annotations.read(snapshot) is found
 
 
 def test_undo_takes_back_one_change_at_a_time_as_a_whole(annotations, snapshot, tmp_path):
-    annotations.change(snapshot, [1, 2], label="a")
-    annotations.change(snapshot, [2, 3], label="b")
+    annotations.change(snapshot, [1, 2], "a")
+    annotations.change(snapshot, [2, 3], "b")
     annotations.undo()
     assert annotations.read(snapshot).labels == {1: "a", 2: "a"}
-    annotations.change(snapshot, [4], drop=True)
-    for _ in range(3):
+    for _ in range(2):
         annotations.undo()
     found = annotations.read(snapshot)
     assert found.items == {} == Annotations(tmp_path).read(snapshot).items and not found.can_undo
@@ -71,43 +58,31 @@ def test_undo_takes_back_one_change_at_a_time_as_a_whole(annotations, snapshot, 
 def test_a_decision_follows_its_picture_and_is_listed_where_that_is_gone(annotations, tmp_path):
     """Decisions were lost with a name, and inherited by another picture that took it."""
     before = generation(tmp_path, {0: "wren", 1: "jay", 2: "owl", 3: "owl"})
-    annotations.change(before, [0], label="robin")
-    annotations.change(before, [1], drop=True)
-    annotations.change(before, [2], add=["night"])
+    annotations.change(before, [0], "robin")
+    annotations.change(before, [1], "")
+    annotations.change(before, [2], "hawk")
     renamed = generation(tmp_path, {1: "another", 2: "owl", 3: "owl", 4: "wren"})
     found = annotations.read(renamed)
-    assert found.items == {4: Annotation("robin"), 2: Annotation(tags=("night",))}
-    assert found.lost == {"1.png": Annotation(dropped=True)} and found.can_undo
-    annotations.change(renamed, [4], add=["small"])
+    assert found.items == {4: "robin", 2: "hawk"} and found.lost == {"1.png": ""}
     back = generation(tmp_path, {0: "wren", 5: "jay"}, {0: "x.png", 5: "y.png"})
-    assert annotations.read(back).items == {
-        0: Annotation("robin", tags=("small",)),
-        5: Annotation(dropped=True),
-    }
+    assert annotations.read(back).items == {0: "robin", 5: ""}
 
 
 def test_many_writers_lose_nothing(snapshot, tmp_path):
     def write(place):
         mine = Annotations(tmp_path)  # as another process would open it
         for number in range(5):
-            mine.change(snapshot, [5 * place + number], label="a")
+            mine.change(snapshot, [5 * place + number], "a")
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(write, range(4)))
     assert set(Annotations(tmp_path).read(snapshot).items) == set(range(20))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"targets": [99], "drop": True},
-        {"targets": [1], "label": " a"},
-        {"targets": [1], "add": ["a\nb"]},
-    ],
-)
+@pytest.mark.parametrize(("target", "label"), [(99, "a"), (1, " a"), (1, "a\nb")])
 def test_what_cannot_be_kept_is_rejected_and_writes_nothing(
-    annotations, snapshot, tmp_path, change
+    annotations, snapshot, tmp_path, target, label
 ):
     with pytest.raises(DataError):
-        annotations.change(snapshot, **change)
+        annotations.change(snapshot, [target], label)
     assert not (tmp_path / NAME).exists()

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from vicinal.cli.search import Images, tell_unnamed
-from vicinal.errors import ConfigError, few
+from vicinal.errors import ConfigError
 
 
 def index(
@@ -83,11 +83,6 @@ def index(
         "replaced, "
         f"{done.removed} removed, {done.embedded} embedded{left_out}."
     )
-    if done.lost:
-        console.line(
-            f"decided on in `vicinal serve`, but no longer in the collection: {few(done.lost, 5)}",
-            warning=True,
-        )
     if done.recall is not None:
         typer.echo(
             f"the index finds {done.recall:.1%} of the ten nearest that exact search finds "

@@ -1,4 +1,4 @@
-"""What a person decides about items: tags, labels and drops, kept in a file beside the
+"""What a person decides about items: other labels and drops, kept in a file beside the
 collection's generations.
 
 ``annotations.json`` is a list of changes, oldest first, written anew as a whole by each; an undo
@@ -26,50 +26,26 @@ Change = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Annotation:
-    """What was decided about one item.
-
-    Attributes:
-        label: its class from now on; None where that of the data stands.
-        dropped: whether it is to be left out of the data.
-        tags: words by which it is found again, in alphabetical order.
-    """
-
-    label: str | None = None
-    dropped: bool = False
-    tags: tuple[str, ...] = ()
-
-    def changed(self, change: Change) -> "Annotation":
-        """Return the annotation after a change: ``label``, ``drop``, ``add`` and ``remove``."""
-        tags = tuple(sorted({*self.tags, *change["add"]} - {*change["remove"]}))
-        if change["drop"]:
-            return Annotation(None, True, tags)
-        if change["label"] is not None:
-            return Annotation(change["label"], False, tags)
-        return Annotation(self.label, self.dropped, tags)
-
-
-@dataclass(frozen=True)
 class Decided:
-    """All that is decided about the items of one generation.
+    """All that is decided about the items of one generation: new labels, empty for a drop.
 
     Attributes:
-        items: decisions by target.
-        lost: decisions about pictures that are not in this generation, by the path they had.
+        items: labels by target.
+        lost: labels of pictures that are not in this generation, by the path they had.
         can_undo: whether there is a change to take back.
     """
 
-    items: dict[Target, Annotation] = field(default_factory=dict)
-    lost: dict[Target, Annotation] = field(default_factory=dict)
+    items: dict[Target, str] = field(default_factory=dict)
+    lost: dict[Target, str] = field(default_factory=dict)
     can_undo: bool = False
 
     @cached_property
     def labels(self) -> dict[int, str]:
         """The labels that items were given, by id."""
         return {
-            target: one.label
-            for target, one in self.items.items()
-            if isinstance(target, int) and one.label is not None
+            target: label
+            for target, label in self.items.items()
+            if isinstance(target, int) and label
         }
 
 
@@ -95,28 +71,16 @@ class Annotations:
                 held = self._held = state, _decided(self._changes(), snapshot)
         return held[1]
 
-    def change(
-        self,
-        snapshot: Snapshot,
-        targets: Sequence[Target],
-        *,
-        label: str | None = None,
-        drop: bool = False,
-        add: Sequence[str] = (),
-        remove: Sequence[str] = (),
-    ) -> None:
-        """Give the targets a label, drop them, add or remove tags; when it returns, this survives a
+    def change(self, snapshot: Snapshot, targets: Sequence[Target], label: str) -> None:
+        """Give the targets a label, or drop them by an empty one; when it returns, this survives a
         power cut."""
-        for word in (*add, *remove, label or "-"):
-            if word != word.strip() or not word.isprintable() or not word or ";" in word:
-                raise DataError(
-                    "a label or tag is printable, without space at its ends and without "
-                    f"semicolons; got {word[:60]!r}."
-                )
+        if label != label.strip() or not label.isprintable():
+            raise DataError(
+                f"a label is printable and without space at its ends; got {label[:60]!r}."
+            )
         named = [_named(snapshot, target) for target in targets]
-        change = {"label": label, "drop": drop, "add": [*add], "remove": [*remove]}
         with self._writing() as changes:
-            write_json(self.path, [*changes, {"targets": named, **change}])
+            write_json(self.path, [*changes, {"targets": named, "label": label}])
 
     def undo(self) -> None:
         """Take back the last change that is not taken back."""
@@ -150,8 +114,5 @@ def _decided(changes: Sequence[Change], snapshot: Snapshot) -> Decided:
         for id, digest, path in change["targets"]:
             here = id if digests.get(id) == digest else ids.get(digest)
             part = found.items if here is not None or id is None else found.lost
-            target: Target = path if here is None else here
-            made = part.pop(target, Annotation()).changed(change)
-            if made != Annotation():
-                part[target] = made
+            part[path if here is None else here] = change["label"]
     return found

@@ -162,14 +162,12 @@ class VectorCache:
             if old != self.path:
                 shutil.rmtree(old)
         for file in self.path.glob("*.npy"):
-            self._hold(file)
+            entries = read_array(file, mapped=True)
+            self.hold(entries["digest"].tolist(), entries["vector"])
 
-    def _hold(self, file: Path) -> None:
-        entries = read_array(file, mapped=True)
-        self._vectors.update(zip(entries["digest"].tolist(), entries["vector"], strict=True))
-
-    def __len__(self) -> int:
-        return len(self._vectors)
+    def hold(self, digests: Sequence[str], vectors: Float[np.ndarray, "n d"]) -> None:
+        """Know these, too, which are kept elsewhere."""
+        self._vectors.update(zip(digests, np.asarray(vectors), strict=True))
 
     def __contains__(self, digest: str) -> bool:
         return digest in self._vectors
@@ -185,7 +183,7 @@ class VectorCache:
         if digests:
             file = self.path / f"{digests[0]}.npy"
             write_atomically(file, lambda opened: np.save(opened, entries))
-            self._hold(file)
+            self.hold(digests, read_array(file, mapped=True)["vector"])
 
     def clear(self) -> None:
         """Remove the files: their vectors are in a generation now."""

@@ -13,10 +13,9 @@ to the rounding of float32.
 
 import logging
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
-from itertools import permutations
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,7 +26,6 @@ from vicinal.data import own_description
 from vicinal.data.loader import load_all
 from vicinal.errors import ConfigError, DataError, few, unknown
 from vicinal.evaluation.encoder import Encoder
-from vicinal.retrieval.annotations import Annotations
 from vicinal.retrieval.collection import FOLDER, CollectionDirectory, Snapshot, model_fingerprint
 from vicinal.retrieval.generations import VectorCache, publish, writing
 from vicinal.retrieval.listing import Listing, absolute_place, list_again, place_path
@@ -89,7 +87,6 @@ class Indexed:
         replaced: items whose content changed.
         removed: items that are gone.
         unreadable: items that were left out, each with the reason where more is known than that.
-        lost: paths of pictures that were decided about in ``vicinal serve`` and are gone.
         recall: of an approximate index against exact search on a sample; None where search is
             exact.
     """
@@ -101,7 +98,6 @@ class Indexed:
     replaced: int
     removed: int
     unreadable: tuple[str, ...]
-    lost: tuple[str, ...]
     recall: float | None = None
 
 
@@ -132,11 +128,11 @@ class _Indexing:
     """One call of ``index``: what its steps share.
 
     Attributes:
-        before: the generation before, or None.
-        about: its facts.
+        about: facts of the generation before.
+        places: of it.
+        old: its items.
         same_model: whether its vectors are those of the model now.
-        held: its rows by content; vectors of another model are worth nothing.
-        made: vectors made since, by content.
+        vectors: all that need not be made, by content.
         unreadable: items whose content cannot be read, each with the reason where it is known.
     """
 
@@ -145,26 +141,34 @@ class _Indexing:
     ) -> None:
         self.run = run
         self.encoder = encoder
-        self.path = path
+        self.collection = CollectionDirectory(path)
         self.request = request
         self.audience = audience
         self.model = model_fingerprint(run)
-        collection = CollectionDirectory(path)
-        self.before = collection.snapshot() if collection.latest_generation() else None
-        self.about = {} if self.before is None else self.before.about
-        self.places = () if self.before is None else self.before.places
-        self.old = () if self.before is None else self.before.items()
-        self.same_model = self.about.get("model") == self.model
-        rows = {item.digest: row for row, item in enumerate(self.old)}
-        self.held = rows if self.same_model else {}
+        self.about: Mapping[str, Any] = {}
+        self.places: Sequence[Place] = ()
+        self.old: Sequence[Item] = ()
+        self.dim = encoder.embedder.embedding_dim
+        self.vectors = VectorCache(path, dim=self.dim, model=self.model)
         self.unreadable = list[str]()
+        if self.collection.latest_generation():
+            before = self.collection.snapshot()
+            self.about = before.about
+            self.places = before.places
+            self.old = before.items()
+        self.same_model = self.about.get("model") == self.model
+        if self.same_model:
+            self.vectors.hold([item.digest for item in self.old], before.vectors())
         if request.store is not None and encoder.embedder.metric != "euclidean":
             raise ConfigError(
                 "engines search by Euclidean distance, but this head is hyperbolic. Omit --store."
             )
 
     def go(self) -> Indexed:
-        gone = self._gone()
+        gone = {absolute_place(path) for path in self.request.remove}
+        known = [place.path for place in self.places]
+        for path in sorted(gone.difference(known)):
+            raise ConfigError(unknown("place of the collection", path, known))
         listings = self._listings(gone)
         named = {listing.place.path for listing in listings} | gone
         places = [place for place in self.places if place.path not in named]
@@ -176,10 +180,6 @@ class _Indexing:
         new, contents, next_id = self._read(listings, len(places))
         items = sorted([*items, *new], key=lambda item: item.id)
         places += [listing.place for listing in listings]
-        _reject_nested(places)
-        self.made = VectorCache(
-            self.path, dim=self.encoder.embedder.embedding_dim, model=self.model
-        )
         embedded = self._embed(listings, contents, items)
         if self.unreadable and not self.request.skip_corrupt:
             total = sum(len(listing.entries) for listing in listings)
@@ -188,11 +188,11 @@ class _Indexing:
                 f"{few(self.unreadable, _NAMED, '; ')}. Repair or remove them, or leave them "
                 "out with --skip-corrupt; what was embedded is kept."
             )
-        items = [item for item in items if item.digest in self.made or item.digest in self.held]
+        items = [item for item in items if item.digest in self.vectors]
         self._publish(items, places, next_id)
-        self.made.clear()
+        self.vectors.clear()
         old, now = ({item.id: item.digest for item in each} for each in (self.old, items))
-        snapshot = CollectionDirectory(self.path).snapshot()
+        snapshot = self.collection.snapshot()
         return Indexed(
             snapshot.generation,
             len(items),
@@ -201,33 +201,8 @@ class _Indexing:
             replaced=sum(now[id] != old[id] for id in now.keys() & old.keys()),
             removed=len(old.keys() - now.keys()),
             unreadable=tuple(self.unreadable),
-            lost=tuple(map(str, Annotations(self.path).read(snapshot).lost)),
             recall=self._recall(snapshot),
         )
-
-    def _recall(self, snapshot: Snapshot) -> float | None:
-        """Measure the share of the exact nearest that an approximate engine finds, over vectors of
-        the collection drawn as queries."""
-        kept = snapshot.about.get("store")
-        if kept is None or kept["index"] == "FLAT":
-            return None
-        drawn = np.random.default_rng(0).permutation(len(snapshot))[:_RECALL_QUERIES]
-        queries = np.array(snapshot.vectors()[drawn])
-        exact = snapshot.search(queries, _RECALL_K)
-        with closing(open_store(kept["address"], kept)) as store:
-            found = store.search(queries, _RECALL_K, where={})
-        hits = sum(
-            len({id for id, _ in near} & {match.item.id for match in true})
-            for near, true in zip(found, exact, strict=True)
-        )
-        return hits / sum(map(len, exact))
-
-    def _gone(self) -> set[str]:
-        gone = {absolute_place(path) for path in self.request.remove}
-        known = [place.path for place in self.places]
-        for path in sorted(gone.difference(known)):
-            raise ConfigError(unknown("place of the collection", path, known))
-        return gone
 
     def _listings(self, gone: set[str]) -> list[Listing]:
         """List the places to bring up to date: those named, or else the run's own data."""
@@ -270,12 +245,9 @@ class _Indexing:
         total = sum(len(listing.entries) for listing in listings)
         items = list[Item]()
         contents = dict[str, tuple[int, int]]()
-        done = 0
         with self.audience.following(total, 0, "reading") as follower:
             for number, listing in enumerate(listings):
                 for row, entry in enumerate(listing.entries):
-                    done += 1
-                    follower.advance(done)
                     try:
                         digest = listing.digest(row)
                     except DataError as error:
@@ -286,6 +258,7 @@ class _Indexing:
                     facts = entry.path, entry.label, dict(entry.metadata)
                     items.append(Item(id, *facts, first + number, digest))
                     contents.setdefault(digest, (number, row))
+                    follower.advance(len(items) + len(self.unreadable))
         return items, contents, next_id
 
     def _leave_out(self, what: str) -> None:
@@ -299,23 +272,23 @@ class _Indexing:
         items: Sequence[Item],
     ) -> int:
         """Make the vectors that are missing, each batch into the cache at once; return how many."""
-        missing = {digest: at for digest, at in contents.items() if digest not in self.held}
-        wanted = {digest: at for digest, at in missing.items() if digest not in self.made}
-        before = len(self.made)
-        done = len(missing) - len(wanted)
-        with self.audience.following(len(missing), done, "embedding") as follower:
+        wanted = {digest: at for digest, at in contents.items() if digest not in self.vectors}
+        done = len(contents) - len(wanted)
+        made = 0
+        with self.audience.following(len(contents), done, "embedding") as follower:
             for number, listing in enumerate(listings):
                 here = [digest for digest, (of, _) in wanted.items() if of == number]
                 rows = np.array([wanted[digest][1] for digest in here], dtype=np.int64)
                 for kept, vectors, unread in self._batches(listing, rows):
-                    self.made.append([here[place] for place in kept], vectors)
+                    self.vectors.append([here[place] for place in kept], vectors)
                     damaged = {here[place] for place in unread}
                     for item in items if damaged else ():  # one of each content was looked at
                         if item.digest in damaged:
                             self._leave_out(item.path)
+                    made += len(kept)
                     done += len(kept) + len(unread)
                     follower.advance(done)
-        return len(self.made) - before
+        return made
 
     def _batches(self, listing: Listing, rows: np.ndarray) -> Batches:
         size = self.request.batch_size
@@ -331,13 +304,14 @@ class _Indexing:
         kept = (self.about.get("store") or {}).get("address")
         same_store = kept == (None if asked is None else absolute_address(asked))
         same_items = (tuple(items), tuple(places)) == (self.old, self.places)
-        if self.before is not None and self.same_model and same_store and same_items:
+        if self.same_model and same_store and same_items:
             return
-        dim = self.encoder.embedder.embedding_dim
+        vectors = [self.vectors[item.digest] for item in items]
+        path = self.collection.path
         store = None
         if asked is not None:
-            number = 1 + CollectionDirectory(self.path).latest_generation()
-            store = write_store(asked, self.path, number, items, self._vectors(items), dim)
+            number = 1 + self.collection.latest_generation()
+            store = write_store(asked, path, number, items, vectors, self.dim)
         facts = {
             "metric": self.encoder.embedder.metric,
             "model": self.model,
@@ -345,28 +319,24 @@ class _Indexing:
             "next_id": next_id,
             "store": store,
         }
-        publish(self.path, items, self._vectors(items), dim=dim, places=places, facts=facts)
+        publish(path, items, vectors, dim=self.dim, places=places, facts=facts)
 
-    def _vectors(self, items: Sequence[Item]) -> Iterator[np.ndarray]:
-        for item in items:
-            row = self.held.get(item.digest)
-            if row is None or self.before is None:
-                yield self.made[item.digest]
-            else:
-                yield self.before.vectors()[row]
-
-
-def _reject_nested(places: Sequence[Place]) -> None:
-    """Reject two folders, one inside the other: they would hold the same items twice."""
-    folders = [place for place in places if place.kind != "features" and place.root is not None]
-    for inner, outer in permutations(folders, 2):
-        if "table" not in (inner.kind, outer.kind) and Path(str(inner.root)).is_relative_to(
-            str(outer.root)
-        ):
-            raise ConfigError(
-                f"{inner.path} lies in {outer.path}, so its images would be there twice. Index one "
-                "of them; --remove takes the other out."
-            )
+    def _recall(self, snapshot: Snapshot) -> float | None:
+        """Measure the share of the exact nearest that an approximate engine finds, over vectors of
+        the collection drawn as queries."""
+        kept = snapshot.about.get("store")
+        if kept is None or kept["index"] == "FLAT":
+            return None
+        drawn = np.random.default_rng(0).permutation(len(snapshot))[:_RECALL_QUERIES]
+        queries = np.array(snapshot.vectors()[drawn])
+        exact = snapshot.search(queries, _RECALL_K)
+        with closing(open_store(kept["address"], kept)) as store:
+            found = store.search(queries, _RECALL_K, where={})
+        hits = sum(
+            len({id for id, _ in near} & {match.item.id for match in true})
+            for near, true in zip(found, exact, strict=True)
+        )
+        return hits / sum(map(len, exact))
 
 
 # -- embedding ------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ export const in_words = (error, upload, limits) => {
     }[error.status];
     if (about_it) return [`${upload} ${about_it[0]}`, about_it[1]];
   }
-  if (/findings|change|label or tag/.test(error.message)) return [error.message, ""];
+  if (/findings|change|label is/.test(error.message)) return [error.message, ""];
   if (error.status === 404) {
     return ["This item is no longer in the collection.", "Start from another one."];
   }

@@ -21,13 +21,8 @@ const HELP = {
   s: "keep as it is",
   x: "drop",
   e: "another class",
-  t: "tag",
   u: "undo",
   "?": "this help",
-};
-const MODES = {
-  tag: { said: "Tag", hint: "tag, then Enter", act: "Add tag" },
-  class: { said: "Class", hint: "class, then Enter", act: "Set class", list: "review-classes" },
 };
 
 export class Review {
@@ -36,7 +31,7 @@ export class Review {
   at = 0;
   kind = "";
   kinds = {};
-  mode = null;
+  naming = false; // whether another class is being typed
 
   constructor(place, work, context) {
     Object.assign(this, { place, work, context });
@@ -93,12 +88,12 @@ export class Review {
   }
 
   show(at) {
-    Object.assign(this, { at, mode: null });
+    Object.assign(this, { at, naming: false });
     this.draw();
   }
 
   async go(step) {
-    this.mode = null;
+    this.naming = false;
     const at = Math.max(0, Math.min(this.total - 1, this.at + step));
     while (at >= this.findings.length && this.findings.length < this.total) {
       const before = this.findings.length;
@@ -110,9 +105,9 @@ export class Review {
 
   // -- deciding -----------------------------------------------------------------------------------
 
-  async decide(what) {
+  async decide(label) {
     if (!this.work.writable) return;
-    if (await this.work.change([this.finding.target], what)) await this.go(1);
+    if (await this.work.change([this.finding.target], label)) await this.go(1);
   }
 
   /** The label that would be right, "drop", or null where nothing is suggested. */
@@ -121,16 +116,16 @@ export class Review {
   }
 
   accept() {
-    if (this.finding.suggested) this.decide({ label: this.finding.suggested });
+    if (this.finding.suggested) this.decide(this.finding.suggested);
     else if (this.suggestion) this.drop();
   }
 
   keep() {
-    this.decide({ label: this.finding.label });
+    this.decide(this.finding.label);
   }
 
   drop() {
-    this.decide({ drop: true });
+    this.decide("");
   }
 
   async undo() {
@@ -143,8 +138,8 @@ export class Review {
     this.draw();
   }
 
-  ask_for(mode) {
-    this.mode = mode;
+  name() {
+    this.naming = true;
     this.draw();
     this.place.querySelector("#review-word").focus();
   }
@@ -152,13 +147,8 @@ export class Review {
   async typed(event, word) {
     event.preventDefault();
     if (!word) return;
-    const { mode, finding } = this;
-    if (mode === "class") {
-      this.mode = null;
-      await this.decide({ label: word });
-    } else if (await this.work.change([finding.target], { add: [word] })) {
-      this.show(this.at);
-    }
+    this.naming = false;
+    await this.decide(word);
   }
 
   get dialog() {
@@ -182,8 +172,7 @@ export class Review {
       s: () => this.keep(),
       x: () => this.drop(),
       u: () => this.undo(),
-      t: () => this.ask_for("tag"),
-      e: () => this.ask_for("class"),
+      e: () => this.name(),
       "?": () => this.dialog.showModal(),
     }[event.key];
     if (act) {
@@ -201,7 +190,7 @@ export class Review {
       fill(place, make("p.lead", this.kind ? "Nothing of this kind was found." : none));
       return;
     }
-    const focused = this.mode && document.activeElement?.id === "review-word";
+    const focused = this.naming && document.activeElement?.id === "review-word";
     const first = Math.max(0, this.at - BEFORE);
     const queue = this.findings.slice(first, first + ROWS);
     fill(
@@ -293,7 +282,6 @@ export class Review {
     const now = work.of(finding.target);
     const relabeled = now.label !== null && make("span", " → ", make("bdi", now.label));
     const absent = typeof finding.target !== "number" && this.context().pictures;
-    const tags = now.tags.map((tag) => [tag]);
     return make(
       "div.verdict",
       make(
@@ -306,14 +294,13 @@ export class Review {
         now.dropped ? make("em", " dropped") : relabeled || null,
       ),
       make("p.path", make("bdi", finding.path)),
-      work.chips([finding.target], tags),
       absent &&
         make(
           "p.aside",
           "Not in the collection, so there is no picture: `vicinal index RUN DATA` adds it.",
         ),
       this.deciding(),
-      this.mode && this.typing(),
+      this.naming && this.typing(),
     );
   }
 
@@ -326,23 +313,21 @@ export class Review {
       suggestion && keyed(".accept", suggested, "⏎", () => this.accept(), on("accept")),
       keyed("", "Keep", "s", () => this.keep(), on("keep")),
       keyed(".warn", "Drop", "x", () => this.drop(), on("drop")),
-      keyed("", "Class", "e", () => this.ask_for("class"), on("class")),
-      keyed("", "Tag", "t", () => this.ask_for("tag"), on("tag")),
+      keyed("", "Class", "e", () => this.name(), on("class")),
       keyed("", "Undo", "u", () => this.undo(), on("undo", work.undoing)),
       keyed("", "", "?", () => this.dialog.showModal(), on("help", { "aria-label": "Help" })),
     );
   }
 
-  /** A field for a tag or a class. */
+  /** A field for a class. */
   typing() {
-    const { said, hint, act, list } = MODES[this.mode];
-    const word = word_field("review-word", hint, said, list);
+    const word = word_field("review-word", "class, then Enter", "Class", "review-classes");
     return make(
       "form.deciding",
       { onsubmit: (event) => this.typed(event, word.value.trim()) },
       word,
       suggestions("review-classes", this.context().classes),
-      make("button", { type: "submit" }, act),
+      make("button", { type: "submit" }, "Set class"),
     );
   }
 

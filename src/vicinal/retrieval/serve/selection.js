@@ -1,7 +1,7 @@
 // What is selected on the map: its cards, and what can be decided about all of it.
 import { button, counted, fill, make, number } from "/static/dom.js";
 import { picture } from "/static/results.js";
-import { chips, downloads, suggestions, word_field } from "/static/work.js";
+import { downloads, suggestions, word_field } from "/static/work.js";
 
 const SHOWN = 48; // cards at a time
 
@@ -22,12 +22,7 @@ const class_now = (label, name, now) => {
 export class Selection {
   items = [];
   shown = SHOWN;
-  word = word_field(
-    "selection-word",
-    "a tag, or a class",
-    "Tag or class for the selection",
-    "known-classes",
-  );
+  word = word_field("selection-word", "a class", "Class for the selection", "known-classes");
 
   constructor(place, work, context, clear) {
     Object.assign(this, { place, work, context });
@@ -52,10 +47,10 @@ export class Selection {
     this.draw();
   }
 
-  async say(what) {
+  async name() {
     const word = this.word.value.trim();
     if (!word) this.word.focus();
-    else if (await this.work.change(this.ids, what(word))) this.word.value = "";
+    else if (await this.work.change(this.ids, word)) this.word.value = "";
   }
 
   draw() {
@@ -72,7 +67,6 @@ export class Selection {
       this.head(),
       this.deciding(context.classes),
       this.work.notices(),
-      this.work.chips(this.ids, counts(this.ids.flatMap((id) => this.work.of(id).tags))),
       make(
         "ol.matches",
         items.slice(0, this.shown).map((item) => this.card(item, context)),
@@ -102,20 +96,19 @@ export class Selection {
 
   deciding(classes) {
     const { work, ids } = this;
-    const tag = (event) => {
+    const name = (event) => {
       event.preventDefault();
-      this.say((word) => ({ add: [word] }));
+      this.name();
     };
     const drop = { ...work.changing, title: "Leave these out of the data" };
     this.word.disabled = !work.writable;
     return make(
       "form.deciding",
-      { onsubmit: tag },
+      { onsubmit: name },
       this.word,
       suggestions("known-classes", classes),
-      make("button", { type: "submit", ...work.changing }, "Add tag"),
-      button("", () => this.say((word) => ({ label: word })), work.changing, "Set class"),
-      button(".warn", () => work.change(ids, { drop: true }), drop, "Drop"),
+      make("button", { type: "submit", ...work.changing }, "Set class"),
+      button(".warn", () => work.change(ids, ""), drop, "Drop"),
       button("", () => work.undo(), work.undoing, "Undo"),
       downloads(),
     );
@@ -138,7 +131,6 @@ export class Selection {
         events,
         make("span.judged.plain", shown),
         class_now(label, name, now),
-        now.tags.length ? chips(now.tags.map((tag) => [tag])) : null,
       ),
     );
   }

@@ -1,6 +1,6 @@
 // What was decided about items, as the server keeps it at once, and the parts that show it.
 import { ask } from "/static/asking.js";
-import { button, make, number } from "/static/dom.js";
+import { make, number } from "/static/dom.js";
 
 const KNOWN = 2000; // classes that a field suggests
 
@@ -34,11 +34,12 @@ export class Work {
   }
 
   of(target) {
-    return this.by.get(target) ?? { label: null, dropped: false, tags: [] };
+    return this.by.get(target) ?? { label: null, dropped: false };
   }
 
-  change(targets, what) {
-    return this.attempt(() => send("/api/annotations", { targets, ...what }));
+  /** Gives targets a label; an empty one drops them. */
+  change(targets, label) {
+    return this.attempt(() => send("/api/annotations", { targets, label }));
   }
 
   undo() {
@@ -65,19 +66,6 @@ export class Work {
     return { disabled: !this.writable || !this.can_undo };
   }
 
-  /** Tags with a remark each, and a button that removes one from all targets. */
-  chips(targets, tags) {
-    if (!tags.length) return null;
-    const remove = (tag) =>
-      button(
-        "",
-        () => this.change(targets, { remove: [tag] }),
-        { "aria-label": `Remove the tag ${tag}` },
-        "✕",
-      );
-    return chips(tags, this.writable ? remove : () => null);
-  }
-
   /** Why nothing can be changed, or what is lost; nothing where all is well. */
   notices() {
     return [
@@ -98,20 +86,11 @@ export class Work {
   }
 }
 
-export const chips = (tags, remove = () => null) =>
-  make(
-    "span.chips",
-    tags.map(([tag, count]) =>
-      make("span.chip", make("bdi", tag), count && make("small", number(count)), remove(tag)),
-    ),
-  );
-
 const download = (name, title) => make("a", { href: `/api/${name}`, download: name, title }, name);
 
 export const downloads = () =>
   make(
     "span.downloads",
-    download("annotations.csv", "path, label and tags of all that was decided"),
     download("decisions.csv", "new labels and drops, for `vicinal clean --apply`"),
   );
 

@@ -1,10 +1,10 @@
-"""Work on the collection: tags, labels and drops for selected items, and the queue of what `vicinal
+"""Work on the collection: labels and drops for selected items, and the queue of what `vicinal
 clean` found."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Body, Depends, HTTPException, Query
 from pydantic import Field
@@ -12,7 +12,6 @@ from starlette.responses import Response
 
 from vicinal.data.table import read_columns
 from vicinal.files import decoding
-from vicinal.retrieval.annotations import Annotation
 from vicinal.retrieval.pages import as_csv
 from vicinal.retrieval.serve.guard import Answer, require_own_page, text
 from vicinal.retrieval.serve.library import Library
@@ -22,8 +21,6 @@ from vicinal.retrieval.store import Item
 FINDINGS = "clean/findings.csv"  # below the run
 
 TargetField = Annotated[int, Field(ge=0)] | Annotated[str, Field(min_length=1)]
-Word = Annotated[str, Field(min_length=1, max_length=200)]
-_CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {}}}}
 
 
 def workbench_routes(library: Library, *, writable: bool) -> APIRouter:
@@ -41,7 +38,10 @@ def workbench_routes(library: Library, *, writable: bool) -> APIRouter:
                 "lost": [*state.lost],
                 "can_undo": state.can_undo,
                 "findings": file.is_file(),
-                "items": [{"target": target, **vars(one)} for target, one in state.items.items()],
+                "items": [
+                    {"target": target, "label": label or None, "dropped": not label}
+                    for target, label in state.items.items()
+                ],
             }
         )
 
@@ -51,26 +51,21 @@ def workbench_routes(library: Library, *, writable: bool) -> APIRouter:
                 403, "This server can be reached from other machines. Leave --host out."
             )
 
-    @routes.get("/annotations", summary="Tags, labels and drops")
+    @routes.get("/annotations", summary="Labels and drops")
     def annotated() -> Answer:
         """All that was decided about items, and whether this server takes changes."""
         return work()
 
     changing = partial(routes.post, dependencies=[Depends(require_own_page), Depends(may_write)])
 
-    @changing("/annotations", summary="Tag, label or drop")
+    @changing("/annotations", summary="Label or drop")
     def change(
         targets: Annotated[list[TargetField], Body(min_length=1)],
-        label: Annotated[Word | None, Body()] = None,
-        drop: Annotated[bool, Body()] = False,
-        add: Annotated[list[Word], Body()] = [],  # noqa: B006
-        remove: Annotated[list[Word], Body()] = [],  # noqa: B006
+        label: Annotated[str, Body(max_length=200)],
     ) -> Answer:
-        """Change targets together; it is kept before the answer, and one undo takes it back as a
-        whole. Targets are ids, or paths of findings; `add` and `remove` are tags."""
-        library.annotations.change(
-            library.collection.snapshot(), targets, label=label, drop=drop, add=add, remove=remove
-        )
+        """Change targets, ids or paths of findings, together; an empty label drops. It is kept
+        before the answer, and one undo takes it back as a whole."""
+        library.annotations.change(library.collection.snapshot(), targets, label)
         return work()
 
     @changing("/annotations/undo", summary="Undo the last change")
@@ -79,52 +74,23 @@ def workbench_routes(library: Library, *, writable: bool) -> APIRouter:
         library.annotations.undo()
         return work()
 
-    def decided() -> Iterator[tuple[str, str, Annotation]]:
-        """Yield path and label of the data with each annotation."""
-        snapshot = library.collection.snapshot()
-        for target, annotation in library.annotations.read(snapshot).items.items():
-            if isinstance(target, str):
-                yield target, "", annotation
-            else:
-                item = snapshot.item(target)
-                yield item.path, item.label or "", annotation
-
-    def table(name: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Response:
-        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return Response(text(as_csv(columns, rows)), media_type="text/csv", headers=headers)
-
     @routes.get(
-        "/annotations.csv",
-        responses=_CSV,
+        "/decisions.csv",
+        responses={200: {"content": {"text/csv": {}}}},
         response_class=Response,
-        summary="Annotations as a table",
-    )
-    def annotations_table() -> Response:
-        """What was tagged, relabeled or dropped: `path,label,tags`; a dropped item is tagged so,
-        and one whose picture is no longer in the collection is tagged `lost`."""
-        rows = [
-            (path, one.label or label, ";".join([*one.tags, *(["dropped"] if one.dropped else [])]))
-            for path, label, one in decided()
-        ]
-        lost = library.annotations.read(library.collection.snapshot()).lost
-        rows += [
-            (str(path), one.label or "", ";".join([*one.tags, "lost"]))
-            for path, one in lost.items()
-        ]
-        return table("annotations.csv", ("path", "label", "tags"), rows)
-
-    @routes.get(
-        "/decisions.csv", responses=_CSV, response_class=Response, summary="Decisions as a table"
+        summary="Decisions as a table",
     )
     def decisions_table() -> Response:
         """New labels and drops, as `vicinal clean --apply` reads them: `path,label`; no label is a
         drop."""
+        snapshot = library.collection.snapshot()
         rows = (
-            (path, one.label or "")
-            for path, _, one in decided()
-            if one.dropped or one.label is not None
+            (target if isinstance(target, str) else snapshot.item(target).path, label)
+            for target, label in library.annotations.read(snapshot).items.items()
         )
-        return table("decisions.csv", ("path", "label"), rows)
+        headers = {"Content-Disposition": 'attachment; filename="decisions.csv"'}
+        content = text(as_csv(("path", "label"), rows))
+        return Response(content, media_type="text/csv", headers=headers)
 
     Kind = Annotated[
         Literal["label", "duplicate", "outlier", "class"] | None, Query(description="Only these.")
