@@ -3,22 +3,18 @@ reject."""
 
 import csv
 import os
+import shutil
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tests.runs import keep_rows
+from tests.runs import drawn_run
 
-from vicinal.arguments import describe
 from vicinal.data import Arrays, FeatureTransform, Table
 from vicinal.data.transforms import ImageTransform
-from vicinal.evaluation.encoder import Encoder
 from vicinal.models import Embedder, Identity
 from vicinal.models.small import SmallConvNet
-from vicinal.run_directory import RunDirectory
-
-SETTINGS = {"validation": 0.0, "seed": 0}
 
 
 @pytest.fixture
@@ -35,22 +31,9 @@ def run(tmp_path):
         labels=np.array(["a", "b", "c"])[labels],
         names=names,
     )
-    run = RunDirectory.create(tmp_path / "run")
-    arrays = Arrays(str(tmp_path / "data.npz"))
-    keep_rows(run, arrays)
-    data = {"description": describe(arrays)}
-    run.write_info(
-        {
-            "vicinal": "0",
-            "name": "run",
-            "config": {"preset": "x", "slots": {"training": SETTINGS}},
-            "data": data,
-        }
-    )
     torch.manual_seed(0)
-    encoder = Encoder(Embedder(Identity(6), 6).eval(), FeatureTransform(), torch.device("cpu"))
-    encoder.save_description(run)
-    encoder.save_weights(run)
+    data = Arrays(str(tmp_path / "data.npz"))
+    run = drawn_run(tmp_path / "run", Embedder(Identity(6), 6), FeatureTransform(), data)
     return run
 
 
@@ -136,22 +119,10 @@ def test_a_run_on_a_corrected_table_is_indexed_and_cleaned_again(run, vicinal, t
     (tmp_path / "clean").mkdir()
     (tmp_path / "clean" / "labels.csv").write_text("\n".join(lines))
     table = Table(str(tmp_path / "clean" / "labels.csv"))
-    keep_rows(run, table)
-    data = {"description": describe(table)}
-    run.write_info(
-        {
-            "vicinal": "0",
-            "name": "run",
-            "config": {"preset": "x", "slots": {"training": SETTINGS}},
-            "data": data,
-        }
-    )
     transform = ImageTransform(size=8, resize=8, channels=1)
-    encoder = Encoder(
-        Embedder(SmallConvNet(1, widths=(4, 4)), 4).eval(), transform, torch.device("cpu")
-    )
-    encoder.save_description(run)
-    encoder.save_weights(run)
+    drawn_run(tmp_path / "other", Embedder(SmallConvNet(1, (4, 4)), 4), transform, table)
+    shutil.rmtree(run.path)
+    (tmp_path / "other").rename(run.path)
     done = vicinal("index", "run", "--split", "test", "--collection", "tested")
     assert done.returncode == 0 and "6 items" in done.stdout, done.stderr
     done = vicinal("clean", "run")

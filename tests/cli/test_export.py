@@ -3,22 +3,15 @@
 import json
 
 import pytest
-import torch
+from tests.runs import drawn_run
 
 from vicinal.data import FeatureTransform
-from vicinal.evaluation.encoder import Encoder
 from vicinal.models import Embedder, Identity
-from vicinal.run_directory import RunDirectory
 
 
 @pytest.fixture
 def run(tmp_path):
-    run = RunDirectory.create(tmp_path / "run")
-    run.write_info({"vicinal": "0", "name": "run", "config": {}, "data": {}})
-    encoder = Encoder(Embedder(Identity(4), 3).eval(), FeatureTransform(), torch.device("cpu"))
-    encoder.save_description(run)
-    encoder.save_weights(run)
-    return run
+    return drawn_run(tmp_path / "run", Embedder(Identity(4), 3), FeatureTransform())
 
 
 @pytest.mark.slow

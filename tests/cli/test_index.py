@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tests.runs import keep_rows
+from tests.runs import drawn_run
 
-from vicinal.arguments import describe
 from vicinal.data import Folder, ImageTransform
 from vicinal.evaluation.encoder import Encoder
 from vicinal.models import Embedder, SmallConvNet
@@ -24,22 +23,10 @@ def made(tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         pixels = np.random.default_rng(number).integers(0, 256, (20, 24, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(path)
-    run = RunDirectory.create(tmp_path / "run")
-    data = Folder(str(tmp_path / "pictures"), test=0.0)
-    keep_rows(run, data, 0.5)
-    settings = {"validation": 0.5, "seed": 0}
-    run.write_info(
-        {
-            "name": "run",
-            "config": {"preset": "drawn", "slots": {"training": settings}},
-            "data": {"description": describe(data)},
-        }
-    )
     torch.manual_seed(0)
-    embedder = Embedder(SmallConvNet(3, (4, 8)), 6).eval()
-    encoder = Encoder(embedder, ImageTransform(size=16, resize=16), torch.device("cpu"))
-    encoder.save_description(run)
-    encoder.save_weights(run)
+    data = Folder(str(tmp_path / "pictures"), test=0.0)
+    transform = ImageTransform(size=16, resize=16)
+    drawn_run(tmp_path / "run", Embedder(SmallConvNet(3, (4, 8)), 6), transform, data, 0.5)
     return tmp_path
 
 

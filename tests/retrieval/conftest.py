@@ -6,16 +6,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tests.runs import keep_rows
+from tests.runs import drawn_run
 
-from vicinal.arguments import describe
 from vicinal.data import Arrays, FeatureTransform, Folder, ImageTransform
-from vicinal.evaluation.encoder import Encoder
 from vicinal.models import Embedder, Identity, SmallConvNet
 from vicinal.retrieval.collection import Access, CollectionDirectory
 from vicinal.retrieval.generations import publish
 from vicinal.retrieval.store import Item, Place
-from vicinal.run_directory import RunDirectory
 
 
 class Listener:
@@ -69,30 +66,12 @@ def photographs(tmp_path):
     return root
 
 
-def _made(path, embedder, transform, data, validation):
-    run = RunDirectory.create(path)
-    settings = {"validation": validation, "seed": 0}
-    run.write_info(
-        {
-            "vicinal": "0",
-            "name": path.name,
-            "config": {"preset": "drawn", "slots": {"training": settings}},
-            "data": {"description": describe(data)},
-        }
-    )
-    keep_rows(run, data, validation)
-    encoder = Encoder(embedder.eval(), transform, torch.device("cpu"))
-    encoder.save_description(run)
-    encoder.save_weights(run)
-    return run
-
-
 @pytest.fixture
 def image_run(tmp_path, photographs):
     """A run on ``photographs``, all of whose classes are for training and half of these held
     out."""
     torch.manual_seed(0)
-    return _made(
+    return drawn_run(
         tmp_path / "run",
         Embedder(SmallConvNet(3, (4, 8)), 6),
         ImageTransform(size=16, resize=16),
@@ -119,7 +98,7 @@ def vectors_file(tmp_path):
 @pytest.fixture
 def feature_run(tmp_path, vectors_file):
     torch.manual_seed(0)
-    return _made(
+    return drawn_run(
         tmp_path / "feature_run",
         Embedder(Identity(8), 4),
         FeatureTransform(),

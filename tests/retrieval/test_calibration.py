@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from vicinal.data import own_data, own_description
-from vicinal.data.splits import hold_out
+from vicinal.data import own_data
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.retrieval.calibration import (
-    Calibration,
     calibration,
     count_pairs,
 )
@@ -59,26 +57,12 @@ def test_with_two_networks_a_pair_is_a_query_and_another_thing_of_the_gallery(po
     assert both.threshold(0.1).distance == pytest.approx(one.threshold(0.1).distance, abs=1e-3)
 
 
-def test_equal_rows_lie_at_distance_0():
-    found = count_pairs(torch.zeros(4, 3), torch.tensor([0, 0, 1, 1]))
-    assert found.different[0] == 4 and found.same[0] == 2
-
-
 def test_a_run_is_calibrated_on_its_held_out_classes_once(image_run, monkeypatch):
     made = calibration(image_run)
     assert made.classes == 2 and made.different.sum() == 9 and made.same.sum() == 6
     monkeypatch.setattr(Encoder, "load", None)  # now it has to come from the run
     kept = calibration(image_run)
     assert np.array_equal(kept.different, made.different) and kept.width == made.width
-
-
-def test_another_model_is_calibrated_anew(image_run):
-    made = calibration(image_run)
-    encoder = Encoder.load(image_run)
-    with torch.no_grad():
-        encoder.embedder.head.weight.mul_(-1).add_(0.1)
-    encoder.save_weights(image_run)
-    assert not np.array_equal(calibration(image_run).different, made.different)
 
 
 def test_a_run_that_held_out_nothing_is_calibrated_on_its_test_classes(feature_run):
@@ -116,33 +100,3 @@ def test_a_rate_below_one_pair_becomes_the_strictest_that_the_pairs_support(poin
         in found.words
     )
     assert "support" not in strictest.words
-
-
-@pytest.fixture
-def counts():
-    """A thousand pairs of different classes, ten in each of the bins from the fifth on."""
-    different = np.concatenate([np.zeros(5), np.full(100, 10)]).astype(np.int64)
-    same = np.concatenate([np.full(5, 4), np.zeros(100)]).astype(np.int64)
-    return Calibration(0.01, different, same, 7)
-
-
-def test_a_rate_gives_its_distance_and_says_what_it_costs(counts):
-    near = counts.threshold(0.02)
-    assert near.distance == pytest.approx(0.07) and near.false_match == 0.02
-    assert "0.02 of 1,000 pairs of different classes among the 7 validation classes" in near.words
-    assert "100% of the pairs of one class" in near.words
-    assert counts.threshold(1e-5).distance == pytest.approx(0.05)
-
-
-def test_the_same_classes_are_held_out_again(image_run):
-    data, records = own_data(image_run)
-    expected = hold_out(data.load(), 0.5, 0)
-    assert (
-        np.array_equal(records.splits, expected.splits)
-        and (records.splits == "validation").sum() == 6
-    )
-
-
-def test_without_validation_the_splits_are_the_datas_own(feature_run):
-    data, records = own_data(feature_run)
-    assert data == own_description(feature_run) and set(records.splits) == {"train", "test"}

@@ -196,17 +196,6 @@ def test_weights_and_preprocessing_both_count(image_run):
         snapshot_of(image_run)
 
 
-@pytest.mark.parametrize("share", [0.002, 0.05, 0.95])
-def test_a_filter_gives_the_nearest_of_those_that_pass(collect, share):
-    rng = np.random.default_rng(0)
-    rows = rng.standard_normal((4000, 16)).astype(np.float32)
-    labels = np.where(rng.random(4000) < share, "a", "b")
-    [near] = collect(rows, labels).search(rows[:1], 5, where={"label": "a"})
-    among = np.flatnonzero(labels == "a")
-    far = np.linalg.norm(rows[among].astype(np.float64) - rows[0], axis=1)
-    assert [match.item.id for match in near] == among[np.argsort(far)[:5]].tolist()
-
-
 def test_rows_of_length_1_are_multiplied_where_they_lie(collect):
     """A memory map larger than memory must not be copied."""
     rows = np.random.default_rng(0).standard_normal((1000, 16))

@@ -18,11 +18,11 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 from tests.retrieval.test_handover import follow
+from tests.runs import drawn_run
 
 import vicinal
 from vicinal.data import FeatureTransform, ImageTransform
 from vicinal.errors import ConfigError, RunError
-from vicinal.evaluation.encoder import Encoder
 from vicinal.models import (
     BNInception,
     EfficientNetLite,
@@ -34,25 +34,13 @@ from vicinal.models import (
 )
 from vicinal.retrieval import export as exporting
 from vicinal.retrieval.export import export_run, to_onnx
-from vicinal.run_directory import RunDirectory
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
 
 def made(path, embedder, transform):
-    run = RunDirectory.create(path)
-    info = {
-        "vicinal": "0.1",
-        "name": "birds",
-        "command": "train /home/me",
-        "created": "2026-01-01T00:00:00+00:00",
-    }
-    run.write_info(
-        info | {"config": {"preset": "images", "title": "Images"}, "data": {"name": "my birds"}}
-    )
-    encoder = Encoder(embedder.eval(), transform, torch.device("cpu"))
-    encoder.save_description(run)
-    encoder.save_weights(run)
+    run = drawn_run(path, embedder, transform)
+    run.write_info(run.info | {"command": "train /home/me", "data": {"name": "my birds"}})
     return run
 
 
@@ -106,7 +94,7 @@ def test_feature_runs_are_exported_and_the_json_is_whole(features_run, tmp_path)
     words = json.loads((folder / "preprocessing.json").read_text())
     assert (words["format"], words["kind"]) == (1, "features")
     assert words["output"]["metric"] == "euclidean" and "/home/me" not in str(words)
-    assert words["run"]["name"] == "birds"
+    assert words["run"]["name"] == "run"
     for name, facts in words["files"].items():
         assert sha256((folder / name).read_bytes()).hexdigest() == facts["sha256"]
 
@@ -333,12 +321,8 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "howto" / "export.md"
 
 @pytest.fixture
 def beside(tmp_path, monkeypatch):
-    run = RunDirectory.create(tmp_path / "runs" / "birds")
-    run.write_info({"vicinal": "0", "name": "birds", "config": {}, "data": {}})
     transform = ImageTransform(size=16, resize=18, mean=(0.4, 0.5, 0.6), std=(0.2,))
-    encoder = Encoder(Embedder(SmallConvNet(3, (4,)), 8).eval(), transform, torch.device("cpu"))
-    encoder.save_description(run)
-    encoder.save_weights(run)
+    run = drawn_run(tmp_path / "runs" / "birds", Embedder(SmallConvNet(3, (4,)), 8), transform)
     (tmp_path / "photos").mkdir()
     rng = np.random.default_rng(0)
     for name in ("wren", "robin"):

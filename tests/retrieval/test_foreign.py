@@ -6,7 +6,6 @@ import re
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from vicinal.errors import ConfigError, DataError, RunError, VicinalError
 from vicinal.retrieval.collection import Access, CollectionDirectory
@@ -128,27 +127,14 @@ def text(content):
 DAMAGE = [
     ("current.json", cut),
     ("current.json", pipe),
-    ("current.json", text("[]")),
-    ("current.json", text('{"format": 1}')),
     ("current.json", text('{"format": 1, "generation": "../.."}')),
     ("about.json", cut),
-    ("about.json", pipe),
-    ("about.json", text("[" * 100_000)),
     ("about.json", text("{}")),
-    ("about.json", text('{"generation": 1, "dim": "x", "metric": 1, "places": []}')),
-    (
-        "about.json",
-        text('{"generation": 1, "dim": 2, "metric": "euclidean", "places": [{"name": 1}]}'),
-    ),
     ("about.json", text('{"generation": 1, "dim": 2, "metric": "euclidean", "places": ["/"]}')),
     ("items.jsonl", pipe),
     ("items.jsonl", cut),
-    ("items.jsonl", text('{"id": "x", "path": 7, "label": null}\n')),
-    ("items.jsonl", text("\xff\n")),
     ("vectors.npy", cut),
     ("vectors.npy", pipe),
-    ("vectors.npy", text("no array")),
-    ("vectors.npy", lambda path: path.write_bytes(path.read_bytes().replace(b"}", b"{", 1))),
     ("vectors.npy", lambda path: path.write_bytes(path.read_bytes().replace(b"<f4", b"<i4", 1))),
 ]
 
@@ -162,25 +148,3 @@ def test_damage_is_named_with_the_file_and_what_to_do(name, damage, tmp_path):
         CollectionDirectory.open(tmp_path).snapshot()
     assert isinstance(caught.value, DataError | RunError)
     assert re.search("generation-00000001|current", str(caught.value))
-
-
-def test_a_thread_of_pixels_and_a_pipe_are_left_out_and_named(indexed, photographs, listener):
-    """Issue 23: 101 bytes of 20000 x 1 pixels took 6.6 GB where the shorter side was brought to
-    256."""
-    Image.new("L", (20_000, 1)).save(photographs / "a" / "thread.png")
-    os.mkfifo(photographs / "a" / "pipe.png")
-    done = index(indexed, Request([str(photographs)], skip_corrupt=True), listener)
-    assert done.items == 12 and len(done.unreadable) == 2
-    with pytest.raises(DataError, match=r"thread\.png"):
-        index(indexed, Request([str(photographs)]), listener)
-
-
-@pytest.mark.parametrize("make", [lambda path: Image.new("L", (20_000, 1)).save(path), os.mkfifo])
-def test_neither_can_be_searched_by(make, indexed, tmp_path):
-    from vicinal.retrieval.model import load
-    from vicinal.retrieval.query import query_vector
-
-    make(tmp_path / "query.png")
-    snapshot = CollectionDirectory.of(indexed).snapshot()
-    with pytest.raises(DataError, match=r"query\.png cannot be read"):
-        query_vector(snapshot, load(indexed.path, device="cpu"), files=[tmp_path / "query.png"])

@@ -196,12 +196,6 @@ def test_a_link_that_leads_out_is_not_read(bring, photographs, tmp_path, draw):
         bring(photographs)
 
 
-def test_a_link_that_leads_to_itself_is_named_in_one_sentence(bring, photographs):
-    (photographs / "a" / "link.png").symlink_to("link.png")
-    with pytest.raises(DataError, match=r"a/link\.png of \S+ is missing\. Repair"):
-        bring(photographs)
-
-
 def test_names_that_are_no_text_are_indexed_and_known_again(bring, photographs):
     odd = photographs.rename(photographs.with_name(os.fsdecode(b"caf\xe9")))
     (odd / "a" / "00.png").rename(odd / "a" / os.fsdecode(b"caf\xe9.png"))

@@ -1,7 +1,5 @@
 """The map of a collection is computed once per generation and kept beside it."""
 
-import shutil
-
 import numpy as np
 import pytest
 
@@ -40,33 +38,6 @@ def test_neighbors_stay_and_it_is_computed_once(snapshot, monkeypatch):
     assert first.ids.tolist() == list(range(1, 120, 2))
     assert first.positions.dtype == np.float32 and among_their_own(first) > 0.95
     monkeypatch.setattr(module, "tsne", lambda *_, **__: pytest.fail("computed again"))
-    np.testing.assert_array_equal(collection_map(snapshot).positions, first.positions)
-
-
-@pytest.mark.parametrize("gone", [True, False])
-def test_where_nothing_can_be_stored_there_is_a_map_still(gone, snapshot, quick, monkeypatch):
-    """The generation was removed meanwhile, or the disk takes nothing."""
-
-    def fails(*_):
-        raise OSError(30, "Read-only file system")
-
-    if gone:
-        shutil.rmtree(snapshot.folder)
-    else:
-        monkeypatch.setattr(module, "write_arrays", fails)
-    assert len(collection_map(snapshot).ids) == 60 and stored_map(snapshot) is None
-    assert snapshot.folder.exists() != gone
-
-
-@pytest.mark.parametrize("content", [b"", b"PK nonsense", None])
-def test_a_damaged_one_is_made_again(content, snapshot, quick):
-    first = collection_map(snapshot)
-    path = snapshot.folder / module.NAME
-    if content is None:
-        np.savez(path, ids=np.arange(3), positions=np.full((3, 2), np.nan, dtype=np.float32))
-    else:
-        path.write_bytes(content)
-    assert stored_map(snapshot) is None
     np.testing.assert_array_equal(collection_map(snapshot).positions, first.positions)
 
 

@@ -86,19 +86,6 @@ def test_a_second_process_is_rejected_clearly(opened, address):
     assert "RunError" in done.stderr and "Only one process at a time" in done.stderr
 
 
-@pytest.mark.slow
-def test_rows_survive_a_kill(address, opened):
-    code = (
-        "import os, signal, numpy as np\nfrom vicinal.retrieval.milvus import MilvusStore\n"
-        f"store = MilvusStore({address!r}, 'birds')\n"
-        f"store.write([(id, np.eye({DIM})[id], {{}}) for id in range({DIM})], {DIM})\n"
-        "os.kill(os.getpid(), signal.SIGKILL)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == -9
-    found = opened().opened().search(np.eye(DIM, dtype=np.float32), 1, where={})
-    assert ids(found) == [[id] for id in range(DIM)]
-
-
 @pytest.fixture
 def server(tmp_path):
     """A server process, as a cluster would be: everything by URL."""

@@ -1,30 +1,21 @@
 """``vicinal.load``: whatever holds images gives the same embeddings; what does not is rejected by
 what came."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.runs import drawn_run
 
 import vicinal
-from vicinal.data import FeatureTransform, ImageTransform, open_path
+from vicinal.data import FeatureTransform, ImageTransform
 from vicinal.errors import ConfigError, DataError, RunError
-from vicinal.evaluation.encoder import Encoder
 from vicinal.models import Embedder, Identity, SmallConvNet, TwoStreamEmbedder
-from vicinal.run_directory import RunDirectory
 
 
 def made(path, embedder, transform):
     """A run as far as a model goes."""
-    run = RunDirectory.create(path)
-    run.write_info({"vicinal": "0", "name": path.name, "config": {}, "data": {}})
-    encoder = Encoder(embedder.eval(), transform, torch.device("cpu"))
-    encoder.save_description(run)
-    encoder.save_weights(run)
-    return path
+    return drawn_run(path, embedder, transform).path
 
 
 @pytest.fixture
@@ -94,28 +85,6 @@ def test_batches_change_nothing_and_nothing_gives_no_rows(colour, pictures):
     paths, _ = pictures
     np.testing.assert_allclose(colour.embed(paths, batch_size=2), colour.embed(paths), atol=1e-6)
     assert colour.embed([]).shape == (0, 6)
-
-
-def test_the_rows_are_those_of_the_commands(colour, pictures, tmp_path):
-    embedded = Encoder.load(RunDirectory.open(tmp_path / "run")).embed(
-        open_path(tmp_path / "pictures").load()
-    )
-    names = [embedded.records.source.name(row) for row in range(5)]
-    rows = colour.embed([tmp_path / "pictures" / name for name in names])
-    np.testing.assert_allclose(rows, embedded.vectors.numpy(), atol=1e-6)
-
-
-def test_palettes_and_transparency_are_taken_as_files_are(colour, pictures, tmp_path):
-    image = Image.fromarray(pictures[1][0])
-    clear = image.convert("RGBA")
-    clear.putalpha(7)
-    np.testing.assert_allclose(colour.embed(clear), colour.embed(image), atol=1e-6)
-    palette = image.quantize(16)
-    palette.info["transparency"] = 3
-    palette.save(tmp_path / "palette.png", transparency=3)
-    np.testing.assert_allclose(
-        colour.embed(palette), colour.embed(tmp_path / "palette.png"), atol=1e-6
-    )
 
 
 def test_photographs_are_upright_whether_named_or_opened(colour, pictures, tmp_path):
@@ -193,15 +162,6 @@ def test_what_is_no_vector_is_rejected_by_what_it_is(came, message, features):
         features.embed(came)
 
 
-def test_an_image_that_is_too_small_is_named(tmp_path):
-    model = vicinal.load(
-        made(tmp_path / "run", Embedder(SmallConvNet(3, (4,)), 6), ImageTransform(size=16))
-    )
-    Image.new("RGB", (30, 9)).save(tmp_path / "small.png")
-    with pytest.raises(DataError, match=r"small\.png: a square of 16 pixels cannot be cut"):
-        model.embed(tmp_path / "small.png")
-
-
 def test_distances_are_euclidean(colour, pictures):
     rows = colour.embed(pictures[0])
     found = colour.distance(rows[:2], rows)
@@ -211,13 +171,6 @@ def test_distances_are_euclidean(colour, pictures):
     )
     with pytest.raises(DataError, match=r"\[6\] and \[5, 6\]"):
         colour.distance(rows[0], rows)
-
-
-def test_it_says_what_it_is(colour):
-    assert (
-        repr(colour) == "EmbeddingModel(images -> 6 dimensions, on cpu)"
-        and colour.device.type == "cpu"
-    )
 
 
 def test_two_streams_are_loaded_by_their_role(tmp_path):
@@ -241,16 +194,3 @@ def test_errors_at_loading(tmp_path, colour):
     if not torch.cuda.is_available():
         with pytest.raises(ConfigError, match="torch sees none"):
             vicinal.load(tmp_path / "run", device="cuda:0")
-
-
-def test_nothing_of_training_is_imported(colour, tmp_path):
-    code = (
-        "import sys, vicinal; assert 'torch' not in sys.modules\n"
-        f"vicinal.load({str(tmp_path / 'run')!r})\n"
-        "parts = {name.split('.')[1] for name in sys.modules if name.startswith('vicinal.')}\n"
-        "heavy = {'onnxruntime', 'onnx', 'matplotlib', 'pymilvus', 'fastapi'} & set(sys.modules)\n"
-        "sys.exit(str(heavy | parts & {'training', 'methods', 'losses', 'mining', 'reports', "
-        "'cli'} or '') or 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

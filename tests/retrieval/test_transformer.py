@@ -4,30 +4,23 @@ path."""
 import joblib
 import numpy as np
 import pytest
-import torch
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
+from tests.runs import drawn_run
 
 import vicinal
 from vicinal.data import FeatureTransform
 from vicinal.errors import RunError
-from vicinal.evaluation.encoder import Encoder
 from vicinal.models import Embedder, Identity
 from vicinal.retrieval.transformer import EmbeddingTransformer
-from vicinal.run_directory import RunDirectory
 
 
 @pytest.fixture
 def run(tmp_path):
-    run = RunDirectory.create(tmp_path / "run")
-    run.write_info({"vicinal": "0", "name": "run", "config": {}, "data": {}})
-    encoder = Encoder(Embedder(Identity(8), 4).eval(), FeatureTransform(), torch.device("cpu"))
-    encoder.save_description(run)
-    encoder.save_weights(run)
-    return run.path
+    return drawn_run(tmp_path / "run", Embedder(Identity(8), 4), FeatureTransform()).path
 
 
 @pytest.fixture

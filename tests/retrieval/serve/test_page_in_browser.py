@@ -303,24 +303,6 @@ def test_on_a_phone_the_map_is_one_tap_away(visit, address):
     assert visit(address).locator("#to-map").is_hidden()  # beside the results there is no need
 
 
-def test_fingers_pinch_the_map(visit, address):
-    page = opened(visit, address, width=390, touch=True)
-    canvas = page.locator("#map-canvas")
-    canvas.scroll_into_view_if_needed()
-    box = resting_box(page, "#map-canvas")
-    middle = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    script = """([canvas, x, y]) => {
-      const send = (type, id, dx) => canvas.dispatchEvent(new PointerEvent(type, {
-        pointerId: id, pointerType: "touch", clientX: x + dx, clientY: y, bubbles: true, cancelable: true }));
-      canvas.setPointerCapture = () => {};
-      send("pointerdown", 1, -20); send("pointerdown", 2, 20);
-      send("pointermove", 1, -60); send("pointermove", 2, 60);
-      send("pointerup", 1, -60); send("pointerup", 2, 60);
-    }"""
-    page.evaluate(script, [canvas.element_handle(), *middle])
-    until(page, f"{ZOOM} > 2")
-
-
 def test_everything_can_be_done_by_keyboard_and_focus_is_seen(visit, address):
     page = opened(visit, address)
     page.keyboard.press("Tab")
@@ -422,19 +404,6 @@ def test_an_item_that_is_gone_and_a_server_that_is_gone_are_told(visit, address)
     page.goto(f"{address}/?item=3&beyond=1e12")
     assert "This search is not possible. Check the class and the distance" in notice(page)
     visit.said[:] = [text for text in visit.said if "Failed to load resource" not in text]
-
-
-def test_an_empty_collection_says_how_to_fill_it(visit, serve, write_run, library_of, tmp_path):
-    run = write_run(tmp_path / "run")
-    publish(run.path / "collection", [], np.empty((0, 16), np.float32), dim=16)
-    page = visit(serve(library_of(run)))
-    titled(page, "Nothing here yet")
-    assert "vicinal index" in page.locator("#found-said").text_content()
-    until(
-        page,
-        "document.getElementById('map-waiting').textContent",
-        "An empty collection has no map.",
-    )
 
 
 def test_the_report_and_the_documentation_open(visit, address):
@@ -544,52 +513,6 @@ def test_classes_and_drops_are_kept_undone_and_exported(visit, bench):
     with page.expect_download() as download:
         page.locator("#selection a[download='decisions.csv']").click()
     assert download.value.suggested_filename == "decisions.csv"
-
-
-def test_another_class_recolors_the_map_and_is_found_until_it_is_undone(visit, bench):
-    from io import BytesIO
-
-    from PIL import Image
-
-    page = opened(visit, bench[0])
-
-    def hue(x):
-        """Hue of the points near this share of the map's width, out of 255."""
-        page.wait_for_timeout(150)
-        image = np.asarray(
-            Image.open(BytesIO(page.locator("#map-canvas").screenshot())).convert("HSV")
-        )
-        near = image[:, max(0, int((x - 0.1) * image.shape[1])) : int((x + 0.1) * image.shape[1])]
-        return int(np.median(near[:, :, 0][near[:, :, 1] > 90]))
-
-    options = (
-        "[...document.querySelectorAll('#class option')].map((one) => one.textContent).slice(0, 3)"
-    )
-    before = hue(0.1)
-    square = hue(0.5)
-    assert abs(before - square) > 20
-    select(page, *LEFT)
-    for label, listed in (("square", "square (24)"), ("ring", "ring (12)")):
-        page.locator("#selection-word").fill(label)
-        page.get_by_role("button", name="Set class").click()
-        until(page, "document.querySelector('#selection .match b')?.textContent", f"→ {label}")
-        until(page, f"{options}.includes('{listed}')")
-        assert not any(text.startswith("disc") for text in page.evaluate(options))
-        assert abs(hue(0.1) - before) > 20 and (abs(hue(0.1) - square) < 3) == (label == "square")
-    page.locator("[data-tool=move]").click()
-    page.mouse.move(*point(page, 0))
-    until(page, "document.querySelector('#map-tip b')?.textContent", "ring")
-    page.locator("#class").select_option("ring")
-    settled(page, 12)
-    assert page.locator("#matches .match").first.text_content() == "ring"
-    page.locator("#matches .match").first.click()  # a search among what was relabeled
-    settled(page, 11)
-    assert "ring" in page.evaluate(QUERY)
-    page.locator("#home").click()
-    for listed in ("square (24)", "disc (12)"):
-        page.get_by_role("button", name="Undo").click()
-        until(page, f"{options}.includes('{listed}')")
-    assert abs(hue(0.1) - before) < 3
 
 
 def test_findings_are_reviewed_by_keyboard(visit, bench):

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from threading import Thread
 
 import numpy as np
 import pytest
@@ -12,9 +11,7 @@ from vicinal.data.transforms import TextTransform
 from vicinal.evaluation.encoder import Encoder
 from vicinal.models import Embedder, NGrams
 from vicinal.retrieval.calibration import Threshold
-from vicinal.retrieval.generations import publish
 from vicinal.retrieval.model import EmbeddingModel
-from vicinal.retrieval.store import Item
 
 DIM = 16  # as in conftest
 HOSTILE = "<img src=x onerror='window.injected = true'>"
@@ -195,38 +192,7 @@ def test_a_run_on_features_takes_no_picture(featured, png):
     assert answer.status_code == 415 and "features" in answer.json()["detail"]
     assert featured.get("/api/about").json()["kind"] == "features"
     assert len(ids(featured.get("/api/search/item/0?k=3"))) == 3
-
-
-def test_indexing_and_searching_at_once_never_mixes_two_generations(
-    tmp_path, write_run, library_of, client_of
-):
-    """Items of generation n are labelled n: an answer that held another label would be a
-    mixture."""
-    run = write_run(tmp_path / "run")
-    rows = np.eye(DIM, dtype=np.float32)
-
-    def write(number):
-        items = [Item(id, f"{id}.png", str(number)) for id in range(number % 3, DIM)]
-        assert publish(run.path / "collection", items, rows[number % 3 :], dim=DIM) == number
-
-    write(1)
-    writer = Thread(target=lambda: [write(number) for number in range(2, 40)])
-    seen = set()
-    with client_of(library_of(run)) as client:
-        writer.start()
-        while writer.is_alive():
-            for answer in (
-                client.get("/api/search/item/5?k=16"),
-                client.get("/api/items?limit=16"),
-            ):
-                body = answer.json()
-                found = body["matches"] if "matches" in body else body["items"]
-                assert {item["label"] for item in found} == {str(body["generation"])}
-                assert len(found) == DIM - body["generation"] % 3 - ("matches" in body)
-                seen.add(body["generation"])
-        writer.join()
-        assert client.get("/api/about").json()["generation"] == 39
-    assert len(seen) > 3
+    assert featured.get("/api/items/0/thumbnail").status_code == 404
 
 
 def test_a_text_finds_what_its_embedding_is_nearest_to(library, client_of):

@@ -6,7 +6,6 @@ from threading import Event
 import numpy as np
 
 from vicinal.errors import ConfigError
-from vicinal.retrieval.map import CollectionMap
 
 HOSTILE = "<img src=x onerror='window.injected = true'>"
 
@@ -72,15 +71,6 @@ def test_a_map_that_fails_is_told_and_tried_again(library, client_of, spiral):
         assert ready(client).status_code == 200
 
 
-def test_one_point_and_no_class_make_a_map_too(library, client_of):
-    def one(snapshot):
-        return CollectionMap(np.array([3]), np.zeros((1, 2), np.float32))
-
-    with client_of(replace(library, layout=one)) as client:
-        body = ready(client).json()
-    assert (body["x"], body["y"], body["method"]) == ([0.5], [0.5], "t-SNE")
-
-
 def test_hardness_comes_first_then_active_then_loss_and_validation(client):
     body = client.get("/api/hardness").json()
     keys = [chart["key"] for chart in body["charts"]]
@@ -109,17 +99,3 @@ def test_the_report_is_made_from_the_runs_numbers_and_never_from_its_page(client
         and "lambda is how hard the negatives are." in answer.text
     )
     assert answer.headers["Content-Security-Policy"].startswith("sandbox allow-scripts;")
-
-
-def test_a_run_that_is_gone_is_told(
-    write_run, write_pictures, index, library_of, client_of, tmp_path, caplog
-):
-    run = write_run(tmp_path / "run")
-    index(run.path, tmp_path / "pictures", write_pictures(tmp_path / "pictures")[:3])
-    with client_of(library_of(run)) as client:
-        run.path.rename(tmp_path / "gone")
-        for path in ("/api/about", "/api/hardness", "/report", "/api/review", "/api/map"):
-            answer = client.get(path)
-            assert answer.status_code in (404, 500), path
-            assert "Traceback" not in answer.text
-    assert not caplog.records
