@@ -222,15 +222,3 @@ def test_float64_rows_are_told_apart_below_float32():
     rows = 1 + torch.arange(60, dtype=torch.float64).unsqueeze(1) * 1e-12
     assert neighbors(rows, 2).ids[10].tolist() == [9, 11]
     assert neighbors(rows, 1).ids[0].tolist() == [1]
-
-
-def test_a_gallery_is_never_copied_whole_as_float64(monkeypatch):
-    rows = torch.nn.functional.normalize(torch.randn(5000, 4), dim=1)
-    norm = torch.linalg.vector_norm
-    seen = []
-    noted = lambda rows, **more: seen.append(len(rows)) or norm(rows, **more)  # noqa: E731
-    monkeypatch.setattr(torch.linalg, "vector_norm", noted)
-    proposal = Proposal(rows, in_place=True)
-    assert max(seen) < 5000 and torch.equal(
-        proposal.squares, norm(rows, dim=1, dtype=torch.float64).square().float()
-    )

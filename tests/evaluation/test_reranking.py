@@ -89,12 +89,6 @@ def test_queries_in_a_gallery_equal_the_dense_oracle():
     assert (found.ids[:, 40:] == -1).all() and found.distances[:, 40:].isinf().all()
 
 
-def test_with_all_weight_on_distance_the_ranking_stays():
-    rows, _ = clusters(80, 9)
-    for metric in ("euclidean", "cosine"):
-        assert torch.equal(rerank(rows, 9, lambda_=1.0, metric=metric).ids, neighbors(rows, 9).ids)
-
-
 def test_the_published_parameters_raise_precision_on_clusters():
     rows, labels = clusters(400, 20, dim=16, noise=1.3)
     plain = neighbors(rows, 19).ids

@@ -51,19 +51,6 @@ def test_equals_the_printed_formulas(module, maps):
     torch.testing.assert_close(module(maps), by_hand(module, maps))
 
 
-@pytest.mark.parametrize("channels", [16, 64, 512])
-def test_has_an_eighth_of_the_channels_squared_and_173_parameters(channels):
-    assert (
-        sum(parameter.numel() for parameter in FCAM(channels).parameters())
-        == channels**2 // 8 + 173
-    )
-
-
-def test_gradient_matches_finite_differences(module, rng):
-    maps = torch.randn(1, 32, 3, 3, generator=rng, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(module, (maps,), fast_mode=True)
-
-
 def test_settings_that_cannot_work_raise():
     with pytest.raises(ConfigError, match="got 0 and"):
         FCAM(0)

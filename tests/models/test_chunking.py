@@ -146,13 +146,6 @@ def test_each_chunk_runs_once_forward_and_once_for_the_gradient():
     assert parts.backbone.calls == [5, 5, 2, 2, 5, 5]  # from the last to the first
 
 
-def test_small_batches_and_evaluation_are_not_chunked():
-    _, parts = embedders()
-    parts.train().features(batch().inputs[:ROWS]).sum().backward()
-    parts.eval().features(batch().inputs)
-    assert parts.backbone.calls == [ROWS, len(LABELS)]
-
-
 def test_dropout_is_the_same_in_both_passes():
     """The gradient is that of the outputs: found again by hand with the same masks."""
     _, parts = embedders(dropout=0.5)
@@ -166,19 +159,6 @@ def test_dropout_is_the_same_in_both_passes():
     by_hand = torch.cat([Embedder.features(parts, chunk) for chunk in batch().inputs.split(ROWS)])
     assert_same(found, torch.autograd.grad(by_hand.logsumexp((0, 1)), weights))
     assert not torch.equal(before, after) and torch.equal(after, torch.get_rng_state())
-
-
-def test_bfloat16_gives_the_gradients_of_the_whole_batch():
-    gradients = []
-    for embedder in embedders():
-        embedder.train().accelerate(torch.bfloat16)
-        features = embedder.features(batch().inputs)
-        assert features.dtype == torch.float32
-        gradients.append(
-            torch.autograd.grad(features.logsumexp((0, 1)), list(embedder.backbone.parameters()))
-        )
-    # Bfloat16 has 8 bits, and sums them in another order.
-    assert_same(gradients[1], gradients[0], 2e-2)
 
 
 def test_activations_of_one_chunk_are_kept():

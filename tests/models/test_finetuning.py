@@ -10,7 +10,6 @@ from vicinal.arguments import build, describe
 from vicinal.errors import ConfigError
 from vicinal.models import (
     MODELS,
-    CustomBackbone,
     Embedder,
     LoRALinear,
     ModelConfig,
@@ -179,11 +178,3 @@ def test_freezing_what_is_not_there_says_what_there_is():
         ConfigError, match=r"matches freeze='block'\. Its parameters begin with conv1, bn1, layer1"
     ):
         Embedder(ResNet(18), 4, freeze="conv1*,block")
-
-
-def test_names_of_a_users_module_are_its_own():
-    embedder = Embedder(
-        CustomBackbone(Transformer(), (3, 32, 32)), 4, pooling="token", freeze="blocks.0.*"
-    )
-    frozen = {name for name, value in embedder.named_parameters() if not value.requires_grad}
-    assert frozen and all(name.startswith("backbone.module.blocks.0.") for name in frozen)

@@ -47,11 +47,6 @@ def test_fewer_pictures_than_dimensions_are_completed_by_directions_at_right_ang
     assert torch.isfinite(embedder(torch.randn(5, 8, generator=rng))).all()
 
 
-def test_a_network_without_a_head_raises():
-    with pytest.raises(ConfigError, match=r"got Identity\. Set model\.head=linear, model\.dim"):
-        start_as_principal_components(Embedder(Identity(8)), torch.randn(40, 8))
-
-
 def test_discriminants_even_out_what_differs_within_classes(rng):
     labels = torch.arange(10).repeat_interleave(20)
     centers = torch.randn(10, 6, generator=rng)
@@ -90,15 +85,6 @@ def test_where_classes_scatter_alike_discriminants_are_the_components(features):
         start(embedder)
         heads.append(embedder.head.weight.detach())
     assert torch.allclose(*heads, atol=1e-5)
-
-
-def test_without_scatter_within_classes_discriminants_are_the_components(features):
-    rows = features[:5].repeat_interleave(4, dim=0)
-    embedder = Embedder(Identity(8), 4)
-    start_as_discriminants(embedder, rows, torch.arange(5).repeat_interleave(4))
-    components = Embedder(Identity(8), 4)
-    start_as_principal_components(components, rows)
-    assert torch.allclose(embedder(rows), components(rows), atol=1e-5)
 
 
 def test_glorots_start_fills_its_range_has_no_bias_and_follows_the_seed():

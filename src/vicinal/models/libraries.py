@@ -6,7 +6,6 @@ import sys
 from abc import abstractmethod
 from collections.abc import Mapping
 from difflib import get_close_matches
-from importlib.metadata import version as package_version
 from typing import Any, ClassVar
 
 import torch
@@ -70,24 +69,10 @@ class LibraryBackbone(Backbone):
         try:
             return importlib.import_module(cls.imported)
         # The second where torchvision was built for another torch.
-        except (
-            ImportError,
-            RuntimeError,
-        ) as error:
-            fault = first_line(error)
-            advice = cls.install
-            if "torchvision::" in fault:
-                found = (
-                    f"torchvision {package_version('torchvision')} and torch {torch.__version__}"
-                )
-                fault = f"{found} do not match"
-                advice = (
-                    "Install both at once, from one index: `pip install --upgrade torch "
-                    "torchvision`; constraints must pin both or none."
-                )
+        except (ImportError, RuntimeError) as error:
             raise ConfigError(
                 f"{cls.library}'s networks need {cls.library}, which cannot be imported here: "
-                f"{fault}. {advice}"
+                f"{first_line(error)}. {cls.install}"
             ) from error
 
     @abstractmethod
@@ -160,11 +145,7 @@ class TimmBackbone(LibraryBackbone):
         timm = cls._import()
         if not timm.is_model(name):
             near = get_close_matches(name, timm.list_models(), n=3)
-            hint = (
-                f"; did you mean {' or '.join(near)}?"
-                if near
-                else ". `timm.list_models()` names them."
-            )
+            hint = f"; did you mean {' or '.join(near)}?" if near else "."
             raise ConfigError(f"timm has no model {name!r}{hint}")
         try:
             settings = timm.get_pretrained_cfg(name)
