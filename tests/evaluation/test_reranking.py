@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError, DataError
-from vicinal.evaluation.compact import rerank, reranked_chunks
 from vicinal.evaluation.neighbors import neighbors
+from vicinal.evaluation.reranking import rerank
 
 
 def clusters(count, classes, dim=8, noise=0.6, seed=0):
@@ -62,12 +62,7 @@ def test_leave_one_out_equals_the_dense_oracle(k1, k2, lambda_):
     rows, _ = clusters(60, 9)
     expected = by_hand(rows, k1, k2, lambda_)
     np.fill_diagonal(expected, np.inf)
-    found = torch.cat(
-        [
-            chunk.ids
-            for chunk in reranked_chunks(rows, 59, k1=k1, k2=k2, lambda_=lambda_, chunk_bytes=1)
-        ]
-    )
+    found = rerank(rows, 59, k1=k1, k2=k2, lambda_=lambda_, chunk_bytes=1).ids
     whole = rerank(rows, 59, k1=k1, k2=k2, lambda_=lambda_)
     assert torch.equal(found, whole.ids)  # whatever the size of a chunk
     np.testing.assert_allclose(whole.distances, np.sort(expected, axis=1)[:, :59], atol=1e-5)

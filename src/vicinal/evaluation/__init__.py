@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vicinal.evaluation.clustering import clustering_scores, kmeans
-    from vicinal.evaluation.compact import compact_scores, rerank
+    from vicinal.evaluation.compact import compact_scores
     from vicinal.evaluation.measure import Scores, evaluate
     from vicinal.evaluation.reidentification import reidentify
+    from vicinal.evaluation.reranking import rerank
     from vicinal.evaluation.retrieval import CARS_RECALLS, CUB_RECALLS, INSHOP_RECALLS, SOP_RECALLS
     from vicinal.evaluation.verification import verification_scores, verify
 
@@ -17,27 +18,24 @@ __all__ = [
     "INSHOP_RECALLS",
     "SOP_RECALLS",
     "Scores",
-    "evaluate",
-    "reidentify",
-    "rerank",
-]
-__all__ += [
     "clustering_scores",
     "compact_scores",
+    "evaluate",
     "kmeans",
+    "reidentify",
+    "rerank",
     "verification_scores",
     "verify",
 ]
 
 _MODULES = {
     "Scores": "measure",
+    "clustering_scores": "clustering",
+    "compact_scores": "compact",
     "evaluate": "measure",
     "kmeans": "clustering",
     "reidentify": "reidentification",
-}
-_MODULES |= dict.fromkeys(("compact_scores", "rerank"), "compact")
-_MODULES |= {
-    "clustering_scores": "clustering",
+    "rerank": "reranking",
     "verification_scores": "verification",
     "verify": "verification",
 }

@@ -45,7 +45,7 @@ def kmeans_runs(
     best run first.
 
     Our own, since scikit-learn's takes 1.6 to 3.8 times as long (docs/benchmarks.md) and knows no
-    GPU, and faiss is optional: a run, ``evaluate`` and every installation score alike. Equal seeds
+    GPU: a run, ``evaluate`` and every installation score alike. Equal seeds
     give equal assignments on one machine, on a GPU as well. Where there are fewer different rows
     than clusters, some clusters stay empty.
 

@@ -74,6 +74,16 @@ def joined(chunks: Iterable[Neighbors], queries: Float[Tensor, "q d"], k: int) -
     )
 
 
+def ordered(
+    start: int, distances: Float[Tensor, "q n"], ids: Int[Tensor, "q n"], k: int
+) -> Neighbors:
+    """Order ``k`` ids of each row by their distances; those of -1 have none."""
+    values, order = distances.masked_fill(ids < 0, torch.inf).sort(dim=1, stable=True)
+    more = (0, max(0, k - ids.shape[1]))
+    found = pad(ids.gather(1, order)[:, :k], more, value=-1)
+    return Neighbors(start, found, pad(values[:, :k], more, value=torch.inf))
+
+
 def neighbor_chunks(
     queries: Float[Tensor, "q d"],
     k: int,
