@@ -100,7 +100,7 @@ def test_no_trial_starts_when_time_is_up(few, make, monkeypatch, tmp_path):
         now[0] += 10
         return [0.5]
 
-    monkeypatch.setattr(best, "train_head", train)
+    monkeypatch.setattr(best, "trained", train)
     found = make(minutes=1.0)
     found.race("heads", found.candidates, found.until - 15)
     assert now[0] == 50 and found.choose().words == ()

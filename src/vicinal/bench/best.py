@@ -32,15 +32,13 @@ from vicinal.bench.tuning import draw, parse, words_of
 from vicinal.config import Config, compose, from_words, is_captioned
 from vicinal.data.records import FeatureArray, Records
 from vicinal.data.splits import kin_of
-from vicinal.errors import ConfigError, DataError, DivergenceError, VicinalError
-from vicinal.evaluation.encoder import Encoder
-from vicinal.evaluation.measure import measure
+from vicinal.errors import ConfigError, DataError, VicinalError
 from vicinal.evaluation.statistics import spread_of
 from vicinal.files import read_arrays, write_arrays, write_text
 from vicinal.reports.tables import MISSING, per_cent, signed
 from vicinal.run_directory import RunDirectory
 from vicinal.training.console import Console, spell
-from vicinal.training.experiment import prepare
+from vicinal.training.experiment import pick_precision, prepare
 
 FOLDS = 4
 DRAWN = 64  # candidates of a search over ranges of the user's own
@@ -176,42 +174,35 @@ def composed(data: Any, words: Sequence[str], *layers: Mapping[str, Any]) -> Con
     return compose({"data": data}, *layers, from_words(settled(config, words)))
 
 
-def by_class(encoder: Encoder, records: Records) -> list[float]:
-    """MAP@R of each held-out class."""
-    embedded = encoder.embed(records)
-    if not embedded.vectors.isfinite().all():
-        raise DivergenceError("the embedding is not finite.")
-    found = measure(embedded, recalls=(1,), clustering=False).queries.by_class()
-    return [round(value, 5) for value in (found["map@r"] / found["queries"]).tolist()]
-
-
-def train_head(config: Config) -> list[float]:
-    """Train in memory, without a run, and score the held-out classes."""
+def trained(config: Config) -> list[float]:
+    """Train in memory, without a run; MAP@R of each held-out class after the last step."""
     experiment = prepare(config)
     plan = experiment.begin()
+    embedder = experiment.method.embedder
+    precision = pick_precision(config.training.precision, experiment.device)
+    embedder.accelerate(precision, compiled=False)
     step = epoch = 0
     while step < experiment.steps:
         plan = (plan or experiment.plan(epoch))[: experiment.steps - step]
-        experiment.method.embedder.train()
+        embedder.train()
         for batch in experiment.batches(plan, epoch=epoch, start=0):
             experiment.method(batch)
         step += len(plan)
         epoch += 1
         plan = None
-    return by_class(experiment.encoder, experiment.records.part("validation"))
+    verdict = experiment.judge(experiment.encoder).verdict
+    found: list[float] = (np.array(verdict.sums) / verdict.queries).round(5).tolist()
+    return found
 
 
-def train_whole(
-    folder: Path, *, data: Any, words: Sequence[str], fold: Sequence[int]
+def train_fold(
+    folder: Path, *, data: Any, words: Sequence[str], fold: int, folds: int
 ) -> list[Line]:
-    """Train a fold as a run and score its held-out classes; a task of the pool."""
+    """Train a whole network on a fold; a task of the pool."""
     began = time.monotonic()
-    config = composed(
-        data, [*words, "training.evaluate_every=1000000", "evaluation.artifacts=false"]
-    )
-    cut = Fold(config.data, fold[1], fold[0], 0, test=False)
-    run = train_run(config.replace(data=cut), folder / "run", again=True)
-    scores = by_class(Encoder.load(run), cut.load().part("validation"))
+    config = composed(data, words)
+    cut = Fold(config.data, folds, fold, 0, test=False)
+    scores = trained(config.replace(data=cut))
     return [{"scores": scores, "seconds": time.monotonic() - began}]
 
 
@@ -351,7 +342,7 @@ class Search:
                 scores: list[float] = []
                 with suppress(VicinalError):  # it does not go with these data, or diverged
                     own = [*fixed, *words, "training.validation=0"]
-                    scores = train_head(composed(cut, own, {"preset": "features"}, head))
+                    scores = trained(composed(cut, own, {"preset": "features"}, head))
                 self.note("heads", words, fold, scores, time.monotonic() - began)
                 first = self.ranked("heads")[:1]
                 leading = [f"{_named(one.words)} {per_cent(one.score)}" for one in first]
@@ -364,8 +355,8 @@ class Search:
             own = [*self.fixed, *words]
             task = Task(
                 f"{_named(words)}, fold {fold + 1}",
-                "vicinal.bench.best:train_whole",
-                {"data": self.data, "words": own, "fold": (fold, self.folds)},
+                "vicinal.bench.best:train_fold",
+                {"data": self.data, "words": own, "fold": fold, "folds": self.folds},
                 repr((self.key, own, fold)),
             )
             tasks[task] = words
@@ -380,7 +371,7 @@ class Search:
             return
         for task in tasks:
             if time.monotonic() < until:
-                done(task, train_whole(task.folder(self.out / "jobs"), **task.arguments))
+                done(task, train_fold(self.out, **task.arguments))
 
     # -- the whole search -------------------------------------------------------------------------
 
