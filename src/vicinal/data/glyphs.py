@@ -102,35 +102,27 @@ class Glyphs(Settings):
     def render(self) -> dict[str, np.ndarray]:
         """Render ``pixels`` [n h w], ``names`` [n] and ``classes`` [c]; rows stand class by
         class."""
-        codes = np.array(characters())
-        drawings = plain_drawings(codes.tolist())
+        codes = characters()
+        drawings = plain_drawings(codes)
         drawn = drawings.max(axis=(2, 3)) > 0
         shapes = classes_of_shape(drawings)
-        chosen_by_class = [
-            self._chosen(label, members, drawn) for label, members in enumerate(shapes)
-        ]
-        character, font = np.concatenate(chosen_by_class, axis=1)
-        chosen = font * len(codes) + character
-        flat = drawings.reshape(-1, *drawings.shape[2:])
-        names = [
-            f"U+{code:04X} {FONTS[style]} {row % self.per_class:02d}"
-            for row, (code, style) in enumerate(zip(codes[character], font, strict=True))
-        ]
+        chosen = []
+        names = []
+        for label, members in enumerate(shapes):
+            draws = uniform(self.seed, 2 + label, np.arange(self.per_class), 1)[:, 0]
+            usable = np.flatnonzero(drawn[:, members].any(axis=1))
+            for row, draw in enumerate(draws):  # fonts take turns, characters are drawn
+                font = usable[row % len(usable)]
+                known = [member for member in members if drawn[font, member]]
+                character = known[int(draw * len(known))]
+                chosen.append(font * len(codes) + character)
+                names.append(f"U+{codes[character]:04X} {FONTS[font]} {row:02d}")
+        flat = drawings.reshape(-1, FRAME, FRAME)
         return {
-            "pixels": distorted(flat, chosen, self.size, self.seed),
+            "pixels": distorted(flat, np.array(chosen), self.size, self.seed),
             "names": np.array(names),
-            "classes": np.array([" · ".join(map(chr, codes[members])) for members in shapes]),
+            "classes": np.array([" · ".join(chr(codes[one]) for one in shape) for shape in shapes]),
         }
-
-    def _chosen(self, label: int, members: list[int], drawn: np.ndarray) -> np.ndarray:
-        """Choose character and font [2, per_class] of a class's renderings: fonts take turns,
-        characters are drawn."""
-        draws = uniform(self.seed, 2 + label, np.arange(self.per_class), 1)[:, 0]
-        usable = np.flatnonzero(drawn[:, members].any(axis=1))
-        fonts = usable[np.arange(self.per_class) % len(usable)]
-        known = [[member for member in members if drawn[font, member]] for font in fonts]
-        chosen = [able[int(draw * len(able))] for able, draw in zip(known, draws, strict=True)]
-        return np.stack([np.array(chosen), fonts])
 
     def _key(self) -> str:
         """Hash everything that the images depend on."""

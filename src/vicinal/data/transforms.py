@@ -352,14 +352,11 @@ class OwnTransform:
             found = self.function(image=np.asarray(image))["image"]
         else:
             found = self.function(image)
-        if not isinstance(found, Tensor):
-            found = torch.from_numpy(np.array(found))
-            found = found.movedim(-1, 0) if found.ndim == 3 else found
-        if found.ndim != 3 or len(found) != self.base.channels:
-            advice = "End it with torchvision's ToImage and ToDtype, or albumentations' ToTensorV2."
-            wanted = f"tensors [{self.base.channels} h w]"
+        if not isinstance(found, Tensor) or found.ndim != 3 or len(found) != self.base.channels:
             raise ConfigError(
-                f"a transform of your own gives {wanted}, got {list(found.shape)}. {advice}"
+                f"a transform of your own gives tensors [{self.base.channels} h w], got "
+                f"{getattr(found, 'shape', found)}. End it with torchvision's ToImage and ToDtype, "
+                "or albumentations' ToTensorV2."
             )
         return found.float() if found.is_floating_point() else found.float() / 255
 
