@@ -136,7 +136,7 @@ PHOTOGRAPHS = (
     "(54.2, 54.3). Two trials "
     "are few for a ranking, and 225 steps are short."
 )
-# center squares: `vicinal data pack cub cub_packed --resize 256 --canvas 256 --quality 60`
+# shards of the center squares, as JPEG of quality 60
 PACKED = replace(
     CUB,
     name="cub_packed",

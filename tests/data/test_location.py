@@ -37,7 +37,7 @@ def test_what_is_not_there_is_rejected_with_the_place_that_was_meant(monkeypatch
 def test_the_cache_follows_the_desktop_convention(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "vicinal"
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_folder() == tmp_path / ".cache" / "vicinal"
 

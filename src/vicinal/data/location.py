@@ -53,10 +53,9 @@ def cached(name: str, make: Callable[[], Mapping[str, np.ndarray]]) -> Mapping[s
         name: of the file, with a hash of all that the arrays depend on.
         make: makes them.
     """
-    folder = cache_folder()
-    if folder is None:
+    path = cache_folder() / f"{name}.npz"
+    if not path.is_absolute():  # of a user without a home
         return make()
-    path = folder / f"{name}.npz"
     with contextlib.suppress(OSError, DataError):  # absent or damaged: it can be made again
         return read_arrays(path)
     made = make()
@@ -66,14 +65,7 @@ def cached(name: str, make: Callable[[], Mapping[str, np.ndarray]]) -> Mapping[s
     return made
 
 
-def cache_folder() -> Path | None:
-    """Return ``$XDG_CACHE_HOME/vicinal`` or ``~/.cache/vicinal``; None for a user who has no
-    home."""
-    named = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG base directory specification: a relative one is to be ignored.
-    if os.path.isabs(named):
-        return Path(named) / "vicinal"
-    try:
-        return Path.home() / ".cache" / "vicinal"
-    except RuntimeError:
-        return None
+def cache_folder() -> Path:
+    """Return ``$XDG_CACHE_HOME/vicinal`` or ``~/.cache/vicinal``."""
+    named = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(named) / "vicinal"
