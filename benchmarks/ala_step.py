@@ -29,25 +29,16 @@ from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import BNInception, Embedder
 from vicinal.samplers import EpisodeSampler
 
-KINDS = ("plain", "forward mode", "double backward")
+KINDS = ("plain", "ALA")
 BARS = 2.1, 1.5  # time and memory in multiples of a plain step
 
 
 def build(kind: str, device: torch.device, options: argparse.Namespace) -> tuple[Method, Take]:
-    """A contestant: ``plain``, or ALA with one of two ways to its slopes."""
+    """A contestant: ``plain`` or ``ALA``."""
     torch.manual_seed(0)
     embedder = Embedder(BNInception(freeze_norm=True), 512)
-    method, take = _ready(Plain() if kind == "plain" else ALA(), embedder, device, options)
-    if isinstance(method, ALA):
-        method.forward_mode = kind == "forward mode"
-    return method, take
-
-
-def _ready(
-    method: Method, embedder: Embedder, device: torch.device, options: argparse.Namespace
-) -> tuple[Method, Take]:
     return ready(
-        method,
+        Plain() if kind == "plain" else ALA(),
         embedder,
         TripletLoss(margin=1.0, squared=False, normalize=False),
         device,
@@ -79,7 +70,7 @@ def peak(method: Method, batch: Batch) -> float:
 
 def errors(device: torch.device, batch: Batch, options: argparse.Namespace) -> list[str]:
     """Slopes by forward mode as it is trained, against full float32."""
-    method, _ = build("forward mode", device, options)
+    method, _ = build("ALA", device, options)
     training = method.training_pass(batch)
     losses = training.scored.losses
     leaves = method.metric.leaves

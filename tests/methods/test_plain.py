@@ -8,7 +8,6 @@ from tests.methods.build import build
 
 from vicinal.data.records import Batch
 from vicinal.losses import BatchAllTripletLoss, InfoNCELoss, MultiSimilarityLoss
-from vicinal.losses.diagnostics import describe_batch
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.methods.plain import MomentumQueue, Plain
 from vicinal.models import Embedder, Identity
@@ -96,22 +95,6 @@ def test_momentum_contrast_step_by_step(batch, rng):
         for now, then in zip(ours.parameters(), byhand.parameters(), strict=True):
             torch.testing.assert_close(now, then)
     assert not any(p.requires_grad for p in method.momentum_encoder.parameters())
-
-
-def test_spread_is_zero_for_one_point_and_one_around_the_origin():
-    loss = MultiSimilarityLoss()
-    labels = torch.tensor([0, 0, 1, 1])
-    assert describe_batch(torch.ones(4, 3), labels, loss)["spread"] == 0
-    around = torch.tensor([[1.0, 0], [-1, 0], [0, 1], [0, -1]])
-    assert describe_batch(around, labels, loss)["spread"] == 1
-
-
-def test_active_share_uses_the_losss_margin():
-    embeddings = torch.tensor([[1.0, 0], [1, 0], [0, 1], [0, 1]])  # distances 0 and sqrt 2
-    labels = torch.tensor([0, 0, 1, 1])
-    for margin, share in ((1.0, 0.0), (1.5, 1.0)):
-        loss = BatchAllTripletLoss(margin=margin, squared=False)
-        assert describe_batch(embeddings, labels, loss)["active"] == share
 
 
 def test_a_collapsed_triplet_loss_is_its_margin(batch):

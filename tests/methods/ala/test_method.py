@@ -123,16 +123,6 @@ def test_trains_other_losses_and_what_they_learn(sampler, batch, loss, units):
     assert all(not torch.equal(value, before[name]) for name, value in loss.state_dict().items())
 
 
-def test_an_assessor_that_tells_tuples_apart_has_nothing_to_say(sampler, batch):
-    lively = make(sampler, ALA(rate=0.05))
-    for _ in range(5):
-        scalars = lively(batch).scalars
-    assert scalars["weight_deviation"] > 1e-3 and lively.notes == ()
-    constant = make(sampler, ALA(**CONSTANT))
-    constant(batch)
-    assert constant.notes == (), "a control is meant to weigh all alike"
-
-
 def test_a_collapsed_loss_is_the_margin_times_the_mean_weight(sampler, batch):
     method = make(sampler, ALA(**CONSTANT, weight=0.25))
     method(batch)

@@ -40,14 +40,6 @@ def test_the_assessor_sees_anchor_positive_negative_in_this_order(embeddings):
     assert torch.equal(members[1], embeddings[[1, 4, 5]])
 
 
-def test_hardness_is_the_ratio_of_distances(embeddings):
-    scoring = TripletScoring(TripletLoss(normalize=False))
-    expected = [
-        distance(embeddings, t, 3 + t) / distance(embeddings, t, 3 + (t + 1) % 3) for t in range(3)
-    ]
-    torch.testing.assert_close(scoring(embeddings, LABELS).hardness, torch.stack(expected))
-
-
 def test_margin_loss_of_a_triplet_is_the_sum_of_its_two_pairs(embeddings):
     loss = MarginLoss(margin=0.2, beta=1.2).double()
     unit = nn.functional.normalize(embeddings, dim=1)

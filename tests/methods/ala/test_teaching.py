@@ -8,7 +8,6 @@ import torch
 from tests.methods.ala.small import DIM, RATES, TRAINING, make
 from torch import nn
 
-from vicinal.losses import ContrastiveLoss, TripletLoss
 from vicinal.methods.ala import ALA
 from vicinal.methods.ala.assessment import Assessment, Assessor, LSTMAssessor
 
@@ -120,21 +119,3 @@ def test_the_assessor_never_sees_a_validation_tuple(sampler, batch):
     assert len(seen) == 3 and all(torch.equal(tuples, seen[0]) for tuples in seen)
     given = training.scored.members.detach().flatten(1)
     torch.testing.assert_close(nn.functional.normalize(seen[0]), nn.functional.normalize(given))
-
-
-@pytest.mark.parametrize(
-    ("over", "units", "loss"),
-    [("mean", "triplets", TripletLoss(margin=1.0)), ("sum", "pairs", ContrastiveLoss(2.0))],
-)
-def test_losses_are_told_as_means_over_tuples(sampler, batch, over, units, loss):
-    method = make(sampler, ALA(over=over, units=units), loss=loss)
-    for group in method.metric_optimizer.param_groups:
-        group["lr"] = 0.0  # a step of no length: the validation loss at θ
-    told = teach(method, batch)
-    embedder = method.embedder
-    rows = sampler.training_rows
-    for name, part in (("training", slice(rows)), ("validation", slice(rows, None))):
-        embeddings = embedder.embed(embedder.features(batch.inputs[part]))
-        losses = method.scoring(embeddings, batch.labels[part]).losses
-        torch.testing.assert_close(told[f"episode/{name}"], losses.mean().detach())
-    assert told["virtual_step/relative_length"] == 0

@@ -11,9 +11,10 @@ from tests.apart import in_two
 from tests.methods.build import build
 
 from vicinal.data.records import Batch
-from vicinal.losses import NPairLoss, TripletLoss
+from vicinal.losses import MarginLoss, NPairLoss, TripletLoss
 from vicinal.losses.loss import Terms
 from vicinal.methods.hdml import HDML
+from vicinal.methods.hdml.method import WindowedMean
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.methods.plain import Plain
 from vicinal.models import Embedder, Identity, SmallConvNet
@@ -302,3 +303,37 @@ def three_steps(rows):
         mine = Batch(whole.inputs[rows], whole.labels[rows], whole.indices[rows])
         loss = method(mine).scalars["loss"]
     return {"loss": loss} | {name: weights(getattr(method, name)) for name in PARTS}
+
+
+# -- forms ----------------------------------------------------------------------------------------
+
+
+def test_presets_are_the_switches_and_a_switch_set_apart_wins():
+    authors = HDML("authors").chosen()
+    paper = HDML("paper").chosen()
+    assert (authors.averaged, paper.averaged) == ("weighted", "metric")
+    assert (authors.label_factor, paper.label_factor) == (5e3, 0.5)
+    assert (authors.label_average, paper.label_average) == ("parts", "sum")
+    mixed = HDML("authors", alpha=1.0).chosen()
+    assert (mixed.averaged, mixed.alpha, mixed.label_factor) == ("weighted", 1.0, 5e3)
+
+
+def test_triplets_have_the_papers_smaller_alpha_and_one_mean_over_rows():
+    preset = HDML("authors").chosen(pairs=False)
+    assert (preset.alpha, preset.label_average) == (7.0, "rows")
+    assert HDML("authors", alpha=3.0).chosen(pairs=False).alpha == 3.0
+    assert HDML("ours").chosen(pairs=False) == HDML("ours").chosen()
+
+
+@pytest.mark.parametrize(
+    ("loss", "alpha"), [(TripletLoss(), 7.0), (MarginLoss(), 7.0), (NPairLoss(), 90.0)]
+)
+def test_triplets_in_no_blocks_have_it_too(loss, alpha):
+    assert make(loss, form="paper").values.alpha == alpha
+
+
+def test_windows_do_not_overlap_and_the_first_stays_the_measure():
+    mean = WindowedMean(2, initial=1e6)
+    for value in (2.0, 4.0, 1.0, 2.0, 100.0):
+        mean.add(torch.tensor(value))
+    assert mean.last == 1.5 and mean.relative() == 0.5

@@ -226,16 +226,3 @@ def paired_step(pairs):
     batch = paired_batch(pairs)
     scalars = dict(method(batch).scalars)
     return {"scalars": scalars, "weights": method.state_dict()}
-
-
-@pytest.mark.parametrize(("roles", "count"), [(None, 1), ([1, 2, 1, 2], 0)])
-def test_a_note_says_that_records_without_roles_are_paired_by_class(roles, count):
-    sampler = CrossViewSampler([0, 0, 1, 1], classes=2, seed=0, roles=roles)
-    method = build(
-        HER(turning=False),
-        Embedder(Identity(5), 3),
-        HardExemplarLoss(),
-        sampler,
-        labels=[0, 0, 1, 1],
-    )
-    assert len([note for note in method.notes if "no roles" in note]) == count

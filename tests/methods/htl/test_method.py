@@ -154,17 +154,6 @@ def test_a_collapsed_batch_costs_half_of_its_margins(make, records):
     assert method.collapsed_loss(batch) == pytest.approx(float(margins.relu().mean()) / 2, rel=1e-5)
 
 
-def test_classes_of_one_distribution_have_margin_beta(rng):
-    """Where d(p, q) is d_0, many thresholds give α = β up to the spread of S."""
-    rows = torch.randn(20_000, 8, generator=rng)
-    labels = torch.arange(20_000) % 10
-    tree = ClassTree.build(rows, labels, levels=250)
-    loss = HierarchicalTripletLoss()
-    loss.set_margins(tree.classes, tree.levels(), 0.1 + tree.thresholds, tree.spreads)
-    margins = loss.margins_of(torch.arange(10))[~torch.eye(10, dtype=torch.bool)]
-    assert (margins - 0.1).abs().max() < 0.05
-
-
 def test_a_run_that_stops_in_mid_epoch_goes_on_with_the_margins_of_its_tree(make, records):
     method = make()
     train(method, records, 1)
