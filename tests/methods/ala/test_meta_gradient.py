@@ -127,18 +127,6 @@ def test_equals_finite_differences_in_the_weights():
         assert measured == pytest.approx(value, rel=1e-5, abs=1e-8)
 
 
-def test_a_step_of_no_length_teaches_nothing():
-    episode = Episode(SCORINGS["triplet"]())
-    for group in episode.metric.optimizer.param_groups:
-        group["lr"] = 0.0
-    assert not episode.by_forward_mode().any()
-
-
-def test_a_validation_loss_of_zero_teaches_nothing():
-    episode = Episode(TripletScoring(TripletLoss(margin=-100.0, squared=False, normalize=False)))
-    assert not episode.by_forward_mode().any()
-
-
 def test_virtual_steps_touch_no_parameter_and_no_buffer():
     episode = Episode(SCORINGS["triplet"]())
     losses, embeddings = episode.losses()

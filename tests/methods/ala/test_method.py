@@ -4,11 +4,9 @@ import copy
 
 import pytest
 import torch
-from tests.apart import in_two
-from tests.methods.ala.small import DIM, RATES, TRAINING, WIDTH, episodes, make
+from tests.methods.ala.small import DIM, RATES, TRAINING, make
 from torch import nn
 
-from vicinal.data.records import Batch
 from vicinal.losses import (
     ContrastiveLoss,
     MarginLoss,
@@ -17,7 +15,6 @@ from vicinal.losses import (
 from vicinal.methods.ala import ALA
 from vicinal.methods.ala.assessment import LSTMAssessor
 from vicinal.methods.optimizer import SGD, Adam
-from vicinal.models import Identity
 from vicinal.training.cuda_graph import CUDAGraphStep
 
 CONSTANT = {"assessor": "constant", "relative": False}
@@ -127,60 +124,6 @@ def test_a_collapsed_loss_is_the_margin_times_the_mean_weight(sampler, batch):
     method = make(sampler, ALA(**CONSTANT, weight=0.25))
     method(batch)
     assert method.collapsed_loss(batch) == pytest.approx(0.25, abs=1e-3)
-
-
-class Flat(Identity):
-    """A backbone without a batch norm, whose statistics would be each process's own."""
-
-    def __init__(self):
-        super().__init__(WIDTH)
-        self.layer = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, inputs):
-        return self.layer(inputs).tanh()
-
-
-# Plain descent on φ: Adam would make a full step of a gradient that is 0 but for rounding, each
-# process's own.
-TOGETHER = [
-    {"form": "paper", "rate": 30.0} | settings
-    for settings in ({}, {"over": "mean", "relative": True})
-]
-
-
-def three_steps(settings, batch, part=slice(None)):
-    """Of one process, or of one of several that holds ``part`` of each batch."""
-    sampler = episodes()
-    torch.manual_seed(1)
-    assessor = LSTMAssessor(3 * DIM, hidden=8)
-    nn.init.normal_(assessor.weight.weight)
-    method = make(sampler, ALA(**settings), assessor, backbone=Flat)
-    start = assessor.weight.weight.detach().clone()
-    mine = Batch(batch.inputs[part], batch.labels[part], batch.indices[part], largest_class=2)
-    scalars = [method(mine).scalars for _ in range(3)][-1]
-    taught = {f"assessor.{name}": value for name, value in assessor.state_dict().items()}
-    return {
-        **scalars,
-        **method.embedder.state_dict(),
-        **taught,
-        "moved": (assessor.weight.weight.detach() - start).norm(),
-    }
-
-
-@pytest.mark.slow
-def test_two_processes_take_the_steps_of_one(batch, tmp_path):
-    """Each holds half an episode: the first training rows alone, the second the other ones and all
-    of validation."""
-    alone = [three_steps(settings, batch) for settings in TOGETHER]
-    assert all(one["moved"] > 0.1 for one in alone)
-    for found in in_two(halves, tmp_path, batch):
-        torch.testing.assert_close(found, alone, rtol=1e-4, atol=1e-4)
-
-
-def halves(number, batch):
-    half = len(batch.inputs) // 2
-    part = slice(half * number, half * number + half)
-    return [three_steps(settings, batch, part) for settings in TOGETHER]
 
 
 @pytest.mark.gpu

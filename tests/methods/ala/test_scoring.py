@@ -40,20 +40,6 @@ def test_the_assessor_sees_anchor_positive_negative_in_this_order(embeddings):
     assert torch.equal(members[1], embeddings[[1, 4, 5]])
 
 
-def test_margin_loss_of_a_triplet_is_the_sum_of_its_two_pairs(embeddings):
-    loss = MarginLoss(margin=0.2, beta=1.2).double()
-    unit = nn.functional.normalize(embeddings, dim=1)
-    expected = [
-        torch.relu(0.2 + distance(unit, t, 3 + t) - 1.2)
-        + torch.relu(0.2 - distance(unit, t, 3 + (t + 1) % 3) + 1.2)
-        for t in range(3)
-    ]
-    scored = TripletScoring(loss)(embeddings, LABELS)
-    torch.testing.assert_close(
-        scored.losses.detach(), torch.stack(expected).float().double(), rtol=1e-6, atol=1e-6
-    )
-
-
 @pytest.mark.parametrize(
     "loss", [ContrastiveLoss(margin=3.0), MarginLoss()], ids=["contrastive", "margin"]
 )

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.apart import in_two
 from tests.methods.build import build
 
 from vicinal.data.records import Batch
@@ -17,13 +16,12 @@ from vicinal.methods.hdml import HDML
 from vicinal.methods.hdml.method import WindowedMean
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.methods.plain import Plain
-from vicinal.models import Embedder, Identity, SmallConvNet
+from vicinal.models import Embedder, SmallConvNet
 from vicinal.training.checkpoint import load_checkpoint, save_checkpoint
 
 PAIRS = torch.tensor([0, 1, 2, 0, 1, 2])
 TRIPLETS = torch.tensor([0, 1, 0, 1, 2, 3])
 PK = torch.tensor([0, 0, 1, 1, 2, 2])
-PARTS = ("embedder", "generator", "classifier")
 OPTIMIZER = OptimizerConfig(learning_rate=1e-2, schedule="constant", weight_decay=0.0)
 
 
@@ -68,11 +66,9 @@ def batch_of(labels, seed=0):
     )
 
 
-def make(loss, *, rate=1e-2, backbone=None, **settings):
+def make(loss, *, rate=1e-2, **settings):
     torch.manual_seed(0)
-    embedder = Embedder(
-        SmallConvNet(channels=1, widths=(4, 8)) if backbone is None else backbone, 5
-    )
+    embedder = Embedder(SmallConvNet(channels=1, widths=(4, 8)), 5)
     optimizer = replace(OPTIMIZER, learning_rate=rate)
     return build(HDML(**settings), embedder, loss, Sampler(), optimizer, labels=range(6), steps=50)
 
@@ -271,38 +267,6 @@ def test_a_restored_method_goes_on_bit_for_bit(settings, tmp_path):
         first, second = (m(batch_of(PAIRS, number)).scalars for m in (method, again))
         assert all(torch.equal(first[name], second[name]) for name in first)
     assert torch.equal(weights(method.embedder), weights(again.embedder))
-
-
-class Flat(Identity):
-    """A backbone without a batch norm, whose statistics would be each process's own."""
-
-    def __init__(self):
-        super().__init__(64)
-        self.layer = torch.nn.Linear(64, 64)
-
-    def forward(self, inputs):
-        return self.layer(inputs.flatten(1))
-
-
-@pytest.mark.slow
-def test_two_processes_take_the_steps_of_one(tmp_path):
-    alone = three_steps(slice(None))
-    for found in in_two(half_of_three_steps, tmp_path):
-        torch.testing.assert_close(found, alone, rtol=1e-3, atol=1e-3)
-
-
-def half_of_three_steps(number):
-    return three_steps(slice(3 * number, 3 * number + 3))
-
-
-def three_steps(rows):
-    torch.manual_seed(0)
-    method = make(NPairLoss(blocks=True), backbone=Flat(), window=1, alpha=1.0, beta=1.0)
-    for step in range(3):
-        whole = batch_of(PAIRS, step)
-        mine = Batch(whole.inputs[rows], whole.labels[rows], whole.indices[rows])
-        loss = method(mine).scalars["loss"]
-    return {"loss": loss} | {name: weights(getattr(method, name)) for name in PARTS}
 
 
 # -- forms ----------------------------------------------------------------------------------------

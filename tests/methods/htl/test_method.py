@@ -6,7 +6,6 @@ import functools
 import numpy as np
 import pytest
 import torch
-from tests.apart import in_two
 from tests.methods.build import build
 
 from vicinal.data.records import Batch, FeatureArray, Records
@@ -16,7 +15,6 @@ from vicinal.losses import HierarchicalTripletLoss
 from vicinal.methods.htl import HTL
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, Identity
-from vicinal.parallel import part
 from vicinal.samplers import AnchorNeighborSampler, ClassTree
 
 CLASSES = 8
@@ -167,28 +165,3 @@ def test_a_run_that_stops_in_mid_epoch_goes_on_with_the_margins_of_its_tree(make
         torch.equal(ours[name], theirs[name]) for name in ours
     )
     assert again.batches(2) == method.batches(2)
-
-
-# -- several processes ----------------------------------------------------------------------------
-
-
-def second_epoch(number=0):
-    """A tree, a step with its margins; of two processes each embeds and steps on its own rows."""
-    records = some_records()
-    method = method_of(records)
-    plan = method.batches(1)
-    scalars = described(method, batch_of(records, part(plan[0])))
-    return {
-        "plan": plan,
-        "scalars": scalars,
-        "means": method.tree.means,
-        "weights": method.embedder.state_dict(),
-    }
-
-
-@pytest.mark.slow
-def test_two_processes_take_the_step_of_one(tmp_path):
-    expected = second_epoch()
-    for found in in_two(second_epoch, tmp_path):
-        assert found.pop("plan") == expected["plan"]
-        torch.testing.assert_close(found, {name: expected[name] for name in found})
