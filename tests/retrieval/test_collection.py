@@ -67,6 +67,7 @@ def test_search_is_narrowed_and_spares_what_is_excluded(snapshot, vectors):
 
 
 def test_other_labels_are_found_and_those_of_the_data_stay(snapshot, vectors):
+    assert snapshot.relabeled({}) is snapshot
     labels = {6: "new", 8: "b", 99: "of nothing here"}
     other = snapshot.relabeled(labels)
     assert other.labels() == {"a": 9, "b": 10, "new": 1} and snapshot.labels() == {"a": 10, "b": 10}

@@ -130,7 +130,7 @@ def test_errors_say_what_came(tmp_path, draw):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="nothing to index"):
         list_place(str(tmp_path / "empty"))
-    with pytest.raises(ConfigError, match="Name its folder"):
+    with pytest.raises(DataError, match="not a known data set"):
         list_place(str(draw(tmp_path / "1.png", 0)))
     with pytest.raises(DataError, match="does not exist"):
         list_place(str(tmp_path / "nowhere"))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vicinal.retrieval import map as module
-from vicinal.retrieval.map import collection_map, principal_components, stored_map
+from vicinal.retrieval.map import collection_map, principal_components
 
 
 @pytest.fixture
@@ -33,7 +33,6 @@ def among_their_own(found):
 
 
 def test_neighbors_stay_and_it_is_computed_once(snapshot, monkeypatch):
-    assert stored_map(snapshot) is None
     first = collection_map(snapshot)
     assert first.ids.tolist() == list(range(1, 120, 2))
     assert first.positions.dtype == np.float32 and among_their_own(first) > 0.95
@@ -62,7 +61,8 @@ def test_rows_beyond_the_landmarks_lie_among_their_neighbors(snapshot, monkeypat
     drawn = np.sort(np.random.default_rng(0).permutation(60)[:30])
     short = module.torch.from_numpy(principal_components(snapshot.vectors()[drawn]))
     # landmarks are where they would be alone
-    np.testing.assert_array_equal(found.positions[drawn], module.tsne(short, seed=0).numpy())
+    alone = module.tsne(short, seed=0).numpy()
+    np.testing.assert_allclose(found.positions[drawn], alone, atol=1e-3)
     assert among_their_own(found) > 0.9
 
 

@@ -25,7 +25,7 @@ Target = int | str  # an item by its id; what is not in the collection by its pa
 Change = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Decided:
     """All that is decided about the items of one generation: new labels, empty for a drop.
 

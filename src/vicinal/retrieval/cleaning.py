@@ -78,6 +78,10 @@ class Verdicts:
     ids: Int[np.ndarray, "n k"]
     distances: Float[np.ndarray, "n k"]
 
+    def evidence(self, row: int, places: np.ndarray | slice) -> tuple[np.ndarray, list[float]]:
+        """Return some of the nearest of a row, and their distances."""
+        return self.ids[row, places], self.distances[row, places].tolist()
+
 
 class _Evidence:
     """Logits of all classes for some rows, each computed as if the row were not there."""
@@ -337,7 +341,7 @@ def _label_errors(
         near = labels[verdicts.ids[row]]
         others = np.flatnonzero(near != labels[row])
         others = others[np.argsort(near[others] != suggested, kind="stable")][:_SHOWN]
-        evidence = verdicts.ids[row, others], verdicts.distances[row, others].tolist()
+        evidence = verdicts.evidence(row, others)
         yield Finding(row, "label", verdicts.wrong[row], names[suggested], *evidence)
 
 
@@ -398,8 +402,7 @@ def _outliers(verdicts: Verdicts) -> Iterator[Finding]:
     far = remoteness(verdicts)
     scores = 1 - np.minimum(1, len(far) * norm.sf(far))
     for row in np.flatnonzero(scores >= _FAR).tolist():
-        evidence = verdicts.ids[row, :_SHOWN], verdicts.distances[row, :_SHOWN].tolist()
-        yield Finding(row, "outlier", scores[row], "", *evidence)
+        yield Finding(row, "outlier", scores[row], "", *verdicts.evidence(row, slice(_SHOWN)))
 
 
 def by_direction(verdicts: Verdicts, features: Float[np.ndarray, "n c"]) -> Verdicts:
@@ -430,7 +433,7 @@ def _ambiguous(verdicts: Verdicts, labels: np.ndarray, names: Sequence[str]) -> 
         if score >= _OVERLAP:
             other = verdicts.suggested[row]
             near = np.flatnonzero(labels[verdicts.ids[row]] == other)[:_SHOWN]
-            evidence = verdicts.ids[row, near], verdicts.distances[row, near].tolist()
+            evidence = verdicts.evidence(row, near)
             yield Finding(row, "class", min(1.0, score), names[other], *evidence)
 
 

@@ -240,6 +240,8 @@ class Snapshot:
     def relabeled(self, labels: Mapping[int, str]) -> "Snapshot":
         """Return this generation with other labels for some items, by id. An engine does not know
         these, so the vectors are searched."""
+        if not labels:
+            return self
         items = tuple(replace(item, label=labels.get(item.id, item.label)) for item in self._items)
         return Snapshot(self.folder, self.about, items, self._vectors, self.pictures)
 

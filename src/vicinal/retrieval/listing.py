@@ -175,10 +175,6 @@ def list_place(path: str, *, split: str = "all", images: str | None = None) -> L
             from; for vectors also the data set whose images they were made of, row by row.
     """
     found = expanded(path)
-    if found.is_file() and is_image(found.name):
-        raise ConfigError(
-            f"a collection is made of folders; got the image {found}. Name its folder."
-        )
     data = open_path(path)
     if isinstance(data, Folder) and split == "all":
         return _list_folder(found.resolve())

@@ -34,50 +34,30 @@ class CollectionMap:
     positions: Float32[np.ndarray, "m 2"]
 
 
-def stored_map(snapshot: Snapshot) -> CollectionMap | None:
-    """Return the map that was computed for this generation; None where there is none, or it is
-    damaged, so that it is computed again."""
-    try:
-        arrays = read_arrays(snapshot.folder / NAME)
-        found = CollectionMap(arrays["ids"], arrays["positions"])
-    except (FileNotFoundError, DataError, KeyError):
-        return None
-    known = {item.id for item in snapshot.items()}
-    whole = found.positions.shape == (len(found.ids), 2) and np.isfinite(found.positions).all()
-    return found if whole and known.issuperset(found.ids.tolist()) else None
-
-
 def collection_map(snapshot: Snapshot) -> CollectionMap:
-    """Return the stored map of this generation, computed by t-SNE and stored first where there is
-    none.
+    """Return the map of this generation, computed by t-SNE and stored first where there is none.
 
     Of a collection with more than ``POINTS`` items a random part is shown, always the same. The
     rows are brought to 50 principal components first, which takes out noise and makes the search
     for neighbors quick. Of more than ``LANDMARKS`` rows a random part is projected, and the others
     are placed among their nearest of these.
     """
-    if (found := stored_map(snapshot)) is not None:
-        return found
+    with suppress(FileNotFoundError, DataError):
+        return CollectionMap(**read_arrays(snapshot.folder / NAME))
     drawn = np.random.default_rng(0).permutation(len(snapshot))[:POINTS]
     landmarks = np.sort(drawn[:LANDMARKS])
-    others = np.sort(drawn[LANDMARKS:])
+    rows = np.sort(drawn)
     marks = torch.from_numpy(np.array(snapshot.vectors()[landmarks]))
     projected = tsne(torch.from_numpy(principal_components(marks.numpy())), seed=0).numpy()
-    placed = np.empty((0, 2))
-    if len(others):
-        rest = torch.from_numpy(np.array(snapshot.vectors()[others]))
+    if len(rows) > len(landmarks):
+        rest = torch.from_numpy(np.array(snapshot.vectors()[rows]))
         near = neighbors(rest, min(3, len(marks)), gallery=marks, metric=snapshot.metric)
-        # A copy of a landmark lies where that does.
+        # A landmark, or a copy of one, lies where that does.
         weights = 1 / near.distances.numpy().clip(min=1e-6)
         weights /= weights.sum(axis=1, keepdims=True)
-        placed = (weights[:, :, None] * projected[near.ids.numpy()]).sum(axis=1)
-    rows = np.concatenate([landmarks, others])
-    order = np.argsort(rows)
-    items = snapshot.items()
-    found = CollectionMap(
-        np.array([items[row].id for row in rows[order].tolist()], dtype=np.int64),
-        np.concatenate([projected, placed]).astype(np.float32)[order],
-    )
+        projected = (weights[:, :, None] * projected[near.ids.numpy()]).sum(axis=1)
+    ids = np.array([item.id for item in snapshot.items()], dtype=np.int64)[rows]
+    found = CollectionMap(ids, projected.astype(np.float32))
     # Without the folder two newer generations have been written meanwhile, and this one removed; a
     # disk that is full or read-only costs the next start its time, not this one its map.
     if snapshot.folder.is_dir():
@@ -91,12 +71,9 @@ def principal_components(rows: Float[np.ndarray, "n d"]) -> Float32[np.ndarray, 
     those of the rows."""
     from sklearn.decomposition import PCA
 
-    # nothing varies, or there is one direction only
-    if min(rows.shape) <= 1 or bool((rows == rows[0]).all()):
+    if len(rows) < 2 or (rows == rows[0]).all():  # nothing varies
         return np.asarray(rows[:, :COMPONENTS], dtype=np.float32)
-    # Exact and without chance, also where the rows are many: from the covariance, which is only d x
-    # d.
+    # Exact and without chance, also where the rows are many.
     solver = "covariance_eigh" if rows.shape[0] >= rows.shape[1] else "full"
-    components = min(COMPONENTS, *rows.shape)
-    found = PCA(components, svd_solver=solver).fit_transform(np.asarray(rows, dtype=np.float64))
+    found = PCA(min(COMPONENTS, *rows.shape), svd_solver=solver).fit_transform(rows.astype(float))
     return np.asarray(found, dtype=np.float32)

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from vicinal.errors import DataError
-from vicinal.retrieval.annotations import Annotations
+from vicinal.retrieval.annotations import Annotations, Decided
 from vicinal.retrieval.calibration import NAME, QUERY_RATE, Threshold, calibration
 from vicinal.retrieval.collection import CollectionDirectory, Snapshot, snapshot_of
 from vicinal.retrieval.map import CollectionMap, collection_map
@@ -48,8 +48,13 @@ class Library:
         """
         indexed = self.collection.snapshot()
         with suppress(DataError, OSError):
-            return indexed.relabeled(self.annotations.read(indexed).labels)
+            return self._relabeled(indexed, self.annotations.read(indexed))
         return indexed
+
+    @cached_property
+    def _relabeled(self) -> Callable[[Snapshot, Decided], Snapshot]:
+        """Relabels once for each change, not for each request."""
+        return lru_cache(1)(lambda snapshot, decided: snapshot.relabeled(decided.labels))
 
 
 def open_library(
