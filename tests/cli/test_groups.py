@@ -26,7 +26,7 @@ def run(tmp_path):
         image.resize((90, 70)).save(folder / "7.png")
     vectors = np.eye(6)[np.arange(12) % 3] + 0.01 * rng.normal(size=(12, 6))
     items = [Item(place, f"{place}.png", "abc"[place % 3]) for place in range(12)]
-    places = [Place(path=str(folder), kind="folder", root=str(folder))]
+    places = [Place(path=str(folder), root=str(folder))]
     publish(run.path / "collection", items, vectors.astype(np.float32), dim=6, places=places)
     return run
 

@@ -125,7 +125,7 @@ def collect(tmp_path):
         ]
         vectors = np.asarray(vectors, np.float32)
         where = None if root is None else str(root)
-        places = [Place(where or "x.npz", "folder" if where else "features", where)]
+        places = [Place(where or "x.npz", where)]
         publish(tmp_path / folder, items, vectors, dim=vectors.shape[1], places=places)
         return CollectionDirectory.open(tmp_path / folder, Access(images=["/"])).snapshot()
 

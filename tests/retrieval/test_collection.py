@@ -137,7 +137,7 @@ def test_a_generation_that_is_gone_and_another_format_are_named(collection, tmp_
     with pytest.raises(RunError, match="generation-00000001 is not there"):
         collection.snapshot()
     (tmp_path / "current.json").write_text(json.dumps({"format": 9}))
-    with pytest.raises(RunError, match="format 1"):
+    with pytest.raises(RunError, match="format 2"):
         collection.latest_generation()
 
 
@@ -164,7 +164,7 @@ def picture_of(collection, place, path):
 def test_a_data_set_without_files_gives_its_pictures(tmp_path):
     data = Glyphs()
     records = data.load()
-    place = Place("glyphs", "data set", None, description=describe(data))
+    place = Place("glyphs", None, description=describe(data))
     assert np.array_equal(
         picture_of(tmp_path, place, records.source.name(7)), records.source.read(7)
     )
@@ -173,7 +173,7 @@ def test_a_data_set_without_files_gives_its_pictures(tmp_path):
 
 
 def test_a_description_can_name_data_sets_only(tmp_path):
-    place = Place("x", "data set", None, description={"class": "system", "command": "true"})
+    place = Place("x", None, description={"class": "system", "command": "true"})
     with pytest.raises(ConfigError, match="unknown class 'system'"):
         picture_of(tmp_path, place, "a")
 

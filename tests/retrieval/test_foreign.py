@@ -68,21 +68,21 @@ def published(tmp_path, place, path, access):
 def test_pictures_are_read_below_named_folders_only(root, tmp_path, draw):
     draw(tmp_path / "folder" / "1.png", 0)
     (tmp_path / "link").symlink_to(tmp_path)
-    place = Place("x", "folder", str(tmp_path / root))
+    place = Place("x", str(tmp_path / root))
     named = Access(images=[str(tmp_path / "folder")])
     snapshot = published(tmp_path, place, "folder/1.png", named)
     assert snapshot.search(np.ones((1, 2), np.float32), 1)[0][0].distance == 0
     assert snapshot.pictures.unnamed == [str(tmp_path / root)]
     with pytest.raises(DataError, match=r"neither the run's own data nor named here.*--images"):
         snapshot.image(0)
-    assert published(
-        tmp_path, Place("x", "folder", str(tmp_path / "folder")), "1.png", named
-    ).image(0).size == (24, 20)
+    assert published(tmp_path, Place("x", str(tmp_path / "folder")), "1.png", named).image(
+        0
+    ).size == (24, 20)
 
 
 def test_a_data_set_elsewhere_is_not_opened(tmp_path):
     data = {"class": "Omniglot", "path": str(tmp_path), "strict": True}
-    place = Place("glyphs", "data set", None, description=data | {"background": True})
+    place = Place("glyphs", None, description=data | {"background": True})
     with pytest.raises(VicinalError):
         published(tmp_path, place, "x", Access()).image(0)
 
@@ -127,7 +127,7 @@ def text(content):
 DAMAGE = [
     ("current.json", cut),
     ("current.json", pipe),
-    ("current.json", text('{"format": 1, "generation": "../.."}')),
+    ("current.json", text('{"format": 2, "generation": "../.."}')),
     ("about.json", cut),
     ("about.json", text("{}")),
     ("about.json", text('{"generation": 1, "dim": 2, "metric": "euclidean", "places": ["/"]}')),
@@ -142,7 +142,7 @@ DAMAGE = [
 @pytest.mark.parametrize(("name", "damage"), DAMAGE)
 def test_damage_is_named_with_the_file_and_what_to_do(name, damage, tmp_path):
     items = [Item(row, f"{row}.png", None) for row in range(3)]
-    publish(tmp_path, items, np.ones((3, 2)), dim=2, places=[Place("x", "features", None)])
+    publish(tmp_path, items, np.ones((3, 2)), dim=2, places=[Place("x", None)])
     damage(next(tmp_path.rglob(name)))
     with pytest.raises(VicinalError, match=r"[Rr]emove|[Rr]estore|makes one") as caught:
         CollectionDirectory.open(tmp_path).snapshot()

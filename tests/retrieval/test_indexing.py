@@ -114,7 +114,7 @@ def test_places_are_kept_apart_and_taken_out_by_name(bring, photographs, tmp_pat
     draw(tmp_path / "more" / "e" / "1.png", 200)
     bring(photographs)
     done, snapshot = bring(tmp_path / "more")
-    assert done.items == 13 and [place.kind for place in snapshot.places] == ["folder", "folder"]
+    assert done.items == 13 and len(snapshot.places) == 2
     assert snapshot.image(12).size == (24, 20)
     draw(photographs / "a" / "new.png", 100)
     draw(tmp_path / "more" / "e" / "2.png", 201)

@@ -22,7 +22,7 @@ def test_the_first_folder_is_the_label_and_loose_images_have_none(tmp_path, draw
         "a/2.png": ("a", {}),
         "b/deep/1.png": ("b", {}),
     }
-    assert listing.place.kind == "folder" and listing.source.read(0).size == (24, 20)
+    assert listing.source.read(0).size == (24, 20)
 
 
 def test_split_folders_become_metadata(tmp_path, draw):
@@ -75,7 +75,7 @@ def test_with_images_a_table_may_lie_anywhere(tmp_path, draw):
 
 def test_feature_vectors_have_names_labels_and_columns(vectors_file, tmp_path):
     listing = list_place(str(vectors_file))
-    assert listing.place.kind == "features" and listing.place.root is None
+    assert listing.place.root is None
     assert entries(listing)["b/01.png"] == ("1", {"camera": "1"})
 
 

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from vicinal.errors import ConfigError, RunError
+from vicinal.errors import RunError
 from vicinal.retrieval import milvus as module
 from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.indexing import Request, index
@@ -66,10 +66,6 @@ def test_what_an_ended_writer_left_is_written_anew_and_a_reopened_store_answers(
 def test_errors(opened):
     with pytest.raises(RunError, match="no table birds"):
         opened().opened()
-    store = opened()
-    store.write(rows(range(3)), DIM)
-    with pytest.raises(ConfigError, match="16384"):
-        store.search(VECTORS[:1], 20_000, where={})
 
 
 def test_a_value_cannot_become_a_part_of_the_filter():

@@ -45,7 +45,7 @@ from vicinal.run_directory import RunDirectory
 if TYPE_CHECKING:
     from vicinal.retrieval.milvus import MilvusStore
 
-FORMAT = 1  # raised when a reader of the old format would misread the new one
+FORMAT = 2  # raised when a reader of the old format would misread the new one
 FOLDER = "collection"  # where a run keeps its own
 POINTER = "current.json"
 ABOUT = "about.json"

@@ -183,7 +183,7 @@ def list_place(path: str, *, split: str = "all", images: str | None = None) -> L
     if isinstance(data, Arrays) and split == "all":
         if found.suffix.lower() == ".npz" and (unlabeled := _unlabeled(found)) is not None:
             root = None if images is None else str(existing(images).resolve())
-            place = Place(str(found.resolve()), "features", root)
+            place = Place(str(found.resolve()), root)
             return Listing(place, [Entry(name) for name in unlabeled.names], unlabeled)
         data = replace(data, test=1.0)  # nothing is split, so one class is enough
     return list_data_set(data, split=split, images=images)
@@ -206,7 +206,7 @@ def _list_folder(folder: Path) -> Listing:
         split = {"split": parents[0]} if with_splits and parents else {}
         labels = parents[1:] if split else parents
         entries.append(Entry(path, labels[0] if labels else None, split))
-    return Listing(Place(str(folder), "folder", str(folder)), entries, ImageFiles(folder, paths))
+    return Listing(Place(str(folder), str(folder)), entries, ImageFiles(folder, paths))
 
 
 def _list_table(path: Path, split: str, images: str | None) -> Listing:
@@ -236,7 +236,7 @@ def _list_table(path: Path, split: str, images: str | None) -> Listing:
         label = texts.pop("label", None) or None
         known = {name: text for name, text in texts.items() if text}
         entries.append(Entry(inside.as_posix(), label, known))
-    place = Place(str(path.resolve()), "table", str(root), split=split, images=images)
+    place = Place(str(path.resolve()), str(root), split, images)
     return Listing(place, entries, ImageFiles(root, [entry.path for entry in entries]))
 
 
@@ -291,8 +291,7 @@ def list_data_set(
         else:
             root, names, labels = _pictured(pictures.load(), loaded, positions, len(source))
     description = None if root is not None or features else describe(data)
-    kind = "features" if features else "data set"
-    place = Place(place_path(data), kind, root, split, images, description)
+    place = Place(place_path(data), root, split, images, description)
     columns = loaded.columns.items()
     entries = [
         Entry(path, label, {name: str(column[row].item()) for name, column in columns})

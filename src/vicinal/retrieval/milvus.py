@@ -24,7 +24,6 @@ TOKEN = "VICINAL_MILVUS_TOKEN"  # the variable; the token itself is never writte
 # rows per request: 512 numbers each are 1 MiB, of the 4 MiB and more that servers take
 _BATCH = 500
 _LONGEST = 65_535  # bytes of a text, as many as Milvus allows
-_MOST = 16_384  # neighbors that Milvus gives at most
 _MANY = 100_000  # rows, from which on a graph is searched instead of all of them
 _GRAPH = {"M": 16, "efConstruction": 200}
 _EFFORT = 128  # candidates that a search of the graph keeps
@@ -102,8 +101,6 @@ class MilvusStore:
     ) -> list[list[tuple[int, float]]]:
         """Find ids and distances of the nearest, to the float32 precision of the engine and the
         recall of its index; equal distances by the lower id."""
-        if k > _MOST:
-            raise ConfigError(f"Milvus finds 1 to {_MOST} neighbors per query; got k = {k}.")
         effort = {"ef": max(k, _EFFORT)} if self.index == "HNSW" else {}
         found = self.client.search(
             self.table,

@@ -21,7 +21,6 @@ class Place:
 
     Attributes:
         path: what the user named, absolute; by it a place is known again.
-        kind: folder, table, features or data set.
         root: folder below which the items' pictures lie, absolute; None where there are no picture
             files.
         split: the part of a data set that was indexed; ``"all"`` for all of it.
@@ -31,7 +30,6 @@ class Place:
     """
 
     path: str
-    kind: str
     root: str | None
     split: str = "all"
     images: str | None = None

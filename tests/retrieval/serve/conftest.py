@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageDraw
+from tests.runs import drawn_run
 
-from vicinal.data.transforms import ImageTransform
-from vicinal.evaluation.encoder import Encoder
+from vicinal.data.transforms import FeatureTransform, ImageTransform
 from vicinal.files import write_atomically
 from vicinal.models.embedder import Embedder
-from vicinal.models.small import SmallConvNet
+from vicinal.models.small import Identity, SmallConvNet
 from vicinal.retrieval.collection import CollectionDirectory, Snapshot
 from vicinal.retrieval.generations import publish
 from vicinal.retrieval.map import CollectionMap
@@ -56,25 +56,15 @@ def _as_bytes(image: Image.Image, kind: str = "png") -> bytes:
 def _write_run(path: Path, *, features: bool = False) -> RunDirectory:
     """A finished run, its model as it was drawn; what is served does not depend on how good it
     is."""
-    run = RunDirectory.create(path)
-    config = {"preset": "shapes", "title": "Shapes never seen before.", "slots": {}}
-    run.write_info(
-        {"vicinal": "0.1.0", "name": "shapes", "config": config, "data": {"name": "shapes"}}
-    )
-    run.write_status("finished", epoch=1, step=60, seconds=3.0)
     torch.manual_seed(0)
     if features:
-        from vicinal.data.transforms import FeatureTransform
-        from vicinal.models.small import Identity
-
-        encoder = Encoder(Embedder(Identity(8), DIM), FeatureTransform(), torch.device("cpu"))
+        run = drawn_run(path, Embedder(Identity(8), DIM), FeatureTransform())
     else:
         transform = ImageTransform(size=32, resize=32, channels=3)
-        encoder = Encoder(
-            Embedder(SmallConvNet(3, widths=(8, 16)), DIM), transform, torch.device("cpu")
-        )
-    encoder.save_description(run)
-    encoder.save_weights(run)
+        run = drawn_run(path, Embedder(SmallConvNet(3, widths=(8, 16)), DIM), transform)
+    config = {"preset": "shapes", "title": "Shapes never seen before.", "slots": {}}
+    run.write_info({"name": "shapes", "config": config, "data": {"name": "shapes"}})
+    run.write_status("finished", epoch=1, step=60, seconds=3.0)
     journal = Journal(run.metrics_path)
     for step in range(60):
         scalars = {
@@ -133,7 +123,7 @@ def _index(run: Path, root: Path, written: list[tuple[str, str]]) -> int:
     ]
     vectors = model.embed([root / path for path, _ in written])
     return publish(
-        run / "collection", items, vectors, dim=DIM, places=[Place(str(root), "folder", str(root))]
+        run / "collection", items, vectors, dim=DIM, places=[Place(str(root), str(root))]
     )
 
 
@@ -239,7 +229,7 @@ def featured(tmp_path_factory):
         items,
         vectors,
         dim=DIM,
-        places=[Place("/rows.npz", "features", None)],
+        places=[Place("/rows.npz", None)],
     )
     with _client_of(_library_of(run)) as client:
         yield client

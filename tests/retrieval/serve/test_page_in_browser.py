@@ -606,7 +606,7 @@ def test_a_crowd_of_points_is_drawn_by_webgl_or_without_it(
     rows = np.zeros((count, 16), np.float32)
     files = write_pictures(tmp_path / "pictures")
     items = [Item(i, files[i % len(files)][0], "ab"[i % 2]) for i in range(count)]
-    publish(run.path / "collection", items, rows, dim=16, places=[Place(root, "folder", root)])
+    publish(run.path / "collection", items, rows, dim=16, places=[Place(root, root)])
 
     def halves(snapshot):
         """Class a on the left, class b on the right."""
@@ -653,7 +653,7 @@ def test_texts_stand_on_their_cards_whole_and_are_searched_in_a_wide_field(
     said = [f"sentence {row} about either/or, w/o an end" for row in range(6)]
     items = [Item(row, text, "ab"[row % 2]) for row, text in enumerate(said)]
     vectors = np.random.default_rng(0).normal(size=(6, 16)).astype(np.float32)
-    place = Place("/data/texts.csv", "table", None)
+    place = Place("/data/texts.csv", None)
     publish(run.path / "collection", items, vectors, dim=16, places=[place])
     texts = Encoder(Embedder(NGrams(buckets=64), 16), TextTransform(), torch.device("cpu"))
     reader = EmbeddingModel(texts)
