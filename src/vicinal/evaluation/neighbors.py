@@ -22,6 +22,7 @@ from vicinal.distances import Metric, Poincare, squared_lengths
 from vicinal.errors import ConfigError, DataError, few, unknown
 
 _GROUP = 64  # values per group of which only the least is looked at first
+_CANDIDATE_BYTES = 40  # of what a candidate takes until its distance is known
 _PASS = 4096  # rows per pass where a float64 copy is made in passing
 _UNIT = 1.001  # the proposal's bound has a hundredth to spare
 # near the last-level cache of a CPU; large enough to fill a GPU
@@ -341,7 +342,16 @@ def _nearest(
     minima = grouped.amin(dim=1)
     limit = minima.topk(k, largest=False).values[:, -1] + reach
     limit = torch.nextafter(limit.to(values.dtype), torch.full_like(minima[:, 0], torch.inf))
-    query, group = (minima <= limit.unsqueeze(1)).nonzero().unbind(1)
+    near = minima <= limit.unsqueeze(1)
+    if len(block) > 1 and _CANDIDATE_BYTES * size * int(near.sum()) > budget:  # of equal rows
+        halves = [torch.chunk(part, 2) for part in (block, values, reach)]
+        found = [
+            _nearest(some, among, k, theirs, reaches, budget)
+            for some, theirs, reaches in zip(*halves, strict=True)
+        ]
+        ids, distances = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return ids, distances
+    query, group = near.nonzero().unbind(1)
     offered = grouped[query, :, group]
     place, row = ((offered <= limit[query].unsqueeze(1)) & offered.isfinite()).nonzero().unbind(1)
     query = query[place]
