@@ -136,7 +136,7 @@ def configuration() -> tuple[int, int]:
     with tempfile.TemporaryDirectory() as folder:
         calls = entered(
             lambda: train(preset="glyphs", run=Path(folder) / "run", quiet=True, **settings),
-            until="Plain.step",
+            until="Method.step",
         )
     rooms = list[str]()
     climbs = set[tuple[str, str]]()
