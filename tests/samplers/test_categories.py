@@ -11,7 +11,7 @@ from vicinal.data import Glyphs
 from vicinal.data.records import FeatureArray, Records
 from vicinal.errors import ConfigError
 from vicinal.samplers import CategoryBalancedSampler, HierarchicalSampler
-from vicinal.training.build import _build_sampler
+from vicinal.training.experiment import _build_sampler
 
 # 4 categories of 6, 4, 4 and 2 classes; 5 rows of each class.
 OF_CLASS = np.repeat(np.arange(4), [6, 4, 4, 2])

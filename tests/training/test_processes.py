@@ -22,8 +22,9 @@ from vicinal.run_directory import RunDirectory
 from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint
 from vicinal.training.console import Console
 from vicinal.training.experiment import check_equal_parts
-from vicinal.training.processes import Interruption, launch
+from vicinal.training.processes import launch
 from vicinal.training.run import resume, start
+from vicinal.training.trainer import Interruption
 
 VICINAL = [sys.executable, "-m", "vicinal", "train"]
 TORCHRUN = [
@@ -141,7 +142,7 @@ def test_an_echo_of_ctrl_c_is_not_a_second_one(monkeypatch):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
         assert interruption.requested()
-        monkeypatch.setattr("vicinal.training.processes.ECHO_SECONDS", 0.0)
+        monkeypatch.setattr("vicinal.training.trainer.ECHO_SECONDS", 0.0)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 

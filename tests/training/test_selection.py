@@ -20,30 +20,33 @@ def records(**columns):
     return Records("line", source, labels, tuple("ab"), splits, columns)
 
 
-def embed(_, asked):
-    vectors = torch.tensor([[float(asked.source.name(row))] for row in range(len(asked))])
-    return Embedded(vectors, asked, (), "euclidean")
+class Names:
+    """An encoder that takes names for places."""
+
+    def embed(self, asked):
+        vectors = torch.tensor([[float(asked.source.name(row))] for row in range(len(asked))])
+        return Embedded(vectors, asked, (), "euclidean")
 
 
 def judge(by="map@r", **columns):
-    return Judge(records(**columns), embed, by)
+    return Judge(records(**columns), by, {})
 
 
 def test_a_verdict_has_the_score_of_each_class():
-    verdict, scores = judge()(None)
+    verdict, scores = judge()(Names())
     assert verdict == Verdict((1.0, 1.0), (2, 2))
     assert verdict.score == scores["map@r"] == scores["recall@1"] == 0.5
 
 
 def test_any_score_of_retrieval_selects_and_others_are_rejected():
-    verdict, scores = judge("precision@1")(None)
+    verdict, scores = judge("precision@1")(Names())
     assert verdict.score == scores["precision@1"] == scores["recall@1"]
     with pytest.raises(ConfigError, match="retrieval score 'accuracy'"):
         judge("accuracy")
 
 
 def test_queries_are_sought_in_a_gallery_of_their_own():
-    verdict, _ = judge(role=np.array([1, 2, 1, 2]))(None)
+    verdict, _ = judge(role=np.array([1, 2, 1, 2]))(Names())
     assert verdict.queries == (1, 1)
 
 

@@ -83,17 +83,3 @@ def _decode(value: Any, tensors: dict[str, Tensor]) -> Any:
     if kind == "tuple":
         return tuple(_decode(content, tensors))
     return {key: _decode(item, tensors) for key, item in content}
-
-
-def random_state() -> dict[str, Tensor]:
-    """Return the state of torch's global generators, for what draws from them (dropout)."""
-    state = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state()
-    return state
-
-
-def set_random_state(state: dict[str, Tensor]) -> None:
-    torch.set_rng_state(state["cpu"])
-    if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state(state["cuda"])

@@ -16,9 +16,8 @@ from vicinal.methods import Plain
 from vicinal.methods.method import Method
 from vicinal.models import count_parameters
 from vicinal.run_directory import RunDirectory
-from vicinal.training.build import build_method
 from vicinal.training.console import Console, spell
-from vicinal.training.experiment import load_records
+from vicinal.training.experiment import build_method, load_records
 
 SMALL = 64  # pixels a side of the pictures on which methods are compared
 ROWS = 4  # embedded and differentiated once to measure; more would take seconds on a CPU

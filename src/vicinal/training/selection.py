@@ -1,9 +1,9 @@
 """Which step of a run is kept: a judge scores models on classes held out of training."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -59,23 +59,21 @@ class Judge:
 
     Args:
         records: the validation records.
-        embed: how they are embedded.
+        reading: how ``Encoder.embed`` reads them.
         by: name of the score that counts.
     """
 
-    def __init__(
-        self, records: Records, embed: Callable[[Encoder, Records], Embedded], by: str
-    ) -> None:
+    def __init__(self, records: Records, by: str, reading: Mapping[str, Any]) -> None:
         query_score(by, torch.ones(1, 1, dtype=torch.bool), torch.ones(1, dtype=torch.long))
         self.records = records
-        self.embed = embed
         self.by = by
+        self.reading = reading
 
     def __len__(self) -> int:
         return len(self.records)
 
     def __call__(self, encoder: Encoder) -> Judged:
-        embedded = self.embed(encoder, self.records)
+        embedded = encoder.embed(self.records, **self.reading)
         return parallel.from_first(lambda: self._judged(embedded))
 
     def _judged(self, embedded: Embedded) -> Judged:

@@ -4,11 +4,14 @@ know."""
 import itertools
 import math
 import os
+import signal
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import FrameType, TracebackType
 from typing import Any, NamedTuple
 
 import torch
@@ -21,17 +24,12 @@ from vicinal.files import read_object
 from vicinal.methods.method import Method
 from vicinal.reports.tables import metric_title
 from vicinal.run_directory import Journal, RunDirectory
-from vicinal.training.checkpoint import (
-    latest_checkpoint,
-    random_state,
-    save_checkpoint,
-    set_random_state,
-)
+from vicinal.training.checkpoint import latest_checkpoint, save_checkpoint
 from vicinal.training.console import Follower
 from vicinal.training.cuda_graph import CUDAGraphStep
 from vicinal.training.experiment import Experiment, check_equal_parts, pick_precision
 from vicinal.training.finish import write_results
-from vicinal.training.processes import Interrupted, Interruption, await_turn
+from vicinal.training.processes import Interrupted, await_turn
 from vicinal.training.selection import Verdict
 from vicinal.training.trackers import open_trackers
 
@@ -41,6 +39,7 @@ COLLAPSING_SPREAD = 0.1
 STEPS_PER_TRANSFER = 20  # on a GPU: reading a scalar waits for all work before it
 # A compiler takes 15 to 54 s and saves 8 ms of a step of ResNet-50, 1 of Lite0's.
 STEPS_WORTH_COMPILING = 5400
+ECHO_SECONDS = 1.0  # a terminal and a launcher may both pass on one and the same Ctrl-C
 STEPS_PER_DIAGNOSIS = 10  # diagnostics compare all rows of a batch once more
 
 
@@ -51,6 +50,51 @@ class Step(NamedTuple):
     number: int
     batch: Batch
     scalars: dict[str, Tensor]
+
+
+class Interruption:
+    """While entered, the first SIGINT or SIGTERM asks to stop; a later SIGINT interrupts at once.
+
+    A signal that cut a step in half would leave weights and optimizer out of step, so the step is
+    finished first.
+    """
+
+    def __init__(self) -> None:
+        self._asked_at: float | None = None
+        self._agreement = parallel.Agreement()
+        self._launcher = os.getppid()
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> "Interruption":
+        # Python delivers signals nowhere else.
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._ask)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        if error is None:
+            self._agreement.answer()  # nothing is left on its way
+
+    def requested(self) -> bool:
+        """Whether to stop after this step, asked once in each; all processes answer alike,
+        whichever was signalled."""
+        orphaned = parallel.processes() > 1 and os.getppid() != self._launcher
+        return self._agreement(orphaned or self._asked_at is not None)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self._asked_at is None:
+            self._asked_at = now
+        elif number == signal.SIGINT and now - self._asked_at > ECHO_SECONDS:
+            raise KeyboardInterrupt
 
 
 @dataclass
@@ -129,7 +173,7 @@ class Trainer:
             Journal(self.run.metrics_path, length) if first else Journal(Path(os.devnull))
         )
         names = self.settings.trackers if first else ()
-        slots = self.experiment.config.slots()
+        slots = self.run.config["slots"]
         self.trackers = open_trackers(names, self.run, slots)
         self._began = time.monotonic()
         self._seconds_before = self.position.seconds
@@ -484,3 +528,17 @@ def _averaged(module: nn.Module) -> dict[str, Tensor]:
     """Return what training changes, by name: parameters that are not frozen, and all buffers."""
     parameters = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
     return parameters | dict(module.named_buffers())
+
+
+def random_state() -> dict[str, Tensor]:
+    """Return the state of torch's global generators, for what draws from them (dropout)."""
+    state = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def set_random_state(state: dict[str, Tensor]) -> None:
+    torch.set_rng_state(state["cpu"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])
