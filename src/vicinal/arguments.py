@@ -115,9 +115,9 @@ def defaults(kind: Callable[..., Any]) -> dict[str, Any]:
     }
 
 
-def docstring_section(kind: type, *titles: str) -> dict[str, str]:
-    """Return the entries of a section of a class's own docstring, such as ``Args``, by name."""
-    text = inspect.cleandoc(vars(kind).get("__doc__") or "")
+def docstring_section(kind: Callable[..., Any], *titles: str) -> dict[str, str]:
+    """Return the entries of a section of a docstring, such as ``Args``, by name."""
+    text = inspect.cleandoc(kind.__doc__ or "")
     section = re.search(rf"^(?:{'|'.join(titles)}):\n((?:[ ]+.*\n?|\n)+)", text, re.M)
     entries = re.findall(
         r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", section.group(1) if section else "", re.M

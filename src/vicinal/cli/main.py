@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_group
 
+from vicinal.arguments import docstring_section
 from vicinal.errors import VicinalError
 
 # The function behind each command, by module of this package.
@@ -93,19 +94,15 @@ def _documented(command: Any) -> Any:
         _documented(inner)
     if command.callback is None:
         return command
-    text, *parts = re.split(r"\n\n(Args|Examples):\n", inspect.getdoc(command.callback) or "")
-    sections = dict(zip(parts[::2], parts[1::2], strict=True))
+    doc = inspect.getdoc(command.callback) or ""
+    text = re.split(r"\n\n(?:Args|Examples):\n", doc)[0]
     # The terminal breaks lines.
     command.help = "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
-    examples = [f"  {line.strip()}" for line in sections.get("Examples", "").splitlines()]
+    examples = [f"  {line.strip()}" for line in doc.partition("\nExamples:\n")[2].splitlines()]
     command.epilog = "\n".join(["Example:" if len(examples) == 1 else "Examples:", *examples])
-    helps = dict(
-        re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", sections.get("Args", ""), re.MULTILINE)
-    )
+    helps = docstring_section(command.callback, "Args")
     for parameter in command.params:
-        parameter.help = getattr(parameter, "help", None) or " ".join(
-            helps.get(parameter.name, "").split()
-        )
+        parameter.help = getattr(parameter, "help", None) or helps.get(parameter.name, "")
         if parameter.param_type_name == "argument":
             parameter.metavar = parameter.metavar or parameter.name.upper()
     return command
