@@ -23,7 +23,6 @@ from vicinal.retrieval.store import Item, Queries, Where
 TOKEN = "VICINAL_MILVUS_TOKEN"  # the variable; the token itself is never written to a file
 # rows per request: 512 numbers each are 1 MiB, of the 4 MiB and more that servers take
 _BATCH = 500
-_LONGEST = 65_535  # bytes of a text, as many as Milvus allows
 _MANY = 100_000  # rows, from which on a graph is searched instead of all of them
 _GRAPH = {"M": 16, "efConstruction": 200}
 _EFFORT = 128  # candidates that a search of the graph keeps
@@ -69,8 +68,6 @@ class MilvusStore:
             self.client.drop_collection(self.table)
         schema = self.client.create_schema(auto_id=False, enable_dynamic_field=False)
         schema.add_field("id", DataType.INT64, is_primary=True)
-        # beside the others: quicker to filter by
-        schema.add_field("label", DataType.VARCHAR, max_length=_LONGEST)
         schema.add_field("attributes", DataType.JSON)
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dim)
         indexes = self.client.prepare_index_params()
@@ -120,7 +117,6 @@ class MilvusStore:
 def _row(id: int, vector: Float[np.ndarray, "d"], attributes: Mapping[str, str]) -> dict[str, Any]:
     return {
         "id": id,
-        "label": _kept(attributes.get("label")),
         "attributes": dict(attributes),
         "vector": np.asarray(vector, np.float32).tolist(),
     }
@@ -131,15 +127,9 @@ def _filter(where: Where, exclude: Collection[int]) -> str:
     of it."""
     parts = [f"id not in {sorted(exclude)}"] if exclude else []
     for name, value in where.items():
-        quoted = json.dumps(_kept(value) if name == "label" else value, ensure_ascii=False)
-        column = f"attributes[{json.dumps(name, ensure_ascii=False)}]"
-        parts.append(f"{'label' if name == 'label' else column} == {quoted}")
+        key, text = (json.dumps(each, ensure_ascii=False) for each in (name, value))
+        parts.append(f"attributes[{key}] == {text}")
     return " and ".join(parts)
-
-
-def _kept(label: str | None) -> str:
-    """Return a label as the column holds it: no label and an empty one are distinct."""
-    return "" if label is None else f"={label}"
 
 
 def is_url(address: str) -> bool:

@@ -70,7 +70,7 @@ def test_a_class_is_sought_by_its_mean(client, library):
     )
     found = ids(client.get("/api/search/class", params={"name": "square", "k": 5}))
     assert found == by_hand(library, mean / np.linalg.norm(mean), 5)
-    assert client.get("/api/search/class?name=triangle").status_code == 404
+    assert client.get("/api/search/class?name=triangle").status_code == 422
 
 
 def test_searches_are_narrowed_by_class_and_metadata(client, library):

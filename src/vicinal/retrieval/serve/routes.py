@@ -154,8 +154,6 @@ def search_routes(library: Library) -> APIRouter:
     @routes.get("/class", summary="Search by a class")
     def by_class(name: Annotated[str, Query(description="The class.")], options: Options) -> Answer:
         """What lies nearest to the mean of a class; its own items are found too."""
-        if name not in library.snapshot().labels():
-            raise HTTPException(404, f"The collection has no class {name[:60]!r}.")
         return found("class", lambda snapshot: query_vector(snapshot, None, labels=[name]), options)
 
     return routes
