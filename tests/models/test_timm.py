@@ -12,6 +12,7 @@ from vicinal.errors import ConfigError
 from vicinal.models import (
     MODELS,
     ModelConfig,
+    libraries,
     load_pretrained,
 )
 from vicinal.models.backbone import Preprocessing
@@ -237,3 +238,12 @@ def test_dinov2_takes_224_pixels_and_loads_weights_of_518(tmp_path):
     report = load_pretrained(backbone, tmp_path / "w.pth")
     assert "pos_embed" in report.loaded and backbone.network.pos_embed.shape == (1, 257, 384)
     assert backbone.preprocessing.size == 518 and backbone.preprocessing.interpolation == "bicubic"
+
+
+def test_a_torchvision_of_another_torch_is_named(monkeypatch):
+    def broken(name):
+        raise RuntimeError("operator torchvision::nms does not exist")
+
+    monkeypatch.setattr(libraries.importlib, "import_module", broken)
+    with pytest.raises(ConfigError, match=r"torchvision and torch .* do not match.*constraints"):
+        TimmBackbone("conv")

@@ -68,11 +68,16 @@ class LibraryBackbone(Backbone):
     def _import(cls) -> Any:
         try:
             return importlib.import_module(cls.imported)
-        # The second where torchvision was built for another torch.
-        except (ImportError, RuntimeError) as error:
+        except ImportError as error:
             raise ConfigError(
                 f"{cls.library}'s networks need {cls.library}, which cannot be imported here: "
                 f"{first_line(error)}. {cls.install}"
+            ) from error
+        except RuntimeError as error:  # torchvision's operators ask for the torch it was built for
+            raise ConfigError(
+                f"torchvision and torch {torch.__version__} do not match: {first_line(error)}. "
+                "Install both at once, from one index: `pip install --upgrade torch torchvision`; "
+                "constraints must pin both or none."
             ) from error
 
     @abstractmethod
