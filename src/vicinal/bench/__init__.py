@@ -1,9 +1,10 @@
 """Tables of experiments over seeds, run by one command and compared with intervals; tuning;
-comparison of runs.
+comparison of runs; the best settings for given data.
 
-``table`` describes a table, ``job`` does one row and seed, ``pool`` and ``worker`` run jobs side by
-side, ``results`` keeps what they find, ``run`` puts these together; ``statistics``, ``summary`` and
-``page`` show it. ``tuning`` searches on held-out training classes, ``compare`` compares any runs.
+``table`` describes a table, ``job`` does one row and seed, ``pool`` runs jobs side by side,
+``results`` keeps what they find, ``run`` puts these together; ``summary`` and ``page`` show it.
+``tuning`` searches the rows of a table on held-out training classes, ``best`` the settings for
+given data, ``compare`` compares any runs.
 """
 
 from typing import TYPE_CHECKING, Any

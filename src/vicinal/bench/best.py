@@ -49,6 +49,7 @@ HEADS = 0.25  # of the time before it, that heads may take where networks follow
 MARGIN = 0.1  # of the time, and at least so many seconds, for all else
 MARGIN_SECONDS = 15.0
 SHOWN = 5  # of each level, while the search runs
+LEAST = 4  # candidates that go on to the next fold
 _FACTOR = re.compile(r"^(.+)=([\d.]+)x$")
 _ON_HEADS = (
     *("loss", "method", "sampler", "model.dim", "model.head", "model.start"),
@@ -135,8 +136,10 @@ class Trial:
 
 
 def gain(trial: Trial, other: Trial) -> tuple[float, float]:
-    """By how much a trial is above another on the classes of its folds, and the standard error."""
-    apart = trial.by_class(trial.scores) - other.by_class(trial.scores)
+    """By how much a trial is above another on the classes of their folds, and the standard
+    error."""
+    folds = sorted(trial.scores.keys() & other.scores.keys())
+    apart = trial.by_class(folds) - other.by_class(folds)
     return float(apart.mean()), spread_of(apart.tolist()) / math.sqrt(len(apart))
 
 
@@ -309,20 +312,26 @@ class Search:
     # -- racing -----------------------------------------------------------------------------------
 
     def race(self, level: str, running: list[Words], until: float) -> None:
-        """Halve the candidates fold by fold; the default and the starts stay."""
+        """Halve the candidates fold by fold; the default and the starts stay. What the first of
+        them take tells how many others the time allows on all folds."""
         always = [words for words in running if not words or _closed(words)]
+        measure = self.on_heads if level == "heads" else self.on_whole
+        slots = 1 if level == "heads" else self.jobs
+        first = running[:LEAST]
+        measure([words for words in first if not self.trial(level, words).scores], 0, until)
+        taken = [self.trial(level, words).seconds for words in first if not _closed(words)]
+        cost = max(0.01, min(taken))  # the first of all also loads what all others find loaded
+        room = int((until - time.monotonic()) / cost * slots / 2)
+        running = running[: max(LEAST, room)]
         for fold in range(self.folds):
             missing = [words for words in running if fold not in self.trial(level, words).scores]
-            if level == "heads":
-                self.on_heads(missing, fold, until)
-            else:
-                self.on_whole(missing, fold, until)
+            measure(missing, fold, until)
             self.show()
             if time.monotonic() >= until:
                 return
             done = [words for words in running if fold in self.trial(level, words).scores]
             ranked = sorted(done, key=lambda words: -self.trial(level, words).score)
-            better = {*always, *ranked[: max(4, len(ranked) // 2)]}
+            better = {*always, *ranked[: max(LEAST, len(ranked) // 2)]}
             running = [words for words in done if words in better]
 
     def on_heads(self, todo: list[Words], fold: int, until: float) -> None:
@@ -417,15 +426,14 @@ class Search:
         self.race(
             "heads", heads, time.monotonic() + max(HEADS * left, MARGIN * (until - self.began))
         )
-        room = int((last - time.monotonic()) / cost * self.jobs)
-        if fit > 0 and room > 0:
+        if fit > 0:
             others = [one.words for one in self.ranked("heads") if not _closed(one.words)]
             own = [words for words in _NETWORKS if longest > 1 or not words[0].startswith(_LENGTH)]
             varied = [(*first, *words) for first in others[:1] for words in own]
             more = [words for words in self.candidates if words not in heads]
             wanted = [*dict.fromkeys([(), *others[:3], *own, *varied, *more, *others])]
             self.candidates = [*dict.fromkeys([*self.candidates, *wanted])]
-            self.race("whole", wanted[: max(1, room // 2)], last - longest * cost)
+            self.race("whole", wanted, last - longest * cost)
 
     def ranked(self, level: str) -> list[Trial]:
         """The trials of a level, those with the most folds first, and of these the best."""
@@ -453,7 +461,7 @@ class Search:
         lines = []
         for one in self.ranked(level):
             apart = MISSING
-            if one.scores.keys() == against.scores.keys():
+            if one.scores.keys() & against.scores.keys():
                 above, error = gain(one, against)
                 apart = f"{signed(above)} ± {per_cent(error)}"
             count = str(len(one.scores))
