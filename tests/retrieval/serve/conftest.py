@@ -152,44 +152,18 @@ def _client_of(library: Library, **settings) -> TestClient:
 # Tests are imported as single files, so what they share comes to them as fixtures.
 
 
-@pytest.fixture(scope="session")
-def drawn():
-    return _drawn
+def _given(value):
+    return pytest.fixture(scope="session")(lambda: value)
 
 
-@pytest.fixture(scope="session")
-def as_bytes():
-    return _as_bytes
-
-
-@pytest.fixture(scope="session")
-def write_run():
-    return _write_run
-
-
-@pytest.fixture(scope="session")
-def write_pictures():
-    return _write_pictures
-
-
-@pytest.fixture(scope="session")
-def index():
-    return _index
-
-
-@pytest.fixture(scope="session")
-def spiral():
-    return _spiral
-
-
-@pytest.fixture(scope="session")
-def library_of():
-    return _library_of
-
-
-@pytest.fixture(scope="session")
-def client_of():
-    return _client_of
+drawn = _given(_drawn)
+as_bytes = _given(_as_bytes)
+write_run = _given(_write_run)
+write_pictures = _given(_write_pictures)
+index = _given(_index)
+spiral = _given(_spiral)
+library_of = _given(_library_of)
+client_of = _given(_client_of)
 
 
 @pytest.fixture
