@@ -132,6 +132,15 @@ def test_errors_say_what_to_do(snapshot, tmp_path):
         snapshot.search(query, 1, where={"sides": "left"})
 
 
+def test_vectors_that_a_disk_changed_are_noticed(collection, tmp_path):
+    vectors = tmp_path / "generation-00000001" / "vectors.npy"
+    content = bytearray(vectors.read_bytes())
+    content[-1] ^= 1
+    vectors.write_bytes(content)
+    with pytest.raises(RunError, match=r"not what was written.*index again"):
+        collection.snapshot()
+
+
 def test_a_generation_that_is_gone_and_another_format_are_named(collection, tmp_path):
     shutil.rmtree(tmp_path / "generation-00000001")
     with pytest.raises(RunError, match="generation-00000001 is not there"):

@@ -12,6 +12,7 @@ and those that the user names in the same call, and an engine is asked where the
 
 import shlex
 import warnings
+import zlib
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -218,6 +219,8 @@ class Snapshot:
             vectors = read_array(folder / VECTORS, mapped=bool(items))
             if vectors.shape != (len(items), about["dim"]) or vectors.dtype != np.float32:
                 raise ValueError(f"{len(items)} items, vectors {vectors.shape} {vectors.dtype}")
+            if checksum_of(folder / VECTORS) != about["checksum"]:
+                raise ValueError(f"{VECTORS} is not what was written")
             pictures = Pictures(tuple(places), access)
             found = cls(folder, about, tuple(items), vectors, pictures)
         if access.engine is not None:
@@ -351,6 +354,15 @@ class Snapshot:
                 f"{len(self)}."
             )
         return self._rows[id]
+
+
+def checksum_of(path: Path) -> int:
+    """Return the CRC-32 of a file: what a damaged disk changes, it shows."""
+    found = 0
+    with path.open("rb") as file:
+        while block := file.read(2**22):
+            found = zlib.crc32(block, found)
+    return found
 
 
 # -- all generations ------------------------------------------------------------------------------

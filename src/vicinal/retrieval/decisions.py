@@ -12,7 +12,7 @@ from vicinal.data.table import Columns, read_columns, text_names
 from vicinal.errors import DataError, unknown
 from vicinal.files import read_arrays, write_arrays
 from vicinal.retrieval.collection import Snapshot
-from vicinal.retrieval.pages import as_csv, write_shown
+from vicinal.retrieval.pages import as_csv, as_given, write_shown
 
 Decided = Mapping[str, str | None]  # label by path; None for a drop
 
@@ -77,7 +77,7 @@ def apply_decisions(snapshot: Snapshot, decisions: Path) -> Corrected:
         for item, label in zip(items, labels, strict=True)
         if label is not None
     )
-    table = as_csv(("path", "label", *others), lines)
+    table = as_csv(("path", "label", *others), lines, data=True)
     arrays = None
     trains = all(place.root is not None for place in snapshot.places)
     file = Path(snapshot.places[0].path if len(snapshot.places) == 1 else "")
@@ -100,7 +100,7 @@ def _read_decisions(file: Path, held: Mapping[str, int]) -> Decided:
         held: how many items have each path.
     """
     columns = read_columns(file)
-    paths = columns.texts("path")
+    paths = [as_given(path) for path in columns.texts("path")]
     if "label" not in columns.cells:
         raise DataError(f"{file}: " + unknown("column", "label", columns.cells))
     for line, (path, times) in enumerate(zip(paths, map(paths.count, paths), strict=True)):
@@ -110,7 +110,8 @@ def _read_decisions(file: Path, held: Mapping[str, int]) -> Decided:
                 f"{held.get(path, 0)} times, this table {times} times. Use the paths of "
                 "findings.csv, each once."
             )
-    labels = ("" if cell is None else str(cell).strip() for cell in columns.cells["label"])
+    cells = ("" if cell is None else str(cell).strip() for cell in columns.cells["label"])
+    labels = map(as_given, cells)
     return {path: label or None for path, label in zip(paths, labels, strict=True)}
 
 
@@ -155,4 +156,5 @@ def _corrected_texts(columns: Columns, decided: Decided) -> str:
     cells["label"] = [
         decided.get(name, label) for name, label in zip(names, cells["label"], strict=True)
     ]
-    return as_csv(list(cells), ([column[row] for column in cells.values()] for row in kept))
+    rows = ([column[row] for column in cells.values()] for row in kept)
+    return as_csv(list(cells), rows, data=True)

@@ -36,6 +36,7 @@ from vicinal.retrieval.collection import (
     POINTER,
     VECTORS,
     CollectionDirectory,
+    checksum_of,
 )
 from vicinal.retrieval.store import Item, Place
 
@@ -106,6 +107,7 @@ def publish(
         "count": len(items),
         "dim": dim,
         "metric": "euclidean",
+        "checksum": checksum_of(part / VECTORS),
         "places": [asdict(place) for place in places],
         **(facts or {}),
     }

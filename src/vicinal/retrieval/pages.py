@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import BytesIO, StringIO
@@ -13,6 +14,8 @@ from vicinal.errors import DataError
 from vicinal.files import write_atomically
 from vicinal.retrieval.collection import Snapshot
 
+# What a spreadsheet runs, but for numbers.
+_FORMULA = re.compile(r"'*[=+\-@\t\r](?![\d.]*$)")
 TILES = 1200  # pictures on a page: about 4 MB; what is left out stands in the table
 _SIDE = 96  # pixels of a picture, shown at half that size on a dense screen
 
@@ -84,11 +87,29 @@ def write_shown(path: Path, text: str) -> None:
     write_atomically(path, lambda file: file.write(text.encode(errors="replace")))
 
 
-def as_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Write rows as comma-separated values below the names of their columns."""
+def as_csv(columns: Sequence[str], rows: Iterable[Sequence[object]], *, data: bool = False) -> str:
+    """Write rows as comma-separated values below the names of their columns.
+
+    A text that a spreadsheet would run as a formula gets an apostrophe before it, which
+    ``as_given`` takes off again; not so ``data`` that are to be trained on.
+    """
     text = StringIO()
-    csv.writer(text, lineterminator="\n").writerows((columns, *rows))
+    lines = rows if data else ([_harmless(cell) for cell in row] for row in rows)
+    csv.writer(text, lineterminator="\n").writerows((columns, *lines))
     return text.getvalue()
+
+
+def _harmless(cell: object) -> object:
+    return f"'{cell}" if _FORMULA.match(str(cell)) else cell
+
+
+def as_given(cell: str) -> str:
+    """Return a cell of a table that ``as_csv`` wrote as it was before.
+
+    >>> as_given(_harmless("=1+1")), as_given(_harmless("'-x")), as_given(_harmless("-1.5"))
+    ('=1+1', "'-x", '-1.5')
+    """
+    return cell[1:] if cell[:1] == "'" and _FORMULA.match(cell) else cell
 
 
 def _members(snapshot: Snapshot, groups: Sequence[Group]) -> str:

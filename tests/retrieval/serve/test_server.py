@@ -2,20 +2,24 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
 import urllib.request
 
 import numpy as np
 import pytest
 import torch
+import uvicorn
 
 from vicinal.cli.index import serve as command
 from vicinal.errors import ConfigError, RunError
 from vicinal.retrieval.calibration import count_pairs
 from vicinal.retrieval.collection import model_fingerprint
 from vicinal.retrieval.serve.library import open_library
-from vicinal.retrieval.serve.server import bind
+from vicinal.retrieval.serve.server import Server, bind, create_application
 
 
 def test_a_library_embeds_as_the_collection_was_embedded(served):
@@ -90,3 +94,41 @@ def test_documentation_needs_no_network(client):
     described = client.get("/openapi.json").json()["paths"]
     searches = {f"/api/search/{by}" for by in ("image", "item/{id}", "text", "vector", "class")}
     assert searches <= set(described)
+
+
+REQUESTS = {
+    "a head": b"GET / HTTP/1.1\r\nHost: 127",
+    "a body that nobody reads": b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9999\r\n\r\n",
+    "a body without an address": (
+        b"POST /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    ),
+    "a picture": (
+        b"POST /api/search/image HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9999\r\n\r\n"
+    ),
+}
+
+
+def trickle(client, part):
+    ended = time.monotonic() + 10
+    while time.monotonic() < ended:
+        client.sendall(part)
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
+def test_a_request_that_does_not_arrive_is_ended(library, request_, monkeypatch):
+    monkeypatch.setattr("vicinal.retrieval.serve.server.ARRIVAL_SECONDS", 0.3)
+    with bind("127.0.0.1", 0) as bound:
+        server = Server(
+            uvicorn.Config(create_application(library), http="h11", log_level="critical")
+        )
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
+        thread.start()
+        try:
+            with socket.create_connection(bound.getsockname(), timeout=0.1) as client:
+                client.sendall(request_)
+                with pytest.raises(ConnectionError):
+                    trickle(client, b"1\r\na\r\n" if b"chunked" in request_ else b"a")
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -96,10 +96,12 @@ def test_new_classes_are_listed_and_searched_until_they_are_undone(client, run, 
 
 def test_decisions_of_the_page_are_applied_by_clean(client, run, change, tmp_path):
     collection = CollectionDirectory.open(run.path / "collection").snapshot()
-    for label in ("disc", "ring"):
+    for label in ("disc", "ring", "=1+1"):
         change([13], label)
         change([5], "")
-        (tmp_path / "decisions.csv").write_bytes(client.get("/api/decisions.csv").content)
+        exported = client.get("/api/decisions.csv").text
+        assert ",=" not in exported  # which a spreadsheet would run
+        (tmp_path / "decisions.csv").write_text(exported)
         made = apply_decisions(collection, tmp_path / "decisions.csv")
         assert (made.changed, made.dropped) == (1, 1) and "class_0/05.jpg" not in made.table
         assert f"class_1/01.jpg,{label}," in made.table and "class_0/04.jpg,disc," in made.table

@@ -12,6 +12,7 @@ from PIL import Image, UnidentifiedImageError
 from starlette.exceptions import HTTPException as StarletteException
 from starlette.middleware.base import RequestResponseEndpoint
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from vicinal.data.images import decode
@@ -57,6 +58,8 @@ def guard(application: FastAPI, hosts: Collection[str]) -> None:
     async def guarded(request: Request, call_next: RequestResponseEndpoint) -> Response:
         try:
             answer = await call_next(request)
+        except ClientDisconnect:
+            answer = Answer({"detail": "The request did not arrive."}, 400)
         except Exception:
             _LOG.exception("a request to %s failed", request.url.path)
             answer = Answer({"detail": "The server failed; see its terminal."}, 500)

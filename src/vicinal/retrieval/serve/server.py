@@ -5,6 +5,8 @@ from collections.abc import Callable, Collection
 from importlib import resources
 from importlib.metadata import version
 from mimetypes import guess_type
+from time import monotonic
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -19,6 +21,7 @@ from vicinal.retrieval.serve.views import view_routes
 from vicinal.retrieval.serve.workbench import workbench_routes
 
 _AT_ONCE = 64  # connections; more are answered 503
+ARRIVAL_SECONDS = 30.0  # in which a request must be here, with its body
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _HERE = "vicinal.retrieval.serve"
 # Address, package and file of all that the page is made of; nothing else can be asked for.
@@ -39,7 +42,7 @@ def create_application(
 
     Args:
         hosts: names by which it may be called (``--allow-host`` adds to them).
-        writable: whether tags, labels and drops may be changed.
+        writable: whether labels and drops may be changed.
     """
     application = FastAPI(
         title="vicinal",
@@ -102,10 +105,33 @@ def serve(
         ready(f"http://{name}:{bound.getsockname()[1]}/")
         config = uvicorn.Config(
             application,
+            http="h11",
             ws="none",
             server_header=False,
             limit_concurrency=_AT_ONCE,
             log_level="warning",
             access_log=False,
         )
-        uvicorn.Server(config).run(sockets=[bound])
+        Server(config).run(sockets=[bound])
+
+
+class Server(uvicorn.Server):
+    """Closes connections whose request does not arrive: `_AT_ONCE` of them would shut out all
+    others."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._waiting: dict[Any, float] = {}  # connections without a whole request, since when
+
+    async def on_tick(self, counter: int) -> bool:
+        now = monotonic()
+        connections: set[Any] = self.server_state.connections
+        self._waiting = {
+            one: self._waiting.get(one, now)
+            for one in connections
+            if one.cycle is None or one.cycle.more_body or one.cycle.response_complete
+        }
+        for one, since in self._waiting.items():
+            if now - since > ARRIVAL_SECONDS:
+                one.transport.abort()
+        return await super().on_tick(counter)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from vicinal.data.table import read_columns
 from vicinal.files import decoding
-from vicinal.retrieval.pages import as_csv
+from vicinal.retrieval.pages import as_csv, as_given
 from vicinal.retrieval.serve.guard import Answer, require_own_page, text
 from vicinal.retrieval.serve.library import Library
 from vicinal.retrieval.serve.routes import Listed, Offset
@@ -105,7 +105,8 @@ def workbench_routes(library: Library, *, writable: bool) -> APIRouter:
         snapshot = library.snapshot()
         with decoding(file, "Run `vicinal clean` again."):
             cells = read_columns(file).cells
-            rows = [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
+            texts = (map(as_given, column) for column in cells.values())
+            rows = [dict(zip(cells, row, strict=True)) for row in zip(*texts, strict=True)]
             found = [
                 {
                     **row,
