@@ -1,6 +1,7 @@
 """Summaries of an experiment before it is trained: data, choices, parameters, memory and time."""
 
 import copy
+import shlex
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -77,6 +78,10 @@ def introduce(
     commands = run.next_commands(tested="test" in records.splits)
     for word, command in zip(("then", "", ""), commands, strict=True):
         console.line(f"{word:<8}{command}")
+    if steps and (data := slots["data"].get("path")) is not None:
+        console.line(
+            f"        vicinal best {shlex.quote(data)} --minutes 30   # tries other losses"
+        )
 
 
 def _found(records: Records) -> str:
