@@ -1,12 +1,13 @@
 """Two processes with half a batch each take the step that one process takes with the whole."""
 
 import copy
+import sys
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from tests.apart import both
+from tests.apart import alone, both
 from tests.methods.build import build
 from torch.func import jvp
 
@@ -27,6 +28,7 @@ from vicinal.parallel import (
     from_first,
     gather,
     part,
+    pick_device,
     processes,
     rank,
     share_norms,
@@ -191,6 +193,22 @@ def test_one_process_changes_nothing():
     assert (rank(), processes()) == (0, 1)
     assert part(rows) is rows and from_first(lambda: 3) == 3 and from_all(3) == [3]
     assert [Agreement()(wish) for wish in (False, True)] == [False, True]
+
+
+def faults():
+    """Pages that tensors need which are made after others of their size are gone."""
+    import resource
+
+    pick_device("cpu")
+    for _ in range(10):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        torch.ones(2**24)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the C library's own business")
+def test_memory_that_is_freed_serves_the_next_tensor():
+    assert alone(faults) < 1000  # of 16,384 pages
 
 
 def test_shared_norms_keep_names_and_tensors():

@@ -87,3 +87,14 @@ def test_a_request_that_fails_says_so_without_a_traceback(library, caplog, clien
     assert answer.status_code == 500 and "secret" not in answer.text
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert "the secret of the house" in caplog.text
+
+
+def test_an_error_names_no_folder_of_this_machine(library, client_of, monkeypatch):
+    def broken(*_):
+        raise OSError(30, "Read-only file system", "/home/ann/my runs/birds/collection/map.npz")
+
+    monkeypatch.setattr(type(library.collection), "snapshot", broken)
+    with client_of(library) as client:
+        answer = client.get("/api/about")
+    assert answer.status_code == 500 and "map.npz" in answer.json()["detail"]
+    assert "/home" not in answer.text

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from collections.abc import Collection
 from io import BytesIO
 from typing import Any
@@ -19,6 +20,10 @@ from vicinal.data.images import decode
 from vicinal.errors import DataError, RunError, VicinalError
 
 _LOG = logging.getLogger("vicinal.retrieval.serve")
+# Before the last part of a path in a text: folders of this machine are nobody else's business.
+_FOLDERS = re.compile(
+    r"(?<=')/(?:[^/']+/)*(?=[^/'])|(?<![^\s\"=,:(\[])/(?:[^/\s'\"]+/)*(?=[^/\s'\"])"
+)
 # Of uploads, by content; what else Pillow reads is not offered.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 UPLOAD_BYTES = 16 * 2**20
@@ -70,13 +75,14 @@ def guard(application: FastAPI, hosts: Collection[str]) -> None:
     async def told(_: Request, error: Any) -> Answer:
         match error:
             case StarletteException():
-                return Answer({"detail": error.detail}, error.status_code, error.headers)
+                detail = _FOLDERS.sub("", str(error.detail))
+                return Answer({"detail": detail}, error.status_code, error.headers)
             case RequestValidationError():
                 fault = error.errors()[0]
                 detail = f"{' '.join(map(str, fault['loc']))}: {fault['msg']}."
                 return Answer({"detail": detail}, 422)
         failed = isinstance(error, RunError | OSError)
-        return Answer({"detail": str(error)}, 500 if failed else 422)
+        return Answer({"detail": _FOLDERS.sub("", str(error))}, 500 if failed else 422)
 
     for kind in (RequestValidationError, VicinalError, OSError, StarletteException):
         application.add_exception_handler(kind, told)
