@@ -13,6 +13,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
+from operator import truediv
 
 
 def main() -> None:
@@ -95,7 +96,7 @@ def main() -> None:
         mine = statistics.median(seconds["vicinal"])
         told = [
             f"{name} {statistics.median(times):.3g} s "
-            f"({statistics.median(a / b for a, b in zip(times, seconds['vicinal'], strict=True)):.2f})"
+            f"({statistics.median(map(truediv, times, seconds['vicinal'])):.2f})"
             for name, times in seconds.items()
             if name != "vicinal"
         ]

@@ -111,7 +111,7 @@ def split(X: Array, y: Array, number: int) -> tuple[Array, Array, Array, Array]:
 
 
 def stratified(labels: Array, size: int, seed: int, least: int = 2) -> npt.NDArray[np.intp]:
-    """Positions of at most about ``size`` rows, classes in proportion, at least ``least`` of each."""
+    """Positions of about ``size`` rows, classes in proportion, ``least`` or more of each."""
     if size >= len(labels):
         return np.arange(len(labels))
     rng = np.random.default_rng(seed)

@@ -7,9 +7,9 @@ slow tests do, ``ATTACK_SEED`` other things.
 
 What needs no draws is held where it belongs:
 
-- decisions follow pictures: ``retrieval/test_annotations.py``, ``retrieval/serve/test_workbench.py``
+- decisions follow pictures: ``retrieval/test_annotations.py`` and ``serve/test_workbench.py``
 - any word is a label: ``retrieval/test_decisions.py``
-- no module of the current folder is imported: ``training/test_processes.py``, ``data/test_loader.py``
+- the current folder is not imported from: ``training/test_processes.py``, ``data/test_loader.py``
 - pictures replaced at equal size and time: ``data/test_resident.py``
 - damaged collections, vectors among them: ``retrieval/test_foreign.py``
 - kills between operations of a tracker, and its links: ``training/test_trackers.py``

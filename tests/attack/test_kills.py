@@ -14,7 +14,9 @@ pytestmark = [pytest.mark.slow(10), pytest.mark.filterwarnings("ignore")]
 
 TABLE = """
 from vicinal.bench import Table, row
-TABLE = Table("Small", row("triplet", loss="triplet"), name="small", seeds=1, data={data!r}, words={words!r})
+TABLE = Table(
+    "Small", row("triplet", loss="triplet"), name="small", seeds=1, data={data!r}, words={words!r}
+)
 """
 
 

@@ -1,5 +1,5 @@
-"""The best settings for data: found within the budget, by training classes alone, and the simplest of
-equals."""
+"""The best settings for data: found within the budget, by training classes alone, and the simplest
+of equals."""
 
 import json
 import time

@@ -28,8 +28,8 @@ def test_nothing_heavy_is_imported_before_a_command_needs_it(words):
         "others = {name for name in sys.modules if name.startswith('vicinal.cli.')}\n"
         "others -= {'vicinal.cli.main', 'vicinal.cli.' + sys.argv[1]}\n"
         "if others and sys.argv[1] != '--help': sys.exit(f'imported {others}')\n"
-        "heavy = {'torch', 'fastapi', 'numpy', 'scipy', 'sklearn', 'optuna', 'matplotlib', 'PIL'} & "
-        "set(sys.modules)\n"
+        "heavy = {'torch', 'fastapi', 'numpy', 'scipy', 'sklearn', 'optuna', 'matplotlib', 'PIL'}\n"
+        "heavy &= set(sys.modules)\n"
         "sys.exit('imported ' + str(heavy) if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -53,7 +53,10 @@ def npz(tmp_path):
 
 
 def test_rows_splits_and_numbers_are_those_of_the_table(write):
-    text = "path,label,split,angle,note\n0.png,x,train,0.5,a\n1.png,10,val,1,b\n2.png,9,test,2,c\n3.png,x,test,3,d\n"
+    text = (
+        "path,label,split,angle,note\n"
+        "0.png,x,train,0.5,a\n1.png,10,val,1,b\n2.png,9,test,2,c\n3.png,x,test,3,d\n"
+    )
     records = open_path(write(text)).load()
     assert records.name == "list"
     assert records.source.paths == ["0.png", "1.png", "2.png", "3.png"]

@@ -50,7 +50,7 @@ def listed(columns):
     return sorted(zip(*(column.tolist() for column in columns), strict=True))
 
 
-# -- triplets: what an anchor's distances ``d``, positives and negatives give as (positive, negative)
+# -- triplets: what distances ``d``, positives and negatives of an anchor give as such pairs
 
 
 def every(keep):

@@ -30,8 +30,8 @@ from vicinal.losses import MultiSimilarityLoss
 
 
 class Breakable(MultiSimilarityLoss):
-    """Multi-similarity that can be slow, or NaN from a given call on, or noisy: then it draws from torch's global
-    generator, so that a resume which forgot its state would show."""
+    """Multi-similarity that can be slow, or NaN from a given call on, or noisy: then it draws from
+    torch's global generator, so that a resume which forgot its state would show."""
 
     def __init__(self, explode_at: int = -1, slow: float = 0.0, noisy: bool = False):
         super().__init__()

@@ -57,8 +57,8 @@ class Folder(SplitByClass):
         if len(empty) == len(images) or (empty and strict):
             found = f"{len(empty)} of {len(images)} hold none: {few(empty, 5)}" if empty else "none"
             raise DataError(
-                f"{root} should hold one folder of images per class, but {found}. Put each class in "
-                f"its own ({', '.join(sorted(ENDINGS))})."
+                f"{root} should hold one folder of images per class, but {found}. Put each class "
+                f"in its own ({', '.join(sorted(ENDINGS))})."
             )
         paths = [path for found in images.values() for path in found]
         folders = [name for name, found in images.items() for _ in found]

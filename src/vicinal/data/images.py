@@ -51,7 +51,8 @@ def check_size(size: tuple[int, int], most_pixels: int | None = None, what: str 
     if size[0] * size[1] > most_pixels or max(size) > MOST_ASPECT * min(size):
         raise DataError(
             f"{what}{size[0]:,} x {size[1]:,} pixels are too many or too narrow; accepted are at "
-            f"most {most_pixels / 10**6:g} million pixels and sides in a ratio of {MOST_ASPECT} to 1"
+            f"most {most_pixels / 10**6:g} million pixels and sides in a ratio of {MOST_ASPECT} "
+            "to 1"
         )
 
 

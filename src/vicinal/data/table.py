@@ -414,8 +414,8 @@ class CrossView(SplitByClass):
         splits = asked.splits[first]
         for row in np.flatnonzero(asked.splits != splits[asked.labels]).tolist():
             raise DataError(
-                f"{columns.place(row)}: {matches[row]} is a {asked.splits[row]} image here, but not "
-                "in the rows above. Give all its rows one split."
+                f"{columns.place(row)}: {matches[row]} is a {asked.splits[row]} image here, but "
+                "not in the rows above. Give all its rows one split."
             )
         role = np.repeat([QUERY, GALLERY], [len(queries), len(first)])
         # On the query's side, for a gallery image may be turned differently against each of its

@@ -1,7 +1,8 @@
 """Better rankings from the same vectors by k-reciprocal encoding (Zhong et al., CVPR 2017).
 
-Re-ranking compares what two rows have for neighbors. Its encoding is sparse (a few hundred numbers a
-row) and distances are taken some rows at a time: memory grows with the rows, not with their pairs.
+Re-ranking compares what two rows have for neighbors. Its encoding is sparse (a few hundred numbers
+a row) and distances are taken some rows at a time: memory grows with the rows, not with their
+pairs.
 """
 
 from typing import Any

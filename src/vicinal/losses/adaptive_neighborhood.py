@@ -39,8 +39,8 @@ class AdaptiveNeighborhoodLoss(Loss):
     λ1 and λ2 stand in for what a random batch does not show: they count as one more positive and
     one more negative.
 
-    With ``radius="exact"`` the radii are means of K distances, Eqs. (6) and (11), so that just those
-    K pass gradient.
+    With ``radius="exact"`` the radii are means of K distances, Eqs. (6) and (11), so that just
+    those K pass gradient.
 
     P_i and N_i are what multi-similarity mining leaves, as in ``MultiSimilarityLoss``. The mean is
     over anchors that have positives and negatives; one of which mining leaves none costs 0. A

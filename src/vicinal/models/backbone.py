@@ -309,8 +309,8 @@ def load_weights(
     wanted = module.state_dict()
     if not wanted:
         raise ConfigError(
-            f"model.weights={where}: {type(module).__name__} has no weights of its own, and the head "
-            "of another run is not taken. To train that run longer, "
+            f"model.weights={where}: {type(module).__name__} has no weights of its own, and the "
+            "head of another run is not taken. To train that run longer, "
             "`vicinal train --resume RUN training.epochs=NUMBER`."
         )
     prefix = _prefix(given, list(wanted))

@@ -163,7 +163,7 @@ ACTIVE_CAPTION = (
 MEASURES = {  # by their key in a row of diagnostics: title, and how to read them
     "recall@1": (
         "Recall@1",
-        "High on both is what one wants; a wide gap means that the training classes were memorized.",
+        "High on both is what one wants; a wide gap means that training classes were memorized.",
     ),
 }
 

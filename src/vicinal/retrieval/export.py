@@ -218,8 +218,9 @@ def to_onnx(embedder: Embedder, examples: Tensor) -> tuple[bytes, float]:
     if not max(differences) <= TOLERANCE:  # written so that NaN is rejected as well
         raise ConfigError(
             f"ONNX should give torch's embeddings to {TOLERANCE:.0e}, but in onnxruntime "
-            f"{onnxruntime.__version__} they differ by {few([*map('{:.1e}'.format, differences)], 4)}"
-            f" at batch sizes {few(BATCHES, 4)}. Nothing was written. Try another onnxruntime."
+            f"{onnxruntime.__version__} they differ by "
+            f"{few([*map('{:.1e}'.format, differences)], 4)} at batch "
+            f"sizes {few(BATCHES, 4)}. Nothing was written. Try another onnxruntime."
         )
     return content, max(differences)
 

@@ -54,7 +54,7 @@ def _checkpoints(folder: Path) -> list[Path]:
 
 
 def _encode(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """Return a value as JSON that keeps its types, and put its tensors, copied, into ``tensors``."""
+    """Return a value as JSON that keeps its types; its tensors, copied, go into ``tensors``."""
     if isinstance(value, Tensor):
         name = str(len(tensors))
         tensors[name] = value.detach().to("cpu", copy=True)

@@ -312,7 +312,8 @@ def test_everything_can_be_done_by_keyboard_and_focus_is_seen(visit, address):
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.id || document.activeElement.className"))
         shown = page.evaluate("""() => {
-          const active = document.activeElement, seen = (e) => e && getComputedStyle(e).outlineStyle !== 'none';
+          const active = document.activeElement;
+          const seen = (e) => e && getComputedStyle(e).outlineStyle !== 'none';
           return active === document.body || seen(active) || seen(active.closest('.drop'));
         }""")
         assert shown, page.evaluate("document.activeElement.outerHTML")
@@ -616,7 +617,8 @@ def test_a_crowd_of_points_is_drawn_by_webgl_or_without_it(
         return CollectionMap(place, positions)
 
     script = """HTMLCanvasElement.prototype.getContext = ((before) => function (kind, ...more) {
-      return kind === "webgl2" ? null : before.call(this, kind, ...more); })(HTMLCanvasElement.prototype.getContext);"""
+      return kind === "webgl2" ? null : before.call(this, kind, ...more);
+    })(HTMLCanvasElement.prototype.getContext);"""
     address = serve(replace(library_of(run), layout=halves))
     page = opened(visit, address, script="void 0" if webgl else script)
     until(page, "document.getElementById('map-points').hidden", not webgl)

@@ -98,7 +98,9 @@ def test_documentation_needs_no_network(client):
 
 REQUESTS = {
     "a head": b"GET / HTTP/1.1\r\nHost: 127",
-    "a body that nobody reads": b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9999\r\n\r\n",
+    "a body that nobody reads": (
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9999\r\n\r\n"
+    ),
     "a body without an address": (
         b"POST /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
     ),
