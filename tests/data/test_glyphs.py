@@ -49,21 +49,6 @@ def test_every_rendering_shows_something_and_has_a_name_of_its_own(records):
     assert {name.split()[1] for name in names[:24]} <= set(glyphs.FONTS)
 
 
-@pytest.mark.slow(7)
-def test_raw_pixels_find_some_of_the_unseen_characters_but_not_most(records):
-    """The room that learning has: raw pixels near 0.46, where a small trained network passes
-    0.9."""
-    vectors = (
-        records.source.pixels[records.splits == "test"].reshape(-1, 32 * 32).astype(np.float32)
-    )
-    labels = records.labels[records.splits == "test"]
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    queries = np.arange(0, len(vectors), 4)
-    similarity = vectors[queries] @ vectors.T
-    similarity[np.arange(len(queries)), queries] = -1
-    assert 0.35 < (labels[similarity.argmax(axis=1)] == labels[queries]).mean() < 0.6
-
-
 def test_another_seed_gives_other_images_and_another_split(counted):
     first = Glyphs(seed=1).load()
     again = Glyphs(seed=1).load()
@@ -136,25 +121,6 @@ def test_an_image_depends_on_its_seed_and_place_alone(drawings):
     np.testing.assert_array_equal(distorted(drawings, chosen, 32, 3), whole)
     assert (distorted(drawings, chosen, 32, 4) != whole).any(axis=(1, 2)).all()
     assert len(np.unique(whole.reshape(700, -1), axis=0)) == 700
-
-
-def test_a_bar_is_moved_tilted_and_scaled_to_both_sides_but_stays_itself_on_average():
-    bar = np.zeros((1, 48, 48), dtype=np.uint8)
-    bar[0, 12:36, 20:28] = 255
-    images = distorted(bar, np.zeros(400, dtype=np.int64), 32, 0).astype(float)
-    weight = images / images.sum(axis=(1, 2), keepdims=True)
-    axis = np.arange(32) + 0.5
-    center = np.stack([weight.sum(axis=2) @ axis, weight.sum(axis=1) @ axis], axis=1)
-    rows = axis[:, None] - center[:, 0, None, None]
-    columns = axis - center[:, 1, None, None]
-    down, across, skew = (
-        (weight * part).sum(axis=(1, 2)) for part in (rows**2, columns**2, rows * columns)
-    )
-    np.testing.assert_allclose(center.mean(axis=0), 16, atol=0.5)
-    assert center.min() < 14.5 and center.max() > 17.5
-    angles = np.rad2deg(np.arctan2(2 * skew, down - across) / 2)
-    assert angles.min() < -8 and angles.max() > 8 and abs(angles.mean()) < 3
-    assert np.sqrt(down.max() / down.min()) > 1.2
 
 
 def test_characters_that_a_reader_tells_apart_are_not(classes):

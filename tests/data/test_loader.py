@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from tests.reading import load
+from tests.reading import broken, load, same
 
 from vicinal.data.folder import Folder
 from vicinal.data.loader import Loader, load_all
@@ -42,23 +42,6 @@ def features():
     )
 
 
-def same(first, second):
-    assert len(first) == len(second)
-    for one, other in zip(first, second, strict=True):
-        torch.testing.assert_close(one.inputs, other.inputs, rtol=0, atol=0)
-        assert (
-            one.labels.tolist() == other.labels.tolist()
-            and one.indices.tolist() == other.indices.tolist()
-        )
-        assert one.skipped == other.skipped
-
-
-def break_file(records, row):
-    path = records.source.root / records.source.paths[row]
-    path.write_bytes(path.read_bytes()[:100])
-    return records.source.paths[row]
-
-
 def test_batches_hold_the_rows_of_the_plan(images):
     batches = list(load(images, PLAN, RANDOM, seed=0, epoch=0))
     for batch, rows in zip(batches, PLAN, strict=True):
@@ -78,7 +61,7 @@ def test_augmentation_depends_on_seed_epoch_and_index_alone(images):
 
 
 def test_or_replaced_by_another_of_its_class_and_reported(images):
-    break_file(images, 4)
+    broken(images, 4)
     batches = list(load(images, PLAN, RANDOM, seed=0, epoch=0, skip_corrupt=True))
     assert [batch.skipped for batch in batches] == [(), (), (4,)]
     assert batches[2].indices.tolist() == [1, 2, 3, 5]  # 5 comes next, and 3 is there already
@@ -86,10 +69,10 @@ def test_or_replaced_by_another_of_its_class_and_reported(images):
 
 
 def test_a_replacement_already_in_the_batch_is_taken_only_in_need(images):
-    break_file(images, 3)
+    broken(images, 3)
     (batch,) = load(images, [[3, 4]], RANDOM, seed=0, epoch=0, skip_corrupt=True)
     assert batch.indices.tolist() == [5, 4]
-    break_file(images, 5)
+    broken(images, 5)
     (batch,) = load(images, [[3, 4, 5]], RANDOM, seed=0, epoch=0, skip_corrupt=True)
     assert batch.indices.tolist() == [4, 4, 4] and batch.skipped == (3, 5)
 
@@ -103,33 +86,31 @@ def test_workers_change_nothing_and_pass_on_the_error(images):
     """One test for all, since starting the processes takes seconds."""
     alone = list(load(images, PLAN, RANDOM, seed=3, epoch=1))
     state = torch.get_rng_state()
-    same(
-        list(load(images.take(np.arange(12)), iter(PLAN), RANDOM, seed=3, epoch=1, workers=2)),
-        alone,
-    )
+    same(load(images.take(np.arange(12)), iter(PLAN), RANDOM, seed=3, epoch=1, workers=2), alone)
     assert torch.get_rng_state().equal(state)
     staying = Loader(images, RANDOM, seed=3, workers=1)
     # And the rest of this epoch is never asked for.
     assert len(next(staying.batches(PLAN, 0)).labels)
     before = {process.pid for process in multiprocessing.active_children()}
-    same(list(staying.batches(PLAN, 1)), alone)
+    same(staying.batches(PLAN, 1), alone)
     assert before and {process.pid for process in multiprocessing.active_children()} == before
-    name = break_file(images, 4)
+    name = broken(images, 4)
     batches = load(images, PLAN[1:], RANDOM, seed=3, epoch=1, workers=1)
     same([next(batches)], alone[1:2])
     with pytest.raises(
         DataError, match=rf"^image .*/{name} cannot be read: .* --skip-corrupt elsewhere\.$"
     ):
         next(batches)
-    same(
-        list(load_all(images, RANDOM, batch_size=5, workers=1, skip_corrupt=True)),
-        list(load_all(images, RANDOM, batch_size=5, skip_corrupt=True)),
+    alone, apart = (
+        load_all(images, RANDOM, batch_size=5, workers=workers, skip_corrupt=True)
+        for workers in (0, 1)
     )
+    same(alone, apart)
 
 
 def test_unreadable_rows_are_left_out_of_an_evaluation_and_reported(images):
-    name = break_file(images, 6)
-    break_file(images, 7)
+    name = broken(images, 6)
+    broken(images, 7)
     with pytest.raises(DataError, match=name):
         list(load_all(images, RANDOM))
     batches = list(load_all(images, RANDOM, batch_size=2, skip_corrupt=True))

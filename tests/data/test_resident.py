@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 from tests.gpu import never_waiting
-from tests.reading import load
+from tests.reading import broken, load, same
 
 from vicinal.data import loader, resident
 from vicinal.data.folder import Folder
@@ -62,12 +62,6 @@ def where(request, monkeypatch):
     return request.param
 
 
-def broken(records, row):
-    path = records.source.root / records.source.paths[row]
-    path.write_bytes(path.read_bytes()[:100])
-    return records.source.paths[row]
-
-
 def of(source):
     splits = np.array(["train"] * 4)
     return Records("m", source, np.arange(4), tuple("abcd"), splits)
@@ -79,21 +73,6 @@ def in_memory():
 
 def features():
     return of(FeatureArray(np.ones((4, 3), np.float32), list("abcd")))
-
-
-def same(ours, theirs, *, levels=0.0):
-    """Equal batches; pixels may differ by so many of 255 levels, seldom."""
-    ours = list(ours)
-    theirs = list(theirs)
-    assert len(ours) == len(theirs) > 0
-    for one, other in zip(ours, theirs, strict=True):
-        assert one.inputs.shape == other.inputs.shape and one.inputs.dtype == torch.float32
-        difference = (one.inputs - other.inputs).abs()
-        if difference.numel():
-            assert difference.max() <= levels + 1e-6 and difference.mean() <= levels / 10 + 1e-6
-        assert one.labels.equal(other.labels) and one.indices.equal(other.indices)
-        assert one.skipped == other.skipped and one.extras.keys() == other.extras.keys()
-        assert all(column.equal(other.extras[name]) for name, column in one.extras.items())
 
 
 @pytest.mark.parametrize("transform", [RANDOM, BOXES, CAFFE])

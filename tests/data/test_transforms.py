@@ -5,9 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
-from vicinal.arguments import build, describe
 from vicinal.data.draws import uniform
-from vicinal.data.transforms import TRANSFORMS, FeatureTransform, ImageTransform
+from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError
 from vicinal.models.backbone import CAFFE, HALF, IMAGENET
 
@@ -144,15 +143,3 @@ def test_an_image_smaller_than_the_crop_is_rejected_with_both_sizes():
 def test_settings_that_cannot_work_are_rejected(settings, message):
     with pytest.raises(ConfigError, match=message):
         ImageTransform(size=8, **settings)
-
-
-@pytest.mark.parametrize(
-    "transform",
-    [
-        ImageTransform(size=8, mean=(0.1, 0.2, 0.3)),
-        ImageTransform(size=8, crop="resized", area=(0.2, 1.0), order="BGR", canvas=9),
-        FeatureTransform(normalize=True),
-    ],
-)
-def test_a_transform_is_rebuilt_from_its_description(transform):
-    assert build(describe(transform), TRANSFORMS) == transform

@@ -44,14 +44,6 @@ def test_rows_of_mixed_roles_take_their_own_streams_and_keep_their_order(
         torch.testing.assert_close(found.vectors[row], expected[0])
 
 
-def test_one_network_sees_a_batch_in_one_go_whatever_the_roles():
-    embedder = Embedder(Identity(4), 3)
-    batches = []
-    embedder.register_forward_hook(lambda module, given, out: batches.append(len(out)))
-    Encoder(embedder, FeatureTransform(), CPU).embed(records_with([1, 2] * 5 + [1]))
-    assert batches == [11]
-
-
 @pytest.mark.parametrize("roles", [None, [0] * 11])
 def test_two_streams_reject_records_without_a_role(roles, two_streams):
     encoder = Encoder(two_streams, FeatureTransform(), CPU)

@@ -284,20 +284,10 @@ def test_agrees_with_pytorch_metric_learning(labelled, separate):
         knn_func=CustomKNN(LpDistance(normalize_embeddings=False)),
         kmeans_func=lambda x, n: clusters,
     )
-    if separate:
-        found = evaluate(
-            rows[::2],
-            labels[::2],
-            gallery=rows[1::2],
-            gallery_labels=labels[1::2],
-            metrics=list(ours.values()),
-            seed=0,
-            restarts=1,
-        )
-        expected = theirs.get_accuracy(rows[::2], labels[::2], rows[1::2], labels[1::2])
-    else:
-        found = evaluate(rows, labels, metrics=list(ours.values()), seed=0, restarts=1)
-        expected = theirs.get_accuracy(rows, labels)
+    asked = (rows[::2], labels[::2]) if separate else (rows, labels)
+    sought = {"gallery": rows[1::2], "gallery_labels": labels[1::2]} if separate else {}
+    found = evaluate(*asked, **sought, metrics=list(ours.values()), seed=0, restarts=1)
+    expected = theirs.get_accuracy(*asked, *sought.values())
     assert {name: found[ours[name]] for name in ours} == pytest.approx(
         {name: expected[name] for name in ours}
     )

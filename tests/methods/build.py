@@ -8,6 +8,21 @@ from vicinal.methods.method import Parts
 from vicinal.methods.optimizer import OptimizerConfig
 
 
+class OneBatch:
+    """An epoch of one batch: rows 0, 1, ..."""
+
+    note = None
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def epoch(self, number):
+        return [list(range(self.rows))]
+
+    def __len__(self):
+        return 1
+
+
 def build(
     method,
     embedder,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tests.apart import in_two
+from tests.methods.build import OneBatch
 from tests.reading import load
 
 from vicinal.data.records import FeatureArray, Records
@@ -290,18 +291,9 @@ def test_what_does_not_go_together_is_rejected_with_what_to_set(
 
 
 def test_a_sampler_of_the_users_own_is_not_checked_by_its_layout():
-    class Own:
-        note = None
-
-        def epoch(self, number):
-            return [[0, 1]]
-
-        def __len__(self):
-            return 1
-
-    LoOp().check(MultiSimilarityLoss(), Own())
-    with pytest.raises(ConfigError, match="got batches of Own"):
-        ALA().check(TripletLoss(), Own())
+    LoOp().check(MultiSimilarityLoss(), OneBatch(2))
+    with pytest.raises(ConfigError, match="got batches of OneBatch"):
+        ALA().check(TripletLoss(), OneBatch(2))
     ALA().check(TripletLoss(), EpisodeSampler(np.repeat(np.arange(6), 2), seed=0))
 
 

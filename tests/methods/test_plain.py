@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from tests.methods.build import build
+from tests.methods.build import OneBatch, build
 
 from vicinal.data.records import Batch
 from vicinal.losses import BatchAllTripletLoss, InfoNCELoss, MultiSimilarityLoss
@@ -12,15 +12,9 @@ from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.methods.plain import MomentumQueue, Plain
 from vicinal.models import Embedder, Identity
 
-
-class OneBatch:
-    note = None
-
-    def epoch(self, number):
-        return [[0, 1, 2, 3]]
-
-    def __len__(self):
-        return 1
+DESCENT = OptimizerConfig(
+    "sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0, schedule="constant"
+)
 
 
 @pytest.fixture
@@ -32,10 +26,7 @@ def test_a_step_is_embed_score_step(batch):
     embedder = Embedder(Identity(5), 3)
     before = copy.deepcopy(embedder)
     loss = MultiSimilarityLoss()
-    sgd = OptimizerConfig(
-        "sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0, schedule="constant"
-    )
-    method = build(Plain(), embedder, loss, OneBatch(), sgd)
+    method = build(Plain(), embedder, loss, OneBatch(4), DESCENT)
     result = method(batch)
     embeddings = before.embed(before.features(batch.inputs))
     value = loss(embeddings, batch.labels)
@@ -50,15 +41,12 @@ def test_a_step_is_embed_score_step(batch):
 def test_momentum_contrast_step_by_step(batch, rng):
     """Queries against the keys of all steps so far, one pair at a time; the encoder of keys follows
     slowly."""
-    sgd = OptimizerConfig(
-        "sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0, schedule="constant"
-    )
     method = build(
         MomentumQueue(momentum=0.9),
         Embedder(Identity(5), 3),
         InfoNCELoss(0.5),
-        OneBatch(),
-        sgd,
+        OneBatch(4),
+        DESCENT,
         labels=range(12),
     )
     query = copy.deepcopy(method.embedder)
@@ -98,5 +86,5 @@ def test_momentum_contrast_step_by_step(batch, rng):
 
 
 def test_a_collapsed_triplet_loss_is_its_margin(batch):
-    method = build(Plain(), Embedder(Identity(5), 3), BatchAllTripletLoss(margin=0.3), OneBatch())
+    method = build(Plain(), Embedder(Identity(5), 3), BatchAllTripletLoss(margin=0.3), OneBatch(4))
     assert method.collapsed_loss(batch) == pytest.approx(0.3, abs=1e-3)

@@ -54,18 +54,3 @@ def torchvision_models():
     except (ImportError, RuntimeError) as error:
         pytest.skip(f"torchvision cannot be imported here: {error}")
     return models
-
-
-@pytest.fixture(scope="session")
-def preprocessed():
-    """``preprocessed(preprocessing, pixels)``: RGB pixels in 0..1 as a backbone's input."""
-
-    def make(preprocessing, pixels: torch.Tensor) -> torch.Tensor:
-        ordered = pixels.flip(1) if preprocessing.channels == "BGR" else pixels
-        mean, std = (
-            torch.tensor(values).view(1, 3, 1, 1)
-            for values in (preprocessing.mean, preprocessing.std)
-        )
-        return (ordered * preprocessing.scale - mean) / std
-
-    return make

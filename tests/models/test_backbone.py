@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from vicinal.arguments import build, describe
-from vicinal.models import MODELS, BNInception, EfficientNetLite, Embedder, ResNet
-from vicinal.models.backbone import CAFFE, HALF, IMAGENET, convolve
+from vicinal.models import EfficientNetLite, Embedder, ResNet
+from vicinal.models.backbone import convolve
 
 # One with plain convolutions and one with depthwise ones; BN-Inception shares the code under test.
 BACKBONES = {"resnet18": partial(ResNet, 18), "lite0": EfficientNetLite}
@@ -22,13 +21,6 @@ def _norms(module):
 
 def _statistics(module):
     return [tensor.clone() for name, tensor in module.named_buffers() if "running" in name]
-
-
-@pytest.mark.parametrize("name", BACKBONES)
-def test_maps_have_the_width_and_a_32nd_of_the_side(name):
-    backbone = BACKBONES[name]().eval()
-    with torch.no_grad():
-        assert backbone(torch.zeros(1, 3, 32, 64)).shape == (1, backbone.width, 1, 2)
 
 
 @pytest.mark.parametrize("name", BACKBONES)
@@ -58,20 +50,6 @@ def test_frozen_norm_survives_the_conversion_to_several_processes():
     ).train()
     norms = [m for m in backbone.modules() if isinstance(m, torch.nn.SyncBatchNorm)]
     assert norms and not any(norm.training or norm.weight.requires_grad for norm in norms)
-
-
-def test_a_described_backbone_is_rebuilt_frozen_and_without_weight_files(monkeypatch):
-    monkeypatch.setattr(
-        "torch.load", lambda *_, **__: pytest.fail("a constructor read a weight file")
-    )
-    model = Embedder(EfficientNetLite("lite1", freeze_norm=True, drop_connect=0.1), 8)
-    again = build(describe(model), MODELS).train()
-    assert (again.backbone.variant, again.backbone.freeze_norm, again.backbone.drop_connect) == (
-        "lite1",
-        True,
-        0.1,
-    )
-    assert not any(norm.training or norm.weight.requires_grad for norm in _norms(again))
 
 
 @pytest.mark.slow
@@ -115,15 +93,3 @@ def test_a_norm_in_training_normalizes_by_its_batch_and_counts_it(rng):
     assert torch.equal(convolve(inputs, convolution, norm), other_norm(convolution(inputs)))
     assert torch.equal(norm.running_mean, other_norm.running_mean)
     assert int(norm.num_batches_tracked) == 1
-
-
-def test_backbones_carry_the_preprocessing_of_their_weights(preprocessed):
-    found = [kind.preprocessing for kind in (EfficientNetLite, ResNet, BNInception)]
-    assert found == [HALF, IMAGENET, CAFFE]
-    red = torch.tensor([1.0, 0.0, 0.0]).view(1, 3, 1, 1)
-    assert preprocessed(CAFFE, red).flatten().tolist() == [
-        0 - 104,
-        0 - 117,
-        255 - 128,
-    ]  # blue first, 0 to 255
-    assert preprocessed(HALF, red).flatten().tolist() == [1.0, -1.0, -1.0]

@@ -7,7 +7,7 @@ import inspect
 import numpy as np
 import pytest
 import torch
-from tests.methods.build import build
+from tests.methods.build import OneBatch, build
 from torch import nn
 
 from vicinal.data.records import Batch
@@ -48,16 +48,6 @@ class Convolutions(nn.Module):
     def forward(self, inputs):
         self.calls.append(len(inputs))
         return self.layers(inputs)
-
-
-class Sampler:
-    note = None
-
-    def epoch(self, number):
-        return [list(range(len(LABELS)))]
-
-    def __len__(self):
-        return 1
 
 
 def embedders(**options):
@@ -101,7 +91,13 @@ def test_a_plain_step_has_the_gradients_of_the_whole_batch(name):
         loss = MultiSimilarityLoss() if name == "memory" else loss_named(name)
         kind = CrossBatchMemory(size=32, warmup=0) if name == "memory" else Plain()
         method = build(
-            kind, embedder.train(), loss, Sampler(), SGD, labels=LABELS.numpy(), steps=10
+            kind,
+            embedder.train(),
+            loss,
+            OneBatch(len(LABELS)),
+            SGD,
+            labels=LABELS.numpy(),
+            steps=10,
         )
         values.append(float(method(batch()).scalars["loss"]))
         parameters.append(
@@ -119,7 +115,13 @@ def test_steps_of_hdml_are_those_of_the_whole_batch():
         torch.manual_seed(3)
         settings = HDML(window=1, alpha=1.0, beta=1.0)
         method = build(
-            settings, embedder.train(), NPairLoss(), Sampler(), SGD, labels=np.arange(6), steps=10
+            settings,
+            embedder.train(),
+            NPairLoss(),
+            OneBatch(len(LABELS)),
+            SGD,
+            labels=np.arange(6),
+            steps=10,
         )
         for group in (
             group for optimizer in method.optimizers.values() for group in optimizer.param_groups

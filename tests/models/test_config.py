@@ -17,7 +17,7 @@ from vicinal.models import (
     SmallConvNet,
     SmallResNet,
 )
-from vicinal.models.backbone import CAFFE, IMAGENET
+from vicinal.models.backbone import CAFFE, HALF, IMAGENET
 
 
 def same(one, other):
@@ -31,27 +31,16 @@ def same(one, other):
     ("config", "facts", "by_hand"),
     [
         (
-            ModelConfig(name="small", arguments={"widths": (4, 8)}, dim=5),
-            {"channels": 1},
-            lambda: Embedder(SmallConvNet(1, (4, 8)), 5),
-        ),
-        (
             ModelConfig(
                 name="small_resnet", arguments={"widths": [4, 8], "attention": "fcam"}, dim=5
             ),
             {"channels": 1},
             lambda: Embedder(SmallResNet(1, (4, 8), attention="fcam"), 5),
         ),
-        (ModelConfig(name="identity", dim=5), {"width": 7}, lambda: Embedder(Identity(7), 5)),
         (
             ModelConfig(name="identity", dim=5, head_norm=True, start="glorot"),
             {"width": 7},
             lambda: Embedder(Identity(7), 5, head_norm=True),
-        ),
-        (
-            ModelConfig(name="resnet18", weights="none", arguments={"attention": "fcam"}, dim=5),
-            {},
-            lambda: Embedder(ResNet(18, attention="fcam"), 5),
         ),
         (
             ModelConfig(
@@ -143,6 +132,7 @@ def test_preprocessing_is_known_without_building(monkeypatch):
     monkeypatch.setattr(nn.Module, "__init__", lambda *_: pytest.fail("a network was built"))
     found = {name: ModelConfig(name=name).expected for name in BACKBONES}
     assert found["resnet50"] == IMAGENET and found["bn_inception"] == CAFFE
+    assert found["efficientnet_lite0"].mean == HALF.mean
     assert [found[f"efficientnet_lite{n}"].size for n in range(3)] == [224, 240, 260]
     assert found["small"].size == 64
 

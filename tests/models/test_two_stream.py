@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError
-from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, Identity, TwoStreamEmbedder
 
 
@@ -27,13 +26,3 @@ def test_without_a_role_nothing_is_embedded(embedder):
     for ask in (embedder, embedder.features, embedder.embed, lambda _: embedder.stream(None)):
         with pytest.raises(ConfigError, match="different networks"):
             ask(torch.zeros(2, 6))
-
-
-def test_weights_are_separate_and_all_of_them_learn(embedder):
-    names = set(embedder.state_dict())
-    assert names == {
-        f"{stream}.head.{part}" for stream in ("query", "gallery") for part in ("weight", "bias")
-    }
-    optimizer, _ = OptimizerConfig(head_factor=3.0).build(embedder, steps=1)
-    learned = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    assert learned == {id(parameter) for parameter in embedder.parameters()}

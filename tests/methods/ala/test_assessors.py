@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vicinal.methods.ala.assessment import ConstantAssessor, LSTMAssessor
+from vicinal.methods.ala.assessment import LSTMAssessor
 
 
 @pytest.fixture
@@ -64,8 +64,3 @@ def test_the_scale_of_embeddings_counts_in_the_paper_alone(lstm, members, scaled
     lstm.scaled = scaled
     same = torch.allclose(lstm(1e-3 * members).weights, lstm(members).weights, atol=1e-5)
     assert same == scaled
-
-
-def test_a_constant_is_a_constant_and_learns_nothing(members):
-    assessor = ConstantAssessor(0.3)
-    assert torch.equal(assessor(members).weights, torch.full((12,), 0.3)) and not assessor.learns

@@ -50,18 +50,7 @@ def test_steps_bring_the_loss_down(kind, loss, batch):
     for _ in range(20):
         last = method(batch)
     assert last.scalars["loss"] < first and last.scalars["loss"].isfinite()
-    described = method.diagnostics(last)
-    assert all(value.isfinite() for value in described.values())
-    assert {
-        "active",
-        "spread",
-        "hardest_negative/sample",
-        "hardest_negative/between",
-    } <= described.keys()
-    assert {name.split("/")[0] for name in described} - {
-        "active",
-        "spread",
-    } == method.captions.keys()
+    assert all(value.isfinite() for value in method.diagnostics(last).values())
 
 
 def test_points_between_samples_are_harder_than_samples(batch):
