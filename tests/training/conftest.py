@@ -3,6 +3,7 @@
 import importlib.util
 import os
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from vicinal.config import Config, compose, from_words, read
 from vicinal.training.console import Console
+from vicinal.training.run import resume, start
 
 TINY = """
 preset = "features"
@@ -106,6 +108,22 @@ def once(tmp_path_factory) -> Path:
 @pytest.fixture
 def console() -> Console:
     return Console(quiet=True)
+
+
+@pytest.fixture
+def begin(tiny, tmp_path, console):
+    """``begin(name, word, ...)``: train the tiny experiment in a folder of that name."""
+
+    def call(name, *words):
+        return start(tiny.config(*words), tmp_path / name, command="test", console=console)
+
+    return call
+
+
+@pytest.fixture
+def again(tiny, console):
+    """``again(path)``: resume a run of the tiny experiment."""
+    return partial(resume, trust=tiny.trust, console=console)
 
 
 def embedder_state(checkpoint):

@@ -24,7 +24,7 @@ from vicinal.losses import (
 from vicinal.methods import HDML, HER, HTL, CrossBatchMemory, LoOp, Plain, StepResult
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, SmallConvNet, TwoStreamEmbedder
-from vicinal.training.cuda_graph import CUDAGraphStep, _Graph
+from vicinal.training.cuda_graph import CUDAGraphStep
 
 LABELS = torch.arange(8).repeat_interleave(4)
 METHODS = {
@@ -170,26 +170,6 @@ def test_a_step_is_prepared_and_advanced_around_the_graph(monkeypatch):
     method.advance = lambda batch: done.append("advance")
     CUDAGraphStep(method)(next(batches("cpu")))
     assert done == ["prepare", 4, "advance"]
-
-
-def test_a_replay_takes_the_batch_in_and_does_not_overwrite_what_the_last_returned():
-    mine = Batch(torch.zeros(2, 3), torch.zeros(2), torch.arange(2), {"by": torch.zeros(2)})
-    values = torch.zeros(2)
-
-    def replay():
-        values.copy_(torch.stack([mine.inputs.sum(), mine.extras["by"].sum() + mine.labels.sum()]))
-
-    result = StepResult({}, torch.zeros(2, 3), mine.labels)
-    graph = _Graph(SimpleNamespace(replay=replay), mine, ("loss", "other"), values, result)
-    given = [
-        Batch(torch.full((2, 3), x), torch.full((2,), x), torch.arange(2), {"by": torch.ones(2)})
-        for x in (1.0, 2.0)
-    ]
-    found = [graph.replay(batch).scalars for batch in given]
-    assert [{name: float(value) for name, value in scalars.items()} for scalars in found] == [
-        {"loss": 6, "other": 4},
-        {"loss": 12, "other": 6},
-    ]
 
 
 def test_a_loss_that_counts_in_python_is_never_captured():

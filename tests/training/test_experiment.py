@@ -21,15 +21,12 @@ def features(tmp_path, labels, splits):
     return compose({"data": str(path), "sampler": sampler, "training": {"validation": 0}})
 
 
-def test_a_test_part_of_one_class_is_rejected(tmp_path):
-    config = features(tmp_path, [0, 0, 1, 1, 2, 2], ["train"] * 4 + ["test"] * 2)
-    with pytest.raises(DataError, match=r"test part of .* has 1 classes of at most 2 records"):
-        prepare(config)
-
-
-def test_a_test_part_of_single_records_is_rejected(tmp_path):
-    config = features(tmp_path, [0, 0, 1, 1, 2, 3], ["train"] * 4 + ["test"] * 2)
-    with pytest.raises(DataError, match="at most 1 records"):
+@pytest.mark.parametrize(
+    ("labels", "found"), [([2, 2], "1 classes of at most 2"), ([2, 3], "most 1")]
+)
+def test_a_test_part_of_one_class_or_of_single_records_is_rejected(labels, found, tmp_path):
+    config = features(tmp_path, [0, 0, 1, 1, *labels], ["train"] * 4 + ["test"] * 2)
+    with pytest.raises(DataError, match=rf"test part of .* has .*{found} records"):
         prepare(config)
 
 

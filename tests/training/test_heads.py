@@ -14,7 +14,6 @@ from vicinal.distances import Poincare, exponential_map
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.neighbors import neighbors
 from vicinal.losses import InfoNCELoss, MultiSimilarityLoss, NestedLoss, ProxyAnchorLoss
-from vicinal.training.run import start
 
 HYPERBOLIC = ["model.head=hyperbolic", "model.dim=4", "loss=info_nce", "loss.temperature=0.2"]
 
@@ -48,8 +47,8 @@ def test_neighbors_in_the_ball_are_those_of_the_distance(ball):
         neighbors(10 * ball, 5, metric="poincare")
 
 
-def test_a_hyperbolic_head_trains_is_measured_searched_and_exported(tiny, tmp_path, console):
-    run = start(tiny.config(*HYPERBOLIC), tmp_path / "run", command="test", console=console)
+def test_a_hyperbolic_head_trains_is_measured_searched_and_exported(tiny, begin):
+    run = begin("run", *HYPERBOLIC)
     model = vicinal.load(run.path)
     vectors = model.embed(np.load(tiny.folder / "tiny.npz")["features"])
     assert model.metric == "poincare" and (np.linalg.norm(vectors, axis=1) < 1).all()
@@ -74,22 +73,17 @@ def test_a_hyperbolic_head_trains_is_measured_searched_and_exported(tiny, tmp_pa
         (["loss=triplet"], "plain distances"),
         (["loss=n_pair", "method=hdml"], "method=plain"),
         (["model.dim=none"], r"needs model\.dim"),
+        (["model.head=linear", "loss.nested=2,8", "model.dim=6"], r"model\.dim=6"),
     ],
 )
-def test_what_has_no_meaning_in_the_ball_is_rejected(tiny, tmp_path, console, words, said):
+def test_what_has_no_meaning_in_the_ball_or_no_room_is_rejected(words, said, begin):
     with pytest.raises(ConfigError, match=said):
-        start(
-            tiny.config(*HYPERBOLIC[:2], *words), tmp_path / "run", command="test", console=console
-        )
+        begin("run", *HYPERBOLIC[:2], *words)
 
 
-def test_a_loss_over_distances_takes_those_of_the_ball(tiny, tmp_path, console):
-    start(
-        tiny.config(*HYPERBOLIC[:2], "loss=triplet", "loss.squared=false", "model.start=principal"),
-        tmp_path / "run",
-        command="test",
-        console=console,
-    )
+def test_a_loss_over_distances_takes_those_of_the_ball(begin):
+    words = ["loss=triplet", "loss.squared=false", "model.start=principal"]
+    begin("run", *HYPERBOLIC[:2], *words)
 
 
 def test_nested_loss_is_the_sum_over_prefixes(rng):
@@ -107,9 +101,9 @@ def test_nested_loss_is_the_sum_over_prefixes(rng):
             NestedLoss(losses, sizes)
 
 
-def test_nested_sizes_train_and_are_measured(tiny, tmp_path, console):
+def test_nested_sizes_train_and_are_measured(begin):
     words = ["loss=proxy_anchor", "loss.nested=2,4", "model.dim=6"]
-    run = start(tiny.config(*words), tmp_path / "run", command="test", console=console)
+    run = begin("run", *words)
     rows = {row["name"]: row["metrics"] for row in run.results["rows"]}
     assert {"trained", "trained, 2 dimensions", "trained, 4 dimensions"} <= rows.keys()
     found = CliRunner().invoke(
@@ -119,13 +113,3 @@ def test_nested_sizes_train_and_are_measured(tiny, tmp_path, console):
     assert measured["trained, 2 dimensions"]["map@r"] == pytest.approx(
         rows["trained, 2 dimensions"]["map@r"]
     )
-
-
-def test_nested_sizes_beyond_the_embedding_are_rejected(tiny, tmp_path, console):
-    with pytest.raises(ConfigError, match=r"model\.dim=6"):
-        start(
-            tiny.config("loss.nested=2,8", "model.dim=6"),
-            tmp_path / "run",
-            command="test",
-            console=console,
-        )

@@ -21,9 +21,8 @@ from vicinal.parallel import pick_device
 from vicinal.run_directory import RunDirectory
 from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint
 from vicinal.training.console import Console
-from vicinal.training.experiment import check_equal_parts
 from vicinal.training.processes import launch
-from vicinal.training.run import resume, start
+from vicinal.training.run import start
 from vicinal.training.trainer import Interruption
 
 VICINAL = [sys.executable, "-m", "vicinal", "train"]
@@ -54,12 +53,8 @@ if "RANK" in os.environ:
 AGAIN = ["--trust", "breakable:Breakable"]
 
 
-def one_process(tiny, path, console, *words):
-    return start(tiny.config(*words), path, command="test", console=console)
-
-
 @pytest.mark.slow(20)
-def test_two_processes_give_the_run_of_one(tiny, tmp_path, console):
+def test_two_processes_give_the_run_of_one(tiny, tmp_path, begin):
     path = tmp_path / "two"
     # Noise comes after the gather: all processes must draw the same, and what one process would.
     words = tiny.words("loss.noisy=true", "--processes", "2", "--run", str(path), *SILENT)
@@ -75,7 +70,7 @@ def test_two_processes_give_the_run_of_one(tiny, tmp_path, console):
     assert done.stdout.count("MAP@R  ") <= 1 and done.stdout.count("Recall@1  ") == 1, (
         "only the first process speaks"
     )
-    one = one_process(tiny, tmp_path / "one", console, "loss.noisy=true")
+    one = begin("one", "loss.noisy=true")
     two = RunDirectory.open(path)
 
     assert two.status["state"] == "finished"
@@ -90,15 +85,6 @@ def test_two_processes_give_the_run_of_one(tiny, tmp_path, console):
     assert sorted(p.name for p in one.path.rglob("*")) == sorted(
         p.name for p in two.path.rglob("*")
     )
-
-
-def test_a_batch_that_cannot_be_shared_is_rejected(monkeypatch):
-    monkeypatch.setattr("vicinal.parallel.processes", lambda: 2)
-    check_equal_parts([[1, 2], [3, 4, 5, 6]])
-    with pytest.raises(
-        ConfigError, match="2 processes were to share each batch equally, but batch 2 has 3 rows"
-    ):
-        check_equal_parts([[1, 2], [3, 4, 5]])
 
 
 def test_more_processes_than_gpus_are_rejected(monkeypatch):
@@ -159,16 +145,18 @@ def test_an_error_is_printed_once_and_before_there_is_a_folder(tiny, tmp_path):
 
 
 @pytest.mark.slow(27)
-def test_ctrl_c_then_kill_minus_nine_then_one_process_change_nothing(tiny, tmp_path, console):
+def test_ctrl_c_then_kill_minus_nine_then_one_process_change_nothing(tiny, tmp_path, begin, again):
     """The same run three times over: asked to stop, gone on with, killed in part, and finished by
     one process."""
     settings = ["loss.noisy=true", "training.epochs=6"]
-    whole = one_process(tiny, tmp_path / "whole", console, *settings)
+    whole = begin("whole", *settings)
     path = tmp_path / "run"
     words = tiny.words(
         *settings, "loss.slow=0.05", "--processes", "2", "--run", str(path), "--no-report"
     )
-    launcher, ranks = begin([*VICINAL, *words, "training.checkpoint_seconds=1000"], path, steps=3)
+    launcher, ranks = disturbed(
+        [*VICINAL, *words, "training.checkpoint_seconds=1000"], path, steps=3
+    )
     launcher.send_signal(signal.SIGINT)
     said = ended(launcher, ranks, code=130)
     assert f"vicinal train --resume {path}" in said
@@ -183,14 +171,14 @@ def test_ctrl_c_then_kill_minus_nine_then_one_process_change_nothing(tiny, tmp_p
     )
     run.info_path.write_text(json.dumps(saved))
     words = ["--resume", str(path), *AGAIN, "--processes", "2", "--no-report"]
-    launcher, ranks = begin([*VICINAL, *words], path, steps=reached + 3)
+    launcher, ranks = disturbed([*VICINAL, *words], path, steps=reached + 3)
     os.kill(ranks[1], signal.SIGKILL)
     said = ended(launcher, ranks, code=1)
     assert "process 1 of 2 was killed" in said
     assert run.status["state"] == "failed" and "lost contact" in run.status["message"]
     assert latest_checkpoint(run.checkpoints_path).name in run.status["message"]
 
-    resume(path, trust=tiny.trust, console=console)
+    again(path)
     for a, b in zip(whole.metrics(), run.metrics(), strict=True):
         assert a == pytest.approx(b, abs=1e-5) if a["kind"] == "step" else a == b
     close(load_file(whole.weights_path), load_file(run.weights_path))
@@ -207,7 +195,7 @@ def test_a_killed_run_goes_on_bit_for_bit_in_as_many_processes(tiny, tmp_path):
     path = tmp_path / "run"
     subprocess.run([*VICINAL, *tiny.words(*settings, "--run", str(whole), *together)], check=True)
     words = tiny.words(*settings, "loss.slow=0.05", "--run", str(path), *SILENT)
-    launcher, ranks = begin([*TORCHRUN, *words], path, steps=8)
+    launcher, ranks = disturbed([*TORCHRUN, *words], path, steps=8)
     os.kill(ranks[0], signal.SIGKILL)
     ended(launcher, ranks, code=1)
     status = RunDirectory.open(path).status
@@ -227,7 +215,7 @@ def test_processes_stop_with_a_checkpoint_when_their_launcher_is_killed(tiny, tm
         "--run",
         str(path),
     )
-    launcher, _ = begin([*VICINAL, *words, "--processes", "2", *SILENT], path, steps=3)
+    launcher, _ = disturbed([*VICINAL, *words, "--processes", "2", *SILENT], path, steps=3)
     launcher.kill()
     launcher.communicate()  # until the processes have closed their ends, too
     run = RunDirectory.open(path)
@@ -299,7 +287,7 @@ def test_an_error_in_one_process_ends_all_and_is_named(tiny, tmp_path, error, co
     )
 
 
-def begin(command, path, *, steps):
+def disturbed(command, path, *, steps):
     """Start a run and wait until it has taken some steps; return its launcher and the processes by
     their numbers."""
     launcher = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

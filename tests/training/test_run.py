@@ -25,19 +25,15 @@ from vicinal.run_directory import RunDirectory
 from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from vicinal.training.console import Console
 from vicinal.training.finish import measure_run
-from vicinal.training.run import resume, start
-
-
-def begin(tiny, path, console, *words):
-    return start(tiny.config(*words), path, command="test", console=console)
+from vicinal.training.run import resume
 
 
 @pytest.fixture
-def finished(tiny, tmp_path, console, once):
+def finished(tmp_path, once, begin):
     """A finished run of the tiny experiment to look at or to spoil: trained once, copied for each
     test."""
     if not once.exists():
-        begin(tiny, once, console)
+        begin(once)
     shutil.copytree(once, tmp_path / "finished")
     return RunDirectory.open(tmp_path / "finished")
 
@@ -53,7 +49,8 @@ def test_a_run_writes_what_the_format_promises(finished):
     steps = [line for line in lines if line["kind"] == "step"]
     assert [line["step"] for line in steps] == list(range(len(steps)))
     assert {"loss", "active", "spread"} <= steps[0].keys()
-    assert sum(line["kind"] == "evaluation" for line in lines) == 4  # the start competes
+    looks = [line["split"] for line in lines if line["kind"] == "evaluation"]
+    assert looks == ["validation"] * 4  # the start competes; the test classes choose nothing
     rows = {row["name"]: row["metrics"] for row in run.results["rows"]}
     assert {"recall@1", "map@r", "nmi", "ami", "f1"} <= rows["trained"].keys()
     assert rows["untrained"]["recall@1"] > 0
@@ -61,8 +58,8 @@ def test_a_run_writes_what_the_format_promises(finished):
     assert not list(run.path.rglob("*.part"))
 
 
-def test_the_selected_model_is_the_best_on_validation_not_the_last(tiny, tmp_path, console):
-    run = begin(tiny, tmp_path / "run", console, "training.epochs=4")
+def test_the_selected_model_is_the_best_on_validation_not_the_last(begin):
+    run = begin("run", "training.epochs=4")
     looks = [line for line in run.metrics() if line["kind"] == "evaluation"]
     best = max(looks, key=lambda line: line["metrics"]["map@r"])
     selected = run.results["selected"]
@@ -71,48 +68,29 @@ def test_the_selected_model_is_the_best_on_validation_not_the_last(tiny, tmp_pat
     assert selected["step"] == best["step"]
 
 
-def test_batches_are_described_every_ten_steps_and_at_the_end_of_an_epoch(finished, tiny):
-    steps = [line for line in finished.metrics() if line["kind"] == "step"]
-    ends = {
-        a["step"]
-        for a, b in zip(steps, [*steps[1:], None], strict=True)
-        if b is None or a["epoch"] != b["epoch"]
-    }
-    described = {line["step"] for line in steps if "spread" in line}
-    assert described == {line["step"] for line in steps if line["step"] % 10 == 0} | ends
-    assert described < {line["step"] for line in steps}
-
-
-def test_the_test_classes_choose_nothing(finished, tiny, console):
-    run = finished
-    assert {line["split"] for line in run.metrics() if line["kind"] == "evaluation"} == {
-        "validation"
-    }
-
-
-def test_without_validation_classes_the_last_model_is_selected(tiny, tmp_path, console):
-    run = begin(tiny, tmp_path / "run", console, "training.validation=0")
+def test_without_validation_classes_the_last_model_is_selected(begin):
+    run = begin("run", "training.validation=0")
     last = embedder_state(load_checkpoint(latest_checkpoint(run.checkpoints_path)))
     weights = load_file(run.weights_path)
     assert all(torch.equal(weights[name], last[name]) for name in weights)
 
 
-def test_equal_settings_give_equal_bytes(finished, tiny, tmp_path, console):
+def test_equal_settings_give_equal_bytes(finished, begin):
     first = finished
-    second = begin(tiny, tmp_path / "again", console)
+    second = begin("again")
     assert first.metrics_path.read_bytes() == second.metrics_path.read_bytes()
     assert first.weights_path.read_bytes() == second.weights_path.read_bytes()
 
 
 @pytest.mark.slow
-def test_kill_minus_nine_in_mid_epoch_changes_nothing(tiny, tmp_path, console):
+def test_kill_minus_nine_in_mid_epoch_changes_nothing(tiny, tmp_path, begin, again):
     """A real process, killed at an arbitrary moment, twice; parameters and metrics must be the
     unbroken run's."""
-    whole = begin(tiny, tmp_path / "whole", console, "loss.noisy=true", "training.epochs=4")
+    whole = begin("whole", "loss.noisy=true", "training.epochs=4")
     path = tmp_path / "killed"
     settings = ["loss.noisy=true", "training.epochs=4", "loss.slow=0.05"]
-    again = ["--resume", str(path), "--trust", "breakable:Breakable"]
-    for words in (tiny.words(*settings, "--run", str(path)), again):
+    resumed = ["--resume", str(path), "--trust", "breakable:Breakable"]
+    for words in (tiny.words(*settings, "--run", str(path)), resumed):
         command = [sys.executable, "-m", "vicinal", "train", *words, "--quiet", "--no-report"]
         process = subprocess.Popen(command)
         before = _steps(path)
@@ -121,7 +99,7 @@ def test_kill_minus_nine_in_mid_epoch_changes_nothing(tiny, tmp_path, console):
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
     assert _steps(path) < len(_metrics(whole.path)), "the process was to be killed before its end"
-    resume(path, trust=tiny.trust, console=console)
+    again(path)
     killed = RunDirectory.open(path)
     assert killed.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
     assert killed.weights_path.read_bytes() == whole.weights_path.read_bytes()
@@ -134,7 +112,7 @@ def test_kill_minus_nine_in_mid_epoch_changes_nothing(tiny, tmp_path, console):
 
 
 @pytest.mark.slow(10)
-def test_ctrl_c_stops_between_steps_and_says_how_to_go_on(finished, tiny, tmp_path, console):
+def test_ctrl_c_stops_between_steps_and_says_how_to_go_on(finished, tiny, tmp_path, again):
     path = tmp_path / "run"
     words = tiny.words(
         "loss.slow=0.05", "training.checkpoint_seconds=1000", "--run", str(path), "--no-report"
@@ -150,15 +128,15 @@ def test_ctrl_c_stops_between_steps_and_says_how_to_go_on(finished, tiny, tmp_pa
     assert RunDirectory.open(path).status["state"] == "interrupted"
     done = load_checkpoint(latest_checkpoint(path / "checkpoints"))["position"]["step"]
     assert done == _steps(path) > 0
-    resume(path, trust=tiny.trust, console=console)
+    again(path)
     assert (path / "metrics.jsonl").read_bytes() == finished.metrics_path.read_bytes()
 
 
-def test_a_run_killed_before_its_first_checkpoint_starts_over(tiny, tmp_path, console):
+def test_a_run_killed_before_its_first_checkpoint_starts_over(begin, again):
     """Also where the loss draws from torch's generator and weights are averaged from the first head
     on."""
     settings = ["loss.noisy=true", "model.start=principal", "training.ema=0.9", "training.epochs=1"]
-    run = begin(tiny, tmp_path / "run", console, *settings)
+    run = begin("run", *settings)
     whole = run.metrics_path.read_bytes()
     weights = run.weights_path.read_bytes()
     shutil.rmtree(run.checkpoints_path)
@@ -167,11 +145,11 @@ def test_a_run_killed_before_its_first_checkpoint_starts_over(tiny, tmp_path, co
     run.write_status("running")
     with pytest.raises(RunError, match=f"It stopped: `vicinal train --resume {run.path}` goes on"):
         Encoder.load(run)
-    resume(run.path, trust=tiny.trust, console=console)
+    again(run.path)
     assert run.metrics_path.read_bytes() == whole and run.weights_path.read_bytes() == weights
 
 
-def test_a_run_killed_before_it_began_is_begun_again(finished, tiny, tmp_path, console):
+def test_a_run_killed_before_it_began_is_begun_again(finished, tmp_path, begin, again):
     path = tmp_path / "run"
     path.mkdir()
     for name in (".lock", "model.json", ".run.json.abc.part"):
@@ -179,19 +157,19 @@ def test_a_run_killed_before_it_began_is_begun_again(finished, tiny, tmp_path, c
     with pytest.raises(
         RunError, match=f"killed before its run began.* --run {path}; .*`rm -r {path}`"
     ):
-        resume(path, trust=tiny.trust, console=console)
-    run = begin(tiny, path, console)
+        again(path)
+    run = begin(path)
     assert run.metrics_path.read_bytes() == finished.metrics_path.read_bytes()
     assert not list(path.rglob("*.part"))
 
 
-def test_a_folder_in_use_is_rejected_before_data_are_read(tiny, tmp_path, console, monkeypatch):
+def test_a_folder_in_use_is_rejected_before_data_are_read(tmp_path, monkeypatch, begin):
     monkeypatch.setattr(
         "vicinal.training.run.prepare", lambda *arguments: pytest.fail("data were read")
     )
     (tmp_path / "precious").write_text("x")
     with pytest.raises(RunError, match="not an empty folder"):
-        begin(tiny, tmp_path, console)
+        begin(tmp_path)
 
 
 def test_a_finished_run_is_not_measured_again(finished, tiny, capsys):
@@ -201,56 +179,51 @@ def test_a_finished_run_is_not_measured_again(finished, tiny, capsys):
     assert {path: path.stat().st_mtime_ns for path in finished.path.rglob("*")} == before
 
 
-def test_a_nan_stops_with_step_files_and_checkpoint_named(tiny, tmp_path, console):
+def test_a_nan_stops_with_step_files_and_checkpoint_named(tmp_path, begin):
     with pytest.raises(
         DivergenceError, match=r"step 4: loss = nan.*row 24.*step-00000004"
     ) as caught:
-        begin(tiny, tmp_path / "run", console, "loss.explode_at=4")
+        begin("run", "loss.explode_at=4")
     assert "learning rate" in str(caught.value)
     assert RunDirectory.open(tmp_path / "run").status["state"] == "failed"
 
 
-def test_collapse_is_reported(finished, tiny, tmp_path, console):
+def test_collapse_is_reported(finished, tiny, begin):
     """Equal inputs give equal embeddings, whatever the network."""
     labels = np.repeat(np.arange(16), 12)
     np.savez(
         tiny.folder / "tiny.npz", features=np.ones((len(labels), 8), np.float32), labels=labels
     )
-    run = begin(tiny, tmp_path / "run", console)
+    run = begin("run")
     events = [line["message"] for line in run.metrics() if line["kind"] == "event"]
     assert len(events) == 3 and all(message.startswith("collapse:") for message in events)
     assert not [line for line in finished.metrics() if line["kind"] == "event"]
 
 
-def test_code_of_the_users_own_only_runs_when_the_user_names_it(finished, tiny, console):
+def test_code_of_the_users_own_only_runs_when_the_user_names_it(finished, console):
     with pytest.raises(RunError, match=r"--trust breakable:Breakable"):
         resume(finished.path, console=console)
 
 
-def test_a_run_without_own_code_resumes_by_its_name_alone(tiny, tmp_path, console):
-    run = begin(tiny, tmp_path / "run", console, "loss=multi_similarity", "training.epochs=1")
+@pytest.mark.parametrize(("length", "steps"), [("epochs=1", 6), ("steps=7", 7)])
+def test_a_run_without_own_code_resumes_by_its_name_alone_also_in_mid_epoch(
+    length, steps, begin, console
+):
+    run = begin("run", "loss=multi_similarity", f"training.{length}")
+    found = [line["step"] for line in run.metrics() if line["kind"] == "step"]
+    assert found == list(range(steps))
     before = run.metrics_path.read_bytes()
     run.write_status("running")
     resume(run.path, console=console)
     assert run.metrics_path.read_bytes() == before
 
 
-def test_a_number_of_steps_ends_in_mid_epoch_and_resumes_there(tiny, tmp_path, console):
-    run = begin(tiny, tmp_path / "run", console, "loss=multi_similarity", "training.steps=7")
-    steps = [line["step"] for line in run.metrics() if line["kind"] == "step"]
-    assert steps == list(range(7))
-    before = run.metrics_path.read_bytes()
-    run.write_status("running")
-    resume(run.path, console=console)
-    assert run.metrics_path.read_bytes() == before
-
-
-def test_a_finished_run_trains_longer_and_as_if_it_had_been_that_long(tiny, tmp_path, console):
+def test_a_finished_run_trains_longer_and_as_if_it_had_been_that_long(begin, again):
     words = "loss.noisy=true", "optimizer.schedule=constant"
-    run = begin(tiny, tmp_path / "run", console, "training.epochs=2", *words)
+    run = begin("run", "training.epochs=2", *words)
     longer = {"training": {"epochs": "3"}}
-    resume(run.path, own=longer, trust=tiny.trust, console=console)
-    whole = begin(tiny, tmp_path / "whole", console, *words)
+    again(run.path, own=longer)
+    whole = begin("whole", *words)
     assert run.config["slots"]["training"]["epochs"] == 3
     assert run.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
     assert run.weights_path.read_bytes() == whole.weights_path.read_bytes()
@@ -265,23 +238,23 @@ def test_a_finished_run_trains_longer_and_as_if_it_had_been_that_long(tiny, tmp_
         ({"optimizer": {"learning_rate": 1.0}}, r"model\.weights=RUN"),
     ],
 )
-def test_nothing_else_of_a_run_changes(finished, tiny, console, given, said):
+def test_nothing_else_of_a_run_changes(finished, given, said, again):
     with pytest.raises(ConfigError, match=said):
-        resume(finished.path, own=given, trust=tiny.trust, console=console)
+        again(finished.path, own=given)
 
 
-def test_patience_stops_and_keeps_the_best(tiny, tmp_path, console):
+def test_patience_stops_and_keeps_the_best(begin):
     settings = ["training.epochs=40", "training.patience=2", "optimizer.learning_rate=1e-9"]
-    run = begin(tiny, tmp_path / "run", console, "loss=multi_similarity", *settings)
+    run = begin("run", "loss=multi_similarity", *settings)
     scores = [line["metrics"]["map@r"] for line in run.metrics() if line["kind"] == "evaluation"]
     # Nothing moves: two without improvement on the start.
     assert len(scores) == 3 and run.results["selected"]["step"] == 0
 
 
 def test_changed_data_are_named_and_data_that_training_never_saw_are_measured_whole(
-    tiny, tmp_path, console
+    tiny, console, begin, again
 ):
-    run = begin(tiny, tmp_path / "run", console, "training.epochs=1", "evaluation.artifacts=false")
+    run = begin("run", "training.epochs=1", "evaluation.artifacts=false")
     file = tiny.folder / "tiny.npz"
     arrays = dict(np.load(file))
     how = {"recalls": (1,), "clustering": False, "device": torch.device("cpu")}
@@ -306,7 +279,7 @@ def test_changed_data_are_named_and_data_that_training_never_saw_are_measured_wh
         np.savez(file, **arrays | changed)
         run.write_status("interrupted")
         with pytest.raises(RunError, match=f"changed since it began: {fault}"):
-            resume(run.path, trust=tiny.trust, console=console)
+            again(run.path)
         with pytest.raises(RunError, match=fault):
             measure_run(run, data=None, **how)
         with pytest.raises(RunError, match=fault):
@@ -316,48 +289,48 @@ def test_changed_data_are_named_and_data_that_training_never_saw_are_measured_wh
     assert (new["split"], new["records"], new["notes"]) == ("unseen", 192, [])
 
 
-def test_a_resumed_run_leaves_alone_what_is_written_into_its_collection(finished, tiny, console):
+def test_a_resumed_run_leaves_alone_what_is_written_into_its_collection(finished, again):
     index = finished.path / "collection" / ".generation.x.part"
     index.parent.mkdir()
     index.touch()
     left = finished.path / ".run.json.x.part"
     left.touch()
     finished.write_status("interrupted")
-    resume(finished.path, trust=tiny.trust, console=console)
+    again(finished.path)
     assert index.exists() and not left.exists()
 
 
-def test_two_processes_cannot_train_one_run(finished, tiny, console):
+def test_two_processes_cannot_train_one_run(finished, again):
     finished.write_status("running")
     assert finished.status["state"] == "interrupted", "nobody holds its lock: it was killed"
     with FileLock(finished.path / ".lock"):
         assert finished.status["state"] == "running"
         with pytest.raises(RunError, match="another process"):
-            resume(finished.path, trust=tiny.trust, console=console)
+            again(finished.path)
 
 
 @pytest.mark.parametrize(
     "damage", [lambda found: found["config"].update(slots=1.5), lambda found: found.pop("config")]
 )
-def test_a_damaged_run_names_the_file(finished, tiny, console, damage):
+def test_a_damaged_run_names_the_file(finished, damage, again):
     document = finished.info
     damage(document)
     finished.info_path.write_text(json.dumps(document))
     finished.write_status("running")
     with pytest.raises(RunError, match=r"run\.json"):
-        resume(finished.path, trust=tiny.trust, console=console)
+        again(finished.path)
 
 
 @pytest.mark.parametrize("state", [{"position": {"x": 1}}, {}, []])
-def test_a_damaged_checkpoint_is_named(finished, tiny, console, state):
+def test_a_damaged_checkpoint_is_named(finished, state, again):
     finished.write_status("running")
     for path in finished.checkpoints_path.iterdir():
         save_checkpoint(path.parent, int(path.stem.removeprefix("step-")), state)
     with pytest.raises(RunError, match=r"step-\d+\.safetensors is damaged"):
-        resume(finished.path, trust=tiny.trust, console=console)
+        again(finished.path)
 
 
-def test_loading_a_model_executes_nothing_from_the_run(finished, tiny, console):
+def test_loading_a_model_executes_nothing_from_the_run(finished):
     run = finished
     Encoder.load(run)
     document = json.loads(run.model_path.read_text())
@@ -367,7 +340,7 @@ def test_loading_a_model_executes_nothing_from_the_run(finished, tiny, console):
         Encoder.load(run)
 
 
-def test_weights_that_do_not_fit_are_rejected(finished, tiny, console):
+def test_weights_that_do_not_fit_are_rejected(finished):
     run = finished
     document = json.loads(run.model_path.read_text())
     document["embedder"]["dim"] = 5
@@ -412,8 +385,8 @@ def test_a_run_and_evaluate_give_the_same_scores(finished):
     assert trained["spread"].keys() == ({"nmi", "ami", "f1"} if settings["restarts"] > 1 else set())
 
 
-def test_the_head_start_is_measured_and_gains_have_intervals(tiny, tmp_path, console):
-    run = begin(tiny, tmp_path / "head", console, "model.start=discriminant", "training.epochs=1")
+def test_the_head_start_is_measured_and_gains_have_intervals(begin):
+    run = begin("head", "model.start=discriminant", "training.epochs=1")
     assert [row["name"] for row in run.results["rows"]] == ["untrained", "head start", "trained"]
     gains = run.results["gains"]
     assert gains.keys() == {"untrained", "head start"} and set(gains["untrained"]) >= {
@@ -426,8 +399,8 @@ def test_the_head_start_is_measured_and_gains_have_intervals(tiny, tmp_path, con
         assert found["map@r"]["low"] <= found["map@r"]["mean"] <= found["map@r"]["high"]
 
 
-def test_a_run_without_artifacts_keeps_what_a_comparison_needs(finished, tiny, tmp_path, console):
-    bare = begin(tiny, tmp_path / "bare", console, "evaluation.artifacts=false")
+def test_a_run_without_artifacts_keeps_what_a_comparison_needs(finished, begin):
+    bare = begin("bare", "evaluation.artifacts=false")
     whole = finished.results
     for row in whole["rows"]:
         if row["name"] == "untrained":  # of which retrieval alone is measured

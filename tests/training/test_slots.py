@@ -9,7 +9,7 @@ from torch import nn
 import vicinal
 from vicinal.errors import ConfigError
 from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint
-from vicinal.training.run import resume, start
+from vicinal.training.run import resume
 
 
 class Grouped(nn.Module):
@@ -25,9 +25,9 @@ class Grouped(nn.Module):
         return self.layers(rows)
 
 
-def test_the_moving_average_is_what_is_saved_and_it_resumes(tiny, tmp_path, console):
+def test_the_moving_average_is_what_is_saved_and_it_resumes(console, begin):
     settings = ["loss=multi_similarity", "training.ema=0.9", "training.validation=0"]
-    run = start(tiny.config(*settings), tmp_path / "run", command="test", console=console)
+    run = begin("run", *settings)
     last = embedder_state(load_checkpoint(latest_checkpoint(run.checkpoints_path)))
     averaged = load_file(run.weights_path)
     assert any(not torch.equal(averaged[name], last[name]) for name in averaged)
@@ -57,36 +57,26 @@ def test_chunks_train_the_network_of_the_whole_batch(tiny, tmp_path, method):
         torch.testing.assert_close(weights[0][name], weights[1][name], atol=1e-5, rtol=1e-5)
 
 
-def test_chunks_of_a_network_with_moving_batch_norms_are_rejected(tmp_path):
+@pytest.mark.parametrize("slots", [{}, {"model": Grouped(), "method": "ala"}])
+def test_chunks_of_moving_batch_norms_or_under_ala_are_rejected(slots, tmp_path):
+    training = {"steps": 1, "chunk": 8}
     with pytest.raises(ConfigError, match=r"training\.chunk"):
-        vicinal.train("glyphs", training={"steps": 1, "chunk": 8}, run=tmp_path / "run", quiet=True)
+        vicinal.train("glyphs", training=training, run=tmp_path / "run", quiet=True, **slots)
     assert not (tmp_path / "run").exists()
 
 
-def test_chunks_under_ala_are_rejected(tiny, tmp_path):
-    with pytest.raises(ConfigError, match=r"training\.chunk"):
-        vicinal.train(
-            str(tiny.folder / "tiny.npz"),
-            model=Grouped(),
-            method="ala",
-            training={"steps": 1, "chunk": 8},
-            quiet=True,
-        )
-
-
 @pytest.mark.slow
-def test_a_tracker_logs_what_the_journal_has(tiny, tmp_path, console):
+def test_a_tracker_logs_what_the_journal_has(begin):
     settings = ["loss=multi_similarity", "training.trackers=mlflow"]
-    run = start(tiny.config(*settings), tmp_path / "run", command="", console=console)
+    run = begin("run", *settings)
     written = [line["loss"] for line in run.metrics() if line["kind"] == "step"]
     [file] = run.path.rglob("metrics/loss")  # of MLflow's file store: time, value, step
     assert [float(line.split()[1]) for line in file.read_text().splitlines()] == written
 
 
-def test_a_loss_over_other_embeddings_than_the_models_is_rejected(tiny, tmp_path, console):
-    config = tiny.config("loss=normalized_softmax", "loss.dim=1000000000000")
+def test_a_loss_over_other_embeddings_than_the_models_is_rejected(tmp_path, begin):
     with pytest.raises(
         ConfigError, match=r"loss\.dim=1000000000000, but the embeddings have \d+ numbers"
     ):
-        start(config, tmp_path / "run", command="test", console=console)
+        begin("run", "loss=normalized_softmax", "loss.dim=1000000000000")
     assert not (tmp_path / "run").exists()

@@ -35,15 +35,6 @@ def test_a_principal_head_keeps_what_the_features_tell(tiny):
     assert torch.equal(variances, variances.sort(descending=True).values)
 
 
-def test_a_discriminant_head_starts_from_features_and_labels(tiny):
-    heads = []
-    for head in ("principal", "discriminant"):
-        experiment = prepare(tiny.config(f"model.start={head}"))
-        experiment.start_head()
-        heads.append(experiment.method.embedder.head.weight.detach().clone())
-    assert heads[0].shape == heads[1].shape and not torch.allclose(*heads)
-
-
 def test_glorots_start_is_drawn_by_the_seed(tiny):
     heads = []
     for seed in (0, 0, 1):
@@ -55,12 +46,12 @@ def test_glorots_start_is_drawn_by_the_seed(tiny):
     assert torch.equal(heads[0], heads[1]) and not torch.equal(heads[1], heads[2])
 
 
-def test_a_closed_form_head_has_a_row_of_its_own(tiny, tmp_path, console):
+def test_a_closed_form_head_has_a_row_of_its_own(begin):
     """Without a step the trained row is the head start: --head-only is that baseline."""
     runs = {}
     for name, words in {"trained": (), "head": ("training.head_only=true",)}.items():
-        config = tiny.config("model.start=discriminant", "training.steps=2", *words)
-        runs[name] = start(config, tmp_path / name, command="test", console=console).results
+        settings = ["model.start=discriminant", "training.steps=2"]
+        runs[name] = begin(name, *settings, *words).results
     trained, head = (
         {row["name"]: row["metrics"] for row in runs[name]["rows"]} for name in ("trained", "head")
     )
@@ -83,9 +74,7 @@ def test_a_head_only_needs_a_closed_form(tiny):
     ("device", "asked", "captured"),
     [("cuda", "auto", True), ("cuda", "off", False), ("cpu", "auto", False)],
 )
-def test_steps_are_captured_on_a_gpu_where_the_method_allows_it(
-    tiny, tmp_path, console, device, asked, captured
-):
+def test_steps_are_captured_on_a_gpu_where_the_method_allows_it(tiny, device, asked, captured):
     experiment = prepare(tiny.config(f"training.cuda_graph={asked}"))
     method = SimpleNamespace(capturable=True, embedder=experiment.method.embedder)
     trainer = Trainer(replace(experiment, method=method, device=torch.device(device)), None)
@@ -108,17 +97,22 @@ def noise(path):
     return str(path)
 
 
-def test_a_features_run_never_ends_below_the_features_on_the_held_out_classes(tmp_path, capsys):
-    """With a rate that ruins any head, the start is kept, and the run says so."""
+def ruined(tmp_path, **training):
+    """A run with a rate that ruins any head."""
     config = compose(
         {
             "data": noise(tmp_path / "x.npz"),
             "optimizer": {"learning_rate": 100.0},
-            "training": {"epochs": 2},
+            "training": {"epochs": 2, **training},
         }
     )
     assert config.preset == "features" and config.model.start == "best"
-    run = start(config, tmp_path / "run", command="", console=Console())
+    return start(config, tmp_path / "run", command="", console=Console())
+
+
+def test_a_features_run_never_ends_below_the_features_on_the_held_out_classes(tmp_path, capsys):
+    """The start is kept, and the run says so."""
+    run = ruined(tmp_path)
     said = capsys.readouterr().err
     assert "the head starts as" in said and "training did not improve on the start" in said
     assert run.results["selected"]["step"] == 0
@@ -131,14 +125,7 @@ def test_a_features_run_never_ends_below_the_features_on_the_held_out_classes(tm
 
 
 def test_a_run_below_its_start_says_so_also_where_nothing_was_held_out(tmp_path, capsys):
-    config = compose(
-        {
-            "data": noise(tmp_path / "x.npz"),
-            "optimizer": {"learning_rate": 100.0},
-            "training": {"epochs": 2, "validation": 0},
-        }
-    )
-    run = start(config, tmp_path / "run", command="", console=Console())
+    run = ruined(tmp_path, validation=0)
     said = run.results["notes"][0]
     assert said.startswith("This run ended below the head it started from: Recall@1")
     assert said.endswith("or keep that head: --head-only.") and said in capsys.readouterr().err

@@ -5,7 +5,6 @@ import json
 import shutil
 import struct
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 from tests.kills import Kills
@@ -229,14 +228,6 @@ def test_wandb_keeps_its_id_and_its_settings(run, tmp_path):
         config = {item.key: json.loads(item.value_json) for item in kept.config.update}
         assert config["loss"] == CONFIG["loss"] and kept.display_name == tmp_path.name
     assert len(names) == 1
-
-
-def test_without_trackers_nothing_is_opened(tmp_path):
-    opened = open_trackers([], RunDirectory(tmp_path), CONFIG)
-    opened.record(next(lines(0, 1)))
-    opened.flush()
-    opened.finish("finished")
-    assert not list(Path(tmp_path).iterdir())
 
 
 def test_a_tracker_gets_steps_and_evaluations_but_no_events():
