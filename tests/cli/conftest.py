@@ -3,7 +3,9 @@
 import sys
 from typing import NamedTuple
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from vicinal.cli.main import run
 
@@ -29,5 +31,46 @@ def vicinal(monkeypatch, capsys, tmp_path):
         except SystemExit as exit:
             code = exit.code or 0
         return Done(code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def paint(tmp_path):
+    """``paint(names, each)``: a folder of noisy pictures for each of these classes."""
+
+    def call(names, each):
+        rng = np.random.default_rng(0)
+        for name in names:
+            folder = tmp_path / "pictures" / name
+            folder.mkdir(parents=True)
+            for number in range(each):
+                pixels = rng.integers(0, 256, (36, 40 + number, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / f"{number}.png")
+        return tmp_path / "pictures"
+
+    return call
+
+
+@pytest.fixture
+def works(vicinal):
+    """``works("train", ...)`` is what a command said that must not fail."""
+
+    def call(*words):
+        done = vicinal(*words)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    return call
+
+
+@pytest.fixture
+def rejected(vicinal):
+    """``rejected("train", ...)`` is the one message of a command that must be rejected."""
+
+    def call(*words):
+        done = vicinal(*words)
+        assert done.returncode == 2 and "Traceback" not in done.stderr
+        return done.stderr
 
     return call

@@ -30,15 +30,13 @@ def made(tmp_path):
     return tmp_path
 
 
-def test_a_walk_from_pictures_to_neighbors(made, vicinal):
-    done = vicinal("index", "run", "pictures")
-    assert done.returncode == 0, done.stderr
+def test_a_walk_from_pictures_to_neighbors(made, vicinal, works):
+    done = works("index", "run", "pictures")
     assert (
         done.stdout == "12 items in generation 1: 12 added, 0 replaced, 0 removed, 12 embedded.\n"
     )
 
-    done = vicinal("search", "run", "pictures/b/05.png", "--k", "2")
-    assert done.returncode == 0, done.stderr
+    done = works("search", "run", "pictures/b/05.png", "--k", "2")
     assert "b/05.png" in done.stdout and "0.0000" in done.stdout
 
     done = vicinal("search", "run", "--id", "3", "--where", "label=a", "--format", "json")
@@ -68,7 +66,7 @@ def test_corrupt_files_are_named_and_left_out_on_request(made, vicinal):
     assert "12 items" in done.stdout and "1 unreadable left out" in done.stdout
 
 
-def test_another_model_is_not_mixed_with_old_vectors(made, vicinal):
+def test_another_model_is_not_mixed_with_old_vectors(made, vicinal, works):
     vicinal("index", "run", "pictures")
     run = RunDirectory.open(made / "run")
     encoder = Encoder.load(run)
@@ -78,7 +76,7 @@ def test_another_model_is_not_mixed_with_old_vectors(made, vicinal):
     done = vicinal("search", "run", "--id", "0")
     assert done.returncode == 2 and "indexed with another model" in done.stderr
     assert "12 embedded" in vicinal("index", "run").stdout
-    assert vicinal("search", "run", "--id", "0").returncode == 0
+    works("search", "run", "--id", "0")
 
 
 @pytest.mark.parametrize(
@@ -90,9 +88,8 @@ def test_another_model_is_not_mixed_with_old_vectors(made, vicinal):
         (["search", "run", "--id", "0"], "vicinal index RUN"),
     ],
 )
-def test_errors_before_there_is_a_collection(words, message, made, vicinal):
-    done = vicinal(*words)
-    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+def test_errors_before_there_is_a_collection(words, message, made, rejected):
+    assert message in rejected(*words)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +105,6 @@ def test_errors_before_there_is_a_collection(words, message, made, vicinal):
         (["--id", "0", "--max-false-match", "0"], "between 0 and 1; got 0"),
     ],
 )
-def test_errors_of_a_search(words, message, made, vicinal):
+def test_errors_of_a_search(words, message, made, vicinal, rejected):
     vicinal("index", "run", "pictures")
-    done = vicinal("search", "run", *words)
-    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+    assert message in rejected("search", "run", *words)

@@ -30,10 +30,10 @@ def table(tmp_path):
 
 
 @pytest.mark.parametrize("name", LINEAR)
-def test_a_run_maps_as_its_estimator_does(name, table, vicinal, tmp_path):
+def test_a_run_maps_as_its_estimator_does(name, table, tmp_path, works):
     words = (f"model={name}", "evaluation.restarts=1", "--run", "run")
-    code, _, err = vicinal("train", "--data", table, *words)
-    assert code == 0 and "no step is trained" in err, err
+    _, _, err = works("train", "--data", table, *words)
+    assert "no step is trained" in err
     training = open_path(str(tmp_path / table)).load().part("train")
     rows = np.stack([training.source.read(n) for n in range(len(training))]).astype(float)
     scaled = StandardScaler().fit_transform(rows)
@@ -45,9 +45,9 @@ def test_a_run_maps_as_its_estimator_does(name, table, vicinal, tmp_path):
     )
 
 
-def test_what_is_saved_is_a_matrix_and_a_shift_and_all_commands_take_it(table, vicinal, tmp_path):
+def test_what_is_saved_is_a_matrix_and_a_shift_and_all_commands_take_it(table, tmp_path, works):
     words = ("model=lanml", "model.gamma1=-2", "model.dim=2", "--run", "run")
-    assert vicinal("train", "--data", table, *words).returncode == 0
+    works("train", "--data", table, *words)
     tensors = load_file(tmp_path / "run/model.safetensors")
     shapes = {name: tuple(one.shape) for name, one in tensors.items()}
     assert shapes == {"head.weight": (2, 6), "head.bias": (2,)}
@@ -58,8 +58,7 @@ def test_what_is_saved_is_a_matrix_and_a_shift_and_all_commands_take_it(table, v
         ("index", "run", "--split", "test"),
         ("search", "run", "--id", "0"),
     ):
-        code, _, err = vicinal(*command)
-        assert code == 0, (command, err)
+        works(*command)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +70,5 @@ def test_what_is_saved_is_a_matrix_and_a_shift_and_all_commands_take_it(table, v
         (("model=lanmll",), "did you mean 'lanml'"),
     ],
 )
-def test_what_an_estimator_does_not_take_is_rejected(words, message, table, vicinal):
-    code, _, err = vicinal("train", "--data", table, *words)
-    assert code == 2 and message in err
+def test_what_an_estimator_does_not_take_is_rejected(words, message, table, rejected):
+    assert message in rejected("train", "--data", table, *words)

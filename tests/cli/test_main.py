@@ -10,7 +10,6 @@ import sys
 import numpy as np
 import pytest
 import typer
-from PIL import Image
 from typer.main import get_command
 
 from vicinal.cli import main
@@ -59,13 +58,6 @@ def test_every_command_has_examples_that_parse(name):
             command = command.commands[words[0]]
             words = words[1:]
         command.make_context(line, words)
-
-
-def test_the_help_breaks_its_lines_where_the_terminal_ends(vicinal):
-    """Lines of the docstring inside a paragraph are joined."""
-    paragraphs = COMMANDS["bench"].help.split("\n\n")
-    assert len(paragraphs) > 1 and not any("\n" in paragraph for paragraph in paragraphs)
-    assert "Example" in vicinal("train", "--help").stdout
 
 
 def test_errors_are_colored_unless_one_asks_for_no_color(vicinal, monkeypatch):
@@ -132,7 +124,6 @@ def test_what_the_system_rejects_is_one_message_too(vicinal, monkeypatch):
         (["train", "glyhps"], "did you mean 'glyphs'"),
         (["train", "glyphs", "training.epoch=3"], "did you mean 'epochs'"),
         (["train", "images"], "Give --data"),
-        (["train", "images", "data=nowhere"], "nowhere"),
         (["report", "nowhere"], "not a run"),
         (["train", "--resume", "nowhere"], "not a run"),
         (["train", "a", "b"], "one preset at a time"),
@@ -157,35 +148,15 @@ SMALL = [
 
 
 @pytest.fixture
-def pictures(tmp_path):
-    """Sixteen classes of noisy gradients; one class is named like a script tag."""
-    rng = np.random.default_rng(0)
-    folder = tmp_path / "pictures"
-    for label in range(16):
-        name = "<script>alert(1)<" if label == 3 else f"class {label}"
-        (folder / name).mkdir(parents=True)
-        direction = rng.normal(size=2)
-        ramp = np.add.outer(
-            np.linspace(-1, 1, 32) * direction[0], np.linspace(-1, 1, 32) * direction[1]
-        )
-        for number in range(6):
-            grey = (
-                128
-                + 60 * ramp[..., None]
-                + 20 * rng.normal(size=(32, 32, 3))
-                + rng.normal(size=3) * 5
-            )
-            Image.fromarray(grey.clip(0, 255).astype(np.uint8)).save(
-                folder / name / f"{number}.png"
-            )
-    return folder
+def pictures(paint):
+    """Sixteen classes, one of which is named like a script tag."""
+    return paint(["<script>alert(1)<", *(f"class {label}" for label in range(1, 16))], 6)
 
 
 @pytest.mark.slow
-def test_a_walk_with_pictures_of_ones_own(pictures, tmp_path, vicinal):
+def test_a_walk_with_pictures_of_ones_own(pictures, tmp_path, vicinal, works):
     settings = [*SMALL, "training.epochs=2"]
-    done = vicinal("train", "images_from_scratch", f"data={pictures}", *settings, "--run", "run")
-    assert done.returncode == 0, done.stderr
+    done = works("train", "images_from_scratch", f"data={pictures}", *settings, "--run", "run")
     assert "trained" in done.stdout and "untrained" in done.stdout and "report.html" in done.stdout
     page = (tmp_path / "run" / "report.html").read_text()
     assert "<script>alert(1)" not in page
@@ -195,42 +166,40 @@ def test_a_walk_with_pictures_of_ones_own(pictures, tmp_path, vicinal):
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert again["recall@1"] == results["rows"][-1]["metrics"]["recall@1"]
 
-    done = vicinal("embed", "run", str(pictures), "--out", "vectors.npz")
-    assert done.returncode == 0, done.stderr
+    works("embed", "run", str(pictures), "--out", "vectors.npz")
     with np.load(tmp_path / "vectors.npz", allow_pickle=False) as found:
         assert found["embeddings"].shape == (96, 128) and len(found["names"]) == 96
         np.testing.assert_allclose(np.linalg.norm(found["embeddings"], axis=1), 1, rtol=1e-5)
 
     loose = tmp_path / "unsorted"
     (pictures / "class 5").rename(loose)
-    done = vicinal("embed", "run", "unsorted", "--out", "loose.npz")
-    assert done.returncode == 0, done.stderr
+    works("embed", "run", "unsorted", "--out", "loose.npz")
     with np.load(tmp_path / "loose.npz", allow_pickle=False) as found:
         assert len(found["embeddings"]) == 6 and found["classes"].tolist() == ["unsorted"]
     assert "1 embeddings" in vicinal("embed", "run", "unsorted/0.png", "--out", "one.npz").stdout
     (tmp_path / "single").mkdir()
     loose.rename(tmp_path / "single" / "class 5")
-    done = vicinal("embed", "run", "single", "--out", "single.npz")
-    assert done.returncode == 0, f"one class is enough, nothing is split: {done.stderr}"
+    works("embed", "run", "single", "--out", "single.npz")
     (tmp_path / "single" / "class 5").rename(pictures / "class 5")
 
     assert "Known: all, test" in vicinal("evaluate", "run", "--split", "tests").stderr
-    assert vicinal("report", "run").returncode == 0
+    works("report", "run")
 
 
-def test_a_corrupt_picture_stops_by_name_or_is_skipped_on_request(pictures, tmp_path, vicinal):
+def test_a_corrupt_picture_stops_by_name_or_is_skipped_on_request(
+    pictures, tmp_path, vicinal, works
+):
     broken = pictures / "class 5" / "2.png"
     broken.write_bytes(broken.read_bytes()[:200])
     settings = [*SMALL, "training.epochs=2"]
     walk = ["train", "images_from_scratch", f"data={pictures}", *settings]
     done = vicinal(*walk, "--run", "stops")
     assert done.returncode == 2 and "2.png" in done.stderr
-    done = vicinal(*walk, "training.skip_corrupt=true", "--run", "skips")
-    assert done.returncode == 0, done.stderr
+    works(*walk, "training.skip_corrupt=true", "--run", "skips")
     assert json.loads((tmp_path / "skips" / "results.json").read_text())["skipped"] == 1
     # As it was trained, without saying so once more.
-    again = vicinal("evaluate", "skips", "--no-clustering")
-    assert again.returncode == 0 and "1 unreadable left out" in again.stdout
+    again = works("evaluate", "skips", "--no-clustering")
+    assert "1 unreadable left out" in again.stdout
     done = vicinal("data", "check", str(pictures))
     assert done.returncode == 1 and "2.png" in done.stdout
 
@@ -247,15 +216,14 @@ def test_a_class_of_ones_own_is_trusted_in_any_place(vicinal, tmp_path, monkeypa
     )
 
 
-def test_smaller_embeddings_are_measured_or_rejected_before_work(vicinal, tmp_path):
+def test_smaller_embeddings_are_measured_or_rejected_before_work(vicinal, tmp_path, works):
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(24), 15)
     features = rng.standard_normal((24, 12))[labels] + 0.5 * rng.standard_normal((360, 12))
     np.savez(tmp_path / "table.npz", features=features.astype(np.float32), labels=labels)
-    done = vicinal(
+    done = works(
         "train", "features", "data=table.npz", "model.dim=8", "training.steps=2", "--run", "run"
     )
-    assert done.returncode == 0, done.stderr
     for dims in ("0", "9", "two", "4,,8"):
         done = vicinal("evaluate", "run", "--dims", dims, "--data", "nowhere.npz")
         assert done.returncode == 2 and "nowhere" not in done.stderr and "dims" in done.stderr, (

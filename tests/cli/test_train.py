@@ -5,25 +5,12 @@ import re
 
 import numpy as np
 import pytest
-from PIL import Image
 
 
 @pytest.fixture
-def pictures(tmp_path):
-    """Seven classes of eight pictures of different sizes: too few for most batches."""
-    rng = np.random.default_rng(0)
-    for label in range(7):
-        (tmp_path / "pictures" / f"c{label}").mkdir(parents=True)
-        slope = rng.normal(size=2)
-        colour = rng.normal(size=3)
-        for number in range(8):
-            down, across = (np.linspace(-1, 1, side) for side in rng.integers(34, 50, 2))
-            grey = (
-                128 + 60 * np.add.outer(slope[0] * down, slope[1] * across)[..., None] + 40 * colour
-            )
-            pixels = (grey + 10 * rng.normal(size=grey.shape)).clip(0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "pictures" / f"c{label}" / f"{number}.jpg")
-    return tmp_path / "pictures"
+def pictures(paint):
+    """Too few for most batches."""
+    return paint([f"c{label}" for label in range(7)], 8)
 
 
 SMALL = [
@@ -47,9 +34,10 @@ def saved(folder):
 
 
 @pytest.mark.slow(10)
-def test_few_classes_of_few_pictures_are_trained_without_a_preset(pictures, vicinal, tmp_path):
-    done = vicinal("train", "--data", "pictures", *SMALL, "--run", "run", "--no-report")
-    assert done.returncode == 0, done.stderr
+def test_few_classes_of_few_pictures_are_trained_without_a_preset(
+    pictures, vicinal, tmp_path, works
+):
+    done = works("train", "--data", "pictures", *SMALL, "--run", "run", "--no-report")
     assert (
         "preset images" in done.stderr
         and "efficientnet_lite0" in done.stderr
@@ -71,8 +59,8 @@ def test_few_classes_of_few_pictures_are_trained_without_a_preset(pictures, vici
     assert config["preset"] == "images" and config["slots"]["training"]["validation"] == 0
 
 
-def test_the_head_alone_is_a_baseline_in_seconds(pictures, vicinal, tmp_path):
-    done = vicinal(
+def test_the_head_alone_is_a_baseline_in_seconds(pictures, tmp_path, works):
+    done = works(
         "train",
         "--data",
         "pictures",
@@ -83,7 +71,6 @@ def test_the_head_alone_is_a_baseline_in_seconds(pictures, vicinal, tmp_path):
         "run",
         "--no-report",
     )
-    assert done.returncode == 0, done.stderr
     assert (
         "no step is trained" in done.stderr and not (tmp_path / "run" / "metrics.jsonl").read_text()
     )
@@ -94,16 +81,15 @@ def test_the_head_alone_is_a_baseline_in_seconds(pictures, vicinal, tmp_path):
     )
 
 
-def test_vectors_are_trained_without_a_preset(vicinal, tmp_path):
+def test_vectors_are_trained_without_a_preset(tmp_path, works):
     features = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)
     np.savez(tmp_path / "x.npz", features=features, labels=np.repeat(np.arange(20), 3))
-    done = vicinal("train", "--data", "x.npz", "training.epochs=1", "--run", "run", "--no-report")
-    assert done.returncode == 0 and "preset features" in done.stderr
+    done = works("train", "--data", "x.npz", "training.epochs=1", "--run", "run", "--no-report")
+    assert "preset features" in done.stderr
     notes = json.loads((tmp_path / "run" / "results.json").read_text())["notes"]
     assert "8 classes x 3 samples" in "\n".join(notes)
     # No wider than they are.
-    done = vicinal("train", "--data", "x.npz", "--head-only", "--run", "head", "--no-report")
-    assert done.returncode == 0, done.stderr
+    works("train", "--data", "x.npz", "--head-only", "--run", "head", "--no-report")
 
 
 @pytest.mark.parametrize(
@@ -116,49 +102,43 @@ def test_vectors_are_trained_without_a_preset(vicinal, tmp_path):
     ],
     ids=" ".join,
 )
-def test_methods_and_losses_combine_on_ones_own_pictures(pictures, vicinal, tmp_path, slots):
+def test_methods_and_losses_combine_on_ones_own_pictures(pictures, tmp_path, slots, works):
     few = ["data.test=0.4", "training.epochs=1", "evaluation.artifacts=false"]
-    done = vicinal(
-        "train", "--data", "pictures", *SCRATCH, *few, *slots, "--run", "run", "--no-report"
-    )
-    assert done.returncode == 0, done.stderr
+    works("train", "--data", "pictures", *SCRATCH, *few, *slots, "--run", "run", "--no-report")
     found = saved(tmp_path / "run")["config"]["slots"]
     assert f"loss={found['loss']['name']}" == slots[0]
 
 
-def test_without_test_classes_the_next_commands_take_all_pictures(pictures, vicinal):
+def test_without_test_classes_the_next_commands_take_all_pictures(pictures, works):
     words = [*SCRATCH, "data.test=0", "training.steps=1", "--run", "run", "--no-report"]
-    done = vicinal("train", "--data", "pictures", *words)
-    assert done.returncode == 0, done.stderr
+    done = works("train", "--data", "pictures", *words)
     assert "then    vicinal index run\n" in done.stdout + done.stderr
 
 
-def test_a_file_of_slots_is_changed_by_words(pictures, vicinal, tmp_path):
+def test_a_file_of_slots_is_changed_by_words(pictures, tmp_path, works):
     (tmp_path / "mine.toml").write_text(
         'data = "pictures"\nloss = { name = "triplet", margin = 0.3 }\n'
     )
     words = [*SCRATCH, "loss.margin=0.4", "training.steps=1", "--run", "run", "--no-report"]
-    done = vicinal("train", "mine.toml", *words)
-    assert done.returncode == 0, done.stderr
+    works("train", "mine.toml", *words)
     config = saved(tmp_path / "run")["config"]
     assert config["preset"] == "mine" and config["slots"]["loss"]["margin"] == 0.4
 
 
-def test_a_dry_run_prints_a_file_that_trains_the_same(pictures, vicinal, tmp_path):
+def test_a_dry_run_prints_a_file_that_trains_the_same(pictures, tmp_path, works):
     words = ["--data", "pictures", *SCRATCH, "loss=n_pair", "method=hdml", "training.steps=1"]
-    done = vicinal("train", *words, "--dry-run")
-    assert done.returncode == 0, done.stderr
+    done = works("train", *words, "--dry-run")
     assert "1 steps of" in done.stdout and "parameters" in done.stdout and "MiB" in done.stdout
     assert not (tmp_path / "runs").exists()
     (tmp_path / "resolved.toml").write_text(done.stdout)
     for run, arguments in (("first", words), ("second", ["resolved.toml"])):
-        assert vicinal("train", *arguments, "--run", run, "--no-report").returncode == 0
+        works("train", *arguments, "--run", run, "--no-report")
     first, second = (tmp_path / run / "model.safetensors" for run in ("first", "second"))
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_data_may_stand_where_a_preset_does_but_once(pictures, vicinal):
-    assert vicinal("train", "pictures", *SCRATCH, "--dry-run").returncode == 0
+def test_data_may_stand_where_a_preset_does_but_once(pictures, vicinal, works):
+    works("train", "pictures", *SCRATCH, "--dry-run")
     done = vicinal("train", "pictures", "--data", "pictures")
     assert (
         done.returncode == 2
