@@ -37,7 +37,12 @@ def torchvision_backbone():
 
 EXAMPLES = {
     "Embedder": lambda: Embedder(
-        SmallConvNet(3, (4, 8)), 5, pooling="generalized", hidden=6, freeze="blocks.0.*"
+        SmallConvNet(3, (4, 8)),
+        5,
+        pooling="generalized",
+        hidden=6,
+        head_norm=True,
+        freeze="blocks.0.*",
     ),
     "SmallConvNet": lambda: SmallConvNet(1, (4, 8)),
     "Identity": lambda: Identity(7),

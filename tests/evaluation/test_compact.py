@@ -62,29 +62,26 @@ def test_scores_are_those_of_the_decoded_rows(data, gallery, monkeypatch):
     stored += [(name, again) for name in ("int8", "binary") for again in ("", "rescored")]
     assert list(found) == [(size, *each) for size in (8, 20) for each in stored]
     for size in (20, 8):
-        cut = {**split, "gallery": split["gallery"][:, :size]} if gallery else {}
-        scores = evaluate(asked[0][:, :size], asked[1], **cut, normalize=True, clustering=False)
-        whole = found[size, "float32", ""]
-        assert (whole.recall_at_1, whole.map_at_r) == (scores["recall@1"], scores["map@r"])
         unit = torch.nn.functional.normalize(rows[:, :size], dim=1)
         kept = unit[90:] if gallery else unit
+        names = labels[90:] if gallery else labels
+        sought = {"gallery": kept, "gallery_labels": names} if gallery else {}
+        scores = evaluate(unit[: len(asked[0])], asked[1], **sought, clustering=False)
+        whole = found[size, "float32", ""]
+        assert (whole.recall_at_1, whole.map_at_r) == (scores["recall@1"], scores["map@r"])
         quantizer = BinaryQuantizer(kept)
         decoded = quantizer.decode(quantizer.encode(kept))
         apart = torch.cdist(unit[: len(asked[0])].double(), decoded.double())
         if not gallery:
             apart.fill_diagonal_(torch.inf)
-        names = labels[90:] if gallery else labels
         right = (names[apart.argmin(dim=1)] == asked[1]).double().mean()
         assert found[size, "binary", ""].recall_at_1 == pytest.approx(float(right))
         assert found[size, "binary", ""].recall_at_1 < found[size, "binary", "rescored"].recall_at_1
         assert abs(found[size, "int8", "rescored"].map_at_r - scores["map@r"]) < 1e-3
         assert found[size, "float32", "re-ranked"].map_at_r > scores["map@r"]
     binary = found[20, "binary", "rescored"]
-    count = len(kept)
-    assert (binary.vector_bytes, binary.rescoring_bytes) == (
-        3,
-        80,
-    ) and binary.total_bytes == 3 * count + 240
+    assert (binary.vector_bytes, binary.rescoring_bytes) == (3, 80)
+    assert binary.total_bytes == 3 * len(kept) + 240
     assert all(row.query_seconds > 0 for row in found.values())
 
 

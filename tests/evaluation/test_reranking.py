@@ -58,30 +58,23 @@ def by_hand(rows, k1, k2, lambda_):
 
 
 @pytest.mark.parametrize(("k1", "k2", "lambda_"), [(7, 3, 0.3), (4, 1, 0.0), (20, 6, 1.0)])
-def test_leave_one_out_equals_the_dense_oracle(k1, k2, lambda_):
+@pytest.mark.parametrize("asked", [None, 10])
+def test_equals_the_dense_oracle(k1, k2, lambda_, asked):
     rows, _ = clusters(60, 9)
     expected = by_hand(rows, k1, k2, lambda_)
     np.fill_diagonal(expected, np.inf)
-    found = rerank(rows, 59, k1=k1, k2=k2, lambda_=lambda_, chunk_bytes=1).ids
-    whole = rerank(rows, 59, k1=k1, k2=k2, lambda_=lambda_)
-    assert torch.equal(found, whole.ids)  # whatever the size of a chunk
-    np.testing.assert_allclose(whole.distances, np.sort(expected, axis=1)[:, :59], atol=1e-5)
-    np.testing.assert_allclose(
-        np.take_along_axis(expected, found.numpy(), 1), whole.distances, atol=1e-5
-    )
-
-
-def test_queries_in_a_gallery_equal_the_dense_oracle():
-    rows, _ = clusters(50, 6)
-    expected = by_hand(rows, 6, 2, 0.3)[:10, 10:]
-    found = rerank(rows[:10], 45, gallery=rows[10:], k1=6, k2=2)
-    np.testing.assert_allclose(found.distances[:, :40], np.sort(expected, axis=1), atol=1e-5)
-    np.testing.assert_allclose(
-        np.take_along_axis(expected, found.ids[:, :40].numpy(), 1),
-        found.distances[:, :40],
-        atol=1e-5,
-    )
-    assert (found.ids[:, 40:] == -1).all() and found.distances[:, 40:].isinf().all()
+    expected = expected[:asked, asked:]
+    settings = {"k1": k1, "k2": k2, "lambda_": lambda_}
+    settings["gallery"] = None if asked is None else rows[asked:]
+    whole = rerank(rows[:asked], 59, **settings)
+    parts = rerank(rows[:asked], 59, **settings, chunk_bytes=1)
+    assert torch.equal(parts.ids, whole.ids)  # whatever the size of a chunk
+    there = 59 if asked is None else 50
+    distances = whole.distances[:, :there]
+    np.testing.assert_allclose(distances, np.sort(expected, axis=1)[:, :there], atol=1e-5)
+    ids = whole.ids[:, :there].numpy()
+    np.testing.assert_allclose(np.take_along_axis(expected, ids, 1), distances, atol=1e-5)
+    assert (whole.ids[:, there:] == -1).all() and whole.distances[:, there:].isinf().all()
 
 
 def test_the_published_parameters_raise_precision_on_clusters():

@@ -57,17 +57,17 @@ def test_the_default_is_adamw_with_the_groups_of_torch(embedder):
         embedder, steps=10, others=[proxies]
     )
     assert isinstance(optimizer, torch.optim.AdamW) and not optimizer._optimizer_step_pre_hooks
-    backbone = list(embedder.backbone.parameters())
-    head = list(embedder.head.parameters())
-    expected = [backbone[0::2], backbone[1::2], head[:1], head[1:], [proxies]]
-    found = [group["params"] for group in optimizer.param_groups]
-    assert [[id(p) for p in group] for group in found] == [
-        [id(p) for p in group] for group in expected
-    ]
-    assert [group["initial_lr"] for group in optimizer.param_groups] == pytest.approx(
-        [1e-3, 1e-3, 1e-2, 1e-2, 0.1]
-    )
-    assert [group["weight_decay"] for group in optimizer.param_groups] == [1e-4, 0, 1e-4, 0, 1e-4]
+    found = {
+        parameter: (group["initial_lr"], group["weight_decay"])
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
+    parts = (embedder.backbone.parameters(), 1e-3), (embedder.head.parameters(), 1e-2)
+    assert found == {
+        parameter: (rate, 1e-4 if parameter.ndim > 1 else 0)
+        for part, rate in (*parts, ([proxies], 0.1))
+        for parameter in part
+    }
 
 
 @pytest.mark.parametrize("name", ["adam", "sgd"])

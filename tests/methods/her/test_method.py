@@ -165,23 +165,6 @@ def test_the_collapsed_loss_is_that_of_equal_embeddings_and_a_guess(make, record
     )
 
 
-def test_a_stand_in_of_the_wrong_role_takes_no_part(make, records):
-    """A query that cannot be read may be replaced by a gallery image of its class."""
-    rows = make().batches(0)[0]
-    other = next(
-        row for row in np.flatnonzero(records.labels == records.labels[rows[0]]) if row % 4 > 1
-    )
-    losses = []
-    for batch in (
-        batch_of(records, [int(other), *rows[1:]], skipped=(rows[0],)),
-        batch_of(records, rows[2:]),
-    ):
-        method = make(HER(turning=False))
-        method.embedder.eval()  # so that a row's embedding does not depend on the batch
-        losses.append(method(batch).scalars["loss"])
-    torch.testing.assert_close(*losses)
-
-
 # -- several processes ----------------------------------------------------------------------------
 
 
