@@ -13,39 +13,27 @@ from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.models import Embedder, Identity, SmallConvNet, TwoStreamEmbedder
 
 
-def made(path, embedder, transform):
-    """A run as far as a model goes."""
-    return drawn_run(path, embedder, transform).path
+def loaded(path, embedder, transform):
+    return vicinal.load(drawn_run(path, embedder, transform).path)
 
 
 @pytest.fixture
 def colour(tmp_path):
     torch.manual_seed(0)
-    return vicinal.load(
-        made(
-            tmp_path / "run",
-            Embedder(SmallConvNet(3, (4, 8)), 6),
-            ImageTransform(size=16, resize=20),
-        )
-    )
+    transform = ImageTransform(size=16, resize=20)
+    return loaded(tmp_path / "run", Embedder(SmallConvNet(3, (4, 8)), 6), transform)
 
 
 @pytest.fixture
 def grey(tmp_path):
-    return vicinal.load(
-        made(
-            tmp_path / "grey",
-            Embedder(SmallConvNet(1, (4,)), 6),
-            ImageTransform(size=16, resize=20, channels=1),
-        )
-    )
+    transform = ImageTransform(size=16, resize=20, channels=1)
+    return loaded(tmp_path / "grey", Embedder(SmallConvNet(1, (4,)), 6), transform)
 
 
 @pytest.fixture
 def features(tmp_path):
-    return vicinal.load(
-        made(tmp_path / "features", Embedder(Identity(8), 4), FeatureTransform(normalize=True))
-    )
+    transform = FeatureTransform(normalize=True)
+    return loaded(tmp_path / "features", Embedder(Identity(8), 4), transform)
 
 
 @pytest.fixture
@@ -175,7 +163,7 @@ def test_distances_are_euclidean(colour, pictures):
 
 def test_two_streams_are_loaded_by_their_role(tmp_path):
     streams = [Embedder(Identity(8), 4), Embedder(Identity(8), 4)]
-    made(tmp_path / "run", TwoStreamEmbedder(*streams), FeatureTransform())
+    drawn_run(tmp_path / "run", TwoStreamEmbedder(*streams), FeatureTransform())
     rows = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
     for role, stream in zip(("query", "gallery"), streams, strict=True):
         found = vicinal.load(tmp_path / "run", role=role).embed(rows)

@@ -58,17 +58,6 @@ def test_feature_runs_are_asked_with_vectors(feature_run, vectors_file, listener
             query_vector(snapshot, model, files=[tmp_path / f"{name}.npy"])
 
 
-def test_errors(snapshot, model, tmp_path):
-    with pytest.raises(ConfigError, match="something to look for"):
-        query_vector(snapshot, model)
-    with pytest.raises(DataError, match="is missing"):
-        query_vector(snapshot, model, files=[tmp_path / "nothing.png"])
-    with pytest.raises(DataError, match="unknown label 'e'"):
-        query_vector(snapshot, model, labels=["e"])
-    with pytest.raises(DataError, match="item 99"):
-        query_vector(snapshot, model, ids=[99])
-
-
 @pytest.mark.parametrize("words", [["label"], ["a=1", "a=2"]])
 def test_conditions_that_are_none_are_rejected(words):
     with pytest.raises(ConfigError, match="--where"):

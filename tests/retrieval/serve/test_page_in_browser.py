@@ -5,10 +5,12 @@ import re
 import threading
 import time
 from dataclasses import replace
+from io import BytesIO
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from tests.browser import PATIENCE, chromium, resting_box, until
 
 from vicinal.data.transforms import TextTransform
@@ -80,7 +82,10 @@ def visit(browser):
         page.goto(address)
         return page
 
-    visit.said = said
+    def expected(words):
+        said[:] = [text for text in said if words not in text]
+
+    visit.expected = expected
     yield visit
     for context in contexts:
         for page in context.pages:
@@ -358,34 +363,28 @@ def test_hardness_draws_charts_and_leads_to_the_classes(visit, address):
     [
         (
             "note.png",
-            b"this is no picture",
+            lambda png: b"this is no picture",
             "note.png is not a picture that can be read here. Choose a JPEG, PNG,",
         ),
-        ("cut.png", None, "cut.png is damaged or incomplete. Choose another"),
-        ("huge", 17, "huge is too large. Choose a smaller version: at most 16 MB"),
+        ("cut.png", lambda png: png[:200], "cut.png is damaged or incomplete. Choose another"),
+        (
+            "huge",
+            lambda png: b"x" * (17 * 2**20),
+            "huge is too large. Choose a smaller version: at most 16 MB",
+        ),
     ],
 )
 def test_what_cannot_be_searched_by_is_told_and_can_be_dismissed(
     visit, address, png, name, content, told
 ):
     page = opened(visit, address)
-    buffer = (
-        png[:200]
-        if content is None
-        else b"x" * (content * 2**20)
-        if isinstance(content, int)
-        else content
-    )
-    choose(page, buffer, name)
-    page.locator("#notice").wait_for(state="visible")
-    assert told in page.locator("#notice").inner_text()
-    # Kept for the details.
-    assert not re.search("Expected|Error|bytes that", page.locator("#notice").inner_text())
+    choose(page, content(png), name)
+    said = notice(page)
+    assert told in said
+    assert not re.search("Expected|Error|bytes that", said)  # kept for the details
     page.locator("#notice-close").click()
     assert page.locator("#notice").is_hidden()
-    visit.said[:] = [
-        text for text in visit.said if "Failed to load resource" not in text
-    ]  # the browser's own remark
+    visit.expected("Failed to load resource")  # the browser's own remark
     choose(page, png)
     until(page, QUERY, "mine.png")
 
@@ -404,7 +403,7 @@ def test_an_item_that_is_gone_and_a_server_that_is_gone_are_told(visit, address)
     page.unroute("**/api/search/**")
     page.goto(f"{address}/?item=3&beyond=1e12")
     assert "This search is not possible. Check the class and the distance" in notice(page)
-    visit.said[:] = [text for text in visit.said if "Failed to load resource" not in text]
+    visit.expected("Failed to load resource")
 
 
 def test_the_report_and_the_documentation_open(visit, address):
@@ -518,43 +517,37 @@ def test_classes_and_drops_are_kept_undone_and_exported(visit, bench):
 
 def test_findings_are_reviewed_by_keyboard(visit, bench):
     page = opened(visit, bench[0])
+    at = "document.querySelector('#review h2').textContent"
+    told = "document.getElementById('review-said').textContent"
+
+    def press(key, words, place=at):
+        page.keyboard.press(key)
+        until(page, place, words)
+
     page.locator("#to-review").click()
     head = page.locator("#review h2").first
     verdict = page.locator(".verdict")
     head.wait_for()
-    assert (
-        head.text_content() == "1 of 5 findings" and "Probably mislabeled" in verdict.text_content()
-    )
+    assert head.text_content() == "1 of 5 findings"
+    assert "Probably mislabeled" in verdict.text_content()
     assert page.locator(".evidence .judged.wrong").count() == 6  # the neighbors that disagree
-    at = "document.querySelector('#review h2').textContent"
-    page.keyboard.press("Enter")  # accept: square
-    until(page, at, "2 of 5 findings")
-    page.keyboard.press("Enter")  # accept: of a duplicate, a drop
-    until(page, at, "3 of 5 findings")
-    page.keyboard.press("x")
-    until(page, at, "4 of 5 findings")
+    press("Enter", "2 of 5 findings")  # accept: square
+    press("Enter", "3 of 5 findings")  # accept: of a duplicate, a drop
+    press("x", "4 of 5 findings")
     page.keyboard.press("Enter")  # an ambiguous class suggests nothing
     page.keyboard.press("e")
     page.keyboard.type("jxk")  # letters in the field are letters
-    page.keyboard.press("Escape")
-    assert head.text_content() == "4 of 5 findings"
+    press("Escape", "4 of 5 findings")
     page.keyboard.press("e")
     page.keyboard.type("ring")
-    page.keyboard.press("Enter")
-    until(page, at, "5 of 5 findings")
+    press("Enter", "5 of 5 findings")
     assert "Not in the collection" in verdict.text_content()
-    page.keyboard.press("x")
-    until(page, "document.getElementById('review-said').textContent", "5 decided")
-    page.keyboard.press("u")
-    until(page, "document.getElementById('review-said').textContent", "4 decided")
-    page.keyboard.press("u")
-    until(page, at, "4 of 5 findings")  # undo leads to where it was
-    page.keyboard.press("k")
-    until(page, at, "3 of 5 findings")
-    page.keyboard.press("j")
-    until(page, at, "4 of 5 findings")
-    page.keyboard.press("s")
-    until(page, "document.getElementById('review-said').textContent", "4 decided")
+    press("x", "5 decided", told)
+    press("u", "4 decided", told)
+    press("u", "4 of 5 findings")  # undo leads to where it was
+    press("k", "3 of 5 findings")
+    press("j", "4 of 5 findings")
+    press("s", "4 decided", told)
     page.keyboard.press("?")
     page.locator("dialog[open]").wait_for()
     page.keyboard.press("x")  # nothing happens below the help
@@ -580,7 +573,7 @@ def test_damaged_findings_are_told_and_the_rest_goes_on(visit, bench):
     assert "clean/findings.csv is damaged" in notice(page)
     page.locator("#home").click()
     settled(page)
-    visit.said[:] = [text for text in visit.said if "Failed to load resource" not in text]
+    visit.expected("Failed to load resource")
 
 
 def test_a_server_for_other_machines_shows_and_changes_nothing(visit, serve, library):
@@ -595,12 +588,6 @@ def test_a_server_for_other_machines_shows_and_changes_nothing(visit, serve, lib
 def test_a_crowd_of_points_is_drawn_by_webgl_or_without_it(
     visit, serve, write_run, write_pictures, library_of, tmp_path, webgl
 ):
-    from io import BytesIO
-
-    from PIL import Image
-
-    from vicinal.retrieval.store import Item, Place
-
     run = write_run(tmp_path / "run")
     count = 3000
     root = str(tmp_path / "pictures")
@@ -643,9 +630,7 @@ def test_a_crowd_of_points_is_drawn_by_webgl_or_without_it(
     with page.expect_response(re.compile(r"thumbnail\?side=64")):
         for _ in range(6):
             page.locator("#map-in").click()
-    visit.said[:] = [
-        text for text in visit.said if "GL Driver Message" not in text
-    ]  # of a GPU played by software
+    visit.expected("GL Driver Message")  # of a GPU played by software
 
 
 def test_texts_stand_on_their_cards_whole_and_are_searched_in_a_wide_field(
