@@ -191,7 +191,7 @@ def test_no_findings_say_how_to_get_some(client):
 def test_damaged_findings_are_told(client, run, text):
     findings(run, text)
     answer = client.get("/api/review")
-    assert answer.status_code in (422, 500) and "clean/findings.csv" in answer.json()["detail"]
+    assert answer.status_code in (422, 500) and "findings.csv" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
