@@ -190,6 +190,3 @@ def test_what_to_label_next_is_written(labels, run, vicinal, tmp_path, works):
     assert "What to label next" in (run.path / "suggest" / "suggestions.html").read_text()
     np.savez(tmp_path / "pool.npz", features=pool.astype(np.float32), names=np.arange(3))
     assert "15 vectors, but 3 names" in vicinal("suggest", "run", "pool.npz").stderr
-    np.savez(tmp_path / "pool.npz", features=pool.astype(np.float32))
-    done = vicinal("suggest", "run", "pool.npz", "--k", "99")
-    assert done.returncode == 2 and "got --k 99" in done.stderr

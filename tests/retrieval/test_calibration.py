@@ -84,12 +84,6 @@ def test_without_any_class_to_spare_the_labels_of_the_collection_calibrate(
     assert not (feature_run.artifacts_path / "calibration.npz").exists()
 
 
-@pytest.mark.parametrize("rate", [0.0, 1.0, -1.0, float("nan")])
-def test_a_rate_outside_0_and_1_is_rejected(points, rate):
-    with pytest.raises(ConfigError, match="between 0 and 1; got"):
-        count_pairs(*points).threshold(rate)
-
-
 def test_a_rate_below_one_pair_becomes_the_strictest_that_the_pairs_support(points):
     counts = count_pairs(*points)
     found = counts.threshold(1e-9)

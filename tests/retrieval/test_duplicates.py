@@ -30,10 +30,6 @@ def test_groups_are_linked_through_others_and_the_surest_comes_first():
     np.testing.assert_allclose(found[2][1], [0.9, 0.9, 0.9], atol=1e-6)
 
 
-def test_nothing_near_gives_no_group():
-    assert near_duplicates(np.eye(4, dtype=np.float32), 0.5) == []
-
-
 @pytest.fixture
 def rows():
     """Seventy rows of length 1 in bunches, some of them equal."""

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+from collections import Counter
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -111,54 +112,52 @@ def trained(method, *, captured):
 @pytest.fixture
 def stand_in(monkeypatch):
     """Takes the place of the device: what is captured is decided before it is asked."""
-    aside = []
-    captured = []
-    computed = []
-    replayed = []
+    done = []
+
+    def noting(what):
+        return lambda batch: done.append((what, len(batch.labels)))
 
     def capture(self, batch):
-        captured.append(batch.inputs.shape)
-        return SimpleNamespace(replay=lambda batch: replayed.append(batch.inputs.shape))
+        noting("captured")(batch)
+        return SimpleNamespace(replay=noting("replayed"))
 
-    monkeypatch.setattr(
-        CUDAGraphStep, "_aside", lambda self, batch: aside.append(batch.inputs.shape)
-    )
+    monkeypatch.setattr(CUDAGraphStep, "_aside", lambda self, batch: noting("aside")(batch))
     monkeypatch.setattr(CUDAGraphStep, "_capture", capture)
     method = SimpleNamespace(
         embedder=SimpleNamespace(training=True),
         phase=0,
         prepare=lambda batch: batch,
-        step=lambda batch: computed.append(batch.inputs.shape),
+        step=noting("computed"),
         advance=lambda batch: None,
     )
-    return method, aside, captured, computed, replayed
+    return method, done
 
 
-def rows_of_zeros(rows):
-    return Batch(torch.zeros(rows, 1), torch.zeros(rows), torch.arange(rows), largest_class=4)
+def take_six(take, *sizes):
+    for _ in range(6):
+        for rows in sizes:
+            zeros = torch.zeros(rows, 1), torch.zeros(rows)
+            take(Batch(*zeros, torch.arange(rows), largest_class=4))
 
 
 def test_no_more_than_two_shapes_are_captured(stand_in):
-    method, aside, captured, computed, replayed = stand_in
-    take = CUDAGraphStep(method)
-    for _ in range(6):
-        for rows in (16, 12, 8, 4):
-            take(rows_of_zeros(rows))
-    assert captured == [(16, 1), (12, 1)]
-    assert [aside.count((rows, 1)) for rows in (16, 12, 8, 4)] == [3, 3, 3, 3]
-    assert [replayed.count((rows, 1)) for rows in (16, 12, 8, 4)] == [3, 3, 0, 0]
-    assert [computed.count((rows, 1)) for rows in (16, 12, 8, 4)] == [0, 0, 3, 3], (
-        "from then on as they come"
-    )
+    method, done = stand_in
+    take_six(CUDAGraphStep(method), 16, 12, 8, 4)
+    expected = {("aside", rows): 3 for rows in (16, 12, 8, 4)}
+    for rows in (16, 12):
+        expected |= {("captured", rows): 1, ("replayed", rows): 3}
+    for rows in (8, 4):  # from then on as they come
+        expected |= {("computed", rows): 3}
+    assert Counter(done) == expected
 
 
 def test_in_another_phase_of_the_method_graphs_are_captured_anew(stand_in):
-    method, aside, captured, _, replayed = stand_in
+    method, done = stand_in
     take = CUDAGraphStep(method)
     for method.phase in (0, 1):
-        for _ in range(6):
-            take(rows_of_zeros(16))
-    assert captured == [(16, 1)] * 2 and len(aside) == len(replayed) == 6 and len(take._graphs) == 1
+        take_six(take, 16)
+    assert Counter(done) == {("aside", 16): 6, ("captured", 16): 2, ("replayed", 16): 6}
+    assert len(take._graphs) == 1
 
 
 def test_a_step_is_prepared_and_advanced_around_the_graph(monkeypatch):

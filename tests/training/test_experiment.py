@@ -9,7 +9,6 @@ from vicinal.config import compose
 from vicinal.data import ImageTransform
 from vicinal.errors import ConfigError, DataError
 from vicinal.parallel import pick_device
-from vicinal.training import experiment
 from vicinal.training.experiment import prepare
 
 
@@ -58,22 +57,6 @@ def pictures(tmp_path):
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.full((12, 12, 3), 20 * number, np.uint8)).save(folder / f"{number}.png")
     return tmp_path / "pictures"
-
-
-def test_readers_are_started_early_where_many_files_are_decoded(pictures, tmp_path, monkeypatch):
-    started = []
-    monkeypatch.setattr(experiment, "start_early", lambda: started.append(True))
-    training = {"validation": 0, "resident": "off"}
-    given = {"data": str(pictures), "model": "small", "transform": {"size": 8, "resize": 8}}
-
-    def prepared(**settings):
-        prepare(compose({**given, "training": training | settings}))
-        return len(started)
-
-    assert prepared() == 0, "twelve pictures"
-    monkeypatch.setattr(experiment, "WORTH_PROCESSES", 12)
-    assert prepared() == 1
-    assert prepared(workers=0) == prepared(cache=str(tmp_path / "cache")) == 1
 
 
 def test_a_network_that_cannot_take_the_test_size_is_rejected_before_training(pictures):

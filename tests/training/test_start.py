@@ -1,9 +1,6 @@
 """How a head begins: as principal components where a config asks for them, once, also across a
 resume."""
 
-from dataclasses import replace
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -14,7 +11,6 @@ from vicinal.reports import write_report
 from vicinal.training.console import Console
 from vicinal.training.experiment import prepare
 from vicinal.training.run import start
-from vicinal.training.trainer import Trainer
 
 
 def test_a_random_head_is_left_alone(tiny):
@@ -68,19 +64,6 @@ def test_a_head_only_needs_a_closed_form(tiny):
         ConfigError, match=r"got model\.start=random\. Set model\.start=discriminant"
     ):
         prepare(tiny.config("training.head_only=true"))
-
-
-@pytest.mark.parametrize(
-    ("device", "asked", "captured"),
-    [("cuda", "auto", True), ("cuda", "off", False), ("cpu", "auto", False)],
-)
-def test_steps_are_captured_on_a_gpu_where_the_method_allows_it(tiny, device, asked, captured):
-    experiment = prepare(tiny.config(f"training.cuda_graph={asked}"))
-    method = SimpleNamespace(capturable=True, embedder=experiment.method.embedder)
-    trainer = Trainer(replace(experiment, method=method, device=torch.device(device)), None)
-    assert trainer._captures() == captured
-    method.capturable = False
-    assert not trainer._captures()
 
 
 def noise(path):

@@ -4,7 +4,6 @@ each class."""
 import json
 import warnings
 from io import BytesIO
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,18 +11,20 @@ import torch
 from PIL import Image, ImageDraw
 from tests.runs import drawn_run
 
-from vicinal.data.transforms import FeatureTransform, ImageTransform
+from vicinal.data.transforms import FeatureTransform, ImageTransform, TextTransform
+from vicinal.evaluation.encoder import Encoder
 from vicinal.files import write_atomically
+from vicinal.models import NGrams
 from vicinal.models.embedder import Embedder
 from vicinal.models.small import Identity, SmallConvNet
-from vicinal.retrieval.collection import CollectionDirectory, Snapshot
+from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.generations import publish
 from vicinal.retrieval.map import CollectionMap
-from vicinal.retrieval.model import load
+from vicinal.retrieval.model import EmbeddingModel, load
 from vicinal.retrieval.serve.library import Library
 from vicinal.retrieval.serve.server import create_application
 from vicinal.retrieval.store import Item, Place
-from vicinal.run_directory import Journal, RunDirectory
+from vicinal.run_directory import Journal
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it would rather have another HTTP client than httpx
@@ -35,7 +36,7 @@ PER_CLASS = 12
 DIM = 16
 
 
-def _drawn(name: str, rng: np.random.Generator, side: int = 96) -> Image.Image:
+def _drawn(name, rng, side=96):
     """A picture of a class: shape and colour are the class's, place and size are chance."""
     colour = {"disc": (0, 114, 178), "square": (213, 94, 0)}.get(name, (0, 158, 115))
     image = Image.new("RGB", (side, side), tuple(int(v) for v in rng.integers(225, 256, 3)))
@@ -47,13 +48,13 @@ def _drawn(name: str, rng: np.random.Generator, side: int = 96) -> Image.Image:
     return image
 
 
-def _as_bytes(image: Image.Image, kind: str = "png") -> bytes:
+def _as_bytes(image, kind="png"):
     file = BytesIO()
     image.save(file, kind)
     return file.getvalue()
 
 
-def _write_run(path: Path, *, features: bool = False) -> RunDirectory:
+def _write_run(path, *, features=False):
     """A finished run, its model as it was drawn; what is served does not depend on how good it
     is."""
     torch.manual_seed(0)
@@ -99,7 +100,7 @@ def _write_run(path: Path, *, features: bool = False) -> RunDirectory:
     return run
 
 
-def _write_pictures(root: Path) -> list[tuple[str, str]]:
+def _write_pictures(root):
     """Pictures below ``root``; their paths and classes."""
     rng = np.random.default_rng(0)
     written = []
@@ -114,7 +115,7 @@ def _write_pictures(root: Path) -> list[tuple[str, str]]:
     return written
 
 
-def _index(run: Path, root: Path, written: list[tuple[str, str]]) -> int:
+def _index(run, root, written):
     """What ``vicinal index`` does, in few words."""
     model = load(run, device="cpu")
     items = [
@@ -127,7 +128,7 @@ def _index(run: Path, root: Path, written: list[tuple[str, str]]) -> int:
     )
 
 
-def _spiral(snapshot: Snapshot) -> CollectionMap:
+def _spiral(snapshot):
     """A map in no time."""
     place = np.arange(len(snapshot), dtype=np.float32)
     turn = 2 * np.pi * place / max(1, len(snapshot))
@@ -136,12 +137,12 @@ def _spiral(snapshot: Snapshot) -> CollectionMap:
     return CollectionMap(ids, positions.astype(np.float32))
 
 
-def _library_of(run: RunDirectory) -> Library:
+def _library_of(run):
     collection = CollectionDirectory.of(run, images=[str(run.path.parent)])
     return Library(run, collection, load(run.path, device="cpu"), layout=_spiral)
 
 
-def _client_of(library: Library, **settings) -> TestClient:
+def _client_of(library, **settings):
     return TestClient(
         create_application(library, **settings),
         base_url="http://localhost",
@@ -212,3 +213,12 @@ def featured(tmp_path_factory):
 @pytest.fixture(scope="session")
 def png():
     return _as_bytes(_drawn("disc", np.random.default_rng(7)))
+
+
+@pytest.fixture(scope="session")
+def reader():
+    """A text encoder, as it was drawn."""
+    encoder = Encoder(
+        Embedder(NGrams(buckets=64), DIM).eval(), TextTransform(), torch.device("cpu")
+    )
+    return EmbeddingModel(encoder)

@@ -9,17 +9,12 @@ from io import BytesIO
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from tests.browser import PATIENCE, chromium, resting_box, until
 
-from vicinal.data.transforms import TextTransform
-from vicinal.evaluation.encoder import Encoder
-from vicinal.models import Embedder, NGrams
 from vicinal.retrieval.calibration import Threshold
 from vicinal.retrieval.generations import publish
 from vicinal.retrieval.map import CollectionMap
-from vicinal.retrieval.model import EmbeddingModel
 from vicinal.retrieval.serve.server import bind, create_application
 from vicinal.retrieval.store import Item, Place
 
@@ -194,13 +189,10 @@ def test_a_click_searches_from_a_neighbor_and_the_browser_goes_back(visit, addre
     until(page, QUERY, "mine.png")
 
 
-def test_words_find_pictures_and_the_address_keeps_them(visit, serve, library, address):
+def test_words_find_pictures_and_the_address_keeps_them(visit, serve, library, address, reader):
     """The box is there where the run has a text encoder; an item then takes the place of the
     words."""
-    encoder = Encoder(Embedder(NGrams(buckets=64), 16).eval(), TextTransform(), torch.device("cpu"))
-    page = opened(
-        visit, f"{serve(replace(library, reader=EmbeddingModel(encoder)))}/?text=a+square", cards=24
-    )
+    page = opened(visit, f"{serve(replace(library, reader=reader))}/?text=a+square", cards=24)
     assert page.locator("#text").input_value() == "a square" and page.locator("#query").is_hidden()
     enter(page, "#text", "a blue disc")
     until(page, "new URLSearchParams(location.search).get('text')", "a blue disc")
@@ -570,7 +562,7 @@ def test_damaged_findings_are_told_and_the_rest_goes_on(visit, bench):
     address, run = bench
     (run / "clean" / "findings.csv").write_text("row,path\n1,2\n")
     page = visit(f"{address}/?view=review")
-    assert "clean/findings.csv is damaged" in notice(page)
+    assert "findings.csv is damaged" in notice(page)
     page.locator("#home").click()
     settled(page)
     visit.expected("Failed to load resource")
@@ -634,7 +626,7 @@ def test_a_crowd_of_points_is_drawn_by_webgl_or_without_it(
 
 
 def test_texts_stand_on_their_cards_whole_and_are_searched_in_a_wide_field(
-    visit, serve, library_of, write_run, tmp_path
+    visit, serve, library_of, write_run, reader, tmp_path
 ):
     run = write_run(tmp_path / "run")
     said = [f"sentence {row} about either/or, w/o an end" for row in range(6)]
@@ -642,8 +634,6 @@ def test_texts_stand_on_their_cards_whole_and_are_searched_in_a_wide_field(
     vectors = np.random.default_rng(0).normal(size=(6, 16)).astype(np.float32)
     place = Place("/data/texts.csv", None)
     publish(run.path / "collection", items, vectors, dim=16, places=[place])
-    texts = Encoder(Embedder(NGrams(buckets=64), 16), TextTransform(), torch.device("cpu"))
-    reader = EmbeddingModel(texts)
     library = replace(library_of(run), model=reader, reader=reader)
     page = opened(visit, serve(library) + "/?item=2", cards=5)
     shown = page.locator("#matches .match .words").all_text_contents()

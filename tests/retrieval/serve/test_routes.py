@@ -5,15 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from vicinal.data.transforms import TextTransform
-from vicinal.evaluation.encoder import Encoder
-from vicinal.models import Embedder, NGrams
 from vicinal.retrieval.calibration import Threshold
-from vicinal.retrieval.model import EmbeddingModel
 
-DIM = 16  # as in conftest
 HOSTILE = "<img src=x onerror='window.injected = true'>"
 PER_CLASS = 12  # as in conftest
 
@@ -195,10 +189,7 @@ def test_a_run_on_features_takes_no_picture(featured, png):
     assert featured.get("/api/items/0/thumbnail").status_code == 404
 
 
-def test_a_text_finds_what_its_embedding_is_nearest_to(library, client_of):
-    reader = EmbeddingModel(
-        Encoder(Embedder(NGrams(buckets=64), DIM).eval(), TextTransform(), torch.device("cpu"))
-    )
+def test_a_text_finds_what_its_embedding_is_nearest_to(library, client_of, reader):
     with client_of(replace(library, reader=reader)) as client:
         answer = client.get("/api/search/text", params={"q": "a blue disc", "k": 3})
         vector = reader.embed("a blue disc")[0]
