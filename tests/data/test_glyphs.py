@@ -9,18 +9,6 @@ from vicinal.data import glyphs
 from vicinal.data.glyphs import Glyphs, distorted
 
 
-@pytest.fixture(scope="module")
-def records(tmp_path_factory, codes, drawings):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(glyphs, "plain_drawings", lambda wanted: drawings)
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        rendered = Glyphs().load()
-        cached = Glyphs().load()
-    assert (rendered.source.pixels == cached.source.pixels).all()
-    assert rendered.fingerprint() == cached.fingerprint()
-    return rendered
-
-
 @pytest.fixture
 def counted(monkeypatch, tmp_path):
     """A cheap rendering that counts how often it is asked for, and a cache of its own."""
@@ -37,16 +25,6 @@ def counted(monkeypatch, tmp_path):
 
     monkeypatch.setattr(Glyphs, "render", render)
     return calls
-
-
-@pytest.mark.slow(7)
-def test_every_rendering_shows_something_and_has_a_name_of_its_own(records):
-    assert (records.source.pixels.max(axis=(1, 2)) > 100).all()
-    names = [records.source.name(row) for row in range(len(records))]
-    assert len(set(names)) == len(names)
-    first = records.classes[records.labels[0]].split(" · ")
-    assert names[0].startswith("U+") and chr(int(names[0].split()[0][2:], 16)) in first
-    assert {name.split()[1] for name in names[:24]} <= set(glyphs.FONTS)
 
 
 def test_another_seed_gives_other_images_and_another_split(counted):

@@ -42,15 +42,6 @@ def features():
     )
 
 
-def test_batches_hold_the_rows_of_the_plan(images):
-    batches = list(load(images, PLAN, RANDOM, seed=0, epoch=0))
-    for batch, rows in zip(batches, PLAN, strict=True):
-        assert batch.inputs.shape == (len(rows), 3, 8, 8) and batch.inputs.dtype == torch.float32
-        assert batch.indices.tolist() == rows and batch.labels.tolist() == [
-            row // 3 for row in rows
-        ]
-
-
 def test_augmentation_depends_on_seed_epoch_and_index_alone(images):
     def batch(rows, seed=0, epoch=0):
         return next(load(images, [rows], RANDOM, seed=seed, epoch=epoch)).inputs

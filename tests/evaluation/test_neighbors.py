@@ -101,15 +101,6 @@ def test_the_answer_does_not_depend_on_the_chunks(rng, chunk_bytes):
     assert torch.equal(torch.cat([chunk.distances for chunk in chunks]), whole.distances)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_computed_as_float32(rng, dtype):
-    rows = torch.randn(100, 8, generator=rng).to(dtype)
-    half = neighbors(rows, 5)
-    full = neighbors(rows.float(), 5)
-    assert torch.equal(half.ids, full.ids)
-    assert torch.equal(half.distances, full.distances)
-
-
 def test_zero_rows_have_a_cosine_of_their_own(rng):
     rows = torch.randn(60, 4, generator=rng)
     rows[[7, 20]] = 0

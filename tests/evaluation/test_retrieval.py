@@ -72,21 +72,6 @@ def test_query_and_gallery_equals_the_definitions_in_loops(rng):
     )
 
 
-def test_ties_go_to_the_lower_id():
-    rows = torch.zeros(4, 2)
-    labels = torch.tensor([0, 1, 1, 0])  # all distances equal: neighbors in order of ids
-    assert neighbors(rows, 3).ids.tolist() == [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
-    assert score(rows, labels, recalls=(1, 2, 3)) == pytest.approx(
-        {
-            "recall@1": 1 / 4,
-            "recall@2": 3 / 4,
-            "recall@3": 1.0,
-            "map@r": 1 / 4,
-            "r_precision": 1 / 4,
-        }
-    )
-
-
 def test_labels_beyond_float32_stay_apart(rng):
     rows, labels = labelled(rng, 40, classes=4)
     assert score(rows, labels + 2**53) == score(rows, labels)

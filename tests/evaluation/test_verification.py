@@ -64,25 +64,20 @@ def test_a_far_means_its_decimal_number():
 
 
 @pytest.mark.parametrize("tile", [7, 2048])
-def test_all_pairs_of_rows_equal_the_explicit_pairs(rng, tile, monkeypatch):
+@pytest.mark.parametrize("asked", [None, 20])
+def test_all_pairs_of_rows_equal_the_explicit_pairs(rng, tile, asked, monkeypatch):
     monkeypatch.setattr(verification, "_TILE", tile)
     rows = torch.randn(60, 4, generator=rng)
     labels = torch.randint(6, (60,), generator=rng)
     left, right = torch.triu_indices(60, 60, offset=1)
+    sought = {}
+    if asked:
+        left, right = torch.cartesian_prod(torch.arange(asked), torch.arange(asked, 60)).T
+        sought = {"gallery": rows[asked:], "gallery_labels": labels[asked:]}
     distances = (rows[left].double() - rows[right].double()).norm(dim=1).float()
     expected = verification_scores(distances, labels[left] == labels[right], fars=[0.01, 0.2])
-    assert verify(rows, labels, fars=[0.01, 0.2]) == pytest.approx(expected, abs=1e-12)
-
-
-def test_query_and_gallery_equal_the_explicit_pairs(rng):
-    rows = torch.randn(60, 4, generator=rng)
-    labels = torch.randint(6, (60,), generator=rng)
-    distances = torch.cdist(rows[:20].double(), rows[20:].double()).flatten().float()
-    same = (labels[:20].unsqueeze(1) == labels[20:]).flatten()
-    found = verify(
-        rows[:20], labels[:20], gallery=rows[20:], gallery_labels=labels[20:], fars=[0.1]
-    )
-    assert found == pytest.approx(verification_scores(distances, same, fars=[0.1]), abs=1e-12)
+    found = verify(rows[:asked], labels[:asked], **sought, fars=[0.01, 0.2])
+    assert found == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_far_below_one_different_pair_is_rejected(rng):

@@ -44,13 +44,3 @@ def picture():
         return 2 * _scattered("picture", 3 * side * side).reshape(1, 3, side, side).float()
 
     return make
-
-
-@pytest.fixture(scope="session")
-def torchvision_models():
-    """torchvision's own networks, where torchvision imports beside this torch."""
-    try:
-        from torchvision import models
-    except (ImportError, RuntimeError) as error:
-        pytest.skip(f"torchvision cannot be imported here: {error}")
-    return models

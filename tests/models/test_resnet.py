@@ -6,7 +6,7 @@ import torch
 from vicinal.arguments import describe
 from vicinal.errors import ConfigError
 from vicinal.models import ModelConfig, ResNet, SmallResNet
-from vicinal.models.backbone import Preprocessing, load_weights
+from vicinal.models.backbone import Preprocessing
 
 
 @pytest.mark.parametrize(
@@ -28,20 +28,6 @@ def test_size_and_features_are_those_of_torchvisions_module(
     features = maps.mean(dim=(2, 3))[0]
     torch.testing.assert_close(features[:4], torch.tensor(first), rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(features.norm(), torch.tensor(norm), rtol=1e-3, atol=0)
-
-
-@pytest.mark.parametrize("depth", [18, 50])
-def test_loads_torchvisions_weights_and_gives_its_features(
-    depth, filled, picture, torchvision_models
-):
-    theirs = filled(getattr(torchvision_models, f"resnet{depth}")(weights=None))
-    ours = ResNet(depth).eval()
-    report = load_weights(ours, theirs.state_dict(), ignore=ours.classifiers)
-    assert report.ignored == ("fc.weight", "fc.bias")
-    with torch.no_grad():
-        torch.testing.assert_close(
-            theirs.fc(ours(picture(97)).mean(dim=(2, 3))), theirs(picture(97))
-        )
 
 
 def test_other_depths_and_versions_raise():
