@@ -173,7 +173,8 @@ class Trainer:
             Journal(self.run.metrics_path, length) if first else Journal(Path(os.devnull))
         )
         names = self.settings.trackers if first else ()
-        slots = self.run.config["slots"]
+        # Other processes may be here before the run is written.
+        slots = self.run.config["slots"] if names else {}
         self.trackers = open_trackers(names, self.run, slots)
         self._began = time.monotonic()
         self._seconds_before = self.position.seconds
