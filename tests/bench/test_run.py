@@ -2,6 +2,7 @@
 table."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -126,6 +127,14 @@ def test_results_of_other_data_are_left_out_and_said(kept, table, go, fake, tmp_
     records = {line["records"] for line in found.lines["plain"].values()}
     assert len(records) == 1 and len(found.lines["plain"]) == 3
     assert "10 results of other data" in found.notes[0] and outcome.notes == found.notes
+
+
+def test_each_row_says_beforehand_what_it_costs(table, go, record):
+    said = []
+    record(table, {"method": [0.5]}, seconds=750.0, records=fingerprint_of(table.source))
+    go(table.replace(seeds=2), console=SimpleNamespace(line=lambda text, **_: said.append(text)))
+    assert "  method: 1 seeds, each about 12 min, 12 min in all" in said
+    assert any(text.startswith("  plain: 2 seeds, each about 0 s") for text in said), said
 
 
 def test_the_lines_of_a_job_are_recorded_at_once(table, go, monkeypatch):

@@ -46,7 +46,8 @@ from vicinal.evaluation.measure import measure
 from vicinal.parallel import pick_device
 from vicinal.run_directory import RunDirectory
 from vicinal.training.console import Console
-from vicinal.training.experiment import prepare
+from vicinal.training.estimate import step_seconds
+from vicinal.training.experiment import load_records, prepare
 from vicinal.training.provenance import commit, hardware, package_version
 from vicinal.training.run import resume, start
 
@@ -157,6 +158,15 @@ class Job:
         if isinstance(place := getattr(config.data, "path", None), str):
             existing(place)
         return config
+
+    def measured_seconds(self) -> float | None:
+        """How long its training takes, by some of its steps on random features; None for pictures
+        and texts, whose steps take longer than it is worth to know."""
+        config, records = load_records(self.located())
+        if not config.transform.kind == "features" == records.source.kind:
+            return None
+        found = step_seconds(config, records, records.source.read(0).shape)
+        return None if found is None else math.prod(found)
 
     def task(self) -> Task:
         """What a worker is given: it reads the table's file again, since rows may hold objects of

@@ -1,7 +1,7 @@
 """Run tables: which results are there, which jobs are missing, and what became of them."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,7 @@ from vicinal.bench.pool import Done, Failure, Pool, Task
 from vicinal.bench.results import Line, Store, records_of
 from vicinal.bench.table import UNTRAINED_ROWS, Table
 from vicinal.errors import ConfigError, DataError, unknown
-from vicinal.training.console import Console
+from vicinal.training.console import Console, spell
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,21 @@ def chosen(table: Table, rows: Collection[str]) -> set[str]:
     }
 
 
+def costs(places: Iterable[tuple[Outcome, Job]]) -> Iterator[str]:
+    """Say how long each row takes: as earlier seeds of it, or as some of its steps on features."""
+    rows: dict[tuple[str, str], list[tuple[Outcome, Job]]] = {}
+    for outcome, job in places:
+        if job.kind == "trained":
+            rows.setdefault((outcome.table.name, job.row.name), []).append((outcome, job))
+    for (_, name), seeds in rows.items():
+        outcome, job = seeds[0]
+        known = [line["seconds"] for line in outcome.lines[name].values()]
+        seconds = sum(known) / len(known) if known else job.measured_seconds()
+        each = "not known before its first seed" if seconds is None else spell(seconds)
+        whole = "" if seconds is None else f", {spell(seconds * len(seeds))} in all"
+        yield f"  {name}: {len(seeds)} seeds, each about {each}{whole}"
+
+
 def run_tables(tables: Sequence[Table], bench: Bench) -> list[Outcome]:
     """Run what is missing of some tables through one pool; results are appended to
     ``folder/TABLE.jsonl`` as they come.
@@ -179,6 +194,8 @@ def run_tables(tables: Sequence[Table], bench: Bench) -> list[Outcome]:
     title = tables[0].name if len(tables) == 1 else f"{len(tables)} tables"
     whole = sum(len(jobs(outcome.table)) - len(outcome.missing()) for outcome in outcomes)
     bench.console.line(f"{title}: {len(tasks)} jobs to run, {whole} done before")
+    for cost in costs(places[0] for places in wanted.values()):
+        bench.console.line(cost)
 
     def done(task: Task, lines: list[Line]) -> str:
         first = wanted[task.key][0][0].table.name
