@@ -26,6 +26,7 @@ from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint, save
 from vicinal.training.console import Console
 from vicinal.training.finish import measure_run
 from vicinal.training.run import resume
+from vicinal.training.selection import Judge, Judged, Verdict
 
 
 @pytest.fixture
@@ -58,14 +59,21 @@ def test_a_run_writes_what_the_format_promises(finished):
     assert not list(run.path.rglob("*.part"))
 
 
-def test_the_selected_model_is_the_best_on_validation_not_the_last(begin):
+def test_the_selected_model_is_the_best_on_validation_not_the_last(begin, monkeypatch):
+    scripted = iter((0.2, 0.5, 0.9, 0.4, 0.6))  # of the start and of four epochs
+
+    def judged(judge, encoder):
+        score = next(scripted)
+        return Judged(Verdict((score, score), (1, 1)), {"recall@1": 1.0, "map@r": score})
+
+    monkeypatch.setattr(Judge, "__call__", judged)
     run = begin("run", "training.epochs=4")
     looks = [line for line in run.metrics() if line["kind"] == "evaluation"]
-    best = max(looks, key=lambda line: line["metrics"]["map@r"])
     selected = run.results["selected"]
-    assert selected["by"] == "validation map@r"
-    assert selected["value"] == pytest.approx(best["metrics"]["map@r"])
-    assert selected["step"] == best["step"]
+    assert selected["by"] == "validation map@r" and selected["value"] == 0.9
+    assert selected["step"] == looks[2]["step"] < looks[-1]["step"]
+    assert selected["above"]["the start"]["mean"] == pytest.approx(0.7)
+    assert selected["above"]["the last step"]["mean"] == pytest.approx(0.3)
 
 
 def test_without_validation_classes_the_last_model_is_selected(begin):

@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ import torch
 from vicinal.data.records import ImageArray, Records
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Embedded
+from vicinal.training.finish import _told_apart, _warnings
 from vicinal.training.selection import Judge, Verdict
 
 # Two classes on a line, two rows of one on either side of the other's.
@@ -63,3 +65,26 @@ def test_a_verdict_says_by_how_much_it_is_above_another():
     gain = high.above(low)
     assert math.isclose(gain.mean, 0.2) and gain.low > 0
     assert not low.above(low).significant
+
+
+@pytest.mark.parametrize(("low", "said"), [(0.01, "classes tell step 9"), (-0.01, "cannot tell")])
+def test_a_run_says_whether_its_step_can_be_told_from_the_start(low, said):
+    above = {"the start": {"mean": 0.03, "low": low, "high": 0.05}}
+    (line,) = _told_apart({"step": 9, "by": "validation map@r", "above": above})
+    assert said in line and "MAP@R +3.0" in line
+
+
+@pytest.mark.parametrize(("step", "said"), [(20, 1), (21, 0)])
+def test_a_step_that_never_met_the_method_is_named_beside_a_loss(step, said):
+    experiment = SimpleNamespace(
+        steps=100,
+        method=SimpleNamespace(acts_from=20),
+        config=SimpleNamespace(model=SimpleNamespace(name="small", text=None)),
+    )
+    rows = [
+        {"name": name, "metrics": {"recall@1": score}}
+        for name, score in (("untrained", 0.8), ("trained", 0.7))
+    ]
+    found = _warnings(experiment, {"selected": {"step": step, "value": 0.5}, "rows": rows})
+    assert sum("loss alone" in line for line in found) == said
+    assert sum("below the untrained" in line for line in found) == 1

