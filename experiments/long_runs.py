@@ -7,7 +7,7 @@ ones.
 
 from pathlib import Path
 
-from learning_curves import Run, read
+from learning_curves import STEPS, Run, read
 
 TRIPLET = (
     "loss=triplet loss.margin=1 loss.normalize=false loss.reduction=sum sampler=triplets "
@@ -190,11 +190,30 @@ def without(part: str, words: str, seed: int) -> Run:
 def as_published(form: str, seed: int) -> list[Run]:
     """HDML over N-pair and its baseline, each number as in the paper or in its authors' code."""
     preset = "hdml-npair-cub" + ("" if form == "paper" else f"-{form}")
-    plain = "method=plain" + (" optimizer.weight_decay=1e-3" if form == "authors" else "")
+    return published("N-pair", SQUASHED, preset, form, seed, 8000)
+
+
+def published(loss: str, data: str, preset: str, form: str, seed: int, steps: int) -> list[Run]:
+    """HDML and its baseline by a preset of the paper or of its authors' code."""
+    decay = "5e-3" if "cars" in preset else "1e-3"
+    plain = "method=plain" + (f" optimizer.weight_decay={decay}" if form == "authors" else "")
+    evaluated = (*STEPS, 12_000)
     return [
-        Run(f"N-pair + HDML, {form}", SQUASHED, preset, COMPILED, seed, 8000),
-        Run(f"N-pair, {form}", SQUASHED, preset, f"{plain} {COMPILED}", seed, 8000),
+        Run(f"{loss} + HDML, {form}", data, preset, COMPILED, seed, steps, 0.0, evaluated),
+        Run(f"{loss}, {form}", data, preset, f"{plain} {COMPILED}", seed, steps, 0.0, evaluated),
     ]
+
+
+def cars_as_published(form: str, seed: int) -> list[Run]:
+    """HDML over N-pair on Cars196."""
+    preset = "hdml-npair-cars" + ("" if form == "paper" else f"-{form}")
+    return published("N-pair", CARS_256, preset, form, seed, 12_000)
+
+
+def triplets_as_published(form: str, seed: int) -> list[Run]:
+    """HDML over triplets on CUB-200."""
+    preset = "hdml-triplet-cub" + ("" if form == "paper" else f"-{form}")
+    return published("triplet", CUB_256, preset, form, seed, 8000)
 
 
 # Negatives stay where they are, and pass the generator.
@@ -215,6 +234,9 @@ CUB_384 = "cub_384"
 CUB_288 = "cub_288"
 CARS_288 = "cars_288"
 SQUASHED = "cub_squash"  # whole photographs as squares of 256 pixels, quality 75
+# As they are staged: shorter side 256, quality 70.
+CUB_256 = "cub_256"
+CARS_256 = "cars_256"
 FEATURES = "cub_efficientnet_lite0.npz"
 DESCENDING = ("ALA, descent", "weight 1/2, descent")
 CONTROLS = ("ALA, relative, descent", "random weights, descent")
@@ -247,6 +269,12 @@ _ALL = [
         for run in as_published(form, seed)
     ),
     *PROXY_ANCHOR,
+    *(
+        run
+        for seed in (0, 1, 2)
+        for form in ("authors", "paper")
+        for run in (*cars_as_published(form, seed), *triplets_as_published(form, seed))
+    ),
     *(episodes("weight 1/2, cosine, descent", seed, 8000, CUB_288) for seed in (0, 1)),
     *ala_authors(0),
     *(run for seed in (0, 1, 2, 3, 4) for run in authors("triplet", TRIPLET, seed)),
