@@ -18,12 +18,11 @@ import numpy as np
 import uvicorn
 from playwright.sync_api import sync_playwright
 
-from vicinal.retrieval.collection import CollectionDirectory, Snapshot
-from vicinal.retrieval.generations import publish
+from vicinal.retrieval.collection import CollectionDirectory, Snapshot, publish
+from vicinal.retrieval.items import Item
 from vicinal.retrieval.map import CollectionMap
 from vicinal.retrieval.serve.library import Library
 from vicinal.retrieval.serve.server import bind, create_application
-from vicinal.retrieval.store import Item
 from vicinal.run_directory import RunDirectory
 
 CLASSES = 200

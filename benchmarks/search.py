@@ -45,8 +45,8 @@ def data(rows: int, seed: int = 0):
 
 
 def publish_collection(folder: Path, vectors, labels) -> None:
-    from vicinal.retrieval.generations import publish
-    from vicinal.retrieval.store import Item
+    from vicinal.retrieval.collection import publish
+    from vicinal.retrieval.items import Item
 
     items = [
         Item(row, f"{label}/{row}.jpg", str(label)) for row, label in enumerate(labels.tolist())

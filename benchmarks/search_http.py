@@ -51,8 +51,8 @@ def make(folder: Path) -> None:
     from vicinal.evaluation.encoder import Encoder
     from vicinal.models.efficientnet_lite import EfficientNetLite
     from vicinal.models.embedder import Embedder
-    from vicinal.retrieval.generations import publish
-    from vicinal.retrieval.store import Item
+    from vicinal.retrieval.collection import publish
+    from vicinal.retrieval.items import Item
     from vicinal.run_directory import RunDirectory
 
     torch.manual_seed(0)

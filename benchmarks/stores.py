@@ -87,9 +87,8 @@ def parts(vectors, classes):
 def flat(folder: Path, vectors, classes: int) -> Search:
     import numpy as np
 
-    from vicinal.retrieval.collection import CollectionDirectory
-    from vicinal.retrieval.generations import publish
-    from vicinal.retrieval.store import Item
+    from vicinal.retrieval.collection import CollectionDirectory, publish
+    from vicinal.retrieval.items import Item
 
     items = [Item(row, f"{row}", str(row % classes)) for row in range(len(vectors))]
     publish(folder, items, vectors, dim=DIM)

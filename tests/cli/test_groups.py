@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vicinal.retrieval.generations import publish
-from vicinal.retrieval.store import Item, Place
+from vicinal.retrieval.collection import publish
+from vicinal.retrieval.items import Item, Place
 from vicinal.run_directory import RunDirectory
 
 

@@ -10,9 +10,8 @@ from tests.runs import drawn_run
 
 from vicinal.data import Arrays, FeatureTransform, Folder, ImageTransform
 from vicinal.models import Embedder, Identity, SmallConvNet
-from vicinal.retrieval.collection import Access, CollectionDirectory
-from vicinal.retrieval.generations import publish
-from vicinal.retrieval.store import Item, Place
+from vicinal.retrieval.collection import Access, CollectionDirectory, publish
+from vicinal.retrieval.items import Item, Place
 
 
 class Listener:

@@ -8,9 +8,8 @@ import pytest
 
 from vicinal.errors import DataError
 from vicinal.retrieval.annotations import NAME, Annotations
-from vicinal.retrieval.collection import CollectionDirectory
-from vicinal.retrieval.generations import publish
-from vicinal.retrieval.store import Item
+from vicinal.retrieval.collection import CollectionDirectory, publish
+from vicinal.retrieval.items import Item
 
 
 def generation(folder, digests, paths=None):

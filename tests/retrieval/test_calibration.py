@@ -15,7 +15,7 @@ from vicinal.retrieval.calibration import (
     calibration,
     count_pairs,
 )
-from vicinal.retrieval.collection import snapshot_of
+from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.indexing import Request, index
 
 
@@ -79,7 +79,7 @@ def test_without_any_class_to_spare_the_labels_of_the_collection_calibrate(
     with pytest.raises(ConfigError, match="held out none"):
         calibration(feature_run)
     index(feature_run, Request(), listener)
-    made = calibration(feature_run, snapshot=snapshot_of(feature_run))
+    made = calibration(feature_run, snapshot=CollectionDirectory.of(feature_run).snapshot())
     assert made.source == "labels of the collection" and made.classes >= 2
     assert not (feature_run.artifacts_path / "calibration.npz").exists()
 

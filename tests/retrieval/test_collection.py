@@ -14,9 +14,8 @@ from vicinal.arguments import describe
 from vicinal.data import Glyphs
 from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.evaluation.encoder import Encoder
-from vicinal.retrieval.collection import CollectionDirectory, model_fingerprint, snapshot_of
-from vicinal.retrieval.generations import publish
-from vicinal.retrieval.store import Item, Place
+from vicinal.retrieval.collection import CollectionDirectory, model_fingerprint, publish
+from vicinal.retrieval.items import Item, Place
 
 
 def made(path, count=20, seed=0):
@@ -132,13 +131,33 @@ def test_errors_say_what_to_do(snapshot, tmp_path):
         snapshot.search(query, 1, where={"sides": "left"})
 
 
-def test_vectors_that_a_disk_changed_are_noticed(collection, tmp_path):
-    vectors = tmp_path / "generation-00000001" / "vectors.npy"
-    content = bytearray(vectors.read_bytes())
+@pytest.mark.parametrize("read", ["vectors", "vector", "search"])
+def test_vectors_that_a_disk_changed_are_noticed_where_they_are_read(read, collection, tmp_path):
+    path = tmp_path / "generation-00000001" / "vectors.npy"
+    content = bytearray(path.read_bytes())
     content[-1] ^= 1
-    vectors.write_bytes(content)
-    with pytest.raises(RunError, match=r"not what was written.*index again"):
-        collection.snapshot()
+    path.write_bytes(content)
+    snapshot = collection.snapshot()  # reads none, so that a large one is opened at once
+    asked = {"vectors": (), "vector": (0,), "search": (np.zeros((1, 4)), 1)}
+    for _ in range(2):
+        with pytest.raises(RunError, match=r"not what was written.*index again"):
+            getattr(snapshot, read)(*asked[read])
+    path.write_bytes(content[:-1])
+    with pytest.raises(DataError, match=r"vectors\.npy"):
+        CollectionDirectory.open(tmp_path).snapshot()
+
+
+def test_only_the_blocks_that_are_read_are_compared(tmp_path):
+    rows = np.arange(5000, dtype=np.float32)[:, None]
+    publish(tmp_path, [Item(row, str(row), None) for row in range(5000)], rows, dim=1)
+    path = tmp_path / "generation-00000001" / "vectors.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    snapshot = CollectionDirectory.open(tmp_path).snapshot()
+    assert snapshot.vector(4095) == 4095
+    with pytest.raises(RunError, match="not what was written"):
+        snapshot.vector(4096)
 
 
 def test_a_generation_that_is_gone_and_another_format_are_named(collection, tmp_path):
@@ -191,9 +210,11 @@ def test_weights_and_preprocessing_both_count(image_run):
     first = model_fingerprint(image_run)
     folder = image_run.path / "collection"
     publish(folder, [], [], dim=6)
-    assert snapshot_of(image_run).dim == 6, "a collection that does not say is believed"
+    assert CollectionDirectory.of(image_run).snapshot().dim == 6, (
+        "a collection that does not say is believed"
+    )
     publish(folder, [], [], dim=6, facts={"model": first})
-    assert snapshot_of(image_run).generation == 2
+    assert CollectionDirectory.of(image_run).snapshot().generation == 2
     text = image_run.model_path.read_text()
     image_run.model_path.write_text(text.replace('"size": 16', '"size": 12'))
     assert model_fingerprint(image_run) != first
@@ -203,7 +224,7 @@ def test_weights_and_preprocessing_both_count(image_run):
         encoder.embedder.head.weight.add_(1)
     encoder.save_weights(image_run)
     with pytest.raises(RunError, match="another model"):
-        snapshot_of(image_run)
+        CollectionDirectory.of(image_run).snapshot()
 
 
 def test_rows_of_length_1_are_multiplied_where_they_lie(collect):

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from vicinal.errors import ConfigError, DataError, RunError, VicinalError
-from vicinal.retrieval.collection import Access, CollectionDirectory
-from vicinal.retrieval.generations import publish
+from vicinal.retrieval.collection import Access, CollectionDirectory, publish
 from vicinal.retrieval.indexing import Request, index
-from vicinal.retrieval.store import Item, Place
+from vicinal.retrieval.items import Item, Place
 from vicinal.run_directory import RunDirectory
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from vicinal.errors import DataError, RunError
-from vicinal.retrieval.collection import CollectionDirectory
-from vicinal.retrieval.generations import VectorCache, publish, writing
-from vicinal.retrieval.store import Item
+from vicinal.retrieval.collection import CollectionDirectory, publish, writing
+from vicinal.retrieval.indexing import VectorCache
+from vicinal.retrieval.items import Item
 
 
 def publish_rows(path, count):
@@ -56,7 +56,7 @@ def test_a_rejected_generation_changes_nothing(items, vectors, message, tmp_path
 
 def test_the_lock_of_a_killed_process_is_free(tmp_path):
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom vicinal.retrieval.generations import "
+        "import sys, time\nfrom pathlib import Path\nfrom vicinal.retrieval.collection import "
         "writing\n"
         "with writing(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)"
     )

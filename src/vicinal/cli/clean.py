@@ -39,11 +39,11 @@ def cluster(
         vicinal cluster runs/birds --groups 20
     """
     from vicinal.retrieval.clusters import cluster_page
-    from vicinal.retrieval.collection import snapshot_of
+    from vicinal.retrieval.collection import CollectionDirectory
     from vicinal.run_directory import RunDirectory
 
     opened = RunDirectory.open(run)
-    snapshot = snapshot_of(opened, collection, images=images or ())
+    snapshot = CollectionDirectory.of(opened, collection, images=images or ()).snapshot()
     page = cluster_page(snapshot, groups)
     _write(snapshot, page, (to or opened.path / "clusters") / "groups")
 
@@ -72,13 +72,13 @@ def dedupe(
     Examples:
         vicinal dedupe runs/birds
     """
-    from vicinal.retrieval.collection import snapshot_of
+    from vicinal.retrieval.collection import CollectionDirectory
     from vicinal.retrieval.duplicates import duplicate_page
     from vicinal.run_directory import RunDirectory
     from vicinal.training.console import Console
 
     opened = RunDirectory.open(run)
-    snapshot = snapshot_of(opened, collection, images=images or ())
+    snapshot = CollectionDirectory.of(opened, collection, images=images or ()).snapshot()
     with Console().following(len(snapshot), 0, "reading") as follower:
         page = duplicate_page(snapshot, distance, embeddings=embeddings, progress=follower.advance)
     _write(snapshot, page, (to or opened.path / "duplicates") / "duplicates")
@@ -201,7 +201,7 @@ def _snapshot(
     missing."""
     from vicinal.data.location import expanded
     from vicinal.parallel import pick_device
-    from vicinal.retrieval.collection import FOLDER, CollectionDirectory, snapshot_of
+    from vicinal.retrieval.collection import FOLDER, CollectionDirectory
     from vicinal.retrieval.indexing import Request, index
     from vicinal.retrieval.listing import absolute_place
     from vicinal.training.console import Console
@@ -222,7 +222,7 @@ def _snapshot(
         index(run, request, Console(), collection=place, device=pick_device(device))
         collection = place
         named += [data] if data is not None and expanded(data).exists() else []
-    return snapshot_of(run, collection, images=named)
+    return CollectionDirectory.of(run, collection, images=named).snapshot()
 
 
 def _write(snapshot: "Snapshot", page: "Page", stem: Path) -> None:

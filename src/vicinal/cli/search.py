@@ -72,13 +72,13 @@ def search(
     from vicinal.cli.tables import print_grid
     from vicinal.parallel import pick_device
     from vicinal.retrieval.calibration import calibration
-    from vicinal.retrieval.collection import snapshot_of
+    from vicinal.retrieval.collection import CollectionDirectory
     from vicinal.retrieval.model import load_asking
     from vicinal.retrieval.query import conditions, query_vector
     from vicinal.run_directory import RunDirectory
 
     opened = RunDirectory.open(run)
-    snapshot = snapshot_of(opened, collection, engine=store)
+    snapshot = CollectionDirectory.of(opened, collection, engine=store).snapshot()
     files = queries or []
     texts = text or []
     ids = id or []

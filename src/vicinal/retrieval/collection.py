@@ -1,46 +1,51 @@
 """A searchable collection on disk, and the unchanging snapshot of it that a reader holds.
 
 ``RUN/collection`` holds one folder per generation and a small pointer file, ``current.json``, that
-names the newest. A generation is written whole beside the old ones and becomes visible by one
-rename of the pointer; it never changes afterwards. A reader takes a ``Snapshot`` and answers from
-it, however often the collection is written meanwhile. ``generations`` writes, ``indexing`` decides
-what.
-
-A collection can come from somebody else. Pictures are read below the folders of the run's own data
-and those that the user names in the same call, and an engine is asked where the user names it.
+names the newest. A generation is written whole beside the old ones, by one writer at a time, and
+becomes visible by one rename of the pointer; it never changes afterwards. A reader takes a
+``Snapshot`` and answers from it, however often the collection is written meanwhile. ``indexing``
+decides what is written.
 """
 
+import json
+import os
 import shlex
+import shutil
 import warnings
-import zlib
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
+from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
+from zlib import crc32
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from PIL import Image
 
-from vicinal.arguments import build
-from vicinal.data.location import existing, expanded
 from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError, RunError, unknown
 from vicinal.evaluation.neighbors import Gallery, joined, require_finite
 from vicinal.files import (
+    PARTS,
     check_links,
     decoding,
     file_hash,
-    followed,
+    lock_open_file,
     read_array,
     read_lines,
     read_object,
+    sync_directory,
+    write_atomically,
+    write_json,
+    write_text,
 )
-from vicinal.retrieval.store import Item, Place, Queries, Where
+from vicinal.retrieval.items import Access, Item, Pictures, Place, Queries, Where
 from vicinal.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -52,112 +57,43 @@ POINTER = "current.json"
 ABOUT = "about.json"
 ITEMS = "items.jsonl"
 VECTORS = "vectors.npy"
+_LOCK = ".lock"
 _AGAIN = "Remove the collection and index again."
+_BLOCK = 4096  # rows that are written at a time, and have a checksum of their own
 _CHUNK_BYTES = 2**26  # of products at a time
-
-
-# -- pictures -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Access:
-    """What a collection may use outside of itself, whatever it names.
-
-    Attributes:
-        run: below the folders of whose own data pictures may be read.
-        images: further such folders.
-        engine: address of the engine to ask; None searches the collection's own vectors.
-    """
-
-    run: RunDirectory | None = None
-    images: Sequence[str] = ()
-    engine: str | None = None
-
-    @cached_property
-    def folders(self) -> list[Path]:
-        """All folders below which pictures may be read."""
-        from vicinal.retrieval.listing import own_folders  # knows all data sets; see `Pictures`
-
-        own = [] if self.run is None else own_folders(self.run)
-        named = [*own, *map(existing, self.images)]
-        return [followed(path.parent if path.is_file() else path) for path in named]
-
-    def allows(self, path: Path) -> bool:
-        return any(followed(path).is_relative_to(folder) for folder in self.folders)
-
-    def require(self, path: Path) -> None:
-        if not self.allows(path):
-            raise DataError(
-                f"the collection names {path}, which is neither the run's own data nor named here, "
-                f"and is not read. Add --images {shlex.quote(str(path))}."
-            )
-
-
-class Pictures:
-    """Reads the pictures of items.
-
-    Args:
-        places: where the items are from.
-        access: says below which folders pictures may be read.
-    """
-
-    def __init__(self, places: Sequence[Place], access: Access) -> None:
-        self.places = places
-        self.access = access
-        self._lock = Lock()
-        self._data_set = cache(self._open_data_set)  # of a place, opened once
-
-    @property
-    def unnamed(self) -> list[str]:
-        """Folders that the places name, but nobody who may."""
-        roots = {place.root for place in self.places if place.root is not None}
-        return sorted(root for root in roots if not self.access.allows(Path(root)))
-
-    def read(self, item: Item) -> Image.Image:
-        """Decode a picture, RGB or gray; a DataError where there is none, or its file is gone or
-        damaged.
-
-        Never reads a file outside the item's place and the named folders, whatever the path says
-        and whatever links point to.
-        """
-        from vicinal.data.images import read_image
-
-        place = self.places[item.place]
-        if (file := place.file(item.path)) is not None:
-            self.access.require(Path(str(place.root)))
-            return read_image(file)
-        if place.description is None:
-            raise DataError(
-                f"{item.path!r} of {place.path} is a feature vector or text without a picture. If "
-                "its name is the path of one, index again with --images FOLDER."
-            )
-        with self._lock:
-            source, rows = self._data_set(item.place)
-        if item.path not in rows:
-            raise DataError(
-                f"{item.path!r} was indexed, but is no longer in {place.path}. Index it again."
-            )
-        image: Image.Image = source.read(rows[item.path])
-        return image
-
-    def file_or_name(self, item: Item) -> Path | str:
-        """Return the file of an item's picture, or its name where there is none."""
-        return self.places[item.place].file(item.path) or item.path
-
-    def _open_data_set(self, place: int) -> tuple[Any, dict[str, int]]:
-        """Return a data set that has pictures in another form than files, and the row of each
-        name."""
-        from vicinal.data import DATASETS  # all data sets, which most searches need none of
-
-        description = self.places[place].description
-        data = build(description, DATASETS)
-        if isinstance(description, dict) and "path" in description:
-            self.access.require(expanded(data.path))
-        source = data.load().source
-        return source, {source.name(row): row for row in range(len(source))}
+_NONE = Access()
 
 
 # -- one generation -------------------------------------------------------------------------------
+
+
+class Vectors:
+    """The vectors of a generation, memory-mapped and read-only.
+
+    What a damaged disk changed is noticed where it is read: the first time that rows of a block are
+    asked for, its checksum is compared. Opening reads nothing.
+
+    Args:
+        path: of the ``.npy``.
+        shape: of the array.
+        checksums: CRC-32 of each block of rows; earlier collections have none.
+    """
+
+    def __init__(self, path: Path, shape: tuple[int, int], checksums: Sequence[int]) -> None:
+        self.path = path
+        self.mapped = read_array(path, mapped=shape[0] > 0)
+        self._unread = dict(enumerate(checksums))
+        if self.mapped.shape != shape or self.mapped.dtype != np.float32:
+            raise ValueError(f"{path} should be {shape}, is {self.mapped.shape}")
+
+    def rows(self, first: int, last: int) -> Float[np.ndarray, "n d"]:
+        """Return the rows from the first to before the last."""
+        for block in range(first // _BLOCK, -(-last // _BLOCK)):
+            rows = self.mapped[block * _BLOCK : (block + 1) * _BLOCK]
+            if block in self._unread and crc32(rows.tobytes()) != self._unread[block]:
+                raise RunError(f"{self.path} is not what was written. {_AGAIN}")
+            self._unread.pop(block, None)
+        return self.mapped[first:last]
 
 
 @dataclass(frozen=True)
@@ -176,7 +112,7 @@ class Snapshot:
         folder: of this generation; derived files (the map) may be put into it, atomically.
         about: all of ``about.json``.
         items: by ascending id.
-        vectors: a row for each item, read-only.
+        vectors: a row for each item.
         pictures: of the items.
         engine: is asked in the place of ``vectors``.
 
@@ -192,7 +128,7 @@ class Snapshot:
         folder: Path,
         about: Mapping[str, Any],
         items: Sequence[Item],
-        vectors: Float[np.ndarray, "n d"],
+        vectors: Vectors,
         pictures: Pictures,
         engine: "MilvusStore | None" = None,
     ) -> None:
@@ -214,15 +150,11 @@ class Snapshot:
         """Read a generation; an error where it is damaged."""
         about = read_object(folder / ABOUT)
         with decoding(folder, _AGAIN):
-            places = [Place(**place) for place in about["places"]]
-            items = [Item(**line) for line in read_lines(folder / ITEMS)]
-            vectors = read_array(folder / VECTORS, mapped=bool(items))
-            if vectors.shape != (len(items), about["dim"]) or vectors.dtype != np.float32:
-                raise ValueError(f"{len(items)} items, vectors {vectors.shape} {vectors.dtype}")
-            if checksum_of(folder / VECTORS) != about["checksum"]:
-                raise ValueError(f"{VECTORS} is not what was written")
-            pictures = Pictures(tuple(places), access)
-            found = cls(folder, about, tuple(items), vectors, pictures)
+            places = tuple(Place(**place) for place in about["places"])
+            items = tuple(Item(**line) for line in read_lines(folder / ITEMS))
+            shape = len(items), about["dim"]
+            vectors = Vectors(folder / VECTORS, shape, about.get("checksums", ()))
+            found = cls(folder, about, items, vectors, Pictures(places, access))
         if access.engine is not None:
             from vicinal.retrieval.milvus import open_store
 
@@ -280,7 +212,7 @@ class Snapshot:
 
     def vectors(self) -> Float[np.ndarray, "n d"]:
         """Return all vectors, float32, memory-mapped and read-only, in the order of ``items()``."""
-        return self._vectors
+        return self._vectors.rows(0, len(self))
 
     def euclidean_vectors(self) -> Float[np.ndarray, "n d"]:
         """Return `vectors` to whoever compares them by Euclidean distance; an error where the model
@@ -289,11 +221,12 @@ class Snapshot:
             raise ConfigError(
                 f"groups are made by Euclidean distance, but this collection's is {self.metric}."
             )
-        return self._vectors
+        return self.vectors()
 
     def vector(self, id: int) -> Float[np.ndarray, "d"]:
         """Return the vector of one item; a DataError where there is none."""
-        return np.array(self._vectors[self._row(id)])
+        row = self._row(id)
+        return np.array(self._vectors.rows(row, row + 1)[0])
 
     def image(self, id: int) -> Image.Image:
         """Decode the picture of an item, as `Pictures.read` does."""
@@ -345,7 +278,7 @@ class Snapshot:
         """Prepared once and searched often; the vectors stay on the disk where they may."""
         with warnings.catch_warnings():  # torch warns of an array that nobody may write to
             warnings.simplefilter("ignore", UserWarning)
-            return Gallery(torch.from_numpy(self._vectors), self.metric, in_place=True)
+            return Gallery(torch.from_numpy(self.vectors()), self.metric, in_place=True)
 
     def _row(self, id: int) -> int:
         if id not in self._rows:
@@ -356,18 +289,7 @@ class Snapshot:
         return self._rows[id]
 
 
-def checksum_of(path: Path) -> int:
-    """Return the CRC-32 of a file: what a damaged disk changes, it shows."""
-    found = 0
-    with path.open("rb") as file:
-        while block := file.read(2**22):
-            found = zlib.crc32(block, found)
-    return found
-
-
 # -- all generations ------------------------------------------------------------------------------
-
-_NONE = Access()
 
 
 class CollectionDirectory:
@@ -454,18 +376,122 @@ class CollectionDirectory:
             return self._held
 
 
-def snapshot_of(
-    run: RunDirectory,
-    collection: Path | None = None,
-    *,
-    images: Sequence[str] = (),
-    engine: str | None = None,
-) -> Snapshot:
-    """Return the newest generation of a run's collection; see `CollectionDirectory.of`."""
-    return CollectionDirectory.of(run, collection, images=images, engine=engine).snapshot()
-
-
 def model_fingerprint(run: RunDirectory) -> str:
     """Return network, preprocessing and weights of a run's selected model: what its vectors depend
     on."""
     return file_hash(run.model_path)[:32] + file_hash(run.weights_path)[:32]
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Hold the collection for this process alone; it is made where there is none.
+
+    A folder that holds anything else is rejected: it is not ours to write to. The lock is the
+    system's on an open file, which names its holder, so it ends with its holder however that ends.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    check_links(path)
+    foreign = (each.name for each in path.iterdir() if each.name != _LOCK and not each.match(PARTS))
+    if not (path / POINTER).exists() and (name := next(foreign, None)) is not None:
+        raise ConfigError(
+            f"{path} is neither empty nor a collection: it holds {name}. Name another folder with "
+            "--collection."
+        )
+    with (path / _LOCK).open("a") as lock:
+        try:
+            lock_open_file(lock.fileno(), wait=False)
+        except BlockingIOError:
+            raise RunError(
+                f"{path} is being written by another process. Wait for it or stop it; search does "
+                "not wait."
+            ) from None
+        if not (path / POINTER).exists():
+            _point_to(path, 0)
+        yield
+
+
+def publish(
+    path: Path,
+    items: Sequence[Item],
+    vectors: Iterable[Float[np.ndarray, "d"]] | Float[np.ndarray, "n d"],
+    *,
+    dim: int,
+    places: Sequence[Place] = (),
+    facts: Mapping[str, Any] | None = None,
+) -> int:
+    """Write a new generation and make it the newest; return its number.
+
+    The generation before stays, which a reader may just be opening; older ones are removed.
+
+    Args:
+        path: the collection's folder, made if need be.
+        items: by ascending id.
+        vectors: one for each item, in the same order.
+        places: what ``Item.place`` counts in.
+        facts: further entries of ``about.json``.
+    """
+    collection = CollectionDirectory(path)
+    number = 1 + collection.latest_generation()
+    folder = collection.folder(number)
+    part = folder.with_name(folder.name + ".part")
+    for left in (folder, part):  # of a writer that ended before it could set the pointer
+        shutil.rmtree(left, ignore_errors=True)
+    part.mkdir(parents=True)
+    checksums = list[int]()
+    shape = len(items), dim
+    write_atomically(
+        part / VECTORS, lambda file: checksums.extend(_write_rows(file, vectors, shape))
+    )
+    lines = (json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in items)
+    write_text(part / ITEMS, "".join(lines))
+    about = {
+        "generation": number,
+        "count": len(items),
+        "dim": dim,
+        "metric": "euclidean",
+        "checksums": checksums,
+        "places": [asdict(place) for place in places],
+        **(facts or {}),
+    }
+    write_json(part / ABOUT, about)
+    os.replace(part, folder)
+    sync_directory(path)
+    _point_to(path, number)
+    for old in range(number - 2, 0, -1):
+        # Whoever holds a memory map of it keeps that.
+        if not collection.folder(old).exists():
+            break
+        shutil.rmtree(collection.folder(old), ignore_errors=True)
+    return number
+
+
+def _point_to(path: Path, number: int) -> None:
+    write_json(path / POINTER, {"format": FORMAT, "generation": number})
+
+
+def _write_rows(
+    file: BinaryIO, vectors: Iterable[np.ndarray], shape: tuple[int, int]
+) -> Iterator[int]:
+    """Write an ``.npy`` a block at a time, for the whole need never be in memory; yield the
+    checksums."""
+    count, dim = shape
+    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    rest = iter(vectors)
+    written = 0
+    while some := list(islice(rest, _BLOCK)):
+        rows = np.asarray(some, dtype="<f4")
+        if rows.shape != (len(some), dim) or not np.isfinite(rows).all():
+            raise DataError(
+                f"vectors {written} to {written + len(some)} must be finite and of length {dim}. "
+                "Check the training that made the model."
+            )
+        content = rows.tobytes()
+        file.write(content)
+        yield crc32(content)
+        written += len(some)
+    if written != count:
+        raise DataError(f"{count} items need as many vectors; got {written}.")

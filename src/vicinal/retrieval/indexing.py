@@ -13,6 +13,7 @@ to the rounding of float32.
 
 import logging
 import shlex
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -21,16 +22,24 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from jaxtyping import Float
 
 from vicinal.data import own_description
 from vicinal.data.loader import load_all
 from vicinal.errors import ConfigError, DataError, few, unknown
 from vicinal.evaluation.encoder import Encoder
-from vicinal.retrieval.collection import FOLDER, CollectionDirectory, Snapshot, model_fingerprint
-from vicinal.retrieval.generations import VectorCache, publish, writing
+from vicinal.files import read_array, write_atomically
+from vicinal.retrieval.collection import (
+    FOLDER,
+    CollectionDirectory,
+    Snapshot,
+    model_fingerprint,
+    publish,
+    writing,
+)
+from vicinal.retrieval.items import Item, Place
 from vicinal.retrieval.listing import Listing, absolute_place, list_again, place_path
 from vicinal.retrieval.milvus import absolute_address, open_store, write_store
-from vicinal.retrieval.store import Item, Place
 from vicinal.run_directory import RunDirectory
 
 _NAMED = 10  # unreadable items that an error names
@@ -340,6 +349,52 @@ class _Indexing:
 
 
 # -- embedding ------------------------------------------------------------------------------------
+
+
+class VectorCache:
+    """The vectors of one model as they are made, by the SHA-256 of what they were made of: a file
+    for each batch.
+
+    Args:
+        folder: of the collection.
+        dim: length of the vectors.
+        model: fingerprint of what makes them; caches of other models are removed.
+    """
+
+    def __init__(self, folder: Path, *, dim: int, model: str) -> None:
+        self.path = folder / f"embedded-{model[:32]}"
+        self._entry = np.dtype([("digest", "U64"), ("vector", "<f4", (dim,))])
+        self._vectors: dict[str, np.ndarray] = {}
+        for old in folder.glob("embedded-*"):
+            if old != self.path:
+                shutil.rmtree(old)
+        for file in self.path.glob("*.npy"):
+            entries = read_array(file, mapped=True)
+            self.hold(entries["digest"].tolist(), entries["vector"])
+
+    def hold(self, digests: Sequence[str], vectors: Float[np.ndarray, "n d"]) -> None:
+        """Know these, too, which are kept elsewhere."""
+        self._vectors.update(zip(digests, np.asarray(vectors), strict=True))
+
+    def __contains__(self, digest: str) -> bool:
+        return digest in self._vectors
+
+    def __getitem__(self, digest: str) -> Float[np.ndarray, "d"]:
+        return self._vectors[digest]
+
+    def append(self, digests: Sequence[str], vectors: Float[np.ndarray, "n d"]) -> None:
+        """Keep these; when it returns, they survive a power cut."""
+        entries = np.zeros(len(digests), self._entry)
+        entries["digest"] = digests
+        entries["vector"] = vectors
+        if digests:
+            file = self.path / f"{digests[0]}.npy"
+            write_atomically(file, lambda opened: np.save(opened, entries))
+            self.hold(digests, read_array(file, mapped=True)["vector"])
+
+    def clear(self) -> None:
+        """Remove the files: their vectors are in a generation now."""
+        shutil.rmtree(self.path, ignore_errors=True)
 
 
 def embed_rows(

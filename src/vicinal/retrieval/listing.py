@@ -27,10 +27,10 @@ from vicinal.data.records import (
 )
 from vicinal.data.shards import TarImages
 from vicinal.data.table import read_columns
-from vicinal.errors import ConfigError, DataError, VicinalError, unknown
+from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.evaluation.neighbors import require_finite
 from vicinal.files import file_hash, read_arrays
-from vicinal.retrieval.store import Place
+from vicinal.retrieval.items import Place, folder_of_pictures, settings_of
 from vicinal.run_directory import RunDirectory
 
 _SPLIT_FOLDERS = {"train", "test", "validation", "val"}
@@ -111,40 +111,8 @@ def absolute_place(path: str) -> str:
 def place_path(data: Dataset) -> str:
     """Return the name by which the place of a data set is known: absolute, or the word of an
     embedded one."""
-    path = _settings(data).get("path")
+    path = settings_of(data).get("path")
     return type(data).__name__.lower() if path is None else str(expanded(path).resolve())
-
-
-def own_folders(run: RunDirectory) -> list[Path]:
-    """Return the files and folders of a run's own data, whose pictures its collections may show."""
-    try:
-        data = own_description(run)
-    except (KeyError, VicinalError):  # given in Python, so there are none
-        return []
-    named = [_settings(data).get(name) for name in ("path", "images")]
-    if isinstance(data, Table) and expanded(data.path).is_file():
-        named.append(_images_of(data))
-    return [expanded(path) for path in named if path is not None]
-
-
-def _settings(data: Dataset) -> dict[str, str]:
-    """Return the settings of a data set that are texts."""
-    described = describe(data)
-    return {name: value for name, value in described.items() if isinstance(value, str)}
-
-
-def _images_of(table: Table) -> str | None:
-    """Return the folder of the pictures of a run's own table; where they lie elsewhere, the one
-    that holds all.
-
-    Training has read them there. A table that somebody names is held to its own folder, or to
-    `--images`.
-    """
-    columns = read_columns(existing(table.path))
-    folder = columns.path.parent if table.images is None else existing(table.images)
-    paths = [Path(os.path.normpath(folder.resolve() / path)) for path in columns.texts("path")]
-    inside = all(path.is_relative_to(folder.resolve()) for path in paths)
-    return table.images if inside else os.path.commonpath([path.parent for path in paths])
 
 
 def list_again(run: RunDirectory, path: str, split: str, images: str | None) -> Listing:
@@ -153,7 +121,7 @@ def list_again(run: RunDirectory, path: str, split: str, images: str | None) -> 
     own = own_description(run)
     if path == place_path(own):
         if isinstance(own, Table) and images is None:
-            images = _images_of(own)
+            images = folder_of_pictures(own)
         # of a whole folder or table all files count, with or without a class
         if not (isinstance(own, Folder | Table) and split == "all"):
             # Of a part, the very classes held out; of all, what is there now.

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from vicinal.errors import ConfigError, RunError
-from vicinal.retrieval.store import Item, Queries, Where
+from vicinal.retrieval.items import Item, Queries, Where
 
 TOKEN = "VICINAL_MILVUS_TOKEN"  # the variable; the token itself is never written to a file
 # rows per request: 512 numbers each are 1 MiB, of the 4 MiB and more that servers take

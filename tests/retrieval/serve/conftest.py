@@ -17,13 +17,12 @@ from vicinal.files import write_atomically
 from vicinal.models import NGrams
 from vicinal.models.embedder import Embedder
 from vicinal.models.small import Identity, SmallConvNet
-from vicinal.retrieval.collection import CollectionDirectory
-from vicinal.retrieval.generations import publish
+from vicinal.retrieval.collection import CollectionDirectory, publish
+from vicinal.retrieval.items import Item, Place
 from vicinal.retrieval.map import CollectionMap
 from vicinal.retrieval.model import EmbeddingModel, load
 from vicinal.retrieval.serve.library import Library
 from vicinal.retrieval.serve.server import create_application
-from vicinal.retrieval.store import Item, Place
 from vicinal.run_directory import Journal
 
 with warnings.catch_warnings():

@@ -6,8 +6,8 @@ from io import BytesIO
 import pytest
 from PIL import Image
 
-from vicinal.retrieval.generations import publish
-from vicinal.retrieval.store import Item, Place
+from vicinal.retrieval.collection import publish
+from vicinal.retrieval.items import Item, Place
 
 PER_CLASS = 12  # as in conftest
 

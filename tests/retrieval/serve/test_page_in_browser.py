@@ -13,10 +13,10 @@ from PIL import Image
 from tests.browser import PATIENCE, chromium, resting_box, until
 
 from vicinal.retrieval.calibration import Threshold
-from vicinal.retrieval.generations import publish
+from vicinal.retrieval.collection import publish
+from vicinal.retrieval.items import Item, Place
 from vicinal.retrieval.map import CollectionMap
 from vicinal.retrieval.serve.server import bind, create_application
-from vicinal.retrieval.store import Item, Place
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from vicinal.errors import DataError
 from vicinal.retrieval.annotations import Annotations, Decided
 from vicinal.retrieval.calibration import NAME, QUERY_RATE, Threshold, calibration
-from vicinal.retrieval.collection import CollectionDirectory, Snapshot, snapshot_of
+from vicinal.retrieval.collection import CollectionDirectory, Snapshot
 from vicinal.retrieval.map import CollectionMap, collection_map
 from vicinal.retrieval.model import EmbeddingModel, load_asking
 from vicinal.run_directory import RunDirectory
@@ -75,11 +75,10 @@ def open_library(
         engine: address of the engine to ask in the place of the collection's own vectors.
     """
     directory = RunDirectory.open(run)
-    snapshot = snapshot_of(directory, collection, images=images, engine=engine)
     found = CollectionDirectory.of(directory, collection, images=images, engine=engine)
     model, reader = load_asking(run, device=device)
     threshold = None
     if rate is not None or directory.arrays(NAME) is not None:
-        counts = calibration(directory, device=model.device, snapshot=snapshot)
+        counts = calibration(directory, device=model.device, snapshot=found.snapshot())
         threshold = counts.threshold(rate or QUERY_RATE)
     return Library(directory, found, model, reader, threshold)

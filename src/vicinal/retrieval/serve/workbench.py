@@ -12,11 +12,11 @@ from starlette.responses import Response
 
 from vicinal.data.table import read_columns
 from vicinal.files import decoding
+from vicinal.retrieval.items import Item
 from vicinal.retrieval.pages import as_csv, as_given
 from vicinal.retrieval.serve.guard import Answer, require_own_page, text
 from vicinal.retrieval.serve.library import Library
 from vicinal.retrieval.serve.routes import Listed, Offset
-from vicinal.retrieval.store import Item
 
 FINDINGS = "clean/findings.csv"  # below the run
 

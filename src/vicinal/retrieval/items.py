@@ -1,0 +1,229 @@
+"""What a collection holds: items, the places they are from, and their pictures.
+
+A collection can come from somebody else. Pictures are read below the folders of the run's own data
+and those that the user names in the same call, and an engine is asked where the user names it.
+"""
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from PIL import Image
+
+from vicinal.arguments import build, describe
+from vicinal.data import DATASETS, Dataset, Table, own_description
+from vicinal.data.images import read_image
+from vicinal.data.location import existing, expanded
+from vicinal.data.table import read_columns
+from vicinal.errors import DataError, VicinalError
+from vicinal.files import followed
+from vicinal.run_directory import RunDirectory
+
+Queries = Float[np.ndarray, "q d"]
+Where = Mapping[str, str]  # attributes that what is found must have
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder, table, array file or data set that was indexed.
+
+    Attributes:
+        path: what the user named, absolute; by it a place is known again.
+        root: folder below which the items' pictures lie, absolute; None where there are no picture
+            files.
+        split: the part of a data set that was indexed; ``"all"`` for all of it.
+        images: what ``--images`` named, so that indexing again need not name it again.
+        description: of a data set that keeps its pictures in another form than files, as
+            ``DATASETS`` build it.
+    """
+
+    path: str
+    root: str | None
+    split: str = "all"
+    images: str | None = None
+    description: Any = None
+
+    def file(self, path: str) -> Path | None:
+        """Return the picture file of an item; None where this place has no files; a DataError
+        outside the root.
+
+        Links are followed before the check, so that neither ``..`` nor a link leads out.
+        """
+        if self.root is None:
+            return None
+        root = followed(Path(self.root))
+        found = followed(root / path)
+        if not found.is_relative_to(root):
+            raise DataError(
+                f"{path!r} leads out of the indexed folder {root} and is not read. Index that "
+                "file's own."
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class Item:
+    """One item in a collection.
+
+    Attributes:
+        id: stays with the item through all generations, also when its content changes; never used
+            again.
+        path: where it lies below its place (``Snapshot.places``), ``/`` between parts; for feature
+            vectors their name.
+        label: its class, where one is known.
+        metadata: further facts by which a search can be narrowed.
+        place: position of the folder, table or array file it is from in ``Snapshot.places``.
+        digest: SHA-256 of its content, by which a change is detected.
+    """
+
+    id: int
+    path: str
+    label: str | None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    place: int = 0
+    digest: str = ""
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """What a search can be narrowed by: metadata, ``label`` and ``path``."""
+        label = {} if self.label is None else {"label": self.label}
+        return {**self.metadata, "path": self.path, **label}
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What is told of it, as JSON."""
+        return {name: getattr(self, name) for name in ("id", "path", "label", "metadata")}
+
+
+# -- whose pictures may be read -------------------------------------------------------------------
+
+
+def settings_of(data: Dataset) -> dict[str, str]:
+    """Return the settings of a data set that are texts."""
+    described = describe(data)
+    return {name: value for name, value in described.items() if isinstance(value, str)}
+
+
+def own_folders(run: RunDirectory) -> list[Path]:
+    """Return the files and folders of a run's own data, whose pictures its collections may show."""
+    try:
+        data = own_description(run)
+    except (KeyError, VicinalError):  # given in Python, so there are none
+        return []
+    named = [settings_of(data).get(name) for name in ("path", "images")]
+    if isinstance(data, Table) and expanded(data.path).is_file():
+        named.append(folder_of_pictures(data))
+    return [expanded(path) for path in named if path is not None]
+
+
+def folder_of_pictures(table: Table) -> str | None:
+    """Return the folder of the pictures of a run's own table; where they lie elsewhere, the one
+    that holds all.
+
+    Training has read them there. A table that somebody names is held to its own folder, or to
+    `--images`.
+    """
+    columns = read_columns(existing(table.path))
+    folder = columns.path.parent if table.images is None else existing(table.images)
+    paths = [Path(os.path.normpath(folder.resolve() / path)) for path in columns.texts("path")]
+    inside = all(path.is_relative_to(folder.resolve()) for path in paths)
+    return table.images if inside else os.path.commonpath([path.parent for path in paths])
+
+
+@dataclass(frozen=True)
+class Access:
+    """What a collection may use outside of itself, whatever it names.
+
+    Attributes:
+        run: below the folders of whose own data pictures may be read.
+        images: further such folders.
+        engine: address of the engine to ask; None searches the collection's own vectors.
+    """
+
+    run: RunDirectory | None = None
+    images: Sequence[str] = ()
+    engine: str | None = None
+
+    @cached_property
+    def folders(self) -> list[Path]:
+        """All folders below which pictures may be read."""
+        own = [] if self.run is None else own_folders(self.run)
+        named = [*own, *map(existing, self.images)]
+        return [followed(path.parent if path.is_file() else path) for path in named]
+
+    def allows(self, path: Path) -> bool:
+        return any(followed(path).is_relative_to(folder) for folder in self.folders)
+
+    def require(self, path: Path) -> None:
+        if not self.allows(path):
+            raise DataError(
+                f"the collection names {path}, which is neither the run's own data nor named here, "
+                f"and is not read. Add --images {shlex.quote(str(path))}."
+            )
+
+
+class Pictures:
+    """Reads the pictures of items.
+
+    Args:
+        places: where the items are from.
+        access: says below which folders pictures may be read.
+    """
+
+    def __init__(self, places: Sequence[Place], access: Access) -> None:
+        self.places = places
+        self.access = access
+        self._lock = Lock()
+        self._data_set = cache(self._open_data_set)  # of a place, opened once
+
+    @property
+    def unnamed(self) -> list[str]:
+        """Folders that the places name, but nobody who may."""
+        roots = {place.root for place in self.places if place.root is not None}
+        return sorted(root for root in roots if not self.access.allows(Path(root)))
+
+    def read(self, item: Item) -> Image.Image:
+        """Decode a picture, RGB or gray; a DataError where there is none, or its file is gone or
+        damaged.
+
+        Never reads a file outside the item's place and the named folders, whatever the path says
+        and whatever links point to.
+        """
+        place = self.places[item.place]
+        if (file := place.file(item.path)) is not None:
+            self.access.require(Path(str(place.root)))
+            return read_image(file)
+        if place.description is None:
+            raise DataError(
+                f"{item.path!r} of {place.path} is a feature vector or text without a picture. If "
+                "its name is the path of one, index again with --images FOLDER."
+            )
+        with self._lock:
+            source, rows = self._data_set(item.place)
+        if item.path not in rows:
+            raise DataError(
+                f"{item.path!r} was indexed, but is no longer in {place.path}. Index it again."
+            )
+        image: Image.Image = source.read(rows[item.path])
+        return image
+
+    def file_or_name(self, item: Item) -> Path | str:
+        """Return the file of an item's picture, or its name where there is none."""
+        return self.places[item.place].file(item.path) or item.path
+
+    def _open_data_set(self, place: int) -> tuple[Any, dict[str, int]]:
+        """Return a data set that has pictures in another form than files, and the row of each
+        name."""
+        description = self.places[place].description
+        data = build(description, DATASETS)
+        if isinstance(description, dict) and "path" in description:
+            self.access.require(expanded(data.path))
+        source = data.load().source
+        return source, {source.name(row): row for row in range(len(source))}
