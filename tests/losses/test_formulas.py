@@ -622,7 +622,7 @@ def products_with(loss, row):
 
 def relaxed_cosines_to(loss, row):
     found = []
-    for of_class in loss.proxies.detach().double():
+    for of_class in loss.proxies.detach().double().reshape(CLASSES, -1, DIM):
         s = [cosine(loss, row, center) for center in of_class]
         shares = [math.exp(x / loss.gamma) for x in s]
         found.append(sum(share * x for share, x in zip(shares, s, strict=True)) / sum(shares))
@@ -673,7 +673,7 @@ def instance(loss, s, own):
 
 def soft_triple(loss, s, own):
     apart = 0.0
-    for of_class in loss.proxies.detach().double():
+    for of_class in loss.proxies.detach().double().reshape(CLASSES, -1, DIM):
         for k, first in enumerate(of_class):
             apart += sum(
                 math.dist(unit(first).tolist(), unit(other).tolist()) for other in of_class[k + 1 :]
@@ -707,6 +707,7 @@ def soft_triple(loss, s, own):
         ),
         (normalized_softmax, cosines_to, NormalizedSoftmaxLoss, {}),
         (normalized_softmax, cosines_to, NormalizedSoftmaxLoss, {"temperature": 1.0}),
+        (normalized_softmax, cosines_to, NormalizedSoftmaxLoss, {"centers": 3}),
         (cos_face, cosines_to, CosFaceLoss, {"scale": 8.0}),
         (arc_face, cosines_to, ArcFaceLoss, {"scale": 8.0}),
         (arc_face, cosines_to, ArcFaceLoss, {"scale": 8.0, "margin": 1.5}),  # half are beyond π - m

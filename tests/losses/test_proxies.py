@@ -15,6 +15,7 @@ from vicinal.losses import (
     ProxyLoss,
     ProxyNCALoss,
     SoftTripleLoss,
+    reduce,
 )
 
 ALL = [kind for kind in LOSSES.values() if issubclass(kind, ProxyLoss)]
@@ -58,6 +59,18 @@ def test_known_labels_are_numbered_in_order(kind, rng):
     for wrong in ((3, 3, 9), (9, 3, 10), (3, 9)):
         with pytest.raises(ConfigError, match="increasing order"):
             kind(3, 4, known=wrong)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_synthetic_proxy_counts_as_one_of_the_losss_own(kind, rng):
+    whole = kind(5, 4, known=(1, 3, 5, 7, 9))
+    part = kind(4, 4, known=(1, 3, 5, 7))
+    rows = torch.randn(8, 4, generator=rng)
+    labels = torch.tensor([1, 3, 5, 7, 9, 9, 1, 3])
+    order = torch.tensor([4, 2, 0, 1, 3])  # also in any order
+    made = part.compare(rows, labels, whole.proxies[order], whole.proxy_labels[order])
+    found = reduce(part.core(made), "mean")
+    torch.testing.assert_close(found, whole(rows, labels))
 
 
 def test_merging_costs_nothing_when_centers_coincide_and_passes_a_finite_gradient():

@@ -10,11 +10,11 @@ et al., ECCV 2020); also P2SGrad (Zhang et al., CVPR 2019) and the instance loss
 """
 
 import math
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 
 import torch
-from jaxtyping import Bool, Float, Int, Integer
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
@@ -43,6 +43,7 @@ class ProxyLoss(Loss):
             class that never
             occurs: its proxy would only push.
         seed: seed of the initial proxies.
+        centers: how many proxies a class has, of which the nearest counts.
         reduction: as in ``torch.nn``.
     """
 
@@ -51,6 +52,7 @@ class ProxyLoss(Loss):
     _: KW_ONLY
     known: tuple[int, ...] | None = None
     seed: int = 0
+    centers: Count = 1
 
     takes_reference = False
 
@@ -67,60 +69,78 @@ class ProxyLoss(Loss):
         # step turns them.
         rng = torch.Generator().manual_seed(self.seed)
         self.proxies = nn.Parameter(unit_rows(torch.randn(*self.shape, generator=rng)))
-        self._labels: Tensor | None
-        labels = None if known is None else torch.tensor(known)
-        self.register_buffer("_labels", labels, persistent=False)  # follows from `known`
+        self.proxy_labels: Tensor
+        labels = torch.arange(self.classes) if known is None else torch.tensor(known)
+        self.register_buffer("proxy_labels", labels, persistent=False)  # follows from `known`
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The proxies' shape."""
-        return self.classes, self.dim
+        return (self.classes, *([] if self.centers == 1 else [self.centers]), self.dim)
 
     def comparisons(
         self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None
     ) -> Comparisons:
-        own = self.numbered(labels).long()[:, None]
-        return self.with_proxies(
-            embeddings, own, torch.arange(self.classes, device=labels.device) != own
-        )
+        self.check(embeddings, labels)
+        proxies = self.proxies.to(at_least_float32(embeddings).dtype)
+        return self.compare(embeddings, labels, proxies, self.proxy_labels)
 
-    def with_proxies(
-        self, embeddings: Embeddings, own: Int[Tensor, "n 1"], others: Bool[Tensor, "n c"]
+    def compare(
+        self,
+        embeddings: Embeddings,
+        labels: SingleLabels,
+        proxies: Float[Tensor, "*m d"],
+        proxy_labels: Integer[Tensor, "m"],
     ) -> Comparisons:
-        """Compare each sample with its own class's proxy, in column ``own``, and with those of
-        ``others``."""
-        compared = self.distance(embeddings, self.beside(embeddings))
+        """Compare samples with proxies, those of the loss or any others, such as synthetic ones.
+
+        Args:
+            embeddings: the samples, real or synthetic.
+            labels: class of each; one that no proxy has makes no positive pair.
+            proxies: ``[m d]``, or ``[m k d]`` of k centers each.
+            proxy_labels: class of each, all different.
+        """
+        compared = self.distance(embeddings, proxies.flatten(end_dim=-2))
+        return self.arrange(compared, labels, proxy_labels)
+
+    def arrange(
+        self,
+        compared: Float[Tensor, "n mk"],
+        labels: SingleLabels,
+        proxy_labels: Integer[Tensor, "m"],
+    ) -> Comparisons:
+        """Return the comparisons of samples (rows) with proxies (columns, those of a class's
+        centers beside each other) as the core takes them; here a method can put others in the place
+        of the distances."""
+        same = labels[:, None] == proxy_labels
+        to_classes = self.of_centers(compared, len(proxy_labels))
+        own = same.int().argmax(dim=1, keepdim=True)
         return Comparisons(
-            compared.gather(1, own), torch.ones_like(own, dtype=torch.bool), compared, others
+            to_classes.gather(1, own), same.any(dim=1, keepdim=True), to_classes, ~same
         )
 
-    def beside(self, embeddings: Float[Tensor, "n width"]) -> Float[Tensor, "*c d"]:
-        """Return the proxies in the precision in which embeddings are compared."""
+    def of_centers(self, compared: Float[Tensor, "n mk"], classes: int) -> Float[Tensor, "n m"]:
+        """Return how samples compare with classes, from how they do with all centers."""
+        return self.merged(compared.view(len(compared), classes, compared.shape[1] // classes))
+
+    def merged(self, each: Float[Tensor, "n m k"]) -> Float[Tensor, "n m"]:
+        """Return one number for the centers of a class."""
+        return self.distance.nearest(each, dim=2)
+
+    def check(self, embeddings: Embeddings, labels: SingleLabels) -> None:
+        """Raise a DataError where embeddings do not fit the proxies, or a label has none.
+
+        A device is waited for, but in a step that is being captured.
+        """
         if self.dim != embeddings.shape[-1]:
             raise DataError(
                 f"proxies of {self.dim} dimensions cannot be compared with embeddings of "
                 f"{embeddings.shape[-1]}. "
                 f"Give the loss the embedder's `dim`."
             )
-        return self.proxies.to(at_least_float32(embeddings).dtype)
-
-    def numbered(self, labels: SingleLabels) -> Integer[Tensor, "n"]:
-        """Return the place of each label among the known ones.
-
-        A device is waited for once: an index out of range there would end the process instead of
-        raising an error. Only a step that is being captured cannot wait.
-        """
-        if self._labels is None:
-            places = labels
-            strange = (labels < 0) | (labels >= self.classes)
-        else:
-            places = torch.searchsorted(self._labels, labels.long().contiguous()).clamp(
-                max=self.classes - 1
-            )
-            strange = self._labels[places] != labels
         if being_captured(labels):
-            # Out of range: ends the process rather than go wrong.
-            return torch.where(strange, self.classes, places)
+            return
+        strange = ~torch.isin(labels, self.proxy_labels)
         if bool(strange.any()):
             allowed = (
                 f"labels from 0 to {self.classes - 1}"
@@ -133,7 +153,6 @@ class ProxyLoss(Loss):
                 "Number the classes from 0 and raise `classes`, or name every training class in "
                 "`known`."
             )
-        return places
 
 
 @dataclass(eq=False, repr=False)
@@ -235,12 +254,16 @@ class ProxyAnchorLoss(ProxyLoss):
 
     distance = Cosine()
 
-    def with_proxies(
-        self, embeddings: Embeddings, own: Int[Tensor, "n 1"], others: Bool[Tensor, "n c"]
+    def arrange(
+        self,
+        compared: Float[Tensor, "n mk"],
+        labels: SingleLabels,
+        proxy_labels: Integer[Tensor, "m"],
     ) -> Comparisons:
-        """Compare each proxy, as an anchor, with the samples of its class and with all others."""
-        compared = self.distance(self.beside(embeddings), embeddings)
-        return Comparisons(compared, ~others.T, compared, others.T)
+        """Let each proxy be an anchor among the samples of its class and all others."""
+        same = proxy_labels[:, None] == labels
+        to_classes = self.of_centers(compared, len(proxy_labels)).T
+        return Comparisons(to_classes, same, to_classes, ~same)
 
     def core(self, c: Comparisons) -> Terms:
         pull = log_one_plus_sum_exp(
@@ -318,33 +341,27 @@ class SoftTripleLoss(ProxyLoss):
 
     distance = Cosine()
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.classes, self.centers, self.dim
-
-    def with_proxies(
-        self, embeddings: Embeddings, own: Int[Tensor, "n 1"], others: Bool[Tensor, "n c"]
+    def compare(
+        self,
+        embeddings: Embeddings,
+        labels: SingleLabels,
+        proxies: Float[Tensor, "*m d"],
+        proxy_labels: Integer[Tensor, "m"],
     ) -> Comparisons:
-        """Compare each sample with the centers of its own class, as one, and with those of each
-        other class."""
-        proxies = self.beside(embeddings)
-        to_centers = self.distance(embeddings, proxies.flatten(end_dim=1)).view(
-            -1, self.classes, self.centers
-        )
-        to_classes = ((to_centers / self.gamma).softmax(dim=2) * to_centers).sum(dim=2)
-        there = torch.ones_like(own, dtype=torch.bool)
-        penalty = self.spread_penalty(proxies).expand(len(own))
-        return Comparisons(to_classes.gather(1, own), there, to_classes, others, penalty=penalty)
+        found = super().compare(embeddings, labels, proxies, proxy_labels)
+        return replace(found, penalty=self.spread_penalty(proxies).expand(len(labels)))
 
-    def spread_penalty(self, proxies: Float[Tensor, "c k d"]) -> Float[Tensor, ""]:
+    def merged(self, each: Float[Tensor, "n m k"]) -> Float[Tensor, "n m"]:
+        return ((each / self.gamma).softmax(dim=2) * each).sum(dim=2)
+
+    def spread_penalty(self, proxies: Float[Tensor, "*m d"]) -> Float[Tensor, ""]:
         """Return what it costs that the centers of a class differ."""
-        first, second = torch.triu_indices(
-            self.centers, self.centers, offset=1, device=proxies.device
-        )
-        unit = unit_rows(proxies)
+        unit = unit_rows(proxies).reshape(len(proxies), -1, proxies.shape[-1])
+        count = unit.shape[1]
+        first, second = torch.triu_indices(count, count, offset=1, device=proxies.device)
         # ‖w - v‖ = √(2 - 2 w·v).
         apart = row_distances(unit[:, first], unit[:, second], squared=False)
-        return self.merge * apart.sum() / max(1, self.classes * self.centers * (self.centers - 1))
+        return self.merge * apart.sum() / max(1, len(unit) * count * (count - 1))
 
     def core(self, c: Comparisons) -> Terms:
         return c.per_positive(
@@ -432,21 +449,6 @@ class SubCenterArcFaceLoss(ArcFaceLoss):
 
     _: KW_ONLY
     centers: Count = 3
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.classes, self.centers, self.dim
-
-    def with_proxies(
-        self, embeddings: Embeddings, own: Int[Tensor, "n 1"], others: Bool[Tensor, "n c"]
-    ) -> Comparisons:
-        """Compare each sample with the nearest center of its own class, and with that of each other
-        class."""
-        to_centers = self.distance(embeddings, self.beside(embeddings).flatten(end_dim=1))
-        to_classes = to_centers.view(-1, self.classes, self.centers).amax(dim=2)
-        return Comparisons(
-            to_classes.gather(1, own), torch.ones_like(own, dtype=torch.bool), to_classes, others
-        )
 
 
 @dataclass(eq=False, repr=False)
