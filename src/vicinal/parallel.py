@@ -10,7 +10,7 @@ import ctypes
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -106,16 +106,15 @@ def keep_memory() -> None:
 # -- rows -----------------------------------------------------------------------------------------
 
 
-def part(rows: Sequence[T]) -> Sequence[T]:
-    """Return this process's contiguous share of some rows: shares in the order of ranks are the
-    rows again."""
+def part(rows: T) -> T:
+    """Return this process's contiguous share of a sequence or tensor: shares in the order of ranks
+    are the rows again."""
     count = processes()
-    number = rank()
-    return (
-        rows
-        if count == 1
-        else rows[len(rows) * number // count : len(rows) * (number + 1) // count]
-    )
+    if count == 1:
+        return rows
+    whole: Any = rows
+    share: T = whole[len(whole) * rank() // count : len(whole) * (rank() + 1) // count]
+    return share
 
 
 def gather(
@@ -142,6 +141,11 @@ def all_rows(rows: Tensor) -> Tensor:
     with _exchange():
         dist.all_gather(list(together.chunk(processes())), rows.detach().contiguous())
     return together
+
+
+def join_rows(rows: Tensor) -> Tensor:
+    """Return the rows of all processes, without gradient; each brings as many as it has."""
+    return torch.cat(from_all(rows.cpu())).to(rows.device)
 
 
 class _Gather(torch.autograd.Function):

@@ -4,10 +4,11 @@ roles."""
 import numpy as np
 import pytest
 import torch
+from tests.apart import in_two
 
 from vicinal.data.records import FeatureArray, Records
 from vicinal.errors import ConfigError, DataError
-from vicinal.evaluation import evaluate, kmeans, verification_scores
+from vicinal.evaluation import clustering, evaluate, kmeans, verification_scores
 from vicinal.evaluation import measure as module
 from vicinal.evaluation.clustering import cluster
 from vicinal.evaluation.encoder import Embedded
@@ -62,6 +63,29 @@ def test_recall_far_down_the_ranking_is_that_of_the_whole_ranking(rng, apart):
     assert [found[name] for name in names] == [whole[name] for name in names]
     assert found["recall@1"] < found["recall@150"] < found["recall@250"]
     assert torch.equal(found.queries.rows, whole.queries.rows)
+
+
+def scored(_=0):
+    """Scores of 301 rows, by row and in the mean, of whoever is there together."""
+    clustering._CHUNK_BYTES = 2**14  # several blocks of rows
+    rng = torch.Generator().manual_seed(0)
+    rows = torch.randn(301, 3, generator=rng)
+    labels = torch.arange(301) // 2 % 140
+    found = []
+    for gallery in ({}, {"gallery": rows[1:], "gallery_labels": labels[1:]}):
+        for metric, asked in (("euclidean", slice(None)), ("cosine", slice(0, 1))):
+            how = {"metric": metric, "recalls": (1, 250), "together": True, **gallery}
+            if gallery or len(rows[asked]) > 1:
+                scores = evaluate(rows[asked], labels[asked], **how)
+                table = {name: torch.from_numpy(c) for name, c in scores.per_query.items()}
+                found.append([dict(scores), scores.spread, table])
+    return found
+
+
+@pytest.mark.slow
+def test_two_processes_score_to_the_last_digit_as_one(tmp_path):
+    for both in in_two(scored, tmp_path):
+        torch.testing.assert_close(both, scored(), rtol=0, atol=0)
 
 
 def test_normalised_rows_and_cosine_rank_alike(labelled):

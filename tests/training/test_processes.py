@@ -87,6 +87,20 @@ def test_two_processes_give_the_run_of_one(tiny, tmp_path, begin):
     )
 
 
+@pytest.mark.slow(15)
+@pytest.mark.parametrize("launcher", ["vicinal", "torchrun"])
+def test_two_processes_evaluate_to_the_last_digit_as_one(launcher, begin):
+    run = begin("one")
+    words = ["evaluate", str(run.path), "--split", "all", "--json"]
+    start = {"vicinal": VICINAL[:-1], "torchrun": TORCHRUN[:-1]}[launcher]
+    more = ["--processes", "2"] if launcher == "vicinal" else []
+    done = [
+        json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+        for command in ([*VICINAL[:-1], *words], [*start, *words, *more])
+    ]
+    assert done[0] == done[1]
+
+
 def test_more_processes_than_gpus_are_rejected(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)

@@ -22,6 +22,7 @@ def evaluate(
     clustering: bool = True,
     device: str = "auto",
     skip_corrupt: bool = False,
+    processes: int | None = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Evaluate the model of RUN: retrieval and clustering on its test classes or other data.
@@ -38,14 +39,20 @@ def evaluate(
         clustering: Also NMI, AMI and F1 by k-means.
         device: auto, cpu or cuda.
         skip_corrupt: Leave unreadable images out instead of stopping.
+        processes: Share the work among so many processes of this machine.
         as_json: Print JSON instead of a table.
 
     Examples:
         vicinal evaluate runs/birds
         vicinal evaluate runs/birds --data pictures/
     """
+    from vicinal.training.processes import joined, launch
+
+    if launch(processes):
+        return
+
     from vicinal.cli.tables import print_compact, print_table
-    from vicinal.parallel import pick_device
+    from vicinal.parallel import first, pick_device
     from vicinal.run_directory import RunDirectory
     from vicinal.training.console import Console
     from vicinal.training.finish import measure_run
@@ -58,19 +65,22 @@ def evaluate(
                 f"{option} takes whole numbers with commas, such as 1,2,4,8, got {text!r}."
             ) from None
 
-    results = measure_run(
-        RunDirectory.open(run),
-        data=data,
-        split=split,
-        recalls=numbers("--recalls", recalls),
-        dims=numbers("--dims", dims),
-        quantize=tuple(quantize.split(",")) if quantize else (),
-        rerank=rerank,
-        clustering=clustering,
-        device=pick_device(device),
-        skip_corrupt=skip_corrupt,
-        console=Console(quiet=as_json),
-    )
+    with joined():
+        results = measure_run(
+            RunDirectory.open(run),
+            data=data,
+            split=split,
+            recalls=numbers("--recalls", recalls),
+            dims=numbers("--dims", dims),
+            quantize=tuple(quantize.split(",")) if quantize else (),
+            rerank=rerank,
+            clustering=clustering,
+            device=pick_device(device),
+            skip_corrupt=skip_corrupt,
+            console=Console(quiet=as_json or not first()),
+        )
+    if not first():
+        return
     if as_json:
         typer.echo(json.dumps(results, indent=2))
     else:

@@ -75,7 +75,7 @@ def train(
 
     from vicinal.training.processes import joined, launch
 
-    if processes is not None and launch(processes):
+    if launch(processes):
         return
 
     from vicinal.api import fresh

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from vicinal import parallel
 from vicinal.distances import square_range
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.neighbors import require_finite
@@ -40,6 +41,7 @@ def kmeans_runs(
     seed: int,
     restarts: int = 5,
     iterations: int = 30,
+    together: bool = False,
 ) -> list[Int[Tensor, "n"]]:
     """Return the cluster of each row in several runs of Lloyd's algorithm, k-means++ seeded, the
     best run first.
@@ -55,6 +57,7 @@ def kmeans_runs(
         seed: of all draws.
         restarts: runs from new seeds; the best has the least sum of squared distances.
         iterations: at most so many per run; it stops sooner when nothing moves.
+        together: whether all processes call this with equal rows, to assign a part of them each.
     """
     if not 1 <= clusters <= len(embeddings):
         raise ConfigError(
@@ -76,22 +79,22 @@ def kmeans_runs(
         rows = rows / largest
     squares = rows.square().sum(dim=1)
     found = [
-        _lloyd(rows, squares, clusters, seed * 1_000_003 + restart, iterations)
+        _lloyd(rows, squares, clusters, seed * 1_000_003 + restart, iterations, together)
         for restart in range(restarts)
     ]
     return [assigned for assigned, _ in sorted(found, key=lambda one: one[1])]
 
 
 def _lloyd(
-    rows: Tensor, squares: Tensor, clusters: int, seed: int, iterations: int
+    rows: Tensor, squares: Tensor, clusters: int, seed: int, iterations: int, together: bool
 ) -> tuple[Tensor, float]:
     """One run: the assignment and its sum of squared distances."""
     centers = rows[_seeds(rows, squares, clusters, torch.Generator().manual_seed(seed))]
-    assigned, spread = _assign(rows, squares, centers)
+    assigned, spread = _assign(rows, squares, centers, together)
     for _ in range(iterations):
         before = assigned
         centers = _centers(rows, assigned, spread, clusters)
-        assigned, spread = _assign(rows, squares, centers)
+        assigned, spread = _assign(rows, squares, centers, together)
         if bool((assigned == before).all()):
             break
     return assigned, float(spread.sum(dtype=torch.float64))
@@ -131,17 +134,22 @@ def _seeds(rows: Tensor, squares: Tensor, clusters: int, rng: torch.Generator) -
     return chosen.to(rows.device)
 
 
-def _assign(rows: Tensor, squares: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
+def _assign(
+    rows: Tensor, squares: Tensor, centers: Tensor, together: bool
+) -> tuple[Tensor, Tensor]:
     """The nearest center of each row and the squared distance to it."""
     lengths = centers.square().sum(dim=1)
-    assigned = []
-    spread = []
-    for part in torch.split(rows, max(1, _CHUNK_BYTES // (4 * len(centers)))):
+    assigned = [squares.new_empty(0, dtype=torch.long)]
+    spread = [squares.new_empty(0)]
+    blocks = torch.split(rows, max(1, _CHUNK_BYTES // (4 * len(centers))))
+    for part in parallel.part(blocks) if together else blocks:
         values = part @ centers.T
         least = torch.add(lengths, values, alpha=-2, out=values).min(dim=1)
         assigned.append(least.indices)
         spread.append(least.values)
-    return torch.cat(assigned), (torch.cat(spread) + squares).clamp(min=0)
+    found = torch.cat(assigned), torch.cat(spread)
+    places, gaps = map(parallel.join_rows, found) if together else found
+    return places, (gaps + squares).clamp(min=0)
 
 
 def _centers(rows: Tensor, assigned: Tensor, spread: Tensor, clusters: int) -> Tensor:
@@ -196,7 +204,12 @@ def clustering_scores(labels: Int[Tensor, "n"], assignments: Int[Tensor, "n"]) -
 
 
 def cluster(
-    embeddings: Float[Tensor, "n d"], labels: Int[Tensor, "n"], *, seed: int, restarts: int
+    embeddings: Float[Tensor, "n d"],
+    labels: Int[Tensor, "n"],
+    *,
+    seed: int,
+    restarts: int,
+    together: bool = False,
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Cluster rows into as many parts as they have classes; return the mean scores of all runs, and
     their spread.
@@ -204,7 +217,8 @@ def cluster(
     The spread is the standard deviation over the runs: what another seed of k-means would change.
     One run has none.
     """
-    runs = kmeans_runs(embeddings, len(torch.unique(labels)), seed=seed, restarts=restarts)
+    count = len(torch.unique(labels))
+    runs = kmeans_runs(embeddings, count, seed=seed, restarts=restarts, together=together)
     scores = [clustering_scores(labels, assigned) for assigned in runs]
     means = {name: statistics.fmean(one[name] for one in scores) for name in scores[0]}
     spread = (

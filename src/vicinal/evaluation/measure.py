@@ -11,18 +11,19 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.nn.functional import normalize as to_unit_length
 
+from vicinal import parallel
 from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.clustering import cluster
 from vicinal.evaluation.encoder import Embedded
-from vicinal.evaluation.neighbors import neighbor_chunks
+from vicinal.evaluation.neighbors import Gallery
 from vicinal.evaluation.retrieval import (
     WHOLE,
     QueryScores,
     Same,
     query_scores,
     ranks_needed,
-    relevant_counts,
+    some_relevant,
 )
 from vicinal.evaluation.verification import verify
 
@@ -46,6 +47,7 @@ def evaluate(
     restarts: int = 3,
     seed: int = 0,
     device: torch.device | str | None = None,
+    together: bool = False,
 ) -> "Scores":
     """Score an embedding, in fractions: ``recall@K``, ``map@r``, ``r_precision``, and ``nmi``,
     ``ami``, ``f1``.
@@ -85,6 +87,8 @@ def evaluate(
         seed: of k-means.
         device: where to compute; by default a GPU where there is one, as runs do, so that both
             score alike.
+        together: whether all processes of a ``torchrun`` call this with equal rows. Each ranks its
+            part of the queries and clusters its part of the rows, and all get all scores.
     """
     if (gallery is None) != (gallery_labels is None):
         raise ConfigError(
@@ -118,7 +122,7 @@ def evaluate(
         others = to_unit_length(others, dim=1)
     queries = QueryScores(own, {}, torch.arange(len(own)))
     if ranked:
-        queries = _retrieve(rows, own, others, theirs, ranked, metric, same=same)
+        queries = _retrieve(rows, own, others, theirs, ranked, metric, same=same, together=together)
     found = Scores(queries)
     if pairs:
         if others is not None and metric == "cosine":
@@ -129,7 +133,7 @@ def evaluate(
         names = {name: f"tar@far={far:g}" for name, far in fars.items()}
         found |= {name: verified[names.get(name, name)] for name in pairs}
     if groups and clustering and same is None:
-        means, found.spread = cluster(unit, own, seed=seed, restarts=restarts)
+        means, found.spread = cluster(unit, own, seed=seed, restarts=restarts, together=together)
         found |= {name: means[name] for name in groups}
     return found
 
@@ -181,7 +185,8 @@ def measure(
     restarts: int = 3,
 ) -> Scores:
     """Score embedded records as ``evaluate`` does: leave-one-out, or queries in a gallery where
-    they have such roles. ``queries`` of the result has Recall@1 in any case.
+    they have such roles. ``queries`` of the result has Recall@1 in any case. All processes call
+    it together.
 
     Where texts are sought among pictures, ``image_to_text_recall@K`` is the other way.
 
@@ -192,7 +197,7 @@ def measure(
     queries, gallery = embedded.roles()
     rows = embedded.vectors[queries]
     own = embedded.labels[queries]
-    sought: Any = {"metric": embedded.metric}
+    sought: Any = {"metric": embedded.metric, "together": True}
     if gallery is not None:
         others = embedded.vectors[gallery]
         theirs = embedded.labels[gallery]
@@ -226,7 +231,8 @@ def _retrieve(
     names: Sequence[str],
     metric: Metric,
     *,
-    same: Same = None,
+    same: Same,
+    together: bool,
 ) -> QueryScores:
     """Search as many neighbors as the scores of these names look at, and score them.
 
@@ -238,7 +244,7 @@ def _retrieve(
     metrics = dict.fromkeys(asked.values())
     ends = {one: one.partition("@")[2] for one in metrics}
     depths = {one: int(end) for one, end in ends.items() if end.isdigit()}
-    relevant = relevant_counts(own, theirs, same)
+    relevant = some_relevant(own, theirs, same)
     every = [k for one, k in depths.items() if one.startswith("precision")]
     most = ranks_needed(relevant, list(depths.values()))
     first = min(most, ranks_needed(relevant, [_FIRST, *every]))
@@ -246,19 +252,30 @@ def _retrieve(
         first = len(held)
     far = [one for one, k in depths.items() if k > first]
     near = [one for one in metrics if one not in far]
-    chunks = neighbor_chunks(rows, first, gallery=others, metric=metric)
+    among = Gallery.of(rows, others, metric)
+    labels = own if theirs is None else theirs
+
+    def ask(asking: Tensor | slice, k: int, metrics: list[str]) -> QueryScores:
+        """Score some of the queries."""
+        places = everyone[asking]
+        chunks = among.search(rows[asking], k, own=places if others is None else None)
+        how: Any = {"metrics": metrics, "same": same, "relevant": relevant[asking]}
+        found = query_scores(chunks, own[asking], labels, **how)
+        return replace(found, rows=places[found.rows])
+
+    everyone = torch.arange(len(rows), device=rows.device)
+    mine = parallel.part(range(len(rows))) if together else range(len(rows))
     last = f"recall@{first}"
-    found = query_scores(chunks, own, theirs, metrics=[*near, last], same=same)
+    found = ask(slice(mine.start, mine.stop), first, [*near, last])
     scores = found.scores | dict.fromkeys(far, found.scores[last])
     missed = (found.scores[last] == 0).nonzero().flatten()
     if far and len(missed):
-        places = found.rows[missed]
-        others_too: Any = {"gallery": held, "own": places if others is None else None}
-        chunks = neighbor_chunks(rows[places], most, metric=metric, **others_too)
-        held_labels = own if theirs is None else theirs
-        again = query_scores(chunks, own[places], held_labels, metrics=far, same=same).scores
+        again = ask(found.rows[missed], most, far).scores
         scores |= {one: scores[one].index_copy(0, missed, again[one]) for one in far}
-    return replace(found, scores={name: scores[one] for name, one in asked.items()})
+    if together:
+        scores = {one: parallel.join_rows(values) for one, values in scores.items()}
+    counted = (relevant > 0).nonzero().flatten()
+    return QueryScores(own[counted], {name: scores[one] for name, one in asked.items()}, counted)
 
 
 def _device(rows: Tensor) -> torch.device | str:

@@ -115,8 +115,9 @@ def neighbor_chunks(
         chunk_bytes: size of the largest temporary; the default suits the device.
     """
     among = Gallery.of(queries, gallery, metric)
-    sought = None if gallery is None else queries
-    return among.search(sought, k, own=own, chunk_bytes=chunk_bytes)
+    if gallery is None:
+        own = torch.arange(len(queries))
+    return among.search(queries, k, own=own, chunk_bytes=chunk_bytes)
 
 
 def require_finite(rows: Float[Tensor, "n d"], name: str) -> None:
@@ -178,15 +179,14 @@ class Gallery:
 
     def search(
         self,
-        queries: Float[Tensor, "q d"] | None,
+        queries: Float[Tensor, "q d"],
         k: int,
         *,
         own: Int[Tensor, "q"] | None = None,
         excluded: Bool[Tensor, "g"] | None = None,
         chunk_bytes: int | None = None,
     ) -> Iterator[Neighbors]:
-        """Find the nearest rows of finite queries, some queries at a time; None searches each row
-        among the others.
+        """Find the nearest rows of finite queries, some queries at a time.
 
         Args:
             own: a row for each query that it does not find.
@@ -195,24 +195,21 @@ class Gallery:
         if k < 1:
             raise ConfigError(f"a search needs k of at least 1; got k = {k}.")
         among = self.rows
-        rows = among if queries is None else _prepared(queries, self.metric)
-        if queries is None:
-            own = torch.arange(len(rows), device=rows.device)
-        budget = chunk_bytes or _CHUNK_BYTES.get(rows.device.type, _CHUNK_BYTES["cpu"])
+        budget = chunk_bytes or _CHUNK_BYTES.get(among.device.type, _CHUNK_BYTES["cpu"])
         count = len(among) if excluded is None else int((~excluded).sum())
         # Candidates pay only where k asks for less than half of the rows: gathering one costs about
         # as much as two distances in passing. Else float64 values, their order and a copy.
         whole = self.metric == "poincare" or 2 * k >= count
         per_chunk = max(1, budget // ((24 if whole else 4) * len(among)))
-        for start in range(0, len(rows), per_chunk):
+        for start in range(0, len(queries), per_chunk):
             part = slice(start, start + per_chunk)
-            block = rows[part]
+            block = _prepared(queries[part], self.metric)
             if whole:
                 values = self._distances(block)
             else:
                 values, reach = self.proposal(block)
             if own is not None:
-                values.scatter_(1, own[part].unsqueeze(1), torch.inf)
+                values.scatter_(1, own[part].to(values.device).unsqueeze(1), torch.inf)
             if excluded is not None:
                 values[:, : len(among)].masked_fill_(excluded, torch.inf)
             if whole:

@@ -71,6 +71,7 @@ def query_scores(
     *,
     metrics: Sequence[str] = ("recall@1", "map@r", "r_precision"),
     same: Same = None,
+    relevant: Int[Tensor, "q"] | None = None,
 ) -> QueryScores:
     """Score all queries from their neighbors as these arrive; no chunk is kept.
 
@@ -80,16 +81,14 @@ def query_scores(
         gallery_labels: the gallery's labels; None for leave-one-out, where ids name queries.
         metrics: names of the scores, as in ``query_score``.
         same: whether a query and a row belong together; None: if their labels are equal.
+        relevant: R of each query; None where labels tell it.
     """
-    relevant = relevant_counts(labels, gallery_labels, same)
+    if relevant is None:
+        relevant = some_relevant(labels, gallery_labels, same)
     counted = relevant > 0
-    if not counted.any():
-        other = "another" if gallery_labels is None else "a gallery"
-        got = f"{len(labels)} queries without"
-        advice = "Evaluate on classes with at least two rows."
-        raise DataError(f"retrieval needs queries whose class has {other} row, got {got}. {advice}")
     names = gallery_labels if gallery_labels is not None else labels
-    parts: dict[str, list[Tensor]] = {name: [] for name in metrics}
+    none = torch.empty(0, dtype=torch.float64, device=labels.device)
+    parts = {name: [none] for name in metrics}
     seen = 0
     for chunk in chunks:
         part = slice(chunk.start, chunk.start + len(chunk.ids))
@@ -160,6 +159,21 @@ def relevant_counts(
     place = torch.searchsorted(classes, labels.long().contiguous()).clamp(max=len(classes) - 1)
     own = 1 if gallery_labels is None else 0
     return torch.where(classes[place] == labels, counts[place] - own, 0)
+
+
+def some_relevant(
+    labels: Shaped[Tensor, "q *c"],
+    gallery_labels: Shaped[Tensor, "g *c"] | None = None,
+    same: Same = None,
+) -> Int[Tensor, "q"]:
+    """Return ``relevant_counts``; raise a DataError where no query has any."""
+    relevant = relevant_counts(labels, gallery_labels, same)
+    if not relevant.any():
+        other = "another" if gallery_labels is None else "a gallery"
+        got = f"{len(labels)} queries without"
+        advice = "Evaluate on classes with at least two rows."
+        raise DataError(f"retrieval needs queries whose class has {other} row, got {got}. {advice}")
+    return relevant
 
 
 def right(

@@ -63,8 +63,6 @@ def write_results(
     before = _before(experiment, part, run)
     trained = experiment.embed(encoder, part)
     known = experiment.embed(encoder, _sample(experiment.train, seed))
-    if not parallel.first():  # all have embedded their parts; one measures
-        return
 
     def scores(embedded: Embedded, *, clustering: bool = True) -> Scores:
         recalls = evaluation.recalls
@@ -84,6 +82,8 @@ def write_results(
         {"name": "train", **scores(known)},
         {"name": split, **rows["trained"]},
     ]
+    if not parallel.first():
+        return
     untrained = before.get(UNTRAINED) if whole else None
     if untrained is not None:
         diagnoses.append({"name": f"untrained {split}", **rows[UNTRAINED]})
@@ -206,7 +206,7 @@ def measure_run(
     seen = len(records) - len(part)
     notes = [f"{seen} records that training saw are left out."] if split is None and seen else []
     results = _results(split or "unseen", embedded, rows, set(embedded.skipped), notes)
-    if (dims or quantize or rerank) and embedded.metric != "poincare":
+    if parallel.first() and (dims or quantize or rerank) and embedded.metric != "poincare":
         queries, gallery = embedded.roles()
         vectors = embedded.vectors.to(device)
         labels = embedded.labels.to(device)

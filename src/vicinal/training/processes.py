@@ -27,7 +27,7 @@ from vicinal import parallel
 from vicinal.errors import ConfigError, VicinalError
 
 # Of one exchange, for a machine that vanishes without closing its connections. It must be longer
-# than the first process takes to measure, for which the others wait.
+# than the first process takes to draw what a report shows, for which the others wait.
 TIMEOUT = timedelta(hours=12)
 FAILED = 1  # exit codes, as with one process
 REJECTED = 2
@@ -35,9 +35,11 @@ INTERRUPTED = 130
 HEADSTART_SECONDS = 0.5  # most errors meet all processes: the first one reports those
 
 
-def launch(count: int) -> bool:
+def launch(count: int | None) -> bool:
     """Run this very command in ``count`` processes of this machine; False where this is one of them
     or is enough."""
+    if count is None:
+        return False
     if count < 1:
         raise ConfigError(f"--processes counts processes, got {count}.")
     started = os.environ.get("WORLD_SIZE", "1")
