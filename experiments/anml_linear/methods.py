@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
-
-    from vicinal.linear.search import Grid
+    from tuning import Grid
 
 OLDER = ("euclidean", "lda", "rvml", "gmml", "nca")
 NEW = ("pnca", "lanml+", "lanml-")

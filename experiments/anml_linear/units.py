@@ -138,8 +138,7 @@ def result(unit: Unit, data: Path) -> dict[str, Any]:
 def measure(unit: Unit, data: Path) -> dict[str, Any]:
     """``accuracy`` with the k that cross-validation chose, ``oracle`` with the best on the test
     part, and its cost."""
-    from vicinal.linear import search
-    from vicinal.linear.search import neighbor_accuracies
+    from tuning import neighbor_accuracies, search
 
     start = time.perf_counter()
     worked = sum(os.times()[:4])
@@ -152,19 +151,17 @@ def measure(unit: Unit, data: Path) -> dict[str, Any]:
     race = len(train) > RACED
     budget = unit.raced if race else unit.budget
     tried = stratified(train_y, SUBSAMPLE if len(train) > LARGE else len(train), unit.split, FOLDS)
-    found = search(
+    best = search(
         estimator,
         train[tried],
         train_y[tried],
         grid,
-        strategy="racing" if race else "random",
+        race=race,
         budget=budget,
         folds=FOLDS,
         seed=unit.split,
-        refit=False,
-        n_jobs=1,
-    )
-    fitted = found.estimator
+    )[0]
+    fitted = estimator.set_params(**best.parameters)
     rows = stratified(train_y, FIT_ROWS, unit.split)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -175,10 +172,10 @@ def measure(unit: Unit, data: Path) -> dict[str, Any]:
     curve = neighbor_accuracies(fitted.transform(train), train_y, fitted.transform(test), test_y)
     return {
         "budget": budget,
-        "accuracy": float(curve[found.neighbors - 1]),
+        "accuracy": float(curve[best.neighbors - 1]),
         "oracle": float(curve.max()),
-        "neighbours": found.neighbors,
-        "parameters": {name: _plain(value) for name, value in found.parameters.items()},
+        "neighbours": best.neighbors,
+        "parameters": {name: _plain(value) for name, value in best.parameters.items()},
         "steps": steps,
         # Peers run out of steps without a warning; metric-learn's n_iter_ is then one less than the
         # limit.

@@ -10,11 +10,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats
+from sklearn.datasets import load_iris
+from sklearn.neighbors import KNeighborsClassifier
 
 from vicinal.errors import DataError
+from vicinal.linear import RVML
 
 FOLDER = Path(__file__).parents[2] / "experiments"
-MODULES = ("methods", "peers", "printed", "published", "sets", "table", "units", "__main__")
+MODULES = (
+    "methods",
+    "peers",
+    "printed",
+    "published",
+    "sets",
+    "table",
+    "tuning",
+    "units",
+    "__main__",
+)
 
 
 @pytest.fixture
@@ -52,6 +65,36 @@ def test_a_unit_is_measured_and_shown(linear, data):
     )
     text = table.markdown([line], units.FULL)
     assert "| iris (incomplete) | 1 of 30 |" in text and "lda" in text
+
+
+def test_accuracies_are_those_of_scikit_learns_classifier(linear):
+    X, y = load_iris(return_X_y=True)
+    accuracies = linear("tuning").neighbor_accuracies
+    found = accuracies(X[::2], y[::2], X[1::2], y[1::2], most=9)
+    for k in (1, 3, 9):
+        assert found[k - 1] == KNeighborsClassifier(k).fit(X[::2], y[::2]).score(X[1::2], y[1::2])
+    assert len(accuracies(X[:3], y[[0, 60, 120]], X, y)) == 40
+
+
+def test_a_race_costs_fewer_fits_and_ends_with_what_ran_on_all_folds(linear, monkeypatch):
+    fits = []
+    original = RVML.fit
+    monkeypatch.setattr(
+        RVML, "fit", lambda self, X, y: fits.append(self.regularization) or original(self, X, y)
+    )
+    search = linear("tuning").search
+    iris = load_iris(return_X_y=True)
+    options = {"budget": 30, "folds": 5, "seed": 0}
+    grid = {"regularization": [10.0**power for power in np.arange(-5, 2.5, 0.25)]}
+    found = search(RVML(), *iris, grid, race=True, **options)
+    assert len(fits) == 30 + 2 * 10 + 2 * 4 and len(found) == 4
+    assert found[0].best == max(trial.best for trial in found)
+    best = found[0].parameters["regularization"]
+    assert fits.count(best) == 5
+    (whole,) = search(RVML(), *iris, {"regularization": [best]}, race=False, **options)
+    assert whole.best == found[0].best and whole.neighbors == found[0].neighbors
+    few = search(RVML(), *iris, grid, race=False, **{**options, "budget": 2, "folds": 3})
+    assert len(few) == 2
 
 
 def test_what_differs_significantly_is_not_among_the_best(linear):

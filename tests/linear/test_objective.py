@@ -10,9 +10,8 @@ from scipy.special import logsumexp
 
 from vicinal.geometry import log_exp_mean
 from vicinal.linear import objective
-from vicinal.linear.lanml import Hinge
+from vicinal.linear.anml import Hinge, sigmoid
 from vicinal.linear.objective import Neighborhoods, Objective
-from vicinal.linear.pnca import sigmoid
 
 HINGE = Hinge(1.0, 0.0)
 
@@ -101,13 +100,13 @@ def test_gradient_is_autograds_and_comes_from_queries_within_their_margin_alone(
 
 
 @pytest.mark.parametrize("gamma2", [0.5, 60.0])
-def test_blocks_and_threads_change_nothing(draw, gamma2, monkeypatch):
+def test_blocks_change_nothing(draw, gamma2, monkeypatch):
     samples = draw.standard_normal((400, 5))
     labels = draw.integers(0, 4, 400)
     sets = Neighborhoods.among(samples, labels, None)
     whole = Objective(sets, -1.0, gamma2, Hinge(1.0, 0.1)).at(np.eye(5) * 2)
     monkeypatch.setattr(objective, "_BLOCK", 7 * 400)
-    blocks = Objective(sets, -1.0, gamma2, Hinge(1.0, 0.1), threads=2).at(np.eye(5) * 2)
+    blocks = Objective(sets, -1.0, gamma2, Hinge(1.0, 0.1)).at(np.eye(5) * 2)
     assert blocks.value == pytest.approx(whole.value, rel=1e-12)
     np.testing.assert_allclose(blocks.gradient, whole.gradient, rtol=1e-9, atol=1e-12)
 

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from vicinal.linear.lanml import Hinge
+from vicinal.linear.anml import Hinge, sigmoid
 from vicinal.linear.objective import Neighborhoods, Objective
-from vicinal.linear.pnca import sigmoid
 from vicinal.linear.solvers import Problem, convex_minimum, lbfgs, project
 
 

@@ -1,12 +1,10 @@
 """Linear metric learning as scikit-learn estimators: LANML and PNCA, and two learners with closed
 forms."""
 
+from vicinal.linear.anml import LANML, NCA, PAPER_GRIDS, PNCA
 from vicinal.linear.closed_forms import GMML, RVML
-from vicinal.linear.lanml import LANML
-from vicinal.linear.pnca import NCA, PNCA
-from vicinal.linear.search import PAPER_GRIDS, search
 
 # What `vicinal train model=NAME` fits.
 ESTIMATORS = {"lanml": LANML, "pnca": PNCA, "nca": NCA, "gmml": GMML}
 
-__all__ = ["ESTIMATORS", "GMML", "LANML", "NCA", "PAPER_GRIDS", "PNCA", "RVML", "search"]
+__all__ = ["ESTIMATORS", "GMML", "LANML", "NCA", "PAPER_GRIDS", "PNCA", "RVML"]

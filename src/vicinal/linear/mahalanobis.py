@@ -3,8 +3,6 @@ contract around both."""
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -122,14 +120,3 @@ def in_units(samples: Array, directions: Array) -> Array:
     """
     spread = np.sqrt(np.square((samples - samples.mean(axis=0)) @ directions).sum(axis=1).mean())
     return directions if spread >= _TINY else directions / 2.0 ** np.round(np.log2(spread))
-
-
-@contextmanager
-def threads(n_jobs: int | None) -> Iterator[int]:
-    """Turn scikit-learn's ``n_jobs`` into a number of threads; with several, BLAS keeps to one."""
-    from joblib import effective_n_jobs  # type: ignore[import-untyped]
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
-    count = int(effective_n_jobs(n_jobs))
-    with threadpool_limits(1 if count > 1 else None):
-        yield count

@@ -16,7 +16,6 @@ matrix.
 """
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -286,7 +285,6 @@ class Objective:
         outer: ℓ.
         sums: whether radii are log-exp sums, without 1/|S_i| and 1/|D_i| (NCA's form, Eq. 21), not
             means.
-        threads: how many blocks of queries are computed at a time.
     """
 
     sets: Neighborhoods
@@ -294,7 +292,6 @@ class Objective:
     gamma2: float
     outer: Outer
     sums: bool = False
-    threads: int = 1
 
     def at(self, factor: Array, *, gradient: bool = True) -> Evaluation:
         """Compute the value, and the gradient if asked for, at M = factorᵀ factor."""
@@ -307,32 +304,17 @@ class Objective:
         left = np.hstack([-2 * mapped, squares, ones])
         right = np.hstack([mapped, ones, squares])
 
-        def part(block: tuple[int, list[Piece]]) -> tuple[list[Array], list[Array], _Graph]:
-            start, pieces = block
+        graph = _Graph(samples)
+        losses = []
+        excesses = []
+        for start, pieces in self.sets.blocks():
             distances = left[start : pieces[-1].stop] @ right.T
             np.maximum(distances, 0, out=distances)  # rounding may take rows that meet below 0
-            graph = _Graph(samples)
-            losses = []
-            excesses = []
             for piece in pieces:
                 rows = distances[piece.start - start : piece.stop - start]
                 loss, excess = self._piece(piece, rows, graph if gradient else None)
                 losses.append(loss)
                 excesses.append(excess)
-            return losses, excesses, graph
-
-        losses = list[Array]()
-        excesses = list[Array]()
-        graph = _Graph(samples)
-        with ThreadPoolExecutor(self.threads) as pool:
-            # In the order of the blocks, so that sums do not depend on the number of threads.
-            for loss, excess, edges in (map if self.threads == 1 else pool.map)(
-                part, self.sets.blocks()
-            ):
-                losses += loss
-                excesses += excess
-                graph.cross += edges.cross
-                graph.inward += edges.inward
         total = (samples.T * graph.inward) @ samples - graph.cross - graph.cross.T
         return Evaluation(
             np.concatenate(losses).sum() / queries, total / queries, np.concatenate(excesses)

@@ -53,7 +53,7 @@ PREFIXES: dict[str, type[LibraryBackbone]] = {
 FROM_SCRATCH = replace(HALF, size=64)  # input of networks that start from random weights
 _SETTLED = (
     *("name", "variant", "depth", "freeze_norm", "channels", "width", "size", "pooled"),
-    *("n_components", "n_jobs"),  # of estimators; `dim` bounds the rank
+    "n_components",  # of estimators; `dim` bounds the rank
 )
 
 

@@ -1,23 +1,43 @@
-"""LANML, the linear form of Adaptive Neighborhood Metric Learning (Song, Han, Cheng, Lu & Nie)."""
+"""Adaptive Neighborhood Metric Learning in its linear form, LANML and PNCA (Song, Han, Cheng, Lu &
+Nie)."""
 
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from scipy.special import expit
 
 from vicinal.arguments import Count, Finite, NonNegative, Positive
-from vicinal.linear.mahalanobis import MahalanobisTransformer, in_units, threads
+from vicinal.linear.mahalanobis import MahalanobisTransformer, in_units
 from vicinal.linear.objective import Array, Labels, Neighborhoods, Objective
 from vicinal.linear.solvers import (
     Problem,
     Solution,
     convex_minimum,
+    lbfgs,
     leveled_lbfgs,
     paper_start,
 )
 
+_FLAT = 1e-6  # mean of p (1 - p) at PNCA's start, below which there is nothing to climb
 _AUTO = 10  # nearest same-class samples in S_i for γ1 < 0: the paper's, Section 7.1.2
+
+
+_HALF_STEPS = [2.0 ** (step / 2) for step in range(-10, 11)]  # 2^-5, 2^-4.5, ..., 2^5
+_LAMBDAS = [round(0.1 + 0.2 * step, 1) for step in range(8)]  # 0.1, 0.3, ..., 1.5
+PAPER_GRIDS: dict[str, Mapping[str, Sequence[Any]]] = {
+    "lanml-": {
+        "regularization": _LAMBDAS,
+        "gamma1": [-step for step in _HALF_STEPS],
+        "gamma2": _HALF_STEPS,
+    },
+    "lanml+": {"regularization": _LAMBDAS, "gamma1": _HALF_STEPS, "gamma2": _HALF_STEPS},
+    "pnca": {"alpha": [2.0**power for power in range(-8, 11)]},
+    "gmml": {"t": [round(0.1 * step, 1) for step in range(1, 10)]},
+}
+"""The grids of Section 7.1.2: 8 x 21 x 21 points for LANML, 19 for PNCA, 9 for GMML."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +102,6 @@ class LANML(MahalanobisTransformer):
         tol: decrease of the mean loss per query and step, below which the fit has converged; the
             loss is in margins.
         max_iter: steps at most; a fit that needs more warns.
-        n_jobs: threads; None is 1, -1 is all cores. The result does not depend on it.
 
     Attributes:
         components_: L, rows by falling length; directions without weight are left out.
@@ -106,7 +125,6 @@ class LANML(MahalanobisTransformer):
         smoothing: NonNegative = 0.1,
         tol: Positive = 1e-4,
         max_iter: Count = 500,
-        n_jobs: int | None = None,
     ) -> None:
         self.gamma1 = gamma1
         self.gamma2 = gamma2
@@ -117,13 +135,11 @@ class LANML(MahalanobisTransformer):
         self.smoothing = smoothing
         self.tol = tol
         self.max_iter = max_iter
-        self.n_jobs = n_jobs
 
     def _fit(self, samples: Array, labels: Labels, directions: Array) -> None:
         directions = in_units(samples, directions)
         start = paper_start(samples @ directions, self.n_components)
-        with threads(self.n_jobs) as count:
-            found = self._solved(samples @ directions, labels, start, count)
+        found = self._solved(samples @ directions, labels, start)
         solution = replace(
             found, factor=found.factor * np.sqrt(self.margin), value=found.value * self.margin
         )
@@ -136,33 +152,138 @@ class LANML(MahalanobisTransformer):
                 stacklevel=3,
             )
 
-    def _solved(self, samples: Array, labels: Labels, start: Array, count: int) -> Solution:
+    def _solved(self, samples: Array, labels: Labels, start: Array) -> Solution:
         """Find the optimum M / m of the problem in margins: ``tol`` then means the same for all of
         them."""
         if self.gamma1 <= 0 and self.n_components is None:
-            return self._convex(samples, labels, count)
-        problem = self._problem(samples, labels, count)
+            return self._convex(samples, labels)
+        problem = self._problem(samples, labels)
         return leveled_lbfgs(
             problem, start / np.sqrt(self.margin), tol=self.tol, max_iter=self.max_iter
         )
 
-    def _problem(self, samples: Array, labels: Labels, count: int) -> Problem:
+    def _problem(self, samples: Array, labels: Labels) -> Problem:
         nearest = (
             (_AUTO if self.gamma1 <= 0 else None) if self.n_similar == "auto" else self.n_similar
         )
         sets = Neighborhoods.among(samples, labels, nearest)
         # (γ1, γ2, m, M) costs m times what (m γ1, m γ2, 1, M / m) costs.
         gammas = self.margin * self.gamma1, self.margin * self.gamma2
-        objective = Objective(sets, *gammas, Hinge(1.0, self.smoothing), threads=count)
+        objective = Objective(sets, *gammas, Hinge(1.0, self.smoothing))
         # The objective is a mean over queries, the paper's a sum.
         share = self.regularization / sets.queries
         return Problem(objective, share * sets.similar_scatter())
 
-    def _convex(self, samples: Array, labels: Labels, count: int) -> Solution:
+    def _convex(self, samples: Array, labels: Labels) -> Solution:
         """Find the optimum for γ1 ≤ 0, wherever one starts."""
-        problem, to, _ = self._problem(samples, labels, count).leveled()
+        problem, to, _ = self._problem(samples, labels).leveled()
         # In these coordinates similar samples lie tr M apart in the mean: a part of the margin, for
         # a good metric.
         start = np.eye(len(to)) * np.sqrt(1 / (4 * len(to)))
         found = convex_minimum(problem, start, tol=self.tol, max_iter=self.max_iter)
         return replace(found, factor=found.factor @ to.T)
+
+
+class PNCA(MahalanobisTransformer):
+    """Raise the probability that a sample's random neighbor is of its class, with an exponent on
+    the similar ones.
+
+        max_{M ⪰ 0}  1/N Σ_i p_i,   p_i = s_i / (s_i + Σ_{l ∈ D_i} exp(-d_M(x_i, x_l))),
+        s_i = (Σ_{j ∈ S_i} exp(-α d_M(x_i, x_j)))^{1/α}                                     Eq. (21)
+
+    with squared distances, S_i all other samples of the class and D_i all samples of other classes.
+    α = 1 is NCA (Goldberger et al. 2004); as α grows only the nearest similar sample counts. The
+    problem is not convex; the factor L of M = Lᵀ L is optimized by L-BFGS from M = I/√N, the
+    paper's start, in two systems of coordinates, and the better
+    minimum is kept: at α = 1 it is no worse than NCA's from the same start.
+
+    Differs: the sum over queries is divided by N. The middle line of the paper's Eqs. (20)-(21) is
+    upside down; this is its last line.
+
+    Args:
+        alpha: α > 0. A small α makes s_i so large that p_i = 1 everywhere and nothing is learned
+            (|S_i|^{1/α}).
+        n_components: rows of L at most.
+        tol: decrease of the mean of 1 - p_i per step, below which the fit has converged.
+        max_iter: steps at most; a fit that needs more warns.
+
+    Attributes:
+        components_: L, rows by falling length; directions without weight are left out.
+        objective_: 1 - mean of p_i, the minimum found.
+        n_iter_: steps taken.
+
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> PNCA(n_components=2).fit(X, y).transform(X).shape
+    (150, 2)
+    """
+
+    def __init__(
+        self,
+        alpha: Positive = 1.0,
+        n_components: Count | None = None,
+        tol: Positive = 1e-4,
+        max_iter: Count = 500,
+    ) -> None:
+        self.alpha = alpha
+        self.n_components = n_components
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def _fit(self, samples: Array, labels: Labels, directions: Array) -> None:
+        directions = in_units(samples, directions)
+        sets = Neighborhoods.among(samples @ directions, labels, None)
+        start = paper_start(sets.samples, self.n_components)
+        objective = Objective(sets, self.alpha, 1.0, sigmoid, sums=True)
+        self._warn_if_flat(objective.at(start, gradient=False).excess)
+        problem = Problem(objective, np.zeros((directions.shape[1],) * 2))
+        # Leveled coordinates take fewer steps, but where features interact they may end in a
+        # worse minimum than NCA's own coordinates do: the better of the two is kept.
+        ways = (leveled_lbfgs, lbfgs)
+        found = [solve(problem, start, tol=self.tol, max_iter=self.max_iter) for solve in ways]
+        self._keep(min(found, key=lambda solution: solution.value), directions, self.max_iter)
+
+    def _warn_if_flat(self, excess: Array) -> None:
+        wrong, slope = sigmoid(excess)
+        if slope.mean() >= _FLAT:
+            return
+        if self.alpha < 1 and wrong.mean() < _FLAT:
+            cause = (
+                f"1, because alpha = {self.alpha:g} raises the similar samples' sum to the power "
+                f"{1 / self.alpha:g}. "
+                f"Raise alpha."
+            )
+        else:
+            cause = (
+                "0 or 1, because samples lie so far apart that each sees its nearest neighbor "
+                "alone. Scale features, "
+                "for example with scikit-learn's StandardScaler."
+            )
+        warnings.warn(f"nothing can be learned: at the start every p_i is {cause}", stacklevel=4)
+
+
+class NCA(PNCA):
+    """Neighborhood components analysis (Goldberger et al. 2004): PNCA with α = 1.
+
+    Args:
+        n_components: as of ``PNCA``.
+        tol: as of ``PNCA``.
+        max_iter: as of ``PNCA``.
+
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> NCA(n_components=1).fit(X, y).transform(X).shape
+    (150, 1)
+    """
+
+    def __init__(
+        self, n_components: Count | None = None, tol: Positive = 1e-4, max_iter: Count = 500
+    ) -> None:
+        super().__init__(n_components=n_components, tol=tol, max_iter=max_iter)
+
+
+def sigmoid(excess: Array) -> tuple[Array, Array]:
+    """Return 1 - p of NCA and its slope: σ(t) with p = 1 - σ(t), the probability of a right
+    neighbor."""
+    wrong = expit(excess)
+    return wrong, wrong * (1 - wrong)

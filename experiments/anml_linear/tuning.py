@@ -1,41 +1,23 @@
-"""Hyperparameters by cross-validation in one call: the paper's grids, and budgeted ways through
-them."""
+"""Hyperparameters and k by cross-validation, on all folds or in a race that drops what is poor on
+one."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils import _safe_indexing
 
-from vicinal.arguments import coerce
 from vicinal.linear.objective import Array, Labels, Positions
 
 Grid = Mapping[str, Sequence[Any]]
-Strategy = Literal["random", "racing"]
 Fold = tuple[Positions, Positions]  # training and test part
 Score = Callable[[dict[str, Any], Fold], Array]  # accuracies of a configuration on a fold
 
 MOST_NEIGHBORS = 40  # the paper's K ∈ {1, ..., 40}, Section 7.1.2
-_HALF_STEPS = [2.0 ** (step / 2) for step in range(-10, 11)]  # 2^-5, 2^-4.5, ..., 2^5
-_LAMBDAS = [round(0.1 + 0.2 * step, 1) for step in range(8)]  # 0.1, 0.3, ..., 1.5
 _KEPT = 3  # one in so many survives a round of a race
-
-PAPER_GRIDS: dict[str, Grid] = {
-    "lanml-": {
-        "regularization": _LAMBDAS,
-        "gamma1": [-step for step in _HALF_STEPS],
-        "gamma2": _HALF_STEPS,
-    },
-    "lanml+": {"regularization": _LAMBDAS, "gamma1": _HALF_STEPS, "gamma2": _HALF_STEPS},
-    "pnca": {"alpha": [2.0**power for power in range(-8, 11)]},
-    "gmml": {"t": [round(0.1 * step, 1) for step in range(1, 10)]},
-}
-"""The grids of Section 7.1.2: 8 x 21 x 21 points for LANML, 19 for PNCA, 9 for GMML."""
 
 
 @dataclass(frozen=True)
@@ -50,74 +32,40 @@ class Trial:
         """Accuracy at the best k."""
         return float(self.accuracies.max())
 
-
-@dataclass(frozen=True)
-class Search:
-    """The result of a search.
-
-    Attributes:
-        estimator: of the best configuration, fitted on all samples unless the search was told not
-            to.
-        parameters: that configuration.
-        neighbors: the best k for a k-nearest-neighbor classifier behind it.
-        accuracy: its cross-validated accuracy. It is the best of many, so a little optimistic.
-        trials: all that were tried on all folds, best first.
-    """
-
-    estimator: BaseEstimator
-    parameters: dict[str, Any]
-    neighbors: int
-    accuracy: float
-    trials: tuple[Trial, ...]
+    @property
+    def neighbors(self) -> int:
+        """That k."""
+        return int(self.accuracies.argmax()) + 1
 
 
 def search(
     estimator: BaseEstimator,
-    X: npt.ArrayLike,
-    y: npt.ArrayLike,
+    X: Array,
+    y: Labels,
     grid: Grid,
     *,
-    budget: int = 30,
-    strategy: Strategy = "random",
-    folds: int = 5,
-    seed: int = 0,
-    refit: bool = True,
-    n_jobs: int | None = -1,
-) -> Search:
-    """Choose hyperparameters, and k, by the accuracy of k nearest neighbors under stratified
-    cross-validation.
+    budget: int,
+    race: bool,
+    folds: int,
+    seed: int,
+) -> list[Trial]:
+    """Return the configurations that were tried on all folds, best first.
 
     Args:
-        estimator: a transformer with ``fit(X, y)``, or a pipeline of some.
-        X: samples, as an array or as a data frame, of which a pipeline may select columns by name.
+        estimator: a transformer with ``fit(X, y)``.
+        X: samples.
         y: their classes.
-        grid: values to choose from, by parameter: ``PAPER_GRIDS["lanml-"]``, or your own.
+        grid: values to choose from, by parameter.
         budget: how many configurations are drawn; the whole grid where it has no more.
-        strategy: ``"random"`` tries every drawn configuration on all folds. ``"racing"`` tries all
-            on one fold, the best third on three, and the best third of those on all: 58 fits for 30
-            configurations and 5 folds instead of 150. With 3 folds or fewer it is ``"random"``.
+        race: try all configurations on one fold, the best third on three, and the best third of
+            those on all: 58 fits for 30 configurations and 5 folds instead of 150.
         folds: parts of the cross-validation; a class with fewer samples is not in every part.
         seed: draws configurations and folds.
-        refit: whether the best configuration is fitted at the end.
-        n_jobs: processes; -1 is one per core.
     """
-    coerce(strategy, Strategy, "strategy")
-    labels = np.asarray(y)
     configurations = _configurations(grid, budget, seed)
-    # Raises for an unknown name before processes start.
-    clone(estimator).set_params(**configurations[0])
-    splits = _folds(labels, folds, seed)
-    rounds = (
-        [splits[:1], splits[1:3], splits[3:]] if strategy == "racing" and folds > 3 else [splits]
-    )
-    score = partial(_accuracies, estimator, X, labels)
-    trials = _race(score, configurations, rounds, n_jobs)
-    best = trials[0]
-    chosen = clone(estimator).set_params(**best.parameters)
-    fitted = chosen.fit(X, y) if refit else chosen
-    return Search(
-        fitted, best.parameters, int(best.accuracies.argmax()) + 1, best.best, tuple(trials)
-    )
+    splits = _folds(y, folds, seed)
+    rounds = [splits[:1], splits[1:3], splits[3:]] if race else [splits]
+    return _race(partial(_accuracies, estimator, X, y), configurations, rounds)
 
 
 def neighbor_accuracies(
@@ -165,7 +113,6 @@ def _race(
     score: Score,
     configurations: list[dict[str, Any]],
     rounds: list[list[Fold]],
-    n_jobs: int | None,
 ) -> list[Trial]:
     """Try configurations on the folds of one round after the other, of which each keeps the best
     third for the next.
@@ -173,16 +120,10 @@ def _race(
     Those of the last round are returned, best first; of equals the one that led before, or was
     drawn first.
     """
-    from joblib import Parallel, delayed  # type: ignore[import-untyped]
-
     curves: dict[int, list[Array]] = {number: [] for number in range(len(configurations))}
     for left, splits in zip(reversed(range(len(rounds))), rounds, strict=True):
-        tasks = [(number, fold) for number in curves for fold in splits]
-        results = Parallel(n_jobs=n_jobs)(
-            delayed(score)(configurations[number], fold) for number, fold in tasks
-        )
-        for (number, _), curve in zip(tasks, results, strict=True):
-            curves[number].append(curve)
+        for number, found in curves.items():
+            found += [score(configurations[number], fold) for fold in splits]
         ranked = sorted(curves, key=lambda number: -np.mean(curves[number], axis=0).max())
         kept = ranked[: -(-len(ranked) // _KEPT)] if left else ranked
         curves = {number: curves[number] for number in kept}
@@ -192,13 +133,12 @@ def _race(
 
 
 def _accuracies(
-    estimator: BaseEstimator, X: npt.ArrayLike, y: Labels, parameters: dict[str, Any], fold: Fold
+    estimator: BaseEstimator, X: Array, y: Labels, parameters: dict[str, Any], fold: Fold
 ) -> Array:
     train, test = fold
-    rows = _safe_indexing(X, train)
-    others = _safe_indexing(X, test)
     with warnings.catch_warnings():
         # A configuration that does not converge is judged by what it reached.
         warnings.simplefilter("ignore")
-        fitted = clone(estimator).set_params(**parameters).fit(rows, y[train])
-    return neighbor_accuracies(fitted.transform(rows), y[train], fitted.transform(others), y[test])
+        fitted = clone(estimator).set_params(**parameters).fit(X[train], y[train])
+    mapped = fitted.transform(X)
+    return neighbor_accuracies(mapped[train], y[train], mapped[test], y[test])
