@@ -172,7 +172,7 @@ def test_hdml_over_triplets_is_that_of_the_paper():
     config = stated("hdml-triplet-cub")
     assert (config.method.chosen().alpha, config.training.batch_size) == (7, 120)
     assert config.method.window == -(-5864 // 120)
-    assert TripletSampler.fitted(LABELS, batch_size=120, seed=0).triplets == 40
+    assert TripletSampler(LABELS, batch_size=120, seed=0).triplets == 40
     given = {"margin": 1.0, "squared": False, "normalize": False, "soft": False}
     assert config.loss.arguments == given | {"reduction": "mean"}  # Eq. (12)
     same = stated("hdml-npair-cub").slots()

@@ -782,13 +782,12 @@ def _part(slot: str, raw: Raw, default: str, draft: Draft) -> Part:
     name = raw.get("name", default)
     kind = draft.found(slot, name)
     arguments = {key: value for key, value in raw.items() if key != "name"}
-    takes = getattr(kind, "fitted", kind)  # of samplers whose sizes follow from the batch size
     for key in arguments if slot == "sampler" else ():
-        if key in DERIVED[slot] and (key != "batch_size" or takes is not kind):
+        if key in DERIVED[slot] and (key != "batch_size" or name in SAMPLERS):
             source = "the data and from training.batch_size and training.seed"
             raise ConfigError(f"{slot}.{key} follows from {source}; omit it.")
-    own = {key: value for key, value in defaults(takes).items() if key not in DERIVED[slot]}
-    return Part(name, {**own, **coerce_arguments(takes, arguments, slot, DERIVED[slot])}, kind)
+    own = {key: value for key, value in defaults(kind).items() if key not in DERIVED[slot]}
+    return Part(name, {**own, **coerce_arguments(kind, arguments, slot, DERIVED[slot])}, kind)
 
 
 def _object(slot: str, kind: type[T], raw: Raw) -> T:

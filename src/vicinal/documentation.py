@@ -99,7 +99,7 @@ def _preset_text(name: str) -> str:
 def _settings(slot: str, kind: type, leave_out: Collection[str] = ()) -> list[tuple[str, str, str]]:
     """Return key, default and meaning of what a class takes."""
     meaning = arguments_of(kind)
-    known = parameters(getattr(kind, "fitted", kind) if slot == "sampler" else kind)
+    known = parameters(kind)
     rows = []
     # In the order of the docstring.
     for name in sorted(known.keys() - set(leave_out), key=[*meaning, *known].index):

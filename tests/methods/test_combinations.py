@@ -85,7 +85,7 @@ def parts_of(method, loss, train, sampler=None):
     taken = {
         name: value for name, value in given.items() if name in inspect.signature(kind).parameters
     }
-    batches = SAMPLERS[sampler].fitted(train.labels, batch_size=24, seed=0)
+    batches = SAMPLERS[sampler](train.labels, batch_size=24, seed=0)
     optimizer = OptimizerConfig(learning_rate=1e-3)
     return Parts(embedder, kind(**taken), batches, optimizer, train, steps=6, seed=0)
 
@@ -285,7 +285,7 @@ def test_what_does_not_go_together_is_rejected_with_what_to_set(
     if sampler == "odd":
         batches = PKSampler(train.labels, classes=4, per_class=3, seed=0)
     else:
-        batches = SAMPLERS[sampler].fitted(train.labels, batch_size=24, seed=0)
+        batches = SAMPLERS[sampler](train.labels, batch_size=24, seed=0)
     with pytest.raises(ConfigError, match=reason):
         method.check(loss, batches)
 

@@ -81,7 +81,7 @@ def test_classes_with_too_few_samples_are_nobodys_neighbors():
 
 
 def test_errors_name_the_numbers():
-    with pytest.raises(ConfigError, match="neighborhood must be at least 1, got 0"):
+    with pytest.raises(ConfigError, match="needs its sizes, or a batch_size"):
         sampler(neighborhood=0)
     with pytest.raises(ConfigError, match=r"needs 15 classes .* only 12 of the 12 "):
         sampler(anchors=5)

@@ -61,13 +61,11 @@ def test_small_categories_are_left_out_and_too_many_rejected():
 
 
 def test_batches_fit_the_categories_and_say_so():
-    sampler = CategoryBalancedSampler.fitted(LABELS, batch_size=64, seed=0, strata=STRATA)
+    sampler = CategoryBalancedSampler(LABELS, batch_size=64, seed=0, strata=STRATA)
     assert (sampler.classes, sampler.categories, sampler.per_class) == (8, 2, 4)
     assert "8 classes of 2 categories x 4 samples instead of 16 classes of 2" in sampler.note
-    assert CategoryBalancedSampler.fitted(LABELS, batch_size=32, seed=0, strata=STRATA).note is None
-    everyone = CategoryBalancedSampler.fitted(
-        LABELS, batch_size=24, seed=0, strata=STRATA, categories=9
-    )
+    assert CategoryBalancedSampler(LABELS, batch_size=32, seed=0, strata=STRATA).note is None
+    everyone = CategoryBalancedSampler(LABELS, batch_size=24, seed=0, strata=STRATA, categories=9)
     assert (everyone.categories, everyone.classes) == (4, 4) and "of 9 categories" in everyone.note
 
 

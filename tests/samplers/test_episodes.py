@@ -48,5 +48,5 @@ def test_the_smallest_episode_has_two_classes_in_each_subset():
 
 
 def test_a_subset_without_a_negative_is_rejected():
-    with pytest.raises(ConfigError, match=r"validation_classes must be at least 2, got 1"):
+    with pytest.raises(ConfigError, match=r"validation_classes are at least 2, got \(59, 1\)"):
         EpisodeSampler(LABELS, validation_classes=1, seed=0)

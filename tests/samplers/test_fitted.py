@@ -7,7 +7,7 @@ import torch
 from vicinal.errors import ConfigError, DataError
 from vicinal.samplers import SAMPLERS, ClassTree, PKSampler
 
-# What `fitted` makes of batch_size=64, and of 35 classes of 8 rows, 4 classes of 3, 2 of 2.
+# What samplers make of batch_size=64, and of 35 classes of 8 rows, 4 classes of 3, 2 of 2.
 SIZES = {
     "classes": (64, 64, 12, 4),
     "pairs": (64, 64, 8, 4),
@@ -31,7 +31,7 @@ def test_an_epoch_that_could_not_be_planned_is_rejected():
 
 def test_data_that_suffice_give_the_batches_of_the_plain_sampler():
     labels = np.repeat(np.arange(10), 8)
-    fitted = PKSampler.fitted(labels, batch_size=12, per_class=3, seed=1)
+    fitted = PKSampler(labels, batch_size=12, per_class=3, seed=1)
     assert (
         fitted.epoch(2) == PKSampler(labels, classes=4, per_class=3, seed=1).epoch(2)
         and fitted.note is None
@@ -50,7 +50,7 @@ def test_data_that_suffice_give_the_batches_of_the_plain_sampler():
 )
 def test_a_batch_shrinks_to_what_there_is_and_says_so(sizes, batch):
     labels = np.repeat(np.arange(len(sizes)), sizes)
-    sampler = PKSampler.fitted(labels, batch_size=64, seed=0)
+    sampler = PKSampler(labels, batch_size=64, seed=0)
     assert (sampler.classes, sampler.per_class) == batch
     assert (
         f"{batch[0]} classes x {batch[1]} samples instead of 16 classes x 4 samples" in sampler.note
@@ -75,9 +75,9 @@ def test_every_sampler_fits_its_batches_to_the_data(name):
             with pytest.raises(
                 DataError, match=r"at least 4 pairs .* hold fewer classes out .training.validation"
             ):
-                SAMPLERS[name].fitted(labels, batch_size=64, seed=0)
+                SAMPLERS[name](labels, batch_size=64, seed=0)
             continue
-        sampler = SAMPLERS[name].fitted(labels, batch_size=64, seed=0)
+        sampler = SAMPLERS[name](labels, batch_size=64, seed=0)
         assert sampler.layout == LAYOUTS.get(name, name)
         assert {len(batch) for batch in epoch_of(sampler, labels)} == {rows}
         assert (sampler.note is None) == (classes == 100 or (classes, rows) == (35, 64)), (
@@ -89,34 +89,34 @@ def test_every_sampler_fits_its_batches_to_the_data(name):
 def test_batches_below_the_least_name_the_setting_to_change(name):
     labels = np.repeat(np.arange(10), 6)
     with pytest.raises(ConfigError, match=r"Set training\.batch_size="):
-        SAMPLERS[name].fitted(labels, batch_size=2, seed=0)
+        SAMPLERS[name](labels, batch_size=2, seed=0)
     with pytest.raises(DataError, match="Add data, or hold fewer classes out"):
-        SAMPLERS[name].fitted([0, 0, 0, 1], batch_size=64, seed=0)
+        SAMPLERS[name]([0, 0, 0, 1], batch_size=64, seed=0)
 
 
 def test_given_sizes_take_the_place_of_the_batch_size():
     labels = np.repeat(np.arange(30), 6)
-    near = SAMPLERS["anchor_neighbors"].fitted(
+    near = SAMPLERS["anchor_neighbors"](
         labels, batch_size=64, seed=0, anchors=2, neighborhood=5, per_class=3
     )
     assert (near.anchors, near.neighborhood, near.per_class, near.note) == (2, 5, 3, None)
-    episode = SAMPLERS["episodes"].fitted(
+    episode = SAMPLERS["episodes"](
         labels, batch_size=120, seed=0, training_classes=8, validation_classes=4
     )
     assert (episode.training_classes, episode.validation_classes) == (8, 4)
-    assert SAMPLERS["classes"].fitted(labels, batch_size=64, seed=0, per_class=2).classes == 30
-    assert SAMPLERS["pairs"].fitted(labels, batch_size=64, seed=0, classes=5).batch_size == 10
-    paper = SAMPLERS["episodes"].fitted(np.repeat(np.arange(100), 2), batch_size=120, seed=0)
+    assert SAMPLERS["classes"](labels, batch_size=64, seed=0, per_class=2).classes == 30
+    assert SAMPLERS["pairs"](labels, batch_size=64, seed=0, classes=5).batch_size == 10
+    paper = SAMPLERS["episodes"](np.repeat(np.arange(100), 2), batch_size=120, seed=0)
     assert (paper.training_classes, paper.validation_classes) == (50, 10)
     with pytest.raises(ConfigError, match=r"sampler\.per_class is at least 2, got 1"):
-        SAMPLERS["classes"].fitted(labels, batch_size=64, seed=0, per_class=1)
+        SAMPLERS["classes"](labels, batch_size=64, seed=0, per_class=1)
 
 
 def test_views_are_counted_by_roles():
     labels = np.repeat(np.arange(6), 2)
     roles = np.array([1, 2] * 4 + [1, 1] * 2)
-    sampler = SAMPLERS["cross_view"].fitted(labels, batch_size=64, seed=0, roles=roles)
+    sampler = SAMPLERS["cross_view"](labels, batch_size=64, seed=0, roles=roles)
     assert sampler.classes == 4
     assert "2 of 6 classes lack" in sampler.note and "4 pairs instead of 32" in sampler.note
     with pytest.raises(DataError, match="a query and a gallery image"):
-        SAMPLERS["cross_view"].fitted(labels, batch_size=64, seed=0, roles=np.ones(12, dtype=int))
+        SAMPLERS["cross_view"](labels, batch_size=64, seed=0, roles=np.ones(12, dtype=int))

@@ -1,9 +1,6 @@
 """Samplers: index lists for an epoch, a function of the seed and the epoch alone."""
 
-from typing import Any
-
-from vicinal.samplers.anchor_neighbors import AnchorNeighborSampler
-from vicinal.samplers.class_tree import ClassTree
+from vicinal.samplers.class_tree import AnchorNeighborSampler, ClassTree
 from vicinal.samplers.cross_view import CrossViewSampler
 from vicinal.samplers.episodes import EpisodeSampler, episode_triplets
 from vicinal.samplers.sampler import (
@@ -15,9 +12,8 @@ from vicinal.samplers.sampler import (
     TripletSampler,
 )
 
-# By name: classes with ``fitted(labels, *, batch_size, seed, ...)``, which sizes batches by what
-# there is.
-SAMPLERS: dict[str, Any] = {
+# By name; with ``batch_size`` they make batches of what there is.
+SAMPLERS: dict[str, type[BatchSampler]] = {
     "classes": PKSampler,
     "pairs": NPairSampler,
     "triplets": TripletSampler,

@@ -1,10 +1,10 @@
 """The hierarchical class tree of HTL (Ge et al., ECCV 2018): how far classes lie apart, and at
-which level they meet.
+which level they meet; and batches of classes with those nearest to them.
 
-It is made of class means alone, so it costs little beside the embeddings that it is made from.
+The tree is made of class means alone, so it costs little beside the embeddings that it is made from.
 """
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated
 
 import numpy as np
@@ -12,12 +12,14 @@ import torch
 from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
-from vicinal.arguments import Limits, coerce
+from vicinal.arguments import Count, Limits, Natural, coerce
 from vicinal.distances import squared_lengths, unit_rows
 from vicinal.errors import DataError
+from vicinal.samplers.sampler import BatchSampler, BatchShape, fit
 
 FARTHEST = 4.0  # squared distance of opposite points of the unit sphere
 MOST_LEVELS = 255  # a level is held as a byte
+CLASSES = 1024  # whose distances to all others are held at once
 BLOCK = 2**22  # entries of a block of rows: of all classes x all classes at most one matrix is held
 
 
@@ -42,16 +44,15 @@ class ClassTree:
         means: μ.
         spreads: S; 0 of a class with one sample, which d_0 leaves out.
         thresholds: d_0 ... d_L.
-        merges: the two classes, by their places, whose nodes meet at each of the C - 1 merges.
-        heights: the distance of the two nodes at each merge.
+        merges: the two nodes that meet at each of the C - 1 merges, and their distance, as SciPy's
+            ``linkage`` gives them.
     """
 
     classes: Int[Tensor, "c"]
     means: Float[Tensor, "c d"]
     spreads: Float[Tensor, "c"]
     thresholds: Float[Tensor, "levels"]
-    merges: Int[Tensor, "m 2"]
-    heights: Float[Tensor, "m"]
+    merges: Float[Tensor, "m 4"]
 
     @classmethod
     def build(
@@ -88,10 +89,8 @@ class ClassTree:
         first = float(spreads.sum() / several.sum().clamp(min=1))
         shares = torch.arange(levels + 1, dtype=torch.float64) / levels
         thresholds = first + shares * (FARTHEST - first)
-        merges, heights = _single(means)
-        return cls(
-            classes, means.float(), spreads.float(), thresholds.float(), merges, heights.float()
-        )
+        merges = _single_linkage(means.float())
+        return cls(classes, means.float(), spreads.float(), thresholds.float(), merges)
 
     def distances(self, places: Integer[Tensor, "k"]) -> Float[Tensor, "k c"]:
         """d(p, q) of some classes, by their places, and every class."""
@@ -108,37 +107,133 @@ class ClassTree:
 
     def levels(self) -> Integer[Tensor, "c c"]:
         """H of each two classes, as bytes: of 11,318 classes 128 MB."""
-        from scipy.sparse import coo_matrix
-        from scipy.sparse.csgraph import connected_components
+        from scipy.cluster.hierarchy import fcluster
 
         count = len(self.classes)
         result = torch.zeros(count, count, dtype=torch.uint8)
-        for threshold in self.thresholds[:-1]:  # nodes only ever merge: they are apart at first
-            ends = self.merges[self.heights < threshold].numpy()
-            graph = coo_matrix((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(count, count))
-            node = torch.from_numpy(connected_components(graph, directed=False)[1])
+        # Nodes only ever merge: they are apart at first.
+        for threshold in self.thresholds[:-1].tolist() if count > 1 else ():
+            below = np.nextafter(threshold, -np.inf)
+            node = torch.from_numpy(fcluster(self.merges.numpy(), below, "distance"))
             for rows in torch.split(torch.arange(count), BLOCK // count + 1):
                 result[rows] += node[rows, None] != node
         return result
 
 
-def _single(means: Float[Tensor, "c d"]) -> tuple[Int[Tensor, "m 2"], Float[Tensor, "m"]]:
-    """Merges by the nearest two classes of two nodes."""
+def _single_linkage(means: Float[Tensor, "c d"]) -> Float[Tensor, "m 4"]:
+    """Merge nodes by their two nearest classes."""
     from scipy.cluster.hierarchy import linkage
 
     count = len(means)
     if count < 2:
-        return torch.zeros(0, 2, dtype=torch.int64), torch.zeros(0, dtype=torch.float64)
+        return torch.zeros(0, 4, dtype=torch.float64)
     condensed = np.empty(count * (count - 1) // 2)
     at = 0
-    for row, mean in enumerate(means.float()[:-1], 1):
-        others = (2 - 2 * means[row:].float() @ mean).clamp(min=0)
-        condensed[at : at + count - row] = others
+    for row, mean in enumerate(means[:-1], 1):
+        condensed[at : at + count - row] = (2 - 2 * means[row:] @ mean).clamp(min=0)
         at += count - row
-    merged = linkage(condensed, "single")
-    # A class of each node, so that a merge is an edge between two classes.
-    leaf = np.arange(2 * count - 1)
-    for node, (one, _, _, _) in enumerate(merged, count):
-        leaf[node] = leaf[int(one)]
-    edges = torch.from_numpy(leaf[merged[:, :2].astype(np.int64)])
-    return edges, torch.from_numpy(merged[:, 2].copy())
+    return torch.from_numpy(linkage(condensed, "single"))
+
+
+@dataclass(eq=False, repr=False)
+class AnchorNeighborSampler(BatchSampler):
+    """``anchors`` random classes, each with its nearest classes, ``per_class`` samples of each,
+    class by class.
+
+    A batch has exactly l'm different classes: the anchors, the m - 1 nearest of each, and, where
+    neighborhoods overlap, the next nearest of each anchor in turn until there are as many. Anchors
+    are dealt from a shuffled deck. An epoch is a function of the seed, its number and the tree:
+    ``epoch(number, tree)``, or ``sampler.tree = tree`` before each pass of a ``DataLoader``. While
+    there is no tree, all classes of a batch are random.
+
+    Paper to code: l' = ``anchors``, m = ``neighborhood``, t = ``per_class``.
+
+    Differs: the paper does not discuss classes that are near to two anchors; without more classes
+        in their place its
+    number of triplets Z_M would not be that of the batch.
+
+    Args:
+        labels: class of each row; classes with fewer than ``per_class`` samples are left out.
+        anchors: l'; 0 for as many as fill ``batch_size``.
+        neighborhood: m, an anchor and its m - 1 nearest classes; 0 for 4.
+        per_class: t.
+        seed: with the epoch and the tree it determines every batch.
+        batches: batches per epoch; None for as many as the data fills once.
+    """
+
+    _: KW_ONLY
+    anchors: Natural = 0
+    neighborhood: Natural = 0
+    per_class: Count = 4
+    tree: ClassTree | None = field(default=None, init=False)
+
+    layout = "anchor_neighbors"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        found, sizes = np.unique(self.labels, return_counts=True)
+        self._classes = found[sizes >= self.per_class]  # as the decks number them
+
+    def shape(self) -> BatchShape:
+        classes = self.anchors * self.neighborhood
+        return BatchShape(classes, self.per_class, classes * self.per_class)
+
+    def fit(self, batch_size: int) -> None:
+        """Take neighborhoods of 4 classes unless told otherwise, smaller where the data are."""
+        classes = batch_size // self.per_class
+        near = self.neighborhood or (4 if self.anchors else min(4, classes))
+        anchors = self.anchors or max(1, classes // (self.neighborhood or 4))
+        asked = (anchors, near, self.per_class)
+        classes, self.per_class = fit(self.labels, anchors * near, self.per_class, batch_size)
+        self.neighborhood = min(near, classes)
+        self.anchors = max(1, min(anchors, classes // self.neighborhood))
+        got = (self.anchors, self.neighborhood, self.per_class)
+        self.noted("{} neighborhoods of {} classes x {} samples", got, asked)
+
+    def epoch(self, number: int, tree: ClassTree | None = None) -> list[list[int]]:
+        """Return the batches of epoch ``number``, by the classes' distances in ``tree`` or in
+        ``self.tree``."""
+        self.tree = tree or self.tree
+        return super().epoch(number)
+
+    def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
+        if self.tree is None:
+            chosen = self.members.deal_classes(rng, batches=batches, classes=self.shape().classes)
+        else:
+            anchors = self.members.deal_classes(rng, batches=batches, classes=self.anchors)
+            ranked = self._ranked(self.tree)
+            chosen = np.array([self._neighborhoods(batch, ranked) for batch in anchors])
+        return self.members.deal_rows(rng, chosen, per_class=self.per_class).reshape(batches, -1)
+
+    def _ranked(self, tree: ClassTree) -> Int[np.ndarray, "c k"]:
+        """Return for each class in use the classes in use from near to far, as many as a batch
+        could ask for."""
+        known = tree.classes.numpy()
+        places = np.searchsorted(known, self._classes).clip(max=len(known) - 1)
+        if (known[places] != self._classes).any():
+            missing = self._classes[known[places] != self._classes]
+            raise DataError(
+                f"neighbors of {len(self._classes)} classes were asked for, but {len(missing)} of "
+                "them are not in the "
+                f"tree, class {missing[0]} first. Build it from samples of all classes."
+            )
+        here = torch.from_numpy(places)
+        wanted = min(self.anchors * self.neighborhood, len(places)) - 1
+        blocks = []
+        for start in range(0, len(places), CLASSES):
+            part = torch.arange(start, min(start + CLASSES, len(places)))
+            distances = tree.distances(here[part])[:, here]
+            distances[torch.arange(len(part)), part] = torch.inf
+            blocks.append(distances.topk(wanted, largest=False, sorted=True).indices)
+        return np.asarray(torch.cat(blocks))
+
+    def _neighborhoods(
+        self, anchors: Int[np.ndarray, "l"], ranked: Int[np.ndarray, "c k"]
+    ) -> list[int]:
+        """Return the anchors and their neighbors: first all that must be there, then, in turn, the
+        next nearest."""
+        near = self.neighborhood - 1
+        musts = ranked[anchors, :near].ravel()
+        more = ranked[anchors, near:].T.ravel()
+        different = dict.fromkeys([*anchors.tolist(), *musts.tolist(), *more.tolist()])
+        return list(different)[: self.anchors * self.neighborhood]

@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 from jaxtyping import Int
 
-from vicinal.arguments import Count
+from vicinal.arguments import Natural
 from vicinal.errors import ConfigError
 from vicinal.samplers.sampler import BatchSampler, BatchShape, Labels, Members, class_sizes, shrink
 
@@ -26,7 +26,7 @@ class CrossViewSampler(BatchSampler):
 
     Args:
         labels: class of each row.
-        classes: pairs in a batch, each of another class.
+        classes: pairs in a batch, each of another class; 0 for half of ``batch_size``.
         seed: with the epoch it determines every batch.
         roles: 1 for a query, 2 for a gallery image; None lets any two rows of a class be a pair.
         batches: batches per epoch; None for as many as the data fills once.
@@ -36,51 +36,37 @@ class CrossViewSampler(BatchSampler):
     """
 
     _: KW_ONLY
-    classes: Count
+    classes: Natural = 0
     roles: Labels | None = None
 
     layout = "cross_view"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.roles is not None:
             labels = np.asarray(self.labels)
             roles = np.asarray(self.roles)
-            usable = np.isin(labels, _seen_from_both(labels, roles, self.classes))
+            usable = np.isin(labels, self._seen_from_both(self.classes))
             sides = [np.flatnonzero(usable & (roles == role)) for role in (QUERY, GALLERY)]
             self._sides = [
                 (rows, Members(labels[rows], least=1)) for rows in sides
             ]  # the same classes in one order
-        super().__post_init__()
 
     def shape(self) -> BatchShape:
         return BatchShape(self.classes, 2, 2 * self.classes)
 
-    @classmethod
-    def fitted(
-        cls,
-        labels: Labels,
-        *,
-        batch_size: int,
-        seed: int,
-        classes: int | None = None,
-        roles: Labels | None = None,
-        batches: int | None = None,
-    ) -> "CrossViewSampler":
-        """Return batches of ``batch_size // 2`` pairs unless ``classes`` is given, fewer where
-        classes are fewer."""
-        asked = batch_size // 2 if classes is None else classes
-        if roles is None:
-            there = int((class_sizes(labels) >= 2).sum())
+    def fit(self, batch_size: int) -> None:
+        asked = self.classes or batch_size // 2
+        if self.roles is None:
+            there = int((class_sizes(self.labels) >= 2).sum())
             samples = "2 samples"
         else:
-            there = len(_seen_from_both(np.asarray(labels), np.asarray(roles), 0))
+            there = len(self._seen_from_both(0))
             samples = "a query and a gallery image"
-        fits = shrink(
+        self.classes = shrink(
             "pairs", asked, there, least=2, batch_size=batch_size, rows=2, samples=samples
         )
-        return cls(labels, classes=fits, seed=seed, roles=roles, batches=batches).noted(
-            "{} pairs", (fits,), (asked,)
-        )
+        self.noted("{} pairs", (self.classes,), (asked,))
 
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
         if self.roles is None:
@@ -99,19 +85,17 @@ class CrossViewSampler(BatchSampler):
         total = len(np.unique(self.labels))
         return total - len(self._sides[0][1]), total, "lack a query or a gallery image"
 
-
-def _seen_from_both(
-    labels: Int[np.ndarray, "n"], roles: Int[np.ndarray, "n"], pairs: int
-) -> Int[np.ndarray, "c"]:
-    """Return the classes with a query and a gallery image, enough for a batch of ``pairs``."""
-    if len(roles) != len(labels):
-        raise ConfigError(f"each of {len(labels)} rows has a role, got {len(roles)} roles.")
-    both = np.intersect1d(labels[roles == QUERY], labels[roles == GALLERY])
-    if len(both) < pairs:
-        raise ConfigError(
-            f"a batch of {pairs} pairs needs as many classes with a query and a gallery image "
-            "each, but only "
-            f"{len(both)} of the {len(np.unique(labels))} classes here have both. Ask for fewer "
-            "pairs, or add data."
-        )
-    return both
+    def _seen_from_both(self, pairs: int) -> Int[np.ndarray, "c"]:
+        """Return the classes with a query and a gallery image, enough for a batch of ``pairs``."""
+        labels = np.asarray(self.labels)
+        roles = np.asarray(self.roles)
+        if len(roles) != len(labels):
+            raise ConfigError(f"each of {len(labels)} rows has a role, got {len(roles)} roles.")
+        both = np.intersect1d(labels[roles == QUERY], labels[roles == GALLERY])
+        if len(both) < pairs:
+            raise ConfigError(
+                f"a batch of {pairs} pairs needs as many classes with a query and a gallery image "
+                f"each, but only {len(both)} of the {len(np.unique(labels))} classes here have "
+                "both. Ask for fewer pairs, or add data."
+            )
+        return both

@@ -1,14 +1,14 @@
 """Episodes of two subsets, one to train on and one to validate on (Zheng et al., CVPR 2020)."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated
 
 import numpy as np
 import torch
 from jaxtyping import Int
 
-from vicinal.arguments import Limits, check_arguments
-from vicinal.samplers.sampler import FEWEST, BatchSampler, BatchShape, Labels, class_sizes, shrink
+from vicinal.arguments import Natural
+from vicinal.errors import ConfigError
+from vicinal.samplers.sampler import FEWEST, BatchSampler, BatchShape, class_sizes, shrink
 from vicinal.tuples import Triplets
 
 
@@ -19,7 +19,8 @@ class EpisodeSampler(BatchSampler):
 
     Rows lie in blocks ``[a; p]`` of the training classes, then ``[a; p]`` of the validation
     classes; row t and row c + t of a block of c classes are a pair, and ``episode_triplets`` gives
-    each pair its negative. The defaults are the paper's 100 and 20 samples. Where there are fewer
+    each pair its negative. The defaults are the paper's 100 and 20 samples; another ``batch_size``
+    is shared out as they are. Where there are fewer
     classes than an episode asks for, both subsets shrink in proportion, and ``note`` says so.
 
     The paper does not say how it forms tuples. One pair of each class fills 100 + 20 samples
@@ -27,8 +28,8 @@ class EpisodeSampler(BatchSampler):
 
     Args:
         labels: class of each row; classes with one sample are left out.
-        training_classes: half the training subset.
-        validation_classes: half the validation subset.
+        training_classes: half the training subset; 0 for 5 of 6 classes in ``batch_size``.
+        validation_classes: half the validation subset; 0 for the sixth.
         disjoint: whether no class comes up twice in an episode; False is the paper's "random"
             (Table 1): every class of both subsets is drawn anew, only neighbors differ, and a small
             class may show a sample twice.
@@ -42,53 +43,44 @@ class EpisodeSampler(BatchSampler):
     """
 
     _: KW_ONLY
-    training_classes: Annotated[int, Limits("[2, inf)")] = 50
-    validation_classes: Annotated[int, Limits("[2, inf)")] = 10
+    training_classes: Natural = 0
+    validation_classes: Natural = 0
     disjoint: bool = True
 
     layout = "episodes"
 
     def __post_init__(self) -> None:
-        check_arguments(self)
-        asked = self.training_classes, self.validation_classes
-        there = int((class_sizes(self.labels) > 1).sum())
-        # In proportion to what there is; where even the least does not fit, the least.
-        if there < sum(asked):
-            smaller = max(FEWEST, round(there * self.validation_classes / sum(asked)))
-            self.training_classes = max(FEWEST, there - smaller)
-            self.validation_classes = smaller
-        got = self.training_classes, self.validation_classes
-        self.noted("{} classes for training and {} for validation", got, asked)
+        if not self.batch_size:
+            self._share_out(120)
         super().__post_init__()
+
+    def fit(self, batch_size: int) -> None:
+        pairs = batch_size // 2
+        there = int((class_sizes(self.labels) >= 2).sum())
+        shrink("pairs", pairs, there, least=2 * FEWEST, batch_size=batch_size, rows=2)
+        self._share_out(batch_size)
+
+    def _share_out(self, batch_size: int) -> None:
+        """Set what was not given, and both in proportion to what there is."""
+        validation = self.validation_classes or max(FEWEST, round(batch_size // 2 / 6))
+        training = self.training_classes or max(FEWEST, batch_size // 2 - validation)
+        asked = (training, validation)
+        if min(asked) < FEWEST:
+            raise ConfigError(
+                f"training_classes and validation_classes are at least {FEWEST}, got {asked}."
+            )
+        there = int((class_sizes(self.labels) >= 2).sum())
+        if there < sum(asked):  # where even the least does not fit, the least
+            validation = max(FEWEST, round(there * validation / sum(asked)))
+            training = max(FEWEST, there - validation)
+        self.training_classes = training
+        self.validation_classes = validation
+        got = (training, validation)
+        self.noted("{} classes for training and {} for validation", got, asked)
 
     def shape(self) -> BatchShape:
         classes = self.training_classes + self.validation_classes
         return BatchShape(classes, 2, 2 * classes)
-
-    @classmethod
-    def fitted(
-        cls,
-        labels: Labels,
-        *,
-        batch_size: int,
-        seed: int,
-        training_classes: int | None = None,
-        validation_classes: int | None = None,
-        disjoint: bool = True,
-        batches: int | None = None,
-    ) -> "EpisodeSampler":
-        """Return episodes of ``batch_size // 2`` classes, 5 for training to 1 for validation, fewer
-        where there are."""
-        asked = batch_size // 2
-        available = int((class_sizes(labels) >= 2).sum())
-        validation = (
-            max(FEWEST, round(asked / 6)) if validation_classes is None else validation_classes
-        )
-        training = max(FEWEST, asked - validation) if training_classes is None else training_classes
-        asked = asked if training_classes is None else training + validation
-        shrink("pairs", asked, available, least=2 * FEWEST, batch_size=batch_size, rows=2)
-        sizes = {"training_classes": training, "validation_classes": validation}
-        return cls(labels, disjoint=disjoint, seed=seed, batches=batches, **sizes)
 
     @property
     def training_rows(self) -> int:

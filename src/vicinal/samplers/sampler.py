@@ -11,13 +11,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import combinations
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 from torch.utils.data import Sampler
 
-from vicinal.arguments import Count, Limits, check_arguments
+from vicinal.arguments import Count, Limits, Natural, check_arguments
 from vicinal.errors import ConfigError, DataError
 
 Labels = Sequence[Any] | np.ndarray
@@ -145,6 +145,8 @@ class BatchSampler(Sampler[list[int]], ABC):
     Attributes:
         labels: class of each row.
         seed: with the epoch it determines every batch.
+        batch_size: rows in a batch. Where it is given, sizes that are not follow from it, and all of
+            them shrink to what the data fill, which ``note`` says. It is then what a batch has.
         batches: batches per epoch; None for as many as the data fills once.
         layout: what a batch is, by a sampler's name in ``SAMPLERS``; None where methods need not
             know.
@@ -154,15 +156,22 @@ class BatchSampler(Sampler[list[int]], ABC):
     labels: Labels
     _: KW_ONLY
     seed: int
+    batch_size: Natural = 0
     batches: Batches | None = None
 
     layout: ClassVar[str | None] = None
-    shrunk: ClassVar[str | None] = None  # how a fitted sampler differs from what was asked for
+    shrunk: ClassVar[str | None] = None  # how batches differ from what was asked for
 
     def __post_init__(self) -> None:
-        check_arguments(self)
         self.labels = np.asarray(self.labels)
-        classes, samples, _ = self.shape()
+        check_arguments(self)
+        if self.batch_size:
+            self.fit(self.batch_size)
+        classes, samples, self.batch_size = self.shape()
+        if not classes:
+            raise ConfigError(
+                f"{type(self).__name__} needs its sizes, or a batch_size from which they follow."
+            )
         self.members = Members(self.labels, least=samples)
         self._epoch = 0
         if len(self.members) < classes:
@@ -174,6 +183,9 @@ class BatchSampler(Sampler[list[int]], ABC):
                 f"Ask for fewer classes or fewer samples of each, or add data."
             )
 
+    def fit(self, batch_size: int) -> None:
+        """Set the sizes to what makes so many rows and is there."""
+
     @abstractmethod
     def shape(self) -> BatchShape:
         """Return what a batch consists of."""
@@ -181,11 +193,6 @@ class BatchSampler(Sampler[list[int]], ABC):
     @abstractmethod
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
         """Draw the rows of so many batches with ``rng``."""
-
-    @property
-    def batch_size(self) -> int:
-        """Rows in a batch."""
-        return self.shape().rows
 
     def epoch(self, number: int) -> list[list[int]]:
         """Return the batches of epoch ``number``."""
@@ -209,7 +216,7 @@ class BatchSampler(Sampler[list[int]], ABC):
         return (
             self.batches
             if self.batches is not None
-            else max(1, int(self.members.sizes.sum()) // self.batch_size)
+            else max(1, int(self.members.sizes.sum()) // self.shape().rows)
         )
 
     def excluded(self) -> tuple[int, int, str]:
@@ -231,12 +238,11 @@ class BatchSampler(Sampler[list[int]], ABC):
         )
         return " ".join(note for note in (left_out, self.shrunk) if note) or None
 
-    def noted(self, form: str, got: tuple[int, ...], asked: tuple[int, ...]) -> Self:
+    def noted(self, form: str, got: tuple[int, ...], asked: tuple[int, ...]) -> None:
         """Keep what ``note`` says where batches are smaller than was asked for."""
         if got != asked:
             had, wanted = (form.format(*numbers) for numbers in (got, asked))
             self.shrunk = f"batches have {had} instead of {wanted}: the training part has no more."  # type: ignore[misc]
-        return self
 
 
 @dataclass(eq=False, repr=False)
@@ -249,7 +255,7 @@ class PKSampler(BatchSampler):
 
     Args:
         labels: class of each row.
-        classes: P.
+        classes: P; 0 for as many as fill ``batch_size``.
         per_class: K.
         seed: with the epoch it determines every batch.
         batches: batches per epoch; None for as many as the data fills once.
@@ -260,39 +266,20 @@ class PKSampler(BatchSampler):
     """
 
     _: KW_ONLY
-    classes: Count
-    per_class: Count
+    classes: Natural = 0
+    per_class: Count = 4
 
     layout = "classes"
 
     def shape(self) -> BatchShape:
         return BatchShape(self.classes, self.per_class, self.classes * self.per_class)
 
-    @classmethod
-    def fitted(
-        cls,
-        labels: Labels,
-        *,
-        batch_size: int,
-        seed: int,
-        classes: int | None = None,
-        per_class: int = 4,
-        batches: int | None = None,
-    ) -> "PKSampler":
-        """Return batches of ``batch_size // per_class`` classes unless ``classes`` is given,
-        smaller where data are.
-
-        First as many classes as were asked for, or all that have two samples; then as many samples
-        of each, up to ``per_class``, as that many classes have.
-
-        >>> sampler = PKSampler.fitted([0, 0, 0, 1, 1, 1], batch_size=64, seed=0)
-        >>> sampler.classes, sampler.per_class
-        (2, 3)
-        """
-        asked = batch_size // max(1, per_class) if classes is None else classes
-        fits, samples = fit(labels, asked, per_class, batch_size)
-        sampler = cls(labels, classes=fits, per_class=samples, seed=seed, batches=batches)
-        return sampler.noted("{} classes x {} samples", (fits, samples), (asked, per_class))
+    def fit(self, batch_size: int) -> None:
+        """Take as many classes as were asked for, or all that have two samples; then as many
+        samples of each, up to ``per_class``, as that many classes have."""
+        asked = (self.classes or batch_size // self.per_class, self.per_class)
+        self.classes, self.per_class = fit(self.labels, *asked, batch_size)
+        self.noted("{} classes x {} samples", (self.classes, self.per_class), asked)
 
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
         chosen = self.members.deal_classes(rng, batches=batches, classes=self.classes)
@@ -326,13 +313,12 @@ class CategoryBalancedSampler(PKSampler):
     """
 
     _: KW_ONLY
-    strata: Labels | None = None
+    strata: str | Labels | None = None
     categories: Count | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        of_rows = np.zeros(len(self.labels)) if self.strata is None else np.asarray(self.strata)
-        stratum = self.members.strata(of_rows)
+        stratum = self.members.strata(self._strata())
         there = len(np.unique(stratum))
         self.categories = min(2, there) if self.categories is None else self.categories
         if self.classes % self.categories:
@@ -350,41 +336,23 @@ class CategoryBalancedSampler(PKSampler):
                 f"only {len(self._groups)} of the {there} categories have that many. Ask for fewer."
             )
 
-    @classmethod
-    def fitted(
-        cls,
-        labels: Labels,
-        *,
-        batch_size: int,
-        seed: int,
-        classes: int | None = None,
-        per_class: int = 4,
-        batches: int | None = None,
-        strata: str | Labels | None = None,
-        categories: int | None = None,
-    ) -> "CategoryBalancedSampler":
-        """Return batches of ``batch_size // per_class`` classes unless ``classes`` is given,
-        smaller where data are."""
-        asked = batch_size // max(1, per_class) if classes is None else classes
-        fits, samples = fit(labels, asked, per_class, batch_size)
-        strata = np.zeros(len(labels)) if strata is None else strata
-        members = Members(np.asarray(labels), least=samples)
-        sizes = np.sort(np.bincount(members.strata(np.asarray(strata))))[::-1]
-        wanted = min(categories or 2, int((sizes > 0).sum()), fits)
+    def fit(self, batch_size: int) -> None:
+        asked = self.classes or batch_size // self.per_class
+        categories = self.categories
+        per_class = self.per_class
+        fits, self.per_class = fit(self.labels, asked, per_class, batch_size)
+        of_classes = Members(np.asarray(self.labels), least=self.per_class).strata(self._strata())
+        sizes = np.sort(np.bincount(of_classes))[::-1]
+        self.categories = min(categories or 2, int((sizes > 0).sum()), fits)
         # What the smallest of the largest categories has.
-        fits = wanted * min(fits // wanted, int(sizes[wanted - 1]))
-        sampler = cls(
-            labels,
-            classes=fits,
-            per_class=samples,
-            seed=seed,
-            batches=batches,
-            strata=strata,
-            categories=wanted,
-        )
-        got = (fits, wanted, samples)
-        before = (asked, categories or wanted, per_class)
-        return sampler.noted("{} classes of {} categories x {} samples", got, before)
+        each = min(fits // self.categories, int(sizes[self.categories - 1]))
+        self.classes = self.categories * each
+        got = (self.classes, self.categories, self.per_class)
+        wanted = (asked, categories or self.categories, per_class)
+        self.noted("{} classes of {} categories x {} samples", got, wanted)
+
+    def _strata(self) -> np.ndarray:
+        return np.zeros(len(self.labels)) if self.strata is None else np.asarray(self.strata)
 
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
         groups = self.deal_categories(rng, batches, self.categories or 1)
@@ -443,7 +411,7 @@ class NPairSampler(BatchSampler):
 
     Args:
         labels: class of each row; classes with one sample are left out.
-        classes: N, half the batch.
+        classes: N; 0 for half of ``batch_size``.
         seed: with the epoch it determines every batch.
         batches: batches per epoch; None for as many as the data fills once.
 
@@ -455,31 +423,18 @@ class NPairSampler(BatchSampler):
     """
 
     _: KW_ONLY
-    classes: Count
+    classes: Natural = 0
 
     layout = "pairs"
 
     def shape(self) -> BatchShape:
         return BatchShape(self.classes, 2, 2 * self.classes)
 
-    @classmethod
-    def fitted(
-        cls,
-        labels: Labels,
-        *,
-        batch_size: int,
-        seed: int,
-        classes: int | None = None,
-        batches: int | None = None,
-    ) -> "NPairSampler":
-        """Return batches of ``batch_size // 2`` pairs unless ``classes`` is given, fewer where
-        classes are fewer."""
-        asked = batch_size // 2 if classes is None else classes
-        there = int((class_sizes(labels) >= 2).sum())
-        fits = shrink("pairs", asked, there, least=2, batch_size=batch_size, rows=2)
-        return cls(labels, classes=fits, seed=seed, batches=batches).noted(
-            "{} pairs", (fits,), (asked,)
-        )
+    def fit(self, batch_size: int) -> None:
+        asked = self.classes or batch_size // 2
+        there = int((class_sizes(self.labels) >= 2).sum())
+        self.classes = shrink("pairs", asked, there, least=2, batch_size=batch_size, rows=2)
+        self.noted("{} pairs", (self.classes,), (asked,))
 
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
         chosen = self.members.deal_classes(rng, batches=batches, classes=self.classes)
@@ -497,7 +452,7 @@ class TripletSampler(BatchSampler):
 
     Args:
         labels: class of each row; classes with one sample are left out.
-        triplets: T, a third of the batch.
+        triplets: T; 0 for a third of ``batch_size``.
         seed: with the epoch it determines every batch.
         batches: batches per epoch; None for as many as the data fills once.
 
@@ -509,31 +464,18 @@ class TripletSampler(BatchSampler):
     """
 
     _: KW_ONLY
-    triplets: Count
+    triplets: Natural = 0
 
     layout = "triplets"
 
     def shape(self) -> BatchShape:
         return BatchShape(2 * self.triplets, 2, 3 * self.triplets)
 
-    @classmethod
-    def fitted(
-        cls,
-        labels: Labels,
-        *,
-        batch_size: int,
-        seed: int,
-        triplets: int | None = None,
-        batches: int | None = None,
-    ) -> "TripletSampler":
-        """Return batches of ``batch_size // 3`` triplets unless ``triplets`` is given, fewer where
-        classes are."""
-        asked = batch_size // 3 if triplets is None else triplets
-        there = int((class_sizes(labels) >= 2).sum()) // 2
-        fits = shrink("triplets", asked, there, least=1, batch_size=batch_size, rows=3)
-        return cls(labels, triplets=fits, seed=seed, batches=batches).noted(
-            "{} triplets", (fits,), (asked,)
-        )
+    def fit(self, batch_size: int) -> None:
+        asked = self.triplets or batch_size // 3
+        there = int((class_sizes(self.labels) >= 2).sum()) // 2
+        self.triplets = shrink("triplets", asked, there, least=1, batch_size=batch_size, rows=3)
+        self.noted("{} triplets", (self.triplets,), (asked,))
 
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
         chosen = self.members.deal_classes(rng, batches=batches, classes=2 * self.triplets)

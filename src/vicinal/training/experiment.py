@@ -37,7 +37,7 @@ from vicinal.models.config import COMPUTED_STARTS
 from vicinal.models.embedder import Embedder, check_chunks
 from vicinal.reports.tables import metric_title
 from vicinal.run_directory import RunDirectory
-from vicinal.samplers import SAMPLERS
+from vicinal.samplers import SAMPLERS, BatchSampler
 from vicinal.training.console import Console
 from vicinal.training.selection import Judge
 from vicinal.training.trackers import check_trackers
@@ -497,7 +497,7 @@ def _build_sampler(config: Config, train: Records) -> Sampler:
     if slot.own is not None:
         return OwnSampler(slot.own, train.labels)
     kind = slot.kind or SAMPLERS[slot.name]
-    known = parameters(getattr(kind, "fitted", kind))
+    known = parameters(kind)
     arguments = {name: value for name, value in slot.arguments.items() if value is not None}
     strata = arguments.get("strata")
     if isinstance(strata, str):  # the name of a column
@@ -509,15 +509,9 @@ def _build_sampler(config: Config, train: Records) -> Sampler:
         arguments["strata"] = train.columns[strata]
     if "roles" in known and "role" in train.columns:
         arguments["roles"] = train.columns["role"]
-    if hasattr(kind, "fitted"):
-        sampler: Sampler = kind.fitted(
-            train.labels, batch_size=training.batch_size, seed=training.seed, **arguments
-        )
-        return sampler
-    derived = {"labels": train.labels, "seed": training.seed}
-    return OwnSampler(
-        kind(**{k: v for k, v in derived.items() if k in known}, **arguments), train.labels
-    )
+    derived = {"labels": train.labels, "seed": training.seed, "batch_size": training.batch_size}
+    made = kind(**{k: v for k, v in derived.items() if k in known} | arguments)
+    return made if isinstance(made, BatchSampler) else OwnSampler(made, train.labels)
 
 
 class OwnSampler:
