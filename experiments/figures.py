@@ -14,8 +14,13 @@ from vicinal.bench.page import grid, score
 from vicinal.bench.summary import Summary
 from vicinal.bench.table import PROTOCOLS
 from vicinal.evaluation.statistics import Estimate
-from vicinal.reports.colors import INK, LINES, PAPER, RULE, SOFT
+from vicinal.reports.html import LINES
 from vicinal.reports.tables import MISSING, metric_title, signed
+
+INK = "#1d2127"
+SOFT = "#5b6470"
+RULE = "#e3e4e0"
+PAPER = "#ffffff"
 
 STAY = "baseline"  # what to pick where no method is significantly above its baseline
 _FULL = 0.05  # a difference of 5 points has the full color

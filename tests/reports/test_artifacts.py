@@ -39,12 +39,12 @@ def test_neighbors_are_right_when_they_share_the_query_class(run):
         untrained_neighbors=np.array([[7, -1]]),
     )
     [query] = read_artifacts(run).gallery
-    assert query.record.name == "0.png"
-    assert [(n.record.label, n.right, n.distance) for n in query.trained] == [
+    assert query["name"] == "0.png"
+    assert [(n["class"], n["right"], n["distance"]) for n in query["trained"]] == [
         ("A", True, 0.25),
         ("B", False, 0.5),
     ]
-    assert [(n.record.label, n.right) for n in query.untrained] == [("B", False)]
+    assert [(n["class"], n["right"]) for n in query["untrained"]] == [("B", False)]
 
 
 def test_without_a_sheet_records_have_names_and_no_tiles(run):
@@ -52,7 +52,7 @@ def test_without_a_sheet_records_have_names_and_no_tiles(run):
     run.write_arrays("map", record=np.array([5, 7]), position=np.zeros((2, 2), dtype=np.float32))
     artifacts = read_artifacts(run)
     assert artifacts.thumbnails is None
-    assert [(r.name, r.tile) for r in artifacts.map.records] == [("0.png", None), ("2.png", None)]
+    assert [(r["name"], r["tile"]) for r in artifacts.map[0]] == [("0.png", None), ("2.png", None)]
 
 
 def test_without_records_what_needs_them_is_left_out(run):
@@ -61,7 +61,7 @@ def test_without_records_what_needs_them_is_left_out(run):
     run.write_document("classes", {"confused": [pair]})
     (run.artifacts_path / "records.json").unlink()
     artifacts = read_artifacts(run)
-    assert artifacts.map is None and artifacts.confused[0].example is None
+    assert artifacts.map is None and artifacts.confused[0]["example"] == []
 
 
 def test_the_worst_classes_made_mistakes_and_are_shown_by_some_of_their_records(run):
@@ -71,7 +71,7 @@ def test_the_worst_classes_made_mistakes_and_are_shown_by_some_of_their_records(
     ]
     run.write_document("classes", {"worst": worst})
     [shown] = read_artifacts(run).worst
-    assert [record.name for record in shown.examples] == ["0.png", "1.png"]
+    assert [record["name"] for record in shown["examples"]] == ["0.png", "1.png"]
 
 
 @pytest.mark.parametrize("kept", [0, 0.9])
@@ -99,7 +99,7 @@ def test_retrievals_have_larger_pictures_where_the_run_wrote_them(run):
     run.write_document("retrieval_records", {"tile": 16, "columns": 2, "records": records})
     Image.new("RGB", (32, 16)).save(run.retrieval_thumbnails_path)
     artifacts = read_artifacts(run)
-    assert artifacts.gallery_thumbnails.tile == 16 and artifacts.gallery[0].record.tile == 1
+    assert artifacts.gallery_thumbnails.tile == 16 and artifacts.gallery[0]["tile"] == 1
 
 
 def test_what_contradicts_the_format_is_rejected_by_name(run):

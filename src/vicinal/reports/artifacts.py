@@ -18,16 +18,8 @@ from vicinal.reports.series import ACTIVE_CAPTION
 from vicinal.run_directory import RunDirectory
 
 _PER_CLASS = 6  # thumbnails that stand for one class
-ANEW = "Evaluate the run anew."
-
-
-@dataclass(frozen=True)
-class Record:
-    """One test example: what it is called, its class's name, and its place in the thumbnails."""
-
-    name: str
-    label: str
-    tile: int | None
+Record = dict[str, Any]  # a test example: ``name``, ``class``, and ``tile`` on the sheet or None
+Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -39,57 +31,6 @@ class Thumbnails:
     columns: int
     size: tuple[int, int]
 
-    def box(self, tile: int) -> tuple[int, int, int, int]:
-        """The pixels of a tile: left, top, right, bottom."""
-        left = tile % self.columns * self.tile
-        top = tile // self.columns * self.tile
-        return left, top, left + self.tile, top + self.tile
-
-
-@dataclass(frozen=True)
-class Neighbor:
-    record: Record
-    right: bool
-    distance: float | None
-
-
-@dataclass(frozen=True)
-class Query:
-    """A query and whom the trained and the untrained model take for its neighbors, nearest
-    first."""
-
-    record: Record
-    trained: list[Neighbor]
-    untrained: list[Neighbor]
-
-
-@dataclass(frozen=True)
-class EmbeddingMap:
-    """Records and their positions [m 2] in the plane."""
-
-    records: list[Record]
-    positions: np.ndarray
-
-
-@dataclass(frozen=True)
-class WorstClass:
-    label: str
-    count: int
-    recall: float
-    examples: list[Record]
-
-
-@dataclass(frozen=True)
-class Confusion:
-    """``share`` of the ``queries`` of class ``label`` have a first neighbor of class
-    ``taken_for``."""
-
-    label: str
-    taken_for: str
-    share: float
-    queries: int
-    example: tuple[Record, Record] | None
-
 
 @dataclass(frozen=True)
 class Artifacts:
@@ -97,38 +38,49 @@ class Artifacts:
 
     Attributes:
         thumbnails: pictures of all records that are shown.
-        gallery: some queries and their neighbors, whose records have their place on
-        gallery_thumbnails: the same as ``thumbnails``, or larger ones.
+        gallery: queries, each a record with its neighbors ``trained`` and ``untrained``, nearest
+            first; these are records with ``right`` and ``distance``.
+        gallery_thumbnails: on which they have their tile: the same sheet, or one of larger ones.
+        map: records and their positions [m 2] in the plane.
+        worst: rows of ``classes.json`` with records as ``examples``.
+        confused: the same with two records as ``example``, or none.
+        diagnostics: rows of ``diagnostics.json``.
         captions: how to read the charts of the method's scalars, by their keys.
     """
 
     thumbnails: Thumbnails | None
-    gallery: list[Query]
+    gallery: Rows
     gallery_thumbnails: Thumbnails | None
-    map: EmbeddingMap | None
-    worst: list[WorstClass]
-    confused: list[Confusion]
-    diagnostics: list[dict[str, Any]]
+    map: tuple[list[Record], np.ndarray] | None
+    worst: Rows
+    confused: Rows
+    diagnostics: Rows
     captions: dict[str, str]
 
 
 def read_artifacts(run: RunDirectory) -> Artifacts:
     """All that the report shows besides numbers; a file that contradicts the format is an error."""
-    with decoding(run.artifacts_path, ANEW):
+    with decoding(run.artifacts_path, "Evaluate the run anew."):
         thumbnails, records = _records(run.document("records"), run.thumbnails_path)
-        larger, retrieved = _records(
-            run.document("retrieval_records"), run.retrieval_thumbnails_path
-        )
+        larger, sought = _records(run.document("retrieval_records"), run.retrieval_thumbnails_path)
         if larger is None:
             larger = thumbnails
-            retrieved = records
-        worst, confused = _classes(run.document("classes") or {}, records)
-        diagnostics = [dict(row) for row in (run.document("diagnostics") or {"rows": []})["rows"]]
-        gallery = _gallery(run, retrieved)
-        embedding_map = _map(run, records)
-        captions = {"active": ACTIVE_CAPTION} | (run.document("captions") or {})
-        said = {f"scalar-{group}": str(text) for group, text in captions.items()}
-    return Artifacts(thumbnails, gallery, larger, embedding_map, worst, confused, diagnostics, said)
+            sought = records
+        classes = run.document("classes") or {}
+        captions = {"active": ACTIVE_CAPTION, **(run.document("captions") or {})}
+        return Artifacts(
+            thumbnails,
+            _gallery(run.arrays("retrieval"), sought),
+            larger,
+            _map(run.arrays("map"), records),
+            _worst(classes.get("worst", []), records),
+            [
+                {**row, "example": [records[id] for id in row["example"] or () if records]}
+                for row in classes.get("confused", [])
+            ],
+            (run.document("diagnostics") or {"rows": []})["rows"],
+            {f"scalar-{group}": str(text) for group, text in captions.items()},
+        )
 
 
 def _records(
@@ -139,7 +91,7 @@ def _records(
         return None, {}
     there = path.is_file()
     records = {
-        row["id"]: Record(row["name"], row["class"], row.get("tile") if there else None)
+        row["id"]: {**row, "tile": row.get("tile") if there else None}
         for row in document["records"]
     }
     if not there:
@@ -155,62 +107,53 @@ def _records(
         ) from error
 
 
-def _gallery(run: RunDirectory, records: Mapping[int, Record]) -> list[Query]:
-    arrays = run.arrays("retrieval")
+def _gallery(arrays: Mapping[str, np.ndarray] | None, records: Mapping[int, Record]) -> Rows:
     if arrays is None or not records:
         return []
 
-    def row(query: Record, ids: Sequence[int], distances: Sequence[float | None]) -> list[Neighbor]:
+    def near(query: Record, ids: Sequence[int], distances: Sequence[float | None]) -> Rows:
         return [
-            Neighbor(records[id], records[id].label == query.label, distance)
+            {
+                **records[id],
+                "right": records[id]["class"] == query["class"],
+                "distance": distance,
+            }
             for id, distance in zip(ids, distances, strict=True)
             if id >= 0  # a gallery smaller than k is filled up with -1
         ]
 
     columns = ("query", "neighbors", "distances", "untrained_neighbors")
-    rows = zip(*(arrays[name].tolist() for name in columns), strict=True)
     return [
-        Query(
-            records[id],
-            row(records[id], after, distances),
-            row(records[id], before, [None] * len(before)),
+        {
+            **records[id],
+            "trained": near(records[id], after, distances),
+            "untrained": near(records[id], before, [None] * len(before)),
+        }
+        for id, after, distances, before in zip(
+            *(arrays[name].tolist() for name in columns), strict=True
         )
-        for id, after, distances, before in rows
     ]
 
 
-def _map(run: RunDirectory, records: Mapping[int, Record]) -> EmbeddingMap | None:
-    arrays = run.arrays("map")
+def _map(
+    arrays: Mapping[str, np.ndarray] | None, records: Mapping[int, Record]
+) -> tuple[list[Record], np.ndarray] | None:
     if arrays is None or not records or not len(arrays["record"]):
         return None
     shown = [records[id] for id in arrays["record"].tolist()]
-    return EmbeddingMap(shown, arrays["position"].astype(np.float64))
+    return shown, arrays["position"].astype(np.float64)
 
 
-def _classes(
-    document: Mapping[str, Any], records: Mapping[int, Record]
-) -> tuple[list[WorstClass], list[Confusion]]:
+def _worst(rows: Rows, records: Mapping[int, Record]) -> Rows:
+    """The classes with mistakes, each with some of its records."""
     members: dict[str, list[Record]] = {}
     for record in records.values():
-        members.setdefault(record.label, []).append(record)
-    worst = [
-        WorstClass(
-            entry["class"],
-            entry["records"],
-            entry["recall@1"],
-            members.get(entry["class"], [])[:_PER_CLASS],
-        )
-        for entry in document.get("worst", [])
-        if entry["recall@1"] < 1
+        members.setdefault(record["class"], []).append(record)
+    return [
+        {**row, "examples": members.get(row["class"], [])[:_PER_CLASS]}
+        for row in rows
+        if row["recall@1"] < 1
     ]
-    confused = []
-    for entry in document.get("confused", []):
-        pair = [records[id] for id in entry["example"] or () if records]
-        example = (pair[0], pair[1]) if pair else None
-        confused.append(
-            Confusion(entry["class"], entry["taken_for"], entry["share"], entry["queries"], example)
-        )
-    return worst, confused
 
 
 def unit_square(positions: np.ndarray) -> np.ndarray:

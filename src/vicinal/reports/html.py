@@ -1,9 +1,10 @@
 """Self-contained HTML pages: values are escaped, styles and scripts are inside, and scripts run
-only by their hash."""
+only by their hash. Colors are distinct without red and green."""
 
 import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
+from colorsys import hls_to_rgb
 from hashlib import sha256
 from importlib import resources
 from typing import Any
@@ -14,6 +15,9 @@ from markupsafe import Markup
 from vicinal.reports.series import Chart
 
 Filters = Mapping[str, Callable[..., Any]]
+
+# Okabe and Ito, "Color universal design" (2008), yellow (too pale on white) replaced by a violet.
+LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6a51a3", "#6b7280")
 
 
 def render_page(
@@ -72,3 +76,18 @@ def chart_data(chart: Chart, mark: float | None = None) -> dict[str, Any]:
 def _short(values: Sequence[float]) -> list[float]:
     """Five digits are more than a screen can show, and half the bytes of a double."""
     return [float(f"{value:.5g}") for value in values]
+
+
+def class_colors(count: int) -> list[str]:
+    """One color per class: the palette while it lasts, then hues that stay as far apart as many
+    hues can.
+
+    >>> class_colors(2), len(set(class_colors(200)))
+    (['#0072b2', '#d55e00'], 200)
+    """
+    if count <= len(LINES):
+        return list(LINES[:count])
+    # Successive multiples of the golden angle never come close to one another.
+    hues = [(0.381966 * i % 1, (0.45, 0.6, 0.35)[i % 3], 0.6) for i in range(count)]
+    colors = (hls_to_rgb(*hue) for hue in hues)
+    return ["#" + "".join(f"{round(255 * part):02x}" for part in color) for color in colors]

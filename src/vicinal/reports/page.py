@@ -2,24 +2,18 @@
 whatever it is given."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from vicinal.files import decoding, open_image, write_text
-from vicinal.reports.artifacts import (
-    EmbeddingMap,
-    Record,
-    Thumbnails,
-    read_artifacts,
-    unit_square,
-)
-from vicinal.reports.colors import class_colors
-from vicinal.reports.html import Filters, chart_data, render_page
-from vicinal.reports.series import charts, measures, read_progress
+from vicinal.reports.artifacts import Record, Thumbnails, read_artifacts, unit_square
+from vicinal.reports.html import chart_data, class_colors, render_page
+from vicinal.reports.series import charts, read_progress, recall_bars
 from vicinal.reports.tables import headline, per_cent, table, warning
 from vicinal.run_directory import RunDirectory, config_of
 
@@ -46,69 +40,64 @@ def _rendered(run: RunDirectory) -> str:
     results = run.results or {}
     artifacts = read_artifacts(run)
     progress = read_progress(run.metrics())
-    thumbnails = artifacts.thumbnails
-    large = artifacts.gallery_thumbnails
     drawn = charts(progress)
-    active = [chart for chart in drawn if chart.key == "scalar-active"]
     selected = results.get("selected") or {}
-    filters: Filters = {
-        "per_cent": per_cent,
-        "place": partial(_place, thumbnails),
-        "placed_large": partial(_place, large),
-    }
-    measured = {"table": table, "headline": headline, "warning": warning}
+    about = info.get("data") or {}
+    measured = bool(results.get("rows"))
+    same_sheet = artifacts.gallery_thumbnails is artifacts.thumbnails
     return render_page(
         "vicinal.reports",
         "page.html.j2",
         scripts=["charts.js", "map.js", "pictures.js"],
-        filters=filters,
-        sheet=_sheet(thumbnails),
-        gallery_sheet=None if large is thumbnails else _sheet(large),
+        filters={"per_cent": per_cent, "place": _place},
+        sheet=_sheet(artifacts.thumbnails),
+        gallery_sheet=None if same_sheet else _sheet(artifacts.gallery_thumbnails),
         heading=heading(info),
         info=info,
         status=status,
         state=state(status),
-        created=str(info.get("created") or ""),
         settings=settings(info),
         data=data(info),
         environment=environment(info),
-        notes=notes(info, results),
+        notes=results.get("notes") or about.get("notes") or [],
         results=results,
-        **{name: tell(results) if results.get("rows") else None for name, tell in measured.items()},
+        table=table(results) if measured else None,
+        headline=headline(results) if measured else None,
+        warning=warning(results) if measured else "",
         selected=selected,
-        curves=[chart for chart in drawn if chart not in active],
-        active=active,
-        measures=measures(artifacts.diagnostics),
+        curves=[chart for chart in drawn if chart.key != "scalar-active"],
+        active=[chart for chart in drawn if chart.key == "scalar-active"],
+        recall_bars=recall_bars(artifacts.diagnostics),
         progress=progress,
         artifacts=artifacts,
         charts=[chart_data(chart, selected.get("step")) for chart in drawn],
-        map=_map_data(artifacts.map) if artifacts.map else None,
+        map=None if artifacts.map is None else _map_data(*artifacts.map),
     )
 
 
-def _map_data(embedding_map: EmbeddingMap) -> dict[str, Any]:
-    classes = sorted({record.label for record in embedding_map.records})
+def _map_data(records: Sequence[Record], positions: np.ndarray) -> dict[str, Any]:
+    classes = sorted({record["class"] for record in records})
     number = {label: place for place, label in enumerate(classes)}
-    positions = unit_square(embedding_map.positions)
+    places = unit_square(positions)
     return {
         "classes": classes,
         "colours": class_colors(len(classes)),
-        "x": positions[:, 0].round(4).tolist(),
-        "y": (1 - positions[:, 1]).round(4).tolist(),  # a canvas counts downwards
-        "class": [number[record.label] for record in embedding_map.records],
-        "tile": [record.tile for record in embedding_map.records],
-        "name": [record.name for record in embedding_map.records],
+        "x": places[:, 0].round(4).tolist(),
+        "y": (1 - places[:, 1]).round(4).tolist(),  # a canvas counts downwards
+        "class": [number[record["class"]] for record in records],
+        "tile": [record["tile"] for record in records],
+        "name": [record["name"] for record in records],
     }
 
 
-def _place(thumbnails: Thumbnails | None, record: Record) -> str:
+def _place(record: Record, thumbnails: Thumbnails | None) -> str:
     """Where a record's tile lies on the sheet, as a CSS background position that holds at any
     size."""
-    if thumbnails is None or record.tile is None:
+    if thumbnails is None or record["tile"] is None:
         return "0 0"
-    left, top, *_ = thumbnails.box(record.tile)
-    width, height = (side - thumbnails.tile for side in thumbnails.size)
-    return f"{100 * left / width if width else 0:.4f}% {100 * top / height if height else 0:.4f}%"
+    row, column = divmod(record["tile"], thumbnails.columns)
+    width, height = (side // thumbnails.tile - 1 for side in thumbnails.size)
+    return f"{100 * column / (width or 1):.4f}% {100 * row / (height or 1):.4f}%"
 
 
 def _sheet(thumbnails: Thumbnails | None) -> str | None:
@@ -121,8 +110,7 @@ def _sheet(thumbnails: Thumbnails | None) -> str | None:
     return f"data:image/webp;base64,{base64.b64encode(webp.getvalue()).decode()}"
 
 
-# -- what was trained, on what and with what: the facts of run.json and status.json as readable text
-# -----------------
+# -- the facts of run.json and status.json as readable text ---------------------------------------
 
 
 def readable(value: Any) -> str:
@@ -178,26 +166,22 @@ def settings(info: Mapping[str, Any]) -> list[tuple[str, list[Fact]]]:
 def data(info: Mapping[str, Any]) -> list[Fact]:
     """The data set and how many examples and classes each part has."""
     about = info.get("data") or {}
-    named = {name: about.get(name) for name in ("name", "description", "fingerprint")}
-    return _facts(named | (about.get("counts") or {}))
-
-
-def notes(info: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
-    """What the run noted about its data and results; the results repeat what was known before
-    them."""
-    return [
-        str(note) for note in results.get("notes") or (info.get("data") or {}).get("notes") or []
-    ]
+    return _facts(about, ("name", "description", "fingerprint"), about.get("counts"))
 
 
 def environment(info: Mapping[str, Any]) -> list[Fact]:
     """Where and with what it ran: enough to run it again."""
-    named = {name: info.get(name) for name in ("name", "commit", "vicinal", "created")}
-    return _facts(named | (info.get("hardware") or {}) | (info.get("versions") or {}))
+    names = ("name", "commit", "vicinal", "created")
+    return _facts(info, names, info.get("hardware"), info.get("versions"))
 
 
-def _facts(values: Mapping[str, Any]) -> list[Fact]:
-    return [(name, readable(value)) for name, value in values.items() if value is not None]
+def _facts(
+    values: Mapping[str, Any], names: Sequence[str], *more: Mapping[str, Any] | None
+) -> list[Fact]:
+    found = {name: values.get(name) for name in names}
+    for each in more:
+        found |= each or {}
+    return [(name, readable(value)) for name, value in found.items() if value is not None]
 
 
 def state(status: Mapping[str, Any]) -> str:

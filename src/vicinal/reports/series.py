@@ -5,13 +5,11 @@ import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from vicinal.reports.tables import metric_title
-
-Unit = Literal["number", "share"]  # plain axis, per cent
 
 POINTS = 200  # of one curve: about two per millimetre on paper, and enough to see a spike
 EVENTS = 100  # shown; a run that warns at every step must not drown its report
@@ -35,13 +33,13 @@ class Chart:
     Attributes:
         key: names the chart among those of the run.
         title: stands above it.
-        unit: how its values are shown.
+        unit: ``"number"``, a plain axis, or ``"share"``, per cent.
         lines: curves by name.
     """
 
     key: str
     title: str
-    unit: Unit
+    unit: str
     lines: dict[str, Curve]
 
 
@@ -139,46 +137,32 @@ def charts(progress: Progress) -> list[Chart]:
     found = []
     for group, lines in groups.items():
         title = "Share of active tuples" if group == "active" else metric_title(group)
-        unit: Unit = "share" if group == "active" or group.endswith("_share") else "number"
+        unit = "share" if group == "active" or group.endswith("_share") else "number"
         found.append(Chart(f"scalar-{group}", title, unit, lines))
     for split, lines in progress.evaluations.items():
         titled = {metric_title(name): curve for name, curve in lines.items()}
-        found.append(
-            Chart(f"evaluation-{split}", f"{metric_title(split)} metrics", "share", titled)
-        )
+        title = f"{metric_title(split)} metrics"
+        found.append(Chart(f"evaluation-{split}", title, "share", titled))
     return sorted(
         found,
         key=lambda chart: (chart.key != "scalar-loss", not chart.key.startswith("evaluation-")),
     )
 
 
-# -- diagnostics of generalization, each with a caption that says how to read it -------------------
-
-
 ACTIVE_CAPTION = (
     "Tuples of a batch that still have something to learn: near 0 the examples have become too "
-    "easy, "
-    "stuck near 100 % nothing is being learned."
+    "easy, stuck near 100 % nothing is being learned."
 )
-MEASURES = {  # by their key in a row of diagnostics: title, and how to read them
-    "recall@1": (
-        "Recall@1",
-        "High on both is what one wants; a wide gap means that training classes were memorized.",
-    ),
-}
 
 
-def measures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The measures that at least one row of ``diagnostics.json`` has: title, bars (name, text, part
-    of the full width) and caption."""
-    found = []
-    for key, (title, caption) in MEASURES.items():
-        values = {row["name"]: float(row[key]) for row in rows if row.get(key) is not None}
-        full = max(values.values(), default=0.0) or 1.0
-        bars = [
-            {"name": name, "text": f"{value:.3f}", "part": max(value / full, 0.0)}
-            for name, value in values.items()
-        ]
-        if bars:
-            found.append({"title": title, "bars": bars, "caption": caption})
-    return found
+def recall_bars(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Bars of Recall@1 for the rows of ``diagnostics.json`` that have it: name, text, part of the
+    full width."""
+    values = {
+        row["name"]: float(row["recall@1"]) for row in rows if row.get("recall@1") is not None
+    }
+    full = max(values.values(), default=0.0) or 1.0
+    return [
+        {"name": name, "text": f"{value:.3f}", "part": max(value / full, 0.0)}
+        for name, value in values.items()
+    ]

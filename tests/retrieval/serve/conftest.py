@@ -85,12 +85,14 @@ def _write_run(path, *, features=False):
     journal.close()
     run.write_results({"format": 1, "split": "test", "rows": [], "selected": {"step": 50}})
     run.write_document("captions", {"hardness": "lambda is how hard the negatives are."})
+    records = [{"id": id, "name": f"{id}", "class": "disc"} for id in range(2)]
+    run.write_document("records", {"records": records})
     worst = [
         {"class": "disc", "records": 12, "recall@1": 0.5},
         {"class": HOSTILE, "records": 9, "recall@1": 0.75},
     ]
     confused = [
-        {"class": "disc", "taken_for": "square", "share": 0.4, "queries": 12, "example": None}
+        {"class": "disc", "taken_for": "square", "share": 0.4, "queries": 12, "example": [0, 1]}
     ]
     write_atomically(
         run.artifacts_path / "classes.json",

@@ -13,8 +13,7 @@ from starlette.responses import HTMLResponse
 from vicinal.data.images import MOST_PIXELS
 from vicinal.files import decoding
 from vicinal.reports.artifacts import read_artifacts, unit_square
-from vicinal.reports.colors import LINES, class_colors
-from vicinal.reports.html import chart_data
+from vicinal.reports.html import LINES, chart_data, class_colors
 from vicinal.reports.page import render
 from vicinal.reports.series import Chart, charts, read_progress
 from vicinal.retrieval.collection import Snapshot
@@ -147,14 +146,14 @@ def _hardness(run: RunDirectory, snapshot: Snapshot) -> dict[str, Any]:
         ],
         "worst": [
             {
-                "label": one.label,
-                "records": one.count,
-                "recall": one.recall,
-                "items": held.get(one.label, 0),
+                "label": row["class"],
+                "records": row["records"],
+                "recall": row["recall@1"],
+                "items": held.get(row["class"], 0),
             }
-            for one in artifacts.worst
+            for row in artifacts.worst
         ],
-        "confused": [vars(pair) for pair in artifacts.confused],
+        "confused": [{"label": row["class"], **row} for row in artifacts.confused],
     }
 
 
