@@ -27,7 +27,7 @@ LIMIT = 4 * 2**30
 COPIED = 100  # one row of so many is a near copy of another
 MAP = """import sys
 from vicinal.retrieval.collection import CollectionDirectory
-from vicinal.retrieval.map import collection_map
+from vicinal.retrieval.overview import collection_map
 
 print(len(collection_map(CollectionDirectory.open(sys.argv[1]).snapshot()).ids), "points")
 """

@@ -157,12 +157,11 @@ def modules_of_search() -> int:
     ``tests/retrieval/test_loading.py`` counts those that a whole search loads.
     """
     tree = ast.parse((SRC / "cli" / "search.py").read_text(encoding="utf-8"))
-    wanted = {
-        node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module
-    }
+    command = next(node for node in tree.body if getattr(node, "name", "") == "search")
+    wanted = {node.module for node in ast.walk(command) if isinstance(node, ast.ImportFrom)}
     own = sorted(name for name in wanted if name.startswith("vicinal"))
     program = (
-        f"import sys, importlib\nfor name in {['vicinal.cli.main', *own]}: "
+        f"import sys, importlib\nfor name in {['vicinal.cli.main', 'vicinal.cli.search', *own]}: "
         "importlib.import_module(name)\n"
         "print(sum(name.split('.')[0] == 'vicinal' for name in sys.modules))\n"
     )

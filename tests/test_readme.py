@@ -18,8 +18,8 @@ from torch import nn
 from typer.main import get_command
 
 from vicinal.bench.table import load_tables
-from vicinal.cli.catalog import KINDS
 from vicinal.cli.main import app
+from vicinal.cli.train import KINDS
 from vicinal.config import compose, from_words, presets
 from vicinal.documentation import explanation
 from vicinal.errors import ConfigError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vicinal.cli.catalog import KINDS
+from vicinal.cli.train import KINDS
 from vicinal.config import presets
 from vicinal.losses import LOSSES
 

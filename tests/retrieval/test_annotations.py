@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from vicinal.errors import DataError
-from vicinal.retrieval.annotations import NAME, Annotations
 from vicinal.retrieval.collection import CollectionDirectory, publish
+from vicinal.retrieval.decisions import NAME, Annotations
 from vicinal.retrieval.items import Item
 
 

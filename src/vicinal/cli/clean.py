@@ -38,8 +38,8 @@ def cluster(
         vicinal cluster runs/birds
         vicinal cluster runs/birds --groups 20
     """
-    from vicinal.retrieval.clusters import cluster_page
     from vicinal.retrieval.collection import CollectionDirectory
+    from vicinal.retrieval.overview import cluster_page
     from vicinal.run_directory import RunDirectory
 
     opened = RunDirectory.open(run)

@@ -23,19 +23,19 @@ COMMANDS = {
     "evaluate": "evaluate:evaluate",
     "embed": "evaluate:embed",
     "report": "train:report",
-    "explain": "catalog:explain",
+    "explain": "train:explain",
     "bench": "bench:bench",
     "compare": "bench:compare",
     "best": "bench:best",
-    "index": "index:index",
+    "index": "search:index",
     "search": "search:search",
     "cluster": "clean:cluster",
     "dedupe": "clean:dedupe",
     "clean": "clean:clean",
     "suggest": "clean:suggest",
     "export": "evaluate:export",
-    "serve": "index:serve",
-    "list": "catalog:list_",
+    "serve": "search:serve",
+    "list": "train:list_",
     "data": "data:app",
 }
 
@@ -74,17 +74,13 @@ class _Group(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take ``--trust MODULE:CLASS`` from any place; without a class it is a flag of the
         command."""
-        places = [
-            place
-            for place, word in enumerate(args[:-1])
-            if word == "--trust" and ":" in args[place + 1]
-        ]
-        named = [word for place in places for word in args[place : place + 2]]
-        rest = [
-            word
-            for place, word in enumerate(args)
-            if place not in places and place - 1 not in places
-        ]
+        named = list[str]()
+        rest = list[str]()
+        words = iter(args)
+        for word in words:
+            value = next(words, "") if word == "--trust" else ""
+            taken = named if ":" in value else rest
+            taken += [word, value] if value else [word]
         return super().parse_args(ctx, named + rest)
 
 

@@ -1,4 +1,5 @@
-"""``vicinal train`` and ``vicinal report``: from slots to a finished run, and its page."""
+"""``vicinal train``, ``report``, ``list`` and ``explain``: from slots to a finished run and its
+page, and what can fill a slot."""
 
 import shlex
 import sys
@@ -165,3 +166,51 @@ def show(run: "RunDirectory", *, write: bool) -> None:
             print_table(run.results)
     if write:
         typer.echo(f"report: {write_report(run.path)}")
+
+
+KINDS = ("losses", "methods", "models", "samplers", "miners", "presets", "datasets")
+_SLOTS = {"losses": "loss", "methods": "method", "models": "model", "samplers": "sampler"}
+_SLOTS["datasets"] = "data"
+
+
+def list_(kind: Annotated[str, typer.Argument(metavar="|".join(KINDS))]) -> None:
+    """List the losses, methods, models, samplers, miners, presets or data sets.
+
+    Args:
+        kind: What to list.
+
+    Examples:
+        vicinal list losses
+        vicinal list presets
+    """
+    from vicinal.documentation import summaries
+
+    found = summaries(kind)
+    width = max(map(len, found))
+    for name, summary in found.items():
+        typer.echo(f"{typer.style(name.ljust(width), bold=True)}  {summary}")
+    if kind != "miners":
+        slot = f"{_SLOTS[kind]}=" if kind in _SLOTS else ""
+        typer.echo(f"\n`vicinal explain {slot}{next(iter(found))}` shows what it takes.")
+
+
+def explain(what: Annotated[str, typer.Argument(metavar="SLOT=NAME")]) -> None:
+    """Explain a class: what it does, its paper, its arguments and their defaults.
+
+    Args:
+        what: Such as loss=triplet, training, or a preset.
+
+    Examples:
+        vicinal explain loss=proxy_anchor
+        vicinal explain training
+    """
+    from vicinal.documentation import explanation
+
+    title, text, settings = explanation(what)
+    typer.secho(title, bold=True)
+    if text:
+        typer.echo(f"\n{text}")
+    if settings:
+        typer.echo("\nsettings, with their defaults:")
+    for key, default, words in settings:
+        typer.echo(f"  {typer.style(key, bold=True)}={default}{'  ' + words if words else ''}")

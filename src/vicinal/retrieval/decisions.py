@@ -1,20 +1,136 @@
-"""Decisions on what `vicinal clean` found: a table of ``path,label`` becomes corrected data."""
+"""What a person decides about items: other labels and drops.
+
+``vicinal serve`` keeps them in ``annotations.json`` beside the collection's generations: a list of
+changes, oldest first, written anew as a whole by each; an undo takes the last off. A decision
+belongs to the picture it was made about: a change keeps the id and the content's digest of each
+item. A renamed picture keeps its decision, another picture that takes its name or its id does not
+get it, and one whose picture is no longer in the collection is lost until it comes back.
+
+``vicinal clean --apply`` makes new data of a table of ``path,label``.
+"""
 
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from vicinal.data.table import Columns, read_columns, text_names
 from vicinal.errors import DataError, unknown
-from vicinal.files import read_arrays, write_arrays
+from vicinal.files import (
+    decoding,
+    lock_open_file,
+    read_arrays,
+    read_json,
+    write_arrays,
+    write_json,
+)
 from vicinal.retrieval.collection import Snapshot
-from vicinal.retrieval.pages import as_csv, as_given, write_shown
+from vicinal.retrieval.pages import as_csv, as_given, as_shown, write_shown
 
-Decided = Mapping[str, str | None]  # label by path; None for a drop
+NAME = "annotations.json"
+Target = int | str  # an item by its id; what is not in the collection by its path
+Change = Mapping[str, Any]
+Labels = Mapping[str, str | None]  # by path; None for a drop
+
+
+# -- annotations ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Decided:
+    """All that is decided about the items of one generation: new labels, empty for a drop.
+
+    Attributes:
+        items: labels by target.
+        lost: labels of pictures that are not in this generation, by the path they had.
+        can_undo: whether there is a change to take back.
+    """
+
+    items: dict[Target, str] = field(default_factory=dict)
+    lost: dict[Target, str] = field(default_factory=dict)
+    can_undo: bool = False
+
+    @cached_property
+    def labels(self) -> dict[int, str]:
+        """The labels that items were given, by id."""
+        return {id: label for id, label in self.items.items() if isinstance(id, int) and label}
+
+
+class Annotations:
+    """The annotations of a collection. Any thread and any process may change them.
+
+    Args:
+        collection: folder of the collection.
+    """
+
+    def __init__(self, collection: Path) -> None:
+        self.path = collection / NAME
+        self._held: tuple[object, Decided] | None = None
+
+    def read(self, snapshot: Snapshot) -> Decided:
+        """Return what is decided now about the items of a generation; the same object while nothing
+        changes."""
+        known = self.path.stat() if self.path.exists() else None
+        state = snapshot, known and (known.st_ino, known.st_mtime_ns)
+        held = self._held
+        if held is None or held[0] != state:
+            with decoding(self.path):
+                held = self._held = state, _decided(self._changes(), snapshot)
+        return held[1]
+
+    def change(self, snapshot: Snapshot, targets: Sequence[Target], label: str) -> None:
+        """Give the targets a label, or drop them by an empty one; when it returns, this survives a
+        power cut."""
+        if label != label.strip() or not label.isprintable():
+            raise DataError(
+                f"a label is printable and without space at its ends; got {label[:60]!r}."
+            )
+        named = [_named(snapshot, target) for target in targets]
+        with self._writing() as changes:
+            write_json(self.path, [*changes, {"targets": named, "label": label}])
+
+    def undo(self) -> None:
+        """Take back the last change that is not taken back."""
+        with self._writing() as changes:
+            write_json(self.path, changes[:-1])
+
+    def _changes(self) -> list[Change]:
+        return list(read_json(self.path)) if self.path.exists() else []
+
+    @contextmanager
+    def _writing(self) -> Iterator[list[Change]]:
+        with self.path.with_suffix(".lock").open("w") as lock:
+            lock_open_file(lock.fileno())
+            yield self._changes()
+
+
+def _named(snapshot: Snapshot, target: Target) -> Sequence[Any]:
+    """Return a target as a change keeps it: id, digest and path."""
+    if isinstance(target, str):
+        return None, None, target
+    item = snapshot.item(target)
+    return item.id, item.digest, item.path
+
+
+def _decided(changes: Sequence[Change], snapshot: Snapshot) -> Decided:
+    """Apply all changes to the items of a generation, in their order."""
+    found = Decided(can_undo=bool(changes))
+    digests = {item.id: item.digest for item in snapshot.items()}
+    ids = {item.digest: item.id for item in reversed(snapshot.items()) if item.digest}
+    for change in changes:
+        for id, digest, path in change["targets"]:
+            here = id if digests.get(id) == digest else ids.get(digest)
+            part = found.items if here is not None or id is None else found.lost
+            part[path if here is None else here] = change["label"]
+    return found
+
+
+# -- corrected data -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -60,23 +176,17 @@ def apply_decisions(snapshot: Snapshot, decisions: Path) -> Corrected:
             drops the item; any other is a label, whatever it is.
     """
     items = snapshot.items()
-    # As tables hold paths: bytes that are no text are question marks there.
-    paths = [item.path.encode(errors="replace").decode().strip() for item in items]
+    paths = [as_shown(item.path).strip() for item in items]  # as tables hold them
     decided = _read_decisions(decisions, Counter(paths))
-    labels = [decided.get(path, item.label) for path, item in zip(paths, items, strict=True)]
-    changed = sum(
-        label not in (None, item.label) for label, item in zip(labels, items, strict=True)
-    )
     others = list(dict.fromkeys(name for item in items for name in item.metadata))
-    lines = (
-        (
-            snapshot.pictures.file_or_name(item),
-            label,
-            *(item.metadata.get(name, "") for name in others),
-        )
-        for item, label in zip(items, labels, strict=True)
-        if label is not None
-    )
+    lines = []
+    changed = 0
+    for path, item in zip(paths, items, strict=True):
+        label = decided.get(path, item.label)
+        if label is not None:
+            changed += label != item.label
+            facts = (item.metadata.get(name, "") for name in others)
+            lines.append((snapshot.pictures.file_or_name(item), label, *facts))
     table = as_csv(("path", "label", *others), lines, data=True)
     arrays = None
     trains = all(place.root is not None for place in snapshot.places)
@@ -88,12 +198,12 @@ def apply_decisions(snapshot: Snapshot, decisions: Path) -> Corrected:
         elif file.suffix.lower() != ".parquet":  # a table of texts
             table = _corrected_texts(read_columns(file), decided)
             trains = True
-    dropped = sum(label is None for label in decided.values())
-    added = sorted({*decided.values()} - {None} - snapshot.labels().keys(), key=str)
-    return Corrected(table, arrays, changed, dropped, [*map(str, added)], trains)
+    labels = [label for label in decided.values() if label is not None]
+    added = sorted(set(labels) - snapshot.labels().keys())
+    return Corrected(table, arrays, changed, len(decided) - len(labels), added, trains)
 
 
-def _read_decisions(file: Path, held: Mapping[str, int]) -> Decided:
+def _read_decisions(file: Path, held: Mapping[str, int]) -> Labels:
     """Return the label of each path that is decided on; errors name the line.
 
     Args:
@@ -103,20 +213,20 @@ def _read_decisions(file: Path, held: Mapping[str, int]) -> Decided:
     paths = [as_given(path) for path in columns.texts("path")]
     if "label" not in columns.cells:
         raise DataError(f"{file}: " + unknown("column", "label", columns.cells))
-    for line, (path, times) in enumerate(zip(paths, map(paths.count, paths), strict=True)):
-        if held.get(path, 0) != 1 or times != 1:
+    named = Counter(paths)
+    for line, path in enumerate(paths):
+        if held.get(path) != 1 or named[path] != 1:
             raise DataError(
                 f"{columns.place(line)}: {path!r} is no path to decide on: the collection has it "
-                f"{held.get(path, 0)} times, this table {times} times. Use the paths of "
+                f"{held.get(path, 0)} times, this table {named[path]} times. Use the paths of "
                 "findings.csv, each once."
             )
-    cells = ("" if cell is None else str(cell).strip() for cell in columns.cells["label"])
-    labels = map(as_given, cells)
+    labels = (as_given(str(cell or "").strip()) for cell in columns.cells["label"])
     return {path: label or None for path, label in zip(paths, labels, strict=True)}
 
 
 def _corrected_arrays(
-    arrays: Mapping[str, np.ndarray], decided: Decided
+    arrays: Mapping[str, np.ndarray], decided: Labels
 ) -> Mapping[str, np.ndarray] | None:
     """Return arrays of feature vectors with the labels that rows have now, and without dropped
     ones; None where there are no labels."""
@@ -129,10 +239,9 @@ def _corrected_arrays(
         given = arrays["classes"][given]
         numbered = False
     unnamed = [f"row {row}" for row in range(len(given))]
-    names = [str(name).strip() for name in arrays.get("names", arrays.get("name", unnamed))]
-    labels = [
-        decided.get(name, label) for name, label in zip(names, given.astype(str), strict=True)
-    ]
+    names = (str(name).strip() for name in arrays.get("names", arrays.get("name", unnamed)))
+    rows = zip(names, given.astype(str), strict=True)
+    labels = [decided.get(name, label) for name, label in rows]
     kept = [row for row, label in enumerate(labels) if label is not None]
     new = np.array([labels[row] for row in kept])
     if numbered:
@@ -148,13 +257,13 @@ def _corrected_arrays(
     return found | {key: new}
 
 
-def _corrected_texts(columns: Columns, decided: Decided) -> str:
+def _corrected_texts(columns: Columns, decided: Labels) -> str:
     """Return a table of texts with the labels that rows have now, and without dropped ones."""
-    names = [name.strip() for name in text_names(columns, columns.texts("text"))]
-    kept = [row for row, name in enumerate(names) if decided.get(name, "") is not None]
-    cells = dict(columns.cells)
-    cells["label"] = [
-        decided.get(name, label) for name, label in zip(names, cells["label"], strict=True)
-    ]
-    rows = ([column[row] for column in cells.values()] for row in kept)
-    return as_csv(list(cells), rows, data=True)
+    names = text_names(columns, columns.texts("text"))
+    place = list(columns.cells).index("label")
+    lines = []
+    for name, cells in zip(names, zip(*columns.cells.values(), strict=True), strict=True):
+        label = decided.get(name.strip(), cells[place] or "")
+        if label is not None:
+            lines.append((*cells[:place], label, *cells[place + 1 :]))
+    return as_csv(list(columns.cells), lines, data=True)

@@ -81,10 +81,14 @@ class Page:
         return render_page("vicinal.retrieval", "groups.html.j2", scripts=(), filters={}, **values)
 
 
+def as_shown(text: str) -> str:
+    """Return a text as pages and tables hold it: names of files may be no text at all, and such
+    bytes become question marks."""
+    return text.encode(errors="replace").decode()
+
+
 def write_shown(path: Path, text: str) -> None:
-    """Write a text in which names of files may be no text at all; such bytes become question
-    marks."""
-    write_atomically(path, lambda file: file.write(text.encode(errors="replace")))
+    write_atomically(path, lambda file: file.write(as_shown(text).encode()))
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[Sequence[object]], *, data: bool = False) -> str:

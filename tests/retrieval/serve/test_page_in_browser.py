@@ -15,7 +15,7 @@ from tests.browser import PATIENCE, chromium, resting_box, until
 from vicinal.retrieval.calibration import Threshold
 from vicinal.retrieval.collection import publish
 from vicinal.retrieval.items import Item, Place
-from vicinal.retrieval.map import CollectionMap
+from vicinal.retrieval.overview import CollectionMap
 from vicinal.retrieval.serve.server import bind, create_application
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

@@ -14,7 +14,7 @@ import pytest
 import torch
 import uvicorn
 
-from vicinal.cli.index import serve as command
+from vicinal.cli.search import serve as command
 from vicinal.errors import ConfigError, RunError
 from vicinal.retrieval.calibration import count_pairs
 from vicinal.retrieval.collection import model_fingerprint

@@ -8,9 +8,8 @@ import shutil
 
 import pytest
 
-from vicinal.retrieval.annotations import NAME
 from vicinal.retrieval.collection import CollectionDirectory
-from vicinal.retrieval.decisions import apply_decisions
+from vicinal.retrieval.decisions import NAME, apply_decisions
 
 HEADER = "row,path,label,kind,score,suggested,neighbors\n"
 

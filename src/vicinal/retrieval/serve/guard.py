@@ -123,8 +123,3 @@ def decoded(data: bytes) -> Image.Image:
         raise HTTPException(413, str(error)) from error
     except Exception as error:  # decoders raise whatever their parsing of a damaged file runs into
         raise HTTPException(422, f"The picture cannot be decoded: {error}") from error
-
-
-def text(value: str) -> str:
-    """Text as tables hold it: bytes of a file name that are no text are question marks there."""
-    return value.encode(errors="replace").decode()

@@ -7,11 +7,11 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from vicinal.errors import DataError
-from vicinal.retrieval.annotations import Annotations, Decided
 from vicinal.retrieval.calibration import NAME, QUERY_RATE, Threshold, calibration
 from vicinal.retrieval.collection import CollectionDirectory, Snapshot
-from vicinal.retrieval.map import CollectionMap, collection_map
+from vicinal.retrieval.decisions import Annotations, Decided
 from vicinal.retrieval.model import EmbeddingModel, load_asking
+from vicinal.retrieval.overview import CollectionMap, collection_map
 from vicinal.run_directory import RunDirectory
 
 

@@ -17,8 +17,9 @@ from vicinal.reports.html import LINES, chart_data, class_colors
 from vicinal.reports.page import render
 from vicinal.reports.series import Chart, charts, read_progress
 from vicinal.retrieval.collection import Snapshot
-from vicinal.retrieval.map import CollectionMap
-from vicinal.retrieval.serve.guard import FORMATS, MOST, UPLOAD_BYTES, Answer, text
+from vicinal.retrieval.overview import CollectionMap
+from vicinal.retrieval.pages import as_shown
+from vicinal.retrieval.serve.guard import FORMATS, MOST, UPLOAD_BYTES, Answer
 from vicinal.retrieval.serve.library import Library
 from vicinal.retrieval.serve.routes import threshold_of
 from vicinal.run_directory import RunDirectory
@@ -71,7 +72,7 @@ def view_routes(library: Library) -> APIRouter:
     def report() -> HTMLResponse:
         """The report's page, rendered from the run's numbers; a page that lies in the run is never
         sent."""
-        content = text(render(library.run))
+        content = as_shown(render(library.run))
         return HTMLResponse(content, headers={"Content-Security-Policy": REPORT_POLICY})
 
     return routes

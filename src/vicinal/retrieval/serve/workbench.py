@@ -13,8 +13,8 @@ from starlette.responses import Response
 from vicinal.data.table import read_columns
 from vicinal.files import decoding
 from vicinal.retrieval.items import Item
-from vicinal.retrieval.pages import as_csv, as_given
-from vicinal.retrieval.serve.guard import Answer, require_own_page, text
+from vicinal.retrieval.pages import as_csv, as_given, as_shown
+from vicinal.retrieval.serve.guard import Answer, require_own_page
 from vicinal.retrieval.serve.library import Library
 from vicinal.retrieval.serve.routes import Listed, Offset
 
@@ -89,7 +89,7 @@ def workbench_routes(library: Library, *, writable: bool) -> APIRouter:
             for target, label in library.annotations.read(snapshot).items.items()
         )
         headers = {"Content-Disposition": 'attachment; filename="decisions.csv"'}
-        content = text(as_csv(("path", "label"), rows))
+        content = as_shown(as_csv(("path", "label"), rows))
         return Response(content, media_type="text/csv", headers=headers)
 
     Kind = Annotated[
@@ -139,5 +139,5 @@ def workbench_routes(library: Library, *, writable: bool) -> APIRouter:
 
 def _by_path(items: Sequence[Item]) -> dict[str, Item]:
     """Return items by path as tables hold it, without paths that several places have."""
-    held = Counter(text(item.path) for item in items)
-    return {text(item.path): item for item in items if held[text(item.path)] == 1}
+    held = Counter(as_shown(item.path) for item in items)
+    return {as_shown(item.path): item for item in items if held[as_shown(item.path)] == 1}
