@@ -164,6 +164,6 @@ def test_a_network_without_public_weights_says_so():
 
 def test_vectors_as_they_are_have_nothing_to_fill_and_the_way_on_is_named():
     with pytest.raises(
-        ConfigError, match=r"Identity has no weights .* --resume RUN training\.epochs"
+        ConfigError, match=r"Identity has no weights .* the folder of a run, whose head is taken"
     ):
         load_weights(Identity(4), {"head.weight": torch.ones(2, 4)})

@@ -9,6 +9,7 @@ from vicinal.config import compose
 from vicinal.errors import ConfigError
 from vicinal.reports import write_report
 from vicinal.training.console import Console
+from vicinal.training.estimate import describe
 from vicinal.training.experiment import prepare
 from vicinal.training.run import start
 
@@ -66,15 +67,32 @@ def test_a_head_only_needs_a_closed_form(tiny):
         prepare(tiny.config("training.head_only=true"))
 
 
-def noise(path):
+def test_a_run_begins_where_another_ended_and_says_what_it_took(tiny, tmp_path, begin):
+    first = begin("first", "training.epochs=1", "training.validation=0")
+    words = [f"model.weights={first.path}", "model.start=discriminant", "training.steps=1"]
+    second = begin("second", *words)
+    rows = {row["name"]: row["metrics"] for row in second.results["rows"]}
+    ended = {row["name"]: row["metrics"] for row in first.results["rows"]}["trained"]
+    assert rows["head start"] == pytest.approx(ended)
+    said = f"begins with network and head of {first.path}; the loss begins anew"
+    assert said in second.results["notes"]
+    config = tiny.config(*words)
+    assert said in describe(config)
+    new = compose(config.slots(), {"data": noise(tmp_path / "new.npz", width=8)}, trust=tiny.trust)
+    assert prepare(new).method.embedder.took_head  # other classes
+    with pytest.raises(ConfigError, match=r"does not fit these vectors or this model\.dim"):
+        prepare(tiny.config(*words, "model.dim=5"))
+
+
+def noise(path, width=6):
     """Vectors whose directions tell the class, in the first dimensions, beside scale that does
     not."""
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(24), 6)
-    centers = rng.normal(size=(24, 6))
+    centers = rng.normal(size=(24, width))
     np.savez(
         path,
-        features=(centers[labels] + 0.3 * rng.normal(size=(len(labels), 6))).astype(np.float32),
+        features=(centers[labels] + 0.3 * rng.normal(size=(len(labels), width))).astype(np.float32),
         labels=labels,
     )
     return str(path)

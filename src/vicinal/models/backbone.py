@@ -309,9 +309,8 @@ def load_weights(
     wanted = module.state_dict()
     if not wanted:
         raise ConfigError(
-            f"model.weights={where}: {type(module).__name__} has no weights of its own, and the "
-            "head of another run is not taken. To train that run longer, "
-            "`vicinal train --resume RUN training.epochs=NUMBER`."
+            f"model.weights={where}: {type(module).__name__} has no weights of its own. Give the "
+            "folder of a run, whose head is taken, or set model.weights=none."
         )
     prefix = _prefix(given, list(wanted))
     beside = tuple(name for name in given if not name.startswith(prefix))

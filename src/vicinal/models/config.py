@@ -80,14 +80,14 @@ class ModelConfig(Settings):
             transformer, else the average.
         normalize: whether embeddings are put on the unit sphere.
         weights: ``imagenet`` or ``public`` for public weights, ``none`` for random ones, or the
-            path of a file (``.pth`` or ``.safetensors``; a classifier in it is ignored) or of a run
-            to start from. ``auto`` is ``imagenet`` for published networks, ``public`` for
+            path of a file (``.pth`` or ``.safetensors``; a classifier in it is ignored) or of a
+            run, whose head is also taken where it fits. ``auto`` is ``imagenet`` for published networks, ``public`` for
             ``minilm``, and ``none`` for ``small``, ``small_resnet``, ``identity``, ``ngrams`` and
             networks of your own.
         preprocessing: the pictures that ``weights`` expect, where they are not the network's own:
             ``imagenet`` (torchvision's), ``half`` (-1..1), or ``caffe`` (BGR, 0..255, less their
             mean: He et al.'s ResNets, which want ``model.version=v1``).
-        start: how the head starts: drawn as torch does (``random``) or as Glorot and Bengio (2010)
+        start: how a head starts that no run brings: drawn as torch does (``random``) or as Glorot and Bengio (2010)
             do (``glorot``, TensorFlow's default); or, if linear, computed from the features of the
             training set as their ``principal`` components or as ``discriminant`` directions.
             ``best`` is the better, on the held-out classes, of the features as they are and the
@@ -231,6 +231,11 @@ class ModelConfig(Settings):
             tuple(stated["mean"]), tuple(stated["std"]), size=size, interpolation=filter
         )
 
+    @property
+    def from_run(self) -> bool:
+        """Whether ``weights`` are those of a run, with its head."""
+        return self.weights not in (*PUBLIC, "none") and Path(self.weights).is_dir()
+
     def has_weights(self) -> bool:
         """Return whether ``weights`` are on this machine; timm and torchvision only know when they
         load them."""
@@ -268,7 +273,7 @@ class ModelConfig(Settings):
                 f"model {self.name} takes {takes}, which these data are not. Set model.name={use}."
             )
         backbone = self._backbone(channels, width, size)
-        if self.weights != "none":
+        if self.weights != "none" and not (self.from_run and isinstance(backbone, Identity)):
             load_pretrained(backbone, self.weights)
         if self.pooling is not None and getattr(backbone, "vectors", False):
             advice = "Leave out model.pooling, or return maps [n c h w] or tokens [n t c]."

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, NoReturn, Self, cast, get_args
 
 import torch
@@ -99,6 +99,7 @@ class Embedder(nn.Module):
             self.train(self.training)  # puts the norms of frozen parts in evaluation mode
         self.precision: torch.dtype | None = None
         self.chunk: int | None = None
+        self.left: list[str] | None = None  # by `take`
         self._compiled: Callable[[Tensor], Tensor] | None = None
 
     def _head(self) -> nn.Module:
@@ -111,6 +112,30 @@ class Embedder(nn.Module):
             layers += [nn.Linear(self.width, self.hidden), nn.ReLU()]
         layers.append(nn.Linear(self.hidden or self.width, self.dim))
         return layers[0] if len(layers) == 1 else nn.Sequential(*layers)
+
+    def take(self, weights: Mapping[str, Tensor]) -> None:
+        """Take network and head from the weights of a run, each where all of it fits; ``left``
+        names what does not. A network with LoRA has loaded its own before."""
+        self.left = []
+        for name in ("backbone", "head") if self.lora is None else ("head",):
+            part: nn.Module = getattr(self, name)
+            wanted = part.state_dict()
+            found = {
+                key: weights.get(f"{name}.{key}", weights.get(f"gallery.{name}.{key}"))
+                for key in wanted
+            }
+            given = {key: value for key, value in found.items() if value is not None}
+            if {key: value.shape for key, value in given.items()} == {
+                key: value.shape for key, value in wanted.items()
+            }:
+                part.load_state_dict(given)
+            else:
+                self.left.append(name)
+
+    @property
+    def took_head(self) -> bool:
+        """Whether the head is that of a run."""
+        return self.left is not None and not any(name.startswith("head") for name in self.left)
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
@@ -267,6 +292,7 @@ class TwoStreamEmbedder(Embedder):
         self.curvature = query.curvature
         self.clip = query.clip
         self.freeze = self.lora = None  # each stream restricts itself
+        self.left = None
         self.precision = query.precision
 
     @property
@@ -282,6 +308,12 @@ class TwoStreamEmbedder(Embedder):
     @property
     def streams(self) -> tuple[Embedder, ...]:
         return self.query, self.gallery
+
+    def take(self, weights: Mapping[str, Tensor]) -> None:
+        self.left = []
+        for role, stream in zip(("query", "gallery"), self.streams, strict=True):
+            stream.take({name.removeprefix(f"{role}."): value for name, value in weights.items()})
+            self.left += [f"{part} of {role}" for part in stream.left or ()]
 
     def merged(self) -> "TwoStreamEmbedder":
         return TwoStreamEmbedder(self.query.merged(), self.gallery.merged())

@@ -18,7 +18,7 @@ from vicinal.methods.method import Method
 from vicinal.models import count_parameters
 from vicinal.run_directory import RunDirectory
 from vicinal.training.console import Console, spell
-from vicinal.training.experiment import build_method, load_records
+from vicinal.training.experiment import build_method, load_records, taken
 
 SMALL = 64  # pixels a side of the pictures on which methods are compared
 ROWS = 4  # embedded and differentiated once to measure; more would take seconds on a CPU
@@ -41,6 +41,7 @@ def describe(config: Config) -> str:
         cost.time(steps),
         f"about {memory / 2**20:,.0f} MiB for weights, optimizer and activations",
         *config.reasons,
+        *taken(config, method.embedder),
         *method.notes,
     ]
     return "\n".join([*(f"# {line}" for line in lines), config.toml().rstrip()])
@@ -58,7 +59,7 @@ def introduce(
     console.line(f"found   {_found(records)}")
     form = "" if config.method.form is None else f", form={config.method.form}"
     console.line(f"chosen  preset {config.preset}: {names}{form}")
-    for reason in config.reasons:
+    for reason in (*config.reasons, *taken(config, method.embedder)):
         console.line(f"        {reason}")
     console.line(f"time    {_cost(config, method, records).time(steps)}")
     headed = config.model.head != "none" or config.transform.kind == "text"

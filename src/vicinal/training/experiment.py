@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -32,7 +33,7 @@ from vicinal.losses.loss import tuple_loss
 from vicinal.methods.method import Method, Parts, Sampler
 from vicinal.miners import Mined
 from vicinal.models import TwoStreamEmbedder, starts
-from vicinal.models.backbone import first_line, probe
+from vicinal.models.backbone import first_line, probe, read_weights
 from vicinal.models.config import COMPUTED_STARTS
 from vicinal.models.embedder import Embedder, check_chunks
 from vicinal.reports.tables import metric_title
@@ -166,10 +167,10 @@ class Experiment:
         return self.plan(0) if self.steps else None
 
     def start_head(self) -> None:
-        """Initialize the head as ``model.start`` says."""
+        """Initialize the head as ``model.start`` says, unless a run brought one."""
         model = self.config.model
         embedder = self.method.embedder
-        if model.start == "random":
+        if model.start == "random" or (embedder.took_head and self.steps):
             return
         if model.start == "glorot":
             starts.start_by_glorot(embedder, self.config.training.seed)
@@ -218,10 +219,12 @@ class Experiment:
         self.console.line(f"the head starts as {won}: {scores}")
 
     def save_head(self, run: RunDirectory) -> None:
-        """Keep the head in closed form that training starts from, for its row of the results."""
-        closed = self.config.model.start in COMPUTED_STARTS and self.steps > 0
-        if closed and len(self.method.embedder.streams) == 1:
-            write_tensors(run.head_path, self.method.embedder.head.state_dict())
+        """Keep the head that training starts from, in closed form or of a run, for its row of the
+        results."""
+        embedder = self.method.embedder
+        known = self.config.model.start in COMPUTED_STARTS or embedder.took_head
+        if known and self.steps > 0 and len(embedder.streams) == 1:
+            write_tensors(run.head_path, embedder.head.state_dict())
 
     def selected(self, run: RunDirectory) -> Encoder:
         """Load the selected model of the run, whose folder only the first process needs to see."""
@@ -295,6 +298,7 @@ def prepare(
         )
     _check_equal_start(config, records, method)
     notes = _notes(records, method, device, head_only=training.head_only)
+    notes = (*taken(config, method.embedder), *notes)
     return Experiment(config, records, train, method, steps, device, workers, notes, console)
 
 
@@ -455,11 +459,26 @@ def norms_are_frozen(embedder: Embedder) -> bool:
 
 def _build_embedder(config: Config, train: Records) -> Embedder:
     embedder = _build_stream(config, train)
-    return (
-        embedder
-        if train.captions is None
-        else TwoStreamEmbedder(config.model.build_text(), embedder)
-    )
+    if train.captions is not None:
+        embedder = TwoStreamEmbedder(config.model.build_text(), embedder)
+    if config.model.from_run:
+        embedder.take(read_weights(Path(config.model.weights)))
+        if embedder.left and not embedder.backbone.state_dict():
+            raise ConfigError(
+                f"the head is all that a run over vectors has, and that of model.weights="
+                f"{config.model.weights} does not fit these vectors or this model.dim. Set "
+                "model.weights=none."
+            )
+    return embedder
+
+
+def taken(config: Config, embedder: Embedder) -> tuple[str, ...]:
+    """Say what of a run's weights was taken, and what was not."""
+    if embedder.left is None:
+        return ()
+    misfits = f" except {', '.join(embedder.left)}, which do not fit" if embedder.left else ""
+    run = config.model.weights
+    return (f"begins with network and head of {run}{misfits}; the loss begins anew",)
 
 
 def _build_stream(config: Config, train: Records) -> Embedder:
