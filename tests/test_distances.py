@@ -9,6 +9,8 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from vicinal import distances
 from vicinal.distances import (
+    DotProduct,
+    SignalToNoise,
     cosine_similarity,
     inner_products,
     pairwise_distances,
@@ -312,3 +314,12 @@ def test_distances_of_rows_whose_squares_leave_float32(rows, length):
     x = rows(10, 4)
     found = pairwise_distances((length * x).float(), squared=False)
     torch.testing.assert_close(found.double() / length, pairwise_distances(x, squared=False))
+
+
+@pytest.mark.parametrize("distance", [DotProduct(), SignalToNoise()])
+def test_products_of_rows_whose_squares_leave_float32(distance, rows):
+    x, y = (1e20 * rows(6, 4)).float(), (1e20 * rows(3, 4)).float()
+    torch.testing.assert_close(distance(x, y), distance(x.double(), y.double()).float())
+    torch.testing.assert_close(
+        distance(y / 1e20, x), distance(y.double() / 1e20, x.double()).float()
+    )

@@ -36,6 +36,21 @@ def at_least_float32(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
+def wide_enough(x: Tensor, y: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    """Rows in float32 at least, and in float64 where products of their lengths leave its range. A
+    GPU is not waited for."""
+    given = [at_least_float32(rows) for rows in (x, y) if rows is not None]
+    dtype = given[0].dtype
+    for rows in given:
+        if dtype == torch.float32 and not rows.is_cuda and rows.numel():
+            lengths = _lengths(rows.detach())
+            low, high = square_range(dtype)
+            fits = (lengths == 0) | ((lengths > low) & (lengths < high))
+            dtype = dtype if fits.all() else torch.float64
+    wide = [rows.to(dtype) for rows in given]
+    return wide[0], wide[1] if y is not None else None
+
+
 def pairwise_distances(x: Embeddings, y: Others = None, *, squared: bool) -> Float[Tensor, "n m"]:
     """Euclidean distance, or its square, of each row of ``x`` to each row of ``y`` (default: of
     ``x``).
@@ -236,7 +251,9 @@ class DotProduct(Distance):
     larger_is_closer: ClassVar[bool] = True
 
     def __call__(self, x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
-        return cosine_similarity(x, y) if self.normalize else inner_products(x, y)
+        if self.normalize:
+            return cosine_similarity(x, y)
+        return inner_products(*wide_enough(x, y)).to(at_least_float32(x).dtype)
 
     def normalized_once(self, rows: Tensor) -> tuple[Tensor, Distance]:
         return (unit_rows(rows), replace(self, normalize=False)) if self.normalize else (rows, self)
@@ -340,13 +357,16 @@ class SignalToNoise(Distance):
     normalize: bool = False
 
     def __call__(self, x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:
+        dtype = at_least_float32(x).dtype
+        x, y = wide_enough(x, y)
         x = self._centered(x)
         y = None if y is None else self._centered(y)
         signal = squared_lengths(x)[:, None]
-        return pairwise_distances(x, y, squared=True) / signal.masked_fill(signal == 0, torch.inf)
+        found = pairwise_distances(x, y, squared=True) / signal.masked_fill(signal == 0, torch.inf)
+        return found.to(dtype)
 
     def _centered(self, rows: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
-        rows = unit_rows(rows) if self.normalize else at_least_float32(rows)
+        rows = unit_rows(rows) if self.normalize else rows
         return rows - rows.mean(dim=-1, keepdim=True)
 
 

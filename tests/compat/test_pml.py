@@ -137,6 +137,24 @@ def test_our_miners_serve_its_losses_as_its_own_do(batch, rng, ours, theirs):
             torch.testing.assert_close(*values)
 
 
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")
+def test_its_trainer_takes_our_loss_and_miner(batch):
+    embeddings, labels = batch
+    trainers = pytest.importorskip("pytorch_metric_learning.trainers")
+    network = torch.nn.Linear(8, 4)
+    before = network.weight.detach().clone()
+    trainers.MetricLossOnly(
+        models={"trunk": network},
+        optimizers={"trunk_optimizer": torch.optim.SGD(network.parameters(), lr=0.1)},
+        batch_size=12,
+        loss_funcs={"metric_loss": LossForPML(BatchAllTripletLoss(0.2, normalize=True))},
+        mining_funcs={"tuple_miner": MinerForPML(hardest)},
+        dataset=torch.utils.data.TensorDataset(embeddings.detach(), labels),
+        dataloader_num_workers=0,
+    ).train(num_epochs=1)
+    assert not torch.equal(before, network.weight)
+
+
 def test_our_loss_in_its_memory_equals_our_memory(rng):
     class Memory(losses.CrossBatchMemory):
         @staticmethod

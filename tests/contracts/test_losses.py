@@ -234,6 +234,17 @@ def test_half_precision_is_computed_in_float32(loss, embeddings, dtype):
 
 
 @each_kind
+@pytest.mark.parametrize("length", [1e20, 1e-20])
+def test_rows_whose_squares_leave_float32_cost_what_they_cost_in_float64(make, embeddings, length):
+    rows = (length * embeddings).float()
+    takes = "normalize" in inspect.signature(type(make())).parameters
+    for loss in (make(), *([make(normalize=False)] if takes else [])):
+        value, gradient = gradient_of(loss, rows, LABELS)
+        torch.testing.assert_close(value, loss(rows.double(), LABELS).float())
+        assert not value.isnan() and not gradient.isnan().any()
+
+
+@each_kind
 def test_autocast_changes_nothing(loss, embeddings):
     embeddings = embeddings.float()
     expected = loss(embeddings, LABELS)

