@@ -95,6 +95,10 @@ def test_blocks_are_the_cross_entropy_of_the_matrix_of_inner_products(embeddings
     torch.testing.assert_close(penalized, expected + 0.02 / 4 * lengths)
     split = NPairLoss(l2=0.02)(anchors, labels[:8], positives, labels[8:])
     torch.testing.assert_close(penalized, split)
+    one = Triplets(torch.tensor([0]), torch.tensor([8]), torch.tensor([9]))
+    of_one = NPairLoss(l2=0.02).on_triplets(rows, one) - NPairLoss(l2=0.0).on_triplets(rows, one)
+    squares = rows.square().sum(dim=1)
+    torch.testing.assert_close(of_one, 0.02 / 4 * (squares[0] + squares[8:10].mean()))
     with pytest.raises(DataError, match="got 7 rows"):
         NPairLoss(blocks=True)(rows[:7], labels[:7])
 
