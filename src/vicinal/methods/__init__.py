@@ -12,6 +12,7 @@ from vicinal.methods.her import HER
 from vicinal.methods.htl import HTL
 from vicinal.methods.loop import EmbeddingExpansion, LoOp
 from vicinal.methods.method import Method, StepResult
+from vicinal.methods.metrix import Metrix
 from vicinal.methods.plain import CrossBatchMemory, MomentumQueue, Plain
 
 METHODS: dict[str, type[Method]] = {
@@ -22,6 +23,7 @@ METHODS: dict[str, type[Method]] = {
     "ala": ALA,
     "htl": HTL,
     "her": HER,
+    "metrix": Metrix,
     "cross_batch_memory": CrossBatchMemory,
     "momentum_queue": MomentumQueue,
 }
@@ -63,4 +65,4 @@ __all__ = [
     "CrossBatchMemory",
     "EmbeddingExpansion",
 ]
-__all__ += ["LoOp", "Method", "MomentumQueue", "Plain", "StepResult", "combination"]
+__all__ += ["LoOp", "Method", "Metrix", "MomentumQueue", "Plain", "StepResult", "combination"]

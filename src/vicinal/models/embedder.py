@@ -202,15 +202,20 @@ class Embedder(nn.Module):
         return self._features(inputs)
 
     def _features(self, inputs: Tensor) -> Float[Tensor, "n c"]:
+        return self.pool(self.maps(inputs))
+
+    def maps(self, inputs: Tensor) -> Tensor:
+        """Compute f(x) before pooling."""
         if not self.training or (self.precision is None and self._compiled is None):
-            return self.pool(self.backbone(inputs))
+            found: Tensor = self.backbone(inputs)
+            return found
         run = self.backbone if self._compiled is None else self._compiled
         with (
             torch.autocast(inputs.device.type, self.precision, enabled=self.precision is not None),
             kernels(inputs),
         ):
-            maps = run(inputs)
-        return self.pool(maps.float())
+            found = run(inputs)
+        return found.float()
 
     def pool(self, maps: Tensor) -> Float[Tensor, "n c"]:
         """Turn what the backbone gives into one vector for each input."""
@@ -365,7 +370,7 @@ class TwoStreamEmbedder(Embedder):
             "gallery)."
         )
 
-    features = embed = forward = _no_role  # type: ignore[assignment]
+    features = maps = embed = forward = _no_role  # type: ignore[assignment]
 
 
 def chunked(function: Callable[[Tensor], Tensor], inputs: Tensor, rows: int) -> Tensor:
