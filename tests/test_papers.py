@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs" / "papers").glob("*.md"))
 METHODS = [page for page in PAGES if page.stem != "when_hardness_helps"]
 DIFFERENCE = re.compile(r"[+−]?\d+\.\d \([+−]?\d+\.\d to [+−]?\d+\.\d\)")
+SHORT = {"metrix"}  # pages of few words, without a picture and results of their own
 names = pytest.mark.parametrize("page", METHODS, ids=lambda page: page.stem)
 
 
@@ -49,7 +50,7 @@ def test_there_is_a_page_for_each_paper():
         "facenet",
         "in_defense",
     }
-    assert {page.stem for page in METHODS} == wanted
+    assert {page.stem for page in METHODS} == wanted | SHORT
 
 
 @names
@@ -77,9 +78,12 @@ def test_the_files_that_a_page_names_exist(page):
 
 @names
 def test_a_page_answers_the_same_questions(page):
-    for title in ("The idea", "Run it", "When it helps", "Results", "Differences from the paper"):
+    for title in ("The idea", "Run it", "Differences from the paper"):
         section(page, title)
-    assert f"figures/{page.stem}.svg" in section(page, "The idea")
+    if page.stem not in SHORT:
+        section(page, "When it helps")
+        section(page, "Results")
+        assert f"figures/{page.stem}.svg" in section(page, "The idea")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -100,7 +104,11 @@ def test_the_differences_on_a_page_are_those_of_its_sources(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_stays_short(page):
     words = len(page.read_text(encoding="utf-8").replace("|", " ").replace("---", " ").split())
-    assert 400 <= words <= 950
+    if page.stem in SHORT:
+        assert 150 <= words <= 250
+    else:
+        # The page that compares them is to be short.
+        assert (400 if page in METHODS else 150) <= words <= 950
 
 
 @pytest.mark.slow

@@ -101,6 +101,11 @@ PRINTED = {
     "proxy-anchor-cub": PROXY_ANCHOR
     | {"optimizer.frozen": 5 * (5864 // 120), "training.steps": 60 * (5864 // 120)}
     | {"optimizer.milestones": [epoch * (5864 // 120) for epoch in range(5, 60, 5)]},
+    "metrix-cub": {"method.mix": "features", "method.weight": 0.4, "method.alpha": 2.0}
+    | {"training.batch_size": 100, "training.steps": 100 * (5864 // 100)}
+    | {"optimizer.milestones": [epoch * (5864 // 100) for epoch in range(10, 100, 10)]},
+    "metrix-cars": {"method": "metrix", "training.steps": 60 * (8054 // 100)}
+    | {"optimizer.milestones": [epoch * (8054 // 100) for epoch in range(5, 60, 5)]},
     "proxy-anchor-cars": PROXY_ANCHOR
     | {"optimizer.frozen": 5 * (8054 // 120), "training.steps": 60 * (8054 // 120)}
     | {"optimizer.milestones": [epoch * (8054 // 120) for epoch in range(10, 60, 10)]},
