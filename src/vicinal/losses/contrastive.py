@@ -29,6 +29,8 @@ class ContrastiveLoss(Loss):
     _: KW_ONLY
     normalize: bool = False
 
+    separate_sums = True
+
     def core(self, c: Comparisons) -> Terms:
         pull = c.positive.square() / 2
         push = relu(self.margin - c.negative).square() / 2

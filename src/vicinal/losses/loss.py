@@ -257,6 +257,8 @@ class Loss(nn.Module, ABC):
         single_negatives: whether each negative is compared with the anchor alone, so that it can be
             replaced (HDML).
         penalizes: whether the formula has a term of the embeddings themselves, ``penalty``.
+        separate_sums: whether an anchor's positives enter by one sum and its negatives by another,
+            so that an example can be both in part (Metrix).
         relative: whether similarities enter by their differences alone, so that minus a distance
             is as good as they.
     """
@@ -272,6 +274,7 @@ class Loss(nn.Module, ABC):
     pairs_off_sphere: ClassVar[bool] = False
     single_negatives: ClassVar[bool] = True
     penalizes: ClassVar[bool] = False
+    separate_sums: ClassVar[bool] = False
     relative: ClassVar[bool] = False
 
     def __new__(cls, *args: object, **arguments: object) -> Any:

@@ -47,6 +47,7 @@ class MultiSimilarityLoss(Loss):
 
     distance = Cosine()
     pair_rows = "class"
+    separate_sums = True
 
     def core(self, c: Comparisons) -> Terms:
         similar = c.keep_positive

@@ -253,6 +253,7 @@ class ProxyAnchorLoss(ProxyLoss):
     alpha: Positive = 32.0
 
     distance = Cosine()
+    separate_sums = True
 
     def arrange(
         self,

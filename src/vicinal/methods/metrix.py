@@ -20,14 +20,12 @@ from vicinal.arguments import Count, NonNegative, Positive, check_arguments
 from vicinal.data.augmentation import to_device
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
-from vicinal.losses import ContrastiveLoss, MultiSimilarityLoss, ProxyAnchorLoss
 from vicinal.losses.loss import Comparisons, Loss, reduce
 from vicinal.methods.method import Method, Parts, StepResult, gathered
 from vicinal.parallel import all_rows
 from vicinal.tuples import Embeddings, SingleLabels, other_class, same_class
 
 Mixing = Literal["inputs", "features", "embeddings"]
-SEPARATE = (ContrastiveLoss, MultiSimilarityLoss, ProxyAnchorLoss)
 
 
 def mixed_comparisons(
@@ -50,7 +48,7 @@ def mixed_comparisons(
     or, ``with_anchor``, the anchor itself. An anchor that is a proxy has positives alone.
 
     Args:
-        loss: one of ``SEPARATE``.
+        loss: one with ``separate_sums``.
         embeddings: the samples.
         labels: their classes.
         mixed: of sample i and each of its m partners, of other classes.
@@ -60,7 +58,7 @@ def mixed_comparisons(
     """
     rows = mixed.flatten(0, 1)
     per_sample = mixed.shape[1]
-    if isinstance(loss, ProxyAnchorLoss):
+    if not loss.takes_reference:
         found = loss.comparisons(rows, labels.repeat_interleave(per_sample))
         compared = found.positive
         own = found.keep_positive
@@ -117,7 +115,7 @@ class Metrix(Method):
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
-        if not isinstance(loss, SEPARATE):
+        if not getattr(loss, "separate_sums", False):
             raise ConfigError(
                 "Metrix needs a loss that adds up positives and negatives apart, so that a mixture "
                 f"can be both in part, got {type(loss).__name__}. Use multi_similarity, "
