@@ -30,6 +30,7 @@ from vicinal.tuples import Triplets
 # classes in 3 dimensions.
 ARGUMENTS = {"classes": 12, "dim": 3, "class_boundaries": 12}
 ANCHORED_ON_PROXIES = {"ProxyAnchorLoss"}  # one value for each class, not for each row
+ALSO_ON_PROXIES = {"PotentialFieldLoss"}  # one value for each row and then for each proxy
 POOLED = {
     "IntraPairVarianceLoss",
     "ThresholdConsistentMarginLoss",
@@ -153,7 +154,9 @@ def test_reductions_follow_torch(make, embeddings):
     values = each(embeddings, LABELS)
     assert mean(embeddings, LABELS).shape == total(embeddings, LABELS).shape == ()
     assert values.shape == sums.shape and (
-        getattr(mean, "blocks", False) or len(values) == len(LABELS)
+        getattr(mean, "blocks", False)
+        or type(mean).__name__ in ALSO_ON_PROXIES
+        or len(values) == len(LABELS)
     )
     torch.testing.assert_close(total(embeddings, LABELS), sums.sum())
     torch.testing.assert_close(mean(embeddings, LABELS), (values * counts).sum() / counts.sum())
@@ -172,10 +175,12 @@ def test_a_row_of_nan_is_heard(loss, embeddings):
 def test_order_of_rows_does_not_matter(make, embeddings):
     each = make(reduction="none")
     values = each(embeddings, LABELS)
-    blocks = len(LABELS) // len(values)  # rows of one tuple move together
-    within = torch.randperm(len(values), generator=torch.Generator().manual_seed(1))
-    order = torch.cat([within + block * len(values) for block in range(blocks)])
-    expected = values if type(each).__name__ in ANCHORED_ON_PROXIES else values[within]
+    rows = min(len(values), len(LABELS))
+    blocks = len(LABELS) // rows  # rows of one tuple move together
+    within = torch.randperm(rows, generator=torch.Generator().manual_seed(1))
+    order = torch.cat([within + block * rows for block in range(blocks)])
+    moved = torch.cat([values[within], values[rows:]])
+    expected = values if type(each).__name__ in ANCHORED_ON_PROXIES else moved
     torch.testing.assert_close(each(embeddings[order], LABELS[order]), expected)
 
 
@@ -325,8 +330,8 @@ def test_a_gallery_has_no_own_rows(make, embeddings):
 
 @each_kind
 def test_no_tensor_is_larger_than_a_few_matrices_of_pairs(loss, rng):
-    n = 60
-    labels = torch.arange(n) // 20  # so that n x n x (K - 1) would be 19 matrices
+    n = 210  # more than the proxies of 12 classes with 15 each
+    labels = torch.arange(n) // 70  # so that n x n x (K - 1) would be 69 matrices
     embeddings = torch.randn(n, 3, generator=rng, requires_grad=True)
     with LargestTensor() as largest:
         loss(embeddings, labels).backward()

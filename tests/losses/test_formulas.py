@@ -36,6 +36,7 @@ from vicinal.losses import (
     NPairLoss,
     P2SGradLoss,
     PNPLoss,
+    PotentialFieldLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
     RankedListLoss,
@@ -747,3 +748,41 @@ def test_proxy_anchor_equals_the_printed_formula(labels, rng):
         pushes.append(math.log1p(exp_sum(others)))
     found = loss(rows, torch.tensor(labels, dtype=torch.long)).item()
     assert found == pytest.approx(mean(pulls) + mean(pushes))
+
+
+@pytest.mark.parametrize("options", [{}, {"centers": 1, "alpha": 1.0, "delta": 0.8}])
+def test_potential_field_equals_the_printed_energy_and_its_gradient(options, rng):
+    rows = torch.randn(9, DIM, generator=rng, dtype=torch.float64)
+    rows[5:7] = rows[:2] + 0.02  # nearer than δ: a row of another class and one of its own
+    labels = [0, 1, 1, 2, 4, 2, 1, 4, 4]
+    loss = PotentialFieldLoss(5, DIM, reduction="sum", **options).double()
+    rows.requires_grad_()
+    points = [(unit(row), y) for row, y in zip(rows, labels, strict=True)]
+    centers = loss.proxies.reshape(5, -1, DIM)
+    points += [(unit(p), y) for y, of_class in enumerate(centers) for p in of_class]
+    energy = 0.0
+    for i, (point, y) in enumerate(points):
+        for k, (other, z) in enumerate(points):
+            distance = torch.dist(point, other)
+            if i != k and y == z:
+                energy = energy - (loss.delta if distance < loss.delta else distance) ** -loss.alpha
+            elif i != k:
+                energy = energy + (distance if distance < loss.delta else loss.delta) ** -loss.alpha
+    found = loss(rows, torch.tensor(labels))
+    assert found.item() == pytest.approx(energy.item(), rel=1e-9)
+    ours, printed = (torch.autograd.grad(value, [rows, loss.proxies]) for value in (found, energy))
+    for gradient, expected in zip(ours, printed, strict=True):
+        torch.testing.assert_close(gradient, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_in_a_potential_field_near_and_far_points_do_not_act():
+    """A class does not collapse and far classes feel nothing; a pull decays with distance."""
+    loss = PotentialFieldLoss(2, 2, centers=1)
+    rows = torch.tensor([[1.0, 0.0]], requires_grad=True)
+    pulls = []
+    for angle in (0.1, 0.4, 1.5):
+        with torch.no_grad():
+            loss.proxies[0] = torch.tensor([math.cos(angle), math.sin(angle)])
+            loss.proxies[1] = torch.tensor([math.cos(angle + 1), math.sin(angle + 1)])
+        pulls.append(torch.autograd.grad(loss(rows, torch.tensor([0])), rows)[0].norm().item())
+    assert pulls[0] == 0 < pulls[2] < pulls[1]

@@ -26,6 +26,7 @@ from vicinal.losses.pairs import (
     ThresholdConsistentMarginLoss,
     VICRegLoss,
 )
+from vicinal.losses.potential_field import PotentialFieldLoss
 from vicinal.losses.proxies import (
     ArcFaceLoss,
     CosFaceLoss,
@@ -81,6 +82,7 @@ LOSSES: dict[str, type[Loss]] = {
     "sub_center_arcface": SubCenterArcFaceLoss,
     "p2s_grad": P2SGradLoss,
     "instance": InstanceLoss,
+    "potential_field": PotentialFieldLoss,
     "info_nce": InfoNCELoss,
     "sigmoid": SigmoidLoss,
     "tuplet_margin": TupletMarginLoss,
@@ -128,6 +130,7 @@ __all__ = [
     "NormalizedSoftmaxLoss",
     "P2SGradLoss",
     "PNPLoss",
+    "PotentialFieldLoss",
     "ProxyAnchorLoss",
     "ProxyLoss",
     "ProxyNCALoss",
