@@ -250,6 +250,10 @@ def test_arguments_of_the_data_are_heeded(pictures, monkeypatch):
     assert fitted({"data": path}).training.validation == 0  # 5 of 10 classes train
     config = fitted({"data": path}, from_words(["data.test=0.2"]))
     assert config.training.validation == 0.2 and config.data.test == 0.2
+    table = Path(path).with_name("table.csv")
+    table.write_text("file,kind\na.png,x\n")
+    table = compose({"data": str(table)}, from_words(["data.label=kind", "data.path=file"])).data
+    assert (table.image, table.label) == ("file", "kind")
 
 
 @pytest.mark.parametrize(
