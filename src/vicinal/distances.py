@@ -17,7 +17,7 @@ from torch.nn.functional import threshold
 
 from vicinal.errors import ConfigError
 from vicinal.geometry import arcs_among
-from vicinal.tuples import Embeddings
+from vicinal.tuples import Embeddings, wide_enough
 
 # Rows for all, or for each row its own.
 Others = Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None
@@ -34,21 +34,6 @@ DIFFERENT = 1000.0  # times: beside so much longer rows, distances of others nee
 def at_least_float32(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """Half precision as float32, anything else as it is."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-
-
-def wide_enough(x: Tensor, y: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-    """Rows in float32 at least, and in float64 where products of their lengths leave its range. A
-    GPU is not waited for."""
-    given = [at_least_float32(rows) for rows in (x, y) if rows is not None]
-    dtype = given[0].dtype
-    for rows in given:
-        if dtype == torch.float32 and not rows.is_cuda and rows.numel():
-            lengths = _lengths(rows.detach())
-            low, high = square_range(dtype)
-            fits = (lengths == 0) | ((lengths > low) & (lengths < high))
-            dtype = dtype if fits.all() else torch.float64
-    wide = [rows.to(dtype) for rows in given]
-    return wide[0], wide[1] if y is not None else None
 
 
 def pairwise_distances(x: Embeddings, y: Others = None, *, squared: bool) -> Float[Tensor, "n m"]:

@@ -46,6 +46,20 @@ class SizedLabels(Tensor):
         return sized
 
 
+def wide_enough(x: Tensor, y: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    """Rows in float32 at least, and in float64 where products of their lengths leave its range. A
+    GPU is not waited for."""
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    short = torch.finfo(torch.float32).tiny ** 0.25
+    long = torch.finfo(torch.float32).max ** 0.25
+    for rows in (x, y):
+        if rows is not None and dtype == torch.float32 and not rows.is_cuda and rows.numel():
+            lengths = torch.linalg.vector_norm(rows.detach().float(), dim=-1)
+            if not ((lengths == 0) | ((lengths > short) & (lengths < long))).all():
+                dtype = torch.float64
+    return x.to(dtype), None if y is None else y.to(dtype)
+
+
 def being_captured(rows: Tensor) -> bool:
     """Return whether a step on these rows is being captured as a CUDA graph: no value can be read
     then."""

@@ -16,7 +16,7 @@ from torch.nn.functional import softplus
 from torch.utils.checkpoint import checkpoint
 
 from vicinal.arguments import check_arguments
-from vicinal.distances import Distance, Euclidean, Negative, at_least_float32, wide_enough
+from vicinal.distances import Distance, Euclidean, Negative
 from vicinal.errors import ConfigError, DataError
 from vicinal.geometry import log_sum_exp
 from vicinal.tuples import (
@@ -30,6 +30,7 @@ from vicinal.tuples import (
     other_class,
     positives,
     same_class,
+    wide_enough,
 )
 
 Layout = Literal["pairs", "triplets"]
@@ -390,7 +391,7 @@ class Loss(nn.Module, ABC):
                 f"for it. Leave them out."
             )
         labels = multi_hot(labels)
-        dtype = at_least_float32(embeddings).dtype
+        dtype = torch.promote_types(embeddings.dtype, torch.float32)
         # Here, so that a half-precision gradient is rounded once and not once for each way that it
         # comes.
         embeddings, rows = wide_enough(embeddings, reference)
@@ -416,7 +417,7 @@ class Loss(nn.Module, ABC):
             labels: class of each embedding, for losses that learn something for each class.
         """
         triplets.check(embeddings)
-        dtype = at_least_float32(embeddings).dtype
+        dtype = torch.promote_types(embeddings.dtype, torch.float32)
         embeddings, _ = wide_enough(embeddings)
         sums, counts = self.core(self.triplet_comparisons(embeddings, triplets, labels))
         terms = Terms(sums if weights is None else sums * weights, counts)
@@ -442,7 +443,7 @@ class Loss(nn.Module, ABC):
             reference: the rows among which the second members of pairs are numbered.
         """
         rows, classes, own = (None, None, None) if reference is None else reference
-        dtype = at_least_float32(embeddings).dtype
+        dtype = torch.promote_types(embeddings.dtype, torch.float32)
         embeddings, rows = wide_enough(embeddings, rows)
         others = Reference.checked(embeddings, labels, rows, classes, own)
         shape = len(embeddings), len(embeddings if rows is None else rows)

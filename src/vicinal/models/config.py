@@ -81,15 +81,16 @@ class ModelConfig(Settings):
         normalize: whether embeddings are put on the unit sphere.
         weights: ``imagenet`` or ``public`` for public weights, ``none`` for random ones, or the
             path of a file (``.pth`` or ``.safetensors``; a classifier in it is ignored) or of a
-            run, whose head is also taken where it fits. ``auto`` is ``imagenet`` for published networks, ``public`` for
-            ``minilm``, and ``none`` for ``small``, ``small_resnet``, ``identity``, ``ngrams`` and
-            networks of your own.
+            run, whose head is also taken where it fits. ``auto`` is ``imagenet`` for published
+            networks, ``public`` for ``minilm``, and ``none`` for ``small``, ``small_resnet``,
+            ``identity``, ``ngrams`` and networks of your own.
         preprocessing: the pictures that ``weights`` expect, where they are not the network's own:
             ``imagenet`` (torchvision's), ``half`` (-1..1), or ``caffe`` (BGR, 0..255, less their
             mean: He et al.'s ResNets, which want ``model.version=v1``).
-        start: how a head starts that no run brings: drawn as torch does (``random``) or as Glorot and Bengio (2010)
-            do (``glorot``, TensorFlow's default); or, if linear, computed from the features of the
-            training set as their ``principal`` components or as ``discriminant`` directions.
+        start: how a head starts that no run brings: drawn as torch does (``random``) or as Glorot
+            and Bengio (2010) do (``glorot``, TensorFlow's default); or, if linear, computed from
+            the features of the training set as their ``principal`` components or as
+            ``discriminant`` directions.
             ``best`` is the better, on the held-out classes, of the features as they are and the
             discriminant directions; training competes with it. ``fitted`` is the only one of
             ``lanml``, ``pnca``, ``nca`` and ``gmml``: their estimator fits the head.
