@@ -77,5 +77,5 @@ class RandomWeights(ALA):
 class WithoutMemory(ALA):
     """ALA whose assessor sees one tuple at a time."""
 
-    def build_assessor(self, inputs: int) -> Assessor:
+    def build_assessor(self, inputs: int, sequences: tuple[int, ...] = ()) -> Assessor:
         return Memoryless(inputs, centered=self.compares_weights)

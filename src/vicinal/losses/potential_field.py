@@ -7,7 +7,6 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 
 from vicinal.arguments import Count, Positive
-from vicinal.errors import ConfigError
 from vicinal.losses.loss import Comparisons, Terms
 from vicinal.losses.proxies import ProxyLoss
 from vicinal.tuples import Embeddings, SingleLabels
@@ -49,6 +48,8 @@ class PotentialFieldLoss(ProxyLoss):
     alpha: Positive = 3.0
     delta: Positive = 0.2
 
+    samples_beside_proxies = False
+
     def compare(
         self,
         embeddings: Embeddings,
@@ -64,18 +65,6 @@ class PotentialFieldLoss(ProxyLoss):
         compared = self.distance(torch.cat([embeddings, proxies]))
         # Masks of the whole matrix: lists of a class would have to be counted.
         return Comparisons(compared, same.clone().fill_diagonal_(False), compared, ~same)
-
-    def arrange(
-        self,
-        compared: Float[Tensor, "n mk"],
-        labels: SingleLabels,
-        proxy_labels: Integer[Tensor, "m"],
-    ) -> Comparisons:
-        raise ConfigError(
-            f"{type(self).__name__} also compares samples with samples and proxies with proxies, "
-            "so that comparisons of samples with proxies alone have no meaning for it. Use "
-            "proxy_anchor."
-        )
 
     def core(self, c: Comparisons) -> Terms:
         attraction = -self.field(c.positive.clamp(min=self.delta))

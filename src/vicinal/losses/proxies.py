@@ -12,6 +12,7 @@ et al., ECCV 2020); also P2SGrad (Zhang et al., CVPR 2019) and the instance loss
 import math
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
+from typing import ClassVar, TypeGuard
 
 import torch
 from jaxtyping import Float, Integer
@@ -45,6 +46,11 @@ class ProxyLoss(Loss):
         seed: seed of the initial proxies.
         centers: how many proxies a class has, of which the nearest counts.
         reduction: as in ``torch.nn``.
+
+    Attributes:
+        proxy_labels: the class of each proxy.
+        proxies_first: whether a proxy is the anchor, and samples its positives and negatives.
+        samples_beside_proxies: whether it compares nothing else, so that ``arrange`` gives all.
     """
 
     classes: Count
@@ -55,6 +61,8 @@ class ProxyLoss(Loss):
     centers: Count = 1
 
     takes_reference = False
+    proxies_first: ClassVar[bool] = False
+    samples_beside_proxies: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,8 +90,11 @@ class ProxyLoss(Loss):
         self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None
     ) -> Comparisons:
         self.check(embeddings, labels)
-        proxies = self.proxies.to(at_least_float32(embeddings).dtype)
-        return self.compare(embeddings, labels, proxies, self.proxy_labels)
+        return self.compare(embeddings, labels, self.beside(embeddings), self.proxy_labels)
+
+    def beside(self, embeddings: Embeddings) -> Float[Tensor, "*m d"]:
+        """Return the proxies in the precision in which embeddings are compared."""
+        return self.proxies.to(at_least_float32(embeddings).dtype)
 
     def compare(
         self,
@@ -153,6 +164,11 @@ class ProxyLoss(Loss):
                 "Number the classes from 0 and raise `classes`, or name every training class in "
                 "`known`."
             )
+
+
+def has_proxies(loss: nn.Module) -> TypeGuard[ProxyLoss]:
+    """Return whether a loss compares samples with proxies alone, which methods can replace."""
+    return isinstance(loss, ProxyLoss) and loss.samples_beside_proxies
 
 
 @dataclass(eq=False, repr=False)
@@ -254,6 +270,7 @@ class ProxyAnchorLoss(ProxyLoss):
 
     distance = Cosine()
     separate_sums = True
+    proxies_first = True
 
     def arrange(
         self,

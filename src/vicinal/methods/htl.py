@@ -9,7 +9,7 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
@@ -17,12 +17,16 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from vicinal.arguments import Count, Finite, check_arguments
+from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.losses.diagnostics import active_among
+from vicinal.losses.loss import reduce
+from vicinal.losses.proxies import has_proxies
+from vicinal.losses.triplet import HierarchicalTripletLoss
 from vicinal.methods.method import Form, Method, Parts, StepResult
 from vicinal.samplers import AnchorNeighborSampler
 from vicinal.samplers.class_tree import ClassTree
-from vicinal.tuples import other_class
+from vicinal.tuples import Embeddings, SingleLabels, other_class
 
 
 @runtime_checkable
@@ -78,7 +82,7 @@ class HTL(Method):
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
-        if self.form == "paper" and not isinstance(loss, TakesMargins):
+        if self.form == "paper" and not (isinstance(loss, TakesMargins) or has_proxies(loss)):
             raise ConfigError(
                 f"HTL sets a margin for each two classes, but {type(loss).__name__} takes none. "
                 "Set loss=hierarchical_triplet, or method.form=ours for HTL's batches alone."
@@ -90,6 +94,27 @@ class HTL(Method):
         self.acts_from = 0 if sampled else len(parts.sampler)  # the second epoch has margins
         self.tree: ClassTree | None = None
         self.epoch = 0
+        own = isinstance(self.loss, TakesMargins)
+        self.margins = self.loss if own else HierarchicalTripletLoss()
+
+    def step(self, batch: Batch) -> StepResult:
+        over_proxies = self.form == "paper" and self.margins is not self.loss
+        return self.step_by(self.over_proxies if over_proxies else self.loss, batch)
+
+    def over_proxies(self, embeddings: Embeddings, labels: SingleLabels) -> Float[Tensor, ""]:
+        """Return the loss with each negative nearer by the margin of its class over the mean margin.
+
+        d²_an ← d²_an - (α_an - ᾱ),   of cosines s_an ← s_an + (α_an - ᾱ) / 2
+        """
+        loss = self.loss
+        found = loss.comparisons(embeddings, labels)
+        if self.margins.multi_label:  # has no margins yet
+            return reduce(loss.core(found), loss.reduction)
+        classes = (labels, loss.proxy_labels)
+        margins = self.margins.margins_of(*(classes[::-1] if loss.proxies_first else classes))
+        nearer = margins / 2 if loss.distance.larger_is_closer else -margins
+        found = replace(found, negative=found.negative + nearer.to(found.negative.dtype))
+        return reduce(loss.core(found), loss.reduction)
 
     def batches(self, epoch: int) -> Sequence[Sequence[int]]:
         """Embed all training records, rebuild the tree, and draw this epoch's batches."""
@@ -111,25 +136,32 @@ class HTL(Method):
             "tree/nearest": tree.nearest_distances().mean(),
         }
         if self.epoch > 0 and self.form == "paper":
-            self.loss.set_margins(
-                tree.classes, tree.levels(), self.beta + tree.thresholds, tree.spreads
-            )
+            levels = tree.levels()
+            margins = self.beta + tree.thresholds
+            if self.margins is not self.loss:  # over proxies: about their mean
+                counts = levels.flatten().bincount(minlength=len(margins))
+                counts[0] -= len(levels)  # a class and itself
+                mean = (counts * margins).sum() / counts.sum().clamp(min=1)
+                margins = margins - (mean - tree.spreads.mean())
+            self.margins.set_margins(tree.classes, levels, margins, tree.spreads)
 
     @property
     def phase(self) -> object:
         """The loss has margins from the second epoch on; those of another shape are held
         elsewhere."""
-        return [buffer.shape for buffer in self.loss.buffers()]
+        return [buffer.shape for buffer in self.margins.buffers()]
 
     def diagnostics(self, result: StepResult) -> dict[str, Tensor]:
         described = super().diagnostics(result)
         labels = result.labels
         apart = other_class(result.labels)
         if self.form == "paper":
-            margins = self.loss.margins_of(labels)
-            distances = self.loss.distance(result.embeddings) - margins.masked_fill(~apart, 0)
-            described["active"] = active_among(distances, labels, 0.0)  # each with its own margin
+            margins = self.margins.margins_of(labels)
             described |= describe_margins(margins, apart)
+            if self.margins is self.loss:
+                distances = self.loss.distance(result.embeddings) - margins.masked_fill(~apart, 0)
+                # Each with its own margin.
+                described["active"] = active_among(distances, labels, 0.0)
         if self.tree is not None:
             described |= {name: value.to(labels.device) for name, value in self.distances.items()}
         return described

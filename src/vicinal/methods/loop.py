@@ -24,6 +24,7 @@ from vicinal.distances import at_least_float32, unit_rows
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses import LOSSES
 from vicinal.losses.loss import Comparisons, Loss, Terms, reduce, tuple_loss
+from vicinal.losses.proxies import ProxyLoss, has_proxies
 from vicinal.methods.method import Form, Method, Parts, StepResult, block_layout
 from vicinal.samplers import PKSampler
 from vicinal.tuples import Embeddings, Reference, SingleLabels, other_class, positives
@@ -115,6 +116,8 @@ class NegativesBetweenPairs(nn.Module, ABC):
         Reference.checked(embeddings, labels)
         embeddings = at_least_float32(embeddings)
         loss = self.loss
+        if has_proxies(loss):
+            return self._over_proxies(loss, embeddings, labels)
         pairs = first, second, keep, stands = positive_pairs(labels, self.pairing)
         negative = self.negatives(embeddings, pairs)
         if self.anchors == "samples":
@@ -138,11 +141,45 @@ class NegativesBetweenPairs(nn.Module, ABC):
         keep_negative = other_class(labels[first]) & keep & stands
         return Comparisons(positive, keep_positive, negative, keep_negative, penalty=penalty)
 
+    def _over_proxies(
+        self, loss: ProxyLoss, embeddings: Embeddings, labels: SingleLabels
+    ) -> Comparisons:
+        """Compare with a class at its nearest point between its proxy and one of its samples.
+
+        A sample and its proxy, of several the nearest, are a positive pair. Between pairs, a proxy
+        is a pair with itself, too, so that classes without samples are there.
+        """
+        plain = loss.comparisons(embeddings, labels)
+        proxies = loss.beside(embeddings).flatten(end_dim=-2)
+        compared = loss.distance(embeddings, proxies)
+        same = labels[:, None] == loss.proxy_labels.repeat_interleave(loss.centers)
+        closer = loss.distance.larger_is_closer
+        far = -torch.inf if closer else torch.inf
+        places = compared.masked_fill(~same, far)
+        own = places.argmax(dim=1) if closer else places.argmin(dim=1)
+        first = torch.arange(len(labels), device=labels.device)
+        if self.anchors == "pairs":
+            own = torch.cat([own, torch.arange(len(proxies), device=own.device)])
+            first = torch.cat([first, len(labels) + own[len(labels) :]])
+        there = torch.ones_like(first, dtype=torch.bool)
+        pairs = PositivePairs(first, len(labels) + own, there, there)
+        between = self.negatives(torch.cat([embeddings, proxies]), pairs)
+        if loss.proxies_first and self.anchors == "samples":
+            compared = between[len(labels) :].T
+        else:
+            compared = compared.scatter_reduce(
+                1, own.expand(len(labels), -1), between[: len(labels)], "amax" if closer else "amin"
+            )
+        found = loss.arrange(compared, labels, loss.proxy_labels)
+        return replace(plain, negative=found.negative)
+
     def forward(
         self, embeddings: Embeddings, labels: SingleLabels
     ) -> Float[Tensor, ""] | Float[Tensor, "p"]:
         comparisons = self.comparisons(embeddings, labels)
         sums, counts = self.loss.core(comparisons)
+        if has_proxies(self.loss):
+            return reduce(Terms(sums, counts), self.loss.reduction)
         there = comparisons.keep_positive.any(dim=1)
         if self.anchors == "pairs":  # padding is no row that a mean could count
             sums = sums.masked_fill(~there, 0)
@@ -279,18 +316,19 @@ class Pairable(Protocol):
 def pairable(loss: nn.Module) -> Loss:
     """Return ``loss`` if a positive pair can be one of its anchors."""
     name = type(loss).__name__
-    if not isinstance(loss, Pairable) or loss.pair_rows is None:
+    proxies = has_proxies(loss)
+    if not proxies and (not isinstance(loss, Pairable) or loss.pair_rows is None):
         names = ", ".join(name for name, kind in LOSSES.items() if kind.pair_rows is not None)
         raise ConfigError(
-            f"negatives between pairs need a loss in which a positive pair can be an anchor, got "
-            f"{name}. Use one of {names}."
+            f"negatives between pairs need proxies, or a loss in which a positive pair can be an "
+            f"anchor, got {name}. Use one of {names}."
         )
     if block_layout(loss) is not None:
         raise ConfigError(
             f"negatives between pairs take batches of classes, but {name} has blocks=True, a "
             "layout of its own. Set loss.blocks=false and sampler=classes."
         )
-    pairs = tuple_loss(loss, "LoOp")
+    pairs = loss if has_proxies(loss) else tuple_loss(loss, "LoOp")
     if not pairs.distance.normalize and not pairs.pairs_off_sphere:
         raise ConfigError(
             f"arcs lie on the unit sphere, but {name} has normalize=False. Set loss.normalize=true."
@@ -348,14 +386,10 @@ class BetweenPairs(Method):
         sample."""
         described = super().diagnostics(result)
         distance = self.loss.loss.distance
-        labels = result.labels
-        c = self.loss.comparisons(result.embeddings, labels)
         far = -torch.inf if distance.larger_is_closer else torch.inf
-        compared = {
-            "sample": (distance(result.embeddings), other_class(labels)),
-            "between": (c.negative, c.keep_negative),
-        }
-        for name, (values, keep) in compared.items():
+        for name, loss in {"sample": self.loss.loss, "between": self.loss}.items():
+            c = loss.comparisons(result.embeddings, result.labels)
+            values, keep = c.negative, c.keep_negative
             there = keep.any(dim=1)
             nothing = torch.full_like(values[:, :1], far)
             values = torch.cat([nothing, values.masked_fill(~keep, far)], dim=1)

@@ -259,7 +259,7 @@ class Method(nn.Module):
         """
         return self.step_by(self.loss, batch)
 
-    def step_by(self, loss: nn.Module, batch: Batch) -> StepResult:
+    def step_by(self, loss: Callable[..., Tensor], batch: Batch) -> StepResult:
         """Take the step of one loss, updates included."""
         embeddings, labels = self.embed(batch)
         value = loss(embeddings, labels)

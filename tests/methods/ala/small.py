@@ -61,7 +61,7 @@ def make(sampler, settings=None, assessor=None, *, loss=None, backbone=Backbone,
     )
     method = replace(settings or ALA(relative=False))
     if method.assessor == "lstm":
-        method.build_assessor = lambda inputs: (
+        method.build_assessor = lambda inputs, sequences: (
             assessor or LSTMAssessor(inputs, hidden=8, scaled=True)
         )
     return build(

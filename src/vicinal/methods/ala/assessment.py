@@ -11,11 +11,13 @@ from typing import Annotated, Literal, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.func import grad
 
 from vicinal.arguments import Limits
 from vicinal.distances import at_least_float32, pairwise_distances, row_distances, unit_rows
 from vicinal.errors import ConfigError
-from vicinal.losses.loss import Comparisons, tuple_loss
+from vicinal.losses.loss import Comparisons, Loss, reduce, tuple_loss
+from vicinal.losses.proxies import ProxyLoss, has_proxies
 from vicinal.samplers.episodes import episode_triplets
 from vicinal.tuples import Embeddings, SingleLabels, Triplets, other_class, same_class
 
@@ -24,7 +26,7 @@ Weight = Annotated[float, Limits("(0, 1]")]
 
 
 class Scored(NamedTuple):
-    """The tuples of a subset.
+    """The tuples of a subset; with proxies p of each sample.
 
     Attributes:
         losses: L(T; θ) of each, differentiable.
@@ -32,9 +34,9 @@ class Scored(NamedTuple):
         hardness: d(y, y⁺) / d(y, y⁻) of each (Zheng et al. 2020, Sect. 4.3).
     """
 
-    losses: Float[Tensor, "t"]
-    members: Float[Tensor, "t m d"]
-    hardness: Float[Tensor, "t"]
+    losses: Float[Tensor, "t *p"]
+    members: Float[Tensor, "t *p m d"]
+    hardness: Float[Tensor, "t *p"]
 
 
 class Scoring(nn.Module, ABC):
@@ -43,13 +45,16 @@ class Scoring(nn.Module, ABC):
     Attributes:
         loss: what a tuple costs.
         seen: members of a tuple that the assessor sees.
+        sequences: how many sequences of tuples there are beside each other; empty for one.
     """
 
+    loss: Loss
     seen: int = 3
+    sequences: tuple[int, ...] = ()
 
     def __init__(self, loss: nn.Module) -> None:
         super().__init__()
-        self.loss = tuple_loss(loss, "ALA")
+        self.loss = loss if has_proxies(loss) else tuple_loss(loss, "ALA")
 
     @abstractmethod
     def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Scored:
@@ -144,11 +149,57 @@ class AnchorScoring(Scoring):
         return Scored(sums / counts.clamp(min=1), members, self.hardness(members))
 
 
+class ProxyScoring(Scoring):
+    """Pairs of a sample and a proxy as units: any loss with proxies.
+
+        ∇L = Σ_T ∇L(T),   L(T) = ∂L/∂s_T · s_T       with ∂L/∂s_T a constant, s_T the pair's similarity
+
+    So weights of 1 give the gradient of the loss itself, and where a loss is a sum over pairs ∇L(T)
+    is that of a pair's term, as in Eq. (10). In value each pair has its share of L.
+    """
+
+    loss: ProxyLoss
+    seen = 2
+
+    def __init__(self, loss: ProxyLoss) -> None:
+        super().__init__(loss)
+        self.sequences = (len(loss.proxy_labels) * loss.centers,)
+
+    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Scored:
+        loss = self.loss
+        rows = at_least_float32(embeddings)
+        proxies = loss.beside(rows)
+        classes = loss.proxy_labels
+        others = proxies.flatten(end_dim=-2)
+        compared = loss.distance(rows, others)
+        penalty = loss.compare(rows.detach(), labels, proxies, classes).penalty
+
+        def whole(values: Tensor) -> Tensor:
+            found = replace(loss.arrange(values, labels, classes), penalty=penalty)
+            return reduce(loss.core(found), loss.reduction)
+
+        known = compared.detach()
+        slopes = grad(whole)(known)
+        costs = len(rows) * slopes.detach() * (compared - known) + whole(known) / len(others)
+        seen = [self.comparable(part.detach()) for part in (rows, others)]
+        shape = len(rows), len(others), rows.shape[1]
+        members = torch.stack([seen[0][:, None].expand(shape), seen[1].expand(shape)], dim=2)
+        same = labels[:, None] == classes.repeat_interleave(loss.centers)
+        far = pairwise_distances(*seen, squared=False).clamp(min=torch.finfo(rows.dtype).eps)
+        near = far.masked_fill(~same, torch.inf).amin(dim=1, keepdim=True)
+        return Scored(costs, members, near / far)
+
+
 SCORINGS: dict[str, type[Scoring]] = {
     "triplets": TripletScoring,
     "pairs": PairScoring,
     "anchors": AnchorScoring,
 }
+
+
+def scoring_of(loss: nn.Module, units: str) -> Scoring:
+    """Return how a loss is assessed: with proxies pair by pair, else in the units named."""
+    return ProxyScoring(loss) if has_proxies(loss) else SCORINGS[units](loss)
 
 
 class EpisodeLoss(nn.Module):
@@ -186,7 +237,7 @@ class Assessment(NamedTuple):
     """What an assessor says of a sequence of tuples, and the state in which the sequence leaves
     it."""
 
-    weights: Float[Tensor, "t"]
+    weights: Float[Tensor, "t *p"]
     state: tuple[Tensor, ...] = ()
 
 
@@ -207,13 +258,13 @@ class Assessor(nn.Module, ABC):
         """Whether there is anything for a meta-gradient to change."""
         return any(parameter.requires_grad for parameter in self.parameters())
 
-    def forward(self, members: Float[Tensor, "t m d"]) -> Assessment:
-        """Assess the tuples of an episode, one sequence; a tuple is the embeddings of its members
-        in their order."""
-        return self.assess(at_least_float32(members.detach().flatten(1)))
+    def forward(self, members: Float[Tensor, "t *p m d"]) -> Assessment:
+        """Assess the tuples of an episode, one sequence, or one for each proxy; a tuple is the
+        embeddings of its members in their order."""
+        return self.assess(at_least_float32(members.detach().flatten(-2)))
 
     @abstractmethod
-    def assess(self, tuples: Float[Tensor, "t md"]) -> Assessment:
+    def assess(self, tuples: Float[Tensor, "t *p md"]) -> Assessment:
         """Weigh a sequence of concatenated embeddings, from the present state."""
 
     def advance(self, state: tuple[Tensor, ...]) -> None:
@@ -235,13 +286,20 @@ class LSTMAssessor(Assessor):
             initialized sees next to nothing; their length matters to no loss on the unit sphere.
         centered: whether weights are of logits relative to their mean in the episode (ours), so
             that they have no drift that all tuples share.
+        sequences: how many there are beside each other, one for each proxy; empty for one.
     """
 
     hidden_state: Tensor
     cell_state: Tensor
 
     def __init__(
-        self, inputs: int, *, hidden: int = 64, scaled: bool = False, centered: bool = False
+        self,
+        inputs: int,
+        *,
+        hidden: int = 64,
+        scaled: bool = False,
+        centered: bool = False,
+        sequences: tuple[int, ...] = (),
     ) -> None:
         super().__init__()
         self.scaled = scaled
@@ -250,14 +308,14 @@ class LSTMAssessor(Assessor):
         self.weight = nn.Linear(hidden, 1)
         for parameter in self.weight.parameters():
             nn.init.zeros_(parameter)
-        self.register_buffer("hidden_state", torch.zeros(2, hidden))
-        self.register_buffer("cell_state", torch.zeros(2, hidden))
+        self.register_buffer("hidden_state", torch.zeros(2, *sequences, hidden))
+        self.register_buffer("cell_state", torch.zeros(2, *sequences, hidden))
 
-    def assess(self, tuples: Float[Tensor, "t md"]) -> Assessment:
+    def assess(self, tuples: Float[Tensor, "t *p md"]) -> Assessment:
         if self.scaled:
-            tuples = unit_rows(tuples) * tuples.shape[1] ** 0.5
+            tuples = unit_rows(tuples) * tuples.shape[-1] ** 0.5
         outputs, state = self.sequence(tuples, (self.hidden_state, self.cell_state))
-        logits = self.weight(outputs).squeeze(dim=1)
+        logits = self.weight(outputs).squeeze(dim=-1)
         return Assessment((logits - logits.mean() if self.centered else logits).sigmoid(), state)
 
     def advance(self, state: tuple[Tensor, ...]) -> None:
@@ -273,5 +331,5 @@ class ConstantAssessor(Assessor):
         super().__init__()
         self.weight = weight
 
-    def assess(self, tuples: Float[Tensor, "t md"]) -> Assessment:
-        return Assessment(tuples.new_full((len(tuples),), self.weight))
+    def assess(self, tuples: Float[Tensor, "t *p md"]) -> Assessment:
+        return Assessment(tuples.new_full(tuples.shape[:-1], self.weight))

@@ -144,7 +144,7 @@ def load_forward_mode() -> None:
 
 def slopes(
     scoring: Scoring, embeddings: Embeddings, tangents: Embeddings, labels: SingleLabels
-) -> Float[Tensor, "t"]:
+) -> Float[Tensor, "t *p"]:
     """Compute d/dε L(T; θ + ε u) of every tuple from ``tangents``, the embeddings' derivative along
     u."""
     load_forward_mode()

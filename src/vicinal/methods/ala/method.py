@@ -11,15 +11,16 @@ from torch import Tensor, nn
 from vicinal.arguments import Natural, NonNegative, check_arguments
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
+from vicinal.losses.proxies import has_proxies
 from vicinal.methods.ala import meta_gradient
 from vicinal.methods.ala.assessment import (
-    SCORINGS,
     Assessor,
     ConstantAssessor,
     LSTMAssessor,
     Over,
     Scored,
     Weight,
+    scoring_of,
 )
 from vicinal.methods.ala.meta_gradient import Metric
 from vicinal.methods.method import Episodes, Form, Method, Parts, StepResult
@@ -125,19 +126,24 @@ class ALA(Method):
 
     # -- training ---------------------------------------------------------------------------------
 
-    def add_up(self, losses: Float[Tensor, "t"]) -> Float[Tensor, ""]:
-        """Mean or sum over tuples; the paper's equations sum."""
-        return losses.mean() if self.averages else losses.sum()
+    def add_up(self, losses: Float[Tensor, "t *p"]) -> Float[Tensor, ""]:
+        """Mean or sum over tuples, over proxies always the sum; the paper's equations sum."""
+        return losses.sum() / len(losses) if self.averages else losses.sum()
 
-    def factors(self, weights: Float[Tensor, "t"]) -> Float[Tensor, "t"]:
+    def factors(self, weights: Float[Tensor, "t *p"]) -> Float[Tensor, "t *p"]:
         """What the tuples' losses are multiplied by."""
         return weights / weights.mean() if self.compares_weights else weights
 
-    def build_assessor(self, inputs: int) -> Assessor:
+    def build_assessor(self, inputs: int, sequences: tuple[int, ...] = ()) -> Assessor:
         """Build the assessor of tuples with ``inputs`` numbers each."""
         if self.assessor == "constant":
             return ConstantAssessor(self.weight)
-        return LSTMAssessor(inputs, scaled=self.form == "ours", centered=self.compares_weights)
+        return LSTMAssessor(
+            inputs,
+            scaled=self.form == "ours",
+            centered=self.compares_weights,
+            sequences=sequences,
+        )
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
@@ -146,12 +152,12 @@ class ALA(Method):
                 "ALA needs episodes of a training and a validation subset, got batches of "
                 f"{type(sampler).__name__}. Set sampler=episodes."
             )
-        SCORINGS[self.units](loss)
+        scoring_of(loss, self.units)
 
     def setup(self, parts: Parts) -> None:
-        self.scoring = SCORINGS[self.units](parts.loss)
+        self.scoring = scoring_of(parts.loss, self.units)
         inputs = self.scoring.seen * parts.embedder.embedding_dim
-        self.weigh = self.build_assessor(inputs)
+        self.weigh = self.build_assessor(inputs, self.scoring.sequences)
         super().setup(parts)
         self.metric = Metric(self.embedder, self.metric_optimizer)
         self.analysis = WeightAnalysis()
@@ -202,8 +208,8 @@ class ALA(Method):
         return told
 
     def derive(
-        self, batch: Batch, training: Pass, factors: Float[Tensor, "t"]
-    ) -> tuple[Float[Tensor, "t"], dict[str, Tensor]]:
+        self, batch: Batch, training: Pass, factors: Float[Tensor, "t *p"]
+    ) -> tuple[Float[Tensor, "t *p"], dict[str, Tensor]]:
         """Return how the tuples' losses change along the gradient of the validation loss after a
         virtual step with these weights, and what that step was like."""
         losses = training.scored.losses
@@ -212,7 +218,7 @@ class ALA(Method):
         validation, direction = self.validate(batch, steps)  # at θ' of Eq. (10)
         whole = meta_gradient.norm(list(self.metric.parameters().values()))
         told = {
-            "episode/training": losses.detach().mean(),
+            "episode/training": losses.detach().sum() / len(losses),
             "episode/validation": validation,
             "virtual_step/relative_length": meta_gradient.norm(steps) / whole,
         }
@@ -230,9 +236,10 @@ class ALA(Method):
         scored: Scored = self.scoring(embeddings[last], labels)
         loss = self.add_up(scored.losses)
         gradients = torch.autograd.grad(loss, list(tried.values()), materialize_grads=True)
-        return scored.losses.detach().mean(), self.metric.scaled(_averaged(list(gradients)))
+        mean = scored.losses.detach().sum() / len(scored.losses)
+        return mean, self.metric.scaled(_averaged(list(gradients)))
 
-    def slopes(self, direction: list[Tensor], training: Pass) -> Float[Tensor, "t"]:
+    def slopes(self, direction: list[Tensor], training: Pass) -> Float[Tensor, "t *p"]:
         """Return how each tuple's loss changes along ``direction``."""
         labels = training.labels
         tangents = self.metric.tangents(direction, training.inputs)
@@ -252,6 +259,8 @@ class ALA(Method):
 
     def collapsed_loss(self, batch: Batch) -> float:
         """At the mean weight of the last episode."""
+        if has_proxies(self.loss):
+            return super().collapsed_loss(batch)
         rows = self.sampler.training_rows
         weight = self.analysis.mean_weight
         with torch.no_grad():
@@ -303,7 +312,7 @@ class WeightAnalysis(nn.Module):
         )
 
     def describe(
-        self, weights: Float[Tensor, "t"], hardness: Float[Tensor, "t"]
+        self, weights: Float[Tensor, "t *p"], hardness: Float[Tensor, "t *p"]
     ) -> dict[str, Tensor]:
         """Return mean and deviation of the weights, and the mean of w d(y, y⁺) / d(y, y⁻), weighted
         and unweighted.

@@ -10,9 +10,10 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 from torch.nn.functional import relu, threshold
 
-from vicinal.distances import pairwise_distances, row_distances
+from vicinal.distances import pairwise_distances, row_distances, unit_rows
 from vicinal.errors import ConfigError
 from vicinal.losses.loss import Comparisons, Loss, tuple_loss
+from vicinal.losses.proxies import ProxyLoss, has_proxies
 from vicinal.methods.hdml.generator import Generator
 from vicinal.tuples import same_class
 
@@ -59,6 +60,8 @@ def harder(
 class Roles:
     """Which rows of a batch are anchors, and which rows are the columns of a loss's negatives.
 
+    The rows of a loss with proxies are those of the batch, then its proxies.
+
     Attributes:
         anchors: the rows that are anchors.
         columns: the rows that negatives come from.
@@ -77,6 +80,9 @@ class Roles:
     @classmethod
     def of(cls, loss: Loss, rows: int) -> "Roles":
         """Return the roles that a loss gives to the rows of a batch."""
+        if has_proxies(loss):
+            samples, proxies = slice(0, rows), slice(rows, None)
+            return cls(proxies, samples) if loss.proxies_first else cls(samples, proxies)
         layout = loss.layout if getattr(loss, "blocks", False) else None
         if layout == "triplets":
             third = rows // 3
@@ -108,8 +114,10 @@ class Roles:
         if self.partners is not None:
             partners = embeddings[self.partners]
             return row_distances(embeddings[self.anchors], partners, squared=False)
-        positive = same_class(labels)
-        sums = (pairwise_distances(embeddings, squared=False) * positive).sum(dim=1)
+        positive = same_class(labels)[self.anchors, self.columns]
+        anchors = embeddings[self.anchors]
+        others = None if self.anchors == self.columns else embeddings[self.columns]
+        sums = (pairwise_distances(anchors, others, squared=False) * positive).sum(dim=1)
         count = positive.sum(dim=1)
         return torch.where(count > 0, sums / count.clamp(min=1), ALONE)
 
@@ -141,6 +149,8 @@ class Roles:
 
 def replaceable(loss: nn.Module) -> Loss:
     """Return ``loss`` if it compares anchors with negatives that synthetic ones can replace."""
+    if has_proxies(loss):
+        return loss
     loss, name = tuple_loss(loss, "HDML"), type(loss).__name__
     if not loss.single_negatives:
         raise ConfigError(
@@ -209,8 +219,11 @@ class Synthesis:
     ) -> Synthetics:
         """Return the synthetic tuples of a batch of z with these labels; ``embed`` is the head
         g."""
+        samples = len(embeddings)
+        roles = Roles.of(self.loss, samples)
+        if has_proxies(self.loss):
+            embeddings, labels = self._beside_proxies(self.loss, embeddings, labels)
         rows = len(embeddings)
-        roles = Roles.of(self.loss, rows)
         if self.hardest is not None:
             roles = roles.limited(embeddings, labels, self.hardest)
         reference = roles.reference(embeddings, labels)[:, None]
@@ -227,7 +240,7 @@ class Synthesis:
         label_weights = self._label_weights(roles, len(tuples[0]), own != theirs)
         return Synthetics(
             self._compared(roles, labels, unaltered, negatives.view_as(pulled)),
-            features[:rows],
+            features[:samples],
             torch.cat(tuples),
             torch.cat([roles.unaltered(labels), theirs.flatten()]),
             label_weights,
@@ -244,6 +257,8 @@ class Synthesis:
         if roles.paired:  # [a; p; n] with n moved
             kept = unaltered[: roles.columns.start]
             return self.loss.comparisons(torch.cat([kept, negatives[:, 0]]), labels)
+        if has_proxies(self.loss):
+            return self._compared_with_proxies(self.loss, roles, labels, unaltered, negatives)
         found = self.loss.comparisons(unaltered, labels)
         there = found.keep_negative
         if roles.chosen is not None:
@@ -253,6 +268,37 @@ class Synthesis:
         penalty = self.loss.penalty(anchors, negatives) if self.loss.penalizes else found.penalty
         compared = self.loss.distance(anchors, negatives)
         return replace(found, negative=compared, keep_negative=there, penalty=penalty)
+
+    def _beside_proxies(
+        self, loss: ProxyLoss, embeddings: Float[Tensor, "b d"], labels: Integer[Tensor, "b"]
+    ) -> tuple[Float[Tensor, "r d"], Integer[Tensor, "r"]]:
+        """Return samples and proxies as rows of one space, the sphere where the loss compares them
+        there, and their labels."""
+        rows = torch.cat([embeddings, loss.beside(embeddings).flatten(end_dim=-2)])
+        classes = loss.proxy_labels.repeat_interleave(loss.centers)
+        return unit_rows(rows) if loss.distance.normalize else rows, torch.cat([labels, classes])
+
+    def _compared_with_proxies(
+        self,
+        loss: ProxyLoss,
+        roles: Roles,
+        labels: Integer[Tensor, "r"],
+        unaltered: Float[Tensor, "r d"],
+        negatives: Float[Tensor, "n m d"],
+    ) -> Comparisons:
+        """Return the comparisons of regenerated samples and proxies, the hardest negatives moved."""
+        count = len(labels) - len(loss.proxy_labels) * loss.centers
+        own = labels[:count]
+        proxies = unaltered[count:].view_as(loss.proxies)
+        found = loss.compare(unaltered[:count], own, proxies, loss.proxy_labels)
+        anchors = unaltered[roles.anchors]
+        compared = loss.distance(anchors, negatives)
+        if roles.chosen is not None:
+            whole = loss.distance(anchors, unaltered[roles.columns])
+            compared = whole.scatter(1, roles.chosen, compared)
+        if loss.proxies_first:
+            compared = compared.T
+        return replace(found, negative=loss.arrange(compared, own, loss.proxy_labels).negative)
 
     def _label_weights(
         self, roles: Roles, unaltered: int, other: Bool[Tensor, "n m"]
