@@ -128,7 +128,7 @@ def measure_memory(contestant: str, folder: Path) -> dict[str, float]:
     import torch
 
     score = CONTESTANTS[contestant]()
-    score(*data(rows=200, dim=8, classes=50))  # load and initialise what a first call loads
+    score(*data(rows=200, dim=8, classes=50))  # load and initialize what a first call loads
     # Read, not drawn: the allocator would keep the memory of the drawing and hide what the call
     # takes.
     rows, labels = (

@@ -14,7 +14,7 @@ from published import ByData, Scores
 from vicinal.bench import Table, row
 from vicinal.bench.table import Row
 
-SOFTMAX = "normalised softmax"
+SOFTMAX = "normalized softmax"
 Slot = dict[str, Any]
 
 # The papers' numbers where they print them. α, β, λ1 and λ2 of DANML are the middle of Song et
@@ -224,7 +224,7 @@ class Benchmark:
 
 @dataclass
 class Rows:
-    """The rows of a table, collected; the first is a normalised-softmax classifier at the same
+    """The rows of a table, collected; the first is a normalized-softmax classifier at the same
     budget."""
 
     benchmark: Benchmark

@@ -30,12 +30,12 @@ def test_without_draws_the_center_is_cut_and_nothing_is_mirrored():
 
 def test_padding_and_a_random_crop_shift_the_image():
     transform = plain(size=10, pad=2, fill=51, crop="random", channels=1)
-    grey = image(10, 10, "L")
-    shifted = transform(grey, np.array([0.0, 0.5, 0.9]))  # two pixels down, none across
+    gray = image(10, 10, "L")
+    shifted = transform(gray, np.array([0.0, 0.5, 0.9]))  # two pixels down, none across
     torch.testing.assert_close(shifted[0, :2], torch.full((2, 10), 0.2))
-    torch.testing.assert_close(shifted[0, 2:], torch.from_numpy(np.array(grey))[:8] / 255)
+    torch.testing.assert_close(shifted[0, 2:], torch.from_numpy(np.array(gray))[:8] / 255)
     # The center is the image itself.
-    torch.testing.assert_close(transform(grey), plain(size=10, channels=1)(grey))
+    torch.testing.assert_close(transform(gray), plain(size=10, channels=1)(gray))
 
 
 def test_shorter_keeps_the_aspect_and_squash_does_not():
@@ -43,7 +43,7 @@ def test_shorter_keeps_the_aspect_and_squash_does_not():
     assert plain(size=20, resize=20, fit="squash").prepare(image(30, 15)).shape == (3, 20, 20)
 
 
-def test_the_preprocessing_of_public_weights_is_a_transform_s_normalisation():
+def test_the_preprocessing_of_public_weights_is_a_transform_s_normalization():
     for weights in (IMAGENET, HALF, CAFFE):
         transform = ImageTransform(
             size=10, mean=weights.mean, std=weights.std, order=weights.channels, scale=weights.scale

@@ -18,15 +18,15 @@ from vicinal.evaluation.retrieval import query_scores
 
 
 @pytest.fixture
-def labelled(rng):
+def labeled(rng):
     labels = torch.arange(8).repeat_interleave(6)
     return torch.randn(8, 5, generator=rng)[labels] + 0.7 * torch.randn(
         48, 5, generator=rng
     ), labels
 
 
-def test_scores_are_those_of_the_parts(labelled):
-    rows, labels = labelled
+def test_scores_are_those_of_the_parts(labeled):
+    rows, labels = labeled
     names = ["recall@1", "recall@8", "map@r", "r_precision"]
     expected = query_scores(neighbor_chunks(rows, 8), labels, metrics=names).means()
     means, spread = cluster(rows, labels, seed=5, restarts=3)
@@ -88,8 +88,8 @@ def test_two_processes_score_to_the_last_digit_as_one(tmp_path):
         torch.testing.assert_close(both, scored(), rtol=0, atol=0)
 
 
-def test_normalised_rows_and_cosine_rank_alike(labelled):
-    rows, labels = labelled
+def test_normalized_rows_and_cosine_rank_alike(labeled):
+    rows, labels = labeled
     unit = evaluate(torch.nn.functional.normalize(rows, dim=1), labels)
     assert evaluate(3 * rows, labels, normalize=True) == unit
     assert evaluate(rows, labels, metric="cosine") == pytest.approx(unit)
@@ -97,8 +97,8 @@ def test_normalised_rows_and_cosine_rank_alike(labelled):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_other_precisions_are_computed_from_their_values(labelled, dtype):
-    rows, labels = labelled
+def test_other_precisions_are_computed_from_their_values(labeled, dtype):
+    rows, labels = labeled
     rows = rows.to(dtype)
     assert evaluate(rows, labels) == pytest.approx(evaluate(rows.float(), labels))
     close = rows[:1] + rows * 0.01  # directions that half precision would mix up
@@ -107,8 +107,8 @@ def test_other_precisions_are_computed_from_their_values(labelled, dtype):
     )
 
 
-def test_arrays_are_taken_as_tensors_are(labelled):
-    rows, labels = labelled
+def test_arrays_are_taken_as_tensors_are(labeled):
+    rows, labels = labeled
     array = rows.numpy()
     numbers = labels.numpy()
     assert evaluate(array, numbers) == evaluate(rows, labels)
@@ -122,8 +122,8 @@ def test_arrays_are_taken_as_tensors_are(labelled):
         evaluate(array, np.full(len(array), "a"))
 
 
-def test_rows_that_are_not_finite_are_named(labelled):
-    rows, labels = labelled
+def test_rows_that_are_not_finite_are_named(labeled):
+    rows, labels = labeled
     rows[[2, 40], 0] = torch.tensor([torch.nan, torch.inf])
     with pytest.raises(DataError, match=r"embeddings must be finite, but 2 of 48 .* rows 2, 40\."):
         evaluate(rows, labels)
@@ -131,8 +131,8 @@ def test_rows_that_are_not_finite_are_named(labelled):
         evaluate(rows[:2], labels[:2], gallery=rows, gallery_labels=labels)
 
 
-def test_labels_that_do_not_fit_are_rejected(labelled):
-    rows, labels = labelled
+def test_labels_that_do_not_fit_are_rejected(labeled):
+    rows, labels = labeled
     with pytest.raises(DataError, match=r"labels must be integers, got torch\.float32"):
         evaluate(rows, labels.float())
     with pytest.raises(DataError, match="48 rows of embeddings and 47 labels"):
@@ -142,8 +142,8 @@ def test_labels_that_do_not_fit_are_rejected(labelled):
 
 
 @pytest.mark.gpu
-def test_a_gpu_gives_the_same_retrieval(labelled):
-    rows, labels = labelled
+def test_a_gpu_gives_the_same_retrieval(labeled):
+    rows, labels = labeled
     here, there = (
         evaluate(rows, labels, clustering=False, device=device) for device in ("cpu", "cuda")
     )
@@ -251,8 +251,8 @@ def test_tables_by_query_and_by_class():
     assert [*evaluate(LINE, CLASSES, metrics=["eer"]).per_query] == ["query", "label"]
 
 
-def test_a_comparison_of_labels_of_ones_own(labelled):
-    rows, labels = labelled
+def test_a_comparison_of_labels_of_ones_own(labeled):
+    rows, labels = labeled
     names = ["recall@1", "map@r", "map", "r_precision", "tar@far=0.1", "eer"]
     coarse = evaluate(rows, labels // 2, metrics=names)
     assert evaluate(
@@ -280,13 +280,13 @@ def test_a_comparison_of_labels_of_ones_own(labelled):
 
 
 @pytest.mark.parametrize("name", ["recall", "tar", "ndcg", "precision@x"])
-def test_unknown_scores_are_named(labelled, name):
+def test_unknown_scores_are_named(labeled, name):
     with pytest.raises(ConfigError, match="unknown retrieval score"):
-        evaluate(*labelled, metrics=[name])
+        evaluate(*labeled, metrics=[name])
 
 
 @pytest.mark.parametrize("separate", [False, True])
-def test_agrees_with_pytorch_metric_learning(labelled, separate):
+def test_agrees_with_pytorch_metric_learning(labeled, separate):
     calculators = pytest.importorskip("pytorch_metric_learning.utils.accuracy_calculator")
     from pytorch_metric_learning.distances import LpDistance
     from pytorch_metric_learning.utils.inference import CustomKNN
@@ -300,7 +300,7 @@ def test_agrees_with_pytorch_metric_learning(labelled, separate):
         "NMI": "nmi",
         "AMI": "ami",
     }
-    rows, labels = labelled
+    rows, labels = labeled
     clusters = kmeans(rows[::2] if separate else rows, 8, seed=0, restarts=1)
     theirs = calculators.AccuracyCalculator(
         include=tuple(ours),

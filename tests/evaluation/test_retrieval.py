@@ -43,7 +43,7 @@ def score(
     return query_scores(chunks, labels, gallery_labels, metrics=metrics).means()
 
 
-def labelled(rng, n, classes, dim=5):
+def labeled(rng, n, classes, dim=5):
     """Rows around class centers, near enough for some and not all neighbors to be right."""
     labels = torch.randint(classes, (n,), generator=rng)
     return torch.randn(classes, dim, generator=rng)[labels] + torch.randn(
@@ -52,14 +52,14 @@ def labelled(rng, n, classes, dim=5):
 
 
 def test_leave_one_out_equals_the_definitions_in_loops(rng):
-    rows, labels = labelled(rng, 60, classes=25)  # some classes have one row
+    rows, labels = labeled(rng, 60, classes=25)  # some classes have one row
     assert (relevant_counts(labels) == 0).any()
     found = neighbors(rows, 20).ids
     assert score(rows, labels) == pytest.approx(by_hand(found, labels), abs=1e-12)
 
 
 def test_query_and_gallery_equals_the_definitions_in_loops(rng):
-    rows, labels = labelled(rng, 80, classes=12)
+    rows, labels = labeled(rng, 80, classes=12)
     queries = rows[:30]
     gallery = rows[30:]
     asked = labels[:30].clone()
@@ -73,7 +73,7 @@ def test_query_and_gallery_equals_the_definitions_in_loops(rng):
 
 
 def test_labels_beyond_float32_stay_apart(rng):
-    rows, labels = labelled(rng, 40, classes=4)
+    rows, labels = labeled(rng, 40, classes=4)
     assert score(rows, labels + 2**53) == score(rows, labels)
     assert relevant_counts(torch.tensor([2**53, 2**53 + 1])).tolist() == [0, 0]
 
@@ -85,7 +85,7 @@ def test_queries_with_nothing_to_find_are_rejected_where_there_are_no_others(rng
 
 
 def test_too_few_neighbors_for_r_are_rejected(rng):
-    rows, labels = labelled(rng, 30, classes=2)
+    rows, labels = labeled(rng, 30, classes=2)
     with pytest.raises(ConfigError, match="Search for `ranks_needed`"):
         query_scores(neighbor_chunks(rows, 3), labels)
 

@@ -106,6 +106,6 @@ def test_the_best_combination_is_chosen_among_all_combinations():
             chosen = [
                 *table.remark.kinds["combinations"],
                 *table.remark.kinds["others"],
-                "normalised softmax",
+                "normalized softmax",
             ]
             assert sorted(chosen) == sorted(row.name for row in table.rows)

@@ -61,7 +61,7 @@ def point_of_map(page, place):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_the_page_fits_every_width_in_both_colour_schemes(visit, reported, width, scheme):
+def test_the_page_fits_every_width_in_both_color_schemes(visit, reported, width, scheme):
     page = visit(reported.page, width=width, scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")

@@ -356,7 +356,7 @@ def test_any_batch_is_answered_and_the_machine_does_not_travel(small_model, rng)
 
 @pytest.fixture(scope="module")
 def long_model():
-    """Of features, not normalised: embeddings of length 10,000."""
+    """Of features, not normalized: embeddings of length 10,000."""
     rng = torch.Generator().manual_seed(0)
     embedder = settled(Identity(8), rng, normalize=False)
     with torch.no_grad():

@@ -18,16 +18,16 @@ def loaded(path, embedder, transform):
 
 
 @pytest.fixture
-def colour(tmp_path):
+def color(tmp_path):
     torch.manual_seed(0)
     transform = ImageTransform(size=16, resize=20)
     return loaded(tmp_path / "run", Embedder(SmallConvNet(3, (4, 8)), 6), transform)
 
 
 @pytest.fixture
-def grey(tmp_path):
+def gray(tmp_path):
     transform = ImageTransform(size=16, resize=20, channels=1)
-    return loaded(tmp_path / "grey", Embedder(SmallConvNet(1, (4,)), 6), transform)
+    return loaded(tmp_path / "gray", Embedder(SmallConvNet(1, (4,)), 6), transform)
 
 
 @pytest.fixture
@@ -47,9 +47,9 @@ def pictures(tmp_path):
     return paths, arrays
 
 
-def test_paths_pictures_and_arrays_give_the_same_rows(colour, pictures):
+def test_paths_pictures_and_arrays_give_the_same_rows(color, pictures):
     paths, arrays = pictures
-    rows = colour.embed(paths)
+    rows = color.embed(paths)
     assert rows.shape == (5, 6) and rows.dtype == np.float32
     for same in (
         map(str, paths),
@@ -58,40 +58,40 @@ def test_paths_pictures_and_arrays_give_the_same_rows(colour, pictures):
         list(arrays),
         torch.from_numpy(arrays),
     ):
-        np.testing.assert_array_equal(colour.embed(same), rows)
-    np.testing.assert_array_equal(colour.embed(Image.fromarray(pixels) for pixels in arrays), rows)
+        np.testing.assert_array_equal(color.embed(same), rows)
+    np.testing.assert_array_equal(color.embed(Image.fromarray(pixels) for pixels in arrays), rows)
 
 
-def test_one_alone_gives_one_row(colour, pictures):
+def test_one_alone_gives_one_row(color, pictures):
     paths, arrays = pictures
-    row = colour.embed(paths)[:1]
+    row = color.embed(paths)[:1]
     for one in (paths[0], str(paths[0]), arrays[0], Image.fromarray(arrays[0]), [arrays[0]]):
-        np.testing.assert_allclose(colour.embed(one), row, atol=1e-6)
+        np.testing.assert_allclose(color.embed(one), row, atol=1e-6)
 
 
-def test_batches_change_nothing_and_nothing_gives_no_rows(colour, pictures):
+def test_batches_change_nothing_and_nothing_gives_no_rows(color, pictures):
     paths, _ = pictures
-    np.testing.assert_allclose(colour.embed(paths, batch_size=2), colour.embed(paths), atol=1e-6)
-    assert colour.embed([]).shape == (0, 6)
+    np.testing.assert_allclose(color.embed(paths, batch_size=2), color.embed(paths), atol=1e-6)
+    assert color.embed([]).shape == (0, 6)
 
 
-def test_photographs_are_upright_whether_named_or_opened(colour, pictures, tmp_path):
+def test_photographs_are_upright_whether_named_or_opened(color, pictures, tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 3  # orientation: upside down
     paths, _ = pictures
     with Image.open(paths[0]) as image:
         image.rotate(180).save(tmp_path / "turned.png", exif=exif)
     with Image.open(tmp_path / "turned.png") as opened:
-        rows = colour.embed([paths[0], tmp_path / "turned.png", opened])
+        rows = color.embed([paths[0], tmp_path / "turned.png", opened])
     np.testing.assert_allclose(rows[1:], np.stack([rows[0]] * 2), atol=1e-6)
 
 
-def test_grey_models_take_stacks_of_grey_images(grey):
+def test_gray_models_take_stacks_of_gray_images(gray):
     stack = np.random.default_rng(0).integers(0, 256, (3, 20, 20), dtype=np.uint8)
-    rows = grey.embed(list(stack))
-    np.testing.assert_array_equal(grey.embed(stack), rows)
-    np.testing.assert_array_equal(grey.embed(stack[..., None]), rows)
-    assert grey.embed(stack[0]).shape == (1, 6) and grey.embed(
+    rows = gray.embed(list(stack))
+    np.testing.assert_array_equal(gray.embed(stack), rows)
+    np.testing.assert_array_equal(gray.embed(stack[..., None]), rows)
+    assert gray.embed(stack[0]).shape == (1, 6) and gray.embed(
         np.zeros((20, 20, 3), np.uint8)
     ).shape == (1, 6)
 
@@ -127,9 +127,9 @@ def test_features_come_as_arrays_lists_or_tensors(features):
         (Image.new("F", (20, 20)), "decimal numbers"),
     ],
 )
-def test_what_is_no_image_is_rejected_by_what_it_is(came, message, colour):
+def test_what_is_no_image_is_rejected_by_what_it_is(came, message, color):
     with pytest.raises(DataError, match=message):
-        colour.embed(came)
+        color.embed(came)
 
 
 @pytest.mark.parametrize(
@@ -150,15 +150,15 @@ def test_what_is_no_vector_is_rejected_by_what_it_is(came, message, features):
         features.embed(came)
 
 
-def test_distances_are_euclidean(colour, pictures):
-    rows = colour.embed(pictures[0])
-    found = colour.distance(rows[:2], rows)
-    assert found.shape == (2, 5) and found[0, 0] == 0 and colour.metric == "euclidean"
+def test_distances_are_euclidean(color, pictures):
+    rows = color.embed(pictures[0])
+    found = color.distance(rows[:2], rows)
+    assert found.shape == (2, 5) and found[0, 0] == 0 and color.metric == "euclidean"
     np.testing.assert_allclose(
         found, np.linalg.norm(rows[:2, None] - rows[None], axis=2), atol=1e-6
     )
     with pytest.raises(DataError, match=r"\[6\] and \[5, 6\]"):
-        colour.distance(rows[0], rows)
+        color.distance(rows[0], rows)
 
 
 def test_two_streams_are_loaded_by_their_role(tmp_path):
@@ -172,13 +172,13 @@ def test_two_streams_are_loaded_by_their_role(tmp_path):
         vicinal.load(tmp_path / "run")
 
 
-def test_errors_at_loading(tmp_path, colour):
+def test_errors_at_loading(tmp_path, color):
     with pytest.raises(RunError, match="not a run"):
         vicinal.load(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="did you mean 'cuda'"):
         vicinal.load(tmp_path / "run", device="cudda")
     with pytest.raises(ConfigError, match="batch_size = 0"):
-        colour.embed([], batch_size=0)
+        color.embed([], batch_size=0)
     if not torch.cuda.is_available():
         with pytest.raises(ConfigError, match="torch sees none"):
             vicinal.load(tmp_path / "run", device="cuda:0")

@@ -24,7 +24,7 @@ def run(tmp_path):
 
 
 @pytest.fixture
-def labelled():
+def labeled():
     """Four classes of ten vectors that are easy to tell apart."""
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(4), 10)
@@ -33,8 +33,8 @@ def labelled():
     ), labels
 
 
-def test_it_gives_the_embeddings_of_the_run(run, labelled):
-    features, _ = labelled
+def test_it_gives_the_embeddings_of_the_run(run, labeled):
+    features, _ = labeled
     np.testing.assert_array_equal(
         EmbeddingTransformer(run).fit_transform(features), vicinal.load(run).embed(features)
     )
@@ -51,8 +51,8 @@ def test_parameters_are_kept_and_cloned(run):
     check_is_fitted(EmbeddingTransformer(run))
 
 
-def test_it_is_a_step_before_a_neighbor_classifier(run, labelled):
-    features, labels = labelled
+def test_it_is_a_step_before_a_neighbor_classifier(run, labeled):
+    features, labels = labeled
     classify = make_pipeline(EmbeddingTransformer(run), KNeighborsClassifier(3)).fit(
         features[::2], labels[::2]
     )
@@ -63,8 +63,8 @@ def test_it_is_a_step_before_a_neighbor_classifier(run, labelled):
     assert search.best_score_ == 1.0
 
 
-def test_what_is_stored_is_the_path(run, labelled, tmp_path):
-    features, _ = labelled
+def test_what_is_stored_is_the_path(run, labeled, tmp_path):
+    features, _ = labeled
     step = EmbeddingTransformer(str(run))
     rows = step.transform(features)
     joblib.dump(step, tmp_path / "step.joblib")

@@ -260,7 +260,7 @@ def on_one_gpu(number: int, folder: str, count: int) -> None:
 
 
 @pytest.mark.gpu
-def test_synchronised_norms_on_a_gpu_see_the_whole_batch(tmp_path):
+def test_synchronized_norms_on_a_gpu_see_the_whole_batch(tmp_path):
     for count in (1, 2):
         mp.start_processes(
             on_one_gpu, args=(str(tmp_path), count), nprocs=count, start_method="spawn"

@@ -1,4 +1,4 @@
-"""Losses over labelled embeddings; each ``loss(embeddings, labels)`` is a front over a pure
+"""Losses over labeled embeddings; each ``loss(embeddings, labels)`` is a front over a pure
 ``core``."""
 
 from vicinal.losses.adaptive_neighborhood import AdaptiveNeighborhoodLoss

@@ -37,7 +37,7 @@ class LiftedStructureLoss(Loss):
             ANML, Eq. (23)
 
     The mean is over positive pairs, both orders of each, or, ``"smooth"``, over anchors that have
-    positives and negatives. The smooth form with S = -D is the generalised lifted loss of Hermans
+    positives and negatives. The smooth form with S = -D is the generalized lifted loss of Hermans
     et al. 2017; ANML's own S is the cosine. Arc distances (LoOp) enter the core as negatives of
     rows without ``partner``, each row a pair.
 

@@ -222,7 +222,7 @@ def _weighted(values: Tensor, weights: Tensor | None) -> Tensor:
 
 @dataclass(eq=False, repr=False)
 class Loss(nn.Module, ABC):
-    """A loss over labelled embeddings: ``loss(embeddings, labels)`` =
+    """A loss over labeled embeddings: ``loss(embeddings, labels)`` =
     ``reduce(core(comparisons(...)))``.
 
     A loss is a dataclass (``eq=False, repr=False``) whose fields are its arguments. It brings

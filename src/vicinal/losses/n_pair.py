@@ -33,7 +33,7 @@ class NPairLoss(Loss):
 
     for each anchor i and each of its positives p; the mean is over these tuples. s is the inner
     product (Sohn) or minus the Euclidean distance, as HDML's Eq. (13) prints it; r = ``l2`` keeps
-    the unnormalised embeddings small, j runs over the rows that anchors are compared with.
+    the unnormalized embeddings small, j runs over the rows that anchors are compared with.
 
     With ``blocks`` the batch is taken as the paper lays it, N classes in blocks ``[a; p]``
     (``NPairSampler``): only the a are anchors, compared with the p, which makes it the softmax

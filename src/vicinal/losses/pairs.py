@@ -31,8 +31,8 @@ class DiscriminativeDeepMetricLoss(Loss):
         l_ij = 1/2 g(1 - y_ij (τ - D_ij²)),  y_ij = 1 of a positive pair, -1 of a negative pair
         g(z) = 1/β · log(1 + exp(β z))                                                Hu et al. 2014
 
-    with the Euclidean distance D of unnormalised embeddings; the mean is over pairs. The paper sums
-    over pairs and adds the squared lengths of all weights, which is the optimiser's weight decay
+    with the Euclidean distance D of unnormalized embeddings; the mean is over pairs. The paper sums
+    over pairs and adds the squared lengths of all weights, which is the optimizer's weight decay
     here.
 
     Args:

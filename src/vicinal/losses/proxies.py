@@ -183,7 +183,7 @@ class ProxyNCALoss(ProxyLoss):
     sum, as printed, so the loss is not a probability's logarithm and may be negative. Many
     implementations have it in; that is ``full_softmax``, and with T = 1/9 the loss of ProxyNCA++.
 
-    The mean is over samples. The proxies are the loss's parameters: give them to an optimiser.
+    The mean is over samples. The proxies are the loss's parameters: give them to an optimizer.
 
     Args:
         temperature: T.
@@ -223,7 +223,7 @@ class ImprovedProxyNCALoss(ProxyLoss):
         a sample in place
     of N-pair's anchor and proxies in place of its others.
 
-    The mean is over samples. The proxies are the loss's parameters: give them to an optimiser.
+    The mean is over samples. The proxies are the loss's parameters: give them to an optimizer.
 
     Args:
         gamma: γ > 0.
@@ -256,7 +256,7 @@ class ProxyAnchorLoss(ProxyLoss):
 
     An anchor is a proxy here, so ``"none"`` gives one value per class. The first sum is scaled by
     |P| / |P⁺|, so that the mean over all proxies is L. The proxies are the loss's parameters: give
-    them to an optimiser; the paper's rate for them is 100 times the network's.
+    them to an optimizer; the paper's rate for them is 100 times the network's.
 
     Args:
         margin: δ.
@@ -305,10 +305,10 @@ class NormalizedSoftmaxLoss(ProxyLoss):
     beat. On the sphere ‖x - p‖² = 2 - 2 x·p, so it equals ``ProxyNCALoss(full_softmax=True,
     temperature=2 * temperature)``.
 
-    Differs: the paper normalises x after a layer norm without affine parameters; that belongs to a
+    Differs: the paper normalizes x after a layer norm without affine parameters; that belongs to a
         head, not here.
 
-    The mean is over samples. The proxies are the loss's parameters: give them to an optimiser.
+    The mean is over samples. The proxies are the loss's parameters: give them to an optimizer.
 
     Args:
         temperature: σ; the paper's 0.05.
@@ -338,7 +338,7 @@ class SoftTripleLoss(ProxyLoss):
         ``margin``, τ = ``merge``.
     The last sum draws centers of a class together, so that it keeps no more of them than it needs.
 
-    The mean is over samples. The centers are the loss's parameters: give them to an optimiser.
+    The mean is over samples. The centers are the loss's parameters: give them to an optimizer.
 
     Args:
         centers: K.

@@ -90,7 +90,7 @@ class NegativesBetweenPairs(nn.Module, ABC):
 
     Args:
         loss: triplet, batch-all, batch-hard, HPHN, lifted, N-pair, multi-similarity or adaptive
-            neighbourhood loss.
+            neighborhood loss.
         pairing: ``"all"`` positive pairs, each once, or ``"consecutive"`` rows (0, 1), (2, 3), ...
     """
 
@@ -203,7 +203,7 @@ class OptimalNegatives(NegativesBetweenPairs):
     looks at a whole class (HPHN, multi-similarity, DANML), those of both members. Similarities take
     the largest cosine in place of the smallest distance.
 
-    N-pair loss on unnormalised embeddings has no arcs: as in the authors' code its negative is the
+    N-pair loss on unnormalized embeddings has no arcs: as in the authors' code its negative is the
     largest of the four inner products of the ends.
 
     Differs: no pair is left out because its members nearly agree, since nothing here divides by

@@ -1,7 +1,7 @@
 // Line charts as inline SVG, drawn from the JSON in #charts-data. Text is only ever set as textContent.
 "use strict";
 (() => {
-  const COLOURS = 8;
+  const COLORS = 8;
   const SOLID = 4;
   const DASHES = ["", "7 4", "2 4", "9 3 2 3"];
   const HEIGHT = 230;
@@ -22,7 +22,7 @@
     if (text !== null) element.textContent = text;
     return element;
   };
-  const colour = (place) => `var(--line-${place % COLOURS})`;
+  const color = (place) => `var(--line-${place % COLORS})`;
   const dash = (place) => DASHES[Math.floor(place / SOLID) % DASHES.length];
   const short = (value) => {
     if (value === 0) return "0";
@@ -104,7 +104,7 @@
             y2: 4,
             "stroke-width": 2.5,
             "stroke-dasharray": dash(place),
-            style: `stroke:${colour(place)}`,
+            style: `stroke:${color(place)}`,
           }),
         );
         button.type = "button";
@@ -210,10 +210,10 @@
       if (line.low) {
         const band = [...at(line.low), ...at(line.high).reverse()].join(" ");
         this.svg.append(
-          make("polygon", { class: "band", points: band, style: `fill:${colour(place)}` }),
+          make("polygon", { class: "band", points: band, style: `fill:${color(place)}` }),
         );
       }
-      const style = `stroke:${colour(place)}`;
+      const style = `stroke:${color(place)}`;
       this.svg.append(
         make("polyline", {
           class: "line",
@@ -229,7 +229,7 @@
               cx: this.x(x),
               cy: this.y(line.y[i]),
               r: 2.5,
-              style: `fill:${colour(place)}`,
+              style: `fill:${color(place)}`,
             }),
           ),
         );
@@ -254,11 +254,11 @@
       for (const { line, place, i } of hits) {
         if (line.x[i] !== this.at) continue;
         this.over.append(
-          make("circle", { cx: x, cy: this.y(line.y[i]), r: 4, style: `fill:${colour(place)}` }),
+          make("circle", { cx: x, cy: this.y(line.y[i]), r: 4, style: `fill:${color(place)}` }),
         );
         const row = html("div");
         const dot = html("i");
-        dot.style.background = colour(place);
+        dot.style.background = color(place);
         row.append(dot, html("span", line.name), html("b", this.value(line.y[i])));
         this.tip.append(row);
       }

@@ -115,7 +115,7 @@
       if (x < -margin || y < -margin || x > width + margin || y > height + margin) continue;
       const faded = chosen !== null && data.class[i] !== chosen;
       pen.globalAlpha = faded ? 0.13 : picture ? 1 : 0.85;
-      pen.fillStyle = pen.strokeStyle = data.colours[data.class[i]];
+      pen.fillStyle = pen.strokeStyle = data.colors[data.class[i]];
       if (picture && data.tile[i] !== null) {
         const tile = data.tile[i];
         const left = (tile % columns) * side;

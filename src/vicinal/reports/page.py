@@ -81,7 +81,7 @@ def _map_data(records: Sequence[Record], positions: np.ndarray) -> dict[str, Any
     places = unit_square(positions)
     return {
         "classes": classes,
-        "colours": class_colors(len(classes)),
+        "colors": class_colors(len(classes)),
         "x": places[:, 0].round(4).tolist(),
         "y": (1 - places[:, 1]).round(4).tolist(),  # a canvas counts downwards
         "class": [number[record["class"]] for record in records],

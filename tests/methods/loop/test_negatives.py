@@ -265,7 +265,7 @@ def pairs_with_padding(labels):
     )
 
 
-def test_n_pair_without_normalisation_takes_the_largest_of_four_inner_products(embeddings):
+def test_n_pair_without_normalization_takes_the_largest_of_four_inner_products(embeddings):
     given = embeddings(4)
     labels = torch.tensor([0, 0, 1, 1])
     strongest = (given[:2] @ given[2:].T).max()

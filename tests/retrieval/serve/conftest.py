@@ -1,4 +1,4 @@
-"""A small run with a real model, and a collection of drawn pictures in it: shapes of one colour for
+"""A small run with a real model, and a collection of drawn pictures in it: shapes of one color for
 each class."""
 
 import json
@@ -36,13 +36,13 @@ DIM = 16
 
 
 def _drawn(name, rng, side=96):
-    """A picture of a class: shape and colour are the class's, place and size are chance."""
-    colour = {"disc": (0, 114, 178), "square": (213, 94, 0)}.get(name, (0, 158, 115))
+    """A picture of a class: shape and color are the class's, place and size are chance."""
+    color = {"disc": (0, 114, 178), "square": (213, 94, 0)}.get(name, (0, 158, 115))
     image = Image.new("RGB", (side, side), tuple(int(v) for v in rng.integers(225, 256, 3)))
     radius = rng.integers(14, 30)
     (x, y) = rng.integers(34, side - 34, 2)
     getattr(ImageDraw.Draw(image), SHAPES[name])(
-        (x - radius, y - radius, x + radius, y + radius), fill=colour
+        (x - radius, y - radius, x + radius, y + radius), fill=color
     )
     return image
 

@@ -142,7 +142,7 @@ QUERY = "(document.querySelector('#query h2')?.textContent ?? null)"
 @pytest.mark.parametrize(
     ("width", "scheme"), [(360, "light"), (360, "dark"), (768, "light"), (1280, "dark")]
 )
-def test_the_page_fits_every_width_in_both_colour_schemes(visit, address, width, scheme):
+def test_the_page_fits_every_width_in_both_color_schemes(visit, address, width, scheme):
     for path in ("/", "/?item=3", "/?view=hardness", "/docs"):
         page = visit(address + path, width=width, scheme=scheme)
         page.wait_for_load_state("networkidle")
