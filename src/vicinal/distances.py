@@ -2,7 +2,7 @@
 and functions.
 
 The functions are accurate where rows meet and never have a NaN gradient. Everything here is
-computed and returned in float32 at least, whatever half precision or autocast surrounds it.
+computed and returned in float32 at least, also among half precision or autocast.
 """
 
 import math

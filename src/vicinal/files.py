@@ -212,7 +212,7 @@ def file_hash(path: Path) -> str:
 
 @contextmanager
 def decoding(path: Path, remedy: str = "Restore it from a copy.") -> Iterator[None]:
-    """Name ``path`` in whatever is raised over its content, which may be damaged in any way."""
+    """Name ``path`` in what is raised over its content, which may be damaged in any way."""
     try:
         yield
     except VicinalError:
@@ -323,7 +323,7 @@ def read_tensors(path: Path) -> "dict[str, Tensor]":
 
 
 def open_image(file: Path | BinaryIO, formats: tuple[str, ...] = IMAGE_FORMATS) -> "Image":
-    """Open an image of one of the formats, whatever its name says; nothing else calls Pillow's."""
+    """Open an image of one of the formats, with any name; nothing else calls Pillow's."""
     from PIL.Image import open
 
     return open(file, formats=formats)

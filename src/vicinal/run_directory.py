@@ -1,6 +1,6 @@
 """The run directory: the one format that training writes and everything else reads.
 
-``docs/howto/run_directory.md`` describes each file. Whatever a report shows, the run wrote here;
+``docs/howto/run_directory.md`` describes each file. All that a report shows, the run wrote here;
 reading a run executes nothing from it.
 """
 

@@ -60,7 +60,7 @@ def dedupe(
     is deleted.
 
     Pixels are compared, not embeddings: copies, crops, re-encoded and resized pictures are found,
-    whatever their class.
+    of any class.
 
     Args:
         run: A run's folder.

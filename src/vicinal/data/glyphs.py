@@ -306,7 +306,7 @@ def _sampled(
 ) -> Float[np.ndarray, "n size size"]:
     """Sample the chosen drawings bilinearly, 0 (black) beyond their edge, 1 for white."""
     side = drawings.shape[1] + 2
-    # A black rim: whatever looks further out sees it.
+    # A black rim: what looks further out sees it.
     framed = np.pad(drawings, ((0, 0), (1, 1), (1, 1)))
     pixels = np.clip((places + 1) * (drawings.shape[1] / 2) + 0.5, 0, side - 1.001)
     corner = pixels.astype(np.int32)

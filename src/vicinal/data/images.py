@@ -27,7 +27,7 @@ def read_image(path: Path) -> Image.Image:
         return decode(path)
     except FileNotFoundError as error:
         raise DataError(f"image {path} is missing.") from error
-    except Exception as error:  # decoders raise whatever their parsing of a damaged file runs into
+    except Exception as error:  # decoders raise what their parsing of a damaged file runs into
         raise DataError(
             f"image {path} cannot be read: {error}. `vicinal data check` lists all such files; "
             "fix or remove them, or "

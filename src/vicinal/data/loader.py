@@ -357,7 +357,7 @@ def travels(value: object) -> bool:
     script, a notebook or a REPL is only in this process."""
     try:
         return b"__main__" not in bytes(ForkingPickler.dumps(value))
-    except Exception:  # whatever an object of the user's own raises
+    except Exception:  # an object of the user's own raises anything
         return False
 
 

@@ -177,7 +177,7 @@ class Cars196(ListedImages):
                 )
                 for image, number in content["annotations"][["relative_im_path", "class"]].tolist()
             ]
-        # The reader raises whatever its parsing of a damaged file runs into.
+        # The reader raises what its parsing of a damaged file runs into.
         except Exception as error:
             raise DataError(
                 f"{path} is not readable as MATLAB annotations with `relative_im_path`, `class` "
@@ -433,7 +433,7 @@ def _decoded(root: Path, rows: Sequence[_Drawing], size: int) -> UInt8[np.ndarra
             archive = archives[row.archive]
             try:
                 drawing = decode(io.BytesIO(archive.read(row.member))).convert("L")
-            except Exception as error:  # decoders raise whatever a damaged file makes them
+            except Exception as error:  # decoders raise what a damaged file makes them
                 raise DataError(
                     f"drawing {row.member} of {archive.filename} cannot be read: {error}. Restore "
                     "the archive."

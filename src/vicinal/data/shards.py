@@ -56,7 +56,7 @@ class TarImages(Source):
     def read(self, index: int) -> Image.Image:
         try:
             return decode(io.BytesIO(self.encoded(index)))
-        except Exception as error:  # decoders raise whatever a damaged file makes them
+        except Exception as error:  # decoders raise what a damaged file makes them
             place = f"{self.names[index]} in {self.files[self.places[index, 0]]}"
             raise DataError(
                 f"image {place} cannot be read: {error}. Write or copy that file again."

@@ -119,7 +119,7 @@ def class_folds(
     classes = np.unique(labels)
     if k < 2:
         raise ConfigError(f"folds by class must be at least 2, got {k}.")
-    # One class alone is always its own nearest neighbor: recall 1, whatever the model.
+    # One class alone is always its own nearest neighbor: recall 1, by any model.
     if len(classes) < 2 * k:
         raise DataError(
             f"{k} folds by class need at least {2 * k} classes, got {len(classes)}. Use fewer "

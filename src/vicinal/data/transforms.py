@@ -220,7 +220,7 @@ class ImageTransform(Settings):
     def finish(
         self, cut: UInt8[Tensor, "n c h w"] | Float[Tensor, "n c h w"]
     ) -> Float[Tensor, "n c h w"]:
-        """Order channels and normalize pixels of 0..255, on whatever device they are."""
+        """Order channels and normalize pixels of 0..255, on the device where they are."""
         gain, offset = self.normalization(cut.device)
         return torch.addcmul(offset, cut.flip(1) if self.order == "BGR" else cut, gain)
 

@@ -80,7 +80,7 @@ class Encoder:
     device: torch.device
 
     def stream(self, role: Role | None) -> "Encoder":
-        """The encoder of queries or of gallery images alone, whatever role records have; most
+        """The encoder of queries or of gallery images alone, for any role of records; most
         models have one for all.
 
         In a joint embedding texts are the queries.

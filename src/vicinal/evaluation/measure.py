@@ -67,7 +67,7 @@ def evaluate(
     Args:
         embeddings: rows to evaluate, tensor or array; NaN and infinity are rejected with their row
             numbers.
-        labels: their classes, integers; with ``same`` whatever it compares, such as a row of
+        labels: their classes, integers; with ``same`` what it compares, such as a row of
             numbers each.
         recalls: the K of Recall@K (``vicinal.evaluation.retrieval`` has each data set's published
             ones).
@@ -192,7 +192,7 @@ def measure(
 
     Queries that are sought in a gallery are clustered only where there are two of a class on
     average. With one of each, as of two views of a place, every query is a cluster of its own: NMI
-    and F1 of 1, whatever the network.
+    and F1 of 1, by any network.
     """
     queries, gallery = embedded.roles()
     rows = embedded.vectors[queries]

@@ -5,7 +5,7 @@ rounding depends on where a row lies in its chunk. So it only proposes a few can
 asked for; their distances are then taken again as differences in float64. A bound on the product's
 rounding tells whether anything outside the candidates could still belong to the nearest; rows where
 it could (many duplicates) are given more candidates, in the end all. The result is therefore that
-of the plain double loop, whatever the chunk size and the device.
+of the plain double loop, for any chunk size and device.
 """
 
 from collections.abc import Iterable, Iterator

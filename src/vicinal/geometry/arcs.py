@@ -155,7 +155,7 @@ class _Nearest(torch.autograd.Function):
 
         p₁ = a₁x₁ + a₂x₂,   p₂ = b₁y₁ + b₂y₂.
 
-    Whatever the ends do, (a₁x₁ + a₂x₂) / √(a₁² + a₂² + 2a₁a₂ x₁·x₂) stays on the arc, and at the
+    However the ends move, (a₁x₁ + a₂x₂) / √(a₁² + a₂² + 2a₁a₂ x₁·x₂) stays on the arc, and at the
     maximum no motion along the arc helps, so the weights may be taken as constants. The root is 1
     here, hence
 

@@ -64,7 +64,7 @@ class MahalanobisTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
-        tags.transformer_tags.preserves_dtype = []  # solved in float64, whatever is given
+        tags.transformer_tags.preserves_dtype = []  # solved in float64, for any type
         return tags
 
     @property

@@ -86,7 +86,7 @@ def inseparable_shares(
             Song et al., Eqs. (7), (8)
 
     The printed radii move with the samples that they are held against: some of these lie beyond
-    their own mean whatever is learnt. So A_i = B_i is the ball that separates best, the one whose
+    their own mean for any embeddings. So A_i = B_i is the ball that separates best, the one whose
     two shares add up to least: 0 and 0 if one ball holds all similar samples and no other, and 1
     together where the two kinds are spread alike. Setting those samples aside leaves what can be
     separated, with Section 4.1's K_s and K_d as numbers of them. Of equally good balls the smallest

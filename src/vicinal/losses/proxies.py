@@ -477,7 +477,7 @@ class P2SGradLoss(ProxyLoss):
         l_i  = 1/2 Σ_z (cos θ_z - 1[z = y])²
         ∇l_i = Σ_z (cos θ_z - 1[z = y]) ∇cos θ_z                                   Zhang et al. 2019
 
-    A sample pulls by how far its cosine is off, whatever the scale and the number of classes. The
+    A sample pulls by how far its cosine is off, at any scale and number of classes. The
     paper gives the gradient alone. The mean is over samples. The proxies are the loss's parameters:
     give them to an optimizer.
 

@@ -176,7 +176,7 @@ class HER(Method):
         """Return by how many degrees each gallery image is to be turned, and how far it is then
         from its query, in radians.
 
-        Seed, epoch and record determine an angle, whatever batch or process the record is in.
+        Seed, epoch and record determine an angle, in any batch and process.
         """
         if len(batch.inputs) % 2:
             raise ConfigError(

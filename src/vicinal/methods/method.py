@@ -323,7 +323,7 @@ class Method(nn.Module):
     def place(self, device: torch.device) -> None:
         """Move everything to ``device``, once, before the first step.
 
-        Methods are built on the CPU whatever trains them, so that a seed draws the same weights
+        Methods are built on the CPU, also for a GPU, so that a seed draws the same weights
         everywhere.
         """
         self.to(device)
@@ -341,7 +341,7 @@ class Method(nn.Module):
         }
 
     def load_training_state(self, state: Mapping[str, Any]) -> None:
-        """Continue where ``state`` was saved, on whatever device."""
+        """Continue where ``state`` was saved, on any device."""
         self.load_state_dict(state["modules"])
         for name, optimizer in self.optimizers.items():
             device = trained(optimizer)[0].device

@@ -67,7 +67,7 @@ def attend(network: nn.Module, attention: Attention) -> None:
     """Give every residual block of a network the attention it asks for; a constructor's last line.
 
     A block is a module with ``attention`` and ``width``. Weights are drawn aside, so that a network
-    with attention and one without start from the same other weights, and whatever is drawn after
+    with attention and one without start from the same other weights, and what is drawn after
     them is the same too.
     """
     if attention not in get_args(Attention):

@@ -128,7 +128,7 @@ def trusted(trust: nn.Module | type | Mapping[str, Any] | Iterable[str] | None) 
     Args:
         trust: a class that the user trusts; or names ``package.module:Class``, which are imported;
             or classes by such names; or a live module, the user's own or an embedder over it, which
-            is copied instead: a run rebuilds the network that it trains, whatever its class.
+            is copied instead: a run rebuilds the network that it trains, of any class.
     """
     if trust is None:
         return dict(TRUSTED)

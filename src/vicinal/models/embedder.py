@@ -170,7 +170,7 @@ class Embedder(nn.Module):
         return (self,)
 
     def stream(self, role: Role | None) -> "Embedder":
-        """Return the network that rows of a role go through: this one, whatever the role."""
+        """Return the network that rows of a role go through: this one, for any role."""
         return self
 
     def merged(self) -> "Embedder":
@@ -189,7 +189,7 @@ class Embedder(nn.Module):
         as it is.
 
         Precision is set here and nowhere else: ``features`` returns float32 or more, so a head, a
-        loss and whatever a method adds never see half precision.
+        loss and what a method adds never see half precision.
         """
         self.precision = precision
         # Not a submodule, or its parameters would be listed twice.

@@ -95,7 +95,7 @@ class LibraryBackbone(Backbone):
     def find_weights(self, name: str) -> Mapping[str, Tensor]:
         try:
             return self._download()
-        except Exception as error:  # whatever the libraries raise without a connection
+        except Exception as error:  # what the libraries raise without a connection
             fault = (
                 f"are neither in the cache of {self.library} nor could they be downloaded: "
                 f"{first_line(error):.200}"

@@ -1,5 +1,5 @@
 """The report's page: one HTML file, assembled from a run directory by a template that escapes
-whatever it is given."""
+all that it is given."""
 
 import base64
 from collections.abc import Mapping, Sequence

@@ -56,7 +56,7 @@ def table(results: Mapping[str, Any]) -> Table:
 
 
 def headline(results: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What training changed, by the first metric of the table, whatever came of it.
+    """What training changed, by the first metric of the table, also where it fell.
 
     Returns:
         ``metric``, ``before``, ``after`` and ``gain`` as text, ``interval`` as text (empty where

@@ -173,7 +173,7 @@ def apply_decisions(snapshot: Snapshot, decisions: Path) -> Corrected:
     Args:
         snapshot: the collection that was reviewed.
         decisions: a table of ``path,label``. Paths are those of ``findings.csv``. An empty label
-            drops the item; any other is a label, whatever it is.
+            drops the item; any other is a label.
     """
     items = snapshot.items()
     paths = [as_shown(item.path).strip() for item in items]  # as tables hold them

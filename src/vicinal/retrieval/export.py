@@ -246,7 +246,7 @@ def _traced(embedder: Embedder, examples: Tensor) -> bytes:
         _forget_the_machine(model)
         content: bytes = model.SerializeToString(deterministic=True)  # which holds 2 GiB at most
         return content
-    except Exception as error:  # tracing raises whatever a network's own code runs into
+    except Exception as error:  # tracing raises what a network's own code runs into
         reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]:.300}"
         fault = f"{type(embedder.backbone).__name__} cannot be written as ONNX: {reason}"
         raise ConfigError(f"{fault} Export the weights alone (`--no-onnx`).") from error

@@ -139,7 +139,7 @@ def folder_of_pictures(table: Table) -> str | None:
 
 @dataclass(frozen=True)
 class Access:
-    """What a collection may use outside of itself, whatever it names.
+    """What a collection may use outside of itself, for all that it names.
 
     Attributes:
         run: below the folders of whose own data pictures may be read.
@@ -193,8 +193,8 @@ class Pictures:
         """Decode a picture, RGB or gray; a DataError where there is none, or its file is gone or
         damaged.
 
-        Never reads a file outside the item's place and the named folders, whatever the path says
-        and whatever links point to.
+        Never reads a file outside the item's place and the named folders, even if its path
+        or a link leads there.
         """
         place = self.places[item.place]
         if (file := place.file(item.path)) is not None:

@@ -1,6 +1,6 @@
 """Milvus: embedded in a local folder, or a cluster behind a URL, by one address.
 
-The collection's folder is the record: items and vectors of every generation, whatever the engine.
+The collection's folder is the record: items and vectors of every generation, for any engine.
 Milvus holds a copy with labels and metadata, and answers searches from it: a table for each
 generation, so that a reader of one sees it unchanged while the next is written beside it.
 """

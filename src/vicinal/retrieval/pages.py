@@ -66,7 +66,7 @@ class Page:
         return table, page
 
     def _rendered(self, snapshot: Snapshot, table: str) -> str:
-        """Render the page; whatever comes from the collection is escaped, and nothing on it can
+        """Render the page; what comes from the collection is escaped, and nothing on it can
         run."""
         from vicinal.reports.html import render_page
 

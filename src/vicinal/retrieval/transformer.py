@@ -50,7 +50,7 @@ class EmbeddingTransformer(TransformerMixin, BaseEstimator):  # type: ignore[mis
         return self
 
     def transform(self, X: Any) -> Float32[np.ndarray, "n d"]:
-        """Embed whatever ``vicinal.load(run).embed`` takes."""
+        """Embed what ``vicinal.load(run).embed`` takes."""
         return self._model().embed(X, batch_size=self.batch_size)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The hierarchical class tree of HTL (Ge et al., ECCV 2018): how far classes lie apart, and at
 which level they meet; and batches of classes with those nearest to them.
 
-The tree is made of class means alone, so it costs little beside the embeddings that it is made from.
+The tree is made of class means alone, so it costs little beside the embeddings that they are of.
 """
 
 from dataclasses import KW_ONLY, dataclass, field
@@ -32,11 +32,11 @@ class ClassTree:
         S_c = 1/(n² - n) Σ_{i,j ∈ c} ‖r_i - r_j‖² = 2n (1 - |μ_c|²) / (n - 1),    d_0 = mean_c S_c
         d_l = d_0 + l (4 - d_0) / L,    l = 0 ... L
 
-    for unit vectors r with class means μ, so C classes cost O(C² D) whatever their number of
+    for unit vectors r with class means μ, so C classes cost O(C² D) for any number of
     samples. H(p, q), the level from which the two classes are one node in the next, is the first l
     at which they are merged with d_l.
 
-    Differs: the paper does not say what merging is once nodes hold several classes. Here whatever a
+    Differs: the paper does not say what merging is once nodes hold several classes. Here what a
     chain of classes nearer than d_l connects is merged.
 
     Attributes:

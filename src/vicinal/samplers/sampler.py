@@ -145,8 +145,8 @@ class BatchSampler(Sampler[list[int]], ABC):
     Attributes:
         labels: class of each row.
         seed: with the epoch it determines every batch.
-        batch_size: rows in a batch. Where it is given, sizes that are not follow from it, and all of
-            them shrink to what the data fill, which ``note`` says. It is then what a batch has.
+        batch_size: rows in a batch. Where it is given, sizes that are not follow from it, and all
+            of them shrink to what the data fill, which ``note`` says. It is then what a batch has.
         batches: batches per epoch; None for as many as the data fills once.
         layout: what a batch is, by a sampler's name in ``SAMPLERS``; None where methods need not
             know.

@@ -452,8 +452,8 @@ def build_method(config: Config, train: Records, device: torch.device) -> tuple[
 
 
 def norms_are_frozen(embedder: Embedder) -> bool:
-    """Whether no batch norm takes statistics from batches; a head's norm learns whatever the
-    backbone's do."""
+    """Whether no batch norm takes statistics from batches; a head's norm learns also
+    where the backbone's do not."""
     return bool(getattr(embedder.backbone, "freeze_norm", False)) and not embedder.head_norm
 
 

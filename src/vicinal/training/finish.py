@@ -172,7 +172,7 @@ def measure_run(
 
     ``dims`` also measures so many first numbers of the embeddings; with them, ``quantize`` or
     ``rerank`` the entry ``compact`` has what ``compact_scores`` measures. Of its own data a run
-    that was trained with ``skip_corrupt`` is measured so, whatever ``skip_corrupt`` says here.
+    that was trained with ``skip_corrupt`` is measured so, also where ``skip_corrupt`` here says no.
     """
     encoder = Encoder.load(run, device)
     embedder = encoder.embedder

@@ -51,7 +51,7 @@ def info(experiment: Experiment, rows: Rows, run_name: str, command: str) -> dic
             "description": describe(config.data),
             "name": records.name,
             "fingerprint": records.fingerprint(),
-            # The same whatever classes a seed holds out.
+            # The same for all classes that a seed may hold out.
             "records": sha256(whole.encode() + rows["content"].tobytes()).hexdigest()[:16],
             "counts": counts,
             "notes": list(experiment.notes),

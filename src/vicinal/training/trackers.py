@@ -9,7 +9,7 @@ Each writes below the run directory and sends nothing anywhere:
 - ``wandb/``, an offline run: `wandb sync RUN/wandb/offline-run-*` uploads it
 
 A resumed run begins them anew and logs all of ``metrics.jsonl`` again: no step is there twice, none
-is missing, and whatever a kill left half-written is gone.
+is missing, and what a kill left half-written is gone.
 """
 
 import json

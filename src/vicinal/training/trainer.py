@@ -164,7 +164,7 @@ class Trainer:
         set_random_state(state["random"])
 
     def train(self) -> None:
-        """Train to the end or to an interruption; whatever happens, leave a run that resumes."""
+        """Train to the end or to an interruption; in any case, leave a run that resumes."""
         first = parallel.first()
         if first:
             self._write_status("running")

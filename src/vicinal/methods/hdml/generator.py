@@ -92,7 +92,7 @@ def reconstruction_cost(
         relative:  Σ ‖y - y'‖² / Σ ‖y - ȳ‖²
 
     ``"relative"`` (ours) is the share of the features' variance that was lost: 1 for a generator
-    that knows but their mean, whatever the backbone.
+    that knows but their mean, with any backbone.
 
     >>> features = torch.tensor([[0.0, 2.0], [0.0, 4.0]])
     >>> means = torch.tensor([[0.0, 3.0], [0.0, 3.0]])

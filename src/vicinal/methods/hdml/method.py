@@ -110,7 +110,7 @@ class HDML(Method):
         alpha: α, the pulling factor of Eq. (7); larger is harder. Published: 90 for N-pair,
             7 for triplets, which all losses take that are not over pairs.
         beta: β of Eq. (11); larger gives synthetics more weight.
-        weight_decay: wd; adds wd/2 Σ|θ|² to J_m, as the authors do, beside whatever the optimizer
+        weight_decay: wd; adds wd/2 Σ|θ|² to J_m, as the authors do, beside what the optimizer
             decays.
         reconstruction_factor: of J_recon in J_gen; 0 is the paper's ablation.
         label_factor: of J_soft in J_gen; 0 is the paper's ablation.
@@ -282,7 +282,7 @@ class HDML(Method):
 class WindowedMean(nn.Module):
     """The mean over the last completed window of steps, windows not overlapping.
 
-    HDML's authors average J_avg and J_gen so, over 64 steps whatever an epoch is. Until the first
+    HDML's authors average J_avg and J_gen so, over 64 steps, not an epoch. Until the first
     window is complete ``last`` is ``initial``. All of it stays on the device, so that a CUDA graph
     can hold it.
 

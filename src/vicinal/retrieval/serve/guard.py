@@ -121,5 +121,5 @@ def decoded(data: bytes) -> Image.Image:
         raise HTTPException(415, f"A picture is one of {', '.join(FORMATS)}.") from error
     except (DataError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise HTTPException(413, str(error)) from error
-    except Exception as error:  # decoders raise whatever their parsing of a damaged file runs into
+    except Exception as error:  # decoders raise what their parsing of a damaged file runs into
         raise HTTPException(422, f"The picture cannot be decoded: {error}") from error
