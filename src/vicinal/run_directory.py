@@ -20,6 +20,7 @@ from vicinal.errors import RunError, few
 from vicinal.files import (
     PARTS,
     check_links,
+    file_hash,
     lock_open_file,
     naming,
     read_arrays,
@@ -200,6 +201,12 @@ class RunDirectory:
 
     def write_document(self, name: str, document: Mapping[str, Any]) -> None:
         write_json(self.artifacts_path / f"{name}.json", dict(document))
+
+
+def model_fingerprint(run: RunDirectory) -> str:
+    """Return network, preprocessing and weights of a run's selected model: what its vectors depend
+    on."""
+    return file_hash(run.model_path)[:32] + file_hash(run.weights_path)[:32]
 
 
 class Journal:

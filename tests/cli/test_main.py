@@ -171,6 +171,16 @@ def test_a_walk_with_pictures_of_ones_own(pictures, tmp_path, vicinal, works):
         assert found["embeddings"].shape == (96, 128) and len(found["names"]) == 96
         np.testing.assert_allclose(np.linalg.norm(found["embeddings"], axis=1), 1, rtol=1e-5)
 
+    works("embed", "run", str(pictures), "--out", "shards")
+    for words in (
+        "evaluate run --data",
+        "cluster run --groups 2",
+        "clean run",
+        "suggest run --k 3",
+    ):
+        works(*words.split(), "shards")
+    works("dedupe", "run", "shards", "--embeddings", "--distance", "0.1")
+
     loose = tmp_path / "unsorted"
     (pictures / "class 5").rename(loose)
     works("embed", "run", "unsorted", "--out", "loose.npz")

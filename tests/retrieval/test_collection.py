@@ -14,8 +14,9 @@ from vicinal.arguments import describe
 from vicinal.data import Glyphs
 from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.evaluation.encoder import Encoder
-from vicinal.retrieval.collection import CollectionDirectory, model_fingerprint, publish
+from vicinal.retrieval.collection import CollectionDirectory, publish
 from vicinal.retrieval.items import Item, Place
+from vicinal.run_directory import model_fingerprint
 
 
 def made(path, count=20, seed=0):

@@ -1,17 +1,114 @@
-"""Embedding on Ray: the same vectors as in one process, and the same word on what cannot be
-read."""
+"""Embedding beyond one process: the same vectors, whoever writes them, and the same word on what
+cannot be read."""
+
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from tests.apart import in_two
 
-from vicinal.errors import ConfigError
+from vicinal.data import open_path
+from vicinal.errors import ConfigError, DataError
+from vicinal.evaluation import embedding
+from vicinal.evaluation.embedding import Job, embed, records_at
+from vicinal.evaluation.encoder import Encoder
 from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.indexing import Request, index
 
+CPU = torch.device("cpu")
 
-def test_at_least_one_worker_is_needed(image_run, photographs, listener):
+
+@contextmanager
+def quiet(*_):
+    class Silent:
+        def advance(self, done, facts=""): ...
+
+    yield Silent()
+
+
+def written(_, run, data, out, ray=None):
+    """Write shards; return how many embeddings there are and what could not be read."""
+    if ray is None:
+        embedding._ROWS = 4, 4
+    count, unread = embed(Job(Path(run), data, Path(out), skip_corrupt=True), CPU, ray, quiet)
+    return {"count": count, "unread": unread}
+
+
+@pytest.fixture
+def embedded(image_run, photographs):
+    """What the run's model makes of the photographs in memory; one of them is broken."""
+    (photographs / "a" / "broken.png").write_bytes(b"no image")
+    return Encoder.load(image_run).embed(records_at(str(photographs)), skip_corrupt=True)
+
+
+def equal(folder, embedded):
+    """Hold a folder of embeddings against these."""
+    records = open_path(folder).load()
+    kept = embedded.records
+    names = [kept.source.name(row) for row in range(len(kept))]
+    np.testing.assert_allclose(records.source.features, embedded.vectors, atol=1e-6)
+    assert records.source.names == names and records.labels.tolist() == kept.labels.tolist()
+    assert records.classes == kept.classes and (records.splits == "test").all()
+
+
+def test_an_interrupted_embedding_goes_on(
+    image_run, photographs, listener, embedded, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(embedding, "_ROWS", (4, 4))
+    job = Job(image_run.path, str(photographs), tmp_path / "out", skip_corrupt=True)
+    listener.stop_after = 8
+    with pytest.raises(KeyboardInterrupt):
+        embed(job, CPU, None, listener.following)
+    with pytest.raises(DataError, match=r"lacks 2 of 4 shards, such as part-00002\.parquet"):
+        open_path(job.folder).load()
+    before = {file: file.stat().st_mtime_ns for file in job.folder.glob("*.parquet")}
+    listener.stop_after = None
+    assert embed(job, CPU, None, listener.following) == (12, [])
+    assert listener.titles[-1] == ("embedding", 8, 0)
+    assert before == {file: file.stat().st_mtime_ns for file in before}
+    equal(job.folder, embedded)
+    (photographs / "b" / "new.png").write_bytes((photographs / "a" / "00.png").read_bytes())
+    with pytest.raises(ConfigError, match="holds embeddings of other rows"):
+        embed(job, CPU, None, listener.following)
+    with pytest.raises(ConfigError, match="holds files"):
+        embed(replace(job, folder=photographs), CPU, None, listener.following)
+
+
+def test_a_run_takes_its_own_embeddings_as_they_are(
+    image_run, photographs, listener, embedded, tmp_path
+):
+    written(0, image_run.path, str(photographs), tmp_path / "out")
+    records = open_path(tmp_path / "out").load()
+    found = Encoder.load(image_run).embed(records)
+    assert np.array_equal(found.vectors, records.source.features)
+    assert found.metric == embedded.metric
+    index(image_run, Request([str(tmp_path / "out")]), listener)
+    snapshot = CollectionDirectory.open(image_run.path / "collection").snapshot()
+    np.testing.assert_array_equal(snapshot.vectors(), found.vectors)
+    assert [item.label for item in snapshot.items()] == [name[0] for name in records.source.names]
+    another = Encoder.load(image_run)
+    torch.nn.init.ones_(next(another.embedder.parameters()))
+    another.save_weights(image_run)
+    with pytest.raises(DataError, match="embeds images"):
+        index(image_run, Request([str(tmp_path / "out")]), listener)
+
+
+@pytest.mark.slow
+def test_two_processes_write_the_shards_of_one(image_run, photographs, embedded, tmp_path):
+    words = str(image_run.path), str(photographs), str(tmp_path / "out")
+    for found in in_two(written, tmp_path, *words):
+        assert found == {"count": 12, "unread": ["a/broken.png"]}
+    equal(tmp_path / "out", embedded)
+
+
+def test_at_least_one_worker_is_needed(image_run, photographs, listener, tmp_path):
     with pytest.raises(ConfigError, match="at least 1 worker; got 0"):
         index(image_run, Request([str(photographs)], ray=0), listener)
+    with pytest.raises(ConfigError, match="at least 1 worker; got 0"):
+        written(0, image_run.path, str(photographs), tmp_path / "out", ray=0)
 
 
 @pytest.mark.slow(26)
@@ -19,16 +116,20 @@ def test_at_least_one_worker_is_needed(image_run, photographs, listener):
 @pytest.mark.filterwarnings("error:The minimum number of concurrent actors")
 @pytest.mark.filterwarnings("default")  # Ray's own, which are not ours to mend
 def test_two_workers_give_the_vectors_of_the_plain_path(
-    image_run, photographs, listener, tmp_path, monkeypatch
+    image_run, photographs, listener, draw, tmp_path, monkeypatch
 ):
     pytest.importorskip("ray.data")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    for number in range(300):  # more than a shard
+        draw(photographs / "e" / f"{number}.png", 100 + number)
     (photographs / "a" / "broken.png").write_bytes(b"no image")
-    found = []
-    for ray in (None, 2):
-        request = Request([str(photographs)], batch_size=4, skip_corrupt=True, ray=ray)
-        done = index(image_run, request, listener, collection=tmp_path / f"{ray}")
-        assert done.embedded == 12 and len(done.unreadable) == 1
-        found.append(CollectionDirectory.open(tmp_path / f"{ray}").snapshot())
-    one, other = found
-    assert one.items() == other.items() and np.allclose(one.vectors(), other.vectors(), atol=1e-6)
+    embedded = Encoder.load(image_run).embed(records_at(str(photographs)), skip_corrupt=True)
+    with embedding.ray_cluster():
+        request = Request([str(photographs)], batch_size=100, skip_corrupt=True, ray=2)
+        done = index(image_run, request, listener, collection=tmp_path / "collection")
+        found = written(0, image_run.path, str(photographs), tmp_path / "out", ray=2)
+    assert done.embedded == 312 and len(done.unreadable) == 1
+    assert found == {"count": 312, "unread": ["a/broken.png"]}
+    equal(tmp_path / "out", embedded)
+    snapshot = CollectionDirectory.open(tmp_path / "collection").snapshot()
+    np.testing.assert_allclose(snapshot.vectors(), embedded.vectors, atol=1e-6)

@@ -13,8 +13,9 @@ import pytest
 from vicinal.data import open_path
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Encoder
-from vicinal.retrieval.collection import CollectionDirectory, model_fingerprint
+from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.indexing import Request, index
+from vicinal.run_directory import model_fingerprint
 
 
 @pytest.fixture

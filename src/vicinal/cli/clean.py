@@ -21,42 +21,47 @@ To = Annotated[Path | None, typer.Option(metavar="FOLDER")]
 
 def cluster(
     run: Path,
+    data: Annotated[str | None, typer.Argument(metavar="[DATA]")] = None,
     groups: int | None = None,
     to: To = None,
     collection: Path | None = None,
     images: Images = None,
+    device: str = "auto",
 ) -> None:
-    """Cluster the collection of RUN by k-means into groups.csv and groups.html.
+    """Cluster DATA or the collection of RUN by k-means into groups.csv and groups.html.
 
     Args:
         run: A run's folder.
+        data: What to cluster. Default: the collection.
         groups: Number of groups. Default: chosen by silhouette.
         to: Where to write. Default: RUN/clusters.
         collection: Where the collection is. Default: RUN/collection.
+        device: auto, cpu or cuda.
 
     Examples:
         vicinal cluster runs/birds
         vicinal cluster runs/birds --groups 20
     """
-    from vicinal.retrieval.collection import CollectionDirectory
     from vicinal.retrieval.overview import cluster_page
     from vicinal.run_directory import RunDirectory
 
     opened = RunDirectory.open(run)
-    snapshot = CollectionDirectory.of(opened, collection, images=images or ()).snapshot()
+    snapshot = _snapshot(opened, data, "clusters/collection", collection, images, device)
     page = cluster_page(snapshot, groups)
     _write(snapshot, page, (to or opened.path / "clusters") / "groups")
 
 
 def dedupe(
     run: Path,
+    data: Annotated[str | None, typer.Argument(metavar="[DATA]")] = None,
     distance: float | None = None,
     embeddings: Annotated[bool, typer.Option("--embeddings")] = False,
     to: To = None,
     collection: Path | None = None,
     images: Images = None,
+    device: str = "auto",
 ) -> None:
-    """List near duplicates in the collection of RUN in duplicates.csv and duplicates.html. Nothing
+    """List near duplicates in DATA or the collection of RUN in duplicates.csv and duplicates.html. Nothing
     is deleted.
 
     Pixels are compared, not embeddings: copies, crops, re-encoded and resized pictures are found,
@@ -64,21 +69,22 @@ def dedupe(
 
     Args:
         run: A run's folder.
+        data: Where to look. Default: the collection.
         distance: Largest distance of duplicates. Default: calibrated.
         embeddings: Compare embeddings within --distance instead of pictures.
         to: Where to write. Default: RUN/duplicates.
         collection: Where the collection is. Default: RUN/collection.
+        device: auto, cpu or cuda.
 
     Examples:
         vicinal dedupe runs/birds
     """
-    from vicinal.retrieval.collection import CollectionDirectory
     from vicinal.retrieval.duplicates import duplicate_page
     from vicinal.run_directory import RunDirectory
     from vicinal.training.console import Console
 
     opened = RunDirectory.open(run)
-    snapshot = CollectionDirectory.of(opened, collection, images=images or ()).snapshot()
+    snapshot = _snapshot(opened, data, "duplicates/collection", collection, images, device)
     with Console().following(len(snapshot), 0, "reading") as follower:
         page = duplicate_page(snapshot, distance, embeddings=embeddings, progress=follower.advance)
     _write(snapshot, page, (to or opened.path / "duplicates") / "duplicates")

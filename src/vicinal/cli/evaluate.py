@@ -2,7 +2,6 @@
 to publish."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -97,70 +96,56 @@ def embed(
     workers: int = 0,
     skip_corrupt: bool = False,
     role: str | None = None,
+    processes: int | None = None,
+    ray: Annotated[int | None, typer.Option(metavar="WORKERS")] = None,
 ) -> None:
-    """Embed DATA with the model of RUN into an .npz with `embeddings`, `labels`, `classes` and
-    `names`.
+    """Embed DATA with the model of RUN into a folder of Parquet shards, which every command takes
+    as data.
 
-    Images without class folders form one class, named after their folder.
+    A killed command goes on when it is given again. With --out NAME.npz, into one array file with
+    `embeddings`, `labels`, `classes` and `names`. Images without class folders form one class,
+    named after their folder.
 
     Args:
         run: A run's folder.
         data: Folder of images or of class folders, image, table or array file.
-        out: The .npz to write.
+        out: The folder to write, or an .npz.
         device: auto, cpu or cuda.
         batch_size: Rows at a time.
         workers: Processes that read images.
         skip_corrupt: Leave unreadable images out instead of stopping.
         role: query or gallery, for a model with a network for each; default: the data's own roles.
+        processes: Share the work among so many processes of this machine.
+        ray: Embed with this many workers of the Ray cluster at RAY_ADDRESS, or here.
 
     Examples:
+        vicinal embed runs/birds pictures/ --out embedded/
         vicinal embed runs/birds pictures/ --out vectors.npz
     """
-    import numpy as np
+    from vicinal.training.processes import joined, launch
+
+    if launch(processes):
+        return
 
     from vicinal.arguments import coerce
-    from vicinal.data import open_path
-    from vicinal.data.folder import without_labels
-    from vicinal.data.splits import SplitByClass
-    from vicinal.evaluation.encoder import Encoder
-    from vicinal.files import write_arrays
+    from vicinal.evaluation import embedding
     from vicinal.models.embedder import Role
-    from vicinal.parallel import pick_device
-    from vicinal.run_directory import RunDirectory
+    from vicinal.parallel import first, pick_device
     from vicinal.training.console import Console
 
-    if out.suffix.lower() != ".npz":
-        raise ConfigError(
-            f"embeddings are written as .npz; got --out {out}. Let the name end in .npz."
-        )
-    encoder = Encoder.load(RunDirectory.open(run), pick_device(device))
-    if role is not None:
-        encoder = encoder.stream(coerce(role, Role, "--role"))
-    records = without_labels(data)
-    if records is None:
-        found = open_path(data)
-        if isinstance(found, SplitByClass):
-            found = replace(found, test=1.0)  # nothing is split here, and one class is enough
-        records = found.load()
-    with Console().following(len(records), 0, "embedding") as follower:
-        embedded = encoder.embed(
-            records,
-            batch_size=batch_size,
-            workers=workers,
-            skip_corrupt=skip_corrupt,
-            progress=follower.advance,
-        )
-    kept = embedded.records
-    names = np.array([kept.source.name(index) for index in range(len(kept))])
-    arrays = {
-        "embeddings": embedded.vectors.numpy(),
-        "labels": kept.labels,
-        "classes": np.array(kept.classes),
-    }
-    write_arrays(out, arrays | {"names": names})
-    for name in embedded.skipped:
-        typer.secho(f"skipped, could not be read: {name}", fg="yellow", err=True)
-    typer.echo(f"{len(kept)} embeddings of {embedded.vectors.shape[1]} dimensions: {out}")
+    network = coerce(role, Role | None, "--role")
+    place = out.absolute()
+    job = embedding.Job(
+        run.absolute(), data, place, network, batch_size, workers, skip_corrupt=skip_corrupt
+    )
+    with joined():
+        follow = Console(quiet=not first()).following
+        whole = embedding.embed_file if out.suffix.lower() == ".npz" else embedding.embed
+        count, unread = whole(job, pick_device(device), ray, follow)
+    if first():
+        for name in unread:
+            typer.secho(f"skipped, could not be read: {name}", fg="yellow", err=True)
+        typer.echo(f"{count} embeddings: {out}")
 
 
 def export(

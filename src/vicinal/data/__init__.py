@@ -6,6 +6,7 @@ from pathlib import Path
 
 from vicinal.arguments import build
 from vicinal.data.check import check
+from vicinal.data.embeddings import Embeddings
 from vicinal.data.folder import Folder
 from vicinal.data.glyphs import Glyphs
 from vicinal.data.images import read_image
@@ -51,6 +52,7 @@ DATASETS_BY_NAME: dict[str, type] = {
     "folder": Folder,
     "table": Table,
     "arrays": Arrays,
+    "embeddings": Embeddings,
     "sentences": Sentences,
     "cross_view": CrossView,
     "shards": Shards,
@@ -72,7 +74,8 @@ def open_path(path: str | Path, *, image: str = "path") -> Dataset:
     read.
 
     A folder with the lists or archives of a published set is that set, one of ``.tar`` files
-    WebDataset's shards, any other a folder of class folders; ``.csv`` and ``.tsv`` are tables of
+    WebDataset's shards, one that ``vicinal embed`` wrote embeddings, any other a folder of class
+    folders; ``.csv`` and ``.tsv`` are tables of
     image paths, or of pairs of them where they have a column ``query_path``; others, and ``.npz``,
     hold feature vectors. Where there is a column ``text``, pictures or vectors are trained beside
     their texts; texts without ``path`` are sentences. The word ``glyphs`` names the embedded set,
@@ -98,7 +101,7 @@ def open_path(path: str | Path, *, image: str = "path") -> Dataset:
     ending = found.suffix.lower()
     if found.is_dir():
         return next(
-            (kind(path) for kind in (*_PUBLISHED, Shards) if kind.lies_in(found)),
+            (kind(path) for kind in (*_PUBLISHED, Embeddings, Shards) if kind.lies_in(found)),
             Folder(path),
         )
     if ending == ".tar":
@@ -150,6 +153,7 @@ __all__ = [
     "Cars196",
     "CrossView",
     "Dataset",
+    "Embeddings",
     "FeatureArray",
     "FeatureTransform",
     "Folder",

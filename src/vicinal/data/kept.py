@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt64
 
-from vicinal.data.records import Records
+from vicinal.data.records import FeatureArray, Records
 from vicinal.errors import DataError, RunError, few
 from vicinal.files import decoding, read_arrays
 from vicinal.run_directory import RunDirectory
@@ -23,6 +23,8 @@ Rows = dict[str, np.ndarray]
 def contents(records: Records) -> UInt64[np.ndarray, "n"]:
     """Return 64 bits of each row's content; 0 where its source tells none, or it cannot be read."""
     source, positions = records.source.origin(np.arange(len(records)))
+    if isinstance(source, FeatureArray) and source.contents is not None:
+        return np.asarray(source.contents[positions])
 
     def digest(position: int) -> int:
         with suppress(OSError, DataError):

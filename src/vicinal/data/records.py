@@ -150,10 +150,17 @@ class ImageArray(Source):
 
 
 class FeatureArray(Source):
-    """Feature vectors held in memory; a backbone has already run."""
+    """Feature vectors held in memory; a backbone has already run.
+
+    Attributes:
+        model: fingerprint of the model whose embeddings these are; None for other vectors.
+        contents: what ``kept.contents`` found of the records that were embedded.
+    """
 
     kind: Kind = "features"
     in_memory = True
+    model: str | None = None
+    contents: np.ndarray | None = None
 
     def __init__(self, features: np.ndarray, names: Sequence[str]) -> None:
         super().__init__(names)

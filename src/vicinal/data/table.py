@@ -195,20 +195,25 @@ def _read_csv(path: Path) -> Columns:
 @contextmanager
 def _parquet(path: Path) -> Iterator[Any]:
     """Open a Parquet file; what goes wrong while it is read names the path."""
+    arrow = pyarrow_module()
     try:
-        from pyarrow.parquet import ParquetFile
-    except ImportError as error:
-        raise ConfigError(
-            "reading Parquet needs pyarrow: `pip install 'vicinal[parquet]'`."
-        ) from error
-    try:
-        with ParquetFile(path) as file:
+        with arrow.parquet.ParquetFile(path) as file:
             names = file.schema_arrow.names
             if len(set(names)) != len(names):
                 raise ValueError(f"it must name each column once, got {names}")
             yield file
     except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
         raise DataError(f"{path} is not readable as Parquet: {error}. Write it again.") from error
+
+
+def pyarrow_module() -> Any:
+    """Return pyarrow, with its Parquet; an error where it is not installed."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ConfigError("Parquet needs pyarrow: `pip install 'vicinal[parquet]'`.") from error
+    return pyarrow
 
 
 def _cells(column: Any) -> Any:

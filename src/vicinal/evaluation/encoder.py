@@ -14,15 +14,24 @@ from vicinal import parallel
 from vicinal.arguments import build, describe
 from vicinal.data import TRANSFORMS
 from vicinal.data.loader import load_all
-from vicinal.data.records import BOTH, GALLERY, QUERY, Batch, Progress, Records
-from vicinal.data.transforms import TextTransform, Transform
+from vicinal.data.records import (
+    BOTH,
+    GALLERY,
+    QUERY,
+    Batch,
+    FeatureArray,
+    Progress,
+    Records,
+    Source,
+)
+from vicinal.data.transforms import FeatureTransform, TextTransform, Transform
 from vicinal.distances import Metric
 from vicinal.errors import DataError, RunError
 from vicinal.files import decoding, read_object, read_tensors, write_json, write_tensors
 from vicinal.models import MODELS
 from vicinal.models.custom import trusted
 from vicinal.models.embedder import Embedder, Role, TwoStreamEmbedder
-from vicinal.run_directory import FORMAT, RunDirectory
+from vicinal.run_directory import FORMAT, RunDirectory, model_fingerprint
 
 _ROLES: dict[int, Role] = {QUERY: "query", GALLERY: "gallery"}
 
@@ -73,11 +82,18 @@ class Embedded:
 
 @dataclass(frozen=True)
 class Encoder:
-    """From records to vectors: preprocessing, network and device together."""
+    """From records to vectors: preprocessing, network and device together.
+
+    Attributes:
+        run: whose model this is, where it was loaded.
+        given: whether inputs are embeddings already.
+    """
 
     embedder: Embedder
     preprocessing: Transform
     device: torch.device
+    run: RunDirectory | None = None
+    given: bool = False
 
     def stream(self, role: Role | None) -> "Encoder":
         """The encoder of queries or of gallery images alone, for any role of records; most
@@ -90,6 +106,16 @@ class Encoder:
         embedder = self.embedder.stream(role)
         preprocessing = TextTransform() if embedder.reads_text else self.preprocessing
         return replace(self, embedder=embedder, preprocessing=preprocessing)
+
+    def taking(self, source: Source) -> "Encoder":
+        """Return the encoder for a source: embeddings that this very model made it leaves as they
+        are."""
+        whole, _ = source.origin(np.arange(0))
+        if not isinstance(whole, FeatureArray) or whole.model is None or self.run is None:
+            return self
+        if whole.model != model_fingerprint(self.run):
+            return self
+        return replace(self, preprocessing=FeatureTransform(), given=True)
 
     def embed(
         self,
@@ -110,6 +136,7 @@ class Encoder:
             features: give the backbone's feature y instead of the embedding z.
             progress: called with how many records are done.
         """
+        self = self.taking(records.source)
         if records.source.kind != self.preprocessing.kind:
             raise DataError(
                 f"this model embeds {self.preprocessing.kind}, got {records.name}, which holds "
@@ -121,7 +148,7 @@ class Encoder:
         share = parallel.part(range(len(records)))
         mine = records.take(np.asarray(share, dtype=np.int64))
         batches = load_all(mine, self.preprocessing, batch_size, workers, skip_corrupt, self.device)
-        vectors, kept, skipped = self._forward(batches, features=features, progress=progress)
+        vectors, kept, skipped = self.forward(batches, features=features, progress=progress)
         shares = parallel.from_all(
             (vectors, [share[row] for row in kept], [share[row] for row in skipped])
         )
@@ -137,11 +164,15 @@ class Encoder:
             torch.cat(found), records.take(np.asarray(positions, dtype=np.int64)), unread, metric
         )
 
-    def _forward(
-        self, batches: Iterable[Batch], *, features: bool, progress: Progress | None
+    def forward(
+        self,
+        batches: Iterable[Batch],
+        *,
+        features: bool = False,
+        progress: Progress | None = None,
     ) -> tuple[Tensor | None, list[int], list[int]]:
-        """Vectors, the positions they belong to, and those that could not be read; None where there
-        is no vector."""
+        """Return vectors, the positions they belong to, and those that could not be read; None
+        where there is no vector."""
         rows = list[Tensor]()
         kept = list[int]()
         skipped = list[int]()
@@ -153,7 +184,7 @@ class Encoder:
                     skipped.extend(batch.skipped)
                     kept.extend(batch.indices.tolist())
                     if len(batch.indices):
-                        rows.append(self._vectors(batch, features=features).float().cpu())
+                        rows.append(self.vectors(batch, features=features).float().cpu())
                     if progress is not None:
                         progress(len(kept))
         finally:
@@ -161,9 +192,11 @@ class Encoder:
         # A copy out of inference mode, so that callers may differentiate.
         return torch.cat(rows).clone() if rows else None, kept, skipped
 
-    def _vectors(self, batch: Batch, *, features: bool) -> Float[Tensor, "n d"]:
-        """Each row through the network of its role."""
+    def vectors(self, batch: Batch, *, features: bool = False) -> Float[Tensor, "n d"]:
+        """Send each row through the network of its role."""
         batch = batch.to(self.device)
+        if self.given:
+            return batch.inputs
         inputs = batch.inputs
         embedder = self.embedder
         apply = Embedder.features if features else Embedder.__call__
@@ -221,4 +254,4 @@ class Encoder:
         except RuntimeError as error:
             raise RunError(f"{run.weights_path} does not fit {run.model_path}: {error}") from error
         device = device or torch.device("cpu")
-        return cls(embedder.to(device).eval(), preprocessing, device)
+        return cls(embedder.to(device).eval(), preprocessing, device, run)

@@ -22,8 +22,8 @@ from vicinal.data import own_data
 from vicinal.data.records import Split
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Encoder
-from vicinal.retrieval.collection import Snapshot, model_fingerprint
-from vicinal.run_directory import RunDirectory
+from vicinal.retrieval.collection import Snapshot
+from vicinal.run_directory import RunDirectory, model_fingerprint
 
 NAME = "calibration"
 QUERY_RATE = 1e-3  # of false matches where none is named

@@ -35,7 +35,6 @@ from vicinal.files import (
     PARTS,
     check_links,
     decoding,
-    file_hash,
     lock_open_file,
     read_array,
     read_lines,
@@ -46,7 +45,7 @@ from vicinal.files import (
     write_text,
 )
 from vicinal.retrieval.items import Access, Item, Pictures, Place, Queries, Where
-from vicinal.run_directory import RunDirectory
+from vicinal.run_directory import RunDirectory, model_fingerprint
 
 if TYPE_CHECKING:
     from vicinal.retrieval.milvus import MilvusStore
@@ -374,12 +373,6 @@ class CollectionDirectory:
                     if number == self.latest_generation():  # else written twice, and so removed
                         raise RunError(f"{self.folder(number)} is not there. {_AGAIN}") from error
             return self._held
-
-
-def model_fingerprint(run: RunDirectory) -> str:
-    """Return network, preprocessing and weights of a run's selected model: what its vectors depend
-    on."""
-    return file_hash(run.model_path)[:32] + file_hash(run.weights_path)[:32]
 
 
 # -- writing --------------------------------------------------------------------------------------

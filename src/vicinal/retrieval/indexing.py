@@ -11,11 +11,10 @@ Vectors come back to the one process that writes the collection, and are those o
 to the rounding of float32.
 """
 
-import logging
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,20 +26,20 @@ from jaxtyping import Float
 from vicinal.data import own_description
 from vicinal.data.loader import load_all
 from vicinal.errors import ConfigError, DataError, few, unknown
+from vicinal.evaluation.embedding import gpus_each, ray_cluster
 from vicinal.evaluation.encoder import Encoder
 from vicinal.files import read_array, write_atomically
 from vicinal.retrieval.collection import (
     FOLDER,
     CollectionDirectory,
     Snapshot,
-    model_fingerprint,
     publish,
     writing,
 )
 from vicinal.retrieval.items import Item, Place
 from vicinal.retrieval.listing import Listing, absolute_place, list_again, place_path
 from vicinal.retrieval.milvus import absolute_address, open_store, write_store
-from vicinal.run_directory import RunDirectory
+from vicinal.run_directory import RunDirectory, model_fingerprint
 
 _NAMED = 10  # unreadable items that an error names
 _RECALL_QUERIES = 200  # on which an approximate engine is compared with exact search
@@ -232,8 +231,8 @@ class _Indexing:
                     )
                 wanted.setdefault(path, (place.split, place.images))
         listings = [list_again(self.run, path, *how) for path, how in wanted.items()]
-        takes = self.encoder.preprocessing.kind
         for listing in listings:
+            takes = self.encoder.taking(listing.source).preprocessing.kind
             if listing.source.kind != takes:
                 raise DataError(
                     f"this run's model embeds {takes}, but {listing.place.path} holds "
@@ -404,6 +403,7 @@ def embed_rows(
     those unread."""
     if not len(rows):
         return
+    encoder = encoder.taking(listing.source)
     transform = encoder.preprocessing
     records = listing.records(rows)
     for batch in load_all(
@@ -413,7 +413,7 @@ def embed_rows(
         if len(batch.indices):
             # entered for each batch: a generator must not leave its caller in it
             with torch.inference_mode():
-                vectors = encoder.embedder(batch.inputs).float().cpu().numpy()
+                vectors = encoder.vectors(batch).float().cpu().numpy()
         yield batch.indices.tolist(), vectors, list(batch.skipped)
 
 
@@ -426,16 +426,16 @@ def embed_rows_on_ray(
         raise ConfigError(f"--ray needs at least 1 worker; got {workers}.")
     if not len(rows):
         return
-    with _cluster() as data:
+    with ray_cluster() as ray:
         # A block for each batch, or one worker would get all; made here, for tasks that make them
         # would wait for a processor while the workers hold every one.
         batches = np.split(np.arange(len(rows)), range(batch_size, len(rows), batch_size))
-        embedded = data.from_numpy(batches).map_batches(
+        embedded = ray.data.from_numpy(batches).map_batches(
             _Worker,
             fn_constructor_args=(str(run.path.absolute()), listing, rows, batch_size),
             batch_size=batch_size,
             concurrency=workers,
-            num_gpus=1 if torch.cuda.is_available() else 0,
+            num_gpus=gpus_each(ray),
         )
         for batch in embedded.iter_batches(batch_size=batch_size, batch_format="numpy"):
             read = batch["read"].astype(bool)
@@ -464,27 +464,3 @@ class _Worker:
             vectors[kept] = found
             read[kept] = 1
         return {"place": asked, "vector": vectors, "read": read}
-
-
-@contextmanager
-def _cluster() -> Iterator[Any]:
-    """Ray Data, connected; what was started here is stopped at the end."""
-    try:
-        import ray
-        import ray.data
-    except ImportError as error:
-        raise ConfigError(
-            "embedding on several machines needs Ray: `pip install 'vicinal[ray]'`."
-        ) from error
-    ours = not ray.is_initialized()
-    if ours:
-        ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
-    context = ray.data.DataContext.get_current()
-    shown = context.enable_progress_bars
-    context.enable_progress_bars = False  # we have our own
-    try:
-        yield ray.data
-    finally:
-        context.enable_progress_bars = shown
-        if ours:
-            ray.shutdown()

@@ -17,9 +17,9 @@ import uvicorn
 from vicinal.cli.search import serve as command
 from vicinal.errors import ConfigError, RunError
 from vicinal.retrieval.calibration import count_pairs
-from vicinal.retrieval.collection import model_fingerprint
 from vicinal.retrieval.serve.library import open_library
 from vicinal.retrieval.serve.server import Server, bind, create_application
+from vicinal.run_directory import model_fingerprint
 
 
 def test_a_library_embeds_as_the_collection_was_embedded(served):

@@ -1,0 +1,251 @@
+"""Embedding beyond one process and beyond memory: a folder of shards, each written whole, so that a
+command that was killed goes on.
+
+Processes, or workers of a Ray cluster, read the data themselves and write the shards that are
+missing; nothing passes through the first process but their numbers.
+"""
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from vicinal import parallel
+from vicinal.data import open_path
+from vicinal.data.embeddings import MANIFEST, embedding_count, shard_path, write_shard
+from vicinal.data.folder import without_labels
+from vicinal.data.loader import Loader
+from vicinal.data.records import Progress, Records
+from vicinal.data.splits import SplitByClass
+from vicinal.data.table import pyarrow_module
+from vicinal.errors import ConfigError
+from vicinal.evaluation.encoder import Encoder
+from vicinal.files import read_object, write_arrays, write_json
+from vicinal.models.embedder import Role
+from vicinal.run_directory import RunDirectory, model_fingerprint
+
+_SHARDS = 64  # at least, of a large set: for as many processes
+_ROWS = 256, 16_384  # of a shard, at least and at most
+
+
+def records_at(path: str) -> Records:
+    """Read what lies at ``path`` to embed all of it; a single class is enough."""
+    if (records := without_labels(path)) is not None:
+        return records
+    found = open_path(path)
+    if isinstance(found, SplitByClass):
+        found = replace(found, test=1.0)
+    return found.load()
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is embedded, by which model, and where to.
+
+    Attributes:
+        run: whose model embeds.
+        data: path of the data.
+        folder: to write.
+        role: network of a model with several; None for that of each row.
+        batch_size: rows at a time.
+        workers: processes that read images ahead.
+        skip_corrupt: leave out what cannot be read.
+    """
+
+    run: Path
+    data: str
+    folder: Path
+    role: Role | None = None
+    batch_size: int = 256
+    workers: int = 0
+    skip_corrupt: bool = False
+
+    def encoder(self, device: torch.device) -> Encoder:
+        encoder = Encoder.load(RunDirectory.open(self.run), device)
+        return encoder if self.role is None else encoder.stream(self.role)
+
+    def begin(self, encoder: Encoder, records: Records) -> list[int]:
+        """Say in the folder what it will hold, and return the shards that are missing; an error
+        where it holds anything else."""
+        pyarrow_module()
+        model = model_fingerprint(RunDirectory.open(self.run))
+        about: dict[str, Any] = {
+            "rows": len(records),
+            "shards": -(-len(records) // _shard_rows(len(records))),
+            "dim": encoder.embedder.embedding_dim,
+            "model": model if self.role is None else f"{model}, {self.role}",
+            "data": records.fingerprint(),
+        }
+        manifest = self.folder / MANIFEST
+        held = read_object(manifest) if manifest.is_file() else None
+        if held != about and self.folder.exists() and (held or any(self.folder.iterdir())):
+            changed = [name for name in about if held and held.get(name) != about[name]]
+            raise ConfigError(
+                f"{self.folder} holds {'embeddings of other ' + changed[0] if held else 'files'}. "
+                "Name a new folder with --out."
+            )
+        if held is None:
+            write_json(manifest, about)
+        shards = range(about["shards"])
+        return [n for n in shards if not shard_path(self.folder, n).is_file()]
+
+    def write(
+        self, encoder: Encoder, records: Records, shards: list[int], progress: Progress
+    ) -> list[str]:
+        """Embed some shards; return the names of what could not be read."""
+        encoder = encoder.taking(records.source)
+        corrupt: Any = "drop" if self.skip_corrupt else "raise"
+        loader = Loader(
+            records,
+            encoder.preprocessing.evaluation(),
+            workers=self.workers,
+            corrupt=corrupt,
+            device=encoder.device,
+        )
+        size = _shard_rows(len(records))
+        plans = []
+        for number in shards:
+            rows = range(len(records))[number * size : (number + 1) * size]
+            starts = range(0, len(rows), self.batch_size)
+            plans.append([rows[start : start + self.batch_size] for start in starts])
+        batches = loader.batches(batch for plan in plans for batch in plan)
+        unread = list[str]()
+        done = 0
+        for number, plan in zip(shards, plans, strict=True):
+            vectors, kept, skipped = encoder.forward(islice(batches, len(plan)))
+            if vectors is None:
+                vectors = torch.empty(0, encoder.embedder.embedding_dim)
+            part = records.take(np.array(kept, np.int64))
+            write_shard(shard_path(self.folder, number), part, vectors.numpy())
+            unread += [records.source.name(row) for row in skipped]
+            done += sum(map(len, plan))
+            progress(done)
+        return unread
+
+
+def _shard_rows(count: int) -> int:
+    """Return the rows of a shard."""
+    least, most = _ROWS
+    return min(most, max(least, -(-count // _SHARDS)))
+
+
+def embed_file(
+    job: Job, device: torch.device, ray: int | None, follow: Any
+) -> tuple[int, list[str]]:
+    """Write all embeddings as one ``.npz``; arguments as in ``embed``."""
+    if ray is not None:
+        raise ConfigError(f"--ray writes a folder of shards, got --out {job.folder}. Name one.")
+    records = records_at(job.data)
+    with follow(len(records), 0, "embedding") as follower:
+        embedded = job.encoder(device).embed(
+            records,
+            batch_size=job.batch_size,
+            workers=job.workers,
+            skip_corrupt=job.skip_corrupt,
+            progress=follower.advance,
+        )
+    kept = embedded.records
+    arrays = {
+        "embeddings": embedded.vectors.numpy(),
+        "labels": kept.labels,
+        "classes": np.array(kept.classes),
+        "names": np.array([kept.source.name(index) for index in range(len(kept))]),
+    }
+    if parallel.first():
+        write_arrays(job.folder, arrays)
+    return len(kept), [*embedded.skipped]
+
+
+def embed(job: Job, device: torch.device, ray: int | None, follow: Any) -> tuple[int, list[str]]:
+    """Write the embeddings that are missing; return how many there are then, and the names of the
+    records that could not be read now.
+
+    Args:
+        device: where to embed.
+        ray: workers of the Ray cluster at ``RAY_ADDRESS``, or here, in the place of this process.
+        follow: ``training.console.Console.following``.
+    """
+    encoder = job.encoder(device)
+    records = records_at(job.data)
+    todo = parallel.from_first(lambda: job.begin(encoder, records))
+    mine = parallel.part(todo)
+    size = _shard_rows(len(records))
+    with follow(len(mine) * size, 0, "embedding") as follower:
+        if ray is None:
+            unread = job.write(encoder, records, mine, follower.advance)
+        else:
+            unread = []
+            for done, names in enumerate(_on_ray(job, mine, ray), 1):
+                unread += names
+                follower.advance(done * size)
+    names = [name for names in parallel.from_all(unread) for name in names]
+    return parallel.from_first(lambda: embedding_count(job.folder)), names
+
+
+def _on_ray(job: Job, shards: list[int], workers: int) -> Iterator[list[str]]:
+    """Let workers of a cluster write shards; for each yield what could not be read."""
+    if workers < 1:
+        raise ConfigError(f"--ray needs at least 1 worker; got {workers}.")
+    if not shards:
+        return
+    with ray_cluster() as ray:
+        written = ray.data.from_numpy([np.array([number]) for number in shards]).map_batches(
+            _Worker,
+            fn_constructor_args=(job,),
+            batch_size=1,
+            concurrency=workers,
+            num_gpus=gpus_each(ray),
+        )
+        for batch in written.iter_batches(batch_size=1, batch_format="numpy"):
+            yield json.loads(batch["unread"][0])
+
+
+class _Worker:
+    """One process of the cluster, with the model in memory."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._encoder = job.encoder(parallel.pick_device("auto"))
+        self._records = records_at(job.data)
+        job.begin(self._encoder, self._records)  # an error where the data differ here
+
+    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        shards = batch["data"].tolist()
+        unread = self._job.write(self._encoder, self._records, shards, lambda done: None)
+        return {"unread": np.array([json.dumps(unread)])}
+
+
+def gpus_each(ray: Any) -> int:
+    """Return how many GPUs a worker asks the cluster for."""
+    return int(ray.cluster_resources().get("GPU", 0) > 0)
+
+
+@contextmanager
+def ray_cluster() -> Iterator[Any]:
+    """Ray, connected, with its Data; what was started here is stopped at the end."""
+    try:
+        import ray
+        import ray.data
+    except ImportError as error:
+        raise ConfigError(
+            "embedding on several machines needs Ray: `pip install 'vicinal[ray]'`."
+        ) from error
+    ours = not ray.is_initialized()
+    if ours:
+        ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
+    context = ray.data.DataContext.get_current()
+    shown = context.enable_progress_bars
+    context.enable_progress_bars = False  # we have our own
+    try:
+        yield ray
+    finally:
+        context.enable_progress_bars = shown
+        if ours:
+            ray.shutdown()
