@@ -10,6 +10,7 @@ from vicinal.methods.ala import ALA
 from vicinal.methods.hdml import HDML
 from vicinal.methods.her import HER
 from vicinal.methods.htl import HTL
+from vicinal.methods.idml import IDML
 from vicinal.methods.loop import EmbeddingExpansion, LoOp
 from vicinal.methods.method import Method, StepResult
 from vicinal.methods.metrix import Metrix
@@ -24,6 +25,7 @@ METHODS: dict[str, type[Method]] = {
     "htl": HTL,
     "her": HER,
     "metrix": Metrix,
+    "idml": IDML,
     "cross_batch_memory": CrossBatchMemory,
     "momentum_queue": MomentumQueue,
 }
@@ -61,6 +63,7 @@ __all__ = [
     "HDML",
     "HER",
     "HTL",
+    "IDML",
     "METHODS",
     "CrossBatchMemory",
     "EmbeddingExpansion",

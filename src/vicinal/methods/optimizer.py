@@ -100,8 +100,10 @@ class OptimizerConfig(Settings):
         rate = self.learning_rate
         decay = self.weight_decay
         backbone = _groups(embedder.backbone.parameters(), rate, decay)
+        held = set(embedder.backbone.parameters())
+        heads = [parameter for parameter in embedder.parameters() if parameter not in held]
         new = [
-            *_groups(embedder.head.parameters(), self.head_factor * rate, decay),
+            *_groups(heads, self.head_factor * rate, decay),
             *_groups(others, self.loss_factor * rate, decay),
         ]
         groups = backbone + new

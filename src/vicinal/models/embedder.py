@@ -50,6 +50,7 @@ class Embedder(nn.Module):
             compared by `vicinal.distances.Poincare` (Ermolov et al., CVPR 2022). ``forward`` gives
             √c z, in the ball of radius 1. None is a Euclidean head.
         clip: length to which a hyperbolic head clips its vectors before they enter the ball.
+        uncertainty: whether a second head says how ambiguous an input is (``add_uncertainty``).
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Embedder(nn.Module):
         lora_alpha: float | None = None,
         curvature: float | None = None,
         clip: float = 2.3,
+        uncertainty: bool = False,
     ) -> None:
         super().__init__()
         if pooling not in get_args(Pooling):
@@ -91,6 +93,9 @@ class Embedder(nn.Module):
             )
         self.width = int(backbone.width)  # type: ignore[arg-type]
         self.head = self._head()
+        self.uncertainty = False
+        if uncertainty:
+            self.add_uncertainty()
         if lora is not None:
             add_lora(backbone, lora, lora_alpha)
         elif freeze is not None:
@@ -136,6 +141,17 @@ class Embedder(nn.Module):
     def took_head(self) -> bool:
         """Whether the head is that of a run."""
         return self.left is not None and not any(name.startswith("head") for name in self.left)
+
+    def add_uncertainty(self) -> None:
+        """Add a head u = h(y) beside g: the longer u is, the more ambiguous the input (IDML). Only
+        ``ambiguity`` gives it."""
+        self.uncertainty = True
+        self.uncertainty_head = nn.Linear(self.width, self.embedding_dim)
+
+    def ambiguity(self, inputs: Tensor) -> Float[Tensor, "n 1"]:
+        """Return |u| of each input."""
+        length: Tensor = self.uncertainty_head(self.features(inputs)).norm(dim=1, keepdim=True)
+        return length
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)

@@ -21,7 +21,7 @@ from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.evaluation.neighbors import require_finite
 from vicinal.files import file_hash, read_object
-from vicinal.models.embedder import Role
+from vicinal.models.embedder import Apply, Embedder, Role
 from vicinal.parallel import pick_device
 from vicinal.run_directory import RunDirectory
 
@@ -137,6 +137,21 @@ class EmbeddingModel:
             images: what to embed; what cannot be raises a DataError with its name or position.
             batch_size: images at a time.
         """
+        return self._through(Embedder.__call__, self.dim, images, batch_size)
+
+    def uncertainty(self, images: Any, *, batch_size: int = 64) -> Float32[np.ndarray, "n"]:
+        """Tell how ambiguous images are to a model that ``method=idml`` trained: the lengths of
+        their uncertainty embeddings. Arguments as in ``embed``."""
+        if not self._encoder.embedder.uncertainty:
+            raise ConfigError(
+                "this model has no uncertainty. Train one with method=idml loss=proxy_anchor."
+            )
+        return self._through(Embedder.ambiguity, 1, images, batch_size)[:, 0]
+
+    def _through(
+        self, apply: Apply, width: int, images: Any, batch_size: int
+    ) -> Float32[np.ndarray, "n width"]:
+        """Return what ``apply`` makes of images with the network."""
         if batch_size < 1:
             raise ConfigError(f"a batch holds at least 1 image; got batch_size = {batch_size}.")
         transform = self._encoder.preprocessing
@@ -146,7 +161,7 @@ class EmbeddingModel:
         if not isinstance(images, Iterable):
             raise DataError(f"this model embeds {self.kind}, one or many; got {_shown(images)}.")
         each = iter(images)
-        rows = [np.empty((0, self.dim), dtype=np.float32)]
+        rows = [np.empty((0, width), dtype=np.float32)]
         done = 0
         while some := list(islice(each, batch_size)):
             named = enumerate(map(_array, some), done)
@@ -157,12 +172,12 @@ class EmbeddingModel:
             elif isinstance(transform, TextTransform):
                 batch = transform.batch([_text(value, place) for place, value in named])
             else:
-                width = self._encoder.embedder.input_width
+                numbers = self._encoder.embedder.input_width
                 batch = transform.batch(
-                    np.stack([_vector(value, place, width) for place, value in named])
+                    np.stack([_vector(value, place, numbers) for place, value in named])
                 )
             with torch.inference_mode():
-                found = self._encoder.embedder(batch.to(self.device))
+                found = apply(self._encoder.embedder, batch.to(self.device))
             rows.append(found.float().cpu().numpy())
             done += len(some)
         return np.concatenate(rows)
