@@ -101,6 +101,9 @@ PRINTED = {
     "proxy-anchor-cub": PROXY_ANCHOR
     | {"optimizer.frozen": 5 * (5864 // 120), "training.steps": 60 * (5864 // 120)}
     | {"optimizer.milestones": [epoch * (5864 // 120) for epoch in range(5, 60, 5)]},
+    "idml-cub": {"method.gamma": 4.0, "method.tau": 5.0, "optimizer.learning_rate": 6e-4},
+    "idml-cars": {"optimizer.learning_rate": 2.5e-4, "training.steps": 60 * (8054 // 120)}
+    | {"optimizer.milestones": [epoch * (8054 // 120) for epoch in range(10, 60, 10)]},
     "metrix-cub": {"method.mix": "features", "method.weight": 0.4, "method.alpha": 2.0}
     | {"training.batch_size": 100, "training.steps": 100 * (5864 // 100)}
     | {"optimizer.milestones": [epoch * (5864 // 100) for epoch in range(10, 100, 10)]},

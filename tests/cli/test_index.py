@@ -7,8 +7,10 @@ import torch
 from tests.runs import drawn_run
 
 from vicinal.data import Folder, ImageTransform
+from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.models import Embedder, SmallConvNet
+from vicinal.retrieval.model import load
 from vicinal.run_directory import RunDirectory
 
 
@@ -36,6 +38,20 @@ def test_a_walk_from_pictures_to_neighbors(made, vicinal, works):
     found = json.loads(done.stdout)
     assert found["generation"] == 1 and {match["label"] for match in found["matches"]} == {"a"}
     assert len(found["matches"]) == 3
+
+
+def test_a_search_tells_how_uncertain_the_model_is_of_a_picture(made, works):
+    embedder = Embedder(SmallConvNet(3, (4, 8)), 6, uncertainty=True)
+    data = Folder(str(made / "pictures"), test=0.0)
+    drawn_run(made / "doubts", embedder, ImageTransform(size=16, resize=16), data)
+    works("index", "doubts", "pictures")
+    file = made / "pictures" / "b" / "1.png"
+    doubt = load(made / "doubts").uncertainty([file, file])
+    assert doubt.shape == (2,) and doubt[0] > 0
+    said = works("search", "doubts", str(file), "--format", "json").stdout
+    assert json.loads(said)["query"] == f"{file} (uncertainty {doubt[0]:.2f})"
+    with pytest.raises(ConfigError, match="has no uncertainty"):
+        load(made / "run").uncertainty(file)
 
 
 def test_a_false_match_rate_ends_the_matches(made, vicinal):

@@ -181,7 +181,14 @@ def search(
         limit = threshold.distance
         matches = [match for match in near if match.distance <= limit]
         typer.secho(f"no match beyond {limit:.4f}. {threshold.words}", err=True)
-    named = [*map(str, files), *texts, *(f"item {id}" for id in ids), *labels]
+    pictures = [*map(str, files)]
+    if model is not None and model.introspective and model.kind == "images":
+        lengths = model.uncertainty(files)
+        pictures = [
+            f"{file} (uncertainty {length:.2f})"
+            for file, length in zip(files, lengths, strict=True)
+        ]
+    named = [*pictures, *texts, *(f"item {id}" for id in ids), *labels]
     asked = ("mean of " if len(named) > 1 else "") + ", ".join(named)
     if format is Format.json:
         answer = {

@@ -159,5 +159,7 @@ class IDML(Method):
         similar = introspective_similarity(
             semantic, uncertain, loss.proxies.flatten(end_dim=-2), self.gamma, self.tau
         )
-        terms = loss.core(loss.arrange(similar, labels, loss.proxy_labels))
+        found = loss.arrange(similar, labels, loss.proxy_labels)
+        penalty = loss.compare(semantic, labels, loss.proxies, loss.proxy_labels).penalty
+        terms = loss.core(replace(found, penalty=penalty))
         return reduce(terms, loss.reduction), uncertain.norm(dim=1).mean()

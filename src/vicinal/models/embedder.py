@@ -313,6 +313,7 @@ class TwoStreamEmbedder(Embedder):
         self.curvature = query.curvature
         self.clip = query.clip
         self.freeze = self.lora = None  # each stream restricts itself
+        self.uncertainty = False
         self.left = None
         self.precision = query.precision
 

@@ -120,6 +120,11 @@ class EmbeddingModel:
         return self._encoder.embedder.metric
 
     @property
+    def introspective(self) -> bool:
+        """Whether it tells the uncertainty of what it embeds."""
+        return self._encoder.embedder.uncertainty
+
+    @property
     def dim(self) -> int:
         """Length of an embedding."""
         return self._encoder.embedder.embedding_dim
@@ -142,7 +147,7 @@ class EmbeddingModel:
     def uncertainty(self, images: Any, *, batch_size: int = 64) -> Float32[np.ndarray, "n"]:
         """Tell how ambiguous images are to a model that ``method=idml`` trained: the lengths of
         their uncertainty embeddings. Arguments as in ``embed``."""
-        if not self._encoder.embedder.uncertainty:
+        if not self.introspective:
             raise ConfigError(
                 "this model has no uncertainty. Train one with method=idml loss=proxy_anchor."
             )
