@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 
 from vicinal.geometry import log_exp_mean
 from vicinal.linear import objective
-from vicinal.linear.anml import Hinge, sigmoid
+from vicinal.linear.estimators import Hinge, sigmoid
 from vicinal.linear.objective import Neighborhoods, Objective
 
 HINGE = Hinge(1.0, 0.0)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vicinal.linear.anml import Hinge, sigmoid
+from vicinal.linear.estimators import Hinge, sigmoid
 from vicinal.linear.objective import Neighborhoods, Objective
 from vicinal.linear.solvers import Problem, convex_minimum, lbfgs, project
 

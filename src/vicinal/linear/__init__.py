@@ -1,8 +1,7 @@
 """Linear metric learning as scikit-learn estimators: LANML and PNCA, and two learners with closed
 forms."""
 
-from vicinal.linear.anml import LANML, NCA, PAPER_GRIDS, PNCA
-from vicinal.linear.closed_forms import GMML, RVML
+from vicinal.linear.estimators import GMML, LANML, NCA, PAPER_GRIDS, PNCA, RVML
 
 # What `vicinal train model=NAME` fits.
 ESTIMATORS = {"lanml": LANML, "pnca": PNCA, "nca": NCA, "gmml": GMML}

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from vicinal.errors import DataError
 
@@ -33,7 +32,7 @@ Outer = Callable[[Array], tuple[Array, Array]]  # ℓ and ℓ' of the excess t o
 _BLOCK = 2**19  # distances held at once: 4 MiB of float64, well inside a last-level cache
 # |γ| below which the quick form, whose rounding errors are divided by γ, loses some 3 of 16 digits.
 _GENTLE = 2.0**-9
-_NONE = np.s_[:, :0]  # an index that selects no entry
+_MEAN = 1e-300  # in the place of γ = 0: the log-exp mean is the arithmetic one to the last digit
 
 
 # -- neighborhoods --------------------------------------------------------------------------------
@@ -42,8 +41,8 @@ _NONE = np.s_[:, :0]  # an index that selects no entry
 class Group(NamedTuple):
     """The samples of one class, ``start`` to ``stop``.
 
-    ``similar`` holds the positions of each sample's similar ones, one row per sample; None is the
-    whole class but itself.
+    ``similar`` holds, counted from ``start``, the positions of each sample's similar ones, one row
+    per sample; None is the whole class but itself.
     """
 
     start: int
@@ -54,14 +53,6 @@ class Group(NamedTuple):
     def similar_count(self) -> int:
         """|S_i|, the same for all samples of a class."""
         return self.stop - self.start - 1 if self.similar is None else self.similar.shape[1]
-
-
-class Piece(NamedTuple):
-    """Queries ``start`` to ``stop`` of one class."""
-
-    group: Group
-    start: int
-    stop: int
 
 
 @dataclass(frozen=True)
@@ -104,24 +95,18 @@ class Neighborhoods:
         ordered = samples[np.argsort(labels, kind="stable")]
         ordered = ordered - ordered.mean(axis=0)
         groups = tuple(
-            Group(stop - count, stop, _nearest(ordered[stop - count : stop], nearest, stop - count))
+            Group(stop - count, stop, _nearest(ordered[stop - count : stop], nearest))
             for stop, count in zip(np.cumsum(counts).tolist(), counts.tolist(), strict=True)
             if count > 1
         )
         return cls(ordered, groups, sum(group.stop - group.start for group in groups))
 
-    def blocks(self) -> Iterator[tuple[int, list[Piece]]]:
-        """Yield runs of samples with few enough distances to hold at once: each run's start and
-        queries by class."""
+    def blocks(self) -> Iterator[tuple[Group, slice]]:
+        """Yield queries of one class, few enough for their distances to be held at once."""
         step = max(1, _BLOCK // len(self.samples))
-        for start in range(0, len(self.samples), step):
-            pieces = [
-                Piece(group, max(start, group.start), min(start + step, group.stop))
-                for group in self.groups
-                if group.start < start + step and start < group.stop
-            ]
-            if pieces:
-                yield start, pieces
+        for group in self.groups:
+            for start in range(group.start, group.stop, step):
+                yield group, slice(start, min(start + step, group.stop))
 
     def similar_scatter(self) -> Array:
         """C with Ω(M) = tr(M C): the mean over queries of the mean of (x_i - x_j)(x_i - x_j)ᵀ over
@@ -138,7 +123,7 @@ class Neighborhoods:
                 scatter += 2 * len(own) / (len(own) - 1) * (centered.T @ centered)
                 continue
             for column in similar.T:
-                offsets = own - self.samples[column]
+                offsets = own - own[column]
                 scatter += offsets.T @ offsets / similar.shape[1]
         return scatter / self.queries
 
@@ -153,17 +138,17 @@ def require_classes(names: Labels) -> None:
         )
 
 
-def _nearest(own: Array, nearest: int | None, start: int) -> Positions | None:
+def _nearest(own: Array, nearest: int | None) -> Positions | None:
     if nearest is None or nearest >= len(own) - 1:
         return None
     from sklearn.neighbors import NearestNeighbors
 
     # Leaves out itself.
     found = NearestNeighbors(n_neighbors=nearest).fit(own).kneighbors(return_distance=False)
-    return np.asarray(found, dtype=np.intp) + start
+    return np.asarray(found, dtype=np.intp)
 
 
-# -- radii ----------------------------------------------------------------------------------------
+# -- objective ------------------------------------------------------------------------------------
 
 
 class Radii(NamedTuple):
@@ -171,93 +156,46 @@ class Radii(NamedTuple):
 
     Attributes:
         values: b(γ) of each row.
-        terms: exp(-γ a) of each entry up to one factor per row.
+        terms: exp(-γ a) of each entry up to one factor per row, 0 where it does not count.
         sums: their sums, so that ∂b/∂a = terms / sums.
-        columns: the samples that the entries of ``terms`` stand for: a slice for all rows, or one
-            for each entry.
     """
 
     values: Array
     terms: Array
     sums: Array
-    columns: slice | Positions = slice(None)
 
 
-def radii(distances: Array, gamma: float, count: int, dropped: Any = _NONE) -> Radii:
+def radii(distances: Array, gamma: float, count: int, dropped: Any) -> Radii:
     """Compute the log-exp mean of each row of ``distances``, which it overwrites, and its
     derivative.
 
         b(γ) = -1/γ · log(1/n · Σ_j exp(-γ a_j)),   ∂b/∂a_j = exp(-γ a_j) / Σ_k exp(-γ a_k)
             Song et al., Eq. (12)
 
-    ``vicinal.geometry.means`` is the definition. This form exists because a solver asks millions of
-    rows for value and derivative together.
+    Near γ = 0 the logarithm of a mean near 1 is taken from what it lacks, so that no digits are
+    lost. ``vicinal.geometry.means`` is the definition; this form gives value and derivative
+    together.
 
     Args:
         distances: one row per query.
-        gamma: γ; 0 is the arithmetic mean, and near 0 no digits are lost.
+        gamma: γ; 0 is the arithmetic mean.
         count: n, the entries of a row that count.
         dropped: index of the entries that do not count.
     """
-    if abs(gamma) < _GENTLE:
-        return _near_the_mean(distances, gamma, count, dropped)
+    gamma = gamma or _MEAN
     logits = np.multiply(distances, -gamma, out=distances)
     logits[dropped] = -np.inf
     leading = logits.max(axis=1)
-    terms = np.exp(np.subtract(logits, leading[:, None], out=logits), out=logits)
+    logits -= leading[:, None]
+    if abs(gamma) < _GENTLE:
+        below = np.expm1(logits)
+        below[dropped] = 0
+        logs = np.log1p(below.sum(axis=1) / count)
+    terms = np.exp(logits, out=logits)
     sums = terms.sum(axis=1)
-    return Radii(-(np.log(sums / count) + leading) / gamma, terms, sums)
-
-
-def _near_the_mean(distances: Array, gamma: float, count: int, dropped: Any) -> Radii:
-    """Compute log-exp means for a γ near 0: the logarithm of a mean near 1 is taken from what it
-    lacks.
-
-    b(γ) = e - 1/γ log(1 + 1/n Σ_j (exp(x_j) - 1)),
-        x_j = -γ (a_j - e) ≤ 0, with e the least a for γ > 0, or the most
-    """
-    kept = np.ones_like(distances)
-    kept[dropped] = 0
-    side = -1.0 if gamma < 0 else 1.0
-    edge = side * np.where(kept, side * distances, np.inf).min(axis=1)
-    beyond = (distances - edge[:, None]) * kept
-    if gamma == 0:
-        return Radii(edge + beyond.sum(axis=1) / count, kept, np.full(len(distances), float(count)))
-    # All of one sign, so that their sum has as many digits as they.
-    below = np.expm1(-gamma * beyond)
-    terms = (1 + below) * kept
-    return Radii(edge - np.log1p(below.sum(axis=1) / count) / gamma, terms, terms.sum(axis=1))
-
-
-# -- objective ------------------------------------------------------------------------------------
-
-
-class _Graph:
-    """Collects Σ w_ij (x_i - x_j)(x_i - x_j)ᵀ of a graph whose rows sum to 0, some rows at a
-    time."""
-
-    def __init__(self, samples: Array) -> None:
-        self.samples = samples
-        self.cross = np.zeros((samples.shape[1], samples.shape[1]))  # Xᵀ W X
-        self.inward = np.zeros(len(samples))  # Wᵀ 1
-
-    def connect(self, start: int, active: Positions, slopes: Array, found: Radii) -> None:
-        """Add the edges of queries ``start + active``: each query's slope, shared out by its
-        radius's derivative."""
-        if not len(active):
-            return
-        terms = found.terms if len(active) == len(found.sums) else found.terms[active]
-        share = slopes / found.sums[active]
-        columns = found.columns
-        if not isinstance(columns, slice):
-            starts = np.arange(len(active) + 1) * terms.shape[1]
-            shape = (len(active), len(self.samples))
-            terms = csr_array((terms.ravel(), columns[active].ravel(), starts), shape=shape)
-            columns = slice(None)
-        self.cross += (self.samples[start + active] * share[:, None]).T @ (
-            terms @ self.samples[columns]
-        )
-        self.inward[columns] += terms.T @ share
+    if abs(gamma) >= _GENTLE:
+        logs = np.log(sums / count)
+    return Radii(-(logs + leading) / gamma, terms, sums)
 
 
 class Evaluation(NamedTuple):
@@ -304,47 +242,41 @@ class Objective:
         left = np.hstack([-2 * mapped, squares, ones])
         right = np.hstack([mapped, ones, squares])
 
-        graph = _Graph(samples)
-        losses = []
+        cross = np.zeros((samples.shape[1], samples.shape[1]))  # Xᵀ W X
+        inward = np.zeros(len(samples))  # Wᵀ 1
+        total = 0.0
         excesses = []
-        for start, pieces in self.sets.blocks():
-            distances = left[start : pieces[-1].stop] @ right.T
+        for group, rows in self.sets.blocks():
+            distances = left[rows] @ right.T
             np.maximum(distances, 0, out=distances)  # rounding may take rows that meet below 0
-            for piece in pieces:
-                rows = distances[piece.start - start : piece.stop - start]
-                loss, excess = self._piece(piece, rows, graph if gradient else None)
-                losses.append(loss)
-                excesses.append(excess)
-        total = (samples.T * graph.inward) @ samples - graph.cross - graph.cross.T
-        return Evaluation(
-            np.concatenate(losses).sum() / queries, total / queries, np.concatenate(excesses)
-        )
-
-    def _piece(self, piece: Piece, distances: Array, graph: _Graph | None) -> tuple[Array, Array]:
-        """Compute loss and excess of some queries of one class; their edges go into the graph."""
-        group, start, stop = piece
-        others = distances.shape[1] - (group.stop - group.start)
-        similar = self._similar(distances, group, start, stop)
-        dissimilar = radii(distances, self.gamma2, others, np.s_[:, group.start : group.stop])
-        excess = similar.values - dissimilar.values
-        if self.sums:
-            excess += np.log(others) / self.gamma2 - np.log(group.similar_count) / self.gamma1
-        loss, slope = self.outer(excess)
-        if graph is not None:
+            own = slice(group.start, group.stop)
+            others = len(samples) - (group.stop - group.start)
+            own_distances = distances[:, own].copy()
+            near = radii(own_distances, self.gamma1, group.similar_count, _unlike(group, rows))
+            far = radii(distances, self.gamma2, others, np.s_[:, own])
+            excess = near.values - far.values
+            if self.sums:
+                excess += np.log(others) / self.gamma2 - np.log(group.similar_count) / self.gamma1
+            loss, slope = self.outer(excess)
+            total += loss.sum()
+            excesses.append(excess)
             active = np.flatnonzero(slope)
-            graph.connect(start, active, slope[active], similar)
-            graph.connect(start, active, -slope[active], dissimilar)
-        return loss, excess
+            if not gradient or not len(active):
+                continue
+            for columns, sign, found in ((own, 1, near), (slice(None), -1, far)):
+                terms = found.terms if len(active) == len(slope) else found.terms[active]
+                share = sign * slope[active] / found.sums[active]
+                cross += (samples[rows][active] * share[:, None]).T @ (terms @ samples[columns])
+                inward[columns] += share @ terms
+        metric = (samples.T * inward) @ samples - cross - cross.T
+        return Evaluation(total / queries, metric / queries, np.concatenate(excesses))
 
-    def _similar(self, distances: Array, group: Group, start: int, stop: int) -> Radii:
-        """Compute radii over S_i, before the block of distances is overwritten."""
-        rows = np.arange(stop - start)
-        places = slice(group.start, group.stop)
-        if group.similar is None:
-            own = distances[:, places].copy()
-            itself = (rows, rows + start - group.start)
-            return radii(own, self.gamma1, group.similar_count, itself)._replace(columns=places)
-        chosen = group.similar[start - group.start : stop - group.start]
-        return radii(distances[rows[:, None], chosen], self.gamma1, group.similar_count)._replace(
-            columns=chosen
-        )
+
+def _unlike(group: Group, rows: slice) -> Any:
+    """Return an index of what is not similar to some queries of a class, within the class."""
+    places = np.arange(rows.start, rows.stop) - group.start
+    if group.similar is None:
+        return np.arange(len(places)), places
+    unlike = np.ones((len(places), group.stop - group.start), dtype=bool)
+    np.put_along_axis(unlike, group.similar[places], values=False, axis=1)
+    return unlike

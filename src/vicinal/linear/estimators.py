@@ -1,17 +1,23 @@
-"""Adaptive Neighborhood Metric Learning in its linear form, LANML and PNCA (Song, Han, Cheng, Lu &
-Nie)."""
+"""Linear metric learning as scikit-learn estimators: LANML and PNCA (Song, Han, Cheng, Lu & Nie),
+GMML (Zadeh, Hosseini & Sra, ICML 2016) and RVML (Perrot & Habrard, NIPS 2015)."""
 
 import warnings
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from vicinal.arguments import Count, Finite, NonNegative, Positive
-from vicinal.linear.mahalanobis import MahalanobisTransformer, in_units
-from vicinal.linear.objective import Array, Labels, Neighborhoods, Objective
+from vicinal.arguments import Count, Finite, NonNegative, Positive, Share, check_arguments
+from vicinal.errors import ConfigError, DataError
+from vicinal.linear.objective import Array, Labels, Neighborhoods, Objective, require_classes
 from vicinal.linear.solvers import (
     Problem,
     Solution,
@@ -19,11 +25,12 @@ from vicinal.linear.solvers import (
     lbfgs,
     leveled_lbfgs,
     paper_start,
+    project,
 )
 
+_TINY = 1e-3  # spread of the samples below which a start at I/√N sees no gradient
 _FLAT = 1e-6  # mean of p (1 - p) at PNCA's start, below which there is nothing to climb
 _AUTO = 10  # nearest same-class samples in S_i for γ1 < 0: the paper's, Section 7.1.2
-
 
 _HALF_STEPS = [2.0 ** (step / 2) for step in range(-10, 11)]  # 2^-5, 2^-4.5, ..., 2^5
 _LAMBDAS = [round(0.1 + 0.2 * step, 1) for step in range(8)]  # 0.1, 0.3, ..., 1.5
@@ -38,6 +45,111 @@ PAPER_GRIDS: dict[str, Mapping[str, Sequence[Any]]] = {
     "gmml": {"t": [round(0.1 * step, 1) for step in range(1, 10)]},
 }
 """The grids of Section 7.1.2: 8 x 21 x 21 points for LANML, 19 for PNCA, 9 for GMML."""
+
+
+class MahalanobisTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Abstract: a subclass fits ``components_``, the rows of L; the rest follows.
+
+    d_M(x, y) = (x - y)ᵀ M (x - y) = |Lx - Ly|²,   M = Lᵀ L
+    """
+
+    components_: Array
+
+    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> Self:
+        """Learn the metric from samples and their classes."""
+        # A data frame lies column by column; in one order, equal samples round alike and give equal
+        # metrics.
+        samples, labels = validate_data(
+            self, X, y, dtype=np.float64, order="C", ensure_min_samples=2
+        )
+        check_classification_targets(labels)
+        check_arguments(self)
+        rows = getattr(self, "n_components", None)
+        if rows is not None and rows > samples.shape[1]:
+            raise ConfigError(
+                f"n_components must be at most {samples.shape[1]}, the number of features, got "
+                f"{rows}."
+            )
+        self._fit(samples, labels, span(samples))
+        return self
+
+    @abstractmethod
+    def _fit(self, samples: Array, labels: Labels, directions: Array) -> None:
+        """Set ``components_`` from checked samples and the directions in which they vary."""
+
+    def transform(self, X: npt.ArrayLike) -> Array:
+        """Map samples by L: Euclidean distances there are the learned ones."""
+        check_is_fitted(self)
+        mapped: Array = validate_data(self, X, reset=False, dtype=np.float64) @ self.components_.T
+        return mapped
+
+    def get_mahalanobis_matrix(self) -> Array:
+        """Return M, symmetric and positive semidefinite."""
+        check_is_fitted(self)
+        return self.components_.T @ self.components_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.transformer_tags.preserves_dtype = []  # solved in float64, for any type
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.components_)
+
+    def _keep(self, solution: Solution, directions: Array, max_iter: int) -> None:
+        """Keep a solution found in coordinates x · directions, and warn where it is no minimum."""
+        # Factored there: with more features than samples those coordinates are few, and M of all
+        # features is large.
+        rows = project(solution.factor.T @ solution.factor)[1] @ directions.T
+        self.components_ = rows[: len(solution.factor)]
+        self.n_iter_ = solution.iterations
+        self.objective_ = solution.value
+        if not solution.converged:
+            warnings.warn(
+                f"{type(self).__name__} has not converged: after {solution.iterations} steps "
+                f"(max_iter = {max_iter}) "
+                f"the objective, {solution.value:.6g}, was still falling. Raise max_iter or tol, "
+                "or scale features.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+
+def span(samples: Array) -> Array:
+    """Return orthonormal directions, as columns, in which the samples vary: no other direction can
+    matter.
+
+    A constant feature, or one that others determine, leaves the problem here instead of making it
+    singular.
+    """
+    _, lengths, directions = np.linalg.svd(samples - samples.mean(axis=0), full_matrices=False)
+    # Rows far from the origin differ from their mean by rounding alone: nothing is learned from
+    # that.
+    rounding = np.abs(samples).max() * np.sqrt(samples.size)
+    kept = lengths > max(lengths[0] * max(samples.shape), 4 * rounding) * np.finfo(float).eps
+    if not kept.any():
+        raise DataError(
+            f"a metric needs samples that differ, but all {len(samples)} rows of X are equal. "
+            f"Look at how X was made; a constant feature alone would be fine."
+        )
+    varying: Array = directions[kept].T
+    return varying
+
+
+def in_units(samples: Array, directions: Array) -> Array:
+    """Return ``directions`` such that tiny samples vary by about 1 in these coordinates, for
+    solvers that start at I.
+
+    The optimum in scaled coordinates is the optimum, scaled; only the start and rounding differ.
+    Samples that vary by more stay as they are: their start is the paper's.
+    """
+    spread = np.sqrt(np.square((samples - samples.mean(axis=0)) @ directions).sum(axis=1).mean())
+    return directions if spread >= _TINY else directions / 2.0 ** np.round(np.log2(spread))
+
+
+# -- LANML, PNCA and NCA --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -287,3 +399,98 @@ def sigmoid(excess: Array) -> tuple[Array, Array]:
     neighbor."""
     wrong = expit(excess)
     return wrong, wrong * (1 - wrong)
+
+
+# -- in closed form -------------------------------------------------------------------------------
+
+
+class GMML(MahalanobisTransformer):
+    """The metric midway between pulling similar pairs together and pushing dissimilar pairs apart.
+
+        M = S⁻¹ ♯_t D = S^{-1/2} (S^{1/2} D S^{1/2})^t S^{-1/2}
+
+    with S and D the mean of (x_i - x_j)(x_i - x_j)ᵀ over similar and over dissimilar pairs: the
+    point at share t of the geodesic from S⁻¹ to D on the cone of positive definite matrices. At t =
+    1/2 it minimizes tr(M S) + tr(M⁻¹ D).
+
+    Differs: all pairs take part, in closed form, where the authors draw some 40 c (c - 1) of them
+    at random; means in the place of sums change M by a factor only.
+
+    Args:
+        t: share of the way from S⁻¹ (0) to D (1).
+        ridge: share of the mean variance added to S and D, so that S has an inverse.
+
+    Attributes:
+        components_: L, rows by falling length.
+    """
+
+    def __init__(self, t: Share = 0.5, ridge: NonNegative = 1e-4) -> None:
+        self.t = t
+        self.ridge = ridge
+
+    def _fit(self, samples: Array, labels: Labels, directions: Array) -> None:
+        similar, dissimilar = _scatters(Neighborhoods.among(samples @ directions, labels, None))
+        ridge = self.ridge * np.trace(dissimilar) / len(dissimilar) * np.eye(len(dissimilar))
+        similar = similar + ridge
+        dissimilar = dissimilar + ridge
+        root = _power(similar, 0.5)
+        inverse = _power(similar, -0.5)
+        metric = inverse @ _power(root @ dissimilar @ root, self.t) @ inverse
+        self.components_ = project(metric)[1] @ directions.T
+
+
+class RVML(MahalanobisTransformer):
+    """Regress every sample onto a virtual point of its class.
+
+        min_L  1/N Σ_i |L x_i - v_i|² + λ |L|_F²,   so  Lᵀ = (Xᵀ X + λ N I)⁻¹ Xᵀ V
+
+    with the class-based virtual points: v_i is the unit vector of the class of x_i. The linear
+    form; the paper also has a kernelized one and virtual points by optimal transport.
+
+    Differs: X and V are taken about their means, so that the map does not depend on where the
+    origin lies.
+
+    Args:
+        regularization: λ > 0.
+
+    Attributes:
+        components_: L, one row for each class.
+    """
+
+    def __init__(self, regularization: Positive = 0.01) -> None:
+        self.regularization = regularization
+
+    def _fit(self, samples: Array, labels: Labels, directions: Array) -> None:
+        names, codes = np.unique(labels, return_inverse=True)
+        require_classes(names)
+        virtual = np.eye(len(names))[codes]
+        # Rows of L lie in the span of the samples, and with many features that is the smaller
+        # problem.
+        centered = (samples - samples.mean(axis=0)) @ directions
+        targets = virtual - virtual.mean(axis=0)
+        penalty = self.regularization * len(samples) * np.eye(directions.shape[1])
+        self.components_ = (
+            np.linalg.solve(centered.T @ centered + penalty, centered.T @ targets).T @ directions.T
+        )
+
+
+def _scatters(sets: Neighborhoods) -> tuple[Array, Array]:
+    """Compute means of outer products over all similar and all dissimilar pairs, from sums over
+    single samples."""
+    samples = sets.samples
+    count = len(sets.samples)
+    everything = 2 * count * samples.T @ samples  # over all ordered pairs; the samples are centered
+    similar = np.zeros_like(everything)
+    pairs = 0
+    for start, stop, _ in sets.groups:
+        own = samples[start:stop] - samples[start:stop].mean(axis=0)
+        similar += 2 * len(own) * own.T @ own
+        pairs += len(own) * (len(own) - 1)
+    apart = count * (count - 1) - pairs
+    return similar / pairs, (everything - similar) / apart
+
+
+def _power(matrix: Array, exponent: float) -> Array:
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    powers: Array = (vectors * np.maximum(values, np.finfo(float).tiny) ** exponent) @ vectors.T
+    return powers
