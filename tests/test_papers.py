@@ -12,7 +12,8 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs" / "papers").glob("*.md"))
 METHODS = [page for page in PAGES if page.stem != "when_hardness_helps"]
 DIFFERENCE = re.compile(r"[+−]?\d+\.\d \([+−]?\d+\.\d to [+−]?\d+\.\d\)")
-SHORT = {"metrix", "idml"}  # pages of few words, without a picture and results of their own
+# Pages of few words, without a picture and results of their own.
+SHORT = {"metrix", "idml", "proxy_synthesis"}
 names = pytest.mark.parametrize("page", METHODS, ids=lambda page: page.stem)
 
 

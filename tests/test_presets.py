@@ -109,6 +109,9 @@ PRINTED = {
     | {"optimizer.milestones": [epoch * (5864 // 100) for epoch in range(10, 100, 10)]},
     "metrix-cars": {"method": "metrix", "training.steps": 60 * (8054 // 100)}
     | {"optimizer.milestones": [epoch * (8054 // 100) for epoch in range(5, 60, 5)]},
+    "proxy-synthesis-cars": {"method.alpha": 0.4, "method.mu": 1.0, "loss.temperature": 1 / 23}
+    | {"model": "bn_inception", "optimizer.learning_rate": 1e-4, "optimizer.factor": 0.1}
+    | {"optimizer.milestones": [49 * 63], "training.steps": 130 * 63, "training.batch_size": 128},
     "proxy-anchor-cars": PROXY_ANCHOR
     | {"optimizer.frozen": 5 * (8054 // 120), "training.steps": 60 * (8054 // 120)}
     | {"optimizer.milestones": [epoch * (8054 // 120) for epoch in range(10, 60, 10)]},

@@ -15,6 +15,7 @@ from vicinal.methods.loop import EmbeddingExpansion, LoOp
 from vicinal.methods.method import Method, StepResult
 from vicinal.methods.metrix import Metrix
 from vicinal.methods.plain import CrossBatchMemory, MomentumQueue, Plain
+from vicinal.methods.proxy_synthesis import ProxySynthesis
 
 METHODS: dict[str, type[Method]] = {
     "plain": Plain,
@@ -26,6 +27,7 @@ METHODS: dict[str, type[Method]] = {
     "her": HER,
     "metrix": Metrix,
     "idml": IDML,
+    "proxy_synthesis": ProxySynthesis,
     "cross_batch_memory": CrossBatchMemory,
     "momentum_queue": MomentumQueue,
 }
@@ -68,4 +70,5 @@ __all__ = [
     "CrossBatchMemory",
     "EmbeddingExpansion",
 ]
-__all__ += ["LoOp", "Method", "Metrix", "MomentumQueue", "Plain", "StepResult", "combination"]
+__all__ += ["LoOp", "Method", "Metrix", "MomentumQueue", "Plain", "ProxySynthesis", "StepResult"]
+__all__ += ["combination"]

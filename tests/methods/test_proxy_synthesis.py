@@ -1,0 +1,161 @@
+"""Proxy Synthesis against its formula, written out one mixture at a time."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from tests.methods.build import OneBatch, build
+
+from vicinal.data.records import Batch
+from vicinal.errors import ConfigError
+from vicinal.losses import (
+    InstanceLoss,
+    MultiSimilarityLoss,
+    NormalizedSoftmaxLoss,
+    ProxyAnchorLoss,
+    SoftTripleLoss,
+)
+from vicinal.methods import ProxySynthesis
+from vicinal.methods.optimizer import OptimizerConfig
+from vicinal.methods.proxy_synthesis import Classes, synthetic_classes
+from vicinal.models import Embedder, Identity
+
+LABELS = torch.tensor([5, 2, 9, 2, 5, 2])
+KNOWN = (2, 3, 5, 9)
+PROXY = {label: place for place, label in enumerate(KNOWN)}
+FACTOR = 0.3
+
+
+def unit(x):
+    return x / x.norm()
+
+
+def mixed(x, y):
+    return FACTOR * x + (1 - FACTOR) * y
+
+
+def by_hand(rows, proxies, partner, normalize=True):
+    """Samples, labels and proxies of real and synthetic classes: ``partner`` says which two classes
+    are mixed, and a class's i-th sample is mixed with the other's i-th, or from the first again."""
+    x = [unit(row) if normalize else row for row in rows]
+    p = [unit(proxy) if normalize else proxy for proxy in proxies]
+    samples = list(zip(x, LABELS.tolist(), strict=True))
+    classes = dict(zip(KNOWN, p, strict=True))
+    for label, other in partner.items():
+        mine, theirs = (
+            [z for z, y in zip(x, LABELS, strict=True) if y == c] for c in (label, other)
+        )
+        for place, sample in enumerate(mine):
+            samples.append((mixed(sample, theirs[place % len(theirs)]), f"{label}+{other}"))
+        classes[f"{label}+{other}"] = mixed(p[PROXY[label]], p[PROXY[other]])
+    return samples, classes
+
+
+def softmax(samples, classes, scale):
+    total = 0
+    for x, y in samples:
+        logits = {label: scale * unit(x) @ unit(p) for label, p in classes.items()}
+        total = total - logits[y] + torch.stack(list(logits.values())).logsumexp(0)
+    return total / len(samples)
+
+
+def instance(samples, classes):
+    total = 0
+    for x, y in samples:
+        logits = {label: x @ p for label, p in classes.items()}
+        total = total - logits[y] + torch.stack(list(logits.values())).logsumexp(0)
+    return total / len(samples)
+
+
+def proxy_anchor(samples, classes):
+    pulls = pushes = present = 0
+    for label, proxy in classes.items():
+        pull = push = 1
+        for x, y in samples:
+            s = unit(x) @ unit(proxy)
+            if y == label:
+                pull = pull + torch.exp(-32 * (s - 0.1))
+            else:
+                push = push + torch.exp(32 * (s + 0.1))
+        present += any(y == label for _, y in samples)
+        pulls = pulls + torch.log(torch.as_tensor(pull))
+        pushes = pushes + torch.log(torch.as_tensor(push))
+    return pulls / present + pushes / len(classes)
+
+
+# Of the classes 2, 5 and 9 of the batch, each with the next but ``turn``; 3 has no sample.
+PARTNERS = {0: {2: 5, 5: 9, 9: 2}, 1: {2: 9, 5: 2, 9: 5}, 6: {2: 5, 5: 9, 9: 2}}
+LOSSES = [
+    (NormalizedSoftmaxLoss, {"temperature": 1 / 23}, lambda s, c: softmax(s, c, 23), True),
+    (InstanceLoss, {}, instance, False),
+    (ProxyAnchorLoss, {}, proxy_anchor, True),
+]
+
+
+def a_method(loss, **settings):
+    torch.manual_seed(0)
+    embedder = Embedder(Identity(6), 4)
+    optimizer = OptimizerConfig("sgd", learning_rate=0.1, momentum=0.0, schedule="constant")
+    method = build(ProxySynthesis(**settings), embedder, loss, OneBatch(6), optimizer)
+    return method.train().double()
+
+
+@pytest.mark.parametrize(("kind", "settings", "formula", "normalize"), LOSSES)
+@pytest.mark.parametrize("turn", PARTNERS)
+@pytest.mark.parametrize("mu", [0.0, 2 / 3, 1.0])
+def test_the_loss_is_that_of_real_and_synthetic_classes(
+    kind, settings, formula, normalize, turn, mu, rng
+):
+    method = a_method(kind(4, 4, known=KNOWN, **settings), mu=mu)
+    rows = torch.randn(6, 4, generator=rng, dtype=torch.float64, requires_grad=True)
+    factor = torch.tensor(FACTOR, dtype=torch.float64)
+    proxies = method.loss.proxies
+    ours = method.of_all(rows, LABELS, factor, torch.tensor(turn))
+    partner = dict(list(PARTNERS[turn].items())[: round(3 * mu)])
+    expected = formula(*by_hand(rows, proxies, partner, normalize))
+    values = [(one, *torch.autograd.grad(one, [rows, proxies])) for one in (ours, expected)]
+    torch.testing.assert_close(*values, rtol=1e-9, atol=1e-12)
+
+
+def test_without_synthetic_classes_it_is_the_loss():
+    loss = SoftTripleLoss(4, 4, known=KNOWN, centers=2).double()
+    rows = torch.randn(6, 4, dtype=torch.float64)
+    drawn = torch.tensor(0.2), torch.tensor(3)
+    plain = loss(rows, LABELS)
+    torch.testing.assert_close(a_method(loss, mu=0.0).of_all(rows, LABELS, *drawn), plain)
+    of_one_class = torch.full((6,), 3)
+    alone = loss(rows, of_one_class)
+    torch.testing.assert_close(a_method(loss).of_all(rows, of_one_class, *drawn), alone)
+
+
+def test_with_one_sample_of_each_class_neighbors_are_mixed_as_in_the_authors_code(rng):
+    rows, proxies = torch.randn(2, 5, 3, generator=rng)
+    labels = torch.arange(5)
+    factor = torch.tensor(0.4)
+    made = synthetic_classes(Classes(rows, labels, proxies, labels), factor, torch.tensor(3))
+    for found, x in ((made.embeddings, rows), (made.proxies, proxies)):
+        torch.testing.assert_close(found, 0.4 * x + 0.6 * x.roll(1, dims=0))
+    assert made.labels.tolist() == made.proxy_labels.tolist() == [5, 6, 7, 8, 9]
+
+
+def test_a_batch_draws_its_mixture_by_seed_and_step(rng):
+    batch = Batch(torch.randn(6, 6, generator=rng), LABELS, torch.arange(6))
+    loss = NormalizedSoftmaxLoss(4, 4, known=KNOWN)
+    first, again = (a_method(loss).prepare(batch).extras for _ in range(2))
+    assert first == again
+    method = a_method(loss, alpha=0.4).float()
+    drawn = []
+    for step in range(400):
+        method.schedule.last_epoch = step
+        drawn.append(float(method.prepare(batch).extras["factor"]))
+    # Beta(α, α) has mean 1/2 and variance 1 / (4 (2α + 1)).
+    assert np.mean(drawn) == pytest.approx(0.5, abs=0.06)
+    assert np.std(drawn) == pytest.approx(math.sqrt(1 / (4 * 1.8)), abs=0.03)
+    before = method.loss.proxies.clone()
+    assert method(batch).scalars["loss"].isfinite() and not torch.equal(before, method.loss.proxies)
+
+
+def test_a_loss_without_proxies_is_rejected():
+    with pytest.raises(ConfigError, match="needs a loss with proxies"):
+        ProxySynthesis().check(MultiSimilarityLoss(), None)
