@@ -71,7 +71,7 @@ def test_pictures_are_read_below_named_folders_only(root, tmp_path, draw):
     named = Access(images=[str(tmp_path / "folder")])
     snapshot = published(tmp_path, place, "folder/1.png", named)
     assert snapshot.search(np.ones((1, 2), np.float32), 1)[0][0].distance == 0
-    assert snapshot.pictures.unnamed == [str(tmp_path / root)]
+    assert snapshot.unnamed == [str(tmp_path / root)]
     with pytest.raises(DataError, match=r"neither the run's own data nor named here.*--images"):
         snapshot.image(0)
     assert published(tmp_path, Place("x", str(tmp_path / "folder")), "1.png", named).image(

@@ -80,7 +80,7 @@ VECTORS = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32)
 
 
 def opened(folder, model="m"):
-    return VectorCache(folder, dim=3, model=model)
+    return VectorCache(folder, model)
 
 
 @pytest.fixture

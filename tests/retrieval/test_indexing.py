@@ -165,7 +165,7 @@ def test_unreadable_files_are_all_named_and_nothing_is_published(
     assert not CollectionDirectory(image_run.path / "collection").latest_generation()
     done, _ = bring(photographs, skip_corrupt=True)
     assert done.embedded == 0, "what was embedded before the error is kept"
-    assert done.items == 10 and done.unreadable == ("a/00.png", "b/01.png")
+    assert done.items == 10 and done.unreadable == ["a/00.png", "b/01.png"]
 
 
 def test_a_thing_that_became_unreadable_leaves_the_collection(bring, photographs):

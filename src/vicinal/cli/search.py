@@ -25,7 +25,7 @@ Images = Annotated[
 
 def tell_unnamed(snapshot: "Snapshot") -> None:
     """Say which pictures are not read, since neither the run's own data nor the user names them."""
-    for folder in snapshot.pictures.unnamed:
+    for folder in snapshot.unnamed:
         typer.secho(
             f"pictures in {folder} are not shown; name it: --images {shlex.quote(folder)}",
             fg="yellow",

@@ -15,7 +15,7 @@ from vicinal.errors import DataError, few
 ENDINGS = frozenset(
     {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", *HEIC}
 )
-_SPLITS = {"train", "test", "validation", "val"}
+SPLIT_FOLDERS = {"train", "test", "validation", "val"}
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,18 @@ class Folder(SplitByClass):
             raise DataError(
                 f"{root} should be a folder of class folders, but is a file. Name the folder."
             )
-        tops = _folders(root)
-        split = {"train", "test"} <= set(tops) <= _SPLITS
-        if tops and not split and set(tops) <= _SPLITS:
+        tops = folders_in(root)
+        split = {"train", "test"} <= set(tops) <= SPLIT_FOLDERS
+        if tops and not split and set(tops) <= SPLIT_FOLDERS:
             raise DataError(
                 f"{root} holds only {', '.join(tops)}. Splits are `train` and `test`, with or "
                 "without `validation`; add the missing one, or name the folder that holds the "
                 "class folders."
             )
         names = (
-            [f"{top}/{name}" for top in tops for name in _folders(root / top)] if split else tops
+            [f"{top}/{name}" for top in tops for name in folders_in(root / top)] if split else tops
         )
-        images = {name: _images(root, name) for name in names}
+        images = {name: images_below(root, name) for name in names}
         empty = [name for name, found in images.items() if not found]
         if len(empty) == len(images) or (empty and strict):
             found = f"{len(empty)} of {len(images)} hold none: {few(empty, 5)}" if empty else "none"
@@ -71,14 +71,15 @@ class Folder(SplitByClass):
         return replace(records, classes=(*records.classes, *map(as_text, empty)))
 
 
-def _folders(root: Path) -> list[str]:
+def folders_in(root: Path) -> list[str]:
+    """Return the names of the folders in a folder, sorted, without hidden ones."""
     return sorted(
         entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith(".")
     )
 
 
-def _images(root: Path, folder: str) -> list[str]:
-    """Return the images below a class folder as sorted paths from the root, ``/`` between parts on
+def images_below(root: Path, folder: str) -> list[str]:
+    """Return the images below a folder of the root as sorted paths from the root, ``/`` between parts on
     every system."""
     found = []
     for here, folders, files in os.walk(root / folder):

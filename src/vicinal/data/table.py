@@ -463,6 +463,10 @@ class Arrays(_Tabular):
     order: Order = "sorted"
     features: str = "features"
 
+    def unlabeled(self) -> Source:
+        """Return the vectors alone, for whoever needs no labels."""
+        return self._source(self._columns(existing(self.path)), strict=True)[0]
+
     def _columns(self, path: Path) -> Columns:
         return self._read_npz(path) if path.suffix.lower() == ".npz" else read_columns(path)
 

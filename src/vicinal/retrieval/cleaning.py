@@ -318,7 +318,7 @@ def backbone_features(
     found = dict[int, np.ndarray]()
     for number, place in enumerate(snapshot.places):
         if place.root is not None:
-            snapshot.pictures.access.require(Path(place.root))
+            snapshot.access.require(Path(place.root))
         listing = list_again(run, place.path, place.split, place.images)
         positions = {entry.path: position for position, entry in enumerate(listing.entries)}
         rows = {row: item.path for row, item in enumerate(snapshot.items()) if item.place == number}

@@ -13,14 +13,13 @@ import shlex
 import shutil
 import warnings
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
-from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 from zlib import crc32
 
 import numpy as np
@@ -28,6 +27,10 @@ import torch
 from jaxtyping import Float, Int
 from PIL import Image
 
+from vicinal.arguments import build
+from vicinal.data import DATASETS
+from vicinal.data.images import read_image
+from vicinal.data.location import expanded
 from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError, RunError, unknown
 from vicinal.evaluation.neighbors import Gallery, joined, require_finite
@@ -44,11 +47,9 @@ from vicinal.files import (
     write_json,
     write_text,
 )
-from vicinal.retrieval.items import Access, Item, Pictures, Place, Queries, Where
+from vicinal.retrieval.items import Access, Item, Place, Queries, Where
+from vicinal.retrieval.milvus import MilvusStore, open_store
 from vicinal.run_directory import RunDirectory, model_fingerprint
-
-if TYPE_CHECKING:
-    from vicinal.retrieval.milvus import MilvusStore
 
 FORMAT = 2  # raised when a reader of the old format would misread the new one
 FOLDER = "collection"  # where a run keeps its own
@@ -112,7 +113,7 @@ class Snapshot:
         about: all of ``about.json``.
         items: by ascending id.
         vectors: a row for each item.
-        pictures: of the items.
+        access: what may be used outside of the collection.
         engine: is asked in the place of ``vectors``.
 
     Attributes:
@@ -128,37 +129,34 @@ class Snapshot:
         about: Mapping[str, Any],
         items: Sequence[Item],
         vectors: Vectors,
-        pictures: Pictures,
-        engine: "MilvusStore | None" = None,
+        access: Access,
+        engine: MilvusStore | None = None,
     ) -> None:
         self.folder = folder
         self.about = about
-        self.pictures = pictures
+        self.access = access
         self.generation: int = about["generation"]
         self.dim: int = about["dim"]
         self.metric: Metric = about["metric"]
-        self.places = pictures.places
+        self.places = tuple(Place(**place) for place in about["places"])
         self._items = items
         self._vectors = vectors
         self._engine = engine
         self._rows = {item.id: row for row, item in enumerate(items)}
         self._rows_of = cache(self._rows_by_value)  # of an attribute when it is first asked for
+        self._lock = Lock()
+        self._data_set = cache(self._open_data_set)  # of a place, opened once
 
     @classmethod
     def open(cls, folder: Path, access: Access) -> "Snapshot":
         """Read a generation; an error where it is damaged."""
         about = read_object(folder / ABOUT)
         with decoding(folder, _AGAIN):
-            places = tuple(Place(**place) for place in about["places"])
             items = tuple(Item(**line) for line in read_lines(folder / ITEMS))
             shape = len(items), about["dim"]
             vectors = Vectors(folder / VECTORS, shape, about.get("checksums", ()))
-            found = cls(folder, about, items, vectors, Pictures(places, access))
-        if access.engine is not None:
-            from vicinal.retrieval.milvus import open_store
-
-            found._engine = open_store(access.engine, about.get("store"))
-        return found
+            engine = access.engine and open_store(access.engine, about.get("store"))
+            return cls(folder, about, items, vectors, access, engine or None)
 
     def __len__(self) -> int:
         return len(self._items)
@@ -177,7 +175,7 @@ class Snapshot:
         if not labels:
             return self
         items = tuple(replace(item, label=labels.get(item.id, item.label)) for item in self._items)
-        return Snapshot(self.folder, self.about, items, self._vectors, self.pictures)
+        return Snapshot(self.folder, self.about, items, self._vectors, self.access)
 
     def labels(self) -> Mapping[str, int]:
         """Return how many items each label has, by label; items without one are not counted."""
@@ -186,20 +184,20 @@ class Snapshot:
     def labeled(self) -> tuple[Int[np.ndarray, "m"], list[str], Int[np.ndarray, "m"]]:
         """Return the rows that have a label, the labels in order, and the place of each row's."""
         rows = [row for row, item in enumerate(self._items) if item.label is not None]
-        names, labels = np.unique(
-            [self._items[row].label or "" for row in rows], return_inverse=True
-        )
-        return np.array(rows, np.int64), names.tolist(), labels.astype(np.int64)
+        given = [str(self._items[row].label) for row in rows]
+        names, labels = np.unique(given, return_inverse=True)
+        return np.array(rows, np.int64), names.tolist(), labels
 
     def rows(self, where: Where) -> Int[np.ndarray, "m"]:
         """Find the rows of the items that have all of these attributes, ascending; a DataError for
         an attribute that no item has."""
         found = np.arange(len(self))
         for name, value in where.items():
-            if not self._rows_of(name):
+            known = self._rows_of(name)
+            if not known:
                 names = set().union(*(item.attributes for item in self._items))
                 raise DataError(unknown("attribute", name, names))
-            found = np.intersect1d(found, np.array(self._rows_of(name).get(value, []), int))
+            found = found[np.isin(found, known.get(value, []))]
         return found
 
     def _rows_by_value(self, name: str) -> dict[str, list[int]]:
@@ -227,9 +225,51 @@ class Snapshot:
         row = self._row(id)
         return np.array(self._vectors.rows(row, row + 1)[0])
 
+    @property
+    def unnamed(self) -> list[str]:
+        """Folders of pictures that the places name, but nobody who may."""
+        roots = {place.root for place in self.places if place.root is not None}
+        return sorted(root for root in roots if not self.access.allows(Path(root)))
+
+    def file_or_name(self, item: Item) -> Path | str:
+        """Return the file of an item's picture, or its name where there is none."""
+        return self.places[item.place].file(item.path) or item.path
+
     def image(self, id: int) -> Image.Image:
-        """Decode the picture of an item, as `Pictures.read` does."""
-        return self.pictures.read(self.item(id))
+        """Decode the picture of an item, RGB or gray; a DataError where there is none, or its file
+        is gone or damaged.
+
+        Never reads a file outside the item's place and the named folders, even if its path
+        or a link leads there.
+        """
+        item = self.item(id)
+        place = self.places[item.place]
+        if (file := place.file(item.path)) is not None:
+            self.access.require(Path(str(place.root)))
+            return read_image(file)
+        if place.description is None:
+            raise DataError(
+                f"{item.path!r} of {place.path} is a feature vector or text without a picture. If "
+                "its name is the path of one, index again with --images FOLDER."
+            )
+        with self._lock:
+            source, rows = self._data_set(item.place)
+        if item.path not in rows:
+            raise DataError(
+                f"{item.path!r} was indexed, but is no longer in {place.path}. Index it again."
+            )
+        image: Image.Image = source.read(rows[item.path])
+        return image
+
+    def _open_data_set(self, place: int) -> tuple[Any, dict[str, int]]:
+        """Return a data set that has pictures in another form than files, and the row of each
+        name."""
+        description = self.places[place].description
+        data = build(description, DATASETS)
+        if isinstance(description, dict) and "path" in description:
+            self.access.require(expanded(data.path))
+        source = data.load().source
+        return source, {source.name(row): row for row in range(len(source))}
 
     def search(
         self, vectors: Queries, k: int, *, where: Where | None = None, exclude: Collection[int] = ()
@@ -255,17 +295,16 @@ class Snapshot:
         k = min(k, len(self))
         queries = torch.from_numpy(np.array(vectors, dtype=np.float32))
         require_finite(queries, "queries")
-        among = self.rows(where or {})
+        hidden = np.ones(len(self), bool)
+        hidden[self.rows(where or {})] = False
         if self._engine is not None:
             found = self._engine.search(vectors, k, where=where or {}, exclude=exclude)
             return [[Match(self.item(id), far) for id, far in pairs] for pairs in found]
         if not k:
             return [[] for _ in queries]
-        excluded = torch.ones(len(self), dtype=torch.bool)
-        excluded[torch.from_numpy(among)] = False
-        excluded[[self._rows[id] for id in exclude if id in self._rows]] = True
-        hidden = excluded if bool(excluded.any()) else None
-        chunks = self._gallery.search(queries, k, excluded=hidden, chunk_bytes=_CHUNK_BYTES)
+        hidden[[self._rows[id] for id in exclude if id in self._rows]] = True
+        excluded = torch.from_numpy(hidden) if hidden.any() else None
+        chunks = self._gallery.search(queries, k, excluded=excluded, chunk_bytes=_CHUNK_BYTES)
         near = joined(chunks, queries, k)
         return [
             [Match(self._items[row], far) for row, far in pairs if row >= 0]
@@ -409,7 +448,7 @@ def writing(path: Path) -> Iterator[None]:
 def publish(
     path: Path,
     items: Sequence[Item],
-    vectors: Iterable[Float[np.ndarray, "d"]] | Float[np.ndarray, "n d"],
+    vectors: Sequence[np.ndarray] | Float[np.ndarray, "n d"],
     *,
     dim: int,
     places: Sequence[Place] = (),
@@ -426,6 +465,8 @@ def publish(
         places: what ``Item.place`` counts in.
         facts: further entries of ``about.json``.
     """
+    if len(vectors) != len(items):
+        raise DataError(f"{len(items)} items need as many vectors; got {len(vectors)}.")
     collection = CollectionDirectory(path)
     number = 1 + collection.latest_generation()
     folder = collection.folder(number)
@@ -434,10 +475,7 @@ def publish(
         shutil.rmtree(left, ignore_errors=True)
     part.mkdir(parents=True)
     checksums = list[int]()
-    shape = len(items), dim
-    write_atomically(
-        part / VECTORS, lambda file: checksums.extend(_write_rows(file, vectors, shape))
-    )
+    write_atomically(part / VECTORS, lambda file: checksums.extend(_write_rows(file, vectors, dim)))
     lines = (json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in items)
     write_text(part / ITEMS, "".join(lines))
     about = {
@@ -453,11 +491,9 @@ def publish(
     os.replace(part, folder)
     sync_directory(path)
     _point_to(path, number)
-    for old in range(number - 2, 0, -1):
-        # Whoever holds a memory map of it keeps that.
-        if not collection.folder(old).exists():
-            break
-        shutil.rmtree(collection.folder(old), ignore_errors=True)
+    for old in path.glob("generation-*"):
+        if old not in (folder, collection.folder(number - 1)):
+            shutil.rmtree(old, ignore_errors=True)  # whoever holds a memory map of it keeps that
     return number
 
 
@@ -465,26 +501,18 @@ def _point_to(path: Path, number: int) -> None:
     write_json(path / POINTER, {"format": FORMAT, "generation": number})
 
 
-def _write_rows(
-    file: BinaryIO, vectors: Iterable[np.ndarray], shape: tuple[int, int]
-) -> Iterator[int]:
+def _write_rows(file: BinaryIO, vectors: Sequence[np.ndarray], dim: int) -> Iterator[int]:
     """Write an ``.npy`` a block at a time, for the whole need never be in memory; yield the
     checksums."""
-    count, dim = shape
-    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    header = {"descr": "<f4", "fortran_order": False, "shape": (len(vectors), dim)}
     np.lib.format.write_array_header_1_0(file, header)
-    rest = iter(vectors)
-    written = 0
-    while some := list(islice(rest, _BLOCK)):
-        rows = np.asarray(some, dtype="<f4")
-        if rows.shape != (len(some), dim) or not np.isfinite(rows).all():
+    for first in range(0, len(vectors), _BLOCK):
+        rows = np.asarray(vectors[first : first + _BLOCK], dtype="<f4")
+        if rows.shape[1:] != (dim,) or not np.isfinite(rows).all():
             raise DataError(
-                f"vectors {written} to {written + len(some)} must be finite and of length {dim}. "
+                f"vectors {first} to {first + len(rows)} must be finite and of length {dim}. "
                 "Check the training that made the model."
             )
         content = rows.tobytes()
         file.write(content)
         yield crc32(content)
-        written += len(some)
-    if written != count:
-        raise DataError(f"{count} items need as many vectors; got {written}.")

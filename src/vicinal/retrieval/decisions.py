@@ -186,12 +186,12 @@ def apply_decisions(snapshot: Snapshot, decisions: Path) -> Corrected:
         if label is not None:
             changed += label != item.label
             facts = (item.metadata.get(name, "") for name in others)
-            lines.append((snapshot.pictures.file_or_name(item), label, *facts))
+            lines.append((snapshot.file_or_name(item), label, *facts))
     table = as_csv(("path", "label", *others), lines, data=True)
     arrays = None
     trains = all(place.root is not None for place in snapshot.places)
     file = Path(snapshot.places[0].path if len(snapshot.places) == 1 else "")
-    if not trains and file.is_file() and snapshot.pictures.access.allows(file):
+    if not trains and file.is_file() and snapshot.access.allows(file):
         if file.suffix.lower() == ".npz":
             arrays = _corrected_arrays(read_arrays(file), decided)
             trains = arrays is not None

@@ -14,10 +14,10 @@ to the rounding of float32.
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from vicinal.errors import ConfigError, DataError, few, unknown
 from vicinal.evaluation.embedding import gpus_each, ray_cluster
 from vicinal.evaluation.encoder import Encoder
 from vicinal.files import read_array, write_atomically
+from vicinal.parallel import pick_device
 from vicinal.retrieval.collection import (
     FOLDER,
     CollectionDirectory,
@@ -44,16 +45,7 @@ from vicinal.run_directory import RunDirectory, model_fingerprint
 _NAMED = 10  # unreadable items that an error names
 _RECALL_QUERIES = 200  # on which an approximate engine is compared with exact search
 _RECALL_K = 10
-# places embedded, their vectors, places left unread
-Batches = Iterator[tuple[list[int], np.ndarray, list[int]]]
-
-
-class Audience(Protocol):
-    """Receives progress and warnings; ``training.console.Console`` is one."""
-
-    def line(self, text: str, *, warning: bool = False) -> None: ...
-
-    def following(self, total: int, done: int, title: str) -> AbstractContextManager[Any]: ...
+Batches = Iterator[tuple[list[int], np.ndarray]]  # places embedded, and their vectors
 
 
 @dataclass(frozen=True)
@@ -105,14 +97,14 @@ class Indexed:
     added: int
     replaced: int
     removed: int
-    unreadable: tuple[str, ...]
+    unreadable: Sequence[str]
     recall: float | None = None
 
 
 def index(
     run: RunDirectory,
     request: Request,
-    audience: Audience,
+    console: Any,
     *,
     collection: Path | None = None,
     device: torch.device | None = None,
@@ -122,14 +114,18 @@ def index(
     Args:
         run: whose model embeds.
         request: what to index, and how.
-        audience: receives progress, and what cannot be read.
+        console: a ``training.console.Console``; receives progress, and what cannot be read.
         collection: its folder; by default ``RUN/collection``.
         device: where to embed; by default the CPU.
     """
     encoder = Encoder.load(run, device).stream("gallery")
+    if request.store is not None and encoder.embedder.metric != "euclidean":
+        raise ConfigError(
+            "engines search by Euclidean distance, but this head is hyperbolic. Omit --store."
+        )
     path = (run.path / FOLDER if collection is None else collection).absolute()
     with writing(path):
-        return _Indexing(run, encoder, path, request, audience).go()
+        return _Indexing(run, encoder, path, request, console).go()
 
 
 class _Indexing:
@@ -145,19 +141,18 @@ class _Indexing:
     """
 
     def __init__(
-        self, run: RunDirectory, encoder: Encoder, path: Path, request: Request, audience: Audience
+        self, run: RunDirectory, encoder: Encoder, path: Path, request: Request, console: Any
     ) -> None:
         self.run = run
         self.encoder = encoder
         self.collection = CollectionDirectory(path)
         self.request = request
-        self.audience = audience
+        self.console = console
         self.model = model_fingerprint(run)
         self.about: Mapping[str, Any] = {}
         self.places: Sequence[Place] = ()
         self.old: Sequence[Item] = ()
-        self.dim = encoder.embedder.embedding_dim
-        self.vectors = VectorCache(path, dim=self.dim, model=self.model)
+        self.vectors = VectorCache(path, self.model)
         self.unreadable = list[str]()
         if self.collection.latest_generation():
             before = self.collection.snapshot()
@@ -167,10 +162,6 @@ class _Indexing:
         self.same_model = self.about.get("model") == self.model
         if self.same_model:
             self.vectors.hold([item.digest for item in self.old], before.vectors())
-        if request.store is not None and encoder.embedder.metric != "euclidean":
-            raise ConfigError(
-                "engines search by Euclidean distance, but this head is hyperbolic. Omit --store."
-            )
 
     def go(self) -> Indexed:
         gone = {absolute_place(path) for path in self.request.remove}
@@ -185,10 +176,22 @@ class _Indexing:
             for item in self.old
             if self.places[item.place] in places
         ]
-        new, contents, next_id = self._read(listings, len(places))
-        items = sorted([*items, *new], key=lambda item: item.id)
-        places += [listing.place for listing in listings]
-        embedded = self._embed(listings, contents, items)
+        next_id = max([self.about.get("next_id", 0), *(item.id + 1 for item in self.old[-1:])])
+        ids = {(self.places[item.place].path, item.path): item.id for item in self.old}
+        embedded = 0
+        for listing in listings:
+            digests = self._digests(listing)
+            embedded += self._embed(listing, digests)
+            for row, digest in digests.items():
+                entry = listing.entries[row]
+                if digest in self.vectors:
+                    id = ids.get((listing.place.path, entry.path), next_id)
+                    next_id = max(next_id, id + 1)
+                    items.append(replace(entry, id=id, place=len(places), digest=digest))
+                else:
+                    self._leave_out(entry.path)
+            places.append(listing.place)
+        items.sort(key=lambda item: item.id)
         if self.unreadable and not self.request.skip_corrupt:
             total = sum(len(listing.entries) for listing in listings)
             raise DataError(
@@ -196,7 +199,6 @@ class _Indexing:
                 f"{few(self.unreadable, _NAMED, '; ')}. Repair or remove them, or leave them "
                 "out with --skip-corrupt; what was embedded is kept."
             )
-        items = [item for item in items if item.digest in self.vectors]
         self._publish(items, places, next_id)
         self.vectors.clear()
         old, now = ({item.id: item.digest for item in each} for each in (self.old, items))
@@ -208,28 +210,30 @@ class _Indexing:
             added=len(now.keys() - old.keys()),
             replaced=sum(now[id] != old[id] for id in now.keys() & old.keys()),
             removed=len(old.keys() - now.keys()),
-            unreadable=tuple(self.unreadable),
-            recall=self._recall(snapshot),
+            unreadable=self.unreadable,
+            recall=_recall(snapshot),
         )
 
     def _listings(self, gone: set[str]) -> list[Listing]:
         """List the places to bring up to date: those named, or else the run's own data."""
         asked = self.request
         own = place_path(own_description(self.run))
-        given = list(dict.fromkeys(absolute_place(path) for path in asked.paths))
-        known = {place.path: place for place in self.places if place.path not in gone}
-        first = [own] if not self.places and not given else []
-        wanted = {path: (asked.split, asked.images) for path in (*given, *first)}
+        given = list(dict.fromkeys(map(absolute_place, asked.paths)))
+        first = given or ([] if self.places else [own])
+        wanted = {path: (asked.split, asked.images) for path in first}
         if not self.same_model or not (given or gone):
-            for path, place in known.items():
-                if path not in wanted and path != own:
-                    command = shlex.join(["vicinal", "index", str(self.run.path), *given, path])
-                    raise ConfigError(
-                        f"the collection holds {path}, which is neither the run's own data nor "
-                        f"named here, and is not read. Name it: `{command}`; or take it out with "
-                        "--remove."
+            for place in self.places:
+                if place.path not in (own, *given, *gone):
+                    command = shlex.join(
+                        ["vicinal", "index", str(self.run.path), *given, place.path]
                     )
-                wanted.setdefault(path, (place.split, place.images))
+                    raise ConfigError(
+                        f"the collection holds {place.path}, which is neither the run's own data "
+                        f"nor named here, and is not read. Name it: `{command}`; or take it out "
+                        "with --remove."
+                    )
+                if place.path not in gone:
+                    wanted.setdefault(place.path, (place.split, place.images))
         listings = [list_again(self.run, path, *how) for path, how in wanted.items()]
         for listing in listings:
             takes = self.encoder.taking(listing.source).preprocessing.kind
@@ -240,111 +244,80 @@ class _Indexing:
                 )
         return listings
 
-    def _read(
-        self, listings: Sequence[Listing], first: int
-    ) -> tuple[list[Item], dict[str, tuple[int, int]], int]:
-        """Read all entries: known ones keep their id, new ones get the next.
-
-        Returns:
-            items, the listing and entry that has each content, and the first id that is still free.
-        """
-        known = {(self.places[item.place].path, item.path): item.id for item in self.old}
-        next_id = max([self.about.get("next_id", 0), *(item.id + 1 for item in self.old[-1:])])
-        total = sum(len(listing.entries) for listing in listings)
-        items = list[Item]()
-        contents = dict[str, tuple[int, int]]()
-        with self.audience.following(total, 0, "reading") as follower:
-            for number, listing in enumerate(listings):
-                for row, entry in enumerate(listing.entries):
-                    try:
-                        digest = listing.digest(row)
-                    except DataError as error:
-                        self._leave_out(f"{entry.path}: {error}".rstrip("."))
-                        continue
-                    id = known.get((listing.place.path, entry.path), next_id)
-                    next_id = max(next_id, id + 1)
-                    facts = entry.path, entry.label, dict(entry.metadata)
-                    items.append(Item(id, *facts, first + number, digest))
-                    contents.setdefault(digest, (number, row))
-                    follower.advance(len(items) + len(self.unreadable))
-        return items, contents, next_id
+    def _digests(self, listing: Listing) -> dict[int, str]:
+        """Read all entries; return by row the content of those that can be read."""
+        found = dict[int, str]()
+        with self.console.following(len(listing.entries), 0, "reading") as follower:
+            for row, entry in enumerate(listing.entries):
+                try:
+                    found[row] = listing.digest(row)
+                except DataError as error:
+                    self._leave_out(f"{entry.path}: {error}".rstrip("."))
+                follower.advance(row + 1)
+        return found
 
     def _leave_out(self, what: str) -> None:
         self.unreadable.append(what)
-        self.audience.line(f"cannot be read: {what}", warning=True)
+        self.console.line(f"cannot be read: {what}", warning=True)
 
-    def _embed(
-        self,
-        listings: Sequence[Listing],
-        contents: dict[str, tuple[int, int]],
-        items: Sequence[Item],
-    ) -> int:
+    def _embed(self, listing: Listing, digests: Mapping[int, str]) -> int:
         """Make the vectors that are missing, each batch into the cache at once; return how many."""
-        wanted = {digest: at for digest, at in contents.items() if digest not in self.vectors}
-        done = len(contents) - len(wanted)
+        row_of = {digest: row for row, digest in digests.items()}
+        wanted = [digest for digest in row_of if digest not in self.vectors]
+        rows = np.array([row_of[digest] for digest in wanted], np.int64)
+        done = len(row_of) - len(wanted)
         made = 0
-        with self.audience.following(len(contents), done, "embedding") as follower:
-            for number, listing in enumerate(listings):
-                here = [digest for digest, (of, _) in wanted.items() if of == number]
-                rows = np.array([wanted[digest][1] for digest in here], dtype=np.int64)
-                for kept, vectors, unread in self._batches(listing, rows):
-                    self.vectors.append([here[place] for place in kept], vectors)
-                    damaged = {here[place] for place in unread}
-                    for item in items if damaged else ():  # one of each content was looked at
-                        if item.digest in damaged:
-                            self._leave_out(item.path)
-                    made += len(kept)
-                    done += len(kept) + len(unread)
-                    follower.advance(done)
+        with self.console.following(len(row_of), done, "embedding") as follower:
+            for kept, vectors in self._batches(listing, rows) if wanted else ():
+                self.vectors.append([wanted[place] for place in kept], vectors)
+                made += len(kept)
+                follower.advance(done + made)
         return made
 
     def _batches(self, listing: Listing, rows: np.ndarray) -> Batches:
-        size = self.request.batch_size
-        if self.request.ray is not None:
-            workers = self.request.ray
-            return embed_rows_on_ray(self.run, listing, rows, batch_size=size, workers=workers)
-        workers = self.request.workers
-        return embed_rows(self.encoder, listing, rows, batch_size=size, workers=workers)
+        asked = self.request
+        if asked.ray is None:
+            return embed_rows(self.encoder, listing, rows, asked.batch_size, asked.workers)
+        return embed_rows_on_ray(self.run, listing, rows, asked.batch_size, asked.ray)
 
     def _publish(self, items: Sequence[Item], places: Sequence[Place], next_id: int) -> None:
         """Write the next generation, unless nothing changed."""
-        asked = self.request.store
+        address = None if self.request.store is None else absolute_address(self.request.store)
         kept = (self.about.get("store") or {}).get("address")
-        same_store = kept == (None if asked is None else absolute_address(asked))
         same_items = (tuple(items), tuple(places)) == (self.old, self.places)
-        if self.same_model and same_store and same_items:
+        if self.same_model and same_items and kept == address:
             return
         vectors = [self.vectors[item.digest] for item in items]
         path = self.collection.path
-        store = None
-        if asked is not None:
-            number = 1 + self.collection.latest_generation()
-            store = write_store(asked, path, number, items, vectors, self.dim)
+        embedder = self.encoder.embedder
+        dim = embedder.embedding_dim
+        number = 1 + self.collection.latest_generation()
         facts = {
-            "metric": self.encoder.embedder.metric,
+            "metric": embedder.metric,
             "model": self.model,
             "run": str(self.run.path.absolute()),
             "next_id": next_id,
-            "store": store,
+            "store": address and write_store(address, path, number, items, vectors, dim),
         }
-        publish(path, items, vectors, dim=self.dim, places=places, facts=facts)
+        publish(path, items, vectors, dim=dim, places=places, facts=facts)
 
-    def _recall(self, snapshot: Snapshot) -> float | None:
-        """Measure the share of the exact nearest that an approximate engine finds, over vectors of
-        the collection drawn as queries."""
-        kept = snapshot.about.get("store")
-        if kept is None or kept["index"] == "FLAT":
-            return None
-        drawn = np.random.default_rng(0).permutation(len(snapshot))[:_RECALL_QUERIES]
-        queries = np.array(snapshot.vectors()[drawn])
-        exact = snapshot.search(queries, _RECALL_K)
-        with closing(open_store(kept["address"], kept)) as store:
-            found = store.search(queries, _RECALL_K, where={})
-        hits = sum(
-            len({id for id, _ in near} & {match.item.id for match in true})
-            for near, true in zip(found, exact, strict=True)
-        )
-        return hits / sum(map(len, exact))
+
+def _recall(snapshot: Snapshot) -> float | None:
+    """Measure the share of the exact nearest that an approximate engine finds, over vectors of
+    the collection drawn as queries."""
+    kept = snapshot.about.get("store")
+    if kept is None or kept["index"] == "FLAT":
+        return None
+    drawn = np.random.default_rng(0).permutation(len(snapshot))[:_RECALL_QUERIES]
+    queries = np.array(snapshot.vectors()[drawn])
+    exact = snapshot.search(queries, _RECALL_K)
+    with closing(open_store(kept["address"], kept)) as store:
+        found = store.search(queries, _RECALL_K, where={})
+    hits = sum(
+        len({id for id, _ in near} & {match.item.id for match in true})
+        for near, true in zip(found, exact, strict=True)
+    )
+    return hits / sum(map(len, exact))
 
 
 # -- embedding ------------------------------------------------------------------------------------
@@ -356,20 +329,21 @@ class VectorCache:
 
     Args:
         folder: of the collection.
-        dim: length of the vectors.
         model: fingerprint of what makes them; caches of other models are removed.
     """
 
-    def __init__(self, folder: Path, *, dim: int, model: str) -> None:
+    def __init__(self, folder: Path, model: str) -> None:
         self.path = folder / f"embedded-{model[:32]}"
-        self._entry = np.dtype([("digest", "U64"), ("vector", "<f4", (dim,))])
         self._vectors: dict[str, np.ndarray] = {}
         for old in folder.glob("embedded-*"):
             if old != self.path:
                 shutil.rmtree(old)
         for file in self.path.glob("*.npy"):
-            entries = read_array(file, mapped=True)
-            self.hold(entries["digest"].tolist(), entries["vector"])
+            self._read(file)
+
+    def _read(self, file: Path) -> None:
+        entries = read_array(file, mapped=True)
+        self.hold(entries["digest"].tolist(), entries["vector"])
 
     def hold(self, digests: Sequence[str], vectors: Float[np.ndarray, "n d"]) -> None:
         """Know these, too, which are kept elsewhere."""
@@ -383,13 +357,11 @@ class VectorCache:
 
     def append(self, digests: Sequence[str], vectors: Float[np.ndarray, "n d"]) -> None:
         """Keep these; when it returns, they survive a power cut."""
-        entries = np.zeros(len(digests), self._entry)
-        entries["digest"] = digests
-        entries["vector"] = vectors
-        if digests:
-            file = self.path / f"{digests[0]}.npy"
-            write_atomically(file, lambda opened: np.save(opened, entries))
-            self.hold(digests, read_array(file, mapped=True)["vector"])
+        columns = [("digest", "U64"), ("vector", "<f4", vectors.shape[1:])]
+        entries = np.array([*zip(digests, vectors, strict=True)], columns)
+        file = self.path / f"{digests[0]}.npy"
+        write_atomically(file, lambda opened: np.save(opened, entries))
+        self._read(file)
 
     def clear(self) -> None:
         """Remove the files: their vectors are in a generation now."""
@@ -397,70 +369,58 @@ class VectorCache:
 
 
 def embed_rows(
-    encoder: Encoder, listing: Listing, rows: np.ndarray, *, batch_size: int, workers: int
+    encoder: Encoder, listing: Listing, rows: np.ndarray, batch_size: int, workers: int
 ) -> Batches:
-    """Embed some entries of a listing; for each batch the places among ``rows``, their vectors, and
-    those unread."""
-    if not len(rows):
-        return
+    """Embed some entries of a listing; for each batch the places among ``rows`` that could be read,
+    and their vectors."""
     encoder = encoder.taking(listing.source)
-    transform = encoder.preprocessing
     records = listing.records(rows)
     for batch in load_all(
-        records, transform, batch_size, workers, skip_corrupt=True, device=encoder.device
+        records, encoder.preprocessing, batch_size, workers, True, encoder.device
     ):
-        vectors = np.empty((0, encoder.embedder.embedding_dim), np.float32)
-        if len(batch.indices):
-            # entered for each batch: a generator must not leave its caller in it
-            with torch.inference_mode():
-                vectors = encoder.vectors(batch).float().cpu().numpy()
-        yield batch.indices.tolist(), vectors, list(batch.skipped)
+        vectors, kept, _ = encoder.forward([batch])
+        if vectors is not None:
+            yield kept, vectors.numpy()
 
 
 def embed_rows_on_ray(
-    run: RunDirectory, listing: Listing, rows: np.ndarray, *, batch_size: int, workers: int
+    run: RunDirectory, listing: Listing, rows: np.ndarray, batch_size: int, workers: int
 ) -> Batches:
     """Embed as ``embed_rows`` does, by ``workers`` workers of the cluster at ``RAY_ADDRESS``, or of
     this machine."""
     if workers < 1:
         raise ConfigError(f"--ray needs at least 1 worker; got {workers}.")
-    if not len(rows):
-        return
     with ray_cluster() as ray:
         # A block for each batch, or one worker would get all; made here, for tasks that make them
         # would wait for a processor while the workers hold every one.
         batches = np.split(np.arange(len(rows)), range(batch_size, len(rows), batch_size))
         embedded = ray.data.from_numpy(batches).map_batches(
             _Worker,
-            fn_constructor_args=(str(run.path.absolute()), listing, rows, batch_size),
+            fn_constructor_args=(run.path.absolute(), listing, rows),
             batch_size=batch_size,
             concurrency=workers,
             num_gpus=gpus_each(ray),
         )
         for batch in embedded.iter_batches(batch_size=batch_size, batch_format="numpy"):
-            read = batch["read"].astype(bool)
-            vectors = np.asarray(batch["vector"], np.float32)[read]
-            yield batch["place"][read].tolist(), vectors, batch["place"][~read].tolist()
+            yield batch["place"].tolist(), np.stack(batch["vector"])
 
 
 class _Worker:
     """One process of the cluster, with the model in memory."""
 
-    def __init__(self, run: str, listing: Listing, rows: np.ndarray, batch_size: int) -> None:
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self._encoder = Encoder.load(RunDirectory.open(Path(run)), device).stream("gallery")
+    def __init__(self, run: Path, listing: Listing, rows: np.ndarray) -> None:
+        self._encoder = Encoder.load(RunDirectory.open(run), pick_device("auto")).stream("gallery")
         self._listing = listing
         self._rows = rows
-        self._batch_size = batch_size
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         asked = batch["data"]
-        vectors = np.zeros((len(asked), self._encoder.embedder.embedding_dim), np.float32)
-        read = np.zeros(len(asked), np.uint8)
-        rows = self._rows[asked]
-        for kept, found, _ in embed_rows(
-            self._encoder, self._listing, rows, batch_size=self._batch_size, workers=0
+        width = self._encoder.embedder.embedding_dim
+        places = [asked[:0]]
+        vectors = [np.empty((0, width), np.float32)]
+        for kept, found in embed_rows(
+            self._encoder, self._listing, self._rows[asked], len(asked), 0
         ):
-            vectors[kept] = found
-            read[kept] = 1
-        return {"place": asked, "vector": vectors, "read": read}
+            places.append(asked[kept])
+            vectors.append(found)
+        return {"place": np.concatenate(places), "vector": np.concatenate(vectors)}

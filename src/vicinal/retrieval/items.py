@@ -1,4 +1,4 @@
-"""What a collection holds: items, the places they are from, and their pictures.
+"""What a collection holds: items, and the places they are from.
 
 A collection can come from somebody else. Pictures are read below the folders of the run's own data
 and those that the user names in the same call, and an engine is asked where the user names it.
@@ -8,18 +8,15 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from PIL import Image
 
-from vicinal.arguments import build, describe
-from vicinal.data import DATASETS, Dataset, Table, own_description
-from vicinal.data.images import read_image
+from vicinal.arguments import describe
+from vicinal.data import Dataset, Table, own_description
 from vicinal.data.location import existing, expanded
 from vicinal.data.table import read_columns
 from vicinal.errors import DataError, VicinalError
@@ -167,63 +164,3 @@ class Access:
                 f"the collection names {path}, which is neither the run's own data nor named here, "
                 f"and is not read. Add --images {shlex.quote(str(path))}."
             )
-
-
-class Pictures:
-    """Reads the pictures of items.
-
-    Args:
-        places: where the items are from.
-        access: says below which folders pictures may be read.
-    """
-
-    def __init__(self, places: Sequence[Place], access: Access) -> None:
-        self.places = places
-        self.access = access
-        self._lock = Lock()
-        self._data_set = cache(self._open_data_set)  # of a place, opened once
-
-    @property
-    def unnamed(self) -> list[str]:
-        """Folders that the places name, but nobody who may."""
-        roots = {place.root for place in self.places if place.root is not None}
-        return sorted(root for root in roots if not self.access.allows(Path(root)))
-
-    def read(self, item: Item) -> Image.Image:
-        """Decode a picture, RGB or gray; a DataError where there is none, or its file is gone or
-        damaged.
-
-        Never reads a file outside the item's place and the named folders, even if its path
-        or a link leads there.
-        """
-        place = self.places[item.place]
-        if (file := place.file(item.path)) is not None:
-            self.access.require(Path(str(place.root)))
-            return read_image(file)
-        if place.description is None:
-            raise DataError(
-                f"{item.path!r} of {place.path} is a feature vector or text without a picture. If "
-                "its name is the path of one, index again with --images FOLDER."
-            )
-        with self._lock:
-            source, rows = self._data_set(item.place)
-        if item.path not in rows:
-            raise DataError(
-                f"{item.path!r} was indexed, but is no longer in {place.path}. Index it again."
-            )
-        image: Image.Image = source.read(rows[item.path])
-        return image
-
-    def file_or_name(self, item: Item) -> Path | str:
-        """Return the file of an item's picture, or its name where there is none."""
-        return self.places[item.place].file(item.path) or item.path
-
-    def _open_data_set(self, place: int) -> tuple[Any, dict[str, int]]:
-        """Return a data set that has pictures in another form than files, and the row of each
-        name."""
-        description = self.places[place].description
-        data = build(description, DATASETS)
-        if isinstance(description, dict) and "path" in description:
-            self.access.require(expanded(data.path))
-        source = data.load().source
-        return source, {source.name(row): row for row in range(len(source))}

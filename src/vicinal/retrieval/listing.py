@@ -3,17 +3,16 @@ set."""
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
-import torch
 
 from vicinal.arguments import describe
 from vicinal.data import Arrays, Dataset, Folder, Table, open_path, own_data, own_description
-from vicinal.data.folder import is_image
+from vicinal.data.folder import SPLIT_FOLDERS, folders_in, images_below
 from vicinal.data.location import existing, expanded
 from vicinal.data.records import (
     QUERY,
@@ -26,23 +25,11 @@ from vicinal.data.records import (
     Texts,
 )
 from vicinal.data.shards import TarImages
-from vicinal.data.table import read_columns
+from vicinal.data.table import column_names, read_columns
 from vicinal.errors import ConfigError, DataError, unknown
-from vicinal.evaluation.neighbors import require_finite
-from vicinal.files import file_hash, read_arrays
-from vicinal.retrieval.items import Place, folder_of_pictures, settings_of
+from vicinal.files import file_hash
+from vicinal.retrieval.items import Item, Place, folder_of_pictures, settings_of
 from vicinal.run_directory import RunDirectory
-
-_SPLIT_FOLDERS = {"train", "test", "validation", "val"}
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One item that may be embedded: where it lies in its place, and what is known of it."""
-
-    path: str
-    label: str | None = None
-    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -51,12 +38,12 @@ class Listing:
 
     Attributes:
         place: where these items lie.
-        entries: the items, each path once.
+        entries: the items, each path once; their ids are given when they are indexed.
         source: reads entry ``i``.
     """
 
     place: Place
-    entries: Sequence[Entry]
+    entries: Sequence[Item]
     source: Source
 
     def __post_init__(self) -> None:
@@ -83,16 +70,11 @@ class Listing:
         source, positions = self.source.origin(np.array([index]))
         position = int(positions[0])
         if isinstance(source, ImageFiles):
-            path = source.paths[position]
-            file = self.place.file(path)
-            if file is None or not file.is_file():
-                raise DataError(f"image {path} of {self.place.path} is missing.")
+            path = self.entries[index].path
             try:
-                return file_hash(file)
+                return file_hash(self.place.file(path) or Path(path))
             except OSError as error:
-                raise DataError(f"image {file} cannot be read: {error}.") from error
-        if isinstance(source, FeatureArray):
-            return sha256(source.read(position).tobytes()).hexdigest()
+                raise DataError(f"image {path} cannot be read: {error.strerror}.") from error
         if isinstance(source, TarImages):
             return sha256(source.encoded(position)).hexdigest()
         pixels = np.asarray(source.read(position))
@@ -149,10 +131,11 @@ def list_place(path: str, *, split: str = "all", images: str | None = None) -> L
     if isinstance(data, Table):
         return _list_table(found, split, images)
     if isinstance(data, Arrays) and split == "all":
-        if found.suffix.lower() == ".npz" and (unlabeled := _unlabeled(found)) is not None:
+        if {"label", "labels"}.isdisjoint(column_names(found)):
+            source = data.unlabeled()
             root = None if images is None else str(existing(images).resolve())
-            place = Place(str(found.resolve()), root)
-            return Listing(place, [Entry(name) for name in unlabeled.names], unlabeled)
+            items = [Item(0, name, None) for name in source.names]
+            return Listing(Place(str(found.resolve()), root), items, source)
         data = replace(data, test=1.0)  # nothing is split, so one class is enough
     return list_data_set(data, split=split, images=images)
 
@@ -160,20 +143,13 @@ def list_place(path: str, *, split: str = "all", images: str | None = None) -> L
 def _list_folder(folder: Path) -> Listing:
     """List all images below a folder, without hidden ones and links to folders; the first folder of
     a path is its label, or the second, after a split."""
-    paths = []
-    for here, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        below = Path(here).relative_to(folder)
-        paths += [(below / name).as_posix() for name in files if is_image(name)]
-    paths.sort()
-    tops = {name.name for name in folder.iterdir() if name.is_dir() and name.name[0] != "."}
-    with_splits = {"train", "test"} <= tops <= _SPLIT_FOLDERS
+    paths = images_below(folder, "")
+    with_splits = {"train", "test"} <= set(folders_in(folder)) <= SPLIT_FOLDERS
     entries = []
     for path in paths:
-        parents = PurePosixPath(path).parts[:-1]
-        split = {"split": parents[0]} if with_splits and parents else {}
-        labels = parents[1:] if split else parents
-        entries.append(Entry(path, labels[0] if labels else None, split))
+        *parents, _ = path.split("/")
+        split = {"split": parents.pop(0)} if with_splits and parents else {}
+        entries.append(Item(0, path, next(iter(parents), None), split))
     return Listing(Place(str(folder), str(folder)), entries, ImageFiles(folder, paths))
 
 
@@ -193,8 +169,8 @@ def _list_table(path: Path, split: str, images: str | None) -> Listing:
         rows = sorted({paths[row]: row for row in reversed(rows)}.values())
     entries = []
     for row in rows:
-        inside = Path(os.path.relpath(root / paths[row], root))
-        if inside.parts[:1] == ("..",):
+        inside = Path(os.path.relpath(root / paths[row], root)).as_posix()
+        if inside.startswith("../"):
             raise DataError(
                 f"{columns.place(row)}: {paths[row]} lies outside {root}, where pictures may be "
                 "read. Name the folder that holds all of them with --images."
@@ -203,24 +179,9 @@ def _list_table(path: Path, split: str, images: str | None) -> Listing:
         texts = {name: str(cell).strip() for name, cell in cells.items() if cell is not None}
         label = texts.pop("label", None) or None
         known = {name: text for name, text in texts.items() if text}
-        entries.append(Entry(inside.as_posix(), label, known))
+        entries.append(Item(0, inside, label, known))
     place = Place(str(path.resolve()), str(root), split, images)
     return Listing(place, entries, ImageFiles(root, [entry.path for entry in entries]))
-
-
-def _unlabeled(path: Path) -> FeatureArray | None:
-    """Return the vectors of an ``.npz`` that has no labels, which a collection or a pool does not
-    need."""
-    arrays = read_arrays(path)
-    features = arrays.get("features", arrays.get("embeddings"))
-    if features is None or features.ndim != 2 or not {"labels", "label"}.isdisjoint(arrays):
-        return None
-    rows = np.asarray(features, np.float32)
-    require_finite(torch.from_numpy(rows), str(path))
-    names = arrays.get("names", [f"row {row}" for row in range(len(rows))])
-    if len(names) != len(rows):
-        raise DataError(f"{path}: {len(rows)} vectors, but {len(names)} names. Give every row one.")
-    return FeatureArray(rows, [str(name) for name in names])
 
 
 def list_data_set(
@@ -262,7 +223,7 @@ def list_data_set(
     place = Place(place_path(data), root, split, images, description)
     columns = loaded.columns.items()
     entries = [
-        Entry(path, label, {name: str(column[row].item()) for name, column in columns})
+        Item(0, path, label, {name: str(column[row].item()) for name, column in columns})
         for row, (path, label) in enumerate(zip(names, labels, strict=True))
     ]
     return Listing(place, entries, loaded.source)

@@ -140,7 +140,7 @@ def suggestions_page(pool: Snapshot, known: Snapshot, k: int) -> Page:
     members = chosen.rows.tolist()
     sure = chosen.known.tolist()
     lines = (
-        (pool.pictures.file_or_name(pool.items()[row]), "", f"{share:.4f}", f"{gain:.3f}")
+        (pool.file_or_name(pool.items()[row]), "", f"{share:.4f}", f"{gain:.3f}")
         for row, share, gain in zip(members, sure, chosen.gains.tolist(), strict=True)
     )
     before, after = (f"{share:.1%}" for share in chosen.expected)
