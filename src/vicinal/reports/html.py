@@ -12,8 +12,6 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from vicinal.reports.series import Chart
-
 Filters = Mapping[str, Callable[..., Any]]
 
 # Okabe and Ito, "Color universal design" (2008), yellow (too pale on white) replaced by a violet.
@@ -21,7 +19,7 @@ LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6a5
 
 
 def render_page(
-    package: str, template: str, *, scripts: Sequence[str], filters: Filters, **values: Any
+    package: str, template: str, *, scripts: Sequence[str] = (), filters: Filters, **values: Any
 ) -> str:
     """Render a template of ``package`` with the style and the ``scripts`` of the reports."""
     texts = [shipped("vicinal.reports", name) for name in scripts]
@@ -59,23 +57,6 @@ def script_json(value: Any) -> Markup:
     # All ASCII, so U+2028 is escaped as well.
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
-
-
-def chart_data(chart: Chart, mark: float | None = None) -> dict[str, Any]:
-    """A chart as ``charts.js`` draws it, with a ``mark`` on its axis of steps."""
-    lines = []
-    for name, curve in chart.lines.items():
-        columns = {"x": [round(step, 1) for step in curve.steps], "y": _short(curve.mean)}
-        if curve.low != curve.high:
-            columns |= {"low": _short(curve.low), "high": _short(curve.high)}
-        lines.append({"name": name, **columns})
-    shown = {name: getattr(chart, name) for name in ("key", "title", "unit")}
-    return {**shown, "mark": mark, "lines": lines}
-
-
-def _short(values: Sequence[float]) -> list[float]:
-    """Five digits are more than a screen can show, and half the bytes of a double."""
-    return [float(f"{value:.5g}") for value in values]
 
 
 def class_colors(count: int) -> list[str]:

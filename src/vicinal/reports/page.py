@@ -12,8 +12,8 @@ import numpy as np
 
 from vicinal.files import decoding, open_image, write_text
 from vicinal.reports.artifacts import Record, Thumbnails, read_artifacts, unit_square
-from vicinal.reports.html import chart_data, class_colors, render_page
-from vicinal.reports.series import charts, read_progress, recall_bars
+from vicinal.reports.html import class_colors, render_page
+from vicinal.reports.series import read_progress, recall_bars
 from vicinal.reports.tables import headline, per_cent, table, warning
 from vicinal.run_directory import RunDirectory, config_of
 
@@ -39,8 +39,7 @@ def _rendered(run: RunDirectory) -> str:
     status = run.status
     results = run.results or {}
     artifacts = read_artifacts(run)
-    progress = read_progress(run.metrics())
-    drawn = charts(progress)
+    charts, events = read_progress(run.metrics())
     selected = results.get("selected") or {}
     about = info.get("data") or {}
     measured = bool(results.get("rows"))
@@ -65,12 +64,10 @@ def _rendered(run: RunDirectory) -> str:
         headline=headline(results) if measured else None,
         warning=warning(results) if measured else "",
         selected=selected,
-        curves=[chart for chart in drawn if chart.key != "scalar-active"],
-        active=[chart for chart in drawn if chart.key == "scalar-active"],
         recall_bars=recall_bars(artifacts.diagnostics),
-        progress=progress,
+        events=events,
         artifacts=artifacts,
-        charts=[chart_data(chart, selected.get("step")) for chart in drawn],
+        charts=[{**chart, "mark": selected.get("step")} for chart in charts],
         map=None if artifacts.map is None else _map_data(*artifacts.map),
     )
 

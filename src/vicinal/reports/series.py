@@ -3,8 +3,8 @@ diagnostics."""
 
 import math
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,141 +12,85 @@ import numpy as np
 from vicinal.reports.tables import metric_title
 
 POINTS = 200  # of one curve: about two per millimetre on paper, and enough to see a spike
-EVENTS = 100  # shown; a run that warns at every step must not drown its report
+Rows = list[dict[str, Any]]
+# Steps and values, packed: eight bytes each, so that a million of them take some megabytes.
+Series = tuple["array[int]", "array[float]"]
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A thinned series: per point the mean step, and the mean, lowest and highest value around
-    it."""
+def read_progress(lines: Iterable[Mapping[str, Any]]) -> tuple[Rows, Rows]:
+    """Read the lines of a run's ``metrics.jsonl`` in one pass.
 
-    steps: list[float]
-    mean: list[float]
-    low: list[float]
-    high: list[float]
+    A chart has a key, a title, a unit (``number``, or ``share`` for per cent) and lines, as
+    ``charts.js`` draws them. There is one for each group of scalars (the losses first) and one for
+    each evaluated split. A name's group stands before its slash; ``loss`` and what ends in
+    ``_loss`` are one group, any other bare name is a group of its own, because its scale is its
+    own. Groups named ``..._share`` hold fractions.
 
-
-@dataclass(frozen=True)
-class Chart:
-    """One set of axes.
-
-    Attributes:
-        key: names the chart among those of the run.
-        title: stands above it.
-        unit: ``"number"``, a plain axis, or ``"share"``, per cent.
-        lines: curves by name.
+    Returns:
+        the charts, and the events, oldest first.
     """
-
-    key: str
-    title: str
-    unit: str
-    lines: dict[str, Curve]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What ``metrics.jsonl`` tells, thinned.
-
-    Attributes:
-        scalars: the method's scalars by name.
-        evaluations: by split, then by metric.
-        events: ``step``, ``epoch`` and ``message`` of the first of them, oldest first.
-        events_left_out: how many more there were.
-    """
-
-    scalars: dict[str, Curve]
-    evaluations: dict[str, dict[str, Curve]]
-    events: list[dict[str, Any]]
-    events_left_out: int
-
-
-class Series:
-    """Values by step, packed: eight bytes each, so that a million steps are read within some
-    megabytes."""
-
-    def __init__(self) -> None:
-        self.steps = array("q")
-        self.values = array("d")
-
-    def add(self, step: int, value: float) -> None:
-        self.steps.append(step)
-        self.values.append(value)
-
-    def curve(self, limit: int = POINTS) -> Curve:
-        """Thin it into buckets of equal width, the least power of two that makes at most ``limit``
-        of them."""
-        steps = np.array(self.steps)
-        values = np.array(self.values)
-        width = 1
-        while len(starts := np.unique(steps // width, return_index=True)[1]) > limit:
-            width *= 2
-        counts = np.diff(starts, append=len(steps))
-        sums = (np.add.reduceat(column, starts) / counts for column in (steps, values))
-        ends = (ufunc.reduceat(values, starts) for ufunc in (np.minimum, np.maximum))
-        return Curve(*(column.tolist() for column in (*sums, *ends)))
-
-
-def read_progress(lines: Iterable[Mapping[str, Any]]) -> Progress:
-    """Thin the lines of a run's ``metrics.jsonl`` in one pass."""
-    scalars: dict[str, Series] = {}
-    evaluations: dict[str, dict[str, Series]] = {}
+    charts = defaultdict[str, dict[str, Series]](dict)
     events = []
     for line in lines:
         match line.get("kind"):
             case "step":
-                _collect(scalars, line["step"], line)
+                for name, value in line.items():
+                    group, slash, rest = name.partition("/")
+                    group = "loss" if not slash and name.endswith("_loss") else group
+                    if name not in ("kind", "step", "epoch"):
+                        _add(charts[f"scalar-{group}"], rest or name, line["step"], value)
             case "evaluation":
-                _collect(evaluations.setdefault(line["split"], {}), line["step"], line["metrics"])
+                chart = charts[f"evaluation-{line['split']}"]
+                for name, value in line["metrics"].items():
+                    _add(chart, metric_title(name), line["step"], value)
             case "event":
-                events.append(
-                    {"step": line["step"], "epoch": line.get("epoch"), "message": line["message"]}
-                )
-    curves = {name: series.curve() for name, series in scalars.items()}
-    evaluated = {
-        split: {name: one.curve() for name, one in found.items()}
-        for split, found in evaluations.items()
-    }
-    return Progress(curves, evaluated, events[:EVENTS], max(0, len(events) - EVENTS))
+                events.append({"epoch": None, **line})
+    drawn = [_chart(key, lines) for key, lines in charts.items() if lines]
+    drawn.sort(key=lambda one: (one["key"] != "scalar-loss", not one["key"].startswith("eval")))
+    return drawn, events
 
 
-def _collect(found: dict[str, Series], step: int, values: Mapping[str, Any]) -> None:
-    for name, value in values.items():
-        # A diverged run's NaN has no place on an axis; the run's status and events tell of it.
-        if (
-            name not in ("kind", "step", "epoch")
-            and isinstance(value, (int, float))
-            and math.isfinite(value)
-        ):
-            found.setdefault(name, Series()).add(step, value)
+def _add(lines: dict[str, Series], name: str, step: int, value: Any) -> None:
+    # A diverged run's NaN has no place on an axis; the run's status and events tell of it.
+    if isinstance(value, (int, float)) and math.isfinite(value):
+        steps, values = lines.setdefault(name, (array("q"), array("d")))
+        steps.append(step)
+        values.append(value)
 
 
-def charts(progress: Progress) -> list[Chart]:
-    """One chart per group of scalars (the losses first) and one per evaluated split.
+def _chart(key: str, lines: Mapping[str, Series]) -> dict[str, Any]:
+    kind, _, group = key.partition("-")
+    title = metric_title(group)
+    unit = "number"
+    if kind == "evaluation":
+        title += " metrics"
+        unit = "share"
+    elif group == "active" or group.endswith("_share"):
+        title = "Share of active tuples" if group == "active" else title
+        unit = "share"
+    thinned = [{"name": name, **thin(*series)} for name, series in lines.items()]
+    return {"key": key, "title": title, "unit": unit, "lines": thinned}
 
-    A name's group stands before its slash; ``loss`` and what ends in ``_loss`` are one group, any
-    other bare name is a group of its own, because its scale is its own. Groups named ``..._share``
-    hold fractions.
-    """
-    groups: dict[str, dict[str, Curve]] = {}
-    for name, curve in progress.scalars.items():
-        group, slash, rest = name.partition("/")
-        if slash:
-            groups.setdefault(group, {})[rest] = curve
-        else:
-            groups.setdefault("loss" if name.endswith("_loss") else name, {})[name] = curve
-    found = []
-    for group, lines in groups.items():
-        title = "Share of active tuples" if group == "active" else metric_title(group)
-        unit = "share" if group == "active" or group.endswith("_share") else "number"
-        found.append(Chart(f"scalar-{group}", title, unit, lines))
-    for split, lines in progress.evaluations.items():
-        titled = {metric_title(name): curve for name, curve in lines.items()}
-        title = f"{metric_title(split)} metrics"
-        found.append(Chart(f"evaluation-{split}", title, "share", titled))
-    return sorted(
-        found,
-        key=lambda chart: (chart.key != "scalar-loss", not chart.key.startswith("evaluation-")),
-    )
+
+def thin(steps: Sequence[int], values: Sequence[float]) -> dict[str, list[float]]:
+    """Put values into buckets of equal width in steps, the least power of two that makes at most
+    ``POINTS`` of them; return mean step and mean, lowest and highest value of each."""
+    steps, values = np.array(steps), np.array(values)
+    width = 1
+    while len(starts := np.unique(steps // width, return_index=True)[1]) > POINTS:
+        width *= 2
+    counts = np.diff(starts, append=len(steps))
+    low, high = (ufunc.reduceat(values, starts) for ufunc in (np.minimum, np.maximum))
+    x = (np.add.reduceat(steps, starts) / counts).round(1).tolist()
+    columns = {"x": x, "y": _short(np.add.reduceat(values, starts) / counts)}
+    if (low != high).any():
+        columns |= {"low": _short(low), "high": _short(high)}
+    return columns
+
+
+def _short(values: np.ndarray) -> list[float]:
+    """Five digits are more than a screen can show, and half the bytes of a double."""
+    return [float(f"{value:.5g}") for value in values]
 
 
 ACTIVE_CAPTION = (
@@ -155,7 +99,7 @@ ACTIVE_CAPTION = (
 )
 
 
-def recall_bars(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def recall_bars(rows: Sequence[Mapping[str, Any]]) -> Rows:
     """Bars of Recall@1 for the rows of ``diagnostics.json`` that have it: name, text, part of the
     full width."""
     values = {

@@ -1,6 +1,7 @@
 """What the page shows besides searches: what is served, the map, the hardness view, the run's
 report."""
 
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from importlib.metadata import version
@@ -13,9 +14,9 @@ from starlette.responses import HTMLResponse
 from vicinal.data.images import MOST_PIXELS
 from vicinal.files import decoding
 from vicinal.reports.artifacts import read_artifacts, unit_square
-from vicinal.reports.html import LINES, chart_data, class_colors
+from vicinal.reports.html import LINES, class_colors
 from vicinal.reports.page import render
-from vicinal.reports.series import Chart, charts, read_progress
+from vicinal.reports.series import read_progress
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.overview import CollectionMap
 from vicinal.retrieval.pages import as_shown
@@ -138,12 +139,12 @@ def _hardness(run: RunDirectory, snapshot: Snapshot) -> dict[str, Any]:
     artifacts = read_artifacts(run)
     mark = ((run.results or {}).get("selected") or {}).get("step")
     held = snapshot.labels()
-    shown = sorted(charts(read_progress(run.metrics())), key=_rank)
+    charts, _ = read_progress(run.metrics())
     return {
         "generation": snapshot.generation,
         "charts": [
-            {**chart_data(one, mark), "caption": artifacts.captions.get(one.key, "")}
-            for one in shown
+            {**one, "mark": mark, "caption": artifacts.captions.get(one["key"], "")}
+            for one in sorted(charts, key=_rank)
         ],
         "worst": [
             {
@@ -158,9 +159,9 @@ def _hardness(run: RunDirectory, snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _rank(chart: Chart) -> int:
+def _rank(chart: Mapping[str, Any]) -> int:
     """Rank the hardness charts first, then the share of active tuples, then loss and validation,
     which explain them."""
-    if chart.key == "scalar-active":
+    if chart["key"] == "scalar-active":
         return 1
-    return 2 if chart.key == "scalar-loss" or chart.key.startswith("evaluation-") else 0
+    return 2 if chart["key"] == "scalar-loss" or chart["key"].startswith("evaluation-") else 0
