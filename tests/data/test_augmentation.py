@@ -7,7 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from vicinal.data.augmentation import (
+from vicinal.data.draws import uniform
+from vicinal.data.transforms import (
     BOXES,
     PLACE,
     RATIO,
@@ -17,7 +18,6 @@ from vicinal.data.augmentation import (
     resized_boxes,
     rotate,
 )
-from vicinal.data.draws import uniform
 
 
 def by_hand(height, width, draws, area):

@@ -163,7 +163,7 @@ def test_images_in_memory_need_no_workers(monkeypatch):
         "m", ImageArray(pixels, list("abcd")), np.arange(4), tuple("wxyz"), np.array(["train"] * 4)
     )
     monkeypatch.setattr(
-        "vicinal.data.loader.DataLoader", lambda *_: pytest.fail("started processes")
+        "vicinal.data.loader.ProcessPoolExecutor", lambda *_: pytest.fail("started processes")
     )
     (batch,) = load(
         records, [[2, 0]], ImageTransform(size=8, channels=1), seed=0, epoch=0, workers=4

@@ -2,34 +2,35 @@
 
 import multiprocessing
 import os
+import signal
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import connection, spawn
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
-from vicinal.data.augmentation import Crops, cut_resized, cut_squares, to_device
 from vicinal.data.draws import uniform
-from vicinal.data.records import QUERY, Batch, Decoded, FeatureArray, Records
+from vicinal.data.records import Batch, Decoded, Records
 from vicinal.data.transforms import (
+    Crops,
     FeatureTransform,
     ImageTransform,
     TextTransform,
     TrainingTransform,
 )
-from vicinal.errors import ConfigError, DataError, VicinalError
+from vicinal.errors import ConfigError, DataError
 
 Plan = Iterable[Sequence[int]]
 Corrupt = Literal["raise", "replace", "drop"]  # what is done about rows that cannot be read
@@ -50,7 +51,7 @@ class Loader:
     The processes that read image files stay from epoch to epoch. They send the pixels of crops as
     bytes; normalization follows on the device. Images that are already decoded (see
     ``resident``) are taken from where they lie; for a GPU they are cut there, resized crops to one
-    gray level as on the host (see ``augmentation``).
+    gray level as on the host (see ``transforms``).
 
     Args:
         records: what the indices count in.
@@ -90,8 +91,8 @@ class Loader:
 
     def batches(self, plan: Plan, epoch: int = 0) -> Iterator[Batch]:
         """Yield one batch per index list of the plan, on the device."""
-        for read in self._read((epoch, indices) for indices in plan):
-            yield self._finished(read.batch.to(self.device), read.crops)
+        for batch, crops in self._read((epoch, indices) for indices in plan):
+            yield self._finished(batch.to(self.device), crops)
 
     def _finished(self, batch: Batch, crops: Crops | None) -> Batch:
         """Turn pixels of 0..255 into the network's inputs."""
@@ -99,19 +100,13 @@ class Loader:
         if isinstance(transform, FeatureTransform | TextTransform):
             return batch
         cut = batch.inputs
-        on_device = self._on_device
-        if on_device and crops and isinstance(transform, ImageTransform):
-            resize = cut_resized if transform.crop == "resized" else cut_squares
-            images = cut
-            rows = torch.arange(len(cut), device=self.device)
+        if self._on_device and crops and isinstance(transform, ImageTransform):
             if cut.ndim == 1:  # places among the images that lie on the device
-                images = on_device.pixels
-                rows = cut
-            boxes, mirrored = (to_device(part, self.device) for part in crops)
-            cut = resize(images, rows, Crops(boxes, mirrored), transform.size)
-        gpu = self.device.type == "cuda"
-        layout = torch.channels_last if gpu else torch.contiguous_format
-        return replace(batch, inputs=transform.finish(cut.contiguous(memory_format=layout)))
+                cut = transform.cut_there(self._on_device.pixels, cut, crops)
+            else:
+                rows = torch.arange(len(cut), device=self.device)
+                cut = transform.cut_there(cut, rows, crops)
+        return replace(batch, inputs=transform.finish(cut))
 
 
 def cuts_there(device: torch.device) -> bool:
@@ -121,22 +116,14 @@ def cuts_there(device: torch.device) -> bool:
 
 
 def _decoded(records: Records, transform: TrainingTransform) -> Decoded | None:
-    """Return decoded images by the rows of records; None where some are not there as this transform
+    """Return the decoded images of records; None where some are not there as this transform
     prepares them."""
     source, positions = records.source.origin(np.arange(len(records)))
     found = source.decoded
     if found is None or not isinstance(transform, ImageTransform):
         return None
-    slots = found.slots[positions]
-    alike = transform.preparation == found.preparation
-    if not alike or (slots < 0).any() or transform.size > min(found.pixels.shape[1:3]):
-        return None
-    unreadable = {
-        row: found.unreadable[position]
-        for row, position in enumerate(positions.tolist())
-        if position in found.unreadable
-    }
-    return replace(found, slots=slots, unreadable=unreadable)
+    alike = transform.preparation == found.preparation and (found.slots[positions] >= 0).all()
+    return found if alike and transform.size <= min(found.pixels.shape[1:3]) else None
 
 
 def load_all(
@@ -160,30 +147,13 @@ def load_all(
     return loader.batches(range(s, min(s + batch_size, len(records))) for s in starts)
 
 
-def _tensor_columns(records: Records, rows: Int[np.ndarray, "n"]) -> dict[str, Tensor]:
-    """Return the further columns of some rows as tensors, decimal numbers as float32."""
-    return {
-        name: torch.as_tensor(
-            column[rows], dtype=torch.float32 if column.dtype.kind == "f" else None
-        )
-        for name, column in records.columns.items()
-    }
-
-
-class _Read(NamedTuple):
-    """A batch on the host, its images still pixels of 0..255, and the crops where the device cuts
-    them."""
-
-    batch: Batch
-    crops: Crops | None = None
-
-
 @dataclass(frozen=True)
 class _Reader:
-    """Makes the batch of an epoch's index list; may be sent to another process.
+    """Makes the batch of an epoch's index list on the host, its images still pixels of 0..255; may
+    be sent to another process.
 
     With ``cut_on``, a device that cuts, inputs are places among the decoded images there, or
-    decoded images for it.
+    decoded images for it, and come with their crops.
     """
 
     records: Records
@@ -201,75 +171,80 @@ class _Reader:
                 f"{self.records.name} holds {kind}, but {mine} takes {self.transform.kind}."
             )
 
-    def __call__(self, item: tuple[int, Sequence[int]]) -> _Read:
+    def __call__(self, item: tuple[int, Sequence[int]]) -> tuple[Batch, Crops | None]:
         epoch, indices = item
         records = self.records
-        skipped = list[int]()
-        rows = np.asarray(indices, dtype=np.int64)
-        asks = np.zeros(len(rows), dtype=bool)
-        if records.captions is not None:
-            asks = records.columns["role"][rows] == QUERY
-        told = [records.source.name(row) for row in rows[asks].tolist()]
-        shown, inputs, crops = self._inputs(rows[~asks], epoch, skipped)
-        if self.corrupt == "drop":
-            there = ~np.isin(rows, skipped)
-            rows = rows[there]
-            asks = asks[there]
-        rows[~asks] = shown
-        labels = torch.from_numpy(records.labels[rows].astype(np.int64))
-        columns = _tensor_columns(records, rows)
-        batch = Batch(inputs, labels, torch.from_numpy(rows), columns, tuple(skipped))
-        return _Read(replace(batch, texts=TextTransform().batch(told)) if told else batch, crops)
-
-    def _inputs(
-        self, rows: Int[np.ndarray, "n"], epoch: int, skipped: list[int]
-    ) -> tuple[Int[np.ndarray, "n"], Tensor, Crops | None]:
-        """Return the rows that could be read, what a network takes of them, and the crops of
-        images."""
-        records = self.records
         transform = self.transform
-        if isinstance(transform, FeatureTransform):
-            return rows, transform.batch(_features(records, rows)), None
-        if isinstance(transform, TextTransform):
-            texts = [records.source.read(row) for row in rows.tolist()]
-            return rows, transform.batch(texts), None
-        found = self._readable(rows.tolist(), skipped)
-        rows = np.array([row for row, _ in found], np.int64)
-        draws = uniform(self.seed, epoch, rows, transform.draws)
+        rows = np.array(indices, dtype=np.int64)
+        skipped = list[int]()
+        crops = None
+        if isinstance(transform, FeatureTransform | TextTransform):
+            told = records.texts_among(rows)
+            source, positions = records.source.origin(rows[~told])
+            inputs = transform.batch(source.read_all(positions))
+        else:
+            rows, images = self._readable(rows, skipped)
+            told = records.texts_among(rows)
+            inputs, crops = self._cut(rows[~told], images, epoch)
+        texts = [records.source.name(row) for row in rows[told].tolist()]
+        batch = Batch(
+            inputs,
+            torch.from_numpy(records.labels[rows].astype(np.int64)),
+            torch.from_numpy(rows),
+            {name: _as_tensor(column[rows]) for name, column in records.columns.items()},
+            tuple(skipped),
+            texts=TextTransform().batch(texts) if texts else None,
+        )
+        return batch, crops
+
+    def _cut(
+        self, rows: Int[np.ndarray, "n"], images: Sequence[Any], epoch: int
+    ) -> tuple[Tensor, Crops | None]:
+        """Return the crops of prepared images, or what a device needs to cut them."""
+        transform = self.transform
+        draws = uniform(self.seed, epoch, rows, transform.draws)  # type: ignore[union-attr]
         decoded = self.decoded
         if decoded is None or self.cut_on is None or not isinstance(transform, ImageTransform):
-            return rows, transform.cut_drawn([image for _, image in found], draws), None
+            return transform.cut_drawn(images, draws), None  # type: ignore[union-attr]
+        slots = torch.from_numpy(decoded.slots[self.records.source.origin(rows)[1]])
         pixels = decoded.pixels
-        slots = torch.from_numpy(decoded.slots[rows])
-        sizes = np.tile(pixels.shape[1:3], (len(rows), 1))
+        crops = transform.crops(np.tile(pixels.shape[1:3], (len(rows), 1)), draws)
         there = pixels.device.type == self.cut_on.type
-        inputs = slots if there else pixels[slots].pin_memory()
-        return rows, inputs, transform.crops(sizes, draws)
+        return slots if there else pixels[slots].pin_memory(), crops
 
-    def _readable(self, wanted: Sequence[int], skipped: list[int]) -> list[tuple[int, Any]]:
-        """Return the rows that make a batch with their prepared images; unreadable ones go to
-        ``skipped``.
+    def _readable(
+        self, wanted: Int[np.ndarray, "n"], skipped: list[int]
+    ) -> tuple[Int[np.ndarray, "m"], list[Any]]:
+        """Return the rows that make a batch, and the prepared images of those that are no texts;
+        unreadable ones go to ``skipped``.
 
         One is replaced by the next readable one of its class; by one of the batch, which would then
         be there twice, only if there is no other.
         """
-        found = []
-        used = set(wanted)
-        for row in wanted:
-            try:
-                found.append((row, self._prepared(row)))
-            except DataError:
-                if self.corrupt == "raise":
-                    raise
-                skipped.append(row)
-                if self.corrupt == "replace":
-                    found.append(self._replacement(row, used))
-                    used.add(found[-1][0])
-        return found
+        rows = list[int]()
+        images = list[Any]()
+        used = set(wanted.tolist())
+        told = self.records.texts_among(wanted)
+        for row, is_text in zip(wanted.tolist(), told.tolist(), strict=True):
+            if not is_text:
+                try:
+                    image = self._prepared(row)
+                except DataError:
+                    if self.corrupt == "raise":
+                        raise
+                    skipped.append(row)
+                    if self.corrupt == "drop":
+                        continue
+                    row, image = self._replacement(row, used)
+                    used.add(row)
+                images.append(image)
+            rows.append(row)
+        return np.array(rows, dtype=np.int64), images
 
     def _replacement(self, row: int, used: set[int]) -> tuple[int, Any]:
         records = self.records
         members = np.flatnonzero(records.labels == records.labels[row])
+        members = members[~records.texts_among(members)]
         others = np.roll(members, -np.searchsorted(members, row))[1:].tolist()
         for other in sorted(others, key=used.__contains__):
             with suppress(DataError):
@@ -281,25 +256,40 @@ class _Reader:
         )
 
     def _prepared(self, row: int) -> Any:
-        """Return a row's prepared image, None for one that the device cuts; a text cannot take the
-        place of one that is not readable."""
-        records = self.records
-        decoded = self.decoded
-        if decoded is not None:
-            if row in decoded.unreadable:
-                raise DataError(decoded.unreadable[row])
-            return decoded.image(row) if self.cut_on is None else None
-        if records.captions is not None and records.columns["role"][row] == QUERY:
-            raise DataError(f"{records.source.name(row)!r:.60} is a text.")
-        image = records.source.read(row)
-        return self.transform.prepare(image, records.source.name(row))  # type: ignore[union-attr]
+        """Return a row's prepared image, None for one that the device cuts."""
+        source = self.records.source
+        if self.decoded is None:
+            return self.transform.prepare(source.read(row), source.name(row))  # type: ignore[union-attr]
+        position = int(source.origin(np.array([row]))[1][0])
+        if position in self.decoded.unreadable:
+            raise DataError(self.decoded.unreadable[position])
+        return self.decoded.image(position) if self.cut_on is None else None
 
 
-def _features(records: Records, rows: Int[np.ndarray, "n"]) -> np.ndarray:
-    source, positions = records.source.origin(rows)
-    if isinstance(source, FeatureArray):  # indexed once per batch; no Python per row
-        return np.asarray(source.features[positions])
-    return np.stack([source.read(int(position)) for position in positions])
+def _as_tensor(column: np.ndarray) -> Tensor:
+    """Return further columns of rows as tensors, decimal numbers as float32."""
+    return torch.as_tensor(column, dtype=torch.float32 if column.dtype.kind == "f" else None)
+
+
+# -- threads and processes that work ahead ---------------------------------------------------------
+
+
+def _ahead(
+    pool: Executor, make: Callable[[Any], T], items: Iterable[Any], most: int
+) -> Iterator[T]:
+    waiting = deque[Future[T]]()
+    for item in items:
+        waiting.append(pool.submit(make, item))
+        if len(waiting) > most:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def in_threads(make: Callable[[Any], T], items: Iterable[Any], threads: int = 4) -> Iterator[T]:
+    """Yield what is made of each item, in their order, a few of them ahead."""
+    with ThreadPoolExecutor(threads) as pool:
+        yield from _ahead(pool, make, items, threads)
 
 
 class Processes(Generic[T]):
@@ -308,48 +298,19 @@ class Processes(Generic[T]):
 
     def __init__(self, make: Callable[[Any], T], workers: int) -> None:
         self._make = make
-        self._items = _Items()
         self._workers = workers if workers and travels(make) else 0
-        self._loader: DataLoader[T | VicinalError] | None = None
+        self._pool: Executor | None = None
 
     def __call__(self, items: Iterable[Any]) -> Iterator[T]:
         """Yield what is made of each item, in their order."""
         if self._workers == 0:
             yield from map(self._make, items)
             return
-        if self._loader is None:
-            self._loader = self._started()
-        self._items.items = items
-        for outcome in self._loader:
-            if isinstance(outcome, VicinalError):
-                raise outcome
-            yield outcome
-
-    def _started(self) -> "DataLoader[T | VicinalError]":
-        start_early()
-        return DataLoader(
-            _Outcomes(self._make),
-            sampler=self._items,
-            batch_size=None,
-            num_workers=self._workers,
-            persistent_workers=True,
-            multiprocessing_context=_Context(),
-            worker_init_fn=_end_with_parent,
-            # its own: the global generator's state belongs to the training loop
-            generator=torch.Generator(),
-        )
-
-
-def in_threads(make: Callable[[Any], T], items: Iterable[Any], threads: int = 4) -> Iterator[T]:
-    """Yield what is made of each item, in their order, a few of them ahead."""
-    waiting = deque[Future[T]]()
-    with ThreadPoolExecutor(threads) as pool:
-        for item in items:
-            waiting.append(pool.submit(make, item))
-            if len(waiting) > threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        if self._pool is None:
+            start_early()
+            self._pool = ProcessPoolExecutor(self._workers, _Context(), _begin, (self._make,))
+            weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
+        yield from _ahead(self._pool, _made, items, 2 * self._workers)
 
 
 def travels(value: object) -> bool:
@@ -361,12 +322,20 @@ def travels(value: object) -> bool:
         return False
 
 
-def _end_with_parent(number: int) -> None:
-    """End this process as soon as the one that started it is gone, however that ended.
+_make: Callable[[Any], Any]  # of this process, if it is one of `Processes`
 
-    The pipe between them closes then. Torch's workers look for a new parent instead, but theirs is
-    the fork server, which stays while it has children.
-    """
+
+def _made(item: Any) -> Any:
+    return _make(item)
+
+
+def _begin(make: Callable[[Any], Any]) -> None:
+    """Begin a process that ends as soon as the one that started it is gone, however that ended: the
+    pipe between them closes then."""
+    global _make
+    _make = make
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the one that started this
     parent = multiprocessing.parent_process()
 
     def watch() -> None:
@@ -422,26 +391,3 @@ def start_early() -> None:
         finally:
             os.environ.pop(_SAFE_PATH)
             os.environ.update({} if before is None else {_SAFE_PATH: before})
-
-
-class _Items:
-    """A sampler whose items are set before each use."""
-
-    items: Iterable[Any] = ()
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.items)
-
-
-class _Outcomes(Dataset[Any]):
-    """Results, and errors as values: torch would rewrap a raised one and bury its text in a
-    traceback."""
-
-    def __init__(self, make: Callable[[Any], Any]) -> None:
-        self.make = make
-
-    def __getitem__(self, item: Any) -> Any:
-        try:
-            return self.make(item)
-        except VicinalError as error:
-            return error

@@ -10,11 +10,10 @@ from typing import Any, BinaryIO, Literal, Protocol
 
 import numpy as np
 import torch
-from jaxtyping import Int, UInt8
+from jaxtyping import Bool, Int, UInt8
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from vicinal.data.augmentation import to_device
 from vicinal.data.images import read_image
 from vicinal.errors import DataError, unknown
 from vicinal.files import regular
@@ -27,6 +26,14 @@ Progress = Callable[[int], None]  # called with the number of records done
 BOTH = 0  # values of the column ``role`` of records
 QUERY = 1
 GALLERY = 2
+
+
+def to_device(values: Tensor, device: torch.device) -> Tensor:
+    """Return a host tensor on a device. From pinned memory a copy to a GPU does not make the host
+    wait."""
+    if device.type == "cuda" and values.device.type == "cpu":
+        values = values.pin_memory()
+    return values.to(device, non_blocking=True)
 
 
 def as_text(name: str) -> str:
@@ -88,6 +95,10 @@ class Source(ABC):
     def read(self, index: int) -> Any:
         """Return an RGB or gray ``PIL.Image``, a float32 vector (features) or a text; DataError if
         unreadable."""
+
+    def read_all(self, positions: np.ndarray) -> Any:
+        """Return the examples at some positions."""
+        return [self.read(position) for position in positions.tolist()]
 
     def origin(self, positions: np.ndarray) -> tuple["Source", np.ndarray]:
         """Return the source that holds these positions, and where they are in it."""
@@ -172,6 +183,9 @@ class FeatureArray(Source):
 
     def read(self, index: int) -> np.ndarray:
         return np.array(self.features[index], dtype=np.float32)
+
+    def read_all(self, positions: np.ndarray) -> np.ndarray:
+        return np.asarray(self.features[positions])  # at once; no Python per row
 
     def content(self, index: int) -> bytes:
         return bytes(self.features[index].tobytes())
@@ -317,6 +331,12 @@ class Records:
         any other rows."""
         source = self.source.source if isinstance(self.source, Taken) else self.source
         return source if isinstance(source, Captioned) else None
+
+    def texts_among(self, rows: np.ndarray) -> Bool[np.ndarray, "n"]:
+        """Return which of some rows are texts that describe pictures."""
+        if self.captions is None:
+            return np.zeros(len(rows), dtype=bool)
+        return np.asarray(self.columns["role"][rows] == QUERY)
 
     def captioned(self, texts: Sequence[str]) -> "Records":
         """Return pictures with their texts as further rows: texts ask (role 1), pictures are found

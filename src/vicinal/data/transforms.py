@@ -6,32 +6,48 @@ An image goes through three steps. ``prepare`` is deterministic: channels, size,
 it is cut and mirrored, and ``finish`` normalizes. Images that are already
 prepared and lie in one tensor (``resident``) take the same crops and the same finish, so they give
 the same pixels.
+
+Parameters are a pure function of numbers in [0, 1), so the same numbers give the same picture in a
+loader's worker and on a GPU. The numbers of an image have fixed places, and a new option takes new
+places after the last: switching one on changes nothing about the others.
 """
 
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 from PIL import Image, ImageOps
 from torch import Tensor, nn
+from torch.nn import functional
 
 from vicinal.arguments import Limits, Positive, Settings, Share
-from vicinal.data.augmentation import (
-    BOXES,
-    MIRROR,
-    PLACE,
-    Crops,
-    resized_boxes,
-    to_device,
-)
 from vicinal.data.images import check_size
-from vicinal.data.records import Kind
+from vicinal.data.records import Kind, to_device
 from vicinal.errors import ConfigError
+
+PLACE = slice(0, 2)  # down and across
+MIRROR = 2
+TRIES = 10  # torchvision's RandomResizedCrop gives up after as many
+BOXES = slice(6, 6 + 2 * TRIES)  # area and aspect of each try
+RATIO = (3 / 4, 4 / 3)  # least and largest width to height of a resized crop
+
+
+class Crops(NamedTuple):
+    """Where each image is cut.
+
+    Attributes:
+        boxes: top, left, height and width; resized to the output where they differ from it.
+        mirrored: whether left and right are swapped.
+    """
+
+    boxes: Int[Tensor, "n 4"]
+    mirrored: Bool[Tensor, "n"]
+
 
 Fit = Literal["squash", "shorter"]
 Side = Annotated[int, Limits("[1, 16384]")]
@@ -114,8 +130,8 @@ class ImageTransform(Settings):
     @property
     def preparation(self) -> tuple[object, ...]:
         """All settings on which the pixels of ``prepare`` depend."""
-        framing = (self.resize, self.fit, self.canvas, self.pad, self.fill)
-        return (*framing, self.channels, self.interpolation)
+        names = ("resize", "fit", "canvas", "pad", "fill", "channels", "interpolation")
+        return tuple(getattr(self, name) for name in names)
 
     @property
     def prepared_side(self) -> int | None:
@@ -139,30 +155,16 @@ class ImageTransform(Settings):
     def batch(
         self, images: Sequence[Image.Image], draws: Float[np.ndarray, "n k"] | None = None
     ) -> Float[Tensor, "n c h w"]:
-        return self.assemble([self.prepare(image) for image in images], draws)
-
-    def assemble(
-        self,
-        prepared: Sequence[UInt8[Tensor, "c _ _"]],
-        draws: Float[np.ndarray, "n k"] | None = None,
-    ) -> Float[Tensor, "n c h w"]:
-        """Do all after ``prepare``, for images that may differ in size."""
-        return self.finish(self.cut_drawn(prepared, draws).contiguous())
+        return self.finish(self.cut_drawn([self.prepare(image) for image in images], draws))
 
     def cut_drawn(
         self, prepared: Sequence[UInt8[Tensor, "c _ _"]], draws: Float[np.ndarray, "n k"] | None
     ) -> UInt8[Tensor, "n c size size"]:
-        """Cut on the host what the draws say, resized by Pillow where it must be, and mirrored.
-
-        The memory of colors is laid out pixel by pixel, as that of decoded images is.
-        """
+        """Cut on the host what the draws say, resized by Pillow where it must be, and mirrored."""
         sizes = np.array([pixels.shape[1:] for pixels in prepared], dtype=np.int64).reshape(-1, 2)
         crops = self.crops(sizes, draws)
         shape = len(prepared), self.channels, self.size, self.size
-        # Gray has one layout under two names, by which torch chooses other kernels with other last
-        # bits.
-        layout = torch.channels_last if self.channels > 1 else torch.contiguous_format
-        cut = torch.empty(shape, dtype=torch.uint8, memory_format=layout)
+        cut = torch.empty(shape, dtype=torch.uint8)
         boxes = zip(prepared, crops.boxes.tolist(), crops.mirrored.tolist(), strict=True)
         for row, (pixels, (top, left, height, width), mirrored) in enumerate(boxes):
             box = pixels[:, top : top + height, left : left + width]
@@ -201,10 +203,7 @@ class ImageTransform(Settings):
 
     def crops(self, sizes: Int[np.ndarray, "n 2"], draws: Float[np.ndarray, "n k"] | None) -> Crops:
         """Return parameters for images of some heights and widths as a pure function of numbers
-        drawn in [0, 1); without numbers, the center.
-
-        The numbers of an image have fixed places (see ``augmentation``).
-        """
+        drawn in [0, 1); without numbers, the center."""
         centers = (sizes - self.size) // 2
         boxes = np.concatenate([centers, np.full_like(sizes, self.size)], axis=1)
         mirrored = np.zeros(len(sizes), dtype=bool)
@@ -217,11 +216,20 @@ class ImageTransform(Settings):
                 mirrored = draws[:, MIRROR] < 0.5
         return Crops(torch.from_numpy(boxes), torch.from_numpy(mirrored))
 
+    def cut_there(
+        self, images: UInt8[Tensor, "m h w c"], rows: Int[Tensor, "n"], crops: Crops
+    ) -> Float[Tensor, "n c size size"] | UInt8[Tensor, "n c size size"]:
+        """Cut rows of prepared images on the device where they lie, as ``cut_drawn`` does."""
+        boxes, mirrored = (to_device(part, images.device) for part in crops)
+        cut = cut_resized if self.crop == "resized" else cut_squares
+        return cut(images, rows, Crops(boxes, mirrored), self.size)
+
     def finish(
         self, cut: UInt8[Tensor, "n c h w"] | Float[Tensor, "n c h w"]
     ) -> Float[Tensor, "n c h w"]:
         """Order channels and normalize pixels of 0..255, on the device where they are."""
         gain, offset = self.normalization(cut.device)
+        cut = _laid_out(cut)
         return torch.addcmul(offset, cut.flip(1) if self.order == "BGR" else cut, gain)
 
     @lru_cache(maxsize=8)  # noqa: B019  (settings are small; a copy to a GPU for each batch is not)
@@ -234,14 +242,20 @@ class ImageTransform(Settings):
         return to_device(torch.from_numpy(factors), device)[:, :, None, None]
 
 
+def _laid_out(images: Tensor) -> Tensor:
+    """Lay images out as networks on their device read them: on a GPU with channels last."""
+    gpu = torch.channels_last
+    return images.contiguous(memory_format=gpu if images.is_cuda else torch.contiguous_format)
+
+
 def _with_channels(image: Image.Image, channels: int) -> Image.Image:
     mode = "L" if channels == 1 else "RGB"
     return image if image.mode == mode else image.convert(mode)
 
 
 def as_pixels(image: Image.Image) -> UInt8[Tensor, "c h w"]:
-    pixels = np.array(image)  # a copy: torch wants to own writable memory
-    return torch.from_numpy(pixels if pixels.ndim == 3 else pixels[:, :, None]).permute(2, 0, 1)
+    # a copy: torch wants to own writable memory
+    return torch.from_numpy(np.atleast_3d(np.array(image))).permute(2, 0, 1)
 
 
 def as_image(pixels: UInt8[Tensor, "c h w"]) -> Image.Image:
@@ -273,8 +287,8 @@ class FeatureTransform:
     def evaluation(self) -> "FeatureTransform":
         return self
 
-    def batch(self, features: Float[np.ndarray, "n d"]) -> Float[Tensor, "n d"]:
-        vectors = torch.from_numpy(features.astype(np.float32))
+    def batch(self, features: Sequence[Float[np.ndarray, "d"]]) -> Float[Tensor, "n d"]:
+        vectors = torch.from_numpy(np.array(features, dtype=np.float32))
         return nn.functional.normalize(vectors, dim=1) if self.normalize else vectors
 
 
@@ -293,10 +307,10 @@ class TextTransform:
         return self
 
     def batch(self, texts: Sequence[str]) -> UInt8[Tensor, "n bytes"]:
-        encoded = [text.encode() for text in texts]
-        longest = max(map(len, encoded), default=0)
-        rows = b"".join(text.ljust(longest, b"\0") for text in encoded)
-        return torch.frombuffer(bytearray(rows), dtype=torch.uint8).view(len(encoded), longest)
+        rows = np.array(
+            [text.encode() for text in texts], dtype=np.bytes_
+        )  # as long as the longest
+        return torch.from_numpy(rows.view(np.uint8).reshape(len(rows), rows.itemsize))
 
 
 @dataclass(frozen=True)
@@ -325,26 +339,22 @@ class OwnTransform:
         return _with_channels(image, self.base.channels)
 
     def finish(self, cut: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
-        return cut
+        return _laid_out(cut)
 
     def cut_drawn(
         self, prepared: Sequence[Image.Image], draws: Float[np.ndarray, "n k"] | None = None
     ) -> Float[Tensor, "n c h w"]:
         seeds = (np.zeros(len(prepared)) if draws is None else draws[:, 0]) * 2**31
+        # What augmentation libraries draw from, and others may go on to draw from.
+        state = random.getstate(), np.random.get_state()  # noqa: NPY002
         with torch.random.fork_rng(devices=[]):
-            # What augmentation libraries draw from.
-            state = random.getstate(), np.random.get_state()  # noqa: NPY002
-            try:
-                tensors = [
-                    self._augmented(image, int(seed))
-                    for image, seed in zip(prepared, seeds, strict=True)
-                ]
-            finally:
-                random.setstate(state[0])
-                np.random.set_state(state[1])  # noqa: NPY002
+            tensors = [self._augmented(*one) for one in zip(prepared, seeds.tolist(), strict=True)]
+        random.setstate(state[0])
+        np.random.set_state(state[1])  # noqa: NPY002
         return torch.stack(tensors)
 
-    def _augmented(self, image: Image.Image, seed: int) -> Float[Tensor, "c h w"]:
+    def _augmented(self, image: Image.Image, draw: float) -> Float[Tensor, "c h w"]:
+        seed = int(draw)
         torch.manual_seed(seed)
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002
@@ -371,3 +381,125 @@ TrainingTransform = Transform | OwnTransform
 TRANSFORMS: dict[str, type] = {
     kind.__name__: kind for kind in (ImageTransform, FeatureTransform, TextTransform)
 }
+
+
+# -- crops of whole batches -----------------------------------------------------------------------
+
+
+def resized_boxes(
+    sizes: Int[np.ndarray, "n 2"],
+    draws: Float[np.ndarray, "n k"],
+    area: Sequence[float],
+) -> Int[np.ndarray, "n 4"]:
+    """Return boxes (top, left, height, width) of a random share of the area and a random aspect.
+
+    ``sizes`` are heights and widths. The rule is torchvision's RandomResizedCrop: an area even
+    between the two shares, an aspect (width to height) even on a logarithmic scale; of ten tries
+    the first that fits in the image is placed at random. Where none fits, the largest box of an
+    allowed aspect is cut from the center.
+    """
+    tries = draws[:, BOXES].reshape(-1, TRIES, 2)
+    areas = sizes.prod(axis=1)[:, None] * (area[0] + tries[..., 0] * (area[1] - area[0]))
+    aspects = np.exp(np.log(RATIO[0]) + tries[..., 1] * (np.log(RATIO[1]) - np.log(RATIO[0])))
+    sides = np.rint(np.sqrt(np.stack([areas / aspects, areas * aspects], axis=-1)))
+    aspect = np.clip(sizes[:, 1] / sizes[:, 0], *RATIO)
+    largest = np.rint(np.stack([sizes[:, 1] / aspect, sizes[:, 0] * aspect], axis=1))
+    largest = np.clip(largest, 1, sizes)
+    fits = ((sides > 0) & (sides <= sizes[:, None])).all(axis=2)
+    tried = fits.any(axis=1)[:, None]
+    sides = np.where(tried, sides[np.arange(len(sides)), fits.argmax(axis=1)], largest)
+    room = sizes - sides
+    place = np.where(tried, draws[:, PLACE] * (room + 1), room / 2)
+    return np.concatenate([place, sides], axis=1).astype(np.int64)
+
+
+def cut_squares(
+    images: UInt8[Tensor, "m h w c"], rows: Int[Tensor, "n"], crops: Crops, size: int
+) -> UInt8[Tensor, "n c size size"]:
+    """Cut squares of ``size`` pixels, mirrored where the crops say so; heights and widths are
+    ignored."""
+    top, left = crops.boxes[:, :2, None].unbind(dim=1)
+    steps = torch.arange(size, device=images.device)
+    columns = left + torch.where(crops.mirrored[:, None], size - 1 - steps, steps)
+    cut = images[rows[:, None, None], (top + steps)[:, :, None], columns[:, None]]
+    return cut.permute(0, 3, 1, 2)
+
+
+def cut_resized(
+    images: UInt8[Tensor, "m h w c"], rows: Int[Tensor, "n"], crops: Crops, size: int
+) -> Float[Tensor, "n c size size"]:
+    """Resize boxes to ``size`` pixels by the triangle filter, as ``Image.crop(...).resize(...,
+    BILINEAR)`` does it.
+
+    Like Pillow we filter along rows, round to whole gray levels, filter along columns and round
+    again, each filter one matrix per image. So the two differ, by one level, only where float32 and
+    Pillow's 22-bit fixed point fall on different sides of a half, or where Pillow 13 takes the
+    columns first. What is outside the box is ignored.
+    """
+    height, width, channels = images.shape[1:]
+    top, left, rows_in, columns_in = crops.boxes.unbind(dim=1)
+    across = triangle_weights(left, columns_in, size, width, mirrored=crops.mirrored)
+    down = triangle_weights(top, rows_in, size, height)
+    # Rows before channels: then both filters are batched products, [h c, w] by [w, size] and [size,
+    # h] by [h, c size].
+    lines = images[rows].transpose(2, 3).flatten(1, 2)
+    # Bfloat16 weights would be off by half a gray level.
+    with torch.autocast(images.device.type, enabled=False):
+        # A half goes up in Pillow, so we add one and cut off; weights sum to 1, so it may be added
+        # to the pixels.
+        narrow = torch.bmm(lines + 0.5, across.mT).floor_()
+        small = torch.bmm(down, narrow.view(len(rows), height, channels * size)).add_(0.5).floor_()
+    return small.view(len(rows), size, channels, size).transpose(1, 2)
+
+
+def triangle_weights(
+    first: Int[Tensor, "n"],
+    length: Int[Tensor, "n"],
+    size: int,
+    extent: int,
+    mirrored: Bool[Tensor, "n"] | None = None,
+) -> Float[Tensor, "n size extent"]:
+    """Return how much of each of ``extent`` pixels goes into each of ``size``, for the pixels from
+    ``first`` on.
+
+        w(x) ~ max(0, 1 - |x + 1/2 - c| / r),   c = first + (j + 1/2) s,   s = length / size,
+            r = max(s, 1)
+
+    Bilinear interpolation where the box grows; where it shrinks the triangle is widened, which
+    keeps fine patterns from turning into coarse ones (Pillow's ``BILINEAR``, torch's
+    ``antialias=True``).
+    """
+    steps = torch.arange(size, device=first.device) + 0.5
+    pixels = torch.arange(extent, device=first.device) + 0.5
+    scale = (length / size)[:, None]
+    outputs = steps.expand(len(first), size)
+    if mirrored is not None:
+        outputs = torch.where(mirrored[:, None], size - outputs, outputs)
+    # Lengths are in units of the triangle's half width; what is outside the box is beyond the reach
+    # of any triangle.
+    reach = scale.clamp(min=1)
+    inside = pixels - first[:, None]
+    inside = torch.where((inside > 0) & (inside < length[:, None]), inside / reach, torch.inf)
+    weights = (1 - (inside[:, None] - (outputs * scale / reach)[:, :, None]).abs_()).clamp_(min=0)
+    return weights.div_(weights.sum(dim=2, keepdim=True))
+
+
+def rotate(
+    images: Float[Tensor, "n c h w"], degrees: Float[Tensor, "n"]
+) -> Float[Tensor, "n c h w"]:
+    """Rotate square pictures counter-clockwise about their center, bilinearly; the border fills the
+    corners.
+
+    The sense is that of Pillow's ``Image.rotate``.
+    """
+    angle = torch.deg2rad(degrees.to(images.dtype))
+    zero = torch.zeros_like(angle)
+    # Where each pixel comes from: rotated back, in coordinates whose second one points down.
+    rows = (
+        torch.stack([angle.cos(), -angle.sin(), zero]),
+        torch.stack([angle.sin(), angle.cos(), zero]),
+    )
+    grid = functional.affine_grid(
+        torch.stack(rows).permute(2, 0, 1), list(images.shape), align_corners=False
+    )
+    return functional.grid_sample(images, grid, padding_mode="border", align_corners=False)

@@ -20,9 +20,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from vicinal.arguments import NonNegative, check_arguments
-from vicinal.data.augmentation import rotate, to_device
 from vicinal.data.draws import uniform
-from vicinal.data.records import GALLERY, QUERY, Batch
+from vicinal.data.records import GALLERY, QUERY, Batch, to_device
+from vicinal.data.transforms import rotate
 from vicinal.errors import ConfigError
 from vicinal.losses.hard_exemplar import orientation_errors
 from vicinal.methods.method import Method, Parts, StepResult, gathered

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from vicinal import parallel
 from vicinal.arguments import NonNegative, Positive, check_arguments
-from vicinal.data.augmentation import to_device
-from vicinal.data.records import Batch
+from vicinal.data.records import Batch, to_device
 from vicinal.distances import cosine_similarity, pairwise_distances, squared_lengths, unit_rows
 from vicinal.errors import ConfigError
 from vicinal.losses import reduce

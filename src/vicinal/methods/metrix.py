@@ -17,8 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from vicinal.arguments import Count, NonNegative, Positive, check_arguments
-from vicinal.data.augmentation import to_device
-from vicinal.data.records import Batch
+from vicinal.data.records import Batch, to_device
 from vicinal.errors import ConfigError
 from vicinal.losses.loss import Comparisons, Loss, reduce
 from vicinal.methods.method import Method, Parts, StepResult, gathered

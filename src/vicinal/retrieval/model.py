@@ -171,16 +171,15 @@ class EmbeddingModel:
         while some := list(islice(each, batch_size)):
             named = enumerate(map(_array, some), done)
             if isinstance(transform, ImageTransform):
-                batch = transform.assemble(
-                    [transform.prepare(*_image(value, f"image {place}")) for place, value in named]
-                )
+                images = [
+                    transform.prepare(*_image(value, f"image {place}")) for place, value in named
+                ]
+                batch = transform.finish(transform.cut_drawn(images, None))
             elif isinstance(transform, TextTransform):
                 batch = transform.batch([_text(value, place) for place, value in named])
             else:
                 numbers = self._encoder.embedder.input_width
-                batch = transform.batch(
-                    np.stack([_vector(value, place, numbers) for place, value in named])
-                )
+                batch = transform.batch([_vector(value, place, numbers) for place, value in named])
             with torch.inference_mode():
                 found = apply(self._encoder.embedder, batch.to(self.device))
             rows.append(found.float().cpu().numpy())

@@ -9,8 +9,8 @@ import torch
 from tests.apart import in_two
 from tests.methods.build import build
 
-from vicinal.data.augmentation import rotate
 from vicinal.data.records import Batch, ImageArray, Records
+from vicinal.data.transforms import rotate
 from vicinal.errors import ConfigError
 from vicinal.losses import HardExemplarLoss, NormalizedSoftmaxLoss, orientation_errors
 from vicinal.methods.her import HER
