@@ -16,8 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from vicinal.arguments import Positive, Share, check_arguments
-from vicinal.data.augmentation import to_device
-from vicinal.data.records import Batch
+from vicinal.data.records import Batch, to_device
 from vicinal.distances import unit_rows
 from vicinal.errors import ConfigError
 from vicinal.losses import reduce
