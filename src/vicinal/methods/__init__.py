@@ -16,6 +16,7 @@ from vicinal.methods.method import Method, StepResult
 from vicinal.methods.metrix import Metrix
 from vicinal.methods.plain import CrossBatchMemory, MomentumQueue, Plain
 from vicinal.methods.proxy_synthesis import ProxySynthesis
+from vicinal.methods.see import SEE
 
 METHODS: dict[str, type[Method]] = {
     "plain": Plain,
@@ -28,6 +29,7 @@ METHODS: dict[str, type[Method]] = {
     "metrix": Metrix,
     "idml": IDML,
     "proxy_synthesis": ProxySynthesis,
+    "see": SEE,
     "cross_batch_memory": CrossBatchMemory,
     "momentum_queue": MomentumQueue,
 }
@@ -67,6 +69,7 @@ __all__ = [
     "HTL",
     "IDML",
     "METHODS",
+    "SEE",
     "CrossBatchMemory",
     "EmbeddingExpansion",
 ]

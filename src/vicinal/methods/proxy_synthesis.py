@@ -96,6 +96,7 @@ class ProxySynthesis(Method):
     default_loss: ClassVar[str] = "normalized_softmax"
     chunkable: ClassVar[bool] = False
     title: ClassVar[str] = "Proxy Synthesis"
+    capturable = False  # a batch's classes are counted
 
     def __post_init__(self) -> None:
         check_arguments(self)
@@ -111,11 +112,6 @@ class ProxySynthesis(Method):
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
         self.seed = parts.seed
-
-    @property
-    def capturable(self) -> bool:
-        """No: a batch's classes are counted."""
-        return False
 
     def prepare(self, batch: Batch) -> Batch:
         """Draw λ, and which classes are mixed, by the seed and the step alone."""

@@ -1,0 +1,129 @@
+"""SEE against what its simplex has to be, and the loss of its authors' code written out by hand."""
+
+import math
+
+import pytest
+import torch
+from tests.methods.build import OneBatch, build
+
+from vicinal.data.records import Batch
+from vicinal.errors import ConfigError
+from vicinal.losses import InstanceLoss, MultiSimilarityLoss, ProxyAnchorLoss, SoftTripleLoss
+from vicinal.methods import SEE
+from vicinal.methods.optimizer import OptimizerConfig
+from vicinal.methods.see import around_proxies
+from vicinal.models import Embedder, Identity
+
+LABELS = torch.tensor([5, 2, 9, 2, 5, 2])
+KNOWN = (2, 3, 5, 9)
+
+
+def unit(x):
+    return x / x.norm(dim=-1, keepdim=True)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_sample_and_its_expansions_are_a_simplex_around_the_proxy(count, rng):
+    samples, proxies = unit(torch.randn(2, 3, 8, generator=rng, dtype=torch.float64))
+    noise = torch.randn(3, count - 1, 8, generator=rng, dtype=torch.float64)
+    made = around_proxies(samples, proxies, noise)
+    assert made.shape == (3, count, 8)
+    for z, w, others, random in zip(samples, proxies, made, noise, strict=True):
+        torch.testing.assert_close(others.norm(dim=1), torch.ones(count, dtype=torch.float64))
+        torch.testing.assert_close(others @ w, (z @ w).expand(count))
+        corners = torch.stack([z, *others]) - (z @ w) * w
+        level = 1 - (z @ w) ** 2
+        expected = level * torch.eye(count + 1) - level / count * (1 - torch.eye(count + 1))
+        torch.testing.assert_close(corners @ corners.T, expected.double())
+        # In the random directions and those of sample and proxy alone.
+        spanned = torch.stack([z, w, *random])
+        assert torch.linalg.matrix_rank(torch.cat([spanned, others])) == count + 1
+
+
+def test_directions_are_those_of_the_noise_less_sample_and_proxy():
+    samples = torch.tensor([[0.6, 0.8, 0.0, 0.0]])
+    proxies = torch.tensor([[1.0, 0.0, 0.0, 0.0]])
+    noise = torch.tensor([[[3.0, -1.0, 0.0, 2.0]]])
+    made = around_proxies(samples, proxies, noise)[0]
+    # A triangle in the plane of the second and fourth axis, one corner at 0.8 of the second.
+    height = 0.8 * math.sqrt(3) / 2
+    expected = torch.tensor([[0.6, -0.4, 0.0, height], [0.6, -0.4, 0.0, -height]])
+    torch.testing.assert_close(made[made[:, 3].argsort(descending=True)], expected)
+
+
+def test_a_sample_at_its_proxy_stays_there():
+    x = torch.eye(4)[:1]
+    made = around_proxies(x, x, torch.randn(1, 1, 4))
+    torch.testing.assert_close(made, x[None].expand(1, 2, 4))
+
+
+def a_method(loss=None, **settings):
+    torch.manual_seed(0)
+    embedder = Embedder(Identity(6), 5)
+    loss = loss or ProxyAnchorLoss(4, 5, known=KNOWN)
+    optimizer = OptimizerConfig(
+        "sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0, schedule="constant"
+    )
+    method = build(SEE(**settings), embedder, loss, OneBatch(6), optimizer, steps=100)
+    return method.train().double()
+
+
+def proxy_anchor(rows, labels, proxies):
+    pulls = pushes = 0
+    for label, proxy in zip(KNOWN, proxies, strict=True):
+        s = unit(rows) @ unit(proxy)
+        own = torch.tensor([y == label for y in labels])
+        pulls = pulls + torch.log(1 + torch.exp(-32 * (s[own] - 0.1)).sum())
+        pushes = pushes + torch.log(1 + torch.exp(32 * (s[~own] + 0.1)).sum())
+    return pulls / len(set(labels)) + pushes / len(KNOWN)
+
+
+def test_the_nearest_are_expanded_and_the_proxies_alone_learn_from_it(rng):
+    method = a_method(expansions=3, weight=0.2, share=0.5)
+    method.schedule.last_epoch = 100
+    inputs = torch.randn(6, 6, generator=rng, dtype=torch.float64)
+    batch = method.prepare(Batch(inputs, LABELS, torch.arange(6)))
+    noise = batch.extras["noise"].double()
+    assert noise.shape == (3, 2, 5)
+    proxies = method.loss.proxies
+    head = method.embedder.head.weight
+    rows = method.embedder.embed(inputs)
+    labels = LABELS.tolist()
+    own = torch.stack([unit(proxies[KNOWN.index(y)]) for y in labels]).detach()
+    nearest = sorted(range(6), key=lambda i: -float(unit(rows[i].detach()) @ own[i]))[:3]
+    made = around_proxies(unit(rows.detach())[nearest], own[nearest], noise)
+    of_expansions = proxy_anchor(
+        made.flatten(0, 1), [labels[i] for i in nearest for _ in range(3)], proxies
+    )
+    expected = proxy_anchor(rows, labels, proxies) + 0.2 * of_expansions
+    gradients = torch.autograd.grad(expected, [head, proxies])
+    before = [head.clone(), proxies.clone()]
+    torch.testing.assert_close(method.step(batch).scalars["loss"], expected.detach())
+    for old, new, gradient in zip(before, (head, proxies), gradients, strict=True):
+        torch.testing.assert_close(old - new, 0.1 * gradient)
+
+
+def test_the_share_rises_by_a_cosine_from_nothing(rng):
+    method = a_method(share=0.4, expansions=3)
+    batch = Batch(torch.randn(6, 6, generator=rng).double(), LABELS, torch.arange(6))
+    for step, share in ((0, 0.0), (25, 0.2 * (1 - math.sqrt(0.5))), (50, 0.2), (100, 0.4)):
+        method.schedule.last_epoch = step
+        assert method.share_now == pytest.approx(share)
+        assert len(method.prepare(batch).extras["noise"]) == round(6 * share)
+    method.schedule.last_epoch = 0
+    plain = method.loss(method.embedder.embed(batch.inputs), LABELS)
+    assert method(batch).scalars["loss"] == plain
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [MultiSimilarityLoss(), InstanceLoss(4, 5), SoftTripleLoss(4, 5, centers=2)],
+)
+def test_losses_without_one_proxy_a_class_on_the_sphere_are_rejected(loss):
+    with pytest.raises(ConfigError, match="one proxy for each class on the unit sphere"):
+        SEE().check(loss, None)
+
+
+def test_more_expansions_than_dimensions_are_rejected():
+    with pytest.raises(ConfigError, match="below the embedding's 5 dimensions"):
+        a_method(expansions=5)
