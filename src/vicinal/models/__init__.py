@@ -6,21 +6,18 @@ from vicinal.models.config import BACKBONES, ModelConfig
 from vicinal.models.custom import CustomBackbone
 from vicinal.models.efficientnet_lite import EfficientNetLite
 from vicinal.models.embedder import Embedder, TwoStreamEmbedder
+from vicinal.models.encoders import ImageEncoder, TextEncoder
 from vicinal.models.finetuning import LoRALinear, count_parameters
 from vicinal.models.inception import BNInception
 from vicinal.models.libraries import TimmBackbone, TorchvisionBackbone
 from vicinal.models.resnet import ResNet, SmallResNet
-from vicinal.models.small import Identity, SmallConvNet
-from vicinal.models.text import MiniLM, NGrams
+from vicinal.models.small import Identity, NGrams, SmallConvNet
 
 # The only constructors that model.json may name; a new model is added here.
 _EMBEDDERS = (Embedder, TwoStreamEmbedder)
-_BACKBONES = (SmallConvNet, SmallResNet, Identity, BNInception, ResNet, EfficientNetLite)
-_TEXT = (NGrams, MiniLM)
-_WRAPPERS = (TimmBackbone, TorchvisionBackbone, CustomBackbone)
-MODELS: dict[str, type] = {
-    kind.__name__: kind for kind in (*_EMBEDDERS, *_BACKBONES, *_TEXT, *_WRAPPERS)
-}
+_BACKBONES = (SmallConvNet, SmallResNet, Identity, NGrams, BNInception, ResNet, EfficientNetLite)
+_WRAPPERS = (TimmBackbone, TorchvisionBackbone, ImageEncoder, TextEncoder, CustomBackbone)
+MODELS: dict[str, type] = {kind.__name__: kind for kind in (*_EMBEDDERS, *_BACKBONES, *_WRAPPERS)}
 
 __all__ = ["BACKBONES", "MODELS", "Backbone", "Embedder", "ModelConfig", "TwoStreamEmbedder"]
 __all__ += [
@@ -31,7 +28,7 @@ __all__ += [
     "SmallConvNet",
     "SmallResNet",
 ]
-__all__ += ["MiniLM", "NGrams"]
+__all__ += ["ImageEncoder", "NGrams", "TextEncoder"]
 __all__ += [
     "FCAM",
     "CustomBackbone",

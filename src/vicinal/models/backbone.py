@@ -36,6 +36,9 @@ class Preprocessing:
         scale: the value of white: 1, or 255.
         size: side of the square images in pixels; None where the weights leave it open.
         interpolation: filter that images are resized with.
+        resize: length to which they are brought before a square of ``size`` is cut from their
+            middle; None leaves it open.
+        fit: whether the shorter side gets that length, or both (``ImageTransform``).
     """
 
     mean: tuple[float, ...]
@@ -44,6 +47,8 @@ class Preprocessing:
     scale: float = 1.0
     size: int | None = None
     interpolation: str = "bilinear"
+    resize: int | None = None
+    fit: Literal["shorter", "squash"] = "shorter"
 
 
 # Torchvision's ResNets.

@@ -24,11 +24,11 @@ from vicinal.models.backbone import (
 from vicinal.models.custom import CustomBackbone
 from vicinal.models.efficientnet_lite import EfficientNetLite
 from vicinal.models.embedder import Embedder, Pooling
+from vicinal.models.encoders import MINILM, Encoder, ImageEncoder, TextEncoder, reads_text
 from vicinal.models.inception import BNInception
 from vicinal.models.libraries import LibraryBackbone, TimmBackbone, TorchvisionBackbone
 from vicinal.models.resnet import ResNet, SmallResNet
-from vicinal.models.small import Identity, SmallConvNet
-from vicinal.models.text import MiniLM, NGrams
+from vicinal.models.small import Identity, NGrams, SmallConvNet
 
 COMPUTED_STARTS = ("principal", "discriminant", "best", "fitted")
 LINEAR = ("lanml", "pnca", "nca", "gmml")  # heads that an estimator of `vicinal.linear` fits
@@ -43,16 +43,18 @@ BACKBONES: dict[str, type[nn.Module]] = {
     **dict.fromkeys(("resnet18", "resnet34", "resnet50", "resnet101", "resnet152"), ResNet),
     "identity": Identity,
     "ngrams": NGrams,
-    "minilm": MiniLM,
+    MINILM: TextEncoder,
 }
-TEXT = ("ngrams", "minilm")  # the networks among them that read texts
 PREFIXES: dict[str, type[LibraryBackbone]] = {
     "timm:": TimmBackbone,
     "torchvision:": TorchvisionBackbone,
+    "hf:": ImageEncoder,  # or TextEncoder, as the network reads
+    "st:": TextEncoder,
 }
+_ENCODERS = ("hf:", "st:", MINILM)
 FROM_SCRATCH = replace(HALF, size=64)  # input of networks that start from random weights
 _SETTLED = (
-    *("name", "variant", "depth", "freeze_norm", "channels", "width", "size", "pooled"),
+    *("name", "variant", "depth", "freeze_norm", "channels", "width", "size", "pooled", "config"),
     "n_components",  # of estimators; `dim` bounds the rank
 )
 
@@ -63,7 +65,8 @@ class ModelConfig(Settings):
 
     Attributes:
         name: network: one of ``vicinal list models``; ``timm:NAME`` or ``torchvision:NAME`` for a
-            network of those libraries; ``package.module:Class`` for a class of your own.
+            network of those libraries; ``hf:NAME`` or ``st:NAME`` for a folder or repository of
+            transformers or sentence-transformers; ``package.module:Class`` for a class of your own.
         arguments: further arguments of the backbone's constructor; on the command line
             ``model.ARGUMENT=VALUE``.
         dim: size of the embedding; none leaves the head out.
@@ -82,7 +85,7 @@ class ModelConfig(Settings):
         weights: ``imagenet`` or ``public`` for public weights, ``none`` for random ones, or the
             path of a file (``.pth`` or ``.safetensors``; a classifier in it is ignored) or of a
             run, whose head is also taken where it fits. ``auto`` is ``imagenet`` for published
-            networks, ``public`` for ``minilm``, and ``none`` for ``small``, ``small_resnet``,
+            networks, ``public`` for ``minilm``, ``hf:`` and ``st:``, and ``none`` for ``small``, ``small_resnet``,
             ``identity``, ``ngrams`` and networks of your own.
         preprocessing: the pictures that ``weights`` expect, where they are not the network's own:
             ``imagenet`` (torchvision's), ``half`` (-1..1), or ``caffe`` (BGR, 0..255, less their
@@ -102,10 +105,11 @@ class ModelConfig(Settings):
         lora: rank of low-rank updates to the backbone's linear layers (Hu et al. 2022), which then
             train alone; for transformers.
         lora_alpha: scale α of these updates, by default the rank.
-        text: network for the texts beside pictures, ``ngrams`` or ``minilm``; by default ``minilm``
-            where it is installed.
+        text: network for the texts beside pictures, ``ngrams``, ``minilm``, ``hf:NAME`` or
+            ``st:NAME``; by default the other tower of CLIP or SigLIP, or ``minilm`` where it is
+            installed.
         freeze_text: whether that network keeps its weights, and only its head trains; by default
-            ``minilm`` does.
+            all but ``ngrams`` do.
         streams: networks for data of two views: 2 gives queries and gallery images one each, 1
             shares one.
         module: a network of your own, in Python; see ``CustomBackbone``. The input that its weights
@@ -130,7 +134,7 @@ class ModelConfig(Settings):
     freeze_norm: bool | None = None
     lora: Width | None = None
     lora_alpha: float | None = None
-    text: Literal["ngrams", "minilm"] | None = None
+    text: str | None = None
     freeze_text: bool | None = None
     streams: Literal[1, 2] = 2
     module: nn.Module | None = field(default=None, compare=False)
@@ -141,7 +145,7 @@ class ModelConfig(Settings):
             object.__setattr__(self, "name", class_name(type(self.module)))
         published = issubclass(self.backbone, Backbone)
         if self.weights == "auto":
-            public = "public" if self.name in TEXT else "imagenet"
+            public = "public" if self.name.startswith(_ENCODERS) else "imagenet"
             object.__setattr__(self, "weights", public if published else "none")
         for key in self.arguments if self.module is None else ():
             if key not in self.parameters(self.name):
@@ -268,7 +272,7 @@ class ModelConfig(Settings):
             size: side of the images; None is the network's own.
             text: whether the data are texts.
         """
-        if text != (self.name in TEXT):
+        if text != (getattr(self.backbone, "kind", "") == "text"):
             takes, use = ("pictures", "ngrams or minilm") if text else ("texts", "small")
             raise ConfigError(
                 f"model {self.name} takes {takes}, which these data are not. Set model.name={use}."
@@ -287,14 +291,15 @@ class ModelConfig(Settings):
 
     def build_text(self) -> Embedder:
         """Build the network of the texts beside pictures, with a head like theirs."""
-        if self.text is None or self.head == "none" or self.dim is None:
+        headless = self.head == "none" or self.dim is None
+        if self.text is None or (headless and self.text != self.name):
             got = f"model.text={self.text}, model.head={self.head} and model.dim={self.dim}"
             advice = "Set model.head=linear and model.dim=128."
             raise ConfigError(f"texts and pictures meet in model.dim numbers, got {got}. {advice}")
-        backbone: Any = BACKBONES[self.text]()
-        if isinstance(backbone, Backbone):
+        backbone: nn.Module = NGrams() if self.text == "ngrams" else TextEncoder(self.text)
+        if isinstance(backbone, Encoder):
             load_pretrained(backbone, "public")
-        frozen = self.text == "minilm" if self.freeze_text is None else self.freeze_text
+        frozen = self.text != "ngrams" if self.freeze_text is None else self.freeze_text
         return self._embedder(backbone, freeze="all" if frozen else None)
 
     def _embedder(self, backbone: nn.Module, **arguments: Any) -> Embedder:
@@ -325,7 +330,7 @@ class ModelConfig(Settings):
             raise ConfigError(f"model {self.name} takes {takes}, got {got}. Set model.name={use}.")
         if width is not None:
             return Identity(width)
-        if self.name in TEXT:
+        if kind is NGrams:
             return kind(**arguments)
         if not issubclass(kind, Backbone):
             return kind(channels=channels, **arguments)
@@ -333,15 +338,17 @@ class ModelConfig(Settings):
             raise ConfigError(
                 f"model {self.name} takes 3 channels, got {channels}. Set transform.channels=3."
             )
-        if issubclass(kind, LibraryBackbone):
+        if issubclass(kind, LibraryBackbone) and kind is not TextEncoder:
             arguments["size"] = size
-        if kind is TimmBackbone:
+        if kind in (TimmBackbone, ImageEncoder):
             arguments["pooled"] = self.pooling is None
         frozen = self.weights != "none" if self.freeze_norm is None else self.freeze_norm
         return kind(**self._settled(), freeze_norm=frozen, **arguments)
 
     def _settled(self) -> dict[str, Any]:
         """Return the constructor's arguments that the name settles."""
+        if self.name.startswith(_ENCODERS):
+            return {"name": self.name}
         for prefix in PREFIXES:
             if self.name.startswith(prefix):
                 return {"name": self.name.removeprefix(prefix)}
@@ -363,6 +370,8 @@ def backbone_class(name: str) -> type[nn.Module]:
         return BACKBONES[name]
     if name in LINEAR:
         return Identity
+    if name.startswith(_ENCODERS):
+        return TextEncoder if reads_text(name) else ImageEncoder
     for prefix, kind in PREFIXES.items():
         if name.startswith(prefix):
             return kind
@@ -371,7 +380,7 @@ def backbone_class(name: str) -> type[nn.Module]:
             f"model {name} is code of your own. Allow it with --trust {name}, or give an nn.Module."
         )
     raise ConfigError(
-        unknown("model", name, (*BACKBONES, *LINEAR, "timm:NAME", "torchvision:NAME"))
+        unknown("model", name, (*BACKBONES, *LINEAR, *(f"{prefix}NAME" for prefix in PREFIXES)))
     )
 
 

@@ -46,23 +46,36 @@ class LibraryBackbone(Backbone):
         super().__init__(freeze_norm=freeze_norm)
         self.name = name
         self.size = size
-        self.preprocessing = self.preprocessing_for(name=name)
+        self.preprocessing = self._expected()
         self._side = size or self.preprocessing.size or 224
         try:
             self.network = self._build()
-            self._shape = tuple(probe(self, (3, self._side, self._side)).shape)
+            self._shape = tuple(probe(self, self._input).shape)
         except (AssertionError, RuntimeError, ValueError) as error:
             if isinstance(error, ConfigError):
                 raise
             own = self.preprocessing.size
             hint = "Choose another network" if self._side == own else f"Set transform.size={own}"
             raise ConfigError(
-                f"{self.library}:{name} cannot take images of {self._side} pixels: "
+                f"{self.title} cannot take images of {self._side} pixels: "
                 f"{first_line(error)}. {hint}, or "
                 f"leave out model.pooling if it is set."
             ) from error
         self.width = self._shape[2] if len(self._shape) == 3 else self._shape[1]
         self._freeze()  # the library has initialized the rest in its own way
+
+    @property
+    def title(self) -> str:
+        """The name in messages."""
+        return f"{self.library}:{self.name}"
+
+    @property
+    def _input(self) -> tuple[int, ...]:
+        """The shape of one input."""
+        return (3, self._side, self._side)
+
+    def _expected(self) -> Preprocessing:
+        return self.preprocessing_for(name=self.name)
 
     @classmethod
     def _import(cls) -> Any:
@@ -104,7 +117,7 @@ class LibraryBackbone(Backbone):
                 "Download them on a machine with a connection, set model.weights to the path "
                 "of a file"
             )
-            what = f"weights {name!r} of {self.library}:{self.name} {fault}"
+            what = f"weights {name!r} of {self.title} {fault}"
             raise ConfigError(f"{what}. {advice}, or set model.weights=none.") from error
 
 
