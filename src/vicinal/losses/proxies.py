@@ -41,16 +41,13 @@ class ProxyLoss(Loss):
         classes: number of classes.
         dim: dimension of the embeddings.
         known: the labels of the classes in increasing order; None for 0 to ``classes`` - 1. Name no
-            class that never
-            occurs: its proxy would only push.
+            class that never occurs: its proxy would only push.
         seed: seed of the initial proxies.
         centers: how many proxies a class has, of which the nearest counts.
         reduction: as in ``torch.nn``.
 
-    Attributes:
-        proxy_labels: the class of each proxy.
-        proxies_first: whether a proxy is the anchor, and samples its positives and negatives.
-        samples_beside_proxies: whether it compares nothing else, so that ``arrange`` gives all.
+    Where ``proxies_first`` a proxy is the anchor, and samples are its positives and negatives;
+    where ``samples_beside_proxies`` it compares nothing else, so that ``arrange`` gives all.
     """
 
     classes: Count

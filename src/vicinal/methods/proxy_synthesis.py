@@ -51,7 +51,7 @@ def synthetic_classes(
             labels.
         mu: μ, how many synthetic classes there are beside the batch's.
     """
-    classes, of, sizes = real.labels.unique(return_inverse=True, return_counts=True)
+    classes, of, sizes = torch.unique(real.labels, return_inverse=True, return_counts=True)
     present = torch.arange(len(classes), device=of.device)
     others = (present + 1 + turn % max(1, len(classes) - 1)) % len(classes)
     made = round(mu * len(classes)) if len(classes) > 1 else 0

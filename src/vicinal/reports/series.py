@@ -75,14 +75,15 @@ def _chart(key: str, lines: Mapping[str, Series]) -> dict[str, Any]:
 def thin(steps: Sequence[int], values: Sequence[float]) -> dict[str, list[float]]:
     """Put values into buckets of equal width in steps, the least power of two that makes at most
     ``POINTS`` of them; return mean step and mean, lowest and highest value of each."""
-    steps, values = np.array(steps), np.array(values)
+    at = np.array(steps)
+    numbers = np.array(values)
     width = 1
-    while len(starts := np.unique(steps // width, return_index=True)[1]) > POINTS:
+    while len(starts := np.unique(at // width, return_index=True)[1]) > POINTS:
         width *= 2
-    counts = np.diff(starts, append=len(steps))
-    low, high = (ufunc.reduceat(values, starts) for ufunc in (np.minimum, np.maximum))
-    x = (np.add.reduceat(steps, starts) / counts).round(1).tolist()
-    columns = {"x": x, "y": _short(np.add.reduceat(values, starts) / counts)}
+    counts = np.diff(starts, append=len(at))
+    low, high = (ufunc.reduceat(numbers, starts) for ufunc in (np.minimum, np.maximum))
+    x = (np.add.reduceat(at, starts) / counts).round(1).tolist()
+    columns = {"x": x, "y": _short(np.add.reduceat(numbers, starts) / counts)}
     if (low != high).any():
         columns |= {"low": _short(low), "high": _short(high)}
     return columns

@@ -501,7 +501,9 @@ def _point_to(path: Path, number: int) -> None:
     write_json(path / POINTER, {"format": FORMAT, "generation": number})
 
 
-def _write_rows(file: BinaryIO, vectors: Sequence[np.ndarray], dim: int) -> Iterator[int]:
+def _write_rows(
+    file: BinaryIO, vectors: Sequence[np.ndarray] | np.ndarray, dim: int
+) -> Iterator[int]:
     """Write an ``.npy`` a block at a time, for the whole need never be in memory; yield the
     checksums."""
     header = {"descr": "<f4", "fortran_order": False, "shape": (len(vectors), dim)}

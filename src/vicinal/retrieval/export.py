@@ -181,7 +181,7 @@ def _examples(encoder: Encoder) -> Tensor:
         raise ConfigError("a text encoder cannot be written as ONNX. Leave it out with --no-onnx.")
     if not isinstance(transform, ImageTransform):
         rows = rng.normal(size=(count, encoder.embedder.input_width))
-        return transform.batch(rows.astype(np.float32))
+        return transform.batch(list(rows.astype(np.float32)))
     side = transform.resize or transform.canvas or transform.size
     noise = (rng.integers(0, 256, (cells, cells, 3), np.uint8) for cells in (side, 4) * count)
     images = [Image.fromarray(pixels).resize((side, side)) for pixels in islice(noise, count)]
