@@ -53,8 +53,9 @@ def around_proxies(
     gram = torch.eye(count, dtype=samples.dtype, device=samples.device) * (1 + 1 / count)
     corners = torch.linalg.cholesky(gram - 1 / count)  # b_0 to b_(n-1); together all are 0
     others = torch.cat([corners[1:], -corners.sum(dim=0, keepdim=True)])
-    apart = others @ torch.cat([first, random], dim=1)
-    return middle[:, None] + away.norm(dim=1)[:, None, None] * apart
+    apart: Tensor = others @ torch.cat([first, random], dim=1)
+    lengths: Tensor = away.norm(dim=1)
+    return middle[:, None] + lengths[:, None, None] * apart
 
 
 @dataclass(eq=False)
