@@ -83,10 +83,11 @@ class Encoder(LibraryBackbone):
         return _preprocessing(cls._import(), source_of(name), _modules(name)[0])
 
     def _expected(self) -> Preprocessing:
-        seen = self.stated["preprocessing"]
-        return Preprocessing(
-            **{key: tuple(v) if isinstance(v, list) else v for key, v in seen.items()}
-        )
+        seen: dict[str, Any] = self.stated["preprocessing"]
+        values: dict[str, Any] = {}
+        for key, value in seen.items():
+            values[key] = tuple(value) if isinstance(value, list) else value
+        return Preprocessing(**values)
 
     @property
     def title(self) -> str:
@@ -426,7 +427,7 @@ def _license(folder: str) -> str:
     """Return the license that a model card names, or ``"unknown"``."""
     card = _file(folder, "README.md")
     head = "" if card is None else card.read_text(encoding="utf-8").partition("\n---")[0]
-    found = dict(re.findall(r"^(license|license_name): *(\S+)$", head, re.M))
+    found: dict[str, str] = dict(re.findall(r"^(license|license_name): *(\S+)$", head, re.M))
     return found.get("license_name", found.get("license", "unknown"))
 
 
@@ -437,7 +438,7 @@ def _content(folder: str, name: str) -> Any:
 
 def _file(folder: str, name: str) -> Path | None:
     """Return where a file of a folder or repository is, or None where it has no such file."""
-    from transformers.utils import cached_file
+    from transformers.utils.hub import cached_file
 
     try:
         found = cached_file(folder, name, _raise_exceptions_for_missing_entries=False)
