@@ -23,7 +23,7 @@ from vicinal.tuples import Embeddings, wide_enough
 Others = Float[Tensor, "m d"] | Float[Tensor, "n m d"] | None
 Metric = Literal["euclidean", "cosine", "poincare"]  # by which neighbors are searched
 # Entries of a block of rows: 16 MiB of float32, so that temporaries stay far below the result.
-BLOCK = 2**22
+BLOCK = 2**20
 CACHED = 2**20  # entries of a matrix that stays in the cache of a CPU
 RIM = 1e-5  # share of the Poincaré ball's radius that points keep from its rim, where float32 ends
 # squared distance over squared norms; at it |x|² + |y|² - 2xy still has 5 of float32's 7 digits

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-BLOCK = 2**22  # entries of a block of rows; temporaries take a few times this
+BLOCK = 2**20  # entries of a block of rows; temporaries take a few times this
 FEW = 4  # up to so many positives, one comparison each beats a binary search (measured on CPU)
 
 

@@ -49,6 +49,7 @@ class ClusteringLoss(Loss):
 
     takes_reference = False
     capturable = False  # the search waits for the distances
+    indivisible = "it clusters the batch"
 
     gamma: float = 1.0
     _: KW_ONLY

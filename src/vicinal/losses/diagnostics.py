@@ -4,12 +4,13 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
 from vicinal.distances import Euclidean, Poincare
 from vicinal.geometry import hinge_sums
-from vicinal.tuples import Embeddings, SingleLabels, other_class, positives
+from vicinal.parallel import all_rows, part, processes
+from vicinal.tuples import Embeddings, Positives, SingleLabels, other_class, positives
 
 CAPTIONS = {
     "inseparable_share": (
@@ -34,8 +35,10 @@ def describe_batch(
     ``active`` is the share of the batch's triplets whose negative is not farther than the positive
     by the loss's margin (0 where it has none), in the loss's own distance; ``spread`` is the
     embeddings' distance from their common mean relative to their length, 0 when all have collapsed
-    to one point; for ``inseparable_share`` see ``CAPTIONS``.
+    to one point; for ``inseparable_share`` see ``CAPTIONS``. Each of several processes looks at a
+    share of the anchors.
     """
+    own = part(torch.arange(len(labels), device=labels.device)) if processes() > 1 else None
     loss = getattr(loss, "loss", loss)  # inside a memory or an adapter
     margin = getattr(loss, "margin", 0.0)
     distance = getattr(loss, "distance", None)
@@ -43,9 +46,11 @@ def describe_batch(
         getattr(distance, "normalize", True), bool(getattr(distance, "squared", False))
     )
     ball = getattr(distance, "of", distance)
-    apart = (ball if isinstance(ball, Poincare) else euclidean)(embeddings)
-    active = active_among(apart, labels, float(margin) if isinstance(margin, (int, float)) else 0.0)
-    similar, dissimilar = inseparable_among(apart, labels)
+    compare = ball if isinstance(ball, Poincare) else euclidean
+    apart = compare(embeddings) if own is None else compare(embeddings[own], embeddings)
+    excess = float(margin) if isinstance(margin, (int, float)) else 0.0
+    active = active_among(apart, labels, excess, own)
+    similar, dissimilar = inseparable_among(apart, labels, own)
     centered = embeddings - embeddings.mean(dim=0)
     spread = centered.norm() / embeddings.norm().clamp(min=torch.finfo(embeddings.dtype).tiny)
     shares = {"inseparable_share/similar": similar, "inseparable_share/dissimilar": dissimilar}
@@ -54,18 +59,42 @@ def describe_batch(
 
 @torch.no_grad()
 def active_among(
-    distances: Float[Tensor, "n n"],
-    labels: SingleLabels,
+    distances: Float[Tensor, "m n"],
+    labels: Integer[Tensor, "n"],
     margin: float,
+    own: Integer[Tensor, "m"] | None = None,
 ) -> Float[Tensor, ""]:
     """Return the share of the batch's triplets with d_an < d_ap + margin, exact, without listing
-    them."""
-    columns, keep_positive = positives(labels)
-    keep_negative = other_class(labels)
+    them.
+
+    Args:
+        distances: from anchors to all rows.
+        labels: class of each row.
+        margin: the loss's.
+        own: the rows that are this process's anchors; None: all rows are.
+    """
+    (columns, keep_positive), keep_negative = _kinds(labels, own)
     positive = distances.gather(1, columns)
     active = hinge_sums(positive, distances, keep_positive, keep_negative, margin)[1].sum()
     triplets = (keep_positive.sum(dim=1) * keep_negative.sum(dim=1)).sum()
-    return active / triplets.clamp(min=1)
+    return _share(active, triplets, own)
+
+
+def _kinds(
+    labels: SingleLabels, own: Integer[Tensor, "m"] | None
+) -> tuple[Positives, Bool[Tensor, "m n"]]:
+    """Return the positives and the negatives of each anchor."""
+    if own is None:
+        return positives(labels), other_class(labels)
+    return positives(labels[own], labels, own), other_class(labels[own], labels)
+
+
+def _share(part: Tensor, whole: Tensor, own: Tensor | None) -> Float[Tensor, ""]:
+    """Return the ratio of two sums, over the anchors of all processes."""
+    sums = torch.stack([part, whole.to(part.dtype)])
+    if own is not None:
+        sums = all_rows(sums[None]).sum(dim=0)
+    return sums[0] / sums[1].clamp(min=1)
 
 
 class Inseparable(NamedTuple):
@@ -107,14 +136,17 @@ def inseparable_shares(
 
 
 @torch.no_grad()
-def inseparable_among(apart: Float[Tensor, "n n"], labels: SingleLabels) -> Inseparable:
+def inseparable_among(
+    apart: Float[Tensor, "m n"],
+    labels: Integer[Tensor, "n"],
+    own: Integer[Tensor, "m"] | None = None,
+) -> Inseparable:
     """``inseparable_shares`` of distances that are already there: their order alone counts."""
-    columns, keep = positives(labels)
-    others = other_class(labels)
+    (columns, keep), others = _kinds(labels, own)
     shares = _best_ball(apart.gather(1, columns), keep, apart, others)
     formed = keep.any(dim=1) & others.any(dim=1)
-    count = formed.sum().clamp(min=1)
-    return Inseparable(*(part.masked_fill(~formed, 0).sum() / count for part in shares))
+    sums = [share.masked_fill(~formed, 0).sum() for share in shares]
+    return Inseparable(*(_share(total, formed.sum(), own) for total in sums))
 
 
 def _best_ball(

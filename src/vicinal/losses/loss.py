@@ -19,6 +19,7 @@ from vicinal.arguments import check_arguments
 from vicinal.distances import Distance, Euclidean, Negative
 from vicinal.errors import ConfigError, DataError
 from vicinal.geometry import log_sum_exp
+from vicinal.parallel import gather, part, processes
 from vicinal.tuples import (
     Embeddings,
     Labels,
@@ -262,6 +263,8 @@ class Loss(nn.Module, ABC):
             so that an example can be both in part (Metrix).
         relative: whether similarities enter by their differences alone, so that minus a distance
             is as good as they.
+        shared: whether each of several processes, which all give the gathered batch, scores a share
+            of the anchors (`share_anchors`).
     """
 
     _: KW_ONLY
@@ -277,6 +280,7 @@ class Loss(nn.Module, ABC):
     penalizes: ClassVar[bool] = False
     separate_sums: ClassVar[bool] = False
     relative: ClassVar[bool] = False
+    shared = False
 
     def __new__(cls, *args: object, **arguments: object) -> Any:
         loss = super().__new__(cls)
@@ -326,6 +330,11 @@ class Loss(nn.Module, ABC):
         """Return what the embeddings cost each anchor in themselves, where the loss ``penalizes``
         them."""
         raise NotImplementedError
+
+    @property
+    def indivisible(self) -> str | None:
+        """Why no share of the anchors can be scored apart; None where it can."""
+        return "its rows lie in blocks" if getattr(self, "blocks", False) else None
 
     @property
     def multi_label(self) -> bool:
@@ -397,7 +406,17 @@ class Loss(nn.Module, ABC):
         embeddings, rows = wide_enough(embeddings, reference)
         if others is not None and rows is not None:
             others = others._replace(rows=rows, labels=multi_hot(others.labels))
+        shared = self.shared and processes() > 1 and len(labels) % processes() == 0
+        if shared:
+            places = torch.arange(len(labels), device=labels.device)
+            others = others or Reference(embeddings, labels, places)
+            own = None if others.own is None else part(others.own)
+            others = others._replace(own=own)
+            embeddings = part(embeddings)
+            labels = part(labels)
         terms = self.core(self.comparisons(embeddings, labels, others))
+        if shared:
+            terms = Terms(*gather(*terms))
         return reduce(terms, self.reduction).to(dtype)
 
     def on_triplets(
@@ -502,6 +521,19 @@ class Loss(nn.Module, ABC):
         return ", ".join(
             f"{name}={getattr(self, name)!r}" for name in inspect.signature(type(self)).parameters
         )
+
+
+def share_anchors(module: nn.Module) -> tuple[str, ...]:
+    """Let each of several processes score its own anchors, in every loss of ``module`` that can;
+    return why parts of it cannot."""
+    reasons = []
+    for each in module.modules():
+        reason = getattr(each, "indivisible", None)
+        if isinstance(each, Loss):
+            each.shared = reason is None
+        if reason is not None:
+            reasons.append(f"{type(each).__name__}: {reason}")
+    return tuple(reasons)
 
 
 def tuple_loss(loss: nn.Module, method: str) -> Loss:

@@ -277,6 +277,7 @@ class IntraPairVarianceLoss(Loss):
     negative_slack: NonNegative = 0.01
 
     distance = Cosine()
+    indivisible = "its means are over the pairs of all anchors"
 
     def core(self, c: Comparisons) -> Terms:
         lacking = (1 - self.positive_slack) * _mean(c.positive, c.keep_positive) - c.positive
@@ -311,6 +312,7 @@ class ThresholdConsistentMarginLoss(Loss):
     negative_weight: NonNegative = 1.0
 
     distance = Cosine()
+    indivisible = IntraPairVarianceLoss.indivisible
 
     def core(self, c: Comparisons) -> Terms:
         lacking = relu(self.positive_margin - c.positive)
@@ -379,6 +381,7 @@ class VICRegLoss(Loss):
 
     layout = "pairs"
     takes_reference = False
+    indivisible = "its covariance is that of the batch"
 
     invariance: NonNegative = 25.0
     variance: NonNegative = 25.0

@@ -49,6 +49,7 @@ class PotentialFieldLoss(ProxyLoss):
     delta: Positive = 0.2
 
     samples_beside_proxies = False
+    indivisible = "proxies are its anchors"
 
     def compare(
         self,

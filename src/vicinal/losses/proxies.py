@@ -268,6 +268,7 @@ class ProxyAnchorLoss(ProxyLoss):
     distance = Cosine()
     separate_sums = True
     proxies_first = True
+    indivisible = "proxies are its anchors"
 
     def arrange(
         self,

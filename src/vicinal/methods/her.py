@@ -87,6 +87,7 @@ class HER(Method):
     default_loss: ClassVar[str] = "hard_exemplar"
     layouts: ClassVar[tuple[str, ...]] = ("cross_view",)
     title: ClassVar[str] = "HER"
+    indivisible: ClassVar[str] = "its matches are those of the whole batch"
 
     def __post_init__(self) -> None:
         check_arguments(self)

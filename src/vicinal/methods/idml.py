@@ -91,6 +91,7 @@ class IDML(Method):
     default_loss: ClassVar[str] = "proxy_anchor"
     chunkable: ClassVar[bool] = False
     title: ClassVar[str] = "IDML"
+    indivisible: ClassVar[str] = "it mixes rows of the whole batch"
 
     def __post_init__(self) -> None:
         check_arguments(self)

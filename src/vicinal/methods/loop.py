@@ -96,6 +96,7 @@ class NegativesBetweenPairs(nn.Module, ABC):
 
     anchors: Anchors = "pairs"
     over_pairs: bool = False
+    indivisible = "it compares pairs of the whole batch"
 
     def __init__(self, loss: nn.Module, *, pairing: Pairing = "all") -> None:
         super().__init__()

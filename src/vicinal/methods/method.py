@@ -18,6 +18,7 @@ from vicinal.data.records import QUERY, Batch, Records
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Embedded
 from vicinal.losses.diagnostics import CAPTIONS, describe_batch
+from vicinal.losses.loss import share_anchors
 from vicinal.methods.optimizer import OptimizerConfig, fit
 from vicinal.models.embedder import Embedder, TwoStreamEmbedder
 from vicinal.parallel import average_gradients, gather
@@ -152,6 +153,8 @@ class Method(nn.Module):
         embed_records: gives those; set by the trainer, which knows where the records are.
         acts_from: the number of steps that are still those of the loss alone: a model chosen after
             no more than these never met the method.
+        undivided: why parts of the loss are computed by each of several processes for the whole
+            batch, not for its share of the anchors.
     """
 
     form: str | None = None
@@ -167,6 +170,7 @@ class Method(nn.Module):
     optimizers: dict[str, Optimizer]
     embed_records: Callable[[], Embedded]
     acts_from: int = 0
+    undivided: tuple[str, ...] = ()
 
     def __new__(cls, *args: object, **settings: object) -> Self:
         method = super().__new__(cls)
@@ -212,6 +216,7 @@ class Method(nn.Module):
         self.check(parts.loss, parts.sampler)
         method = replace(self)  # type: ignore[type-var]  # subclasses are dataclasses
         method.setup(parts)
+        method.undivided = share_anchors(method)
         return method
 
     # -- training ---------------------------------------------------------------------------------

@@ -108,6 +108,7 @@ class Metrix(Method):
 
     chunkable: ClassVar[bool] = False
     title: ClassVar[str] = "Metrix"
+    indivisible: ClassVar[str] = "it mixes rows of the whole batch"
 
     def __post_init__(self) -> None:
         check_arguments(self)

@@ -621,6 +621,7 @@ class Mined(nn.Module):
     """
 
     capturable = False  # the number of tuples changes from batch to batch
+    indivisible = "miners choose among the whole batch"
 
     def __init__(
         self,

@@ -282,6 +282,9 @@ def prepare(
     console = console or Console(quiet=True)
     if introduce is not None:
         introduce(config, records, method, steps)
+    if parallel.processes() > 1 and method.undivided:
+        why = "; ".join(method.undivided)
+        console.line(f"every process computes the loss of the whole batch: {why}")
     with console.following(len(records), 0, "decoding") as follower:
         keep_decoded(
             records,

@@ -51,6 +51,7 @@ class Scoring(nn.Module, ABC):
     loss: Loss
     seen: int = 3
     sequences: tuple[int, ...] = ()
+    indivisible = "the tuples of an episode are one sequence"
 
     def __init__(self, loss: nn.Module) -> None:
         super().__init__()

@@ -155,6 +155,7 @@ class HDML(Method):
     classifier_rate: Positive = 1e-3
 
     title: ClassVar[str] = "HDML"
+    indivisible: ClassVar[str] = "it makes tuples of the whole batch"
 
     def __post_init__(self) -> None:
         check_arguments(self)
