@@ -3,7 +3,7 @@ to publish."""
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -152,6 +152,7 @@ def export(
     run: Path,
     to: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
     onnx: bool = True,
+    format: str = "vicinal",
     role: str | None = None,
     license: Annotated[str, typer.Option(metavar="ID")] = "unknown",
 ) -> None:
@@ -162,6 +163,7 @@ def export(
         run: A run's folder.
         to: Where to write. Default: RUN/export.
         onnx: Also write ONNX, checked against torch.
+        format: vicinal, or sentence-transformers for a run over hf:, st: or minilm.
         role: query or gallery, for a run with separate networks.
         license: License of the weights for the card, such as apache-2.0.
 
@@ -174,7 +176,13 @@ def export(
     from vicinal.run_directory import RunDirectory
 
     network = coerce(role, Role | None, "--role")
-    exported = export_run(RunDirectory.open(run), to, onnx=onnx, role=network, license=license)
+    opened = RunDirectory.open(run)
+    if coerce(format, Literal["vicinal", "sentence-transformers"], "--format") == "vicinal":
+        exported = export_run(opened, to, onnx=onnx, role=network, license=license)
+    else:
+        from vicinal.retrieval.sentences import export_sentences
+
+        exported = export_sentences(opened, to, role=network, license=license)
     for path in exported.files:
         typer.echo(f"{path}  {path.stat().st_size / 1e3:,.0f} kB")
     if exported.difference is not None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import torch
@@ -29,8 +30,8 @@ _REMEMBERED = 2**16  # texts: 100 MB
 TOWERS = ("clip", "siglip", "metaclip_2")
 _TOWER = {"images": ("vision", "visual_projection"), "text": ("text", "text_projection")}
 _OF_PICTURES = {"vision_config", "num_channels", "image_size"}
-_FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # as Pillow numbers them
-_ACTIVATIONS = {kind.__name__: kind for kind in (nn.Identity, nn.Tanh, nn.ReLU, nn.GELU)}
+FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # as Pillow numbers them
+ACTIVATIONS = {kind.__name__: kind for kind in (nn.Identity, nn.Tanh, nn.ReLU, nn.GELU)}
 _POOLING = {  # as older folders have it, and newer ones
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -39,6 +40,7 @@ _POOLING = {  # as older folders have it, and newer ones
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+_TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 _NOTED = ("_name_or_path", "dtype", "torch_dtype", "auto_map", "transformers_version")
 
 
@@ -84,10 +86,7 @@ class Encoder(LibraryBackbone):
 
     def _expected(self) -> Preprocessing:
         seen: dict[str, Any] = self.stated["preprocessing"]
-        values: dict[str, Any] = {}
-        for key, value in seen.items():
-            values[key] = tuple(value) if isinstance(value, list) else value
-        return Preprocessing(**values)
+        return Preprocessing(**seen | {key: tuple(seen[key]) for key in ("mean", "std")})
 
     @property
     def title(self) -> str:
@@ -101,6 +100,11 @@ class Encoder(LibraryBackbone):
     @property
     def trunk(self) -> nn.Module:
         return self
+
+    @property
+    def reopens(self) -> bool:
+        """Whether ``AutoModel`` opens the network alone."""
+        return type(self.network.config) in self._import().MODEL_MAPPING
 
     def _build(self) -> nn.Module:
         transformers = self._import()
@@ -248,7 +252,7 @@ def _layer(settings: Mapping[str, Any]) -> Any:
     if not settings:
         return Normalize()
     linear = nn.Linear(settings["in_features"], settings["out_features"], settings["bias"])
-    return nn.Sequential(linear, _ACTIVATIONS[settings["activation"]]())
+    return nn.Sequential(linear, ACTIVATIONS[settings["activation"]]())
 
 
 def word_pieces(
@@ -268,7 +272,7 @@ def _tokenizer(config: str) -> tuple[str, bool, Any]:
     from tokenizers import Tokenizer
 
     stated = json.loads(config)
-    tokenizer = Tokenizer.from_str(json.dumps(stated["tokenizer"]))
+    tokenizer = Tokenizer.from_str(json.dumps(stated["tokenizer_files"]["tokenizer.json"]))
     tokenizer.enable_truncation(stated["length"])
     padded = {} if stated["masked"] else {"length": stated["length"]}  # as SigLIP was trained
     tokenizer.enable_padding(pad_id=stated["pad"][0], pad_token=stated["pad"][1], **padded)
@@ -396,7 +400,7 @@ def _preprocessing(transformers: Any, folder: str, path: str) -> Preprocessing:
         tuple(seen["image_std"]) if seen["do_normalize"] else (1.0,) * 3,
         scale=round(255 * seen["rescale_factor"], 6) if seen["do_rescale"] else 255.0,
         size=crop["height"] if crop else resize,
-        interpolation=_FILTERS[seen["resample"]],
+        interpolation=FILTERS[seen["resample"]],
         resize=resize,
         fit="shorter" if "shortest_edge" in size else "squash",
     )
@@ -409,12 +413,14 @@ def _reading(transformers: Any, name: str, network: Mapping[str, Any]) -> dict[s
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, subfolder=path)
     if not tokenizer.is_fast:
         raise _unread(name, f"{type(tokenizer).__name__} is not one of the package tokenizers")
+    with TemporaryDirectory() as place:
+        tokenizer.save_pretrained(place)
+        files = {each.name: json.loads(each.read_text("utf-8")) for each in Path(place).iterdir()}
     own = _content(folder, f"{path}/sentence_bert_config.json".lstrip("/")) or {}
     asked = _content(folder, "config_sentence_transformers.json") or {}
     longest = min(tokenizer.model_max_length, network.get("max_position_embeddings", 512))
     return {
-        "tokenizer": json.loads(tokenizer.backend_tokenizer.to_str()),
-        "tokenizer_config": _content(folder, f"{path}/tokenizer_config.json".lstrip("/")),
+        "tokenizer_files": {name: files[name] for name in _TOKENIZER},
         "masked": "attention_mask" in tokenizer.model_input_names,
         "pad": [tokenizer.pad_token_id or 0, tokenizer.pad_token or ""],
         "length": own.get("max_seq_length") or longest,
@@ -427,8 +433,8 @@ def _license(folder: str) -> str:
     """Return the license that a model card names, or ``"unknown"``."""
     card = _file(folder, "README.md")
     head = "" if card is None else card.read_text(encoding="utf-8").partition("\n---")[0]
-    found: dict[str, str] = dict(re.findall(r"^(license|license_name): *(\S+)$", head, re.M))
-    return found.get("license_name", found.get("license", "unknown"))
+    found = dict(re.findall(r"^(license|license_name): *\"?([^\"\s]+)", head, re.M))
+    return str(found.get("license_name", found.get("license", "unknown")))
 
 
 def _content(folder: str, name: str) -> Any:

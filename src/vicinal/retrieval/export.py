@@ -104,7 +104,7 @@ def export_run(
     # Says whose the folder is before anything else is in it, and agrees with nothing until the end.
     write_json(folder / DOCUMENT, {**document, "files": {}})
     with decoding(run.path):
-        contents[CARD] = _card(run, document, license=license, difference=difference).encode()
+        contents[CARD] = model_card(run, document, license=license, difference=difference).encode()
     if not onnx:  # of an older export: it would belong to other weights
         (folder / ONNX).unlink(missing_ok=True)
     for name, content in contents.items():
@@ -116,7 +116,7 @@ def export_run(
     return Export((*(folder / name for name in contents), folder / DOCUMENT), difference)
 
 
-def _card(
+def model_card(
     run: RunDirectory, document: Mapping[str, Any], *, license: str, difference: float | None
 ) -> str:
     """Render the model card, with no path of the machine that trained."""
