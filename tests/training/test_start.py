@@ -87,12 +87,30 @@ def test_a_run_begins_where_another_ended_and_says_what_it_took(tiny, tmp_path, 
         prepare(tiny.config(*words, "model.dim=5"))
 
 
-def noise(path, width=6):
+def test_proxies_of_old_and_added_classes_begin_at_their_means(tiny, tmp_path, begin):
+    words = ["loss=proxy_anchor", "training.validation=0", "training.epochs=1"]
+    first = begin("first", *words)
+    assert any("the most crowded proxies" in note for note in first.results["notes"])
+    brought = tiny.config(*words, f"model.weights={first.path}").slots()
+    more = {"data": noise(tmp_path / "more.npz", width=8, classes=25)}
+    means = []
+    for where in (None, "random"):
+        loss = {"name": "proxy_anchor", "start": where}
+        experiment = prepare(compose(brought, more, {"loss": loss}, trust=tiny.trust))
+        experiment.begin()
+        found = experiment.embed(experiment.encoder, experiment.train)
+        loss = experiment.method.loss
+        rows = [found.vectors[found.labels == label].mean(dim=0) for label in loss.proxy_labels]
+        means.append(torch.cosine_similarity(torch.stack(rows), loss.proxies.detach()))
+    assert means[0].min() > 0.999 > means[1].mean() + 0.5
+
+
+def noise(path, width=6, classes=24):
     """Vectors whose directions tell the class, in the first dimensions, beside scale that does
     not."""
     rng = np.random.default_rng(0)
-    labels = np.repeat(np.arange(24), 6)
-    centers = rng.normal(size=(24, width))
+    labels = np.repeat(np.arange(classes), 6)
+    centers = rng.normal(size=(classes, width))
     np.savez(
         path,
         features=(centers[labels] + 0.3 * rng.normal(size=(len(labels), width))).astype(np.float32),

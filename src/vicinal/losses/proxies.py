@@ -10,9 +10,10 @@ et al., ECCV 2020); also P2SGrad (Zhang et al., CVPR 2019) and the instance loss
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
-from typing import ClassVar, TypeGuard
+from typing import ClassVar, Literal, TypeGuard
 
 import torch
 from jaxtyping import Float, Integer
@@ -25,6 +26,10 @@ from vicinal.errors import ConfigError, DataError
 from vicinal.geometry import log_one_plus_sum_exp, log_sum_exp, shift_angle
 from vicinal.losses.loss import Comparisons, Loss, Terms
 from vicinal.tuples import Embeddings, Labels, Reference, SingleLabels, being_captured
+
+CROWD = 5  # neighbors that say how crowded a proxy is
+NAMED = 3  # classes that a note names
+MOST = 5000  # classes whose proxies are all compared with each other for a note
 
 
 @dataclass(eq=False, repr=False)
@@ -44,6 +49,10 @@ class ProxyLoss(Loss):
             class that never occurs: its proxy would only push.
         seed: seed of the initial proxies.
         centers: how many proxies a class has, of which the nearest counts.
+        start: where a run puts the proxies: at random, or at the means of their classes by the
+            network that it begins with, several at the means of a class's parts. None is ``means``
+            where ``model.weights`` brings network and head of another run, so that a class added to
+            its data has a proxy in its place.
         reduction: as in ``torch.nn``.
 
     Where ``proxies_first`` a proxy is the anchor, and samples are its positives and negatives;
@@ -56,6 +65,7 @@ class ProxyLoss(Loss):
     known: tuple[int, ...] | None = None
     seed: int = 0
     centers: Count = 1
+    start: Literal["random", "means"] | None = None
 
     takes_reference = False
     proxies_first: ClassVar[bool] = False
@@ -82,6 +92,30 @@ class ProxyLoss(Loss):
     def shape(self) -> tuple[int, ...]:
         """The proxies' shape."""
         return (self.classes, *([] if self.centers == 1 else [self.centers]), self.dim)
+
+    @torch.no_grad()
+    def start_at_means(self, embeddings: Embeddings, labels: SingleLabels) -> None:
+        """Turn each proxy to the mean of its class, and keep its length; of several, to the means
+        of parts along the class's widest direction.
+
+        A class without a row keeps its proxies, and one with fewer than proxies has equal ones.
+
+        Args:
+            embeddings: of the training records; of longer ones the first ``dim`` numbers count.
+            labels: class of each.
+        """
+        rows = embeddings[:, : self.dim]
+        rows = unit_rows(rows) if self.distance.normalize else rows
+        proxies = self.proxies.view(self.classes, self.centers, self.dim)
+        for place, label in enumerate(self.proxy_labels.cpu()):
+            own = rows[labels == label]
+            if not len(own):
+                continue
+            along = torch.linalg.svd(own - own.mean(dim=0), full_matrices=False).Vh[0]
+            parts = own[(own @ along).argsort()].tensor_split(self.centers)
+            means = torch.stack([(part if len(part) else own).mean(dim=0) for part in parts])
+            lengths = proxies[place].norm(dim=1, keepdim=True)
+            proxies[place] = unit_rows(means.to(proxies)) * lengths
 
     def comparisons(
         self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None
@@ -166,6 +200,58 @@ class ProxyLoss(Loss):
 def has_proxies(loss: nn.Module) -> TypeGuard[ProxyLoss]:
     """Return whether a loss compares samples with proxies alone, which methods can replace."""
     return isinstance(loss, ProxyLoss) and loss.samples_beside_proxies
+
+
+def start_at_means(loss: nn.Module, embeddings: Embeddings, labels: SingleLabels) -> None:
+    """Start all proxies of a loss at class means, those of a nested one at each of its sizes."""
+    for part in _with_proxies(loss):
+        part.start_at_means(embeddings, labels)
+
+
+def wants_means(loss: nn.Module, usual: bool) -> bool:
+    """Return whether proxies of a loss start at class means; ``usual`` is for those that leave it
+    open."""
+    return any(
+        part.start == "means" or (part.start is None and usual) for part in _with_proxies(loss)
+    )
+
+
+@torch.no_grad()
+def crowding(loss: nn.Module, names: Sequence[str]) -> list[str]:
+    """Say which classes have the nearest proxies and whose proxies are crowded, in a note; in none
+    for losses without proxies or with very many.
+
+    Args:
+        loss: after training; of a nested one the whole embedding counts.
+        names: of the labels.
+    """
+    found = []
+    for part in _with_proxies(loss):
+        if not 3 <= part.classes <= MOST:
+            continue
+        unit = unit_rows(part.proxies.detach().cpu()).view(-1, part.dim)
+        near = (unit @ unit.T).view(part.classes, part.centers, part.classes, part.centers)
+        near = near.amax(dim=(1, 3)).fill_diagonal_(-1)
+        called = [names[label] for label in part.proxy_labels.tolist()]
+        pairs = near.triu(1).flatten().topk(NAMED)
+        nearest = (
+            f"{called[at // part.classes]} and {called[at % part.classes]} ({cosine:.2f})"
+            for cosine, at in zip(pairs.values.tolist(), pairs.indices.tolist(), strict=True)
+        )
+        crowds = near.topk(min(CROWD, part.classes - 1)).values.mean(dim=1).topk(NAMED)
+        crowded = (
+            f"{called[at]} ({cosine:.2f})"
+            for cosine, at in zip(crowds.values.tolist(), crowds.indices.tolist(), strict=True)
+        )
+        found.append(
+            f"after the last step the classes with the nearest proxies are {', '.join(nearest)}; "
+            f"the most crowded proxies, by the cosine to their nearest, are {', '.join(crowded)}."
+        )
+    return found[-1:]
+
+
+def _with_proxies(loss: nn.Module) -> list[ProxyLoss]:
+    return [part for part in loss.modules() if isinstance(part, ProxyLoss)]
 
 
 @dataclass(eq=False, repr=False)

@@ -30,6 +30,7 @@ from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.files import write_tensors
 from vicinal.losses import LOSSES, NestedLoss
 from vicinal.losses.loss import tuple_loss
+from vicinal.losses.proxies import start_at_means, wants_means
 from vicinal.methods.method import Method, Parts, Sampler
 from vicinal.miners import Mined
 from vicinal.models import TwoStreamEmbedder, starts
@@ -164,6 +165,7 @@ class Experiment:
         """Initialize the head and return the batches of the first epoch, if any; once, at the start
         of a run."""
         self.start_head()
+        self.start_proxies()
         return self.plan(0) if self.steps else None
 
     def start_head(self) -> None:
@@ -191,6 +193,14 @@ class Experiment:
             lambda: {name: value.cpu() for name, value in embedder.head.state_dict().items()}
         )
         embedder.head.load_state_dict(head)  # the same to the last bit in every process
+
+    def start_proxies(self) -> None:
+        """Put proxies at class means, as ``loss.start`` says."""
+        loss = self.method.loss
+        if self.steps and wants_means(loss, usual=self.method.embedder.took_head):
+            found = self.embed(self.encoder, self.train)
+            start_at_means(loss, found.vectors, found.labels)
+            loss.load_state_dict(parallel.from_first(loss.state_dict))
 
     def _start_best(self, found: Embedded) -> None:
         """Start as the features are, unless their discriminants are better on the held-out

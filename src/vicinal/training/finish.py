@@ -21,6 +21,7 @@ from vicinal.evaluation.measure import Scores, measure
 from vicinal.evaluation.retrieval import relevant_counts
 from vicinal.evaluation.statistics import gains
 from vicinal.files import read_tensors
+from vicinal.losses.proxies import crowding
 from vicinal.models import Embedder, Identity
 from vicinal.reports.tables import interval, metric_title, signed, warning
 from vicinal.run_directory import FORMAT, RunDirectory
@@ -89,7 +90,8 @@ def write_results(
         diagnoses.append({"name": f"untrained {split}", **rows[UNTRAINED]})
     run.write_document("diagnostics", {"rows": diagnoses})
     write_artifacts(run, trained, untrained, rows["trained"].queries, seed=seed)
-    after = experiment.method.notes if experiment.steps else ()
+    method = experiment.method
+    after = (*method.notes, *crowding(method.loss, records.classes)) if experiment.steps else ()
     notes = [*dict.fromkeys((*experiment.notes, *after)), *_lone(trained)]
     protocol = "final" if selected["value"] is None else "validation"
     facts: dict[str, Any] = {"protocol": protocol, "selected": selected}
