@@ -112,6 +112,17 @@ PRINTED = {
     "proxy-synthesis-cars": {"method.alpha": 0.4, "method.mu": 1.0, "loss.temperature": 1 / 23}
     | {"model": "bn_inception", "optimizer.learning_rate": 1e-4, "optimizer.factor": 0.1}
     | {"optimizer.milestones": [49 * 63], "training.steps": 130 * 63, "training.batch_size": 128},
+    "gca-hng-cub": {"model": "resnet50", "loss.l2": 3e-3, "method.alpha": 5.0, "method.beta": 20.0}
+    | {
+        "method.soft_weight": 20.0,
+        "method.cosine_weight": 20.0,
+        "method.diversity_weight": 60 / 100,
+    }
+    | {"method.heads": 4, "sampler.classes": 27, "sampler.per_class": 3}
+    | {"optimizer.frozen": 2 * (5864 // 81), "training.steps": 100 * (5864 // 81)}
+    | {"optimizer.milestones": [epoch * (5864 // 81) for epoch in range(10, 100, 10)]},
+    "gca-hng-cars": {"optimizer.frozen": 2 * (8054 // 81), "training.steps": 200 * (8054 // 81)}
+    | {"optimizer.milestones": [epoch * (8054 // 81) for epoch in range(10, 200, 10)]},
     "see-cub": {"method.expansions": 8, "method.weight": 0.2, "method.share": 0.4, "model.dim": 128}
     | {"optimizer.learning_rate": 1e-5, "training.batch_size": 2 * 90}
     | {"optimizer.frozen": 5864 // 180, "training.steps": 100 * (5864 // 180)},

@@ -7,6 +7,7 @@ from typing import Any
 from vicinal.errors import ConfigError, unknown
 from vicinal.losses import LOSSES
 from vicinal.methods.ala import ALA
+from vicinal.methods.gca_hng import GCAHNG
 from vicinal.methods.hdml import HDML
 from vicinal.methods.her import HER
 from vicinal.methods.htl import HTL
@@ -30,6 +31,7 @@ METHODS: dict[str, type[Method]] = {
     "idml": IDML,
     "proxy_synthesis": ProxySynthesis,
     "see": SEE,
+    "gca_hng": GCAHNG,
     "cross_batch_memory": CrossBatchMemory,
     "momentum_queue": MomentumQueue,
 }
@@ -64,6 +66,7 @@ def combination(method: Method, loss: str) -> str | None:
 
 __all__ = [
     "ALA",
+    "GCAHNG",
     "HDML",
     "HER",
     "HTL",
