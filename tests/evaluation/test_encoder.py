@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from vicinal.data.records import FeatureArray, Records
+from vicinal.data.records import Batch, FeatureArray, Records
 from vicinal.data.transforms import FeatureTransform
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Encoder
-from vicinal.models import Embedder, Identity, TwoStreamEmbedder
+from vicinal.models import Embedder, Identity, SmallConvNet, TwoStreamEmbedder
 from vicinal.run_directory import RunDirectory
 
 CPU = torch.device("cpu")
@@ -54,6 +54,18 @@ def test_two_streams_reject_records_without_a_role(roles, two_streams):
         Encoder(two_streams.gallery, FeatureTransform(), CPU).embed(records_with(roles)).vectors
     )
     assert torch.equal(vectors, expected)
+
+
+def test_a_cpu_takes_few_large_images_at_once():
+    """Maps of 256 photographs at once filled 13 GB, and new pages took most of the time."""
+    taken = []
+    network = Embedder(SmallConvNet(3, (2,)), 2).eval()
+    network.register_forward_pre_hook(lambda module, given: taken.append(len(given[0])))
+    rows = torch.arange(60)
+    batch = Batch(torch.randn(60, 3, 224, 224), rows, rows)
+    found = Encoder(network, FeatureTransform(), CPU).vectors(batch)
+    assert taken == [27, 27, 6]
+    torch.testing.assert_close(found, network(batch.inputs))
 
 
 def test_a_run_keeps_both_streams(two_streams, tmp_path):

@@ -3,6 +3,7 @@ model."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,10 @@ from vicinal.errors import DataError, RunError
 from vicinal.files import decoding, read_object, read_tensors, write_json, write_tensors
 from vicinal.models import MODELS
 from vicinal.models.custom import trusted
-from vicinal.models.embedder import Embedder, Role, TwoStreamEmbedder
+from vicinal.models.embedder import Apply, Embedder, Role, TwoStreamEmbedder
 from vicinal.run_directory import FORMAT, RunDirectory, model_fingerprint
 
+_PART = 2**22  # numbers of the images that a CPU takes at once: 27 of 224 x 224 pixels
 _ROLES: dict[int, Role] = {QUERY: "query", GALLERY: "gallery"}
 
 
@@ -199,7 +201,7 @@ class Encoder:
             return batch.inputs
         inputs = batch.inputs
         embedder = self.embedder
-        apply = Embedder.features if features else Embedder.__call__
+        apply = partial(self._in_parts, Embedder.features if features else Embedder.__call__)
         if not isinstance(embedder, TwoStreamEmbedder):
             return apply(embedder, inputs)
         if batch.texts is not None:
@@ -211,6 +213,12 @@ class Encoder:
             places.append((roles == role).nonzero().flatten().to(inputs.device))
             parts.append(apply(embedder.stream(_ROLES.get(int(role))), inputs[places[-1]]))
         return torch.cat(parts)[torch.cat(places).argsort()]
+
+    def _in_parts(self, apply: Apply, embedder: Embedder, inputs: Tensor) -> Float[Tensor, "n d"]:
+        """Apply the network to a batch; on a CPU to a few images at a time, whose maps would fill
+        its memory."""
+        rows = max(1, _PART // inputs[0].numel()) if self.device.type == "cpu" else len(inputs)
+        return torch.cat([apply(embedder, part) for part in torch.split(inputs, rows)])
 
     def save_description(self, run: RunDirectory) -> None:
         """Write ``model.json``; a network that could not be rebuilt from it raises now, not after
