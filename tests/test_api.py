@@ -114,6 +114,8 @@ def test_a_network_without_its_arguments_is_opened_by_giving_one(pictures, tmp_p
     run = train(pictures, tmp_path, model=network())
     with pytest.raises(ConfigError, match=r"module=network\)\.$"):
         vicinal.load(run.path)
+    with pytest.raises(ConfigError, match=r"got torch\.nn\.modules\.flatten:Flatten\. Give"):
+        vicinal.load(run.path, module=nn.Flatten())
     one = [pictures / "c0" / "0.png"]
     vectors = vicinal.load(run.path, module=network()).embed(one)
     np.testing.assert_allclose(vectors, run.embed(one))

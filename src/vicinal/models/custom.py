@@ -97,9 +97,10 @@ class CustomBackbone(nn.Module):
                     f" Or, if you trust its code: `vicinal --trust {factory} COMMAND ...`, or "
                     f"trust={{{factory!r}}} in Python."
                 )
+            given_classes = ", ".join(name for name in allowed if ":" in name)
             raise ConfigError(
-                f"this model was built from the class {factory!r}, which is not part of vicinal. "
-                f"{advice}"
+                f"this model was built from the class {factory!r}, which is not part of vicinal; "
+                f"got {given_classes or 'no class for it'}. {advice}"
             )
         arguments = {
             key: tuple(value) if isinstance(value, list) else value
