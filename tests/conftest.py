@@ -99,10 +99,10 @@ def pytest_runtest_makereport(item, call):
 @pytest.fixture(scope="session", autouse=True)
 def quick():
     """No test asks how well a map has settled, or whether a file outlives a power cut."""
-    from vicinal.evaluation import projection
+    from vicinal.evaluation import artifacts
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(projection, "STEPS", 250)  # the least that scikit-learn takes
+        patch.setattr(artifacts, "STEPS", 250)  # the least that scikit-learn takes
         patch.setattr(os, "fsync", lambda handle: None)
         yield
 

@@ -6,7 +6,7 @@ import torch
 
 from vicinal.errors import ConfigError
 from vicinal.evaluation import compact, compact_scores, evaluate
-from vicinal.evaluation.compact import BinaryQuantizer, Int8Quantizer, check_compact
+from vicinal.evaluation.compact import binary, check_compact, int8
 
 
 @pytest.fixture(scope="module")
@@ -20,29 +20,24 @@ def data():
 
 def test_int8_is_wrong_by_half_a_step_at_most(data):
     rows, _ = data
-    quantizer = Int8Quantizer(rows)
-    codes = quantizer.encode(rows)
-    assert codes.dtype == torch.uint8 and codes.shape == rows.shape
+    stored = int8(rows)
+    assert stored.vector_bytes == rows.shape[1]
     step = (rows.amax(0) - rows.amin(0)) / 255
-    assert ((quantizer.decode(codes) - rows).abs() <= 0.501 * step).all()
+    assert ((stored.rows - rows).abs() <= 0.501 * step).all()
     constant = torch.ones(4, 2)
-    assert torch.equal(
-        Int8Quantizer(constant).decode(Int8Quantizer(constant).encode(constant)), constant
-    )
+    assert torch.equal(int8(constant).rows, constant)
 
 
 @pytest.mark.parametrize("dim", [1, 8, 20])
 def test_binary_keeps_a_bit_for_a_number(data, dim):
     rows = data[0][:, :dim]
-    quantizer = BinaryQuantizer(rows)
-    codes = quantizer.encode(rows)
+    stored = binary(rows)
     above = rows > rows.mean(dim=0)
-    packed = np.packbits(above.numpy(), axis=1)
-    np.testing.assert_array_equal(codes, packed)
+    assert stored.vector_bytes == np.packbits(above.numpy(), axis=1).shape[1]
     for column in range(dim):
         means = [rows[above[:, column] == side, column].mean() for side in (False, True)]
         expected = torch.where(above[:, column], means[1], means[0])
-        torch.testing.assert_close(quantizer.decode(codes)[:, column], expected)
+        torch.testing.assert_close(stored.rows[:, column], expected)
 
 
 @pytest.mark.parametrize("gallery", [False, True])
@@ -69,8 +64,7 @@ def test_scores_are_those_of_the_decoded_rows(data, gallery, monkeypatch):
         scores = evaluate(unit[: len(asked[0])], asked[1], **sought, clustering=False)
         whole = found[size, "float32", ""]
         assert (whole.recall_at_1, whole.map_at_r) == (scores["recall@1"], scores["map@r"])
-        quantizer = BinaryQuantizer(kept)
-        decoded = quantizer.decode(quantizer.encode(kept))
+        decoded = binary(kept).rows
         apart = torch.cdist(unit[: len(asked[0])].double(), decoded.double())
         if not gallery:
             apart.fill_diagonal_(torch.inf)
@@ -79,9 +73,9 @@ def test_scores_are_those_of_the_decoded_rows(data, gallery, monkeypatch):
         assert found[size, "binary", ""].recall_at_1 < found[size, "binary", "rescored"].recall_at_1
         assert abs(found[size, "int8", "rescored"].map_at_r - scores["map@r"]) < 1e-3
         assert found[size, "float32", "re-ranked"].map_at_r > scores["map@r"]
-    binary = found[20, "binary", "rescored"]
-    assert (binary.vector_bytes, binary.rescoring_bytes) == (3, 80)
-    assert binary.total_bytes == 3 * len(kept) + 240
+    bits = found[20, "binary", "rescored"]
+    assert (bits.vector_bytes, bits.rescoring_bytes) == (3, 80)
+    assert bits.total_bytes == 3 * len(kept) + 240
     assert all(row.query_seconds > 0 for row in found.values())
 
 

@@ -9,10 +9,9 @@ from tests.apart import in_two
 from vicinal.data.records import FeatureArray, Records
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation import clustering, evaluate, kmeans, verification_scores
-from vicinal.evaluation import measure as module
 from vicinal.evaluation.clustering import cluster
 from vicinal.evaluation.encoder import Embedded
-from vicinal.evaluation.measure import measure
+from vicinal.evaluation.measure import _checked, measure
 from vicinal.evaluation.neighbors import neighbor_chunks
 from vicinal.evaluation.retrieval import query_scores
 
@@ -136,7 +135,7 @@ def test_labels_that_do_not_fit_are_rejected(labeled):
     with pytest.raises(DataError, match=r"labels must be integers, got torch\.float32"):
         evaluate(rows, labels.float())
     with pytest.raises(DataError, match="48 rows of embeddings and 47 labels"):
-        module._checked(rows, labels[1:], "embeddings", rows.device)
+        _checked(rows, labels[1:], "embeddings", None, None)
     with pytest.raises(ConfigError, match="Pass both or neither"):
         evaluate(rows, labels, gallery=rows)
 

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from vicinal.evaluation import projection
-from vicinal.evaluation.projection import tsne
+from vicinal.evaluation import artifacts
+from vicinal.evaluation.artifacts import tsne
 
 
 def test_clear_clusters_stay_apart_and_a_seed_repeats_itself(rng, monkeypatch):
-    monkeypatch.setattr(projection, "STEPS", 1000)
+    monkeypatch.setattr(artifacts, "STEPS", 1000)
     labels = torch.arange(3).repeat_interleave(15)
     rows = 20 * torch.eye(3, 8)[labels] + torch.randn(45, 8, generator=rng)
     position = tsne(rows, seed=0)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from vicinal.errors import DataError
-from vicinal.evaluation.reidentification import reidentify
+from vicinal.evaluation.retrieval import reidentify
 
 
 def by_hand(rows, labels, cameras, gallery, gallery_labels, gallery_cameras, ranks):

@@ -7,9 +7,14 @@ if TYPE_CHECKING:
     from vicinal.evaluation.clustering import clustering_scores, kmeans
     from vicinal.evaluation.compact import compact_scores
     from vicinal.evaluation.measure import Scores, evaluate
-    from vicinal.evaluation.reidentification import reidentify
     from vicinal.evaluation.reranking import rerank
-    from vicinal.evaluation.retrieval import CARS_RECALLS, CUB_RECALLS, INSHOP_RECALLS, SOP_RECALLS
+    from vicinal.evaluation.retrieval import (
+        CARS_RECALLS,
+        CUB_RECALLS,
+        INSHOP_RECALLS,
+        SOP_RECALLS,
+        reidentify,
+    )
     from vicinal.evaluation.verification import verification_scores, verify
 
 __all__ = [
@@ -34,7 +39,6 @@ _MODULES = {
     "compact_scores": "compact",
     "evaluate": "measure",
     "kmeans": "clustering",
-    "reidentify": "reidentification",
     "rerank": "reranking",
     "verification_scores": "verification",
     "verify": "verification",

@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from PIL import Image, ImageOps
 from torch import Tensor
 
 from vicinal.data.records import Records
 from vicinal.evaluation.encoder import Embedded
-from vicinal.evaluation.neighbors import Neighbors, neighbors
-from vicinal.evaluation.projection import tsne
+from vicinal.evaluation.neighbors import Neighbors, neighbors, require_finite
 from vicinal.evaluation.retrieval import QueryScores, relevant_counts
 from vicinal.files import write_atomically
 from vicinal.run_directory import RunDirectory
@@ -30,6 +29,8 @@ TILE = 48
 COLUMNS = 40  # thumbnails: pixels per side, tiles per row
 LARGE = 128
 LARGE_COLUMNS = 20  # the same of the retrievals, where pictures are larger than a thumbnail
+PERPLEXITY = 30.0  # about how many neighbors each row tries to keep
+STEPS = 1000
 
 
 class Confusion(NamedTuple):
@@ -257,3 +258,27 @@ def confused_pairs(
         )
     ]
     return sorted(pairs, key=lambda pair: (-pair.share, -pair.queries, pair.label, pair.taken_for))
+
+
+def tsne(embeddings: Float[Tensor, "n d"], *, seed: int) -> Float[Tensor, "n 2"]:
+    """Positions in the plane that keep neighbors near (t-SNE, van der Maaten and Hinton 2008); the
+    same for the same rows and seed.
+
+    The perplexity is lowered to a third of the rows where there are few. Rows that are all equal,
+    and a single row, lie at the origin.
+    """
+    require_finite(embeddings, "embeddings")
+    rows = embeddings.detach().float().cpu()
+    if len(rows) == 0 or bool((rows == rows[0]).all()):
+        return torch.zeros(len(rows), 2)
+    from sklearn.manifold import TSNE
+
+    init = "pca" if min(rows.shape) > 2 else "random"
+    model = TSNE(
+        perplexity=min(PERPLEXITY, (len(rows) - 1) / 3),
+        init=init,
+        learning_rate="auto",
+        max_iter=STEPS,
+        random_state=seed,
+    )
+    return torch.from_numpy(model.fit_transform(rows.numpy())).float()

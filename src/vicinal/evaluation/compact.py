@@ -6,13 +6,13 @@ codes again by their float32 vectors, which may lie on disk.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
-import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import normalize as to_unit_length
 
@@ -28,52 +28,38 @@ _CACHE_BYTES = 2**21  # of candidates' vectors at a time
 _EXACT = "donot_use_mm_for_euclid_dist"
 
 
-class Int8Quantizer:
+class Stored(NamedTuple):
+    """Rows as they are read from codes, the bytes of a row's code, and those of all rows' tables."""
+
+    rows: Float[Tensor, "n d"]
+    vector_bytes: int
+    tables: int
+
+
+def int8(rows: Float[Tensor, "n d"]) -> Stored:
     """A byte for a number: 256 even steps from the least to the largest value of its dimension."""
-
-    def __init__(self, rows: Float[Tensor, "n d"]) -> None:
-        self.low, high = rows.aminmax(dim=0)
-        self.step = ((high - self.low) / 255).clamp(min=torch.finfo(rows.dtype).tiny)
-        self.tables = 8 * rows.shape[1]
-
-    def encode(self, rows: Float[Tensor, "n d"]) -> UInt8[Tensor, "n d"]:
-        return ((rows - self.low) / self.step).round().clamp(0, 255).to(torch.uint8)
-
-    def decode(self, codes: UInt8[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-        return codes * self.step + self.low
+    low, high = rows.aminmax(dim=0)
+    step = ((high - low) / 255).clamp(min=torch.finfo(rows.dtype).tiny)
+    codes = ((rows - low) / step).round().clamp(0, 255)
+    return Stored(codes * step + low, rows.shape[1], 8 * rows.shape[1])
 
 
-class BinaryQuantizer:
-    """A bit for a number: whether it lies above the mean of its dimension; decoded to the mean of
+def binary(rows: Float[Tensor, "n d"]) -> Stored:
+    """A bit for a number: whether it lies above the mean of its dimension; read as the mean of
     those that do or not.
 
-    >>> quantizer = BinaryQuantizer(torch.tensor([[1.0, 4.0], [3.0, 4.0], [5.0, 1.0]]))
-    >>> codes = quantizer.encode(torch.tensor([[9.0, 0.0]]))
-    >>> codes.tolist(), quantizer.decode(codes).tolist()
-    ([[128]], [[5.0, 1.0]])
+    >>> binary(torch.tensor([[1.0, 4.0], [3.0, 4.0], [5.0, 1.0]])).rows[2].tolist()
+    [5.0, 1.0]
     """
-
-    def __init__(self, rows: Float[Tensor, "n d"]) -> None:
-        self.center = rows.mean(dim=0)
-        above = rows > rows.mean(dim=0)
-        count = above.sum(dim=0)
-        total = (rows * above).sum(dim=0)
-        self.above = total / count.clamp(min=1)
-        self.below = (rows.sum(dim=0) - total) / (len(rows) - count).clamp(min=1)
-        self.tables = 12 * rows.shape[1]
-
-    def encode(self, rows: Float[Tensor, "n d"]) -> UInt8[Tensor, "n b"]:
-        bits = np.packbits((rows > self.center).cpu().numpy(), axis=1)
-        return torch.from_numpy(bits).to(rows.device)
-
-    def decode(self, codes: UInt8[Tensor, "n b"]) -> Float[Tensor, "n d"]:
-        bits = np.unpackbits(codes.cpu().numpy(), axis=1, count=len(self.center))
-        return torch.where(torch.from_numpy(bits).to(codes.device).bool(), self.above, self.below)
+    above = rows > rows.mean(dim=0)
+    count = above.sum(dim=0)
+    total = (rows * above).sum(dim=0)
+    rest = (rows.sum(dim=0) - total) / (len(rows) - count).clamp(min=1)
+    decoded = torch.where(above, total / count.clamp(min=1), rest)
+    return Stored(decoded, -(-rows.shape[1] // 8), 12 * rows.shape[1])
 
 
-# Fitted to some rows: turns rows into bytes and back; ``tables`` are bytes beside the codes.
-Quantizer = Int8Quantizer | BinaryQuantizer
-QUANTIZERS: dict[str, type[Quantizer]] = {"int8": Int8Quantizer, "binary": BinaryQuantizer}
+QUANTIZERS: dict[str, Callable[[Tensor], Stored]] = {"int8": int8, "binary": binary}
 
 
 @dataclass(frozen=True)
@@ -173,30 +159,28 @@ def compact_scores(
         if normalize or metric == "cosine":
             x = to_unit_length(x, dim=1)
             rows = to_unit_length(rows, dim=1)
-        ways = [("float32", "", Gallery(rows).search(x, k, own=own), 4 * size, 0)]
+        whole = Stored(rows, 4 * size, 0)
+        ways = [("float32", "", Gallery(rows).search(x, k, own=own), whole)]
         if rerank:
             ranking = partial(reranking.rerank, k=k, gallery=None if gallery is None else rows)
-            ways.append(("float32", "re-ranked", map(ranking, [x]), 4 * size, 0))
+            ways.append(("float32", "re-ranked", map(ranking, [x]), whole))
         for name in dict.fromkeys(quantize):
-            quantizer = QUANTIZERS[name](rows)
-            codes = quantizer.encode(rows)
-            held = Gallery(quantizer.decode(codes))
-            width = codes.shape[1]
-            ways.append((name, "", held.search(x, k, own=own), width, quantizer.tables))
-            again = _rescored(x, held, rows, k, own)
-            ways.append((name, "rescored", again, width, quantizer.tables))
-        for stored, refined, chunks, width, tables in ways:
+            stored = QUANTIZERS[name](rows)
+            held = Gallery(stored.rows)
+            ways.append((name, "", held.search(x, k, own=own), stored))
+            ways.append((name, "rescored", _rescored(x, held, rows, k, own), stored))
+        for name, refined, chunks, stored in ways:
             start = time.perf_counter()
             scores = query_scores(chunks, labels, gallery_labels).means()
             seconds = time.perf_counter() - start
             found.append(
                 CompactScores(
                     dims=size,
-                    stored=stored,
+                    stored=name,
                     refined=refined,
-                    vector_bytes=width,
+                    vector_bytes=stored.vector_bytes,
                     rescoring_bytes=4 * size if refined == "rescored" else 0,
-                    total_bytes=width * len(rows) + tables,
+                    total_bytes=stored.vector_bytes * len(rows) + stored.tables,
                     query_seconds=seconds / len(labels),
                     recall_at_1=scores["recall@1"],
                     map_at_r=scores["map@r"],

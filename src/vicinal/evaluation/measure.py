@@ -94,17 +94,14 @@ def evaluate(
         raise ConfigError(
             "a gallery comes with its labels, got one without the other. Pass both or neither."
         )
-    rows = _tensor(embeddings)
-    device = _device(rows) if device is None else device
-    rows, own = _checked(rows, labels, "embeddings", device, matrices=same is not None)
+    rows, own = _checked(embeddings, labels, "embeddings", device, same)
     others = theirs = None
     if gallery is not None and gallery_labels is not None:
-        others, theirs = _checked(
-            _tensor(gallery), gallery_labels, "gallery", device, matrices=same is not None
-        )
-    asked = _usual(recalls, top_percent=top_percent) if metrics is None else metrics
+        others, theirs = _checked(gallery, gallery_labels, "gallery", rows.device, same)
+    asked = metrics or _usual(recalls, top_percent=top_percent)
     groups = [name for name in asked if name in _CLUSTERING]
-    pairs = [name for name in asked if name.startswith("tar@far=") or name == "eer"]
+    fars = {name: float(name[8:]) for name in asked if name.startswith("tar@far=")}
+    pairs = [name for name in asked if name in fars or name == "eer"]
     ranked = [name for name in asked if name not in (*groups, *pairs)]
     if same is not None and metrics is not None and groups:
         raise ConfigError(
@@ -114,26 +111,25 @@ def evaluate(
         raise ConfigError(
             f"{pairs[0]} is measured by Euclidean or cosine distance, got metric='poincare'."
         )
-    # Neighbors by cosine are scaled where they are searched, so that zero rows are a kind.
-    unit = to_unit_length(rows, dim=1) if normalize or metric == "cosine" else rows
     if normalize:
-        rows = unit
-    if others is not None and normalize:
-        others = to_unit_length(others, dim=1)
+        rows = to_unit_length(rows, dim=1)
+        others = None if others is None else to_unit_length(others, dim=1)
     queries = QueryScores(own, {}, torch.arange(len(own)))
     if ranked:
         queries = _retrieve(rows, own, others, theirs, ranked, metric, same=same, together=together)
+    # Neighbors by cosine were scaled where they were searched, so that zero rows are a kind.
+    if metric == "cosine" and not normalize:
+        rows = to_unit_length(rows, dim=1)
+        others = None if others is None else to_unit_length(others, dim=1)
     found = Scores(queries)
     if pairs:
-        if others is not None and metric == "cosine":
-            others = to_unit_length(others, dim=1)
-        fars = {name: float(name.removeprefix("tar@far=")) for name in pairs if name != "eer"}
-        how: Any = {"gallery": others, "gallery_labels": theirs, "same": same}
-        verified = verify(unit, own, fars=list(fars.values()), **how)
-        names = {name: f"tar@far={far:g}" for name, far in fars.items()}
-        found |= {name: verified[names.get(name, name)] for name in pairs}
+        verified = verify(
+            rows, own, gallery=others, gallery_labels=theirs, fars=list(fars.values()), same=same
+        )
+        for name in pairs:
+            found[name] = verified[f"tar@far={fars[name]:g}" if name in fars else name]
     if groups and clustering and same is None:
-        means, found.spread = cluster(unit, own, seed=seed, restarts=restarts, together=together)
+        means, found.spread = cluster(rows, own, seed=seed, restarts=restarts, together=together)
         found |= {name: means[name] for name in groups}
     return found
 
@@ -197,22 +193,21 @@ def measure(
     queries, gallery = embedded.roles()
     rows = embedded.vectors[queries]
     own = embedded.labels[queries]
-    sought: Any = {"metric": embedded.metric, "together": True}
-    if gallery is not None:
+    how: Any = {"metric": embedded.metric, "together": True, "seed": seed, "restarts": restarts}
+    asked = tuple(dict.fromkeys((*recalls, 1)))
+    if gallery is None:
+        found = evaluate(rows, own, recalls=asked, clustering=clustering, **how)
+    else:
         others = embedded.vectors[gallery]
         theirs = embedded.labels[gallery]
-        sought |= {"gallery": others, "gallery_labels": theirs, "top_percent": True}
         clustering = clustering and 2 * len(torch.unique(own)) <= len(queries)
-    asked = tuple(dict.fromkeys((*recalls, 1)))
-    how: Any = {"clustering": clustering, "seed": seed, "restarts": restarts}
-    found = evaluate(rows, own, recalls=asked, **sought, **how)
+        how |= {"top_percent": True, "recalls": asked, "clustering": clustering}
+        found = evaluate(rows, own, gallery=others, gallery_labels=theirs, **how)
     if 1 not in recalls:
         del found["recall@1"]
-    # So far, texts have asked for pictures.
-    if gallery is not None and embedded.records.captions is not None:
-        names = [f"recall@{k}" for k in recalls]
-        sought |= {"gallery": rows, "gallery_labels": own, "metrics": names}
-        back = evaluate(others, theirs, **sought)
+    if gallery is not None and embedded.records.captions is not None:  # texts asked for pictures
+        how["metrics"] = [f"recall@{k}" for k in recalls]
+        back = evaluate(others, theirs, gallery=rows, gallery_labels=own, **how)
         found |= {f"image_to_text_{name}": value for name, value in back.items()}
     return found
 
@@ -239,10 +234,10 @@ def _retrieve(
     Recall@K for a large K asks again only for the queries without a right neighbor among the first.
     """
     held = rows if others is None else others
+    labels = own if theirs is None else theirs
     percent = len(held) // 100 + 1  # CVM-Net's code (Hu et al. 2018) and HER's
     asked = {name: f"recall@{percent}" if name == "recall@1%" else name for name in names}
-    metrics = dict.fromkeys(asked.values())
-    ends = {one: one.partition("@")[2] for one in metrics}
+    ends = {one: one.partition("@")[2] for one in asked.values()}
     depths = {one: int(end) for one, end in ends.items() if end.isdigit()}
     relevant = some_relevant(own, theirs, same)
     every = [k for one, k in depths.items() if one.startswith("precision")]
@@ -251,26 +246,25 @@ def _retrieve(
     if set(WHOLE) & set(names):
         first = len(held)
     far = [one for one, k in depths.items() if k > first]
-    near = [one for one in metrics if one not in far]
+    near = [one for one in ends if one not in far]
     among = Gallery.of(rows, others, metric)
-    labels = own if theirs is None else theirs
+    everyone = torch.arange(len(rows), device=rows.device)
 
-    def ask(asking: Tensor | slice, k: int, metrics: list[str]) -> QueryScores:
+    def ask(queries: Tensor, places: Tensor, k: int, metrics: list[str]) -> QueryScores:
         """Score some of the queries."""
-        places = everyone[asking]
-        chunks = among.search(rows[asking], k, own=places if others is None else None)
-        how: Any = {"metrics": metrics, "same": same, "relevant": relevant[asking]}
-        found = query_scores(chunks, own[asking], labels, **how)
+        chunks = among.search(queries, k, own=places if others is None else None)
+        how: Any = {"metrics": metrics, "same": same, "relevant": relevant[places]}
+        found = query_scores(chunks, own[places], labels, **how)
         return replace(found, rows=places[found.rows])
 
-    everyone = torch.arange(len(rows), device=rows.device)
-    mine = parallel.part(range(len(rows))) if together else range(len(rows))
     last = f"recall@{first}"
-    found = ask(slice(mine.start, mine.stop), first, [*near, last])
+    mine = map(parallel.part, (rows, everyone)) if together else (rows, everyone)
+    found = ask(*mine, first, [*near, last])
     scores = found.scores | dict.fromkeys(far, found.scores[last])
     missed = (found.scores[last] == 0).nonzero().flatten()
     if far and len(missed):
-        again = ask(found.rows[missed], most, far).scores
+        places = found.rows[missed]
+        again = ask(rows[places], places, most, far).scores
         scores |= {one: scores[one].index_copy(0, missed, again[one]) for one in far}
     if together:
         scores = {one: parallel.join_rows(values) for one, values in scores.items()}
@@ -278,42 +272,31 @@ def _retrieve(
     return QueryScores(own[counted], {name: scores[one] for name, one in asked.items()}, counted)
 
 
-def _device(rows: Tensor) -> torch.device | str:
-    return "cuda" if rows.device.type == "cpu" and torch.cuda.is_available() else rows.device
-
-
-def _tensor(rows: Tensor | np.ndarray) -> Tensor:
-    return (
-        rows
-        if isinstance(rows, Tensor)
-        else torch.from_numpy(np.require(rows, requirements=["C", "W"]))
-    )
-
-
 def _checked(
-    rows: Tensor,
+    rows: Tensor | np.ndarray,
     labels: Tensor | np.ndarray,
     name: str,
-    device: torch.device | str,
-    *,
-    matrices: bool = False,
+    device: torch.device | str | None,
+    same: Same,
 ) -> tuple[Tensor, Tensor]:
+    """Return rows, half precision as float32, and their labels, which are integers unless ``same``
+    compares them, on the device."""
+    if not isinstance(rows, Tensor):
+        rows = torch.from_numpy(np.require(rows, requirements=["C", "W"]))
     if len(rows) == 0 or len(rows) != len(labels):
         raise DataError(
             f"each row needs a label, got {len(rows)} rows of {name} and {len(labels)} labels."
         )
-    if isinstance(labels, np.ndarray) and labels.dtype.kind in ("biuf" if matrices else "iu"):
-        labels = torch.from_numpy(
-            labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64)
-        )
+    if isinstance(labels, np.ndarray) and labels.dtype.kind in ("biuf" if same else "iu"):
+        labels = torch.from_numpy(labels.astype(float if labels.dtype.kind == "f" else int))
     if isinstance(labels, np.ndarray) or (
-        not matrices and (labels.is_floating_point() or labels.is_complex())
+        same is None and (labels.is_floating_point() or labels.is_complex())
     ):
         advice = "Number the classes, with numpy.unique(labels, return_inverse=True) for example."
         raise DataError(
             f"labels must be integers, got {labels.dtype} for those of {name}. {advice}"
         )
-    exact = torch.promote_types(rows.dtype, torch.float32)  # half precision is computed as float32
-    return rows.detach().to(device, exact), labels.to(
-        device, labels.dtype if matrices else torch.long
-    )
+    if device is None:
+        device = "cuda" if rows.is_cpu and torch.cuda.is_available() else rows.device
+    exact = torch.promote_types(rows.dtype, torch.float32)
+    return rows.detach().to(device, exact), labels.to(device, None if same else torch.long)

@@ -1,5 +1,5 @@
 """Retrieval scores as pure functions of neighbor ids and labels: Recall@K, R-precision, MAP@R and
-others.
+others, and those of re-identification.
 
 A query is right at rank i if its i-th neighbor has its label. R is the number of gallery rows with
 the query's label (in leave-one-out, of other rows). Scores are fractions in float64, first one per
@@ -9,7 +9,6 @@ A lone query, with no other row of its class (R = 0), can never be right. Lone q
 of the means, as in pytorch-metric-learning.
 """
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -18,8 +17,9 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError, unknown
-from vicinal.evaluation.neighbors import Neighbors
+from vicinal.evaluation.neighbors import Neighbors, neighbor_chunks
 
 # Whether rows belong together, of their labels as tensors that broadcast; None is equality.
 Same = Callable[[Tensor, Tensor], Tensor] | None
@@ -113,22 +113,17 @@ def query_score(
     >>> query_score("precision@2", torch.tensor([[True, False, True]]), torch.tensor([2])).item()
     0.5
     """
-    if found := re.fullmatch(r"(recall|cmc|precision)@(\d+)", name):
-        k = int(found[2])
-        return (
-            hits[:, :k].sum(dim=1).double() / k if found[1] == "precision" else recall_at(hits, k)
-        )
-    scores = {
-        "map@r": map_at_r,
-        "r_precision": r_precision,
-        "map": mean_precision,
-        "mrr": reciprocal_rank,
-    }
-    if name not in scores:
+    kind, _, depth = name.partition("@")
+    if kind in ("recall", "cmc", "precision") and depth.isdigit():
+        first = hits[:, : int(depth)]
+        if kind == "precision":
+            return first.sum(dim=1).double() / int(depth)
+        return first.any(dim=1).double()
+    if name not in _SCORES:
         raise ConfigError(
-            unknown("retrieval score", name, ("recall@K", "cmc@K", "precision@K", *scores))
+            unknown("retrieval score", name, ("recall@K", "cmc@K", "precision@K", *_SCORES))
         )
-    return scores[name](hits, relevant)
+    return _SCORES[name](hits, relevant)
 
 
 def ranks_needed(relevant: Int[Tensor, "q"], recalls: Sequence[int]) -> int:
@@ -186,15 +181,6 @@ def right(
     return (same or torch.eq)(gallery_labels[ids], labels.unsqueeze(1)) & (ids >= 0)
 
 
-def recall_at(hits: Bool[Tensor, "q n"], k: int) -> Float[Tensor, "q"]:
-    """1 where any of the first ``k`` neighbors is right, else 0.
-
-    >>> recall_at(torch.tensor([[False, True], [False, False]]), 2).tolist()
-    [1.0, 0.0]
-    """
-    return hits[:, :k].any(dim=1).double()
-
-
 def mean_precision(hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]) -> Float[Tensor, "q"]:
     """Average precision of a whole ranking, 1/R Σ of the precision at each right neighbor; 0 where
     R = 0.
@@ -240,3 +226,59 @@ def _within(hits: Tensor, relevant: Tensor) -> Tensor:
             f"scores at R need {needed}, got {hits.shape[1]}. Search for `ranks_needed` neighbors."
         )
     return hits[:, :most] & (torch.arange(most, device=hits.device) < relevant.unsqueeze(1))
+
+
+_SCORES = {
+    "map@r": map_at_r,
+    "r_precision": r_precision,
+    "map": mean_precision,
+    "mrr": reciprocal_rank,
+}
+
+
+def reidentify(
+    embeddings: Float[Tensor, "q d"],
+    labels: Int[Tensor, "q"],
+    cameras: Int[Tensor, "q"],
+    *,
+    gallery: Float[Tensor, "g d"],
+    gallery_labels: Int[Tensor, "g"],
+    gallery_cameras: Int[Tensor, "g"],
+    ranks: Sequence[int] = (1, 5, 10),
+    metric: Metric = "euclidean",
+) -> dict[str, float]:
+    """``map`` and ``cmc@rank`` of queries in a gallery, from the whole ranking of each query, chunk
+    by chunk (Zheng et al. 2015, Market-1501).
+
+    A gallery row of the query's identity seen by the query's own camera is junk: it is taken out of
+    the query's ranking, neither right nor wrong. Rows that no query may meet at all (Market-1501's
+    identity -1) are to be left out of the gallery beforehand. Queries whose identity no other
+    camera saw have nothing to find and are left out of the means, as in the Market-1501 protocol.
+
+    Differs: the Market-1501 MATLAB code averages the precisions just before and at each hit (a
+        trapezoid), which gives slightly other values; later evaluation codes do as this one.
+    """
+    rankings = neighbor_chunks(embeddings, len(gallery), gallery=gallery, metric=metric)
+    labels, cameras, gallery_labels, gallery_cameras = (
+        column.to(embeddings.device)
+        for column in (labels, cameras, gallery_labels, gallery_cameras)
+    )
+    totals = dict.fromkeys(("map", *(f"cmc@{rank}" for rank in ranks)), 0.0)
+    answerable = 0
+    for chunk in rankings:
+        part = slice(chunk.start, chunk.start + len(chunk.ids))
+        same = right(chunk.ids, labels[part], gallery_labels)
+        junk = same & (gallery_cameras[chunk.ids] == cameras[part].unsqueeze(1))
+        hits = same & ~junk
+        hits = hits.gather(1, junk.to(torch.uint8).argsort(dim=1, stable=True))  # junk comes last
+        hits = hits[hits.any(dim=1)]
+        for name in totals:
+            totals[name] += float(query_score(name, hits, hits.sum(dim=1)).sum())
+        answerable += len(hits)
+    if not answerable:
+        raise DataError(
+            f"re-identification needs queries that another camera saw, got {len(labels)} queries "
+            "without a gallery row of their identity from another camera. Check the labels and "
+            "cameras."
+        )
+    return {name: total / answerable for name, total in totals.items()}

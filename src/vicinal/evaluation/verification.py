@@ -9,7 +9,7 @@ Everything follows from the sorted float32 distances of same and of different pa
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Literal
 
@@ -39,7 +39,8 @@ def verification_scores(
             f"distances of pairs must be finite and not negative, got {float(distances.min())} to "
             f"{float(distances.max())}. Of a similarity up to 1, pass 1 - similarity."
         )
-    return _scores([(distances.float(), same)], fars)
+    distances = distances.float()
+    return _scores([distances[same].cpu()], [distances[~same].cpu()], fars)
 
 
 def verify(
@@ -63,45 +64,32 @@ def verify(
             "a gallery comes with its labels, got one without the other. Pass both or neither."
         )
     require_finite(embeddings, "embeddings")
-    if gallery is not None:
+    columns, column_labels = embeddings, labels
+    if gallery is not None and gallery_labels is not None:
         require_finite(gallery, "gallery")
-    return _scores(_all_pairs(embeddings.detach(), labels, gallery, gallery_labels, same), fars)
-
-
-def _all_pairs(
-    rows: Tensor, labels: Tensor, gallery: Tensor | None, gallery_labels: Tensor | None, alike: Same
-) -> Iterator[tuple[Tensor, Tensor]]:
-    columns, column_labels = (
-        (rows, labels) if gallery is None or gallery_labels is None else (gallery, gallery_labels)
-    )
-    columns, labels, column_labels = (
-        part.to(rows.device) for part in (columns.detach(), labels, column_labels)
-    )
+        columns, column_labels = gallery, gallery_labels
     center = columns.mean(dim=0, dtype=torch.float64)
-    for top in range(0, len(rows), _TILE):
-        left = rows[top : top + _TILE].double() - center
-        for start in range(top if gallery is None else 0, len(columns), _TILE):
-            right = columns[start : start + _TILE].double() - center
-            distances = torch.cdist(left, right, compute_mode="use_mm_for_euclid_dist")
-            pairs = (
-                labels[top : top + _TILE].unsqueeze(1),
-                column_labels[start : start + _TILE].unsqueeze(0),
-            )
-            same = (alike or torch.eq)(*pairs)
-            once = torch.ones_like(same)
-            if gallery is None and start == top:
-                once = once.triu(1)
-            yield distances[once].float(), same[once]
-
-
-def _scores(pairs: Iterable[tuple[Tensor, Tensor]], fars: Sequence[float]) -> dict[str, float]:
     near = list[Tensor]()
     apart = list[Tensor]()
-    for distances, alike in pairs:
-        near.append(distances[alike].cpu())
-        apart.append(distances[~alike].cpu())
-    same = np.sort(torch.cat(near).numpy())
-    different = np.sort(torch.cat(apart).numpy())
+    for top in range(0, len(embeddings), _TILE):
+        left = embeddings[top : top + _TILE].detach().double() - center
+        classes = labels[top : top + _TILE].unsqueeze(1)
+        for start in range(top if gallery is None else 0, len(columns), _TILE):
+            right = columns[start : start + _TILE].detach().double() - center
+            distances = torch.cdist(left, right, compute_mode="use_mm_for_euclid_dist").float()
+            alike = (same or torch.eq)(classes, column_labels[start : start + _TILE].unsqueeze(0))
+            once = torch.ones_like(alike)
+            if gallery is None and start == top:
+                once = once.triu(1)
+            near.append(distances[once & alike].cpu())
+            apart.append(distances[once & ~alike].cpu())
+    return _scores(near, apart, fars)
+
+
+def _scores(
+    near: Sequence[Tensor], apart: Sequence[Tensor], fars: Sequence[float]
+) -> dict[str, float]:
+    same, different = (np.sort(torch.cat([*part]).numpy()) for part in (near, apart))
     if not len(different) or not len(same):
         got = f"{len(same)} same and {len(different)} different pairs"
         raise DataError(

@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Float, Float32, Int64
 
 from vicinal.errors import ConfigError, DataError
+from vicinal.evaluation.artifacts import tsne
 from vicinal.evaluation.clustering import kmeans
 from vicinal.evaluation.neighbors import neighbors
-from vicinal.evaluation.projection import tsne
 from vicinal.files import read_arrays, write_arrays
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.pages import Group, Page
