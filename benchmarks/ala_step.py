@@ -74,7 +74,9 @@ def errors(device: torch.device, batch: Batch, options: argparse.Namespace) -> l
     training = method.training_pass(batch)
     losses = training.scored.losses
     leaves = method.metric.leaves
-    steps = method.metric.scaled(meta_gradient.gradient(losses.mean() / 2, leaves))
+    steps = method.metric.scaled(
+        [*torch.autograd.grad(losses.mean() / 2, leaves, retain_graph=True)]
+    )
     _, direction = method.validate(batch, steps)
 
     def slopes() -> torch.Tensor:

@@ -188,17 +188,22 @@ class _Scatter(torch.autograd.Function):
 
 
 def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Replace each ``.grad`` by its mean over the processes, in one flat exchange."""
-    if processes() == 1:
-        return
+    """Replace each ``.grad`` by its mean over the processes."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    flat = torch.cat([gradient.reshape(-1) for gradient in gradients]) / processes()
+    if processes() > 1:
+        for gradient, mean in zip(gradients, averaged(gradients), strict=True):
+            gradient.copy_(mean)
+
+
+def averaged(tensors: list[Tensor]) -> list[Tensor]:
+    """Return the means of tensors over the processes, from one flat exchange."""
+    if processes() == 1:
+        return tensors
+    flat = torch.cat([tensor.reshape(-1) for tensor in tensors]) / processes()
     with _exchange():
         dist.all_reduce(flat)
-    for gradient, mean in zip(
-        gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True
-    ):
-        gradient.copy_(mean.view_as(gradient))
+    means = torch.split(flat, [tensor.numel() for tensor in tensors])
+    return [mean.view_as(tensor) for mean, tensor in zip(means, tensors, strict=True)]
 
 
 def share_norms(module: nn.Module) -> None:

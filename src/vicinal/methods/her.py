@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from vicinal.arguments import NonNegative, check_arguments
+from vicinal.arguments import NonNegative
 from vicinal.data.draws import uniform
 from vicinal.data.records import GALLERY, QUERY, Batch, to_device
 from vicinal.data.transforms import rotate
@@ -88,9 +88,6 @@ class HER(Method):
     layouts: ClassVar[tuple[str, ...]] = ("cross_view",)
     title: ClassVar[str] = "HER"
     indivisible: ClassVar[str] = "its matches are those of the whole batch"
-
-    def __post_init__(self) -> None:
-        check_arguments(self)
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from vicinal.arguments import Count, Finite, check_arguments
+from vicinal.arguments import Count, Finite
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.losses.diagnostics import active_among
@@ -76,9 +76,6 @@ class HTL(Method):
     layouts: ClassVar[tuple[str, ...]] = ("anchor_neighbors", "classes")
     reads_records: ClassVar[bool] = True
     title: ClassVar[str] = "HTL"
-
-    def __post_init__(self) -> None:
-        check_arguments(self)
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)

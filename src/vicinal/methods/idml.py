@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vicinal import parallel
-from vicinal.arguments import NonNegative, Positive, check_arguments
+from vicinal.arguments import NonNegative, Positive
 from vicinal.data.records import Batch, to_device
 from vicinal.distances import cosine_similarity, pairwise_distances, squared_lengths, unit_rows
 from vicinal.errors import ConfigError
@@ -92,9 +92,6 @@ class IDML(Method):
     chunkable: ClassVar[bool] = False
     title: ClassVar[str] = "IDML"
     indivisible: ClassVar[str] = "it mixes rows of the whole batch"
-
-    def __post_init__(self) -> None:
-        check_arguments(self)
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)

@@ -359,9 +359,6 @@ class BetweenPairs(Method):
 
     layouts: ClassVar[tuple[str, ...]] = ("classes",)
 
-    def __post_init__(self) -> None:
-        check_arguments(self)
-
     @property
     @abstractmethod
     def consecutive(self) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.optim import Optimizer
 
-from vicinal.arguments import docstring_section
+from vicinal.arguments import check_arguments, docstring_section
 from vicinal.data.records import QUERY, Batch, Records
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Embedded
@@ -176,6 +176,9 @@ class Method(nn.Module):
         method = super().__new__(cls)
         nn.Module.__init__(method)  # before a dataclass sets its fields
         return method
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
 
     # -- the slot of an experiment ----------------------------------------------------------------
 

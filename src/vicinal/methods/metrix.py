@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from vicinal.arguments import Count, NonNegative, Positive, check_arguments
+from vicinal.arguments import Count, NonNegative, Positive
 from vicinal.data.records import Batch, to_device
 from vicinal.errors import ConfigError
 from vicinal.losses.loss import Comparisons, Loss, reduce
@@ -109,9 +109,6 @@ class Metrix(Method):
     chunkable: ClassVar[bool] = False
     title: ClassVar[str] = "Metrix"
     indivisible: ClassVar[str] = "it mixes rows of the whole batch"
-
-    def __post_init__(self) -> None:
-        check_arguments(self)
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vicinal.arguments import Count, Natural, Share, check_arguments
+from vicinal.arguments import Count, Natural, Share
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.losses import wrappers
@@ -102,9 +102,6 @@ class CrossBatchMemory(Plain):
     warmup: Natural | None = None
 
     title: ClassVar[str] = "cross-batch memory"
-
-    def __post_init__(self) -> None:
-        check_arguments(self)
 
     def sampler_for(self, loss: type[nn.Module]) -> str:
         return "classes"

@@ -4,7 +4,6 @@ import copy
 import shlex
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,8 +16,8 @@ from vicinal.methods import Plain
 from vicinal.methods.method import Method
 from vicinal.models import count_parameters
 from vicinal.run_directory import RunDirectory
-from vicinal.training.console import Console, spell
-from vicinal.training.experiment import build_method, load_records, taken
+from vicinal.training.console import spell
+from vicinal.training.experiment import Experiment, build_method, load_records, taken
 
 SMALL = 64  # pixels a side of the pictures on which methods are compared
 ROWS = 4  # embedded and differentiated once to measure; more would take seconds on a CPU
@@ -27,19 +26,16 @@ ROWS = 4  # embedded and differentiated once to measure; more would take seconds
 def describe(config: Config) -> str:
     """Return the resolved experiment as TOML with comments on its size and cost."""
     config, records = load_records(config)
-    method, steps = build_method(
-        config, records.part("train"), parallel.pick_device(config.training.device)
-    )
-    cost = _cost(config, method, records)
+    device = parallel.pick_device(config.training.device)
+    method, steps = build_method(config, records.part("train"), device)
+    time, bytes_used = _cost(config, method, records, steps)
     learnt, count = count_parameters(method.embedder)
-    memory = 4 * (count + 3 * learnt) + cost.bytes * min(
-        cost.rows, config.training.chunk or cost.rows
-    )
     lines = [
         _found(records),
         f"{count:,} parameters, {learnt:,} of them trained",
-        cost.time(steps),
-        f"about {memory / 2**20:,.0f} MiB for weights, optimizer and activations",
+        time,
+        f"about {(4 * (count + 3 * learnt) + bytes_used) / 2**20:,.0f} MiB for weights, optimizer "
+        "and activations",
         *config.reasons,
         *taken(config, method.embedder),
         *method.notes,
@@ -47,42 +43,40 @@ def describe(config: Config) -> str:
     return "\n".join([*(f"# {line}" for line in lines), config.toml().rstrip()])
 
 
-def introduce(
-    path: Path, console: Console, config: Config, records: Records, method: Method, steps: int
-) -> None:
+def introduce(path: Path, experiment: Experiment) -> None:
     """Print what was found and chosen, how long it will take, where the result will be and what to
     try next."""
+    config = experiment.config
+    records = experiment.records
+    method = experiment.method
+    steps = experiment.steps
     slots = config.slots()
     run = RunDirectory(path)
+    line = experiment.console.line
     used = ("model", "loss", "method") if steps else ("model",)
     names = ", ".join(f"{slot} {slots[slot]['name']}" for slot in used)
-    console.line(f"found   {_found(records)}")
     form = "" if config.method.form is None else f", form={config.method.form}"
-    console.line(f"chosen  preset {config.preset}: {names}{form}")
+    line(f"found   {_found(records)}")
+    line(f"chosen  preset {config.preset}: {names}{form}")
     for reason in (*config.reasons, *taken(config, method.embedder)):
-        console.line(f"        {reason}")
-    console.line(f"time    {_cost(config, method, records).time(steps)}")
+        line(f"        {reason}")
+    line(f"time    {_cost(config, method, records, steps)[0]}")
     headed = config.model.head != "none" or config.transform.kind == "text"
     if steps and headed and records.captions is None:
-        console.line(
-            "        --head-only gives a baseline first: the head in closed form, no step trained"
-        )
-    console.line(f"result  {run.report_path}")
-    if live := config.own_slots(live=True):  # which only Python can give again
-        given = ", ".join(f"{slot}=..." for slot in live)
-        console.line(f"        Ctrl-C stops; vicinal.train(resume={str(path)!r}, {given}) goes on")
-    else:
-        console.line(f"        Ctrl-C stops; `{run.resume_command()}` goes on")
+        line("        --head-only gives a baseline first: the head in closed form, no step trained")
+    line(f"result  {run.report_path}")
+    live = config.own_slots(live=True)  # which only Python can give again
+    given = ", ".join(f"{slot}=..." for slot in live)
+    again = f"vicinal.train(resume={str(path)!r}, {given})" if live else f"`{run.resume_command()}`"
+    line(f"        Ctrl-C stops; {again} goes on")
     if "model" in live:
-        console.line(f"then    vicinal.load({str(path)!r}, module=...)")
+        line(f"then    vicinal.load({str(path)!r}, module=...)")
         return
     commands = run.next_commands(tested="test" in records.splits)
     for word, command in zip(("then", "", ""), commands, strict=True):
-        console.line(f"{word:<8}{command}")
+        line(f"{word:<8}{command}")
     if steps and (data := slots["data"].get("path")) is not None:
-        console.line(
-            f"        vicinal best {shlex.quote(data)} --minutes 30   # tries other losses"
-        )
+        line(f"        vicinal best {shlex.quote(data)} --minutes 30   # tries other losses")
 
 
 def _found(records: Records) -> str:
@@ -96,59 +90,42 @@ def _found(records: Records) -> str:
     return f"{len(records)} {kind}{captions} in {records.name}: {', '.join(parts)}"
 
 
-class Cost(NamedTuple):
-    """Rows of a batch, and what a step takes; None where that is not known.
+def _cost(config: Config, method: Method, records: Records, steps: int) -> tuple[str, float]:
+    """Say how long so many steps take, and return the bytes of a batch's activations.
 
-    Attributes:
-        times: how often a step of ``method=plain`` would fit into one; None where the method is
-            that.
-        bytes: what a row takes in a forward and backward pass.
+    A step is measured with feature vectors as it is; with pictures, by the network's pass over a
+    few of them and by how much longer the method's step takes than a plain one on small ones.
     """
-
-    rows: int
-    device: str
-    seconds: float | None = None
-    times: float | None = None
-    bytes: float = 0.0
-
-    def time(self, steps: int) -> str:
-        """Say how long so many steps take."""
-        if not steps:
-            return "no step is trained: the head is set in closed form"
-        words = f"{steps:,} steps of {self.rows} rows"
-        if self.seconds is not None:
-            words += f", about {spell(self.seconds * steps)} on this {self.device}"
-        if self.times is not None:
-            words += f", {self.times:.1f} times as long as with method=plain"
-        return f"{words}, and measuring"
-
-
-def _cost(config: Config, method: Method, records: Records) -> Cost:
-    """Measure a step: with feature vectors, as it is; with pictures, by the network's pass over a
-    few of them and by how much longer the method's step takes than a plain one on small ones."""
     device = parallel.pick_device(config.training.device)
     transform = own_transform(config.transform)
     rows = config.training.batch_size if method.reads_records else len(method.batches(0)[0])
+    words = f"{steps:,} steps of {rows} rows"
     plain = type(config.method) is Plain
-    small: tuple[int, ...] | None = None
+    shape: tuple[int, ...] = ()
+    small: tuple[int, ...] = ()
     if isinstance(transform, ImageTransform):
         shape = (transform.channels, transform.size, transform.size)
         if config.model.any_size and not plain:
             small = (transform.channels, SMALL, SMALL)
     elif transform.kind == "features":
         shape = small = records.source.read(0).shape
-    else:  # a transform of the user's own, or texts
-        return Cost(rows, device.type)
-    row_seconds, row_bytes = _pass(method, shape, device)
-    seconds = rows * row_seconds
-    times = None
-    own = None if small is None else step_seconds(config, records, small)
-    if own is not None and small is not None:
-        if not plain:
+    bytes_used = 0.0
+    if shape:  # not of a transform of the user's own, nor of texts
+        seconds, bytes_used = (rows * each for each in _pass(method, shape, device))
+        own = step_seconds(config, records, small) if small else None
+        base = None
+        if own is not None and not plain:
             base = step_seconds(config.replace(method=Plain()), records, small)
-            times = None if base is None else own[0] / base[0]
-        seconds = own[0] if small == shape else seconds * (times or 1.0)
-    return Cost(rows, device.type, seconds, times, row_bytes)
+        times = own[0] / base[0] if own and base else None
+        seconds = own[0] if own and small == shape else seconds * (times or 1.0)
+        words += f", about {spell(seconds * steps)} on this {device.type}"
+        if times is not None:
+            words += f", {times:.1f} times as long as with method=plain"
+    if not steps:
+        words = "no step is trained: the head is set in closed form"
+    else:
+        words += ", and measuring"
+    return words, bytes_used * min(1.0, (config.training.chunk or rows) / rows)
 
 
 def _pass(method: Method, shape: tuple[int, ...], device: torch.device) -> tuple[float, float]:

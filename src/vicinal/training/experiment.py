@@ -3,8 +3,7 @@ training."""
 
 import copy
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from hashlib import sha256
@@ -13,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vicinal import parallel
@@ -43,8 +42,6 @@ from vicinal.samplers import SAMPLERS, BatchSampler
 from vicinal.training.console import Console
 from vicinal.training.selection import Judge
 from vicinal.training.trackers import check_trackers
-
-WORTH_SAYING = 1.0  # seconds: what planning an epoch may take without a word
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,10 @@ class Experiment:
     def plan(self, epoch: int) -> Sequence[Sequence[int]]:
         """Return the batches that the method wants in ``epoch``; with several processes, those of
         the first one."""
-        wanted = self._planned(epoch)
+        if self.method.reads_records:
+            title = f"planning epoch {epoch + 1}"
+            self.method.embed_records = partial(self.embed_train, title)
+        wanted = self.method.batches(epoch)
         if not len(wanted):
             raise ConfigError(
                 f"the method plans no batch for epoch {epoch + 1}. Lower the batch size or add "
@@ -90,28 +90,13 @@ class Experiment:
         check_equal_parts(plan)
         return plan
 
-    def _planned(self, epoch: int) -> Sequence[Sequence[int]]:
-        """Return the method's batches; where it embeds the training records for them, show what
-        that costs."""
-        method = self.method
-        if not method.reads_records:
-            return method.batches(epoch)
-        began = time.monotonic()
-        title = f"planning epoch {epoch + 1}"
+    def embed_train(self, title: str, *, features: bool = False) -> Embedded:
+        """Embed the training records, and show how far that is."""
         mine = len(parallel.part(range(len(self.train))))
         with self.console.following(mine, 0, title) as follower:
-            method.embed_records = partial(
-                self.encoder.embed,
-                self.train,
-                progress=follower.advance,
-                **self.reading,
+            return self.embed(
+                self.encoder, self.train, features=features, progress=follower.advance
             )
-            wanted = method.batches(epoch)
-        if (seconds := time.monotonic() - began) >= WORTH_SAYING:
-            self.console.line(
-                f"{title}: {len(self.train)} training records embedded in {seconds:.1f} s"
-            )
-        return wanted
 
     def batches(self, plan: Sequence[Sequence[int]], *, epoch: int, start: int) -> Iterator[Batch]:
         """Yield this process's rows of an epoch's batches from number ``start`` on, augmented, on
@@ -177,8 +162,7 @@ class Experiment:
         if model.start == "glorot":
             starts.start_by_glorot(embedder, self.config.training.seed)
             return
-        with self.console.following(len(self.train), 0, "features of the training set") as follower:
-            found = self.embed(self.encoder, self.train, features=True, progress=follower.advance)
+        found = self.embed_train("features of the training set", features=True)
         if model.start == "principal":
             starts.start_as_principal_components(embedder, found.vectors, model.start_length)
         elif model.start == "discriminant":
@@ -258,17 +242,15 @@ def load_records(config: Config) -> tuple[Config, Records]:
     return config, hold_out(records, share, seed) if share > 0 else records
 
 
-Introduce = Callable[[Config, Records, Method, int], None]
-
-
 def prepare(
-    config: Config, console: Console | None = None, introduce: Introduce | None = None
+    config: Config,
+    console: Console | None = None,
+    introduce: Callable[[Experiment], None] | None = None,
 ) -> Experiment:
     """Load and split the data, build the method; reject what cannot work before anything is
     trained.
 
-    ``introduce`` is called with config, records, method and number of steps before images are
-    decoded.
+    ``introduce`` is called before images are decoded.
     """
     training = config.training
     device = parallel.pick_device(training.device)
@@ -289,9 +271,12 @@ def prepare(
     if workers and cache is None and len(records) >= WORTH_PROCESSES:
         start_early()
     method, steps = build_method(config, train, device)
+    notes = _notes(records, method, device, head_only=training.head_only)
+    notes = (*taken(config, method.embedder), *notes)
     console = console or Console(quiet=True)
+    experiment = Experiment(config, records, train, method, steps, device, workers, notes, console)
     if introduce is not None:
-        introduce(config, records, method, steps)
+        introduce(experiment)
     if parallel.processes() > 1 and method.undivided:
         why = "; ".join(method.undivided)
         console.line(f"every process computes the loss of the whole batch: {why}")
@@ -310,9 +295,7 @@ def prepare(
             progress=follower.advance,
         )
     _check_equal_start(config, records, method)
-    notes = _notes(records, method, device, head_only=training.head_only)
-    notes = (*taken(config, method.embedder), *notes)
-    return Experiment(config, records, train, method, steps, device, workers, notes, console)
+    return experiment
 
 
 def _check_learnable(config: Config, records: Records) -> None:
@@ -388,8 +371,14 @@ def _check_equal_start(config: Config, records: Records, method: Method) -> None
     read its own."""
     if parallel.processes() == 1:
         return
-    weights = _hash(method.embedder.state_dict())
-    mine = {"settings": config.slots(), "records": records.fingerprint(), "weights": weights}
+    weights = sha256()
+    for tensor in method.embedder.state_dict().values():
+        weights.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    mine = {
+        "settings": config.slots(),
+        "records": records.fingerprint(),
+        "weights": weights.hexdigest(),
+    }
     for name, value in parallel.from_first(lambda: mine).items():
         if mine[name] != value:
             raise ConfigError(
@@ -397,16 +386,6 @@ def _check_equal_start(config: Config, records: Records, method: Method) -> None
                 "others than process 0. "
                 f"Use the same version, settings, data and weight files on every machine."
             )
-
-
-def _hash(state: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of names, shapes and values."""
-    digest = sha256()
-    for name, tensor in state.items():
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        # As bytes, for numpy has no bfloat16.
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def pick_precision(wanted: str, device: torch.device) -> torch.dtype | None:
@@ -590,10 +569,6 @@ def _build_loss(config: Config, labels: np.ndarray, dim: int) -> nn.Module:
     slot = config.loss
     seed = config.training.seed
     if slot.own is not None:
-        if not isinstance(slot.own, nn.Module):
-            raise ConfigError(
-                f"loss is a torch module over (embeddings, labels), got {type(slot.own).__name__}."
-            )
         return copy.deepcopy(slot.own)  # a second run must not begin where the first one ended
     kind = slot.kind or LOSSES[slot.name]
     arguments = dict(slot.arguments)

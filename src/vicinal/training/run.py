@@ -36,9 +36,7 @@ def start(config: Config, path: Path, *, command: str, console: Console) -> RunD
     with joined():
         if parallel.first():
             RunDirectory(path).check_unused()  # before data are decoded
-        experiment = prepare(
-            config, console, None if console.quiet else partial(introduce, path, console)
-        )
+        experiment = prepare(config, console, None if console.quiet else partial(introduce, path))
         plan = experiment.begin()  # raises its errors before there is a folder
         weights = sum(p.numel() * p.element_size() for p in experiment.method.embedder.parameters())
         need = CHECKPOINT_COPIES * weights + ARTIFACT_BYTES

@@ -5,15 +5,12 @@ import torch
 from torch import nn
 
 from vicinal.losses import (
-    AdaptiveNeighborhoodLoss,
     ContrastiveLoss,
-    LiftedStructureLoss,
     MarginLoss,
-    MultiSimilarityLoss,
     TripletLoss,
 )
-from vicinal.methods.ala.assessment import AnchorScoring, PairScoring, TripletScoring
-from vicinal.methods.ala.meta_gradient import Metric, gradient, slopes
+from vicinal.methods.ala.assessment import PairScoring, TripletScoring
+from vicinal.methods.ala.meta_gradient import Metric, slopes
 from vicinal.models import Embedder, ResNet, SmallConvNet
 
 RATES = (0.3, 1.7)  # of backbone and head: a virtual step that took one for both would be seen
@@ -58,7 +55,10 @@ class Episode:
         return self.scoring(embeddings, self.unseen_labels).losses.sum()
 
     def direction(self, losses):
-        steps = self.metric.scaled(gradient(self.weights @ losses, self.metric.leaves))
+        gradients = torch.autograd.grad(
+            self.weights @ losses, self.metric.leaves, retain_graph=True
+        )
+        steps = self.metric.scaled(list(gradients))
         tried = {name: value.requires_grad_() for name, value in self.metric.moved(steps).items()}
         return self.metric.scaled(
             list(torch.autograd.grad(self.validation(tried), list(tried.values())))
@@ -92,9 +92,6 @@ SCORINGS = {
     "contrastive": lambda: TripletScoring(ContrastiveLoss(margin=2.0)),
     "contrastive pairs": lambda: PairScoring(ContrastiveLoss(margin=2.0)),
     "margin": lambda: TripletScoring(MarginLoss()),
-    "multi-similarity anchors": lambda: AnchorScoring(MultiSimilarityLoss()),
-    "lifted anchors": lambda: AnchorScoring(LiftedStructureLoss()),
-    "DANML anchors": lambda: AnchorScoring(AdaptiveNeighborhoodLoss()),
 }
 
 

@@ -10,7 +10,6 @@ from torch import nn
 from vicinal.losses import (
     ContrastiveLoss,
     MarginLoss,
-    MultiSimilarityLoss,
 )
 from vicinal.methods.ala import ALA
 from vicinal.methods.ala.assessment import LSTMAssessor
@@ -108,7 +107,6 @@ def test_the_state_advances_once_an_episode_whatever_k_is(sampler, batch, update
         (ContrastiveLoss(2.0), "pairs"),
         (MarginLoss(class_boundaries=10), "triplets"),
         (MarginLoss(), "pairs"),
-        (MultiSimilarityLoss(), "anchors"),
     ],
 )
 def test_trains_other_losses_and_what_they_learn(sampler, batch, loss, units):

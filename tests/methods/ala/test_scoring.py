@@ -3,16 +3,14 @@ them."""
 
 import pytest
 import torch
-from torch import nn
 
 from vicinal.errors import ConfigError
 from vicinal.losses import (
     ContrastiveLoss,
     MarginLoss,
-    MultiSimilarityLoss,
     TripletLoss,
 )
-from vicinal.methods.ala.assessment import AnchorScoring, EpisodeLoss, PairScoring, TripletScoring
+from vicinal.methods.ala.assessment import EpisodeLoss, PairScoring, TripletScoring
 
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2])  # [a; p] of three classes
 
@@ -59,19 +57,6 @@ def test_a_loss_that_is_no_sum_over_pairs_cannot_be_weighed_by_pairs():
         ConfigError, match=r"needs a sum over pairs, got TripletLoss\. Set method\.units=triplets"
     ):
         PairScoring(TripletLoss())
-
-
-def test_anchors_show_their_mean_positive_and_hardest_negative(embeddings):
-    labels = torch.tensor([0, 0, 0, 1, 1, 2])
-    loss = MultiSimilarityLoss(reduction="none")
-    scored = AnchorScoring(loss)(embeddings, labels)
-    torch.testing.assert_close(scored.losses, loss(embeddings, labels))
-    unit = nn.functional.normalize(embeddings, dim=1)
-    hardest = min((3, 4, 5), key=lambda row: float(distance(unit, 0, row)))
-    torch.testing.assert_close(
-        scored.members[0],
-        torch.stack([embeddings[0], embeddings[[1, 2]].mean(dim=0), embeddings[hardest]]),
-    )
 
 
 def test_the_baseline_takes_all_tuples_of_both_subsets(embeddings, rng):

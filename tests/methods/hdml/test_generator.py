@@ -3,7 +3,7 @@ nowhere."""
 
 import torch
 
-from vicinal.methods.hdml.generator import FeatureClassifier, Generator
+from vicinal.methods.hdml.synthesis import FeatureClassifier, Generator
 
 
 def test_the_authors_norm_stands_after_the_activation():

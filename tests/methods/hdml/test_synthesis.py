@@ -8,8 +8,14 @@ import torch
 
 from vicinal import losses
 from vicinal.losses import LOSSES, NPairLoss, TripletLoss, reduce
-from vicinal.methods.hdml.generator import FeatureClassifier, Generator
-from vicinal.methods.hdml.synthesis import ALONE, Roles, Synthesis, harder
+from vicinal.methods.hdml.synthesis import (
+    ALONE,
+    FeatureClassifier,
+    Generator,
+    Roles,
+    Synthesis,
+    harder,
+)
 
 PK = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2])
 OVER_PAIRS = [kind() for kind in LOSSES.values() if kind.takes_reference and kind.single_negatives]

@@ -4,8 +4,7 @@
 |---|---|
 | Eq. (8), the sequence-aware assessor w = A(T, h; φ) | `assessment.LSTMAssessor`; controls beside
 it |
-| the tuples of an episode and their losses | `assessment.TripletScoring`, `PairScoring`,
-`AnchorScoring` |
+| the tuples of an episode and their losses | `assessment.TripletScoring`, `PairScoring` |
 | Eq. (10), the virtual step θ' | `meta_gradient.Metric`, `method.ALA.validate` |
 | Eqs. (11), (12), the assessor's gradient and update | `meta_gradient.slopes`, `method.ALA.teach` |
 | Eq. (13), the metric's update | `method.ALA.step` |

@@ -19,7 +19,7 @@ from vicinal.errors import ConfigError
 from vicinal.losses.loss import Comparisons, Loss, reduce, tuple_loss
 from vicinal.losses.proxies import ProxyLoss, has_proxies
 from vicinal.samplers.episodes import episode_triplets
-from vicinal.tuples import Embeddings, SingleLabels, Triplets, other_class, same_class
+from vicinal.tuples import Embeddings, SingleLabels, Triplets
 
 Over = Literal["mean", "sum"]
 Weight = Annotated[float, Limits("(0, 1]")]
@@ -129,27 +129,6 @@ class PairScoring(TripletScoring):
         return torch.stack([self.loss.core(part).sums for part in parts], dim=1)
 
 
-class AnchorScoring(Scoring):
-    """Anchors as units: losses that compare an anchor with all of its subset (multi-similarity,
-    lifted structure).
-
-    The assessor sees the anchor, the mean of its positives and its hardest negative. A subset of an
-    episode has one positive for each anchor, so the mean is that one unless another sampler brings
-    more.
-    """
-
-    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Scored:
-        found = self.loss.comparisons(at_least_float32(embeddings), labels)
-        sums, counts = self.loss.core(found)
-        known = embeddings.detach()
-        positive = same_class(labels).to(known.dtype)
-        mean_positive = (positive @ known) / positive.sum(dim=1, keepdim=True).clamp(min=1)
-        distances = pairwise_distances(self.comparable(known), squared=False)
-        hardest = distances.masked_fill(~other_class(labels), torch.inf).argmin(dim=1)
-        members = torch.stack([known, mean_positive, known[hardest]], dim=1)
-        return Scored(sums / counts.clamp(min=1), members, self.hardness(members))
-
-
 class ProxyScoring(Scoring):
     """Pairs of a sample and a proxy as units: any loss with proxies.
 
@@ -191,16 +170,11 @@ class ProxyScoring(Scoring):
         return Scored(costs, members, near / far)
 
 
-SCORINGS: dict[str, type[Scoring]] = {
-    "triplets": TripletScoring,
-    "pairs": PairScoring,
-    "anchors": AnchorScoring,
-}
-
-
 def scoring_of(loss: nn.Module, units: str) -> Scoring:
     """Return how a loss is assessed: with proxies pair by pair, else in the units named."""
-    return ProxyScoring(loss) if has_proxies(loss) else SCORINGS[units](loss)
+    if has_proxies(loss):
+        return ProxyScoring(loss)
+    return PairScoring(loss) if units == "pairs" else TripletScoring(loss)
 
 
 class EpisodeLoss(nn.Module):

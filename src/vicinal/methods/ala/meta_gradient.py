@@ -153,15 +153,3 @@ def slopes(
             lambda rows: scoring(rows, labels).losses, (embeddings.detach(),), (tangents,)
         )[1]
     return result
-
-
-def gradient(losses: Tensor, leaves: list[nn.Parameter]) -> list[Tensor]:
-    """Return ∇ in ``leaves``, the graph kept for those to come; 0 for what the losses do not
-    reach."""
-    return list(torch.autograd.grad(losses, leaves, retain_graph=True, materialize_grads=True))
-
-
-def norm(parts: list[Tensor]) -> Float[Tensor, ""]:
-    """Return the length of all parts together."""
-    length: Tensor = torch.stack(torch._foreach_norm(parts)).norm()
-    return length

@@ -8,11 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vicinal.arguments import Natural, NonNegative, check_arguments
+from vicinal.arguments import Natural, NonNegative
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.losses.proxies import has_proxies
-from vicinal.methods.ala import meta_gradient
 from vicinal.methods.ala.assessment import (
     Assessor,
     ConstantAssessor,
@@ -22,10 +21,10 @@ from vicinal.methods.ala.assessment import (
     Weight,
     scoring_of,
 )
-from vicinal.methods.ala.meta_gradient import Metric
+from vicinal.methods.ala.meta_gradient import Metric, slopes
 from vicinal.methods.method import Episodes, Form, Method, Parts, StepResult
 from vicinal.methods.optimizer import SGD, Adam
-from vicinal.parallel import average_gradients, gather, processes
+from vicinal.parallel import averaged, gather, processes
 from vicinal.tuples import Embeddings, SingleLabels, SizedLabels
 
 # standard deviation of an episode's weights below which an assessor does not distinguish tuples
@@ -70,8 +69,7 @@ class ALA(Method):
             a control.
         weight: of ``"constant"``: what the LSTM has on average.
         units: what is weighed: ``"triplets"``, one positive and one negative of each anchor, for
-            any tuple loss; ``"pairs"``, for losses that are sums over pairs; ``"anchors"``, each
-            with all of its subset.
+            any tuple loss; ``"pairs"``, for losses that are sums over pairs.
         rate: β of Eq. (12). The meta-gradient carries the factor α of the virtual step and is
             small: under plain descent the weights hardly leave 1/2 unless it is large.
         updates: K.
@@ -102,7 +100,7 @@ class ALA(Method):
     form: Form = "ours"
     assessor: Literal["lstm", "constant"] = "lstm"
     weight: Weight = 0.48
-    units: Literal["triplets", "pairs", "anchors"] = "triplets"
+    units: Literal["triplets", "pairs"] = "triplets"
     rate: NonNegative = 4e-4
     updates: Natural = 3
     over: Over | None = None
@@ -112,9 +110,6 @@ class ALA(Method):
     layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     chunkable: ClassVar[bool] = False
     title: ClassVar[str] = "ALA"
-
-    def __post_init__(self) -> None:
-        check_arguments(self)
 
     @property
     def averages(self) -> bool:
@@ -213,16 +208,25 @@ class ALA(Method):
         """Return how the tuples' losses change along the gradient of the validation loss after a
         virtual step with these weights, and what that step was like."""
         losses = training.scored.losses
-        gradients = meta_gradient.gradient(self.add_up(factors * losses), self.metric.leaves)
-        steps = self.metric.scaled(_averaged(gradients))
+        weighed = self.add_up(factors * losses)
+        gradients = torch.autograd.grad(  # the graph serves Eq. (13), too
+            weighed, self.metric.leaves, retain_graph=True, materialize_grads=True
+        )
+        steps = self.metric.scaled(averaged([*gradients]))
         validation, direction = self.validate(batch, steps)  # at θ' of Eq. (10)
-        whole = meta_gradient.norm(list(self.metric.parameters().values()))
+        moved, whole = (
+            torch.stack(torch._foreach_norm(parts)).norm()
+            for parts in (steps, list(self.metric.parameters().values()))
+        )
         told = {
             "episode/training": losses.detach().sum() / len(losses),
             "episode/validation": validation,
-            "virtual_step/relative_length": meta_gradient.norm(steps) / whole,
+            "virtual_step/relative_length": moved / whole,
         }
-        return self.slopes(direction, training), told
+        labels = training.labels
+        tangents = self.metric.tangents(direction, training.inputs)
+        tangents, _ = gather(tangents, labels.new_zeros(len(tangents)))
+        return slopes(self.scoring, training.embeddings, tangents[: len(labels)], labels), told
 
     def validate(self, batch: Batch, steps: list[Tensor]) -> tuple[Float[Tensor, ""], list[Tensor]]:
         """Return the mean loss of validation tuples at θ' = θ - steps, unweighted, and u = α
@@ -235,18 +239,9 @@ class ALA(Method):
         labels = SizedLabels.of(labels[last], batch.largest_class)
         scored: Scored = self.scoring(embeddings[last], labels)
         loss = self.add_up(scored.losses)
-        gradients = torch.autograd.grad(loss, list(tried.values()), materialize_grads=True)
+        gradients = torch.autograd.grad(loss, [*tried.values()], materialize_grads=True)
         mean = scored.losses.detach().sum() / len(scored.losses)
-        return mean, self.metric.scaled(_averaged(list(gradients)))
-
-    def slopes(self, direction: list[Tensor], training: Pass) -> Float[Tensor, "t *p"]:
-        """Return how each tuple's loss changes along ``direction``."""
-        labels = training.labels
-        tangents = self.metric.tangents(direction, training.inputs)
-        tangents, _ = gather(tangents, labels.new_zeros(len(tangents)))
-        return meta_gradient.slopes(
-            self.scoring, training.embeddings, tangents[: len(labels)], labels
-        )
+        return mean, self.metric.scaled(averaged([*gradients]))
 
     @property
     def capturable(self) -> bool:
@@ -267,17 +262,6 @@ class ALA(Method):
             labels = torch.arange(rows, device=weight.device) % (rows // 2)
             scored: Scored = self.scoring(self.equal_rows(rows, weight.device), labels)
             return float(self.add_up(self.factors(weight.expand_as(scored.losses)) * scored.losses))
-
-
-def _averaged(gradients: list[Tensor]) -> list[Tensor]:
-    """Average over the processes, each of which has the whole loss but only its own rows."""
-    if processes() == 1:
-        return gradients
-    holders = [nn.Parameter(g, requires_grad=False) for g in gradients]
-    for holder, g in zip(holders, gradients, strict=True):
-        holder.grad = g.clone()
-    average_gradients(holders)
-    return [holder.grad for holder in holders if holder.grad is not None]
 
 
 # -- what it reports -------------------------------------------------------------------------------

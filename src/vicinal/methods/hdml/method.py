@@ -1,22 +1,24 @@
 """HDML: Hardness-Aware Deep Metric Learning (Zheng, Chen, Lu and Zhou, CVPR 2019)."""
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vicinal.arguments import Count, NonNegative, Positive, check_arguments
+from vicinal.arguments import Count, NonNegative, Positive
 from vicinal.data.records import Batch
 from vicinal.losses.loss import Comparisons, Terms, reduce
-from vicinal.methods.hdml.generator import (
+from vicinal.methods.hdml.synthesis import (
     FeatureClassifier,
     Generator,
+    LabelAverage,
     Reconstruction,
+    Synthesis,
     reconstruction_cost,
+    replaceable,
 )
-from vicinal.methods.hdml.synthesis import LabelAverage, Synthesis, replaceable
 from vicinal.methods.method import (
     EARLY,
     Method,
@@ -157,9 +159,6 @@ class HDML(Method):
     title: ClassVar[str] = "HDML"
     indivisible: ClassVar[str] = "it makes tuples of the whole batch"
 
-    def __post_init__(self) -> None:
-        check_arguments(self)
-
     def chosen(self, *, pairs: bool = True) -> Values:
         """Return the values of the form with the arguments that were set in place of its own;
         ``pairs``: for a loss over pairs.
@@ -173,13 +172,7 @@ class HDML(Method):
         if not pairs and self.form != "ours":
             average = "rows" if self.form == "authors" else values.label_average
             values = replace(values, alpha=7.0, label_average=average)
-        given: dict[str, Any] = {
-            "alpha": self.alpha,
-            "beta": self.beta,
-            "weight_decay": self.weight_decay,
-            "reconstruction_factor": self.reconstruction_factor,
-            "label_factor": self.label_factor,
-        }
+        given = {name: getattr(self, name, None) for name in vars(values)}
         return replace(values, **{name: it for name, it in given.items() if it is not None})
 
     # -- training ---------------------------------------------------------------------------------

@@ -1,6 +1,11 @@
 """Harder synthetic tuples of a batch (Zheng et al., CVPR 2019): augmentor, generator and head, Eqs.
-(4)-(8)."""
+(4)-(8), and what the generator costs, Eq. (9).
 
+The generator computes in float32: the reconstruction term sums over 10^5 squares, which half
+precision can neither add nor hold.
+"""
+
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -8,20 +13,21 @@ from typing import Literal, NamedTuple
 import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
-from torch.nn.functional import relu, threshold
+from torch.nn.functional import cross_entropy, linear, relu, threshold
 
 from vicinal.distances import pairwise_distances, row_distances, unit_rows
 from vicinal.errors import ConfigError
 from vicinal.losses.loss import Comparisons, Loss, tuple_loss
 from vicinal.losses.proxies import ProxyLoss, has_proxies
-from vicinal.methods.hdml.generator import Generator
-from vicinal.tuples import same_class
+from vicinal.tuples import Embeddings, SingleLabels, same_class
 
 Embed = Callable[[Tensor], Tensor]
 Points = Float[Tensor, "*#rows d"]
 Lengths = Float[Tensor, "*#rows"]
 LabelAverage = Literal["rows", "parts", "sum"]
+Reconstruction = Literal["sum", "relative"]
 
+HIDDEN = 512  # the paper's width between an embedding of 512 and a feature of 1024
 ALONE = 1.0  # d⁺ of an anchor without positives: "a fixed value" (Section 3.2)
 
 
@@ -54,6 +60,100 @@ def harder(
     # 0 where d is 0.
     share = (1 - lambda_) * relu(distance - reference_distance) / threshold(distance, 0.0, 1.0)
     return negative + share[..., None] * back
+
+
+# -- Eqs. (8) and (9) ------------------------------------------------------------------------------
+
+
+class Generator(nn.Module):
+    """i: Z → Y, two fully connected layers of increasing width.
+
+        ỹ = W₂ [BN] relu(W₁ ẑ + b₁) + b₂                                  Zheng et al. 2019, Eq. (8)
+
+    Args:
+        dim: size of an embedding.
+        width: size of a feature.
+        hidden: width between; None is the paper's 512 where that lies between ``dim`` and
+            ``width``, else their geometric mean.
+        norm: batch norm after the activation, where the authors' code has it and the paper does
+            not.
+    """
+
+    def __init__(
+        self, dim: int, width: int, *, hidden: int | None = None, norm: bool = False
+    ) -> None:
+        super().__init__()
+        if hidden is None:
+            hidden = HIDDEN if dim <= HIDDEN <= width else round(math.sqrt(dim * width))
+        middle = [nn.BatchNorm1d(hidden)] if norm else []
+        self.layers = nn.Sequential(
+            nn.Linear(dim, hidden), nn.ReLU(), *middle, nn.Linear(hidden, width)
+        )
+
+    def forward(self, embeddings: Embeddings) -> Float[Tensor, "n y"]:
+        features: Tensor = self.layers(embeddings)
+        return features
+
+
+class FeatureClassifier(nn.Module):
+    """The softmax layer on features that tells the generator whether a synthetic kept its label
+    (Section 3.3).
+
+    It learns from real features alone: ``own_loss`` detaches them, ``label_costs`` detaches the
+    layer, so no gradient can cross in either direction.
+
+    Args:
+        width: size of a feature.
+        labels: the labels that training uses; any integers.
+    """
+
+    known: Tensor
+
+    def __init__(self, width: int, labels: SingleLabels) -> None:
+        super().__init__()
+        self.register_buffer("known", torch.unique(labels.long()))
+        self.layer = nn.Linear(width, len(self.known))
+
+    def own_loss(self, features: Float[Tensor, "n y"], labels: SingleLabels) -> Float[Tensor, ""]:
+        """Return the cross-entropy on real features."""
+        numbers = torch.searchsorted(self.known, labels.long())
+        return cross_entropy(self.layer(features.detach()), numbers)
+
+    def label_costs(
+        self, features: Float[Tensor, "n y"], labels: SingleLabels
+    ) -> Float[Tensor, "n"]:
+        """Return what each row adds to J_soft (second part of Eq. 9)."""
+        numbers = torch.searchsorted(self.known, labels.long())
+        logits = linear(features, self.layer.weight.detach(), self.layer.bias.detach())
+        return cross_entropy(logits, numbers, reduction="none")
+
+
+def reconstruction_cost(
+    features: Float[Tensor, "n y"], regenerated: Float[Tensor, "n y"], how: Reconstruction
+) -> Float[Tensor, ""]:
+    """Return J_recon: how far regenerated features lie from the real ones, which are constants
+    here.
+
+        sum:       Σ ‖y - y'‖²                              Zheng et al. 2019, first part of Eq. (9)
+        relative:  Σ ‖y - y'‖² / Σ ‖y - ȳ‖²
+
+    ``"relative"`` (ours) is the share of the features' variance that was lost: 1 for a generator
+    that knows but their mean, with any backbone.
+
+    >>> features = torch.tensor([[0.0, 2.0], [0.0, 4.0]])
+    >>> means = torch.tensor([[0.0, 3.0], [0.0, 3.0]])
+    >>> [reconstruction_cost(features, means, how).item() for how in ("sum", "relative")]
+    [2.0, 1.0]
+    """
+    features = features.detach()
+    lost = (features - regenerated).square().sum()
+    if how == "sum":
+        return lost
+    spread = (features - features.mean(dim=0)).square().sum()
+    return lost / spread.clamp(min=torch.finfo(spread.dtype).tiny)
+
+
+# -- tuples ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -127,7 +227,7 @@ class Roles:
         labels: Integer[Tensor, "b"],
         lambda_: Float[Tensor, ""],
     ) -> Float[Tensor, "n m d"]:
-        """Return ẑ⁻ of each anchor, Eq. (7)."""
+        """Return ẑ⁻ of each anchor, Eqs. (4) to (7)."""
         reference = self.reference(embeddings, labels)[:, None]
         anchors = embeddings[self.anchors][:, None]
         return harder(anchors, self.negatives(embeddings), reference, lambda_)
@@ -226,9 +326,7 @@ class Synthesis:
         rows = len(embeddings)
         if self.hardest is not None:
             roles = roles.limited(embeddings, labels, self.hardest)
-        reference = roles.reference(embeddings, labels)[:, None]
-        anchors = embeddings[roles.anchors][:, None]
-        pulled = harder(anchors, roles.negatives(embeddings), reference, lambda_)  # ẑ⁻, (4) to (7)
+        pulled = roles.pulled(embeddings, labels, lambda_)
         again = roles.unaltered(embeddings)[: None if self.twice else 0]
         features = self.generator(torch.cat([embeddings, again, pulled.flatten(0, 1)]))  # Eq. (8)
         seen = embed(features[rows if self.twice else 0 :])  # z̃ = g(ỹ)
