@@ -10,10 +10,11 @@ from torch.utils._pytree import tree_leaves
 
 
 def defined(package):
-    """Everything that the modules of a package define."""
-    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        for each in vars(importlib.import_module(found.name)).values():
-            if getattr(each, "__module__", None) == found.name:
+    """Everything that the modules of a package define, or that one module does."""
+    found = pkgutil.iter_modules(getattr(package, "__path__", ()), f"{package.__name__}.")
+    for name in [each.name for each in found] or [package.__name__]:
+        for each in vars(importlib.import_module(name)).values():
+            if getattr(each, "__module__", None) == name:
                 yield each
 
 

@@ -15,9 +15,9 @@ from tests.walk import LargestTensor, defined
 from torch.utils._pytree import tree_leaves
 
 import vicinal.miners
+from vicinal import miners
 from vicinal.errors import DataError
-from vicinal.miners import MINERS, batch, pair_margin, uniform_histogram
-from vicinal.miners.batch import MinedPairs
+from vicinal.miners import MINERS, MinedPairs, pair_margin, uniform_histogram
 from vicinal.tuples import Triplets
 
 
@@ -56,7 +56,7 @@ def mine(request, monkeypatch):
         if "generator" in inspect.signature(kind).parameters:
             more = {"generator": torch.Generator().manual_seed(3), **more}
         if not check_shapes:  # nor where one miner asks another
-            monkeypatch.setattr(batch, "batch_easy_hard", inspect.unwrap(batch.batch_easy_hard))
+            monkeypatch.setattr(miners, "batch_easy_hard", inspect.unwrap(miners.batch_easy_hard))
         return (kind if check_shapes else inspect.unwrap(kind))(embeddings, labels, **extra, **more)
 
     run.draws = (

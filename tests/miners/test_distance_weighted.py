@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError
-from vicinal.miners import distance_weighted
-from vicinal.miners.batch import log_weights
+from vicinal.miners import distance_weighted, log_weights
 
 
 def weight_by_hand(distance, dim, cutoff):

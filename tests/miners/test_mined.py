@@ -79,7 +79,7 @@ def test_a_row_that_is_not_a_number_is_in_the_loss_even_if_it_is_in_no_tuple(min
 def test_labels_that_are_no_integers_are_rejected(miner, batch, monkeypatch):
     mine = inspect.unwrap(MINERS[miner])  # without the tests' shape checks, which come first
     rank = inspect.unwrap(miners.batch_easy_hard)
-    monkeypatch.setattr(miners.batch, "batch_easy_hard", rank)
+    monkeypatch.setattr(miners, "batch_easy_hard", rank)
     given = (
         {"generator": torch.Generator()}
         if "generator" in inspect.signature(mine).parameters

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from vicinal.distances import at_least_float32
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses import Loss
-from vicinal.miners.batch import MinedPairs
+from vicinal.miners import MinedPairs
 from vicinal.tuples import (
     Embeddings,
     Pairs,

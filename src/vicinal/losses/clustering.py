@@ -76,11 +76,8 @@ class ClusteringLoss(Loss):
         )
         # What a medoid costs all of its class.
         for_class = costs.detach().masked_fill(~c.keep_positive, 0).sum(dim=0)
-        ideal = (
-            for_class.expand_as(costs)
-            .masked_fill(~c.keep_positive, torch.inf)
-            .argmin(dim=1, keepdim=True)
-        )
+        in_class = for_class.expand_as(costs).masked_fill(~c.keep_positive, torch.inf)
+        ideal = in_class.argmin(dim=1, keepdim=True)
         excess = (
             costs.gather(1, ideal).sum()
             - costs[:, medoids].amin(dim=1).sum()
@@ -171,11 +168,22 @@ class _Search:
         gathered = self.costs < cost[:, None]  # sample by candidate
         value = -np.minimum(self.costs, cost[:, None]).sum(axis=0)
         taken = gathered.astype(np.float32)
-        of_class = self.counted(self.classes, taken)
-        own = of_class.sum(axis=0, keepdims=True)
-        of_clusters = self.entropies(np.concatenate([self.left(cluster, taken), own]))
+
+        def counted(groups: Int[np.ndarray, "n"]) -> Int[np.ndarray, "groups n"]:
+            """Count the samples of each group that each candidate takes."""
+            members = groups == np.arange(groups.max() + 1)[:, None]
+            found: np.ndarray = (members.astype(np.float32) @ taken).astype(np.int64)
+            return found
+
+        of_class = counted(self.classes)
         parts = np.unique(cluster * self.n + self.classes, return_inverse=True)[1]
-        of_both = self.entropies(np.concatenate([self.left(parts, taken), of_class]))
+        of_clusters, of_both = (
+            self.entropies(np.concatenate([np.bincount(groups)[:, None] - counted(groups), own]))
+            for groups, own in (
+                (cluster, of_class.sum(axis=0, keepdims=True)),
+                (parts, of_class),
+            )
+        )
         # Mutual information is H(K) + H(C) - H(K, C).
         shared = (of_clusters + self.of_classes - of_both) / np.sqrt(
             np.maximum(of_clusters * self.of_classes, TINY**2)
@@ -186,18 +194,3 @@ class _Search:
         score = value + self.gamma * disagreement
         score[medoids] = -np.inf
         return score, disagreement
-
-    def counted(
-        self, groups: Int[np.ndarray, "n"], taken: Float[np.ndarray, "n n"]
-    ) -> Int[np.ndarray, "groups n"]:
-        """Return how many samples of each group each candidate takes."""
-        members = (groups == np.arange(groups.max() + 1)[:, None]).astype(np.float32)
-        found: np.ndarray = (members @ taken).astype(np.int64)
-        return found
-
-    def left(
-        self, groups: Int[np.ndarray, "n"], taken: Float[np.ndarray, "n n"]
-    ) -> Int[np.ndarray, "groups n"]:
-        """Return how many samples of each group each candidate leaves."""
-        found: np.ndarray = np.bincount(groups)[:, None] - self.counted(groups, taken)
-        return found

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
+from vicinal.arguments import Count, Natural, check_arguments
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses.loss import Loss, tuple_loss
 from vicinal.tuples import Embeddings, Reference, SingleLabels
@@ -52,7 +53,7 @@ class CrossBatchMemory(nn.Module):
     embeddings: Tensor
     labels: Tensor
 
-    def __init__(self, loss: Loss, *, size: int, dim: int, warmup: int = 0) -> None:
+    def __init__(self, loss: Loss, *, size: Count, dim: Count, warmup: Natural = 0) -> None:
         super().__init__()
         if getattr(tuple_loss(loss, "cross-batch memory"), "blocks", False):
             raise ConfigError(
@@ -60,16 +61,11 @@ class CrossBatchMemory(nn.Module):
                 "takes its rows in "
                 f"blocks. Set loss.blocks=false."
             )
-        if size < 1 or dim < 1 or warmup < 0:
-            raise ConfigError(
-                "a memory has at least 1 row of at least 1 dimension and 0 or more calls of "
-                f"warm-up, got size={size}, "
-                f"dim={dim} and warmup={warmup}."
-            )
         self.loss = loss
         self.size = size
         self.dim = dim
         self.warmup = warmup
+        check_arguments(self)
         self.calls = 0
         self.written = 0
         self.register_buffer("embeddings", torch.zeros(size, dim))
@@ -92,9 +88,8 @@ class CrossBatchMemory(nn.Module):
         self.calls += 1
         if self.calls <= self.warmup:
             return self.loss(embeddings, labels)  # type: ignore[no-any-return]
-        own, rows, classes = self.remember(
-            embeddings.detach() if keys is None else keys.detach(), labels
-        )
+        kept = embeddings if keys is None else keys
+        own, rows, classes = self.remember(kept.detach(), labels)
         return self.loss(embeddings, labels, rows.to(embeddings.dtype), classes, own)  # type: ignore[no-any-return]
 
     def remember(
@@ -131,9 +126,6 @@ class CrossBatchMemory(nn.Module):
     def set_extra_state(self, state: Integer[Tensor, "2"]) -> None:
         self.calls, self.written = state.tolist()
 
-    def extra_repr(self) -> str:
-        return f"size={self.size}, dim={self.dim}, warmup={self.warmup}"
-
 
 class NestedLoss(nn.Module):
     """A loss of each of several prefixes of the embeddings, added up.
@@ -157,12 +149,7 @@ class NestedLoss(nn.Module):
 
     def __init__(self, losses: Sequence[nn.Module], sizes: Sequence[int]) -> None:
         super().__init__()
-        if (
-            len(losses) != len(sizes)
-            or not sizes
-            or list(sizes) != sorted(set(sizes))
-            or sizes[0] < 1
-        ):
+        if len(losses) != len(sizes) or [0, *sizes] != sorted({0, *sizes}) or not sizes:
             raise ConfigError(
                 f"nested sizes increase from 1 or more, with a loss each, got {list(sizes)}."
             )
@@ -182,14 +169,9 @@ class NestedLoss(nn.Module):
             raise ConfigError(
                 f"nested sizes {self.sizes} need as many dimensions, got {embeddings.shape[1]}."
             )
-        total = embeddings.new_zeros(())
-        for loss, size in zip(self.losses, self.sizes, strict=True):
-            total = total + loss(embeddings[:, :size], labels)
-        return total
+        parts = zip(self.losses, self.sizes, strict=True)
+        return torch.stack([loss(embeddings[:, :size], labels) for loss, size in parts]).sum()
 
     def each_size(self, change: Callable[[nn.Module], nn.Module]) -> "NestedLoss":
         """Return the sum over the sizes of losses that ``change`` makes of these."""
         return NestedLoss([change(loss) for loss in self.losses], self.sizes)
-
-    def extra_repr(self) -> str:
-        return f"sizes={self.sizes}"

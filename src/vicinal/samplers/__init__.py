@@ -1,15 +1,16 @@
 """Samplers: index lists for an epoch, a function of the seed and the epoch alone."""
 
 from vicinal.samplers.class_tree import AnchorNeighborSampler, ClassTree
-from vicinal.samplers.cross_view import CrossViewSampler
-from vicinal.samplers.episodes import EpisodeSampler, episode_triplets
 from vicinal.samplers.sampler import (
     BatchSampler,
     CategoryBalancedSampler,
+    CrossViewSampler,
+    EpisodeSampler,
     HierarchicalSampler,
     NPairSampler,
     PKSampler,
     TripletSampler,
+    episode_triplets,
 )
 
 # By name; with ``batch_size`` they make batches of what there is.

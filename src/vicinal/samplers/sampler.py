@@ -1,4 +1,4 @@
-"""The base of all samplers, and batches of classes, pairs and triplets.
+"""The base of all samplers, and batches of classes, pairs, triplets, views and episodes.
 
 An epoch is a function of the seed and its number alone. Classes and samples are dealt as from
 shuffled decks of cards: nothing is repeated before all were used. Every sampler is made of two
@@ -14,11 +14,13 @@ from itertools import combinations
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Int
 from torch.utils.data import Sampler
 
 from vicinal.arguments import Count, Limits, Natural, check_arguments
 from vicinal.errors import ConfigError, DataError
+from vicinal.tuples import Triplets
 
 Labels = Sequence[Any] | np.ndarray
 Batches = Annotated[int, Limits("[1, 1e6]")]  # of an epoch, which are planned at once
@@ -60,12 +62,11 @@ class Members:
         _, numbers = np.unique(of_rows, return_inverse=True)
         mine = numbers[self._rows]
         of_class = mine[self._starts]
-        split = len(
-            np.unique(
-                np.repeat(np.arange(len(self)), self.sizes)[mine != np.repeat(of_class, self.sizes)]
-            )
-        )
-        if split:
+        if split := int(
+            (
+                np.minimum.reduceat(mine, self._starts) != np.maximum.reduceat(mine, self._starts)
+            ).sum()
+        ):
             raise ConfigError(
                 f"a class lies in one stratum, but {split} classes have rows in several. Correct "
                 "them."
@@ -243,6 +244,29 @@ class BatchSampler(Sampler[list[int]], ABC):
         if got != asked:
             had, wanted = (form.format(*numbers) for numbers in (got, asked))
             self.shrunk = f"batches have {had} instead of {wanted}: the training part has no more."  # type: ignore[misc]
+
+    def take_units(
+        self,
+        size: str,
+        unit: str,
+        rows: int,
+        batch_size: int,
+        *,
+        there: int | None = None,
+        least: int = FEWEST,
+        samples: str = "2 samples",
+    ) -> None:
+        """Set ``size``, the number of units of ``rows`` rows, to what was asked for or fills
+        ``batch_size``, but to no more than are ``there``; None: as many as classes have 2
+        samples."""
+        asked = getattr(self, size) or batch_size // rows
+        if there is None:
+            there = int((class_sizes(self.labels) >= 2).sum())
+        got = shrink(
+            unit, asked, there, least=least, batch_size=batch_size, rows=rows, samples=samples
+        )
+        setattr(self, size, got)
+        self.noted("{} " + unit, (got,), (asked,))
 
 
 @dataclass(eq=False, repr=False)
@@ -431,10 +455,7 @@ class NPairSampler(BatchSampler):
         return BatchShape(self.classes, 2, 2 * self.classes)
 
     def fit(self, batch_size: int) -> None:
-        asked = self.classes or batch_size // 2
-        there = int((class_sizes(self.labels) >= 2).sum())
-        self.classes = shrink("pairs", asked, there, least=2, batch_size=batch_size, rows=2)
-        self.noted("{} pairs", (self.classes,), (asked,))
+        self.take_units("classes", "pairs", 2, batch_size)
 
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
         chosen = self.members.deal_classes(rng, batches=batches, classes=self.classes)
@@ -472,16 +493,217 @@ class TripletSampler(BatchSampler):
         return BatchShape(2 * self.triplets, 2, 3 * self.triplets)
 
     def fit(self, batch_size: int) -> None:
-        asked = self.triplets or batch_size // 3
         there = int((class_sizes(self.labels) >= 2).sum()) // 2
-        self.triplets = shrink("triplets", asked, there, least=1, batch_size=batch_size, rows=3)
-        self.noted("{} triplets", (self.triplets,), (asked,))
+        self.take_units("triplets", "triplets", 3, batch_size, there=there, least=1)
 
     def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
         chosen = self.members.deal_classes(rng, batches=batches, classes=2 * self.triplets)
         pairs = self.members.deal_rows(rng, chosen[:, : self.triplets], per_class=2)
         negatives = self.members.deal_rows(rng, chosen[:, self.triplets :], per_class=1)
         return np.concatenate([pairs[..., 0], pairs[..., 1], negatives[..., 0]], axis=1)
+
+
+# In the column ``role`` of records.
+QUERY = 1
+GALLERY = 2
+
+
+@dataclass(eq=False, repr=False)
+class CrossViewSampler(BatchSampler):
+    """``classes`` classes with a query and a gallery image each, pair by pair: ``[q, g, q, g,
+    ...]``.
+
+    Pairs stand side by side, so that processes that share a batch share whole pairs. Classes are
+    dealt from a shuffled deck, and so are the queries and the gallery images of each; who meets
+    whom changes from epoch to epoch. A class without one of the two is left out; ``note`` says how
+    many are.
+
+    Args:
+        labels: class of each row.
+        classes: pairs in a batch, each of another class; 0 for half of ``batch_size``.
+        seed: with the epoch it determines every batch.
+        roles: 1 for a query, 2 for a gallery image; None lets any two rows of a class be a pair.
+        batches: batches per epoch; None for as many as the data fills once.
+
+    >>> CrossViewSampler([0, 0, 1, 1], classes=2, seed=0, roles=[1, 2, 2, 1]).epoch(0)
+    [[3, 2, 0, 1]]
+    """
+
+    _: KW_ONLY
+    classes: Natural = 0
+    roles: Labels | None = None
+
+    layout = "cross_view"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.roles is not None:
+            labels = np.asarray(self.labels)
+            roles = np.asarray(self.roles)
+            usable = np.isin(labels, self._seen_from_both(self.classes))
+            sides = [np.flatnonzero(usable & (roles == role)) for role in (QUERY, GALLERY)]
+            self._sides = [
+                (rows, Members(labels[rows], least=1)) for rows in sides
+            ]  # the same classes in one order
+
+    def shape(self) -> BatchShape:
+        return BatchShape(self.classes, 2, 2 * self.classes)
+
+    def fit(self, batch_size: int) -> None:
+        there = None if self.roles is None else len(self._seen_from_both(0))
+        samples = "2 samples" if self.roles is None else "a query and a gallery image"
+        self.take_units("classes", "pairs", 2, batch_size, there=there, samples=samples)
+
+    def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
+        if self.roles is None:
+            chosen = self.members.deal_classes(rng, batches=batches, classes=self.classes)
+            return self.members.deal_rows(rng, chosen, per_class=2).reshape(batches, -1)
+        chosen = self._sides[0][1].deal_classes(rng, batches=batches, classes=self.classes)
+        dealt = [
+            rows[members.deal_rows(rng, chosen, per_class=1)[..., 0]]
+            for rows, members in self._sides
+        ]
+        return np.stack(dealt, axis=2).reshape(batches, -1)
+
+    def excluded(self) -> tuple[int, int, str]:
+        if self.roles is None:
+            return super().excluded()
+        total = len(np.unique(self.labels))
+        return total - len(self._sides[0][1]), total, "lack a query or a gallery image"
+
+    def _seen_from_both(self, pairs: int) -> Int[np.ndarray, "c"]:
+        """Return the classes with a query and a gallery image, enough for a batch of ``pairs``."""
+        labels = np.asarray(self.labels)
+        roles = np.asarray(self.roles)
+        if len(roles) != len(labels):
+            raise ConfigError(f"each of {len(labels)} rows has a role, got {len(roles)} roles.")
+        both = np.intersect1d(labels[roles == QUERY], labels[roles == GALLERY])
+        if len(both) < pairs:
+            raise ConfigError(
+                f"a batch of {pairs} pairs needs as many classes with a query and a gallery image "
+                f"each, but only {len(both)} of the {len(np.unique(labels))} classes here have "
+                "both. Ask for fewer pairs, or add data."
+            )
+        return both
+
+
+@dataclass(eq=False, repr=False)
+class EpisodeSampler(BatchSampler):
+    """A training and a validation subset of disjoint labels, two samples of each class (DML-ALA,
+    Sect. 3.3).
+
+    Rows lie in blocks ``[a; p]`` of the training classes, then ``[a; p]`` of the validation
+    classes; row t and row c + t of a block of c classes are a pair, and ``episode_triplets`` gives
+    each pair its negative. The defaults are the paper's 100 and 20 samples; another ``batch_size``
+    is shared out as they are. Where there are fewer
+    classes than an episode asks for, both subsets shrink in proportion, and ``note`` says so.
+
+    The paper does not say how it forms tuples. One pair of each class fills 100 + 20 samples
+    evenly, and makes the "tuples of disjoint labels" on which it trains its baselines.
+
+    Args:
+        labels: class of each row; classes with one sample are left out.
+        training_classes: half the training subset; 0 for 5 of 6 classes in ``batch_size``.
+        validation_classes: half the validation subset; 0 for the sixth.
+        disjoint: whether no class comes up twice in an episode; False is the paper's "random"
+            (Table 1): every class of both subsets is drawn anew, only neighbors differ, and a small
+            class may show a sample twice.
+        seed: with the epoch it determines every batch.
+        batches: batches per epoch; None for as many as the data fills once.
+
+    >>> labels = np.repeat(np.arange(6), 2)
+    >>> sampler = EpisodeSampler(labels, training_classes=4, validation_classes=2, seed=0)
+    >>> sampler.training_rows, sampler.batch_size
+    (8, 12)
+    """
+
+    _: KW_ONLY
+    training_classes: Natural = 0
+    validation_classes: Natural = 0
+    disjoint: bool = True
+
+    layout = "episodes"
+
+    def __post_init__(self) -> None:
+        if not self.batch_size:
+            self._share_out(120)
+        super().__post_init__()
+
+    def fit(self, batch_size: int) -> None:
+        pairs = batch_size // 2
+        there = int((class_sizes(self.labels) >= 2).sum())
+        shrink("pairs", pairs, there, least=2 * FEWEST, batch_size=batch_size, rows=2)
+        self._share_out(batch_size)
+
+    def _share_out(self, batch_size: int) -> None:
+        """Set what was not given, and both in proportion to what there is."""
+        validation = self.validation_classes or max(FEWEST, round(batch_size // 2 / 6))
+        training = self.training_classes or max(FEWEST, batch_size // 2 - validation)
+        asked = (training, validation)
+        if min(asked) < FEWEST:
+            raise ConfigError(
+                f"training_classes and validation_classes are at least {FEWEST}, got {asked}."
+            )
+        there = int((class_sizes(self.labels) >= 2).sum())
+        if there < sum(asked):  # where even the least does not fit, the least
+            validation = max(FEWEST, round(there * validation / sum(asked)))
+            training = max(FEWEST, there - validation)
+        self.training_classes = training
+        self.validation_classes = validation
+        got = (training, validation)
+        self.noted("{} classes for training and {} for validation", got, asked)
+
+    def shape(self) -> BatchShape:
+        classes = self.training_classes + self.validation_classes
+        return BatchShape(classes, 2, 2 * classes)
+
+    @property
+    def training_rows(self) -> int:
+        """Rows of the training subset; the rest of a batch is for validation."""
+        return 2 * self.training_classes
+
+    def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
+        subsets = self.training_classes, self.validation_classes
+        if self.disjoint:
+            chosen = self.members.deal_classes(rng, batches=batches, classes=sum(subsets))
+        else:
+            walks = [_closed_walks(rng, batches, length, len(self.members)) for length in subsets]
+            chosen = np.concatenate(walks, axis=1)
+        pairs = self.members.deal_rows(rng, chosen, per_class=2)
+        blocks = np.split(pairs, [self.training_classes], axis=1)
+        return np.concatenate(
+            [block.swapaxes(1, 2).reshape(batches, -1) for block in blocks], axis=1
+        )
+
+
+def episode_triplets(rows: int, device: torch.device | None = None) -> Triplets:
+    """Return one triplet for each pair of a block ``[a; p]``: its negative is the next pair's
+    positive, in a circle.
+
+    The sampler deals classes in random order, so the next class is a random other one: a
+    derangement of the subset.
+
+    >>> [part.tolist() for part in episode_triplets(6)]
+    [[0, 1, 2], [3, 4, 5], [4, 5, 3]]
+    """
+    anchors, positives = torch.arange(rows, device=device).view(2, -1)
+    return Triplets(anchors, positives, positives.roll(-1))
+
+
+def _closed_walks(
+    rng: np.random.Generator, batches: int, length: int, classes: int
+) -> Int[np.ndarray, "batches length"]:
+    """Draw classes of which no two neighbors are the same, the last and the first being neighbors,
+    too."""
+    walks = np.empty((batches, length), dtype=np.int64)
+    open_ends = np.arange(batches)
+    while len(open_ends):
+        # Never 0: the next class is another one.
+        steps = rng.integers(1, classes, (len(open_ends), length))
+        steps[:, 0] = rng.integers(0, classes, len(open_ends))
+        walks[open_ends] = steps.cumsum(axis=1) % classes
+        open_ends = open_ends[walks[open_ends, 0] == walks[open_ends, -1]]
+    return walks
 
 
 def fit(labels: Labels, classes: int, per_class: int, batch_size: int) -> tuple[int, int]:

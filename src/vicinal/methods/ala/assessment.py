@@ -18,7 +18,7 @@ from vicinal.distances import at_least_float32, pairwise_distances, row_distance
 from vicinal.errors import ConfigError
 from vicinal.losses.loss import Comparisons, Loss, reduce, tuple_loss
 from vicinal.losses.proxies import ProxyLoss, has_proxies
-from vicinal.samplers.episodes import episode_triplets
+from vicinal.samplers.sampler import episode_triplets
 from vicinal.tuples import Embeddings, SingleLabels, Triplets
 
 Over = Literal["mean", "sum"]

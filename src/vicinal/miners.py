@@ -1,4 +1,9 @@
-"""Miners in a batch.
+"""Mining: which tuples of a batch are worth learning from.
+
+A miner is a function of embeddings and labels (and, where it draws, of a generator), so equal seeds
+give equal tuples in every process. It gives row numbers; ``loss.on_triplets(embeddings,
+miner(embeddings, labels))`` learns from triplets, ``loss.on_pairs(embeddings, labels,
+*miner(embeddings, labels))`` from pairs.
 
 Batch-hard (Hermans et al., 2017), easy positives (Xuan et al., WACV 2020), semi-hard negatives
 (Schroff et al., CVPR 2015), distance-weighted negatives (Wu et al., ICCV 2017), multi-similarity
@@ -110,6 +115,17 @@ class Candidates(NamedTuple):
         """Return how many negatives stand against each positive: none against padding."""
         return count.masked_fill(~self.keep_positive, 0).clamp_(min=0)
 
+    def triplets(self, keep: Bool[Tensor, "n p"], negative: Int[Tensor, "n p"]) -> Triplets:
+        """Return the marked anchors and positives, each with its negative."""
+        anchor, place = keep.nonzero().unbind(dim=1)
+        return Triplets(anchor, self.columns[anchor, place], negative[anchor, place])
+
+    def pairs(self, positive: Bool[Tensor, "n p"], negative: Bool[Tensor, "n m"]) -> MinedPairs:
+        """Return the marked pairs."""
+        anchor, place = positive.nonzero().unbind(dim=1)
+        apart = Pairs(*negative.nonzero().unbind(dim=1))
+        return MinedPairs(Pairs(anchor, self.columns[anchor, place]), apart)
+
 
 def hardest(
     embeddings: Embeddings,
@@ -214,7 +230,7 @@ def semi_hard(
     c = Candidates.of(embeddings, labels, among, Euclidean(normalize, squared))
     if rule == "nearest_else_farthest":
         negative, there = nearest_else_farthest(c.positive, c.negative, c.keep_negative)
-        return _chosen(c.keep_positive & there[:, None], c.columns, negative)
+        return c.triplets(c.keep_positive & there[:, None], negative)
     ordered, order = c.negative.masked_fill(~c.keep_negative, torch.inf).sort(dim=1)
     first = torch.searchsorted(ordered, c.positive, right=True)
     count = c.counted(torch.searchsorted(ordered, c.positive + margin) - first)
@@ -227,7 +243,7 @@ def semi_hard(
         # Rounding may reach count.
         first = first + torch.minimum((draws * count).long(), (count - 1).clamp(min=0))
     negative = order.gather(1, first.clamp(max=order.shape[1] - 1))
-    return _chosen(count > 0, c.columns, negative)
+    return c.triplets(count > 0, negative)
 
 
 def distance_weighted(
@@ -277,7 +293,7 @@ def distance_weighted(
     drawn = torch.searchsorted(sums, draws.to(embeddings.device) * total, right=True)
     # Rounding may pass the last that can be drawn.
     negative = torch.minimum(drawn, torch.searchsorted(sums, total))
-    return _chosen(c.keep_positive & drawable.gather(1, negative), c.columns, negative)
+    return c.triplets(c.keep_positive & drawable.gather(1, negative), negative)
 
 
 def triplet_margin(
@@ -422,38 +438,29 @@ def batch_easy_hard(
             f"negative={negative!r}. Use easy or hard for one of them."
         )
     c = Candidates.of(embeddings, labels, among, distance)
-    sides = {"positive": (c.positive, c.keep_positive), "negative": (c.negative, c.keep_negative)}
+    values = {"positive": c.positive, "negative": c.negative}
+    keep = {"positive": c.keep_positive, "negative": c.keep_negative}
     ranks = {"positive": positive, "negative": negative}
-    ranges = (positive_range, negative_range)
     sign = -1 if distance.larger_is_closer else 1
-    for side, allowed in zip(sides, ranges, strict=True):
+    for side, allowed in (("positive", positive_range), ("negative", negative_range)):
         if allowed is not None and ranks[side] != "all":
-            values, keep = sides[side]
-            sides[side] = (
-                values,
-                keep & (sign * values >= allowed[0]) & (sign * values <= allowed[1]),
-            )
-    chosen: dict[str, Tensor] = {}
+            compared = sign * values[side]
+            keep[side] = keep[side] & (compared >= allowed[0]) & (compared <= allowed[1])
     bound: Tensor | None = None  # the distance of the pair that was chosen first
-    for side in sorted(sides, key=lambda side: ranks[side] == "semi_hard"):
-        values, keep = sides[side]
-        nearest = (ranks[side] == "easy") == (side == "positive")
+    for side in sorted(keep, key=lambda side: ranks[side] == "semi_hard"):
         if ranks[side] == "all":
-            chosen[side] = keep
             continue
         if ranks[side] == "semi_hard" and bound is not None:
-            keep = keep & (values < bound if side == "positive" else values > bound)
-        worst = torch.inf if nearest else -torch.inf
-        ordered = values.masked_fill(~keep, worst)
+            beyond = values[side] < bound if side == "positive" else values[side] > bound
+            keep[side] = keep[side] & beyond
+        nearest = (ranks[side] == "easy") == (side == "positive")
+        ordered = values[side].masked_fill(~keep[side], torch.inf if nearest else -torch.inf)
         bound, place = (ordered.min if nearest else ordered.max)(dim=1, keepdim=True)
-        chosen[side] = torch.zeros_like(keep).scatter_(1, place, value=True) & keep
+        keep[side] = torch.zeros_like(keep[side]).scatter_(1, place, value=True) & keep[side]
     if "all" not in (positive, negative):
-        both = chosen["positive"].any(dim=1, keepdim=True) & chosen["negative"].any(
-            dim=1, keepdim=True
-        )
-        chosen = {side: mask & both for side, mask in chosen.items()}
-    anchor, place = chosen["positive"].nonzero().unbind(dim=1)
-    return MinedPairs(Pairs(anchor, c.columns[anchor, place]), _pairs(chosen["negative"]))
+        both = [kept.any(dim=1, keepdim=True) for kept in keep.values()]
+        keep = {side: kept & both[0] & both[1] for side, kept in keep.items()}
+    return c.pairs(keep["positive"], keep["negative"])
 
 
 def pair_margin(
@@ -483,11 +490,10 @@ def pair_margin(
     """
     c = Candidates.of(embeddings, labels, among, distance)
     sign = -1 if distance.larger_is_closer else 1
-    anchor, place = (
-        (c.keep_positive & (c.positive > sign * positive_margin)).nonzero().unbind(dim=1)
+    return c.pairs(
+        c.keep_positive & (c.positive > sign * positive_margin),
+        c.keep_negative & (c.negative < sign * negative_margin),
     )
-    negative = _pairs(c.keep_negative & (c.negative < sign * negative_margin))
-    return MinedPairs(Pairs(anchor, c.columns[anchor, place]), negative)
 
 
 def uniform_histogram(
@@ -534,9 +540,10 @@ def uniform_histogram(
             f"{positives_per_bin} and negatives_per_bin={negatives_per_bin}."
         )
     c = Candidates.of(embeddings, labels, among, distance)
-    anchor, place = _evenly(c.positive, c.keep_positive, bins, positives_per_bin, generator)
-    negative = Pairs(*_evenly(c.negative, c.keep_negative, bins, negatives_per_bin, generator))
-    return MinedPairs(Pairs(anchor, c.columns[anchor, place]), negative)
+    return c.pairs(
+        _evenly(c.positive, c.keep_positive, bins, positives_per_bin, generator),
+        _evenly(c.negative, c.keep_negative, bins, negatives_per_bin, generator),
+    )
 
 
 def _evenly(
@@ -545,12 +552,11 @@ def _evenly(
     bins: int,
     each: int,
     generator: torch.Generator,
-) -> tuple[Tensor, Tensor]:
+) -> Bool[Tensor, "n m"]:
     """Draw up to ``each`` kept places from each of ``bins`` equal intervals of their values."""
-    row, column = keep.nonzero().unbind(dim=1)
-    if not len(row):
-        return row, column
-    kept = values[row, column]
+    kept = values[keep]
+    if not len(kept):
+        return keep
     low, high = kept.aminmax()
     interval = (
         ((kept - low) / (high - low).clamp(min=torch.finfo(kept.dtype).tiny) * bins)
@@ -561,13 +567,10 @@ def _evenly(
         len(kept), generator=generator, device=generator.device, dtype=torch.float64
     ).to(kept.device)
     order = (interval + draws.clamp(max=1 - 1e-9)).argsort()  # bin by bin, shuffled inside
-    sizes = torch.bincount(interval, minlength=bins)
-    rank = (
-        torch.arange(len(order), device=order.device)
-        - (sizes.cumsum(dim=0) - sizes)[interval[order]]
-    )
-    drawn = order[rank < each].sort().values
-    return row[drawn], column[drawn]
+    first = torch.searchsorted(interval[order], interval[order])
+    drawn = torch.zeros_like(interval, dtype=torch.bool)
+    drawn[order] = torch.arange(len(order), device=order.device) - first < each
+    return keep.masked_scatter(keep, drawn)
 
 
 @torch.no_grad()
@@ -594,7 +597,7 @@ def multi_similarity(
     positive = same_class(labels, classes, own)
     negative = other_class(labels, classes)
     kept = informative(Comparisons(similarity, positive, similarity, negative), epsilon)
-    return MinedPairs(*map(_pairs, kept))
+    return MinedPairs(*(Pairs(*marked.nonzero().unbind(dim=1)) for marked in kept))
 
 
 # The miners by the names that `loss.miner` takes.
@@ -603,6 +606,7 @@ _OF_PAIRS = (batch_easy_hard, multi_similarity, pair_margin, uniform_histogram)
 MINERS: dict[str, Callable[..., Triplets | MinedPairs]] = {
     miner.__name__: miner for miner in (*_OF_TRIPLETS, *_OF_PAIRS)
 }
+__all__ = ["MINERS", "Mined", *MINERS]
 
 
 class Mined(nn.Module):
@@ -695,19 +699,6 @@ def _reference(
         embeddings, labels, among.get("reference"), among.get("reference_labels"), among.get("own")
     )
     return (None, None, None) if found is None else (found.rows, found.labels, found.own)
-
-
-def _chosen(
-    anchors: Bool[Tensor, "n k"], positive: Int[Tensor, "n k"], negative: Int[Tensor, "n k"]
-) -> Triplets:
-    """Return the marked places of two tables of columns as triplets, in the order of the
-    anchors."""
-    anchor, place = anchors.nonzero().unbind(dim=1)
-    return Triplets(anchor, positive[anchor, place], negative[anchor, place])
-
-
-def _pairs(marked: Bool[Tensor, "n m"]) -> Pairs:
-    return Pairs(*marked.nonzero().unbind(dim=1))
 
 
 def _check_total(total: int, most: int, what: str) -> None:
