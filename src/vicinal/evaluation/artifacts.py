@@ -114,20 +114,19 @@ def _retrievals(
     labels = trained.records.labels[queries.numpy()]
     order = rng.permutation(len(labels))
     _, first = np.unique(labels[order], return_index=True)
-    chosen = torch.from_numpy(
-        np.unique(np.concatenate([rng.permutation(order[first]), order])[:QUERIES])
-    )
+    several = np.concatenate([rng.permutation(order[first]), order])
+    chosen = torch.from_numpy(np.unique(several[:QUERIES]))
     query = queries[chosen]
     after = found.ids[chosen]
     before = _nearest(untrained, query, gallery, NEIGHBORS).ids
-    arrays = {
-        "query": query,
-        "neighbors": after,
-        "distances": found.distances[chosen],
-        "untrained_neighbors": before,
-    }
-    run.write_arrays("retrieval", **{name: array.numpy() for name, array in arrays.items()})
-    return {*query.tolist(), *after.flatten().tolist(), *before.flatten().tolist()} - {-1}
+    run.write_arrays(
+        "retrieval",
+        query=query.numpy(),
+        neighbors=after.numpy(),
+        distances=found.distances[chosen].numpy(),
+        untrained_neighbors=before.numpy(),
+    )
+    return set(torch.cat([query, after.flatten(), before.flatten()]).tolist()) - {-1}
 
 
 def _map(run: RunDirectory, trained: Embedded, rng: np.random.Generator, seed: int) -> set[int]:
@@ -160,30 +159,31 @@ def _classes(
 ) -> set[int]:
     """The worst classes, of equal ones the larger first, and the pairs of classes that are most
     often confused."""
-    classes = trained.records.classes
+    records = trained.records
     label = by_class["label"]
-    recall = by_class["recall@1"] / by_class["queries"]
-    worst = np.lexsort((label, -by_class["queries"], recall))[:WORST]
+    queries = by_class["queries"]
+    recall = by_class["recall@1"] / queries
+    worst = np.lexsort((label, -queries, recall))[:WORST]
     found = [
         {
-            "class": classes[label[i]],
-            "records": int(by_class["queries"][i]),
+            "class": records.classes[label[i]],
+            "records": int(queries[i]),
             "recall@1": float(recall[i]),
         }
         for i in worst
     ]
     pairs = [
         {
-            "class": classes[one],
-            "taken_for": classes[other],
-            "share": share,
-            "queries": asked,
-            "example": list(example),
+            "class": records.classes[pair.label],
+            "taken_for": records.classes[pair.taken_for],
+            "share": pair.share,
+            "queries": pair.queries,
+            "example": list(pair.example),
         }
-        for one, other, share, asked, example in confused
+        for pair in confused
     ]
     run.write_document("classes", {"worst": found, "confused": pairs})
-    members = [np.flatnonzero(trained.records.labels == label[i])[:MEMBERS].tolist() for i in worst]
+    members = [np.flatnonzero(records.labels == label[i])[:MEMBERS].tolist() for i in worst]
     return {index for rows in (*members, *(pair.example for pair in confused)) for index in rows}
 
 
@@ -203,18 +203,13 @@ def write_thumbnails(
         for place, index in enumerate(shown):
             picture = ImageOps.fit(records.source.read(index).convert(mode), (tile, tile))
             sheet.paste(picture, (place % columns * tile, place // columns * tile))
-        kind: dict[str, Any] = (
-            {"format": "JPEG", "quality": 85} if path.suffix == ".jpg" else {"format": "PNG"}
-        )
-        write_atomically(path, lambda file: sheet.save(file, optimize=True, **kind))
-    names = records.source.name
-    classes = records.classes
-    labels = records.labels
+        kind = "JPEG" if path.suffix == ".jpg" else "PNG"
+        write_atomically(path, lambda file: sheet.save(file, kind, optimize=True, quality=85))
     rows = [
         {
             "id": index,
-            "name": names(index),
-            "class": classes[labels[index]],
+            "name": records.source.name(index),
+            "class": records.classes[records.labels[index]],
             "tile": place if pictures else None,
         }
         for place, index in enumerate(shown)
@@ -273,11 +268,9 @@ def tsne(embeddings: Float[Tensor, "n d"], *, seed: int) -> Float[Tensor, "n 2"]
         return torch.zeros(len(rows), 2)
     from sklearn.manifold import TSNE
 
-    init = "pca" if min(rows.shape) > 2 else "random"
     model = TSNE(
         perplexity=min(PERPLEXITY, (len(rows) - 1) / 3),
-        init=init,
-        learning_rate="auto",
+        init="pca" if min(rows.shape) > 2 else "random",
         max_iter=STEPS,
         random_state=seed,
     )
