@@ -37,6 +37,7 @@ from vicinal.tuples import (
     Embeddings,
     Pairs,
     Reference,
+    Scalar,
     SingleLabels,
     Triplets,
     other_class,
@@ -648,9 +649,7 @@ class Mined(nn.Module):
             raise ConfigError(unknown("miner", miner, MINERS))
         self.calls = 0
 
-    def forward(
-        self, embeddings: Embeddings, labels: SingleLabels
-    ) -> Float[Tensor, ""] | Float[Tensor, "t"]:
+    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Scalar | Float[Tensor, "t"]:
         """Mine the tuples of the batch and return their loss."""
         mined = self.mine(embeddings.detach(), labels)
         if isinstance(mined, MinedPairs):

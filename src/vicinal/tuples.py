@@ -18,6 +18,7 @@ from torch import Tensor
 
 from vicinal.errors import ConfigError, DataError
 
+Scalar = Float[Tensor, ""]
 Embeddings = Float[Tensor, "n d"]
 SingleLabels = Integer[Tensor, "n"]
 Labels = SingleLabels | Bool[Tensor, "n k"]

@@ -21,6 +21,11 @@ from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.evaluation.neighbors import Neighbors, neighbor_chunks
 
+QueryNumbers = Int[Tensor, "q"]
+Hits = Bool[Tensor, "q n"]
+PerQuery = Float[Tensor, "q"]
+QueryLabels = Shaped[Tensor, "q *c"]
+GalleryLabels = Shaped[Tensor, "g *c"]
 # Whether rows belong together, of their labels as tensors that broadcast; None is equality.
 Same = Callable[[Tensor, Tensor], Tensor] | None
 WHOLE = ("map", "mrr")  # scores that look at the whole ranking
@@ -44,9 +49,9 @@ class QueryScores:
         rows: the queries' positions.
     """
 
-    labels: Shaped[Tensor, "q *c"]
-    scores: dict[str, Float[Tensor, "q"]]
-    rows: Int[Tensor, "q"]
+    labels: QueryLabels
+    scores: dict[str, PerQuery]
+    rows: QueryNumbers
 
     def means(self) -> dict[str, float]:
         return {name: float(values.sum()) / len(values) for name, values in self.scores.items()}
@@ -66,12 +71,12 @@ class QueryScores:
 
 def query_scores(
     chunks: Iterable[Neighbors],
-    labels: Shaped[Tensor, "q *c"],
-    gallery_labels: Shaped[Tensor, "g *c"] | None = None,
+    labels: QueryLabels,
+    gallery_labels: GalleryLabels | None = None,
     *,
     metrics: Sequence[str] = ("recall@1", "map@r", "r_precision"),
     same: Same = None,
-    relevant: Int[Tensor, "q"] | None = None,
+    relevant: QueryNumbers | None = None,
 ) -> QueryScores:
     """Score all queries from their neighbors as these arrive; no chunk is kept.
 
@@ -104,9 +109,7 @@ def query_scores(
     return QueryScores(labels[counted], scores, counted.nonzero().flatten())
 
 
-def query_score(
-    name: str, hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]
-) -> Float[Tensor, "q"]:
+def query_score(name: str, hits: Hits, relevant: QueryNumbers) -> PerQuery:
     """Score rankings by name: ``recall@K`` or ``cmc@K``, ``precision@K``, ``map@r``,
     ``r_precision``, ``map``, ``mrr``.
 
@@ -126,7 +129,7 @@ def query_score(
     return _SCORES[name](hits, relevant)
 
 
-def ranks_needed(relevant: Int[Tensor, "q"], recalls: Sequence[int]) -> int:
+def ranks_needed(relevant: QueryNumbers, recalls: Sequence[int]) -> int:
     """How many neighbors of each query the scores look at: the largest K or R."""
     if not all(k >= 1 for k in recalls):
         raise ConfigError(f"Recall@K counts from K = 1, got recalls {list(recalls)}.")
@@ -134,10 +137,10 @@ def ranks_needed(relevant: Int[Tensor, "q"], recalls: Sequence[int]) -> int:
 
 
 def relevant_counts(
-    labels: Shaped[Tensor, "q *c"],
-    gallery_labels: Shaped[Tensor, "g *c"] | None = None,
+    labels: QueryLabels,
+    gallery_labels: GalleryLabels | None = None,
     same: Same = None,
-) -> Int[Tensor, "q"]:
+) -> QueryNumbers:
     """R of each query: the gallery rows of its class, or, without a gallery, the other rows of its
     class.
 
@@ -157,10 +160,10 @@ def relevant_counts(
 
 
 def some_relevant(
-    labels: Shaped[Tensor, "q *c"],
-    gallery_labels: Shaped[Tensor, "g *c"] | None = None,
+    labels: QueryLabels,
+    gallery_labels: GalleryLabels | None = None,
     same: Same = None,
-) -> Int[Tensor, "q"]:
+) -> QueryNumbers:
     """Return ``relevant_counts``; raise a DataError where no query has any."""
     relevant = relevant_counts(labels, gallery_labels, same)
     if not relevant.any():
@@ -173,15 +176,15 @@ def some_relevant(
 
 def right(
     ids: Int[Tensor, "q k"],
-    labels: Shaped[Tensor, "q *c"],
-    gallery_labels: Shaped[Tensor, "g *c"],
+    labels: QueryLabels,
+    gallery_labels: GalleryLabels,
     same: Same = None,
 ) -> Bool[Tensor, "q k"]:
     """Which neighbors have their query's label; an absent neighbor (id -1) has none."""
     return (same or torch.eq)(gallery_labels[ids], labels.unsqueeze(1)) & (ids >= 0)
 
 
-def mean_precision(hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]) -> Float[Tensor, "q"]:
+def mean_precision(hits: Hits, relevant: QueryNumbers) -> PerQuery:
     """Average precision of a whole ranking, 1/R Σ of the precision at each right neighbor; 0 where
     R = 0.
 
@@ -193,18 +196,18 @@ def mean_precision(hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]) -> Flo
     return (hits.cumsum(dim=1) / rank * hits).sum(dim=1) / relevant.clamp(min=1)
 
 
-def reciprocal_rank(hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]) -> Float[Tensor, "q"]:
+def reciprocal_rank(hits: Hits, relevant: QueryNumbers) -> PerQuery:
     """1 over the rank of the first right neighbor; 0 where there is none."""
     rank = torch.arange(1, hits.shape[1] + 1, dtype=torch.float64, device=hits.device)
     return (hits / rank).amax(dim=1)
 
 
-def r_precision(hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]) -> Float[Tensor, "q"]:
+def r_precision(hits: Hits, relevant: QueryNumbers) -> PerQuery:
     """Share of the first R neighbors that are right, r/R (Musgrave et al. 2020); 0 where R = 0."""
     return _within(hits, relevant).sum(dim=1) / relevant.clamp(min=1).double()
 
 
-def map_at_r(hits: Bool[Tensor, "q n"], relevant: Int[Tensor, "q"]) -> Float[Tensor, "q"]:
+def map_at_r(hits: Hits, relevant: QueryNumbers) -> PerQuery:
     """Mean average precision at R: R-precision that rewards order as well; 0 where R = 0.
 
         MAP@R = 1/R Σ_{i=1}^{R} P(i),   P(i) = precision at i if the i-th neighbor is right, else 0
@@ -238,8 +241,8 @@ _SCORES = {
 
 def reidentify(
     embeddings: Float[Tensor, "q d"],
-    labels: Int[Tensor, "q"],
-    cameras: Int[Tensor, "q"],
+    labels: QueryNumbers,
+    cameras: QueryNumbers,
     *,
     gallery: Float[Tensor, "g d"],
     gallery_labels: Int[Tensor, "g"],

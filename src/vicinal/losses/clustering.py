@@ -10,7 +10,7 @@ from torch.nn.functional import relu
 
 from vicinal.arguments import Natural
 from vicinal.losses.loss import Comparisons, Loss, Terms
-from vicinal.tuples import Embeddings, Labels, Reference, other_class
+from vicinal.tuples import Embeddings, Labels, Reference, Scalar, other_class
 
 # of n times an entropy: below it there is only rounding, for one sample apart makes it log n at
 # least
@@ -91,7 +91,7 @@ def best_clustering(
     same: Bool[Tensor, "n n"],
     gamma: float,
     exchanges: int,
-) -> tuple[Int[Tensor, "k"], Float[Tensor, ""]]:
+) -> tuple[Int[Tensor, "k"], Scalar]:
     """Medoids that (nearly) maximize F + γΔ, and their Δ; one for each class that ``same``
     marks."""
     classes = np.unique(same.cpu().numpy().argmax(axis=1), return_inverse=True)[1]

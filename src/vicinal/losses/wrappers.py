@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from vicinal.arguments import Count, Natural, check_arguments
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses.loss import Loss, tuple_loss
-from vicinal.tuples import Embeddings, Reference, SingleLabels
+from vicinal.tuples import Embeddings, Reference, Scalar, SingleLabels
 
 
 class CrossBatchMemory(nn.Module):
@@ -73,7 +73,7 @@ class CrossBatchMemory(nn.Module):
 
     def forward(
         self, embeddings: Embeddings, labels: SingleLabels, keys: Embeddings | None = None
-    ) -> Float[Tensor, ""] | Float[Tensor, "rows"]:
+    ) -> Scalar | Float[Tensor, "rows"]:
         """Return the loss of the batch against the memory.
 
         Args:
@@ -162,7 +162,7 @@ class NestedLoss(nn.Module):
         """Whether a step can be captured as a CUDA graph."""
         return all(getattr(loss, "capturable", False) for loss in self.losses)
 
-    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Float[Tensor, ""]:
+    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Scalar:
         """Return the sum over the sizes."""
         Reference.checked(embeddings, labels, several=True)
         if embeddings.shape[1] < self.sizes[-1]:

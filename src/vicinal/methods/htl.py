@@ -26,7 +26,7 @@ from vicinal.losses.triplet import HierarchicalTripletLoss
 from vicinal.methods.method import Form, Method, Parts, StepResult
 from vicinal.samplers import AnchorNeighborSampler
 from vicinal.samplers.class_tree import ClassTree
-from vicinal.tuples import Embeddings, SingleLabels, other_class
+from vicinal.tuples import Embeddings, Scalar, SingleLabels, other_class
 
 
 @runtime_checkable
@@ -98,7 +98,7 @@ class HTL(Method):
         over_proxies = self.form == "paper" and self.margins is not self.loss
         return self.step_by(self.over_proxies if over_proxies else self.loss, batch)
 
-    def over_proxies(self, embeddings: Embeddings, labels: SingleLabels) -> Float[Tensor, ""]:
+    def over_proxies(self, embeddings: Embeddings, labels: SingleLabels) -> Scalar:
         """Return the loss with each negative nearer by the margin of its class over the mean margin.
 
         d²_an ← d²_an - (α_an - ᾱ),   of cosines s_an ← s_an + (α_an - ᾱ) / 2

@@ -23,7 +23,7 @@ from vicinal.distances import cosine_similarity, pairwise_distances, squared_len
 from vicinal.errors import ConfigError
 from vicinal.losses import reduce
 from vicinal.methods.method import Method, Parts, StepResult, gathered
-from vicinal.tuples import Embeddings
+from vicinal.tuples import Embeddings, Scalar
 
 NEAREST = 1e-6  # below it a sample is at its proxy; keeps the exponent finite
 
@@ -143,9 +143,7 @@ class IDML(Method):
         embeddings = self.embedder.embed(features)
         return StepResult({"loss": loss, **scalars}, embeddings, labels).detach()
 
-    def introspect(
-        self, features: Float[Tensor, "n c"], labels: Tensor
-    ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    def introspect(self, features: Float[Tensor, "n c"], labels: Tensor) -> tuple[Scalar, Scalar]:
         """Return the loss by introspective similarities, and the mean length of the uncertainty."""
         loss = self.loss
         semantic = self.embedder.embed(features)

@@ -27,7 +27,7 @@ from vicinal.losses.loss import Comparisons, Loss, Terms, reduce, tuple_loss
 from vicinal.losses.proxies import ProxyLoss, has_proxies
 from vicinal.methods.method import Form, Method, Parts, StepResult, block_layout
 from vicinal.samplers import PKSampler
-from vicinal.tuples import Embeddings, Reference, SingleLabels, other_class, positives
+from vicinal.tuples import Embeddings, Reference, Scalar, SingleLabels, other_class, positives
 
 Pairing = Literal["all", "consecutive"]
 Overlap = Literal["samples", "arcs"]
@@ -174,9 +174,7 @@ class NegativesBetweenPairs(nn.Module, ABC):
         found = loss.arrange(compared, labels, loss.proxy_labels)
         return replace(plain, negative=found.negative)
 
-    def forward(
-        self, embeddings: Embeddings, labels: SingleLabels
-    ) -> Float[Tensor, ""] | Float[Tensor, "p"]:
+    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Scalar | Float[Tensor, "p"]:
         comparisons = self.comparisons(embeddings, labels)
         sums, counts = self.loss.core(comparisons)
         if has_proxies(self.loss):

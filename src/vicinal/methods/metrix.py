@@ -22,7 +22,7 @@ from vicinal.errors import ConfigError
 from vicinal.losses.loss import Comparisons, Loss, reduce
 from vicinal.methods.method import Method, Parts, StepResult, gathered
 from vicinal.parallel import all_rows
-from vicinal.tuples import Embeddings, SingleLabels, other_class, same_class
+from vicinal.tuples import Embeddings, Scalar, SingleLabels, other_class, same_class
 
 Mixing = Literal["inputs", "features", "embeddings"]
 
@@ -33,7 +33,7 @@ def mixed_comparisons(
     labels: SingleLabels,
     mixed: Float[Tensor, "n m d"],
     there: Bool[Tensor, "n m"],
-    factor: Float[Tensor, ""],
+    factor: Scalar,
     with_anchor: Bool[Tensor, ""],
 ) -> Comparisons:
     """Compare each anchor with the mixed examples that are its own.
@@ -171,7 +171,7 @@ class Metrix(Method):
 
 
 def mixtures(
-    rows: Float[Tensor, "n *size"], columns: Int[Tensor, "n m"], factor: Float[Tensor, ""]
+    rows: Float[Tensor, "n *size"], columns: Int[Tensor, "n m"], factor: Scalar
 ) -> Float[Tensor, "nm *size"]:
     """Return λ x_i + (1 - λ) x_j of each row and each of its partners.
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from vicinal.arguments import Count, Natural, Share
@@ -20,7 +19,7 @@ from vicinal.methods.method import ComparesRows, Episodes, Method, Parts, StepRe
 from vicinal.parallel import gather
 from vicinal.samplers import CrossViewSampler
 from vicinal.samplers.sampler import BatchSampler
-from vicinal.tuples import Embeddings, SingleLabels
+from vicinal.tuples import Embeddings, Scalar, SingleLabels
 
 
 @dataclass(eq=False)
@@ -62,7 +61,7 @@ class BothWays(nn.Module):
         super().__init__()
         self.loss = loss
 
-    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Float[Tensor, ""]:
+    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Scalar:
         texts, pictures = ((embeddings[side::2], labels[side::2].contiguous()) for side in (0, 1))
         mean: Tensor = (self.loss(*texts, *pictures) + self.loss(*pictures, *texts)) / 2
         return mean

@@ -15,7 +15,7 @@ from torch import Tensor
 from vicinal.arguments import Count, Limits, Natural, coerce
 from vicinal.distances import squared_lengths, unit_rows
 from vicinal.errors import DataError
-from vicinal.samplers.sampler import BatchSampler, BatchShape, fit
+from vicinal.samplers.sampler import BatchSampler, BatchShape, Plan, fit
 
 FARTHEST = 4.0  # squared distance of opposite points of the unit sphere
 MOST_LEVELS = 255  # a level is held as a byte
@@ -196,7 +196,7 @@ class AnchorNeighborSampler(BatchSampler):
         self.tree = tree or self.tree
         return super().epoch(number)
 
-    def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
+    def plan(self, rng: np.random.Generator, batches: int) -> Plan:
         if self.tree is None:
             chosen = self.members.deal_classes(rng, batches=batches, classes=self.shape().classes)
         else:

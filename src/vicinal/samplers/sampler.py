@@ -23,6 +23,7 @@ from vicinal.errors import ConfigError, DataError
 from vicinal.tuples import Triplets
 
 Labels = Sequence[Any] | np.ndarray
+Plan = Int[np.ndarray, "batches rows"]
 Batches = Annotated[int, Limits("[1, 1e6]")]  # of an epoch, which are planned at once
 FEWEST = 2  # classes to tell apart, and samples of each to bring together
 MASK = 2**63 - 1
@@ -192,7 +193,7 @@ class BatchSampler(Sampler[list[int]], ABC):
         """Return what a batch consists of."""
 
     @abstractmethod
-    def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
+    def plan(self, rng: np.random.Generator, batches: int) -> Plan:
         """Draw the rows of so many batches with ``rng``."""
 
     def epoch(self, number: int) -> list[list[int]]:
@@ -305,7 +306,7 @@ class PKSampler(BatchSampler):
         self.classes, self.per_class = fit(self.labels, *asked, batch_size)
         self.noted("{} classes x {} samples", (self.classes, self.per_class), asked)
 
-    def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
+    def plan(self, rng: np.random.Generator, batches: int) -> Plan:
         chosen = self.members.deal_classes(rng, batches=batches, classes=self.classes)
         return self.members.deal_rows(rng, chosen, per_class=self.per_class).reshape(batches, -1)
 
@@ -378,7 +379,7 @@ class CategoryBalancedSampler(PKSampler):
     def _strata(self) -> np.ndarray:
         return np.zeros(len(self.labels)) if self.strata is None else np.asarray(self.strata)
 
-    def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
+    def plan(self, rng: np.random.Generator, batches: int) -> Plan:
         groups = self.deal_categories(rng, batches, self.categories or 1)
         each = self.classes // groups.shape[1]
         chosen = self._groups.deal_rows(rng, groups, per_class=each).reshape(batches, -1)
@@ -457,7 +458,7 @@ class NPairSampler(BatchSampler):
     def fit(self, batch_size: int) -> None:
         self.take_units("classes", "pairs", 2, batch_size)
 
-    def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
+    def plan(self, rng: np.random.Generator, batches: int) -> Plan:
         chosen = self.members.deal_classes(rng, batches=batches, classes=self.classes)
         pairs = self.members.deal_rows(rng, chosen, per_class=2)
         return pairs.swapaxes(1, 2).reshape(batches, -1)
@@ -496,7 +497,7 @@ class TripletSampler(BatchSampler):
         there = int((class_sizes(self.labels) >= 2).sum()) // 2
         self.take_units("triplets", "triplets", 3, batch_size, there=there, least=1)
 
-    def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
+    def plan(self, rng: np.random.Generator, batches: int) -> Plan:
         chosen = self.members.deal_classes(rng, batches=batches, classes=2 * self.triplets)
         pairs = self.members.deal_rows(rng, chosen[:, : self.triplets], per_class=2)
         negatives = self.members.deal_rows(rng, chosen[:, self.triplets :], per_class=1)
@@ -554,7 +555,7 @@ class CrossViewSampler(BatchSampler):
         samples = "2 samples" if self.roles is None else "a query and a gallery image"
         self.take_units("classes", "pairs", 2, batch_size, there=there, samples=samples)
 
-    def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
+    def plan(self, rng: np.random.Generator, batches: int) -> Plan:
         if self.roles is None:
             chosen = self.members.deal_classes(rng, batches=batches, classes=self.classes)
             return self.members.deal_rows(rng, chosen, per_class=2).reshape(batches, -1)
@@ -662,7 +663,7 @@ class EpisodeSampler(BatchSampler):
         """Rows of the training subset; the rest of a batch is for validation."""
         return 2 * self.training_classes
 
-    def plan(self, rng: np.random.Generator, batches: int) -> Int[np.ndarray, "batches rows"]:
+    def plan(self, rng: np.random.Generator, batches: int) -> Plan:
         subsets = self.training_classes, self.validation_classes
         if self.disjoint:
             chosen = self.members.deal_classes(rng, batches=batches, classes=sum(subsets))

@@ -19,9 +19,10 @@ from vicinal.errors import ConfigError
 from vicinal.losses.loss import Comparisons, Loss, reduce, tuple_loss
 from vicinal.losses.proxies import ProxyLoss, has_proxies
 from vicinal.samplers.sampler import episode_triplets
-from vicinal.tuples import Embeddings, SingleLabels, Triplets
+from vicinal.tuples import Embeddings, Scalar, SingleLabels, Triplets
 
 Over = Literal["mean", "sum"]
+PerTuple = Float[Tensor, "t *p"]
 Weight = Annotated[float, Limits("(0, 1]")]
 
 
@@ -34,9 +35,9 @@ class Scored(NamedTuple):
         hardness: d(y, y⁺) / d(y, y⁻) of each (Zheng et al. 2020, Sect. 4.3).
     """
 
-    losses: Float[Tensor, "t *p"]
+    losses: PerTuple
     members: Float[Tensor, "t *p m d"]
-    hardness: Float[Tensor, "t *p"]
+    hardness: PerTuple
 
 
 class Scoring(nn.Module, ABC):
@@ -199,7 +200,7 @@ class EpisodeLoss(nn.Module):
     def capturable(self) -> bool:
         return self.scoring.loss.capturable
 
-    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Float[Tensor, ""]:
+    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Scalar:
         rows, classes = (x.tensor_split([self.training_rows]) for x in (embeddings, labels))
         scored = [self.scoring(*part) for part in zip(rows, classes, strict=True)]
         return torch.cat([part.losses for part in scored]).mean()
@@ -212,7 +213,7 @@ class Assessment(NamedTuple):
     """What an assessor says of a sequence of tuples, and the state in which the sequence leaves
     it."""
 
-    weights: Float[Tensor, "t *p"]
+    weights: PerTuple
     state: tuple[Tensor, ...] = ()
 
 

@@ -30,7 +30,7 @@ from torch.func import functional_call, jvp
 from torch.optim import Optimizer
 
 from vicinal.distances import at_least_float32
-from vicinal.methods.ala.assessment import Scoring
+from vicinal.methods.ala.assessment import PerTuple, Scoring
 from vicinal.models.embedder import Embedder
 from vicinal.tuples import Embeddings, SingleLabels
 
@@ -144,7 +144,7 @@ def load_forward_mode() -> None:
 
 def slopes(
     scoring: Scoring, embeddings: Embeddings, tangents: Embeddings, labels: SingleLabels
-) -> Float[Tensor, "t *p"]:
+) -> PerTuple:
     """Compute d/dε L(T; θ + ε u) of every tuple from ``tangents``, the embeddings' derivative along
     u."""
     load_forward_mode()

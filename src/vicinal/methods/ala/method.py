@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from vicinal.arguments import Natural, NonNegative
@@ -17,6 +16,7 @@ from vicinal.methods.ala.assessment import (
     ConstantAssessor,
     LSTMAssessor,
     Over,
+    PerTuple,
     Scored,
     Weight,
     scoring_of,
@@ -25,7 +25,7 @@ from vicinal.methods.ala.meta_gradient import Metric, slopes
 from vicinal.methods.method import Episodes, Form, Method, Parts, StepResult
 from vicinal.methods.optimizer import SGD, Adam
 from vicinal.parallel import averaged, gather, processes
-from vicinal.tuples import Embeddings, SingleLabels, SizedLabels
+from vicinal.tuples import Embeddings, Scalar, SingleLabels, SizedLabels
 
 # standard deviation of an episode's weights below which an assessor does not distinguish tuples
 INERT = 1e-3
@@ -121,11 +121,11 @@ class ALA(Method):
 
     # -- training ---------------------------------------------------------------------------------
 
-    def add_up(self, losses: Float[Tensor, "t *p"]) -> Float[Tensor, ""]:
+    def add_up(self, losses: PerTuple) -> Scalar:
         """Mean or sum over tuples, over proxies always the sum; the paper's equations sum."""
         return losses.sum() / len(losses) if self.averages else losses.sum()
 
-    def factors(self, weights: Float[Tensor, "t *p"]) -> Float[Tensor, "t *p"]:
+    def factors(self, weights: PerTuple) -> PerTuple:
         """What the tuples' losses are multiplied by."""
         return weights / weights.mean() if self.compares_weights else weights
 
@@ -203,8 +203,8 @@ class ALA(Method):
         return told
 
     def derive(
-        self, batch: Batch, training: Pass, factors: Float[Tensor, "t *p"]
-    ) -> tuple[Float[Tensor, "t *p"], dict[str, Tensor]]:
+        self, batch: Batch, training: Pass, factors: PerTuple
+    ) -> tuple[PerTuple, dict[str, Tensor]]:
         """Return how the tuples' losses change along the gradient of the validation loss after a
         virtual step with these weights, and what that step was like."""
         losses = training.scored.losses
@@ -228,7 +228,7 @@ class ALA(Method):
         tangents, _ = gather(tangents, labels.new_zeros(len(tangents)))
         return slopes(self.scoring, training.embeddings, tangents[: len(labels)], labels), told
 
-    def validate(self, batch: Batch, steps: list[Tensor]) -> tuple[Float[Tensor, ""], list[Tensor]]:
+    def validate(self, batch: Batch, steps: list[Tensor]) -> tuple[Scalar, list[Tensor]]:
         """Return the mean loss of validation tuples at θ' = θ - steps, unweighted, and u = α
         ∇L_va(θ')."""
         rows = self.sampler.training_rows
@@ -295,9 +295,7 @@ class WeightAnalysis(nn.Module):
             "fewer images. Raise method.rate or method.updates."
         )
 
-    def describe(
-        self, weights: Float[Tensor, "t *p"], hardness: Float[Tensor, "t *p"]
-    ) -> dict[str, Tensor]:
+    def describe(self, weights: PerTuple, hardness: PerTuple) -> dict[str, Tensor]:
         """Return mean and deviation of the weights, and the mean of w d(y, y⁺) / d(y, y⁻), weighted
         and unweighted.
 

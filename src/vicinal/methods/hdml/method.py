@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from vicinal.arguments import Count, NonNegative, Positive
@@ -28,6 +27,7 @@ from vicinal.methods.method import (
     with_tensor_cores,
 )
 from vicinal.methods.optimizer import Adam
+from vicinal.tuples import Scalar
 
 LEAST_LOSS = 1e-6  # below it a loss is 0; keeps α / J_avg finite
 UNKNOWN_LOSS = 1e6  # the authors' J_avg and J_gen before the first window is complete
@@ -255,21 +255,21 @@ class HDML(Method):
         self.optimize(self.metric_optimizer, self.generator_optimizer)
         return StepResult(scalars, embeddings, labels).detach()
 
-    def weight_penalty(self) -> Float[Tensor, ""]:
+    def weight_penalty(self) -> Scalar:
         """Return wd/2 Σ|θ|² of J_m, as the authors have it: it is weighed with w, and part of their
         J_avg."""
         squares = torch.stack([parameter.square().sum() for parameter in self._decaying]).sum()
         return self.values.weight_decay / 2 * squares
 
-    def lambda_(self) -> Float[Tensor, ""]:
+    def lambda_(self) -> Scalar:
         """Return λ of Eq. (7)."""
         return self._decreasing(self.values.alpha, self.average_loss)
 
-    def real_weight(self) -> Float[Tensor, ""]:
+    def real_weight(self) -> Scalar:
         """Return w of Eq. (11)."""
         return self._decreasing(self.values.beta, self.generator_loss)
 
-    def _decreasing(self, exponent: float, mean: "WindowedMean") -> Float[Tensor, ""]:
+    def _decreasing(self, exponent: float, mean: "WindowedMean") -> Scalar:
         return interpolation_factor(exponent, mean.relative() if self.form == "ours" else mean.last)
 
 
@@ -305,7 +305,7 @@ class WindowedMean(nn.Module):
         self.register_buffer("sum", torch.tensor(0.0))
 
     @torch.no_grad()
-    def add(self, value: Float[Tensor, ""]) -> None:
+    def add(self, value: Scalar) -> None:
         """Count one step's value."""
         self.sum += value
         self.steps += 1
@@ -314,13 +314,13 @@ class WindowedMean(nn.Module):
         self.first.copy_(torch.where(ended & self.first.isinf(), self.last, self.first))
         self.sum.masked_fill_(ended, 0)
 
-    def relative(self) -> Float[Tensor, ""]:
+    def relative(self) -> Scalar:
         """Return the last window over the first; infinite until there is one."""
         ratio = self.last / self.first.clamp(min=torch.finfo(torch.float32).tiny)
         return torch.where(self.first.isinf(), torch.inf, ratio)
 
 
-def interpolation_factor(alpha: float, average_loss: Float[Tensor, ""]) -> Float[Tensor, ""]:
+def interpolation_factor(alpha: float, average_loss: Scalar) -> Scalar:
     """Return λ, the share of a negative's distance beyond the reference distance that stays,
     between 0 and 1.
 
@@ -341,7 +341,7 @@ def interpolation_factor(alpha: float, average_loss: Float[Tensor, ""]) -> Float
 
 
 @torch.no_grad()
-def zero_loss_share(comparisons: Comparisons, terms: Terms) -> Float[Tensor, ""]:
+def zero_loss_share(comparisons: Comparisons, terms: Terms) -> Scalar:
     """Return the share of anchors whose tuples have next to no loss, apart from the penalty."""
     penalty = 0.0 if comparisons.penalty is None else comparisons.penalty * terms.counts
     formed = terms.counts > 0

@@ -19,7 +19,7 @@ from vicinal.distances import pairwise_distances, row_distances, unit_rows
 from vicinal.errors import ConfigError
 from vicinal.losses.loss import Comparisons, Loss, tuple_loss
 from vicinal.losses.proxies import ProxyLoss, has_proxies
-from vicinal.tuples import Embeddings, SingleLabels, same_class
+from vicinal.tuples import Embeddings, Scalar, SingleLabels, same_class
 
 Embed = Callable[[Tensor], Tensor]
 Points = Float[Tensor, "*#rows d"]
@@ -114,7 +114,7 @@ class FeatureClassifier(nn.Module):
         self.register_buffer("known", torch.unique(labels.long()))
         self.layer = nn.Linear(width, len(self.known))
 
-    def own_loss(self, features: Float[Tensor, "n y"], labels: SingleLabels) -> Float[Tensor, ""]:
+    def own_loss(self, features: Float[Tensor, "n y"], labels: SingleLabels) -> Scalar:
         """Return the cross-entropy on real features."""
         numbers = torch.searchsorted(self.known, labels.long())
         return cross_entropy(self.layer(features.detach()), numbers)
@@ -130,7 +130,7 @@ class FeatureClassifier(nn.Module):
 
 def reconstruction_cost(
     features: Float[Tensor, "n y"], regenerated: Float[Tensor, "n y"], how: Reconstruction
-) -> Float[Tensor, ""]:
+) -> Scalar:
     """Return J_recon: how far regenerated features lie from the real ones, which are constants
     here.
 
@@ -225,7 +225,7 @@ class Roles:
         self,
         embeddings: Float[Tensor, "b d"],
         labels: Integer[Tensor, "b"],
-        lambda_: Float[Tensor, ""],
+        lambda_: Scalar,
     ) -> Float[Tensor, "n m d"]:
         """Return ẑ⁻ of each anchor, Eqs. (4) to (7)."""
         reference = self.reference(embeddings, labels)[:, None]
@@ -314,7 +314,7 @@ class Synthesis:
         self,
         embeddings: Float[Tensor, "b d"],
         labels: Integer[Tensor, "b"],
-        lambda_: Float[Tensor, ""],
+        lambda_: Scalar,
         embed: Embed,
     ) -> Synthetics:
         """Return the synthetic tuples of a batch of z with these labels; ``embed`` is the head
