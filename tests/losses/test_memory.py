@@ -120,7 +120,7 @@ def test_what_does_not_fit_is_rejected_with_the_numbers(batches):
     init = inspect.unwrap(CrossBatchMemory.__init__)  # without the tests' type checks
     with pytest.raises(ConfigError, match=r"a tuple loss of vicinal\.losses, got MSELoss"):
         init(CrossBatchMemory.__new__(CrossBatchMemory), nn.MSELoss(), size=2, dim=2)
-    with pytest.raises(ConfigError, match="CrossBatchMemory.size must be at least 1, got 0"):
+    with pytest.raises(ConfigError, match="size must be at least 1, got 0"):
         fresh(size=0)
     rows, labels = batches[0]
     for size, dim in ((5, 3), (20, 4)):
