@@ -12,7 +12,7 @@ ICCV 2019).
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
@@ -101,7 +101,6 @@ class HER(Method):
         dim = parts.embedder.embedding_dim
         self.orientation_head = OrientationHead(dim) if self.regression else None
         super().setup(parts)
-        self.seed = parts.seed
         self.epoch = 0
 
     def others(self) -> Iterable[nn.Parameter]:
@@ -114,7 +113,7 @@ class HER(Method):
     def prepare(self, batch: Batch) -> Batch:
         """Draw how far gallery images are turned; seed, epoch and record determine every angle."""
         by, angles = self.turns(batch)
-        return replace(batch, extras={"by": by, "angles": angles, "fits": fitting(batch)})
+        return self.given(batch, by=by, angles=angles, fits=fitting(batch))
 
     def step(self, batch: Batch) -> StepResult:
         query = self.embedder.stream("query")
@@ -135,15 +134,8 @@ class HER(Method):
         loss = self.lambda1 * pairs.match + self.lambda2 * pairs.orientation
         apart = other_class(classes) & fits & fits[:, None]
         gaps = self._gaps(queries.detach(), matches.detach(), apart)
-        self.differentiate(loss)
-        self.optimize()
-        scalars = {
-            "loss": loss.detach(),
-            "weight/mean": pairs.weight,
-            **described,
-            **self._shares(gaps),
-        }
-        return StepResult(scalars, rows.detach(), labels)
+        described |= {"weight/mean": pairs.weight, **self._shares(gaps)}
+        return self.update(loss, rows, labels, **described)
 
     @property
     def notes(self) -> tuple[str, ...]:

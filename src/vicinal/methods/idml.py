@@ -11,14 +11,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from vicinal import parallel
 from vicinal.arguments import NonNegative, Positive
-from vicinal.data.records import Batch, to_device
+from vicinal.data.records import Batch
 from vicinal.distances import cosine_similarity, pairwise_distances, squared_lengths, unit_rows
 from vicinal.errors import ConfigError
 from vicinal.losses import reduce
@@ -108,7 +107,6 @@ class IDML(Method):
             raise ConfigError("texts cannot be mixed as pictures can. Set method.mixup=false.")
         parts.embedder.add_uncertainty()
         super().setup(parts)
-        self.seed = parts.seed
         with torch.no_grad():
             proxies = self.loss.proxies
             proxies.mul_(math.sqrt(2 * proxies.shape[-1] / len(proxies)))
@@ -117,12 +115,10 @@ class IDML(Method):
         """Draw λ and who is mixed with whom, by the seed and the step alone."""
         if not self.mixup:
             return batch
-        rng = np.random.default_rng([self.seed % 2**64, self.schedule.last_epoch])
+        rng = self.draws()
         factor = torch.tensor(rng.random(), dtype=torch.float32)
         order = torch.from_numpy(rng.permutation(len(batch.labels) * parallel.processes()))
-        device = batch.labels.device
-        drawn = {"factor": to_device(factor, device), "order": to_device(order, device)}
-        return replace(batch, extras={**batch.extras, **drawn})
+        return self.given(batch, factor=factor, order=order)
 
     def step(self, batch: Batch) -> StepResult:
         features, labels = gathered(self.embedder.features(batch.inputs), batch)
@@ -138,10 +134,7 @@ class IDML(Method):
             other, _ = self.introspect(rows, labels[order])
             loss = loss + torch.lerp(other, own, factor)
             scalars["uncertainty/mixed"] = length
-        self.differentiate(loss)
-        self.optimize()
-        embeddings = self.embedder.embed(features)
-        return StepResult({"loss": loss, **scalars}, embeddings, labels).detach()
+        return self.update(loss, self.embedder.embed(features), labels, **scalars)
 
     def introspect(self, features: Float[Tensor, "n c"], labels: Tensor) -> tuple[Scalar, Scalar]:
         """Return the loss by introspective similarities, and the mean length of the uncertainty."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from torch.nn.functional import normalize
 from torch.optim import Optimizer
 
 from vicinal.arguments import check_arguments, docstring_section
-from vicinal.data.records import QUERY, Batch, Records
+from vicinal.data.records import QUERY, Batch, Records, to_device
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Embedded
 from vicinal.losses.diagnostics import CAPTIONS, describe_batch
@@ -167,6 +168,7 @@ class Method(nn.Module):
     embedder: Embedder
     loss: Any
     sampler: Any
+    seed: int
     optimizers: dict[str, Optimizer]
     embed_records: Callable[[], Embedded]
     acts_from: int = 0
@@ -229,6 +231,7 @@ class Method(nn.Module):
         self.embedder = parts.embedder
         self.loss = parts.loss
         self.sampler = parts.sampler
+        self.seed = parts.seed
         self.metric_optimizer, self.schedule = parts.optimizer.build(
             self.embedder, steps=parts.steps, others=self.others()
         )
@@ -260,6 +263,17 @@ class Method(nn.Module):
         """Add to a batch what `step` needs and only the host can compute."""
         return batch
 
+    def draws(self) -> np.random.Generator:
+        """Return random numbers for a step, by the seed and the step alone."""
+        return np.random.default_rng([self.seed % 2**64, self.schedule.last_epoch])
+
+    @staticmethod
+    def given(batch: Batch, **drawn: Tensor) -> Batch:
+        """Add tensors to the extras of a batch, where its labels are."""
+        device = batch.labels.device
+        placed = {name: to_device(values, device) for name, values in drawn.items()}
+        return replace(batch, extras={**batch.extras, **placed})
+
     def step(self, batch: Batch) -> StepResult:
         """Compute losses and gradients, and update; by default the loss of the batch alone.
 
@@ -270,10 +284,15 @@ class Method(nn.Module):
     def step_by(self, loss: Callable[..., Tensor], batch: Batch) -> StepResult:
         """Take the step of one loss, updates included."""
         embeddings, labels = self.embed(batch)
-        value = loss(embeddings, labels)
-        self.differentiate(value)
+        return self.update(loss(embeddings, labels), embeddings, labels)
+
+    def update(
+        self, loss: Tensor, embeddings: Embeddings, labels: SingleLabels, **scalars: Tensor
+    ) -> StepResult:
+        """Update by one loss; return it with other scalars."""
+        self.differentiate(loss)
         self.optimize()
-        return StepResult({"loss": value.detach()}, embeddings.detach(), labels)
+        return StepResult({"loss": loss, **scalars}, embeddings, labels).detach()
 
     def advance(self, batch: Batch) -> None:
         """Do after a step what only the host can do: advance the schedule."""

@@ -8,19 +8,18 @@ Amsaleg, Karantzalos and Avrithis, ICLR 2022).
 | mixing of inputs, features or embeddings | `Metrix.step` |
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from vicinal.arguments import Count, NonNegative, Positive
-from vicinal.data.records import Batch, to_device
+from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.losses.loss import Comparisons, Loss, reduce
-from vicinal.methods.method import Method, Parts, StepResult, gathered
+from vicinal.methods.method import Method, StepResult, gathered
 from vicinal.parallel import all_rows
 from vicinal.tuples import Embeddings, Scalar, SingleLabels, other_class, same_class
 
@@ -119,16 +118,11 @@ class Metrix(Method):
                 "contrastive or proxy_anchor."
             )
 
-    def setup(self, parts: Parts) -> None:
-        super().setup(parts)
-        self.seed = parts.seed
-
     def prepare(self, batch: Batch) -> Batch:
         """Draw λ, and whether anchors are mixed themselves, by the seed and the step alone."""
-        rng = np.random.default_rng([self.seed % 2**64, self.schedule.last_epoch])
-        drawn = torch.tensor([rng.beta(self.alpha, self.alpha), rng.integers(2)])
-        mixing = to_device(drawn, batch.labels.device)
-        return replace(batch, extras={**batch.extras, "mixing": mixing})
+        rng = self.draws()
+        mixing = torch.tensor([rng.beta(self.alpha, self.alpha), rng.integers(2)])
+        return self.given(batch, mixing=mixing)
 
     def step(self, batch: Batch) -> StepResult:
         embedder = self.embedder
@@ -150,10 +144,7 @@ class Metrix(Method):
         )
         of_mixed = reduce(self.loss.core(comparisons), self.loss.reduction)
         loss = real + self.weight * of_mixed
-        self.differentiate(loss)
-        self.optimize()
-        scalars = {"loss": loss, "real_loss": real, "mixed_loss": of_mixed}
-        return StepResult(scalars, embeddings, labels).detach()
+        return self.update(loss, embeddings, labels, real_loss=real, mixed_loss=of_mixed)
 
     def partners(
         self, embeddings: Embeddings, labels: SingleLabels

@@ -170,10 +170,8 @@ class MomentumQueue(CrossBatchMemory):
         with torch.no_grad():
             encoder = self.momentum_encoder
             keys, _ = gather(encoder.embed(encoder.features(batch.inputs)), batch.labels)
-        loss = self.loss(queries, labels, keys)
-        self.differentiate(loss)
-        self.optimize()
+        result = self.update(self.loss(queries, labels, keys), queries, labels)
         with torch.no_grad():
             slow, fast = ([p.data for p in net.parameters()] for net in (encoder, self.embedder))
             torch._foreach_lerp_(slow, fast, 1 - self.momentum)
-        return StepResult({"loss": loss.detach()}, queries.detach(), labels)
+        return result

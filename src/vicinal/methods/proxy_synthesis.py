@@ -7,21 +7,20 @@
 | the loss of real and synthetic classes | `ProxySynthesis.step` |
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vicinal.arguments import Positive, Share, check_arguments
-from vicinal.data.records import Batch, to_device
+from vicinal.arguments import Positive, Share
+from vicinal.data.records import Batch
 from vicinal.distances import unit_rows
 from vicinal.errors import ConfigError
 from vicinal.losses import reduce
 from vicinal.losses.proxies import has_proxies
-from vicinal.methods.method import Method, Parts, StepResult
+from vicinal.methods.method import Method, StepResult
 from vicinal.tuples import Embeddings, SingleLabels
 
 
@@ -98,9 +97,6 @@ class ProxySynthesis(Method):
     title: ClassVar[str] = "Proxy Synthesis"
     capturable = False  # a batch's classes are counted
 
-    def __post_init__(self) -> None:
-        check_arguments(self)
-
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
         if not has_proxies(loss):
@@ -109,18 +105,11 @@ class ProxySynthesis(Method):
                 f"classes, got {type(loss).__name__}. Use normalized_softmax or proxy_anchor."
             )
 
-    def setup(self, parts: Parts) -> None:
-        super().setup(parts)
-        self.seed = parts.seed
-
     def prepare(self, batch: Batch) -> Batch:
         """Draw λ, and which classes are mixed, by the seed and the step alone."""
-        rng = np.random.default_rng([self.seed % 2**64, self.schedule.last_epoch])
+        rng = self.draws()
         factor = torch.tensor(rng.beta(self.alpha, self.alpha), dtype=torch.float32)
-        turn = torch.tensor(rng.integers(2**31))
-        device = batch.labels.device
-        drawn = {"factor": to_device(factor, device), "turn": to_device(turn, device)}
-        return replace(batch, extras={**batch.extras, **drawn})
+        return self.given(batch, factor=factor, turn=torch.tensor(rng.integers(2**31)))
 
     def step(self, batch: Batch) -> StepResult:
         def of_all(embeddings: Embeddings, labels: SingleLabels) -> Tensor:

@@ -9,7 +9,7 @@ extended abstract IJCAI 2025).
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,8 +18,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vicinal import parallel
-from vicinal.arguments import Count, NonNegative, Share, check_arguments
-from vicinal.data.records import Batch, to_device
+from vicinal.arguments import Count, NonNegative, Share
+from vicinal.data.records import Batch
 from vicinal.distances import unit_rows
 from vicinal.errors import ConfigError
 from vicinal.losses.proxies import has_proxies
@@ -85,9 +85,6 @@ class SEE(Method):
     title: ClassVar[str] = "SEE"
     capturable = False  # ever more rows
 
-    def __post_init__(self) -> None:
-        check_arguments(self)
-
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
         if not (has_proxies(loss) and loss.distance.normalize and loss.centers == 1):
@@ -100,7 +97,6 @@ class SEE(Method):
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
-        self.seed = parts.seed
         self.steps = parts.steps
         dim = parts.embedder.embedding_dim
         if dim <= self.expansions:
@@ -117,12 +113,10 @@ class SEE(Method):
 
     def prepare(self, batch: Batch) -> Batch:
         """Draw directions by the seed and the step alone."""
-        rng = np.random.default_rng([self.seed % 2**64, self.schedule.last_epoch])
         count = round(self.share_now * len(batch.labels) * parallel.processes())
         size = count, self.expansions - 1, self.embedder.embedding_dim
-        noise = torch.from_numpy(rng.standard_normal(size, dtype=np.float32))
-        extras = {**batch.extras, "noise": to_device(noise, batch.labels.device)}
-        return replace(batch, extras=extras)
+        noise = self.draws().standard_normal(size, dtype=np.float32)
+        return self.given(batch, noise=torch.from_numpy(noise))
 
     def step(self, batch: Batch) -> StepResult:
         def of_all(embeddings: Embeddings, labels: SingleLabels) -> Tensor:

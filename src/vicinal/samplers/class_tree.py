@@ -15,7 +15,7 @@ from torch import Tensor
 from vicinal.arguments import Count, Limits, Natural, coerce
 from vicinal.distances import squared_lengths, unit_rows
 from vicinal.errors import DataError
-from vicinal.samplers.sampler import BatchSampler, BatchShape, Plan, fit
+from vicinal.samplers.sampler import BatchSampler, BatchShape, Chosen, fit
 
 FARTHEST = 4.0  # squared distance of opposite points of the unit sphere
 MOST_LEVELS = 255  # a level is held as a byte
@@ -196,14 +196,12 @@ class AnchorNeighborSampler(BatchSampler):
         self.tree = tree or self.tree
         return super().epoch(number)
 
-    def plan(self, rng: np.random.Generator, batches: int) -> Plan:
+    def choose(self, rng: np.random.Generator, batches: int) -> Chosen:
         if self.tree is None:
-            chosen = self.members.deal_classes(rng, batches=batches, classes=self.shape().classes)
-        else:
-            anchors = self.members.deal_classes(rng, batches=batches, classes=self.anchors)
-            ranked = self._ranked(self.tree)
-            chosen = np.array([self._neighborhoods(batch, ranked) for batch in anchors])
-        return self.members.deal_rows(rng, chosen, per_class=self.per_class).reshape(batches, -1)
+            return super().choose(rng, batches)
+        anchors = self.members.deal_classes(rng, batches=batches, classes=self.anchors)
+        ranked = self._ranked(self.tree)
+        return np.array([self._neighborhoods(batch, ranked) for batch in anchors])
 
     def _ranked(self, tree: ClassTree) -> Int[np.ndarray, "c k"]:
         """Return for each class in use the classes in use from near to far, as many as a batch

@@ -24,6 +24,8 @@ from vicinal.tuples import Triplets
 
 Labels = Sequence[Any] | np.ndarray
 Plan = Int[np.ndarray, "batches rows"]
+Dealt = Int[np.ndarray, "batches classes samples"]
+Chosen = Int[np.ndarray, "batches classes"]
 Batches = Annotated[int, Limits("[1, 1e6]")]  # of an epoch, which are planned at once
 FEWEST = 2  # classes to tell apart, and samples of each to bring together
 MASK = 2**63 - 1
@@ -80,7 +82,7 @@ class Members:
         *,
         batches: int,
         classes: int,
-    ) -> Int[np.ndarray, "batches classes"]:
+    ) -> Chosen:
         """Deal different classes to each batch; all come up once before one comes up again.
 
         The classes that are left over when a deck no longer fills a batch wait for the next,
@@ -93,7 +95,7 @@ class Members:
     def deal_rows(
         self,
         rng: np.random.Generator,
-        classes: Int[np.ndarray, "batches classes"],
+        classes: Chosen,
         *,
         per_class: int,
     ) -> Int[np.ndarray, "batches classes per_class"]:
@@ -192,9 +194,19 @@ class BatchSampler(Sampler[list[int]], ABC):
     def shape(self) -> BatchShape:
         """Return what a batch consists of."""
 
-    @abstractmethod
     def plan(self, rng: np.random.Generator, batches: int) -> Plan:
-        """Draw the rows of so many batches with ``rng``."""
+        """Draw the rows of so many batches with ``rng``: their classes, then rows of each."""
+        chosen = self.choose(rng, batches)
+        rows = self.members.deal_rows(rng, chosen, per_class=self.shape().samples)
+        return self.arrange(rows)
+
+    def choose(self, rng: np.random.Generator, batches: int) -> Chosen:
+        """Draw the classes of so many batches."""
+        return self.members.deal_classes(rng, batches=batches, classes=self.shape().classes)
+
+    def arrange(self, rows: Dealt) -> Plan:
+        """Bring the rows of each class of each batch into the batch's order."""
+        return rows.reshape(len(rows), -1)
 
     def epoch(self, number: int) -> list[list[int]]:
         """Return the batches of epoch ``number``."""
@@ -306,10 +318,6 @@ class PKSampler(BatchSampler):
         self.classes, self.per_class = fit(self.labels, *asked, batch_size)
         self.noted("{} classes x {} samples", (self.classes, self.per_class), asked)
 
-    def plan(self, rng: np.random.Generator, batches: int) -> Plan:
-        chosen = self.members.deal_classes(rng, batches=batches, classes=self.classes)
-        return self.members.deal_rows(rng, chosen, per_class=self.per_class).reshape(batches, -1)
-
 
 @dataclass(eq=False, repr=False)
 class CategoryBalancedSampler(PKSampler):
@@ -379,11 +387,10 @@ class CategoryBalancedSampler(PKSampler):
     def _strata(self) -> np.ndarray:
         return np.zeros(len(self.labels)) if self.strata is None else np.asarray(self.strata)
 
-    def plan(self, rng: np.random.Generator, batches: int) -> Plan:
+    def choose(self, rng: np.random.Generator, batches: int) -> Chosen:
         groups = self.deal_categories(rng, batches, self.categories or 1)
         each = self.classes // groups.shape[1]
-        chosen = self._groups.deal_rows(rng, groups, per_class=each).reshape(batches, -1)
-        return self.members.deal_rows(rng, chosen, per_class=self.per_class).reshape(batches, -1)
+        return self._groups.deal_rows(rng, groups, per_class=each).reshape(batches, -1)
 
     def deal_categories(
         self, rng: np.random.Generator, batches: int, categories: int
@@ -458,10 +465,8 @@ class NPairSampler(BatchSampler):
     def fit(self, batch_size: int) -> None:
         self.take_units("classes", "pairs", 2, batch_size)
 
-    def plan(self, rng: np.random.Generator, batches: int) -> Plan:
-        chosen = self.members.deal_classes(rng, batches=batches, classes=self.classes)
-        pairs = self.members.deal_rows(rng, chosen, per_class=2)
-        return pairs.swapaxes(1, 2).reshape(batches, -1)
+    def arrange(self, rows: Dealt) -> Plan:
+        return super().arrange(rows.swapaxes(1, 2))
 
 
 @dataclass(eq=False, repr=False)
@@ -498,7 +503,7 @@ class TripletSampler(BatchSampler):
         self.take_units("triplets", "triplets", 3, batch_size, there=there, least=1)
 
     def plan(self, rng: np.random.Generator, batches: int) -> Plan:
-        chosen = self.members.deal_classes(rng, batches=batches, classes=2 * self.triplets)
+        chosen = self.choose(rng, batches)
         pairs = self.members.deal_rows(rng, chosen[:, : self.triplets], per_class=2)
         negatives = self.members.deal_rows(rng, chosen[:, self.triplets :], per_class=1)
         return np.concatenate([pairs[..., 0], pairs[..., 1], negatives[..., 0]], axis=1)
@@ -557,8 +562,7 @@ class CrossViewSampler(BatchSampler):
 
     def plan(self, rng: np.random.Generator, batches: int) -> Plan:
         if self.roles is None:
-            chosen = self.members.deal_classes(rng, batches=batches, classes=self.classes)
-            return self.members.deal_rows(rng, chosen, per_class=2).reshape(batches, -1)
+            return super().plan(rng, batches)
         chosen = self._sides[0][1].deal_classes(rng, batches=batches, classes=self.classes)
         dealt = [
             rows[members.deal_rows(rng, chosen, per_class=1)[..., 0]]
@@ -663,18 +667,16 @@ class EpisodeSampler(BatchSampler):
         """Rows of the training subset; the rest of a batch is for validation."""
         return 2 * self.training_classes
 
-    def plan(self, rng: np.random.Generator, batches: int) -> Plan:
-        subsets = self.training_classes, self.validation_classes
+    def choose(self, rng: np.random.Generator, batches: int) -> Chosen:
         if self.disjoint:
-            chosen = self.members.deal_classes(rng, batches=batches, classes=sum(subsets))
-        else:
-            walks = [_closed_walks(rng, batches, length, len(self.members)) for length in subsets]
-            chosen = np.concatenate(walks, axis=1)
-        pairs = self.members.deal_rows(rng, chosen, per_class=2)
-        blocks = np.split(pairs, [self.training_classes], axis=1)
-        return np.concatenate(
-            [block.swapaxes(1, 2).reshape(batches, -1) for block in blocks], axis=1
-        )
+            return super().choose(rng, batches)
+        subsets = self.training_classes, self.validation_classes
+        walks = [_closed_walks(rng, batches, length, len(self.members)) for length in subsets]
+        return np.concatenate(walks, axis=1)
+
+    def arrange(self, rows: Dealt) -> Plan:
+        blocks = np.split(rows.swapaxes(1, 2), [self.training_classes], axis=2)
+        return np.concatenate([block.reshape(len(rows), -1) for block in blocks], axis=1)
 
 
 def episode_triplets(rows: int, device: torch.device | None = None) -> Triplets:

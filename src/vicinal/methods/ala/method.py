@@ -173,11 +173,10 @@ class ALA(Method):
         self.weigh.advance(assessed.state)
         weights = assessed.weights.detach()
         loss = self.add_up(self.factors(weights) * scored.losses)
-        self.differentiate(loss)
-        self.optimize()  # Eq. (13)
         described = self.analysis.describe(weights, scored.hardness)
-        scalars = {"loss": loss.detach(), **described, **taught}
-        return StepResult(scalars, training.embeddings.detach(), training.labels)
+        return self.update(  # Eq. (13)
+            loss, training.embeddings, training.labels, **described, **taught
+        )
 
     def training_pass(self, batch: Batch) -> Pass:
         """Pass the training subset through the network; of several processes each passes its part

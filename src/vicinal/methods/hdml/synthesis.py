@@ -24,6 +24,8 @@ from vicinal.tuples import Embeddings, Scalar, SingleLabels, same_class
 Embed = Callable[[Tensor], Tensor]
 Points = Float[Tensor, "*#rows d"]
 Lengths = Float[Tensor, "*#rows"]
+BatchRows = Float[Tensor, "b d"]
+BatchLabels = Integer[Tensor, "b"]
 LabelAverage = Literal["rows", "parts", "sum"]
 Reconstruction = Literal["sum", "relative"]
 
@@ -206,9 +208,7 @@ class Roles:
         triplets' negatives."""
         return rows[: self.columns.start] if self.paired else rows
 
-    def reference(
-        self, embeddings: Float[Tensor, "b d"], labels: Integer[Tensor, "b"]
-    ) -> Float[Tensor, "n"]:
+    def reference(self, embeddings: BatchRows, labels: BatchLabels) -> Float[Tensor, "n"]:
         """Return d⁺ of each anchor: the mean distance to its positives, of which the paper has
         one."""
         if self.partners is not None:
@@ -223,8 +223,8 @@ class Roles:
 
     def pulled(
         self,
-        embeddings: Float[Tensor, "b d"],
-        labels: Integer[Tensor, "b"],
+        embeddings: BatchRows,
+        labels: BatchLabels,
         lambda_: Scalar,
     ) -> Float[Tensor, "n m d"]:
         """Return ẑ⁻ of each anchor, Eqs. (4) to (7)."""
@@ -232,9 +232,7 @@ class Roles:
         anchors = embeddings[self.anchors][:, None]
         return harder(anchors, self.negatives(embeddings), reference, lambda_)
 
-    def limited(
-        self, embeddings: Float[Tensor, "b d"], labels: Integer[Tensor, "b"], hardest: int
-    ) -> "Roles":
+    def limited(self, embeddings: BatchRows, labels: BatchLabels, hardest: int) -> "Roles":
         """Return the same with the ``hardest`` nearest negatives of each anchor as its only
         columns."""
         if self.paired:
@@ -312,8 +310,8 @@ class Synthesis:
 
     def __call__(
         self,
-        embeddings: Float[Tensor, "b d"],
-        labels: Integer[Tensor, "b"],
+        embeddings: BatchRows,
+        labels: BatchLabels,
         lambda_: Scalar,
         embed: Embed,
     ) -> Synthetics:
@@ -347,7 +345,7 @@ class Synthesis:
     def _compared(
         self,
         roles: Roles,
-        labels: Integer[Tensor, "b"],
+        labels: BatchLabels,
         unaltered: Float[Tensor, "u d"],
         negatives: Float[Tensor, "n m d"],
     ) -> Comparisons:
@@ -368,7 +366,7 @@ class Synthesis:
         return replace(found, negative=compared, keep_negative=there, penalty=penalty)
 
     def _beside_proxies(
-        self, loss: ProxyLoss, embeddings: Float[Tensor, "b d"], labels: Integer[Tensor, "b"]
+        self, loss: ProxyLoss, embeddings: BatchRows, labels: BatchLabels
     ) -> tuple[Float[Tensor, "r d"], Integer[Tensor, "r"]]:
         """Return samples and proxies as rows of one space, the sphere where the loss compares them
         there, and their labels."""
