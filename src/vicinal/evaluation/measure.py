@@ -258,8 +258,9 @@ def _retrieve(
         return replace(found, rows=places[found.rows])
 
     last = f"recall@{first}"
-    mine = map(parallel.part, (rows, everyone)) if together else (rows, everyone)
-    found = ask(*mine, first, [*near, last])
+    queries = parallel.part(rows) if together else rows
+    places = parallel.part(everyone) if together else everyone
+    found = ask(queries, places, first, [*near, last])
     scores = found.scores | dict.fromkeys(far, found.scores[last])
     missed = (found.scores[last] == 0).nonzero().flatten()
     if far and len(missed):

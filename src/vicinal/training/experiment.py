@@ -569,7 +569,8 @@ def _build_loss(config: Config, labels: np.ndarray, dim: int) -> nn.Module:
     slot = config.loss
     seed = config.training.seed
     if slot.own is not None:
-        return copy.deepcopy(slot.own)  # a second run must not begin where the first one ended
+        own: nn.Module = copy.deepcopy(slot.own)  # a second run begins anew
+        return own
     kind = slot.kind or LOSSES[slot.name]
     arguments = dict(slot.arguments)
     miner = arguments.pop("miner", None)
