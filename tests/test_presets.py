@@ -11,7 +11,7 @@ from vicinal.config import compose, from_words, preset, presets
 from vicinal.data import Glyphs
 from vicinal.documentation import explanation
 from vicinal.losses import NPairLoss, ProxyLoss
-from vicinal.methods.ala.assessment import SCORINGS
+from vicinal.methods.ala.assessment import scoring_of
 from vicinal.samplers import NPairSampler, TripletSampler
 
 AUTHORS = "hdml-npair-cub-authors"
@@ -248,7 +248,7 @@ def test_ala_is_that_of_the_paper(loss):
 def test_a_far_triplet_costs_ala_nothing():
     """Eq. (4) is of distances, neither squared nor on the unit sphere."""
     config = stated("ala-triplet-cub")
-    scoring = SCORINGS[config.method.units](config.loss.kind(**config.loss.arguments))
+    scoring = scoring_of(config.loss.kind(**config.loss.arguments), config.method.units)
     z = torch.tensor([[0.0, 0.0], [9.0, 9.0], [0.1, 0.0], [9.0, 9.1]])
     losses = scoring(z, torch.tensor([0, 1, 0, 1])).losses
     torch.testing.assert_close(losses, torch.zeros(2))

@@ -81,6 +81,15 @@ class Embedded:
             np.flatnonzero(role == GALLERY)
         )
 
+    def sides(self) -> tuple[Tensor, Tensor, dict[str, Any]]:
+        """Return the queries, their labels and, where they have one, ``gallery`` and
+        ``gallery_labels``."""
+        queries, rows = self.roles()
+        gallery = {} if rows is None else {"gallery": self.vectors[rows]}
+        if rows is not None:
+            gallery["gallery_labels"] = self.labels[rows]
+        return self.vectors[queries], self.labels[queries], gallery
+
 
 @dataclass(frozen=True)
 class Encoder:

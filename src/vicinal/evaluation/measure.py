@@ -190,24 +190,18 @@ def measure(
     average. With one of each, as of two views of a place, every query is a cluster of its own: NMI
     and F1 of 1, by any network.
     """
-    queries, gallery = embedded.roles()
-    rows = embedded.vectors[queries]
-    own = embedded.labels[queries]
+    rows, own, gallery = embedded.sides()
     how: Any = {"metric": embedded.metric, "together": True, "seed": seed, "restarts": restarts}
+    if gallery:
+        how["top_percent"] = True
+        clustering = clustering and 2 * len(torch.unique(own)) <= len(rows)
     asked = tuple(dict.fromkeys((*recalls, 1)))
-    if gallery is None:
-        found = evaluate(rows, own, recalls=asked, clustering=clustering, **how)
-    else:
-        others = embedded.vectors[gallery]
-        theirs = embedded.labels[gallery]
-        clustering = clustering and 2 * len(torch.unique(own)) <= len(queries)
-        how |= {"top_percent": True, "recalls": asked, "clustering": clustering}
-        found = evaluate(rows, own, gallery=others, gallery_labels=theirs, **how)
+    found = evaluate(rows, own, **gallery, recalls=asked, clustering=clustering, **how)
     if 1 not in recalls:
         del found["recall@1"]
-    if gallery is not None and embedded.records.captions is not None:  # texts asked for pictures
-        how["metrics"] = [f"recall@{k}" for k in recalls]
-        back = evaluate(others, theirs, gallery=rows, gallery_labels=own, **how)
+    if gallery and embedded.records.captions is not None:  # so far, texts asked for pictures
+        how |= {"gallery": rows, "gallery_labels": own, "metrics": [f"recall@{k}" for k in recalls]}
+        back = evaluate(gallery["gallery"], gallery["gallery_labels"], **how)
         found |= {f"image_to_text_{name}": value for name, value in back.items()}
     return found
 

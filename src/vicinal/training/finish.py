@@ -65,22 +65,18 @@ def write_results(
     trained = experiment.embed(encoder, part)
     known = experiment.embed(encoder, _sample(experiment.train, seed))
 
-    def scores(embedded: Embedded, *, clustering: bool = True) -> Scores:
-        recalls = evaluation.recalls
-        restarts = evaluation.restarts
-        return measure(
-            embedded, recalls=recalls, clustering=clustering, seed=seed, restarts=restarts
-        )
-
-    rows = {
-        name: scores(found, clustering=name == "trained" or (whole and name != RAW))
-        for name, found in {**before, "trained": trained}.items()
-    }
     sizes = evaluation.dims or config.loss.arguments.get("nested", ())
     sizes = [size for size in sizes if size < trained.vectors.shape[1]]
-    rows |= {name: scores(found) for name, found in cut(trained, sizes, encoder).items()}
+    embedded = {**before, "trained": trained, **cut(trained, sizes, encoder)}
+    how: Any = {"recalls": evaluation.recalls, "seed": seed, "restarts": evaluation.restarts}
+    rows = {
+        name: measure(
+            found, clustering=name.startswith("trained") or (whole and name != RAW), **how
+        )
+        for name, found in embedded.items()
+    }
     diagnoses = [
-        {"name": "train", **scores(known)},
+        {"name": "train", **measure(known, clustering=True, **how)},
         {"name": split, **rows["trained"]},
     ]
     if not parallel.first():
@@ -93,17 +89,16 @@ def write_results(
     method = experiment.method
     after = (*method.notes, *crowding(method.loss, records.classes)) if experiment.steps else ()
     notes = [*dict.fromkeys((*experiment.notes, *after)), *_lone(trained)]
-    protocol = "final" if selected["value"] is None else "validation"
-    facts: dict[str, Any] = {"protocol": protocol, "selected": selected}
-    facts["gains"] = {name: gains(rows["trained"].queries, rows[name].queries) for name in before}
     results = _results(split, trained, rows, {*skipped, *trained.skipped}, notes)
-    results |= facts
+    results |= {
+        "protocol": "final" if selected["value"] is None else "validation",
+        "selected": selected,
+        "gains": {name: gains(rows["trained"].queries, rows[name].queries) for name in before},
+    }
     warnings = _warnings(experiment, results)
-    for words in warnings:
-        console.line(words, warning=True)
     told = _told_apart(selected)
-    for words in told:
-        console.line(words)
+    for words in (*warnings, *told):
+        console.line(words, warning=words in warnings)
     run.write_results(results | {"notes": [*warnings, *told, *results["notes"]]})
 
 
@@ -210,13 +205,11 @@ def measure_run(
     notes = [f"{seen} records that training saw are left out."] if split is None and seen else []
     results = _results(split or "unseen", embedded, rows, set(embedded.skipped), notes)
     if parallel.first() and (dims or quantize or rerank) and embedded.metric != "poincare":
-        queries, gallery = embedded.roles()
-        vectors = embedded.vectors.to(device)
-        labels = embedded.labels.to(device)
+        queries, labels, gallery = embedded.sides()
         found = compact_scores(
-            *(vectors[queries], labels[queries]),
-            gallery=None if gallery is None else vectors[gallery],
-            gallery_labels=None if gallery is None else labels[gallery],
+            queries.to(device),
+            labels.to(device),
+            **{name: part.to(device) for name, part in gallery.items()},
             dims=dims,
             quantize=quantize,
             rerank=rerank,

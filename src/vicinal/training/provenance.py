@@ -76,19 +76,21 @@ def hardware(device: torch.device) -> dict[str, Any]:
 def commit() -> str | None:
     """Return the commit of this source tree, marked when it had changes; None outside a checkout of
     vicinal."""
-    here = Path(__file__).resolve().parent
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists():  # installed, perhaps into some other project's repository
+        return None
+    words = ["describe", "--always", "--abbrev=12", "--dirty=+changes", "--exclude=*"]
     try:
-        head = _git(here, "rev-parse", "--short=12", "HEAD")
-        if Path(_git(here, "rev-parse", "--show-toplevel")) not in {
-            here.parents[2],
-            here.parents[1],
-        }:
-            return None  # installed into some other project's repository
-        return head + (
-            "+changes" if _git(here, "status", "--porcelain", "--untracked-files=no") else ""
+        done = subprocess.run(
+            ["git", "-C", str(root), *words],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
         )
     except (OSError, subprocess.SubprocessError):
         return None
+    return done.stdout.strip()
 
 
 def package_version(name: str) -> str:
@@ -96,14 +98,3 @@ def package_version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:  # run from source, not installed
         return "source"
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(folder), *arguments],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=10,
-    )
-    return done.stdout.strip()

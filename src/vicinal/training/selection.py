@@ -74,17 +74,10 @@ class Judge:
 
     def __call__(self, encoder: Encoder) -> Judged:
         embedded = encoder.embed(self.records, **self.reading)
-        queries, gallery = embedded.roles()
-        vectors = embedded.vectors
-        labels = embedded.labels
+        queries, labels, gallery = embedded.sides()
+        metrics = tuple(dict.fromkeys((self.by, "recall@1", "map@r")))
         scores = evaluate(
-            vectors[queries],
-            labels[queries],
-            gallery=None if gallery is None else vectors[gallery],
-            gallery_labels=None if gallery is None else labels[gallery],
-            metrics=tuple(dict.fromkeys((self.by, "recall@1", "map@r"))),
-            metric=embedded.metric,
-            together=True,
+            queries, labels, **gallery, metrics=metrics, metric=embedded.metric, together=True
         )
         table = scores.per_class
         sums = table[self.by] * table["queries"]
