@@ -7,7 +7,7 @@ import torch
 from tests.methods.build import OneBatch, build
 
 from vicinal.data.records import Batch
-from vicinal.losses import BatchAllTripletLoss, InfoNCELoss, MultiSimilarityLoss
+from vicinal.losses import InfoNCELoss, MultiSimilarityLoss
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.methods.plain import MomentumQueue, Plain
 from vicinal.models import Embedder, Identity
@@ -83,8 +83,3 @@ def test_momentum_contrast_step_by_step(batch, rng):
         for now, then in zip(ours.parameters(), byhand.parameters(), strict=True):
             torch.testing.assert_close(now, then)
     assert not any(p.requires_grad for p in method.momentum_encoder.parameters())
-
-
-def test_a_collapsed_triplet_loss_is_its_margin(batch):
-    method = build(Plain(), Embedder(Identity(5), 3), BatchAllTripletLoss(margin=0.3), OneBatch(4))
-    assert method.collapsed_loss(batch) == pytest.approx(0.3, abs=1e-3)

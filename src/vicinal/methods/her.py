@@ -133,8 +133,8 @@ class HER(Method):
         pairs = self.loss.with_orientation(queries, matches, classes, errors, fits)
         loss = self.lambda1 * pairs.match + self.lambda2 * pairs.orientation
         apart = other_class(classes) & fits & fits[:, None]
-        gaps = self._gaps(queries.detach(), matches.detach(), apart)
-        described |= {"weight/mean": pairs.weight, **self._shares(gaps)}
+        described |= self._shares(queries.detach(), matches.detach(), apart)
+        described["weight/mean"] = pairs.weight
         return self.update(loss, rows, labels, **described)
 
     @property
@@ -145,15 +145,6 @@ class HER(Method):
             *super().notes,
             "the records have no roles: any two of a class are taken as a query and its match.",
         )
-
-    def collapsed_loss(self, batch: Batch) -> float:
-        """All gaps are 0, and a head that sees one point is off by a right angle in the mean."""
-        labels = batch.labels[0::2]
-        same = self.equal_rows(len(labels), labels.device)
-        off = torch.full((len(labels),), 2.0 if self.regression else 0.0, device=labels.device)
-        with torch.no_grad():
-            pairs = self.loss.with_orientation(same, same, labels, off)
-        return self.lambda1 * float(pairs.match) + self.lambda2 * float(pairs.orientation)
 
     def get_extra_state(self) -> dict[str, Any]:
         """A run that goes on in mid-epoch turns its pictures as that epoch would have."""
@@ -202,22 +193,17 @@ class HER(Method):
         cosine = (1 - errors.detach() / 2).clamp(-1, 1)  # 2 - 2 cos of the difference
         return errors, {"orientation/degrees": cosine.acos().mean() * (180 / math.pi)}
 
-    def _gaps(
+    def _shares(
         self, queries: Embeddings, matches: Embeddings, apart: Bool[Tensor, "n n"]
-    ) -> Float[Tensor, "n n"]:
-        """Return how much farther each match of another query is than a query's own; infinite for
-        its own class."""
+    ) -> dict[str, Tensor]:
+        """Return the shares of hard and easy triplets, by how much farther each match of another
+        query is than a query's own."""
         compared = self.loss.distance(queries, matches)
-        gaps: Tensor = (compared - compared.diagonal()[:, None]).masked_fill(~apart, torch.inf)
-        return gaps
-
-    def _shares(self, gaps: Float[Tensor, "n n"]) -> dict[str, Tensor]:
-        """Return the shares of hard and easy triplets."""
-        there = gaps.isfinite()
-        count = there.sum().clamp(min=1)
+        gaps = compared - compared.diagonal()[:, None]
+        count = apart.sum().clamp(min=1)
         return {
-            "triplets_share/hard": (gaps <= 0).sum() / count,
-            "triplets_share/easy": ((gaps >= self.loss.scaled_margin) & there).sum() / count,
+            "triplets_share/hard": ((gaps <= 0) & apart).sum() / count,
+            "triplets_share/easy": ((gaps >= self.loss.scaled_margin) & apart).sum() / count,
         }
 
 

@@ -9,9 +9,8 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar, 
 
 import numpy as np
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Integer
 from torch import Tensor, nn
-from torch.nn.functional import normalize
 from torch.optim import Optimizer
 
 from vicinal.arguments import check_arguments, docstring_section
@@ -393,18 +392,6 @@ class Method(nn.Module):
     def diagnostics(self, result: StepResult) -> dict[str, Tensor]:
         """Describe a batch by what a step on it returned; asked every few steps."""
         return describe_batch(result.embeddings, result.labels, self.loss)
-
-    def collapsed_loss(self, batch: Batch) -> float:
-        """Return the loss that this batch would have if all embeddings were equal: where a
-        collapsed run gets stuck."""
-        with torch.no_grad():
-            return float(
-                self.loss(self.equal_rows(len(batch.labels), batch.labels.device), batch.labels)
-            )
-
-    def equal_rows(self, rows: int, device: torch.device) -> Float[Tensor, "rows d"]:
-        """Return embeddings that are all the same unit vector."""
-        return normalize(torch.ones(rows, self.embedder.embedding_dim, device=device), dim=1)
 
 
 def block_layout(loss: nn.Module) -> str | None:

@@ -118,12 +118,6 @@ def test_trains_other_losses_and_what_they_learn(sampler, batch, loss, units):
     assert all(not torch.equal(value, before[name]) for name, value in loss.state_dict().items())
 
 
-def test_a_collapsed_loss_is_the_margin_times_the_mean_weight(sampler, batch):
-    method = make(sampler, ALA(**CONSTANT, weight=0.25))
-    method(batch)
-    assert method.collapsed_loss(batch) == pytest.approx(0.25, abs=1e-3)
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("settings", [{}, {"form": "paper"}])
 def test_replayed_steps_give_what_steps_give(sampler, batch, settings):

@@ -1,7 +1,6 @@
 """HER as a method: pairs through two streams, the orientation, each part on and off."""
 
 import copy
-import math
 
 import numpy as np
 import pytest
@@ -150,18 +149,6 @@ def test_a_run_that_stops_in_mid_epoch_turns_its_pictures_as_it_would_have(make,
     ours, theirs = (m(batch_of(records, plan[1])).scalars for m in (method, again))
     assert ours.keys() == theirs.keys() and all(
         torch.equal(ours[name], theirs[name]) for name in ours
-    )
-
-
-def test_the_collapsed_loss_is_that_of_equal_embeddings_and_a_guess(make, records):
-    method = make()
-    batch = batch_of(records, method.batches(0)[0])
-    highest = math.log2(1 + math.exp(3.75 / 2))
-    assert method.collapsed_loss(batch) == pytest.approx(
-        highest * (math.log(2) + 0.5 * 2), rel=1e-5
-    )
-    assert make(BASELINE, weighted=False).collapsed_loss(batch) == pytest.approx(
-        math.log(2), rel=1e-5
     )
 
 

@@ -143,15 +143,6 @@ def test_active_triplets_are_those_that_cost_something_at_their_own_margins(make
     assert float(described(method, batch)["active"]) == pytest.approx(sum(costs) / len(costs))
 
 
-def test_a_collapsed_batch_costs_half_of_its_margins(make, records):
-    method = make()
-    batch = batch_of(records, method.batches(0)[0])
-    assert method.collapsed_loss(batch) == pytest.approx(0.1)
-    method.batches(1)
-    margins = method.loss.margins_of(batch.labels)[batch.labels[:, None] != batch.labels]
-    assert method.collapsed_loss(batch) == pytest.approx(float(margins.relu().mean()) / 2, rel=1e-5)
-
-
 def test_a_run_that_stops_in_mid_epoch_goes_on_with_the_margins_of_its_tree(make, records):
     method = make()
     train(method, records, 1)

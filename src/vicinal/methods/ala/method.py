@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from vicinal.arguments import Natural, NonNegative
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
-from vicinal.losses.proxies import has_proxies
 from vicinal.methods.ala.assessment import (
     Assessor,
     ConstantAssessor,
@@ -251,17 +250,6 @@ class ALA(Method):
         inert = self.analysis.note if self.weigh.learns else None
         return super().notes if inert is None else (*super().notes, inert)
 
-    def collapsed_loss(self, batch: Batch) -> float:
-        """At the mean weight of the last episode."""
-        if has_proxies(self.loss):
-            return super().collapsed_loss(batch)
-        rows = self.sampler.training_rows
-        weight = self.analysis.mean_weight
-        with torch.no_grad():
-            labels = torch.arange(rows, device=weight.device) % (rows // 2)
-            scored: Scored = self.scoring(self.equal_rows(rows, weight.device), labels)
-            return float(self.add_up(self.factors(weight.expand_as(scored.losses)) * scored.losses))
-
 
 # -- what it reports -------------------------------------------------------------------------------
 
@@ -272,16 +260,13 @@ class WeightAnalysis(nn.Module):
     Attributes:
         widest: standard deviation of an episode's weights, at its largest so far; below 0 before
             the first.
-        mean_weight: of the last episode.
     """
 
     widest: Tensor
-    mean_weight: Tensor
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("widest", torch.tensor(-1.0))
-        self.register_buffer("mean_weight", torch.ones(()))
 
     @property
     def note(self) -> str | None:
@@ -303,7 +288,6 @@ class WeightAnalysis(nn.Module):
         """
         mean = weights.mean()
         spread = weights.std(correction=0)
-        self.mean_weight.copy_(mean)
         self.widest.copy_(torch.maximum(self.widest, spread))
         weighted = (weights * hardness).mean()
         plain = hardness.mean()
