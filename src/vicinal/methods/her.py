@@ -13,7 +13,7 @@ ICCV 2019).
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -84,10 +84,9 @@ class HER(Method):
     turning: bool = True
     regression: bool = True
 
-    default_loss: ClassVar[str] = "hard_exemplar"
-    layouts: ClassVar[tuple[str, ...]] = ("cross_view",)
-    title: ClassVar[str] = "HER"
-    indivisible: ClassVar[str] = "its matches are those of the whole batch"
+    default_loss = "hard_exemplar"
+    layouts = ("cross_view",)
+    indivisible = "its matches are those of the whole batch"
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)

@@ -10,7 +10,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -72,10 +72,9 @@ class HTL(Method):
     beta: Finite = 0.1
     levels: Count = 16
 
-    default_loss: ClassVar[str] = "hierarchical_triplet"
-    layouts: ClassVar[tuple[str, ...]] = ("anchor_neighbors", "classes")
-    reads_records: ClassVar[bool] = True
-    title: ClassVar[str] = "HTL"
+    default_loss = "hierarchical_triplet"
+    layouts = ("anchor_neighbors", "classes")
+    reads_records = True
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)

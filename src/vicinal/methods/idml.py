@@ -9,7 +9,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -87,10 +87,9 @@ class IDML(Method):
     tau: Positive = 5.0
     mixup: bool = True
 
-    default_loss: ClassVar[str] = "proxy_anchor"
-    chunkable: ClassVar[bool] = False
-    title: ClassVar[str] = "IDML"
-    indivisible: ClassVar[str] = "it mixes rows of the whole batch"
+    default_loss = "proxy_anchor"
+    chunkable = False
+    indivisible = "it mixes rows of the whole batch"
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)

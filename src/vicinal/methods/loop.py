@@ -12,7 +12,7 @@ Chanda, ICCV 2021).
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -355,7 +355,7 @@ class BetweenPairs(Method):
             be of it.
     """
 
-    layouts: ClassVar[tuple[str, ...]] = ("classes",)
+    layouts = ("classes",)
 
     @property
     @abstractmethod
@@ -424,8 +424,6 @@ class LoOp(BetweenPairs):
     anchors: Anchors | None = None
     wait: Natural | None = None
 
-    title: ClassVar[str] = "LoOp"
-
     @property
     def consecutive(self) -> bool:
         return self.form == "authors"
@@ -467,7 +465,7 @@ class EmbeddingExpansion(BetweenPairs):
     form: Form = "ours"
     points: Natural = 2
 
-    title: ClassVar[str] = "Embedding Expansion"
+    title = "Embedding Expansion"
 
     @property
     def consecutive(self) -> bool:

@@ -146,7 +146,7 @@ class Method(nn.Module):
         default_loss: its name in `vicinal.losses.LOSSES`.
         layouts: the samplers on whose batches it can train, keys of `vicinal.samplers.SAMPLERS`,
             the default first.
-        title: the method's name in messages.
+        title: the method's name in messages; of a class that states none, its own.
         chunkable: whether it trains with ``training.chunk``: it differentiates the network once per
             step.
         reads_records: whether it plans an epoch by the embeddings of the training records (HTL).
@@ -172,6 +172,10 @@ class Method(nn.Module):
     embed_records: Callable[[], Embedded]
     acts_from: int = 0
     undivided: tuple[str, ...] = ()
+
+    def __init_subclass__(cls) -> None:
+        if "title" not in vars(cls):
+            cls.title = cls.__name__
 
     def __new__(cls, *args: object, **settings: object) -> Self:
         method = super().__new__(cls)

@@ -9,7 +9,7 @@ Amsaleg, Karantzalos and Avrithis, ICLR 2022).
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -105,9 +105,8 @@ class Metrix(Method):
     alpha: Positive = 2.0
     hardest: Count | None = None
 
-    chunkable: ClassVar[bool] = False
-    title: ClassVar[str] = "Metrix"
-    indivisible: ClassVar[str] = "it mixes rows of the whole batch"
+    chunkable = False
+    indivisible = "it mixes rows of the whole batch"
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)

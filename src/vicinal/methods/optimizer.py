@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 from torch import nn, optim
@@ -64,7 +64,7 @@ class OptimizerConfig(Settings):
             clip.
     """
 
-    slot: ClassVar[str] = "optimizer"
+    slot = "optimizer"
 
     name: Literal["adamw", "adam", "sgd"] = "adamw"
     learning_rate: Positive = 1e-3

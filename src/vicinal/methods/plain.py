@@ -4,7 +4,7 @@ MoCo's queue."""
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +31,7 @@ class Plain(Method):
     (Radford et al. 2021) does.
     """
 
-    title: ClassVar[str] = "method=plain"
+    title = "method=plain"
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
@@ -100,7 +100,7 @@ class CrossBatchMemory(Plain):
     size: Count = 1024
     warmup: Natural | None = None
 
-    title: ClassVar[str] = "cross-batch memory"
+    title = "cross-batch memory"
 
     def sampler_for(self, loss: type[nn.Module]) -> str:
         return "classes"
@@ -156,8 +156,8 @@ class MomentumQueue(CrossBatchMemory):
     warmup: Natural | None = 0
     momentum: Share = 0.999
 
-    default_loss: ClassVar[str] = "info_nce"
-    title: ClassVar[str] = "momentum contrast"
+    default_loss = "info_nce"
+    title = "momentum contrast"
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)

@@ -8,7 +8,7 @@
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -92,9 +92,9 @@ class ProxySynthesis(Method):
     alpha: Positive = 0.4
     mu: Share = 1.0
 
-    default_loss: ClassVar[str] = "normalized_softmax"
-    chunkable: ClassVar[bool] = False
-    title: ClassVar[str] = "Proxy Synthesis"
+    default_loss = "normalized_softmax"
+    chunkable = False
+    title = "Proxy Synthesis"
     capturable = False  # a batch's classes are counted
 
     def check(self, loss: nn.Module, sampler: object) -> None:

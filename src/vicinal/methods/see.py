@@ -10,7 +10,7 @@ extended abstract IJCAI 2025).
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -80,9 +80,8 @@ class SEE(Method):
     weight: NonNegative = 0.2
     share: Share = 0.4
 
-    default_loss: ClassVar[str] = "proxy_anchor"
-    chunkable: ClassVar[bool] = False
-    title: ClassVar[str] = "SEE"
+    default_loss = "proxy_anchor"
+    chunkable = False
     capturable = False  # ever more rows
 
     def check(self, loss: nn.Module, sampler: object) -> None:

@@ -2,7 +2,7 @@
 2020)."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -105,10 +105,9 @@ class ALA(Method):
     over: Over | None = None
     relative: bool | None = None
 
-    default_loss: ClassVar[str] = "triplet"
-    layouts: ClassVar[tuple[str, ...]] = ("episodes",)
-    chunkable: ClassVar[bool] = False
-    title: ClassVar[str] = "ALA"
+    default_loss = "triplet"
+    layouts = ("episodes",)
+    chunkable = False
 
     @property
     def averages(self) -> bool:

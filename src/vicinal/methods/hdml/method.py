@@ -1,7 +1,7 @@
 """HDML: Hardness-Aware Deep Metric Learning (Zheng, Chen, Lu and Zhou, CVPR 2019)."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -156,8 +156,7 @@ class HDML(Method):
     generator_rate: Positive = 1e-3
     classifier_rate: Positive = 1e-3
 
-    title: ClassVar[str] = "HDML"
-    indivisible: ClassVar[str] = "it makes tuples of the whole batch"
+    indivisible = "it makes tuples of the whole batch"
 
     def chosen(self, *, pairs: bool = True) -> Values:
         """Return the values of the form with the arguments that were set in place of its own;
