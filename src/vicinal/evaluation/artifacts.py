@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy.random import Generator
 from PIL import Image, ImageOps
 from torch import Tensor
 
@@ -107,7 +108,7 @@ def _retrievals(
     trained: Embedded,
     untrained: Embedded,
     found: Neighbors,
-    rng: np.random.Generator,
+    rng: Generator,
 ) -> set[int]:
     """Neighbors of some queries, one per class while classes last, before and after training."""
     queries, gallery = trained.roles()
@@ -129,7 +130,7 @@ def _retrievals(
     return set(torch.cat([query, after.flatten(), before.flatten()]).tolist()) - {-1}
 
 
-def _map(run: RunDirectory, trained: Embedded, rng: np.random.Generator, seed: int) -> set[int]:
+def _map(run: RunDirectory, trained: Embedded, rng: Generator, seed: int) -> set[int]:
     """t-SNE of whole classes, as many as the points allow: a class shown in part would look tighter
     than it is."""
     record = whole_classes(trained.records.labels, MAP_POINTS, rng)[:MAP_POINTS]
@@ -141,7 +142,7 @@ def _map(run: RunDirectory, trained: Embedded, rng: np.random.Generator, seed: i
 
 
 def whole_classes(
-    labels: Int[np.ndarray, "n"], most: int, rng: np.random.Generator, *, least: int = 1
+    labels: Int[np.ndarray, "n"], most: int, rng: Generator, *, least: int = 1
 ) -> Int[np.ndarray, "m"]:
     """Return the positions of whole classes, drawn one by one up to ``most`` rows, but at least
     ``least`` classes."""

@@ -98,7 +98,9 @@ def evaluate(
     others = theirs = None
     if gallery is not None and gallery_labels is not None:
         others, theirs = _checked(gallery, gallery_labels, "gallery", rows.device, same)
-    asked = metrics or _usual(recalls, top_percent=top_percent)
+    most = ["recall@1%"] if top_percent else []
+    usual = [*(f"recall@{k}" for k in recalls), *most, "map@r", "r_precision", *_CLUSTERING]
+    asked = metrics or usual
     groups = [name for name in asked if name in _CLUSTERING]
     fars = {name: float(name[8:]) for name in asked if name.startswith("tar@far=")}
     pairs = [name for name in asked if name in fars or name == "eer"]
@@ -204,12 +206,6 @@ def measure(
         back = evaluate(gallery["gallery"], gallery["gallery_labels"], **how)
         found |= {f"image_to_text_{name}": value for name, value in back.items()}
     return found
-
-
-def _usual(recalls: Sequence[int], *, top_percent: bool) -> list[str]:
-    """Return the names of the usual scores."""
-    most = ["recall@1%"] if top_percent else []
-    return [*(f"recall@{k}" for k in recalls), *most, "map@r", "r_precision", *_CLUSTERING]
 
 
 def _retrieve(

@@ -127,7 +127,13 @@ class HER(Method):
         queries = rows[0::2]
         matches = rows[1::2]
         classes = labels[0::2]
-        errors, described = self._orientation(queries, matches, all_rows(angles))
+        turned = all_rows(angles)
+        errors = torch.zeros_like(turned)
+        described = {}
+        if self.orientation_head is not None:
+            errors = orientation_errors(self.orientation_head(queries, matches), turned)
+            cosine = (1 - errors.detach() / 2).clamp(-1, 1)  # 2 - 2 cos of the difference
+            described["orientation/degrees"] = cosine.acos().mean() * (180 / math.pi)
         fits = all_rows(fits.long()).bool()
         pairs = self.loss.with_orientation(queries, matches, classes, errors, fits)
         loss = self.lambda1 * pairs.match + self.lambda2 * pairs.orientation
@@ -180,17 +186,6 @@ class HER(Method):
             drawn = drawn // 90 * 90
         by = to_device(torch.from_numpy(drawn).float(), device)
         return by, torch.deg2rad(apart + by)
-
-    def _orientation(
-        self, queries: Embeddings, matches: Embeddings, angles: Float[Tensor, "n"]
-    ) -> tuple[Float[Tensor, "n"], dict[str, Tensor]]:
-        """Return the error of each pair's orientation, and its mean in degrees; 0 where there is no
-        head."""
-        if self.orientation_head is None:
-            return torch.zeros_like(angles), {}
-        errors = orientation_errors(self.orientation_head(queries, matches), angles)
-        cosine = (1 - errors.detach() / 2).clamp(-1, 1)  # 2 - 2 cos of the difference
-        return errors, {"orientation/degrees": cosine.acos().mean() * (180 / math.pi)}
 
     def _shares(
         self, queries: Embeddings, matches: Embeddings, apart: Bool[Tensor, "n n"]

@@ -321,7 +321,8 @@ class Method(nn.Module):
         ``keep`` leaves the graph for another loss.
         """
         chosen = self.metric_optimizer if parameters is None else parameters
-        wanted = _learning(trained(chosen) if isinstance(chosen, Optimizer) else chosen)
+        held = trained(chosen) if isinstance(chosen, Optimizer) else chosen
+        wanted = [parameter for parameter in held if parameter.requires_grad]
         gradients = torch.autograd.grad(loss, wanted, retain_graph=keep, allow_unused=True)
         for parameter, gradient in zip(wanted, gradients, strict=True):
             parameter.grad = gradient
@@ -444,10 +445,6 @@ def tensor_cores(on: bool) -> Iterator[None]:
 
 def _embed(stream: Embedder, inputs: Tensor) -> Tensor:
     return stream.embed(stream.features(inputs))
-
-
-def _learning(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
-    return [parameter for parameter in parameters if parameter.requires_grad]
 
 
 def trained(optimizer: Optimizer) -> list[nn.Parameter]:

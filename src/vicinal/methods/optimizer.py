@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import torch
 from torch import nn, optim
@@ -113,7 +113,11 @@ class OptimizerConfig(Settings):
                 "head. Set model.dim, or "
                 "freeze less of the backbone."
             )
-        optimizer = self._optimizer(groups)
+        optimizer: Optimizer
+        if self.name == "sgd":
+            optimizer = SGD(groups, lr=rate, momentum=self.momentum)
+        else:
+            optimizer = AdamW(groups) if self.name == "adamw" else Adam(groups)
         if self.clip is not None:
             optimizer.register_step_pre_hook(partial(_clip, self.clip))
         late: Callable[[int], float] = partial(self.rate, steps=steps, frozen=self.frozen)
@@ -141,11 +145,6 @@ class OptimizerConfig(Settings):
             return float(self.factor**passed)
         done = (step - self.warmup) / max(1, steps - self.warmup)
         return 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
-
-    def _optimizer(self, groups: list[dict[str, Any]]) -> Optimizer:
-        if self.name == "sgd":
-            return SGD(groups, lr=self.learning_rate, momentum=self.momentum)
-        return AdamW(groups) if self.name == "adamw" else Adam(groups)
 
 
 def _clip(norm: float, optimizer: Optimizer, *_: object) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Integer
+from numpy.random import Generator
 from torch import Tensor
 
 from vicinal.arguments import Count, Limits, Natural, coerce
@@ -196,12 +197,18 @@ class AnchorNeighborSampler(BatchSampler):
         self.tree = tree or self.tree
         return super().epoch(number)
 
-    def choose(self, rng: np.random.Generator, batches: int) -> Chosen:
+    def choose(self, rng: Generator, batches: int) -> Chosen:
         if self.tree is None:
             return super().choose(rng, batches)
         anchors = self.members.deal_classes(rng, batches=batches, classes=self.anchors)
         ranked = self._ranked(self.tree)
-        return np.array([self._neighborhoods(batch, ranked) for batch in anchors])
+        near = self.neighborhood - 1
+        neighborhoods = []
+        for batch in anchors:  # first all that must be there, then, in turn, the next nearest
+            several = [batch, ranked[batch, :near].ravel(), ranked[batch, near:].T.ravel()]
+            different = dict.fromkeys(np.concatenate(several).tolist())
+            neighborhoods.append(list(different)[: self.anchors * self.neighborhood])
+        return np.array(neighborhoods)
 
     def _ranked(self, tree: ClassTree) -> Int[np.ndarray, "c k"]:
         """Return for each class in use the classes in use from near to far, as many as a batch
@@ -224,14 +231,3 @@ class AnchorNeighborSampler(BatchSampler):
             distances[torch.arange(len(part)), part] = torch.inf
             blocks.append(distances.topk(wanted, largest=False, sorted=True).indices)
         return np.asarray(torch.cat(blocks))
-
-    def _neighborhoods(
-        self, anchors: Int[np.ndarray, "l"], ranked: Int[np.ndarray, "c k"]
-    ) -> list[int]:
-        """Return the anchors and their neighbors: first all that must be there, then, in turn, the
-        next nearest."""
-        near = self.neighborhood - 1
-        musts = ranked[anchors, :near].ravel()
-        more = ranked[anchors, near:].T.ravel()
-        different = dict.fromkeys([*anchors.tolist(), *musts.tolist(), *more.tolist()])
-        return list(different)[: self.anchors * self.neighborhood]

@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Int
+from numpy.random import Generator
 from torch.utils.data import Sampler
 
 from vicinal.arguments import Count, Limits, Natural, check_arguments
@@ -31,7 +32,7 @@ FEWEST = 2  # classes to tell apart, and samples of each to bring together
 MASK = 2**63 - 1
 
 
-def generator(seed: int, epoch: int) -> np.random.Generator:
+def generator(seed: int, epoch: int) -> Generator:
     """Return random numbers that depend on (seed, epoch) alone."""
     return np.random.default_rng([seed & MASK, epoch])
 
@@ -78,7 +79,7 @@ class Members:
 
     def deal_classes(
         self,
-        rng: np.random.Generator,
+        rng: Generator,
         *,
         batches: int,
         classes: int,
@@ -94,7 +95,7 @@ class Members:
 
     def deal_rows(
         self,
-        rng: np.random.Generator,
+        rng: Generator,
         classes: Chosen,
         *,
         per_class: int,
@@ -194,13 +195,13 @@ class BatchSampler(Sampler[list[int]], ABC):
     def shape(self) -> BatchShape:
         """Return what a batch consists of."""
 
-    def plan(self, rng: np.random.Generator, batches: int) -> Plan:
+    def plan(self, rng: Generator, batches: int) -> Plan:
         """Draw the rows of so many batches with ``rng``: their classes, then rows of each."""
         chosen = self.choose(rng, batches)
         rows = self.members.deal_rows(rng, chosen, per_class=self.shape().samples)
         return self.arrange(rows)
 
-    def choose(self, rng: np.random.Generator, batches: int) -> Chosen:
+    def choose(self, rng: Generator, batches: int) -> Chosen:
         """Draw the classes of so many batches."""
         return self.members.deal_classes(rng, batches=batches, classes=self.shape().classes)
 
@@ -387,13 +388,13 @@ class CategoryBalancedSampler(PKSampler):
     def _strata(self) -> np.ndarray:
         return np.zeros(len(self.labels)) if self.strata is None else np.asarray(self.strata)
 
-    def choose(self, rng: np.random.Generator, batches: int) -> Chosen:
+    def choose(self, rng: Generator, batches: int) -> Chosen:
         groups = self.deal_categories(rng, batches, self.categories or 1)
         each = self.classes // groups.shape[1]
         return self._groups.deal_rows(rng, groups, per_class=each).reshape(batches, -1)
 
     def deal_categories(
-        self, rng: np.random.Generator, batches: int, categories: int
+        self, rng: Generator, batches: int, categories: int
     ) -> Int[np.ndarray, "batches categories"]:
         """Deal different categories to each batch."""
         return self._groups.deal_classes(rng, batches=batches, classes=categories)
@@ -429,7 +430,7 @@ class HierarchicalSampler(CategoryBalancedSampler):
         return math.comb(len(self._groups), self.categories or 1)
 
     def deal_categories(
-        self, rng: np.random.Generator, batches: int, categories: int
+        self, rng: Generator, batches: int, categories: int
     ) -> Int[np.ndarray, "batches categories"]:
         every = np.array(list(combinations(range(len(self._groups)), categories)))
         decks = rng.random((-(-batches // len(every)), len(every))).argsort(axis=1)
@@ -502,7 +503,7 @@ class TripletSampler(BatchSampler):
         there = int((class_sizes(self.labels) >= 2).sum()) // 2
         self.take_units("triplets", "triplets", 3, batch_size, there=there, least=1)
 
-    def plan(self, rng: np.random.Generator, batches: int) -> Plan:
+    def plan(self, rng: Generator, batches: int) -> Plan:
         chosen = self.choose(rng, batches)
         pairs = self.members.deal_rows(rng, chosen[:, : self.triplets], per_class=2)
         negatives = self.members.deal_rows(rng, chosen[:, self.triplets :], per_class=1)
@@ -560,7 +561,7 @@ class CrossViewSampler(BatchSampler):
         samples = "2 samples" if self.roles is None else "a query and a gallery image"
         self.take_units("classes", "pairs", 2, batch_size, there=there, samples=samples)
 
-    def plan(self, rng: np.random.Generator, batches: int) -> Plan:
+    def plan(self, rng: Generator, batches: int) -> Plan:
         if self.roles is None:
             return super().plan(rng, batches)
         chosen = self._sides[0][1].deal_classes(rng, batches=batches, classes=self.classes)
@@ -667,7 +668,7 @@ class EpisodeSampler(BatchSampler):
         """Rows of the training subset; the rest of a batch is for validation."""
         return 2 * self.training_classes
 
-    def choose(self, rng: np.random.Generator, batches: int) -> Chosen:
+    def choose(self, rng: Generator, batches: int) -> Chosen:
         if self.disjoint:
             return super().choose(rng, batches)
         subsets = self.training_classes, self.validation_classes
@@ -694,7 +695,7 @@ def episode_triplets(rows: int, device: torch.device | None = None) -> Triplets:
 
 
 def _closed_walks(
-    rng: np.random.Generator, batches: int, length: int, classes: int
+    rng: Generator, batches: int, length: int, classes: int
 ) -> Int[np.ndarray, "batches length"]:
     """Draw classes of which no two neighbors are the same, the last and the first being neighbors,
     too."""

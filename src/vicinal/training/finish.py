@@ -63,7 +63,10 @@ def write_results(
     encoder = experiment.selected(run)
     before = _before(experiment, part, run)
     trained = experiment.embed(encoder, part)
-    known = experiment.embed(encoder, _sample(experiment.train, seed))
+    # Whole training classes, up to a bound, so that the cost does not grow with the data.
+    rng = np.random.default_rng(seed)
+    sample = whole_classes(experiment.train.labels, TRAIN_SAMPLE, rng, least=2)
+    known = experiment.embed(encoder, experiment.train.take(sample))
 
     sizes = evaluation.dims or config.loss.arguments.get("nested", ())
     sizes = [size for size in sizes if size < trained.vectors.shape[1]]
@@ -301,13 +304,3 @@ def _with_head(embedder: Embedder, features: Embedded, run: RunDirectory) -> Emb
 def _unit(embedded: Embedded) -> Embedded:
     """Move vectors to the sphere, where Euclidean order is that of the cosine."""
     return replace(embedded, vectors=torch.nn.functional.normalize(embedded.vectors, dim=1))
-
-
-def _sample(train: Records, seed: int) -> Records:
-    """Take whole training classes, up to a bound, for a diagnosis at a cost that does not grow with
-    the data."""
-    if len(train) <= TRAIN_SAMPLE:
-        return train
-    return train.take(
-        whole_classes(train.labels, TRAIN_SAMPLE, np.random.default_rng(seed), least=2)
-    )

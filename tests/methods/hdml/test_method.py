@@ -93,7 +93,7 @@ def gradients(method, labels, only):
         return Terms(sums * scale[("real", "synthetic")[len(calls) - 1]], counts)
 
     method.loss.core = scored
-    method.real_weight = lambda: torch.tensor(0.5)
+    method.factor = lambda *given: torch.tensor(0.5)
     method.classifier.own_loss = lambda *given: own(*given) * scale["classifier"]
     if only != "generator":
         method.values = replace(method.values, label_factor=0.0, reconstruction_factor=0.0)

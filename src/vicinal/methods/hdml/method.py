@@ -219,8 +219,8 @@ class HDML(Method):
         values = self.values
         features, labels = gathered(self.embedder.features(batch.inputs), batch)  # y = f(x)
         embeddings = self.embedder.embed(features)  # z = g(y)
-        lambda_ = self.lambda_()
-        w = self.real_weight()
+        lambda_ = self.factor(values.alpha, self.average_loss)
+        w = self.factor(values.beta, self.generator_loss)
         synthetic = self.synthesis(embeddings, labels, lambda_, self.embedder.embed)  # (4) to (8)
         real = self.loss.comparisons(embeddings, labels)
         real_terms = self.loss.core(real)
@@ -260,16 +260,18 @@ class HDML(Method):
         squares = torch.stack([parameter.square().sum() for parameter in self._decaying]).sum()
         return self.values.weight_decay / 2 * squares
 
-    def lambda_(self) -> Scalar:
-        """Return λ of Eq. (7)."""
-        return self._decreasing(self.values.alpha, self.average_loss)
+    def factor(self, exponent: float, mean: "WindowedMean") -> Scalar:
+        """Return λ of Eq. (7), or w of Eq. (11), which is the same function.
 
-    def real_weight(self) -> Scalar:
-        """Return w of Eq. (11)."""
-        return self._decreasing(self.values.beta, self.generator_loss)
+            λ = exp(-α / J_avg),   w = exp(-β / J_gen)                           Zheng et al. 2019
 
-    def _decreasing(self, exponent: float, mean: "WindowedMean") -> Scalar:
-        return interpolation_factor(exponent, mean.relative() if self.form == "ours" else mean.last)
+        The smaller the average loss, the smaller λ, the share of a negative's distance beyond the
+        reference distance that stays, and the harder the synthetics. λ = 1 changes nothing, which
+        is α = 0 or a loss that is not known yet (infinite); λ = 0 pulls every negative to the
+        reference distance.
+        """
+        average = mean.relative() if self.form == "ours" else mean.last
+        return torch.exp(-exponent / average.clamp(min=LEAST_LOSS))
 
 
 class WindowedMean(nn.Module):
@@ -317,26 +319,6 @@ class WindowedMean(nn.Module):
         """Return the last window over the first; infinite until there is one."""
         ratio = self.last / self.first.clamp(min=torch.finfo(torch.float32).tiny)
         return torch.where(self.first.isinf(), torch.inf, ratio)
-
-
-def interpolation_factor(alpha: float, average_loss: Scalar) -> Scalar:
-    """Return λ, the share of a negative's distance beyond the reference distance that stays,
-    between 0 and 1.
-
-        λ = exp(-α / J_avg)                                            Zheng et al. 2019, in Eq. (7)
-
-    The smaller the average loss, the smaller λ and the harder the synthetics. λ = 1 changes
-    nothing, which is α = 0 or a loss that is not known yet (infinite); λ = 0 pulls every negative
-    to the reference distance. The weight of the real tuples in Eq. (11), exp(-β / J_gen), is the
-    same function.
-
-    >>> losses = torch.tensor([torch.inf, 2.0, 1.0, 0.0])
-    >>> interpolation_factor(1.0, losses)
-    tensor([1.0000, 0.6065, 0.3679, 0.0000])
-    >>> interpolation_factor(0.0, losses)
-    tensor([1., 1., 1., 1.])
-    """
-    return torch.exp(-alpha / average_loss.clamp(min=LEAST_LOSS))
 
 
 @torch.no_grad()

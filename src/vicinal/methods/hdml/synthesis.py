@@ -320,7 +320,13 @@ class Synthesis:
         samples = len(embeddings)
         roles = Roles.of(self.loss, samples)
         if has_proxies(self.loss):
-            embeddings, labels = self._beside_proxies(self.loss, embeddings, labels)
+            # Samples and proxies are rows of one space, the sphere where the loss compares them there.
+            proxies = self.loss.beside(embeddings).flatten(end_dim=-2)
+            embeddings = torch.cat([embeddings, proxies])
+            if self.loss.distance.normalize:
+                embeddings = unit_rows(embeddings)
+            classes = self.loss.proxy_labels.repeat_interleave(self.loss.centers)
+            labels = torch.cat([labels, classes])
         rows = len(embeddings)
         if self.hardest is not None:
             roles = roles.limited(embeddings, labels, self.hardest)
@@ -364,15 +370,6 @@ class Synthesis:
         penalty = self.loss.penalty(anchors, negatives) if self.loss.penalizes else found.penalty
         compared = self.loss.distance(anchors, negatives)
         return replace(found, negative=compared, keep_negative=there, penalty=penalty)
-
-    def _beside_proxies(
-        self, loss: ProxyLoss, embeddings: BatchRows, labels: BatchLabels
-    ) -> tuple[Float[Tensor, "r d"], Integer[Tensor, "r"]]:
-        """Return samples and proxies as rows of one space, the sphere where the loss compares them
-        there, and their labels."""
-        rows = torch.cat([embeddings, loss.beside(embeddings).flatten(end_dim=-2)])
-        classes = loss.proxy_labels.repeat_interleave(loss.centers)
-        return unit_rows(rows) if loss.distance.normalize else rows, torch.cat([labels, classes])
 
     def _compared_with_proxies(
         self,
