@@ -250,8 +250,27 @@ class LANML(MahalanobisTransformer):
 
     def _fit(self, samples: Array, labels: Labels, directions: Array) -> None:
         directions = in_units(samples, directions)
-        start = paper_start(samples @ directions, self.n_components)
-        found = self._solved(samples @ directions, labels, start)
+        nearest = self.n_similar
+        if nearest == "auto":
+            nearest = _AUTO if self.gamma1 <= 0 else None
+        sets = Neighborhoods.among(samples @ directions, labels, nearest)
+        # (γ1, γ2, m, M) costs m times what (m γ1, m γ2, 1, M / m) costs: in margins, ``tol`` means
+        # the same for all of them.
+        gammas = self.margin * self.gamma1, self.margin * self.gamma2
+        objective = Objective(sets, *gammas, Hinge(1.0, self.smoothing))
+        # The objective is a mean over queries, the paper's a sum.
+        share = self.regularization / sets.queries
+        problem = Problem(objective, share * sets.similar_scatter())
+        if self.gamma1 <= 0 and self.n_components is None:  # the optimum, wherever one starts
+            leveled, to, _ = problem.leveled()
+            # In these coordinates similar samples lie tr M apart in the mean: a part of the margin,
+            # for a good metric.
+            start = np.eye(len(to)) * np.sqrt(1 / (4 * len(to)))
+            found = convex_minimum(leveled, start, tol=self.tol, max_iter=self.max_iter)
+            found = replace(found, factor=found.factor @ to.T)
+        else:
+            start = paper_start(samples @ directions, self.n_components) / np.sqrt(self.margin)
+            found = leveled_lbfgs(problem, start, tol=self.tol, max_iter=self.max_iter)
         solution = replace(
             found, factor=found.factor * np.sqrt(self.margin), value=found.value * self.margin
         )
@@ -263,37 +282,6 @@ class LANML(MahalanobisTransformer):
                 f"costs less than keeping dissimilar ones away. Lower regularization, or gamma1.",
                 stacklevel=3,
             )
-
-    def _solved(self, samples: Array, labels: Labels, start: Array) -> Solution:
-        """Find the optimum M / m of the problem in margins: ``tol`` then means the same for all of
-        them."""
-        if self.gamma1 <= 0 and self.n_components is None:
-            return self._convex(samples, labels)
-        problem = self._problem(samples, labels)
-        return leveled_lbfgs(
-            problem, start / np.sqrt(self.margin), tol=self.tol, max_iter=self.max_iter
-        )
-
-    def _problem(self, samples: Array, labels: Labels) -> Problem:
-        nearest = (
-            (_AUTO if self.gamma1 <= 0 else None) if self.n_similar == "auto" else self.n_similar
-        )
-        sets = Neighborhoods.among(samples, labels, nearest)
-        # (γ1, γ2, m, M) costs m times what (m γ1, m γ2, 1, M / m) costs.
-        gammas = self.margin * self.gamma1, self.margin * self.gamma2
-        objective = Objective(sets, *gammas, Hinge(1.0, self.smoothing))
-        # The objective is a mean over queries, the paper's a sum.
-        share = self.regularization / sets.queries
-        return Problem(objective, share * sets.similar_scatter())
-
-    def _convex(self, samples: Array, labels: Labels) -> Solution:
-        """Find the optimum for γ1 ≤ 0, wherever one starts."""
-        problem, to, _ = self._problem(samples, labels).leveled()
-        # In these coordinates similar samples lie tr M apart in the mean: a part of the margin, for
-        # a good metric.
-        start = np.eye(len(to)) * np.sqrt(1 / (4 * len(to)))
-        found = convex_minimum(problem, start, tol=self.tol, max_iter=self.max_iter)
-        return replace(found, factor=found.factor @ to.T)
 
 
 class PNCA(MahalanobisTransformer):

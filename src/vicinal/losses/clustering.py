@@ -95,102 +95,77 @@ def best_clustering(
     """Medoids that (nearly) maximize F + γΔ, and their Δ; one for each class that ``same``
     marks."""
     classes = np.unique(same.cpu().numpy().argmax(axis=1), return_inverse=True)[1]
-    search = _Search(costs.detach().cpu().double().numpy(), classes, gamma)
-    medoids, disagreement = search.exchanged(search.greedy(int(classes.max()) + 1), exchanges)
-    return torch.from_numpy(medoids).to(costs.device), costs.new_tensor(disagreement)
+    held = costs.detach().cpu().double().numpy()
+    medoids = np.zeros(0, dtype=np.int64)
+    for _ in range(int(classes.max()) + 1):  # one after another, each the best beside those before
+        medoids = np.append(medoids, _scores(held, classes, gamma, medoids)[0].argmax())
+    unchanged = 0  # places since the last exchange
+    for place in [*range(len(medoids))] * exchanges:
+        score, _ = _scores(held, classes, gamma, np.delete(medoids, place))
+        sample = int(score.argmax())
+        unchanged += 1
+        if score[sample] > score[medoids[place]]:
+            medoids[place] = sample
+            unchanged = 0
+        elif unchanged >= len(medoids):
+            break
+    _, disagreement = _scores(held, classes, gamma, medoids[:-1])
+    return torch.from_numpy(medoids).to(costs.device), costs.new_tensor(disagreement[medoids[-1]])
 
 
-class _Search:
-    """Sets of medoids of one batch, on the CPU: a search takes hundreds of small steps that each
-    wait for the last.
+def _scores(
+    costs: Float[np.ndarray, "n n"],
+    classes: Int[np.ndarray, "n"],
+    gamma: float,
+    medoids: Int[np.ndarray, "k"],
+) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
+    """F + γΔ and Δ of the medoids with each sample added to them; -inf for a sample that is among
+    them already.
+
+    On the CPU, for a search takes hundreds of small steps that each wait for the last. A candidate
+    gathers the samples that are nearer to it than to their medoid. Every count of the new
+    clustering follows from how many it gathers of each class, of each cluster, and of each class
+    within a cluster.
 
     Args:
         costs: of sample i with medoid j.
         classes: class of each sample, counted from 0.
         gamma: γ.
+        medoids: the samples chosen so far.
     """
+    n = len(costs)
+    numbers = np.arange(n + 1)
+    powers = numbers * np.log(np.maximum(numbers, 1))  # x log x
+    offered = np.column_stack([costs[:, medoids], np.full(n, costs.max() + 1)])
+    cluster = offered.argmin(axis=1)
+    cost = offered.min(axis=1)
+    taken = (costs < cost[:, None]).astype(np.float32)  # sample by candidate
+    value = -np.minimum(costs, cost[:, None]).sum(axis=0)
 
-    def __init__(
-        self, costs: Float[np.ndarray, "n n"], classes: Int[np.ndarray, "n"], gamma: float
-    ) -> None:
-        self.costs = costs
-        self.classes = classes
-        self.gamma = gamma
-        self.n = len(costs)
-        counts = np.arange(self.n + 1)
-        self.powers = counts * np.log(np.maximum(counts, 1))  # x log x
-        self.of_classes = float(self.entropies(np.bincount(classes)[:, None])[0])
-        self.nothing = np.full(self.n, costs.max() + 1)
-
-    def entropies(self, sizes: Int[np.ndarray, "groups m"]) -> Float[np.ndarray, "m"]:
-        """n·H = n log n - Σ N log N of partitions, each a column of sizes."""
-        found: np.ndarray = self.powers[self.n] - self.powers[sizes].sum(axis=0)
+    def counted(groups: Int[np.ndarray, "n"]) -> Int[np.ndarray, "groups n"]:
+        """Count the samples of each group that each candidate takes."""
+        members = groups == np.arange(groups.max() + 1)[:, None]
+        found: np.ndarray = (members.astype(np.float32) @ taken).astype(np.int64)
         return found
 
-    def greedy(self, count: int) -> Int[np.ndarray, "k"]:
-        """Choose one medoid after another, each the best beside those before."""
-        medoids = np.zeros(0, dtype=np.int64)
-        for _ in range(count):
-            medoids = np.append(medoids, self.scores(medoids)[0].argmax())
-        return medoids
+    def entropy(*sizes: Int[np.ndarray, "groups m"]) -> Float[np.ndarray, "m"]:
+        """n·H = n log n - Σ N log N of partitions, each a column of sizes."""
+        found: np.ndarray = powers[n] - powers[np.concatenate(sizes)].sum(axis=0)
+        return found
 
-    def exchanged(
-        self, medoids: Int[np.ndarray, "k"], exchanges: int
-    ) -> tuple[Int[np.ndarray, "k"], float]:
-        """Exchange one medoid at a time until none helps; return the medoids and their Δ."""
-        medoids = medoids.copy()
-        unchanged = 0  # places since the last exchange
-        for place in list(range(len(medoids))) * exchanges:
-            score, _ = self.scores(np.delete(medoids, place))
-            sample = int(score.argmax())
-            unchanged += 1
-            if score[sample] > score[medoids[place]]:
-                medoids[place] = sample
-                unchanged = 0
-            elif unchanged >= len(medoids):
-                break
-        _, disagreement = self.scores(medoids[:-1])
-        return medoids, float(disagreement[medoids[-1]])
-
-    def scores(
-        self, medoids: Int[np.ndarray, "k"]
-    ) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
-        """F + γΔ and Δ of the medoids with each sample added to them; -inf for a sample that is
-        among them already.
-
-        A candidate gathers the samples that are nearer to it than to their medoid. Every count of
-        the new clustering follows from how many it gathers of each class, of each cluster, and of
-        each class within a cluster.
-        """
-        offered = np.column_stack([self.costs[:, medoids], self.nothing])
-        cluster = offered.argmin(axis=1)
-        cost = offered.min(axis=1)
-        gathered = self.costs < cost[:, None]  # sample by candidate
-        value = -np.minimum(self.costs, cost[:, None]).sum(axis=0)
-        taken = gathered.astype(np.float32)
-
-        def counted(groups: Int[np.ndarray, "n"]) -> Int[np.ndarray, "groups n"]:
-            """Count the samples of each group that each candidate takes."""
-            members = groups == np.arange(groups.max() + 1)[:, None]
-            found: np.ndarray = (members.astype(np.float32) @ taken).astype(np.int64)
-            return found
-
-        of_class = counted(self.classes)
-        parts = np.unique(cluster * self.n + self.classes, return_inverse=True)[1]
-        of_clusters, of_both = (
-            self.entropies(np.concatenate([np.bincount(groups)[:, None] - counted(groups), own]))
-            for groups, own in (
-                (cluster, of_class.sum(axis=0, keepdims=True)),
-                (parts, of_class),
-            )
-        )
-        # Mutual information is H(K) + H(C) - H(K, C).
-        shared = (of_clusters + self.of_classes - of_both) / np.sqrt(
-            np.maximum(of_clusters * self.of_classes, TINY**2)
-        )
-        alone = float(self.of_classes <= TINY)  # one class, one cluster: they agree
-        both = np.minimum(of_clusters, self.of_classes) > TINY
-        disagreement = 1 - np.where(both, shared, alone).clip(0, 1)
-        score = value + self.gamma * disagreement
-        score[medoids] = -np.inf
-        return score, disagreement
+    of_class = counted(classes)
+    parts = np.unique(cluster * n + classes, return_inverse=True)[1]
+    left, left_of_parts = (
+        np.bincount(groups)[:, None] - counted(groups) for groups in (cluster, parts)
+    )
+    of_clusters = entropy(left, of_class.sum(axis=0, keepdims=True))
+    of_classes = float(entropy(np.bincount(classes)[:, None])[0])
+    # Mutual information is H(K) + H(C) - H(K, C).
+    shared = of_clusters + of_classes - entropy(left_of_parts, of_class)
+    shared /= np.sqrt(np.maximum(of_clusters * of_classes, TINY**2))
+    alone = float(of_classes <= TINY)  # one class, one cluster: they agree
+    both = np.minimum(of_clusters, of_classes) > TINY
+    disagreement = 1 - np.where(both, shared, alone).clip(0, 1)
+    score = value + gamma * disagreement
+    score[medoids] = -np.inf
+    return score, disagreement

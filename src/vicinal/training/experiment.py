@@ -235,7 +235,18 @@ def load_records(config: Config) -> tuple[Config, Records]:
     """Load the data; return the config that fits them, and the records with the validation classes
     that it asks for."""
     records = config.data.load()
-    _check_learnable(config, records)
+    classes = records.counts()["train"][1]
+    tested = records.counts()["test"][1]
+    if classes < 2:
+        advice = "Add classes."
+        if tested and (share := getattr(config.data, "test", 0)):
+            advice = (
+                f"data.test={share:g} keeps {tested} for testing. Add classes, or set data.test=0 "
+                "to train on all and measure on none."
+            )
+        raise DataError(
+            f"{records.name} has {classes} training classes; learning needs at least 2. {advice}"
+        )
     config = config.fitted(records)
     share = config.training.validation
     seed = config.training.seed
@@ -296,25 +307,6 @@ def prepare(
         )
     _check_equal_start(config, records, method)
     return experiment
-
-
-def _check_learnable(config: Config, records: Records) -> None:
-    """Raise a DataError for less than two training classes; it names the setting that took them."""
-    counts = records.counts()
-    share = getattr(config.data, "test", 0)
-    classes = counts["train"][1]
-    tested = counts["test"][1]
-    if classes >= 2:
-        return
-    advice = "Add classes."
-    if share and tested:
-        advice = (
-            f"data.test={share:g} keeps {tested} for testing. Add classes, or set data.test=0 to "
-            "train on all and measure on none."
-        )
-    raise DataError(
-        f"{records.name} has {classes} training classes; learning needs at least 2. {advice}"
-    )
 
 
 def _check_measurable(records: Records, split: Split) -> None:
@@ -417,7 +409,17 @@ def build_method(config: Config, train: Records, device: torch.device) -> tuple[
     """
     training = config.training
     torch.manual_seed(training.seed)
-    embedder = _build_embedder(config, train)
+    embedder = _build_stream(config, train)
+    if train.captions is not None:
+        embedder = TwoStreamEmbedder(config.model.build_text(), embedder)
+    if config.model.from_run:
+        embedder.take(read_weights(Path(config.model.weights)))
+        if embedder.left and not embedder.backbone.state_dict():
+            raise ConfigError(
+                f"the head is all that a run over vectors has, and that of model.weights="
+                f"{config.model.weights} does not fit these vectors or this model.dim. Set "
+                "model.weights=none."
+            )
     sampler = _build_sampler(config, train)
     loss = _build_loss(config, train.labels, embedder.embedding_dim)
     steps = training.steps or training.epochs * len(sampler)
@@ -447,21 +449,6 @@ def norms_are_frozen(embedder: Embedder) -> bool:
     """Whether no batch norm takes statistics from batches; a head's norm learns also
     where the backbone's do not."""
     return bool(getattr(embedder.backbone, "freeze_norm", False)) and not embedder.head_norm
-
-
-def _build_embedder(config: Config, train: Records) -> Embedder:
-    embedder = _build_stream(config, train)
-    if train.captions is not None:
-        embedder = TwoStreamEmbedder(config.model.build_text(), embedder)
-    if config.model.from_run:
-        embedder.take(read_weights(Path(config.model.weights)))
-        if embedder.left and not embedder.backbone.state_dict():
-            raise ConfigError(
-                f"the head is all that a run over vectors has, and that of model.weights="
-                f"{config.model.weights} does not fit these vectors or this model.dim. Set "
-                "model.weights=none."
-            )
-    return embedder
 
 
 def taken(config: Config, embedder: Embedder) -> tuple[str, ...]:
