@@ -29,7 +29,7 @@ from vicinal.methods.method import Method, Parts, StepResult, gathered
 from vicinal.models.orientation import OrientationHead
 from vicinal.parallel import all_rows
 from vicinal.samplers import CrossViewSampler
-from vicinal.tuples import Embeddings, other_class
+from vicinal.tuples import other_class
 
 
 @runtime_checkable
@@ -138,8 +138,14 @@ class HER(Method):
         pairs = self.loss.with_orientation(queries, matches, classes, errors, fits)
         loss = self.lambda1 * pairs.match + self.lambda2 * pairs.orientation
         apart = other_class(classes) & fits & fits[:, None]
-        described |= self._shares(queries.detach(), matches.detach(), apart)
-        described["weight/mean"] = pairs.weight
+        compared = self.loss.distance(queries.detach(), matches.detach())
+        gaps = compared - compared.diagonal()[:, None]  # beyond a query's own match
+        count = apart.sum().clamp(min=1)
+        described |= {
+            "weight/mean": pairs.weight,
+            "triplets_share/hard": ((gaps <= 0) & apart).sum() / count,
+            "triplets_share/easy": ((gaps >= self.loss.scaled_margin) & apart).sum() / count,
+        }
         return self.update(loss, rows, labels, **described)
 
     @property
@@ -186,19 +192,6 @@ class HER(Method):
             drawn = drawn // 90 * 90
         by = to_device(torch.from_numpy(drawn).float(), device)
         return by, torch.deg2rad(apart + by)
-
-    def _shares(
-        self, queries: Embeddings, matches: Embeddings, apart: Bool[Tensor, "n n"]
-    ) -> dict[str, Tensor]:
-        """Return the shares of hard and easy triplets, by how much farther each match of another
-        query is than a query's own."""
-        compared = self.loss.distance(queries, matches)
-        gaps = compared - compared.diagonal()[:, None]
-        count = apart.sum().clamp(min=1)
-        return {
-            "triplets_share/hard": ((gaps <= 0) & apart).sum() / count,
-            "triplets_share/easy": ((gaps >= self.loss.scaled_margin) & apart).sum() / count,
-        }
 
 
 def fitting(batch: Batch) -> Bool[Tensor, "pairs"]:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from vicinal.arguments import Count, Finite
@@ -153,7 +152,15 @@ class HTL(Method):
         apart = other_class(result.labels)
         if self.form == "paper":
             margins = self.margins.margins_of(labels)
-            described |= describe_margins(margins, apart)
+            count = apart.sum().clamp(min=1)
+            mean = margins.masked_fill(~apart, 0).sum() / count
+            # What is not there counts as the mean, so that a batch of one class is no exception.
+            formed = torch.where(apart, margins, mean)
+            described |= {
+                "margin/least": formed.amin(),
+                "margin/mean": mean,
+                "margin/largest": formed.amax(),
+            }
             if self.margins is self.loss:
                 distances = self.loss.distance(result.embeddings) - margins.masked_fill(~apart, 0)
                 # Each with its own margin.
@@ -171,17 +178,3 @@ class HTL(Method):
         self.epoch = state["epoch"]
         self.tree = None if state["tree"] is None else ClassTree(**state["tree"])
         self._take_tree()
-
-
-def describe_margins(
-    margins: Float[Tensor, "n n"], apart: Bool[Tensor, "n n"]
-) -> dict[str, Tensor]:
-    """Return the least, mean and largest margin of the pairs of rows that lie ``apart``, in
-    different classes."""
-    count = apart.sum().clamp(min=1)
-    mean = margins.masked_fill(~apart, 0).sum() / count
-    return {  # what is not there counts as the mean, so that a batch of one class is no exception
-        "margin/least": torch.where(apart, margins, mean).amin(),
-        "margin/mean": mean,
-        "margin/largest": torch.where(apart, margins, mean).amax(),
-    }

@@ -12,7 +12,7 @@ Chanda, ICCV 2021).
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -356,21 +356,17 @@ class BetweenPairs(Method):
     """
 
     layouts = ("classes",)
-
-    @property
-    @abstractmethod
-    def consecutive(self) -> bool:
-        """Whether rows of a class are paired as they come."""
+    consecutive: ClassVar[str]  # the form that pairs rows of a class as they come
 
     @property
     def pairing(self) -> Pairing:
-        return "consecutive" if self.consecutive else "all"
+        return "consecutive" if self.form == self.consecutive else "all"
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
         pairable(loss)
         per_class = sampler.per_class if isinstance(sampler, PKSampler) else 2
-        if self.consecutive and per_class % 2:
+        if self.pairing == "consecutive" and per_class % 2:
             raise ConfigError(
                 "consecutive rows are pairs of an even number of samples of each class, got "
                 f"per_class={per_class}. Set sampler.per_class={per_class + 1}."
@@ -424,9 +420,7 @@ class LoOp(BetweenPairs):
     anchors: Anchors | None = None
     wait: Natural | None = None
 
-    @property
-    def consecutive(self) -> bool:
-        return self.form == "authors"
+    consecutive = "authors"
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
@@ -466,10 +460,7 @@ class EmbeddingExpansion(BetweenPairs):
     points: Natural = 2
 
     title = "Embedding Expansion"
-
-    @property
-    def consecutive(self) -> bool:
-        return self.form == "paper"
+    consecutive = "paper"
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)

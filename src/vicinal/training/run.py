@@ -115,7 +115,22 @@ def _opened(
     run = RunDirectory.open(path)
     with decoding(run.info_path):
         config = run.info["config"]
-        _check_given(config, own)
+        # All but the length of training stays as it is.
+        before = config["slots"]["training"]
+        unit = "epochs" if before["steps"] is None else "steps"
+        for slot, value in own.items():
+            longer = slot == "training" and isinstance(value, Mapping) and value.keys() == {unit}
+            if not longer and slot not in config["own"]:
+                raise ConfigError(
+                    f"a resumed run keeps its settings, but it may train longer than its "
+                    f"training.{unit}={before[unit]}; got {slot}={value!r:.80}. For other settings "
+                    "begin a new run; model.weights=RUN lets it start from this one's weights."
+                )
+            if longer and coerce(value[unit], Count, f"training.{unit}") <= before[unit]:
+                raise ConfigError(
+                    f"a resumed run may only train longer than its training.{unit}={before[unit]}, "
+                    f"got {value[unit]}."
+                )
         names = {
             slot: str(config["slots"][slot]["name"])
             for slot in config.get("own", ())
@@ -133,25 +148,6 @@ def _opened(
             f"{advice}."
         )
     return run, run.info | {"finished": run.status.get("state") == "finished"}
-
-
-def _check_given(config: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raise a ConfigError for what a resumed run cannot change: all but the length of training."""
-    before = config["slots"]["training"]
-    unit = "epochs" if before["steps"] is None else "steps"
-    for slot, value in given.items():
-        longer = slot == "training" and isinstance(value, Mapping) and value.keys() == {unit}
-        if not longer and slot not in config["own"]:
-            raise ConfigError(
-                f"a resumed run keeps its settings, but it may train longer than its "
-                f"training.{unit}={before[unit]}; got {slot}={value!r:.80}. For other settings "
-                "begin a new run; model.weights=RUN lets it start from this one's weights."
-            )
-        if longer and coerce(value[unit], Count, f"training.{unit}") <= before[unit]:
-            raise ConfigError(
-                f"a resumed run may only train longer than its training.{unit}={before[unit]}, "
-                f"got {value[unit]}."
-            )
 
 
 @contextmanager

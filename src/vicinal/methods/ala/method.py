@@ -187,43 +187,41 @@ class ALA(Method):
         return Pass(inputs, embeddings, labels, self.scoring(embeddings, labels))
 
     def teach(self, batch: Batch, training: Pass) -> dict[str, Tensor]:
-        """Update the assessor K times; return what the virtual step was like."""
+        """Update the assessor K times; return what the virtual step was like.
+
+        Algorithm 1 has one θ' for all updates, and so one slope of each tuple: how its loss changes
+        along the gradient of the validation loss at θ'.
+        """
         told: dict[str, Tensor] = {}
         along: Tensor | None = None
+        losses = training.scored.losses
+        labels = training.labels
         for _ in range(self.updates if self.weigh.learns else 0):
             factors = self.factors(self.weigh(training.scored.members).weights)
-            if along is None:  # Algorithm 1 has one θ' for all updates
-                along, told = self.derive(batch, training, factors.detach())
+            if along is None:
+                weighed = self.add_up(factors.detach() * losses)
+                gradients = torch.autograd.grad(  # the graph serves Eq. (13), too
+                    weighed, self.metric.leaves, retain_graph=True, materialize_grads=True
+                )
+                steps = self.metric.scaled(averaged([*gradients]))
+                validation, direction = self.validate(batch, steps)  # at θ' of Eq. (10)
+                tangents = self.metric.tangents(direction, training.inputs)
+                tangents, _ = gather(tangents, labels.new_zeros(len(tangents)))
+                tangents = tangents[: len(labels)]
+                along = slopes(self.scoring, training.embeddings, tangents, labels)
+                moved, whole = (
+                    torch.stack(torch._foreach_norm(parts)).norm()
+                    for parts in (steps, [*self.metric.parameters().values()])
+                )
+                told = {
+                    "episode/training": losses.detach().sum() / len(losses),
+                    "episode/validation": validation,
+                    "virtual_step/relative_length": moved / whole,
+                }
             # ∂L_va/∂w_T = -slope, so the gradient of this in φ is that of Eq. (11).
             self.differentiate(-self.add_up(along * factors), self.optimizers["assessor"])
             self.optimize(self.optimizers["assessor"])  # Eq. (12)
         return told
-
-    def derive(
-        self, batch: Batch, training: Pass, factors: PerTuple
-    ) -> tuple[PerTuple, dict[str, Tensor]]:
-        """Return how the tuples' losses change along the gradient of the validation loss after a
-        virtual step with these weights, and what that step was like."""
-        losses = training.scored.losses
-        weighed = self.add_up(factors * losses)
-        gradients = torch.autograd.grad(  # the graph serves Eq. (13), too
-            weighed, self.metric.leaves, retain_graph=True, materialize_grads=True
-        )
-        steps = self.metric.scaled(averaged([*gradients]))
-        validation, direction = self.validate(batch, steps)  # at θ' of Eq. (10)
-        moved, whole = (
-            torch.stack(torch._foreach_norm(parts)).norm()
-            for parts in (steps, list(self.metric.parameters().values()))
-        )
-        told = {
-            "episode/training": losses.detach().sum() / len(losses),
-            "episode/validation": validation,
-            "virtual_step/relative_length": moved / whole,
-        }
-        labels = training.labels
-        tangents = self.metric.tangents(direction, training.inputs)
-        tangents, _ = gather(tangents, labels.new_zeros(len(tangents)))
-        return slopes(self.scoring, training.embeddings, tangents[: len(labels)], labels), told
 
     def validate(self, batch: Batch, steps: list[Tensor]) -> tuple[Scalar, list[Tensor]]:
         """Return the mean loss of validation tuples at θ' = θ - steps, unweighted, and u = α
