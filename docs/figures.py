@@ -29,7 +29,6 @@ from vicinal.distances import pairwise_distances
 from vicinal.geometry import arc_distances, log_exp_mean
 from vicinal.linear import LANML
 from vicinal.losses import BatchAllTripletLoss, HardExemplarLoss
-from vicinal.methods.ala.meta_gradient import gradient
 from vicinal.methods.hdml.synthesis import harder
 from vicinal.miners import semi_hard
 from vicinal.samplers import ClassTree, PKSampler
@@ -143,8 +142,10 @@ def ala() -> Figure:
         )[:count]
 
     leaves = list(network.parameters())
-    direction = gradient(triplet_losses(validation).mean(), leaves)
-    each = [gradient(loss, leaves) for loss in triplet_losses(training)]
+    direction = torch.autograd.grad(triplet_losses(validation).mean(), leaves)
+    each = [
+        torch.autograd.grad(loss, leaves, retain_graph=True) for loss in triplet_losses(training)
+    ]
     pulls = [sum((u * g).sum() for u, g in zip(direction, one, strict=True)) for one in each]
     found = -torch.stack(pulls).detach()
 

@@ -72,18 +72,38 @@ def write_artifacts(
     if untrained is None:
         return
     rng = np.random.default_rng(seed)
-    asked, gallery = trained.roles()
-    found = _nearest(trained, asked, gallery, NEIGHBORS)
-    retrieved = _retrievals(run, trained, untrained, found, rng)
+    queried, gallery = trained.roles()
+    found = _nearest(trained, queried, gallery, NEIGHBORS)
     records = trained.records
-    first = min(retrieved)
-    if records.source.kind == "images" and max(records.source.read(first).size) > TILE:
+    # Neighbors of some queries, one per class while classes last, before and after training.
+    labels = records.labels[queried.numpy()]
+    order = rng.permutation(len(labels))
+    _, first = np.unique(labels[order], return_index=True)
+    several = np.concatenate([rng.permutation(order[first]), order])
+    chosen = torch.from_numpy(np.unique(several[:QUERIES]))
+    query = queried[chosen]
+    after = found.ids[chosen]
+    before = _nearest(untrained, query, gallery, NEIGHBORS).ids
+    run.write_arrays(
+        "retrieval",
+        query=query.numpy(),
+        neighbors=after.numpy(),
+        distances=found.distances[chosen].numpy(),
+        untrained_neighbors=before.numpy(),
+    )
+    shown = set(torch.cat([query, after.flatten(), before.flatten()]).tolist()) - {-1}
+    if records.source.kind == "images" and max(records.source.read(min(shown)).size) > TILE:
         document = write_thumbnails(
-            run.retrieval_thumbnails_path, records, sorted(retrieved), LARGE, LARGE_COLUMNS
+            run.retrieval_thumbnails_path, records, sorted(shown), LARGE, LARGE_COLUMNS
         )
         run.write_document("retrieval_records", document)
-    shown = retrieved | _map(run, trained, rng, seed)
-    confused = confused_pairs(found.ids[:, 0], trained.labels, asked, gallery)
+    # A class shown in part would look tighter than it is: whole ones, as many as the points allow.
+    record = whole_classes(records.labels, MAP_POINTS, rng)[:MAP_POINTS]
+    if len(record) >= 4:
+        position = tsne(trained.vectors[torch.from_numpy(record)], seed=seed)
+        run.write_arrays("map", record=record, position=position.numpy())
+        shown |= set(record.tolist())
+    confused = confused_pairs(found.ids[:, 0], trained.labels, queried, gallery)
     shown |= _classes(run, by_class, confused[:CONFUSED], trained)
     run.write_document(
         "records", write_thumbnails(run.thumbnails_path, records, sorted(shown), TILE, COLUMNS)
@@ -101,44 +121,6 @@ def _nearest(
         return neighbors(vectors[queries], count, gallery=vectors, own=queries, **how)
     found = neighbors(vectors[queries], count, gallery=vectors[gallery], **how)
     return replace(found, ids=torch.where(found.ids >= 0, gallery[found.ids], -1))
-
-
-def _retrievals(
-    run: RunDirectory,
-    trained: Embedded,
-    untrained: Embedded,
-    found: Neighbors,
-    rng: Generator,
-) -> set[int]:
-    """Neighbors of some queries, one per class while classes last, before and after training."""
-    queries, gallery = trained.roles()
-    labels = trained.records.labels[queries.numpy()]
-    order = rng.permutation(len(labels))
-    _, first = np.unique(labels[order], return_index=True)
-    several = np.concatenate([rng.permutation(order[first]), order])
-    chosen = torch.from_numpy(np.unique(several[:QUERIES]))
-    query = queries[chosen]
-    after = found.ids[chosen]
-    before = _nearest(untrained, query, gallery, NEIGHBORS).ids
-    run.write_arrays(
-        "retrieval",
-        query=query.numpy(),
-        neighbors=after.numpy(),
-        distances=found.distances[chosen].numpy(),
-        untrained_neighbors=before.numpy(),
-    )
-    return set(torch.cat([query, after.flatten(), before.flatten()]).tolist()) - {-1}
-
-
-def _map(run: RunDirectory, trained: Embedded, rng: Generator, seed: int) -> set[int]:
-    """t-SNE of whole classes, as many as the points allow: a class shown in part would look tighter
-    than it is."""
-    record = whole_classes(trained.records.labels, MAP_POINTS, rng)[:MAP_POINTS]
-    if len(record) < 4:
-        return set()
-    position = tsne(trained.vectors[torch.from_numpy(record)], seed=seed)
-    run.write_arrays("map", record=record, position=position.numpy())
-    return set(record.tolist())
 
 
 def whole_classes(

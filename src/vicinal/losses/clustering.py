@@ -148,7 +148,7 @@ def _scores(
         found: np.ndarray = (members.astype(np.float32) @ taken).astype(np.int64)
         return found
 
-    def entropy(*sizes: Int[np.ndarray, "groups m"]) -> Float[np.ndarray, "m"]:
+    def entropy(*sizes: np.ndarray) -> Float[np.ndarray, "m"]:
         """n·H = n log n - Σ N log N of partitions, each a column of sizes."""
         found: np.ndarray = powers[n] - powers[np.concatenate(sizes)].sum(axis=0)
         return found

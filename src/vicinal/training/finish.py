@@ -281,7 +281,11 @@ def _before(experiment: Experiment, part: Records, run: RunDirectory) -> dict[st
     features = experiment.embed(untrained, part, features=True)
     found[UNTRAINED] = _unit(features)
     if run.head_path.is_file():
-        found["head start"] = _with_head(untrained.embedder, features, run)
+        embedder = untrained.embedder.cpu().eval()
+        embedder.head.load_state_dict(read_tensors(run.head_path))
+        with torch.no_grad():
+            vectors = embedder.deploy(embedder.embed(features.vectors))
+        found["head start"] = replace(features, vectors=vectors, metric=embedder.metric)
     return found
 
 
@@ -290,15 +294,6 @@ class Flat(Identity):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return inputs.flatten(1)
-
-
-@torch.no_grad()
-def _with_head(embedder: Embedder, features: Embedded, run: RunDirectory) -> Embedded:
-    """Embed features of the untrained network by the head that training started from."""
-    embedder.cpu().eval().head.load_state_dict(read_tensors(run.head_path))
-    return replace(
-        features, vectors=embedder.deploy(embedder.embed(features.vectors)), metric=embedder.metric
-    )
 
 
 def _unit(embedded: Embedded) -> Embedded:
