@@ -49,7 +49,6 @@ EasyNegative = Literal["semi_hard", "hardest"]
 SemiHardRule = Literal["nearest", "random", "nearest_else_farthest", "all"]
 TripletKind = Literal["all", "hard", "semi_hard", "easy"]
 Rank = Literal["hard", "semi_hard", "easy", "all"]
-Range = tuple[float, float]
 
 
 EUCLIDEAN = Euclidean()
@@ -402,8 +401,6 @@ def batch_easy_hard(
     *,
     positive: Rank = "easy",
     negative: Rank = "hard",
-    positive_range: Range | None = None,
-    negative_range: Range | None = None,
     distance: Distance = EUCLIDEAN,
     **among: Unpack[ReferenceRows],
 ) -> MinedPairs:
@@ -419,9 +416,6 @@ def batch_easy_hard(
         labels: class of each anchor.
         positive: which positive; ``"all"`` keeps every positive pair.
         negative: which negative; not both may be semi-hard, nor one semi-hard and the other all.
-        positive_range: the distances, or similarities, both ends included, that a chosen positive
-            may have; None: any.
-        negative_range: the same for negatives.
         distance: how embeddings are compared.
         among: see `ReferenceRows`.
 
@@ -442,11 +436,6 @@ def batch_easy_hard(
     values = {"positive": c.positive, "negative": c.negative}
     keep = {"positive": c.keep_positive, "negative": c.keep_negative}
     ranks = {"positive": positive, "negative": negative}
-    sign = -1 if distance.larger_is_closer else 1
-    for side, allowed in (("positive", positive_range), ("negative", negative_range)):
-        if allowed is not None and ranks[side] != "all":
-            compared = sign * values[side]
-            keep[side] = keep[side] & (compared >= allowed[0]) & (compared <= allowed[1])
     bound: Tensor | None = None  # the distance of the pair that was chosen first
     for side in sorted(keep, key=lambda side: ranks[side] == "semi_hard"):
         if ranks[side] == "all":

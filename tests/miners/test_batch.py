@@ -114,16 +114,9 @@ def test_a_histogram_gives_each_of_its_bins_alike(embeddings):
 
 
 def of_ranks(positive, negative):
-    ranges = (0.5, 1.8)
-    ours = partial(
-        batch_easy_hard,
-        positive=positive,
-        negative=negative,
-        positive_range=ranges,
-        negative_range=ranges,
-    )
+    ours = partial(batch_easy_hard, positive=positive, negative=negative)
     names = [rank.replace("_", "") for rank in (positive, negative)]
-    return ours, ("BatchEasyHardMiner", *names, ranges, ranges)
+    return ours, ("BatchEasyHardMiner", *names)
 
 
 @pytest.mark.parametrize(
