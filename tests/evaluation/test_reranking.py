@@ -92,7 +92,7 @@ def test_what_cannot_be_reranked_is_rejected():
             rerank(rows, 3, **bad)
     with pytest.raises(ConfigError, match="poincare"):
         rerank(rows, 3, metric="poincare")
-    with pytest.raises(DataError, match="at least 2"):
+    with pytest.raises(ConfigError, match="k of at least 1"):
         rerank(rows[:1], 3)
     with pytest.raises(DataError, match="rows 1"):
         rerank(rows.index_fill(0, torch.tensor([1]), torch.nan), 3)

@@ -84,12 +84,6 @@ def test_queries_with_nothing_to_find_are_rejected_where_there_are_no_others(rng
         score(rows, torch.arange(5))
 
 
-def test_too_few_neighbors_for_r_are_rejected(rng):
-    rows, labels = labeled(rng, 30, classes=2)
-    with pytest.raises(ConfigError, match="Search for `ranks_needed`"):
-        query_scores(neighbor_chunks(rows, 3), labels)
-
-
 def test_recall_at_zero_is_rejected():
     with pytest.raises(ConfigError, match=r"\[1, 0\]"):
         ranks_needed(torch.tensor([1]), (1, 0))

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import normalize as to_unit_length
 
 from vicinal.distances import Metric
-from vicinal.errors import ConfigError, DataError
+from vicinal.errors import ConfigError
 from vicinal.evaluation.neighbors import Neighbors, joined, neighbors, ordered
 
 # For a pair of rows: its distance, its overlap, and what is between.
@@ -67,10 +67,6 @@ def rerank(
     if metric == "poincare":
         raise ConfigError("re-ranking takes Euclidean or cosine distances, got metric='poincare'.")
     rows = queries if gallery is None else torch.cat([queries, gallery.to(queries)])
-    if len(rows) < 2:
-        raise DataError(
-            f"re-ranking compares rows with each other, got {len(rows)}. Pass at least 2."
-        )
     near = neighbors(rows, min(k1, len(rows) - 1), metric=metric).ids.cpu()
     ranks = torch.cat([torch.arange(len(rows)).unsqueeze(1), near], dim=1).numpy()
     rows = to_unit_length(rows, dim=1) if metric == "cosine" else rows - rows.mean(dim=0)

@@ -94,17 +94,12 @@ def query_scores(
     names = gallery_labels if gallery_labels is not None else labels
     none = torch.empty(0, dtype=torch.float64, device=labels.device)
     parts = {name: [none] for name in metrics}
-    seen = 0
     for chunk in chunks:
         part = slice(chunk.start, chunk.start + len(chunk.ids))
         hits = right(chunk.ids, labels[part], names, same)[counted[part]]
         wanted = relevant[part][counted[part]]
         for name, found in parts.items():
             found.append(query_score(name, hits, wanted))
-        seen += len(chunk.ids)
-    if seen != len(labels):
-        got = f"those of {seen} for {len(labels)} labels"
-        raise DataError(f"each query needs its neighbors, got {got}. Pass those of all.")
     scores = {name: torch.cat(found) for name, found in parts.items()}
     return QueryScores(labels[counted], scores, counted.nonzero().flatten())
 
@@ -223,11 +218,6 @@ def map_at_r(hits: Hits, relevant: QueryNumbers) -> PerQuery:
 def _within(hits: Tensor, relevant: Tensor) -> Tensor:
     """The hits at ranks 1 .. R of each query; ranks beyond the largest R are cut off."""
     most = int(relevant.max()) if len(relevant) else 0
-    if most > hits.shape[1]:
-        needed = f"as many neighbors as the largest class has other rows ({most})"
-        raise ConfigError(
-            f"scores at R need {needed}, got {hits.shape[1]}. Search for `ranks_needed` neighbors."
-        )
     return hits[:, :most] & (torch.arange(most, device=hits.device) < relevant.unsqueeze(1))
 
 

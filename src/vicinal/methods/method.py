@@ -48,17 +48,6 @@ class Sampler(Protocol):
 
 
 @runtime_checkable
-class Episodes(Protocol):
-    """Batches of a training subset and then a validation subset, such as ``EpisodeSampler``'s."""
-
-    @property
-    def batch_size(self) -> int: ...
-
-    @property
-    def training_rows(self) -> int: ...
-
-
-@runtime_checkable
 class WithLayout(Protocol):
     """A loss whose ``blocks`` expect batches of one layout, a sampler's name."""
 

@@ -15,9 +15,9 @@ from vicinal.errors import ConfigError
 from vicinal.losses import wrappers
 from vicinal.losses.loss import Loss, tuple_loss
 from vicinal.methods.ala.assessment import EpisodeLoss, TripletScoring
-from vicinal.methods.method import ComparesRows, Episodes, Method, Parts, StepResult
+from vicinal.methods.method import ComparesRows, Method, Parts, StepResult
 from vicinal.parallel import gather
-from vicinal.samplers import CrossViewSampler
+from vicinal.samplers import CrossViewSampler, EpisodeSampler
 from vicinal.samplers.sampler import BatchSampler
 from vicinal.tuples import Embeddings, Scalar, SingleLabels
 
@@ -35,7 +35,7 @@ class Plain(Method):
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
-        if isinstance(parts.sampler, Episodes) and compares_rows(parts.loss):
+        if isinstance(parts.sampler, EpisodeSampler) and compares_rows(parts.loss):
             self.loss = EpisodeLoss(
                 TripletScoring(parts.loss), training_rows=parts.sampler.training_rows
             )

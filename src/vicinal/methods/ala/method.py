@@ -21,9 +21,10 @@ from vicinal.methods.ala.assessment import (
     scoring_of,
 )
 from vicinal.methods.ala.meta_gradient import Metric, slopes
-from vicinal.methods.method import Episodes, Form, Method, Parts, StepResult
+from vicinal.methods.method import Form, Method, Parts, StepResult
 from vicinal.methods.optimizer import SGD, Adam
 from vicinal.parallel import averaged, gather, processes
+from vicinal.samplers import EpisodeSampler
 from vicinal.tuples import Embeddings, Scalar, SingleLabels, SizedLabels
 
 # standard deviation of an episode's weights below which an assessor does not distinguish tuples
@@ -140,7 +141,7 @@ class ALA(Method):
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
-        if sampler is not None and not isinstance(sampler, Episodes):
+        if sampler is not None and not isinstance(sampler, EpisodeSampler):
             raise ConfigError(
                 "ALA needs episodes of a training and a validation subset, got batches of "
                 f"{type(sampler).__name__}. Set sampler=episodes."
