@@ -12,7 +12,7 @@ from tests.kills import Kills
 from vicinal.errors import ConfigError, DataError
 from vicinal.run_directory import Journal, RunDirectory
 from vicinal.training import trackers
-from vicinal.training.trackers import Trackers, check_trackers, open_trackers, scalars_of
+from vicinal.training.trackers import Trackers, check_trackers, scalars_of
 
 CONFIG = {"loss": {"name": "triplet", "margin": 0.1}, "training": {"steps": 6, "recalls": (1, 2)}}
 THIRD = 1 / 3  # has no exact float32
@@ -61,7 +61,7 @@ def crash_and_resume(name, path):
     """Train 5 steps with a checkpoint after 3, lose the process, resume at the checkpoint and train
     to step 8."""
     journal = Journal(path / "metrics.jsonl")
-    opened = open_trackers([name], RunDirectory(path), CONFIG)
+    opened = Trackers([name], RunDirectory(path), CONFIG)
     length = 0
     for line in lines(0, 5):
         journal.append(line)
@@ -74,7 +74,7 @@ def crash_and_resume(name, path):
     if name == "wandb":
         import_module("wandb").teardown()  # or its process would outlive the test
     journal = Journal(path / "metrics.jsonl", length=length)
-    resumed = open_trackers([name], RunDirectory(path), CONFIG)
+    resumed = Trackers([name], RunDirectory(path), CONFIG)
     for line in lines(3, 8):
         journal.append(line)
         resumed.record(line)
@@ -176,7 +176,7 @@ def test_mlflow_killed_at_any_operation_begins_anew(run, tmp_path):
     journal.close()
 
     def work():
-        opened = open_trackers(["mlflow"], run, CONFIG)
+        opened = Trackers(["mlflow"], run, CONFIG)
         opened.flush()
         opened.finish("finished")
 
@@ -206,7 +206,7 @@ def test_mlflow_keeps_the_settings_and_the_state(run, tmp_path):
     pytest.importorskip("mlflow")
     states = {"interrupted": "KILLED", "failed": "FAILED", "finished": "FINISHED"}
     for state, status in states.items():
-        opened = open_trackers(["mlflow"], run, CONFIG)
+        opened = Trackers(["mlflow"], run, CONFIG)
         client, number = mlflow_run(tmp_path)
         assert client.get_run(number).info.status == "RUNNING"
         opened.finish(state)
@@ -221,7 +221,7 @@ def test_wandb_keeps_its_id_and_its_settings(run, tmp_path):
     pytest.importorskip("wandb")
     names = set()
     for _ in range(2):
-        open_trackers(["wandb"], run, CONFIG).finish("finished")
+        Trackers(["wandb"], run, CONFIG).finish("finished")
         records = wandb_records(tmp_path)
         (kept,) = [each.run for each in records if each.WhichOneof("record_type") == "run"]
         names.add(kept.run_id)
@@ -230,15 +230,17 @@ def test_wandb_keeps_its_id_and_its_settings(run, tmp_path):
     assert len(names) == 1
 
 
-def test_a_tracker_gets_steps_and_evaluations_but_no_events():
+def test_a_tracker_gets_steps_and_evaluations_but_no_events(run):
     logged = []
 
     class Listing:
         def log(self, step, scalars):
             logged.append((step, dict(scalars)))
 
+    opened = Trackers([], run, CONFIG)
+    opened.trackers.append(Listing())
     for line in lines(2, 3):
-        Trackers([Listing()]).record(line)
+        opened.record(line)
     scores = {"validation/recall@1": THIRD * 2, "validation/map@r": 0.25}
     assert logged == [(2, {"loss": THIRD / 3, "hardness/w": 0.2}), (3, scores)]
 

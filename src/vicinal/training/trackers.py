@@ -28,7 +28,7 @@ from vicinal.errors import ConfigError
 from vicinal.run_directory import WANDB, RunDirectory
 
 State = Literal["finished", "failed", "interrupted"]
-# MLflow takes up to 1000, and reads its description of the run for each call.
+# MLflow takes up to 1000 at a time, and reads its description of the run for each call.
 METRICS_PER_CALL = 900
 
 
@@ -87,9 +87,8 @@ class MLflow:
             self.flush()
 
     def flush(self) -> None:
-        for place in range(0, len(self._pending), METRICS_PER_CALL):
-            metrics = self._pending[place : place + METRICS_PER_CALL]
-            self._client.log_batch(self._run, metrics=metrics)
+        if self._pending:
+            self._client.log_batch(self._run, metrics=self._pending)
         self._pending.clear()
 
     def finish(self, state: State) -> None:
@@ -135,10 +134,19 @@ _KNOWN: dict[str, tuple[str, Opened]] = {  # the folder of each, and its class
 
 
 class Trackers:
-    """The trackers of a run, none or several."""
+    """The trackers of a run, none or several, begun with what ``metrics.jsonl`` holds so far."""
 
-    def __init__(self, trackers: Sequence[Tracker] = ()) -> None:
-        self.trackers = tuple(trackers)
+    def __init__(self, names: Sequence[str], run: RunDirectory, config: Mapping[str, Any]) -> None:
+        self.trackers = list[Tracker]()
+        for name in names:
+            place, kind = _KNOWN[name]
+            folder = run.path.absolute() / place
+            folder.mkdir(exist_ok=True)
+            for old in folder.iterdir():
+                shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+            self.trackers.append(kind(run, folder, config))
+        for line in run.metrics() if names else ():
+            self.record(line)
 
     def record(self, line: Mapping[str, Any]) -> None:
         """Log a line of ``metrics.jsonl``."""
@@ -166,22 +174,6 @@ def check_trackers(names: Sequence[str]) -> None:
             raise ConfigError(
                 f"training.trackers={name} needs a package that is not installed. {advice}"
             )
-
-
-def open_trackers(names: Sequence[str], run: RunDirectory, config: Mapping[str, Any]) -> Trackers:
-    """Begin the trackers of a run; ``metrics.jsonl`` holds what is recorded so far."""
-    opened = []
-    for name in names:
-        place, kind = _KNOWN[name]
-        folder = run.path.absolute() / place
-        folder.mkdir(exist_ok=True)
-        for old in folder.iterdir():
-            shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
-        opened.append(kind(run, folder, config))
-    trackers = Trackers(opened)
-    for line in run.metrics() if names else ():
-        trackers.record(line)
-    return trackers
 
 
 def scalars_of(line: Mapping[str, Any]) -> dict[str, float]:

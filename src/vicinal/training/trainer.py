@@ -31,7 +31,7 @@ from vicinal.training.experiment import Experiment, check_equal_parts, pick_prec
 from vicinal.training.finish import write_results
 from vicinal.training.processes import Interrupted, await_turn
 from vicinal.training.selection import Verdict
-from vicinal.training.trackers import open_trackers
+from vicinal.training.trackers import Trackers
 
 COLLAPSED_SPREAD = 0.01  # embeddings this near their mean, relative to their length, are one point
 STEPS_PER_TRANSFER = 20  # on a GPU: reading a scalar waits for all work before it
@@ -173,7 +173,7 @@ class Trainer:
         names = self.settings.trackers if first else ()
         # Other processes may be here before the run is written.
         slots = self.run.config["slots"] if names else {}
-        self.trackers = open_trackers(names, self.run, slots)
+        self.trackers = Trackers(names, self.run, slots)
         self._began = time.monotonic()
         self._seconds_before = self.position.seconds
         try:
