@@ -26,7 +26,7 @@ from sets import load, split, stratified
 
 from methods import FOLDS, PEERS, contestant
 from vicinal.bench.pool import Task
-from vicinal.training.provenance import commit
+from vicinal.training.run import commit
 
 LARGE = 3000
 SUBSAMPLE = 1500

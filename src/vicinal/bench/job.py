@@ -48,8 +48,7 @@ from vicinal.run_directory import RunDirectory
 from vicinal.training.console import Console
 from vicinal.training.estimate import step_seconds
 from vicinal.training.experiment import load_records, prepare
-from vicinal.training.provenance import commit, hardware, package_version
-from vicinal.training.run import resume, start
+from vicinal.training.run import commit, hardware, package_version, resume, start
 
 Kind = Literal["trained", "untrained", "fold"]
 SHARE = 0.2  # of the training classes that protocol `validation` holds out where a row does not say

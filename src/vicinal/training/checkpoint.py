@@ -6,7 +6,6 @@ them as JSON. Reading one executes nothing.
 """
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.files import decoding, read_tensors, write_tensors
 
 REMEDY = "Remove it to use an older one."  # of a damaged checkpoint
-_NAME = re.compile(r"step-(\d{8})\.safetensors")
 _TREE = "tree"  # the JSON of a state among its tensors
 
 
@@ -50,7 +48,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def _checkpoints(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("step-*") if _NAME.fullmatch(path.name))
+    return sorted(folder.glob("step-*.safetensors"))
 
 
 def _encode(value: Any, tensors: dict[str, Tensor]) -> Any:

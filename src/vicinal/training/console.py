@@ -13,7 +13,6 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
@@ -55,18 +54,21 @@ class Console:
         if not self._rich.is_terminal:
             yield Follower(self, total, done, title)
             return
-        title_column = TextColumn("{task.description}")
-        facts_column = TextColumn("{task.fields[facts]}")
-        bar = BarColumn(bar_width=None)
-        left = TimeRemainingColumn(compact=True)
-        columns = title_column, bar, MofNCompleteColumn(), facts_column, left
-        # The speed over an hour: jobs may take longer than the half minute that rich looks back.
         progress = Progress(
-            *columns, console=self._rich, transient=True, expand=True, speed_estimate_period=3600
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[facts]}"),
+            TimeRemainingColumn(compact=True),
+            console=self._rich,
+            transient=True,
+            expand=True,
+            # The speed over an hour: jobs may take longer than the half minute that rich looks back.
+            speed_estimate_period=3600,
         )
         with progress:
-            task = progress.add_task(escape(title), total=total, completed=done, facts="")
-            yield Follower(self, total, done, title, progress, task)
+            progress.add_task(escape(title), total=total, completed=done, facts="")
+            yield Follower(self, total, done, title, progress)
 
 
 @dataclass
@@ -78,7 +80,6 @@ class Follower:
     first: int
     title: str
     progress: Progress | None = None
-    task: TaskID | None = None
 
     def __post_init__(self) -> None:
         self._start = self._last = time.monotonic()
@@ -93,13 +94,13 @@ class Follower:
                 f"  run {spell(run_left)} left, until "
                 f"{datetime.now() + timedelta(seconds=run_left):%H:%M}"
             )
-        if self.progress is not None and self.task is not None:
-            self.progress.update(self.task, completed=done, facts=escape(facts))
+        if self.progress is not None:
+            (task,) = self.progress.task_ids
+            self.progress.update(task, completed=done, facts=escape(facts))
             return
         now = time.monotonic()
-        if now - self._last >= PLAIN_SECONDS or (
-            done == self.total and now - self._start >= PLAIN_SECONDS
-        ):
+        since = self._start if done == self.total else self._last
+        if now - since >= PLAIN_SECONDS:
             self._last = now
             words = [f"{self.title} {done}/{self.total}", facts]
             if done > self.first:

@@ -1,26 +1,34 @@
 """Starting and resuming runs, from a config or from a checkpoint, in one process or in several
-together."""
+together; and where a run comes from: config, data, command, commit, hardware and versions."""
 
+import os
+import platform
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from filelock import FileLock, Timeout
 
 from vicinal import parallel
-from vicinal.arguments import Count, coerce
+from vicinal.arguments import Count, coerce, describe
 from vicinal.config import DEFAULT_PRESET, Config, compose, presets
-from vicinal.data.kept import check_unchanged, kept_rows, rows_of
+from vicinal.data.kept import Rows, check_unchanged, kept_rows, rows_of
 from vicinal.errors import ConfigError, RunError
 from vicinal.files import decoding, remove_parts, write_arrays
 from vicinal.run_directory import RunDirectory
-from vicinal.training import provenance
 from vicinal.training.checkpoint import REMEDY, latest_checkpoint, load_checkpoint
 from vicinal.training.console import Console
 from vicinal.training.estimate import introduce
-from vicinal.training.experiment import prepare
+from vicinal.training.experiment import Experiment, prepare
 from vicinal.training.processes import joined
 from vicinal.training.trainer import Trainer
 
@@ -47,7 +55,7 @@ def start(config: Config, path: Path, *, command: str, console: Console) -> RunD
                 rows = rows_of(experiment.records)
                 write_arrays(run.rows_path, rows)
                 # Last: it makes the folder a run.
-                run.write_info(provenance.info(experiment, rows, run.path.name, command))
+                run.write_info(provenance(experiment, rows, run.path.name, command))
                 experiment.save_head(run)
             Trainer(experiment, run, plan).train()
     return run
@@ -167,3 +175,87 @@ def _locked(run: RunDirectory) -> Iterator[None]:
         for folder in (run.path, run.artifacts_path, run.checkpoints_path):  # not of a collection
             remove_parts(folder)
         yield
+
+
+# -- where a run comes from -----------------------------------------------------------------------
+
+
+def provenance(experiment: Experiment, rows: Rows, run_name: str, command: str) -> dict[str, Any]:
+    """Return the content of ``run.json``; ``rows`` are what the run keeps of its records."""
+    config = experiment.config
+    records = experiment.records
+    counts = {
+        split: {"records": rows, "classes": classes}
+        for split, (rows, classes) in records.counts().items()
+    }
+    split = np.where(records.splits == "test", "test", "train")
+    whole = replace(records, splits=split).fingerprint()
+    return {
+        "vicinal": package_version("vicinal"),
+        "name": run_name,
+        "command": command,
+        "commit": commit(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "hardware": hardware(experiment.device),
+        "versions": {
+            "python": platform.python_version(),
+            **{p: package_version(p) for p in ("torch", "numpy")},
+        },
+        "config": {
+            "preset": config.preset,
+            "title": config.title(records.name),
+            "own": config.own_slots(),
+            "live": config.own_slots(live=True),
+            "slots": config.slots(),
+        },
+        "data": {
+            "description": describe(config.data),
+            "name": records.name,
+            "fingerprint": records.fingerprint(),
+            # The same for all classes that a seed may hold out.
+            "records": sha256(whole.encode() + rows["content"].tobytes()).hexdigest()[:16],
+            "counts": counts,
+            "notes": list(experiment.notes),
+        },
+    }
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": device.type,
+        "processes": parallel.processes(),
+    }
+    if device.type == "cuda":
+        facts["gpu"] = torch.cuda.get_device_name(device)
+    return facts
+
+
+def commit() -> str | None:
+    """Return the commit of this source tree, marked when it had changes; None outside a checkout of
+    vicinal."""
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists():  # installed, perhaps into some other project's repository
+        return None
+    words = ["describe", "--always", "--abbrev=12", "--dirty=+changes", "--exclude=*"]
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *words],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def package_version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:  # run from source, not installed
+        return "source"
