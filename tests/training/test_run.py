@@ -24,9 +24,9 @@ from vicinal.retrieval.calibration import calibration
 from vicinal.run_directory import RunDirectory
 from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from vicinal.training.console import Console
+from vicinal.training.experiment import Judge, Judged, Verdict
 from vicinal.training.finish import measure_run
 from vicinal.training.run import resume
-from vicinal.training.selection import Judge, Judged, Verdict
 
 
 @pytest.fixture

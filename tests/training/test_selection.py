@@ -8,8 +8,8 @@ import torch
 from vicinal.data.records import ImageArray, Records
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Embedded
+from vicinal.training.experiment import Judge, Verdict
 from vicinal.training.finish import _told_apart, _warnings
-from vicinal.training.selection import Judge, Verdict
 
 # Two classes on a line, two rows of one on either side of the other's.
 ROWS = [(0.0, 0), (1.0, 0), (1.4, 1), (11.0, 1)]

@@ -27,10 +27,9 @@ from vicinal.run_directory import Journal, RunDirectory
 from vicinal.training.checkpoint import latest_checkpoint, save_checkpoint
 from vicinal.training.console import Follower
 from vicinal.training.cuda_graph import CUDAGraphStep
-from vicinal.training.experiment import Experiment, check_equal_parts, pick_precision
+from vicinal.training.experiment import Experiment, Verdict, check_equal_parts, pick_precision
 from vicinal.training.finish import write_results
 from vicinal.training.processes import Interrupted, await_turn
-from vicinal.training.selection import Verdict
 from vicinal.training.trackers import Trackers
 
 COLLAPSED_SPREAD = 0.01  # embeddings this near their mean, relative to their length, are one point
