@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear, relu, threshold
 
 from vicinal.distances import pairwise_distances, row_distances, unit_rows
 from vicinal.errors import ConfigError
 from vicinal.losses.loss import Comparisons, Loss, tuple_loss
-from vicinal.losses.proxies import ProxyLoss, has_proxies
+from vicinal.losses.proxies import has_proxies
 from vicinal.tuples import Embeddings, Scalar, SingleLabels, same_class
 
 Embed = Callable[[Tensor], Tensor]
@@ -339,7 +339,17 @@ class Synthesis:
         own = labels[roles.anchors][:, None]
         theirs = roles.negatives(labels).expand(len(own), -1)
         tuples = [roles.unaltered(features[:rows]), features[len(features) - moved :]]
-        label_weights = self._label_weights(roles, len(tuples[0]), own != theirs)
+        # Factors of J_soft, Eq. (9): a moved row counts where it is of other class than its anchor.
+        weights = [tuples[0].new_ones(len(tuples[0])), (own != theirs).flatten().float()]
+        if self.label_average == "parts":
+            weights[0] = torch.zeros_like(weights[0])
+            weights[0][roles.anchors] = 1
+            if roles.partners is not None:  # of the authors' N² rows the positives are a part
+                weights[1] = torch.ones_like(weights[1])
+            weights = [weight / weight.sum().clamp(min=1) for weight in weights]
+        label_weights = torch.cat(weights)
+        if self.label_average == "rows":
+            label_weights = label_weights / label_weights.sum()
         return Synthetics(
             self._compared(roles, labels, unaltered, negatives.view_as(pulled)),
             features[:samples],
@@ -355,56 +365,30 @@ class Synthesis:
         unaltered: Float[Tensor, "u d"],
         negatives: Float[Tensor, "n m d"],
     ) -> Comparisons:
-        """Return the loss's comparisons of unaltered rows with the moved negatives."""
+        """Return the loss's comparisons of unaltered rows with the moved negatives; of samples and
+        proxies all are compared, those that were not moved as they are."""
+        loss = self.loss
         if roles.paired:  # [a; p; n] with n moved
             kept = unaltered[: roles.columns.start]
-            return self.loss.comparisons(torch.cat([kept, negatives[:, 0]]), labels)
-        if has_proxies(self.loss):
-            return self._compared_with_proxies(self.loss, roles, labels, unaltered, negatives)
-        found = self.loss.comparisons(unaltered, labels)
+            return loss.comparisons(torch.cat([kept, negatives[:, 0]]), labels)
+        anchors = unaltered[roles.anchors]
+        compared = loss.distance(anchors, negatives)
+        if has_proxies(loss):
+            count = len(labels) - len(loss.proxy_labels) * loss.centers
+            own = labels[:count]
+            proxies = unaltered[count:].view_as(loss.proxies)
+            found = loss.compare(unaltered[:count], own, proxies, loss.proxy_labels)
+            if roles.chosen is not None:
+                whole = loss.distance(anchors, unaltered[roles.columns])
+                compared = whole.scatter(1, roles.chosen, compared)
+            if loss.proxies_first:
+                compared = compared.T
+            arranged = loss.arrange(compared, own, loss.proxy_labels)
+            return replace(found, negative=arranged.negative)
+        found = loss.comparisons(unaltered, labels)
         there = found.keep_negative
         if roles.chosen is not None:
             there = there.gather(1, roles.chosen)
-        anchors = unaltered[roles.anchors]
         # The penalty is over N² rows, as the authors take it.
-        penalty = self.loss.penalty(anchors, negatives) if self.loss.penalizes else found.penalty
-        compared = self.loss.distance(anchors, negatives)
+        penalty = loss.penalty(anchors, negatives) if loss.penalizes else found.penalty
         return replace(found, negative=compared, keep_negative=there, penalty=penalty)
-
-    def _compared_with_proxies(
-        self,
-        loss: ProxyLoss,
-        roles: Roles,
-        labels: Integer[Tensor, "r"],
-        unaltered: Float[Tensor, "r d"],
-        negatives: Float[Tensor, "n m d"],
-    ) -> Comparisons:
-        """Return the comparisons of regenerated samples and proxies, the hardest negatives moved."""
-        count = len(labels) - len(loss.proxy_labels) * loss.centers
-        own = labels[:count]
-        proxies = unaltered[count:].view_as(loss.proxies)
-        found = loss.compare(unaltered[:count], own, proxies, loss.proxy_labels)
-        anchors = unaltered[roles.anchors]
-        compared = loss.distance(anchors, negatives)
-        if roles.chosen is not None:
-            whole = loss.distance(anchors, unaltered[roles.columns])
-            compared = whole.scatter(1, roles.chosen, compared)
-        if loss.proxies_first:
-            compared = compared.T
-        return replace(found, negative=loss.arrange(compared, own, loss.proxy_labels).negative)
-
-    def _label_weights(
-        self, roles: Roles, unaltered: int, other: Bool[Tensor, "n m"]
-    ) -> Float[Tensor, "k"]:
-        """Return the factors of J_soft, the second part of Eq. (9): a moved row counts where it is
-        of ``other`` class than its anchor."""
-        moved = other.flatten().float()
-        rest = moved.new_ones(unaltered)
-        if self.label_average == "parts":
-            if roles.partners is not None:  # of the authors' N² rows the positives are a part
-                moved = torch.ones_like(moved)
-            rest = torch.zeros_like(rest)
-            rest[roles.anchors] = 1
-            return torch.cat([rest / rest.sum(), moved / moved.sum().clamp(min=1)])
-        weights = torch.cat([rest, moved])
-        return weights if self.label_average == "sum" else weights / weights.sum()
