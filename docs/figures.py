@@ -29,6 +29,7 @@ from vicinal.distances import pairwise_distances
 from vicinal.geometry import arc_distances, log_exp_mean
 from vicinal.linear import LANML
 from vicinal.losses import BatchAllTripletLoss, HardExemplarLoss
+from vicinal.methods.hdml.method import interpolation_factor
 from vicinal.methods.hdml.synthesis import harder
 from vicinal.miners import semi_hard
 from vicinal.samplers import ClassTree, PKSampler
@@ -87,7 +88,7 @@ def hdml() -> Figure:
 
     fallen = torch.linspace(1, 0.02, 200)
     for alpha, style in ((0.1, ":"), (0.5, "-"), (2.0, "--")):
-        factors = torch.exp(-alpha / fallen)  # λ of Eq. (7)
+        factors = interpolation_factor(alpha, fallen)
         right.plot(1 - fallen, factors, style, color=ORANGE)
         right.text(0.01, float(factors[0]) + 0.03, f"α = {alpha:g}", color=ORANGE)
     right.set(

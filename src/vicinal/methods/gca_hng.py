@@ -10,20 +10,18 @@ Huang, IJCV 2025, arXiv 2411.13145).
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy, gelu, relu, threshold
 
-from vicinal.arguments import Count, NonNegative, Positive, check_arguments
+from vicinal.arguments import Count, NonNegative, Positive
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses.loss import Comparisons, reduce, tuple_loss
-from vicinal.methods.hdml.generator import FeatureClassifier
 from vicinal.methods.hdml.method import UNKNOWN_LOSS, WindowedMean, interpolation_factor
+from vicinal.methods.hdml.synthesis import FeatureClassifier
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.methods.optimizer import AdamW
 from vicinal.tuples import Embeddings, SingleLabels
@@ -189,14 +187,11 @@ class GCAHNG(Method):
     graph_rate: Positive = 1.5e-4
     classifier_rate: Positive = 1e-3
 
-    default_loss: ClassVar[str] = "n_pair"
-    layouts: ClassVar[tuple[str, ...]] = ("pairs", "classes")
-    chunkable: ClassVar[bool] = False
-    title: ClassVar[str] = "GCA-HNG"
+    default_loss = "n_pair"
+    layouts = ("pairs", "classes")
+    chunkable = False
+    title = "GCA-HNG"
     capturable = False  # rows of a class are counted
-
-    def __post_init__(self) -> None:
-        check_arguments(self)
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
@@ -209,7 +204,6 @@ class GCAHNG(Method):
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
-        self.seed = parts.seed
         dim = parts.embedder.embedding_dim
         if dim % self.heads:
             raise ConfigError(
@@ -233,8 +227,7 @@ class GCAHNG(Method):
         embeddings, labels = self.embed(batch)
         rows, classes = by_class(embeddings, labels)
         members = rows.shape[1]
-        rng = np.random.default_rng([self.seed % 2**64, self.schedule.last_epoch])
-        draws = torch.from_numpy(rng.random((members, members))).to(rows)
+        draws = torch.from_numpy(self.draws().random((members, members))).to(rows)
         own = torch.arange(len(classes), device=classes.device)
         other = own.repeat_interleave(members)[:, None] != own
         factor = interpolation_factor(self.alpha, self.average_loss.last)

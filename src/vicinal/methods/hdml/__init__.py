@@ -2,7 +2,7 @@
 
 | paper | here |
 |---|---|
-| Eqs. (4)-(7), hardness-aware augmentor | `synthesis.harder`; λ: `method.HDML.factor` |
+| Eqs. (4)-(7), hardness-aware augmentor | `synthesis.harder`; λ: `method.interpolation_factor` |
 | Eq. (8), the generator, and its classifier | `synthesis.Generator`, `FeatureClassifier` |
 | Eq. (9), J_gen = J_recon + λ J_soft | `reconstruction_cost`, `FeatureClassifier.label_costs` |
 | T(ẑ) → T(ỹ) → T(z̃) of a whole batch | `synthesis.Synthesis` |

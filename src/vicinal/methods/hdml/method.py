@@ -261,17 +261,8 @@ class HDML(Method):
         return self.values.weight_decay / 2 * squares
 
     def factor(self, exponent: float, mean: "WindowedMean") -> Scalar:
-        """Return λ of Eq. (7), or w of Eq. (11), which is the same function.
-
-            λ = exp(-α / J_avg),   w = exp(-β / J_gen)                           Zheng et al. 2019
-
-        The smaller the average loss, the smaller λ, the share of a negative's distance beyond the
-        reference distance that stays, and the harder the synthetics. λ = 1 changes nothing, which
-        is α = 0 or a loss that is not known yet (infinite); λ = 0 pulls every negative to the
-        reference distance.
-        """
-        average = mean.relative() if self.form == "ours" else mean.last
-        return torch.exp(-exponent / average.clamp(min=LEAST_LOSS))
+        """Return λ of Eq. (7), or w of Eq. (11)."""
+        return interpolation_factor(exponent, mean.relative() if self.form == "ours" else mean.last)
 
 
 class WindowedMean(nn.Module):
@@ -319,6 +310,24 @@ class WindowedMean(nn.Module):
         """Return the last window over the first; infinite until there is one."""
         ratio = self.last / self.first.clamp(min=torch.finfo(torch.float32).tiny)
         return torch.where(self.first.isinf(), torch.inf, ratio)
+
+
+def interpolation_factor(alpha: float, average_loss: Scalar) -> Scalar:
+    """Return λ, the share of a negative's distance beyond the reference distance that stays,
+    between 0 and 1.
+
+        λ = exp(-α / J_avg)                                            Zheng et al. 2019, in Eq. (7)
+
+    The smaller the average loss, the smaller λ and the harder the synthetics. λ = 1 changes
+    nothing, which is α = 0 or a loss that is not known yet (infinite); λ = 0 pulls every negative
+    to the reference distance. The weight of the real tuples in Eq. (11), exp(-β / J_gen), is the
+    same function.
+
+    >>> losses = torch.tensor([torch.inf, 2.0, 1.0, 0.0])
+    >>> [round(interpolation_factor(1.0, loss).item(), 4) for loss in losses]
+    [1.0, 0.6065, 0.3679, 0.0]
+    """
+    return torch.exp(-alpha / average_loss.clamp(min=LEAST_LOSS))
 
 
 @torch.no_grad()
