@@ -417,7 +417,18 @@ class GMML(MahalanobisTransformer):
         self.ridge = ridge
 
     def _fit(self, samples: Array, labels: Labels, directions: Array) -> None:
-        similar, dissimilar = _scatters(Neighborhoods.among(samples @ directions, labels, None))
+        sets = Neighborhoods.among(samples @ directions, labels, None)
+        samples = sets.samples  # about their mean
+        # Means of outer products over all similar and all dissimilar pairs, from sums over samples.
+        everything = 2 * len(samples) * samples.T @ samples
+        similar = np.zeros_like(everything)
+        pairs = 0
+        for start, stop, _ in sets.groups:
+            own = samples[start:stop] - samples[start:stop].mean(axis=0)
+            similar += 2 * len(own) * own.T @ own
+            pairs += len(own) * (len(own) - 1)
+        dissimilar = (everything - similar) / (len(samples) * (len(samples) - 1) - pairs)
+        similar /= pairs
         ridge = self.ridge * np.trace(dissimilar) / len(dissimilar) * np.eye(len(dissimilar))
         similar = similar + ridge
         dissimilar = dissimilar + ridge
@@ -460,22 +471,6 @@ class RVML(MahalanobisTransformer):
         self.components_ = (
             np.linalg.solve(centered.T @ centered + penalty, centered.T @ targets).T @ directions.T
         )
-
-
-def _scatters(sets: Neighborhoods) -> tuple[Array, Array]:
-    """Compute means of outer products over all similar and all dissimilar pairs, from sums over
-    single samples."""
-    samples = sets.samples
-    count = len(sets.samples)
-    everything = 2 * count * samples.T @ samples  # over all ordered pairs; the samples are centered
-    similar = np.zeros_like(everything)
-    pairs = 0
-    for start, stop, _ in sets.groups:
-        own = samples[start:stop] - samples[start:stop].mean(axis=0)
-        similar += 2 * len(own) * own.T @ own
-        pairs += len(own) * (len(own) - 1)
-    apart = count * (count - 1) - pairs
-    return similar / pairs, (everything - similar) / apart
 
 
 def _power(matrix: Array, exponent: float) -> Array:

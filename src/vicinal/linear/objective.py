@@ -252,7 +252,12 @@ class Objective:
             own = slice(group.start, group.stop)
             others = len(samples) - (group.stop - group.start)
             own_distances = distances[:, own].copy()
-            near = radii(own_distances, self.gamma1, group.similar_count, _unlike(group, rows))
+            places = np.arange(rows.start, rows.stop) - group.start
+            unlike: Any = (np.arange(len(places)), places)  # of the class, not similar to a query
+            if group.similar is not None:
+                unlike = np.ones_like(own_distances, dtype=bool)
+                np.put_along_axis(unlike, group.similar[places], values=False, axis=1)
+            near = radii(own_distances, self.gamma1, group.similar_count, unlike)
             far = radii(distances, self.gamma2, others, np.s_[:, own])
             excess = near.values - far.values
             if self.sums:
@@ -270,13 +275,3 @@ class Objective:
                 inward[columns] += share @ terms
         metric = (samples.T * inward) @ samples - cross - cross.T
         return Evaluation(total / queries, metric / queries, np.concatenate(excesses))
-
-
-def _unlike(group: Group, rows: slice) -> Any:
-    """Return an index of what is not similar to some queries of a class, within the class."""
-    places = np.arange(rows.start, rows.stop) - group.start
-    if group.similar is None:
-        return np.arange(len(places)), places
-    unlike = np.ones((len(places), group.stop - group.start), dtype=bool)
-    np.put_along_axis(unlike, group.similar[places], values=False, axis=1)
-    return unlike

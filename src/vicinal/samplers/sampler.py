@@ -108,7 +108,12 @@ class Members:
         """
         flat = classes.ravel()
         hands = self.sizes[flat] // per_class  # that one deck of the class holds
-        deck, hand = np.divmod(_occurrence(flat), hands)
+        # How often each class came up before.
+        order = np.argsort(flat, kind="stable")
+        grouped = flat[order]
+        occurrence = np.empty_like(flat)
+        occurrence[order] = np.arange(len(flat)) - np.searchsorted(grouped, grouped)
+        deck, hand = np.divmod(occurrence, hands)
         # One shuffle serves all decks: list the rows of each (class, deck) in use and sort each
         # list at random.
         used, place = np.unique(deck * len(self) + flat, return_inverse=True)
@@ -767,14 +772,3 @@ def class_sizes(labels: Labels) -> Int[np.ndarray, "c"]:
     """Return the number of rows of each class."""
     sizes: np.ndarray = np.unique(np.asarray(labels), return_counts=True)[1]
     return sizes
-
-
-def _occurrence(values: np.ndarray) -> np.ndarray:
-    """Count how often each value occurred before: 0 for its first place, 1 for its second, ..."""
-    order = np.argsort(values, kind="stable")
-    grouped = values[order]
-    first = np.concatenate([[True], grouped[1:] != grouped[:-1]])
-    begins = np.maximum.accumulate(np.where(first, np.arange(len(values)), 0))
-    result = np.empty(len(values), dtype=np.int64)
-    result[order] = np.arange(len(values)) - begins
-    return result

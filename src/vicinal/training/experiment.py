@@ -360,10 +360,25 @@ def prepare(
     if workers and cache is None and len(records) >= WORTH_PROCESSES:
         start_early()
     method, steps = build_method(config, train, device)
-    notes = _notes(records, method, device, head_only=training.head_only)
-    notes = (*taken(config, method.embedder), *notes)
+    # What a reader of the results should know about the data and about several processes.
+    notes = [*taken(config, method.embedder)]
+    if shared := overlapping_classes(records):
+        notes.append(
+            f"{len(shared)} classes are in training and test: the test measures known classes."
+        )
+    count = parallel.processes()
+    learns = any(isinstance(module, _BatchNorm) for module in method.embedder.modules())
+    if count > 1 and device.type != "cuda" and learns and not norms_are_frozen(method.embedder):
+        notes.append(  # torch synchronizes batch norms on GPUs only
+            f"batch norm took its statistics from the rows of each of {count} processes, not from "
+            "the whole batch: one process, or GPUs, would give other numbers."
+        )
+    closed = ("the head was set in closed form; no step was trained.",)
+    notes += closed if training.head_only else method.notes
     console = console or Console(quiet=True)
-    experiment = Experiment(config, records, train, method, steps, device, workers, notes, console)
+    experiment = Experiment(
+        config, records, train, method, steps, device, workers, tuple(notes), console
+    )
     if introduce is not None:
         introduce(experiment)
     if parallel.processes() > 1 and method.undivided:
@@ -398,29 +413,6 @@ def _check_measurable(records: Records, split: Split) -> None:
             "needs 2 classes, and 2 records in at least one. Move classes into it, or leave it "
             "empty."
         )
-
-
-def _notes(
-    records: Records, method: Method, device: torch.device, *, head_only: bool
-) -> tuple[str, ...]:
-    """Return what a reader of the results should know about the data and about several
-    processes."""
-    notes = []
-    count = parallel.processes()
-    if shared := overlapping_classes(records):
-        notes.append(
-            f"{len(shared)} classes are in training and test: the test measures known classes."
-        )
-    learns = any(isinstance(module, _BatchNorm) for module in method.embedder.modules())
-    if count > 1 and device.type != "cuda" and learns and not norms_are_frozen(method.embedder):
-        notes.append(  # torch synchronizes batch norms on GPUs only
-            f"batch norm took its statistics from the rows of each of {count} processes, not from "
-            "the whole batch: one "
-            f"process, or GPUs, would give other numbers."
-        )
-    if head_only:
-        return (*notes, "the head was set in closed form; no step was trained.")
-    return (*notes, *method.notes)
 
 
 def check_equal_parts(plan: Sequence[Sequence[int]]) -> None:
