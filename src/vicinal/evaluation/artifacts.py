@@ -1,7 +1,8 @@
 """What a report shows besides numbers: retrievals, map, confusions, diagnostics
 (docs/howto/run_directory.md)."""
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -103,8 +104,34 @@ def write_artifacts(
         position = tsne(trained.vectors[torch.from_numpy(record)], seed=seed)
         run.write_arrays("map", record=record, position=position.numpy())
         shown |= set(record.tolist())
-    confused = confused_pairs(found.ids[:, 0], trained.labels, queried, gallery)
-    shown |= _classes(run, by_class, confused[:CONFUSED], trained)
+    confused = confused_pairs(found.ids[:, 0], trained.labels, queried, gallery)[:CONFUSED]
+    label = by_class["label"]
+    recall = by_class["recall@1"] / by_class["queries"]
+    worst = np.lexsort((label, -by_class["queries"], recall))[:WORST]  # of equal ones the larger
+    names = records.classes
+    document = {
+        "worst": [
+            {
+                "class": names[label[i]],
+                "records": int(by_class["queries"][i]),
+                "recall@1": float(recall[i]),
+            }
+            for i in worst
+        ],
+        "confused": [
+            {
+                "class": names[pair.label],
+                "taken_for": names[pair.taken_for],
+                "share": pair.share,
+                "queries": pair.queries,
+                "example": list(pair.example),
+            }
+            for pair in confused
+        ],
+    }
+    run.write_document("classes", document)
+    members = [np.flatnonzero(records.labels == label[i])[:MEMBERS].tolist() for i in worst]
+    shown.update(*members, *(pair.example for pair in confused))
     run.write_document(
         "records", write_thumbnails(run.thumbnails_path, records, sorted(shown), TILE, COLUMNS)
     )
@@ -132,42 +159,6 @@ def whole_classes(
     order = rng.permutation(len(classes))
     chosen = classes[order[: max(least, int((np.cumsum(sizes[order]) <= most).sum()))]]
     return np.flatnonzero(np.isin(labels, chosen))
-
-
-def _classes(
-    run: RunDirectory,
-    by_class: Mapping[str, np.ndarray],
-    confused: list[Confusion],
-    trained: Embedded,
-) -> set[int]:
-    """The worst classes, of equal ones the larger first, and the pairs of classes that are most
-    often confused."""
-    records = trained.records
-    label = by_class["label"]
-    queries = by_class["queries"]
-    recall = by_class["recall@1"] / queries
-    worst = np.lexsort((label, -queries, recall))[:WORST]
-    found = [
-        {
-            "class": records.classes[label[i]],
-            "records": int(queries[i]),
-            "recall@1": float(recall[i]),
-        }
-        for i in worst
-    ]
-    pairs = [
-        {
-            "class": records.classes[pair.label],
-            "taken_for": records.classes[pair.taken_for],
-            "share": pair.share,
-            "queries": pair.queries,
-            "example": list(pair.example),
-        }
-        for pair in confused
-    ]
-    run.write_document("classes", {"worst": found, "confused": pairs})
-    members = [np.flatnonzero(records.labels == label[i])[:MEMBERS].tolist() for i in worst]
-    return {index for rows in (*members, *(pair.example for pair in confused)) for index in rows}
 
 
 def write_thumbnails(
@@ -225,15 +216,13 @@ def confused_pairs(
     own = labels[queries]
     asked = relevant_counts(own, None if gallery is None else labels[gallery]) > 0
     wrong = asked & (first >= 0) & (labels[first] != own)
-    cases = torch.stack([own, labels[first]])[:, wrong].numpy()
-    kinds, place, counts = np.unique(cases, axis=1, return_index=True, return_counts=True)
-    examples = torch.stack([queries, first])[:, wrong].T[torch.from_numpy(place)].tolist()
-    sizes = torch.bincount(own)
+    cases = defaultdict[tuple[int, int], list[tuple[int, int]]](list)
+    for query, neighbor in zip(queries[wrong].tolist(), first[wrong].tolist(), strict=True):
+        cases[int(labels[query]), int(labels[neighbor])].append((query, neighbor))
+    sizes = torch.bincount(own).tolist()
     pairs = [
-        Confusion(label, other, count / int(sizes[label]), int(sizes[label]), tuple(example))
-        for (label, other), count, example in zip(
-            kinds.T.tolist(), counts.tolist(), examples, strict=True
-        )
+        Confusion(label, other, len(found) / sizes[label], sizes[label], found[0])
+        for (label, other), found in cases.items()
     ]
     return sorted(pairs, key=lambda pair: (-pair.share, -pair.queries, pair.label, pair.taken_for))
 
