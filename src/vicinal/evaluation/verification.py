@@ -11,6 +11,7 @@ Everything follows from the sorted float32 distances of same and of different pa
 from bisect import bisect_left
 from collections.abc import Sequence
 from fractions import Fraction
+from operator import ge
 from typing import Literal
 
 import numpy as np
@@ -110,19 +111,17 @@ def _scores(
 
     def rates(threshold: np.float32, side: Literal["left", "right"]) -> tuple[float, float]:
         """FAR and FRR where distances below the threshold are accepted, or with it."""
-        accepted = [
+        far, tar = (
             np.searchsorted(part, threshold, side) / len(part) for part in (different, same)
-        ]
-        return float(accepted[0]), float(1 - accepted[1])
-
-    def met(threshold: np.float32) -> bool:
-        far, frr = rates(threshold, "right")
-        return far >= frr
+        )
+        return float(far), float(1 - tar)
 
     # FAR rises and FRR falls: the least distance of either kind at which they have met.
-    place = bisect_left(different, True, key=met)
-    other = bisect_left(same, True, key=met)
-    threshold = min([*different[place : place + 1], *same[other : other + 1]])
+    first = [
+        part[bisect_left(part, True, key=lambda at: ge(*rates(at, "right"))) :][:1]
+        for part in (different, same)
+    ]
+    threshold = np.concatenate(first).min()
     far0, frr0 = rates(threshold, "left")
     far1, frr1 = rates(threshold, "right")
     before = frr0 - far0

@@ -6,7 +6,6 @@ deals, each a few array operations however many classes there are: which classes
 and which samples of a class it shows each time that it comes up.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -428,11 +427,6 @@ class HierarchicalSampler(CategoryBalancedSampler):
     >>> sorted(sorted({row // 4 for row in batch}) for batch in sampler.epoch(0))
     [[0, 1], [0, 2], [1, 2]]
     """
-
-    @property
-    def combinations(self) -> int:
-        """Number of combinations of categories."""
-        return math.comb(len(self._groups), self.categories or 1)
 
     def deal_categories(
         self, rng: Generator, batches: int, categories: int
