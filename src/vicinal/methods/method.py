@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import wraps
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
@@ -25,26 +25,10 @@ from vicinal.parallel import average_gradients, gather
 from vicinal.samplers.sampler import BatchSampler
 from vicinal.tuples import Embeddings, SingleLabels, SizedLabels
 
-M = TypeVar("M", bound="Method")
 ANY_LAYOUT = ("classes", "pairs", "triplets", "episodes", "cross_view")
 EARLY = 64  # steps: the window of HDML's authors
 
 Form = Literal["ours", "paper"]
-
-
-class Sampler(Protocol):
-    """Index lists for an epoch, a function of the seed and the epoch alone."""
-
-    @property
-    def note(self) -> str | None:
-        """What a user should know before training, or None."""
-        ...
-
-    def epoch(self, number: int) -> Sequence[Sequence[int]]: ...
-
-    def __len__(self) -> int:
-        """Return the number of batches in an epoch."""
-        ...
 
 
 @runtime_checkable
@@ -86,7 +70,7 @@ class Parts:
 
     embedder: Embedder
     loss: nn.Module
-    sampler: Any  # a Sampler; AnchorNeighborSampler also takes the tree
+    sampler: Any  # a BatchSampler, or one of the user's own
     optimizer: OptimizerConfig
     train: Records
     steps: int
@@ -403,12 +387,12 @@ def gathered(rows: Tensor, batch: Batch) -> tuple[Tensor, SingleLabels]:
     return rows, SizedLabels.of(labels, batch.largest_class)
 
 
-def with_tensor_cores(step: Callable[[M, Batch], StepResult]) -> Callable[[M, Batch], StepResult]:
+def with_tensor_cores(step: Callable[..., StepResult]) -> Callable[..., StepResult]:
     """Let a step of many products in float32 take tensor cores on a GPU, where the network trains
     in bfloat16."""
 
     @wraps(step)
-    def quicker(method: M, batch: Batch) -> StepResult:
+    def quicker(method: Method, batch: Batch) -> StepResult:
         if method.embedder.precision is None:
             return step(method, batch)
         with tensor_cores(True):

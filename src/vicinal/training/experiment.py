@@ -34,7 +34,7 @@ from vicinal.files import write_tensors
 from vicinal.losses import LOSSES, NestedLoss
 from vicinal.losses.loss import tuple_loss
 from vicinal.losses.proxies import start_at_means, wants_means
-from vicinal.methods.method import Method, Parts, Sampler
+from vicinal.methods.method import Method, Parts
 from vicinal.miners import Mined
 from vicinal.models import TwoStreamEmbedder, starts
 from vicinal.models.backbone import first_line, probe, read_weights
@@ -558,7 +558,7 @@ def _build_stream(config: Config, train: Records) -> Embedder:
     return embedder
 
 
-def _build_sampler(config: Config, train: Records) -> Sampler:
+def _build_sampler(config: Config, train: Records) -> "BatchSampler | OwnSampler":
     """Build the sampler, with batches no larger than these records fill."""
     slot = config.sampler
     training = config.training
