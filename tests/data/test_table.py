@@ -121,7 +121,7 @@ def test_a_label_that_is_nearly_a_number_is_a_text(write, label):
     [
         ("", "line 1: the header must name each column once"),
         ("path,label\n0.png,b\nc\n", "line 3: other columns than the 2 of the header"),
-        ('path,label\n"a,b\n', "line 2: not readable: unexpected end of data"),
+        ('path,label\n"a,b\n', "line 2: unexpected end of data"),
         ("path,label\n", "has no rows"),
         ("path,lables\n0.png,a\n", "unknown column 'label'; did you mean 'lables'"),
         ("path,label\n0.png,\n", "line 2: `label` is empty"),
@@ -297,10 +297,10 @@ def test_parquet_holds_the_same(write, size):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"features": None}, "unknown array 'features'"),
+        ({"features": None}, "no column of numbers among labels"),
         ({"labels": None}, "unknown column 'label'"),
-        ({"labels": LABELS[:5]}, r"has 6 rows, but `labels` has the shape \[5\]"),
-        ({"features": FEATURES[0]}, r"must be numbers \[n d\], got float32 \[2\]"),
+        ({"labels": LABELS[:5]}, "has 6 rows, but `labels` has 5"),
+        ({"features": FEATURES[0]}, r"must be numbers \[n d\]"),
         ({"labels": LABELS / 2}, "row 0: `labels` is a decimal number, 5.0"),
         ({"features": FEATURES[:0], "labels": LABELS[:0]}, "has no rows"),
         ({"splits": np.array(["train"] * 5 + ["tests"])}, "row 5: unknown split 'tests'"),
@@ -335,7 +335,7 @@ def test_a_damaged_file_is_rejected_by_name(content, tmp_path):
     assert damaged != whole
     path = tmp_path / "bad.npz"
     path.write_bytes({"text": b"no zip", "damaged": damaged}[content])
-    with pytest.raises(DataError, match=r"bad.npz is not (an .npz|readable)"):
+    with pytest.raises(DataError, match="bad.npz is not readable"):
         open_path(path).load()
 
 

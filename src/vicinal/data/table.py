@@ -7,15 +7,14 @@ They are read as columns, with a place for every row that an error can name.
 import csv
 import math
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
-from jaxtyping import Float
 
 from vicinal.data.location import existing, expanded
 from vicinal.data.records import GALLERY, QUERY, FeatureArray, ImageFiles, Records, Source, Texts
@@ -60,32 +59,26 @@ class Columns:
         names = (role, f"{role}s", role.removesuffix("s"))
         return next((name for name in names if name in self.cells), role)
 
-    def texts(self, name: str) -> list[str]:
-        """Return a column of texts or whole numbers as stripped texts; an empty cell is an
-        error."""
+    def texts(self, name: str, fault: Callable[[str], str] = lambda text: "") -> list[str]:
+        """Return a column of texts or whole numbers as stripped texts; an empty cell, or one with a
+        ``fault``, is an error."""
         if name not in self.cells:
             known = unknown("column", name, self.cells)
             raise DataError(
                 f"{self.path}: {known} Name others with data.label=COLUMN and the like."
             )
-        for row, cell in enumerate(self.cells[name]):
-            if cell is None or not str(cell).strip():
-                raise DataError(
-                    f"{self.place(row)}: `{name}` is empty. Fill it in or remove the row."
-                )
-            if isinstance(cell, float):
-                raise DataError(
-                    f"{self.place(row)}: `{name}` is a decimal number, {cell}. Use whole numbers "
-                    "or text."
-                )
-        return [str(cell).strip() for cell in self.cells[name]]
-
-    def sentences(self, name: str) -> list[str]:
-        """Return a column of texts to embed; one that is empty, too long or no text is an error."""
-        texts = self.texts(name)
+        if len(self.cells[name]) != len(self):
+            raise DataError(
+                f"{self.path} has {len(self)} rows, but `{name}` has {len(self.cells[name])}. Give "
+                "every row one entry."
+            )
+        texts = ["" if cell is None else str(cell).strip() for cell in self.cells[name]]
         for row, text in enumerate(texts):
-            if problem := unfit(text):
-                raise DataError(f"{self.place(row)}: `{name}` {problem}")
+            found = fault(text) if text else "is empty. Fill it in or remove the row."
+            if isinstance(self.cells[name][row], float):
+                found = f"is a decimal number, {text}. Use whole numbers or text."
+            if found:
+                raise DataError(f"{self.place(row)}: `{name}` {found}")
         return texts
 
     def numbers(self, name: str) -> np.ndarray:
@@ -106,7 +99,7 @@ class Columns:
         filled = {
             name: next((cell for cell in cells if cell is not None and cell != ""), None)
             for name, cells in self.cells.items()
-            if name not in without and not isinstance(cells, np.ndarray)
+            if name not in without and isinstance(cells, list) and len(cells) == len(self)
         }
         return {
             name: self.numbers(name)
@@ -131,11 +124,12 @@ def unfit(text: str) -> str:
 
 
 def read_columns(path: Path) -> Columns:
-    """Read the table at ``path``: ``.csv``, ``.tsv``, ``.parquet``, or the arrays of an ``.npz``
-    that have one entry for each of ``features``."""
+    """Read the table at ``path``: ``.csv``, ``.tsv``, ``.parquet``, or the arrays of an ``.npz``."""
     ending = path.suffix.lower()
     if ending in (".csv", ".tsv"):
         return _read_csv(path)
+    if ending == ".npz":
+        return _read_npz(path)
     if ending != ".parquet":
         raise ConfigError(
             f"a table ends in .csv, .tsv or .parquet, got {path}. Convert or rename it."
@@ -162,34 +156,47 @@ def column_names(path: Path) -> Collection[str]:
 def _read_csv(path: Path) -> Columns:
     """Read text between commas, semicolons or tabs: of these the one that the first line has most
     often."""
-    rows = list[dict[Any, str]]()
+    rows = list[list[str]]()
     lines = list[int]()
-    line = 1
     try:
         # spreadsheets put a byte order mark first
         with path.open(encoding="utf-8-sig", newline="") as file:
             separator = max(",;\t", key=file.readline().count)
             file.seek(0)
-            reader = csv.DictReader(file, delimiter=separator, strict=True)
-            names = [name.strip() for name in reader.fieldnames or []]
+            reader = csv.reader(file, delimiter=separator, strict=True)
+            names = [name.strip() for name in next(reader, [])]
             if len(set(names)) != len(names) or not names:
-                raise ValueError(f"the header must name each column once, got {names}")
-            reader.fieldnames = names
-            for row in reader:
-                line = reader.line_num
-                if None in row or None in row.values():
-                    raise ValueError(f"other columns than the {len(names)} of the header")
+                raise csv.Error(f"the header must name each column once, got {names}")
+            for row in filter(None, reader):
+                if len(row) != len(names):
+                    raise csv.Error(f"other columns than the {len(names)} of the header")
                 rows.append(row)
-                lines.append(line)
+                lines.append(reader.line_num)
     except csv.Error as error:
-        raise DataError(f"{path}, line {reader.reader.line_num}: not readable: {error}.") from error
+        raise DataError(
+            f"{path}, line {reader.line_num or 1}: {error}. Quote cells that hold {separator!r}."
+        ) from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is no table in UTF-8: {error}. Save it as UTF-8 text.") from error
-    except ValueError as error:
-        raise DataError(
-            f"{path}, line {line}: {error}. Quote cells that hold {separator!r}."
-        ) from error
-    return Columns(path, {name: [row[name] for row in rows] for name in names}, lines, "line")
+    cells = {name: [row[place] for row in rows] for place, name in enumerate(names)}
+    return Columns(path, cells, lines, "line")
+
+
+def _read_npz(path: Path) -> Columns:
+    arrays = read_arrays(path)
+    if "embeddings" in arrays:  # which `vicinal embed` writes
+        arrays["features"] = arrays.pop("embeddings")
+        if "classes" in arrays:
+            arrays["labels"] = arrays.pop("classes")[arrays["labels"]]
+    cells = dict[str, Any]()
+    for name, array in arrays.items():
+        if array.dtype.kind == "S":
+            array = array.astype(str)
+        if array.ndim:
+            cells[name] = array.tolist() if array.ndim == 1 else array
+    # Rows are those of the longest [n d], or else of the longest array.
+    rows = max(((np.ndim(cells[name]) == 2, len(cells[name])) for name in cells), default=(0, 0))
+    return Columns(path, cells, range(rows[1]))
 
 
 @contextmanager
@@ -246,31 +253,28 @@ class _Tabular(SplitByClass):
     def load(self, *, strict: bool = True) -> Records:
         """Read the table. With ``strict=False`` missing images, and NaN or infinite features, stay
         in it, for a check that names each of them."""
-        columns = self._columns(existing(self.path))
+        columns = read_columns(existing(self.path))
         if not len(columns):
             raise DataError(f"{columns.path} has no rows.")
         source, used = self._source(columns, strict=strict)
-        texts = self._texts(columns)
-        labels = self._labels(columns, texts)
+        texts = None
+        if self.text is not None and source.kind != "text":
+            texts = columns.texts(self.text, unfit)
+        label = columns.named(self.label)
+        if texts is None or label in columns.cells:
+            labels = columns.texts(label)
+        else:
+            several = len(set(source.names)) < len(texts)  # of some picture
+            labels = source.names if several else texts
         split = columns.named("split")
         splits = columns.texts(split) if split in columns.cells else None
-        numbers = columns.other_numbers((*used, columns.named(self.label), split))
+        numbers = columns.other_numbers((*used, label, split))
         records = self._records(columns.path.stem, source, labels, splits, columns.place, numbers)
         return records if texts is None else records.captioned(texts)
-
-    def _columns(self, path: Path) -> Columns:
-        return read_columns(path)
 
     @abstractmethod
     def _source(self, columns: Columns, *, strict: bool) -> tuple[Source, Collection[str]]:
         """Return the inputs, and the columns that are not numbers of their own."""
-
-    def _texts(self, columns: Columns) -> list[str] | None:
-        """Return what describes each row beside its input, if anything does."""
-        return None if self.text is None else columns.sentences(self.text)
-
-    def _labels(self, columns: Columns, texts: Sequence[str] | None) -> list[str]:
-        return columns.texts(columns.named(self.label))
 
 
 # -- tables of image paths -------------------------------------------------------------------------
@@ -320,12 +324,6 @@ class Table(_Tabular):
         paths = _paths(columns, self.image, root, strict=strict)
         return ImageFiles(root, paths), (self.image, self.text or "")
 
-    def _labels(self, columns: Columns, texts: Sequence[str] | None) -> list[str]:
-        if texts is None or columns.named(self.label) in columns.cells:
-            return super()._labels(columns, texts)
-        paths = columns.texts(self.image)
-        return [*texts] if len(set(paths)) == len(paths) else paths
-
 
 @dataclass(frozen=True)
 class Sentences(_Tabular):
@@ -353,11 +351,8 @@ class Sentences(_Tabular):
     text: str = "text"
 
     def _source(self, columns: Columns, *, strict: bool) -> tuple[Source, Collection[str]]:
-        texts = columns.sentences(self.text)
+        texts = columns.texts(self.text, unfit)
         return Texts(texts, text_names(columns, texts)), (self.text,)
-
-    def _texts(self, columns: Columns) -> None:
-        """The texts are the inputs."""
 
 
 def text_names(columns: Columns, texts: Sequence[str]) -> list[str]:
@@ -416,22 +411,20 @@ class CrossView(SplitByClass):
         asked = self._records(columns.path.stem, source, matches, given, columns.place)
         # the row in which each class comes first
         first = np.unique(asked.labels, return_index=True)[1]
-        splits = asked.splits[first]
-        for row in np.flatnonzero(asked.splits != splits[asked.labels]).tolist():
+        for row in np.flatnonzero(asked.splits != asked.splits[first][asked.labels]).tolist():
             raise DataError(
                 f"{columns.place(row)}: {matches[row]} is a {asked.splits[row]} image here, but "
                 "not in the rows above. Give all its rows one split."
             )
-        role = np.repeat([QUERY, GALLERY], [len(queries), len(first)])
         # On the query's side, for a gallery image may be turned differently against each of its
         # queries.
-        angle = np.concatenate([-angles, np.zeros(len(first))])
-        both = ImageFiles(root, [*queries, *(matches[row] for row in first)])
-        labels = np.concatenate([asked.labels, asked.labels[first]])
-        splits = np.concatenate([asked.splits, splits])
-        return Records(
-            asked.name, both, labels, asked.classes, splits, {"role": role, "angle": angle}
-        )
+        sides = {
+            "role": np.repeat([QUERY, GALLERY], [len(queries), len(first)]),
+            "angle": np.concatenate([-angles, np.zeros(len(first))]),
+        }
+        both = asked.take(np.concatenate([np.arange(len(queries)), first]))
+        source = ImageFiles(root, [*queries, *(matches[row] for row in first)])
+        return replace(both, source=source, columns=sides)
 
 
 # -- feature vectors -------------------------------------------------------------------------------
@@ -465,15 +458,28 @@ class Arrays(_Tabular):
 
     def unlabeled(self) -> Source:
         """Return the vectors alone, for whoever needs no labels."""
-        return self._source(self._columns(existing(self.path)), strict=True)[0]
-
-    def _columns(self, path: Path) -> Columns:
-        return self._read_npz(path) if path.suffix.lower() == ".npz" else read_columns(path)
+        return self._source(read_columns(existing(self.path)), strict=True)[0]
 
     def _source(self, columns: Columns, *, strict: bool) -> tuple[Source, Collection[str]]:
         name = columns.named("name")
         roles = (columns.named(self.label), columns.named("split"), name, self.text or "")
-        features, used = self._vectors(columns, roles)
+        used: Collection[str] = (self.features,)
+        if self.features in columns.cells:
+            features = columns.cells[self.features]
+            if np.ndim(features) != 2 or features.dtype.kind not in "fiu":
+                raise DataError(
+                    f"{columns.path}: `{self.features}` must be numbers [n d], as many in every "
+                    f"row, got {features[0]!r:.60}."
+                )
+        else:
+            numbers = columns.other_numbers(roles)
+            if not numbers:
+                raise DataError(
+                    f"{columns.path} has {len(columns)} rows, but no column of numbers among "
+                    f"{', '.join(columns.cells)}. {TABLES}"
+                )
+            features = np.stack([*numbers.values()], axis=1)
+            used = numbers
         if features.dtype not in (np.float16, np.float32):
             # what does not fit becomes infinite, which is checked next
             with np.errstate(over="ignore"):
@@ -489,55 +495,3 @@ class Arrays(_Tabular):
         places = [f"row {row}" for row in columns.lines]
         names = columns.texts(name) if name in columns.cells else places
         return FeatureArray(features, names), (*used, *roles)
-
-    def _vectors(
-        self, columns: Columns, roles: Collection[str]
-    ) -> tuple[Float[np.ndarray, "n d"], Collection[str]]:
-        """Return the column of vectors, or else all columns of numbers that have no role, and their
-        names."""
-        if self.features not in columns.cells:
-            numbers = columns.other_numbers(roles)
-            if not numbers:
-                raise DataError(
-                    f"{columns.path} has {len(columns)} rows, but no column of numbers among "
-                    f"{', '.join(columns.cells)}. {TABLES}"
-                )
-            return np.stack([*numbers.values()], axis=1), numbers
-        vectors = columns.cells[self.features]
-        if not isinstance(vectors, np.ndarray) or vectors.dtype.kind not in "fiu":
-            raise DataError(
-                f"{columns.path}: column `{self.features}` must hold lists of numbers, as many in "
-                f"every row, got {vectors[0]!r:.60}."
-            )
-        return vectors, (self.features,)
-
-    def _read_npz(self, path: Path) -> Columns:
-        """Read the array of vectors, and the arrays that have one entry for each of them."""
-        arrays = read_arrays(path)
-        name = self.features
-        if name == "features" and name not in arrays and "embeddings" in arrays:
-            arrays[name] = arrays.pop("embeddings")  # which `vicinal embed` writes
-        if name not in arrays:
-            raise DataError(f"{path}: " + unknown("array", name, arrays))
-        features = arrays[name]
-        if features.ndim != 2 or features.dtype.kind not in "fiu":
-            raise DataError(
-                f"{path}: `{name}` must be numbers [n d], got {features.dtype} "
-                f"{list(features.shape)}."
-            )
-        columns = Columns(path, arrays, range(len(features)))
-        label = columns.named(self.label)
-        labels = arrays.get(label, np.array(""))
-        classes = arrays.get("classes", np.array(0))
-        numbered = labels.dtype.kind in "iu" and classes.dtype.kind in "US" and labels.size
-        if numbered and 0 <= labels.min() <= labels.max() < len(classes):
-            arrays[label] = classes[labels]
-        roles = (label, self.text, columns.named("split"), columns.named("name"))
-        cells = {name: features}
-        for key, array in arrays.items():
-            if key != name and array.shape == features.shape[:1]:
-                cells[key] = (array.astype(str) if array.dtype.kind == "S" else array).tolist()
-            elif key in roles:
-                shapes = f"{len(features)} rows, but `{key}` has the shape {list(array.shape)}"
-                raise DataError(f"{path}: `{name}` has {shapes}. Give every row one entry.")
-        return Columns(path, cells, range(len(features)))
