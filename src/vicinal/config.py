@@ -11,7 +11,7 @@ import dataclasses
 import json
 import tomllib
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -94,6 +94,11 @@ SELECTING_CLASSES = 5
 SELECTING_RECORDS = 100
 # Arguments of the transform that follow from the model, and of the model that fit any backbone.
 _OF_MODEL = ("size", "resize", "canvas", "pad", "channels", "mean", "std", "order", "scale")
+# Of a linear model, which is fitted as a whole: no step, nothing selected.
+_FITTED: Mapping[str, Raw] = {
+    "model": {"start": "fitted", "normalize": False},
+    "training": {"head_only": True, "validation": 0.0},
+}
 _OF_EVERY_MODEL = ("dim", "head", "head_norm", "start", "start_length", "normalize")
 
 
@@ -286,7 +291,9 @@ class Config:
 
     def slots(self) -> dict[str, dict[str, Any]]:
         """Return the experiment as plain dictionaries, lists, strings and numbers."""
-        return {slot: _plain(slot, getattr(self, slot)) for slot in SLOTS}
+        plain = {slot: _plain(slot, getattr(self, slot)) for slot in SLOTS}
+        slots: dict[str, dict[str, Any]] = json.loads(json.dumps(plain, default=_described))
+        return slots
 
     def toml(self) -> str:
         """Return the experiment as a file for ``vicinal train FILE.toml``."""
@@ -390,11 +397,6 @@ def from_words(words: Iterable[str]) -> dict[str, Any]:
             inner = inner.setdefault(name, {})
             if not isinstance(inner, dict):
                 raise ConfigError(f"{key}: {name} was given a value before; give one of the two.")
-        if not path and slot in ("training", "evaluation"):
-            first = next(iter(parameters(ONE_CLASS[slot])))
-            raise ConfigError(
-                f"{slot} has no name; set one of its arguments, such as {slot}.{first}=..."
-            )
         inner[path[-1] if path else "name"] = text
     return checked(layer)
 
@@ -411,22 +413,15 @@ def from_toml(path: Path) -> dict[str, Any]:
     for key, value in layer.items():
         if key not in (*SLOTS, "preset", *ABOUT):
             raise ConfigError(f"in {path}: {_unknown_setting(key)}")
-        is_slot = key in SLOTS
-        is_text = isinstance(value, str)
-        if (is_slot and not (is_text or isinstance(value, dict))) or (
-            key == "preset" and not is_text
-        ):
-            kind = "a name or a table of arguments" if is_slot else "a text"
+        kinds = (str, dict) if key in SLOTS else str if key == "preset" else object
+        if not isinstance(value, kinds):
+            kind = "a name or a table of arguments" if key in SLOTS else "a text"
             raise ConfigError(f"in {path}: {key} is {kind}, got {value!r}.")
     return checked(layer)
 
 
 def checked(layer: dict[str, Any]) -> dict[str, Any]:
-    """Return a layer of the user's; reject what only Python can give, and both lengths of a
-    training."""
-    for slot, value in layer.items():
-        if isinstance(value, dict) and "own" in value:
-            raise ConfigError(f"{slot} has no argument 'own'. Only Python can give an object.")
+    """Return a layer of the user's; reject both lengths of a training."""
     training = layer.get("training")
     if isinstance(training, Mapping) and {"steps", "epochs"} <= training.keys():
         both = f"training.steps={training['steps']} and training.epochs={training['epochs']}"
@@ -450,8 +445,7 @@ def preset(name: str) -> dict[str, Any]:
     if "preset" not in layer:
         return layer
     base = preset(layer["preset"])
-    about = {key: value for key, value in (base | layer).items() if key in ABOUT}
-    return about | merged(base, layer)
+    return base | layer | merged(base, layer)
 
 
 def read(source: str | Path) -> tuple[str, dict[str, Any]]:
@@ -510,7 +504,9 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
     draft = Draft(merged({}, *layers), trust or {})
     stated = next((layer["preset"] for layer in reversed(layers) if "preset" in layer), None)
     name, base = _base(draft, stated)
-    raw = merged(base, *_whole(draft), *layers)
+    if draft.given.get("model", {}).get("name") in LINEAR:
+        base = merged(base, _FITTED)
+    raw = merged(base, *layers)
     if "data" not in raw:
         raise ConfigError(
             f"preset {name!r} trains on data of your own. Give --data FOLDER, a table or an array "
@@ -526,27 +522,16 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
     )
 
 
-def _whole(draft: Draft) -> Iterator[Layer]:
-    """Yield the layer of a linear model, which is fitted as a whole: no step, nothing selected."""
-    name = draft.given.get("model", {}).get("name")
-    if name in LINEAR:
-        yield {
-            "model": {"name": name, "start": "fitted", "normalize": False},
-            "training": {"head_only": True, "validation": 0.0},
-        }
-
-
 def _base(draft: Draft, name: str | None) -> tuple[str, Layer]:
     """Return the name and the layer of the preset: the one that is named, or that fits the data."""
     model = draft.given.get("model", {})
     raw = draft.given.get("data", {})
     captioned = False
     if {"name", "own", "path"} & raw.keys():  # else it only changes arguments of the preset's
-        draft.data = _data(raw, draft)
+        draft.data = _dataset(raw)
         captioned = is_captioned(draft.data)
-        if name is None:
-            texts = captioned or kind_of(draft.data) == "text"
-            name = "text" if texts else _preset_for(draft)
+        texts = captioned or kind_of(draft.data) == "text"
+        name = name or ("text" if texts else _preset_for(draft))
     name = name or DEFAULT_PRESET
     base = preset(name)
     if captioned and name == "text":  # all but the texts as for the pictures alone
@@ -643,27 +628,16 @@ def as_mapping(slot: str, value: Any) -> Raw:
 
 def is_captioned(data: Dataset) -> bool:
     """Return whether records of a data set are pictures and texts, known without loading them."""
-    return getattr(_innermost(data), "text", None) is not None and kind_of(data) != "text"
+    inner = getattr(data, "data", data)  # of data that are cut anew
+    return getattr(inner, "text", None) is not None and kind_of(data) != "text"
 
 
 def kind_of(data: Dataset) -> Kind:
     """Return what records of a data set hold, known without loading them."""
-    return getattr(_innermost(data), "kind", "images")
-
-
-def _innermost(data: Dataset) -> Dataset:
-    """Return what corrupted data, or data that are cut anew, stand around."""
-    inner = getattr(data, "data", None)
-    return data if inner is None else _innermost(inner)
+    return getattr(getattr(data, "data", data), "kind", "images")
 
 
 # -- resolving each slot --------------------------------------------------------------------------
-
-
-def _data(raw: Raw, draft: Draft) -> Dataset:
-    if hasattr(draft, "data"):  # the preset follows from them
-        return draft.data
-    return _dataset(raw)
 
 
 def _dataset(raw: Raw) -> Dataset:
@@ -749,11 +723,8 @@ def _loss(raw: Raw, draft: Draft) -> Part:
             "loss is a name or a torch module over (embeddings, labels), got "
             f"{type(raw['own']).__name__}."
         )
-    around: Raw = {key: raw[key] for key in ("miner", "nested") if key in raw and "own" not in raw}
-    if "miner" in around and (miner := coerce(around["miner"], str, "loss.miner")) not in MINERS:
-        raise ConfigError("for loss.miner: " + unknown("miner", miner, MINERS))
-    if "nested" in around:
-        around["nested"] = coerce(around["nested"], tuple[Count, ...], "loss.nested")
+    given = _AROUND_LOSS.keys() & raw.keys() if "own" not in raw else ()
+    around = {key: coerce(raw[key], _AROUND_LOSS[key], f"loss.{key}") for key in given}
     raw = {key: value for key, value in raw.items() if key not in around}
     part = _part("loss", raw, "info_nce" if is_captioned(draft.data) else default, draft)
     return dataclasses.replace(part, arguments={**part.arguments, **around})
@@ -804,6 +775,7 @@ def _object(slot: str, kind: type[T], raw: Raw) -> T:
     return construct(kind, {k: v for k, v in raw.items() if not (drop and k == "name")}, slot)
 
 
+_AROUND_LOSS: Mapping[str, Any] = {"miner": Literal[tuple(MINERS)], "nested": tuple[Count, ...]}
 _SIZES = ("size", "resize", "canvas", "pad", "test_size")
 
 
@@ -852,7 +824,7 @@ def _transform(raw: Raw, draft: Draft) -> TrainingTransform:
 
 
 _RESOLVE: dict[str, Callable[[Raw, Draft], Any]] = {
-    "data": _data,
+    "data": lambda raw, draft: getattr(draft, "data", None) or _dataset(raw),
     "model": _model,
     "method": _method,
     "loss": _loss,
@@ -868,37 +840,28 @@ _RESOLVE: dict[str, Callable[[Raw, Draft], Any]] = {
 
 
 def _plain(slot: str, value: Any) -> Raw:
-    """Return a slot as plain values; ``name`` first."""
-    further = value.arguments if isinstance(value, (Part, ModelConfig)) else {}
-    kept: Raw = {"name": _name_of(REGISTRIES[slot], value)} if slot in REGISTRIES else {}
+    """Return a slot as its ``name`` and arguments."""
     if isinstance(value, Part):
-        kept = {"name": value.name}
-    else:
-        for key in parameters(type(value)):
-            if key not in DERIVED.get(slot, ()) and hasattr(value, key):
-                kept[key] = getattr(value, key)
-    found = {key: _value(item) for key, item in {**kept, **further}.items()}
-    if slot == "model":
-        return {key: item for key, item in found.items() if item is not None or key == "dim"}
-    return found
+        return {"name": value.name, **value.arguments}
+    kept: Raw = {"name": _name_of(REGISTRIES[slot], value)} if slot in REGISTRIES else {}
+    for key in parameters(type(value)):
+        if key not in DERIVED.get(slot, ()) and hasattr(value, key):
+            kept[key] = getattr(value, key)
+    if isinstance(value, ModelConfig):
+        kept = {key: item for key, item in kept.items() if item is not None or key == "dim"}
+        kept |= {key: item for key, item in value.arguments.items() if item is not None}
+    return kept
 
 
-def _value(value: Any) -> Any:
-    """Return plain values as JSON has them; of other objects, their fields or their class."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, Path):
-            return str(value)
-        if isinstance(value, Mapping):
-            return dict(value)
-        if type(value) in DATASETS_BY_NAME.values():
-            return _plain("data", value)
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            fields = [item.name for item in dataclasses.fields(value) if item.init]
-            return {name: getattr(value, name) for name in fields}
-        return class_name(type(value))
-
-    return json.loads(json.dumps(value, default=plain))
+def _described(value: Any) -> Any:
+    """Return what JSON has no form of as fields, a path or the name of a class."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if type(value) in DATASETS_BY_NAME.values():
+        return _plain("data", value)
+    return vars(value) if dataclasses.is_dataclass(value) else class_name(type(value))
 
 
 def _toml(value: Any) -> str:

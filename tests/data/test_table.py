@@ -335,7 +335,7 @@ def test_a_damaged_file_is_rejected_by_name(content, tmp_path):
     assert damaged != whole
     path = tmp_path / "bad.npz"
     path.write_bytes({"text": b"no zip", "damaged": damaged}[content])
-    with pytest.raises(DataError, match="bad.npz is not readable"):
+    with pytest.raises(DataError, match=r"bad\.npz is not readable"):
         open_path(path).load()
 
 

@@ -26,8 +26,7 @@ class Pictures(Source):
         self.examples = examples
 
     def read(self, index: int) -> Image.Image:
-        example = self.examples[index]
-        picture = example[0] if isinstance(example, (tuple, list)) else example
+        picture = _first(self.examples[index])
         if isinstance(picture, Image.Image):
             return eight_bit(upright(picture))
         pixels = torch.as_tensor(picture)
@@ -78,11 +77,11 @@ class InMemory(SplitByClass):
         rows = _plain(self.inputs)
         if not len(rows):
             raise DataError("the data given are empty. Give at least two classes of examples.")
-        first = rows[0] if self.labels is not None else rows[0][0]
+        first = _first(rows[0])
         if isinstance(first, Image.Image) or (self.labels is None and np.ndim(first) > 1):
             return Pictures(rows)
         if self.labels is None:
-            rows = [rows[row][0] for row in range(len(rows))]
+            rows = [_first(rows[row]) for row in range(len(rows))]
         return Texts(list(rows)) if isinstance(first, str) else _of_array(np.asarray(rows))
 
     def load(self) -> Records:
@@ -93,9 +92,7 @@ class InMemory(SplitByClass):
         if any(label != label or label is None for label in labels):
             raise DataError("a label is missing (NaN or None). Fill it in or remove the row.")
         splits = None if self.splits is None else list(map(str, _listed(self.splits)))
-        return self._records(
-            "data", source, list(map(str, labels)), splits, lambda row: f"row {row}"
-        )
+        return self._records("data", source, list(map(str, labels)), splits, "row {}".format)
 
     def to_description(self) -> dict[str, Any]:
         """Return what a run writes down; the data themselves are the user's."""
@@ -131,19 +128,6 @@ def is_hugging_face(value: object) -> bool:
     return type(value).__module__.partition(".")[0] == "datasets"
 
 
-class _Column:
-    """The pictures of a data set of Hugging Face, decoded one at a time."""
-
-    def __init__(self, rows: Any) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, row: int) -> Any:
-        return self.rows[row]["image"]
-
-
 def _of_hugging_face(given: Any) -> InMemory:
     """Read columns ``image``, of pictures or of vectors, and ``label``; the parts of a dictionary
     are the splits."""
@@ -157,9 +141,9 @@ def _of_hugging_face(given: Any) -> InMemory:
             "Rename them: dataset.rename_column."
         )
     label = rows.features["label"]
-    pictures = type(rows.features["image"]).__name__ == "Image"
+    pictures = type(rows.features["image"]).__name__ == "Image"  # decoded one at a time
     return InMemory(
-        inputs=_Column(rows) if pictures else rows.with_format("numpy")["image"][:],
+        inputs=rows if pictures else rows.with_format("numpy")["image"][:],
         labels=[label.int2str(one) if hasattr(label, "int2str") else one for one in rows["label"]],
         splits=[split for split, part in parts.items() for _ in part] if len(parts) > 1 else None,
     )
@@ -204,6 +188,13 @@ def _labels(examples: Any) -> list[Any]:
     if isinstance(names, Sequence) and all(isinstance(label, int) for label in labels):
         return [names[label] for label in labels]
     return labels
+
+
+def _first(example: Any) -> Any:
+    """Return the input of an example of a data set of torch or of Hugging Face."""
+    if isinstance(example, Mapping):
+        return example["image"]
+    return example[0] if isinstance(example, (tuple, list)) else example
 
 
 def _listed(values: Any) -> list[Any]:
