@@ -9,11 +9,13 @@ code.
 
 import dataclasses
 import inspect
+import math
 import numbers
 import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
@@ -21,8 +23,9 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from vicinal.errors import ConfigError, unknown
 
 T = TypeVar("T")
-_TRUE = ("true", "yes", "1", "on")
-_FALSE = ("false", "no", "0", "off")
+_TRUTH = dict.fromkeys(("true", "yes", "1", "on"), True) | dict.fromkeys(
+    ("false", "no", "0", "off"), False
+)
 
 
 @dataclass(frozen=True)
@@ -89,13 +92,11 @@ def check_arguments(settings: object) -> None:
         value = getattr(settings, name)
         hint = hints.get(name)
         key = f"{type(settings).__name__}.{name}"
-        if any(
-            typing.get_origin(part) in (Literal, Annotated)
-            for part in (hint, *typing.get_args(hint))
-        ):
-            if isinstance(value, str) and not isinstance(coerce(value, hint, key), str):
+        parts = {typing.get_origin(part) for part in (hint, *typing.get_args(hint))}
+        if parts & {Literal, Annotated}:
+            found = coerce(value, hint, key)
+            if isinstance(value, str) and not isinstance(found, str):
                 raise ConfigError(f"{key} is a number, got the text {value!r}.")
-            coerce(value, hint, key)
 
 
 def parameters(kind: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -178,71 +179,56 @@ def coerce(value: Any, annotation: Any, key: str) -> Any:
             limits.check(value, key)
         return value
     if origin in (typing.Union, types.UnionType):
-        return _coerce_union(value, options, key)
+        if type(None) in options and str(value).lower() == "none":
+            return None
+        problems = list[ConfigError]()
+        for option in options:
+            if option is not type(None):
+                try:
+                    return coerce(value, option, key)
+                except ConfigError as error:
+                    problems.append(error)
+        raise problems[0]
     if origin is Literal:
         by_text = {str(choice): choice for choice in options}
         if str(value) not in by_text:
             raise ConfigError(f"{key}: " + unknown("value", str(value), by_text))
         return by_text[str(value)]
     if origin in (tuple, list, Sequence):
-        parts = (
-            [p.strip() for p in value.strip("()[]").split(",") if p.strip()]
-            if isinstance(value, str)
-            else value
-        )
-        if not isinstance(parts, (list, tuple)):
+        if isinstance(value, str):
+            value = [part.strip() for part in value.strip("()[]").split(",") if part.strip()]
+        if not isinstance(value, (list, tuple)):
             raise ConfigError(f"{key} is a list, got {value!r}.")
-        return tuple(coerce(part, options[0], key) for part in parts)
+        return tuple(coerce(part, options[0], key) for part in value)
     if annotation is bool:
-        if isinstance(value, str) and value.lower() in (*_TRUE, *_FALSE):
-            return value.lower() in _TRUE
+        if isinstance(value, str) and value.lower() in _TRUTH:
+            return _TRUTH[value.lower()]
         if not isinstance(value, bool):
             raise ConfigError(f"{key} is true or false, got {value!r}.")
     elif annotation in (int, float):
         return _number(value, annotation, key)
-    elif annotation is str and isinstance(value, Path):
+    elif annotation is str:
+        if not isinstance(value, (str, Path)):
+            raise ConfigError(f"{key} is a text, got {value!r}.")
         return str(value)
-    elif annotation is str and not isinstance(value, str):
-        raise ConfigError(f"{key} is a text, got {value!r}.")
-    elif (
-        dataclasses.is_dataclass(annotation)
-        and isinstance(annotation, type)
-        and not isinstance(value, annotation)
-    ):
+    elif dataclasses.is_dataclass(annotation) and not isinstance(value, annotation):  # type: ignore[arg-type]
         if isinstance(value, Mapping):
-            return construct(annotation, value, key)
+            return construct(annotation, value, key)  # type: ignore[arg-type]
         names = ", ".join(f"{key}.{item.name}" for item in dataclasses.fields(annotation))
         raise ConfigError(f"{key} is a group of settings; set one of them: {names}.")
     return value
 
 
-def _coerce_union(value: Any, options: Sequence[Any], key: str) -> Any:
-    if (value is None or (isinstance(value, str) and value.lower() == "none")) and type(
-        None
-    ) in options:
-        return None
-    problems = []
-    for option in options:
-        if option is not type(None):
-            try:
-                return coerce(value, option, key)
-            except ConfigError as error:
-                problems.append(error)
-    raise problems[0]
-
-
 def _number(value: Any, kind: type, key: str) -> int | float:
-    try:
-        if isinstance(value, bool) or not isinstance(value, (str, numbers.Real)):
-            raise ValueError
-        number: int | float = kind(value)
-        if kind is int and not isinstance(value, str) and number != value:
-            raise ValueError
-    except (ValueError, OverflowError):
+    number: int | float | None = None
+    if not isinstance(value, bool) and isinstance(value, (str, numbers.Real)):
+        with suppress(ValueError, OverflowError):
+            number = kind(value)
+    if number is None or (kind is int and not isinstance(value, str) and number != value):
         raise ConfigError(
             f"{key} is {'a whole number' if kind is int else 'a number'}, got {value!r}."
-        ) from None
-    if number != number or number in (float("inf"), float("-inf")):
+        )
+    if not math.isfinite(number):
         raise ConfigError(f"{key} is a finite number, got {value!r}.")
     if kind is int and not -(2**63) <= number < 2**63:
         raise ConfigError(f"{key} is a whole number of at most 64 bits, got {value!r}.")
@@ -324,12 +310,4 @@ def build(description: Any, allowed: Mapping[str, type]) -> Any:
     if hasattr(kind, "from_description"):
         return kind.from_description(description, allowed)
     arguments = {key: build(value, allowed) for key, value in description.items() if key != "class"}
-    for key in arguments:
-        if key not in parameters(kind):
-            raise ConfigError(
-                f"in the description of {name}: " + unknown("argument", key, parameters(kind))
-            )
-    try:
-        return kind(**arguments)
-    except TypeError as error:
-        raise ConfigError(f"{name} cannot be built from its description: {error}") from error
+    return construct(kind, arguments, f"in the description of {name}")
