@@ -287,7 +287,9 @@ class FeatureTransform:
     def evaluation(self) -> "FeatureTransform":
         return self
 
-    def batch(self, features: Sequence[Float[np.ndarray, "d"]]) -> Float[Tensor, "n d"]:
+    def batch(
+        self, features: Float[np.ndarray, "n d"] | Sequence[Float[np.ndarray, "d"]]
+    ) -> Float[Tensor, "n d"]:
         vectors = torch.from_numpy(np.array(features, dtype=np.float32))
         return nn.functional.normalize(vectors, dim=1) if self.normalize else vectors
 
