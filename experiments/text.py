@@ -15,7 +15,7 @@ import numpy as np
 
 import vicinal
 from vicinal.data import CUB, Omniglot
-from vicinal.data.location import data_root
+from vicinal.data.folder import data_root
 
 RESULTS = Path(__file__).parent / "results" / "text.jsonl"
 SEEDS = (0, 1, 2)

@@ -4,7 +4,7 @@ import torch
 
 from vicinal.arguments import describe
 from vicinal.data import hold_out
-from vicinal.data.kept import rows_of
+from vicinal.data.check import rows_of
 from vicinal.evaluation.encoder import Encoder
 from vicinal.files import write_arrays
 from vicinal.run_directory import RunDirectory

@@ -26,7 +26,7 @@ from units import FULL, Plan
 from methods import METHODS, PEERS
 from vicinal.bench import results
 from vicinal.bench.pool import Pool, Task
-from vicinal.data.location import data_root
+from vicinal.data.folder import data_root
 from vicinal.errors import ConfigError, DataError, VicinalError
 from vicinal.files import write_text
 from vicinal.training.console import Console

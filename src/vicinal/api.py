@@ -82,20 +82,15 @@ class Run:
         records = adopt(own).load() if held else own_data(self.directory)[1]
         records = records if records.captions is None else records.pictures()
         part = records.part("test") if (records.splits == "test").any() else records
-        queries, gallery = (
-            torch.from_numpy(rows) for rows in (self.embed(images), self.model.embed_records(part))
-        )
+        queries = torch.from_numpy(self.embed(images))
+        gallery = torch.from_numpy(self.model.embed_records(part))
         found = neighbors(queries, min(k, len(part)), gallery=gallery)
-        nearest = [
-            zip(*pair, strict=True)
-            for pair in zip(found.ids.tolist(), found.distances.tolist(), strict=True)
-        ]
-        names = part.source.name
-        labels = part.labels
-        classes = part.classes
         return [
-            [(names(row), classes[labels[row]], distance) for row, distance in pairs]
-            for pairs in nearest
+            [
+                (part.source.name(row), part.classes[part.labels[row]], distance)
+                for row, distance in zip(*nearest, strict=True)
+            ]
+            for nearest in zip(found.ids.tolist(), found.distances.tolist(), strict=True)
         ]
 
     def report(self) -> Path:

@@ -43,21 +43,13 @@ def summaries(kind: str) -> dict[str, str]:
     if kind not in KINDS:
         raise ConfigError(unknown("kind", kind, KINDS))
     if kind == "presets":
-        return {
-            name: str(config.from_toml(path).get("title", "")) for name, path in KINDS[kind].items()
-        }
-    docs = {name: inspect.getdoc(part) or "" for name, part in KINDS[kind].items()}
+        return {name: config.from_toml(path).get("title", "") for name, path in KINDS[kind].items()}
     found = {
-        name: text.split("\n\n")[0].replace("\n", " ").replace("``", "`")
-        for name, text in docs.items()
+        name: " ".join(_body(part).split("\n\n")[0].split()) for name, part in KINDS[kind].items()
     }
     if kind == "models":
-        found |= {
-            "timm:NAME": "Any network of timm.",
-            "torchvision:NAME": "Any classification network of torchvision.",
-            "hf:NAME": "Any encoder of pictures or texts of transformers.",
-            "st:NAME": "Any encoder of sentence-transformers.",
-        }
+        found["timm:NAME"] = "Any network of timm."
+        found["torchvision:NAME"] = "Any classification network of torchvision."
     return found
 
 
@@ -69,25 +61,20 @@ def explanation(what: str) -> Explanation:
     if slot not in config.SLOTS:
         raise ConfigError(unknown("slot or preset", slot, (*config.SLOTS, *config.presets())))
     if slot == "model":
-        shared = _settings(slot, ModelConfig, leave_out=("name", "arguments", "module"))
-        if not name:
-            return Explanation(slot, _body(ModelConfig), shared)
-        kind = constructor_of(name)  # raises with the nearest name if there is none
-        own = _settings(
-            slot, kind, leave_out=set(parameters(kind)) - set(ModelConfig.parameters(name))
-        )
-        return Explanation(what, _body(kind), own + shared)
-    if slot in _ONE_CLASS:
-        return Explanation(slot, _body(_ONE_CLASS[slot]), _settings(slot, _ONE_CLASS[slot]))
-    registry = config.REGISTRIES[slot]
-    if name not in registry:
+        kind = constructor_of(name) if name else ModelConfig  # raises with the nearest name
+        rows = _settings(slot, ModelConfig, ("name", *config.DERIVED[slot]))
+        if name:
+            own = parameters(kind).keys() - ModelConfig.parameters(name).keys()
+            rows = _settings(slot, kind, own) + rows
+        return Explanation(what, _body(kind), rows)
+    registry = config.REGISTRIES.get(slot, {})
+    kind = _ONE_CLASS.get(slot) or registry.get(name)
+    if kind is None:
         known = ", ".join(registry)
         raise ConfigError(
             unknown(slot, name, registry) if name else f"name one of them: {slot}=NAME of {known}."
         )
-    return Explanation(
-        what, _body(registry[name]), _settings(slot, registry[name], config.DERIVED.get(slot, ()))
-    )
+    return Explanation(what, _body(kind), _settings(slot, kind, config.DERIVED.get(slot, ())))
 
 
 def _preset_text(name: str) -> str:

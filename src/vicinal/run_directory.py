@@ -45,7 +45,7 @@ class RunDirectory:
         self.weights_path = self.path / "model.safetensors"
         self.metrics_path = self.path / "metrics.jsonl"
         self.results_path = self.path / "results.json"
-        self.rows_path = self.path / "rows.npz"  # see ``data.kept``
+        self.rows_path = self.path / "rows.npz"  # see ``data.check``
         self.report_path = self.path / "report.html"
         self.checkpoints_path = self.path / "checkpoints"
         self.artifacts_path = self.path / "artifacts"

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vicinal.data import location
-from vicinal.data.location import cache_folder, existing, expanded
+from vicinal.data import folder
+from vicinal.data.folder import cache_folder, existing, expanded
 from vicinal.errors import DataError
 
 
@@ -53,7 +53,7 @@ def made(monkeypatch, tmp_path):
         return {"x": np.arange(3)}
 
     def ask():
-        assert location.cached("numbers", make)["x"].tolist() == [0, 1, 2]
+        assert folder.cached("numbers", make)["x"].tolist() == [0, 1, 2]
         return len(calls)
 
     return ask

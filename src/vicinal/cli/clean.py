@@ -205,7 +205,7 @@ def _snapshot(
 ) -> "Snapshot":
     """Return the named data, indexed in a folder of their own, or the run's collection, made if
     missing."""
-    from vicinal.data.location import expanded
+    from vicinal.data.folder import expanded
     from vicinal.parallel import pick_device
     from vicinal.retrieval.collection import FOLDER, CollectionDirectory
     from vicinal.retrieval.indexing import Request, index

@@ -5,13 +5,11 @@ import os
 from pathlib import Path
 
 from vicinal.arguments import build
-from vicinal.data.check import check
+from vicinal.data.check import check, records_of
 from vicinal.data.embeddings import Embeddings
-from vicinal.data.folder import Folder
+from vicinal.data.folder import Folder, existing, expanded
 from vicinal.data.glyphs import Glyphs
 from vicinal.data.images import read_image
-from vicinal.data.kept import records_of
-from vicinal.data.location import existing, expanded
 from vicinal.data.memory import InMemory
 from vicinal.data.published import (
     CUB,
@@ -106,16 +104,16 @@ def open_path(path: str | Path, *, image: str = "path") -> Dataset:
         )
     if ending == ".tar":
         return Shards(path)
-    if ending == ".npz":
-        return Arrays(path, text="texts" if "texts" in column_names(found) else None)
-    if ending in (".csv", ".tsv", ".parquet"):
+    if ending in (".csv", ".tsv", ".parquet", ".npz"):
         columns = column_names(found)
+        text: str | None = "texts" if ending == ".npz" else "text"
+        if text not in columns:
+            text = None
         if not set(VIEWS).isdisjoint(columns):
             return CrossView(path)
-        text = "text" if "text" in columns else None
         if image in columns or image != "path":
             return Table(path, image=image, text=text)
-        if text is not None and not (ending == ".parquet" and "features" in columns):
+        if text == "text" and "features" not in columns:
             return Sentences(path)
         return Arrays(path, text=text)
     raise DataError(

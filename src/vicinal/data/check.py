@@ -1,21 +1,28 @@
-"""Read a whole set before it is trusted: what is in it, and what is wrong with it."""
+"""Read a whole set before it is trusted: what is in it, what is wrong with it, and what has changed
+since a run kept its names, classes, splits and content."""
 
 import inspect
 import os
 from collections import defaultdict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+from jaxtyping import UInt64
 
-from vicinal.data.kept import contents
-from vicinal.data.records import QUERY, Dataset, Progress, Records, Taken
+from vicinal.data.loader import in_threads
+from vicinal.data.records import Dataset, FeatureArray, Progress, Records, Taken
 from vicinal.data.splits import overlapping_classes
-from vicinal.errors import DataError
+from vicinal.errors import DataError, RunError, few
+from vicinal.files import decoding, read_arrays
+from vicinal.run_directory import RunDirectory
 
+NAMES = "classes", "name", "label", "split", "content"  # of what a run keeps
+Rows = dict[str, np.ndarray]
 _ENOUGH = 4  # rows of a class: fewer make hardly more than one pair
 TITLES = {  # of findings; the last three are notes, the others faults
     "unusable": "cannot be used",
@@ -99,15 +106,13 @@ def check(data: Records | Dataset, *, progress: Progress = lambda _: None) -> Ch
     names = [records.source.name(row) for row in range(len(records))]
     sizes = defaultdict[str, list[int]](list)
     findings: dict[str, list[str]] = {key: [] for key in TITLES}
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # decoding releases the interpreter's lock
-        for row, (size, problem) in enumerate(
-            pool.map(partial(_examined, records), range(len(names)))
-        ):
-            for side, length in size.items():
-                sizes[side].append(length)
-            if problem:
-                findings["unusable"].append(f"{names[row]}: {problem}")
-            progress(row + 1)
+    examined = in_threads(partial(_examined, records), range(len(names)), os.cpu_count() or 1)
+    for row, (size, problem) in enumerate(examined):
+        for side, length in size.items():
+            sizes[side].append(length)
+        if problem:
+            findings["unusable"].append(f"{names[row]}: {problem}")
+        progress(row + 1)
     digests, equal, counts = np.unique(contents(records), return_inverse=True, return_counts=True)
     tested = records.splits == "test"
     for each in np.flatnonzero((counts > 1) & (digests != 0)):
@@ -122,7 +127,8 @@ def check(data: Records | Dataset, *, progress: Progress = lambda _: None) -> Ch
         sizes["rows per class"] = members.tolist()
     if not isinstance(records.source, Taken):  # a part of a set need not have every class
         findings["empty_classes"] = np.delete(records.classes, filled).tolist()
-    for split in records.counts():
+    parts = {name: counted for name, counted in records.counts().items() if counted[0]}
+    for split in parts:
         labels, members = np.unique(records.labels[records.splits == split], return_counts=True)
         findings["small_classes"] += [
             f"{records.classes[label]} ({split})" for label in labels[members < 2]
@@ -133,11 +139,7 @@ def check(data: Records | Dataset, *, progress: Progress = lambda _: None) -> Ch
         kind=records.source.kind,
         rows=len(records),
         classes=len(filled),
-        splits={
-            name: {"rows": rows, "classes": held}
-            for name, (rows, held) in records.counts().items()
-            if rows
-        },
+        splits={name: dict(zip(("rows", "classes"), parts[name], strict=True)) for name in parts},
         sizes={
             side: (float(min(one)), float(np.median(one)), float(max(one)))
             for side, one in sizes.items()
@@ -148,10 +150,9 @@ def check(data: Records | Dataset, *, progress: Progress = lambda _: None) -> Ch
 
 def _examined(records: Records, row: int) -> tuple[dict[str, int], str]:
     """Read one row; return its size, and why it cannot be used."""
-    if records.captions is not None and records.columns["role"][row] == QUERY:
-        return {"characters": len(records.source.name(row))}, ""
     try:
-        read = records.source.read(row)
+        text = records.texts_among(np.array([row]))[0]
+        read = records.source.name(row) if text else records.source.read(row)
     except DataError as error:
         # the error itself repeats the name and says: check
         return {}, str(error.__cause__ or error)
@@ -162,3 +163,84 @@ def _examined(records: Records, row: int) -> tuple[dict[str, int], str]:
     if not np.isfinite(read).all():
         return {"dimension": len(read)}, "holds NaN or infinite numbers"
     return {"dimension": len(read)}, "" if read.any() else "all zeros, which have no direction"
+
+
+# -- content, and what a run keeps of it ----------------------------------------------------------
+
+
+def contents(records: Records) -> UInt64[np.ndarray, "n"]:
+    """Return 64 bits of each row's content; 0 where its source tells none, or it cannot be read."""
+    source, positions = records.source.origin(np.arange(len(records)))
+    if isinstance(source, FeatureArray) and source.contents is not None:
+        return np.asarray(source.contents[positions])
+
+    def digest(position: int) -> int:
+        with suppress(OSError, DataError):
+            if (content := source.content(position)) is not None:
+                return int.from_bytes(blake2b(content, digest_size=8).digest(), "little")
+        return 0
+
+    return np.fromiter(in_threads(digest, positions.tolist(), 8), np.uint64, len(positions))
+
+
+def rows_of(records: Records) -> Rows:
+    """Return what a run keeps of its records."""
+    names = np.array([records.source.name(row) for row in range(len(records))])
+    columns = np.array(records.classes), names, records.labels, records.splits, contents(records)
+    return dict(zip(NAMES, columns, strict=True))
+
+
+def kept_rows(run: RunDirectory) -> Rows:
+    """Return what a run kept of its records."""
+    if not run.rows_path.is_file():
+        raise RunError(f"{run.rows_path}, which says how its data were split, is missing.")
+    with decoding(run.rows_path):
+        return {name: kept[name] for kept in [read_arrays(run.rows_path)] for name in NAMES}
+
+
+def records_of(run: RunDirectory, records: Records) -> Records:
+    """Return a run's own data, which must not have changed, split as in its training."""
+    kept = kept_rows(run)
+    now = rows_of(records)
+    splits = kept["split"]
+    for rows in (kept, now):
+        rows["split"] = np.zeros(len(rows["label"]))  # it is made anew
+    check_unchanged(run, kept, now)
+    return replace(records, splits=splits)
+
+
+def check_unchanged(run: RunDirectory, kept: Rows, now: Rows) -> None:
+    """Raise a RunError that says what has changed since a run began."""
+    if all(np.array_equal(kept[name], now[name]) for name in kept):
+        return
+    before, after = map(_by_name, (kept, now))
+    both = before.keys() & after.keys()
+    facts = {
+        "added": after.keys() - both,
+        "gone": before.keys() - both,
+        "of another class, content or split": {n for n in both if before[n] != after[n]},
+    }
+    found = [
+        f"{len(names):,} records {fact} ({few(sorted(names))})"
+        for fact, names in facts.items()
+        if names
+    ]
+    raise RunError(
+        f"the data of {run.path} changed since it began: "
+        f"{'; '.join(found) or 'the records stand in another order'}. Restore them; "
+        "or start a new run, or name other data with `vicinal evaluate --data`."
+    )
+
+
+def _by_name(rows: Rows) -> dict[str, tuple[Any, ...]]:
+    """Return class, content and split of each record."""
+    facts = zip(rows["classes"][rows["label"]], rows["content"], rows["split"], strict=True)
+    return dict(zip(rows["name"].tolist(), facts, strict=True))
+
+
+def unseen(run: RunDirectory, records: Records) -> Records:
+    """Return the records whose content a run's training and selection never saw: other data are all
+    of that kind."""
+    kept = kept_rows(run)
+    seen = kept["content"][(kept["split"] != "test") & (kept["content"] != 0)]
+    return records.take(np.flatnonzero(~np.isin(contents(records), seen)))

@@ -1,7 +1,7 @@
 """Embeddings as a folder of Parquet shards: what ``vicinal embed`` writes and every command reads.
 
 A shard has the columns ``path``, ``label``, ``split``, ``content`` (of what was embedded, see
-``kept.contents``), further numbers and ``vector``.
+``check.contents``), further numbers and ``vector``.
 ``embeddings.json`` says how many shards there are and which model made the vectors.
 """
 
@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from vicinal.data.kept import contents
-from vicinal.data.location import cache_folder, existing
+from vicinal.data.check import contents
+from vicinal.data.folder import cache_folder, existing
 from vicinal.data.records import FeatureArray, Records
 from vicinal.data.splits import SplitByClass
 from vicinal.data.table import pyarrow_module, read_columns

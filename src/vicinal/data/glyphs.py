@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -20,7 +21,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from vicinal.arguments import Limits, Settings, Share
 from vicinal.data.draws import uniform
-from vicinal.data.location import cached
+from vicinal.data.folder import cached
 from vicinal.data.records import ImageArray, Records
 from vicinal.data.splits import by_class
 
@@ -125,12 +126,10 @@ class Glyphs(Settings):
         }
 
     def _key(self) -> str:
-        """Hash everything that the images depend on."""
-        settings = (VERSION, self.seed, self.per_class, self.size)
-        digest = sha256(repr(settings).encode())
-        for name in FONTS:
-            digest.update(font_path(name).read_bytes())
-        return digest.hexdigest()[:16]
+        """Hash everything that the images depend on: matplotlib has the fonts, Pillow draws."""
+        versions = (VERSION, version("matplotlib"), version("pillow"))
+        settings = (*versions, self.seed, self.per_class, self.size)
+        return sha256(repr(settings).encode()).hexdigest()[:16]
 
 
 # -- plain drawings --------------------------------------------------------------------------------

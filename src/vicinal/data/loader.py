@@ -260,10 +260,13 @@ class _Reader:
         source = self.records.source
         if self.decoded is None:
             return self.transform.prepare(source.read(row), source.name(row))  # type: ignore[union-attr]
+        decoded = self.decoded
         position = int(source.origin(np.array([row]))[1][0])
-        if position in self.decoded.unreadable:
-            raise DataError(self.decoded.unreadable[position])
-        return self.decoded.image(position) if self.cut_on is None else None
+        if position in decoded.unreadable:
+            raise DataError(decoded.unreadable[position])
+        if self.cut_on is not None:
+            return None
+        return decoded.pixels[decoded.slots[position]].permute(2, 0, 1)
 
 
 def _as_tensor(column: np.ndarray) -> Tensor:

@@ -5,11 +5,9 @@ Their lists name every image, and the literature fixes their counts; a set that 
 """
 
 import io
-import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -22,8 +20,8 @@ from PIL import Image, ImageOps
 
 from vicinal.arguments import Limits, Settings
 from vicinal.data.draws import uniform
+from vicinal.data.folder import cached, existing
 from vicinal.data.images import decode
-from vicinal.data.location import cached, existing
 from vicinal.data.records import BOTH, GALLERY, QUERY, ImageArray, ImageFiles, Records
 from vicinal.errors import DataError, few
 
@@ -59,17 +57,12 @@ class Published(Settings, ABC):
     ) -> Records:
         """Return a set of images with a class and a part each, if it is what was published."""
         labels = _numbered(classes)
-        found = list[str]()
-        for part, known in self.counts.items():
-            held = labels[np.array(parts) == part]
-            if (counted := (len(held), len(np.unique(held)))) != known:
-                found.append(
-                    f"{counted[0]:,} {part} images of {counted[1]:,} classes, not {known[0]:,} of "
-                    f"{known[1]:,}"
-                )
-        if found:
+        held = {part: labels[np.array(parts) == part] for part in self.counts}
+        found = {part: (len(rows), len(np.unique(rows))) for part, rows in held.items()}
+        if found != self.counts:
             raise DataError(
-                f"{self.title} in {root} is not the published set: {'; '.join(found)}. Restore it."
+                f"{self.title} in {root} is not the published set: images and classes are {found}, "
+                f"not {self.counts}. Restore it."
             )
         splits = np.array(["train" if part == "train" else "test" for part in parts])
         if "query" in self.counts:
@@ -77,21 +70,13 @@ class Published(Settings, ABC):
         return Records(self.title, source, labels, tuple(dict.fromkeys(classes)), splits, columns)
 
 
-class Listed(NamedTuple):
-    """A row of a set's list: an image below the folder of images, its class, the part it is in, and
-    a number for the class's kind."""
-
-    path: str
-    label: str
-    part: str
-    kind: int = 0
-
-
 class ListedImages(Published):
-    """A published set of image files."""
+    """A published set of image files, with a list that has a row for each: its ``path`` below the
+    folder of images, its class (``label``), and the part that it is in or the ``number`` of its
+    class."""
 
     @abstractmethod
-    def _rows(self, root: Path) -> tuple[Path, list[Listed]]:
+    def _rows(self, root: Path) -> tuple[Path, list[dict[str, str]]]:
         """Read the set's own lists; return the folder of images and their rows."""
 
     def load(self, *, strict: bool = True) -> Records:
@@ -99,21 +84,20 @@ class ListedImages(Published):
         of them."""
         root = existing(self.path)
         folder, rows = self._rows(root)
-        source = ImageFiles(folder, [row.path for row in rows])
-        absent = _absent(source) if strict else []
-        if absent:
+        source = ImageFiles(folder, [row["path"] for row in rows])
+        if strict and (absent := source.absent()):
             raise DataError(
                 f"{len(absent):,} of {len(rows):,} listed images of {self.title} are missing in "
-                f"{root} ({few(absent)}). Restore them."
+                f"{root} ({few([source.paths[row] for row in absent])}). Restore them."
             )
-        kinds = np.array([row.kind for row in rows])
-        return self._records(
-            root,
-            source,
-            [row.label for row in rows],
-            [row.part for row in rows],
-            {"super_class": kinds} if kinds.any() else {},
-        )
+        trained = self.counts["train"][1]
+        parts = [
+            row.get("part") or ("train" if int(row["number"]) <= trained else "test")
+            for row in rows
+        ]
+        kinds = np.array([int(row.get("kind", 0)) for row in rows])
+        columns = {"super_class": kinds} if kinds.any() else {}
+        return self._records(root, source, [row["label"] for row in rows], parts, columns)
 
 
 @dataclass(frozen=True)
@@ -133,13 +117,10 @@ class CUB(ListedImages):
     counts = {"train": (5_864, 100), "test": (5_924, 100)}  # noqa: RUF012  (Song et al., CVPR 2016)
     path: str = "$VICINAL_DATA/CUB_200_2011"
 
-    def _rows(self, root: Path) -> tuple[Path, list[Listed]]:
-        rows = []
-        for _, path in _fields(root / "images.txt", r"(\d+) (\d+\..+/.+)"):
-            name = path.split("/")[0]  # such as 001.Black_footed_Albatross
-            part = "train" if int(name.split(".")[0]) <= self.counts["train"][1] else "test"
-            rows.append(Listed(path, name, part))
-        return root / "images", rows
+    def _rows(self, root: Path) -> tuple[Path, list[dict[str, str]]]:
+        # a class is named such as 001.Black_footed_Albatross
+        pattern = r"\d+ (?P<path>(?P<label>(?P<number>\d+)\.[^/]+)/.+)"
+        return root / "images", _fields(root / "images.txt", pattern)
 
 
 @dataclass(frozen=True)
@@ -162,7 +143,7 @@ class Cars196(ListedImages):
     counts = {"train": (8_054, 98), "test": (8_131, 98)}  # noqa: RUF012  (Song et al., CVPR 2016)
     path: str = "$VICINAL_DATA/cars196"
 
-    def _rows(self, root: Path) -> tuple[Path, list[Listed]]:
+    def _rows(self, root: Path) -> tuple[Path, list[dict[str, str]]]:
         from scipy.io import loadmat  # here, for only this set needs it
 
         path = root / "cars_annos.mat"
@@ -170,11 +151,7 @@ class Cars196(ListedImages):
             content = loadmat(path, squeeze_me=True)
             names = content["class_names"]
             return root, [
-                Listed(
-                    str(image),
-                    str(names[number - 1]),
-                    "train" if number <= self.counts["train"][1] else "test",
-                )
+                {"path": str(image), "label": str(names[number - 1]), "number": number}
                 for image, number in content["annotations"][["relative_im_path", "class"]].tolist()
             ]
         # The reader raises what its parsing of a damaged file runs into.
@@ -207,13 +184,12 @@ class StanfordOnlineProducts(ListedImages):
     counts = {"train": (59_551, 11_318), "test": (60_502, 11_316)}  # noqa: RUF012
     path: str = "$VICINAL_DATA/Stanford_Online_Products"
 
-    def _rows(self, root: Path) -> tuple[Path, list[Listed]]:
+    def _rows(self, root: Path) -> tuple[Path, list[dict[str, str]]]:
+        pattern = r"\d+ (?P<product>\d+) (?P<kind>\d+) (?P<path>(?P<folder>.+)_final/.+)"
         return root, [
-            Listed(path, f"{folder}/{product}", part, int(kind))
+            {**row, "label": f"{row['folder']}/{row['product']}", "part": part}
             for part in ("train", "test")
-            for product, kind, path, folder in _fields(
-                root / f"Ebay_{part}.txt", r"\d+ (\d+) (\d+) ((.+)_final/.+)", header=1
-            )
+            for row in _fields(root / f"Ebay_{part}.txt", pattern, header=1)
         ]
 
 
@@ -239,16 +215,14 @@ class InShop(ListedImages):
     counts = {"train": (25_882, 3_997), "query": (14_218, 3_985), "gallery": (12_612, 3_985)}  # noqa: RUF012
     path: str = "$VICINAL_DATA/inshop"
 
-    def _rows(self, root: Path) -> tuple[Path, list[Listed]]:
-        pattern = r"(\S+) +(\S+) +(train|query|gallery)"
+    def _rows(self, root: Path) -> tuple[Path, list[dict[str, str]]]:
+        pattern = r"(?P<path>\S+) +(?P<label>\S+) +(?P<part>train|query|gallery)"
         whole = (root / self.marks[1]).is_file()
         rows = _fields(root / self.marks[whole], pattern, header=2)
-        return root / "Img" if whole else root, [
-            Listed(path, item, part) for path, item, part in rows
-        ]
+        return root / "Img" if whole else root, rows
 
 
-def _fields(path: Path, pattern: str, *, header: int = 0) -> list[tuple[str, ...]]:
+def _fields(path: Path, pattern: str, *, header: int = 0) -> list[dict[str, str]]:
     """Read the groups of a pattern from each line of a list, after the lines of its header."""
     if not path.is_file():
         raise DataError(f"{path} does not exist. Name the folder that holds the set's lists.")
@@ -260,21 +234,8 @@ def _fields(path: Path, pattern: str, *, header: int = 0) -> list[tuple[str, ...
                 raise DataError(
                     f"{path}, line {number}: {line:.60} is no row of the list. Restore it."
                 )
-            rows.append(found.groups())
+            rows.append(found.groupdict())
     return rows
-
-
-def _absent(source: ImageFiles) -> list[str]:
-    """Return the paths without a file; one listing per folder, for on a network disk each look is a
-    round trip."""
-    folders = {os.path.dirname(path) for path in source.paths}
-    there = {
-        os.path.join(folder, name)
-        for folder in folders
-        if (source.root / folder).is_dir()
-        for name in os.listdir(source.root / folder)
-    }
-    return [path for path in source.paths if path not in there]
 
 
 # -- Omniglot: handwritten characters (Lake et al., Science 2015), by character or across drawers --
@@ -427,10 +388,10 @@ def _drawings(root: Path, archives: Sequence[str]) -> list[_Drawing]:
 def _decoded(root: Path, rows: Sequence[_Drawing], size: int) -> UInt8[np.ndarray, "n size size"]:
     """Decode drawings, reduced as ``ImageTransform`` reduces."""
     pixels = np.empty((len(rows), size, size), dtype=np.uint8)
-    with ExitStack() as stack:
-        archives = [stack.enter_context(ZipFile(root / mark)) for mark in Omniglot.marks]
+    background, evaluation = Omniglot.marks
+    with ZipFile(root / background) as first, ZipFile(root / evaluation) as second:
         for place, row in enumerate(rows):
-            archive = archives[row.archive]
+            archive = (first, second)[row.archive]
             try:
                 drawing = decode(io.BytesIO(archive.read(row.member))).convert("L")
             except Exception as error:  # decoders raise what a damaged file makes them

@@ -57,9 +57,6 @@ class Decoded:
     slots: Int[np.ndarray, "p"]
     unreadable: Mapping[int, str]
 
-    def image(self, position: int) -> UInt8[Tensor, "c h w"]:
-        return self.pixels[self.slots[position]].permute(2, 0, 1)
-
 
 class Source(ABC):
     """Reads one example at a time by its position, and names it in an error or a caption.
@@ -130,6 +127,10 @@ class ImageFiles(Source):
         self.root = root
         self.paths = list(paths)
 
+    def absent(self) -> list[int]:
+        """Return the positions of the files that are not there."""
+        return [row for row, path in enumerate(self.paths) if not (self.root / path).is_file()]
+
     def read(self, index: int) -> Image.Image:
         return read_image(self.root / self.paths[index])
 
@@ -165,7 +166,7 @@ class FeatureArray(Source):
 
     Attributes:
         model: fingerprint of the model whose embeddings these are; None for other vectors.
-        contents: what ``kept.contents`` found of the records that were embedded.
+        contents: what ``check.contents`` found of the records that were embedded.
     """
 
     kind: Kind = "features"
@@ -355,15 +356,14 @@ class Records:
         ('a wren', [0, 0, 1, 0, 1], [2, 2, 2, 1, 1])
         """
         names = [self.source.name(row) for row in range(len(self))]
-        first: list[list[int]] = []  # rows in which each picture, and each text, comes first
-        for column in (names, texts):
-            seen: dict[tuple[str, int, str], int] = {}
-            for row, key in enumerate(
-                zip(column, self.labels.tolist(), self.splits.tolist(), strict=True)
-            ):
-                seen.setdefault(key, row)
-            first.append(list(seen.values()))
-        pictures, told = first
+
+        def first(column: Sequence[str]) -> list[int]:
+            """Return the rows in which each picture, or each text, comes first."""
+            keys = [*zip(column, self.labels.tolist(), self.splits.tolist(), strict=True)]
+            return sorted({key: row for row, key in reversed([*enumerate(keys)])}.values())
+
+        pictures = first(names)
+        told = first(texts)
         rows = self.take(np.array(pictures + told, dtype=np.int64))
         source = Captioned(
             Taken(self.source, np.array(pictures, dtype=np.int64)), [texts[row] for row in told]

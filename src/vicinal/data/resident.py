@@ -17,9 +17,9 @@ from filelock import FileLock
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
-from vicinal.data.kept import contents
+from vicinal.data.check import contents
+from vicinal.data.folder import expanded
 from vicinal.data.loader import Processes
-from vicinal.data.location import expanded
 from vicinal.data.records import Decoded, ImageArray, Progress, Records, Source
 from vicinal.data.transforms import ImageTransform, TrainingTransform
 from vicinal.errors import ConfigError, DataError
@@ -67,18 +67,18 @@ def keep_decoded(
     """
     if resident == "disk" and cache is None:
         raise ConfigError("`training.resident=disk` needs a folder. Name it in `training.cache`.")
-    if records.source.kind != "images" or records.captions is not None or resident == "off":
-        return
-    if not isinstance(transform, ImageTransform):
-        return
     source, positions = records.source.origin(np.arange(len(records)))
     in_memory = isinstance(source, ImageArray)
-    shape = _prepared_shape(source, transform)
-    if shape is None or (in_memory and device.type == "cpu"):
+    if (
+        resident == "off"
+        or not isinstance(transform, ImageTransform)
+        or records.captions is not None
+        or (shape := _prepared_shape(source, transform)) is None
+        or (in_memory and device.type == "cpu")
+    ):
         return
-    share = _FREE_SHARE.get(device.type, 0.0)
-    fits = len(records) * int(np.prod(shape)) <= share * free_memory(device)
-    fits = fits and resident == "auto"
+    room = _FREE_SHARE.get(device.type, 0.0) * free_memory(device)
+    fits = resident == "auto" and len(records) * int(np.prod(shape)) <= room
     if not fits and cache is None:
         return
     held, first = np.unique(positions, return_index=True)

@@ -22,10 +22,9 @@ import numpy as np
 from jaxtyping import Int
 from PIL import Image
 
-from vicinal.data.folder import is_image
+from vicinal.data.folder import existing, is_image
 from vicinal.data.images import HEIC, decode
 from vicinal.data.loader import in_threads
-from vicinal.data.location import existing
 from vicinal.data.records import ImageFiles, Progress, Records, Source, ends_of
 from vicinal.data.splits import SplitByClass
 from vicinal.data.transforms import ImageTransform, as_image
@@ -33,7 +32,6 @@ from vicinal.errors import ConfigError, DataError
 from vicinal.files import regular, sync_directory
 
 PART_BYTES = 50 * 10**6
-_SPLITS = ("train", "validation", "valid", "val", "test")  # how the names of shards may begin
 _MOST = 2**20  # bytes of a sample's JSON: more describes no image
 _NO_FOLDER = r"[^\w-]+"  # what of a class's name is not in that of its folder
 _BLOCK = 512  # to which tar pads
@@ -102,11 +100,11 @@ class Shards(SplitByClass):
     def load(self) -> Records:
         root = existing(self.path)
         shards = _complete(root) if root.is_dir() else [root]
-        begun = [next((s for s in _SPLITS if shard.name.startswith(s)), "") for shard in shards]
         rows = list[Row]()
         places = list[tuple[int, int, int]]()
+        begun = [re.match("train|valid|val|test", shard.name) for shard in shards]
         for number, shard in enumerate(shards):
-            split = {"split": begun[number]} if all(begun) else {}
+            split = {"split": begun[number][0]} if all(begun) else {}  # type: ignore[index]
             for member, row in self._samples(shard):
                 if row.get(self.label) in (None, ""):
                     advice = f"Add KEY.cls, or KEY.json with {self.label!r}."

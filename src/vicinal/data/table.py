@@ -16,7 +16,7 @@ from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
-from vicinal.data.location import existing, expanded
+from vicinal.data.folder import existing, expanded
 from vicinal.data.records import GALLERY, QUERY, FeatureArray, ImageFiles, Records, Source, Texts
 from vicinal.data.splits import Order, SplitByClass
 from vicinal.errors import ConfigError, DataError, few, unknown
@@ -280,18 +280,20 @@ class _Tabular(SplitByClass):
 # -- tables of image paths -------------------------------------------------------------------------
 
 
-def _paths(columns: Columns, name: str, root: Path, *, strict: bool) -> list[str]:
-    """Return a column of image paths."""
-    paths = columns.texts(name)
-    missing = [row for row, path in enumerate(paths) if strict and not (root / path).is_file()]
-    if missing:
-        places = [f"{columns.unit} {columns.lines[row]}: {root / paths[row]}" for row in missing]
+def _image_files(columns: Columns, name: str, images: str | None, *, strict: bool) -> ImageFiles:
+    """Return the images that a column names."""
+    root = columns.path.parent if images is None else expanded(images)
+    source = ImageFiles(root, columns.texts(name))
+    if strict and (missing := source.absent()):
+        places = [
+            f"{columns.unit} {columns.lines[row]}: {root / source.paths[row]}" for row in missing
+        ]
         raise DataError(
             f"{columns.path} names images that do not exist, {len(missing)} in its {len(columns)} "
             f"rows of `{name}`: {few(places, separator='; ')}. Relative paths start from "
             f"{root.resolve()}; `data.images` names another folder."
         )
-    return paths
+    return source
 
 
 @dataclass(frozen=True)
@@ -320,9 +322,8 @@ class Table(_Tabular):
     image: str = "path"
 
     def _source(self, columns: Columns, *, strict: bool) -> tuple[Source, Collection[str]]:
-        root = expanded(self.images) if self.images is not None else columns.path.parent
-        paths = _paths(columns, self.image, root, strict=strict)
-        return ImageFiles(root, paths), (self.image, self.text or "")
+        source = _image_files(columns, self.image, self.images, strict=strict)
+        return source, (self.image, self.text or "")
 
 
 @dataclass(frozen=True)
@@ -401,19 +402,20 @@ class CrossView(SplitByClass):
         """Read the table. With ``strict=False`` missing images stay in it, for a check that names
         each of them."""
         columns = read_columns(existing(self.path))
-        root = expanded(self.images) if self.images is not None else columns.path.parent
-        queries, matches = (_paths(columns, name, root, strict=strict) for name in VIEWS)
-        if not queries:
+        queries, matches = (
+            _image_files(columns, name, self.images, strict=strict) for name in VIEWS
+        )
+        if not len(queries):
             raise DataError(f"{columns.path} has no rows.")
         angles = columns.numbers("angle") if "angle" in columns.cells else np.zeros(len(columns))
         given = columns.texts("split") if "split" in columns.cells else None
-        source = ImageFiles(root, queries)
-        asked = self._records(columns.path.stem, source, matches, given, columns.place)
+        name = columns.path.stem
+        asked = self._records(name, queries, matches.paths, given, columns.place)
         # the row in which each class comes first
         first = np.unique(asked.labels, return_index=True)[1]
         for row in np.flatnonzero(asked.splits != asked.splits[first][asked.labels]).tolist():
             raise DataError(
-                f"{columns.place(row)}: {matches[row]} is a {asked.splits[row]} image here, but "
+                f"{columns.place(row)}: {matches.paths[row]} is a {asked.splits[row]} image here, but "
                 "not in the rows above. Give all its rows one split."
             )
         # On the query's side, for a gallery image may be turned differently against each of its
@@ -423,8 +425,8 @@ class CrossView(SplitByClass):
             "angle": np.concatenate([-angles, np.zeros(len(first))]),
         }
         both = asked.take(np.concatenate([np.arange(len(queries)), first]))
-        source = ImageFiles(root, [*queries, *(matches[row] for row in first)])
-        return replace(both, source=source, columns=sides)
+        paths = [*queries.paths, *(matches.paths[row] for row in first)]
+        return replace(both, source=ImageFiles(queries.root, paths), columns=sides)
 
 
 # -- feature vectors -------------------------------------------------------------------------------

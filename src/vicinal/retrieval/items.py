@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from vicinal.arguments import describe
 from vicinal.data import Dataset, Table, own_description
-from vicinal.data.location import existing, expanded
+from vicinal.data.folder import existing, expanded
 from vicinal.data.table import read_columns
 from vicinal.errors import DataError, VicinalError
 from vicinal.files import followed

@@ -12,8 +12,7 @@ import numpy as np
 
 from vicinal.arguments import describe
 from vicinal.data import Arrays, Dataset, Folder, Table, open_path, own_data, own_description
-from vicinal.data.folder import SPLIT_FOLDERS, folders_in, images_below
-from vicinal.data.location import existing, expanded
+from vicinal.data.folder import SPLIT_FOLDERS, existing, expanded, folders_in, images_below
 from vicinal.data.records import (
     QUERY,
     SPLITS,

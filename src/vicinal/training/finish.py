@@ -10,7 +10,7 @@ import torch
 
 from vicinal import parallel
 from vicinal.data import open_path, own_data
-from vicinal.data.kept import unseen
+from vicinal.data.check import unseen
 from vicinal.data.records import SPLITS, Records, Split
 from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError, unknown

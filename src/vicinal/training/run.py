@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from vicinal import parallel
 from vicinal.arguments import Count, coerce, describe
 from vicinal.config import DEFAULT_PRESET, Config, compose, presets
-from vicinal.data.kept import Rows, check_unchanged, kept_rows, rows_of
+from vicinal.data.check import Rows, check_unchanged, kept_rows, rows_of
 from vicinal.errors import ConfigError, RunError
 from vicinal.files import decoding, remove_parts, write_arrays
 from vicinal.run_directory import RunDirectory
