@@ -515,7 +515,8 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
     for slot, resolve in _RESOLVE.items():
         setattr(draft, slot, resolve(raw.get(slot, {}), draft))
     return Config(
-        **{slot: getattr(draft, slot) for slot in SLOTS},
+        **{slot: getattr(draft, slot) for slot in _RESOLVE},
+        **{slot: _object(slot, kind, raw.get(slot, {})) for slot, kind in ONE_CLASS.items()},
         preset=preset_name or name,
         reasons=tuple(draft.reasons),
         fits_validation="validation" not in draft.given.get("training", {}),
@@ -542,8 +543,7 @@ def _base(draft: Draft, name: str | None) -> tuple[str, Layer]:
         base["transform"] = pictures.get("transform", {})
     if _renames(model, as_mapping("model", base.get("model"))):
         # Sizes of the preset's pictures fit the preset's model.
-        transform = base.get("transform", {})
-        base["transform"] = {k: v for k, v in transform.items() if k not in _OF_MODEL}
+        base["transform"] = _without(base.get("transform", {}), *_OF_MODEL)
     return name, base
 
 
@@ -590,9 +590,13 @@ def merged(base: Layer, *layers: Layer) -> dict[str, Raw]:
                 shared = _OF_EVERY_MODEL if slot == "model" and not _is_own(new) else ()
                 old = {key: old[key] for key in shared if key in old}
             if slot == "training" and "epochs" in new and "steps" not in new:
-                old = {k: v for k, v in old.items() if k != "steps"}  # the later length counts
+                old = _without(old, "steps")  # the later length counts
             found[slot] = _laid_over(old, new)
     return found
+
+
+def _without(raw: Layer, *names: str) -> Raw:
+    return {key: value for key, value in raw.items() if key not in names}
 
 
 def _renames(new: Raw, old: Raw) -> bool:
@@ -643,7 +647,7 @@ def kind_of(data: Dataset) -> Kind:
 def _dataset(raw: Raw) -> Dataset:
     if "own" in raw:
         return adopt(raw["own"])
-    arguments = {key: value for key, value in raw.items() if key != "name"}
+    arguments = _without(raw, "name")
     name = coerce(raw.get("name", arguments.get("path", "")), str, "data")
     if not name:
         raise ConfigError("data has arguments but no name or path. Give data=PATH.")
@@ -674,8 +678,8 @@ def _model(raw: Raw, draft: Draft) -> ModelConfig:
     usual = {"features": "identity", "images": "efficientnet_lite0"}
     name = coerce(raw.get("name", usual.get(kind, "")), str, "model.name")
     shared = parameters(ModelConfig).keys() - {"name", *DERIVED["model"]}
-    fixed = coerce_arguments(ModelConfig, {k: v for k, v in raw.items() if k in shared}, "model")
-    arguments = {k: v for k, v in raw.items() if k not in (*shared, "name", "own")}
+    arguments = _without(raw, *shared, "name", "own")
+    fixed = coerce_arguments(ModelConfig, _without(raw, *arguments, "name", "own"), "model")
     if not _is_own(raw):
         arguments = coerce_arguments(constructor_of(name), arguments, "model")
         return ModelConfig(name=name, arguments=arguments, **fixed)
@@ -725,8 +729,9 @@ def _loss(raw: Raw, draft: Draft) -> Part:
         )
     given = _AROUND_LOSS.keys() & raw.keys() if "own" not in raw else ()
     around = {key: coerce(raw[key], _AROUND_LOSS[key], f"loss.{key}") for key in given}
-    raw = {key: value for key, value in raw.items() if key not in around}
-    part = _part("loss", raw, "info_nce" if is_captioned(draft.data) else default, draft)
+    part = _part(
+        "loss", _without(raw, *around), "info_nce" if is_captioned(draft.data) else default, draft
+    )
     return dataclasses.replace(part, arguments={**part.arguments, **around})
 
 
@@ -755,12 +760,12 @@ def _part(slot: str, raw: Raw, default: str, draft: Draft) -> Part:
         return Part(class_name(type(own)), kept_arguments(own) or {}, own=own)
     name = raw.get("name", default)
     kind = draft.found(slot, name)
-    arguments = {key: value for key, value in raw.items() if key != "name"}
+    arguments = _without(raw, "name")
     for key in arguments if slot == "sampler" else ():
         if key in DERIVED[slot] and (key != "batch_size" or name in SAMPLERS):
             source = "the data and from training.batch_size and training.seed"
             raise ConfigError(f"{slot}.{key} follows from {source}; omit it.")
-    own = {key: value for key, value in defaults(kind).items() if key not in DERIVED[slot]}
+    own = _without(defaults(kind), *DERIVED[slot])
     return Part(name, {**own, **coerce_arguments(kind, arguments, slot, DERIVED[slot])}, kind)
 
 
@@ -771,8 +776,7 @@ def _object(slot: str, kind: type[T], raw: Raw) -> T:
                 f"{slot} takes a {kind.__name__} or its arguments, got {type(raw['own']).__name__}."
             )
         return raw["own"]
-    drop = slot in REGISTRIES and "name" not in parameters(kind)
-    return construct(kind, {k: v for k, v in raw.items() if not (drop and k == "name")}, slot)
+    return construct(kind, _without(raw, "name") if slot in REGISTRIES else raw, slot)
 
 
 _AROUND_LOSS: Mapping[str, Any] = {"miner": Literal[tuple(MINERS)], "nested": tuple[Count, ...]}
@@ -796,9 +800,7 @@ def _transform(raw: Raw, draft: Draft) -> TrainingTransform:
         return _object("transform", FeatureTransform, raw)
     if kind == "text":
         return _object("transform", TextTransform, raw)
-    arguments = coerce_arguments(
-        ImageTransform, {k: v for k, v in raw.items() if k != "name"}, "transform"
-    )
+    arguments = coerce_arguments(ImageTransform, _without(raw, "name"), "transform")
     seen = model.expected
     resized = arguments.get("crop") == "resized"
     if model.module is not None and "mean" not in raw and seen is HALF:
@@ -830,9 +832,6 @@ _RESOLVE: dict[str, Callable[[Raw, Draft], Any]] = {
     "loss": _loss,
     "sampler": _sampler,
     "transform": _transform,
-    "optimizer": lambda raw, _: _object("optimizer", OptimizerConfig, raw),
-    "training": lambda raw, _: _object("training", Training, raw),
-    "evaluation": lambda raw, _: _object("evaluation", Evaluation, raw),
 }
 
 
