@@ -120,7 +120,7 @@ class Prepared(Dataset):  # type: ignore[type-arg]
 
 
 def decoding(config: "Config", device: torch.device, rounds: int = 3) -> str:
-    from vicinal.data.resident import keep_decoded
+    from vicinal.data.loader import keep_decoded
     from vicinal.data.transforms import ImageTransform
     from vicinal.training.experiment import load_records
 

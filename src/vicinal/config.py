@@ -34,9 +34,9 @@ from vicinal.arguments import (
     parameters,
 )
 from vicinal.data import DATASETS_BY_NAME, open_path
+from vicinal.data.loader import Residency
 from vicinal.data.memory import adopt, is_hugging_face
 from vicinal.data.records import Dataset, Kind, Records
-from vicinal.data.resident import Residency
 from vicinal.data.splits import hold_out, kin_of
 from vicinal.data.transforms import (
     FeatureTransform,

@@ -68,13 +68,13 @@ def explanation(what: str) -> Explanation:
             rows = _settings(slot, kind, own) + rows
         return Explanation(what, _body(kind), rows)
     registry = config.REGISTRIES.get(slot, {})
-    kind = _ONE_CLASS.get(slot) or registry.get(name)
-    if kind is None:
+    found = _ONE_CLASS.get(slot) or registry.get(name)
+    if found is None:
         known = ", ".join(registry)
         raise ConfigError(
             unknown(slot, name, registry) if name else f"name one of them: {slot}=NAME of {known}."
         )
-    return Explanation(what, _body(kind), _settings(slot, kind, config.DERIVED.get(slot, ())))
+    return Explanation(what, _body(found), _settings(slot, found, config.DERIVED.get(slot, ())))
 
 
 def _preset_text(name: str) -> str:

@@ -10,11 +10,10 @@ from PIL import Image
 from tests.gpu import never_waiting
 from tests.reading import broken, load, same
 
-from vicinal.data import loader, resident
+from vicinal.data import loader
 from vicinal.data.folder import Folder
-from vicinal.data.loader import load_all
+from vicinal.data.loader import CACHE, keep_decoded, load_all, open_cache
 from vicinal.data.records import FeatureArray, ImageArray, ImageFiles, Records
-from vicinal.data.resident import CACHE, keep_decoded, open_cache
 from vicinal.data.transforms import FeatureTransform, ImageTransform
 from vicinal.errors import ConfigError, DataError
 
@@ -157,7 +156,7 @@ def test_what_fits_is_kept_and_would_be_decoded_again(images, monkeypatch, folde
 
     files = lambda: decode(images, resident="off")  # noqa: E731
     free = [4 * 12 * 3 * 13 * 13]
-    monkeypatch.setattr(resident, "free_memory", lambda device: free[0])
+    monkeypatch.setattr(loader, "free_memory", lambda device: free[0])
     assert kept(files())
     free[0] -= 4
     assert not kept(files())
@@ -177,7 +176,7 @@ def test_processes_decode_the_same_tell_how_far_they_are_and_pass_on_the_error(i
     told = []
     state = torch.get_rng_state()
     with monkeypatch.context() as patch:
-        patch.setattr(resident, "IMAGES_AT_ONCE", 5)
+        patch.setattr(loader, "IMAGES_AT_ONCE", 5)
         alone = decode(images, progress=told.append).source.decoded.pixels
     expected = torch.stack([RANDOM.prepare(images.source.read(row)) for row in range(12)])
     assert told == [5, 10, 12] and alone.permute(0, 3, 1, 2).equal(expected)
@@ -205,7 +204,7 @@ def test_the_second_decodes_nothing_and_has_the_same_pixels(images, folder, monk
     pixels(images, folder, replace(RANDOM, resize=12))
     pixels(images.take(np.arange(5)), folder)
     again = lambda *rest: pytest.fail("decoded again")  # noqa: E731
-    monkeypatch.setattr(resident._Preparation, "__call__", again)
+    monkeypatch.setattr(loader._Preparation, "__call__", again)
     assert torch.equal(alone, first) and torch.equal(pixels(images, folder), alone)
     assert len(arrays(folder)) == 3 and not list(folder.glob(".*.part"))
 

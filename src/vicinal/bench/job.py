@@ -36,8 +36,8 @@ from vicinal.bench.table import (
     slots_hash,
 )
 from vicinal.config import Config, compose, from_words
-from vicinal.data.check import contents
 from vicinal.data.folder import existing
+from vicinal.data.loader import contents
 from vicinal.data.records import Dataset, Records
 from vicinal.data.splits import class_folds, kin_of
 from vicinal.errors import ConfigError, DivergenceError, RunError

@@ -156,7 +156,7 @@ class Pool:
 
     def _process(self, task: Task, until: float) -> int | None:
         """Do a task in a process and return its exit code; None where it was too late to start."""
-        from vicinal.data.resident import CACHE  # loads torch, which a task's process may not need
+        from vicinal.data.loader import CACHE  # loads torch, which a task's process may not need
 
         with self._starting:
             if self._stopped or self.clock() >= until:

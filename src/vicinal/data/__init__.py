@@ -6,7 +6,6 @@ from pathlib import Path
 
 from vicinal.arguments import build
 from vicinal.data.check import check, records_of
-from vicinal.data.embeddings import Embeddings
 from vicinal.data.folder import Folder, existing, expanded
 from vicinal.data.glyphs import Glyphs
 from vicinal.data.images import read_image
@@ -36,6 +35,7 @@ from vicinal.data.table import (
     VIEWS,
     Arrays,
     CrossView,
+    Embeddings,
     Sentences,
     Table,
     column_names,

@@ -5,17 +5,14 @@ import inspect
 import os
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-from jaxtyping import UInt64
 
-from vicinal.data.loader import in_threads
-from vicinal.data.records import Dataset, FeatureArray, Progress, Records, Taken
+from vicinal.data.loader import contents, in_threads
+from vicinal.data.records import Dataset, Progress, Records, Taken
 from vicinal.data.splits import overlapping_classes
 from vicinal.errors import DataError, RunError, few
 from vicinal.files import decoding, read_arrays
@@ -166,21 +163,6 @@ def _examined(records: Records, row: int) -> tuple[dict[str, int], str]:
 
 
 # -- content, and what a run keeps of it ----------------------------------------------------------
-
-
-def contents(records: Records) -> UInt64[np.ndarray, "n"]:
-    """Return 64 bits of each row's content; 0 where its source tells none, or it cannot be read."""
-    source, positions = records.source.origin(np.arange(len(records)))
-    if isinstance(source, FeatureArray) and source.contents is not None:
-        return np.asarray(source.contents[positions])
-
-    def digest(position: int) -> int:
-        with suppress(OSError, DataError):
-            if (content := source.content(position)) is not None:
-                return int.from_bytes(blake2b(content, digest_size=8).digest(), "little")
-        return 0
-
-    return np.fromiter(in_threads(digest, positions.tolist(), 8), np.uint64, len(positions))
 
 
 def rows_of(records: Records) -> Rows:

@@ -166,7 +166,7 @@ class FeatureArray(Source):
 
     Attributes:
         model: fingerprint of the model whose embeddings these are; None for other vectors.
-        contents: what ``check.contents`` found of the records that were embedded.
+        contents: what ``loader.contents`` found of the records that were embedded.
     """
 
     kind: Kind = "features"

@@ -4,7 +4,7 @@ a generator here.
 An image goes through three steps. ``prepare`` is deterministic: channels, size, padding, as uint8.
 ``crops`` is the only place where drawn numbers become parameters, for a whole batch at once. Then
 it is cut and mirrored, and ``finish`` normalizes. Images that are already
-prepared and lie in one tensor (``resident``) take the same crops and the same finish, so they give
+prepared and lie in one tensor (``keep_decoded``) take the same crops and the same finish, so they give
 the same pixels.
 
 Parameters are a pure function of numbers in [0, 1), so the same numbers give the same picture in a
@@ -74,7 +74,7 @@ class ImageTransform(Settings):
             all channels.
         std: what each channel is divided by then.
         canvas: side of the center square that is kept of a resized image; None keeps it whole.
-            Images are then all of one size, which ``resident`` tensors need, and crops never see
+            Images are then all of one size, which tensors of decoded images need, and crops never see
             what lies outside.
         area: least and largest share of the image in a resized crop.
         order: of the channels that come out; ``"BGR"`` for weights from Caffe.

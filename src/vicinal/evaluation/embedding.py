@@ -19,12 +19,11 @@ import torch
 
 from vicinal import parallel
 from vicinal.data import open_path
-from vicinal.data.embeddings import MANIFEST, embedding_count, shard_path, write_shard
 from vicinal.data.folder import without_labels
 from vicinal.data.loader import Loader
 from vicinal.data.records import Progress, Records
 from vicinal.data.splits import SplitByClass
-from vicinal.data.table import pyarrow_module
+from vicinal.data.table import MANIFEST, embedding_count, pyarrow_module, shard_path, write_shard
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.files import read_object, write_arrays, write_json

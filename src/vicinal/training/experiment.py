@@ -19,9 +19,15 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from vicinal import parallel
 from vicinal.arguments import parameters
 from vicinal.config import Config
-from vicinal.data.loader import Loader, start_early, travels
+from vicinal.data.loader import (
+    WORTH_PROCESSES,
+    Loader,
+    keep_decoded,
+    open_cache,
+    start_early,
+    travels,
+)
 from vicinal.data.records import Batch, Progress, Records, Split
-from vicinal.data.resident import WORTH_PROCESSES, keep_decoded, open_cache
 from vicinal.data.splits import hold_out, overlapping_classes
 from vicinal.data.transforms import ImageTransform, OwnTransform, Transform, own_transform
 from vicinal.distances import Poincare
