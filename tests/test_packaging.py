@@ -24,7 +24,6 @@ from typer.main import get_command
 from vicinal.bench.tuning import require_optuna
 from vicinal.cli.main import app
 from vicinal.data import open_path, read_image
-from vicinal.data.images import _register_heif
 from vicinal.errors import VicinalError
 from vicinal.evaluation.embedding import ray_cluster
 from vicinal.models import EfficientNetLite, Embedder, Identity, TextEncoder, load_pretrained
@@ -103,7 +102,6 @@ def test_a_missing_extra_is_named_with_the_line_that_installs_it(extra, monkeypa
     monkeypatch.chdir(tmp_path)
     for name in [package, *(name for name in sys.modules if name.startswith(f"{package}."))]:
         monkeypatch.setitem(sys.modules, name, None)
-    _register_heif.cache_clear()
     with pytest.raises(VicinalError, match=rf"`pip install 'vicinal\[{extra}\]'`"):
         used()
 

@@ -106,11 +106,3 @@ def test_a_run_with_a_link_out_of_it_is_not_opened(tmp_path, name):
     (run.path / name).symlink_to(tmp_path / "outside")
     with pytest.raises(DataError, match=f"{name} is a link to .*outside"):
         RunDirectory.open(run.path)
-
-
-@pytest.mark.parametrize("value", ["../..", [], {}])
-def test_a_status_whose_numbers_are_none_is_named(tmp_path, value):
-    run = RunDirectory.create(tmp_path / "run")
-    run.write_status("finished", epoch=1, step=2, seconds=value)
-    with pytest.raises(RunError, match=r"status\.json is damaged: seconds is"):
-        _ = run.status

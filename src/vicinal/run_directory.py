@@ -151,19 +151,12 @@ class RunDirectory:
     @property
     def status(self) -> dict[str, Any]:
         status = read_object(self.status_path) if self.status_path.is_file() else {}
-        for name in ("epoch", "step", "seconds"):
-            if not isinstance(status.get(name), int | float | None):
-                fault = f"{name} is {status[name]!r:.60}"
-                raise RunError(f"{self.status_path} is damaged: {fault}. Restore it from a copy.")
-        if status.get("state") == "running" and self._is_abandoned():
-            status["state"] = "interrupted"
+        if status.get("state") == "running":
+            # Nobody locks the run any more if the process that trained is gone.
+            with suppress(OSError), (self.path / ".lock").open("rb") as lock:
+                if lock_open_file(lock.fileno(), wait=False):
+                    status["state"] = "interrupted"
         return status
-
-    def _is_abandoned(self) -> bool:
-        """Whether the process that trained is gone, since nobody locks the run any more."""
-        with suppress(OSError), (self.path / ".lock").open("rb") as lock:
-            return lock_open_file(lock.fileno(), wait=False)
-        return False
 
     @property
     def results(self) -> dict[str, Any] | None:

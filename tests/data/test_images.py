@@ -140,7 +140,6 @@ def test_a_heic_file_is_read(tmp_path):
     path = tmp_path / "set" / "a" / "IMG_0001.HEIC"
     heif.from_pillow(Image.fromarray(pixels)).save(path, quality=95)
     assert path.read_bytes()[4:12] == b"ftypheic"
-    images._register_heif.cache_clear()
     for found in (read_image(path), Folder(str(tmp_path / "set"), test=0.0).load().source.read(0)):
         assert found.mode == "RGB" and found.size == (80, 48)
         assert np.abs(np.asarray(found)[:, [5, 60]].astype(int) - pixels[:, [5, 60]]).max() < 12

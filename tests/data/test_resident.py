@@ -218,14 +218,10 @@ def test_a_file_replaced_by_one_of_equal_size_is_decoded_again(images, folder):
     assert torch.equal(found[1], pixels(images)) and not torch.equal(*found)
 
 
-@pytest.mark.parametrize("damage", ["cut", "shape"])
-def test_a_damaged_array_is_made_again(images, folder, damage):
+def test_a_damaged_array_is_made_again(images, folder):
     whole = pixels(images, folder)
     (path,) = arrays(folder)
-    if damage == "cut":
-        os.truncate(path, path.stat().st_size - 1)
-    else:
-        np.save(path, np.load(path)[1:])
+    os.truncate(path, path.stat().st_size - 1)
     for _ in range(2):
         assert torch.equal(pixels(images, folder), whole)
     assert np.array_equal(np.load(path), whole)

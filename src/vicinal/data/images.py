@@ -1,7 +1,6 @@
 """Image files as training, search and export read them: decoded, upright, RGB or 8-bit gray."""
 
 import stat
-from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,7 +21,12 @@ def read_image(path: Path) -> Image.Image:
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would wait for whoever writes into it
             raise DataError("it is not a regular file")
         if path.suffix.lower() in HEIC:
-            _register_heif()
+            try:
+                from pillow_heif import register_heif_opener
+            except ImportError as error:
+                fault = "pillow-heif is not installed: `pip install 'vicinal[heic]'`"
+                raise DataError(fault) from error
+            register_heif_opener()
             return decode(path, (*IMAGE_FORMATS, "HEIF"))
         return decode(path)
     except FileNotFoundError as error:
@@ -54,15 +58,6 @@ def check_size(size: tuple[int, int], most_pixels: int | None = None, what: str 
             f"most {most_pixels / 10**6:g} million pixels and sides in a ratio of {MOST_ASPECT} "
             "to 1"
         )
-
-
-@cache
-def _register_heif() -> None:
-    try:
-        from pillow_heif import register_heif_opener
-    except ImportError as error:
-        raise DataError("pillow-heif is not installed: `pip install 'vicinal[heic]'`") from error
-    register_heif_opener()
 
 
 def upright(image: Image.Image) -> Image.Image:

@@ -118,22 +118,20 @@ class Loader:
 
     def batches(self, plan: Plan, epoch: int = 0) -> Iterator[Batch]:
         """Yield one batch per index list of the plan, on the device."""
-        for batch, crops in self._read((epoch, indices) for indices in plan):
-            yield self._finished(batch.to(self.device), crops)
-
-    def _finished(self, batch: Batch, crops: Crops | None) -> Batch:
-        """Turn pixels of 0..255 into the network's inputs."""
         transform = self.transform
-        if isinstance(transform, FeatureTransform | TextTransform):
-            return batch
-        cut = batch.inputs
-        if self._on_device and crops and isinstance(transform, ImageTransform):
-            if cut.ndim == 1:  # places among the images that lie on the device
-                cut = transform.cut_there(self._on_device.pixels, cut, crops)
-            else:
-                rows = torch.arange(len(cut), device=self.device)
-                cut = transform.cut_there(cut, rows, crops)
-        return replace(batch, inputs=transform.finish(cut))
+        for there, crops in self._read((epoch, indices) for indices in plan):
+            batch = there.to(self.device)
+            if isinstance(transform, FeatureTransform | TextTransform):
+                yield batch
+                continue
+            cut = batch.inputs
+            if self._on_device and crops and isinstance(transform, ImageTransform):
+                if cut.ndim == 1:  # places among the images that lie on the device
+                    cut = transform.cut_there(self._on_device.pixels, cut, crops)
+                else:
+                    rows = torch.arange(len(cut), device=self.device)
+                    cut = transform.cut_there(cut, rows, crops)
+            yield replace(batch, inputs=transform.finish(cut))
 
 
 def cuts_there(device: torch.device) -> bool:
@@ -218,7 +216,12 @@ class _Reader:
             inputs,
             torch.from_numpy(records.labels[rows].astype(np.int64)),
             torch.from_numpy(rows),
-            {name: _as_tensor(column[rows]) for name, column in records.columns.items()},
+            {
+                name: torch.as_tensor(
+                    column[rows], dtype=torch.float32 if column.dtype.kind == "f" else None
+                )
+                for name, column in records.columns.items()
+            },
             tuple(skipped),
             texts=TextTransform().batch(texts) if texts else None,
         )
@@ -296,11 +299,6 @@ class _Reader:
         return decoded.pixels[decoded.slots[position]].permute(2, 0, 1)
 
 
-def _as_tensor(column: np.ndarray) -> Tensor:
-    """Return further columns of rows as tensors, decimal numbers as float32."""
-    return torch.as_tensor(column, dtype=torch.float32 if column.dtype.kind == "f" else None)
-
-
 # -- images that stay decoded ----------------------------------------------------------------------
 
 
@@ -341,10 +339,15 @@ def keep_decoded(
         resident == "off"
         or not isinstance(transform, ImageTransform)
         or records.captions is not None
-        or (shape := _prepared_shape(source, transform)) is None
         or (in_memory and device.type == "cpu")
     ):
         return
+    side = transform.prepared_side
+    shape = (side, side, transform.channels)
+    if side is None:  # images in memory are alike, others may not be
+        if not in_memory or not len(source):
+            return
+        shape = tuple(transform.prepare(source.read(0)).permute(1, 2, 0).shape)
     room = _FREE_SHARE.get(device.type, 0.0) * free_memory(device)
     fits = resident == "auto" and len(records) * int(np.prod(shape)) <= room
     if not fits and cache is None:
@@ -379,10 +382,10 @@ def keep_decoded(
     if path is not None:
         # The lock, by which other processes wait for this one, goes with it, however it ends.
         with suppress(_IncompleteError), FileLock(path.with_suffix(".lock")):
-            pixels = _mapped(path, (len(held), *shape))
+            pixels = _mapped(path)
             if pixels is None:
                 write_atomically(path, write)
-                pixels = _mapped(path, (len(held), *shape))
+                pixels = _mapped(path)
     if fits and pixels is not None:
         pixels = pixels.to(device, copy=True)
     elif fits:
@@ -399,14 +402,12 @@ class _IncompleteError(Exception):
     """Some images could not be read, so none are kept in a file."""
 
 
-def _mapped(path: Path, shape: tuple[int, ...]) -> Tensor | None:
-    """Return the pixels of a file, left on the disk; None where there are none, or other ones."""
+def _mapped(path: Path) -> Tensor | None:
+    """Return the pixels of a file, left on the disk; None where there are none, or damaged ones."""
     with suppress(FileNotFoundError, DataError), warnings.catch_warnings():
         # it is read-only, and is not written to
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-        found = read_array(path, mapped=True)
-        if found.shape == shape and found.dtype == np.uint8:
-            return torch.from_numpy(found)
+        return torch.from_numpy(read_array(path, mapped=True))
     return None
 
 
@@ -445,18 +446,6 @@ class _Preparation:
                     raise
                 errors[position] = str(error)
         return prepared, errors
-
-
-def _prepared_shape(source: Source, transform: ImageTransform) -> tuple[int, int, int] | None:
-    """Return height, width and channels of every prepared image of a source; None where they
-    differ."""
-    side = transform.prepared_side
-    if side is not None:
-        return side, side, transform.channels
-    if isinstance(source, ImageArray) and len(source):
-        channels, height, width = transform.prepare(source.read(0)).shape
-        return height, width, channels
-    return None
 
 
 def free_memory(device: torch.device) -> int:

@@ -82,7 +82,24 @@ class InMemory(SplitByClass):
             return Pictures(rows)
         if self.labels is None:
             rows = [_first(rows[row]) for row in range(len(rows))]
-        return Texts(list(rows)) if isinstance(first, str) else _of_array(np.asarray(rows))
+        if isinstance(first, str):
+            return Texts(list(rows))
+        array = np.asarray(rows)
+        names = [f"row {row}" for row in range(len(array))]
+        if array.dtype == np.uint8 and array.ndim in (3, 4):
+            return ImageArray(array, names)
+        if array.ndim != 2 or array.dtype.kind not in "fiub" or not array.size:
+            raise DataError(
+                "inputs are numbers [n d], uint8 images [n h w] or [n h w 3], texts or PIL images, "
+                f"got {array.dtype} {list(array.shape)}."
+            )
+        features = array.astype(np.float32)
+        if len(bad := np.flatnonzero(~np.isfinite(features).all(axis=1))):
+            raise DataError(
+                f"{len(bad)} of {len(array)} rows hold NaN or infinite numbers (rows "
+                f"{few(bad.tolist(), 5)}). Fix or remove them."
+            )
+        return FeatureArray(features, names)
 
     def load(self) -> Records:
         source = self._source
@@ -159,24 +176,6 @@ def _of_frame(frame: Any) -> InMemory:
     rest = frame.drop(columns=[name for name in ("label", "split") if name in frame.columns])
     numbers = rest.select_dtypes("number")
     return InMemory(inputs=rest.get("text", numbers), labels=frame["label"], splits=splits)
-
-
-def _of_array(array: np.ndarray) -> Source:
-    names = [f"row {row}" for row in range(len(array))]
-    if array.dtype == np.uint8 and array.ndim in (3, 4):
-        return ImageArray(array, names)
-    if array.ndim != 2 or array.dtype.kind not in "fiub" or not array.size:
-        raise DataError(
-            "inputs are numbers [n d], uint8 images [n h w] or [n h w 3], texts or PIL images, got "
-            f"{array.dtype} {list(array.shape)}."
-        )
-    features = array.astype(np.float32)
-    if len(bad := np.flatnonzero(~np.isfinite(features).all(axis=1))):
-        raise DataError(
-            f"{len(bad)} of {len(array)} rows hold NaN or infinite numbers (rows "
-            f"{few(bad.tolist(), 5)}). Fix or remove them."
-        )
-    return FeatureArray(features, names)
 
 
 def _labels(examples: Any) -> list[Any]:

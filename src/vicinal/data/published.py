@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, NamedTuple
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Int, UInt8
 from PIL import Image, ImageOps
 
 from vicinal.arguments import Limits, Settings
@@ -326,8 +326,14 @@ class OmniglotPairs(Settings):
         records = whole.take(kept)
         roles = np.where(drawers[kept] <= self.drawers, QUERY, GALLERY).astype(np.int64)
         angles = np.where(roles == GALLERY, 360 * uniform(self.seed, 0, kept, 1)[:, 0], 0.0)
-        drawings = [records.source.read(row) for row in range(len(kept))]
-        pixels = _turned(drawings, angles, self.size)
+        pixels = np.empty((len(kept), self.size, self.size), dtype=np.uint8)
+        for row, angle in enumerate(angles.tolist()):
+            # within a margin of an eighth, in which strokes may move
+            drawing = records.source.read(row)
+            sheet = ImageOps.expand(drawing, drawing.width // 8, fill=_WHITE)
+            if angle:
+                sheet = sheet.rotate(angle, Image.Resampling.BILINEAR, fillcolor=_WHITE)
+            pixels[row] = np.asarray(sheet.resize(pixels.shape[1:], Image.Resampling.BILINEAR))
         names = [records.source.name(row) for row in range(len(kept))]
         alphabet = {"kin": records.columns["alphabet"], "role": roles, "angle": angles}
         return replace(
@@ -336,20 +342,6 @@ class OmniglotPairs(Settings):
             source=ImageArray(pixels, names),
             columns={**records.columns, **alphabet},
         )
-
-
-def _turned(
-    drawings: Sequence[Image.Image], angles: Float[np.ndarray, "n"], size: int
-) -> UInt8[np.ndarray, "n size size"]:
-    """Turn drawings by their angles, within a margin of an eighth in which strokes may move, and
-    reduce them."""
-    pixels = np.empty((len(drawings), size, size), dtype=np.uint8)
-    for row, (drawing, angle) in enumerate(zip(drawings, angles.tolist(), strict=True)):
-        sheet = ImageOps.expand(drawing, drawing.width // 8, fill=_WHITE)
-        if angle:
-            sheet = sheet.rotate(angle, Image.Resampling.BILINEAR, fillcolor=_WHITE)
-        pixels[row] = np.asarray(sheet.resize((size, size), Image.Resampling.BILINEAR))
-    return pixels
 
 
 class _Drawing(NamedTuple):

@@ -230,7 +230,12 @@ class Captioned(Source):
     def read(self, index: int) -> Any:
         """Return the picture at a position; of a text a picture of it, for thumbnails."""
         text = self.text(index)
-        return self.pictures.read(index) if text is None else _written(text)
+        if text is None:
+            return self.pictures.read(index)
+        picture = Image.new("L", (128, 128), 255)
+        # Pillow's own font may lack a letter; the name beside a thumbnail has all of them.
+        ImageDraw.Draw(picture).multiline_text((6, 6), "\n".join(wrap(text[:400], 19)), fill=0)
+        return picture
 
     def content(self, index: int) -> bytes | None:
         text = self.text(index)
@@ -239,13 +244,6 @@ class Captioned(Source):
     def origin(self, positions: np.ndarray) -> tuple[Source, np.ndarray]:
         texts = (positions >= len(self.pictures)).any()
         return (self, positions) if texts else self.pictures.origin(positions)
-
-
-def _written(text: str) -> Image.Image:
-    picture = Image.new("L", (128, 128), 255)
-    # Pillow's own font may lack a letter; the name beside a thumbnail has all of them.
-    ImageDraw.Draw(picture).multiline_text((6, 6), "\n".join(wrap(text[:400], 19)), fill=0)
-    return picture
 
 
 class Taken(Source):

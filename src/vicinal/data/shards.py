@@ -32,7 +32,6 @@ from vicinal.errors import ConfigError, DataError
 from vicinal.files import regular, sync_directory
 
 PART_BYTES = 50 * 10**6
-_MOST = 2**20  # bytes of a sample's JSON: more describes no image
 _NO_FOLDER = r"[^\w-]+"  # what of a class's name is not in that of its folder
 _BLOCK = 512  # to which tar pads
 _END = 20 * _BLOCK  # to which it pads a whole file
@@ -99,7 +98,14 @@ class Shards(SplitByClass):
 
     def load(self) -> Records:
         root = existing(self.path)
-        shards = _complete(root) if root.is_dir() else [root]
+        shards = sorted(root.glob("*.tar")) if root.is_dir() else [root]
+        # in the names that ``pack`` gives
+        counts = [int(of[1]) for shard in shards if (of := re.search(r"-of-(\d+)\.", shard.name))]
+        if root.is_dir() and len(shards) < max(counts, default=1):
+            raise DataError(
+                f"{root} should hold {max(counts, default=1)} .tar files, but holds "
+                f"{len(shards)}. Name a folder of shards, or copy the missing ones."
+            )
         rows = list[Row]()
         places = list[tuple[int, int, int]]()
         begun = [re.match("train|valid|val|test", shard.name) for shard in shards]
@@ -119,7 +125,11 @@ class Shards(SplitByClass):
         names = [str(row[self.label]) for row in rows]
         splits = [str(row.get("split") or "") for row in rows]
         given = splits if all(splits) else None
-        columns = _columns(rows, without=("path", "split", self.label))
+        columns = dict[str, np.ndarray]()
+        for name in sorted(rows[0].keys() - {"path", "split", self.label}):
+            values = [row.get(name) for row in rows]
+            if all(type(value) in (int, float) for value in values):  # of each row
+                columns[name] = np.array(values)
         return self._records(
             root.stem, source, names, given, lambda row: str(shards[places[row][0]]), columns
         )
@@ -137,7 +147,7 @@ class Shards(SplitByClass):
                         ending = name.partition(".")[2]
                         if is_image(name):
                             image = member
-                        elif ending in ("cls", "json") and member.size <= _MOST:
+                        elif ending in ("cls", "json"):
                             text = archive.extractfile(member).read().decode()  # type: ignore[union-attr]
                             if ending == "cls":
                                 row[self.label] = text.strip()
@@ -150,35 +160,11 @@ class Shards(SplitByClass):
             raise DataError(f"{fault}. Shards are uncompressed .tar files.") from error
 
 
-def _complete(folder: Path) -> list[Path]:
-    """Return the shards of a folder; an error if those of ``pack`` are not all there."""
-    shards = sorted(folder.glob("*.tar"))
-    counts = [int(many[1]) for many in (re.search(r"-of-(\d+)\.", s.name) for s in shards) if many]
-    if len(shards) < max(counts, default=1):
-        raise DataError(
-            f"{folder} should hold {max(counts, default=1)} .tar files, but holds {len(shards)}. "
-            "Name a folder of shards, or copy the missing ones."
-        )
-    return shards
-
-
 def _key(member: tarfile.TarInfo) -> str:
     """Return what the files of a sample share: their folder and all before the first dot of their
     names."""
     folder, _, name = member.name.rpartition("/")
     return f"{folder}/{name.partition('.')[0]}"
-
-
-def _columns(rows: Sequence[Row], without: Iterable[str]) -> dict[str, np.ndarray]:
-    """Return what is a number in all rows."""
-    columns: dict[str, list[Any]] = {
-        name: [row.get(name) for row in rows] for name in sorted(rows[0].keys() - {*without})
-    }
-    return {
-        name: np.array(column)
-        for name, column in columns.items()
-        if all(type(value) in (int, float) and abs(value) < 2**63 for value in column)
-    }
 
 
 # -- packing ---------------------------------------------------------------------------------------
@@ -253,7 +239,22 @@ def _samples(
     """Encode each row in threads, a few ahead."""
 
     def sample(row: int) -> Mapping[str, bytes]:
-        content, ending = _encoded(records, row, resize)
+        source, positions = records.source.origin(np.array([row]))
+        position = int(positions[0])
+        file = io.BytesIO()
+        ending = ".png"
+        path = source.root / source.paths[position] if isinstance(source, ImageFiles) else None
+        if resize is not None:
+            transform = ImageTransform(size=resize, resize=resize)
+            prepared = transform.prepare(source.read(position), source.name(position))
+            # Colors at full resolution, not halved as is usual: resized crops enlarge them.
+            as_image(prepared).save(file, "JPEG", quality=90, subsampling=0, optimize=True)
+            ending = ".jpg"
+        elif path is not None and path.suffix.lower() not in HEIC:
+            file.write(regular(path).read_bytes())
+            ending = path.suffix
+        else:
+            source.read(position).save(file, "PNG")
         label = records.classes[records.labels[row]]
         said = {name: column[row].item() for name, column in records.columns.items()}
         said |= {
@@ -262,28 +263,9 @@ def _samples(
             "split": str(records.splits[row]),
         }
         key = f"{re.sub(_NO_FOLDER, '-', label)[:80] or '-'}/{row:08d}"
-        return {f"{key}{ending}": content, f"{key}.json": json.dumps(said).encode()}
+        return {f"{key}{ending}": file.getvalue(), f"{key}.json": json.dumps(said).encode()}
 
     rows = range(len(records))
     for row, members in enumerate(in_threads(sample, rows, os.cpu_count() or 1)):
         yield members
         progress(row + 1)
-
-
-def _encoded(records: Records, row: int, resize: int | None) -> tuple[bytes, str]:
-    """Return an image file and the ending of its name."""
-    source, (position,) = records.source.origin(np.array([row]))
-    file = io.BytesIO()
-    if resize is not None:
-        transform = ImageTransform(size=resize, resize=resize)
-        name = source.name(int(position))
-        resized = as_image(transform.prepare(source.read(int(position)), name))
-        # Colors at full resolution, not halved as is usual: resized crops enlarge them.
-        resized.save(file, "JPEG", quality=90, subsampling=0, optimize=True)
-        return file.getvalue(), ".jpg"
-    if isinstance(source, ImageFiles):
-        path = source.root / source.paths[position]
-        if path.suffix.lower() not in HEIC:
-            return regular(path).read_bytes(), path.suffix
-    source.read(int(position)).save(file, "PNG")
-    return file.getvalue(), ".png"

@@ -139,7 +139,12 @@ def read_columns(path: Path) -> Columns:
         )
     with _parquet(path) as file:
         table = file.read()
-        cells = {name: _cells(table.column(name)) for name in table.column_names}
+        cells: dict[str, Any] = {name: table.column(name) for name in table.column_names}
+        for name, column in cells.items():
+            cells[name] = column.to_pylist()
+            if column.type.num_fields:  # lists, as an array [n d] where all are of one length
+                with suppress(ValueError, TypeError):
+                    cells[name] = np.stack(column.to_numpy())
         return Columns(path, cells, range(table.num_rows))
 
 
@@ -224,15 +229,6 @@ def pyarrow_module() -> Any:
     except ImportError as error:
         raise ConfigError("Parquet needs pyarrow: `pip install 'vicinal[parquet]'`.") from error
     return pyarrow
-
-
-def _cells(column: Any) -> Any:
-    """Return a column of Parquet as values; as an array [n d] where it has lists, all of one
-    length."""
-    if column.type.num_fields:
-        with suppress(ValueError, TypeError):
-            return np.stack(column.to_numpy())
-    return column.to_pylist()
 
 
 def _number(cell: Any) -> int | float | None:
