@@ -343,11 +343,12 @@ def keep_decoded(
     ):
         return
     side = transform.prepared_side
-    shape = (side, side, transform.channels)
-    if side is None:  # images in memory are alike, others may not be
-        if not in_memory or not len(source):
-            return
+    if side is not None:
+        shape: tuple[int, ...] = (side, side, transform.channels)
+    elif in_memory and len(source):  # images in memory are alike, others may not be
         shape = tuple(transform.prepare(source.read(0)).permute(1, 2, 0).shape)
+    else:
+        return
     room = _FREE_SHARE.get(device.type, 0.0) * free_memory(device)
     fits = resident == "auto" and len(records) * int(np.prod(shape)) <= room
     if not fits and cache is None:
