@@ -69,8 +69,6 @@ class ClassTree:
             levels: L.
         """
         coerce(levels, Annotated[int, Limits(f"[1, {MOST_LEVELS}]")], "levels of a class tree")
-        if not len(labels):
-            raise DataError("a class tree needs at least one embedding, got none.")
         classes, numbers, sizes = torch.unique(
             labels.cpu(), return_inverse=True, return_counts=True
         )
@@ -116,8 +114,7 @@ class ClassTree:
         for threshold in self.thresholds[:-1].tolist() if count > 1 else ():
             below = np.nextafter(threshold, -np.inf)
             node = torch.from_numpy(fcluster(self.merges.numpy(), below, "distance"))
-            for rows in torch.split(torch.arange(count), BLOCK // count + 1):
-                result[rows] += node[rows, None] != node
+            result += node[:, None] != node
         return result
 
 
