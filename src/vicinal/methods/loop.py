@@ -11,8 +11,8 @@ Chanda, ICCV 2021).
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import ClassVar, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -84,6 +84,7 @@ def positive_pairs(labels: SingleLabels, pairing: Pairing) -> PositivePairs:
     return PositivePairs(*(part.flatten() for part in found))
 
 
+@dataclass(eq=False, repr=False)
 class NegativesBetweenPairs(nn.Module, ABC):
     """A loss over positive pairs, whose negatives lie between the members of pairs of other
     classes.
@@ -94,14 +95,22 @@ class NegativesBetweenPairs(nn.Module, ABC):
         pairing: ``"all"`` positive pairs, each once, or ``"consecutive"`` rows (0, 1), (2, 3), ...
     """
 
-    anchors: Anchors = "pairs"
-    over_pairs: bool = False
+    loss: Loss
+    _: KW_ONLY
+    pairing: Pairing = "all"
+
+    anchors = "pairs"
+    over_pairs = False
     indivisible = "it compares pairs of the whole batch"
 
-    def __init__(self, loss: nn.Module, *, pairing: Pairing = "all") -> None:
-        super().__init__()
-        self.loss = pairable(loss)
-        self.pairing: Pairing = pairing
+    def __new__(cls, *args: object, **arguments: object) -> Self:
+        module = super().__new__(cls)
+        nn.Module.__init__(module)  # before a dataclass sets its fields
+        return module
+
+    def __post_init__(self) -> None:
+        self.loss = pairable(self.loss)
+        check_arguments(self)
 
     @property
     def capturable(self) -> bool:
@@ -188,6 +197,7 @@ class NegativesBetweenPairs(nn.Module, ABC):
         return reduce(Terms(sums, counts), self.loss.reduction)
 
 
+@dataclass(eq=False, repr=False)
 class OptimalNegatives(NegativesBetweenPairs):
     """A loss over positive pairs, whose negatives are the nearest points between their arcs instead
     of samples.
@@ -221,20 +231,10 @@ class OptimalNegatives(NegativesBetweenPairs):
             (pairs, or pairs of pairs; ours). The authors' code sums (``reduction="sum"``).
     """
 
-    def __init__(
-        self,
-        loss: nn.Module,
-        *,
-        pairing: Pairing = "all",
-        overlap: Overlap = "samples",
-        anchors: Anchors = "samples",
-        over_pairs: bool = False,
-    ) -> None:
-        super().__init__(loss, pairing=pairing)
-        self.overlap = overlap
-        self.anchors = anchors
-        self.over_pairs = over_pairs
-        check_arguments(self)
+    _: KW_ONLY
+    overlap: Overlap = "samples"
+    anchors: Anchors = "samples"
+    over_pairs: bool = False
 
     def negatives(self, embeddings: Embeddings, pairs: PositivePairs) -> Float[Tensor, "n p"]:
         """Compare arcs of pairs, or samples, with every arc; where they overlap or there are none,
@@ -267,6 +267,7 @@ class OptimalNegatives(NegativesBetweenPairs):
         return self.loss.distance.nearest(torch.stack(ends), dim=0)
 
 
+@dataclass(eq=False, repr=False)
 class ExpandedNegatives(NegativesBetweenPairs):
     """A loss over positive pairs, whose negatives are the nearest of a few points between their
     members.
@@ -289,10 +290,8 @@ class ExpandedNegatives(NegativesBetweenPairs):
         pairing: as of ``NegativesBetweenPairs``; the paper's is ``"consecutive"``.
     """
 
-    def __init__(self, loss: nn.Module, *, points: Natural = 2, pairing: Pairing = "all") -> None:
-        super().__init__(loss, pairing=pairing)
-        self.points = points
-        check_arguments(self)
+    _: KW_ONLY
+    points: Natural = 2
 
     def negatives(self, embeddings: Embeddings, pairs: PositivePairs) -> Float[Tensor, "p p"]:
         rows = unit_rows(embeddings) if self.loss.distance.normalize else embeddings
