@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 
 from vicinal.linear.estimators import Hinge, sigmoid
-from vicinal.linear.objective import Neighborhoods, Objective
-from vicinal.linear.solvers import Problem, convex_minimum, lbfgs, project
+from vicinal.linear.objective import (
+    Neighborhoods,
+    Objective,
+    Problem,
+    convex_minimum,
+    lbfgs,
+    project,
+)
 
 
 @pytest.fixture

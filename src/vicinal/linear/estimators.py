@@ -17,8 +17,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from vicinal.arguments import Count, Finite, NonNegative, Positive, Share, check_arguments
 from vicinal.errors import ConfigError, DataError
-from vicinal.linear.objective import Array, Labels, Neighborhoods, Objective, require_classes
-from vicinal.linear.solvers import (
+from vicinal.linear.objective import (
+    Array,
+    Labels,
+    Neighborhoods,
+    Objective,
     Problem,
     Solution,
     convex_minimum,
@@ -26,6 +29,7 @@ from vicinal.linear.solvers import (
     leveled_lbfgs,
     paper_start,
     project,
+    require_classes,
 )
 
 _TINY = 1e-3  # spread of the samples below which a start at I/√N sees no gradient

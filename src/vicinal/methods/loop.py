@@ -425,7 +425,7 @@ class LoOp(BetweenPairs):
         super().setup(parts)
         ours = self.form == "ours"
         self.loss = OptimalNegatives(
-            parts.loss,
+            self.loss,
             pairing=self.pairing,
             overlap=self.overlap or ("samples" if ours else "arcs"),
             anchors=self.anchors or ("samples" if ours else "pairs"),
@@ -463,4 +463,4 @@ class EmbeddingExpansion(BetweenPairs):
 
     def setup(self, parts: Parts) -> None:
         super().setup(parts)
-        self.loss = ExpandedNegatives(parts.loss, points=self.points, pairing=self.pairing)
+        self.loss = ExpandedNegatives(self.loss, points=self.points, pairing=self.pairing)
