@@ -100,7 +100,7 @@ def evaluate(
         others, theirs = _checked(gallery, gallery_labels, "gallery", rows.device, same)
     most = ["recall@1%"] if top_percent else []
     usual = [*(f"recall@{k}" for k in recalls), *most, "map@r", "r_precision", *_CLUSTERING]
-    asked = metrics or usual
+    asked = usual if metrics is None else metrics
     groups = [name for name in asked if name in _CLUSTERING]
     fars = {name: float(name[8:]) for name in asked if name.startswith("tar@far=")}
     pairs = [name for name in asked if name in fars or name == "eer"]
