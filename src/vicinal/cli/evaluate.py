@@ -140,8 +140,7 @@ def embed(
     )
     with joined():
         follow = Console(quiet=not first()).following
-        whole = embedding.embed_file if out.suffix.lower() == ".npz" else embedding.embed
-        count, unread = whole(job, pick_device(device), ray, follow)
+        count, unread = embedding.embed(job, pick_device(device), ray, follow)
     if first():
         for name in unread:
             typer.secho(f"skipped, could not be read: {name}", fg="yellow", err=True)

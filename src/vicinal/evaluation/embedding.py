@@ -135,36 +135,9 @@ def _shard_rows(count: int) -> int:
     return min(most, max(least, -(-count // _SHARDS)))
 
 
-def embed_file(
-    job: Job, device: torch.device, ray: int | None, follow: Any
-) -> tuple[int, list[str]]:
-    """Write all embeddings as one ``.npz``; arguments as in ``embed``."""
-    if ray is not None:
-        raise ConfigError(f"--ray writes a folder of shards, got --out {job.folder}. Name one.")
-    records = records_at(job.data)
-    with follow(len(records), 0, "embedding") as follower:
-        embedded = job.encoder(device).embed(
-            records,
-            batch_size=job.batch_size,
-            workers=job.workers,
-            skip_corrupt=job.skip_corrupt,
-            progress=follower.advance,
-        )
-    kept = embedded.records
-    arrays = {
-        "embeddings": embedded.vectors.numpy(),
-        "labels": kept.labels,
-        "classes": np.array(kept.classes),
-        "names": np.array([kept.source.name(index) for index in range(len(kept))]),
-    }
-    if parallel.first():
-        write_arrays(job.folder, arrays)
-    return len(kept), [*embedded.skipped]
-
-
 def embed(job: Job, device: torch.device, ray: int | None, follow: Any) -> tuple[int, list[str]]:
-    """Write the embeddings that are missing; return how many there are then, and the names of the
-    records that could not be read now.
+    """Write the embeddings that are missing, or all to one ``.npz``; return how many there are
+    then, and the names of the records that could not be read now.
 
     Args:
         device: where to embed.
@@ -173,6 +146,27 @@ def embed(job: Job, device: torch.device, ray: int | None, follow: Any) -> tuple
     """
     encoder = job.encoder(device)
     records = records_at(job.data)
+    if job.folder.suffix.lower() == ".npz":
+        if ray is not None:
+            raise ConfigError(f"--ray writes a folder of shards, got --out {job.folder}. Name one.")
+        with follow(len(records), 0, "embedding") as follower:
+            embedded = encoder.embed(
+                records,
+                batch_size=job.batch_size,
+                workers=job.workers,
+                skip_corrupt=job.skip_corrupt,
+                progress=follower.advance,
+            )
+        kept = embedded.records
+        arrays = {
+            "embeddings": embedded.vectors.numpy(),
+            "labels": kept.labels,
+            "classes": np.array(kept.classes),
+            "names": np.array([kept.source.name(index) for index in range(len(kept))]),
+        }
+        if parallel.first():
+            write_arrays(job.folder, arrays)
+        return len(kept), [*embedded.skipped]
     todo = parallel.from_first(lambda: job.begin(encoder, records))
     mine = parallel.part(todo)
     size = _shard_rows(len(records))
