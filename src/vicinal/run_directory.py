@@ -110,7 +110,12 @@ class RunDirectory:
                     f"{shlex.quote(str(run.path))}`."
                 )
             fault = "it has no run.json" if run.path.is_dir() else "there is no such folder"
-            raise RunError(f"{run.path} is not a run: {fault}. {_runs_near(run.path)}")
+            # The newest runs in it or beside it.
+            folder = run.path if run.path.is_dir() else run.path.parent
+            near = sorted(folder.glob("*/run.json"), key=lambda file: -file.stat().st_mtime)
+            names = few([file.parent.name for file in near], 5)
+            advice = f"Runs in {folder}: {names}." if near else "`vicinal train` makes one."
+            raise RunError(f"{run.path} is not a run: {fault}. {advice}")
         check_links(run.path, without=WANDB)
         found = run.info.get("format")
         if found != FORMAT:
@@ -234,16 +239,6 @@ class Journal:
 
     def close(self) -> None:
         self._file.close()
-
-
-def _runs_near(path: Path) -> str:
-    """Suggest what to name instead of a folder that is no run: the newest runs in it or beside
-    it."""
-    folder = path if path.is_dir() else path.parent
-    found = sorted(folder.glob("*/run.json"), key=lambda file: file.stat().st_mtime, reverse=True)
-    if not found:
-        return "`vicinal train` makes one."
-    return f"Runs in {folder}: {few([file.parent.name for file in found], 5)}."
 
 
 def config_of(info: Mapping[str, Any]) -> dict[str, Any]:

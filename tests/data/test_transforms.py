@@ -16,6 +16,11 @@ def image(width=12, height=10, mode="RGB"):
     return Image.fromarray(pixels).convert(mode)
 
 
+def one(transform, picture, draws=None):
+    """One picture on its way into a network; without draws, its center."""
+    return transform.batch([picture], None if draws is None else draws[None])[0]
+
+
 def plain(**settings):
     """Pixels come out as they went in, 0 to 1."""
     return ImageTransform(**{"mean": (0.0,), "std": (1.0,), **settings})
@@ -24,18 +29,18 @@ def plain(**settings):
 def test_without_draws_the_center_is_cut_and_nothing_is_mirrored():
     transform = plain(size=4, crop="random", mirror=True)
     expected = torch.from_numpy(np.array(image()))[3:7, 4:8].permute(2, 0, 1) / 255
-    torch.testing.assert_close(transform(image(), None), expected)
-    torch.testing.assert_close(transform.evaluation()(image(), np.zeros(3)), expected)
+    torch.testing.assert_close(one(transform, image()), expected)
+    torch.testing.assert_close(one(transform.evaluation(), image(), np.zeros(3)), expected)
 
 
 def test_padding_and_a_random_crop_shift_the_image():
     transform = plain(size=10, pad=2, fill=51, crop="random", channels=1)
     gray = image(10, 10, "L")
-    shifted = transform(gray, np.array([0.0, 0.5, 0.9]))  # two pixels down, none across
+    shifted = one(transform, gray, np.array([0.0, 0.5, 0.9]))  # two pixels down, none across
     torch.testing.assert_close(shifted[0, :2], torch.full((2, 10), 0.2))
     torch.testing.assert_close(shifted[0, 2:], torch.from_numpy(np.array(gray))[:8] / 255)
     # The center is the image itself.
-    torch.testing.assert_close(transform(gray), plain(size=10, channels=1)(gray))
+    torch.testing.assert_close(one(transform, gray), one(plain(size=10, channels=1), gray))
 
 
 def test_shorter_keeps_the_aspect_and_squash_does_not():
@@ -48,10 +53,10 @@ def test_the_preprocessing_of_public_weights_is_a_transform_s_normalization():
         transform = ImageTransform(
             size=10, mean=weights.mean, std=weights.std, order=weights.channels, scale=weights.scale
         )
-        pixels = plain(size=10)(image())
+        pixels = one(plain(size=10), image())
         ordered = pixels.flip(0) if weights.channels == "BGR" else pixels
         mean, std = (torch.tensor(values).view(3, 1, 1) for values in (weights.mean, weights.std))
-        torch.testing.assert_close(transform(image()), (ordered * weights.scale - mean) / std)
+        torch.testing.assert_close(one(transform, image()), (ordered * weights.scale - mean) / std)
 
 
 def test_a_canvas_is_the_center_square_of_the_resized_image():
@@ -94,7 +99,7 @@ def test_a_resized_crop_is_what_pillow_cuts_and_resizes():
     )
     expected = torch.from_numpy(np.array(box)).permute(2, 0, 1) / 255
     torch.testing.assert_close(
-        transform(image(24, 20), draws), expected.flip(-1) if crops.mirrored else expected
+        one(transform, image(24, 20), draws), expected.flip(-1) if crops.mirrored else expected
     )
     assert (height, width) != (8, 8)
 
@@ -104,9 +109,7 @@ def test_a_batch_is_its_images_one_by_one(crop):
     transform = ImageTransform(size=8, resize=11, pad=1, crop=crop, mirror=True)
     images = [image(12, 10), image(30, 13), image(11, 11)]
     draws = uniform(0, 0, [4, 5, 6], transform.draws)
-    alone = torch.stack(
-        [transform(one, numbers) for one, numbers in zip(images, draws, strict=True)]
-    )
+    alone = torch.stack([one(transform, *each) for each in zip(images, draws, strict=True)])
     torch.testing.assert_close(transform.batch(images, draws), alone, rtol=0, atol=0)
     assert transform.batch([]).shape == (0, 3, 8, 8)
 
@@ -120,14 +123,16 @@ def test_images_are_embedded_at_a_size_of_their_own():
         "center",
         transform.preparation,
     )
-    torch.testing.assert_close(seen(image()), plain(size=9, canvas=10)(image()), rtol=0, atol=0)
+    torch.testing.assert_close(
+        one(seen, image()), one(plain(size=9, canvas=10), image()), rtol=0, atol=0
+    )
     with pytest.raises(ConfigError, match=r"size = 6, test_size = 11.*canvas = 10"):
         plain(size=6, canvas=10, test_size=11)
 
 
 def test_an_image_smaller_than_the_crop_is_rejected_with_both_sizes():
     with pytest.raises(ConfigError, match=r"16 pixels .* image of 12 x 10.*resize"):
-        plain(size=16)(image())
+        one(plain(size=16), image())
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_real_birds_have_the_stored_features(data_root):
         # Its shorter side is 256 already.
         image = Image.open(folder / "images" / names[row]).convert("RGB")
         with torch.no_grad():
-            features = backbone(transform(image)[None]).mean(dim=(2, 3))[0]
+            features = backbone(transform.batch([image])).mean(dim=(2, 3))[0]
         assert (features - stored[row]).norm() < 0.2 * stored[row].norm()
         assert int((unit @ features).argmax()) == row
 

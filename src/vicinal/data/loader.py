@@ -55,11 +55,6 @@ Plan = Iterable[Sequence[int]]
 Corrupt = Literal["raise", "replace", "drop"]  # what is done about rows that cannot be read
 CPU = torch.device("cpu")
 _SAFE_PATH = "PYTHONSAFEPATH"
-_FORMATS = ("Bmp", "Gif", "Jpeg", "Ppm", "Png")  # that Pillow looks for first
-_PRELOADED = (
-    "vicinal.data.shards",
-    *(f"PIL.{name}ImagePlugin" for name in _FORMATS),
-)
 # names the folder of `training.cache` where that is not set, for a bench's jobs
 CACHE = "VICINAL_CACHE"
 IMAGES_AT_ONCE = 64  # decoded on the host before they go to the device
@@ -582,7 +577,7 @@ def start_early() -> None:
     if _METHOD == "forkserver":
         from multiprocessing import forkserver
 
-        _BASE.set_forkserver_preload([__name__, *_PRELOADED])
+        _BASE.set_forkserver_preload([__name__, "vicinal.data.shards"])
         before = os.environ.get(_SAFE_PATH)
         os.environ[_SAFE_PATH] = "1"  # nothing is imported from the current folder
         try:

@@ -103,7 +103,16 @@ class InMemory(SplitByClass):
 
     def load(self) -> Records:
         source = self._source
-        labels = _labels(self.inputs) if self.labels is None else _listed(self.labels)
+        if self.labels is not None:
+            labels = _listed(self.labels)
+        else:  # of a torch data set, by the names that it may have for them
+            examples = self.inputs
+            labels = _listed(getattr(examples, "targets", ()))
+            if len(labels) != len(examples):
+                labels = _listed([examples[row][1] for row in range(len(examples))])
+            names = getattr(examples, "classes", None)
+            if isinstance(names, Sequence) and all(isinstance(label, int) for label in labels):
+                labels = [names[label] for label in labels]
         if len(labels) != len(source):
             raise DataError(f"got {len(source)} inputs and {len(labels)} labels. Give each one.")
         if any(label != label or label is None for label in labels):
@@ -126,12 +135,36 @@ def adopt(given: Any) -> Dataset:
     if hasattr(given, "load"):
         found: Dataset = given
         return found
-    if is_hugging_face(given):
-        return _of_hugging_face(given)
+    if is_hugging_face(given):  # the parts of a dictionary are the splits
+        from datasets import concatenate_datasets
+
+        parts = given if isinstance(given, Mapping) else {"train": given}
+        rows = concatenate_datasets([*parts.values()])
+        if not {"image", "label"} <= rows.features.keys():
+            raise ConfigError(
+                "the data set needs columns `image` and `label`, got "
+                f"{few([*rows.features], 6)}. Rename them: dataset.rename_column."
+            )
+        label = rows.features["label"]
+        named = hasattr(label, "int2str")
+        pictures = type(rows.features["image"]).__name__ == "Image"  # decoded one at a time
+        splits = [split for split, part in parts.items() for _ in part]
+        return InMemory(
+            inputs=rows if pictures else rows.with_format("numpy")["image"][:],
+            labels=[label.int2str(one) if named else one for one in rows["label"]],
+            splits=splits if len(parts) > 1 else None,
+        )
     if isinstance(given, tuple) and len(given) == 2:
         return InMemory(inputs=given[0], labels=given[1])
     if hasattr(given, "select_dtypes"):
-        return _of_frame(given)
+        if "label" not in given.columns:
+            raise ConfigError(
+                "the data frame needs a column `label`, got "
+                f"{few(list(map(str, given.columns)), 6)}. Or give (frame[columns], frame[label])."
+            )
+        rest = given.drop(columns=["label", "split"], errors="ignore")
+        inputs = rest.get("text", rest.select_dtypes("number"))
+        return InMemory(inputs=inputs, labels=given["label"], splits=given.get("split"))
     if hasattr(given, "__getitem__") and hasattr(given, "__len__") and not isinstance(given, list):
         return InMemory(inputs=given)
     raise ConfigError(
@@ -143,50 +176,6 @@ def adopt(given: Any) -> Dataset:
 def is_hugging_face(value: object) -> bool:
     """Whether this is a data set of Hugging Face, which also has dictionaries of them."""
     return type(value).__module__.partition(".")[0] == "datasets"
-
-
-def _of_hugging_face(given: Any) -> InMemory:
-    """Read columns ``image``, of pictures or of vectors, and ``label``; the parts of a dictionary
-    are the splits."""
-    from datasets import concatenate_datasets
-
-    parts = given if isinstance(given, Mapping) else {"train": given}
-    rows = concatenate_datasets([*parts.values()])
-    if not {"image", "label"} <= rows.features.keys():
-        raise ConfigError(
-            f"the data set needs columns `image` and `label`, got {few([*rows.features], 6)}. "
-            "Rename them: dataset.rename_column."
-        )
-    label = rows.features["label"]
-    pictures = type(rows.features["image"]).__name__ == "Image"  # decoded one at a time
-    return InMemory(
-        inputs=rows if pictures else rows.with_format("numpy")["image"][:],
-        labels=[label.int2str(one) if hasattr(label, "int2str") else one for one in rows["label"]],
-        splits=[split for split, part in parts.items() for _ in part] if len(parts) > 1 else None,
-    )
-
-
-def _of_frame(frame: Any) -> InMemory:
-    if "label" not in frame.columns:
-        raise ConfigError(
-            f"the data frame needs a column `label`, got {few(list(map(str, frame.columns)), 6)}. "
-            "Or give (frame[columns], frame[label])."
-        )
-    splits = frame["split"] if "split" in frame.columns else None
-    rest = frame.drop(columns=[name for name in ("label", "split") if name in frame.columns])
-    numbers = rest.select_dtypes("number")
-    return InMemory(inputs=rest.get("text", numbers), labels=frame["label"], splits=splits)
-
-
-def _labels(examples: Any) -> list[Any]:
-    """Return the labels of a torch data set, by the names that it may have for them."""
-    labels = _listed(getattr(examples, "targets", ()))
-    if len(labels) != len(examples):
-        labels = _listed([examples[row][1] for row in range(len(examples))])
-    names = getattr(examples, "classes", None)
-    if isinstance(names, Sequence) and all(isinstance(label, int) for label in labels):
-        return [names[label] for label in labels]
-    return labels
 
 
 def _first(example: Any) -> Any:

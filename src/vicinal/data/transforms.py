@@ -146,12 +146,6 @@ class ImageTransform(Settings):
         size = self.size if self.test_size is None else self.test_size
         return replace(self, size=size, test_size=None, crop="center", mirror=False)
 
-    def __call__(
-        self, image: Image.Image, draws: Float[np.ndarray, "k"] | None = None
-    ) -> Float[Tensor, "c h w"]:
-        """Transform one image; without draws, its center."""
-        return self.batch([image], None if draws is None else draws[None])[0]
-
     def batch(
         self, images: Sequence[Image.Image], draws: Float[np.ndarray, "n k"] | None = None
     ) -> Float[Tensor, "n c h w"]:
