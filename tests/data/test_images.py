@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image, ImageOps
 
-from vicinal.data import ImageTransform, check, images
+from vicinal.data import check, images
 from vicinal.data.folder import Folder
 from vicinal.data.images import read_image, upright
 from vicinal.data.records import ImageFiles
@@ -114,12 +114,6 @@ def folder_of(path):
         (path.parent / "set" / name).mkdir(parents=True)
         shutil.copy(path, path.parent / "set" / name / "x.png")
     return path.parent / "set"
-
-
-def test_a_picture_that_resizing_makes_too_large_is_named():
-    transform = ImageTransform(size=8, resize=16_000)
-    with pytest.raises(DataError, match=r"long\.png, with transform\.resize=16000: 160,000 x"):
-        transform.prepare(Image.new("L", (100, 10)), "long.png")
 
 
 def test_only_regular_files_are_read(tmp_path):

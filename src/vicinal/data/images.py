@@ -43,21 +43,15 @@ def decode(file: Path | BinaryIO, formats: tuple[str, ...] = IMAGE_FORMATS) -> I
     """Decode an image file, upright, RGB or 8-bit gray; raise what decoders raise, and a DataError
     for its size."""
     with open_image(file, formats) as image:
-        check_size(image.size)
+        width, height = image.size
+        # They need more memory than any photograph, as they are or with a resized shorter side.
+        if width * height > MOST_PIXELS or max(image.size) > MOST_ASPECT * min(image.size):
+            raise DataError(
+                f"{width:,} x {height:,} pixels are too many or too narrow; accepted are at most "
+                f"{MOST_PIXELS / 10**6:g} million pixels and sides in a ratio of {MOST_ASPECT} to 1"
+            )
         image.load()
         return eight_bit(upright(image))
-
-
-def check_size(size: tuple[int, int], most_pixels: int | None = None, what: str = "") -> None:
-    """Reject pictures that need more memory than any photograph, as they are or with a resized
-    shorter side; an error begins with ``what``."""
-    most_pixels = most_pixels or MOST_PIXELS
-    if size[0] * size[1] > most_pixels or max(size) > MOST_ASPECT * min(size):
-        raise DataError(
-            f"{what}{size[0]:,} x {size[1]:,} pixels are too many or too narrow; accepted are at "
-            f"most {most_pixels / 10**6:g} million pixels and sides in a ratio of {MOST_ASPECT} "
-            "to 1"
-        )
 
 
 def upright(image: Image.Image) -> Image.Image:

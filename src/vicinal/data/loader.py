@@ -7,6 +7,7 @@ Images may be decoded once and kept as one uint8 tensor, on the device or on the
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import warnings
 import weakref
@@ -197,7 +198,7 @@ class _Reader:
         transform = self.transform
         rows = np.array(indices, dtype=np.int64)
         skipped = list[int]()
-        crops = None
+        crops: Crops | None = None
         if isinstance(transform, FeatureTransform | TextTransform):
             told = records.texts_among(rows)
             source, positions = records.source.origin(rows[~told])
@@ -205,7 +206,17 @@ class _Reader:
         else:
             rows, images = self._readable(rows, skipped)
             told = records.texts_among(rows)
-            inputs, crops = self._cut(rows[~told], images, epoch)
+            shown = rows[~told]
+            draws = uniform(self.seed, epoch, shown, transform.draws)
+            decoded = self.decoded
+            if decoded is None or self.cut_on is None or not isinstance(transform, ImageTransform):
+                inputs = transform.cut_drawn(images, draws)
+            else:
+                slots = torch.from_numpy(decoded.slots[records.source.origin(shown)[1]])
+                pixels = decoded.pixels
+                crops = transform.crops(np.tile(pixels.shape[1:3], (len(shown), 1)), draws)
+                there = pixels.device.type == self.cut_on.type
+                inputs = slots if there else pixels[slots].pin_memory()
         texts = [records.source.name(row) for row in rows[told].tolist()]
         batch = Batch(
             inputs,
@@ -221,21 +232,6 @@ class _Reader:
             texts=TextTransform().batch(texts) if texts else None,
         )
         return batch, crops
-
-    def _cut(
-        self, rows: Int[np.ndarray, "n"], images: Sequence[Any], epoch: int
-    ) -> tuple[Tensor, Crops | None]:
-        """Return the crops of prepared images, or what a device needs to cut them."""
-        transform = self.transform
-        draws = uniform(self.seed, epoch, rows, transform.draws)  # type: ignore[union-attr]
-        decoded = self.decoded
-        if decoded is None or self.cut_on is None or not isinstance(transform, ImageTransform):
-            return transform.cut_drawn(images, draws), None  # type: ignore[union-attr]
-        slots = torch.from_numpy(decoded.slots[self.records.source.origin(rows)[1]])
-        pixels = decoded.pixels
-        crops = transform.crops(np.tile(pixels.shape[1:3], (len(rows), 1)), draws)
-        there = pixels.device.type == self.cut_on.type
-        return slots if there else pixels[slots].pin_memory(), crops
 
     def _readable(
         self, wanted: Int[np.ndarray, "n"], skipped: list[int]
@@ -536,6 +532,8 @@ def _begin(make: Callable[[Any], Any]) -> None:
         connection.wait([parent.sentinel] if parent else [])
         os._exit(1)
 
+    # Whoever was sending to it when it ended says nothing.
+    sys.excepthook = lambda *_: None
     threading.Thread(target=watch, daemon=True).start()
 
 
@@ -550,6 +548,10 @@ _STARTING = threading.Lock()
 class _Process(_BASE.Process):  # type: ignore[name-defined,misc]
     """A process that does not run the program's file again, as Python's own would for what is
     defined there: a program needs no ``if __name__ == "__main__":``."""
+
+    def run(self) -> None:
+        with suppress(ConnectionError):  # the one that started this is gone
+            super().run()
 
     @staticmethod
     def _Popen(process: BaseProcess) -> Any:

@@ -26,7 +26,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vicinal.arguments import Limits, Positive, Settings, Share
-from vicinal.data.images import check_size
 from vicinal.data.records import Kind, to_device
 from vicinal.errors import ConfigError
 
@@ -179,7 +178,6 @@ class ImageTransform(Settings):
                 round(side * self.resize / shorter) if shorter else self.resize
                 for side in image.size
             )
-            check_size((width, height), what=f"{name}, with transform.resize={self.resize}: ")
             image = image.resize((width, height), Image.Resampling[self.interpolation.upper()])
         side = self.size - 2 * self.pad if self.canvas is None else self.canvas
         if min(image.size) < side:
