@@ -126,7 +126,7 @@ class Training(Settings):
             chunk.
         device: ``auto`` takes the GPU where there is one.
         precision: of the backbone while training; ``auto`` is bfloat16 on a GPU that has it and
-            float32 elsewhere.
+            float32 elsewhere; ``float16``, with loss scaling, is for GPUs without bfloat16.
         compile: whether the backbone is compiled on a GPU; ``auto`` does so where the run is long
             enough.
         cuda_graph: whether steps are captured as a CUDA graph where the method allows it.
@@ -154,7 +154,7 @@ class Training(Settings):
     ema: Annotated[float, Limits("(0, 1)")] | None = None
     chunk: Count | None = None
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     compile: Literal["auto", "on", "off"] = "auto"
     cuda_graph: Literal["auto", "off"] = "auto"
     resident: Residency = "auto"
@@ -283,6 +283,10 @@ class Config:
             (
                 training.chunk is not None and not self.method.chunkable,
                 f"{method} differentiates a whole batch at once. Leave training.chunk out.",
+            ),
+            (
+                training.precision == "float16" and not self.method.scalable,
+                f"{method} takes gradients that float16 would lose. Set training.precision=auto.",
             ),
         )
         for fault, message in faults:

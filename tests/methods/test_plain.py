@@ -38,6 +38,34 @@ def test_a_step_is_embed_score_step(batch):
         torch.testing.assert_close(now, then - 0.1 * then.grad)
 
 
+class Faint(torch.nn.Module):
+    """A loss whose gradient float16 cannot hold."""
+
+    factor = 1e-9
+
+    def forward(self, embeddings, labels):
+        return self.factor * embeddings.square().sum()
+
+
+def test_float16_learns_from_gradients_below_its_range_and_leaves_out_those_above(batch):
+    backbone = torch.nn.Linear(5, 3)
+    backbone.width = 3
+    method = build(Plain(), Embedder(backbone), Faint(), OneBatch(4), DESCENT)
+    exact = copy.deepcopy(method.embedder)
+    method.loss(exact.embed(exact.features(batch.inputs)), batch.labels).backward()
+    method.embedder.accelerate(torch.float16)
+    method.scaler = torch.amp.GradScaler("cpu")
+    method.loss.factor = 1e6
+    before = backbone.weight.clone()
+    method(batch)
+    assert torch.equal(backbone.weight, before)
+    assert method.training_state()["scaler"]["scale"] == 2**15
+    method.loss.factor = Faint.factor
+    method(batch)
+    gradient = exact.backbone.weight.grad
+    torch.testing.assert_close(backbone.weight.grad, gradient, rtol=0.01, atol=1e-11)
+
+
 def test_momentum_contrast_step_by_step(batch, rng):
     """Queries against the keys of all steps so far, one pair at a time; the encoder of keys follows
     slowly."""

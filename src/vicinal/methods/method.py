@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Integer
 from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
 from vicinal.arguments import check_arguments, docstring_section
@@ -122,6 +123,8 @@ class Method(nn.Module):
         title: the method's name in messages; of a class that states none, its own.
         chunkable: whether it trains with ``training.chunk``: it differentiates the network once per
             step.
+        scalable: whether `differentiate` computes all its gradients, as loss scaling needs.
+        scaler: scales losses where the backbone trains in float16, whose gradients would be 0.
         reads_records: whether it plans an epoch by the embeddings of the training records (HTL).
         embed_records: gives those; set by the trainer, which knows where the records are.
         acts_from: the number of steps that are still those of the loss alone: a model chosen after
@@ -135,6 +138,7 @@ class Method(nn.Module):
     layouts: ClassVar[tuple[str, ...]] = ANY_LAYOUT
     title: ClassVar[str]
     chunkable: ClassVar[bool] = True
+    scalable: ClassVar[bool] = True
     reads_records: ClassVar[bool] = False
 
     embedder: Embedder
@@ -145,6 +149,7 @@ class Method(nn.Module):
     embed_records: Callable[[], Embedded]
     acts_from: int = 0
     undivided: tuple[str, ...] = ()
+    scaler: GradScaler | None = None
 
     def __init_subclass__(cls) -> None:
         if "title" not in vars(cls):
@@ -296,6 +301,8 @@ class Method(nn.Module):
         chosen = self.metric_optimizer if parameters is None else parameters
         held = trained(chosen) if isinstance(chosen, Optimizer) else chosen
         wanted = [parameter for parameter in held if parameter.requires_grad]
+        if self.scaler is not None:
+            loss = self.scaler.scale(loss)
         gradients = torch.autograd.grad(loss, wanted, retain_graph=keep, allow_unused=True)
         for parameter, gradient in zip(wanted, gradients, strict=True):
             parameter.grad = gradient
@@ -307,14 +314,20 @@ class Method(nn.Module):
             [parameter for optimizer in optimizers for parameter in trained(optimizer)]
         )
         for optimizer in optimizers:
-            optimizer.step()
+            if self.scaler is None:
+                optimizer.step()
+            else:
+                self.scaler.step(optimizer)  # not at all where a scaled gradient overflowed
+                optimizer._opt_called = True  # type: ignore[attr-defined]  # nor does the schedule warn
+        if self.scaler is not None:
+            self.scaler.update()
 
     @property
     def capturable(self) -> bool:
         """Whether a CUDA graph may replay `step`: it depends on tensors alone, on nothing counted
         in Python."""
         may = isinstance(self.loss, Capturable) and self.loss.capturable
-        return may and not self.embedder.reads_text
+        return may and not self.embedder.reads_text and self.scaler is None
 
     @property
     def phase(self) -> object:
@@ -342,6 +355,7 @@ class Method(nn.Module):
             "modules": self.state_dict(),
             "optimizers": optimizers,
             "schedule": self.schedule.state_dict(),
+            "scaler": None if self.scaler is None else self.scaler.state_dict(),
         }
 
     def load_training_state(self, state: Mapping[str, Any]) -> None:
@@ -352,6 +366,8 @@ class Method(nn.Module):
             optimizer.load_state_dict(state["optimizers"][name])
             fit(optimizer, device)  # what was saved elsewhere says how it was there
         self.schedule.load_state_dict(state["schedule"])
+        if self.scaler is not None:
+            self.scaler.load_state_dict(state["scaler"])
 
     # -- what a user sees --------------------------------------------------------------------------
 

@@ -459,7 +459,9 @@ def _check_equal_start(config: Config, records: Records, method: Method) -> None
 def pick_precision(wanted: str, device: torch.device) -> torch.dtype | None:
     """Return what the backbone trains in; None is what its parameters are in."""
     has = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    return torch.bfloat16 if wanted == "bfloat16" or (wanted == "auto" and has) else None
+    if wanted == "auto":
+        return torch.bfloat16 if has else None
+    return {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(wanted)
 
 
 def pick_workers(config: Config, records: Records, device: torch.device) -> int:

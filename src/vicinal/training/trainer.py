@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
 
 from vicinal import parallel
 from vicinal.data.records import Batch
@@ -147,6 +148,9 @@ class Trainer:
         self._take: Method | CUDAGraphStep | None = None
         self._judge = experiment.judge
         ema = self.settings.ema
+        self._precision = pick_precision(self.settings.precision, experiment.device)
+        if self._precision == torch.float16:
+            self.method.scaler = GradScaler(experiment.device.type)
         self.average = None if ema is None else WeightAverage(self.method.embedder, ema)
         self._began = self._saved_at = time.monotonic()
 
@@ -218,8 +222,7 @@ class Trainer:
             self._plan = experiment.plan(epoch)
         self._plan = self._plan[: self.position.batch + left]
         if self._take is None:
-            precision = pick_precision(settings.precision, experiment.device)
-            self.method.embedder.accelerate(precision, compiled=self._compiles(left))
+            self.method.embedder.accelerate(self._precision, compiled=self._compiles(left))
             self._take = CUDAGraphStep(self.method) if self._captures() else self.method
         # What is drawn for gathered rows is the same everywhere.
         set_random_state(parallel.from_first(random_state))

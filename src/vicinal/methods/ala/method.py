@@ -109,6 +109,7 @@ class ALA(Method):
     default_loss = "triplet"
     layouts = ("episodes",)
     chunkable = False
+    scalable = False
 
     @property
     def averages(self) -> bool:
