@@ -199,7 +199,7 @@ def decoding(path: Path, remedy: str = "Restore it from a copy.") -> Iterator[No
     """Name ``path`` in what is raised over its content, which may be damaged in any way."""
     try:
         yield
-    except VicinalError:
+    except (OSError, VicinalError):
         raise
     except Exception as error:
         raise RunError(f"{path} is damaged ({type(error).__name__}: {error}). {remedy}") from error

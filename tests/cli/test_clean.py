@@ -189,4 +189,4 @@ def test_what_to_label_next_is_written(labels, run, vicinal, tmp_path, works):
     )
     assert "What to label next" in (run.path / "suggest" / "suggestions.html").read_text()
     np.savez(tmp_path / "pool.npz", features=pool.astype(np.float32), names=np.arange(3))
-    assert "15 rows, but `names` has the shape [3]" in vicinal("suggest", "run", "pool.npz").stderr
+    assert "15 rows, but `names` has 3." in vicinal("suggest", "run", "pool.npz").stderr

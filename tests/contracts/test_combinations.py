@@ -112,7 +112,7 @@ def test_35_classes_of_8_pictures_are_enough_for_every_method(method, folder):
     config = compose(
         {
             "data": str(folder),
-            "model": {"name": "small", "widths": [4, 8], "dim": 8},
+            "model": {"name": "small", "widths": [4, 8], "dim": 16},
             "transform": {"size": 16, "resize": 16},
             "method": method,
             "training": {"steps": 2, "validation": 0.0, "workers": 0},

@@ -127,8 +127,15 @@ def test_pictures_are_prepared_as_the_folder_says(kind, tmp_path):
     processor = transformers.AutoImageProcessor.from_pretrained(tmp_path / "net")
     image = Image.fromarray(pixels)
     expected = processor(images=image, return_tensors="pt")["pixel_values"][0]
-    found = config.transform.evaluation()(image)
+    found = config.transform.evaluation().batch([image])[0]
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+def test_an_encoder_of_pictures_without_their_preparation_is_named(tmp_path):
+    saved(tmp_path, "ViT")
+    (tmp_path / "preprocessor_config.json").unlink()
+    with pytest.raises(ConfigError, match=r"cannot be read: .*preprocessor_config\.json"):
+        ImageEncoder(f"hf:{tmp_path}")
 
 
 @pytest.mark.parametrize(("size", "pooling"), [(48, "token"), (None, "average")])

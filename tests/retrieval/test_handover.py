@@ -67,7 +67,7 @@ def picture():
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 def test_following_the_steps_gives_the_transforms_pixels(transform, mode, picture):
     image = picture.convert(mode)
-    expected = transform.evaluation()(image).numpy()
+    expected = transform.evaluation().batch([image])[0].numpy()
     found = follow(image_steps(transform), image)
     assert found.shape == expected.shape and found.dtype == expected.dtype
     np.testing.assert_allclose(found, expected, atol=2e-6 * transform.scale)

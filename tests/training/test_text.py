@@ -125,7 +125,7 @@ def test_nested_sizes_compare_texts_with_pictures_alone(vectors):
             r"pictures alone.*got model\.start=random.*leave out --head-only",
         ),
         ({"model": {"text": "ngrams", "head": "none"}}, r"Set model\.head=linear"),
-        ({"model": {"text": "bert"}}, r"model\.text"),
+        ({"model": {"text": "bert"}}, r"encoder bert cannot be read"),
         ({"data": {"text": "none"}}, r"model\.text=ngrams reads texts beside pictures"),
     ],
 )

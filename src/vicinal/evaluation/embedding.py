@@ -144,6 +144,11 @@ def embed(job: Job, device: torch.device, ray: int | None, follow: Any) -> tuple
         ray: workers of the Ray cluster at ``RAY_ADDRESS``, or here, in the place of this process.
         follow: ``training.console.Console.following``.
     """
+    if job.folder.suffix.lower() in (".csv", ".tsv", ".parquet", ".npy"):
+        raise ConfigError(
+            f"--out {job.folder.name} is of no kind that embeddings are written to. Let the name end "
+            "in .npz, or name a folder."
+        )
     encoder = job.encoder(device)
     records = records_at(job.data)
     if job.folder.suffix.lower() == ".npz":

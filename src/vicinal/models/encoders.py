@@ -82,7 +82,7 @@ class Encoder(LibraryBackbone):
 
     @classmethod
     def preprocessing_for(cls, name: str = "", **arguments: Any) -> Preprocessing:
-        return _preprocessing(cls._import(), source_of(name), _modules(name)[0])
+        return _preprocessing(cls._import(), name, _modules(name)[0])
 
     def _expected(self) -> Preprocessing:
         seen: dict[str, Any] = self.stated["preprocessing"]
@@ -308,7 +308,7 @@ def stated(name: str, kind: str) -> str:
     if kind == "text":
         found |= _reading(transformers, name, network.get("text_config", network))
     else:
-        found["preprocessing"] = vars(_preprocessing(transformers, folder, path))
+        found["preprocessing"] = vars(_preprocessing(transformers, name, path))
     return json.dumps(found, ensure_ascii=False)
 
 
@@ -390,8 +390,12 @@ def _modules(name: str) -> tuple[str, list[dict[str, Any]]]:
     return first["path"], found
 
 
-def _preprocessing(transformers: Any, folder: str, path: str) -> Preprocessing:
-    seen = transformers.AutoImageProcessor.from_pretrained(folder, subfolder=path).to_dict()
+def _preprocessing(transformers: Any, name: str, path: str) -> Preprocessing:
+    try:
+        read = transformers.AutoImageProcessor.from_pretrained(source_of(name), subfolder=path)
+    except OSError as error:
+        raise _unread(name, first_line(error)) from error
+    seen = read.to_dict()
     size = seen["size"]
     crop = seen.get("crop_size") if seen.get("do_center_crop") else None
     resize = size.get("shortest_edge", size.get("height"))
