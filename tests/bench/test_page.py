@@ -1,18 +1,13 @@
 """Summaries, pages, figures and tables in documents: what they show, mark and leave alone."""
 
-from pathlib import Path
-
-import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from vicinal.bench import results
-from vicinal.bench.job import Job, perform
 from vicinal.bench.page import cells, columns, command, markdown, write_page
 from vicinal.bench.results import Store
 from vicinal.bench.run import collect
 from vicinal.bench.summary import regressions, summarize
-from vicinal.bench.table import Budget, load_tables, row
+from vicinal.bench.table import Budget, row
 
 VALUES = {
     "plain": [0.50, 0.52, 0.51],
@@ -90,26 +85,22 @@ def test_expected_values_are_checked(table, record, tmp_path):
     )
 
 
-def test_a_saturated_table_says_so_instead_of_a_difference_of_0(table, tiny, record, tmp_path):
-    """On classes that the features part already, `bench` printed "HDML 0.0 (0.0 to 0.0), p 1.000":
-    no step could be better on the held-out classes than the start."""
-    path = Path(tiny).with_suffix(".npz")
-    labels = np.load(path)["labels"]
-    features = np.eye(20)[labels] + 0.01 * np.random.default_rng(0).normal(size=(120, 20))
-    np.savez(path, features=features.astype(np.float32), labels=labels)
-    Path(tiny).write_text(Path(tiny).read_text().replace('"start": "random"', '"start": "best"'))
-    table = load_tables(tiny)[0].replace(seeds=2)
-    for seed in (0, 1):
-        for name in ("plain", "method"):
-            job = Job(table, table.row(name), "trained", seed)
-            folder = tmp_path / f"{name}-{seed}"
-            results.append(
-                tmp_path / "results" / "tiny.jsonl", *perform(folder, **job.task().arguments)
-            )
-    method = summarize(collect(table, Store(tmp_path / "results"))).rows[-1]
-    assert method.difference is None and "saturated: held-out Recall@1 is 100" in method.marks[0]
-    record(table, {"plain": [0.5, 0.6], "method": [0.5, 0.6]}, created="2099", held_out=0.5)
-    assert summarize(collect(table, Store(tmp_path / "results"))).rows[-1].difference is not None
+@pytest.mark.parametrize("held_out", [0.9, 1.0])
+def test_rows_that_keep_their_start_say_so_instead_of_a_difference_of_0(
+    held_out, table, record, tmp_path
+):
+    """`bench` printed "HDML 0.0 (0.0 to 0.0), p 1.000" where no step was better on the held-out
+    classes than the start that both rows have."""
+    table = table.replace(seeds=2)
+
+    def method(scores, **facts):
+        record(table, {"plain": [0.5, 0.6], "method": scores}, held_out=held_out, **facts)
+        return summarize(collect(table, Store(tmp_path / "results"))).rows[-1]
+
+    kept = method([0.5, 0.6], selected=0)
+    assert kept.difference is None and "tested at its start" in kept.marks[0]
+    assert method([0.6, 0.6], selected=0, created="2098").difference, "the starts differ"
+    assert method([0.5, 0.6], selected=3, created="2099").difference
 
 
 class Drawn:

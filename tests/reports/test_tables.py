@@ -76,6 +76,14 @@ def test_a_model_below_the_head_it_started_from_is_named_also_where_it_beats_the
     assert said.endswith("Recall@8 66.0 → 65.0, −1.0 points (−2.0 to −0.5)")
 
 
+def test_a_score_of_k_means_fell_if_it_fell_by_more_than_its_spreads():
+    """ "below the untrained model: AMI 56.3 → 50.9", of four classes, beside ± 31."""
+    found = results(untrained={"ami": 0.56}, trained={"ami": 0.5})
+    assert "AMI 56.0 → 50.0" in warning(found)
+    found["rows"][1]["spread"] = {"ami": 0.31}
+    assert not warning(found)
+
+
 def test_the_share_of_the_head_start_in_the_gain_is_named():
     rows = {
         "untrained": {"map@r": 0.3},

