@@ -69,6 +69,7 @@ def test_test_classes_change_nothing(few, make, tmp_path):
     one = make()
     one.race("heads", one.candidates, time.monotonic() + 1e4)
     other = make(tested=50.0)
+    other.race("heads", other.candidates, time.monotonic() + 1e4)
     assert other.key == one.key and other.choose() == one.choose()
     assert len(other.records) == 16 * 5 and other.tested == 4 * 5
 
@@ -104,8 +105,33 @@ def test_no_trial_starts_when_time_is_up(few, make, monkeypatch, tmp_path):
     monkeypatch.setattr(best, "trained", train)
     found = make(minutes=1.0)
     found.race("heads", found.candidates, found.until - 15)
-    assert now[0] == 50 and found.choose().words == ()
-    assert make(minutes=1.0).until == now[0] + 10, "what was spent before a stop counts"
+    assert now[0] == 40 and found.choose().words == ()
+    assert {len(one.scores) for one in found.ranked("heads")} == {1, 2}, "not all had the second"
+    assert found.choose().scores.keys() == {0}, "what all had decides"
+    assert make(minutes=1.0).until == now[0] + 20, "what was spent before a stop counts"
+
+
+def test_a_short_look_tells_which_heads_run_where_not_all_can(make, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(best.time, "monotonic", lambda: now[0])
+
+    def train(config):
+        """As good as its rate, in seconds as many as its steps."""
+        now[0] += config.training.steps or 16
+        rate = config.optimizer.learning_rate
+        return [0.5 if config.training.head_only else min(0.9, 600 * rate)] * 4
+
+    monkeypatch.setattr(best, "trained", train)
+    found = make(minutes=10.0)
+    rates = [(f"optimizer.learning_rate={factor}x",) for factor in range(2, 60)]
+    found.candidates = [(), *best._STARTS, *rates]
+    found.race("heads", found.candidates, 480.0)
+    looked = {one.words for one in found.ranked("short")}
+    tried = {one.words for one in found.ranked("heads")}
+    assert len(looked) > 2 * len(tried) and 450 < now[0] <= 480
+    assert found.choose().score == 0.9, "of a rate that is not among the first"
+    page = found.page(found.choose(), "")
+    assert page.count("| short |") == len(looked)
 
 
 def test_ranges_replace_the_candidates(make):

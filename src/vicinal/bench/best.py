@@ -1,12 +1,13 @@
 """``vicinal best``: the settings that serve given data best, chosen on held-out training classes.
 
 Candidates race over class-disjoint folds of the training classes: all of them on the first fold,
-the better half on the next, and so on. They race twice: first as heads on features that the
-pretrained backbone gave once, which takes seconds, then the best of them as whole networks trained
-on pictures or texts, as far as the time allows. A fold's score is MAP@R of the classes it holds out
-after the last step, class by class. Of all that cannot be told from the best, paired by class and
-within one standard error, the simplest is trained on all training classes, if it is not below the
-start without training. Test records are left out of all but that run.
+the better half on the next, and so on. They race first as heads on features that the pretrained
+backbone gave once, and where the time does not allow all of them, an eighth of their steps tells
+which; then the best of them as whole networks trained on pictures or texts. A fold's score is MAP@R
+of the classes it holds out after the last step, class by class. Of all that cannot be told from the
+best, paired by class and within one standard error, the simplest is trained on all training
+classes, if it is not below the start without training. Test records are left out of all but that
+run.
 """
 
 import math
@@ -16,12 +17,14 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.table import Table
+from sklearn.decomposition import PCA
 
 from vicinal.bench import results
 from vicinal.bench.job import Fold, state_of, train_run
@@ -38,16 +41,21 @@ from vicinal.files import read_arrays, write_arrays, write_text
 from vicinal.reports.tables import MISSING, per_cent, signed
 from vicinal.run_directory import RunDirectory
 from vicinal.training.console import Console, spell
+from vicinal.training.estimate import step_seconds
 from vicinal.training.experiment import pick_precision, prepare
 
 FOLDS = 4
 DRAWN = 64  # candidates of a search over ranges of the user's own
+WIDTH = 256  # of the features that heads race on: their largest components
+SHORT = 8  # so many times fewer steps tell which heads run where not all of them can
+SHARE = 0.4  # of the time for heads, that this may take
 PASSES = 4  # over all records, that the last run takes to be measured
 BACKWARD = 3.5  # what a step takes of a record, in passes forward
 LAST = 0.4  # of the time, that the last run may take
 HEADS = 0.25  # of the time before it, that heads may take where networks follow
-MARGIN = 0.1  # of the time, and at least so many seconds, for all else
-MARGIN_SECONDS = 15.0
+MARGIN = 0.05  # of the time; to be measured, the last run takes so many seconds, too
+END = 15.0
+END_A_RECORD = 4e-3
 SHOWN = 5  # of each level, while the search runs
 LEAST = 4  # candidates that go on to the next fold
 _FACTOR = re.compile(r"^(.+)=([\d.]+)x$")
@@ -56,6 +64,7 @@ _ON_HEADS = (
     "training.head_only",
 )
 _LENGTH = ("training.epochs=", "training.steps=")
+_LONGER = "training.epochs=2x"
 _STARTS = (
     ("training.head_only=true", "model.start=principal"),
     ("training.head_only=true", "model.start=discriminant"),
@@ -64,7 +73,7 @@ _HEADS = (
     ("model.head=linear", "model.dim=128", "model.start=discriminant"),
     ("model.head=linear", "model.dim=512", "model.start=random"),
 )
-_RATES = ("optimizer.learning_rate=3x", "optimizer.learning_rate=10x")
+_RATES = tuple(f"optimizer.learning_rate={factor}x" for factor in (3, 10, 0.3, 30))
 # The first of their kind on CUB-200, by experiments/losses.py.
 _LOSSES = tuple(
     f"loss={name}"
@@ -73,13 +82,14 @@ _LOSSES = tuple(
         "info_nce",
         "ranked_list",
         "margin",
+        "signal_to_noise_contrastive",
         "cosface",
         "smooth_ap",
         "danml",
     )
 )
 # What candidates on features cannot show, the simplest first; of the best of them, too.
-_NETWORKS = (("model.head=none", "model.start=random"), ("training.steps=2x",), (_RATES[0],))
+_NETWORKS = (("model.head=none", "model.start=random"), (_LONGER,), (_RATES[0],))
 Words = tuple[str, ...]
 HEAD = ("settings", "trained", "folds", "MAP@R", "difference ± s.e.")
 
@@ -90,19 +100,12 @@ def candidates(*, heads: bool) -> list[Words]:
     Args:
         heads: with settings that mean something else where the network trains, too.
     """
-    simple = [(), *_STARTS, *_HEADS, *((loss,) for loss in _LOSSES)]
-    combined = [(loss, *head) for head in _HEADS for loss in _LOSSES]
-    methods = [("method=hdml",), ("method=loop",)]
-    if not heads:
-        return [*simple, *combined, *methods]
-    lengths = [("training.epochs=2x",), *((rate,) for rate in _RATES)]
-    return [
-        *simple,
-        *lengths,
-        *((loss, rate) for rate in _RATES for loss in _LOSSES),
-        *combined,
-        *methods,
-    ]
+    losses: list[Words] = [(), *((loss,) for loss in _LOSSES)]
+    rates: list[Words] = [(), *((rate,) for rate in _RATES)] if heads else [()]
+    longer: list[Words] = [(_LONGER,)] if heads else []
+    raced = [loss + head + rate for head in ((), *_HEADS) for rate in rates for loss in losses]
+    methods = [(method,) for method in ("method=hdml", "method=loop")]
+    return [(), *_STARTS, *raced[1:], *longer, *methods]
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ class Trial:
 
     @property
     def score(self) -> float:
-        return float(self.by_class(self.scores).mean())
+        return float(self.by_class(self.scores).mean()) if self.scores else 0.0
 
 
 def gain(trial: Trial, other: Trial) -> tuple[float, float]:
@@ -164,8 +167,10 @@ def settled(config: Config, words: Sequence[str]) -> list[str]:
     for word in words:
         if match := _FACTOR.match(word):
             slot, _, name = match[1].partition(".")
+            if name == "epochs" and config.training.steps:
+                name = "steps"
             value = float(match[2]) * getattr(getattr(config, slot), name)
-            word = f"{match[1]}={value:g}"
+            word = f"{slot}.{name}={value:g}"
         found.append(word)
     return found
 
@@ -175,6 +180,12 @@ def composed(data: Any, words: Sequence[str], *layers: Mapping[str, Any]) -> Con
     plain = from_words(word for word in words if not _FACTOR.match(word))
     config = compose({"data": data}, *layers, plain)
     return compose({"data": data}, *layers, from_words(settled(config, words)))
+
+
+def steps_of(config: Config, records: Records) -> int:
+    """About how many steps it takes to train on so many records."""
+    training = config.training
+    return training.steps or training.epochs * len(records) // training.batch_size
 
 
 def trained(config: Config) -> list[float]:
@@ -226,6 +237,7 @@ class Search:
         console: Console,
         jobs: int,
     ) -> None:
+        self.clocks = (time.monotonic(), time.process_time())
         space, fixed = parse(words)
         self.data = data
         self.out = out
@@ -248,12 +260,13 @@ class Search:
         known = (state_of(self.records), self.fixed, minutes)
         self.key = sha256(repr(known).encode()).hexdigest()[:10]
         self.trials: dict[tuple[str, Words], Trial] = {}
+        self.done: dict[str, int] = {}  # folds that all had which were left, by level
         spent = 0.0
         for line in results.read(self.journal)[0]:
             if line["search"] == self.key:
                 spent = max(spent, line["elapsed"])
                 self._take(line)
-        self.began = time.monotonic() - spent
+        self.began = self.clocks[0] - spent
         self.until = self.began + 60 * minutes
         self.read = self.records.source.kind == "features"  # no backbone to train
         self.level = "heads" if self.read else "whole"  # what is chosen from
@@ -293,8 +306,9 @@ class Search:
 
     # -- features, once ---------------------------------------------------------------------------
 
+    @cached_property
     def features(self) -> Kept:
-        """The training records as features of the untrained backbone."""
+        """The training records as the largest components of what the untrained backbone gives."""
         path = self.out / f"features-{self.key}.npz"
         if not path.is_file():
             config = self.base.replace(data=Kept(self.records), training={"validation": 0.0})
@@ -303,8 +317,11 @@ class Search:
             embedded = experiment.embed(experiment.encoder, self.records, features=True)
             if len(embedded.vectors) < len(self.records):
                 raise DataError(f"{len(embedded.skipped)} records cannot be read.")
-            write_arrays(path, {"features": embedded.vectors.cpu().numpy()})
             self.note("features", (), 0, [], time.monotonic() - began)
+            vectors = embedded.vectors.float().cpu().numpy()
+            if min(vectors.shape) > WIDTH:
+                vectors = PCA(WIDTH, random_state=0).fit_transform(vectors)
+            write_arrays(path, {"features": vectors})
         names = [*map(self.records.source.name, range(len(self.records)))]
         source = FeatureArray(read_arrays(path)["features"], names)
         return Kept(replace(self.records, source=source))
@@ -315,49 +332,67 @@ class Search:
         """Halve the candidates fold by fold; the default and the starts stay. What the first of
         them take tells how many others the time allows on all folds."""
         always = [words for words in running if not words or _closed(words)]
-        measure = self.on_heads if level == "heads" else self.on_whole
-        slots = 1 if level == "heads" else self.jobs
         first = running[:LEAST]
-        measure([words for words in first if not self.trial(level, words).scores], 0, until)
+        self.measure(level, first, 0, until)
         taken = [self.trial(level, words).seconds for words in first if not _closed(words)]
         cost = max(0.01, min(taken))  # the first of all also loads what all others find loaded
-        room = int((until - time.monotonic()) / cost * slots / 2)
-        running = running[: max(LEAST, room)]
+        slots = 1 if level == "heads" else self.jobs
+        left = until - time.monotonic()
+        if level == "heads" and len(running) > max(LEAST, left / cost / 2):
+            self.measure("short", running, 0, time.monotonic() + SHARE * left)
+            scores = {words: self.trial("short", words).score for words in running}
+            running = sorted(running, key=lambda words: (words not in always, -scores[words]))
+            left = until - time.monotonic()
+        running = running[: max(LEAST, int(left / cost * slots / 2))]
         for fold in range(self.folds):
-            missing = [words for words in running if fold not in self.trial(level, words).scores]
-            measure(missing, fold, until)
+            whole = self.measure(level, running, fold, until)
             self.show()
-            if time.monotonic() >= until:
+            if not whole:
                 return
+            self.done[level] = fold + 1
             done = [words for words in running if fold in self.trial(level, words).scores]
             ranked = sorted(done, key=lambda words: -self.trial(level, words).score)
             better = {*always, *ranked[: max(LEAST, len(ranked) // 2)]}
             running = [words for words in done if words in better]
 
-    def on_heads(self, todo: list[Words], fold: int, until: float) -> None:
+    def measure(self, level: str, running: Iterable[Words], fold: int, until: float) -> bool:
+        """Train on a fold what was not yet; return whether the time allowed it."""
+        todo = [words for words in running if fold not in self.trial(level, words).scores]
+        if level == "whole":
+            return self.on_whole(todo, fold, until)
+        return not todo or self.on_heads(level, todo, fold, until)
+
+    def on_heads(self, level: str, todo: list[Words], fold: int, until: float) -> bool:
         """Train heads on features in this process."""
-        cut = Fold(self.features(), self.folds, fold, 0, test=False)
+        cut = Kept(Fold(self.features, self.folds, fold, 0, test=False).load())
         model = self.base.model
         head: dict[str, Any] = {"model": {"head": model.head, "start": model.start}}
         if model.dim is not None:
             head["model"]["dim"] = model.dim
         fixed = self.fixed if self.read else tuple(filter(_for_heads, self.fixed))
-        title = f"heads, fold {fold + 1}/{self.folds}"
+        title = f"{level}, fold {fold + 1}/{self.folds}"
+        took = 0.0
         with self.console.following(len(todo), 0, title) as follower:
             for number, words in enumerate(todo, 1):
                 began = time.monotonic()
-                if began >= until:
-                    return
+                if began + max(took, self.trial(level, words).seconds) >= until:
+                    return False
                 scores: list[float] = []
                 with suppress(VicinalError):  # it does not go with these data, or diverged
                     own = [*fixed, *words, "training.validation=0"]
-                    scores = trained(composed(cut, own, {"preset": "features"}, head))
-                self.note("heads", words, fold, scores, time.monotonic() - began)
-                first = self.ranked("heads")[:1]
+                    config = composed(cut, own, {"preset": "features"}, head)
+                    if level == "short":
+                        steps = steps_of(config, cut.records.part("train")) // SHORT
+                        config = config.replace(training={"steps": max(1, steps)})
+                    scores = trained(config)
+                took = time.monotonic() - began
+                self.note(level, words, fold, scores, took)
+                first = self.ranked(level)[:1]
                 leading = [f"{_named(one.words)} {per_cent(one.score)}" for one in first]
                 follower.advance(number, f"leading: {', '.join(leading)}")
+        return True
 
-    def on_whole(self, todo: list[Words], fold: int, until: float) -> None:
+    def on_whole(self, todo: list[Words], fold: int, until: float) -> bool:
         """Train whole networks, in processes of their own where the data have a name."""
         tasks = {}
         for words in todo:
@@ -376,22 +411,19 @@ class Search:
 
         if isinstance(self.data, str):
             with Pool(self.out / "jobs", slots=self.jobs, console=self.console) as pool:
-                pool.run(tasks, done, title=f"fold {fold + 1}/{self.folds}", until=until)
-            return
+                left = pool.run(tasks, done, title=f"fold {fold + 1}/{self.folds}", until=until)
+            return not left
         for task in tasks:
-            if time.monotonic() < until:
-                done(task, train_fold(self.out, **task.arguments))
+            if time.monotonic() >= until:
+                return False
+            done(task, train_fold(self.out, **task.arguments))
+        return True
 
     # -- the whole search -------------------------------------------------------------------------
 
     def run(self) -> RunDirectory:
         """Search, and train what was found."""
-        whole = self.until - self.began
-        until = self.until - max(MARGIN * whole, MARGIN_SECONDS)
-        if self.read:
-            self.race("heads", self.candidates, until)
-        else:
-            self.on_pictures(until)
+        self.search()
         chosen = self.choose()
         words = [*self.fixed, *chosen.words, "training.validation=0"]
         config = composed(self.data, words)
@@ -402,38 +434,50 @@ class Search:
         write_text(run.path / "best.md", self.page(chosen, command))
         return run
 
-    def on_pictures(self, until: float) -> None:
+    def search(self) -> None:
         """Race heads, then the best of them as whole networks, as far as the time allows; what a
         record takes is known from its features."""
-        self.features()
+        self.features  # noqa: B018
+        whole = self.until - self.began
+        end = END + END_A_RECORD * self.tested
+        passed = time.monotonic() - self.clocks[0]
+        used = time.process_time() - self.clocks[1]
+        if self.read:  # all was computed here; others may keep the processor busy
+            end *= max(1.0, passed / used)
+        until = self.until - MARGIN * whole - end
         record = self.trial("features", ()).seconds / len(self.records)
-        passes = PASSES * record * (len(self.records) + self.tested)
-        training = self.base.training
-        step = BACKWARD * record * training.batch_size
-        steps = training.steps or training.epochs * len(self.records) // training.batch_size
-        fit = int((LAST * (until - self.began) - passes) / step)
+        steps = steps_of(self.base, self.records)
+        step = BACKWARD * record * self.base.training.batch_size
+        if self.read:
+            timed = step_seconds(self.base, self.records, self.records.source.read(0).shape)
+            step = timed[0] if timed else 0.0
+        until -= PASSES * record * (len(self.records) + self.tested)
+        fit = int(LAST * (until - self.began) / step) if step else 2 * steps
         if any(word.startswith(_LENGTH) for words in self.candidates for word in words):
-            fit = steps  # the user searches it
-        else:
+            fit = max(fit, steps)  # the user searches it
+        if fit < steps:
             given = (word for word in self.fixed if not word.startswith(_LENGTH))
-            self.fixed = (*given, f"training.steps={max(1, min(fit, steps))}")
+            self.fixed = (*given, f"training.steps={max(1, fit)}")
         longest = 2 if fit >= 2 * steps else 1
+        if longest == 1:
+            self.candidates = [one for one in self.candidates if _LONGER not in one]
         known = [trial.seconds for (level, _), trial in self.trials.items() if level == "whole"]
         cost = max(known, default=min(steps, fit) * step + record * len(self.records))
-        last = until - passes - (longest * cost if fit > 0 else 0)  # when the last run starts
+        last = until - longest * cost if fit else until  # when the last run starts
+        if self.read:
+            self.race("heads", self.candidates, last)
+            return
         heads = [words for words in self.candidates if all(map(_for_heads, words))]
-        left = last - time.monotonic()
-        self.race(
-            "heads", heads, time.monotonic() + max(HEADS * left, MARGIN * (until - self.began))
-        )
-        if fit > 0:
+        share = max(HEADS * (last - time.monotonic()), MARGIN * whole)
+        self.race("heads", heads, time.monotonic() + share)
+        if fit:
             others = [one.words for one in self.ranked("heads") if not _closed(one.words)]
-            own = [words for words in _NETWORKS if longest > 1 or not words[0].startswith(_LENGTH)]
+            own = [words for words in _NETWORKS if longest > 1 or _LONGER not in words]
             varied = [(*first, *words) for first in others[:1] for words in own]
             more = [words for words in self.candidates if words not in heads]
-            wanted = [*dict.fromkeys([(), *others[:3], *own, *varied, *more, *others])]
+            wanted = [(), *_STARTS, *others[:3], *own, *varied, *more, *others]
             self.candidates = [*dict.fromkeys([*self.candidates, *wanted])]
-            self.race("whole", wanted, last - longest * cost)
+            self.race("whole", [*dict.fromkeys(wanted)], last - longest * cost)
 
     def ranked(self, level: str) -> list[Trial]:
         """The trials of a level, those with the most folds first, and of these the best."""
@@ -441,23 +485,24 @@ class Search:
         return sorted(trials, key=lambda one: (-len(one.scores), -one.score))
 
     def choose(self) -> Trial:
-        """The simplest of the best; a start in closed form scores the same at both levels."""
-        trials = self.ranked(self.level)
-        if self.level == "whole":
-            folds = trials[0].scores if trials else range(self.folds)
-            for one in self.ranked("heads"):
-                if _closed(one.words):
-                    scores = {fold: one.scores[fold] for fold in folds if fold in one.scores}
-                    trials.append(replace(one, scores=scores))
-        if not trials:  # there was no time to measure anything: what never is below the start
+        """The simplest of the best, by the folds that all those had which were left; where there
+        was no time for networks, a start."""
+        folds = range(self.done.get(self.level, 1))
+        left = [
+            Trial(one.words, {fold: one.scores[fold] for fold in folds})
+            for one in self.ranked(self.level)
+            if one.words in self.candidates and one.scores.keys() >= {*folds}
+        ]
+        left = left or [one for one in self.ranked("heads") if _closed(one.words)]
+        if not left:  # there was no time to measure anything: what never is below the start
             return Trial(_STARTS[-1])
-        known = [one for one in trials if one.words in self.candidates]
-        return simplest(sorted(known, key=lambda one: self.candidates.index(one.words)))
+        return simplest(sorted(left, key=lambda one: self.candidates.index(one.words)))
 
     # -- what is shown ----------------------------------------------------------------------------
 
-    def cells(self, level: str, against: Trial) -> list[list[str]]:
-        """What was tried at a level, the best first, and what it is above ``against``."""
+    def cells(self, level: str, words: Words) -> list[list[str]]:
+        """What was tried at a level, the best first, and what it is above ``words``."""
+        against = self.trial(level, words)
         lines = []
         for one in self.ranked(level):
             apart = MISSING
@@ -472,8 +517,8 @@ class Search:
         """Print what leads."""
         left = max(0.0, self.until - time.monotonic())
         table = Table(*HEAD, title=f"{len(self.trials)} trials, {spell(left)} left")
-        for level in ("whole", "heads"):
-            for line in self.cells(level, self.trial(level, ()))[:SHOWN]:
+        for level in ("whole", "heads", "short"):
+            for line in self.cells(level, ())[:SHOWN]:
                 table.add_row(*line)
         self.console.table(table)
 
@@ -481,8 +526,8 @@ class Search:
         """What was tried, what it gained, how sure that is, and what was left untried."""
         tried = {words for (_, words), one in self.trials.items() if one.scores}
         untried = [f"`{_named(words)}`" for words in self.candidates if words not in tried]
-        levels = dict.fromkeys((self.level, "heads"))
-        lines = [line for level in levels for line in self.cells(level, chosen)]
+        levels = ("whole", "heads", "short")
+        lines = [line for level in levels for line in self.cells(level, chosen.words)]
         return "\n".join(
             [
                 f"# The best of {len(tried)}: {_named(chosen.words)}\n",
