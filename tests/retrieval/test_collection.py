@@ -132,33 +132,11 @@ def test_errors_say_what_to_do(snapshot, tmp_path):
         snapshot.search(query, 1, where={"sides": "left"})
 
 
-@pytest.mark.parametrize("read", ["vectors", "vector", "search"])
-def test_vectors_that_a_disk_changed_are_noticed_where_they_are_read(read, collection, tmp_path):
+def test_vectors_that_were_cut_off_are_named(collection, tmp_path):
     path = tmp_path / "generation-00000001" / "vectors.npy"
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-    snapshot = collection.snapshot()  # reads none, so that a large one is opened at once
-    asked = {"vectors": (), "vector": (0,), "search": (np.zeros((1, 4)), 1)}
-    for _ in range(2):
-        with pytest.raises(RunError, match=r"not what was written.*index again"):
-            getattr(snapshot, read)(*asked[read])
-    path.write_bytes(content[:-1])
+    path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(DataError, match=r"vectors\.npy"):
         CollectionDirectory.open(tmp_path).snapshot()
-
-
-def test_only_the_blocks_that_are_read_are_compared(tmp_path):
-    rows = np.arange(5000, dtype=np.float32)[:, None]
-    publish(tmp_path, [Item(row, str(row), None) for row in range(5000)], rows, dim=1)
-    path = tmp_path / "generation-00000001" / "vectors.npy"
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-    snapshot = CollectionDirectory.open(tmp_path).snapshot()
-    assert snapshot.vector(4095) == 4095
-    with pytest.raises(RunError, match="not what was written"):
-        snapshot.vector(4096)
 
 
 def test_a_generation_that_is_gone_and_another_format_are_named(collection, tmp_path):

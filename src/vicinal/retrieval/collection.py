@@ -20,10 +20,10 @@ from functools import cache, cached_property
 from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO
-from zlib import crc32
 
 import numpy as np
 import torch
+from filelock import FileLock, Timeout
 from jaxtyping import Float, Int
 from PIL import Image
 
@@ -38,7 +38,6 @@ from vicinal.files import (
     PARTS,
     check_links,
     decoding,
-    lock_open_file,
     read_array,
     read_lines,
     read_object,
@@ -59,41 +58,12 @@ ITEMS = "items.jsonl"
 VECTORS = "vectors.npy"
 _LOCK = ".lock"
 _AGAIN = "Remove the collection and index again."
-_BLOCK = 4096  # rows that are written at a time, and have a checksum of their own
+_BLOCK = 4096  # rows that are written at a time
 _CHUNK_BYTES = 2**26  # of products at a time
 _NONE = Access()
 
 
 # -- one generation -------------------------------------------------------------------------------
-
-
-class Vectors:
-    """The vectors of a generation, memory-mapped and read-only.
-
-    What a damaged disk changed is noticed where it is read: the first time that rows of a block are
-    asked for, its checksum is compared. Opening reads nothing.
-
-    Args:
-        path: of the ``.npy``.
-        shape: of the array.
-        checksums: CRC-32 of each block of rows; earlier collections have none.
-    """
-
-    def __init__(self, path: Path, shape: tuple[int, int], checksums: Sequence[int]) -> None:
-        self.path = path
-        self.mapped = read_array(path, mapped=shape[0] > 0)
-        self._unread = dict(enumerate(checksums))
-        if self.mapped.shape != shape or self.mapped.dtype != np.float32:
-            raise ValueError(f"{path} should be {shape}, is {self.mapped.shape}")
-
-    def rows(self, first: int, last: int) -> Float[np.ndarray, "n d"]:
-        """Return the rows from the first to before the last."""
-        for block in range(first // _BLOCK, -(-last // _BLOCK)):
-            rows = self.mapped[block * _BLOCK : (block + 1) * _BLOCK]
-            if block in self._unread and crc32(rows.tobytes()) != self._unread[block]:
-                raise RunError(f"{self.path} is not what was written. {_AGAIN}")
-            self._unread.pop(block, None)
-        return self.mapped[first:last]
 
 
 @dataclass(frozen=True)
@@ -128,7 +98,7 @@ class Snapshot:
         folder: Path,
         about: Mapping[str, Any],
         items: Sequence[Item],
-        vectors: Vectors,
+        vectors: Float[np.ndarray, "n d"],
         access: Access,
         engine: MilvusStore | None = None,
     ) -> None:
@@ -153,8 +123,9 @@ class Snapshot:
         about = read_object(folder / ABOUT)
         with decoding(folder, _AGAIN):
             items = tuple(Item(**line) for line in read_lines(folder / ITEMS))
-            shape = len(items), about["dim"]
-            vectors = Vectors(folder / VECTORS, shape, about.get("checksums", ()))
+            vectors = read_array(folder / VECTORS, mapped=len(items) > 0)
+            if vectors.shape != (len(items), about["dim"]) or vectors.dtype != np.float32:
+                raise ValueError(f"{VECTORS} does not fit {ITEMS}")
             engine = access.engine and open_store(access.engine, about.get("store"))
             return cls(folder, about, items, vectors, access, engine or None)
 
@@ -209,7 +180,7 @@ class Snapshot:
 
     def vectors(self) -> Float[np.ndarray, "n d"]:
         """Return all vectors, float32, memory-mapped and read-only, in the order of ``items()``."""
-        return self._vectors.rows(0, len(self))
+        return self._vectors
 
     def euclidean_vectors(self) -> Float[np.ndarray, "n d"]:
         """Return `vectors` to whoever compares them by Euclidean distance; an error where the model
@@ -222,8 +193,7 @@ class Snapshot:
 
     def vector(self, id: int) -> Float[np.ndarray, "d"]:
         """Return the vector of one item; a DataError where there is none."""
-        row = self._row(id)
-        return np.array(self._vectors.rows(row, row + 1)[0])
+        return np.array(self._vectors[self._row(id)])
 
     @property
     def unnamed(self) -> list[str]:
@@ -432,17 +402,16 @@ def writing(path: Path) -> Iterator[None]:
             f"{path} is neither empty nor a collection: it holds {name}. Name another folder with "
             "--collection."
         )
-    with (path / _LOCK).open("a") as lock:
-        try:
-            lock_open_file(lock.fileno(), wait=False)
-        except BlockingIOError:
-            raise RunError(
-                f"{path} is being written by another process. Wait for it or stop it; search does "
-                "not wait."
-            ) from None
-        if not (path / POINTER).exists():
-            _point_to(path, 0)
-        yield
+    try:
+        with FileLock(path / _LOCK, timeout=0):
+            if not (path / POINTER).exists():
+                _point_to(path, 0)
+            yield
+    except Timeout as error:
+        raise RunError(
+            f"{path} is being written by another process. Wait for it or stop it; search does not "
+            "wait."
+        ) from error
 
 
 def publish(
@@ -474,8 +443,7 @@ def publish(
     for left in (folder, part):  # of a writer that ended before it could set the pointer
         shutil.rmtree(left, ignore_errors=True)
     part.mkdir(parents=True)
-    checksums = list[int]()
-    write_atomically(part / VECTORS, lambda file: checksums.extend(_write_rows(file, vectors, dim)))
+    write_atomically(part / VECTORS, lambda file: _write_rows(file, vectors, dim))
     lines = (json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in items)
     write_text(part / ITEMS, "".join(lines))
     about = {
@@ -483,7 +451,6 @@ def publish(
         "count": len(items),
         "dim": dim,
         "metric": "euclidean",
-        "checksums": checksums,
         "places": [asdict(place) for place in places],
         **(facts or {}),
     }
@@ -501,11 +468,8 @@ def _point_to(path: Path, number: int) -> None:
     write_json(path / POINTER, {"format": FORMAT, "generation": number})
 
 
-def _write_rows(
-    file: BinaryIO, vectors: Sequence[np.ndarray] | np.ndarray, dim: int
-) -> Iterator[int]:
-    """Write an ``.npy`` a block at a time, for the whole need never be in memory; yield the
-    checksums."""
+def _write_rows(file: BinaryIO, vectors: Sequence[np.ndarray] | np.ndarray, dim: int) -> None:
+    """Write an ``.npy`` a block at a time, for the whole need never be in memory."""
     header = {"descr": "<f4", "fortran_order": False, "shape": (len(vectors), dim)}
     np.lib.format.write_array_header_1_0(file, header)
     for first in range(0, len(vectors), _BLOCK):
@@ -515,6 +479,4 @@ def _write_rows(
                 f"vectors {first} to {first + len(rows)} must be finite and of length {dim}. "
                 "Check the training that made the model."
             )
-        content = rows.tobytes()
-        file.write(content)
-        yield crc32(content)
+        file.write(rows.tobytes())

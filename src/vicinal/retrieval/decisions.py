@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 
 from vicinal.data.table import Columns, read_columns, text_names
 from vicinal.errors import DataError, unknown
 from vicinal.files import (
     decoding,
-    lock_open_file,
     read_arrays,
     read_json,
     write_arrays,
@@ -104,8 +104,7 @@ class Annotations:
 
     @contextmanager
     def _writing(self) -> Iterator[list[Change]]:
-        with self.path.with_suffix(".lock").open("w") as lock:
-            lock_open_file(lock.fileno())
+        with FileLock(self.path.with_suffix(".lock")):
             yield self._changes()
 
 
