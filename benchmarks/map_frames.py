@@ -20,8 +20,8 @@ from playwright.sync_api import sync_playwright
 
 from vicinal.retrieval.collection import CollectionDirectory, Snapshot, publish
 from vicinal.retrieval.items import Item
+from vicinal.retrieval.library import Library
 from vicinal.retrieval.overview import CollectionMap
-from vicinal.retrieval.serve.library import Library
 from vicinal.retrieval.serve.server import bind, create_application
 from vicinal.run_directory import RunDirectory
 

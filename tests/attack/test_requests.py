@@ -11,8 +11,8 @@ pytestmark = [pytest.mark.slow(5), pytest.mark.filterwarnings("ignore")]
 pytest.importorskip("fastapi")
 
 from vicinal.errors import VicinalError  # noqa: E402
+from vicinal.retrieval.library import open_library  # noqa: E402
 from vicinal.retrieval.serve import server  # noqa: E402
-from vicinal.retrieval.serve.library import open_library  # noqa: E402
 
 ODD = "0 47 -1 99999999999999999999 nan 1.5 ..%2f..%2foutside %00 %ff '\"<b> é ² --5 =1+1 007"
 NAMES = "k label where offset limit max_distance name id q side spread generation x"

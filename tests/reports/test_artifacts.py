@@ -6,8 +6,7 @@ import pytest
 from PIL import Image
 
 from vicinal.errors import RunError
-from vicinal.reports.artifacts import Artifacts, read_artifacts
-from vicinal.reports.series import ACTIVE_CAPTION
+from vicinal.reports.artifacts import ACTIVE_CAPTION, Artifacts, read_artifacts
 from vicinal.run_directory import RunDirectory
 
 

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from vicinal.reports.series import POINTS, read_progress, recall_bars, thin
+from vicinal.reports.artifacts import POINTS, read_progress, recall_bars, thin
 
 
 @pytest.mark.parametrize("count", [1, 201, 5000])

@@ -7,7 +7,7 @@ from PIL import Image
 
 from vicinal.data.transforms import FeatureTransform, ImageTransform
 from vicinal.models import Embedder, Identity, SmallConvNet
-from vicinal.retrieval.handover import handover, image_steps
+from vicinal.retrieval.export import handover, image_steps
 
 
 def follow(steps, image):

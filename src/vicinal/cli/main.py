@@ -36,7 +36,7 @@ COMMANDS = {
     "export": "evaluate:export",
     "serve": "search:serve",
     "list": "train:list_",
-    "data": "data:app",
+    "data": "train:app",
 }
 
 

@@ -158,8 +158,7 @@ def search(
     from vicinal.parallel import pick_device
     from vicinal.retrieval.calibration import calibration
     from vicinal.retrieval.collection import CollectionDirectory
-    from vicinal.retrieval.model import load_asking
-    from vicinal.retrieval.query import conditions, query_vector
+    from vicinal.retrieval.library import conditions, load_asking, query_vector
     from vicinal.run_directory import RunDirectory
 
     opened = RunDirectory.open(run)
@@ -244,7 +243,7 @@ def serve(
     except ImportError as error:
         fault = f"serving needs FastAPI and uvicorn, which cannot be imported: {error}"
         raise ConfigError(f"{fault}. Run `pip install 'vicinal[serve]'`.") from error
-    from vicinal.retrieval.serve.library import open_library
+    from vicinal.retrieval.library import open_library
     from vicinal.retrieval.serve.server import LOOPBACK
     from vicinal.retrieval.serve.server import serve as run_server
 

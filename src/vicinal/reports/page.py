@@ -11,9 +11,15 @@ from typing import Any
 import numpy as np
 
 from vicinal.files import decoding, open_image, write_text
-from vicinal.reports.artifacts import Record, Thumbnails, read_artifacts, unit_square
-from vicinal.reports.html import class_colors, render_page
-from vicinal.reports.series import read_progress, recall_bars
+from vicinal.reports.artifacts import (
+    Record,
+    Thumbnails,
+    map_columns,
+    read_artifacts,
+    read_progress,
+    recall_bars,
+)
+from vicinal.reports.html import render_page
 from vicinal.reports.tables import headline, per_cent, table, warning
 from vicinal.run_directory import RunDirectory, config_of
 
@@ -73,15 +79,8 @@ def _rendered(run: RunDirectory) -> str:
 
 
 def _map_data(records: Sequence[Record], positions: np.ndarray) -> dict[str, Any]:
-    classes = sorted({record["class"] for record in records})
-    number = {label: place for place, label in enumerate(classes)}
-    places = unit_square(positions)
     return {
-        "classes": classes,
-        "colors": class_colors(len(classes)),
-        "x": places[:, 0].round(4).tolist(),
-        "y": (1 - places[:, 1]).round(4).tolist(),  # a canvas counts downwards
-        "class": [number[record["class"]] for record in records],
+        **map_columns([record["class"] for record in records], positions),
         "tile": [record["tile"] for record in records],
         "name": [record["name"] for record in records],
     }

@@ -19,14 +19,13 @@ from safetensors.torch import save
 from torch import Tensor
 
 from vicinal.arguments import describe
-from vicinal.data.transforms import ImageTransform, TextTransform
+from vicinal.data.transforms import ImageTransform, TextTransform, Transform
 from vicinal.errors import ConfigError, RunError, few
 from vicinal.evaluation.encoder import Encoder
 from vicinal.files import decoding, read_object, write_atomically, write_json
 from vicinal.models.embedder import Embedder, Role
 from vicinal.reports import table
 from vicinal.reports.html import render_text
-from vicinal.retrieval.handover import handover
 from vicinal.retrieval.model import CONFIG, DOCUMENT, WEIGHTS
 from vicinal.run_directory import FORMAT as RUN_FORMAT
 from vicinal.run_directory import RunDirectory
@@ -39,6 +38,7 @@ TOLERANCE = 1e-5
 BATCHES = (1, 2, 5, 8)  # sizes compared: one alone, the size that was traced, and others
 ONNX = "model.onnx"
 CARD = "README.md"
+Step = dict[str, Any]  # its name (``step``) and its numbers
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,62 @@ def export_run(
     }
     write_json(folder / DOCUMENT, document)
     return Export((*(folder / name for name in contents), folder / DOCUMENT), difference)
+
+
+def handover(embedder: Embedder, transform: Transform) -> dict[str, Any]:
+    """Tell how to feed the model, for programmers of any language: its input, the steps that make
+    it from an image file, a feature vector or a text, and its output. ``docs/howto/export.md`` says
+    what each step does."""
+    kind = "float32"
+    shape: list[str | int]
+    if isinstance(transform, TextTransform):
+        kind = "uint8"
+        shape = ["batch", "bytes"]
+        steps = [{"step": "utf8"}]
+    elif isinstance(transform, ImageTransform):
+        shape = ["batch", transform.channels, transform.size, transform.size]
+        steps = image_steps(transform)
+    else:
+        shape = ["batch", embedder.input_width]
+        steps = [{"step": "unit_length"}] if transform.normalize else []
+    return {
+        "kind": transform.kind,
+        "input": {"name": "inputs", "type": kind, "shape": shape},
+        "steps": steps,
+        "output": {
+            "name": "embeddings",
+            "type": "float32",
+            "dim": embedder.embedding_dim,
+            "unit_length": embedder.normalize,
+            "metric": embedder.metric,
+        },
+    }
+
+
+def image_steps(transform: ImageTransform) -> list[Step]:
+    """List the steps from an image file to one ``[channel, row, column]`` input, as evaluation does
+    it."""
+    steps: list[Step] = [
+        {"step": "decode", "channels": "gray" if transform.channels == 1 else "RGB"}
+    ]
+    if transform.resize is not None:
+        squash = {"width": transform.resize, "height": transform.resize}
+        size = squash if transform.fit == "squash" else {"shorter_side": transform.resize}
+        steps.append({"step": "resize", **size, "filter": transform.interpolation})
+    if transform.canvas is not None:
+        steps.append({"step": "crop", "side": transform.canvas})
+    if transform.pad:
+        steps.append({"step": "pad", "pixels": transform.pad, "value": transform.fill})
+    if transform.prepared_side != transform.size:
+        steps.append({"step": "crop", "side": transform.size})
+    if transform.order == "BGR":
+        steps.append({"step": "reorder", "order": "BGR"})
+    mean, std = (
+        [float(value) for value in (values if len(values) > 1 else values * transform.channels)]
+        for values in (transform.mean, transform.std)
+    )
+    steps.append({"step": "normalize", "scale": transform.scale, "mean": mean, "std": std})
+    return [*steps, {"step": "layout", "layout": "channel, row, column"}]
 
 
 def model_card(

@@ -64,19 +64,6 @@ def load(
     )
 
 
-def load_asking(
-    run: Path, *, device: str = "auto"
-) -> tuple["EmbeddingModel", "EmbeddingModel | None"]:
-    """Load what embeds the queries of a collection, and what embeds texts, which may be the same,
-    or None."""
-    encoder = Encoder.load(RunDirectory.open(run), pick_device(device))
-    asking = encoder.stream("query")
-    held = encoder.stream("gallery")
-    if not asking.embedder.reads_text:
-        return EmbeddingModel(asking), None
-    return EmbeddingModel(held), EmbeddingModel(asking)
-
-
 def _check_export(folder: Path) -> None:
     """Raise a RunError where a file of an exported folder is missing or not the one that was
     written there."""

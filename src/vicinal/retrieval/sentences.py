@@ -17,8 +17,7 @@ from vicinal.evaluation import encoder as evaluation
 from vicinal.files import decoding
 from vicinal.models.embedder import Embedder, Role
 from vicinal.models.encoders import ACTIVATIONS, FILTERS, Encoder, Normalize
-from vicinal.retrieval.export import CARD, Export, model_card
-from vicinal.retrieval.handover import handover
+from vicinal.retrieval.export import CARD, Export, handover, model_card
 from vicinal.run_directory import RunDirectory
 
 FORMAT = "sentence-transformers"

@@ -19,9 +19,9 @@ from vicinal.models.embedder import Embedder
 from vicinal.models.small import Identity, SmallConvNet
 from vicinal.retrieval.collection import CollectionDirectory, publish
 from vicinal.retrieval.items import Item, Place
+from vicinal.retrieval.library import Library
 from vicinal.retrieval.model import EmbeddingModel, load
 from vicinal.retrieval.overview import CollectionMap
-from vicinal.retrieval.serve.library import Library
 from vicinal.retrieval.serve.server import create_application
 from vicinal.run_directory import Journal
 

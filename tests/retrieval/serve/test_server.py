@@ -17,7 +17,7 @@ import uvicorn
 from vicinal.cli.search import serve as command
 from vicinal.errors import ConfigError, RunError
 from vicinal.retrieval.calibration import count_pairs
-from vicinal.retrieval.serve.library import open_library
+from vicinal.retrieval.library import open_library
 from vicinal.retrieval.serve.server import Server, bind, create_application
 from vicinal.run_directory import model_fingerprint
 

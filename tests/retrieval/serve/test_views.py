@@ -32,7 +32,7 @@ def test_the_map_fills_the_unit_square_and_names_classes(client):
     y = np.array(body["y"])
     assert min(x.min(), y.min()) >= 0 and max(x.max(), y.max()) <= 1
     assert max(np.ptp(x), np.ptp(y)) == 1
-    assert [body["classes"][number] for number in body["classed"]][::12] == [
+    assert [body["classes"][number] for number in body["class"]][::12] == [
         "disc",
         "square",
         HOSTILE,

@@ -128,7 +128,7 @@ export class CollectionMap {
     element("map-points").hidden = !points;
     const kept = this.data ? [...this.selected].map((i) => this.data.ids[i]) : [];
     Object.assign(this, {
-      data: { ...answer, given: answer.classed, held: answer.classes.length },
+      data: { ...answer, given: answer.class, held: answer.classes.length },
       points,
       stale: true,
     });

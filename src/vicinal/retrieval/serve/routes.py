@@ -18,9 +18,8 @@ from vicinal.data.table import LONGEST
 from vicinal.errors import DataError
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.items import Item
-from vicinal.retrieval.query import conditions, query_vector
+from vicinal.retrieval.library import Library, conditions, query_vector
 from vicinal.retrieval.serve.guard import FORMATS, MOST, Answer, decoded, upload
-from vicinal.retrieval.serve.library import Library
 
 _LARGEST = 2**63 - 1  # of an id
 # of a coordinate: above, a float32 sum of 65,536 squares could overflow

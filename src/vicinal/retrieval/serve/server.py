@@ -14,8 +14,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from vicinal.errors import ConfigError
+from vicinal.retrieval.library import Library
 from vicinal.retrieval.serve.guard import guard
-from vicinal.retrieval.serve.library import Library
 from vicinal.retrieval.serve.routes import item_routes, search_routes
 from vicinal.retrieval.serve.views import view_routes
 from vicinal.retrieval.serve.workbench import workbench_routes

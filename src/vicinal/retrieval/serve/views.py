@@ -7,21 +7,19 @@ from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
 
-import numpy as np
 from fastapi import APIRouter, HTTPException
 from starlette.responses import HTMLResponse
 
 from vicinal.data.images import MOST_PIXELS
 from vicinal.files import decoding
-from vicinal.reports.artifacts import read_artifacts, unit_square
+from vicinal.reports.artifacts import map_columns, read_artifacts, read_progress
 from vicinal.reports.html import LINES, class_colors
 from vicinal.reports.page import render
-from vicinal.reports.series import read_progress
 from vicinal.retrieval.collection import Snapshot
+from vicinal.retrieval.library import Library
 from vicinal.retrieval.overview import CollectionMap
 from vicinal.retrieval.pages import as_shown
 from vicinal.retrieval.serve.guard import FORMATS, MOST, UPLOAD_BYTES, Answer
-from vicinal.retrieval.serve.library import Library
 from vicinal.retrieval.serve.routes import threshold_of
 from vicinal.run_directory import RunDirectory
 
@@ -80,28 +78,18 @@ def view_routes(library: Library) -> APIRouter:
 
 
 def _map_answer(snapshot: Snapshot, found: CollectionMap) -> dict[str, Any]:
-    """Return columns, one entry for each point; places from 0 to 1, rightwards and downwards."""
     ids = found.ids.tolist()
-    labels = [snapshot.item(id).label for id in ids]
-    names = sorted({label for label in labels if label is not None})
-    number: dict[str | None, int] = {name: place for place, name in enumerate(names)}
-    positions = unit_square(found.positions.astype(np.float64))
+    columns = map_columns([snapshot.item(id).label for id in ids], found.positions.astype(float))
+    held = len(columns["classes"])
     return {
         "generation": snapshot.generation,
         "state": "ready",
         "total": len(snapshot),
         "method": "t-SNE",
-        "classes": names,
-        "colors": class_colors(len(names)),
-        # for classes that items are given later
-        "spare_colors": [
-            *LINES[len(names) :],
-            *class_colors(len(names) + len(LINES))[len(names) :],
-        ],
         "ids": ids,
-        "x": positions[:, 0].round(5).tolist(),
-        "y": (1 - positions[:, 1]).round(5).tolist(),
-        "classed": [number.get(label, -1) for label in labels],
+        **columns,
+        # for classes that items are given later
+        "spare_colors": [*LINES[held:], *class_colors(held + len(LINES))[held:]],
     }
 
 

@@ -13,9 +13,9 @@ from starlette.responses import Response
 from vicinal.data.table import read_columns
 from vicinal.files import decoding
 from vicinal.retrieval.items import Item
+from vicinal.retrieval.library import Library
 from vicinal.retrieval.pages import as_csv, as_given, as_shown
 from vicinal.retrieval.serve.guard import Answer, require_own_page
-from vicinal.retrieval.serve.library import Library
 from vicinal.retrieval.serve.routes import Listed, Offset
 
 FINDINGS = "clean/findings.csv"  # below the run

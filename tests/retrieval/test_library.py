@@ -6,8 +6,8 @@ import pytest
 from vicinal.errors import ConfigError, DataError
 from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.indexing import Request, index
+from vicinal.retrieval.library import conditions, query_vector
 from vicinal.retrieval.model import load
-from vicinal.retrieval.query import conditions, query_vector
 
 
 @pytest.fixture
