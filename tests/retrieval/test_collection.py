@@ -14,6 +14,7 @@ from vicinal.arguments import describe
 from vicinal.data import Glyphs
 from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.evaluation.encoder import Encoder
+from vicinal.retrieval import collection as module
 from vicinal.retrieval.collection import CollectionDirectory, publish
 from vicinal.retrieval.items import Item, Place
 from vicinal.run_directory import model_fingerprint
@@ -112,6 +113,21 @@ def test_readers_beside_a_writer_see_whole_generations_only(tmp_path):
     assert not wrong
 
 
+def test_a_generation_that_is_removed_while_it_is_opened_gives_way_to_the_newest(
+    collection, tmp_path, monkeypatch
+):
+    read_lines = module.read_lines
+
+    def late(path):
+        monkeypatch.setattr(module, "read_lines", read_lines)
+        made(tmp_path, seed=1)
+        made(tmp_path, seed=2)
+        return read_lines(path)
+
+    monkeypatch.setattr(module, "read_lines", late)
+    assert collection.snapshot().generation == 3
+
+
 def test_an_empty_collection_answers_with_nothing(tmp_path):
     publish(tmp_path, [], np.empty((0, 4)), dim=4)
     snapshot = CollectionDirectory.open(tmp_path).snapshot()
@@ -141,7 +157,7 @@ def test_vectors_that_were_cut_off_are_named(collection, tmp_path):
 
 def test_a_generation_that_is_gone_and_another_format_are_named(collection, tmp_path):
     shutil.rmtree(tmp_path / "generation-00000001")
-    with pytest.raises(RunError, match="generation-00000001 is not there"):
+    with pytest.raises(FileNotFoundError, match="generation-00000001"):
         collection.snapshot()
     (tmp_path / "current.json").write_text(json.dumps({"format": 9}))
     with pytest.raises(RunError, match="format 2"):

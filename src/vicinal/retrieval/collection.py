@@ -120,8 +120,8 @@ class Snapshot:
     @classmethod
     def open(cls, folder: Path, access: Access) -> "Snapshot":
         """Read a generation; an error where it is damaged."""
-        about = read_object(folder / ABOUT)
         with decoding(folder, _AGAIN):
+            about = read_object(folder / ABOUT)
             items = tuple(Item(**line) for line in read_lines(folder / ITEMS))
             vectors = read_array(folder / VECTORS, mapped=len(items) > 0)
             if vectors.shape != (len(items), about["dim"]) or vectors.dtype != np.float32:
@@ -378,9 +378,9 @@ class CollectionDirectory:
                     raise RunError(f"{self.path / POINTER} is gone. `vicinal index` makes it.")
                 try:
                     self._held = Snapshot.open(self.folder(number), self.access)
-                except FileNotFoundError as error:
+                except (FileNotFoundError, RunError):
                     if number == self.latest_generation():  # else written twice, and so removed
-                        raise RunError(f"{self.folder(number)} is not there. {_AGAIN}") from error
+                        raise
             return self._held
 
 
