@@ -16,7 +16,7 @@ from vicinal.retrieval.calibration import (
     count_pairs,
 )
 from vicinal.retrieval.collection import CollectionDirectory
-from vicinal.retrieval.indexing import Request, index
+from vicinal.retrieval.indexing import index
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_without_any_class_to_spare_the_labels_of_the_collection_calibrate(
     monkeypatch.setattr("vicinal.retrieval.calibration.own_data", lambda run: (None, alone))
     with pytest.raises(ConfigError, match="held out none"):
         calibration(feature_run)
-    index(feature_run, Request(), listener)
+    index(feature_run, console=listener)
     made = calibration(feature_run, snapshot=CollectionDirectory.of(feature_run).snapshot())
     assert made.source == "labels of the collection" and made.classes >= 2
     assert not (feature_run.artifacts_path / "calibration.npz").exists()

@@ -16,7 +16,7 @@ from vicinal.evaluation import embedding
 from vicinal.evaluation.embedding import Job, embed, records_at
 from vicinal.evaluation.encoder import Encoder
 from vicinal.retrieval.collection import CollectionDirectory
-from vicinal.retrieval.indexing import Request, index
+from vicinal.retrieval.indexing import index
 
 CPU = torch.device("cpu")
 
@@ -85,7 +85,7 @@ def test_a_run_takes_its_own_embeddings_as_they_are(
     found = Encoder.load(image_run).embed(records)
     assert np.array_equal(found.vectors, records.source.features)
     assert found.metric == embedded.metric
-    index(image_run, Request([str(tmp_path / "out")]), listener)
+    index(image_run, [str(tmp_path / "out")], console=listener)
     snapshot = CollectionDirectory.open(image_run.path / "collection").snapshot()
     np.testing.assert_array_equal(snapshot.vectors(), found.vectors)
     assert [item.label for item in snapshot.items()] == [name[0] for name in records.source.names]
@@ -93,7 +93,7 @@ def test_a_run_takes_its_own_embeddings_as_they_are(
     torch.nn.init.ones_(next(another.embedder.parameters()))
     another.save_weights(image_run)
     with pytest.raises(DataError, match="embeds images"):
-        index(image_run, Request([str(tmp_path / "out")]), listener)
+        index(image_run, [str(tmp_path / "out")], console=listener)
 
 
 @pytest.mark.slow
@@ -106,7 +106,7 @@ def test_two_processes_write_the_shards_of_one(image_run, photographs, embedded,
 
 def test_at_least_one_worker_is_needed(image_run, photographs, listener, tmp_path):
     with pytest.raises(ConfigError, match="at least 1 worker; got 0"):
-        index(image_run, Request([str(photographs)], ray=0), listener)
+        index(image_run, [str(photographs)], ray=0, console=listener)
     with pytest.raises(ConfigError, match="at least 1 worker; got 0"):
         written(0, image_run.path, str(photographs), tmp_path / "out", ray=0)
 
@@ -125,8 +125,9 @@ def test_two_workers_give_the_vectors_of_the_plain_path(
     (photographs / "a" / "broken.png").write_bytes(b"no image")
     embedded = Encoder.load(image_run).embed(records_at(str(photographs)), skip_corrupt=True)
     with embedding.ray_cluster():
-        request = Request([str(photographs)], batch_size=100, skip_corrupt=True, ray=2)
-        done = index(image_run, request, listener, collection=tmp_path / "collection")
+        settings = {"batch_size": 100, "skip_corrupt": True, "ray": 2, "console": listener}
+        collection = tmp_path / "collection"
+        done = index(image_run, [str(photographs)], collection=collection, **settings)
         found = written(0, image_run.path, str(photographs), tmp_path / "out", ray=2)
     assert done.embedded == 312 and len(done.unreadable) == 1
     assert found == {"count": 312, "unread": ["a/broken.png"]}

@@ -9,7 +9,7 @@ import pytest
 
 from vicinal.errors import ConfigError, DataError, RunError, VicinalError
 from vicinal.retrieval.collection import Access, CollectionDirectory, publish
-from vicinal.retrieval.indexing import Request, index
+from vicinal.retrieval.indexing import index
 from vicinal.retrieval.items import Item, Place
 from vicinal.run_directory import RunDirectory
 
@@ -20,7 +20,7 @@ def everything(folder):
 
 @pytest.fixture
 def indexed(image_run, photographs, listener):
-    index(image_run, Request([str(photographs)]), listener)
+    index(image_run, [str(photographs)], console=listener)
     return image_run
 
 
@@ -42,7 +42,7 @@ def test_indexing_follows_no_link_out_of_a_collection(
         (collection / name).symlink_to(target)
     draw(photographs / "a" / "new.png", 100)
     with pytest.raises(DataError, match="is a link to"):
-        index(RunDirectory.open(indexed.path), Request([str(photographs)]), listener)
+        index(RunDirectory.open(indexed.path), [str(photographs)], console=listener)
     assert everything(home) == before
 
 
@@ -54,7 +54,7 @@ def test_a_folder_of_other_things_is_rejected_and_left_as_it_is(
     (mine / name).parent.mkdir(parents=True)
     (mine / name).write_text("mine")
     with pytest.raises(ConfigError, match=r"neither empty nor a collection.*--collection"):
-        index(image_run, Request([str(photographs)]), listener, collection=mine)
+        index(image_run, [str(photographs)], console=listener, collection=mine)
     assert everything(mine) == {mine / name: b"mine"}
 
 
@@ -100,10 +100,10 @@ def test_places_that_nobody_names_are_not_read_again(
     image_run, photographs, listener, tmp_path, draw
 ):
     draw(tmp_path / "more" / "e" / "1.png", 200)
-    index(image_run, Request([str(photographs), str(tmp_path / "more")]), listener)
+    index(image_run, [str(photographs), str(tmp_path / "more")], console=listener)
     with pytest.raises(ConfigError, match=f"nor named here.*vicinal index .*{tmp_path}/more"):
-        index(image_run, Request(), listener)
-    assert index(image_run, Request([str(tmp_path / "more")]), listener).items == 13
+        index(image_run, console=listener)
+    assert index(image_run, [str(tmp_path / "more")], console=listener).items == 13
 
 
 # -- damage

@@ -1,5 +1,6 @@
 """Writing: whole or not at all, one writer at a time."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -100,7 +101,7 @@ def kept(folder, **settings):
 
 def test_vectors_are_found_again_by_their_content(cache, tmp_path):
     assert kept(tmp_path) == [0, 1, 2, 3, 4]
-    cache.clear()
+    shutil.rmtree(cache.path)
     assert kept(tmp_path) == []
 
 

@@ -14,7 +14,7 @@ from vicinal.data import open_path
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.retrieval.collection import CollectionDirectory
-from vicinal.retrieval.indexing import Request, index
+from vicinal.retrieval.indexing import index
 from vicinal.run_directory import model_fingerprint
 
 
@@ -24,7 +24,7 @@ def bring(image_run, listener):
     after it."""
 
     def call(*paths, **settings):
-        done = index(image_run, Request(paths=[str(path) for path in paths], **settings), listener)
+        done = index(image_run, paths=[str(path) for path in paths], **settings, console=listener)
         images = [str(path) for path in paths if path.is_dir()]
         return done, CollectionDirectory.of(image_run, images=images).snapshot()
 
@@ -133,14 +133,14 @@ def test_without_a_path_the_first_collection_is_the_runs_own_data(bring):
 def test_feature_vectors_are_embedded_and_may_have_pictures(
     feature_run, vectors_file, listener, tmp_path, draw
 ):
-    done = index(feature_run, Request([str(vectors_file)]), listener)
+    done = index(feature_run, [str(vectors_file)], console=listener)
     snapshot = CollectionDirectory.of(feature_run).snapshot()
     assert done.items == 40 and snapshot.dim == 4 and snapshot.item(1).metadata == {"camera": "1"}
     with pytest.raises(DataError, match="--images"):
         snapshot.image(0)
     draw(tmp_path / "pictures" / "a" / "00.png", 0)
     done = index(
-        feature_run, Request([str(vectors_file)], images=str(tmp_path / "pictures")), listener
+        feature_run, [str(vectors_file)], images=str(tmp_path / "pictures"), console=listener
     )
     assert done.embedded == 0
     named = CollectionDirectory.of(feature_run, images=[str(tmp_path / "pictures")])

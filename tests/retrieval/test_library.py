@@ -5,14 +5,14 @@ import pytest
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.retrieval.collection import CollectionDirectory
-from vicinal.retrieval.indexing import Request, index
+from vicinal.retrieval.indexing import index
 from vicinal.retrieval.library import conditions, query_vector
 from vicinal.retrieval.model import load
 
 
 @pytest.fixture
 def snapshot(image_run, photographs, listener):
-    index(image_run, Request([str(photographs)]), listener)
+    index(image_run, [str(photographs)], console=listener)
     return CollectionDirectory.of(image_run).snapshot()
 
 
@@ -44,7 +44,7 @@ def test_a_label_is_the_mean_of_its_items(snapshot):
 
 
 def test_feature_runs_are_asked_with_vectors(feature_run, vectors_file, listener, tmp_path):
-    index(feature_run, Request([str(vectors_file)]), listener)
+    index(feature_run, [str(vectors_file)], console=listener)
     snapshot = CollectionDirectory.of(feature_run).snapshot()
     model = load(feature_run.path, device="cpu")
     np.save(tmp_path / "query.npy", np.load(vectors_file)["features"][7])

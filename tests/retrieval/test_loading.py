@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from vicinal.retrieval.indexing import Request, index
+from vicinal.retrieval.indexing import index
 
 MOST = 60  # modules of vicinal
 CODE = """
@@ -17,7 +17,7 @@ print("loaded", *[name for name in sys.modules if name.split(".")[0] == "vicinal
 
 
 def test_a_search_by_picture_loads_neither_losses_nor_training(image_run, photographs, listener):
-    index(image_run, Request([str(photographs)]), listener)
+    index(image_run, [str(photographs)], console=listener)
     words = ["search", str(image_run.path), str(photographs / "a" / "00.png"), "--k", "2"]
     done = subprocess.run([sys.executable, "-c", CODE, *words], capture_output=True, text=True)
     assert done.returncode == 0 and "a/00.png" in done.stdout, done.stderr

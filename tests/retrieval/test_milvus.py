@@ -12,7 +12,7 @@ import pytest
 from vicinal.errors import RunError
 from vicinal.retrieval import milvus as module
 from vicinal.retrieval.collection import CollectionDirectory
-from vicinal.retrieval.indexing import Request, index
+from vicinal.retrieval.indexing import index
 from vicinal.retrieval.milvus import MilvusStore, _filter
 
 pytest.importorskip("milvus_lite")
@@ -118,7 +118,7 @@ def bring(image_run, photographs, listener, tmp_path):
     held = []
 
     def call(**settings):
-        done = index(image_run, Request([str(photographs)], **settings), listener)
+        done = index(image_run, [str(photographs)], **settings, console=listener)
         store = settings.get("store")
         held.append(CollectionDirectory.of(image_run, engine=store).snapshot())
         return done, held[-1]

@@ -208,7 +208,7 @@ def _snapshot(
     from vicinal.data.folder import expanded
     from vicinal.parallel import pick_device
     from vicinal.retrieval.collection import FOLDER, CollectionDirectory
-    from vicinal.retrieval.indexing import Request, index
+    from vicinal.retrieval.indexing import index
     from vicinal.retrieval.listing import absolute_place
     from vicinal.training.console import Console
 
@@ -224,8 +224,14 @@ def _snapshot(
         before = held.snapshot().places if held.latest_generation() else ()
         asked = "" if data is None else absolute_place(data)
         gone = [each.path for each in before if each.path != asked]  # what was looked at before
-        request = Request(paths=() if data is None else (data,), remove=gone)
-        index(run, request, Console(), collection=place, device=pick_device(device))
+        index(
+            run,
+            () if data is None else (data,),
+            console=Console(),
+            remove=gone,
+            collection=place,
+            device=pick_device(device),
+        )
         collection = place
         named += [data] if data is not None and expanded(data).exists() else []
     return CollectionDirectory.of(run, collection, images=named).snapshot()

@@ -72,28 +72,24 @@ def index(
         vicinal index runs/birds --split test
     """
     from vicinal.parallel import pick_device
-    from vicinal.retrieval.indexing import Request
     from vicinal.retrieval.indexing import index as bring_up_to_date
     from vicinal.run_directory import RunDirectory
     from vicinal.training.console import Console
 
-    request = Request(
-        paths=paths or (),
-        remove=remove or (),
-        split=split,
-        images=images,
-        batch_size=batch_size,
-        workers=workers,
-        ray=ray,
-        skip_corrupt=skip_corrupt,
-        store=store,
-    )
     console = Console()
     try:
         done = bring_up_to_date(
             RunDirectory.open(run),
-            request,
-            console,
+            paths or (),
+            console=console,
+            remove=remove or (),
+            split=split,
+            images=images,
+            batch_size=batch_size,
+            workers=workers,
+            ray=ray,
+            skip_corrupt=skip_corrupt,
+            store=store,
             collection=collection,
             device=pick_device(device),
         )

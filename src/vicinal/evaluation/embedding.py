@@ -7,7 +7,7 @@ missing; nothing passes through the first process but their numbers.
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -180,29 +180,12 @@ def embed(job: Job, device: torch.device, ray: int | None, follow: Any) -> tuple
             unread = job.write(encoder, records, mine, follower.advance)
         else:
             unread = []
-            for done, names in enumerate(_on_ray(job, mine, ray), 1):
-                unread += names
+            blocks = [np.array([number]) for number in mine]
+            for done, batch in enumerate(on_ray(_Worker, (job,), blocks, 1, ray), 1):
+                unread += json.loads(batch["unread"][0])
                 follower.advance(done * size)
     names = [name for names in parallel.from_all(unread) for name in names]
     return parallel.from_first(lambda: embedding_count(job.folder)), names
-
-
-def _on_ray(job: Job, shards: list[int], workers: int) -> Iterator[list[str]]:
-    """Let workers of a cluster write shards; for each yield what could not be read."""
-    if workers < 1:
-        raise ConfigError(f"--ray needs at least 1 worker; got {workers}.")
-    if not shards:
-        return
-    with ray_cluster() as ray:
-        written = ray.data.from_numpy([np.array([number]) for number in shards]).map_batches(
-            _Worker,
-            fn_constructor_args=(job,),
-            batch_size=1,
-            concurrency=workers,
-            num_gpus=gpus_each(ray),
-        )
-        for batch in written.iter_batches(batch_size=1, batch_format="numpy"):
-            yield json.loads(batch["unread"][0])
 
 
 class _Worker:
@@ -220,9 +203,33 @@ class _Worker:
         return {"unread": np.array([json.dumps(unread)])}
 
 
-def gpus_each(ray: Any) -> int:
-    """Return how many GPUs a worker asks the cluster for."""
-    return int(ray.cluster_resources().get("GPU", 0) > 0)
+def on_ray(
+    worker: type,
+    settings: tuple[Any, ...],
+    blocks: Sequence[np.ndarray],
+    batch_size: int,
+    workers: int,
+) -> Iterator[dict[str, Any]]:
+    """Give blocks of numbers to workers of the cluster at ``RAY_ADDRESS``, or of this machine, and
+    yield what they make of each batch.
+
+    Args:
+        worker: class of the workers, which take a batch ``{"data": numbers}``.
+        settings: arguments of its constructor.
+    """
+    if workers < 1:
+        raise ConfigError(f"--ray needs at least 1 worker; got {workers}.")
+    if not blocks:
+        return
+    with ray_cluster() as ray:
+        made = ray.data.from_numpy(blocks).map_batches(
+            worker,
+            fn_constructor_args=settings,
+            batch_size=batch_size,
+            concurrency=workers,
+            num_gpus=int(ray.cluster_resources().get("GPU", 0) > 0),
+        )
+        yield from made.iter_batches(batch_size=batch_size, batch_format="numpy")
 
 
 @contextmanager

@@ -13,9 +13,10 @@ to the rounding of float32.
 
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from jaxtyping import Float
 from vicinal.data import own_description
 from vicinal.data.loader import load_all
 from vicinal.errors import ConfigError, DataError, few, unknown
-from vicinal.evaluation.embedding import gpus_each, ray_cluster
+from vicinal.evaluation.embedding import on_ray
 from vicinal.evaluation.encoder import Encoder
 from vicinal.files import read_array, write_atomically
 from vicinal.parallel import pick_device
@@ -37,7 +38,7 @@ from vicinal.retrieval.collection import (
     publish,
     writing,
 )
-from vicinal.retrieval.items import Item, Place
+from vicinal.retrieval.items import Place
 from vicinal.retrieval.listing import Listing, absolute_place, list_again, place_path
 from vicinal.retrieval.milvus import absolute_address, open_store, write_store
 from vicinal.run_directory import RunDirectory, model_fingerprint
@@ -46,33 +47,6 @@ _NAMED = 10  # unreadable items that an error names
 _RECALL_QUERIES = 200  # on which an approximate engine is compared with exact search
 _RECALL_K = 10
 Batches = Iterator[tuple[list[int], np.ndarray]]  # places embedded, and their vectors
-
-
-@dataclass(frozen=True)
-class Request:
-    """What to index, and how.
-
-    Attributes:
-        paths: places to bring up to date; without any, the run's own data.
-        remove: places to take out of the collection.
-        split: the part of the run's own data, or of named data that have splits.
-        images: folder of the pictures where tables or feature vectors name them.
-        batch_size: items embedded at a time.
-        workers: processes that read images ahead.
-        ray: workers of a Ray cluster that read and embed instead of this process; None for none.
-        skip_corrupt: leave out what cannot be read, instead of raising in the end.
-        store: folder or URL of Milvus, which then has a copy.
-    """
-
-    paths: Sequence[str] = ()
-    remove: Sequence[str] = ()
-    split: str = "all"
-    images: str | None = None
-    batch_size: int = 256
-    workers: int = 0
-    ray: int | None = None
-    skip_corrupt: bool = False
-    store: str | None = None
 
 
 @dataclass(frozen=True)
@@ -103,9 +77,17 @@ class Indexed:
 
 def index(
     run: RunDirectory,
-    request: Request,
-    console: Any,
+    paths: Sequence[str] = (),
     *,
+    console: Any,
+    remove: Sequence[str] = (),
+    split: str = "all",
+    images: str | None = None,
+    batch_size: int = 256,
+    workers: int = 0,
+    ray: int | None = None,
+    skip_corrupt: bool = False,
+    store: str | None = None,
     collection: Path | None = None,
     device: torch.device | None = None,
 ) -> Indexed:
@@ -113,193 +95,172 @@ def index(
 
     Args:
         run: whose model embeds.
-        request: what to index, and how.
+        paths: places to bring up to date; without any, the run's own data.
         console: a ``training.console.Console``; receives progress, and what cannot be read.
+        remove: places to take out of the collection.
+        split: the part of the run's own data, or of named data that have splits.
+        images: folder of the pictures where tables or feature vectors name them.
+        batch_size: items embedded at a time.
+        workers: processes that read images ahead.
+        ray: workers of a Ray cluster that read and embed instead of this process; None for none.
+        skip_corrupt: leave out what cannot be read, instead of raising in the end.
+        store: folder or URL of Milvus, which then has a copy.
         collection: its folder; by default ``RUN/collection``.
         device: where to embed; by default the CPU.
     """
     encoder = Encoder.load(run, device).stream("gallery")
-    if request.store is not None and encoder.embedder.metric != "euclidean":
+    embedder = encoder.embedder
+    if store is not None and embedder.metric != "euclidean":
         raise ConfigError(
             "engines search by Euclidean distance, but this head is hyperbolic. Omit --store."
         )
-    path = (run.path / FOLDER if collection is None else collection).absolute()
+    path = (collection or run.path / FOLDER).absolute()
     with writing(path):
-        return _Indexing(run, encoder, path, request, console).go()
-
-
-class _Indexing:
-    """One call of ``index``: what its steps share.
-
-    Attributes:
-        about: facts of the generation before.
-        places: of it.
-        old: its items.
-        same_model: whether its vectors are those of the model now.
-        vectors: all that need not be made, by content.
-        unreadable: items whose content cannot be read, each with the reason where it is known.
-    """
-
-    def __init__(
-        self, run: RunDirectory, encoder: Encoder, path: Path, request: Request, console: Any
-    ) -> None:
-        self.run = run
-        self.encoder = encoder
-        self.collection = CollectionDirectory(path)
-        self.request = request
-        self.console = console
-        self.model = model_fingerprint(run)
-        self.about: Mapping[str, Any] = {}
-        self.places: Sequence[Place] = ()
-        self.old: Sequence[Item] = ()
-        self.vectors = VectorCache(path, self.model)
-        self.unreadable = list[str]()
-        if self.collection.latest_generation():
-            before = self.collection.snapshot()
-            self.about = before.about
-            self.places = before.places
-            self.old = before.items()
-        self.same_model = self.about.get("model") == self.model
-        if self.same_model:
-            self.vectors.hold([item.digest for item in self.old], before.vectors())
-
-    def go(self) -> Indexed:
-        gone = {absolute_place(path) for path in self.request.remove}
-        known = [place.path for place in self.places]
-        for path in sorted(gone.difference(known)):
-            raise ConfigError(unknown("place of the collection", path, known))
-        listings = self._listings(gone)
-        named = {listing.place.path for listing in listings} | gone
-        places = [place for place in self.places if place.path not in named]
-        items = [
-            replace(item, place=places.index(self.places[item.place]))
-            for item in self.old
-            if self.places[item.place] in places
-        ]
-        next_id = max([self.about.get("next_id", 0), *(item.id + 1 for item in self.old[-1:])])
-        ids = {(self.places[item.place].path, item.path): item.id for item in self.old}
-        embedded = 0
+        held = CollectionDirectory(path)
+        before = held.snapshot() if held.latest_generation() else None
+        about = before.about if before else {}
+        known = before.places if before else ()
+        old = before.items() if before else ()
+        model = model_fingerprint(run)
+        same_model = about.get("model") == model
+        vectors = VectorCache(path, model)
+        if before and same_model:
+            vectors.hold([item.digest for item in old], before.vectors())
+        gone = {absolute_place(name) for name in remove}
+        for name in sorted(gone.difference(place.path for place in known)):
+            raise ConfigError(unknown("place of the collection", name, (it.path for it in known)))
+        given = dict.fromkeys(map(absolute_place, paths), (split, images))
+        if not given and not known:
+            given = {place_path(own_description(run)): (split, images)}
+        if not same_model or not (paths or gone):
+            given |= _others(run, given, [place for place in known if place.path not in gone])
+        listings = [list_again(run, name, *how) for name, how in given.items()]
         for listing in listings:
-            digests = self._digests(listing)
-            embedded += self._embed(listing, digests)
+            require_kind(encoder, listing)
+        places = [place for place in known if place.path not in given and place.path not in gone]
+        items = [
+            replace(item, place=places.index(known[item.place]))
+            for item in old
+            if known[item.place] in places
+        ]
+        next_id = about.get("next_id", 0)
+        ids = {(known[item.place].path, item.path): item.id for item in old}
+        embedded = 0
+        unreadable = list[str]()
+        embed = (
+            partial(embed_rows, encoder, workers=workers)
+            if ray is None
+            else partial(embed_rows_on_ray, run, workers=ray)
+        )
+        for listing in listings:
+            digests, unread = _digests(listing, console)
+            batches = partial(embed, listing, batch_size=batch_size)
+            embedded += _embed_missing(vectors, digests, batches, console)
             for row, digest in digests.items():
                 entry = listing.entries[row]
-                if digest in self.vectors:
-                    id = ids.get((listing.place.path, entry.path), next_id)
-                    next_id = max(next_id, id + 1)
-                    items.append(replace(entry, id=id, place=len(places), digest=digest))
-                else:
-                    self._leave_out(entry.path)
+                if digest not in vectors:
+                    unread.append(entry.path)
+                    continue
+                id = ids.get((listing.place.path, entry.path), next_id)
+                next_id = max(next_id, id + 1)
+                items.append(replace(entry, id=id, place=len(places), digest=digest))
             places.append(listing.place)
+            for what in unread:
+                console.line(f"cannot be read: {what}", warning=True)
+            unreadable += unread
         items.sort(key=lambda item: item.id)
-        if self.unreadable and not self.request.skip_corrupt:
+        if unreadable and not skip_corrupt:
             total = sum(len(listing.entries) for listing in listings)
             raise DataError(
-                f"{len(self.unreadable)} of {total} items cannot be read: "
-                f"{few(self.unreadable, _NAMED, '; ')}. Repair or remove them, or leave them "
-                "out with --skip-corrupt; what was embedded is kept."
+                f"{len(unreadable)} of {total} items cannot be read: "
+                f"{few(unreadable, _NAMED, '; ')}. Repair or remove them, or leave them out with "
+                "--skip-corrupt; what was embedded is kept."
             )
-        self._publish(items, places, next_id)
-        self.vectors.clear()
-        old, now = ({item.id: item.digest for item in each} for each in (self.old, items))
-        snapshot = self.collection.snapshot()
+        address = store and absolute_address(store)
+        unchanged = same_model and (tuple(items), tuple(places)) == (old, known)
+        if not unchanged or address != (about.get("store") or {}).get("address"):
+            rows_of_items = [vectors[item.digest] for item in items]
+            dim = embedder.embedding_dim
+            number = 1 + held.latest_generation()
+            facts = {
+                "metric": embedder.metric,
+                "model": model,
+                "next_id": next_id,
+                "store": address and write_store(address, path, number, items, rows_of_items, dim),
+            }
+            publish(path, items, rows_of_items, dim=dim, places=places, facts=facts)
+        shutil.rmtree(vectors.path, ignore_errors=True)  # its vectors are in a generation now
+        was, now = ({item.id: item.digest for item in each} for each in (old, items))
+        snapshot = held.snapshot()
         return Indexed(
             snapshot.generation,
             len(items),
             embedded,
-            added=len(now.keys() - old.keys()),
-            replaced=sum(now[id] != old[id] for id in now.keys() & old.keys()),
-            removed=len(old.keys() - now.keys()),
-            unreadable=self.unreadable,
+            added=len(now.keys() - was.keys()),
+            replaced=sum(now[id] != was[id] for id in now.keys() & was.keys()),
+            removed=len(was.keys() - now.keys()),
+            unreadable=unreadable,
             recall=_recall(snapshot),
         )
 
-    def _listings(self, gone: set[str]) -> list[Listing]:
-        """List the places to bring up to date: those named, or else the run's own data."""
-        asked = self.request
-        own = place_path(own_description(self.run))
-        given = list(dict.fromkeys(map(absolute_place, asked.paths)))
-        first = given or ([] if self.places else [own])
-        wanted = {path: (asked.split, asked.images) for path in first}
-        if not self.same_model or not (given or gone):
-            for place in self.places:
-                if place.path not in (own, *given, *gone):
-                    command = shlex.join(
-                        ["vicinal", "index", str(self.run.path), *given, place.path]
-                    )
-                    raise ConfigError(
-                        f"the collection holds {place.path}, which is neither the run's own data "
-                        f"nor named here, and is not read. Name it: `{command}`; or take it out "
-                        "with --remove."
-                    )
-                if place.path not in gone:
-                    wanted.setdefault(place.path, (place.split, place.images))
-        listings = [list_again(self.run, path, *how) for path, how in wanted.items()]
-        for listing in listings:
-            takes = self.encoder.taking(listing.source).preprocessing.kind
-            if listing.source.kind != takes:
-                raise DataError(
-                    f"this run's model embeds {takes}, but {listing.place.path} holds "
-                    f"{listing.source.kind}. Index data of the kind it was trained on."
-                )
-        return listings
 
-    def _digests(self, listing: Listing) -> dict[int, str]:
-        """Read all entries; return by row the content of those that can be read."""
-        found = dict[int, str]()
-        with self.console.following(len(listing.entries), 0, "reading") as follower:
-            for row, entry in enumerate(listing.entries):
-                try:
-                    found[row] = listing.digest(row)
-                except DataError as error:
-                    self._leave_out(f"{entry.path}: {error}".rstrip("."))
-                follower.advance(row + 1)
-        return found
+def _others(
+    run: RunDirectory, given: Collection[str], places: Sequence[Place]
+) -> dict[str, tuple[str, str | None]]:
+    """Return how the places of the collection that were not named are listed again."""
+    others = [place for place in places if place.path not in given]
+    own = place_path(own_description(run))
+    for place in others:
+        if place.path != own:
+            command = shlex.join(["vicinal", "index", str(run.path), *given, place.path])
+            raise ConfigError(
+                f"the collection holds {place.path}, which is neither the run's own data nor named "
+                f"here, and is not read. Name it: `{command}`; or take it out with --remove."
+            )
+    return {place.path: (place.split, place.images) for place in others}
 
-    def _leave_out(self, what: str) -> None:
-        self.unreadable.append(what)
-        self.console.line(f"cannot be read: {what}", warning=True)
 
-    def _embed(self, listing: Listing, digests: Mapping[int, str]) -> int:
-        """Make the vectors that are missing, each batch into the cache at once; return how many."""
-        row_of = {digest: row for row, digest in digests.items()}
-        wanted = [digest for digest in row_of if digest not in self.vectors]
-        rows = np.array([row_of[digest] for digest in wanted], np.int64)
-        done = len(row_of) - len(wanted)
-        made = 0
-        with self.console.following(len(row_of), done, "embedding") as follower:
-            for kept, vectors in self._batches(listing, rows) if wanted else ():
-                self.vectors.append([wanted[place] for place in kept], vectors)
-                made += len(kept)
-                follower.advance(done + made)
-        return made
+def require_kind(encoder: Encoder, listing: Listing) -> None:
+    """Raise a DataError where a model embeds another kind of items than these."""
+    takes = encoder.taking(listing.source).preprocessing.kind
+    if listing.source.kind != takes:
+        raise DataError(
+            f"this run's model embeds {takes}, but {listing.place.path} holds "
+            f"{listing.source.kind}. Index data of the kind it was trained on."
+        )
 
-    def _batches(self, listing: Listing, rows: np.ndarray) -> Batches:
-        asked = self.request
-        if asked.ray is None:
-            return embed_rows(self.encoder, listing, rows, asked.batch_size, asked.workers)
-        return embed_rows_on_ray(self.run, listing, rows, asked.batch_size, asked.ray)
 
-    def _publish(self, items: Sequence[Item], places: Sequence[Place], next_id: int) -> None:
-        """Write the next generation, unless nothing changed."""
-        address = None if self.request.store is None else absolute_address(self.request.store)
-        kept = (self.about.get("store") or {}).get("address")
-        same_items = (tuple(items), tuple(places)) == (self.old, self.places)
-        if self.same_model and same_items and kept == address:
-            return
-        vectors = [self.vectors[item.digest] for item in items]
-        path = self.collection.path
-        embedder = self.encoder.embedder
-        dim = embedder.embedding_dim
-        number = 1 + self.collection.latest_generation()
-        facts = {
-            "metric": embedder.metric,
-            "model": self.model,
-            "run": str(self.run.path.absolute()),
-            "next_id": next_id,
-            "store": address and write_store(address, path, number, items, vectors, dim),
-        }
-        publish(path, items, vectors, dim=dim, places=places, facts=facts)
+def _digests(listing: Listing, console: Any) -> tuple[dict[int, str], list[str]]:
+    """Read all entries; return by row the content of those that can be read, and what cannot."""
+    found = dict[int, str]()
+    unread = list[str]()
+    with console.following(len(listing.entries), 0, "reading") as follower:
+        for row, entry in enumerate(listing.entries):
+            try:
+                found[row] = listing.digest(row)
+            except DataError as error:
+                unread.append(f"{entry.path}: {error}".rstrip("."))
+            follower.advance(row + 1)
+    return found, unread
+
+
+def _embed_missing(
+    vectors: "VectorCache",
+    digests: Mapping[int, str],
+    batches: Callable[[np.ndarray], Batches],
+    console: Any,
+) -> int:
+    """Make the vectors that are missing, each batch into the cache at once; return how many."""
+    row_of = {digest: row for row, digest in digests.items()}
+    wanted = [digest for digest in row_of if digest not in vectors]
+    done = len(row_of) - len(wanted)
+    made = 0
+    with console.following(len(row_of), done, "embedding") as follower:
+        for kept, found in batches(np.array([row_of[it] for it in wanted])) if wanted else ():
+            vectors.append([wanted[place] for place in kept], found)
+            made += len(kept)
+            follower.advance(done + made)
+    return made
 
 
 def _recall(snapshot: Snapshot) -> float | None:
@@ -323,7 +284,7 @@ def _recall(snapshot: Snapshot) -> float | None:
 # -- embedding ------------------------------------------------------------------------------------
 
 
-class VectorCache:
+class VectorCache(dict[str, np.ndarray]):
     """The vectors of one model as they are made, by the SHA-256 of what they were made of: a file
     for each batch.
 
@@ -333,8 +294,8 @@ class VectorCache:
     """
 
     def __init__(self, folder: Path, model: str) -> None:
+        super().__init__()
         self.path = folder / f"embedded-{model[:32]}"
-        self._vectors: dict[str, np.ndarray] = {}
         for old in folder.glob("embedded-*"):
             if old != self.path:
                 shutil.rmtree(old)
@@ -347,13 +308,7 @@ class VectorCache:
 
     def hold(self, digests: Sequence[str], vectors: Float[np.ndarray, "n d"]) -> None:
         """Know these, too, which are kept elsewhere."""
-        self._vectors.update(zip(digests, np.asarray(vectors), strict=True))
-
-    def __contains__(self, digest: str) -> bool:
-        return digest in self._vectors
-
-    def __getitem__(self, digest: str) -> Float[np.ndarray, "d"]:
-        return self._vectors[digest]
+        self.update(zip(digests, np.asarray(vectors), strict=True))
 
     def append(self, digests: Sequence[str], vectors: Float[np.ndarray, "n d"]) -> None:
         """Keep these; when it returns, they survive a power cut."""
@@ -363,13 +318,9 @@ class VectorCache:
         write_atomically(file, lambda opened: np.save(opened, entries))
         self._read(file)
 
-    def clear(self) -> None:
-        """Remove the files: their vectors are in a generation now."""
-        shutil.rmtree(self.path, ignore_errors=True)
-
 
 def embed_rows(
-    encoder: Encoder, listing: Listing, rows: np.ndarray, batch_size: int, workers: int
+    encoder: Encoder, listing: Listing, rows: np.ndarray, *, batch_size: int, workers: int
 ) -> Batches:
     """Embed some entries of a listing; for each batch the places among ``rows`` that could be read,
     and their vectors."""
@@ -384,25 +335,16 @@ def embed_rows(
 
 
 def embed_rows_on_ray(
-    run: RunDirectory, listing: Listing, rows: np.ndarray, batch_size: int, workers: int
+    run: RunDirectory, listing: Listing, rows: np.ndarray, *, batch_size: int, workers: int
 ) -> Batches:
     """Embed as ``embed_rows`` does, by ``workers`` workers of the cluster at ``RAY_ADDRESS``, or of
     this machine."""
-    if workers < 1:
-        raise ConfigError(f"--ray needs at least 1 worker; got {workers}.")
-    with ray_cluster() as ray:
-        # A block for each batch, or one worker would get all; made here, for tasks that make them
-        # would wait for a processor while the workers hold every one.
-        batches = np.split(np.arange(len(rows)), range(batch_size, len(rows), batch_size))
-        embedded = ray.data.from_numpy(batches).map_batches(
-            _Worker,
-            fn_constructor_args=(run.path.absolute(), listing, rows),
-            batch_size=batch_size,
-            concurrency=workers,
-            num_gpus=gpus_each(ray),
-        )
-        for batch in embedded.iter_batches(batch_size=batch_size, batch_format="numpy"):
-            yield batch["place"].tolist(), np.stack(batch["vector"])
+    # A block for each batch, or one worker would get all; made here, for tasks that make them
+    # would wait for a processor while the workers hold every one.
+    blocks = np.split(np.arange(len(rows)), range(batch_size, len(rows), batch_size))
+    settings = run.path.absolute(), listing, rows
+    for batch in on_ray(_Worker, settings, blocks, batch_size, workers):
+        yield batch["place"].tolist(), np.stack(batch["vector"])
 
 
 class _Worker:
@@ -419,7 +361,7 @@ class _Worker:
         places = [asked[:0]]
         vectors = [np.empty((0, width), np.float32)]
         for kept, found in embed_rows(
-            self._encoder, self._listing, self._rows[asked], len(asked), 0
+            self._encoder, self._listing, self._rows[asked], batch_size=len(asked), workers=0
         ):
             places.append(asked[kept])
             vectors.append(found)
