@@ -141,12 +141,12 @@ def faiss(kind: str, folder: Path, vectors, classes: int) -> Search:
 
 
 def milvus(kind: str, folder: Path, vectors, classes: int) -> Search:
+    from vicinal.retrieval.items import Item
     from vicinal.retrieval.milvus import MilvusStore
 
     store = MilvusStore(f"{folder}/store.db", "bench", kind)
-    store.write(
-        ((row, vectors[row], {"label": str(row % classes)}) for row in range(len(vectors))), DIM
-    )
+    items = (Item(row, str(row), str(row % classes)) for row in range(len(vectors)))
+    store.write(items, vectors, DIM)
     return lambda query, label=None, effort=1: [
         id
         for id, _ in store.search(

@@ -13,7 +13,8 @@ from vicinal.errors import RunError
 from vicinal.retrieval import milvus as module
 from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.indexing import index
-from vicinal.retrieval.milvus import MilvusStore, _filter
+from vicinal.retrieval.items import Item
+from vicinal.retrieval.milvus import MilvusStore, _filter, open_store
 
 pytest.importorskip("milvus_lite")
 pytestmark = pytest.mark.filterwarnings("default")  # the engine's own, which are not ours to mend
@@ -22,13 +23,11 @@ COUNT = 60
 DIM = 8
 VECTORS = np.random.default_rng(0).standard_normal((COUNT, DIM)).astype(np.float32)
 VECTORS /= np.linalg.norm(VECTORS, axis=1, keepdims=True)
-ATTRIBUTES = [
-    {"label": "ab"[row % 2], "path": f'a "quoted" \\ path, {row}.png'} for row in range(COUNT)
-]
+ITEMS = [Item(row, f'a "quoted" \\ path, {row}.png', "ab"[row % 2]) for row in range(COUNT)]
 
 
-def rows(ids):
-    return [(id, VECTORS[id], ATTRIBUTES[id]) for id in ids]
+def write(store, ids):
+    store.write([ITEMS[id] for id in ids], VECTORS[[*ids]], DIM)
 
 
 @pytest.fixture
@@ -47,25 +46,29 @@ def opened(address):
 
     yield make
     for table in tables:
-        table.close()
+        table.client.close()
+
+
+def reopened(address):
+    return open_store(address, {"address": address, "table": "birds", "index": "FLAT"})
 
 
 def ids(found):
     return [[id for id, _ in near] for near in found]
 
 
-def test_what_an_ended_writer_left_is_written_anew_and_a_reopened_store_answers(opened):
+def test_what_an_ended_writer_left_is_written_anew_and_a_reopened_store_answers(opened, address):
     first = opened()
-    first.write(rows(range(20)), DIM)
-    first.write(rows(range(30, 50)), DIM)
-    first.close()
-    found = opened().opened().search(VECTORS[[35]], COUNT, where={})
+    write(first, range(20))
+    write(first, range(30, 50))
+    first.client.close()
+    found = reopened(address).search(VECTORS[[35]], COUNT, where={})
     assert sorted(ids(found)[0]) == list(range(30, 50)) and ids(found)[0][0] == 35
 
 
-def test_errors(opened):
+def test_errors(address):
     with pytest.raises(RunError, match="no table birds"):
-        opened().opened()
+        reopened(address)
 
 
 def test_a_value_cannot_become_a_part_of_the_filter():
@@ -76,7 +79,7 @@ def test_a_value_cannot_become_a_part_of_the_filter():
 
 @pytest.mark.slow
 def test_a_second_process_is_rejected_clearly(opened, address):
-    opened().write(rows(range(3)), DIM)
+    write(opened(), range(3))
     code = f"from vicinal.retrieval.milvus import MilvusStore\nMilvusStore({address!r}, 'birds')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "RunError" in done.stderr and "Only one process at a time" in done.stderr
@@ -109,8 +112,8 @@ def server(tmp_path):
 
 @pytest.mark.slow
 def test_the_same_code_works_on_a_url(server, opened):
-    opened(address=server).write(rows(range(20)), DIM)
-    assert ids(opened(address=server).opened().search(VECTORS[[9]], 1, where={})) == [[9]]
+    write(opened(address=server), range(20))
+    assert ids(reopened(server).search(VECTORS[[9]], 1, where={})) == [[9]]
 
 
 @pytest.fixture
@@ -126,7 +129,7 @@ def bring(image_run, photographs, listener, tmp_path):
     yield call
     for snapshot in held:
         if snapshot._engine is not None:
-            snapshot._engine.close()
+            snapshot._engine.client.close()
 
 
 def found(snapshot, **settings):

@@ -12,6 +12,7 @@ threshold is always the lower edge of a bin, on the safe side by less than one b
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -108,14 +109,11 @@ def calibration(
     """
     model = model_fingerprint(run)
     kept = run.arrays(NAME)
-    if kept is not None and str(kept["model"]) == model:
-        return Calibration(
-            float(kept["width"]),
-            kept["different"],
-            kept["same"],
-            int(kept["classes"]),
-            str(kept["source"]),
-        )
+    if kept is not None and str(kept.pop("model")) == model:
+        plain: dict[str, Any] = {
+            name: array if array.ndim else array.item() for name, array in kept.items()
+        }
+        return Calibration(**plain)
     encoder = Encoder.load(run, device)
     records = own_data(run)[1]
     if records.captions is not None or encoder.embedder.metric != "euclidean":

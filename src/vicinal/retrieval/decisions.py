@@ -90,7 +90,11 @@ class Annotations:
             raise DataError(
                 f"a label is printable and without space at its ends; got {label[:60]!r}."
             )
-        named = [_named(snapshot, target) for target in targets]
+        items = [snapshot.item(one) if isinstance(one, int) else one for one in targets]
+        named = [  # id, digest and path
+            (None, None, item) if isinstance(item, str) else (item.id, item.digest, item.path)
+            for item in items
+        ]
         with self._writing() as changes:
             write_json(self.path, [*changes, {"targets": named, "label": label}])
 
@@ -106,14 +110,6 @@ class Annotations:
     def _writing(self) -> Iterator[list[Change]]:
         with FileLock(self.path.with_suffix(".lock")):
             yield self._changes()
-
-
-def _named(snapshot: Snapshot, target: Target) -> Sequence[Any]:
-    """Return a target as a change keeps it: id, digest and path."""
-    if isinstance(target, str):
-        return None, None, target
-    item = snapshot.item(target)
-    return item.id, item.digest, item.path
 
 
 def _decided(changes: Sequence[Change], snapshot: Snapshot) -> Decided:

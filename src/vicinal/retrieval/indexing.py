@@ -272,7 +272,8 @@ def _recall(snapshot: Snapshot) -> float | None:
     drawn = np.random.default_rng(0).permutation(len(snapshot))[:_RECALL_QUERIES]
     queries = np.array(snapshot.vectors()[drawn])
     exact = snapshot.search(queries, _RECALL_K)
-    with closing(open_store(kept["address"], kept)) as store:
+    store = open_store(kept["address"], kept)
+    with closing(store.client):
         found = store.search(queries, _RECALL_K, where={})
     hits = sum(
         len({id for id, _ in near} & {match.item.id for match in true})

@@ -26,7 +26,6 @@ _BATCH = 500
 _MANY = 100_000  # rows, from which on a graph is searched instead of all of them
 _GRAPH = {"M": 16, "efConstruction": 200}
 _EFFORT = 128  # candidates that a search of the graph keeps
-Row = tuple[int, Float[np.ndarray, "d"], Mapping[str, str]]  # id, vector, attributes
 
 
 class MilvusStore:
@@ -46,26 +45,13 @@ class MilvusStore:
         self.index = index
         self.client = _connected(address)
 
-    def close(self) -> None:
-        self.client.close()
-
-    def opened(self) -> "MilvusStore":
-        """Return this table, loaded; a RunError where there is none."""
-        if not self.client.has_collection(self.table):
-            self.close()
-            raise RunError(
-                f"{self.address} has no table {self.table}. Index again with --store "
-                f"{self.address}."
-            )
-        self.client.load_collection(self.table)  # a reopened store does not load by itself
-        return self
-
-    def write(self, rows: Iterable[Row], dim: int) -> None:
+    def write(
+        self, items: Iterable[Item], vectors: Iterable[Float[np.ndarray, "d"]], dim: int
+    ) -> None:
         """Make the table anew; it is there, whole and on disk, when this returns."""
         from pymilvus import DataType
 
-        if self.client.has_collection(self.table):  # of a writer that ended before it was read
-            self.client.drop_collection(self.table)
+        self.client.drop_collection(self.table)  # of a writer that ended before it was read
         schema = self.client.create_schema(auto_id=False, enable_dynamic_field=False)
         schema.add_field("id", DataType.INT64, is_primary=True)
         schema.add_field("attributes", DataType.JSON)
@@ -81,17 +67,14 @@ class MilvusStore:
         self.client.create_collection(
             self.table, schema=schema, index_params=indexes, consistency_level="Strong"
         )
-        made = (_row(*row) for row in rows)
-        while some := list(islice(made, _BATCH)):
+        rows = (
+            {"id": item.id, "attributes": item.attributes, "vector": vector.tolist()}
+            for item, vector in zip(items, vectors, strict=True)
+        )
+        while some := list(islice(rows, _BATCH)):
             self.client.insert(self.table, some)
         self.client.flush(self.table)  # unflushed rows are searched one by one
         self.client.load_collection(self.table)
-
-    def drop_others(self, prefix: str, kept: Collection[str]) -> None:
-        """Remove the tables whose name begins so, but for these."""
-        for table in self.client.list_collections():
-            if table.startswith(prefix) and table not in kept:
-                self.client.drop_collection(table)
 
     def search(
         self, queries: Queries, k: int, *, where: Where, exclude: Collection[int] = ()
@@ -112,14 +95,6 @@ class MilvusStore:
             for near in found  # distances are squared
         )
         return [[(id, distance) for distance, id in near] for near in by_distance]
-
-
-def _row(id: int, vector: Float[np.ndarray, "d"], attributes: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "id": id,
-        "attributes": dict(attributes),
-        "vector": np.asarray(vector, np.float32).tolist(),
-    }
 
 
 def _filter(where: Where, exclude: Collection[int]) -> str:
@@ -181,7 +156,12 @@ def open_store(address: str, store: Mapping[str, Any] | None) -> MilvusStore:
             f"this collection is kept in {kept}, not in {address}. Index it there with --store "
             f"{address}."
         )
-    return MilvusStore(kept, str(store["table"]), store["index"]).opened()
+    found = MilvusStore(kept, str(store["table"]), store["index"])
+    if not found.client.has_collection(found.table):
+        found.client.close()
+        raise RunError(f"{kept} has no table {found.table}. Index again with --store {kept}.")
+    found.client.load_collection(found.table)  # a reopened store does not load by itself
+    return found
 
 
 def write_store(
@@ -197,8 +177,10 @@ def write_store(
     prefix = f"vicinal_{sha256(str(collection.resolve()).encode()).hexdigest()[:16]}_"
     table = f"{prefix}{number}"
     index = "FLAT" if len(items) < _MANY else "HNSW"
-    with closing(MilvusStore(absolute_address(address), table, index)) as store:
-        store.drop_others(prefix, (f"{prefix}{number - 1}", table))
-        rows = zip(items, vectors, strict=True)
-        store.write(((item.id, vector, item.attributes) for item, vector in rows), dim)
+    store = MilvusStore(absolute_address(address), table, index)
+    with closing(store.client):
+        for other in store.client.list_collections():
+            if other.startswith(prefix) and other != f"{prefix}{number - 1}":
+                store.client.drop_collection(other)
+        store.write(items, vectors, dim)
     return {"address": absolute_address(address), "table": table, "index": index}
