@@ -216,6 +216,10 @@ def serve(
     store: str | None = None,
     device: str = "auto",
     max_false_match: Annotated[float | None, typer.Option(metavar="RATE")] = None,
+    token: Annotated[str | None, typer.Option(envvar="VICINAL_TOKEN")] = None,
+    read_only: Annotated[bool, typer.Option("--read-only")] = False,
+    ssl_certfile: Path | None = None,
+    ssl_keyfile: Path | None = None,
 ) -> None:
     """Serve RUN as a web page: search its collection by picture, explore its map, see hard classes.
     Ctrl-C stops it.
@@ -229,9 +233,14 @@ def serve(
         store: The Milvus file or URL to search in. Default: the collection's own vectors.
         device: Where uploads are embedded: auto, cpu or cuda.
         max_false_match: False-match rate of the "no match" threshold; default: 0.001 if calibrated.
+        token: Answer only requests with this bearer token, or as a browser's password.
+        read_only: Take no labels and drops.
+        ssl_certfile: Certificate for HTTPS, as PEM.
+        ssl_keyfile: Its key, as PEM, where that is a file of its own.
 
     Examples:
         vicinal serve runs/birds
+        vicinal serve runs/birds --host 0.0.0.0 --allow-host birds.lan --ssl-certfile birds.pem
     """
     try:
         import fastapi  # noqa: F401
@@ -258,16 +267,19 @@ def serve(
     )
     if library.threshold is not None:
         typer.echo(f"no match beyond {library.threshold.distance:.4f}. {library.threshold.words}")
-    if host not in LOOPBACK:
-        typer.secho(
-            f"listening at {host}: anyone who reaches this machine can see the collection",
-            fg="yellow",
-            err=True,
-        )
+    if host not in LOOPBACK and (token is None or ssl_certfile is None):
+        danger = "anyone who reaches this machine can see the collection: name a --token"
+        if token is not None:
+            danger = "the token travels unencrypted: name a --ssl-certfile"
+        typer.secho(f"listening at {host}: {danger}", fg="yellow", err=True)
     run_server(
         library,
         host=host,
         port=port,
         hosts=allow_host or (),
         ready=lambda address: typer.echo(f"serving at {address} (Ctrl-C ends)"),
+        token=token,
+        read_only=read_only,
+        ssl_certfile=ssl_certfile,
+        ssl_keyfile=ssl_keyfile,
     )

@@ -30,6 +30,33 @@ def test_a_further_name_can_be_allowed(library, client_of):
         assert client.get("/api/about", headers={"host": "127.0.0.1"}).status_code == 400
 
 
+TOKEN = "0123456789abcdef"
+
+
+def test_a_token_is_asked_for_but_by_monitors(library, client_of):
+    with client_of(library, token=TOKEN) as client:
+        assert client.get("/health").json() == {"generation": 1}
+        for header in (
+            {},
+            {"authorization": "Bearer 0123456789abcdeF"},
+            {"authorization": "Basic =="},
+        ):
+            answer = client.get("/", headers=header)
+            assert answer.status_code == 401 and answer.headers["www-authenticate"].startswith(
+                "Basic"
+            )
+        known = {"authorization": f"Bearer {TOKEN}"}
+        assert client.get("/api/about", headers=known).status_code == 200
+        assert client.get("/", auth=("anybody", TOKEN)).status_code == 200
+        counted = client.get("/metrics", headers=known).text.splitlines()
+        assert 'vicinal_answers_total{status="401"} 3' in counted and "vicinal_items 36" in counted
+        assert 'vicinal_answers_total{status="200"} 3' in counted
+        assert {line.split()[0] for line in counted if line[0] != "#"} == {
+            *(f'vicinal_answers_total{{status="{status}"}}' for status in (200, 401)),
+            *("vicinal_answer_seconds_total", "vicinal_items", "vicinal_generation"),
+        }
+
+
 def test_an_upload_is_counted_while_it_arrives(client, monkeypatch):
     monkeypatch.setattr(guard, "UPLOAD_BYTES", 1000)
     pulled = []

@@ -1,12 +1,15 @@
 """Opening a library, binding a port, and a real server in a process of its own."""
 
 import json
+import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 
 import numpy as np
@@ -19,6 +22,7 @@ from vicinal.errors import ConfigError, RunError
 from vicinal.retrieval.calibration import count_pairs
 from vicinal.retrieval.library import open_library
 from vicinal.retrieval.serve.server import Server, bind, create_application
+from vicinal.retrieval.serve.server import serve as run
 from vicinal.run_directory import model_fingerprint
 
 
@@ -63,6 +67,52 @@ def test_an_address_that_is_taken_or_another_machines_is_rejected_with_advice():
         bind("127.0.0.1", taken.getsockname()[1])
     with pytest.raises(ConfigError, match="--host"):
         bind("192.0.2.1", 0)
+
+
+@pytest.mark.slow
+def test_the_command_serves_by_tls_to_whoever_has_the_token(served, tmp_path):
+    pem = tmp_path / "both.pem"
+    words = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext"
+    made = ["openssl", *words.split(), "subjectAltName=DNS:localhost", "-keyout", pem, "-out"]
+    subprocess.run([*made, tmp_path / "certificate.pem"], check=True, capture_output=True)
+    with pem.open("a") as file:
+        file.write((tmp_path / "certificate.pem").read_text())
+    words = ["--port=0", "--device=cpu", "--read-only", f"--ssl-certfile={pem}"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "vicinal", "serve", *words, served.path],
+        env={**os.environ, "VICINAL_TOKEN": "0123456789abcdef"},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            process.stdout.readline()
+            address = process.stdout.readline().split()[2].replace("127.0.0.1", "localhost")
+            trusted = ssl.create_default_context(cafile=pem)
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                urllib.request.urlopen(address, timeout=10, context=trusted)
+            known = {"Authorization": "Bearer 0123456789abcdef", "Content-Type": "application/json"}
+            asked = urllib.request.Request(f"{address}metrics", headers=known)
+            with urllib.request.urlopen(asked, timeout=10, context=trusted) as answer:
+                assert b"vicinal_items 36" in answer.read()
+            change = b'{"targets": [0], "label": "x"}'
+            asked = urllib.request.Request(f"{address}api/annotations", change, known)
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                urllib.request.urlopen(asked, timeout=10, context=trusted)
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"token": "short"}, "at least 16 characters, got 5"),
+        ({"ssl_certfile": "nothing.pem"}, "TLS needs a certificate"),
+        ({"ssl_keyfile": "nothing.pem"}, "TLS needs a certificate"),
+    ],
+)
+def test_settings_that_protect_nothing_are_rejected(library, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        run(library, host="127.0.0.1", port=0, hosts=(), ready=print, **settings)
 
 
 @pytest.mark.slow

@@ -3,8 +3,13 @@
 import json
 import logging
 import re
+from base64 import b64decode
+from collections import Counter
 from collections.abc import Collection
+from contextlib import suppress
+from hmac import compare_digest
 from io import BytesIO
+from time import perf_counter
 from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request
@@ -50,19 +55,28 @@ class Answer(JSONResponse):
         return json.dumps(content, allow_nan=False).encode()
 
 
-def guard(application: FastAPI, hosts: Collection[str]) -> None:
-    """Answer to these names alone, put ``HEADERS`` on every answer, and say what went wrong as
-    ``{"detail": ...}``.
+def guard(application: FastAPI, hosts: Collection[str], token: str | None = None) -> None:
+    """Answer to these names and this token alone, put ``HEADERS`` on every answer, say what went
+    wrong as ``{"detail": ...}``, and count answers for ``/metrics``.
 
     A page anywhere on the web can make its visitor's browser send requests to 127.0.0.1. It cannot
     read the answers as long as no CORS header permits it; by pointing a name of its own at
     127.0.0.1 it could (DNS rebinding), but then the Host header holds that name.
     """
 
+    state = application.state
+    state.answers = Counter[int]()  # by status
+    state.seconds = 0.0
+
     @application.middleware("http")
     async def guarded(request: Request, call_next: RequestResponseEndpoint) -> Response:
+        began = perf_counter()
         try:
-            answer = await call_next(request)
+            if token is None or request.url.path == "/health" or _knows(request, token):
+                answer = await call_next(request)
+            else:
+                detail = {"detail": "This server asks for its token."}
+                answer = Answer(detail, 401, {"WWW-Authenticate": 'Basic realm="vicinal"'})
         except ClientDisconnect:
             answer = Answer({"detail": "The request did not arrive."}, 400)
         except Exception:
@@ -70,6 +84,8 @@ def guard(application: FastAPI, hosts: Collection[str]) -> None:
             answer = Answer({"detail": "The server failed; see its terminal."}, 500)
         for name, value in HEADERS.items():
             answer.headers.setdefault(name, value)
+        state.answers[answer.status_code] += 1
+        state.seconds += perf_counter() - began
         return answer
 
     async def told(_: Request, error: Any) -> Answer:
@@ -88,6 +104,16 @@ def guard(application: FastAPI, hosts: Collection[str]) -> None:
         application.add_exception_handler(kind, told)
     names = [f"[{host}]" if ":" in host else host for host in hosts]
     application.add_middleware(TrustedHostMiddleware, allowed_hosts=names, www_redirect=False)
+
+
+def _knows(request: Request, token: str) -> bool:
+    """Whether a request brings the token: a program as a bearer, a browser as a password of any
+    name."""
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "basic":
+        with suppress(ValueError):
+            given = b64decode(given).decode().partition(":")[2]
+    return compare_digest(given.encode(), token.encode())
 
 
 def require_own_page(request: Request) -> None:

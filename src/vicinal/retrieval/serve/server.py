@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from importlib import resources
 from importlib.metadata import version
 from mimetypes import guess_type
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -21,6 +22,7 @@ from vicinal.retrieval.serve.views import view_routes
 from vicinal.retrieval.serve.workbench import workbench_routes
 
 _AT_ONCE = 64  # connections; more are answered 503
+SHORTEST = 16  # characters of a token
 ARRIVAL_SECONDS = 30.0  # in which a request must be here, with its body
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _HERE = "vicinal.retrieval.serve"
@@ -36,13 +38,18 @@ SHIPPED["/static/charts.js"] = "vicinal.reports", "charts.js"
 
 
 def create_application(
-    library: Library, *, hosts: Collection[str] = LOOPBACK, writable: bool = False
+    library: Library,
+    *,
+    hosts: Collection[str] = LOOPBACK,
+    writable: bool = False,
+    token: str | None = None,
 ) -> FastAPI:
     """Create the application that answers from ``library``.
 
     Args:
         hosts: names by which it may be called (``--allow-host`` adds to them).
         writable: whether labels and drops may be changed.
+        token: without which nothing but ``/health`` is answered.
     """
     application = FastAPI(
         title="vicinal",
@@ -65,7 +72,7 @@ def create_application(
             content, media_type=guess_type(name)[0], headers={"Cache-Control": "no-cache"}
         )
         application.router.routes.append(Route(address, shipped, methods=["GET"]))
-    guard(application, hosts)
+    guard(application, hosts, token)
     return application
 
 
@@ -89,22 +96,35 @@ def serve(
     port: int,
     hosts: Collection[str],
     ready: Callable[[str], None],
+    token: str | None = None,
+    read_only: bool = False,
+    ssl_certfile: Path | None = None,
+    ssl_keyfile: Path | None = None,
 ) -> None:
     """Answer requests until interrupted.
 
     Args:
         hosts: further names by which it may be called.
         ready: told the page's address once the port is bound.
+        token: without which nothing but ``/health`` is answered.
+        read_only: take no changes.
+        ssl_certfile: certificate by which to answer over TLS, as PEM.
+        ssl_keyfile: its key, where that is a file of its own.
     """
-    # Whoever else reaches this machine may look, not change.
+    if token is not None and len(token) < SHORTEST:
+        raise ConfigError(f"a token has at least {SHORTEST} characters, got {len(token)}.")
+    # Whoever else reaches this machine may look, not change, unless the token says who it is.
     application = create_application(
-        library, hosts=(*LOOPBACK, host, *hosts), writable=host in LOOPBACK
+        library,
+        hosts=(*LOOPBACK, host, *hosts),
+        writable=not read_only and (host in LOOPBACK or token is not None),
+        token=token,
     )
     with bind(host, port) as bound:
-        name = f"[{host}]" if ":" in host else host
-        ready(f"http://{name}:{bound.getsockname()[1]}/")
         config = uvicorn.Config(
             application,
+            ssl_certfile=ssl_certfile,
+            ssl_keyfile=ssl_keyfile,
             http="h11",
             ws="none",
             server_header=False,
@@ -112,6 +132,12 @@ def serve(
             log_level="warning",
             access_log=False,
         )
+        try:
+            config.load()
+        except (OSError, AssertionError) as error:  # uvicorn asserts that a key has a certificate
+            raise ConfigError(f"TLS needs a certificate and its key as PEM: {error}.") from error
+        name = f"[{host}]" if ":" in host else host
+        ready(f"http{'s' * config.is_ssl}://{name}:{bound.getsockname()[1]}/")
         Server(config).run(sockets=[bound])
 
 

@@ -7,8 +7,8 @@ from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
 
-from fastapi import APIRouter, HTTPException
-from starlette.responses import HTMLResponse
+from fastapi import APIRouter, HTTPException, Request
+from starlette.responses import HTMLResponse, PlainTextResponse
 
 from vicinal.data.images import MOST_PIXELS
 from vicinal.files import decoding
@@ -66,6 +66,28 @@ def view_routes(library: Library) -> APIRouter:
         pairs."""
         with decoding(library.run.path):
             return Answer(_hardness(library.run, library.snapshot()))
+
+    @routes.get("/health", summary="Whether it answers")
+    def health() -> Answer:
+        """For monitors; needs no token."""
+        return Answer({"generation": library.collection.latest_generation()})
+
+    @routes.get("/metrics", summary="Numbers for Prometheus", response_class=PlainTextResponse)
+    def metrics(request: Request) -> PlainTextResponse:
+        """Answers since the start by status, the seconds that they took, and the collection."""
+        state = request.app.state
+        snapshot = library.collection.snapshot()
+        lines = ["# TYPE vicinal_answers_total counter"]
+        for status, count in sorted(state.answers.items()):
+            lines.append(f'vicinal_answers_total{{status="{status}"}} {count}')
+        numbers = {
+            "answer_seconds_total counter": state.seconds,
+            "items gauge": len(snapshot),
+            "generation gauge": snapshot.generation,
+        }
+        for name, number in numbers.items():
+            lines += [f"# TYPE vicinal_{name}", f"vicinal_{name.split()[0]} {number}"]
+        return PlainTextResponse("\n".join([*lines, ""]))
 
     @routes.get("/report", summary="The run's report", response_class=HTMLResponse)
     def report() -> HTMLResponse:

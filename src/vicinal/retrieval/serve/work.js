@@ -73,7 +73,7 @@ export class Work {
         ? null
         : make(
             "p.aside",
-            "This server can be reached from other machines, so it takes no changes.",
+            "This server takes no changes: it is read-only, or other machines reach it without a token.",
           ),
       this.lost.length
         ? make(

@@ -48,7 +48,7 @@ def workbench_routes(library: Library, *, writable: bool) -> APIRouter:
     def may_write() -> None:
         if not writable:
             raise HTTPException(
-                403, "This server can be reached from other machines. Leave --host out."
+                403, "This server takes no changes: it is read-only, or has --host but no token."
             )
 
     @routes.get("/annotations", summary="Labels and drops")
