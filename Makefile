@@ -1,8 +1,9 @@
 # Two commands for newcomers: `make demo` and `make test`. Each sets up all it needs in .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo check test pytest test-slow docs lint types format clean
+.PHONY: help demo check test pytest test-slow oldest docs lint types format clean
 
 VENV := .venv
+OLDEST := .venv-oldest
 BIN := $(VENV)/bin
 NODE := node_modules/.bin
 # The first interpreter that runs and is new enough; name another with `make PYTHON=...`.
@@ -16,6 +17,7 @@ help:
 	@echo "make check      lint, types and the tests of distances and losses, in a minute"
 	@echo "make test       lint, types and the default tests"
 	@echo "make test-slow  the slow tests"
+	@echo "make oldest     import, losses and a short demo with the oldest torch (5 GB; several minutes)"
 	@echo "make docs       build the documentation into build/site; a broken link or name is an error"
 	@echo "make format     let ruff, eslint and prettier format and fix what they can"
 
@@ -33,6 +35,11 @@ pytest: $(VENV)/.developing
 
 test-slow: $(VENV)/.developing
 	$(PYTEST) $(PYTEST_FLAGS) -m "slow and not gpu"
+
+# Not in .ci/run: PyPI has the oldest torch with CUDA alone, 2.5 GB to load and 5 GB on the disk.
+oldest: $(OLDEST)/.installed
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -q -p no:cacheprovider tests/test_distances.py tests/losses tests/test_api.py
+	$(OLDEST)/bin/vicinal train --run $(OLDEST)/demo-$$(date +%s) training.steps=10 training.device=cpu
 
 docs: $(VENV)/.developing
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -60,6 +67,12 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
 	@touch $@
 
+$(OLDEST)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(OLDEST)
+	grep -ivE '^torch==' constraints.txt > $(OLDEST)/constraints.txt
+	$(OLDEST)/bin/python -m pip install --quiet --constraint $(OLDEST)/constraints.txt --editable . $$(sed -nE 's/^ *"(torch)>=(.*)",/\1==\2.*/p' pyproject.toml) pytest hypothesis beartype
+	@touch $@
+
 $(VENV)/.developing: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@ $(VENV)/.installed
@@ -70,4 +83,4 @@ node_modules/.installed: package.json package-lock.json
 	@touch $@
 
 clean:
-	rm -rf $(VENV) node_modules .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) node_modules .pytest_cache .mypy_cache .ruff_cache

@@ -62,8 +62,9 @@ def pairwise_distances(x: Embeddings, y: Others = None, *, squared: bool) -> Flo
     if not x.numel() or (y is not None and not y.numel()):
         return inner_products(x, y)
     if x.dtype == torch.float32 and not x.is_cuda and _differ_in_scale(x, y):
-        wide = None if y is None else y.double()
-        return pairwise_distances(x.double(), wide, squared=squared).float()
+        # Apple's GPUs have no float64.
+        wide = None if y is None else y.cpu().double()
+        return pairwise_distances(x.cpu().double(), wide, squared=squared).float().to(x.device)
     with torch.autocast(x.device.type, enabled=False):
         distances: Tensor = _PairwiseDistances.apply(x, y, squared)  # type: ignore[no-untyped-call]
     return distances

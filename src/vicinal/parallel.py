@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.amp.autocast_mode import is_autocast_available
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vicinal.errors import ConfigError, VicinalError, unknown
@@ -69,11 +70,11 @@ def pick_device(wanted: str) -> torch.device:
         device = torch.device(wanted)
     except RuntimeError as error:
         raise ConfigError(unknown("device", wanted, ("auto", "cpu", "cuda", "mps"))) from error
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not available.get(device.type, True):
+    mps = torch.backends.mps.is_available() and is_autocast_available("mps")  # from torch 2.5 on
+    if not {"cuda": torch.cuda.is_available(), "mps": mps}.get(device.type, True):
         raise ConfigError(
-            f"device={wanted} needs a GPU, but torch sees none. Use device=cpu, or check the "
-            "driver."
+            f"device={wanted} needs a GPU, but torch sees none that it can use. Use device=cpu, or "
+            "check the driver and the version of torch."
         )
     if device.type == "cpu":
         keep_memory()

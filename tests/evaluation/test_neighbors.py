@@ -170,12 +170,12 @@ def test_differences_of_values_are_right_within_the_bound(rng, dim, dtype, offse
 def test_a_user_who_lowers_the_precision_of_products_gets_them_in_float64():
     rows = torch.ones(5, 3)
     assert Proposal(rows).rows.dtype == torch.float32
-    before = torch.backends.mkldnn.matmul.fp32_precision
+    before = torch.get_float32_matmul_precision()
     try:
-        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+        torch.set_float32_matmul_precision("medium")
         assert Proposal(rows).rows.dtype == torch.float64
     finally:
-        torch.backends.mkldnn.matmul.fp32_precision = before
+        torch.set_float32_matmul_precision(before)
 
 
 def test_rows_that_are_left_out_are_not_found(rng):

@@ -294,7 +294,10 @@ def _multiplies_in_float32(device: torch.device) -> bool:
     """False where the user lets float32 products run in TF32 or bfloat16, for which the bound does
     not hold."""
     backend: Any = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
-    return backend.matmul.fp32_precision in ("ieee", "none")
+    precision = getattr(getattr(backend, "matmul", None), "fp32_precision", None)
+    if precision is None:  # torch before 2.9
+        return torch.get_float32_matmul_precision() == "highest"
+    return precision in ("ieee", "none")
 
 
 def _prepared(rows: Tensor, metric: Metric) -> Tensor:

@@ -124,8 +124,7 @@ class MarginLoss(Loss):
         """β of each class in ``labels``."""
         if self.deviations is None or not len(labels):
             return self.boundary.expand(len(labels))
-        # Together: a device is waited for once.
-        low, high = torch.stack(torch.aminmax(labels)).tolist()
+        low, high = (int(label) for label in torch.aminmax(labels))
         last = len(self.deviations) - 1
         if low < 0 or high > last:
             raise DataError(

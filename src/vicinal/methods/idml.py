@@ -124,7 +124,7 @@ class IDML(Method):
         loss, length = self.introspect(features, labels)
         scalars = {"uncertainty/real": length}
         if self.mixup:
-            factor = batch.extras["factor"]
+            factor = batch.extras["factor"].to(batch.inputs.dtype)
             order = batch.extras["order"]
             inputs = parallel.all_rows(batch.inputs)
             mixed = parallel.part(torch.lerp(inputs[order], inputs, factor))

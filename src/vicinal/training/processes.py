@@ -80,7 +80,7 @@ def launch(count: int | None) -> bool:
         if codes[0] == INTERRUPTED:
             raise KeyboardInterrupt from None
         for rank, failure in error.failures.items():
-            if failure.exitcode == -signal.SIGKILL:
+            if failure.exitcode == -9:  # by SIGKILL, which Windows has not
                 sys.stderr.write(
                     f"error: process {rank} of {count} was killed, or ran out of memory.\n"
                 )
