@@ -140,6 +140,13 @@ def test_ranges_replace_the_candidates(make):
     assert set(found.candidates[3:]) == {("loss=triplet",), ("loss=n_pair",)}
 
 
-def test_too_few_classes_are_an_error(make):
-    with pytest.raises(DataError, match="4 training classes"):
-        make(classes=3)
+def test_records_are_held_out_where_classes_are_too_few(few, make):
+    found = make(classes=3)
+    found.race("heads", found.candidates, time.monotonic() + 1e4)
+    assert found.folds == 2 and len(found.choose().scores[0]) == 3, "each class is in each fold"
+    assert "of records held out" in found.page(found.choose(), "")
+
+
+def test_a_single_class_is_an_error(make):
+    with pytest.raises(DataError, match="2 training classes"):
+        make(classes=1)

@@ -88,6 +88,9 @@ def test_vectors_are_trained_without_a_preset(tmp_path, works):
     assert "preset features" in done.stderr
     notes = json.loads((tmp_path / "run" / "results.json").read_text())["notes"]
     assert "8 classes x 3 samples" in "\n".join(notes)
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith(f"`vicinal best {tmp_path / 'x.npz'} --minutes 5`")
+    assert last.endswith("worth it here: no held-out class says that this training helped")
     # No wider than they are.
     works("train", "--data", "x.npz", "--head-only", "--run", "head", "--no-report")
 

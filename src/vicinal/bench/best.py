@@ -1,13 +1,13 @@
 """``vicinal best``: the settings that serve given data best, chosen on held-out training classes.
 
-Candidates race over class-disjoint folds of the training classes: all of them on the first fold,
-the better half on the next, and so on. They race first as heads on features that the pretrained
-backbone gave once, and where the time does not allow all of them, an eighth of their steps tells
-which; then the best of them as whole networks trained on pictures or texts. A fold's score is MAP@R
-of the classes it holds out after the last step, class by class. Of all that cannot be told from the
-best, paired by class and within one standard error, the simplest is trained on all training
-classes, if it is not below the start without training. Test records are left out of all but that
-run.
+Candidates race over class-disjoint folds of the training classes, or where these are two or three
+over folds of their records: all of them on the first fold, the better half on the next, and so on.
+They race first as heads on features that the pretrained backbone gave once, and where the time does
+not allow all of them, an eighth of their steps tells which; then the best of them as whole networks
+trained on pictures or texts. A fold's score is ``training.select`` of what it holds out after the
+last step, class by class. Of all that cannot be told from the best, paired by class and within one
+standard error, the simplest is trained on all training classes, if it is not below the start
+without training. Test records are left out of all but that run.
 """
 
 import math
@@ -38,7 +38,7 @@ from vicinal.data.splits import kin_of
 from vicinal.errors import ConfigError, DataError, VicinalError
 from vicinal.evaluation.statistics import spread_of
 from vicinal.files import read_arrays, write_arrays, write_text
-from vicinal.reports.tables import MISSING, per_cent, signed
+from vicinal.reports.tables import MISSING, metric_title, per_cent, signed
 from vicinal.run_directory import RunDirectory
 from vicinal.training.console import Console, spell
 from vicinal.training.estimate import step_seconds
@@ -91,7 +91,7 @@ _LOSSES = tuple(
 # What candidates on features cannot show, the simplest first; of the best of them, too.
 _NETWORKS = (("model.head=none", "model.start=random"), (_LONGER,), (_RATES[0],))
 Words = tuple[str, ...]
-HEAD = ("settings", "trained", "folds", "MAP@R", "difference ± s.e.")
+HEAD = ("settings", "trained", "folds", "held out", "difference ± s.e.")
 
 
 def candidates(*, heads: bool) -> list[Words]:
@@ -210,12 +210,12 @@ def trained(config: Config) -> list[float]:
 
 
 def train_fold(
-    folder: Path, *, data: Any, words: Sequence[str], fold: int, folds: int
+    folder: Path, *, data: Any, words: Sequence[str], fold: int, folds: int, samples: bool
 ) -> list[Line]:
     """Train a whole network on a fold; a task of the pool."""
     began = time.monotonic()
     config = composed(data, words)
-    cut = Fold(config.data, folds, fold, 0, test=False)
+    cut = Fold(config.data, folds, fold, 0, test=False, samples=samples)
     scores = trained(config.replace(data=cut))
     return [{"scores": scores, "seconds": time.monotonic() - began}]
 
@@ -253,10 +253,14 @@ class Search:
         records = self.base.data.load()
         self.records = records.take(np.flatnonzero(records.splits != "test"))
         self.tested = len(records) - len(self.records)
-        classes = len(np.unique(kin_of(self.records)))
-        self.folds = min(FOLDS, classes // 2)
-        if self.folds < 2:
-            raise DataError(f"best needs 4 training classes to hold some out, got {classes}.")
+        _, sizes = np.unique(kin_of(self.records), return_counts=True)
+        self.samples = len(sizes) < 4
+        self.folds = min(FOLDS, sizes.min() // 2 if self.samples else len(sizes) // 2)
+        if len(sizes) < 2 or self.folds < 2:
+            raise DataError(
+                "best needs 2 training classes of 4 records at least, or 4 classes, got "
+                f"{len(sizes)}, one of {sizes.min(initial=0)} records."
+            )
         known = (state_of(self.records), self.fixed, minutes)
         self.key = sha256(repr(known).encode()).hexdigest()[:10]
         self.trials: dict[tuple[str, Words], Trial] = {}
@@ -364,7 +368,8 @@ class Search:
 
     def on_heads(self, level: str, todo: list[Words], fold: int, until: float) -> bool:
         """Train heads on features in this process."""
-        cut = Kept(Fold(self.features, self.folds, fold, 0, test=False).load())
+        parts = Fold(self.features, self.folds, fold, 0, test=False, samples=self.samples)
+        cut = Kept(parts.load())
         model = self.base.model
         head: dict[str, Any] = {"model": {"head": model.head, "start": model.start}}
         if model.dim is not None:
@@ -400,14 +405,20 @@ class Search:
             task = Task(
                 f"{_named(words)}, fold {fold + 1}",
                 "vicinal.bench.best:train_fold",
-                {"data": self.data, "words": own, "fold": fold, "folds": self.folds},
+                {
+                    "data": self.data,
+                    "words": own,
+                    "fold": fold,
+                    "folds": self.folds,
+                    "samples": self.samples,
+                },
                 repr((self.key, own, fold)),
             )
             tasks[task] = words
 
         def done(task: Task, lines: list[Line]) -> str:
             self.note("whole", tasks[task], fold, lines[0]["scores"], lines[0]["seconds"])
-            return f"MAP@R {100 * np.mean(lines[0]['scores']):.1f}"
+            return f"held out {100 * np.mean(lines[0]['scores']):.1f}"
 
         if isinstance(self.data, str):
             with Pool(self.out / "jobs", slots=self.jobs, console=self.console) as pool:
@@ -526,14 +537,16 @@ class Search:
         """What was tried, what it gained, how sure that is, and what was left untried."""
         tried = {words for (_, words), one in self.trials.items() if one.scores}
         untried = [f"`{_named(words)}`" for words in self.candidates if words not in tried]
+        held = "records" if self.samples else "classes"
+        metric = metric_title(self.base.training.select)
         levels = ("whole", "heads", "short")
         lines = [line for level in levels for line in self.cells(level, chosen.words)]
         return "\n".join(
             [
                 f"# The best of {len(tried)}: {_named(chosen.words)}\n",
                 f"`{command}`\n",
-                f"MAP@R of classes held out of the training classes, {self.folds} folds, after the "
-                "last step; differences to the choice are paired by class, ± one standard "
+                f"{metric} of {held} held out of the training classes, {self.folds} folds, after "
+                "the last step; differences to the choice are paired by class, ± one standard "
                 "error. Of those that cannot be told from the best and are not below a start "
                 "without training, the simplest was chosen. No test class was used.\n",
                 *grid(HEAD, lines),

@@ -39,7 +39,7 @@ from vicinal.config import Config, compose, from_words
 from vicinal.data.folder import existing
 from vicinal.data.loader import contents
 from vicinal.data.records import Dataset, Records
-from vicinal.data.splits import class_folds, kin_of
+from vicinal.data.splits import class_folds, kin_of, sample_folds
 from vicinal.errors import ConfigError, DivergenceError, RunError
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.measure import measure
@@ -68,6 +68,7 @@ class Fold:
         seed: of the cut; all folds of one seed belong together.
         test: whether test records stay in; tuning leaves them out, so that nothing can look at
             them.
+        samples: hold out some records of every class instead, where classes are too few.
     """
 
     data: Dataset
@@ -75,11 +76,13 @@ class Fold:
     fold: int
     seed: int
     test: bool
+    samples: bool = False
 
     def load(self) -> Records:
         records = self.data.load()
         training = np.flatnonzero(records.splits != "test")
-        _, held = class_folds(kin_of(records)[training], self.folds, self.seed)[self.fold]
+        cut_by = sample_folds if self.samples else class_folds
+        _, held = cut_by(kin_of(records)[training], self.folds, self.seed)[self.fold]
         splits = records.splits.astype(_TEXT)
         splits[training] = "train"
         splits[training[held]] = "validation"

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from vicinal.config import Config
     from vicinal.run_directory import RunDirectory
 
+RUNS = 20  # such as the one that ended: the time that `vicinal best` is given
+
 
 def train(
     arguments: Annotated[
@@ -113,6 +115,8 @@ def train(
             )
     if first():
         show(directory, write=report)
+        if (results := directory.results) and not quiet:
+            typer.echo(_worth(directory, results))
 
 
 def _composed(
@@ -140,6 +144,18 @@ def _composed(
     if data is not None:
         layers.append({"data": data})
     return compose(*layers, from_words(settings), preset_name=title, trust=trust)
+
+
+def _worth(run: "RunDirectory", results: dict[str, Any]) -> str:
+    """Say when `vicinal best` would be worth its time."""
+    data = run.config["slots"]["data"]
+    minutes = max(5, round(RUNS * run.status["seconds"] / 60))
+    command = shlex.join(["vicinal", "best", data.get("path", data["name"])])
+    above = results["selected"].get("above", {}).get("start")
+    why = "here: no held-out class says that this training helped"
+    if above is not None and above["low"] is not None and above["low"] > 0:
+        why = "where half a point of MAP@R counts"
+    return f"`{command} --minutes {minutes}` tries other losses, heads and rates; worth it {why}"
 
 
 def report(run: Path) -> None:

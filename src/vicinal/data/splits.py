@@ -130,6 +130,25 @@ def class_folds(
     return [(np.flatnonzero(~held), np.flatnonzero(held)) for held in validated]
 
 
+def sample_folds(
+    labels: Int[np.ndarray, "n"], k: int, seed: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return ``k`` pairs of (training, validation) positions; each class is in all parts, its rows
+    dealt out evenly.
+
+    For data of too few classes to hold some of them out.
+
+    >>> [held.tolist() for _, held in sample_folds(np.array([0, 0, 0, 1, 1]), 2, seed=0)]
+    [[0, 1, 4], [2, 3]]
+    """
+    order = shuffled(np.arange(len(labels)), seed)
+    grouped = order[np.argsort(labels[order], kind="stable")]
+    _, starts, sizes = np.unique(labels[grouped], return_index=True, return_counts=True)
+    dealt = np.empty(len(labels), dtype=np.int64)
+    dealt[grouped] = (np.arange(len(labels)) - np.repeat(starts, sizes)) % k
+    return [(np.flatnonzero(dealt != fold), np.flatnonzero(dealt == fold)) for fold in range(k)]
+
+
 def named_splits(values: Sequence[str], place: Callable[[int], str]) -> np.ndarray:
     """Return splits as a set spells them; ``place`` locates a row for the error."""
     splits = [value.strip().lower() for value in values]

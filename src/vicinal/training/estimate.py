@@ -1,7 +1,6 @@
 """Summaries of an experiment before it is trained: data, choices, parameters, memory and time."""
 
 import copy
-import shlex
 import time
 from pathlib import Path
 
@@ -75,8 +74,6 @@ def introduce(path: Path, experiment: Experiment) -> None:
     commands = run.next_commands(tested="test" in records.splits)
     for word, command in zip(("then", "", ""), commands, strict=True):
         line(f"{word:<8}{command}")
-    if steps and (data := slots["data"].get("path")) is not None:
-        line(f"        vicinal best {shlex.quote(data)} --minutes 30   # tries other losses")
 
 
 def _found(records: Records) -> str:
