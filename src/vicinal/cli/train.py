@@ -151,7 +151,7 @@ def _worth(run: "RunDirectory", results: dict[str, Any]) -> str:
     data = run.config["slots"]["data"]
     minutes = max(5, round(RUNS * run.status["seconds"] / 60))
     command = shlex.join(["vicinal", "best", data.get("path", data["name"])])
-    above = results["selected"].get("above", {}).get("start")
+    above = results["selected"].get("above", {}).get("the start")
     why = "here: no held-out class says that this training helped"
     if above is not None and above["low"] is not None and above["low"] > 0:
         why = "where half a point of MAP@R counts"
