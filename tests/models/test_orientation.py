@@ -2,7 +2,7 @@
 
 import torch
 
-from vicinal.models.orientation import OrientationHead
+from vicinal.methods.her import OrientationHead
 
 
 def test_has_the_authors_layers(rng):

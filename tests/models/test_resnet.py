@@ -31,9 +31,9 @@ def test_size_and_features_are_those_of_torchvisions_module(
 
 
 def test_other_depths_and_versions_raise():
-    with pytest.raises(ConfigError, match="152, got depth=20"):
+    with pytest.raises(ConfigError, match=r"ResNet\.depth: unknown value .20."):
         ResNet(20)
-    with pytest.raises(ConfigError, match=r"model\.version: unknown value 'v2'"):
+    with pytest.raises(ConfigError, match=r"ResNet\.version: unknown value 'v2'"):
         ResNet(50, version="v2")
 
 

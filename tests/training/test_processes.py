@@ -17,11 +17,10 @@ from safetensors.torch import load_file
 
 from vicinal.config import compose
 from vicinal.errors import ConfigError
-from vicinal.parallel import pick_device
+from vicinal.parallel import launch, pick_device
 from vicinal.run_directory import RunDirectory
 from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint
 from vicinal.training.console import Console
-from vicinal.training.processes import launch
 from vicinal.training.run import start
 from vicinal.training.trainer import Interruption
 

@@ -45,7 +45,7 @@ def evaluate(
         vicinal evaluate runs/birds
         vicinal evaluate runs/birds --data pictures/
     """
-    from vicinal.training.processes import joined, launch
+    from vicinal.parallel import joined, launch
 
     if launch(processes):
         return
@@ -122,7 +122,7 @@ def embed(
         vicinal embed runs/birds pictures/ --out embedded/
         vicinal embed runs/birds pictures/ --out vectors.npz
     """
-    from vicinal.training.processes import joined, launch
+    from vicinal.parallel import joined, launch
 
     if launch(processes):
         return

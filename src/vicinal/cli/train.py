@@ -77,7 +77,7 @@ def train(
     if data is not None and any(word.startswith("data=") for word in settings):
         raise ConfigError(f"--data {data} and data=... say the same thing. Give one of them.")
 
-    from vicinal.training.processes import joined, launch
+    from vicinal.parallel import first, joined, launch
 
     if launch(processes):
         return
@@ -85,7 +85,6 @@ def train(
     from vicinal.api import fresh
     from vicinal.config import from_words
     from vicinal.models.custom import trusted
-    from vicinal.parallel import first
     from vicinal.training.console import Console
     from vicinal.training.run import resume as resume_run
     from vicinal.training.run import start

@@ -5,8 +5,7 @@ ICCV 2019).
 |---|---|
 | w_hard and the weighted soft-margin loss | `vicinal.losses.HardExemplarLoss` |
 | FCAM attention, two streams | `vicinal.models` |
-| orientation regression | `vicinal.models.orientation.OrientationHead`,
-`losses.hard_exemplar.orientation_errors` |
+| orientation regression | `OrientationHead`, `losses.hard_exemplar.orientation_errors` |
 | the whole loss, λ1 and λ2 | `HER.step` |
 """
 
@@ -18,6 +17,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from vicinal.arguments import NonNegative
 from vicinal.data.draws import uniform
@@ -25,9 +25,8 @@ from vicinal.data.records import GALLERY, QUERY, Batch, to_device
 from vicinal.data.transforms import rotate
 from vicinal.errors import ConfigError
 from vicinal.losses.hard_exemplar import orientation_errors
-from vicinal.methods.method import Method, Parts, StepResult, gathered
-from vicinal.models.orientation import OrientationHead
-from vicinal.parallel import all_rows
+from vicinal.methods.method import Method, Parts, StepResult
+from vicinal.parallel import all_rows, gather
 from vicinal.samplers import CrossViewSampler
 from vicinal.tuples import other_class
 
@@ -39,6 +38,29 @@ class Oriented(Protocol):
     def with_orientation(
         self, queries: Tensor, matches: Tensor, labels: Tensor, errors: Tensor, fits: Tensor
     ) -> object: ...
+
+
+class OrientationHead(nn.Module):
+    """(sin, cos) of the angle from both embeddings, before they are put on the sphere.
+
+        [q; g] -> ReLU -> linear, 100 -> ReLU -> linear, 2 -> length 1
+
+    as in the authors' code. It serves training alone and is not deployed.
+
+    Args:
+        dim: size of an embedding.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(2 * dim, 100)
+        self.second = nn.Linear(100, 2)
+
+    def forward(
+        self, queries: Float[Tensor, "n d"], gallery: Float[Tensor, "n d"]
+    ) -> Float[Tensor, "n 2"]:
+        inner = self.first(torch.cat([queries, gallery], dim=1).relu()).relu()
+        return functional.normalize(self.second(inner), dim=1)
 
 
 @dataclass(eq=False)
@@ -123,7 +145,7 @@ class HER(Method):
             query.embed(query.features(batch.inputs[0::2])),
             gallery.embed(gallery.features(aerial)),
         )
-        rows, labels = gathered(torch.stack(views, dim=1).flatten(0, 1), batch)
+        rows, labels = gather(torch.stack(views, dim=1).flatten(0, 1), batch.labels)
         queries = rows[0::2]
         matches = rows[1::2]
         classes = labels[0::2]

@@ -21,7 +21,7 @@ from vicinal.data.records import Batch
 from vicinal.distances import cosine_similarity, pairwise_distances, squared_lengths, unit_rows
 from vicinal.errors import ConfigError
 from vicinal.losses import reduce
-from vicinal.methods.method import Method, Parts, StepResult, gathered
+from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.tuples import Embeddings, Scalar
 
 NEAREST = 1e-6  # below it a sample is at its proxy; keeps the exponent finite
@@ -120,7 +120,7 @@ class IDML(Method):
         return self.given(batch, factor=factor, order=order)
 
     def step(self, batch: Batch) -> StepResult:
-        features, labels = gathered(self.embedder.features(batch.inputs), batch)
+        features, labels = parallel.gather(self.embedder.features(batch.inputs), batch.labels)
         loss, length = self.introspect(features, labels)
         scalars = {"uncertainty/real": length}
         if self.mixup:
@@ -128,7 +128,7 @@ class IDML(Method):
             order = batch.extras["order"]
             inputs = parallel.all_rows(batch.inputs)
             mixed = parallel.part(torch.lerp(inputs[order], inputs, factor))
-            rows, _ = gathered(self.embedder.features(mixed), batch)
+            rows, _ = parallel.gather(self.embedder.features(mixed), batch.labels)
             own, length = self.introspect(rows, labels)
             other, _ = self.introspect(rows, labels[order])
             loss = loss + torch.lerp(other, own, factor)

@@ -24,7 +24,7 @@ from vicinal.methods.optimizer import OptimizerConfig, fit
 from vicinal.models.embedder import Embedder, TwoStreamEmbedder
 from vicinal.parallel import average_gradients, gather
 from vicinal.samplers.sampler import BatchSampler
-from vicinal.tuples import Embeddings, SingleLabels, SizedLabels
+from vicinal.tuples import Embeddings, SingleLabels
 
 ANY_LAYOUT = ("classes", "pairs", "triplets", "episodes", "cross_view")
 EARLY = 64  # steps: the window of HDML's authors
@@ -272,8 +272,9 @@ class Method(nn.Module):
     ) -> StepResult:
         """Update by one loss; return it with other scalars."""
         self.differentiate(loss)
+        result = StepResult({"loss": loss, **scalars}, embeddings, labels).detach()
         self.optimize()
-        return StepResult({"loss": loss, **scalars}, embeddings, labels).detach()
+        return result
 
     def advance(self, batch: Batch) -> None:
         """Do after a step what only the host can do: advance the schedule."""
@@ -283,8 +284,10 @@ class Method(nn.Module):
         """Return embeddings before normalization, and labels, of the rows of all processes."""
         if batch.texts is not None and isinstance(self.embedder, TwoStreamEmbedder):
             asks = batch.extras["role"] == QUERY
-            return gathered(self.embedder.joined(_embed, batch.texts, batch.inputs, asks), batch)
-        return gathered(self.embedder.embed(self.embedder.features(batch.inputs)), batch)
+            rows = self.embedder.joined(_embed, batch.texts, batch.inputs, asks)
+        else:
+            rows = self.embedder.embed(self.embedder.features(batch.inputs))
+        return gather(rows, batch.labels)
 
     def differentiate(
         self,
@@ -392,15 +395,6 @@ def block_layout(loss: nn.Module) -> str | None:
     """Return the layout of batches that a loss reads by the places of rows; None where it goes by
     labels alone."""
     return loss.layout if isinstance(loss, WithLayout) and loss.blocks else None
-
-
-def gathered(rows: Tensor, batch: Batch) -> tuple[Tensor, SingleLabels]:
-    """Return what all processes have of such rows, and the labels of all, which know how large a
-    class is."""
-    rows, labels = gather(rows, batch.labels)
-    if labels is batch.labels:
-        return rows, labels
-    return rows, SizedLabels.of(labels, batch.largest_class)
 
 
 def with_tensor_cores(step: Callable[..., StepResult]) -> Callable[..., StepResult]:

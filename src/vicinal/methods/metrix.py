@@ -19,8 +19,8 @@ from vicinal.arguments import Count, NonNegative, Positive
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.losses.loss import Comparisons, Loss, reduce
-from vicinal.methods.method import Method, StepResult, gathered
-from vicinal.parallel import all_rows
+from vicinal.methods.method import Method, StepResult
+from vicinal.parallel import all_rows, gather
 from vicinal.tuples import Embeddings, Scalar, SingleLabels, other_class, same_class
 
 Mixing = Literal["inputs", "features", "embeddings"]
@@ -126,7 +126,7 @@ class Metrix(Method):
     def step(self, batch: Batch) -> StepResult:
         embedder = self.embedder
         factor, with_anchor = batch.extras["mixing"].unbind()
-        maps, labels = gathered(embedder.maps(batch.inputs), batch)
+        maps, labels = gather(embedder.maps(batch.inputs), batch.labels)
         embeddings = embedder.embed(embedder.pool(maps))
         columns, there = self.partners(embeddings, labels)
         if self.mix == "embeddings":

@@ -1,6 +1,5 @@
 """Networks: backbones, the embedder over them, and their description as JSON."""
 
-from vicinal.models.attention import FCAM
 from vicinal.models.backbone import Backbone, load_pretrained
 from vicinal.models.config import BACKBONES, ModelConfig
 from vicinal.models.custom import CustomBackbone
@@ -10,7 +9,7 @@ from vicinal.models.encoders import ImageEncoder, TextEncoder
 from vicinal.models.finetuning import LoRALinear, count_parameters
 from vicinal.models.inception import BNInception
 from vicinal.models.libraries import TimmBackbone, TorchvisionBackbone
-from vicinal.models.resnet import ResNet, SmallResNet
+from vicinal.models.resnet import FCAM, ResNet, SmallResNet
 from vicinal.models.small import Identity, NGrams, SmallConvNet
 
 # The only constructors that model.json may name; a new model is added here.

@@ -4,13 +4,14 @@ import importlib.util
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vicinal.errors import ConfigError, unknown
+from vicinal.arguments import Limits, check_arguments
+from vicinal.errors import ConfigError
 from vicinal.models.backbone import (
     HALF,
     Backbone,
@@ -62,15 +63,16 @@ class EfficientNetLite(Backbone):
     classifiers = ("_fc.",)
 
     def __init__(
-        self, variant: Variant = "lite0", *, freeze_norm: bool = False, drop_connect: float = 0.0
+        self,
+        variant: Variant = "lite0",
+        *,
+        freeze_norm: bool = False,
+        drop_connect: Annotated[float, Limits("[0, 1)")] = 0.0,
     ) -> None:
         super().__init__(freeze_norm=freeze_norm)
-        if variant not in _VARIANTS:
-            raise ConfigError(unknown("variant of EfficientNetLite", variant, _VARIANTS))
-        if not 0 <= drop_connect < 1:
-            raise ConfigError(f"drop_connect is a probability below 1, got {drop_connect}.")
         self.variant = variant
         self.drop_connect = drop_connect
+        check_arguments(self)
         self.width = _HEAD
         self.preprocessing = self.preprocessing_for(variant)
         settings = _blocks(variant)

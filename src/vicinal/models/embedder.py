@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Callable, Mapping
-from typing import Literal, NoReturn, Self, cast, get_args
+from typing import Literal, NoReturn, Self, cast
 
 import torch
 from jaxtyping import Bool, Float, UInt8
@@ -12,8 +12,9 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.utils.checkpoint import checkpoint
 
+from vicinal.arguments import check_arguments
 from vicinal.distances import Metric, exponential_map
-from vicinal.errors import ConfigError, few, unknown
+from vicinal.errors import ConfigError, few
 from vicinal.models.backbone import kernels
 from vicinal.models.finetuning import add_lora, freeze_parameters, merge_lora
 
@@ -70,8 +71,6 @@ class Embedder(nn.Module):
         uncertainty: bool = False,
     ) -> None:
         super().__init__()
-        if pooling not in get_args(Pooling):
-            raise ConfigError(unknown("pooling", pooling, get_args(Pooling)))
         self.prefix_tokens = int(getattr(backbone, "prefix_tokens", 0))
         if pooling == "token" and not self.prefix_tokens:
             fault = f"the class token of a transformer, and {type(backbone).__name__} has none"
@@ -87,6 +86,7 @@ class Embedder(nn.Module):
         self.lora_alpha = lora_alpha
         self.curvature = curvature
         self.clip = clip
+        check_arguments(self)
         if curvature is not None and (dim is None or normalize):
             raise ConfigError(
                 f"a hyperbolic head needs dim and normalize=False, got {dim} and {normalize}."

@@ -2,14 +2,15 @@
 one."""
 
 from itertools import pairwise
-from typing import Annotated, Literal, cast, get_args
+from typing import Annotated, Literal, cast
 
+import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vicinal.arguments import Limits, Width
-from vicinal.errors import ConfigError, unknown
-from vicinal.models.attention import Attention, attend
+from vicinal.arguments import Limits, Width, check_arguments
+from vicinal.errors import ConfigError
 from vicinal.models.backbone import IMAGENET, Backbone, convolve, initialize
 
 # Depth: blocks per stage, whether they are bottlenecks, hash in the file's name.          He et al.
@@ -22,6 +23,8 @@ _DEPTHS = {
     152: ((3, 8, 36, 3), True, "394f9c45"),
 }
 Version = Literal["v1", "v1.5"]
+Attention = Literal["none", "fcam"]
+CONTEXTS = (3, 5, 7)  # sides of the context filters
 _WIDTHS = (64, 128, 256, 512)
 
 
@@ -44,22 +47,17 @@ class ResNet(Backbone):
 
     def __init__(
         self,
-        depth: int = 50,
+        depth: Literal[18, 34, 50, 101, 152] = 50,
         *,
         freeze_norm: bool = False,
         version: Version = "v1.5",
         attention: Attention = "none",
     ) -> None:
         super().__init__(freeze_norm=freeze_norm)
-        if version not in get_args(Version):
-            raise ConfigError("model.version: " + unknown("value", version, get_args(Version)))
-        if depth not in _DEPTHS:
-            raise ConfigError(
-                f"ResNet has a depth of {', '.join(map(str, _DEPTHS))}, got depth={depth}."
-            )
         self.depth = depth
         self.version = version
         self.attention = attention
+        check_arguments(self)
         counts, bottleneck, digest = _DEPTHS[depth]
         self.public_file = f"resnet{depth}-{digest}.pth"
         self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
@@ -117,6 +115,7 @@ class SmallResNet(nn.Module):
         self.blocks = blocks
         self.stride = stride
         self.attention = attention
+        check_arguments(self)
         self.width = widths[-1]
         self.conv1 = nn.Conv2d(channels, widths[0], 3, stride=stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(widths[0])
@@ -188,3 +187,64 @@ def _stage(
         first,
         *(_Block(first.width, width, stride=1, bottleneck=bottleneck) for _ in range(count - 1)),
     ]
+
+
+# -- attention inside residual blocks --------------------------------------------------------------
+
+
+class FCAM(nn.Module):
+    """Channel attention, then spatial attention with filters of three sizes; the shape stays.
+
+        Z_C(U) = σ(f(max U) + f(avg U)),        U' = Z_C(U) ⊗ U                      Cai et al. 2019
+        s = [avg over channels U'; max over channels U']
+        Z_S(U') = σ(f_1x1[f_3x3(s); f_5x5(s); f_7x7(s)]),        U'' = Z_S(U') ⊗ U'
+
+    f is one MLP for both poolings, c -> c/16 -> c, without biases. It has c²/8 + 173 parameters
+    where 16 divides c.
+
+    Differs: the context filters are followed by ReLU, as in the authors' code; the formula has
+        none, but without it the four filters would be one. Where c < 16 the MLP has one hidden unit.
+
+    Args:
+        channels: c.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        hidden = max(1, channels // 16)
+        self.squeeze = nn.Conv2d(channels, hidden, 1, bias=False)
+        self.expand = nn.Conv2d(hidden, channels, 1, bias=False)
+        self.contexts = nn.ModuleList(nn.Conv2d(2, 1, side, padding=side // 2) for side in CONTEXTS)
+        self.mix = nn.Conv2d(len(CONTEXTS), 1, 1)
+
+    def forward(self, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+        maps = self.channel_gate(maps) * maps
+        return self.spatial_gate(maps) * maps
+
+    def channel_gate(self, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c 1 1"]:
+        """Compute Z_C: how much of each channel passes, at all places alike."""
+        pooled = maps.amax(dim=(2, 3), keepdim=True), maps.mean(dim=(2, 3), keepdim=True)
+        largest, average = (self.expand(self.squeeze(each).relu()) for each in pooled)
+        return torch.sigmoid(largest + average)
+
+    def spatial_gate(self, maps: Float[Tensor, "n c h w"]) -> Float[Tensor, "n 1 h w"]:
+        """Compute Z_S: how much of each place passes, by what is around it."""
+        masks = torch.cat([maps.mean(dim=1, keepdim=True), maps.amax(dim=1, keepdim=True)], dim=1)
+        return torch.sigmoid(
+            self.mix(torch.cat([context(masks).relu() for context in self.contexts], dim=1))
+        )
+
+
+def attend(network: nn.Module, attention: Attention) -> None:
+    """Give every residual block of a network the attention it asks for; a constructor's last line.
+
+    A block is a module with ``attention`` and ``width``. Weights are drawn aside, so that a network
+    with attention and one without start from the same other weights, and what is drawn after
+    them is the same too.
+    """
+    if attention == "none":
+        return
+    with torch.random.fork_rng(devices=[]):
+        for block in list(network.modules()):
+            if isinstance(getattr(block, "attention", None), nn.Identity):
+                block.attention = FCAM(int(block.width))  # type: ignore[arg-type]

@@ -29,7 +29,6 @@ from vicinal.training.checkpoint import REMEDY, latest_checkpoint, load_checkpoi
 from vicinal.training.console import Console
 from vicinal.training.estimate import introduce
 from vicinal.training.experiment import Experiment, prepare
-from vicinal.training.processes import joined
 from vicinal.training.trainer import Trainer
 
 # Two kept checkpoints and one in the making, each of weights and two Adam moments, and the selected
@@ -41,7 +40,7 @@ ARTIFACT_BYTES = 32 * 2**20
 def start(config: Config, path: Path, *, command: str, console: Console) -> RunDirectory:
     """Train ``config`` from the beginning into a new run directory, with the processes started with
     this one."""
-    with joined():
+    with parallel.joined():
         if parallel.first():
             RunDirectory(path).check_unused()  # before data are decoded
         experiment = prepare(config, console, None if console.quiet else partial(introduce, path))
@@ -76,7 +75,7 @@ def resume(
         trust: classes of the user's own that the run may name: code is run because the user names
             it, never because a run does.
     """
-    with joined():
+    with parallel.joined():
         own = own or {}
         run, info = parallel.from_first(lambda: _opened(path, own, trust or {}))
         longer = "training" in own

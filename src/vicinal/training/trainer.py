@@ -30,7 +30,6 @@ from vicinal.training.console import Follower
 from vicinal.training.cuda_graph import CUDAGraphStep
 from vicinal.training.experiment import Experiment, Verdict, check_equal_parts, pick_precision
 from vicinal.training.finish import write_results
-from vicinal.training.processes import Interrupted, await_turn
 from vicinal.training.trackers import Trackers
 
 COLLAPSED_SPREAD = 0.01  # embeddings this near their mean, relative to their length, are one point
@@ -256,7 +255,7 @@ class Trainer:
                 if due or stop:
                     self._checkpoint()
                 if stop:
-                    raise Interrupted
+                    raise parallel.Interrupted
         if (epoch + 1) % settings.evaluate_every == 0 or self.position.step >= experiment.steps:
             self._select()
         self.position.epoch = epoch + 1
@@ -403,7 +402,7 @@ class Trainer:
         lost contact."""
         message = str(error) or type(error).__name__
         if parallel.processes() > 1:
-            await_turn(error)
+            parallel.await_turn(error)
             written = self.run.status_path  # of a first process that may be gone, with its lock
             if not written.is_file() or read_object(written).get("state") != "running":
                 return  # said already, or by a machine that does not see the run

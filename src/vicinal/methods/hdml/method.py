@@ -23,10 +23,10 @@ from vicinal.methods.method import (
     Method,
     Parts,
     StepResult,
-    gathered,
     with_tensor_cores,
 )
 from vicinal.methods.optimizer import Adam
+from vicinal.parallel import gather
 from vicinal.tuples import Scalar
 
 LEAST_LOSS = 1e-6  # below it a loss is 0; keeps α / J_avg finite
@@ -217,7 +217,7 @@ class HDML(Method):
     @with_tensor_cores
     def step(self, batch: Batch) -> StepResult:
         values = self.values
-        features, labels = gathered(self.embedder.features(batch.inputs), batch)  # y = f(x)
+        features, labels = gather(self.embedder.features(batch.inputs), batch.labels)  # y = f(x)
         embeddings = self.embedder.embed(features)  # z = g(y)
         lambda_ = self.factor(values.alpha, self.average_loss)
         w = self.factor(values.beta, self.generator_loss)
@@ -251,8 +251,9 @@ class HDML(Method):
         }
         self.differentiate(j_gen + own, self.generator_optimizer, keep=True)
         self.differentiate(j_metric)
+        result = StepResult(scalars, embeddings, labels).detach()
         self.optimize(self.metric_optimizer, self.generator_optimizer)
-        return StepResult(scalars, embeddings, labels).detach()
+        return result
 
     def weight_penalty(self) -> Scalar:
         """Return wd/2 Σ|θ|² of J_m, as the authors have it: it is weighed with w, and part of their
