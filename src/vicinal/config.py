@@ -428,8 +428,10 @@ def checked(layer: dict[str, Any]) -> dict[str, Any]:
     """Return a layer of the user's; reject both lengths of a training."""
     training = layer.get("training")
     if isinstance(training, Mapping) and {"steps", "epochs"} <= training.keys():
-        both = f"training.steps={training['steps']} and training.epochs={training['epochs']}"
-        raise ConfigError(f"{both} both say how long to train. Give one of them.")
+        raise ConfigError(
+            f"training.steps={training['steps']} and training.epochs={training['epochs']} both say "
+            "how long to train. Give one of them."
+        )
     return layer
 
 
@@ -767,8 +769,10 @@ def _part(slot: str, raw: Raw, default: str, draft: Draft) -> Part:
     arguments = _without(raw, "name")
     for key in arguments if slot == "sampler" else ():
         if key in DERIVED[slot] and (key != "batch_size" or name in SAMPLERS):
-            source = "the data and from training.batch_size and training.seed"
-            raise ConfigError(f"{slot}.{key} follows from {source}; omit it.")
+            raise ConfigError(
+                f"{slot}.{key} follows from the data and from training.batch_size and "
+                "training.seed; omit it."
+            )
     own = _without(defaults(kind), *DERIVED[slot])
     return Part(name, {**own, **coerce_arguments(kind, arguments, slot, DERIVED[slot])}, kind)
 

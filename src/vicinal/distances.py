@@ -283,9 +283,8 @@ class Poincare(Distance):
     def __post_init__(self) -> None:
         if self.normalize or not 0 < self.curvature < float("inf"):
             raise ConfigError(
-                "points of the Poincaré ball are not normalized and its curvature is above 0, "
-                "got normalize="
-                f"{self.normalize} and curvature={self.curvature}."
+                "points of the Poincaré ball are not normalized and its curvature is above 0, got "
+                f"normalize={self.normalize} and curvature={self.curvature}."
             )
 
     def __call__(self, x: Embeddings, y: Others = None) -> Float[Tensor, "n m"]:

@@ -170,9 +170,9 @@ def check_links(folder: Path, without: str = "") -> None:
         for name in (*folders, *files):
             path = Path(place, name)
             if path.is_symlink() and not followed(path).is_relative_to(root):
-                advice = "Remove it, or put what it links to in its place."
                 raise DataError(
-                    f"{path} is a link to {followed(path)}, outside of {folder}. {advice}"
+                    f"{path} is a link to {followed(path)}, outside of {folder}. Remove it, or put "
+                    "what it links to in its place."
                 )
         if Path(place) == root and without in folders:
             folders.remove(without)

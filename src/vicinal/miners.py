@@ -429,8 +429,7 @@ def batch_easy_hard(
     if "semi_hard" in (positive, negative) and {positive, negative} <= {"semi_hard", "all"}:
         raise ConfigError(
             "semi-hard pairs are found beside one pair of the other kind, got "
-            f"positive={positive!r} and "
-            f"negative={negative!r}. Use easy or hard for one of them."
+            f"positive={positive!r} and negative={negative!r}. Use easy or hard for one of them."
         )
     c = Candidates.of(embeddings, labels, among, distance)
     values = {"positive": c.positive, "negative": c.negative}
@@ -526,8 +525,7 @@ def uniform_histogram(
     if min(bins, positives_per_bin, negatives_per_bin) < 1:
         raise ConfigError(
             f"a histogram has 1 bin or more and gives 1 pair or more of each, got bins={bins}, "
-            "positives_per_bin="
-            f"{positives_per_bin} and negatives_per_bin={negatives_per_bin}."
+            f"positives_per_bin={positives_per_bin} and negatives_per_bin={negatives_per_bin}."
         )
     c = Candidates.of(embeddings, labels, among, distance)
     return c.pairs(
@@ -693,9 +691,8 @@ def _check_total(total: int, most: int, what: str) -> None:
     if total > most:
         raise ConfigError(
             f"all {what} of the batch were asked for as a list, but there are {total:,} and the "
-            f"limit is {most:,}. "
-            "Use a loss that lists none, such as SemiHardTripletLoss, a smaller batch, or raise "
-            "`most`."
+            f"limit is {most:,}. Use a loss that lists none, such as SemiHardTripletLoss, a "
+            "smaller batch, or raise `most`."
         )
 
 

@@ -98,12 +98,9 @@ def pick_device(wanted: str) -> torch.device:
         keep_memory()
     if device == torch.device("cuda") and processes() > 1:
         if local_rank() >= torch.cuda.device_count():
-            counts = (
-                f"{local_processes()} processes on this machine and "
-                f"{torch.cuda.device_count()} GPUs"
-            )
             raise ConfigError(
-                f"each process takes a GPU, but there are {counts}. Start fewer, or use device=cpu."
+                f"each process takes a GPU, but there are {local_processes()} processes on this "
+                f"machine and {torch.cuda.device_count()} GPUs. Start fewer, or use device=cpu."
             )
         torch.cuda.set_device(local_rank())
     return device

@@ -68,12 +68,10 @@ class RunDirectory:
             ) from error
         free = shutil.disk_usage(run.path).free
         if free < need_bytes:
-            room = (
-                f"{need_bytes / 2**20:.0f} MiB in {run.path}, but {free / 2**20:.0f} MiB are free"
-            )
             raise RunError(
-                f"the run needs about {room}. Free some space or name a folder on another disk "
-                "with --run."
+                f"the run needs about {need_bytes / 2**20:.0f} MiB in {run.path}, but "
+                f"{free / 2**20:.0f} MiB are free. Free some space or name a folder on another "
+                "disk with --run."
             )
         return run
 
@@ -105,8 +103,7 @@ class RunDirectory:
             if run.path.is_dir() and any(run.path.iterdir()) and run._stillborn():
                 raise RunError(
                     f"{run.path} was killed before its run began. Give the command that began it "
-                    "again, with --run "
-                    f"{shlex.quote(str(run.path))}; or remove the folder: `rm -r "
+                    f"again, with --run {shlex.quote(str(run.path))}; or remove the folder: `rm -r "
                     f"{shlex.quote(str(run.path))}`."
                 )
             fault = "it has no run.json" if run.path.is_dir() else "there is no such folder"
@@ -119,9 +116,9 @@ class RunDirectory:
         check_links(run.path, without=WANDB)
         found = run.info.get("format")
         if found != FORMAT:
-            advice = f"Use the version that wrote it ({run.info.get('vicinal', 'unknown')})."
             raise RunError(
-                f"{run.path} has run format {found}, this vicinal reads format {FORMAT}. {advice}"
+                f"{run.path} has run format {found}, this vicinal reads format {FORMAT}. Use the "
+                f"version that wrote it ({run.info.get('vicinal', 'unknown')})."
             )
         return run
 

@@ -104,8 +104,7 @@ class Triplets(NamedTuple):
             if low < 0 or high >= len(embeddings):
                 raise DataError(
                     f"triplets name rows from 0 to {len(embeddings) - 1}, got "
-                    f"{low if low < 0 else high}. Number the "
-                    f"rows of `embeddings`."
+                    f"{low if low < 0 else high}. Number the rows of `embeddings`."
                 )
 
 
@@ -152,8 +151,7 @@ class Reference(NamedTuple):
         ):
             raise DataError(
                 f"embeddings are [n d] and labels [n], got {list(embeddings.shape)} and "
-                f"{list(labels.shape)}. "
-                f"Give one label for each embedding."
+                f"{list(labels.shape)}. Give one label for each embedding."
             )
         _check_types(embeddings, labels)
         if (rows is None) != (row_labels is None):
@@ -171,9 +169,8 @@ class Reference(NamedTuple):
         if not one_each or rows.shape != (len(row_labels), embeddings.shape[1]):
             raise DataError(
                 f"beside embeddings {list(embeddings.shape)} reference rows are [m "
-                f"{embeddings.shape[1]}] with labels "
-                f"[m], got {list(rows.shape)} and {list(row_labels.shape)}. Embed both with the "
-                "same network."
+                f"{embeddings.shape[1]}] with labels [m], got {list(rows.shape)} and "
+                f"{list(row_labels.shape)}. Embed both with the same network."
             )
         _check_types(rows, row_labels)
         if own is not None and own.shape != labels.shape[:1]:
@@ -202,8 +199,7 @@ def multi_hot(labels: Tensor) -> Tensor:
     if bool(((labels != 0) & (labels != 1)).any()):
         raise DataError(
             "several labels for each row are a matrix of zeros and ones, one column for each "
-            "class, got "
-            f"{list(labels.shape)} with values up to {labels.max().item()}. Use "
+            f"class, got {list(labels.shape)} with values up to {labels.max().item()}. Use "
             "torch.nn.functional.one_hot and add up."
         )
     return labels.bool()

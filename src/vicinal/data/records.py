@@ -298,9 +298,9 @@ class Records:
         if len(set(rows.values())) != 1:
             raise DataError(f"the columns of {self.name} differ in length: {rows}.")
         if len(self.labels) and not 0 <= self.labels.min() <= self.labels.max() < len(self.classes):
-            span = f"{self.labels.min()} to {self.labels.max()}"
             raise DataError(
-                f"labels of {self.name} run from {span}, but there are {len(self.classes)} classes."
+                f"labels of {self.name} run from {self.labels.min()} to {self.labels.max()}, but "
+                f"there are {len(self.classes)} classes."
             )
 
     def __len__(self) -> int:

@@ -54,9 +54,9 @@ class TarImages(Source):
         try:
             return decode(io.BytesIO(self.encoded(index)))
         except Exception as error:  # decoders raise what a damaged file makes them
-            place = f"{self.names[index]} in {self.files[self.places[index, 0]]}"
             raise DataError(
-                f"image {place} cannot be read: {error}. Write or copy that file again."
+                f"image {self.names[index]} in {self.files[self.places[index, 0]]} cannot be read: "
+                f"{error}. Write or copy that file again."
             ) from error
 
     def encoded(self, index: int) -> bytes:
@@ -113,8 +113,10 @@ class Shards(SplitByClass):
             split = {"split": begun[number][0]} if all(begun) else {}  # type: ignore[index]
             for member, row in self._samples(shard):
                 if row.get(self.label) in (None, ""):
-                    advice = f"Add KEY.cls, or KEY.json with {self.label!r}."
-                    raise DataError(f"{shard}: {member.name} has no label. {advice}")
+                    raise DataError(
+                        f"{shard}: {member.name} has no label. Add KEY.cls, or KEY.json with "
+                        f"{self.label!r}."
+                    )
                 rows.append({"path": f"{shard.name}/{member.name}", **row, **split})
                 places.append((number, member.offset_data, member.size))
         if not rows:
@@ -156,8 +158,9 @@ class Shards(SplitByClass):
                     if image is not None:
                         yield image, row
         except (tarfile.TarError, ValueError, TypeError, RecursionError, OSError) as error:
-            fault = f"{path} cannot be read as a shard: {error}"
-            raise DataError(f"{fault}. Shards are uncompressed .tar files.") from error
+            raise DataError(
+                f"{path} cannot be read as a shard: {error}. Shards are uncompressed .tar files."
+            ) from error
 
 
 def _key(member: tarfile.TarInfo) -> str:

@@ -68,8 +68,10 @@ def by_class(
     count = int(share * len(classes) + 0.5)
     if 0 < share < 1:
         if len(classes) < 2:
-            advice = "Add classes, or set `data.test` to 0 (train on all) or 1 (test on all)."
-            raise DataError(f"a split by class needs 2 classes, got {len(classes)}. {advice}")
+            raise DataError(
+                f"a split by class needs 2 classes, got {len(classes)}. Add classes, or set "
+                "`data.test` to 0 (train on all) or 1 (test on all)."
+            )
         count = min(max(count, 1), len(classes) - 1)
     ranked = (
         np.arange(len(classes)) if order == "sorted" else shuffled(np.arange(len(classes)), seed)
@@ -96,10 +98,11 @@ def hold_out(records: Records, share: float, seed: int) -> Records:
     classes = np.unique(kinds[training])
     count = int(share * len(classes) + 0.5)
     if count < 2 or len(classes) - count < 2:
-        part = f"{share:g} of the {len(classes)} training classes of {records.name}"
-        left = f"{len(classes) - count} to train and {count} to validate; both need at least 2"
-        advice = "Set `training.validation` to another share, or to 0 to train without."
-        raise DataError(f"holding {part} out for validation leaves {left}. {advice}")
+        raise DataError(
+            f"holding {share:g} of the {len(classes)} training classes of {records.name} out for "
+            f"validation leaves {len(classes) - count} to train and {count} to validate; both need "
+            "at least 2. Set `training.validation` to another share, or to 0 to train without."
+        )
     splits = records.splits.astype(_TEXT)
     splits[training & np.isin(kinds, shuffled(classes, seed)[:count])] = "validation"
     return replace(records, splits=splits)

@@ -151,8 +151,7 @@ class Encoder:
         if records.source.kind != self.preprocessing.kind:
             raise DataError(
                 f"this model embeds {self.preprocessing.kind}, got {records.name}, which holds "
-                f"{records.source.kind}. "
-                f"Use data of the kind it was trained on."
+                f"{records.source.kind}. Use data of the kind it was trained on."
             )
         if records.captions is not None and not self.embedder.reads_text:
             records = records.pictures()

@@ -283,9 +283,9 @@ def _checked(
     if isinstance(labels, np.ndarray) or (
         same is None and (labels.is_floating_point() or labels.is_complex())
     ):
-        advice = "Number the classes, with numpy.unique(labels, return_inverse=True) for example."
         raise DataError(
-            f"labels must be integers, got {labels.dtype} for those of {name}. {advice}"
+            f"labels must be integers, got {labels.dtype} for those of {name}. Number the classes, "
+            "with numpy.unique(labels, return_inverse=True) for example."
         )
     if device is None:
         device = "cuda" if rows.is_cpu and torch.cuda.is_available() else rows.device

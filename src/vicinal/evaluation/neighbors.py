@@ -128,9 +128,8 @@ def require_finite(rows: Float[Tensor, "n d"], name: str) -> None:
     bad = (~(least.isfinite() & most.isfinite())).nonzero().flatten().tolist()
     if bad:
         raise DataError(
-            f"{name} must be finite, but {len(bad)} of {len(rows)} rows hold NaN or infinity: "
-            f"rows {few(bad, 10)}. "
-            f"Check the inputs of these rows, or the training that made the model."
+            f"{name} must be finite, but {len(bad)} of {len(rows)} rows hold NaN or infinity: rows "
+            f"{few(bad, 10)}. Check the inputs of these rows, or the training that made the model."
         )
 
 
@@ -163,9 +162,9 @@ class Gallery:
         if gallery is None:
             return cls(queries, metric)
         if len(gallery) == 0 or gallery.shape[1] != queries.shape[1]:
-            shapes = f"queries {tuple(queries.shape)} and a gallery {tuple(gallery.shape)}"
             raise DataError(
-                f"a gallery needs at least one row, as long as the queries; got {shapes}."
+                "a gallery needs at least one row, as long as the queries; got queries "
+                f"{tuple(queries.shape)} and a gallery {tuple(gallery.shape)}."
             )
         require_finite(gallery, "gallery")
         return cls(gallery.to(queries.device), metric)

@@ -59,10 +59,9 @@ def rerank(
     [[1, 2], [0, 2], [1, 0], [4, 2], [3, 2]]
     """
     if not 1 <= k2 <= k1 + 1 or not 0 <= lambda_ <= 1 or k < 1:
-        got = f"k = {k}, k1 = {k1}, k2 = {k2} and lambda_ = {lambda_}"
         raise ConfigError(
-            "re-ranking needs k of at least 1, k2 from 1 to k1 + 1 and lambda_ from 0 to 1; got "
-            f"{got}."
+            "re-ranking needs k of at least 1, k2 from 1 to k1 + 1 and lambda_ from 0 to 1; got k "
+            f"= {k}, k1 = {k1}, k2 = {k2} and lambda_ = {lambda_}."
         )
     if metric == "poincare":
         raise ConfigError("re-ranking takes Euclidean or cosine distances, got metric='poincare'.")

@@ -163,9 +163,10 @@ def some_relevant(
     relevant = relevant_counts(labels, gallery_labels, same)
     if not relevant.any():
         other = "another" if gallery_labels is None else "a gallery"
-        got = f"{len(labels)} queries without"
-        advice = "Evaluate on classes with at least two rows."
-        raise DataError(f"retrieval needs queries whose class has {other} row, got {got}. {advice}")
+        raise DataError(
+            f"retrieval needs queries whose class has {other} row, got {len(labels)} queries "
+            "without. Evaluate on classes with at least two rows."
+        )
     return relevant
 
 

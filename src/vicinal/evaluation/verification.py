@@ -92,10 +92,9 @@ def _scores(
 ) -> dict[str, float]:
     same, different = (np.sort(torch.cat([*part]).numpy()) for part in (near, apart))
     if not len(different) or not len(same):
-        got = f"{len(same)} same and {len(different)} different pairs"
         raise DataError(
-            f"verification needs pairs of both kinds, got {got}. Pass at least two classes, one of "
-            "them with two rows."
+            f"verification needs pairs of both kinds, got {len(same)} same and {len(different)} "
+            "different pairs. Pass at least two classes, one of them with two rows."
         )
     scores = {}
     for far in fars:

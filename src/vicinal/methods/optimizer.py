@@ -109,9 +109,8 @@ class OptimizerConfig(Settings):
         groups = backbone + new
         if not groups:
             raise ConfigError(
-                "nothing can be trained: the backbone has no free parameters and there is no "
-                "head. Set model.dim, or "
-                "freeze less of the backbone."
+                "nothing can be trained: the backbone has no free parameters and there is no head. "
+                "Set model.dim, or freeze less of the backbone."
             )
         optimizer: Optimizer
         if self.name == "sgd":

@@ -120,14 +120,10 @@ class Backbone(nn.Module, ABC):
         them."""
         cached = Path(torch.hub.get_dir()) / "checkpoints" / self.public_file
         if not cached.is_file():
-            fault = (
-                f"weights {name!r} of {type(self).__name__} come in no package, and {cached} "
-                "does not exist"
-            )
-            file = f"{self.publisher}'s {self.public_file}"
             raise ConfigError(
-                f"{fault}. Download {file} and set model.weights to its path, or set "
-                "model.weights=none."
+                f"weights {name!r} of {type(self).__name__} come in no package, and {cached} does "
+                f"not exist. Download {self.publisher}'s {self.public_file} and set model.weights "
+                "to its path, or set model.weights=none."
             )
         return cached
 
@@ -280,9 +276,9 @@ def load_pretrained(backbone: nn.Module, source: str | Path) -> LoadReport:
             adapt=backbone.adapt,
         )
     if source in PUBLIC:
-        advice = "Set model.weights=none, or to the path of a file."
         raise ConfigError(
-            f"{type(backbone).__name__} has no public weights, got weights={source!r}. {advice}"
+            f"{type(backbone).__name__} has no public weights, got weights={source!r}. Set "
+            "model.weights=none, or to the path of a file."
         )
     return load_weights(getattr(backbone, "trunk", backbone), Path(source))
 
@@ -342,13 +338,10 @@ def load_weights(
         listed = [
             f"{len(names)} ({few(names)})" if names else "0" for names in (missing, unexpected)
         ]
-        fault = f"{len(fitting)} tensors fit, {listed[0]} missing, {listed[1]} unexpected"
-        saved = (
-            "model.name and its arguments to the network that the file was saved from, or set "
-            "model.weights=none"
-        )
         raise ConfigError(
-            f"{where} does not hold the weights of {type(module).__name__}: {fault}. Set {saved}."
+            f"{where} does not hold the weights of {type(module).__name__}: {len(fitting)} tensors "
+            f"fit, {listed[0]} missing, {listed[1]} unexpected. Set model.name and its arguments "
+            "to the network that the file was saved from, or set model.weights=none."
         )
     module.load_state_dict(fitting, strict=False)
     return LoadReport(tuple(fitting), (*extra, *beside))
@@ -370,11 +363,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             read_tensors(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
         )
     except (UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-        advice = (
-            "Only tensors by name are read, from .safetensors or .pth; save a state_dict() alone."
-        )
         raise DataError(
-            f"{path} cannot be read as weights: {first_line(error)}. {advice}"
+            f"{path} cannot be read as weights: {first_line(error)}. Only tensors by name are "
+            "read, from .safetensors or .pth; save a state_dict() alone."
         ) from error
     for key in ("state_dict", "model"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
@@ -405,8 +396,8 @@ def _fitted(name: str, value: Tensor, shape: torch.Size, where: str) -> Tensor:
             0
         ]  # the first BN-Inception files, from torch 0.3, hold batch norm's vectors as rows
     if value.shape != shape:
-        shapes = (
-            f"{name} has shape {list(shape)} in the network, but {list(value.shape)} in {where}"
+        raise ConfigError(
+            f"{name} has shape {list(shape)} in the network, but {list(value.shape)} in {where}. "
+            "Use weights of the same network and variant."
         )
-        raise ConfigError(f"{shapes}. Use weights of the same network and variant.")
     return value

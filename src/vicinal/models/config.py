@@ -153,21 +153,19 @@ class ModelConfig(Settings):
                     unknown(f"argument of model {self.name}", key, self.parameters(self.name))
                 )
         if self.lora is not None and self.freeze is not None:
-            both = f"model.freeze={self.freeze} and model.lora={self.lora}"
             raise ConfigError(
-                f"LoRA freezes the whole backbone, got {both}. Leave one of them out."
+                f"LoRA freezes the whole backbone, got model.freeze={self.freeze} and "
+                f"model.lora={self.lora}. Leave one of them out."
             )
         if self.weights in PUBLIC and not published:
-            advice = "Set model.weights=none, or to the path of a file."
             raise ConfigError(
-                f"model {self.name} has no public weights, got model.weights={self.weights}. "
-                f"{advice}"
+                f"model {self.name} has no public weights, got model.weights={self.weights}. Set "
+                "model.weights=none, or to the path of a file."
             )
         if self.freeze_norm is not None and not published:
-            advice = "Use model.freeze, which also stops the batch norms of what it freezes."
             raise ConfigError(
-                f"model.freeze_norm belongs to published networks, got model.name={self.name}. "
-                f"{advice}"
+                f"model.freeze_norm belongs to published networks, got model.name={self.name}. Use "
+                "model.freeze, which also stops the batch norms of what it freezes."
             )
         if (self.name in LINEAR) != (self.start == "fitted"):
             raise ConfigError(
@@ -185,15 +183,14 @@ class ModelConfig(Settings):
         if self.head == "hyperbolic" and missing:
             raise ConfigError(f"model.head=hyperbolic needs model.dim, {got}. Set model.dim=128.")
         if computed and (self.head not in ("linear", "hyperbolic") or missing or self.head_norm):
-            advice = (
-                "Set model.head=linear, model.dim and model.head_norm=false, or model.start=random."
+            raise ConfigError(
+                f"model.start={self.start} computes a linear head, {got}. Set model.head=linear, "
+                "model.dim and model.head_norm=false, or model.start=random."
             )
-            raise ConfigError(f"model.start={self.start} computes a linear head, {got}. {advice}")
         if missing and (self.start == "glorot" or self.head_norm):
             raise ConfigError(
                 f"model.start={self.start} and model.head_norm={self.head_norm} need a head, "
-                f"{got}. Set "
-                f"model.head=linear and model.dim."
+                f"{got}. Set model.head=linear and model.dim."
             )
 
     @staticmethod
@@ -281,9 +278,9 @@ class ModelConfig(Settings):
         if self.weights != "none" and not (self.from_run and isinstance(backbone, Identity)):
             load_pretrained(backbone, self.weights)
         if self.pooling is not None and getattr(backbone, "vectors", False):
-            advice = "Leave out model.pooling, or return maps [n c h w] or tokens [n t c]."
             raise ConfigError(
-                f"model {self.name} gives vectors, got model.pooling={self.pooling}. {advice}"
+                f"model {self.name} gives vectors, got model.pooling={self.pooling}. Leave out "
+                "model.pooling, or return maps [n c h w] or tokens [n t c]."
             )
         own: Pooling = "token" if getattr(backbone, "prefix_tokens", 0) else "average"
         tuning: Any = {"freeze": self.freeze, "lora": self.lora, "lora_alpha": self.lora_alpha}
@@ -293,9 +290,11 @@ class ModelConfig(Settings):
         """Build the network of the texts beside pictures, with a head like theirs."""
         headless = self.head == "none" or self.dim is None
         if self.text is None or (headless and self.text != self.name):
-            got = f"model.text={self.text}, model.head={self.head} and model.dim={self.dim}"
-            advice = "Set model.head=linear and model.dim=128."
-            raise ConfigError(f"texts and pictures meet in model.dim numbers, got {got}. {advice}")
+            raise ConfigError(
+                f"texts and pictures meet in model.dim numbers, got model.text={self.text}, "
+                f"model.head={self.head} and model.dim={self.dim}. Set model.head=linear and "
+                "model.dim=128."
+            )
         backbone: nn.Module = NGrams() if self.text == "ngrams" else TextEncoder(self.text)
         if isinstance(backbone, Encoder):
             load_pretrained(backbone, "public")

@@ -45,9 +45,8 @@ class CustomBackbone(nn.Module):
             output = probe(module, self.shape)
         except Exception as error:  # a user's own code may raise anything
             raise ConfigError(
-                f"{name} cannot take an input of shape {[2, *self.shape]}: "
-                f"{type(error).__name__}: {error}. Change the "
-                f"module, or transform.size and transform.channels."
+                f"{name} cannot take an input of shape {[2, *self.shape]}: {type(error).__name__}: "
+                f"{error}. Change the module, or transform.size and transform.channels."
             ) from error
         if not isinstance(output, Tensor) or output.ndim not in (2, 3, 4):
             got = (
@@ -55,10 +54,9 @@ class CustomBackbone(nn.Module):
                 if isinstance(output, Tensor)
                 else f"a {type(output).__name__}"
             )
-            advice = "Wrap it in a module whose forward returns such a tensor."
             raise ConfigError(
                 f"a backbone gives a tensor [n c], [n t c] or [n c h w], got {got} from {name}. "
-                f"{advice}"
+                "Wrap it in a module whose forward returns such a tensor."
             )
         self.vectors = output.ndim == 2
         self.width = output.shape[2 if output.ndim == 3 else 1]
@@ -111,9 +109,8 @@ class CustomBackbone(nn.Module):
         except Exception as error:  # a user's own code may raise anything
             raise ConfigError(
                 f"{factory} cannot be rebuilt with {arguments or 'no arguments'}: "
-                f"{type(error).__name__}: {error}. A "
-                "class rebuilds when it keeps its constructor's arguments as attributes of the "
-                "same names."
+                f"{type(error).__name__}: {error}. A class rebuilds when it keeps its "
+                "constructor's arguments as attributes of the same names."
             ) from error
         return cls(module, tuple(description.get("shape", ())))
 
@@ -155,8 +152,10 @@ def import_class(name: str) -> Any:
         for part in path.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
-        advice = "Name a class as package.module:Class, on Python's path."
-        raise ConfigError(f"{name!r} cannot be imported: {error}. {advice}") from error
+        raise ConfigError(
+            f"{name!r} cannot be imported: {error}. Name a class as package.module:Class, on "
+            "Python's path."
+        ) from error
     finally:
         sys.path.remove(folder)
     if not callable(found):

@@ -73,8 +73,10 @@ class Embedder(nn.Module):
         super().__init__()
         self.prefix_tokens = int(getattr(backbone, "prefix_tokens", 0))
         if pooling == "token" and not self.prefix_tokens:
-            fault = f"the class token of a transformer, and {type(backbone).__name__} has none"
-            raise ConfigError(f"pooling='token' takes {fault}. Set model.pooling=average.")
+            raise ConfigError(
+                "pooling='token' takes the class token of a transformer, and "
+                f"{type(backbone).__name__} has none. Set model.pooling=average."
+            )
         self.backbone = backbone
         self.dim = dim
         self.normalize = normalize
@@ -382,9 +384,8 @@ class TwoStreamEmbedder(Embedder):
     def _no_role(self, inputs: Tensor | None = None) -> NoReturn:
         raise ConfigError(
             "this model embeds queries and gallery images by different networks, and these inputs "
-            "have no role. Set "
-            "`--role query` or `--role gallery`, or give the records a column `role` (1 query, 2 "
-            "gallery)."
+            "have no role. Set `--role query` or `--role gallery`, or give the records a column "
+            "`role` (1 query, 2 gallery)."
         )
 
     features = maps = embed = forward = _no_role  # type: ignore[assignment]
@@ -436,14 +437,9 @@ def check_chunks(embedder: Embedder, rows: int) -> None:
     ]
     embedder.train(training)
     if names:
-        norms = (
-            f"{len(names)} norms of the network take their statistics from a batch ({few(names)})"
-        )
-        fault = f"{norms}, so its gradients would not be those of the whole batch"
-        advice = (
-            "Freeze them with model.freeze_norm=true, take a model with layer norms, or "
-            "leave training.chunk out."
-        )
         raise ConfigError(
-            f"training.chunk={rows} embeds {rows} rows at a time, but {fault}. {advice}"
+            f"training.chunk={rows} embeds {rows} rows at a time, but {len(names)} norms of the "
+            f"network take their statistics from a batch ({few(names)}), so its gradients would "
+            "not be those of the whole batch. Freeze them with model.freeze_norm=true, take a "
+            "model with layer norms, or leave training.chunk out."
         )

@@ -110,10 +110,9 @@ def add_lora(backbone: nn.Module, rank: int, alpha: float | None = None) -> None
     ]
     if not targets:
         raise ConfigError(
-            f"LoRA updates linear layers, and {type(trunk(backbone)).__name__} has none wider "
-            f"than rank {rank}. Use "
-            "a transformer (model=timm:vit_small_patch16_224), a smaller rank, or model.freeze "
-            "instead of model.lora."
+            f"LoRA updates linear layers, and {type(trunk(backbone)).__name__} has none wider than "
+            f"rank {rank}. Use a transformer (model=timm:vit_small_patch16_224), a smaller rank, "
+            "or model.freeze instead of model.lora."
         )
     backbone.requires_grad_(False)
     with torch.random.fork_rng(devices=[]):

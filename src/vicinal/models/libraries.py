@@ -57,9 +57,8 @@ class LibraryBackbone(Backbone):
             own = self.preprocessing.size
             hint = "Choose another network" if self._side == own else f"Set transform.size={own}"
             raise ConfigError(
-                f"{self.title} cannot take images of {self._side} pixels: "
-                f"{first_line(error)}. {hint}, or "
-                f"leave out model.pooling if it is set."
+                f"{self.title} cannot take images of {self._side} pixels: {first_line(error)}. "
+                f"{hint}, or leave out model.pooling if it is set."
             ) from error
         self.width = self._shape[2] if len(self._shape) == 3 else self._shape[1]
         self._freeze()  # the library has initialized the rest in its own way
@@ -109,16 +108,12 @@ class LibraryBackbone(Backbone):
         try:
             return self._download()
         except Exception as error:  # what the libraries raise without a connection
-            fault = (
-                f"are neither in the cache of {self.library} nor could they be downloaded: "
-                f"{first_line(error):.200}"
-            )
-            advice = (
-                "Download them on a machine with a connection, set model.weights to the path "
-                "of a file"
-            )
-            what = f"weights {name!r} of {self.title} {fault}"
-            raise ConfigError(f"{what}. {advice}, or set model.weights=none.") from error
+            raise ConfigError(
+                f"weights {name!r} of {self.title} are neither in the cache of {self.library} nor "
+                f"could they be downloaded: {first_line(error):.200}. Download them on a machine "
+                "with a connection, set model.weights to the path of a file, or set "
+                "model.weights=none."
+            ) from error
 
 
 class TimmBackbone(LibraryBackbone):

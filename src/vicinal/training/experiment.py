@@ -353,11 +353,10 @@ def prepare(
     cache = open_cache(training.cache)
     config, records = load_records(config)
     if records.source.kind != config.transform.kind:
-        got = (
-            f"{records.name} with {records.source.kind}. Leave `transform` out, or name another "
-            "preset."
+        raise ConfigError(
+            f"the transform prepares {config.transform.kind}, got {records.name} with "
+            f"{records.source.kind}. Leave `transform` out, or name another preset."
         )
-        raise ConfigError(f"the transform prepares {config.transform.kind}, got {got}")
     train = records.part("train")
     _check_measurable(records, "validation")
     _check_measurable(records, "test")
@@ -414,10 +413,9 @@ def _check_measurable(records: Records, split: Split) -> None:
     _, sizes = np.unique(records.part(split).labels, return_counts=True)
     if len(sizes) and (len(sizes) < 2 or sizes.max() < 2):
         raise DataError(
-            f"the {split} part of {records.name} has {len(sizes)} classes of at most "
-            f"{sizes.max()} records; measuring "
-            "needs 2 classes, and 2 records in at least one. Move classes into it, or leave it "
-            "empty."
+            f"the {split} part of {records.name} has {len(sizes)} classes of at most {sizes.max()} "
+            "records; measuring needs 2 classes, and 2 records in at least one. Move classes into "
+            "it, or leave it empty."
         )
 
 
@@ -554,12 +552,10 @@ def _build_stream(config: Config, train: Records) -> Embedder:
         try:
             probe(embedder, (shown.channels, shown.test_size, shown.test_size))
         except (AssertionError, RuntimeError, ValueError) as error:
-            fault = (
-                f"the network takes images of {shown.size} pixels, but not of "
-                f"transform.test_size={shown.test_size}"
-            )
             raise ConfigError(
-                f"{fault}: {first_line(error)}. Set transform.test_size=none."
+                f"the network takes images of {shown.size} pixels, but not of "
+                f"transform.test_size={shown.test_size}: {first_line(error)}. Set "
+                "transform.test_size=none."
             ) from error
     if "role" in train.columns and config.model.streams == 2 and train.captions is None:
         return TwoStreamEmbedder(embedder, copy.deepcopy(embedder))  # both start alike
@@ -578,9 +574,9 @@ def _build_sampler(config: Config, train: Records) -> "BatchSampler | OwnSampler
     strata = arguments.get("strata")
     if isinstance(strata, str):  # the name of a column
         if strata not in train.columns:
-            advice = f"Columns here: {', '.join(train.columns) or 'none'}."
             raise ConfigError(
-                f"sampler.strata names a column of the data, got {strata!r}. {advice}"
+                f"sampler.strata names a column of the data, got {strata!r}. Columns here: "
+                f"{', '.join(train.columns) or 'none'}."
             )
         arguments["strata"] = train.columns[strata]
     if "roles" in known and "role" in train.columns:
@@ -616,12 +612,9 @@ class OwnSampler:
             plan = [[int(row) for row in batch] for batch in self.sampler]
         bad = next((row for batch in plan for row in batch if not 0 <= row < self.rows), None)
         if bad is not None:
-            advice = (
-                "Give a function of the training labels: sampler=lambda labels: MySampler(labels)."
-            )
             raise ConfigError(
-                f"your sampler gives row {bad}, but there are {self.rows} training records. "
-                f"{advice}"
+                f"your sampler gives row {bad}, but there are {self.rows} training records. Give a "
+                "function of the training labels: sampler=lambda labels: MySampler(labels)."
             )
         return plan
 

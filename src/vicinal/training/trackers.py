@@ -170,9 +170,9 @@ def check_trackers(names: Sequence[str]) -> None:
     for name in names:
         found = find_spec(name)
         if found is None or found.origin is None:  # a folder of that name is not the package
-            advice = f"Run `pip install 'vicinal[{name}]'`."
             raise ConfigError(
-                f"training.trackers={name} needs a package that is not installed. {advice}"
+                f"training.trackers={name} needs a package that is not installed. Run `pip install "
+                f"'vicinal[{name}]'`."
             )
 
 

@@ -425,12 +425,11 @@ class Trainer:
         )
         checkpoint = latest_checkpoint(self.run.checkpoints_path)
         rows = parallel.processes() * len(step.batch.indices)
-        where = (
-            f"Its batch of {rows} rows held {files}. Last good checkpoint: "
-            f"{checkpoint or 'none yet'}."
+        raise DivergenceError(
+            f"training diverged at step {step.number}: {bad}. Its batch of {rows} rows held "
+            f"{files}. Last good checkpoint: {checkpoint or 'none yet'}. Lower the learning rate, "
+            "or look at these inputs with `vicinal data check`."
         )
-        advice = "Lower the learning rate, or look at these inputs with `vicinal data check`."
-        raise DivergenceError(f"training diverged at step {step.number}: {bad}. {where} {advice}")
 
     def _watch_collapse(self, spread: float) -> None:
         """Say so when all embeddings have become one point."""

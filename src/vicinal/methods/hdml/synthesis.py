@@ -253,8 +253,7 @@ def replaceable(loss: nn.Module) -> Loss:
     if not loss.single_negatives:
         raise ConfigError(
             f"HDML makes negatives for one anchor, but {name} compares each negative with the "
-            "middle of a pair. "
-            f"Use n_pair, or lifted_structure for both members of a pair."
+            "middle of a pair. Use n_pair, or lifted_structure for both members of a pair."
         )
     return loss
 
