@@ -68,13 +68,6 @@ def test_a_number_outside_its_limits_is_rejected_with_them(interval, value, mess
         coerce(value, Annotated[float, Limits(interval)], "loss.margin")
 
 
-def test_a_whole_number_fits_into_64_bits():
-    assert coerce(str(2**63 - 1), int, "method.wait") == 2**63 - 1
-    for value in (2**63, str(2**64), -(2**63) - 1):
-        with pytest.raises(ConfigError, match=r"method\.wait is a whole number of at most 64 bits"):
-            coerce(value, int, "method.wait")
-
-
 def test_settings_are_brought_to_their_annotations_in_python_too():
     @dataclass(frozen=True)
     class Group(Settings):

@@ -27,11 +27,6 @@ def test_a_path_below_a_file_is_rejected(tmp_path):
         RunDirectory.create(tmp_path / "file" / "run")
 
 
-def test_a_full_disk_is_rejected_at_the_start(tmp_path):
-    with pytest.raises(RunError, match="MiB are free"):
-        RunDirectory.create(tmp_path / "run", need_bytes=2**62)
-
-
 def test_a_run_that_is_there_may_be_gone_on_with_but_another_folder_not(tmp_path):
     run = RunDirectory.create(tmp_path / "my run")
     run.write_info({"config": {"preset": "glyphs"}})

@@ -230,8 +230,6 @@ def _number(value: Any, kind: type, key: str) -> int | float:
         )
     if not math.isfinite(number):
         raise ConfigError(f"{key} is a finite number, got {value!r}.")
-    if kind is int and not -(2**63) <= number < 2**63:
-        raise ConfigError(f"{key} is a whole number of at most 64 bits, got {value!r}.")
     return number
 
 

@@ -199,7 +199,6 @@ def semi_hard(
     generator: torch.Generator | None = None,
     squared: bool = True,
     normalize: bool = True,
-    most: int = MOST_TUPLES,
     **among: Unpack[ReferenceRows],
 ) -> Triplets:
     """Mine semi-hard negatives for each anchor and positive, d_ap < d_an < d_ap + margin (Schroff
@@ -218,8 +217,6 @@ def semi_hard(
         generator: what ``"random"`` draws from, on any device.
         squared: whether distances are squared, as FaceNet's are.
         normalize: whether embeddings are put on the unit sphere first.
-        most: ``"all"`` raises an error for more triplets than this; ``SemiHardTripletLoss`` sums
-            them without a list.
         among: see `ReferenceRows`.
     """
     coerce(rule, SemiHardRule, "rule")
@@ -235,7 +232,7 @@ def semi_hard(
     first = torch.searchsorted(ordered, c.positive, right=True)
     count = c.counted(torch.searchsorted(ordered, c.positive + margin) - first)
     if rule == "all":
-        return _listed(first, count, c.columns, order, most)
+        return _listed(first, count, c.columns, order)
     if generator is not None:
         draws = torch.rand(count.shape, generator=generator, device=generator.device).to(
             count.device
@@ -274,10 +271,6 @@ def distance_weighted(
             paper does not feel them; an anchor that has no nearer one forms no triplet.
         among: see `ReferenceRows`.
     """
-    if not 0 < cutoff < 2:
-        raise ConfigError(
-            f"`cutoff` is a distance on the unit sphere, 0 < cutoff < 2, got {cutoff}."
-        )
     c = Candidates.of(embeddings, labels, among, EUCLIDEAN)
     drawable = c.keep_negative & (c.negative < farthest)
     weights = log_weights(c.negative, embeddings.shape[1], cutoff)
@@ -303,7 +296,6 @@ def triplet_margin(
     *,
     kind: TripletKind = "all",
     distance: Distance = EUCLIDEAN,
-    most: int = MOST_TUPLES,
     **among: Unpack[ReferenceRows],
 ) -> Triplets:
     """Mine every triplet that violates a margin, d_an ≤ d_ap + margin, or one kind of them.
@@ -315,7 +307,6 @@ def triplet_margin(
         kind: ``"all"`` that violate it; of these the ``"hard"`` ones, d_an ≤ d_ap, or the
             ``"semi_hard"`` ones, d_an > d_ap; or the ``"easy"`` triplets, which do not violate it.
         distance: how embeddings are compared.
-        most: more triplets than this are an error.
         among: see `ReferenceRows`.
 
     >>> line, labels = torch.tensor([[0.0], [1.0], [1.1]]), torch.tensor([0, 0, 1])
@@ -336,7 +327,7 @@ def triplet_margin(
         "semi_hard": (near, within),
         "easy": (within, there),
     }[kind]
-    return _listed(first, c.counted(torch.minimum(last, there) - first), c.columns, order, most)
+    return _listed(first, c.counted(torch.minimum(last, there) - first), c.columns, order)
 
 
 @torch.no_grad()
@@ -346,7 +337,6 @@ def angular(
     angle: float = 20.0,
     *,
     normalize: bool = True,
-    most: int = MOST_TUPLES,
     **among: Unpack[ReferenceRows],
 ) -> Triplets:
     """Mine the triplets whose angle at the negative is larger than ``angle``, as the angular loss
@@ -359,7 +349,6 @@ def angular(
         labels: class of each anchor.
         angle: α in degrees, below 90.
         normalize: whether embeddings are put on the unit sphere first.
-        most: more triplets than this are an error.
         among: see `ReferenceRows`.
 
     >>> rows = torch.tensor([[-1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 5.0]])
@@ -367,8 +356,6 @@ def angular(
     >>> [part.tolist() for part in mined]  # 45 and 11 degrees
     [[0, 1], [1, 0], [2, 2]]
     """
-    if not 0 <= angle < 90:
-        raise ConfigError(f"`angle` is in degrees, 0 <= angle < 90, got {angle}.")
     c = Candidates.of(embeddings, labels, among, Euclidean(normalize))
     reference = among.get("reference")
     anchors = at_least_float32(embeddings)
@@ -389,7 +376,7 @@ def angular(
         )
         found.append(Triplets(anchor, column[anchor], negative))
         total += len(anchor)
-        _check_total(total, most, "triplets of that angle")
+        _check_total(total)
     together = [torch.cat(parts) for parts in zip(*found, strict=True)]
     order = together[0].argsort(stable=True)
     return Triplets(*(part[order] for part in together))
@@ -522,11 +509,6 @@ def uniform_histogram(
     >>> lengths.sort().values[3:].tolist()
     [4.0, 6.0, 7.0]
     """
-    if min(bins, positives_per_bin, negatives_per_bin) < 1:
-        raise ConfigError(
-            f"a histogram has 1 bin or more and gives 1 pair or more of each, got bins={bins}, "
-            f"positives_per_bin={positives_per_bin} and negatives_per_bin={negatives_per_bin}."
-        )
     c = Candidates.of(embeddings, labels, among, distance)
     return c.pairs(
         _evenly(c.positive, c.keep_positive, bins, positives_per_bin, generator),
@@ -687,19 +669,19 @@ def _reference(
     return (None, None, None) if found is None else (found.rows, found.labels, found.own)
 
 
-def _check_total(total: int, most: int, what: str) -> None:
-    if total > most:
+def _check_total(total: int) -> None:
+    if total > MOST_TUPLES:
         raise ConfigError(
-            f"all {what} of the batch were asked for as a list, but there are {total:,} and the "
-            f"limit is {most:,}. Use a loss that lists none, such as SemiHardTripletLoss, a "
-            "smaller batch, or raise `most`."
+            f"triplets of the batch were asked for as a list, but there are {total:,}, more than "
+            f"{MOST_TUPLES:,}. Use a loss that lists none, such as SemiHardTripletLoss, or a "
+            "smaller batch."
         )
 
 
-def _listed(first: Tensor, count: Tensor, columns: Tensor, order: Tensor, most: int) -> Triplets:
+def _listed(first: Tensor, count: Tensor, columns: Tensor, order: Tensor) -> Triplets:
     """Return every triplet of the ranges that begin at ``first`` and are ``count`` long."""
     total = int(count.sum())
-    _check_total(total, most, "chosen triplets")
+    _check_total(total)
     flat = count.flatten()
     pair = torch.repeat_interleave(
         torch.arange(len(flat), device=flat.device), flat, output_size=total

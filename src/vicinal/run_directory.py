@@ -7,7 +7,6 @@ reading a run executes nothing from it.
 import json
 import os
 import shlex
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -54,9 +53,9 @@ class RunDirectory:
         self.retrieval_thumbnails_path = self.artifacts_path / "retrieval.jpg"
 
     @classmethod
-    def create(cls, path: Path | str, *, need_bytes: int = 0) -> "RunDirectory":
-        """Create an empty run directory; an error if it cannot be written or lacks room, before any
-        work is done."""
+    def create(cls, path: Path | str) -> "RunDirectory":
+        """Create an empty run directory; an error if it cannot be written, before any work is
+        done."""
         run = cls(path)
         run.check_unused()
         try:
@@ -66,13 +65,6 @@ class RunDirectory:
             raise RunError(
                 f"the run folder {run.path} cannot be written: {error}. Name another with --run."
             ) from error
-        free = shutil.disk_usage(run.path).free
-        if free < need_bytes:
-            raise RunError(
-                f"the run needs about {need_bytes / 2**20:.0f} MiB in {run.path}, but "
-                f"{free / 2**20:.0f} MiB are free. Free some space or name a folder on another "
-                "disk with --run."
-            )
         return run
 
     def check_unused(self) -> None:
@@ -100,12 +92,6 @@ class RunDirectory:
         """Open an existing run of a format that this version reads."""
         run = cls(path)
         if not run.info_path.is_file():
-            if run.path.is_dir() and any(run.path.iterdir()) and run._stillborn():
-                raise RunError(
-                    f"{run.path} was killed before its run began. Give the command that began it "
-                    f"again, with --run {shlex.quote(str(run.path))}; or remove the folder: `rm -r "
-                    f"{shlex.quote(str(run.path))}`."
-                )
             fault = "it has no run.json" if run.path.is_dir() else "there is no such folder"
             # The newest runs in it or beside it.
             folder = run.path if run.path.is_dir() else run.path.parent

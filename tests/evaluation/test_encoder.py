@@ -69,7 +69,7 @@ def test_a_cpu_takes_few_large_images_at_once():
 
 
 def test_a_run_keeps_both_streams(two_streams, tmp_path):
-    run = RunDirectory.create(tmp_path / "run", need_bytes=0)
+    run = RunDirectory.create(tmp_path / "run")
     encoder = Encoder(two_streams, FeatureTransform(), CPU)
     encoder.save_description(run)
     encoder.save_weights(run)

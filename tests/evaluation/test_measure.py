@@ -12,7 +12,7 @@ from vicinal.evaluation import clustering, evaluate, kmeans, verification_scores
 from vicinal.evaluation.clustering import cluster
 from vicinal.evaluation.encoder import Embedded
 from vicinal.evaluation.measure import _checked, measure
-from vicinal.evaluation.neighbors import neighbor_chunks
+from vicinal.evaluation.neighbors import neighbors
 from vicinal.evaluation.retrieval import query_scores
 
 
@@ -27,7 +27,7 @@ def labeled(rng):
 def test_scores_are_those_of_the_parts(labeled):
     rows, labels = labeled
     names = ["recall@1", "recall@8", "map@r", "r_precision"]
-    expected = query_scores(neighbor_chunks(rows, 8), labels, metrics=names).means()
+    expected = query_scores([neighbors(rows, 8)], labels, metrics=names).means()
     means, spread = cluster(rows, labels, seed=5, restarts=3)
     found = evaluate(rows, labels, recalls=(1, 8), seed=5)
     assert found == pytest.approx(expected | means, abs=1e-14)

@@ -9,7 +9,7 @@ import torch
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation import neighbors as exact
-from vicinal.evaluation.neighbors import Gallery, Proposal, neighbor_chunks, neighbors
+from vicinal.evaluation.neighbors import Gallery, Proposal, neighbors
 
 
 def by_hand(queries, k, gallery=None, metric="euclidean"):
@@ -93,7 +93,7 @@ def test_tiny_and_huge_rows_neither_vanish_nor_overflow(rng, scale):
 def test_the_answer_does_not_depend_on_the_chunks(rng, chunk_bytes):
     rows = torch.randn(300, 12, generator=rng).round(decimals=1)  # rounded, so that ties occur
     whole = neighbors(rows, 6)
-    chunks = list(neighbor_chunks(rows, 6, chunk_bytes=chunk_bytes))
+    chunks = list(Gallery(rows).search(rows, 6, own=torch.arange(300), chunk_bytes=chunk_bytes))
     assert [chunk.start for chunk in chunks] == [
         sum(len(c.ids) for c in chunks[:i]) for i in range(len(chunks))
     ]
@@ -118,7 +118,7 @@ def test_what_cannot_be_asked_is_rejected():
     with pytest.raises(DataError, match=r"1 of 3 rows .*: rows 2\."):
         neighbors(rows.index_fill(0, torch.tensor([2]), -math.inf), 1)
     with pytest.raises(ConfigError, match="did you mean 'cosine'"):
-        inspect.unwrap(exact.neighbor_chunks)(rows, 1, metric="cosin")
+        inspect.unwrap(neighbors)(rows, 1, metric="cosin")
 
 
 def test_memory_stays_within_the_chunk(rng, monkeypatch):
@@ -132,7 +132,8 @@ def test_memory_stays_within_the_chunk(rng, monkeypatch):
         return values, reach
 
     monkeypatch.setattr(exact.Proposal, "__call__", watched)
-    list(neighbor_chunks(torch.randn(512, 4, generator=rng), 3, chunk_bytes=2**14))
+    rows = torch.randn(512, 4, generator=rng)
+    list(Gallery(rows).search(rows, 3, chunk_bytes=2**14))
     assert 2**13 < largest <= 2**14
 
 

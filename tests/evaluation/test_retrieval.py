@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError, DataError
-from vicinal.evaluation.neighbors import neighbor_chunks, neighbors
+from vicinal.evaluation.neighbors import Gallery, neighbors
 from vicinal.evaluation.retrieval import query_score, query_scores, ranks_needed, relevant_counts
 
 
@@ -38,7 +38,10 @@ def score(
     chunk_bytes=2000,
 ):
     ranks = ranks_needed(relevant_counts(labels, gallery_labels), recalls)
-    chunks = neighbor_chunks(rows, ranks, gallery=gallery, chunk_bytes=chunk_bytes)
+    own = torch.arange(len(rows)) if gallery is None else None
+    chunks = Gallery.of(rows, gallery, "euclidean").search(
+        rows, ranks, own=own, chunk_bytes=chunk_bytes
+    )
     metrics = [*(f"recall@{k}" for k in recalls), "map@r", "r_precision"]
     return query_scores(chunks, labels, gallery_labels, metrics=metrics).means()
 

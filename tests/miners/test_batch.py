@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import torch
 
+from vicinal import miners as miners_module
 from vicinal.compat.pml import MinerForPML
 from vicinal.errors import ConfigError
 from vicinal.miners import (
@@ -159,18 +160,23 @@ def test_equals_the_peer(ours, theirs, embeddings, rng):
     ("miner", "arguments", "message"),
     [
         (triplet_margin, {"kind": "semihard"}, "did you mean 'semi_hard'"),
-        (triplet_margin, {"most": 3}, "the limit is 3"),
         (easy_positive, {"negative": "semihard"}, "did you mean 'semi_hard'"),
         (semi_hard, {"rule": "random"}, "draws from a `generator`"),
         (semi_hard, {"rule": "nearst"}, "did you mean 'nearest'"),
-        (semi_hard, {"rule": "all", "margin": 4.0, "most": 3}, "the limit is 3"),
-        (angular, {"angle": 90.0}, "0 <= angle < 90, got 90"),
-        (angular, {"angle": 1.0, "most": 3}, "the limit is 3"),
         (batch_easy_hard, {"positive": "soft"}, "Known: "),
         (batch_easy_hard, {"positive": "semi_hard", "negative": "all"}, "Use easy or hard"),
-        (uniform_histogram, {"generator": torch.Generator(), "bins": 0}, "got bins=0"),
     ],
 )
 def test_what_cannot_be_meant_is_rejected(miner, arguments, message, embeddings):
     with pytest.raises(ConfigError, match=message):
         inspect.unwrap(miner)(embeddings, LABELS, **arguments)
+
+
+@pytest.mark.parametrize(
+    "miner",
+    [triplet_margin, partial(semi_hard, rule="all", margin=4.0), partial(angular, angle=1.0)],
+)
+def test_more_triplets_than_memory_holds_are_not_listed(miner, embeddings, monkeypatch):
+    monkeypatch.setattr(miners_module, "MOST_TUPLES", 3)
+    with pytest.raises(ConfigError, match="more than 3"):
+        miner(embeddings, LABELS)

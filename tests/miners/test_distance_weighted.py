@@ -6,7 +6,6 @@ import math
 import pytest
 import torch
 
-from vicinal.errors import ConfigError
 from vicinal.miners import distance_weighted, log_weights
 
 
@@ -71,8 +70,3 @@ def test_the_first_and_the_last_draw_still_name_a_negative(monkeypatch, rng, dra
     labels = torch.arange(12) // 3
     found = distance_weighted(embeddings, labels, generator=rng, farthest=2.1)
     assert len(found.anchor) == 24 and (labels[found.negative] != labels[found.anchor]).all()
-
-
-def test_a_cutoff_off_the_sphere_is_rejected(rng):
-    with pytest.raises(ConfigError, match=r"0 < cutoff < 2, got 2.0"):
-        distance_weighted(torch.randn(4, 2), torch.tensor([0, 0, 1, 1]), generator=rng, cutoff=2.0)

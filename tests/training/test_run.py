@@ -162,9 +162,7 @@ def test_a_run_killed_before_it_began_is_begun_again(finished, tmp_path, begin, 
     path.mkdir()
     for name in (".lock", "model.json", ".run.json.abc.part"):
         (path / name).write_text("")
-    with pytest.raises(
-        RunError, match=f"killed before its run began.* --run {path}; .*`rm -r {path}`"
-    ):
+    with pytest.raises(RunError, match=r"it has no run\.json"):
         again(path)
     run = begin(path)
     assert run.metrics_path.read_bytes() == finished.metrics_path.read_bytes()

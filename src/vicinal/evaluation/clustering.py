@@ -64,10 +64,6 @@ def kmeans_runs(
             f"k-means of {len(embeddings)} rows finds 1 to {len(embeddings)} clusters, got "
             f"{clusters}."
         )
-    if restarts < 1 or iterations < 1:
-        raise ConfigError(
-            f"k-means needs restarts and iterations of at least 1, got {restarts} and {iterations}."
-        )
     require_finite(embeddings, "embeddings")
     rows = embeddings.detach().float()
     if clusters == len(rows):

@@ -148,11 +148,6 @@ class Encoder:
             progress: called with how many records are done.
         """
         self = self.taking(records.source)
-        if records.source.kind != self.preprocessing.kind:
-            raise DataError(
-                f"this model embeds {self.preprocessing.kind}, got {records.name}, which holds "
-                f"{records.source.kind}. Use data of the kind it was trained on."
-            )
         if records.captions is not None and not self.embedder.reads_text:
             records = records.pictures()
         share = parallel.part(range(len(records)))

@@ -52,14 +52,31 @@ def neighbors(
     own: Int[Tensor, "q"] | None = None,
     metric: Metric = "euclidean",
 ) -> Neighbors:
-    """Find the ``k`` nearest gallery rows of every query, all at once; arguments as in
-    ``neighbor_chunks``.
+    """Find the ``k`` nearest gallery rows of every query, on the device where the rows lie.
+
+    Neighbors are ordered by distance in float64; equal distances by the lower id. Without a
+    ``gallery`` each query is sought among the others: it is left out by its position, so duplicates
+    of it remain its neighbors. Where the gallery has fewer than ``k`` rows to offer, ids end in -1
+    and distances in infinity. Half precision is computed as float32. ``"cosine"`` is 1 - cosine
+    similarity, of rows scaled to length 1 beforehand; a zero row has similarity 0 with all rows but
+    zero rows, with which it has 1. ``"poincare"`` is `vicinal.distances.Poincare` of rows in the
+    ball of radius 1, the output of a hyperbolic head; all rows are compared in float64.
+
+    Args:
+        queries: rows to find neighbors for.
+        k: neighbors per query, at least 1.
+        gallery: rows to find them among; None for leave-one-out.
+        own: the position of each query in the gallery, where it is not to be found.
+        metric: ``"euclidean"``, ``"cosine"`` or ``"poincare"``.
 
     >>> line = torch.tensor([[0.0], [1.0], [3.0]])
     >>> neighbors(line, 2).ids.tolist()
     [[1, 2], [0, 2], [1, 0]]
     """
-    return joined(neighbor_chunks(queries, k, gallery=gallery, own=own, metric=metric), queries, k)
+    among = Gallery.of(queries, gallery, metric)
+    if gallery is None:
+        own = torch.arange(len(queries))
+    return joined(among.search(queries, k, own=own), queries, k)
 
 
 def joined(chunks: Iterable[Neighbors], queries: Float[Tensor, "q d"], k: int) -> Neighbors:
@@ -85,41 +102,6 @@ def ordered(
     return Neighbors(start, found, pad(values[:, :k], more, value=torch.inf))
 
 
-def neighbor_chunks(
-    queries: Float[Tensor, "q d"],
-    k: int,
-    *,
-    gallery: Float[Tensor, "g d"] | None = None,
-    own: Int[Tensor, "q"] | None = None,
-    metric: Metric = "euclidean",
-    chunk_bytes: int | None = None,
-) -> Iterator[Neighbors]:
-    """Find the ``k`` nearest gallery rows of every query, some queries at a time, on the device
-    where the rows lie.
-
-    Neighbors are ordered by distance in float64; equal distances by the lower id. Without a
-    ``gallery`` each query is sought among the others: it is left out by its position, so duplicates
-    of it remain its neighbors. Where the gallery has fewer than ``k`` rows to offer, ids end in -1
-    and distances in infinity. Half precision is computed as float32. ``"cosine"`` is 1 - cosine
-    similarity, of rows scaled to length 1 beforehand; a zero row has similarity 0 with all rows but
-    zero rows, with which it has
-    1. ``"poincare"`` is `vicinal.distances.Poincare` of rows in the ball of radius 1, the output of
-       a hyperbolic head; all rows are compared in float64.
-
-    Args:
-        queries: rows to find neighbors for.
-        k: neighbors per query, at least 1.
-        gallery: rows to find them among; None for leave-one-out.
-        own: the position of each query in the gallery, where it is not to be found.
-        metric: ``"euclidean"``, ``"cosine"`` or ``"poincare"``.
-        chunk_bytes: size of the largest temporary; the default suits the device.
-    """
-    among = Gallery.of(queries, gallery, metric)
-    if gallery is None:
-        own = torch.arange(len(queries))
-    return among.search(queries, k, own=own, chunk_bytes=chunk_bytes)
-
-
 def require_finite(rows: Float[Tensor, "n d"], name: str) -> None:
     """Raise a DataError that names the rows with NaN or infinity, where there are any."""
     if rows.numel() == 0:
@@ -138,7 +120,7 @@ class Gallery:
 
     Args:
         rows: finite rows; kept, not copied, where they are float and the metric is Euclidean.
-        metric: as in ``neighbor_chunks``.
+        metric: as in ``neighbors``.
         in_place: multiply with the rows where they lie, if none is longer than 1: a memory map is
             never copied.
     """
@@ -190,6 +172,7 @@ class Gallery:
         Args:
             own: a row for each query that it does not find.
             excluded: rows that are never found.
+            chunk_bytes: size of the largest temporary; the default suits the device.
         """
         if k < 1:
             raise ConfigError(f"a search needs k of at least 1; got k = {k}.")

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError, unknown
-from vicinal.evaluation.neighbors import Neighbors, neighbor_chunks
+from vicinal.evaluation.neighbors import Gallery, Neighbors
 
 QueryNumbers = Int[Tensor, "q"]
 Hits = Bool[Tensor, "q n"]
@@ -252,7 +252,7 @@ def reidentify(
     Differs: the Market-1501 MATLAB code averages the precisions just before and at each hit (a
         trapezoid), which gives slightly other values; later evaluation codes do as this one.
     """
-    rankings = neighbor_chunks(embeddings, len(gallery), gallery=gallery, metric=metric)
+    rankings = Gallery.of(embeddings, gallery, metric).search(embeddings, len(gallery))
     labels, cameras, gallery_labels, gallery_cameras = (
         column.to(embeddings.device)
         for column in (labels, cameras, gallery_labels, gallery_cameras)

@@ -89,10 +89,6 @@ class Embedder(nn.Module):
         self.curvature = curvature
         self.clip = clip
         check_arguments(self)
-        if curvature is not None and (dim is None or normalize):
-            raise ConfigError(
-                f"a hyperbolic head needs dim and normalize=False, got {dim} and {normalize}."
-            )
         self.width = int(backbone.width)  # type: ignore[arg-type]
         self.head = self._head()
         self.uncertainty = False

@@ -31,11 +31,6 @@ from vicinal.training.estimate import introduce
 from vicinal.training.experiment import Experiment, prepare
 from vicinal.training.trainer import Trainer
 
-# Two kept checkpoints and one in the making, each of weights and two Adam moments, and the selected
-# model.
-CHECKPOINT_COPIES = 3 * 3 + 1
-ARTIFACT_BYTES = 32 * 2**20
-
 
 def start(config: Config, path: Path, *, command: str, console: Console) -> RunDirectory:
     """Train ``config`` from the beginning into a new run directory, with the processes started with
@@ -45,9 +40,7 @@ def start(config: Config, path: Path, *, command: str, console: Console) -> RunD
             RunDirectory(path).check_unused()  # before data are decoded
         experiment = prepare(config, console, None if console.quiet else partial(introduce, path))
         plan = experiment.begin()  # raises its errors before there is a folder
-        weights = sum(p.numel() * p.element_size() for p in experiment.method.embedder.parameters())
-        need = CHECKPOINT_COPIES * weights + ARTIFACT_BYTES
-        run = parallel.from_first(lambda: RunDirectory.create(path, need_bytes=need))
+        run = parallel.from_first(lambda: RunDirectory.create(path))
         with _locked(run):
             if parallel.first():
                 experiment.encoder.save_description(run)
