@@ -212,7 +212,7 @@ class Part:
     """
 
     name: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Layer = field(default_factory=dict)
     kind: type | None = None
     own: Any = field(default=None, compare=False)
 
@@ -293,10 +293,10 @@ class Config:
             if fault:
                 raise ConfigError(message)
 
-    def slots(self) -> dict[str, dict[str, Any]]:
+    def slots(self) -> dict[str, Raw]:
         """Return the experiment as plain dictionaries, lists, strings and numbers."""
         plain = {slot: _plain(slot, getattr(self, slot)) for slot in SLOTS}
-        slots: dict[str, dict[str, Any]] = json.loads(json.dumps(plain, default=_described))
+        slots: dict[str, Raw] = json.loads(json.dumps(plain, default=_described))
         return slots
 
     def toml(self) -> str:
@@ -380,13 +380,13 @@ class Config:
 # -- layers ---------------------------------------------------------------------------------------
 
 
-def from_words(words: Iterable[str]) -> dict[str, Any]:
+def from_words(words: Iterable[str]) -> Raw:
     """Return the layer that words ``slot=name`` and ``slot.argument=value`` stand for.
 
     >>> from_words(["loss=triplet", "loss.margin=0.1"])
     {'loss': {'name': 'triplet', 'margin': '0.1'}}
     """
-    layer: dict[str, Any] = {}
+    layer: Raw = {}
     for word in words:
         key, equals, text = word.partition("=")
         if not equals:
@@ -405,7 +405,7 @@ def from_words(words: Iterable[str]) -> dict[str, Any]:
     return checked(layer)
 
 
-def from_toml(path: Path) -> dict[str, Any]:
+def from_toml(path: Path) -> Raw:
     """Read the layer of a TOML file; relative paths in it count from the current folder, as on the
     command line."""
     try:
@@ -424,7 +424,7 @@ def from_toml(path: Path) -> dict[str, Any]:
     return checked(layer)
 
 
-def checked(layer: dict[str, Any]) -> dict[str, Any]:
+def checked(layer: Raw) -> Raw:
     """Return a layer of the user's; reject both lengths of a training."""
     training = layer.get("training")
     if isinstance(training, Mapping) and {"steps", "epochs"} <= training.keys():
@@ -441,7 +441,7 @@ def presets() -> dict[str, Path]:
     return {path.stem: path for path in sorted((Path(__file__).parent / "presets").glob("*.toml"))}
 
 
-def preset(name: str) -> dict[str, Any]:
+def preset(name: str) -> Raw:
     """Read the layer of a preset, laid over that of the preset that it changes."""
     if name not in presets():
         raise ConfigError(
@@ -454,7 +454,7 @@ def preset(name: str) -> dict[str, Any]:
     return base | layer | merged(base, layer)
 
 
-def read(source: str | Path) -> tuple[str, dict[str, Any]]:
+def read(source: str | Path) -> tuple[str, Raw]:
     """Return the name and the layer of a preset or of a TOML file, which may itself name the preset
     that it changes."""
     if str(source).endswith(".toml"):
@@ -787,7 +787,7 @@ def _object(slot: str, kind: type[T], raw: Raw) -> T:
     return construct(kind, _without(raw, "name") if slot in REGISTRIES else raw, slot)
 
 
-_AROUND_LOSS: Mapping[str, Any] = {"miner": Literal[tuple(MINERS)], "nested": tuple[Count, ...]}
+_AROUND_LOSS: Layer = {"miner": Literal[tuple(MINERS)], "nested": tuple[Count, ...]}
 _SIZES = ("size", "resize", "canvas", "pad", "test_size")
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _HEADERS = RLock()
 # Images that are decoded, by content: of the others that Pillow knows, PostScript starts a program.
 IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+Document = dict[str, Any]  # the object of a JSON file
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
 PARTS = ".*.part"  # names of what is not yet written to the end
 
@@ -225,7 +226,7 @@ def read_json(path: Path) -> Any:
         return json.loads(regular(path).read_text(encoding="utf-8"))
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> Document:
     """Read the object of a JSON file."""
     value = read_json(path)
     if not isinstance(value, dict):
@@ -235,7 +236,7 @@ def read_object(path: Path) -> dict[str, Any]:
     return value
 
 
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+def read_lines(path: Path) -> Iterator[Document]:
     """Yield the objects of a file of JSON lines, if it is there; a last line cut off by a crash is
     left out."""
     if not path.exists():

@@ -18,6 +18,7 @@ import numpy as np
 from vicinal.errors import RunError, few
 from vicinal.files import (
     PARTS,
+    Document,
     check_links,
     file_hash,
     lock_open_file,
@@ -120,12 +121,12 @@ class RunDirectory:
         return tuple(shlex.join(["vicinal", word, str(self.path), *more]) for word, *more in words)
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Document:
         """``preset``, ``title`` and ``slots`` of the experiment."""
         return config_of(self.info)
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Document:
         """``training`` and ``evaluation`` in one."""
         slots = self.config["slots"]
         return {**slots.get("training", {}), **slots.get("evaluation", {})}
@@ -133,11 +134,11 @@ class RunDirectory:
     # -- reading ----------------------------------------------------------------------------------
 
     @property
-    def info(self) -> dict[str, Any]:
+    def info(self) -> Document:
         return read_object(self.info_path)
 
     @property
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Document:
         status = read_object(self.status_path) if self.status_path.is_file() else {}
         if status.get("state") == "running":
             # Nobody locks the run any more if the process that trained is gone.
@@ -147,11 +148,11 @@ class RunDirectory:
         return status
 
     @property
-    def results(self) -> dict[str, Any] | None:
+    def results(self) -> Document | None:
         """Return the table of the finished run, or None while there is none."""
         return read_object(self.results_path) if self.results_path.is_file() else None
 
-    def metrics(self) -> Iterator[dict[str, Any]]:
+    def metrics(self) -> Iterator[Document]:
         """Yield the lines of ``metrics.jsonl`` in order; a last line cut off by a crash is left
         out."""
         return read_lines(self.metrics_path)
@@ -161,26 +162,26 @@ class RunDirectory:
         path = self.artifacts_path / f"{name}.npz"
         return read_arrays(path) if path.is_file() else None
 
-    def document(self, name: str) -> dict[str, Any] | None:
+    def document(self, name: str) -> Document | None:
         """Return the content of ``artifacts/NAME.json``, or None where the run did not write it."""
         path = self.artifacts_path / f"{name}.json"
         return read_object(path) if path.is_file() else None
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def write_info(self, info: Mapping[str, Any]) -> None:
+    def write_info(self, info: Document) -> None:
         write_json(self.info_path, {"format": FORMAT, **info})
 
     def write_status(self, state: str, **facts: Any) -> None:
         write_json(self.status_path, {"state": state, **facts})
 
-    def write_results(self, results: Mapping[str, Any]) -> None:
+    def write_results(self, results: Document) -> None:
         write_json(self.results_path, dict(results))
 
     def write_arrays(self, name: str, **arrays: np.ndarray) -> None:
         write_arrays(self.artifacts_path / f"{name}.npz", arrays)
 
-    def write_document(self, name: str, document: Mapping[str, Any]) -> None:
+    def write_document(self, name: str, document: Document) -> None:
         write_json(self.artifacts_path / f"{name}.json", dict(document))
 
 
@@ -209,7 +210,7 @@ class Journal:
             self._file.truncate(length)
             self._file.seek(0, os.SEEK_END)
 
-    def append(self, line: Mapping[str, Any]) -> None:
+    def append(self, line: Document) -> None:
         with naming(self._path):
             self._file.write((json.dumps(line, allow_nan=False) + "\n").encode())
             self._file.flush()
@@ -224,6 +225,6 @@ class Journal:
         self._file.close()
 
 
-def config_of(info: Mapping[str, Any]) -> dict[str, Any]:
+def config_of(info: Mapping[str, Any]) -> Document:
     """Return ``preset``, ``title`` and ``slots`` of ``run.json``."""
     return {"preset": None, "title": None, "slots": {}, **info.get("config", {})}

@@ -92,7 +92,7 @@ def test_a_run_takes_its_own_embeddings_as_they_are(
     another = Encoder.load(image_run)
     torch.nn.init.ones_(next(another.embedder.parameters()))
     another.save_weights(image_run)
-    with pytest.raises(ConfigError, match="takes images"):
+    with pytest.raises(DataError, match="embeds images"):
         index(image_run, [str(tmp_path / "out")], console=listener)
 
 

@@ -26,6 +26,7 @@ from vicinal.tuples import (
     Embeddings,
     Pairs,
     Reference,
+    Scalar,
     SingleLabels,
     Triplets,
     other_class,
@@ -62,7 +63,7 @@ class LossForPML(nn.Module):
         indices_tuple: Sequence[Tensor] | None = None,
         ref_emb: Float[Tensor, "m d"] | None = None,
         ref_labels: Integer[Tensor, "m"] | None = None,
-    ) -> Float[Tensor, ""] | Float[Tensor, "rows"]:
+    ) -> Scalar | Float[Tensor, "rows"]:
         if ref_emb is embeddings:  # how the package says that there is no reference
             ref_emb = ref_labels = None
         if indices_tuple is not None and not self.loss.takes_reference:
@@ -159,7 +160,7 @@ class FromPML(nn.Module):
         reference: Float[Tensor, "m d"] | None = None,
         reference_labels: Integer[Tensor, "m"] | None = None,
         own: Integer[Tensor, "n"] | None = None,
-    ) -> Float[Tensor, ""]:
+    ) -> Scalar:
         """The loss of a batch; arguments as in ``Loss.forward``."""
         embeddings = at_least_float32(embeddings)
         labels = labels.long()

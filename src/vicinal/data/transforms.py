@@ -48,6 +48,8 @@ class Crops(NamedTuple):
     mirrored: Bool[Tensor, "n"]
 
 
+Images = Float[Tensor, "n c h w"]
+Draws = Float[np.ndarray, "n k"]
 Fit = Literal["squash", "shorter"]
 Side = Annotated[int, Limits("[1, 16384]")]
 
@@ -145,13 +147,11 @@ class ImageTransform(Settings):
         size = self.size if self.test_size is None else self.test_size
         return replace(self, size=size, test_size=None, crop="center", mirror=False)
 
-    def batch(
-        self, images: Sequence[Image.Image], draws: Float[np.ndarray, "n k"] | None = None
-    ) -> Float[Tensor, "n c h w"]:
+    def batch(self, images: Sequence[Image.Image], draws: Draws | None = None) -> Images:
         return self.finish(self.cut_drawn([self.prepare(image) for image in images], draws))
 
     def cut_drawn(
-        self, prepared: Sequence[UInt8[Tensor, "c _ _"]], draws: Float[np.ndarray, "n k"] | None
+        self, prepared: Sequence[UInt8[Tensor, "c _ _"]], draws: Draws | None
     ) -> UInt8[Tensor, "n c size size"]:
         """Cut on the host what the draws say, resized by Pillow where it must be, and mirrored."""
         sizes = np.array([pixels.shape[1:] for pixels in prepared], dtype=np.int64).reshape(-1, 2)
@@ -195,7 +195,7 @@ class ImageTransform(Settings):
             )
         return as_pixels(image)
 
-    def crops(self, sizes: Int[np.ndarray, "n 2"], draws: Float[np.ndarray, "n k"] | None) -> Crops:
+    def crops(self, sizes: Int[np.ndarray, "n 2"], draws: Draws | None) -> Crops:
         """Return parameters for images of some heights and widths as a pure function of numbers
         drawn in [0, 1); without numbers, the center."""
         centers = (sizes - self.size) // 2
@@ -218,9 +218,7 @@ class ImageTransform(Settings):
         cut = cut_resized if self.crop == "resized" else cut_squares
         return cut(images, rows, Crops(boxes, mirrored), self.size)
 
-    def finish(
-        self, cut: UInt8[Tensor, "n c h w"] | Float[Tensor, "n c h w"]
-    ) -> Float[Tensor, "n c h w"]:
+    def finish(self, cut: UInt8[Tensor, "n c h w"] | Images) -> Images:
         """Order channels and normalize pixels of 0..255, on the device where they are."""
         gain, offset = self.normalization(cut.device)
         cut = _laid_out(cut)
@@ -327,12 +325,10 @@ class OwnTransform:
     def prepare(self, image: Image.Image, name: str = "the image") -> Image.Image:
         return _with_channels(image, self.base.channels)
 
-    def finish(self, cut: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+    def finish(self, cut: Images) -> Images:
         return _laid_out(cut)
 
-    def cut_drawn(
-        self, prepared: Sequence[Image.Image], draws: Float[np.ndarray, "n k"] | None = None
-    ) -> Float[Tensor, "n c h w"]:
+    def cut_drawn(self, prepared: Sequence[Image.Image], draws: Draws | None = None) -> Images:
         seeds = (np.zeros(len(prepared)) if draws is None else draws[:, 0]) * 2**31
         # What augmentation libraries draw from, and others may go on to draw from.
         state = random.getstate(), np.random.get_state()  # noqa: NPY002
@@ -377,7 +373,7 @@ TRANSFORMS: dict[str, type] = {
 
 def resized_boxes(
     sizes: Int[np.ndarray, "n 2"],
-    draws: Float[np.ndarray, "n k"],
+    draws: Draws,
     area: Sequence[float],
 ) -> Int[np.ndarray, "n 4"]:
     """Return boxes (top, left, height, width) of a random share of the area and a random aspect.
@@ -473,9 +469,7 @@ def triangle_weights(
     return weights.div_(weights.sum(dim=2, keepdim=True))
 
 
-def rotate(
-    images: Float[Tensor, "n c h w"], degrees: Float[Tensor, "n"]
-) -> Float[Tensor, "n c h w"]:
+def rotate(images: Images, degrees: Float[Tensor, "n"]) -> Images:
     """Rotate square pictures counter-clockwise about their center, bilinearly; the border fills the
     corners.
 

@@ -19,7 +19,7 @@ from torch.nn.functional import normalize as to_unit_length
 from vicinal.distances import Metric
 from vicinal.errors import ConfigError, unknown
 from vicinal.evaluation import reranking
-from vicinal.evaluation.neighbors import Gallery, Neighbors, ordered
+from vicinal.evaluation.neighbors import Gallery, Neighbors, Queries, ordered
 from vicinal.evaluation.retrieval import query_scores, ranks_needed, relevant_counts
 
 _RESCORED = 4
@@ -111,7 +111,7 @@ def check_compact(
 
 
 def compact_scores(
-    embeddings: Float[Tensor, "q d"],
+    embeddings: Queries,
     labels: Int[Tensor, "q"],
     *,
     gallery: Float[Tensor, "g d"] | None = None,

@@ -21,6 +21,8 @@ from torch.nn.functional import pad
 from vicinal.distances import Metric, Poincare, squared_lengths
 from vicinal.errors import ConfigError, DataError, few, unknown
 
+Queries = Float[Tensor, "q d"]
+Rows = Float[Tensor, "g d"]
 _GROUP = 64  # values per group of which only the least is looked at first
 _CANDIDATE_BYTES = 40  # of what a candidate takes until its distance is known
 _PASS = 4096  # rows per pass where a float64 copy is made in passing
@@ -45,10 +47,10 @@ class Neighbors:
 
 
 def neighbors(
-    queries: Float[Tensor, "q d"],
+    queries: Queries,
     k: int,
     *,
-    gallery: Float[Tensor, "g d"] | None = None,
+    gallery: Rows | None = None,
     own: Int[Tensor, "q"] | None = None,
     metric: Metric = "euclidean",
 ) -> Neighbors:
@@ -79,7 +81,7 @@ def neighbors(
     return joined(among.search(queries, k, own=own), queries, k)
 
 
-def joined(chunks: Iterable[Neighbors], queries: Float[Tensor, "q d"], k: int) -> Neighbors:
+def joined(chunks: Iterable[Neighbors], queries: Queries, k: int) -> Neighbors:
     """Put the chunks of all queries together."""
     empty = Neighbors(
         0, queries.new_empty(0, k, dtype=torch.long), queries.new_empty(0, k, dtype=torch.float32)
@@ -125,17 +127,13 @@ class Gallery:
             never copied.
     """
 
-    def __init__(
-        self, rows: Float[Tensor, "g d"], metric: Metric = "euclidean", *, in_place: bool = False
-    ) -> None:
+    def __init__(self, rows: Rows, metric: Metric = "euclidean", *, in_place: bool = False) -> None:
         self.rows = _prepared(rows, metric)
         self.metric = metric
         self._in_place = in_place
 
     @classmethod
-    def of(
-        cls, queries: Float[Tensor, "q d"], gallery: Float[Tensor, "g d"] | None, metric: Any
-    ) -> "Gallery":
+    def of(cls, queries: Queries, gallery: Rows | None, metric: Any) -> "Gallery":
         """Check queries and gallery, and prepare the rows to search among: the gallery, or the
         queries themselves."""
         if metric not in get_args(Metric):
@@ -160,7 +158,7 @@ class Gallery:
 
     def search(
         self,
-        queries: Float[Tensor, "q d"],
+        queries: Queries,
         k: int,
         *,
         own: Int[Tensor, "q"] | None = None,
@@ -225,7 +223,7 @@ class Proposal:
             below holds only where no row is longer than 1, which is for the caller to know.
     """
 
-    def __init__(self, among: Float[Tensor, "g d"], *, in_place: bool = False) -> None:
+    def __init__(self, among: Rows, *, in_place: bool = False) -> None:
         self.dtype = torch.float32 if _multiplies_in_float32(among.device) else torch.float64
         parts = torch.split(among, _PASS)
         if in_place and among.dtype == self.dtype:
@@ -305,7 +303,7 @@ def _prepared(rows: Tensor, metric: Metric) -> Tensor:
 
 def _nearest(
     block: Float[Tensor, "b d"],
-    among: Float[Tensor, "g d"],
+    among: Rows,
     k: int,
     values: Float[Tensor, "b w"],
     reach: Float[Tensor, "b"],

@@ -24,9 +24,9 @@ from vicinal.methods.hdml.method import UNKNOWN_LOSS, WindowedMean, interpolatio
 from vicinal.methods.hdml.synthesis import FeatureClassifier
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.methods.optimizer import AdamW
-from vicinal.tuples import Embeddings, SingleLabels
+from vicinal.tuples import Embeddings, Scalar, SingleLabels
 
-Nodes = Float[Tensor, "n d"]
+Nodes = Embeddings
 Edges = Float[Tensor, "n n d"]
 
 
@@ -107,7 +107,7 @@ class SampleGraph(nn.Module):
 def combined_negatives(
     rows: Float[Tensor, "c k d"],
     pulls: Float[Tensor, "ck ck d"],
-    factor: Float[Tensor, ""],
+    factor: Scalar,
     draws: Float[Tensor, "k k"],
 ) -> Float[Tensor, "ck c d"]:
     """Pull the rows of each class towards an anchor, and combine them to one.
@@ -272,7 +272,7 @@ class GCAHNG(Method):
         rows: Float[Tensor, "c k d"],
         negatives: Float[Tensor, "ck c d"],
         other: Bool[Tensor, "ck c"],
-    ) -> Float[Tensor, ""]:
+    ) -> Scalar:
         """Return J_syn: each row with the next of its class and a negative of each other class."""
         loss = self.loss
         anchors = rows.flatten(0, 1)

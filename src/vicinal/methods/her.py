@@ -28,7 +28,7 @@ from vicinal.losses.hard_exemplar import orientation_errors
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.parallel import all_rows, gather
 from vicinal.samplers import CrossViewSampler
-from vicinal.tuples import other_class
+from vicinal.tuples import Embeddings, other_class
 
 
 @runtime_checkable
@@ -56,9 +56,7 @@ class OrientationHead(nn.Module):
         self.first = nn.Linear(2 * dim, 100)
         self.second = nn.Linear(100, 2)
 
-    def forward(
-        self, queries: Float[Tensor, "n d"], gallery: Float[Tensor, "n d"]
-    ) -> Float[Tensor, "n 2"]:
+    def forward(self, queries: Embeddings, gallery: Embeddings) -> Float[Tensor, "n 2"]:
         inner = self.first(torch.cat([queries, gallery], dim=1).relu()).relu()
         return functional.normalize(self.second(inner), dim=1)
 

@@ -21,7 +21,7 @@ from vicinal.errors import ConfigError
 from vicinal.losses import reduce
 from vicinal.losses.proxies import has_proxies
 from vicinal.methods.method import Method, StepResult
-from vicinal.tuples import Embeddings, SingleLabels
+from vicinal.tuples import Embeddings, Scalar, SingleLabels
 
 
 class Classes(NamedTuple):
@@ -34,7 +34,7 @@ class Classes(NamedTuple):
 
 
 def synthetic_classes(
-    real: Classes, factor: Float[Tensor, ""], turn: Int[Tensor, ""], mu: float = 1.0
+    real: Classes, factor: Scalar, turn: Int[Tensor, ""], mu: float = 1.0
 ) -> Classes:
     """Return the classes of a batch, each mixed with another of them.
 
@@ -121,9 +121,9 @@ class ProxySynthesis(Method):
         self,
         embeddings: Embeddings,
         labels: SingleLabels,
-        factor: Float[Tensor, ""],
+        factor: Scalar,
         turn: Int[Tensor, ""],
-    ) -> Float[Tensor, ""]:
+    ) -> Scalar:
         """Return the loss of real and synthetic classes."""
         loss = self.loss
         loss.check(embeddings, labels)

@@ -28,7 +28,7 @@ from vicinal.tuples import Embeddings, SingleLabels
 
 
 def around_proxies(
-    samples: Float[Tensor, "n d"], proxies: Float[Tensor, "n d"], noise: Float[Tensor, "n m d"]
+    samples: Embeddings, proxies: Embeddings, noise: Float[Tensor, "n m d"]
 ) -> Float[Tensor, "n m+1 d"]:
     """Return points as near to a sample's proxy as the sample, far from it and from each other.
 

@@ -14,12 +14,14 @@ from pickle import UnpicklingError
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vicinal.errors import ConfigError, DataError, few
 from vicinal.files import read_tensors
 
+Features = Float[Tensor, "n c"]
 PUBLIC = ("imagenet", "public")  # words for the weights that a network was published with
 _SAMPLED = 8  # how many names of a network are sought in a file to find a prefix
 

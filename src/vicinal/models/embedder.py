@@ -15,8 +15,9 @@ from torch.utils.checkpoint import checkpoint
 from vicinal.arguments import check_arguments
 from vicinal.distances import Metric, exponential_map
 from vicinal.errors import ConfigError, few
-from vicinal.models.backbone import kernels
+from vicinal.models.backbone import Features, kernels
 from vicinal.models.finetuning import add_lora, freeze_parameters, merge_lora
+from vicinal.tuples import Embeddings
 
 Pooling = Literal["average", "max", "both", "generalized", "token"]
 POWER = 3.0
@@ -209,13 +210,13 @@ class Embedder(nn.Module):
         # Not a submodule, or its parameters would be listed twice.
         object.__setattr__(self, "_compiled", torch.compile(self.backbone) if compiled else None)
 
-    def features(self, inputs: Tensor) -> Float[Tensor, "n c"]:
+    def features(self, inputs: Tensor) -> Features:
         """Compute y = pooled f(x); while training in chunks, where ``chunk`` is set."""
         if self.chunk is not None and self.training:
             return chunked(self._features, inputs, self.chunk)
         return self._features(inputs)
 
-    def _features(self, inputs: Tensor) -> Float[Tensor, "n c"]:
+    def _features(self, inputs: Tensor) -> Features:
         return self.pool(self.maps(inputs))
 
     def maps(self, inputs: Tensor) -> Tensor:
@@ -231,7 +232,7 @@ class Embedder(nn.Module):
             found = run(inputs)
         return found.float()
 
-    def pool(self, maps: Tensor) -> Float[Tensor, "n c"]:
+    def pool(self, maps: Tensor) -> Features:
         """Turn what the backbone gives into one vector for each input."""
         if maps.ndim == 2:
             return maps
@@ -248,7 +249,7 @@ class Embedder(nn.Module):
             return maps.clamp(min=LEAST).pow(POWER).mean(dim=(2, 3)).pow(1 / POWER)
         return maps.mean(dim=(2, 3)) + maps.amax(dim=(2, 3))
 
-    def embed(self, features: Float[Tensor, "n c"]) -> Float[Tensor, "n d"]:
+    def embed(self, features: Features) -> Embeddings:
         """Compute z = g(y), before any normalization; a hyperbolic head's lies in the ball of its
         curvature."""
         embeddings: Tensor = self.head(features)
@@ -258,7 +259,7 @@ class Embedder(nn.Module):
             else exponential_map(embeddings, self.curvature, self.clip)
         )
 
-    def deploy(self, embeddings: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    def deploy(self, embeddings: Embeddings) -> Embeddings:
         """Turn z into what is deployed and compared by `metric`: on the unit sphere, or in the ball
         of radius 1."""
         if self.curvature is not None:
@@ -270,7 +271,7 @@ class Embedder(nn.Module):
         """By which deployed embeddings are near."""
         return "euclidean" if self.curvature is None else "poincare"
 
-    def forward(self, inputs: Tensor) -> Float[Tensor, "n d"]:
+    def forward(self, inputs: Tensor) -> Embeddings:
         return self.deploy(self.embed(self.features(inputs)))
 
 
@@ -353,7 +354,7 @@ class TwoStreamEmbedder(Embedder):
         texts: UInt8[Tensor, "t bytes"],
         pictures: Tensor,
         asks: Bool[Tensor, "n"],
-    ) -> Float[Tensor, "n d"]:
+    ) -> Embeddings:
         """Return what ``apply`` makes of texts with their stream and of pictures with theirs, in
         the batch's order.
 

@@ -19,7 +19,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vicinal.errors import ConfigError
-from vicinal.models.backbone import HALF, Preprocessing, first_line, load_weights, read_weights
+from vicinal.files import Document
+from vicinal.models.backbone import (
+    HALF,
+    Features,
+    Preprocessing,
+    first_line,
+    load_weights,
+    read_weights,
+)
 from vicinal.models.libraries import LibraryBackbone
 
 MINILM = "minilm"  # all-MiniLM-L6-v2, in a package
@@ -71,7 +79,7 @@ class Encoder(LibraryBackbone):
         self.config = config or stated(name, self.kind)
         self.pooled = pooled
         self._source = name
-        self.stated: dict[str, Any] = json.loads(self.config)
+        self.stated: Document = json.loads(self.config)
         super().__init__(name, freeze_norm=freeze_norm, size=size)
         if Path(source_of(name)).is_dir() and name != MINILM:
             self.name = f"{name[:3]}{Path(name[3:]).name}"  # no path of this machine in a run
@@ -85,7 +93,7 @@ class Encoder(LibraryBackbone):
         return _preprocessing(cls._import(), name, _modules(name)[0])
 
     def _expected(self) -> Preprocessing:
-        seen: dict[str, Any] = self.stated["preprocessing"]
+        seen: Document = self.stated["preprocessing"]
         return Preprocessing(**seen | {key: tuple(seen[key]) for key in ("mean", "std")})
 
     @property
@@ -139,7 +147,7 @@ class Encoder(LibraryBackbone):
             found |= {f"layers.{place}.0.{name}": v for name, v in linear.state_dict().items()}
         return found
 
-    def _vectors(self, found: Any, keep: Bool[Tensor, "n t"] | None = None) -> Float[Tensor, "n c"]:
+    def _vectors(self, found: Any, keep: Bool[Tensor, "n t"] | None = None) -> Features:
         tokens = found.last_hidden_state
         if self.stated["pooling"]:
             keep = tokens.new_ones(tokens.shape[:2]).bool() if keep is None else keep
@@ -192,7 +200,7 @@ class TextEncoder(Encoder):
     def _input(self) -> tuple[int, ...]:
         return (1,)
 
-    def forward(self, inputs: UInt8[Tensor, "n bytes"]) -> Float[Tensor, "n c"]:
+    def forward(self, inputs: UInt8[Tensor, "n bytes"]) -> Features:
         inputs = inputs.to(torch.uint8)  # zeros of a probe are of the network's type
         if (
             not self.training
@@ -214,7 +222,7 @@ class TextEncoder(Encoder):
         self._known.clear()
         super()._load_from_state_dict(*arguments, **options)
 
-    def _read(self, inputs: UInt8[Tensor, "n bytes"]) -> Float[Tensor, "n c"]:
+    def _read(self, inputs: UInt8[Tensor, "n bytes"]) -> Features:
         # This imports the compiler: not before.
         read = torch.compiler.disable(word_pieces)  # type: ignore[no-untyped-call]
         pieces, keep = (part.to(inputs.device) for part in read(inputs, self.config))
@@ -222,9 +230,7 @@ class TextEncoder(Encoder):
         return self._vectors(self.network(input_ids=pieces, **masked), keep)
 
 
-def pool(
-    mode: str, tokens: Float[Tensor, "n t c"], keep: Bool[Tensor, "n t"]
-) -> Float[Tensor, "n c"]:
+def pool(mode: str, tokens: Float[Tensor, "n t c"], keep: Bool[Tensor, "n t"]) -> Features:
     """Make one vector of a text's word pieces, as sentence-transformers' ``Pooling`` does."""
     if mode == "cls":
         return tokens[:, 0]
@@ -243,11 +249,11 @@ def pool(
 class Normalize(nn.Module):
     """Bring vectors to length 1."""
 
-    def forward(self, vectors: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
+    def forward(self, vectors: Features) -> Features:
         return functional.normalize(vectors, dim=1)
 
 
-def _layer(settings: Mapping[str, Any]) -> Any:
+def _layer(settings: Document) -> Any:
     """Build a ``Dense`` from its settings, or a ``Normalize`` without any."""
     if not settings:
         return Normalize()
@@ -288,7 +294,7 @@ def stated(name: str, kind: str) -> str:
     folder = source_of(name)
     network = network_of(name)
     path, modules = _modules(name)
-    layers: list[dict[str, Any]] = []
+    layers: list[Document] = []
     pooling: list[str] = []
     if network["model_type"] in TOWERS:
         if "projection_dim" in network:
@@ -340,12 +346,12 @@ def source_of(name: str) -> str:
     return str(Path(found.submodule_search_locations[0]) / "model")
 
 
-def network_of(name: str) -> dict[str, Any]:
+def network_of(name: str) -> Document:
     """Return the configuration of a network, without building it."""
     transformers = Encoder._import()
     path, _ = _modules(name)
     try:
-        found: dict[str, Any] = transformers.AutoConfig.from_pretrained(
+        found: Document = transformers.AutoConfig.from_pretrained(
             source_of(name), subfolder=path, trust_remote_code=False
         ).to_dict()
     except (OSError, ValueError, KeyError) as error:
@@ -362,7 +368,7 @@ def _unread(name: str, problem: str) -> ConfigError:
     )
 
 
-def _modules(name: str) -> tuple[str, list[dict[str, Any]]]:
+def _modules(name: str) -> tuple[str, list[Document]]:
     """Return the path of the network in its folder, and what sentence-transformers has behind
     it."""
     folder = source_of(name)
@@ -410,7 +416,7 @@ def _preprocessing(transformers: Any, name: str, path: str) -> Preprocessing:
     )
 
 
-def _reading(transformers: Any, name: str, network: Mapping[str, Any]) -> dict[str, Any]:
+def _reading(transformers: Any, name: str, network: Document) -> Document:
     """Return how a text becomes numbers of word pieces."""
     folder = source_of(name)
     path, _ = _modules(name)

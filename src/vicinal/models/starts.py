@@ -9,6 +9,7 @@ from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from vicinal.errors import ConfigError
+from vicinal.models.backbone import Features
 from vicinal.models.embedder import Embedder
 
 # of the scatter within classes towards its mean variance; 512 directions are not known from 50 a
@@ -16,7 +17,7 @@ from vicinal.models.embedder import Embedder
 SHRINKAGE = 1.0
 
 
-def start_as_features(embedder: Embedder, features: Float[Tensor, "n c"]) -> None:
+def start_as_features(embedder: Embedder, features: Features) -> None:
     """Set the head so that embeddings have the directions of the features: g(y) = s y.
 
     With fewer dimensions than the features have it is their projection on the largest singular
@@ -38,7 +39,7 @@ def start_as_features(embedder: Embedder, features: Float[Tensor, "n c"]) -> Non
 
 
 def start_as_principal_components(
-    embedder: Embedder, features: Float[Tensor, "n c"], length: float = 1.0
+    embedder: Embedder, features: Features, length: float = 1.0
 ) -> None:
     """Set the head to the projection on the components of largest variance: g(y) = s Vᵀ (y - ȳ).
 
@@ -65,7 +66,7 @@ def start_as_principal_components(
 
 def start_as_discriminants(
     embedder: Embedder,
-    features: Float[Tensor, "n c"],
+    features: Features,
     labels: Integer[Tensor, "n"],
     length: float = 1.0,
 ) -> None:
@@ -107,7 +108,7 @@ def start_as_discriminants(
 
 def start_by_estimator(
     embedder: Embedder,
-    features: Float[Tensor, "n c"],
+    features: Features,
     labels: Integer[Tensor, "n"],
     name: str,
     arguments: Mapping[str, Any],
@@ -165,7 +166,7 @@ def start_by_glorot(embedder: Embedder, seed: int) -> None:
 
 def _set(
     embedder: Embedder,
-    features: Float[Tensor, "n c"],
+    features: Features,
     whitening: Float[Tensor, "c c"],
     length: float,
 ) -> None:

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from vicinal.errors import ConfigError, DataError, RunError
-from vicinal.files import decoding, read_tensors, write_tensors
+from vicinal.files import Document, decoding, read_tensors, write_tensors
 
 REMEDY = "Remove it to use an older one."  # of a damaged checkpoint
 _TREE = "tree"  # the JSON of a state among its tensors
 
 
-def save_checkpoint(folder: Path, step: int, state: dict[str, Any], *, keep: int = 2) -> Path:
+def save_checkpoint(folder: Path, step: int, state: Document, *, keep: int = 2) -> Path:
     """Write ``folder/step-N.safetensors`` and drop all but the newest ``keep``."""
     path = folder / f"step-{step:08d}.safetensors"
     tensors: dict[str, Tensor] = {}
@@ -35,7 +35,7 @@ def latest_checkpoint(folder: Path) -> Path | None:
     return next(reversed(_checkpoints(folder)), None)
 
 
-def load_checkpoint(path: Path) -> dict[str, Any]:
+def load_checkpoint(path: Path) -> Document:
     """Return the state saved at ``path``, its tensors on the CPU."""
     try:
         tensors = read_tensors(path)
@@ -43,7 +43,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         raise RunError(str(error)) from error
     with decoding(path, REMEDY):
         tree = json.loads(tensors[_TREE].numpy().tobytes())
-        state: dict[str, Any] = _decode(tree, tensors)
+        state: Document = _decode(tree, tensors)
         return state
 
 

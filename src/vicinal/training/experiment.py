@@ -4,7 +4,7 @@ training."""
 import copy
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from hashlib import sha256
@@ -36,7 +36,7 @@ from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.measure import evaluate
 from vicinal.evaluation.retrieval import query_score
 from vicinal.evaluation.statistics import Estimate, class_bootstrap
-from vicinal.files import write_tensors
+from vicinal.files import Document, write_tensors
 from vicinal.losses import LOSSES, NestedLoss
 from vicinal.losses.loss import tuple_loss
 from vicinal.losses.proxies import start_at_means, wants_means
@@ -102,7 +102,7 @@ class Judge:
         by: name of the score that counts.
     """
 
-    def __init__(self, records: Records, by: str, reading: Mapping[str, Any]) -> None:
+    def __init__(self, records: Records, by: str, reading: Document) -> None:
         query_score(by, torch.ones(1, 1, dtype=torch.bool), torch.ones(1, dtype=torch.long))
         self.records = records
         self.by = by
@@ -217,7 +217,7 @@ class Experiment:
         return encoder.embed(records, features=features, progress=progress, **self.reading)
 
     @property
-    def reading(self) -> dict[str, Any]:
+    def reading(self) -> Document:
         """Return how ``Encoder.embed`` reads records."""
         return {
             "batch_size": self.config.evaluation.batch_size,

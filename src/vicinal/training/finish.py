@@ -20,7 +20,7 @@ from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.measure import Scores, measure
 from vicinal.evaluation.retrieval import relevant_counts
 from vicinal.evaluation.statistics import gains
-from vicinal.files import read_tensors
+from vicinal.files import Document, read_tensors
 from vicinal.losses.proxies import crowding
 from vicinal.models import Embedder, Identity
 from vicinal.reports.tables import interval, metric_title, signed, warning
@@ -37,7 +37,7 @@ TRAIN_SAMPLE = 10_000  # training records behind the train-against-test diagnosi
 
 
 def write_results(
-    experiment: Experiment, run: RunDirectory, selected: Mapping[str, Any], skipped: Iterable[str]
+    experiment: Experiment, run: RunDirectory, selected: Document, skipped: Iterable[str]
 ) -> None:
     """Measure raw inputs, the untrained and the selected network on the test classes; write results
     and artifacts.
@@ -105,7 +105,7 @@ def write_results(
     run.write_results(results | {"notes": [*warnings, *told, *results["notes"]]})
 
 
-def _told_apart(selected: Mapping[str, Any]) -> list[str]:
+def _told_apart(selected: Document) -> list[str]:
     """Say how surely the held-out classes chose the step that is kept."""
     found = []
     metric = metric_title(selected["by"].removeprefix("validation "))
@@ -116,7 +116,7 @@ def _told_apart(selected: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _warnings(experiment: Experiment, results: Mapping[str, Any]) -> list[str]:
+def _warnings(experiment: Experiment, results: Document) -> list[str]:
     """Say that training gained nothing or lost, and what to try."""
     selected = results["selected"]
     begins = experiment.method.acts_from
@@ -166,7 +166,7 @@ def measure_run(
     device: torch.device,
     skip_corrupt: bool,
     console: Console,
-) -> dict[str, Any]:
+) -> Document:
     """Measure the selected model of a run on its own data or on other data, in the form of
     ``results.json``.
 
@@ -230,7 +230,7 @@ def _results(
     rows: Mapping[str, Scores],
     skipped: set[str],
     notes: list[str],
-) -> dict[str, Any]:
+) -> Document:
     """Return the document that ``results.json`` holds."""
     return {
         "format": FORMAT,

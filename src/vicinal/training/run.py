@@ -12,7 +12,6 @@ from functools import partial
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,10 +19,10 @@ from filelock import FileLock, Timeout
 
 from vicinal import parallel
 from vicinal.arguments import Count, coerce, describe
-from vicinal.config import DEFAULT_PRESET, Config, compose, presets
+from vicinal.config import DEFAULT_PRESET, Config, Layer, Trust, compose, presets
 from vicinal.data.check import Rows, check_unchanged, kept_rows, rows_of
 from vicinal.errors import ConfigError, RunError
-from vicinal.files import decoding, remove_parts, write_arrays
+from vicinal.files import Document, decoding, remove_parts, write_arrays
 from vicinal.run_directory import RunDirectory
 from vicinal.training.checkpoint import REMEDY, latest_checkpoint, load_checkpoint
 from vicinal.training.console import Console
@@ -57,8 +56,8 @@ def resume(
     path: Path,
     *,
     console: Console,
-    own: Mapping[str, Any] | None = None,
-    trust: Mapping[str, Any] | None = None,
+    own: Layer | None = None,
+    trust: Trust | None = None,
 ) -> RunDirectory:
     """Go on with an interrupted run, from its newest whole checkpoint, as if nothing had happened.
 
@@ -109,9 +108,7 @@ def resume(
     return run
 
 
-def _opened(
-    path: Path, own: Mapping[str, Any], trust: Mapping[str, Any]
-) -> tuple[RunDirectory, dict[str, Any]]:
+def _opened(path: Path, own: Layer, trust: Trust) -> tuple[RunDirectory, Document]:
     run = RunDirectory.open(path)
     with decoding(run.info_path):
         config = run.info["config"]
@@ -172,7 +169,7 @@ def _locked(run: RunDirectory) -> Iterator[None]:
 # -- where a run comes from -----------------------------------------------------------------------
 
 
-def provenance(experiment: Experiment, rows: Rows, run_name: str, command: str) -> dict[str, Any]:
+def provenance(experiment: Experiment, rows: Rows, run_name: str, command: str) -> Document:
     """Return the content of ``run.json``; ``rows`` are what the run keeps of its records."""
     config = experiment.config
     records = experiment.records
@@ -212,8 +209,8 @@ def provenance(experiment: Experiment, rows: Rows, run_name: str, command: str) 
     }
 
 
-def hardware(device: torch.device) -> dict[str, Any]:
-    facts: dict[str, Any] = {
+def hardware(device: torch.device) -> Document:
+    facts: Document = {
         "machine": platform.machine(),
         "system": platform.system(),
         "cores": os.cpu_count(),

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from vicinal.errors import ConfigError
+from vicinal.files import Document
 from vicinal.run_directory import WANDB, RunDirectory
 
 State = Literal["finished", "failed", "interrupted"]
@@ -45,7 +46,7 @@ class Tracker(Protocol):
 class TensorBoard:
     """Event files."""
 
-    def __init__(self, run: RunDirectory, folder: Path, config: Mapping[str, Any]) -> None:
+    def __init__(self, run: RunDirectory, folder: Path, config: Document) -> None:
         self._writer = import_module("torch.utils.tensorboard").SummaryWriter(str(folder))
         self.flush = self._writer.flush
         text = json.dumps(config, indent=2, default=str)
@@ -65,7 +66,7 @@ class MLflow:
     Names of metrics are MLflow's: ``recall@1`` becomes ``recall_at_1``.
     """
 
-    def __init__(self, run: RunDirectory, folder: Path, config: Mapping[str, Any]) -> None:
+    def __init__(self, run: RunDirectory, folder: Path, config: Document) -> None:
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow 3 asks for this consent
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         self._entities = import_module("mlflow.entities")
@@ -100,7 +101,7 @@ class MLflow:
 class WeightsAndBiases:
     """An offline run, whose id follows from the run: a resumed one is synced to the same page."""
 
-    def __init__(self, run: RunDirectory, folder: Path, config: Mapping[str, Any]) -> None:
+    def __init__(self, run: RunDirectory, folder: Path, config: Document) -> None:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         wandb = import_module("wandb")
         began = f"{run.info['created']} {run.path.name}"
@@ -125,7 +126,7 @@ class WeightsAndBiases:
         self._run.finish(exit_code=0 if state == "finished" else 1)
 
 
-Opened = Callable[[RunDirectory, Path, Mapping[str, Any]], Tracker]
+Opened = Callable[[RunDirectory, Path, Document], Tracker]
 _KNOWN: dict[str, tuple[str, Opened]] = {  # the folder of each, and its class
     "tensorboard": ("tensorboard", TensorBoard),
     "mlflow": ("mlruns", MLflow),
@@ -136,7 +137,7 @@ _KNOWN: dict[str, tuple[str, Opened]] = {  # the folder of each, and its class
 class Trackers:
     """The trackers of a run, none or several, begun with what ``metrics.jsonl`` holds so far."""
 
-    def __init__(self, names: Sequence[str], run: RunDirectory, config: Mapping[str, Any]) -> None:
+    def __init__(self, names: Sequence[str], run: RunDirectory, config: Document) -> None:
         self.trackers = list[Tracker]()
         for name in names:
             place, kind = _KNOWN[name]
@@ -148,7 +149,7 @@ class Trackers:
         for line in run.metrics() if names else ():
             self.record(line)
 
-    def record(self, line: Mapping[str, Any]) -> None:
+    def record(self, line: Document) -> None:
         """Log a line of ``metrics.jsonl``."""
         for tracker in self.trackers:
             if scalars := scalars_of(line):
@@ -176,7 +177,7 @@ def check_trackers(names: Sequence[str]) -> None:
             )
 
 
-def scalars_of(line: Mapping[str, Any]) -> dict[str, float]:
+def scalars_of(line: Document) -> dict[str, float]:
     """Return the scalars of a line of ``metrics.jsonl`` by their names in a tracker; none of an
     event.
 
@@ -195,7 +196,7 @@ def scalars_of(line: Mapping[str, Any]) -> dict[str, float]:
     return {}
 
 
-def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _flat(config: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for name, value in config.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from torch.amp.grad_scaler import GradScaler
 from vicinal import parallel
 from vicinal.data.records import Batch
 from vicinal.errors import DivergenceError
-from vicinal.files import read_object
+from vicinal.files import Document, read_object
 from vicinal.methods.method import Method
 from vicinal.reports.tables import metric_title
 from vicinal.run_directory import Journal, RunDirectory
@@ -123,7 +123,7 @@ class Position:
     skipped: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, state: dict[str, Any]) -> "Position":
+    def of(cls, state: Document) -> "Position":
         """Return the position that ``asdict`` wrote."""
         looks = {name: state[name] and Verdict(**state[name]) for name in ("start", "best", "last")}
         return cls(**{**state, **looks})
@@ -153,7 +153,7 @@ class Trainer:
         self.average = None if ema is None else WeightAverage(self.method.embedder, ema)
         self._began = self._saved_at = time.monotonic()
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: Document) -> None:
         """Continue where a checkpoint was saved."""
         self.position = Position.of(state["position"])
         self._plan = state["plan"]
@@ -340,11 +340,11 @@ class Trainer:
         found = f"{100 * verdict.score:.1f} ± {100 * verdict.error:.1f}"
         self.console.line(f"{when}  validation {metric_title(self._judge.by)} {found}{mark}")
 
-    def _selected(self) -> dict[str, Any]:
+    def _selected(self) -> Document:
         """Return which model is kept, by what, and how surely it is above the start and the last
         one."""
         position = self.position
-        found: dict[str, Any] = {"step": position.best_step, "epoch": position.best_epoch}
+        found: Document = {"step": position.best_step, "epoch": position.best_epoch}
         if position.best is None or position.start is None or position.last is None:
             return found | {"by": "last step", "value": None}
         best = position.best
@@ -359,7 +359,7 @@ class Trainer:
 
     # -- saving -----------------------------------------------------------------------------------
 
-    def _record(self, kind: str, facts: dict[str, Any]) -> None:
+    def _record(self, kind: str, facts: Document) -> None:
         line = {"kind": kind, "step": self.position.step, "epoch": self.position.epoch, **facts}
         self.metrics.append(line)
         self.trackers.record(line)
@@ -501,11 +501,11 @@ class WeightAverage:
         finally:
             _copy(current.values(), own)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Document:
         """Return the average and the number of updates behind it."""
         return {"updates": self.updates, "average": dict(self._average)}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Document) -> None:
         """Continue where ``state`` was saved."""
         self.updates = int(state["updates"])
         _copy(self._average.values(), [state["average"][name] for name in self._average])

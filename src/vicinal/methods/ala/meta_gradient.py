@@ -24,13 +24,13 @@ from functools import cache
 from itertools import islice
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, jvp
 from torch.optim import Optimizer
 
 from vicinal.distances import at_least_float32
 from vicinal.methods.ala.assessment import PerTuple, Scoring
+from vicinal.models.backbone import Features
 from vicinal.models.embedder import Embedder
 from vicinal.tuples import Embeddings, SingleLabels
 
@@ -84,7 +84,7 @@ class Metric:
         values = torch._foreach_sub(list(parameters.values()), steps)
         return dict(zip(parameters, values, strict=True))
 
-    def features(self, inputs: Tensor) -> Float[Tensor, "n c"]:
+    def features(self, inputs: Tensor) -> Features:
         """Compute y of the real network: part of the graph, and running statistics move."""
         return self._network.features(inputs)
 
@@ -122,7 +122,7 @@ class _Network(nn.Module):
         super().__init__()
         self.embedder = embedder
 
-    def features(self, inputs: Tensor) -> Float[Tensor, "n c"]:
+    def features(self, inputs: Tensor) -> Features:
         embedder = self.embedder
         precision = embedder.precision if embedder.training else None
         with torch.autocast(inputs.device.type, precision, enabled=precision is not None):
