@@ -14,7 +14,7 @@ from vicinal.bench.page import grid, score
 from vicinal.bench.summary import Summary
 from vicinal.bench.table import PROTOCOLS
 from vicinal.evaluation.statistics import Estimate
-from vicinal.reports.html import LINES
+from vicinal.reports.artifacts import LINES
 from vicinal.reports.tables import MISSING, metric_title, signed
 
 INK = "#1d2127"

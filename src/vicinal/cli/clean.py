@@ -55,7 +55,7 @@ def dedupe(
     run: Path,
     data: Annotated[str | None, typer.Argument(metavar="[DATA]")] = None,
     distance: float | None = None,
-    embeddings: Annotated[bool, typer.Option("--embeddings")] = False,
+    embeddings: bool = False,
     to: To = None,
     collection: Path | None = None,
     images: Images = None,
@@ -209,7 +209,7 @@ def _snapshot(
     from vicinal.parallel import pick_device
     from vicinal.retrieval.collection import FOLDER, CollectionDirectory
     from vicinal.retrieval.indexing import index
-    from vicinal.retrieval.listing import absolute_place
+    from vicinal.retrieval.items import absolute_place
     from vicinal.training.console import Console
 
     if data is not None and collection is not None:

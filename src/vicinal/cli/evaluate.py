@@ -17,7 +17,7 @@ def evaluate(
     recalls: str = "1,2,4,8",
     dims: str = "",
     quantize: str = "",
-    rerank: Annotated[bool, typer.Option("--rerank")] = False,
+    rerank: bool = False,
     clustering: bool = True,
     device: str = "auto",
     skip_corrupt: bool = False,

@@ -72,15 +72,13 @@ class _Group(TyperGroup):
         self.commands = _Commands()  # type: ignore[assignment]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take ``--trust MODULE:CLASS`` from any place; without a class it is a flag of the
-        command."""
+        """Take ``--trust MODULE:CLASS`` from any place."""
+        rest = list(args)
         named = list[str]()
-        rest = list[str]()
-        words = iter(args)
-        for word in words:
-            value = next(words, "") if word == "--trust" else ""
-            taken = named if ":" in value else rest
-            taken += [word, value] if value else [word]
+        while "--trust" in rest:
+            place = rest.index("--trust")
+            named += rest[place : place + 2]
+            del rest[place : place + 2]
         return super().parse_args(ctx, named + rest)
 
 
@@ -98,6 +96,8 @@ def _documented(command: Any) -> Any:
     command.epilog = "\n".join(["Example:" if len(examples) == 1 else "Examples:", *examples])
     helps = docstring_section(command.callback, "Args")
     for parameter in command.params:
+        if parameter.default is False:
+            parameter.secondary_opts = []  # nothing else is said by --no-SOMETHING
         parameter.help = getattr(parameter, "help", None) or helps.get(parameter.name, "")
         if parameter.param_type_name == "argument":
             parameter.metavar = parameter.metavar or parameter.name.upper()

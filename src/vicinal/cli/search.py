@@ -217,7 +217,7 @@ def serve(
     device: str = "auto",
     max_false_match: Annotated[float | None, typer.Option(metavar="RATE")] = None,
     token: Annotated[str | None, typer.Option(envvar="VICINAL_TOKEN")] = None,
-    read_only: Annotated[bool, typer.Option("--read-only")] = False,
+    read_only: bool = False,
     ssl_certfile: Path | None = None,
     ssl_keyfile: Path | None = None,
 ) -> None:

@@ -26,9 +26,8 @@ def train(
     data: str | None = None,
     run: Path | None = None,
     resume: Path | None = None,
-    trust: Annotated[list[str] | None, typer.Option(metavar="MODULE:CLASS")] = None,
-    head_only: Annotated[bool, typer.Option("--head-only")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run")] = False,
+    head_only: bool = False,
+    dry_run: bool = False,
     processes: int | None = None,
     report: bool = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
@@ -48,7 +47,6 @@ def train(
         data: Your data: folder, table or array file; selects the preset.
         run: Folder to write; default: a new one in runs/.
         resume: Go on with this run; training.epochs or training.steps may be more than before.
-        trust: Your own class, which slots may name.
         head_only: Only compute the head in closed form; try it first.
         dry_run: Print the resolved settings and the estimated cost, and exit.
         processes: Train in this many processes on this machine, one GPU or some cores each.
@@ -91,7 +89,7 @@ def train(
 
     console = Console(quiet=quiet or not first())
     with joined():
-        known = trusted(None) | trusted(trust or [])  # before and after the command
+        known = trusted(None)
         if resume is not None:
             directory = resume_run(resume, own=from_words(settings), trust=known, console=console)
         else:

@@ -1,14 +1,19 @@
-"""The report's page: one HTML file, assembled from a run directory by a template that escapes
-all that it is given."""
+"""Self-contained HTML pages, and the report's: assembled from a run directory by a template that
+escapes all that it is given. Styles and scripts are inside, and scripts run only by their hash."""
 
 import base64
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from hashlib import sha256
+from importlib import resources
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
 
 from vicinal.files import decoding, open_image, write_text
 from vicinal.reports.artifacts import (
@@ -19,11 +24,11 @@ from vicinal.reports.artifacts import (
     read_progress,
     recall_bars,
 )
-from vicinal.reports.html import render_page
 from vicinal.reports.tables import headline, per_cent, table, warning
 from vicinal.run_directory import RunDirectory, config_of
 
 Fact = tuple[str, str]  # what it is, what it says
+Filters = Mapping[str, Callable[..., Any]]
 
 
 def write_page(path: Path) -> Path:
@@ -200,3 +205,47 @@ def state(status: Mapping[str, Any]) -> str:
         return f"Finished{after}."
     epoch = f" in epoch {status['epoch']}" if status.get("epoch") is not None else ""
     return f"{name.capitalize()}{epoch}{after}; what follows is what it had written by then."
+
+
+# -- any page -------------------------------------------------------------------------------------
+
+
+def render_page(
+    package: str, template: str, *, scripts: Sequence[str] = (), filters: Filters, **values: Any
+) -> str:
+    """Render a template of ``package`` with the style and the ``scripts`` of the reports."""
+    texts = [shipped("vicinal.reports", name) for name in scripts]
+    values |= {
+        "css": Markup(shipped("vicinal.reports", "page.css")),
+        "scripts": [Markup(text) for text in texts],
+        "script_hashes": [
+            base64.b64encode(sha256(text.encode()).digest()).decode() for text in texts
+        ],
+    }
+    return render_text(
+        package, template, filters={"json": script_json, **filters}, escape=True, **values
+    )
+
+
+def render_text(
+    package: str, template: str, *, filters: Filters, escape: bool = False, **values: Any
+) -> str:
+    """Render a template of ``package``."""
+    environment = Environment(
+        autoescape=escape, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= filters
+    return environment.from_string(shipped(package, template)).render(**values)
+
+
+def shipped(package: str, name: str) -> str:
+    """Read a file that comes with a package."""
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
+
+
+def script_json(value: Any) -> Markup:
+    """Write JSON that may stand in a script element: nothing in it can end the element or begin
+    another."""
+    # All ASCII, so U+2028 is escaped as well.
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))

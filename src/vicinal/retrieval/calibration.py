@@ -38,14 +38,13 @@ class Threshold:
 
     Attributes:
         distance: the largest that is still a match.
-        false_match: share of the pairs of different classes within it; None where the distance was
-            named.
+        false_match: share of the pairs of different classes within it.
         words: where the distance comes from, in a sentence.
     """
 
     distance: float
-    false_match: float | None = None
-    words: str = "The distance was named."
+    false_match: float
+    words: str
 
 
 @dataclass(frozen=True)

@@ -46,19 +46,23 @@ class Decided:
     """All that is decided about the items of one generation: new labels, empty for a drop.
 
     Attributes:
+        indexed: this generation.
         items: labels by target.
         lost: labels of pictures that are not in this generation, by the path they had.
         can_undo: whether there is a change to take back.
     """
 
+    indexed: Snapshot
     items: dict[Target, str] = field(default_factory=dict)
     lost: dict[Target, str] = field(default_factory=dict)
     can_undo: bool = False
 
     @cached_property
-    def labels(self) -> dict[int, str]:
-        """The labels that items were given, by id."""
-        return {id: label for id, label in self.items.items() if isinstance(id, int) and label}
+    def snapshot(self) -> Snapshot:
+        """The generation with the labels that items were given."""
+        given = self.items.items()
+        labels = {id: label for id, label in given if isinstance(id, int) and label}
+        return self.indexed.relabeled(labels)
 
 
 class Annotations:
@@ -114,7 +118,7 @@ class Annotations:
 
 def _decided(changes: Sequence[Change], snapshot: Snapshot) -> Decided:
     """Apply all changes to the items of a generation, in their order."""
-    found = Decided(can_undo=bool(changes))
+    found = Decided(snapshot, can_undo=bool(changes))
     digests = {item.id: item.digest for item in snapshot.items()}
     ids = {item.digest: item.id for item in reversed(snapshot.items()) if item.digest}
     for change in changes:

@@ -25,7 +25,7 @@ from vicinal.evaluation.encoder import Encoder
 from vicinal.files import decoding, read_object, write_atomically, write_json
 from vicinal.models.embedder import Embedder, Role
 from vicinal.reports import table
-from vicinal.reports.html import render_text
+from vicinal.reports.page import render_text
 from vicinal.retrieval.model import CONFIG, DOCUMENT, WEIGHTS
 from vicinal.run_directory import FORMAT as RUN_FORMAT
 from vicinal.run_directory import RunDirectory

@@ -4,7 +4,7 @@ vectors, items, texts and labels; several together are their mean."""
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from vicinal.files import read_array, read_arrays
 from vicinal.parallel import pick_device
 from vicinal.retrieval.calibration import NAME, QUERY_RATE, Threshold, calibration
 from vicinal.retrieval.collection import CollectionDirectory, Snapshot
-from vicinal.retrieval.decisions import Annotations, Decided
+from vicinal.retrieval.decisions import Annotations
 from vicinal.retrieval.model import EmbeddingModel
 from vicinal.retrieval.overview import CollectionMap, collection_map
 from vicinal.run_directory import RunDirectory
@@ -55,13 +55,8 @@ class Library:
         """
         indexed = self.collection.snapshot()
         with suppress(DataError, OSError):
-            return self._relabeled(indexed, self.annotations.read(indexed))
+            return self.annotations.read(indexed).snapshot
         return indexed
-
-    @cached_property
-    def _relabeled(self) -> Callable[[Snapshot, Decided], Snapshot]:
-        """Relabels once for each change, not for each request."""
-        return lru_cache(1)(lambda snapshot, decided: snapshot.relabeled(decided.labels))
 
 
 def open_library(

@@ -68,7 +68,7 @@ class Page:
     def _rendered(self, snapshot: Snapshot, table: str) -> str:
         """Render the page; what comes from the collection is escaped, and nothing on it can
         run."""
-        from vicinal.reports.html import render_page
+        from vicinal.reports.page import render_page
 
         cards = list[tuple[Group, list[dict[str, str | None]]]]()
         left = TILES

@@ -53,7 +53,7 @@ def serve():
 
 @pytest.fixture(scope="module")
 def address(serve, library):
-    known = Threshold(distance=0.05, false_match=0.001)
+    known = Threshold(0.05, 0.001, "As calibrated.")
     return serve(replace(library, threshold=known))
 
 

@@ -80,7 +80,7 @@ def test_searches_are_narrowed_by_class_and_metadata(client, library):
 
 
 def test_the_threshold_parts_matches_from_the_rest(library, client_of):
-    known = Threshold(distance=0.05, false_match=0.001)
+    known = Threshold(0.05, 0.001, "As calibrated.")
     with client_of(replace(library, threshold=known)) as client:
         body = client.get("/api/search/item/5?k=30").json()
         assert body["threshold"] == {"distance": 0.05, "false_match_rate": 0.001}

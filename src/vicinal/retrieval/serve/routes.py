@@ -2,7 +2,7 @@
 as pictures."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
 from threading import Lock
@@ -61,9 +61,10 @@ class _Options:
     """What all searches take: how many neighbors, which items may be found, and where matches
     end."""
 
-    k: int
-    where: Mapping[str, str]
-    max_distance: float | None
+    k: K = 24
+    label: Label = None
+    where: Where = None
+    max_distance: MaxDistance = None
 
 
 def search_routes(library: Library) -> APIRouter:
@@ -71,12 +72,7 @@ def search_routes(library: Library) -> APIRouter:
     routes = APIRouter(prefix="/api/search", tags=["search"])
     one_at_a_time = Lock()  # an embedding takes the cores, and a picture much memory
 
-    def options(
-        k: K = 24, label: Label = None, where: Where = None, max_distance: MaxDistance = None
-    ) -> _Options:
-        return _Options(k, conditions(where or (), label), max_distance)
-
-    Options = Annotated[_Options, Depends(options)]
+    Options = Annotated[_Options, Depends()]
 
     def found(
         by: str,
@@ -91,7 +87,8 @@ def search_routes(library: Library) -> APIRouter:
         vector = start(snapshot)
         embedded = time.perf_counter()
         exclude = () if item is None else (item,)
-        near = snapshot.search(vector[None], options.k, where=options.where, exclude=exclude)[0]
+        where = conditions(options.where or (), options.label)
+        near = snapshot.search(vector[None], options.k, where=where, exclude=exclude)[0]
         searched = time.perf_counter()
         threshold = threshold_of(library, options.max_distance)
         within = [threshold and match.distance <= threshold["distance"] for match in near]

@@ -12,8 +12,13 @@ from starlette.responses import HTMLResponse, PlainTextResponse
 
 from vicinal.data.images import MOST_PIXELS
 from vicinal.files import decoding
-from vicinal.reports.artifacts import map_columns, read_artifacts, read_progress
-from vicinal.reports.html import LINES, class_colors
+from vicinal.reports.artifacts import (
+    LINES,
+    class_colors,
+    map_columns,
+    read_artifacts,
+    read_progress,
+)
 from vicinal.reports.page import render
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.library import Library
