@@ -221,6 +221,20 @@ def test_all_classes_are_trained_on_where_they_are_too_few_to_hold_some_out(pict
         fitted({"data": path, "training": {"patience": 3}})
 
 
+def test_best_is_advised_where_it_takes_the_classes(pictures):
+    """It needs four classes, and no captions."""
+    path = pictures(8)
+    assert "`vicinal best`" in fitted({"data": path}).reasons[-1]
+    assert "best" not in fitted({"data": path}, from_words(["data.test=0.6"])).reasons[-1]
+    table = Path(path).with_name("pairs.csv")
+    rows = [f"{file},a {file.stem}" for file in Path(path).glob("*/*.png")]
+    table.write_text("\n".join(["path,text", *rows]))
+    captioned = fitted({"data": str(table), "model": {"text": "ngrams"}})
+    assert (
+        "too few training classes" in captioned.reasons[-1] and "best" not in captioned.reasons[-1]
+    )
+
+
 def test_two_classes_of_vectors_are_held_out_even_where_they_are_few(tmp_path):
     for classes, share in ((10, 0.4), (6, 0.0)):  # half of them train
         np.savez(

@@ -110,6 +110,12 @@ def kin_of(records: Records) -> Int[np.ndarray, "n"]:
     return np.asarray(records.columns.get("kin", records.labels))
 
 
+def foldable(records: Records) -> bool:
+    """Return whether ``vicinal best`` takes the training classes: four, of no captions."""
+    kinds = kin_of(records)[records.splits != "test"]
+    return records.captions is None and len(np.unique(kinds)) >= 4
+
+
 def class_folds(
     labels: Int[np.ndarray, "n"], k: int, seed: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
