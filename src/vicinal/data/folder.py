@@ -140,8 +140,8 @@ def folders_in(root: Path) -> list[str]:
 
 
 def images_below(root: Path, folder: str) -> list[str]:
-    """Return the images below a folder of the root as sorted paths from the root, ``/`` between parts on
-    every system."""
+    """Return the images below a folder of the root as sorted paths from the root, ``/`` between
+    parts on every system."""
     found = []
     for here, folders, files in os.walk(root / folder):
         folders[:] = [name for name in folders if not name.startswith(".")]

@@ -73,8 +73,8 @@ class Loader:
 
     The processes that read image files stay from epoch to epoch. They send the pixels of crops as
     bytes; normalization follows on the device. Images that are already decoded (see
-    ``keep_decoded``) are taken from where they lie; for a GPU they are cut there, resized crops to one
-    gray level as on the host (see ``transforms``).
+    ``keep_decoded``) are taken from where they lie; for a GPU they are cut there, resized crops to
+    one gray level as on the host (see ``transforms``).
 
     Args:
         records: what the indices count in.

@@ -127,7 +127,7 @@ def unfit(text: str) -> str:
 
 
 def read_columns(path: Path) -> Columns:
-    """Read the table at ``path``: ``.csv``, ``.tsv``, ``.parquet``, or the arrays of an ``.npz``."""
+    """Read a table: ``.csv``, ``.tsv``, ``.parquet``, or the arrays of an ``.npz``."""
     ending = path.suffix.lower()
     if ending in (".csv", ".tsv"):
         return _read_csv(path)
@@ -414,8 +414,8 @@ class CrossView(SplitByClass):
         first = np.unique(asked.labels, return_index=True)[1]
         for row in np.flatnonzero(asked.splits != asked.splits[first][asked.labels]).tolist():
             raise DataError(
-                f"{columns.place(row)}: {matches.paths[row]} is a {asked.splits[row]} image here, but "
-                "not in the rows above. Give all its rows one split."
+                f"{columns.place(row)}: {matches.paths[row]} is a {asked.splits[row]} image here, "
+                "but not in the rows above. Give all its rows one split."
             )
         # On the query's side, for a gallery image may be turned differently against each of its
         # queries.
@@ -498,11 +498,11 @@ class Arrays(_Tabular):
         return FeatureArray(features, names), (*used, *roles)
 
 
-# -- embeddings: a folder of Parquet shards that `vicinal embed` writes and every command reads ------
+# -- embeddings: a folder of Parquet shards that `vicinal embed` writes and every command reads ---
 #
 # A shard has the columns path, label, split, content (of what was embedded, see loader.contents),
-# further numbers and vector. embeddings.json says how many shards there are and which model made the
-# vectors.
+# further numbers and vector. embeddings.json says how many shards there are and which model made
+# the vectors.
 
 MANIFEST = "embeddings.json"
 _SHARD_TEXTS = ("path", "label", "split")

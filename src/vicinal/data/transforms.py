@@ -3,9 +3,8 @@ a generator here.
 
 An image goes through three steps. ``prepare`` is deterministic: channels, size, padding, as uint8.
 ``crops`` is the only place where drawn numbers become parameters, for a whole batch at once. Then
-it is cut and mirrored, and ``finish`` normalizes. Images that are already
-prepared and lie in one tensor (``keep_decoded``) take the same crops and the same finish, so they give
-the same pixels.
+it is cut and mirrored, and ``finish`` normalizes. Images that are already prepared and lie in one
+tensor (``keep_decoded``) take the same crops and the same finish, so they give the same pixels.
 
 Parameters are a pure function of numbers in [0, 1), so the same numbers give the same picture in a
 loader's worker and on a GPU. The numbers of an image have fixed places, and a new option takes new
@@ -75,8 +74,8 @@ class ImageTransform(Settings):
             all channels.
         std: what each channel is divided by then.
         canvas: side of the center square that is kept of a resized image; None keeps it whole.
-            Images are then all of one size, which tensors of decoded images need, and crops never see
-            what lies outside.
+            Images are then all of one size, which tensors of decoded images need, and crops never
+            see what lies outside.
         area: least and largest share of the image in a resized crop.
         order: of the channels that come out; ``"BGR"`` for weights from Caffe.
         scale: the value of white before ``mean`` is taken off: 1, or 255 for some weights.

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,24 +33,6 @@ LARGE = 128
 LARGE_COLUMNS = 20  # the same of the retrievals, where pictures are larger than a thumbnail
 PERPLEXITY = 30.0  # about how many neighbors each row tries to keep
 STEPS = 1000
-
-
-class Confusion(NamedTuple):
-    """How often the first neighbor of a class's queries is of one other class.
-
-    Attributes:
-        label: the queries' class.
-        taken_for: their neighbors' class.
-        share: of the class's queries.
-        queries: how many queries the class has.
-        example: position of one such query, the first, and of its neighbor.
-    """
-
-    label: int
-    taken_for: int
-    share: float
-    queries: int
-    example: tuple[int, int]
 
 
 def write_artifacts(
@@ -104,7 +86,7 @@ def write_artifacts(
         position = tsne(trained.vectors[torch.from_numpy(record)], seed=seed)
         run.write_arrays("map", record=record, position=position.numpy())
         shown |= set(record.tolist())
-    confused = confused_pairs(found.ids[:, 0], trained.labels, queried, gallery)[:CONFUSED]
+    confused = confused_pairs(found.ids[:, 0], records, queried, gallery)[:CONFUSED]
     label = by_class["label"]
     recall = by_class["recall@1"] / by_class["queries"]
     worst = np.lexsort((label, -by_class["queries"], recall))[:WORST]  # of equal ones the larger
@@ -118,20 +100,11 @@ def write_artifacts(
             }
             for i in worst
         ],
-        "confused": [
-            {
-                "class": names[pair.label],
-                "taken_for": names[pair.taken_for],
-                "share": pair.share,
-                "queries": pair.queries,
-                "example": list(pair.example),
-            }
-            for pair in confused
-        ],
+        "confused": confused,
     }
     run.write_document("classes", document)
     members = [np.flatnonzero(records.labels == label[i])[:MEMBERS].tolist() for i in worst]
-    shown.update(*members, *(pair.example for pair in confused))
+    shown.update(*members, *(pair["example"] for pair in confused))
     run.write_document(
         "records", write_thumbnails(run.thumbnails_path, records, sorted(shown), TILE, COLUMNS)
     )
@@ -193,10 +166,10 @@ def write_thumbnails(
 
 def confused_pairs(
     first: Int[Tensor, "q"],
-    labels: Int[Tensor, "n"],
+    records: Records,
     queries: Int[Tensor, "q"],
     gallery: Int[Tensor, "g"] | None,
-) -> list[Confusion]:
+) -> list[dict[str, Any]]:
     """Pairs of classes by the share of the one's queries whose first neighbor is of the other,
     largest first.
 
@@ -205,14 +178,15 @@ def confused_pairs(
 
     Args:
         first: position of the first neighbor of each query; -1 for none.
-        labels: of all rows.
+        records: all rows.
         queries: positions of the queries.
         gallery: positions of the gallery; None for leave-one-out.
 
-    >>> first, labels = torch.tensor([1, 2, 3, 2]), torch.tensor([0, 0, 1, 1])
-    >>> confused_pairs(first, labels, torch.arange(4), None)
-    [Confusion(label=0, taken_for=1, share=0.5, queries=2, example=(1, 2))]
+    Returns:
+        the two classes' names, the share, the number of the class's queries, and the positions of
+        one such query, the first, and of its neighbor.
     """
+    labels = torch.from_numpy(records.labels).long()
     own = labels[queries]
     asked = relevant_counts(own, None if gallery is None else labels[gallery]) > 0
     wrong = asked & (first >= 0) & (labels[first] != own)
@@ -220,11 +194,17 @@ def confused_pairs(
     for query, neighbor in zip(queries[wrong].tolist(), first[wrong].tolist(), strict=True):
         cases[int(labels[query]), int(labels[neighbor])].append((query, neighbor))
     sizes = torch.bincount(own).tolist()
-    pairs = [
-        Confusion(label, other, len(found) / sizes[label], sizes[label], found[0])
-        for (label, other), found in cases.items()
+    order = sorted(cases, key=lambda c: (-len(cases[c]) / sizes[c[0]], -sizes[c[0]], c))
+    return [
+        {
+            "class": records.classes[label],
+            "taken_for": records.classes[other],
+            "share": len(cases[label, other]) / sizes[label],
+            "queries": sizes[label],
+            "example": list(cases[label, other][0]),
+        }
+        for label, other in order
     ]
-    return sorted(pairs, key=lambda pair: (-pair.share, -pair.queries, pair.label, pair.taken_for))
 
 
 def tsne(embeddings: Float[Tensor, "n d"], *, seed: int) -> Float[Tensor, "n 2"]:

@@ -29,7 +29,7 @@ _EXACT = "donot_use_mm_for_euclid_dist"
 
 
 class Stored(NamedTuple):
-    """Rows as they are read from codes, the bytes of a row's code, and those of all rows' tables."""
+    """Rows as they are read from codes, the bytes of a row's code and of all rows' tables."""
 
     rows: Float[Tensor, "n d"]
     vector_bytes: int

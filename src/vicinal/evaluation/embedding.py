@@ -146,8 +146,8 @@ def embed(job: Job, device: torch.device, ray: int | None, follow: Any) -> tuple
     """
     if job.folder.suffix.lower() in (".csv", ".tsv", ".parquet", ".npy"):
         raise ConfigError(
-            f"--out {job.folder.name} is of no kind that embeddings are written to. Let the name end "
-            "in .npz, or name a folder."
+            f"--out {job.folder.name} is of no kind that embeddings are written to. Let the name "
+            "end in .npz, or name a folder."
         )
     encoder = job.encoder(device)
     records = records_at(job.data)

@@ -221,8 +221,21 @@ def _weighted(values: Tensor, weights: Tensor | None) -> Tensor:
     return values if weights is None else values * weights
 
 
+class SettingsModule(nn.Module):
+    """A module that is a dataclass (``eq=False``) of its settings, each within the limits of its
+    annotation."""
+
+    def __new__(cls, *args: object, **settings: object) -> Any:
+        module = super().__new__(cls)
+        nn.Module.__init__(module)  # before a dataclass sets its fields
+        return module
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
+
+
 @dataclass(eq=False, repr=False)
-class Loss(nn.Module, ABC):
+class Loss(SettingsModule, ABC):
     """A loss over labeled embeddings: ``loss(embeddings, labels)`` =
     ``reduce(core(comparisons(...)))``.
 
@@ -281,14 +294,6 @@ class Loss(nn.Module, ABC):
     separate_sums: ClassVar[bool] = False
     relative: ClassVar[bool] = False
     shared = False
-
-    def __new__(cls, *args: object, **arguments: object) -> Any:
-        loss = super().__new__(cls)
-        nn.Module.__init__(loss)  # before a dataclass sets its fields
-        return loss
-
-    def __post_init__(self) -> None:
-        check_arguments(self)
 
     @cached_property
     def distance(self) -> Distance:

@@ -151,8 +151,8 @@ class GCAHNG(Method):
 
     J_m is the loss of the batch, J_syn that of anchors, the next of their class, and the combined
     negatives n~. J_node is the cross-entropy of the graph's nodes; CE(n~) is that of a classifier
-    of embeddings, which learns from real ones alone; J_div falls as pulls differ. J_avg and J_gen in
-    exponents are means over the last epoch, without gradient; in the first no negative counts.
+    of embeddings, which learns from real ones alone; J_div falls as pulls differ. J_avg and J_gen
+    in exponents are means over the last epoch, without gradient; in the first no negative counts.
 
     Differs: one pass of the graph serves all losses, where the authors update it by J_node before
     they compute J_gen anew. Their J_m takes the first row of each class as anchor alone, here it is

@@ -97,7 +97,7 @@ class HTL(Method):
         return self.step_by(self.over_proxies if over_proxies else self.loss, batch)
 
     def over_proxies(self, embeddings: Embeddings, labels: SingleLabels) -> Scalar:
-        """Return the loss with each negative nearer by the margin of its class over the mean margin.
+        """Return the loss with each negative nearer by its class's margin over the mean margin.
 
         d²_an ← d²_an - (α_an - ᾱ),   of cosines s_an ← s_an + (α_an - ᾱ) / 2
         """

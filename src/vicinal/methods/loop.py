@@ -12,18 +12,18 @@ Chanda, ICCV 2021).
 
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import ClassVar, Literal, NamedTuple, Protocol, Self, runtime_checkable
+from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from vicinal.arguments import Natural, check_arguments
+from vicinal.arguments import Natural
 from vicinal.data.records import Batch
 from vicinal.distances import at_least_float32, unit_rows
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses import LOSSES
-from vicinal.losses.loss import Comparisons, Loss, Terms, reduce, tuple_loss
+from vicinal.losses.loss import Comparisons, Loss, SettingsModule, Terms, reduce, tuple_loss
 from vicinal.losses.proxies import ProxyLoss, has_proxies
 from vicinal.methods.method import Form, Method, Parts, StepResult, block_layout
 from vicinal.samplers import PKSampler
@@ -85,7 +85,7 @@ def positive_pairs(labels: SingleLabels, pairing: Pairing) -> PositivePairs:
 
 
 @dataclass(eq=False, repr=False)
-class NegativesBetweenPairs(nn.Module, ABC):
+class NegativesBetweenPairs(SettingsModule, ABC):
     """A loss over positive pairs, whose negatives lie between the members of pairs of other
     classes.
 
@@ -103,14 +103,9 @@ class NegativesBetweenPairs(nn.Module, ABC):
     over_pairs = False
     indivisible = "it compares pairs of the whole batch"
 
-    def __new__(cls, *args: object, **arguments: object) -> Self:
-        module = super().__new__(cls)
-        nn.Module.__init__(module)  # before a dataclass sets its fields
-        return module
-
     def __post_init__(self) -> None:
         self.loss = pairable(self.loss)
-        check_arguments(self)
+        super().__post_init__()
 
     @property
     def capturable(self) -> bool:

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
-from vicinal.arguments import check_arguments, docstring_section
+from vicinal.arguments import docstring_section
 from vicinal.data.records import QUERY, Batch, Records, to_device
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Embedded
 from vicinal.losses.diagnostics import CAPTIONS, describe_batch
-from vicinal.losses.loss import share_anchors
+from vicinal.losses.loss import SettingsModule, share_anchors
 from vicinal.methods.optimizer import OptimizerConfig, fit
 from vicinal.models.embedder import Embedder, TwoStreamEmbedder
 from vicinal.parallel import average_gradients, gather
@@ -104,7 +104,7 @@ class StepResult(NamedTuple):
         )
 
 
-class Method(nn.Module):
+class Method(SettingsModule):
     """A way of training an embedder.
 
     A method is a dataclass (``eq=False``) whose fields are its settings, as in ``HDML(alpha=0.5)``.
@@ -154,14 +154,6 @@ class Method(nn.Module):
     def __init_subclass__(cls) -> None:
         if "title" not in vars(cls):
             cls.title = cls.__name__
-
-    def __new__(cls, *args: object, **settings: object) -> Self:
-        method = super().__new__(cls)
-        nn.Module.__init__(method)  # before a dataclass sets its fields
-        return method
-
-    def __post_init__(self) -> None:
-        check_arguments(self)
 
     # -- the slot of an experiment ----------------------------------------------------------------
 

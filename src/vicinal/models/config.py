@@ -85,8 +85,8 @@ class ModelConfig(Settings):
         weights: ``imagenet`` or ``public`` for public weights, ``none`` for random ones, or the
             path of a file (``.pth`` or ``.safetensors``; a classifier in it is ignored) or of a
             run, whose head is also taken where it fits. ``auto`` is ``imagenet`` for published
-            networks, ``public`` for ``minilm``, ``hf:`` and ``st:``, and ``none`` for ``small``, ``small_resnet``,
-            ``identity``, ``ngrams`` and networks of your own.
+            networks, ``public`` for ``minilm``, ``hf:`` and ``st:``, and ``none`` for ``small``,
+            ``small_resnet``, ``identity``, ``ngrams`` and networks of your own.
         preprocessing: the pictures that ``weights`` expect, where they are not the network's own:
             ``imagenet`` (torchvision's), ``half`` (-1..1), or ``caffe`` (BGR, 0..255, less their
             mean: He et al.'s ResNets, which want ``model.version=v1``).

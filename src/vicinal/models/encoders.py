@@ -179,8 +179,8 @@ class ImageEncoder(Encoder):
 class TextEncoder(Encoder):
     """An encoder of texts: BERT-like, or the texts' tower of CLIP and SigLIP.
 
-    It takes UTF-8 as a tensor ``[n bytes]`` that zeros fill up (``TextTransform``). Trained on a CPU
-    with all its weights frozen, it remembers the texts that it has read.
+    It takes UTF-8 as a tensor ``[n bytes]`` that zeros fill up (``TextTransform``). Trained on a
+    CPU with all its weights frozen, it remembers the texts that it has read.
     """
 
     kind = "text"

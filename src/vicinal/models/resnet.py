@@ -203,7 +203,8 @@ class FCAM(nn.Module):
     where 16 divides c.
 
     Differs: the context filters are followed by ReLU, as in the authors' code; the formula has
-        none, but without it the four filters would be one. Where c < 16 the MLP has one hidden unit.
+        none, but without it the four filters would be one. Where c < 16 the MLP has one hidden
+        unit.
 
     Args:
         channels: c.

@@ -63,7 +63,7 @@ class Console:
             console=self._rich,
             transient=True,
             expand=True,
-            # The speed over an hour: jobs may take longer than the half minute that rich looks back.
+            # Over an hour: jobs may take longer than the half minute that rich looks back.
             speed_estimate_period=3600,
         )
         with progress:

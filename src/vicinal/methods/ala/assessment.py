@@ -133,7 +133,7 @@ class PairScoring(TripletScoring):
 class ProxyScoring(Scoring):
     """Pairs of a sample and a proxy as units: any loss with proxies.
 
-        ∇L = Σ_T ∇L(T),   L(T) = ∂L/∂s_T · s_T       with ∂L/∂s_T a constant, s_T the pair's similarity
+        ∇L = Σ_T ∇L(T),   L(T) = ∂L/∂s_T · s_T    with ∂L/∂s_T a constant, s_T a pair's similarity
 
     So weights of 1 give the gradient of the loss itself, and where a loss is a sum over pairs ∇L(T)
     is that of a pair's term, as in Eq. (10). In value each pair has its share of L.

@@ -319,7 +319,7 @@ class Synthesis:
         samples = len(embeddings)
         roles = Roles.of(self.loss, samples)
         if has_proxies(self.loss):
-            # Samples and proxies are rows of one space, the sphere where the loss compares them there.
+            # Samples and proxies are rows of one space, the sphere where the loss compares there.
             proxies = self.loss.beside(embeddings).flatten(end_dim=-2)
             embeddings = torch.cat([embeddings, proxies])
             if self.loss.distance.normalize:
