@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+from vicinal.files import write_text
 from vicinal.reports.tables import table
+from vicinal.run_directory import RunDirectory
 
 __all__ = ["table", "write_report"]
 
@@ -13,6 +15,9 @@ def write_report(run_path: Path | str) -> Path:
     The page is one self-contained file that opens without a network. A run that is still going, was
     interrupted or failed gets a report of what it has written so far.
     """
-    from vicinal.reports.page import write_page  # jinja2 loads only when a report is made
+    from vicinal.reports.page import render  # jinja2 loads only when a report is made
 
-    return write_page(Path(run_path))
+    run = RunDirectory.open(run_path)
+    # A file name that is no text at all reaches us as lone surrogates, which no encoding can hold.
+    write_text(run.report_path, render(run).encode(errors="replace").decode())
+    return run.report_path

@@ -8,14 +8,13 @@ from datetime import timedelta
 from hashlib import sha256
 from importlib import resources
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from vicinal.files import decoding, open_image, write_text
+from vicinal.files import decoding, open_image
 from vicinal.reports.artifacts import (
     Record,
     Thumbnails,
@@ -29,14 +28,6 @@ from vicinal.run_directory import RunDirectory, config_of
 
 Fact = tuple[str, str]  # what it is, what it says
 Filters = Mapping[str, Callable[..., Any]]
-
-
-def write_page(path: Path) -> Path:
-    """Write the page of the run at ``path``."""
-    run = RunDirectory.open(path)
-    # A file name that is no text at all reaches us as lone surrogates, which no encoding can hold.
-    write_text(run.report_path, render(run).encode(errors="replace").decode())
-    return run.report_path
 
 
 def render(run: RunDirectory) -> str:

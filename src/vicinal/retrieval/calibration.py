@@ -23,7 +23,7 @@ from vicinal.data import own_data
 from vicinal.data.records import Split
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Encoder
-from vicinal.retrieval.collection import Snapshot
+from vicinal.retrieval.collection import Snapshot, drawn
 from vicinal.run_directory import RunDirectory, model_fingerprint
 
 NAME = "calibration"
@@ -125,8 +125,7 @@ def calibration(
     source = next((name for name in parts if len(np.unique(parts[name].labels)) >= 2), None)
     if source is None:
         return _of_collection(run, snapshot)
-    drawn = np.random.default_rng(0).permutation(len(parts[source]))[:_ROWS]
-    part = parts[source].take(np.sort(drawn))
+    part = parts[source].take(np.sort(drawn(len(parts[source]), _ROWS)))
     asking = encoder.stream("query")
     held = encoder.stream("gallery")
     queries = asking.embed(part, skip_corrupt=True)
@@ -148,10 +147,10 @@ def _of_collection(run: RunDirectory, snapshot: Snapshot | None) -> Calibration:
             "and the collection has fewer. Index labeled pictures."
         )
     rows, _, labels = snapshot.labeled()
-    drawn = np.sort(np.random.default_rng(0).permutation(len(rows))[:_ROWS])
-    vectors = torch.from_numpy(snapshot.vectors()[rows[drawn]])
+    some = np.sort(drawn(len(rows), _ROWS))
+    vectors = torch.from_numpy(snapshot.vectors()[rows[some]])
     source = "labels of the collection"
-    return count_pairs(vectors, torch.from_numpy(labels[drawn]), source=source)
+    return count_pairs(vectors, torch.from_numpy(labels[some]), source=source)
 
 
 def count_pairs(

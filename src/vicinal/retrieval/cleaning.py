@@ -29,7 +29,7 @@ from vicinal.distances import Metric
 from vicinal.errors import DataError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.evaluation.neighbors import neighbors
-from vicinal.retrieval.collection import Snapshot
+from vicinal.retrieval.collection import Snapshot, drawn
 from vicinal.retrieval.duplicates import (
     Pairs,
     calibrate_likeness,
@@ -187,7 +187,7 @@ def judge_labels(
     given = torch.from_numpy(np.asarray(labels, np.int64))
     evidence = _Evidence(torch.from_numpy(np.array(vectors)), given, classes, metric)
     judged = evidence.sizes[given] > 1
-    order = torch.from_numpy(np.random.default_rng(0).permutation(len(given)))
+    order = torch.from_numpy(drawn(len(given), len(given)))
     some = order[judged[order]][: max(64, min(_FITTED, 2 * _LOGITS // classes))]
     parts = torch.split(some, max(1, _LOGITS // classes))
     scales, noise = _fitted(torch.cat([evidence(part) for part in parts], dim=1), given[some])

@@ -63,6 +63,11 @@ _CHUNK_BYTES = 2**26  # of products at a time
 _NONE = Access()
 
 
+def drawn(count: int, most: int) -> Int[np.ndarray, "m"]:
+    """Draw at most so many of ``count`` rows, always the same, in random order."""
+    return np.random.default_rng(0).permutation(count)[:most]
+
+
 # -- one generation -------------------------------------------------------------------------------
 
 

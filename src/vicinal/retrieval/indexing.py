@@ -35,6 +35,7 @@ from vicinal.retrieval.collection import (
     FOLDER,
     CollectionDirectory,
     Snapshot,
+    drawn,
     publish,
     writing,
 )
@@ -268,8 +269,7 @@ def _recall(snapshot: Snapshot) -> float | None:
     kept = snapshot.about.get("store")
     if kept is None or kept["index"] == "FLAT":
         return None
-    drawn = np.random.default_rng(0).permutation(len(snapshot))[:_RECALL_QUERIES]
-    queries = np.array(snapshot.vectors()[drawn])
+    queries = np.array(snapshot.vectors()[drawn(len(snapshot), _RECALL_QUERIES)])
     exact = snapshot.search(queries, _RECALL_K)
     store = open_store(kept["address"], kept)
     with closing(store.client):

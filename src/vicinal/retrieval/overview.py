@@ -16,7 +16,7 @@ from vicinal.evaluation.artifacts import tsne
 from vicinal.evaluation.clustering import kmeans
 from vicinal.evaluation.neighbors import neighbors
 from vicinal.files import read_arrays, write_arrays
-from vicinal.retrieval.collection import Snapshot
+from vicinal.retrieval.collection import Snapshot, drawn
 from vicinal.retrieval.pages import Group, Page
 
 NAME = "map-t-sne.npz"
@@ -57,9 +57,9 @@ def collection_map(snapshot: Snapshot) -> CollectionMap:
     file = snapshot.folder / NAME
     with suppress(FileNotFoundError, DataError):
         return CollectionMap(**read_arrays(file))
-    drawn = np.random.default_rng(0).permutation(len(snapshot))[:POINTS]
-    landmarks = np.sort(drawn[:LANDMARKS])
-    rows = np.sort(drawn)
+    shown = drawn(len(snapshot), POINTS)
+    landmarks = np.sort(shown[:LANDMARKS])
+    rows = np.sort(shown)
     marks = snapshot.vectors()[landmarks]
     projected = tsne(torch.from_numpy(principal_components(marks)), seed=0).numpy()
     if len(rows) > len(landmarks):
@@ -142,8 +142,7 @@ def chosen_count(rows: Float32[np.ndarray, "n d"]) -> tuple[int, str]:
     """
     from sklearn.metrics import silhouette_score
 
-    drawn = np.random.default_rng(0).permutation(len(rows))[:SAMPLE]
-    sample = principal_components(rows[np.sort(drawn)])
+    sample = principal_components(rows[np.sort(drawn(len(rows), SAMPLE))])
     most = min(_MOST_TRIED, len(sample) // 2)
 
     @cache
