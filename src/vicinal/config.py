@@ -117,7 +117,8 @@ class Training(Settings):
         validation: share of the training classes held out to select the model; 0 keeps the last
             one.
         select: the score of the held-out classes that selects: ``map@r``, ``recall@1``,
-            ``precision@K``, ``r_precision``, ``map`` or ``mrr``.
+            ``precision@K``, ``r_precision``, ``map`` or ``mrr``; or a function of your own,
+            ``(embeddings, labels)`` to a score for each row.
         evaluate_every: epochs between two evaluations of the held-out classes.
         seed: initial weights, batches, augmentation and the held-out classes follow from it.
         ema: decay of an exponential moving average of the weights, such as 0.999, which is then the
@@ -148,7 +149,7 @@ class Training(Settings):
     patience: Count | None = None
     batch_size: Annotated[int, Limits("[4, inf)")] = 64
     validation: Annotated[float, Limits("[0, 1)")] = 0.2
-    select: str = "map@r"
+    select: str | Callable[..., Any] = "map@r"
     evaluate_every: Count = 1
     seed: Seed = 0
     ema: Annotated[float, Limits("(0, 1)")] | None = None
@@ -327,7 +328,7 @@ class Config:
         if not live:
             return own
         given = {"loss": self.loss.own, "sampler": self.sampler.own, "model": self.model.module}
-        rebuilt = {"method"} | {
+        rebuilt = {"method", "training"} | {
             slot for slot, it in given.items() if it is None or kept_arguments(it) is not None
         }
         return [slot for slot in own if slot not in rebuilt]
@@ -517,6 +518,9 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
             f"preset {name!r} trains on data of your own. Give --data FOLDER, a table or an array "
             "file."
         )
+    training = raw.get("training", {})
+    if (own := draft.trust.get(str(training.get("select")))) is not None:
+        raw["training"] = {**training, "select": own}
     for slot, resolve in _RESOLVE.items():
         setattr(draft, slot, resolve(raw.get(slot, {}), draft))
     return Config(
@@ -610,7 +614,7 @@ def _renames(new: Raw, old: Raw) -> bool:
 
 def _is_own(raw: Raw) -> bool:
     """Whether a slot holds an object or names a class of the user's own: ``module:Class``."""
-    name = str(raw.get("name", ""))
+    name = str(raw.get("name", raw.get("select", "")))
     return "own" in raw or (":" in name and not name.startswith(tuple(PREFIXES)))
 
 
@@ -867,7 +871,9 @@ def _described(value: Any) -> Any:
         return dict(value)
     if type(value) in DATASETS_BY_NAME.values():
         return _plain("data", value)
-    return vars(value) if dataclasses.is_dataclass(value) else class_name(type(value))
+    if dataclasses.is_dataclass(value):
+        return vars(value)
+    return class_name(value if hasattr(value, "__qualname__") else type(value))
 
 
 def _toml(value: Any) -> str:

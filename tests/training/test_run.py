@@ -26,7 +26,7 @@ from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint, save
 from vicinal.training.console import Console
 from vicinal.training.experiment import Judge, Judged, Verdict
 from vicinal.training.finish import measure_run
-from vicinal.training.run import resume
+from vicinal.training.run import resume, start
 
 
 @pytest.fixture
@@ -209,6 +209,28 @@ def test_collapse_is_reported(finished, tiny, begin):
 def test_code_of_the_users_own_only_runs_when_the_user_names_it(finished, console):
     with pytest.raises(RunError, match=r"--trust breakable:Breakable"):
         resume(finished.path, console=console)
+
+
+def first_number(embeddings, labels):
+    return embeddings[:, 0]
+
+
+def test_a_score_of_the_users_own_selects_and_resumes_where_it_is_named(tiny, tmp_path, console):
+    config = tiny.config("loss=multi_similarity", "training.epochs=2")
+    config = config.replace(training={"select": first_number})
+    run = start(config, tmp_path / "run", command="test", console=console)
+    looks = [line["metrics"] for line in run.metrics() if line["kind"] == "evaluation"]
+    best = max(look["first_number"] for look in looks)
+    assert run.results["selected"]["value"] == pytest.approx(best)
+    assert run.results["selected"]["by"] == "validation first_number"
+    name = f"{first_number.__module__}:first_number"
+    before = run.metrics_path.read_bytes()
+    run.write_status("running")
+    with pytest.raises(RunError, match=f"--trust {name}"):
+        resume(run.path, console=console)
+    resume(run.path, console=console, trust={name: first_number})
+    resume(run.path, console=console, own={"training": {"select": first_number}})
+    assert run.metrics_path.read_bytes() == before
 
 
 @pytest.mark.parametrize(("length", "steps"), [("epochs=1", 6), ("steps=7", 7)])

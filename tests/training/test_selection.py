@@ -47,6 +47,14 @@ def test_any_score_of_retrieval_selects_and_others_are_rejected():
         judge("accuracy")
 
 
+def test_a_function_of_the_users_own_selects_by_a_score_for_each_row():
+    verdict, scores = judge(lambda embeddings, labels: embeddings[:, 0] + labels)(Names())
+    assert verdict.sums == pytest.approx((1.0, 14.4)) and verdict.queries == (2, 2)
+    assert scores["<lambda>"] == pytest.approx(verdict.score) and scores["recall@1"] == 0.5
+    with pytest.raises(ConfigError, match="a finite score for each of 4 rows"):
+        judge(lambda embeddings, labels: embeddings.mean())(Names())
+
+
 def test_queries_are_sought_in_a_gallery_of_their_own():
     verdict, _ = judge(role=np.array([1, 2, 1, 2]))(Names())
     assert verdict.queries == (1, 1)

@@ -542,7 +542,7 @@ class Search:
         tried = {words for (_, words), one in self.trials.items() if one.scores}
         untried = [f"`{_named(words)}`" for words in self.candidates if words not in tried]
         held = "records" if self.samples else "classes"
-        metric = metric_title(self.base.training.select)
+        metric = metric_title(str(self.base.training.select))
         levels = ("whole", "heads", "short")
         lines = [line for level in levels for line in self.cells(level, chosen.words)]
         return "\n".join(

@@ -34,7 +34,7 @@ from vicinal.distances import Poincare
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.measure import evaluate
-from vicinal.evaluation.retrieval import query_score
+from vicinal.evaluation.retrieval import QueryScores, query_score
 from vicinal.evaluation.statistics import Estimate, class_bootstrap
 from vicinal.files import Document, write_tensors
 from vicinal.losses import LOSSES, NestedLoss
@@ -99,13 +99,19 @@ class Judge:
     Args:
         records: the validation records.
         reading: how ``Encoder.embed`` reads them.
-        by: name of the score that counts.
+        by: name of the score that counts, or a function of the user's own: ``(embeddings [n d],
+            labels [n])`` to a score for each row, the larger the better. Where rows are sought in a
+            gallery it also gets ``gallery`` and ``gallery_labels``.
     """
 
-    def __init__(self, records: Records, by: str, reading: Document) -> None:
-        query_score(by, torch.ones(1, 1, dtype=torch.bool), torch.ones(1, dtype=torch.long))
+    def __init__(self, records: Records, by: str | Callable[..., Any], reading: Document) -> None:
+        self.own = by if callable(by) else None
+        self.by = getattr(by, "__name__", "own metric") if callable(by) else by
+        if self.own is None:
+            query_score(
+                self.by, torch.ones(1, 1, dtype=torch.bool), torch.ones(1, dtype=torch.long)
+            )
         self.records = records
-        self.by = by
         self.reading = reading
 
     def __len__(self) -> int:
@@ -114,13 +120,23 @@ class Judge:
     def __call__(self, encoder: Encoder) -> Judged:
         embedded = encoder.embed(self.records, **self.reading)
         queries, labels, gallery = embedded.sides()
-        metrics = tuple(dict.fromkeys((self.by, "recall@1", "map@r")))
+        own = () if self.own else (self.by,)
+        metrics = tuple(dict.fromkeys((*own, "recall@1", "map@r")))
         scores = evaluate(
             queries, labels, **gallery, metrics=metrics, metric=embedded.metric, together=True
         )
-        table = scores.per_class
-        sums = table[self.by] * table["queries"]
-        verdict = Verdict(tuple(sums.tolist()), tuple(table["queries"].tolist()))
+        held = scores.queries
+        if self.own:
+            each = torch.as_tensor(self.own(queries, labels, **gallery)).double().cpu()
+            if each.shape != labels.shape or not bool(each.isfinite().all()):
+                raise ConfigError(
+                    f"training.select={self.by} gives a finite score for each of {len(labels)} "
+                    f"rows, got {each}."
+                )
+            held = QueryScores(labels.cpu(), {self.by: each}, torch.arange(len(each)))
+            scores |= held.means()
+        table = held.by_class()
+        verdict = Verdict(tuple(table[self.by].tolist()), tuple(table["queries"].tolist()))
         found = Judged(verdict, dict(scores))
         return parallel.from_first(lambda: found)  # on other processors the last digit may differ
 

@@ -70,7 +70,7 @@ def resume(
     with parallel.joined():
         own = own or {}
         run, info = parallel.from_first(lambda: _opened(path, own, trust or {}))
-        longer = "training" in own
+        longer = not {"epochs", "steps"}.isdisjoint(own.get("training", ()))
         if info["finished"] and not longer:
             console.line(f"{run.path} is finished; nothing is left to train.")
             return run
@@ -129,7 +129,7 @@ def _opened(path: Path, own: Layer, trust: Trust) -> tuple[RunDirectory, Documen
                     f"got {value[unit]}."
                 )
         names = {
-            slot: str(config["slots"][slot]["name"])
+            slot: str(config["slots"][slot].get("name") or config["slots"][slot]["select"])
             for slot in config.get("own", ())
             if slot not in own
         }
