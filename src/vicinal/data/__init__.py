@@ -8,7 +8,6 @@ from vicinal.arguments import build
 from vicinal.data.check import check, records_of
 from vicinal.data.folder import Folder, existing, expanded
 from vicinal.data.glyphs import Glyphs
-from vicinal.data.images import read_image
 from vicinal.data.memory import InMemory
 from vicinal.data.published import (
     CUB,
@@ -27,6 +26,7 @@ from vicinal.data.records import (
     Records,
     Source,
     Texts,
+    read_image,
 )
 from vicinal.data.shards import Shards, pack
 from vicinal.data.splits import hold_out

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vicinal.data.images import HEIC
-from vicinal.data.records import ImageFiles, Records, as_text
+from vicinal.data.records import HEIC, ImageFiles, Records, as_text
 from vicinal.data.splits import SplitByClass
 from vicinal.errors import DataError, few
 from vicinal.files import read_arrays, write_arrays

@@ -9,8 +9,17 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vicinal.data.images import eight_bit, upright
-from vicinal.data.records import Dataset, FeatureArray, ImageArray, Kind, Records, Source, Texts
+from vicinal.data.records import (
+    Dataset,
+    FeatureArray,
+    ImageArray,
+    Kind,
+    Records,
+    Source,
+    Texts,
+    eight_bit,
+    upright,
+)
 from vicinal.data.splits import SplitByClass
 from vicinal.data.transforms import as_image
 from vicinal.errors import ConfigError, DataError, few

@@ -21,8 +21,7 @@ from PIL import Image, ImageOps
 from vicinal.arguments import Limits, Settings
 from vicinal.data.draws import uniform
 from vicinal.data.folder import cached, existing
-from vicinal.data.images import decode
-from vicinal.data.records import BOTH, GALLERY, QUERY, ImageArray, ImageFiles, Records
+from vicinal.data.records import BOTH, GALLERY, QUERY, ImageArray, ImageFiles, Records, decode
 from vicinal.errors import DataError, few
 
 _ROLES = {"train": BOTH, "query": QUERY, "gallery": GALLERY}

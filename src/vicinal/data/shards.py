@@ -23,9 +23,8 @@ from jaxtyping import Int
 from PIL import Image
 
 from vicinal.data.folder import existing, is_image
-from vicinal.data.images import HEIC, decode
 from vicinal.data.loader import in_threads
-from vicinal.data.records import ImageFiles, Progress, Records, Source, ends_of
+from vicinal.data.records import HEIC, ImageFiles, Progress, Records, Source, decode, ends_of
 from vicinal.data.splits import SplitByClass
 from vicinal.data.transforms import ImageTransform, as_image
 from vicinal.errors import ConfigError, DataError

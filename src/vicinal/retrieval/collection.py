@@ -30,7 +30,7 @@ from PIL import Image
 from vicinal.arguments import build
 from vicinal.data import DATASETS
 from vicinal.data.folder import expanded
-from vicinal.data.images import read_image
+from vicinal.data.records import read_image
 from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError, RunError, unknown
 from vicinal.evaluation.neighbors import Gallery, joined, require_finite

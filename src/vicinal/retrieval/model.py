@@ -12,8 +12,7 @@ from jaxtyping import Float, Float32
 from PIL import Image
 from torch import Tensor, nn
 
-from vicinal.data.images import eight_bit, read_image, upright
-from vicinal.data.records import Kind, Records
+from vicinal.data.records import Kind, Records, eight_bit, read_image, upright
 from vicinal.data.table import unfit
 from vicinal.data.transforms import ImageTransform, TextTransform
 from vicinal.distances import Metric, Poincare, squared_lengths

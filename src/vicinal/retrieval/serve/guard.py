@@ -21,7 +21,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
-from vicinal.data.images import decode
+from vicinal.data.records import decode
 from vicinal.errors import DataError, RunError, VicinalError
 
 _LOG = logging.getLogger("vicinal.retrieval.serve")

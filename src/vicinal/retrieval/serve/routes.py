@@ -13,7 +13,7 @@ from fastapi import APIRouter, Body, Depends, HTTPException, Path, Query
 from PIL import Image
 from starlette.responses import Response
 
-from vicinal.data.images import upright
+from vicinal.data.records import upright
 from vicinal.data.table import LONGEST
 from vicinal.errors import DataError
 from vicinal.retrieval.collection import Snapshot

@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import APIRouter, HTTPException, Request
 from starlette.responses import HTMLResponse, PlainTextResponse
 
-from vicinal.data.images import MOST_PIXELS
+from vicinal.data.records import MOST_PIXELS
 from vicinal.files import decoding
 from vicinal.reports.artifacts import (
     LINES,
