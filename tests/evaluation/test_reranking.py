@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from vicinal.errors import ConfigError, DataError
+from vicinal.evaluation.compact import rerank
 from vicinal.evaluation.neighbors import neighbors
-from vicinal.evaluation.reranking import rerank
 
 
 def clusters(count, classes, dim=8, noise=0.6, seed=0):

@@ -1,9 +1,8 @@
 """Scores of embeddings: retrieval, clustering, re-identification, verification."""
 
 from vicinal.evaluation.clustering import clustering_scores, kmeans
-from vicinal.evaluation.compact import compact_scores
+from vicinal.evaluation.compact import compact_scores, rerank
 from vicinal.evaluation.measure import Scores, evaluate
-from vicinal.evaluation.reranking import rerank
 from vicinal.evaluation.retrieval import (
     CARS_RECALLS,
     CUB_RECALLS,
