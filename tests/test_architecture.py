@@ -12,6 +12,7 @@ import pytest
 SRC = Path(__file__).parents[1] / "src/vicinal"
 LAYERS = [
     {"errors"},
+    {"remote"},
     {"files", "arguments", "geometry", "tuples", "parallel"},
     {"run_directory", "figures", "distances", "linear"},
     {"reports"},  # reports read run directories, never live objects

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from vicinal.errors import DataError, RunError, VicinalError
+from vicinal.remote import fetched
 
 try:
     import fcntl
@@ -183,11 +184,11 @@ def check_links(folder: Path, without: str = "") -> None:
 
 
 def regular(path: Path) -> Path:
-    """Return the path of a regular file; a pipe or a device, which could be read without end, is an
-    error."""
+    """Return the path of a regular file, fetched where it lies behind a URL; a pipe or a device,
+    which could be read without end, is an error."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise DataError(f"{path} is not a regular file. Remove it, or restore it from a copy.")
-    return path
+    return fetched(path)
 
 
 def file_hash(path: Path) -> str:

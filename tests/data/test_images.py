@@ -118,7 +118,7 @@ def folder_of(path):
 def test_only_regular_files_are_read(tmp_path):
     os.mkfifo(tmp_path / "pipe.png")  # nobody writes into it: reading would wait forever
     for path in (tmp_path / "pipe.png", tmp_path):
-        with pytest.raises(DataError, match="cannot be read: it is not a regular file"):
+        with pytest.raises(DataError, match=r"cannot be read: .* is not a regular file"):
             read_image(path)
         with pytest.raises(DataError, match="not a regular file"):
             ImageFiles(tmp_path, [str(path)]).content(0)

@@ -13,6 +13,7 @@ from vicinal.data.records import HEIC, ImageFiles, Records, as_text
 from vicinal.data.splits import SplitByClass
 from vicinal.errors import DataError, few
 from vicinal.files import read_arrays, write_arrays
+from vicinal.remote import cache_folder, fetched, listed, mirrored
 
 ENDINGS = frozenset(
     {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", *HEIC}
@@ -30,26 +31,26 @@ def data_root() -> Path:
 
 
 def expanded(path: str) -> Path:
-    """Expand ``$VICINAL_DATA/...`` and ``~`` in a data set's ``path``.
+    """Expand ``$VICINAL_DATA/...`` and ``~`` in a data set's ``path``; of a URL, its mirror.
 
     The data set keeps the short form, so that a run's description holds on another machine too.
     """
     for spelling in (f"${_VARIABLE}", f"${{{_VARIABLE}}}"):
         if path == spelling or path.startswith(spelling + "/"):
             return data_root() / path[len(spelling) :].lstrip("/")
-    return Path(path).expanduser()
+    return mirrored(path) if "://" in path else Path(path).expanduser()
 
 
 def existing(path: str) -> Path:
     """Return ``expanded(path)``; an error where no file or folder lies there."""
-    found = expanded(path)
+    found = listed(expanded(path))
     if not found.exists():
         unset = _VARIABLE in path and not os.environ.get(_VARIABLE)
         advice = f"Set {_VARIABLE} to the folder of data sets." if unset else "Check the path."
         raise DataError(f"no data at {path}: {found} does not exist. {advice}")
     if not found.is_file() and not found.is_dir():  # a pipe would wait for whoever writes into it
         raise DataError(f"{found} is neither a file nor a folder. Check the path.")
-    return found
+    return fetched(found) if found.is_file() else found
 
 
 def cached(name: str, make: Callable[[], Mapping[str, np.ndarray]]) -> Mapping[str, np.ndarray]:
@@ -70,12 +71,6 @@ def cached(name: str, make: Callable[[], Mapping[str, np.ndarray]]) -> Mapping[s
     with contextlib.suppress(OSError):
         write_arrays(path, made)
     return made
-
-
-def cache_folder() -> Path:
-    """Return ``$XDG_CACHE_HOME/vicinal`` or ``~/.cache/vicinal``."""
-    named = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(named) / "vicinal"
 
 
 @dataclass(frozen=True)

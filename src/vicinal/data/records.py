@@ -1,6 +1,5 @@
 """Labeled examples as columns, the sources that read them, and the batch a method sees."""
 
-import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -116,8 +115,7 @@ class Source(ABC):
 def read_image(path: Path) -> Image.Image:
     """Decode the image at ``path``, upright, RGB or 8-bit gray; a DataError names the file."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would wait for whoever writes into it
-            raise DataError("it is not a regular file")
+        regular(path)
         if path.suffix.lower() in HEIC:
             try:
                 from pillow_heif import register_heif_opener

@@ -139,7 +139,7 @@ class Shards(SplitByClass):
         """Yield the image of each sample and what is said of it; the files of a sample stand beside
         each other."""
         try:
-            with tarfile.open(path, "r:") as archive:
+            with tarfile.open(regular(path), "r:") as archive:
                 for _, members in groupby(filter(tarfile.TarInfo.isfile, archive), _key):
                     image = None
                     row: Row = {}

@@ -18,12 +18,13 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 from jaxtyping import Float
 
-from vicinal.data.folder import cache_folder, existing, expanded
+from vicinal.data.folder import existing, expanded
 from vicinal.data.loader import contents
 from vicinal.data.records import GALLERY, QUERY, FeatureArray, ImageFiles, Records, Source, Texts
 from vicinal.data.splits import Order, SplitByClass
 from vicinal.errors import ConfigError, DataError, few, unknown
-from vicinal.files import decoding, read_arrays, read_object, write_atomically
+from vicinal.files import decoding, read_arrays, read_object, regular, write_atomically
+from vicinal.remote import cache_folder, listed
 
 VIEWS = ("query_path", "gallery_path")
 LONGEST = 10_000  # characters of a text; encoders read fewer
@@ -212,7 +213,7 @@ def _parquet(path: Path) -> Iterator[Any]:
     """Open a Parquet file; what goes wrong while it is read names the path."""
     arrow = pyarrow_module()
     try:
-        with arrow.parquet.ParquetFile(path) as file:
+        with arrow.parquet.ParquetFile(regular(path)) as file:
             names = file.schema_arrow.names
             if len(set(names)) != len(names):
                 raise ValueError(f"it must name each column once, got {names}")
@@ -281,7 +282,7 @@ class _Tabular(SplitByClass):
 
 def _image_files(columns: Columns, name: str, images: str | None, *, strict: bool) -> ImageFiles:
     """Return the images that a column names."""
-    root = columns.path.parent if images is None else expanded(images)
+    root = listed(columns.path.parent if images is None else expanded(images))
     source = ImageFiles(root, columns.texts(name))
     if strict and (missing := source.absent()):
         places = [

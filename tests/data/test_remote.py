@@ -1,0 +1,122 @@
+"""Data behind URLs, by fsspec: over the system's own files, and over an S3 server on loopback."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vicinal import remote
+from vicinal.data import Folder, Shards, Table, open_path, pack
+from vicinal.errors import ConfigError, DataError
+
+fsspec = pytest.importorskip("fsspec")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """A cache of one's own; what a process has listed is forgotten."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    remote.listed.cache_clear()
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def birds(tmp_path):
+    for label in range(4):
+        for row in range(3):
+            file = tmp_path / "birds" / f"class {label}" / f"{row}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (9, 9), (60 * label, 80 * row, 7)).save(file)
+    return tmp_path / "birds"
+
+
+@pytest.fixture(params=["file", "s3"])
+def far(request, birds, monkeypatch):
+    """The URL of a copy of the pictures."""
+    if request.param == "file":
+        shutil.copytree(birds, birds.with_name("far"))
+        yield f"file://{birds.with_name('far')}"
+        return
+    pytest.importorskip("s3fs")
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*server.get_host_and_port()))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
+        monkeypatch.setenv(name, "us-east-1")
+    fsspec.filesystem("s3").clear_instance_cache()  # of another server
+    store = fsspec.filesystem("s3")
+    bucket = birds.parent.name.replace("_", "-")  # all servers of a process hold the same
+    store.mkdir(bucket)
+    store.put(str(birds), f"{bucket}/", recursive=True)
+    yield f"s3://{bucket}/birds"
+    server.stop()
+
+
+def same(found, expected):
+    assert found.fingerprint() == expected.fingerprint()
+    for row in range(len(expected)):
+        pixels = (np.asarray(each.source.read(row)) for each in (found, expected))
+        np.testing.assert_array_equal(*pixels)
+
+
+def filled(cache):
+    return [file for file in cache.rglob("*") if file.is_file() and file.stat().st_size]
+
+
+def test_a_folder_is_that_of_its_copy_and_is_read_once_when_asked_for(far, birds, cache):
+    data = open_path(far)
+    assert data == Folder(far)
+    records = data.load()
+    assert not filled(cache)
+    records.source.read(1)
+    assert [file.name for file in filled(cache)] == ["1.png"]
+    same(records, Folder(str(birds)).load())
+    filled(cache)[0].write_bytes(filled(cache)[1].read_bytes())  # the cache is what is read now
+    again = Folder(far).load()
+    assert len({again.source.content(row) for row in range(12)}) == 11
+
+
+def test_what_is_another_there_is_read_again(birds, cache):
+    url = f"file://{birds}"
+    records = Folder(url).load()
+    first = [records.source.content(row) for row in range(12)]
+    Image.new("RGB", (9, 9), (1, 2, 3)).save(birds / "class 0" / "0.png")
+    os.utime(birds / "class 0" / "0.png", (5, 5))
+    shutil.rmtree(birds / "class 1")
+    remote.listed.cache_clear()  # as in a new process
+    records = Folder(url).load()
+    assert [records.source.content(row) for row in range(9)][1:] == first[1:3] + first[6:]
+    assert records.source.read(0).getpixel((0, 0)) == (1, 2, 3)
+    assert "class 1" not in records.classes
+
+
+def test_a_table_and_shards(far, birds, tmp_path):
+    rows = [f"{path.relative_to(birds)},{path.parent.name}" for path in birds.glob("*/*.png")]
+    (birds / "birds.csv").write_text("\n".join(["path,label", *rows]))
+    near = Folder(str(birds)).load()
+    pack(near, tmp_path / "shards", part_bytes=15_000)
+    system, name = fsspec.core.url_to_fs(far)
+    system.put_file(str(birds / "birds.csv"), f"{name}/birds.csv")
+    system.makedirs(f"{name}/shards", exist_ok=True)
+    for shard in (tmp_path / "shards").iterdir():
+        system.put_file(str(shard), f"{name}/shards/{shard.name}")
+
+    table = open_path(f"{far}/birds.csv")
+    assert table == Table(f"{far}/birds.csv")
+    same(table.load(), Table(str(birds / "birds.csv")).load())
+    shards = open_path(f"{far}/shards")
+    assert shards == Shards(f"{far}/shards")
+    same(shards.load(), Shards(str(tmp_path / "shards")).load())
+
+
+def test_what_cannot_be_reached_is_named(birds, tmp_path):
+    with pytest.raises(DataError, match=r"no data at file:///nowhere/birds: .*Check the path"):
+        open_path("file:///nowhere/birds")
+    with pytest.raises(ConfigError, match=r"nonsense://there cannot be reached: .*nonsense"):
+        open_path("nonsense://there")
+    records = Folder(f"file://{birds}").load()
+    (birds / "class 0" / "0.png").unlink()
+    with pytest.raises(DataError, match=r"file:///.*0\.png cannot be read"):
+        records.source.read(0)
