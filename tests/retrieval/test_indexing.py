@@ -148,7 +148,7 @@ def test_feature_vectors_are_embedded_and_may_have_pictures(
 
 
 def test_data_of_the_other_kind_is_rejected(bring, vectors_file):
-    with pytest.raises(DataError, match=r"embeds images, but .* holds features"):
+    with pytest.raises(DataError, match=r"embeds images, got .* holds features"):
         bring(vectors_file)
 
 

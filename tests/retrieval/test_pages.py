@@ -24,7 +24,7 @@ def snapshot(collect, tmp_path):
     folder.mkdir()
     names = ["a.jpg", "b.png", "gone.png", "d, e.png", "f.png"]
     for place, name in enumerate(names):
-        image = Image.new("RGB", (40, 20), (50 * place, 80, 120))
+        image = Image.new("RGB", (200, 100), (50 * place, 80, 120))
         notes = Image.Exif()
         notes[0x010F] = "a camera"
         if name != "gone.png":

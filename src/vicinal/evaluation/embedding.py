@@ -99,7 +99,7 @@ class Job:
         self, encoder: Encoder, records: Records, shards: list[int], progress: Progress
     ) -> list[str]:
         """Embed some shards; return the names of what could not be read."""
-        encoder = encoder.taking(records.source)
+        encoder = encoder.taking(records.source, records.name)
         corrupt: Any = "drop" if self.skip_corrupt else "raise"
         loader = Loader(
             records,

@@ -118,15 +118,19 @@ class Encoder:
         preprocessing = TextTransform() if embedder.reads_text else self.preprocessing
         return replace(self, embedder=embedder, preprocessing=preprocessing)
 
-    def taking(self, source: Source) -> "Encoder":
+    def taking(self, source: Source, name: str) -> "Encoder":
         """Return the encoder for a source: embeddings that this very model made it leaves as they
-        are."""
+        are; a DataError with its name for a source of another kind."""
         whole, _ = source.origin(np.arange(0))
-        if not isinstance(whole, FeatureArray) or whole.model is None or self.run is None:
-            return self
-        if whole.model != model_fingerprint(self.run):
-            return self
-        return replace(self, preprocessing=FeatureTransform(), given=True)
+        made_by = whole.model if isinstance(whole, FeatureArray) else None
+        if made_by is not None and self.run and made_by == model_fingerprint(self.run):
+            return replace(self, preprocessing=FeatureTransform(), given=True)
+        if source.kind != self.preprocessing.kind:
+            raise DataError(
+                f"this model embeds {self.preprocessing.kind}, got {name}, which holds "
+                f"{source.kind}. Use data of the kind it was trained on."
+            )
+        return self
 
     def embed(
         self,
@@ -147,7 +151,7 @@ class Encoder:
             features: give the backbone's feature y instead of the embedding z.
             progress: called with how many records are done.
         """
-        self = self.taking(records.source)
+        self = self.taking(records.source, records.name)
         if records.captions is not None and not self.embedder.reads_text:
             records = records.pictures()
         share = parallel.part(range(len(records)))

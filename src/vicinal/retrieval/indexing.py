@@ -136,7 +136,7 @@ def index(
             given |= _others(run, given, [place for place in known if place.path not in gone])
         listings = [list_again(run, name, *how) for name, how in given.items()]
         for listing in listings:
-            require_kind(encoder, listing)
+            encoder.taking(listing.source, listing.place.path)
         places = [place for place in known if place.path not in given and place.path not in gone]
         items = [
             replace(item, place=places.index(known[item.place]))
@@ -218,16 +218,6 @@ def _others(
                 f"here, and is not read. Name it: `{command}`; or take it out with --remove."
             )
     return {place.path: (place.split, place.images) for place in others}
-
-
-def require_kind(encoder: Encoder, listing: Listing) -> None:
-    """Raise a DataError where a model embeds another kind of items than these."""
-    takes = encoder.taking(listing.source).preprocessing.kind
-    if listing.source.kind != takes:
-        raise DataError(
-            f"this run's model embeds {takes}, but {listing.place.path} holds "
-            f"{listing.source.kind}. Index data of the kind it was trained on."
-        )
 
 
 def _digests(listing: Listing, console: Any) -> tuple[dict[int, str], list[str]]:
@@ -324,7 +314,7 @@ def embed_rows(
 ) -> Batches:
     """Embed some entries of a listing; for each batch the places among ``rows`` that could be read,
     and their vectors."""
-    encoder = encoder.taking(listing.source)
+    encoder = encoder.taking(listing.source, listing.place.path)
     records = listing.records(rows)
     for batch in load_all(
         records, encoder.preprocessing, batch_size, workers, True, encoder.device

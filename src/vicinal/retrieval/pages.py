@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from io import BytesIO, StringIO
 from pathlib import Path
 
-from PIL import Image, ImageOps
+from PIL import Image
 
+from vicinal.data.records import upright
 from vicinal.errors import DataError
 from vicinal.files import write_atomically
 from vicinal.retrieval.collection import Snapshot
@@ -17,6 +18,7 @@ from vicinal.retrieval.collection import Snapshot
 # What a spreadsheet runs, but for numbers.
 _FORMULA = re.compile(r"'*[=+\-@\t\r](?![\d.]*$)")
 TILES = 1200  # pictures on a page: about 4 MB; what is left out stands in the table
+_SMALL = 64  # pixels; below, PNG is as small as JPEG and shows no artifacts
 _SIDE = 96  # pixels of a picture, shown at half that size on a dense screen
 
 
@@ -139,12 +141,21 @@ def _card(snapshot: Snapshot, row: int, distance: float) -> dict[str, str | None
     item = snapshot.items()[row]
     uri = None
     try:
-        # The whole picture in a small square, without what its file said besides (place, camera,
-        # owner).
-        picture = ImageOps.contain(snapshot.image(item.id).convert("RGB"), (_SIDE, _SIDE))
-        content = BytesIO()
-        Image.frombytes("RGB", picture.size, picture.tobytes()).save(content, "JPEG", quality=80)
-        uri = f"data:image/jpeg;base64,{base64.b64encode(content.getvalue()).decode()}"
+        content, kind = encoded(snapshot.image(item.id), _SIDE)
+        uri = f"data:{kind};base64,{base64.b64encode(content).decode()}"
     except DataError:
         pass  # a feature vector, or a file that is gone: its name stands there instead
     return {"path": item.path, "label": item.label, "note": f"{distance:.3f}", "picture": uri}
+
+
+def encoded(image: Image.Image, side: int) -> tuple[bytes, str]:
+    """Encode the picture with its longer side at most ``side``, without its metadata; return its
+    media type, too."""
+    small = upright(image)
+    small = small.copy() if small.mode == "L" else small.convert("RGB")
+    small.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=2.0)
+    small.info.clear()  # EXIF, comments and profiles stay behind
+    kind = "png" if max(small.size) <= _SMALL else "jpeg"
+    file = BytesIO()
+    small.save(file, kind, quality=85)
+    return file.getvalue(), f"image/{kind}"

@@ -10,8 +10,8 @@ import pytest
 from fastapi import HTTPException
 from PIL import Image
 
+from vicinal.retrieval.pages import encoded
 from vicinal.retrieval.serve.guard import decoded
-from vicinal.retrieval.serve.routes import encoded
 
 
 def header_only(width: int, height: int) -> bytes:

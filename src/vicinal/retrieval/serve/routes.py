@@ -4,27 +4,24 @@ as pictures."""
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from io import BytesIO
 from threading import Lock
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from fastapi import APIRouter, Body, Depends, HTTPException, Path, Query
-from PIL import Image
 from starlette.responses import Response
 
-from vicinal.data.records import upright
 from vicinal.data.table import LONGEST
 from vicinal.errors import DataError
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.items import Item
 from vicinal.retrieval.library import Library, conditions, query_vector
+from vicinal.retrieval.pages import encoded
 from vicinal.retrieval.serve.guard import FORMATS, MOST, Answer, decoded, upload
 
 _LARGEST = 2**63 - 1  # of an id
 # of a coordinate: above, a float32 sum of 65,536 squares could overflow
 _MOST = 1e9
-_SMALL = 64  # pixels; below, PNG is as small as JPEG and shows no artifacts
 _LARGE = 1280  # pixels of the longer side of a picture that is shown large
 
 Id = Annotated[int, Path(ge=0, le=_LARGEST, description="An item's id.")]
@@ -221,19 +218,6 @@ def item_routes(library: Library) -> APIRouter:
         return picture(id, _LARGE, generation)
 
     return routes
-
-
-def encoded(image: Image.Image, side: int) -> tuple[bytes, str]:
-    """Encode the picture with its longer side at most ``side``, without its metadata; return its
-    media type, too."""
-    small = upright(image)
-    small = small.copy() if small.mode == "L" else small.convert("RGB")
-    small.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=2.0)
-    small.info.clear()  # EXIF, comments and profiles stay behind
-    kind = "png" if max(small.size) <= _SMALL else "jpeg"
-    file = BytesIO()
-    small.save(file, kind, quality=85)
-    return file.getvalue(), f"image/{kind}"
 
 
 def item_of(snapshot: Snapshot, id: int) -> Item:
