@@ -13,7 +13,6 @@ from vicinal.errors import ConfigError
 if TYPE_CHECKING:
     from vicinal.retrieval.collection import Snapshot
     from vicinal.retrieval.pages import Page
-    from vicinal.run_directory import RunDirectory
 
 _PRINTED = 20  # findings; all stand in the table
 To = Annotated[Path | None, typer.Option(metavar="FOLDER")]
@@ -43,12 +42,10 @@ def cluster(
         vicinal cluster runs/birds --groups 20
     """
     from vicinal.retrieval.overview import cluster_page
-    from vicinal.run_directory import RunDirectory
 
-    opened = RunDirectory.open(run)
-    snapshot = _snapshot(opened, data, "clusters/collection", collection, images, device)
+    snapshot = _snapshot(run, data, "clusters/collection", collection, images, device)
     page = cluster_page(snapshot, groups)
-    _write(snapshot, page, (to or opened.path / "clusters") / "groups")
+    _write(snapshot, page, (to or run / "clusters") / "groups")
 
 
 def dedupe(
@@ -80,14 +77,12 @@ def dedupe(
         vicinal dedupe runs/birds
     """
     from vicinal.retrieval.duplicates import duplicate_page
-    from vicinal.run_directory import RunDirectory
     from vicinal.training.console import Console
 
-    opened = RunDirectory.open(run)
-    snapshot = _snapshot(opened, data, "duplicates/collection", collection, images, device)
+    snapshot = _snapshot(run, data, "duplicates/collection", collection, images, device)
     with Console().following(len(snapshot), 0, "reading") as follower:
         page = duplicate_page(snapshot, distance, embeddings=embeddings, progress=follower.advance)
-    _write(snapshot, page, (to or opened.path / "duplicates") / "duplicates")
+    _write(snapshot, page, (to or run / "duplicates") / "duplicates")
 
 
 def clean(
@@ -124,9 +119,8 @@ def clean(
     from vicinal.run_directory import RunDirectory
     from vicinal.training.console import Console
 
-    opened = RunDirectory.open(run)
-    folder = to or opened.path / "clean"
-    snapshot = _snapshot(opened, data, "clean/collection", collection, images, device)
+    folder = to or run / "clean"
+    snapshot = _snapshot(run, data, "clean/collection", collection, images, device)
     if apply is not None:
         originals = {apply.resolve(), *(Path(place.path).resolve() for place in snapshot.places)}
         for name in ("labels.csv", "labels.npz"):
@@ -142,7 +136,7 @@ def clean(
         command = f"; train on it: `vicinal train --data {shlex.quote(str(table))}`"
         typer.echo(f"table: {table}{command if corrected.trains else ''}")
         return
-    features = backbone_features(opened, snapshot, pick_device(device))
+    features = backbone_features(RunDirectory.open(run), snapshot, pick_device(device))
     with Console().following(len(snapshot), 0, "comparing") as follower:
         found, page = find_issues(snapshot, features, follower.advance)
     shown = ((each, snapshot.items()[each.row]) for each in found[:_PRINTED])
@@ -186,17 +180,15 @@ def suggest(
         vicinal suggest runs/birds pool/ --k 100
     """
     from vicinal.retrieval.suggestions import suggestions_page
-    from vicinal.run_directory import RunDirectory
 
-    opened = RunDirectory.open(run)
-    known = _snapshot(opened, None, "", collection, images, device)
-    asked = _snapshot(opened, pool, "suggest/collection", None, images, device)
+    known = _snapshot(run, None, "", collection, images, device)
+    asked = _snapshot(run, pool, "suggest/collection", None, images, device)
     page = suggestions_page(asked, known, k)
-    _write(asked, page, (to or opened.path / "suggest") / "suggestions")
+    _write(asked, page, (to or run / "suggest") / "suggestions")
 
 
 def _snapshot(
-    run: "RunDirectory",
+    run: Path,
     data: str | None,
     own: str,
     collection: Path | None,
@@ -210,6 +202,7 @@ def _snapshot(
     from vicinal.retrieval.collection import FOLDER, CollectionDirectory
     from vicinal.retrieval.indexing import index
     from vicinal.retrieval.items import absolute_place
+    from vicinal.run_directory import RunDirectory
     from vicinal.training.console import Console
 
     if data is not None and collection is not None:
@@ -217,15 +210,16 @@ def _snapshot(
             f"DATA and --collection both name what to look at; got {data} and {collection}. Give "
             "one."
         )
+    opened = RunDirectory.open(run)
     named = list(images or ())
-    place = run.path / (own if data is not None else FOLDER)
+    place = run / (own if data is not None else FOLDER)
     held = CollectionDirectory(place)
     if data is not None or (collection is None and not held.latest_generation()):
         before = held.snapshot().places if held.latest_generation() else ()
         asked = "" if data is None else absolute_place(data)
         gone = [each.path for each in before if each.path != asked]  # what was looked at before
         index(
-            run,
+            opened,
             () if data is None else (data,),
             console=Console(),
             remove=gone,
@@ -234,7 +228,7 @@ def _snapshot(
         )
         collection = place
         named += [data] if data is not None and expanded(data).exists() else []
-    return CollectionDirectory.of(run, collection, images=named).snapshot()
+    return CollectionDirectory.of(opened, collection, images=named).snapshot()
 
 
 def _write(snapshot: "Snapshot", page: "Page", stem: Path) -> None:
