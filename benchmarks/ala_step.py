@@ -24,7 +24,6 @@ from vicinal.data.records import Batch
 from vicinal.losses import TripletLoss
 from vicinal.methods import ALA, Method, Plain
 from vicinal.methods.ala import meta_gradient
-from vicinal.methods.method import tensor_cores
 from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import BNInception, Embedder
 from vicinal.samplers import EpisodeSampler
@@ -86,8 +85,9 @@ def errors(device: torch.device, batch: Batch, options: argparse.Namespace) -> l
 
     precision = method.embedder.precision
     method.embedder.precision = None
-    with tensor_cores(False):
-        exact = slopes()
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    exact = slopes()
     method.embedder.precision = precision
     found = {"forward mode as trained": slopes()}
     lines = ["| slopes | relative error | cosine to exact |", "|---|---|---|"]

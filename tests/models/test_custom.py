@@ -68,7 +68,7 @@ def test_the_width_is_found_without_a_trace(kind):
 
 
 def test_outputs_and_inputs_that_do_not_fit_are_explained():
-    with pytest.raises(ConfigError, match=r"got a dict from .*:Net"):
+    with pytest.raises(ConfigError, match=r"got dict from .*:Net"):
         CustomBackbone(Net(kind="strange"), (3, 8, 8))
     with pytest.raises(
         ConfigError, match=r"cannot take an input of shape \[2, 1, 8, 8\].*transform\.channels"

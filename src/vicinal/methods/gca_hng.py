@@ -20,7 +20,7 @@ from vicinal.arguments import Count, NonNegative, Positive
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses.loss import Comparisons, reduce, tuple_loss
-from vicinal.methods.hdml.method import UNKNOWN_LOSS, WindowedMean, interpolation_factor
+from vicinal.methods.hdml.method import WindowedMean, interpolation_factor
 from vicinal.methods.hdml.synthesis import FeatureClassifier
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.methods.optimizer import AdamW
@@ -220,8 +220,8 @@ class GCAHNG(Method):
         self.optimizers["generator"] = self.generator_optimizer
         window = len(parts.sampler)
         self.acts_from = window
-        self.average_loss = WindowedMean(window, initial=UNKNOWN_LOSS)
-        self.generator_loss = WindowedMean(window, initial=UNKNOWN_LOSS)
+        self.average_loss = WindowedMean(window)
+        self.generator_loss = WindowedMean(window)
 
     def step(self, batch: Batch) -> StepResult:
         embeddings, labels = self.embed(batch)

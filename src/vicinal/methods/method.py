@@ -1,8 +1,7 @@
 """The base of all methods, what they are built from (`Parts`), and what a step returns
 (`StepResult`)."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, runtime_checkable
@@ -390,32 +389,22 @@ def block_layout(loss: nn.Module) -> str | None:
 
 
 def with_tensor_cores(step: Callable[..., StepResult]) -> Callable[..., StepResult]:
-    """Let a step of many products in float32 take tensor cores on a GPU, where the network trains
-    in bfloat16."""
+    """Let a step of many products in float32 take tensor cores on a GPU (TF32: factors of 10 bits,
+    sums in float32), where the network trains in bfloat16."""
 
     @wraps(step)
     def quicker(method: Method, batch: Batch) -> StepResult:
-        if method.embedder.precision is None:
+        backends: tuple[Any, ...] = torch.backends.cuda.matmul, torch.backends.cudnn
+        before = [backend.allow_tf32 for backend in backends]
+        for backend in backends:
+            backend.allow_tf32 |= method.embedder.precision is not None
+        try:
             return step(method, batch)
-        with tensor_cores(True):
-            return step(method, batch)
+        finally:
+            for backend, was in zip(backends, before, strict=True):
+                backend.allow_tf32 = was
 
     return quicker
-
-
-@contextmanager
-def tensor_cores(on: bool) -> Iterator[None]:
-    """Let a GPU compute products and convolutions of float32 in TF32, or not: factors of 10 bits,
-    sums in float32."""
-    backends: tuple[Any, ...] = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = [backend.allow_tf32 for backend in backends]
-    for backend in backends:
-        backend.allow_tf32 = on
-    try:
-        yield
-    finally:
-        for backend, was in zip(backends, before, strict=True):
-            backend.allow_tf32 = was
 
 
 def _embed(stream: Embedder, inputs: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from jaxtyping import Float
@@ -252,15 +252,7 @@ def first_line(error: Exception) -> str:
 # -- weight files ---------------------------------------------------------------------------------
 
 
-class LoadReport(NamedTuple):
-    """The names of tensors that filled the network, and of those in the file that it leaves out,
-    such as a head's."""
-
-    loaded: tuple[str, ...]
-    ignored: tuple[str, ...]
-
-
-def load_pretrained(backbone: nn.Module, source: str | Path) -> LoadReport:
+def load_pretrained(backbone: nn.Module, source: str | Path) -> None:
     """Fill a backbone with trained weights; a classifier among them is ignored.
 
     Args:
@@ -270,19 +262,20 @@ def load_pretrained(backbone: nn.Module, source: str | Path) -> LoadReport:
     """
     if isinstance(backbone, Backbone):
         found = backbone.find_weights(str(source)) if source in PUBLIC else Path(source)
-        return load_weights(
+        load_weights(
             backbone.trunk,
             found,
             ignore=backbone.classifiers,
             optional=backbone.optional,
             adapt=backbone.adapt,
         )
-    if source in PUBLIC:
+    elif source in PUBLIC:
         raise ConfigError(
             f"{type(backbone).__name__} has no public weights, got weights={source!r}. Set "
             "model.weights=none, or to the path of a file."
         )
-    return load_weights(getattr(backbone, "trunk", backbone), Path(source))
+    else:
+        load_weights(getattr(backbone, "trunk", backbone), Path(source))
 
 
 def load_weights(
@@ -292,7 +285,7 @@ def load_weights(
     ignore: Sequence[str] = (),
     optional: Sequence[str] = (),
     adapt: Callable[[dict[str, Tensor]], dict[str, Tensor]] = dict,
-) -> LoadReport:
+) -> None:
     """Load tensors into the parameters and buffers of the same names.
 
     A prefix that all names of the network have in the file (``module.``, ``model.``, ``backbone.``)
@@ -316,7 +309,6 @@ def load_weights(
             "folder of a run, whose head is taken, or set model.weights=none."
         )
     prefix = _prefix(given, list(wanted))
-    beside = tuple(name for name in given if not name.startswith(prefix))
     given = adapt(
         {
             name.removeprefix(prefix): value
@@ -329,8 +321,7 @@ def load_weights(
         for name in wanted
         if name in given
     }
-    extra = [name for name in given if name not in wanted]
-    unexpected = [name for name in extra if not name.startswith(tuple(ignore))]
+    unexpected = [n for n in given if n not in wanted and not n.startswith(tuple(ignore))]
     # Counters are absent from files older than torch 0.4.1, and count only where momentum is None.
     spared = (".num_batches_tracked", *optional)
     missing = [
@@ -346,7 +337,6 @@ def load_weights(
             "to the network that the file was saved from, or set model.weights=none."
         )
     module.load_state_dict(fitting, strict=False)
-    return LoadReport(tuple(fitting), (*extra, *beside))
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

@@ -49,13 +49,9 @@ class CustomBackbone(nn.Module):
                 f"{error}. Change the module, or transform.size and transform.channels."
             ) from error
         if not isinstance(output, Tensor) or output.ndim not in (2, 3, 4):
-            got = (
-                f"shape {list(output.shape)}"
-                if isinstance(output, Tensor)
-                else f"a {type(output).__name__}"
-            )
             raise ConfigError(
-                f"a backbone gives a tensor [n c], [n t c] or [n c h w], got {got} from {name}. "
+                "a backbone gives a tensor [n c], [n t c] or [n c h w], got "
+                f"{getattr(output, 'shape', type(output).__name__)} from {name}. "
                 "Wrap it in a module whose forward returns such a tensor."
             )
         self.vectors = output.ndim == 2

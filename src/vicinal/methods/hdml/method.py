@@ -205,8 +205,8 @@ class HDML(Method):
         )
         window = self.window or (parts.early if self.form == "ours" else EARLY)
         self.acts_from = window
-        self.average_loss = WindowedMean(window, initial=UNKNOWN_LOSS)
-        self.generator_loss = WindowedMean(window, initial=UNKNOWN_LOSS)
+        self.average_loss = WindowedMean(window)
+        self.generator_loss = WindowedMean(window)
         self._decaying = [
             parameter
             for module in embedder.modules()
@@ -270,14 +270,13 @@ class WindowedMean(nn.Module):
     """The mean over the last completed window of steps, windows not overlapping.
 
     HDML's authors average J_avg and J_gen so, over 64 steps, not an epoch. Until the first
-    window is complete ``last`` is ``initial``. All of it stays on the device, so that a CUDA graph
+    window is complete ``last`` is ``UNKNOWN_LOSS``. All of it stays on the device, so that a CUDA graph
     can hold it.
 
     Args:
         window: steps in a window.
-        initial: stands for the mean until the first window is complete.
 
-    >>> mean = WindowedMean(2, initial=1e6)
+    >>> mean = WindowedMean(2)
     >>> for value in (1.0, 3.0, 9.0):
     ...     mean.add(torch.tensor(value))
     >>> mean.last.item(), mean.first.item()
@@ -289,11 +288,11 @@ class WindowedMean(nn.Module):
     first: Tensor
     sum: Tensor
 
-    def __init__(self, window: int, *, initial: float) -> None:
+    def __init__(self, window: int) -> None:
         super().__init__()
         self.window = window
         self.register_buffer("steps", torch.tensor(0))
-        self.register_buffer("last", torch.tensor(float(initial)))
+        self.register_buffer("last", torch.tensor(UNKNOWN_LOSS))
         self.register_buffer("first", torch.tensor(torch.inf))
         self.register_buffer("sum", torch.tensor(0.0))
 
