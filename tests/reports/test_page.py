@@ -127,8 +127,10 @@ def test_a_run_that_ended_below_its_untrained_row_says_so_at_the_top(make_run, t
         {"name": name, "metrics": {"map@r": score}}
         for name, score in {"untrained": 0.5, "trained": 0.4}.items()
     ]
-    run.write_results({**run.results, "rows": rows})
+    last = {"step": 5, "epoch": 1, "by": "last step", "value": None}
+    run.write_results({**run.results, "rows": rows, "selected": last})
     text = write_report(run.path).read_text(encoding="utf-8")
+    assert "The model kept is that of the last step." in text and "chosen by" not in text
     warning = "This run ended below the untrained model: MAP@R 50.0 → 40.0, −10.0 points."
     assert 0 < text.index(warning) < text.index('<dl class="headline">')
 

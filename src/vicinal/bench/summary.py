@@ -131,7 +131,7 @@ def _marks(row: Row, outcome: Outcome, *, trained: bool) -> Iterable[str]:
     if outcome.failures.get(row.name):
         yield f"{outcome.failures[row.name]} failed"
     if starts(row.name, outcome):
-        yield "tested at its start: no step was better on the held-out classes"
+        yield "tested at its start"
     if row.against:
         others = outcome.lines[row.against]
         if any(
