@@ -222,10 +222,10 @@ def test_all_classes_are_trained_on_where_they_are_too_few_to_hold_some_out(pict
 
 
 def test_best_is_advised_where_it_takes_the_classes(pictures):
-    """It needs four classes, and no captions."""
+    """It needs four classes, or four records of each, and no captions."""
     path = pictures(8)
     assert "`vicinal best`" in fitted({"data": path}).reasons[-1]
-    assert "best" not in fitted({"data": path}, from_words(["data.test=0.6"])).reasons[-1]
+    assert "best" not in fitted({"data": path}, from_words(["data.test=0.7"])).reasons[-1]
     table = Path(path).with_name("pairs.csv")
     rows = [f"{file},a {file.stem}" for file in Path(path).glob("*/*.png")]
     table.write_text("\n".join(["path,text", *rows]))

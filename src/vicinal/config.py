@@ -37,7 +37,7 @@ from vicinal.data import DATASETS_BY_NAME, open_path
 from vicinal.data.loader import Residency
 from vicinal.data.memory import adopt, is_hugging_face
 from vicinal.data.records import Dataset, Kind, Records
-from vicinal.data.splits import foldable, hold_out, kin_of
+from vicinal.data.splits import hold_out, kin_of, most_folds
 from vicinal.data.transforms import (
     FeatureTransform,
     ImageTransform,
@@ -372,8 +372,8 @@ class Config:
                 said = f"2 of {few} training classes are held out to tell whether training helps"
                 return self.replace(training={"validation": 2 / few}, reasons=(*self.reasons, said))
         said = f"{reason}: all of them train, and the last model will be kept"
-        if foldable(records):
-            said += "; `vicinal best` chooses settings by folds of classes"
+        if records.captions is None and most_folds(records) > 1:
+            said += "; `vicinal best` chooses settings by folds"
         return self.replace(training={"validation": 0.0}, reasons=(*self.reasons, said))
 
 

@@ -34,7 +34,7 @@ from vicinal.bench.results import Line
 from vicinal.bench.tuning import draw, parse, words_of
 from vicinal.config import Config, compose, from_words, is_captioned
 from vicinal.data.records import FeatureArray, Records
-from vicinal.data.splits import kin_of
+from vicinal.data.splits import kin_of, most_folds
 from vicinal.errors import ConfigError, DataError, VicinalError
 from vicinal.evaluation.statistics import spread_of
 from vicinal.files import read_arrays, write_arrays, write_text
@@ -256,8 +256,8 @@ class Search:
         self.tested = len(records) - len(self.records)
         _, sizes = np.unique(kin_of(self.records), return_counts=True)
         self.samples = len(sizes) < 4
-        self.folds = min(FOLDS, sizes.min() // 2 if self.samples else len(sizes) // 2)
-        if len(sizes) < 2 or self.folds < 2:
+        self.folds = min(FOLDS, most_folds(self.records))
+        if self.folds < 2:
             raise DataError(
                 "best needs 2 training classes of 4 records at least, or 4 classes, got "
                 f"{len(sizes)}, one of {sizes.min(initial=0)} records."

@@ -110,10 +110,13 @@ def kin_of(records: Records) -> Int[np.ndarray, "n"]:
     return np.asarray(records.columns.get("kin", records.labels))
 
 
-def foldable(records: Records) -> bool:
-    """Return whether ``vicinal best`` takes the training classes: four, of no captions."""
-    kinds = kin_of(records)[records.splits != "test"]
-    return records.captions is None and len(np.unique(kinds)) >= 4
+def most_folds(records: Records) -> int:
+    """Return into how many folds of two classes each, or of two records of two or three classes,
+    ``vicinal best`` could cut what is not for testing; it needs two."""
+    _, sizes = np.unique(kin_of(records)[records.splits != "test"], return_counts=True)
+    if len(sizes) < 2:
+        return 0
+    return int(len(sizes) if len(sizes) >= 4 else sizes.min()) // 2
 
 
 def class_folds(
