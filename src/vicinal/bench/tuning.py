@@ -5,15 +5,17 @@ Every row of a table gets as many trials on the same folds, and nothing is teste
 has had all of its own. Trial 0 is the row as it stands. A fold is scored by Recall@1 after the last
 step, so the number of steps is a setting like others; one that diverged scores 0. The best of many
 trials is chosen because it is the best, so its score is a little too high; what counts is the test.
-
-Optuna draws what is tried: the extra ``tune``.
 """
 
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch.quasirandom import SobolEngine
 
 from vicinal.bench import results
 from vicinal.bench.job import Fold, Job
@@ -37,36 +39,47 @@ PROPOSED = 256  # points of a search at most, of which those that were tried are
 # A table's folds are evaluated after the last epoch alone.
 _LAST_ALONE = ("training.evaluate_every=1000000", "evaluation.restarts=1")
 
-Space = Mapping[str, Any]  # Optuna's distributions: of whole numbers, of numbers, and of words
 Values = dict[str, str]
 
 
 # -- what may be tried -----------------------------------------------------------------------------
 
 
-def require_optuna() -> Any:
-    """The package that draws trials, or an error that says how to install it."""
-    try:
-        import optuna
-    except ImportError:
-        raise ConfigError(
-            "a search needs optuna, which is not installed. Run `pip install 'vicinal[tune]'`."
-        ) from None
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
-    return optuna
+@dataclass(frozen=True)
+class Range:
+    """Numbers between two ends: whole ones, or such as are spread over orders of magnitude."""
+
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+
+    def at(self, place: float) -> str:
+        """The value at a place from 0 to 1, as it is written on the command line.
+
+        >>> Range(1, 100, log=True).at(0.5), Range(1, 3, whole=True).at(0.99)
+        ('10', '3')
+        """
+        margin = 0.5 if self.whole else 0.0
+        low = self.low - margin
+        width = self.high + margin - low
+        value = low * (1 + width / low) ** place if self.log else low + place * width
+        return f"{value:.0f}" if self.whole else f"{value:.4g}"
 
 
-def parse(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+Part = Range | tuple[str, ...]  # of a search: numbers, or a list of words
+Space = Mapping[str, Part]
+
+
+def parse(words: Sequence[str]) -> tuple[dict[str, Part], list[str]]:
     """The space that words span (key=low..high, key=low..high:log, key=a,b,c), and the words that
     fix a setting.
 
     >>> space, fixed = parse(["loss.margin=0.1..0.5", "model.dim=64,128", "training.epochs=5"])
-    >>> space["loss.margin"], space["model.dim"].choices, fixed
-    (FloatDistribution(high=0.5, log=False, low=0.1, step=None), ('64', '128'),
-    ['training.epochs=5'])
+    >>> space["loss.margin"], space["model.dim"], fixed
+    (Range(low=0.1, high=0.5, log=False, whole=False), ('64', '128'), ['training.epochs=5'])
     """
-    space: dict[str, Any] = {}
+    space: dict[str, Part] = {}
     fixed: dict[str, str] = {}
     for word in words:
         key, equals, text = word.partition("=")
@@ -79,29 +92,25 @@ def parse(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         if ".." in text:
             space[key] = _range(key, text)
         elif "," in text:
-            choices = dict.fromkeys(part.strip() for part in text.split(",") if part.strip())
-            space[key] = require_optuna().distributions.CategoricalDistribution(tuple(choices))
+            listed = (part.strip() for part in text.split(","))
+            space[key] = tuple(dict.fromkeys(filter(None, listed)))
         else:
             fixed[key] = word
     return space, list(fixed.values())
 
 
-def _range(key: str, text: str) -> Any:
+def _range(key: str, text: str) -> Range:
     ends, _, scale = text.partition(":")
     low, _, high = ends.partition("..")
-    kinds = require_optuna().distributions
-    try:
-        if not float(low) < float(high) or scale not in ("", "log"):
-            raise ValueError
-        try:
-            return kinds.IntDistribution(int(low), int(high), log=scale == "log")
-        except ValueError:
-            return kinds.FloatDistribution(float(low), float(high), log=scale == "log")
-    except ValueError:
-        raise ConfigError(
-            f"{key} is searched in low..high with low < high, such as 0.1..0.5, or in "
-            f"low..high:log above 0, such as 1e-5..1e-3:log, got {text!r}."
-        ) from None
+    whole = all(re.fullmatch(r"[+-]?\d+", end) for end in (low, high))
+    with suppress(ValueError):
+        found = Range(float(low), float(high), scale == "log", whole)
+        if found.low < found.high and (scale == "" or (found.log and found.low > 0)):
+            return found
+    raise ConfigError(
+        f"{key} is searched in low..high with low < high, such as 0.1..0.5, or in "
+        f"low..high:log above 0, such as 1e-5..1e-3:log, got {text!r}."
+    )
 
 
 def words_of(values: Mapping[str, str]) -> list[str]:
@@ -122,57 +131,35 @@ def draw(
     equal trials, so a search continues after a stop.
     """
 
+    order = sorted(space)
+
     def key(values: Mapping[str, Any]) -> tuple[Any, ...]:
-        return tuple(canonical(values.get(name)) for name in sorted(space))
+        return tuple(canonical(values.get(name)) for name in order)
 
     tried = set(map(key, known))
     fresh: dict[tuple[Any, ...], Values] = {}
-    for values in _sobol(space, seed):
-        if len(fresh) == count:
-            break
-        if key(values) not in tried:
+    drawn = SobolEngine(max(1, len(order)), scramble=True, seed=seed)  # type: ignore[no-untyped-call]
+    for places in drawn.draw(PROPOSED if order else 0, dtype=torch.float64).tolist():
+        values = {
+            name: part.at(place) if isinstance(part, Range) else part[int(place * len(part))]
+            for name, place in zip(order, places, strict=True)
+            for part in (space[name],)
+        }
+        if len(fresh) < count and key(values) not in tried:
             fresh.setdefault(key(values), values)
     return list(fresh.values())
 
 
-def _sobol(space: Space, seed: int) -> Iterator[Values]:
-    optuna = require_optuna()
-    kinds = optuna.distributions
-    scales = {  # words by their place: the sequence has no words
-        key: kinds.IntDistribution(0, len(part.choices) - 1) if _listed(part) else part
-        for key, part in sorted(space.items())
-    }
-    sampler = optuna.samplers.QMCSampler(scramble=True, seed=seed, warn_independent_sampling=False)
-    study = optuna.create_study(direction="maximize", sampler=sampler)
-    lowest = {key: part.low for key, part in scales.items()}  # the sequence starts after a trial
-    study.add_trial(optuna.trial.create_trial(params=lowest, distributions=scales, value=0.0))
-    for _ in range(PROPOSED if space else 0):
-        asked = study.ask(scales).params
-        yield {
-            key: part.choices[asked[key]] if _listed(part) else _text(asked[key])
-            for key, part in sorted(space.items())
-        }
-
-
-def _listed(part: Any) -> bool:
-    return isinstance(part, require_optuna().distributions.CategoricalDistribution)
-
-
-def _text(value: Any) -> str:
-    """A value as it is written on the command line."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _within(part: Any, text: str) -> bool:
+def _within(part: Part, text: str) -> bool:
     """Whether a value is one of the setting's."""
-    if _listed(part):
-        return text in part.choices
+    if not isinstance(part, Range):
+        return text in part
     try:
         value = float(text)
     except ValueError:
         return False
     slack = 1e-3 * abs(value)  # four digits are written
-    return bool(part.low - slack <= value <= part.high + slack)
+    return part.low - slack <= value <= part.high + slack
 
 
 # -- the search ------------------------------------------------------------------------------------
