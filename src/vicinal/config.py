@@ -187,11 +187,6 @@ class Evaluation(Settings):
     artifacts: bool = True
     batch_size: Count = 256
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.recalls:
-            raise ConfigError("evaluation.recalls needs at least one K, got none.")
-
 
 ONE_CLASS: dict[str, type] = {
     "training": Training,

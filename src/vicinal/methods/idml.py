@@ -102,8 +102,6 @@ class IDML(Method):
 
     def setup(self, parts: Parts) -> None:
         """Add the second head; let proxies begin as long as the authors' (Kaiming, by fan-out)."""
-        if parts.embedder.reads_text and self.mixup:
-            raise ConfigError("texts cannot be mixed as pictures can. Set method.mixup=false.")
         parts.embedder.add_uncertainty()
         super().setup(parts)
         with torch.no_grad():

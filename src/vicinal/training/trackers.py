@@ -17,12 +17,12 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from vicinal.errors import ConfigError
 from vicinal.files import Document
@@ -31,16 +31,6 @@ from vicinal.run_directory import WANDB, RunDirectory
 State = Literal["finished", "failed", "interrupted"]
 # MLflow takes up to 1000 at a time, and reads its description of the run for each call.
 METRICS_PER_CALL = 900
-
-
-class Tracker(Protocol):
-    """A place to log scalars besides ``metrics.jsonl``; opened again, it is empty."""
-
-    def log(self, step: int, scalars: Mapping[str, float]) -> None: ...
-
-    def flush(self) -> None: ...
-
-    def finish(self, state: State) -> None: ...
 
 
 class TensorBoard:
@@ -126,8 +116,8 @@ class WeightsAndBiases:
         self._run.finish(exit_code=0 if state == "finished" else 1)
 
 
-Opened = Callable[[RunDirectory, Path, Document], Tracker]
-_KNOWN: dict[str, tuple[str, Opened]] = {  # the folder of each, and its class
+Tracker = TensorBoard | MLflow | WeightsAndBiases
+_KNOWN: dict[str, tuple[str, type[Tracker]]] = {  # the folder of each, and its class
     "tensorboard": ("tensorboard", TensorBoard),
     "mlflow": ("mlruns", MLflow),
     "wandb": (WANDB, WeightsAndBiases),
