@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -18,7 +19,6 @@ from vicinal.retrieval.calibration import NAME, QUERY_RATE, Threshold, calibrati
 from vicinal.retrieval.collection import CollectionDirectory, Snapshot
 from vicinal.retrieval.decisions import Annotations
 from vicinal.retrieval.model import EmbeddingModel
-from vicinal.retrieval.overview import CollectionMap, collection_map
 from vicinal.run_directory import RunDirectory
 
 
@@ -33,7 +33,7 @@ class Library:
         reader: embeds texts; None where the run has no text encoder.
         threshold: beyond which a neighbor is no match, as calibrated on the run's validation
             classes; or None.
-        layout: the map of a snapshot; slow the first time, kept beside the generation.
+        layout: makes the map of a snapshot in the place of `collection_map`.
     """
 
     run: RunDirectory
@@ -41,7 +41,7 @@ class Library:
     model: EmbeddingModel
     reader: EmbeddingModel | None = None
     threshold: Threshold | None = None
-    layout: Callable[[Snapshot], CollectionMap] = collection_map
+    layout: Callable[[Snapshot], Any] | None = None
 
     @cached_property
     def annotations(self) -> Annotations:

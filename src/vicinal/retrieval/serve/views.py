@@ -22,7 +22,7 @@ from vicinal.reports.artifacts import (
 from vicinal.reports.page import render
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.library import Library
-from vicinal.retrieval.overview import CollectionMap
+from vicinal.retrieval.overview import CollectionMap, collection_map
 from vicinal.retrieval.pages import as_shown
 from vicinal.retrieval.serve.guard import FORMATS, MOST, UPLOAD_BYTES, Answer
 from vicinal.retrieval.serve.routes import threshold_of
@@ -40,11 +40,12 @@ REPORT_POLICY = (
 def view_routes(library: Library) -> APIRouter:
     """Route what is served, its map, its hardness and its report."""
     routes = APIRouter(tags=["views"])
+    layout = library.layout or collection_map  # kept beside the generation
     mapping = ThreadPoolExecutor(1)  # a minute or two of work, once for each generation
 
     @lru_cache(1)
     def computing(snapshot: Snapshot) -> "Future[dict[str, Any]]":
-        return mapping.submit(lambda: _map_answer(snapshot, library.layout(snapshot)))
+        return mapping.submit(lambda: _map_answer(snapshot, layout(snapshot)))
 
     @routes.get("/api/about", summary="What is served")
     def about() -> Answer:
