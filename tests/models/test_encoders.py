@@ -27,6 +27,8 @@ from vicinal.models import (
 )
 from vicinal.models.encoders import pool
 from vicinal.models.small import _SCALE, Identity
+from vicinal.retrieval.export import export_run
+from vicinal.run_directory import RunDirectory
 
 transformers = pytest.importorskip("transformers")
 
@@ -129,6 +131,27 @@ def test_pictures_are_prepared_as_the_folder_says(kind, tmp_path):
     expected = processor(images=image, return_tensors="pt")["pixel_values"][0]
     found = config.transform.evaluation().batch([image])[0]
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+def test_a_license_follows_weights_through_runs_and_into_the_card(tmp_path, capsys):
+    saved(tmp_path / "net", "ViT")
+    (tmp_path / "net" / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
+    for place in range(16):
+        (tmp_path / "data" / f"{place % 4}").mkdir(parents=True, exist_ok=True)
+        picture = Image.new("RGB", (40, 40), (16 * place, 9 * place, 99))
+        picture.save(tmp_path / "data" / f"{place % 4}" / f"{place}.png")
+    short = {"steps": 1, "batch_size": 4, "workers": 0, "validation": 0.0}
+    slots = {"model": f"hf:{tmp_path / 'net'}", "training": short}
+    quick = {"evaluation": {"restarts": 1, "artifacts": False}, "loss": "triplet"}
+    first = vicinal.train(tmp_path / "data", run=tmp_path / "first", **slots, **quick)
+    assert "cc-by-nc-4.0, forbids commercial use" in capsys.readouterr().err
+    slots["model"] = {"name": f"hf:{tmp_path / 'net'}", "weights": str(first.path)}
+    second = vicinal.train(tmp_path / "data", run=tmp_path / "second", **slots, **quick)
+    run = RunDirectory.open(second.path)
+    assert run.info["pretrained"] == [{"source": "hf:net", "license": "cc-by-nc-4.0"}]
+    export_run(run, tmp_path / "out", onnx=False, license="apache-2.0")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "`hf:net`, license `cc-by-nc-4.0`. **It forbids commercial use" in card
 
 
 def test_an_encoder_of_pictures_without_their_preparation_is_named(tmp_path):

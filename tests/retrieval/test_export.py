@@ -215,7 +215,8 @@ def finished(tmp_path):
         "notes": ["1 picture left out", "unreadable: /home/me/a.jpg"],
     }
     config = {"preset": "images", "title": "triplet on birds", "slots": slots}
-    run.write_info(run.info | {"config": config, "data": data})
+    began = [{"source": "start.safetensors", "license": "unknown"}]
+    run.write_info(run.info | {"config": config, "data": data, "pretrained": began})
     rows = [
         {"name": name, "metrics": {"recall@1": value, "map@r": value / 2}}
         for name, value in (("untrained", 0.25), ("trained", 0.875))
@@ -246,7 +247,7 @@ def test_the_card_has_what_was_measured_and_nothing_of_the_machine(finished, tmp
         and "step 7, by validation" in text
     )
     assert (
-        "published under `cc-by-4.0`" in text and "pretrained weights (`start.safetensors`)" in text
+        "published under `cc-by-4.0`" in text and "`start.safetensors`, license `unknown`." in text
     )
     assert "1 picture left out" in text and "/home/me" not in text
 

@@ -2,6 +2,7 @@
 and weight files."""
 
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -111,6 +112,11 @@ class Backbone(nn.Module, ABC):
     def preprocessing_for(cls, **arguments: Any) -> Preprocessing:
         """Return the preprocessing of the network with these arguments, without building it."""
         return cls.preprocessing
+
+    @property
+    def license(self) -> str:
+        """The license of the public weights as their publisher writes it, or ``"unknown"``."""
+        return "unknown"
 
     @property
     def trunk(self) -> nn.Module:
@@ -250,6 +256,15 @@ def first_line(error: Exception) -> str:
 
 
 # -- weight files ---------------------------------------------------------------------------------
+
+
+def forbids_commerce(license: str) -> bool:
+    """Return whether the identifier of a license says that it does not allow commercial use.
+
+    >>> [forbids_commerce(one) for one in ("cc-by-nc-4.0", "apache-2.0", "unknown")]
+    [True, False, False]
+    """
+    return re.search(r"\bnc\b|non-?commercial|research|apple-amlr", license, re.I) is not None
 
 
 def load_pretrained(backbone: nn.Module, source: str | Path) -> None:

@@ -184,6 +184,11 @@ class TimmBackbone(LibraryBackbone):
         convert = getattr(sys.modules[type(self.network).__module__], "checkpoint_filter_fn", None)
         return tensors if convert is None else dict(convert(tensors, self.network))
 
+    @property
+    def license(self) -> str:
+        settings = self._import().get_pretrained_cfg(self.name)
+        return str(getattr(settings, "license", None) or "unknown")
+
     def _build(self) -> nn.Module:
         network: nn.Module = self._create(pretrained=False)
         names = set(network.state_dict())

@@ -23,6 +23,7 @@ from vicinal.data.transforms import ImageTransform, TextTransform, Transform
 from vicinal.errors import ConfigError, RunError, few
 from vicinal.evaluation.encoder import Encoder
 from vicinal.files import decoding, read_object, write_atomically, write_json
+from vicinal.models.backbone import forbids_commerce
 from vicinal.models.embedder import Embedder, Role
 from vicinal.reports import table
 from vicinal.reports.page import render_text
@@ -87,7 +88,8 @@ def export_run(
     info = run.info
     document: dict[str, Any] = {
         "format": FORMAT,
-        "run": {key: info.get(key) for key in ("name", "created", "vicinal")} | {"role": role},
+        "run": {key: info.get(key) for key in ("name", "created", "vicinal", "pretrained")}
+        | {"role": role},
         **handover(encoder.embedder, encoder.preprocessing),
     }
     config = {
@@ -178,16 +180,19 @@ def model_card(
     """Render the model card, with no path of the machine that trained."""
     results = run.results
     rows = {row["name"]: row["metrics"] for row in (results or {}).get("rows", [])}
-    model = run.config["slots"].get("model")
-    weights = model.get("weights", "unknown") if isinstance(model, Mapping) else "unknown"
     return render_text(
         "vicinal.retrieval",
         "card.md.j2",
-        filters={"json": json.dumps, "settings": _settings, "shareable": _shareable},
+        filters={
+            "json": json.dumps,
+            "settings": _settings,
+            "shareable": _shareable,
+            "forbids_commerce": forbids_commerce,
+        },
         **document,
         data={"name": "unnamed data", "counts": None, "notes": None} | (run.info.get("data") or {}),
         config=run.config,
-        weights=Path(str(weights)).name,
+        pretrained=run.info.get("pretrained") or [],
         results=results,
         metrics={
             name: value

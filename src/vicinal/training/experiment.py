@@ -36,15 +36,22 @@ from vicinal.evaluation.encoder import Embedded, Encoder
 from vicinal.evaluation.measure import evaluate
 from vicinal.evaluation.retrieval import QueryScores, query_score
 from vicinal.evaluation.statistics import Estimate, class_bootstrap
-from vicinal.files import Document, write_tensors
+from vicinal.files import Document, read_object, write_tensors
 from vicinal.losses import LOSSES, NestedLoss
 from vicinal.losses.loss import tuple_loss
 from vicinal.losses.proxies import start_at_means, wants_means
 from vicinal.methods.method import Method, Parts
 from vicinal.miners import Mined
 from vicinal.models import TwoStreamEmbedder, starts
-from vicinal.models.backbone import first_line, probe, read_weights
-from vicinal.models.config import COMPUTED_STARTS
+from vicinal.models.backbone import (
+    PUBLIC,
+    Backbone,
+    first_line,
+    forbids_commerce,
+    probe,
+    read_weights,
+)
+from vicinal.models.config import COMPUTED_STARTS, ModelConfig
 from vicinal.models.embedder import Embedder, check_chunks
 from vicinal.reports.tables import metric_title
 from vicinal.run_directory import RunDirectory
@@ -397,6 +404,12 @@ def prepare(
     closed = ("the head was set in closed form; no step was trained.",)
     notes += closed if training.head_only else method.notes
     console = console or Console(quiet=True)
+    for each in pretrained(config.model, method.embedder):
+        if forbids_commerce(each["license"]):
+            notes += (
+                f"the pretrained weights' license, {each['license']}, forbids commercial use",
+            )
+            console.line(notes[-1], warning=True)
     experiment = Experiment(
         config, records, train, method, steps, device, workers, tuple(notes), console
     )
@@ -550,6 +563,23 @@ def taken(config: Config, embedder: Embedder) -> tuple[str, ...]:
     misfits = f" except {', '.join(embedder.left)}, which do not fit" if embedder.left else ""
     run = config.model.weights
     return (f"begins with network and head of {run}{misfits}; the loss begins anew",)
+
+
+def pretrained(model: ModelConfig, embedder: Embedder) -> list[dict[str, str]]:
+    """Return source and license of the weights that the networks began with."""
+    told = Path(model.weights, "run.json")
+    if model.from_run and told.is_file():
+        return list(read_object(told).get("pretrained", []))
+    found = []
+    for stream in embedder.streams:
+        backbone = stream.backbone
+        public = model.weights in PUBLIC or stream.reads_text
+        if public and isinstance(backbone, Backbone):
+            source = str(getattr(backbone, "title", model.name))
+            found.append({"source": source, "license": backbone.license})
+        elif not public and model.weights != "none":
+            found.append({"source": Path(model.weights).name, "license": "unknown"})
+    return found
 
 
 def _build_stream(config: Config, train: Records) -> Embedder:

@@ -27,7 +27,7 @@ from vicinal.run_directory import RunDirectory
 from vicinal.training.checkpoint import REMEDY, latest_checkpoint, load_checkpoint
 from vicinal.training.console import Console
 from vicinal.training.estimate import introduce
-from vicinal.training.experiment import Experiment, prepare
+from vicinal.training.experiment import Experiment, prepare, pretrained
 from vicinal.training.trainer import Trainer
 
 
@@ -197,6 +197,7 @@ def provenance(experiment: Experiment, rows: Rows, run_name: str, command: str) 
             "live": config.own_slots(live=True),
             "slots": config.slots(),
         },
+        "pretrained": pretrained(config.model, experiment.method.embedder),
         "data": {
             "description": describe(config.data),
             "name": records.name,
