@@ -21,8 +21,10 @@ from tests.retrieval.test_handover import follow
 from tests.runs import drawn_run
 
 import vicinal
-from vicinal.data import FeatureTransform, ImageTransform
+from vicinal.data import FeatureTransform, Glyphs, ImageTransform
+from vicinal.data.loader import load_all
 from vicinal.errors import ConfigError, RunError
+from vicinal.evaluation.measure import evaluate
 from vicinal.models import (
     BNInception,
     EfficientNetLite,
@@ -33,7 +35,7 @@ from vicinal.models import (
     TwoStreamEmbedder,
 )
 from vicinal.retrieval import export as exporting
-from vicinal.retrieval.export import export_run, to_onnx
+from vicinal.retrieval.export import SMALLER, export_run, to_onnx
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
@@ -84,6 +86,30 @@ def test_a_program_without_vicinal_gets_the_same_embeddings(tmp_path, photos, ca
     assert capsys.readouterr() == ("", "")  # the exporter talks unless it is told not to
     rows = vicinal.load(run.path).embed(photos)
     np.testing.assert_allclose(embedded_elsewhere(run.path / "export", photos), rows, atol=1e-5)
+
+
+def test_smaller_graphs_are_measured_beside_torch(tmp_path):
+    data = Glyphs(per_class=2, size=16)
+    transform = ImageTransform(size=16, resize=16, channels=1, mean=(0.5,), std=(0.3,))
+    run = drawn_run(tmp_path / "run", Embedder(SmallConvNet(1, (8, 16)), 6), transform, data)
+    exported = export_run(run, smaller=["float16", "int8"])
+    folder = run.path / "export"
+    records = data.load().part("test")
+    inputs = np.concatenate([batch.inputs for batch in load_all(records, transform)])
+    exact = answer(folder / "model.onnx", inputs)
+    sizes = [(folder / name).stat().st_size for name in (exporting.ONNX, *SMALLER.values())]
+    assert sizes[0] > sizes[1] and set(exported.scores) == {"torch", *SMALLER.values()}
+    card = (folder / "README.md").read_text()
+    for name, far in {"model.float16.onnx": 0.01, "model.int8.onnx": 0.2}.items():
+        rows = answer(folder / name, inputs)
+        assert rows.dtype == np.float32 and 0 < np.abs(rows - exact).max() < far
+        own = evaluate(rows, records.labels, recalls=(1,), clustering=False)
+        scores = exported.scores[name]
+        assert own["map@r"] == pytest.approx(scores["map@r"], abs=1e-3)
+        found = f"| {name} | {100 * scores['recall@1']:.1f} | {100 * scores['map@r']:.1f} |"
+        assert found in card and str(tmp_path) not in str((folder / name).read_bytes())
+    export_run(run, onnx=False)
+    assert not any((folder / name).exists() for name in SMALLER.values())
 
 
 @pytest.fixture

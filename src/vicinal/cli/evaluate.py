@@ -151,6 +151,7 @@ def export(
     run: Path,
     to: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
     onnx: bool = True,
+    smaller: str = "",
     format: str = "vicinal",
     role: str | None = None,
     license: Annotated[str, typer.Option(metavar="ID")] = "unknown",
@@ -162,6 +163,7 @@ def export(
         run: A run's folder.
         to: Where to write. Default: RUN/export.
         onnx: Also write ONNX, checked against torch.
+        smaller: Also write float16,int8 ONNX, measured on the test records.
         format: vicinal, or sentence-transformers for a run over hf:, st: or minilm.
         role: query or gallery, for a run with separate networks.
         license: License of the weights for the card, such as apache-2.0.
@@ -177,7 +179,14 @@ def export(
     network = coerce(role, Role | None, "--role")
     opened = RunDirectory.open(run)
     if coerce(format, Literal["vicinal", "sentence-transformers"], "--format") == "vicinal":
-        exported = export_run(opened, to, onnx=onnx, role=network, license=license)
+        exported = export_run(
+            opened,
+            to,
+            onnx=onnx,
+            smaller=smaller.split(",") if smaller else (),
+            role=network,
+            license=license,
+        )
     else:
         from vicinal.retrieval.sentences import export_sentences
 
@@ -189,3 +198,5 @@ def export(
             f"onnxruntime gives torch's embeddings to {exported.difference:.1e}, on batches of "
             "several sizes"
         )
+    for name, scores in exported.scores.items():
+        typer.echo(f"{name}  R@1 {100 * scores['recall@1']:.1f}  MAP@R {100 * scores['map@r']:.1f}")

@@ -1,15 +1,17 @@
 """A run's model as a folder to publish: safetensors, ONNX, how to preprocess, and a card with what
 was measured."""
 
+import copy
 import json
 import logging
 import os
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -19,9 +21,13 @@ from safetensors.torch import save
 from torch import Tensor
 
 from vicinal.arguments import describe
+from vicinal.data import own_data
+from vicinal.data.loader import load_all
+from vicinal.data.records import Batch
 from vicinal.data.transforms import ImageTransform, TextTransform, Transform
-from vicinal.errors import ConfigError, RunError, few
+from vicinal.errors import ConfigError, RunError, few, unknown
 from vicinal.evaluation.encoder import Encoder
+from vicinal.evaluation.measure import Scores, measure
 from vicinal.files import decoding, read_object, write_atomically, write_json
 from vicinal.models.backbone import forbids_commerce
 from vicinal.models.embedder import Embedder, Role
@@ -38,6 +44,8 @@ OUTPUT = "embeddings"
 TOLERANCE = 1e-5
 BATCHES = (1, 2, 5, 8)  # sizes compared: one alone, the size that was traced, and others
 ONNX = "model.onnx"
+SMALLER = {kind: f"model.{kind}.onnx" for kind in ("float16", "int8")}
+CALIBRATION = 128  # training records from which int8 takes the ranges of activations
 CARD = "README.md"
 Step = dict[str, Any]  # its name (``step``) and its numbers
 
@@ -49,10 +57,12 @@ class Export:
     Attributes:
         files: their paths; the JSON last.
         difference: the largest difference between onnxruntime and torch, or None without ONNX.
+        scores: Recall@1 and MAP@R of torch and of each smaller graph, by file name.
     """
 
     files: tuple[Path, ...]
     difference: float | None
+    scores: dict[str, Scores] = field(default_factory=dict)
 
 
 def export_run(
@@ -60,6 +70,7 @@ def export_run(
     to: Path | None = None,
     *,
     onnx: bool = True,
+    smaller: Sequence[str] = (),
     role: Role | None = None,
     license: str = "unknown",
 ) -> Export:
@@ -77,6 +88,8 @@ def export_run(
             files are not.
         onnx: without it only the weights and the JSON are written, and no further package is
             needed.
+        smaller: ``"float16"`` and ``"int8"``: ONNX graphs of half and a quarter of the size, each
+            measured on the run's test records; int8 takes its ranges from training records.
         role: which network to export of a run that embeds queries and gallery images by different
             ones.
         license: the identifier of the weights' license for the card, such as ``"apache-2.0"``.
@@ -103,19 +116,23 @@ def export_run(
     difference = None
     if onnx:
         contents[ONNX], difference = to_onnx(encoder.embedder, _examples(encoder))
+    graphs, scores = measured(run, encoder, contents.get(ONNX, b""), smaller)
+    contents |= graphs
     # Says whose the folder is before anything else is in it, and agrees with nothing until the end.
     write_json(folder / DOCUMENT, {**document, "files": {}})
     with decoding(run.path):
-        contents[CARD] = model_card(run, document, license=license, difference=difference).encode()
-    if not onnx:  # of an older export: it would belong to other weights
-        (folder / ONNX).unlink(missing_ok=True)
+        contents[CARD] = model_card(
+            run, document, license=license, difference=difference, scores=scores
+        ).encode()
+    for name in {ONNX, *SMALLER.values()} - contents.keys():  # of an older export: other weights
+        (folder / name).unlink(missing_ok=True)
     for name, content in contents.items():
         write_atomically(folder / name, lambda file, content=content: file.write(content))  # type: ignore[misc]
     document["files"] = {
         name: {"sha256": sha256(content).hexdigest()} for name, content in contents.items()
     }
     write_json(folder / DOCUMENT, document)
-    return Export((*(folder / name for name in contents), folder / DOCUMENT), difference)
+    return Export((*(folder / name for name in contents), folder / DOCUMENT), difference, scores)
 
 
 def handover(embedder: Embedder, transform: Transform) -> dict[str, Any]:
@@ -174,8 +191,93 @@ def image_steps(transform: ImageTransform) -> list[Step]:
     return [*steps, {"step": "layout", "layout": "channel, row, column"}]
 
 
+def measured(
+    run: RunDirectory, encoder: Encoder, content: bytes, kinds: Sequence[str]
+) -> tuple[dict[str, bytes], dict[str, Scores]]:
+    """Make smaller graphs of a graph; return them by file name, and what they and torch score on
+    the run's test records."""
+    for kind in kinds:
+        if kind not in SMALLER:
+            raise ConfigError(unknown("smaller graph", kind, SMALLER))
+    if not kinds:
+        return {}, {}
+    if not content:
+        raise ConfigError("smaller graphs are made from ONNX. Leave out --no-onnx.")
+    records = own_data(run)[1]
+    train = records.part("train")
+    chosen = np.random.default_rng(0).permutation(len(train))[:CALIBRATION]
+    graphs = {}
+    encoders = {"torch": encoder}
+    for kind in kinds:
+        batches = load_all(train.take(chosen), encoder.preprocessing, batch_size=8)
+        graphs[SMALLER[kind]] = _float16(content) if kind == "float16" else _int8(content, batches)
+        encoders[SMALLER[kind]] = _running(encoder, graphs[SMALLER[kind]])
+    test = records.part("test")
+    scores = {
+        name: measure(each.embed(test, skip_corrupt=True), recalls=(1,), clustering=False)
+        for name, each in encoders.items()
+    }
+    return graphs, scores
+
+
+def _float16(content: bytes) -> bytes:
+    import onnx
+    from onnxruntime.transformers.float16 import convert_float_to_float16  # type: ignore[import-untyped]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of numbers that become 0
+        halved = convert_float_to_float16(onnx.load_from_string(content), keep_io_types=True)
+    written: bytes = halved.SerializeToString(deterministic=True)
+    return written
+
+
+def _int8(content: bytes, batches: Iterable[Batch]) -> bytes:
+    """Quantize weights by channel, and activations by the ranges that they take on batches."""
+    import onnx
+    from onnxruntime import quantization  # type: ignore[import-untyped]
+
+    inputs = ({INPUT: batch.inputs.numpy()} for batch in batches)
+
+    class Reader(quantization.CalibrationDataReader):  # type: ignore[misc]
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return next(inputs, None)
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder, ONNX)
+        path.write_bytes(content)
+        quantization.quant_pre_process(path, path, skip_symbolic_shape=True)
+        quantization.quantize_static(path, path, Reader(), per_channel=True)
+        model = onnx.load(path)
+    _forget_the_machine(model)
+    quantized: bytes = model.SerializeToString(deterministic=True)
+    return quantized
+
+
+def _session(content: bytes) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()  # by itself it takes every core
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def _running(encoder: Encoder, content: bytes) -> Encoder:
+    """Return an encoder whose embeddings come from a graph."""
+    session = _session(content)
+    embedder = copy.copy(encoder.embedder)
+    embedder.forward = lambda inputs: torch.from_numpy(  # type: ignore[method-assign]
+        session.run([OUTPUT], {INPUT: inputs.numpy()})[0]
+    )
+    return replace(encoder, embedder=embedder)
+
+
 def model_card(
-    run: RunDirectory, document: Mapping[str, Any], *, license: str, difference: float | None
+    run: RunDirectory,
+    document: Mapping[str, Any],
+    *,
+    license: str,
+    difference: float | None,
+    scores: Mapping[str, Scores] | None = None,
 ) -> str:
     """Render the model card, with no path of the machine that trained."""
     results = run.results
@@ -202,6 +304,7 @@ def model_card(
         table=table(results) if results else None,
         license=license,
         difference=difference,
+        scores=scores or {},
     )
 
 
@@ -223,7 +326,7 @@ def _settings(slot: Any) -> str:
 
 
 def _reject_foreign(folder: Path) -> None:
-    names = (ONNX, WEIGHTS, CONFIG, CARD, DOCUMENT)
+    names = (ONNX, *SMALLER.values(), WEIGHTS, CONFIG, CARD, DOCUMENT)
     taken = [name for name in names if (folder / name).exists()]
     if taken and not ((folder / DOCUMENT).is_file() and "files" in read_object(folder / DOCUMENT)):
         raise RunError(
@@ -264,7 +367,7 @@ def to_onnx(embedder: Embedder, examples: Tensor) -> tuple[bytes, float]:
     """
     try:
         import onnx  # noqa: F401
-        import onnxruntime  # type: ignore[import-untyped]
+        import onnxruntime
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise ConfigError(
@@ -272,9 +375,7 @@ def to_onnx(embedder: Embedder, examples: Tensor) -> tuple[bytes, float]:
             "'vicinal[onnx]'`."
         ) from error
     content = _traced(embedder, examples[:2])
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()  # by itself it takes every core
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    session = _session(content)
     differences = [_difference(embedder, session, examples[:size]) for size in BATCHES]
     if not max(differences) <= TOLERANCE:  # written so that NaN is rejected as well
         raise ConfigError(
