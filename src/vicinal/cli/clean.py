@@ -1,5 +1,5 @@
-"""``vicinal cluster``, ``dedupe``, ``clean`` and ``suggest``: what a collection holds, as tables
-and pages."""
+"""``vicinal cluster``, ``dedupe``, ``clean``, ``suggest`` and ``mine``: what a collection or other
+data hold, as tables and pages."""
 
 import shlex
 from pathlib import Path
@@ -239,3 +239,43 @@ def _write(snapshot: "Snapshot", page: "Page", stem: Path) -> None:
         typer.echo(sentence)
     typer.echo("; ".join(f"{name}: {value}" for name, value in page.facts))
     typer.echo(f"table: {table}\npage: {written}")
+
+
+def mine(
+    run: Path,
+    data: str,
+    out: Path = Path("triplets.parquet"),
+    negatives: int = 1,
+    margin: float = 0.05,
+    device: str = "auto",
+) -> None:
+    """Write hard triplets of DATA as Parquet, by the model of RUN, to train sentence-transformers.
+
+    Args:
+        run: A run's folder.
+        data: Labeled data: class folders, table of texts or images.
+        out: The file to write.
+        negatives: Triplets for each record, at most.
+        margin: How much less alike a negative is than the nearest of the class, to be none of it.
+        device: auto, cpu or cuda.
+
+    Examples:
+        vicinal mine runs/questions questions.csv --out triplets.parquet
+    """
+    from vicinal.evaluation import embedding
+    from vicinal.evaluation.encoder import Encoder
+    from vicinal.parallel import pick_device
+    from vicinal.retrieval import mining
+    from vicinal.run_directory import RunDirectory
+    from vicinal.training.console import Console
+
+    records = embedding.records_at(data)
+    encoder = Encoder.load(RunDirectory.open(run), pick_device(device))
+    console = Console()
+    with console.following(len(records), 0, "embedding") as follower:
+        embedded = encoder.embed(records, progress=follower.advance)
+    with console.following(len(records), 0, "mining") as follower:
+        count = mining.mine(
+            embedded, out, negatives=negatives, margin=margin, progress=follower.advance
+        )
+    typer.echo(f"{count} triplets of {len(embedded.vectors)} records: {out}")

@@ -33,6 +33,7 @@ COMMANDS = {
     "dedupe": "clean:dedupe",
     "clean": "clean:clean",
     "suggest": "clean:suggest",
+    "mine": "clean:mine",
     "export": "evaluate:export",
     "serve": "search:serve",
     "list": "train:list_",
