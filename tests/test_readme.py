@@ -148,8 +148,11 @@ def test_the_commands_on_a_page_are_understood(page):
     for line in lines:
         command = get_command(app)
         words = shlex.split(line, comments=True)[1:]
-        if words[0] == "--trust":
-            words = words[2:]
+        named = []
+        while "--trust" in words:  # from any place, as the command line does
+            place = words.index("--trust")
+            named.append(words[place + 1])
+            del words[place : place + 2]
         while hasattr(command, "commands"):
             assert words[0] in command.commands, line
             command = command.commands[words[0]]
@@ -160,13 +163,13 @@ def test_the_commands_on_a_page_are_understood(page):
             continue  # a placeholder such as SLOT=NAME; RUN is one, too
         given = command.make_context(line, words).params
         try:
-            check(command.name, given)
+            check(command.name, given, named)
         except ConfigError as error:
             pytest.fail(f"{page.name}: {line}: {error}")
     assert lines or page.name != "README.md"
 
 
-def check(command: str, given: dict) -> None:
+def check(command: str, given: dict, named: list[str]) -> None:
     if command == "train":
         words = given["arguments"] or []
         names = [word for word in words if "=" not in word and not word.endswith((".toml", ".csv"))]
@@ -175,7 +178,7 @@ def check(command: str, given: dict) -> None:
         layer = from_words(word for word in words if "=" in word)
         assert set(names) <= set(presets())
         layer.pop("data", None)  # which may not be on this machine
-        composed(*names, layer=layer, trust={name: TRUSTED[name] for name in given["trust"] or ()})
+        composed(*names, layer=layer, trust={name: TRUSTED[name] for name in named})
     elif command == "bench":
         for source in given["tables"] or ():
             file, _, name = source.partition("::")
