@@ -4,6 +4,7 @@ own data."""
 import errno
 import io
 import json
+import os
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ from typer.main import get_command
 from vicinal.cli import main
 from vicinal.cli.main import app
 from vicinal.models import custom
+from vicinal.run_directory import RunDirectory
 
 
 @pytest.mark.parametrize("words", ["--help", "train --help", "data check --help", "bench"])
@@ -278,3 +280,23 @@ def test_a_closed_or_narrow_output_stops_no_command(monkeypatch, capfd):
             sys.stdout.close()
     narrow.flush()
     assert rb"\u03b1" in narrow.buffer.getvalue()
+
+
+def test_the_command_alone_says_what_to_do_next_with_the_runs_here(tmp_path):
+    for name, state in (("old", "interrupted"), ("new", "finished"), ("shown", "finished")):
+        run = RunDirectory.create(tmp_path / "runs" / name)
+        run.write_status(state)
+    (tmp_path / "runs" / "shown" / "collection").mkdir()
+    (tmp_path / "runs" / "spoilt").mkdir()
+    (tmp_path / "runs" / "spoilt" / "status.json").write_text("{")
+    os.utime(tmp_path / "runs" / "spoilt" / "status.json", (0, 0))
+    shown = subprocess.run(
+        [sys.executable, "-m", "vicinal"], cwd=tmp_path, capture_output=True, text=True
+    ).stdout
+    said = " ".join(shown.split())
+    for line in (
+        "vicinal train --resume runs/old",
+        "vicinal index runs/new --split test",
+        "vicinal serve runs/shown",
+    ):
+        assert line in said

@@ -23,7 +23,7 @@ from vicinal.evaluation.encoder import Encoder
 from vicinal.retrieval.calibration import calibration
 from vicinal.run_directory import RunDirectory
 from vicinal.training.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
-from vicinal.training.console import Console
+from vicinal.training.console import Console, sparkline
 from vicinal.training.experiment import Judge, Judged, Verdict
 from vicinal.training.finish import measure_run
 from vicinal.training.run import resume, start
@@ -463,3 +463,21 @@ def test_training_does_without_torchs_compiler(tiny, tmp_path):
     assert (
         "vicinal.methods.hdml" in done.stdout.split() and "torch._dynamo" not in done.stdout.split()
     )
+
+
+def test_a_look_says_which_step_is_chosen_and_draws_the_scores(tiny, tmp_path, capsys):
+    config = tiny.config("loss=multi_similarity", "training.epochs=3")
+    run = start(config, tmp_path / "run", command="test", console=Console())
+    lines = [line for line in capsys.readouterr().err.splitlines() if "validation MAP@R" in line]
+    looks = [row["metrics"]["map@r"] for row in run.metrics() if row["kind"] == "evaluation"]
+    steps = [row["step"] for row in run.metrics() if row["kind"] == "evaluation"]
+    assert len(lines) == len(looks) == 4
+    for place, line in enumerate(lines):
+        so_far = looks[: place + 1]
+        best = max(so_far)
+        told = (
+            "best so far"
+            if looks[place] == best
+            else (f"best {100 * best:.1f} at step {steps[so_far.index(best)]}")
+        )
+        assert line.endswith(f"({told})  {sparkline(so_far)}")

@@ -7,7 +7,9 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -75,12 +77,32 @@ class _Group(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take ``--trust MODULE:CLASS`` from any place."""
         rest = list(args)
+        if not rest:
+            self.epilog = f"{self.epilog}{_next_steps(Path('runs'))}"
         named = list[str]()
         while "--trust" in rest:
             place = rest.index("--trust")
             named += rest[place : place + 2]
             del rest[place : place + 2]
         return super().parse_args(ctx, named + rest)
+
+
+def _next_steps(folder: Path) -> str:
+    """Return what to do next with the newest runs in a folder, if there are any."""
+    from vicinal.run_directory import RunDirectory
+
+    lines = []
+    newest = sorted(folder.glob("*/status.json"), key=lambda file: -file.stat().st_mtime)
+    for file in newest[:3]:
+        run = RunDirectory(file.parent)
+        with suppress(VicinalError, OSError):
+            state = run.status.get("state")
+            index, _, serve = run.next_commands(tested=True)
+            if state == "finished":
+                lines.append(serve if (run.path / "collection").exists() else index)
+            elif state != "running":
+                lines.append(run.resume_command())
+    return "\n".join(["", "Next:", *(f"  {line}" for line in lines)]) if lines else ""
 
 
 def _documented(command: Any) -> Any:

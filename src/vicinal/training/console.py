@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -31,6 +31,18 @@ def spell(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Draw the last 20 numbers, from their lowest to their highest.
+
+    >>> sparkline([0.1, 0.4, 0.3, 0.8])
+    '▁▄▃█'
+    """
+    last = values[-20:]
+    low = min(last, default=0.0)
+    span = max(last, default=0.0) - low
+    return "".join("▁▂▃▄▅▆▇█"[round(7 * (value - low) / span) if span else 0] for value in last)
 
 
 class Console:

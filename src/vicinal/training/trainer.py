@@ -26,7 +26,7 @@ from vicinal.methods.method import Method
 from vicinal.reports.tables import metric_title
 from vicinal.run_directory import Journal, RunDirectory
 from vicinal.training.checkpoint import latest_checkpoint, save_checkpoint
-from vicinal.training.console import Follower
+from vicinal.training.console import Follower, sparkline
 from vicinal.training.cuda_graph import CUDAGraphStep
 from vicinal.training.experiment import Experiment, Verdict, check_equal_parts, pick_precision
 from vicinal.training.finish import write_results
@@ -102,6 +102,7 @@ class Position:
         metrics_length: bytes of ``metrics.jsonl`` that belong to the steps done.
         seconds: training time of all processes that worked on this run.
         skipped: names of files that could not be read.
+        scores: of all looks so far.
     """
 
     epoch: int = 0
@@ -116,6 +117,7 @@ class Position:
     metrics_length: int = 0
     seconds: float = 0.0
     skipped: list[str] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
 
     @classmethod
     def of(cls, state: Document) -> "Position":
@@ -307,9 +309,10 @@ class Trainer:
         now = time.monotonic()
         rate = self._rows / (now - self._began)
         left = (self.experiment.steps - self.position.step) * (now - self._began) / self._steps
-        follower.advance(
-            self.position.batch, f"loss {scalars['loss']:.4f}  {rate:.0f} samples/s", left
-        )
+        facts = f"loss {scalars['loss']:.4f}  {rate:.0f} samples/s"
+        if self.position.best is not None:
+            facts += f"  {self._best()} {sparkline(self.position.scores)}"
+        follower.advance(self.position.batch, facts, left)
         return scalars
 
     def _select(self, when: str = "") -> None:
@@ -330,10 +333,18 @@ class Trainer:
         position.start = position.start or verdict
         position.last = verdict
         position.stale = 0 if best else position.stale + 1
-        mark = "  (best so far)" if best else ""
+        position.scores.append(verdict.score)
+        mark = f"({'best so far' if best else self._best()})  {sparkline(position.scores)}"
         when = when or f"epoch {position.epoch + 1}/{self._epochs()}"
         found = f"{100 * verdict.score:.1f} ± {100 * verdict.error:.1f}"
-        self.console.line(f"{when}  validation {metric_title(self._judge.by)} {found}{mark}")
+        self.console.line(f"{when}  validation {metric_title(self._judge.by)} {found}  {mark}")
+
+    def _best(self) -> str:
+        """Say which step is chosen so far."""
+        best = self.position.best
+        return (
+            "" if best is None else f"best {100 * best.score:.1f} at step {self.position.best_step}"
+        )
 
     def _selected(self) -> Document:
         """Return which model is kept, by what, and how surely it is above the start and the last
