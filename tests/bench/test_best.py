@@ -147,6 +147,7 @@ def test_what_is_fixed_stays_as_it_is(make):
     longer = ("training.epochs=20",)
     starts = best._STARTS
     assert found.candidates == [(), *starts, *((rate,) for rate in rates), longer, *methods]
+    assert len(make().candidates) == 113, "what was not fixed by the user is tried"
 
 
 def test_records_are_held_out_where_classes_are_too_few(few, make):

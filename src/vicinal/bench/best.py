@@ -231,6 +231,7 @@ class Search:
         self.console = console
         self.jobs = jobs
         self.fixed = tuple(fixed)
+        self.given = [word.partition("=")[0] for word in fixed]
         self.base = composed(data, fixed)
         if is_captioned(self.base.data):
             raise ConfigError("best does not search for pictures with texts; use `vicinal train`.")
@@ -273,9 +274,8 @@ class Search:
 
     def free(self, words: Words) -> bool:
         """Whether a candidate changes nothing that the user fixed; a start in closed form may."""
-        fixed = [word.partition("=")[0] for word in self.fixed]
         keys = [word.partition("=")[0] for word in words]
-        clash = any(mine == key or mine.startswith(f"{key}.") for mine in fixed for key in keys)
+        clash = any(f"{mine}.".startswith(f"{key}.") for mine in self.given for key in keys)
         return _closed(words) or not clash
 
     @property
