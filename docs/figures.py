@@ -532,6 +532,45 @@ def when_hardness_helps() -> Figure:
     return figure
 
 
+def which_loss() -> Figure:
+    """MAP@R of every loss at equal tuning, as a head on features and as a whole network."""
+
+    def scores(data: str) -> dict[str, float]:
+        found = defaultdict(list)
+        path = CURVES.with_name(f"losses-{data}-tuned.jsonl")
+        for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+            found[line["row"].partition(" (")[0]].append(100 * line["metrics"]["map@r"])
+        return {name: float(np.mean(values)) for name, values in found.items()}
+
+    heads = scores("cub_features")
+    whole = scores("cub_packed")
+    figure = Figure(figsize=(7.2, 3.4))
+    axes = figure.subplots()
+    named = {
+        **dict.fromkeys(("ranked_list", "margin"), BLUE),
+        **dict.fromkeys(("proxy_anchor", "triplet", "n_pair", "instance", "cosface"), GREY),
+        "multi_similarity": ORANGE,
+        "untrained": "black",
+    }
+    for name in sorted(heads.keys() & whole.keys() - {"PCA", "whitened PCA"}):
+        place = whole[name], heads[name]
+        color = named.get(name, LIGHT)
+        axes.scatter(*place, s=22, color=color, zorder=2 + (color != LIGHT))
+        if name in named:
+            text = "multi_similarity (default)" if color == ORANGE else name
+            beside = (4, -9 if color == ORANGE else 3)
+            axes.annotate(text, place, beside, textcoords="offset points", fontsize=7, color=color)
+    axes.axhline(heads["untrained"], color=LIGHT, lw=0.8, zorder=0)
+    axes.axvline(whole["untrained"], color=LIGHT, lw=0.8, zorder=0)
+    axes.set(
+        xlim=(13, 24),
+        xlabel="MAP@R of networks trained on photographs (two losses lie further left)",
+        ylabel="MAP@R of heads on features",
+        title="CUB-200, test classes: each dot a loss, two trials of settings, three seeds",
+    )
+    return figure
+
+
 DRAWN: dict[str, Callable[[], Figure]] = {
     drawing.__name__: drawing
     for drawing in (
@@ -545,6 +584,7 @@ DRAWN: dict[str, Callable[[], Figure]] = {
         facenet,
         in_defense,
         when_hardness_helps,
+        which_loss,
     )
 }
 
