@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 from sklearn.decomposition import PCA
 
 from vicinal.bench import results
@@ -39,7 +38,7 @@ from vicinal.evaluation.statistics import spread_of
 from vicinal.files import read_arrays, write_arrays, write_text
 from vicinal.reports.tables import MISSING, metric_title, per_cent, signed
 from vicinal.run_directory import RunDirectory
-from vicinal.training.console import Console, spell
+from vicinal.training.console import Console
 from vicinal.training.estimate import step_seconds
 from vicinal.training.experiment import pick_precision, prepare
 
@@ -349,7 +348,7 @@ class Search:
         running = running[: max(LEAST, int(left / cost * slots / 2))]
         for fold in range(self.folds):
             whole = self.measure(level, running, fold, until)
-            self.show()
+            self.console.line(f"{level}, fold {fold + 1}, {self.leading(level, SHOWN)}")
             if not whole:
                 return
             self.done[level] = fold + 1
@@ -393,9 +392,7 @@ class Search:
                     scores = trained(config)
                 took = time.monotonic() - began
                 self.note(level, words, fold, scores, took)
-                first = self.ranked(level)[:1]
-                leading = [f"{_named(one.words)} {per_cent(one.score)}" for one in first]
-                follower.advance(number, f"leading: {', '.join(leading)}")
+                follower.advance(number, self.leading(level, 1))
         return True
 
     def on_whole(self, todo: list[Words], fold: int, until: float) -> bool:
@@ -526,14 +523,10 @@ class Search:
             lines.append([_named(one.words), level, count, per_cent(one.score), apart])
         return lines
 
-    def show(self) -> None:
-        """Print what leads."""
-        left = max(0.0, self.until - time.monotonic())
-        table = Table(*HEAD, title=f"{len(self.trials)} trials, {spell(left)} left")
-        for level in ("whole", "heads", "short"):
-            for line in self.cells(level, ())[:SHOWN]:
-                table.add_row(*line)
-        self.console.table(table)
+    def leading(self, level: str, count: int) -> str:
+        """What leads at a level."""
+        first = [f"{_named(one.words)} {per_cent(one.score)}" for one in self.ranked(level)[:count]]
+        return f"leading: {', '.join(first)}"
 
     def page(self, chosen: Trial, command: str) -> str:
         """What was tried, what it gained, how sure that is, and what was left untried."""

@@ -16,7 +16,6 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
 
 PLAIN_SECONDS = 10.0  # between two lines when nobody watches a bar
 
@@ -55,10 +54,6 @@ class Console:
     def line(self, text: str, *, warning: bool = False) -> None:
         """One line of plain text; nothing in it is taken for markup."""
         self._rich.print(f"[bold yellow]{escape(text)}[/]" if warning else escape(text))
-
-    def table(self, table: Table) -> None:
-        """A table of rich."""
-        self._rich.print(table)
 
     @contextmanager
     def following(self, total: int, done: int, title: str) -> "Iterator[Follower]":
