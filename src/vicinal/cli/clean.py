@@ -58,8 +58,8 @@ def dedupe(
     images: Images = None,
     device: str = "auto",
 ) -> None:
-    """List near duplicates in DATA or the collection of RUN in duplicates.csv and duplicates.html. Nothing
-    is deleted.
+    """List near duplicates in DATA or the collection of RUN in duplicates.csv and duplicates.html.
+    Nothing is deleted.
 
     Pixels are compared, not embeddings: copies, crops, re-encoded and resized pictures are found,
     of any class.

@@ -1,5 +1,5 @@
-"""``vicinal train``, ``report``, ``list``, ``explain`` and ``data``: from slots to a finished run and
-its page, what can fill a slot, and a look at data before."""
+"""``vicinal train``, ``report``, ``list``, ``explain`` and ``data``: from slots to a finished run
+and its page, what can fill a slot, and a look at data before."""
 
 import json
 import shlex

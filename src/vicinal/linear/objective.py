@@ -281,7 +281,7 @@ class Objective:
         return Evaluation(total / queries, metric / queries, np.concatenate(excesses))
 
 
-# -- solvers: F(M) + <P, M> over M ⪰ 0 --------------------------------------------------------------
+# -- solvers: F(M) + <P, M> over M ⪰ 0 -------------------------------------------------------------
 
 
 @dataclass(frozen=True)

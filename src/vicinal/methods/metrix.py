@@ -3,7 +3,7 @@ Amsaleg, Karantzalos and Avrithis, ICLR 2022).
 
 | paper | here |
 |---|---|
-| the general loss l over labels y of pairs, and its form over mixed examples | `mixed_comparisons` |
+| the general loss l over labels y of pairs, and its form over mixed ones | `mixed_comparisons` |
 | M(a), of which examples mixed ones are made | `Metrix.partners`, `mixed_comparisons` |
 | mixing of inputs, features or embeddings | `Metrix.step` |
 """

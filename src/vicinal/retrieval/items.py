@@ -1,5 +1,5 @@
-"""What a collection holds: items, the places they are from, and how a place is listed: folder, table,
-arrays or data set.
+"""What a collection holds: items, the places they are from, and how a place is listed: folder,
+table, arrays or data set.
 
 A collection can come from somebody else. Pictures are read below the folders of the run's own data
 and those that the user names in the same call, and an engine is asked where the user names it.

@@ -52,9 +52,9 @@ def export_sentences(
     backbone = embedder.backbone
     if not isinstance(backbone, Encoder) or not backbone.reopens or embedder.curvature:
         raise ConfigError(
-            f"{FORMAT} cannot open the {type(backbone).__name__} of {run.path}: it opens networks of "
-            "model=hf:NAME, st:NAME and minilm (but for SigLIP's of texts), without a hyperbolic "
-            "head. Leave out --format."
+            f"{FORMAT} cannot open the {type(backbone).__name__} of {run.path}: it opens networks "
+            "of model=hf:NAME, st:NAME and minilm (but for SigLIP's of texts), without a "
+            "hyperbolic head. Leave out --format."
         )
     network: Any = backbone.network
     document = handover(embedder, encoder.preprocessing)
