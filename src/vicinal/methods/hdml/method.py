@@ -270,8 +270,8 @@ class WindowedMean(nn.Module):
     """The mean over the last completed window of steps, windows not overlapping.
 
     HDML's authors average J_avg and J_gen so, over 64 steps, not an epoch. Until the first
-    window is complete ``last`` is ``UNKNOWN_LOSS``. All of it stays on the device, so that a CUDA graph
-    can hold it.
+    window is complete ``last`` is ``UNKNOWN_LOSS``. All of it stays on the device, so that a CUDA
+    graph can hold it.
 
     Args:
         window: steps in a window.
