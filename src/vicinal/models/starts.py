@@ -156,8 +156,13 @@ def start_by_glorot(embedder: Embedder, seed: int) -> None:
     (True, 0.0)
     """
     for stream in embedder.streams:
+        layers = [module for module in stream.head.modules() if isinstance(module, nn.Linear)]
+        if not layers:
+            raise ConfigError(
+                "model.start=glorot draws a head, got a network without one. Set model.dim."
+            )
         generator = torch.Generator().manual_seed(seed)
-        for layer in (module for module in stream.head.modules() if isinstance(module, nn.Linear)):
+        for layer in layers:
             weight = nn.init.xavier_uniform_(torch.empty(layer.weight.shape), generator=generator)
             with torch.no_grad():
                 layer.weight.copy_(weight)
