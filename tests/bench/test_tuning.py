@@ -32,6 +32,7 @@ def test_listed_values_are_tried_once_each_with_what_the_experiment_has():
 def test_trials_are_a_function_of_the_seed_and_more_of_them_go_on():
     space, _ = parse(["a=0..1.0", "b=p,q"])
     assert draw(space, 3, 0) == draw(dict(reversed(space.items())), 5, 0)[:3] != draw(space, 3, 1)
+    assert draw({}, 3, 0) == []
 
 
 def test_negative_and_whole_ranges_are_read():

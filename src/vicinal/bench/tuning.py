@@ -136,10 +136,12 @@ def draw(
     def key(values: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(canonical(values.get(name)) for name in order)
 
+    if not order:
+        return []
     tried = set(map(key, known))
     fresh: dict[tuple[Any, ...], Values] = {}
-    drawn = SobolEngine(max(1, len(order)), scramble=True, seed=seed)  # type: ignore[no-untyped-call]
-    for places in drawn.draw(PROPOSED if order else 0, dtype=torch.float64).tolist():
+    drawn = SobolEngine(len(order), scramble=True, seed=seed)  # type: ignore[no-untyped-call]
+    for places in drawn.draw(PROPOSED, dtype=torch.float64).tolist():
         values = {
             name: part.at(place) if isinstance(part, Range) else part[int(place * len(part))]
             for name, place in zip(order, places, strict=True)
