@@ -22,6 +22,7 @@ from vicinal.methods import (
     HDML,
     HTL,
     METHODS,
+    SEE,
     CrossBatchMemory,
     LoOp,
     Plain,
@@ -40,6 +41,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWar
 
 SMALL = {name: kind() for name, kind in METHODS.items() if name != "her"}
 SMALL |= {"hdml": HDML(hidden=8, window=1), "cross_batch_memory": CrossBatchMemory(warmup=1)}
+SMALL |= {"see": SEE(expansions=4)}  # fewer than the embedding has dimensions
 MATRIX = [(method, loss) for method in SMALL for loss in LOSSES]
 TRAINING = [pair for pair in MATRIX if combination(SMALL[pair[0]], pair[1]) is None]
 QUICK = {

@@ -11,9 +11,9 @@ import torch
 from vicinal import parallel
 from vicinal.data import open_path, own_data
 from vicinal.data.check import unseen
-from vicinal.data.records import Records, Split
+from vicinal.data.records import SPLITS, Records, Split
 from vicinal.data.transforms import ImageTransform
-from vicinal.errors import ConfigError
+from vicinal.errors import ConfigError, unknown
 from vicinal.evaluation.artifacts import whole_classes, write_artifacts
 from vicinal.evaluation.compact import check_compact, compact_scores
 from vicinal.evaluation.encoder import Embedded, Encoder
@@ -187,6 +187,8 @@ def measure_run(
         skip_corrupt = skip_corrupt or settings["skip_corrupt"]
         _, records = own_data(run)
         split = split or "test"
+    if split is not None and split not in ("all", *SPLITS):
+        raise ConfigError(unknown("split", split, ("all", *SPLITS)))
     if split is None:
         part = unseen(run, records)
     elif split == "all":
