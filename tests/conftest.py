@@ -13,6 +13,9 @@ from jaxtyping import install_import_hook
 
 # torch is imported where it is used: the process that only hands out tests to others does without.
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before it is: two workers share two cores
+os.environ.setdefault(
+    "HF_HUB_OFFLINE", "1"
+)  # tests ask nothing of the hub, which is asked for long
 gc.disable()  # until all tests are collected: what comes into being meanwhile stays
 
 # Shapes in annotations are checked while tests run; a mismatch is a test failure with both shapes
