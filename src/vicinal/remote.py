@@ -19,8 +19,10 @@ def cache_folder() -> Path:
 
 
 def mirrored(url: str) -> Path:
-    """Return the place of a URL in the mirror."""
+    """Return the place of a URL in the mirror; an error for one that would lead out of it."""
     protocol, _, rest = url.partition("://")
+    if ".." in (protocol, *rest.split("/")) or not rest.strip("/"):
+        raise ConfigError(f"{url} names no folder or file. Write it without `..`.")
     return cache_folder() / "remote" / protocol / rest.strip("/")
 
 
@@ -67,10 +69,12 @@ def listed(path: Path) -> Path:
         changed = _changed(about)
         if file.is_file():
             known = file.stat()
-            if int(known.st_mtime) == changed and known.st_size in (0, about["size"]):
+            same = known.st_size in (0, about["size"] or known.st_size)  # some clients know none
+            if same and int(known.st_mtime) == changed:
                 continue
+            file.unlink()
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(b"")
+        file.touch()  # without emptying what another process may have fetched since
         os.utime(file, (changed, changed))
     for each in sorted(path.rglob("[!.]*"), reverse=True):  # what is in a folder comes before it
         if each.is_file() and each not in laid_out:

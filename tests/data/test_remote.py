@@ -120,3 +120,26 @@ def test_what_cannot_be_reached_is_named(birds, tmp_path):
     (birds / "class 0" / "0.png").unlink()
     with pytest.raises(DataError, match=r"file:///.*0\.png cannot be read"):
         records.source.read(0)
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/../../..", "s3://../..", "file:///../birds", "s3://"])
+def test_a_url_never_leads_out_of_the_cache(url, tmp_path):
+    (tmp_path / "mine.txt").write_text("kept")
+    with pytest.raises(ConfigError, match="names no folder or file"):
+        open_path(url)
+    assert (tmp_path / "mine.txt").read_text() == "kept"
+
+
+def test_a_client_that_knows_no_size_does_not_read_again(birds, cache, monkeypatch):
+    system = fsspec.filesystem("file")
+    find = type(system).find
+
+    def unsized(self, *args, **kwargs):
+        found = find(self, *args, **kwargs)
+        return {name: {**about, "size": None} for name, about in found.items()}
+
+    monkeypatch.setattr(type(system), "find", unsized)
+    Folder(f"file://{birds}").load().source.read(1)
+    remote.listed.cache_clear()
+    Folder(f"file://{birds}").load()
+    assert len(filled(cache)) == 1
