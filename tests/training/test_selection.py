@@ -9,7 +9,7 @@ from vicinal.data.records import ImageArray, Records
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Embedded
 from vicinal.training.experiment import Judge, Verdict
-from vicinal.training.finish import _told_apart, _warnings
+from vicinal.training.finish import _significance, _warnings
 
 # Two classes on a line, two rows of one on either side of the other's.
 ROWS = [(0.0, 0), (1.0, 0), (1.4, 1), (11.0, 1)]
@@ -75,10 +75,12 @@ def test_a_verdict_says_by_how_much_it_is_above_another():
     assert not low.above(low).significant
 
 
-@pytest.mark.parametrize(("low", "said"), [(0.01, "classes tell step 9"), (-0.01, "cannot tell")])
-def test_a_run_says_whether_its_step_can_be_told_from_the_start(low, said):
+@pytest.mark.parametrize(
+    ("low", "said"), [(0.01, "step 9 is significantly above"), (-0.01, "9 is not significantly")]
+)
+def test_a_run_says_whether_its_step_is_significantly_above_the_start(low, said):
     above = {"the start": {"mean": 0.03, "low": low, "high": 0.05}}
-    (line,) = _told_apart({"step": 9, "by": "validation map@r", "above": above})
+    (line,) = _significance({"step": 9, "by": "validation map@r", "above": above})
     assert said in line and "MAP@R +3.0" in line
 
 

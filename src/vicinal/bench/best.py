@@ -5,7 +5,7 @@ over folds of their records: all of them on the first fold, the better half on t
 They race first as heads on features that the pretrained backbone gave once, and where the time does
 not allow all of them, an eighth of their steps tells which; then the best of them as whole networks
 trained on pictures or texts. A fold's score is ``training.select`` of what it holds out after the
-last step, class by class. Of all that cannot be told from the best, paired by class and within two
+last step, class by class. Of all not significantly below the best, paired by class and within two
 standard errors, the simplest is trained on all training classes, if it is not below the start
 without training. Test records are left out of all but that run.
 """
@@ -56,7 +56,7 @@ MARGIN = 0.05  # of the time; to be measured, the last run takes so many seconds
 END = 15.0
 END_A_RECORD = 4e-3
 SHOWN = 5  # of each level, while the search runs
-TOLD = 2.0  # standard errors: 95 of 100 differences of equals are smaller
+SIGNIFICANT = 2.0  # standard errors: 95 of 100 differences of equals are smaller
 LEAST = 4  # candidates that go on to the next fold
 _ON_HEADS = (
     *("loss", "method", "sampler", "model.dim", "model.head", "model.start"),
@@ -152,14 +152,14 @@ def gain(trial: Trial, other: Trial) -> tuple[float, float]:
 
 
 def simplest(trials: Sequence[Trial]) -> Trial:
-    """The first trial that cannot be told from the best, and that is not below a start without
+    """The first trial that is not significantly below the best, and not below a start without
     training; all have the same folds."""
     start = max((trial.score for trial in trials if _closed(trial.words)), default=0.0)
     able = [trial for trial in trials if trial.score >= start]
     best = max(able, key=lambda trial: trial.score)
     for trial in able:
         above, error = gain(best, trial)
-        if above <= TOLD * error:
+        if above <= SIGNIFICANT * error:
             return trial
     return best
 
@@ -542,7 +542,7 @@ class Search:
                 f"`{command}`\n",
                 f"{metric} of {held} held out of the training classes, {self.folds} folds, after "
                 "the last step; differences to the choice are paired by class, ± one standard "
-                "error. Of those that cannot be told from the best and are not below a start "
+                "error. Of those not significantly below the best and not below a start "
                 "without training, the simplest was chosen. No test class was used.\n",
                 *grid(HEAD, lines),
                 f"\nLeft untried: {', '.join(untried) or 'nothing'}.\n",

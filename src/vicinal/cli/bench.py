@@ -222,7 +222,7 @@ def best(
 
     Losses, heads, rates and methods race on features that the pretrained network gave once, then
     the best of them as whole networks, on class-disjoint folds of the training classes. Of those
-    that cannot be told from the best the simplest is trained on all training classes. Test classes
+    not significantly below the best the simplest is trained on all training classes. Test classes
     are used for its results alone. The same command continues after a stop. KEY=A,B,C and
     KEY=LOW..HIGH search your own settings in place of the built-in ones.
 

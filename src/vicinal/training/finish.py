@@ -99,20 +99,20 @@ def write_results(
         "gains": {name: gains(rows["trained"].queries, rows[name].queries) for name in before},
     }
     warnings = _warnings(experiment, results)
-    told = _told_apart(selected)
-    for words in (*warnings, *told):
+    significance = _significance(selected)
+    for words in (*warnings, *significance):
         console.line(words, warning=words in warnings)
-    run.write_results(results | {"notes": [*warnings, *told, *results["notes"]]})
+    run.write_results(results | {"notes": [*warnings, *significance, *results["notes"]]})
 
 
-def _told_apart(selected: Document) -> list[str]:
-    """Say how surely the held-out classes chose the step that is kept."""
+def _significance(selected: Document) -> list[str]:
+    """Say whether the step that is kept is significantly better on the held-out classes."""
     found = []
     metric = metric_title(selected["by"].removeprefix("validation "))
     for other, above in selected.get("above", {}).items():
         by = f"{metric} {signed(above['mean'])} {interval(above)}".rstrip()
-        tell = "tell" if above["low"] is not None and above["low"] > 0 else "cannot tell"
-        found.append(f"the held-out classes {tell} step {selected['step']} from {other}: {by}.")
+        so = "significantly" if (above["low"] or 0) > 0 else "not significantly"
+        found.append(f"step {selected['step']} is {so} above {other} on held-out classes: {by}.")
     return found
 
 
