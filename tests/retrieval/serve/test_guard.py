@@ -6,6 +6,7 @@ from importlib import resources
 
 import pytest
 
+from vicinal.errors import ConfigError
 from vicinal.retrieval.serve import guard
 from vicinal.retrieval.serve.guard import HEADERS
 from vicinal.retrieval.serve.server import SHIPPED
@@ -31,6 +32,11 @@ def test_a_further_name_can_be_allowed(library, client_of):
 
 
 TOKEN = "0123456789abcdef"
+
+
+def test_an_empty_token_protects_nothing_and_is_rejected(library, client_of):
+    with pytest.raises(ConfigError, match="token is empty"):
+        client_of(library, token="")
 
 
 def test_a_token_is_asked_for_but_by_monitors(library, client_of):

@@ -22,7 +22,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from vicinal.data.records import decode
-from vicinal.errors import DataError, RunError, VicinalError
+from vicinal.errors import ConfigError, DataError, RunError, VicinalError
 
 _LOG = logging.getLogger("vicinal.retrieval.serve")
 # Before the last part of a path in a text: folders of this machine are nobody else's business.
@@ -64,6 +64,8 @@ def guard(application: FastAPI, hosts: Collection[str], token: str | None = None
     127.0.0.1 it could (DNS rebinding), but then the Host header holds that name.
     """
 
+    if token == "":  # such as of a variable that is not set: anyone would bring it
+        raise ConfigError("the token is empty. Name one, or leave --token out.")
     state = application.state
     state.answers = Counter[int]()  # by status
     state.seconds = 0.0
