@@ -42,6 +42,8 @@ COMMANDS = {
     "data": "train:app",
 }
 
+AS_IS = "\b"  # before lines of help that are not to be filled
+
 
 class _Commands(Mapping[str, Any]):
     """The commands by name, each of which is imported when it is asked for: they are many, and a
@@ -79,6 +81,7 @@ class _Group(TyperGroup):
         rest = list(args)
         if not rest:
             self.epilog = f"{self.epilog}{_next_steps(Path('runs'))}"
+            rest = ["--help"]
         named = list[str]()
         while "--trust" in rest:
             place = rest.index("--trust")
@@ -102,21 +105,25 @@ def _next_steps(folder: Path) -> str:
                 lines.append(serve if (run.path / "collection").exists() else index)
             elif state != "running":
                 lines.append(run.resume_command())
-    return "\n".join(["", "Next:", *(f"  {line}" for line in lines)]) if lines else ""
+    return "\n".join(["", AS_IS, "Next:", *(f"  {line}" for line in lines)]) if lines else ""
 
 
 def _documented(command: Any) -> Any:
     """Take the help of a command and of its options, and its examples, from its docstring."""
     for inner in getattr(command, "commands", {}).values():
         _documented(inner)
+    command.rich_markup_mode = None  # rich takes longer to import than help to write
     if command.callback is None:
         return command
     doc = inspect.getdoc(command.callback) or ""
     text = re.split(r"\n\n(?:Args|Examples):\n", doc)[0]
     # The terminal breaks lines.
     command.help = "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+    command.short_help = command.help.partition("\n")[0]
     examples = [f"  {line.strip()}" for line in doc.partition("\nExamples:\n")[2].splitlines()]
-    command.epilog = "\n".join(["Example:" if len(examples) == 1 else "Examples:", *examples])
+    command.epilog = "\n".join(
+        [AS_IS, "Example:" if len(examples) == 1 else "Examples:", *examples]
+    )
     helps = docstring_section(command.callback, "Args")
     for parameter in command.params:
         if parameter.default is False:
@@ -129,15 +136,16 @@ def _documented(command: Any) -> Any:
 
 app = typer.Typer(
     cls=_Group,
-    no_args_is_help=True,
     invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={
         "color": False if os.environ.get("NO_COLOR") else None
     },  # which typer alone ignores
     help="Metric learning for PyTorch and scikit-learn: train, measure, search, export.",
-    epilog="""Examples:
+    epilog=f"""{AS_IS}
+Examples:
   vicinal train
   vicinal train --data pictures/ --run runs/birds
   vicinal index runs/birds pictures/

@@ -235,7 +235,7 @@ def explain(what: Annotated[str, typer.Argument(metavar="SLOT=NAME")]) -> None:
 app = typer.Typer(
     no_args_is_help=True,
     help="Check data before training; pack them for another machine.",
-    epilog="Example:\n  vicinal data check pictures/",
+    epilog="\b\nExample:\n  vicinal data check pictures/",
 )
 
 
