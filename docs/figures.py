@@ -26,7 +26,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import nn
 
 from vicinal.distances import pairwise_distances
-from vicinal.geometry import arc_distances, log_exp_mean
+from vicinal.geometry import arcs_among, log_exp_mean
 from vicinal.linear import LANML
 from vicinal.losses import BatchAllTripletLoss, HardExemplarLoss
 from vicinal.methods.hdml.method import interpolation_factor
@@ -266,7 +266,8 @@ def loop() -> Figure:
     arcs = [arc(*pair) for pair in ends]
     distances = torch.cdist(*arcs)
     nearest = [int(place) for place in np.unravel_index(int(distances.argmin()), distances.shape)]
-    exact = float(arc_distances(ends[0][:1], ends[0][1:], ends[1][:1], ends[1][1:]))
+    pairs = torch.tensor([[0, 2], [1, 3]])
+    exact = float(arcs_among(ends.flatten(0, 1), *pairs, squared=False)[0, 1])
     samples = torch.cdist(*ends)
     one, other = np.unravel_index(int(samples.argmin()), samples.shape)
 

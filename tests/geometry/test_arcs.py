@@ -2,12 +2,14 @@
 
 import pytest
 import torch
+from tests.arcs import distances as arc_distances
+from tests.arcs import similarity as arc_similarity
 from torch.autograd import gradcheck
 from torch.nn.functional import normalize
 
 import vicinal.geometry.arcs
 from vicinal.errors import ConfigError
-from vicinal.geometry import arc_distances, arc_similarity, arcs_among
+from vicinal.geometry import arcs_among
 
 STEPS = 201
 
@@ -94,11 +96,7 @@ def test_arcs_among_rows_are_arcs_between_their_ends(rng, points, squared):
     found = arcs_among(rows, first, second, points=points, squared=squared)
     arcs = rows[first], rows[second]
     compared = (rows, rows) if points else arcs
-    expected = (
-        arc_similarity(*compared, *arcs)
-        if squared is None
-        else arc_distances(*compared, *arcs, squared=squared)
-    )
+    expected = arc_similarity(*compared, *arcs, squared=squared)
     torch.testing.assert_close(
         found, expected, rtol=0, atol=1e-12 if squared is not False else 1e-7
     )
@@ -145,14 +143,14 @@ def test_gradient_is_that_of_finite_differences(arcs):
         )
         apart = ~torch.eye(3, dtype=torch.bool)  # an arc's distance to itself is 0
         assert gradcheck(
-            lambda a, b, apart=apart: arc_distances(a, b)[apart], ends[:2], fast_mode=True
+            lambda a, b, apart=apart: arc_distances(a, b, a, b)[apart], ends[:2], fast_mode=True
         )
 
 
 def test_a_second_derivative_is_rejected_rather_than_wrong(arcs):
     ends = [part.requires_grad_() for part in arcs(2, 3, 0.5)]
     with pytest.raises(ConfigError, match="create_graph"):
-        torch.autograd.grad(arc_similarity(*ends).sum(), ends, create_graph=True)
+        torch.autograd.grad(arc_similarity(*ends, *ends).sum(), ends, create_graph=True)
 
 
 def test_blocks_change_nothing(arcs, monkeypatch):

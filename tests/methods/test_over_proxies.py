@@ -4,10 +4,10 @@ in which they are the papers'."""
 import numpy as np
 import pytest
 import torch
+from tests.arcs import similarity
 from tests.methods.test_combinations import parts_of, planned, some_records, steps
 from torch.autograd import gradcheck
 
-from vicinal.geometry import arc_distances, arc_similarity
 from vicinal.losses import (
     LOSSES,
     NormalizedSoftmaxLoss,
@@ -143,11 +143,7 @@ def test_a_class_is_as_near_as_the_nearest_of_its_arcs(kind, anchors, rows):
     loss = make(kind).requires_grad_(requires_grad=False)
     made = OptimalNegatives(loss, anchors=anchors, overlap="arcs").comparisons(rows, LABELS)
     unit, proxies = (torch.nn.functional.normalize(x, dim=1) for x in (rows, loss.proxies))
-    apart = (
-        (lambda *ends: arc_distances(*ends, squared=True))
-        if kind is ProxyNCALoss
-        else arc_similarity
-    )
+    squared = True if kind is ProxyNCALoss else None
     nearest = max if loss.proxies_first else min
     places = [KNOWN.index(label) for label in LABELS.tolist()]
     for i, own in enumerate(places):
@@ -156,10 +152,10 @@ def test_a_class_is_as_near_as_the_nearest_of_its_arcs(kind, anchors, rows):
             point = (proxies[z : z + 1], proxies[z : z + 1])
             arcs = [(unit[k : k + 1], proxies[z : z + 1]) for k, y in enumerate(places) if y == z]
             if anchors == "samples" and loss.proxies_first:
-                values = [apart(*point, *sample)]
+                values = [similarity(*point, *sample, squared)]
             else:
                 anchor = sample if anchors == "pairs" else (unit[i : i + 1], unit[i : i + 1])
-                values = [apart(*anchor, *other) for other in (*arcs, point)]
+                values = [similarity(*anchor, *other, squared) for other in (*arcs, point)]
             found = made.negative[z, i] if loss.proxies_first else made.negative[i, z]
             assert found.item() == pytest.approx(nearest(float(value) for value in values))
 

@@ -1,6 +1,6 @@
 """Pure functions of tensors: nearest points of arcs, smooth means, and exact sums over tuples."""
 
-from vicinal.geometry.arcs import arc_distances, arc_similarity, arcs_among, shift_angle
+from vicinal.geometry.arcs import arcs_among, shift_angle
 from vicinal.geometry.hinge_sums import hinge_sums
 from vicinal.geometry.means import (
     log_exp_mean,
@@ -10,10 +10,11 @@ from vicinal.geometry.means import (
 )
 
 __all__ = [
-    "arc_distances",
-    "arc_similarity",
     "arcs_among",
     "hinge_sums",
     "log_exp_mean",
+    "log_one_plus_sum_exp",
+    "log_sum_exp",
+    "mean_of_k",
+    "shift_angle",
 ]
-__all__ += ["log_one_plus_sum_exp", "log_sum_exp", "mean_of_k", "shift_angle"]

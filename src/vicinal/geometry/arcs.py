@@ -10,8 +10,6 @@ from torch import Tensor
 
 from vicinal.errors import ConfigError
 
-Ends = Float[Tensor, "p d"]
-OtherEnds = Float[Tensor, "q d"] | None
 # Pairs of arcs that are solved in one go; their intermediate values take some 60 times this.
 BLOCK = 2**20
 MET = 64 * torch.finfo(torch.float64).eps  # squared distance below which there is only rounding
@@ -37,54 +35,6 @@ def shift_angle(cosine: Float[Tensor, "*shape"], angle: float) -> Float[Tensor, 
     return cosine * math.cos(angle) - sine * math.sin(angle)
 
 
-def arc_distances(
-    starts: Ends,
-    ends: Ends,
-    other_starts: OtherEnds = None,
-    other_ends: OtherEnds = None,
-    *,
-    squared: bool = False,
-) -> Float[Tensor, "p q"]:
-    """Smallest Euclidean distance, or its square, between a point of each arc and a point of each
-    other arc.
-
-        d = min ‖p₁ - p₂‖ = √(2 - 2 max p₁·p₂)                         Vasudeva et al. 2021, Eq. (1)
-
-    Arguments and gradient as of ``arc_similarity``. Arcs that meet up to rounding have distance 0
-    and gradient 0.
-
-    >>> east, north, up = torch.eye(3).split(1)
-    >>> arc_distances(east, north, up, -up)
-    tensor([[1.4142]])
-    >>> arc_distances(east, north, up, (east + north) / 2 - up)
-    tensor([[0.]])
-    """
-    return _rounded(_apart(_similarity(starts, ends, other_starts, other_ends), squared), starts)
-
-
-def arc_similarity(
-    starts: Ends, ends: Ends, other_starts: OtherEnds = None, other_ends: OtherEnds = None
-) -> Float[Tensor, "p q"]:
-    """Largest cosine between a point of each arc and a point of each other arc (default: of the
-    arcs themselves).
-
-    An arc is the shorter great circle from a start to its end; rows need not be of unit length,
-    their directions count. Equal ends make a point. Opposite ends have no shortest way between
-    them: only the two ends themselves count.
-
-    The gradient is that of p₁·p₂ with the nearest points held at their places on the arcs (envelope
-    theorem): exact wherever there is a gradient. It can be taken once, and not in forward mode.
-
-    All in float64 on inner products of rows alone, so that a pair of arcs costs the same in any
-    dimension.
-
-    >>> east, north, up = torch.eye(3).split(1)
-    >>> arc_similarity(east, north, up, east + north + up).item() ** 2  # (1 1 0)/√2 and (1 1 1)/√3
-    0.666...
-    """
-    return _rounded(_similarity(starts, ends, other_starts, other_ends), starts)
-
-
 def arcs_among(
     rows: Float[Tensor, "n d"],
     first: Int[Tensor, "p"],
@@ -94,11 +44,21 @@ def arcs_among(
     squared: bool | None = None,
 ) -> Float[Tensor, "q p"]:
     """Compare arcs from rows ``first`` to rows ``second`` with each other, or with all rows as
-    ``points``.
+    ``points``: by the largest cosine of two of their points, or, where ``squared`` is given, by the
+    smallest distance or its square.
 
-    The largest cosine, or the smallest distance or its square where ``squared`` is given:
-    ``arc_similarity`` and ``arc_distances`` of ``rows[first]`` and ``rows[second]``, but a row of
-    several arcs is multiplied once.
+        d = min ‖p₁ - p₂‖ = √(2 - 2 max p₁·p₂)                         Vasudeva et al. 2021, Eq. (1)
+
+    An arc is the shorter great circle from a start to its end; rows need not be of unit length,
+    their directions count. Equal ends make a point. Opposite ends have no shortest way between
+    them: only the two ends themselves count. Arcs that meet up to rounding have distance 0 and
+    gradient 0.
+
+    The gradient is that of p₁·p₂ with the nearest points held at their places on the arcs (envelope
+    theorem): exact wherever there is a gradient. It can be taken once, and not in forward mode.
+
+    All in float64 on inner products of rows alone, so that a pair of arcs costs the same in any
+    dimension.
 
     >>> rows, pairs = torch.eye(3), (torch.tensor([0, 1]), torch.tensor([1, 2]))
     >>> arcs_among(rows, *pairs, points=True)
@@ -121,22 +81,8 @@ def arcs_among(
             compared = blocks.transpose(1, 2)
             own = cosine
         best, *_ = _Nearest.apply(compared, own, cosine)  # type: ignore[no-untyped-call]
-    return _rounded(best if squared is None else _apart(best, squared), rows)
-
-
-def _similarity(
-    starts: Tensor, ends: Tensor, other_starts: Tensor | None, other_ends: Tensor | None
-) -> Tensor:
-    with torch.autocast(starts.device.type, enabled=False):
-        x = y = _unit(torch.stack([starts, ends]).double())
-        if other_starts is not None and other_ends is not None:
-            y = _unit(torch.stack([other_starts, other_ends]).double())
-        gram = (
-            (x.flatten(0, 1) @ y.flatten(0, 1).T).view(2, x.shape[1], 2, y.shape[1]).transpose(1, 2)
-        )
-        best, *_ = _Nearest.apply(gram, (x[0] * x[1]).sum(dim=1), (y[0] * y[1]).sum(dim=1))  # type: ignore[no-untyped-call]
-    similarity: Tensor = best
-    return similarity
+    found: Tensor = best if squared is None else _apart(best, squared)
+    return found.to(torch.promote_types(rows.dtype, torch.float32))
 
 
 def _apart(similarity: Float[Tensor, "p q"], squared: bool) -> Float[Tensor, "p q"]:
@@ -144,10 +90,6 @@ def _apart(similarity: Float[Tensor, "p q"], squared: bool) -> Float[Tensor, "p 
     met = squares <= MET
     far = squares if squared else squares.masked_fill(met, 1).sqrt()  # the root has no slope at 0
     return far.masked_fill(met, 0)
-
-
-def _rounded(values: Tensor, like: Tensor) -> Tensor:
-    return values.to(torch.promote_types(like.dtype, torch.float32))
 
 
 class _Nearest(torch.autograd.Function):
@@ -199,8 +141,7 @@ class _Nearest(torch.autograd.Function):
         if torch.is_grad_enabled():  # the weights' own derivatives would be missing, without a word
             raise ConfigError(
                 "a second derivative of distances between arcs was asked for (create_graph=True), "
-                "but they have only a "
-                "first one. Use them with methods that differentiate once."
+                "but they have only a first one. Use them with methods that differentiate once."
             )
         best, x_weights, y_weights = ctx.saved_tensors
         along = -gradient * best
@@ -246,17 +187,12 @@ def _nearest(gram: Float[Tensor, "2 2 p q"], x: _Arcs, y: _Arcs) -> tuple[Tensor
     The best of it and of the largest values on the four edges of the rectangle is the answer. No
     angle is computed: points are known by their cosine and sine.
 
-    Differs: the paper solves the KKT conditions through a quadratic in tan α that divides by ab +
-        cd, which is 0 where
-    arcs lie symmetrically, and tests the signs of the multipliers.
+    Differs: the paper solves the KKT conditions through a quadratic in tan α that divides by
+        ab + cd, which is 0 where arcs lie symmetrically, and tests the signs of the multipliers.
     """
     shape = gram.shape[2:]
-    arcs = _Arcs(
-        *(
-            torch.stack([b.expand(shape), a.expand(shape)])[:, None]
-            for a, b in zip(x, y, strict=True)
-        )
-    )
+    both = zip(y, x, strict=True)
+    arcs = _Arcs(*(torch.stack([part.expand(shape) for part in parts])[:, None] for parts in both))
     begin = torch.stack([gram[:, 0], gram[0]])
     end = torch.stack([gram[:, 1], gram[1]])
     across = arcs.across(begin, end)
@@ -265,7 +201,10 @@ def _nearest(gram: Float[Tensor, "2 2 p q"], x: _Arcs, y: _Arcs) -> tuple[Tensor
     (m12, x2_n4), (m21, _) = across
     m11 = gram[0, 0]
     m22 = x.across(m12, x2_n4)
-    (a, b), (c, d) = (m11 + m22, m21 - m12), (m11 - m22, m21 + m12)
+    a = m11 + m22
+    b = m21 - m12
+    c = m11 - m22
+    d = m21 + m12
     real = a * c - b * d
     imaginary = a * d + b * c
     size = ((a * a + b * b) * (c * c + d * d)).sqrt()
@@ -276,17 +215,14 @@ def _nearest(gram: Float[Tensor, "2 2 p q"], x: _Arcs, y: _Arcs) -> tuple[Tensor
     sine = sine.abs()
     u = torch.stack([cosine, sine])
     v = torch.stack([m11 * cosine + m21 * sine, m12 * cosine + m22 * sine])
-    (u_weights, u_inside, u_length), (v_weights, v_inside, v_length) = (
-        _weights(u, x),
-        _weights(v, y),
-    )
+    u_weights, u_inside, u_length = _weights(u, x)
+    v_weights, v_inside, v_length = _weights(v, y)
     inside = torch.where(u_inside & v_inside, v_length / u_length, -torch.inf)
 
     best, chosen = torch.cat([values.flatten(0, 1), inside[None]]).max(dim=0)
     chosen = chosen.expand(2, 1, *shape)
-    fixed = torch.eye(2, dtype=gram.dtype, device=gram.device)[:, :, None, None].expand(
-        2, 2, *shape
-    )
+    fixed = torch.eye(2, dtype=gram.dtype, device=gram.device)[:, :, None, None]
+    fixed = fixed.expand(2, 2, *shape)
     x_weights = torch.cat([fixed, moving[:, 1], u_weights[:, None]], dim=1).gather(1, chosen)[:, 0]
     y_weights = torch.cat([moving[:, 0], fixed, v_weights[:, None]], dim=1).gather(1, chosen)[:, 0]
     return best, x_weights, y_weights
@@ -301,9 +237,8 @@ def _best_on_edge(begin: Tensor, end: Tensor, across: Tensor, arc: _Arcs) -> tup
     weights, inside, length = _weights(torch.stack([begin, across]), arc)
     at_end = end > begin
     ends = torch.stack([~at_end, at_end]).to(weights.dtype)
-    return torch.where(inside, length, torch.maximum(begin, end)), torch.where(
-        inside, weights, ends
-    )
+    best = torch.where(inside, length, torch.maximum(begin, end))
+    return best, torch.where(inside, weights, ends)
 
 
 def _weights(

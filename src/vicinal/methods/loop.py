@@ -3,8 +3,7 @@ Chanda, ICCV 2021).
 
 | paper | here |
 |---|---|
-| Eq. (1), the nearest points of two arcs, in closed form | `vicinal.geometry.arc_distances`,
-`arcs_among` |
+| Eq. (1), the nearest points of two arcs, in closed form | `vicinal.geometry.arcs_among` |
 | L'_tri, L'_HPHN, Eq. (16): losses over positive pairs | `OptimalNegatives` |
 | pairs of a batch | `positive_pairs` |
 | Embedding Expansion (Ko and Gu, CVPR 2020) | `ExpandedNegatives` |

@@ -16,7 +16,7 @@ from torch import Tensor
 from vicinal.arguments import Count, Limits, Natural, coerce
 from vicinal.distances import squared_lengths, unit_rows
 from vicinal.errors import DataError
-from vicinal.samplers.sampler import BatchSampler, BatchShape, Chosen, fit
+from vicinal.samplers.sampler import BatchSampler, BatchShape, Chosen
 
 FARTHEST = 4.0  # squared distance of opposite points of the unit sphere
 MOST_LEVELS = 255  # a level is held as a byte
@@ -147,8 +147,7 @@ class AnchorNeighborSampler(BatchSampler):
     Paper to code: l' = ``anchors``, m = ``neighborhood``, t = ``per_class``.
 
     Differs: the paper does not discuss classes that are near to two anchors; without more classes
-        in their place its
-    number of triplets Z_M would not be that of the batch.
+        in their place its number of triplets Z_M would not be that of the batch.
 
     Args:
         labels: class of each row; classes with fewer than ``per_class`` samples are left out.
@@ -167,22 +166,17 @@ class AnchorNeighborSampler(BatchSampler):
 
     layout = "anchor_neighbors"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        found, sizes = np.unique(self.labels, return_counts=True)
-        self._classes = found[sizes >= self.per_class]  # as the decks number them
-
     def shape(self) -> BatchShape:
         classes = self.anchors * self.neighborhood
         return BatchShape(classes, self.per_class, classes * self.per_class)
 
-    def fit(self, batch_size: int) -> None:
+    def fit(self) -> None:
         """Take neighborhoods of 4 classes unless told otherwise, smaller where the data are."""
-        classes = batch_size // self.per_class
+        classes = self.batch_size // self.per_class
         near = self.neighborhood or (4 if self.anchors else min(4, classes))
         anchors = self.anchors or max(1, classes // (self.neighborhood or 4))
         asked = (anchors, near, self.per_class)
-        classes, self.per_class = fit(self.labels, anchors * near, self.per_class, batch_size)
+        classes, self.per_class = self.fill(anchors * near, self.per_class)
         self.neighborhood = min(near, classes)
         self.anchors = max(1, min(anchors, classes // self.neighborhood))
         got = (self.anchors, self.neighborhood, self.per_class)
@@ -211,13 +205,14 @@ class AnchorNeighborSampler(BatchSampler):
         """Return for each class in use the classes in use from near to far, as many as a batch
         could ask for."""
         known = tree.classes.numpy()
-        places = np.searchsorted(known, self._classes).clip(max=len(known) - 1)
-        if (known[places] != self._classes).any():
-            missing = self._classes[known[places] != self._classes]
+        classes = self.members.classes  # as the decks number them
+        places = np.searchsorted(known, classes).clip(max=len(known) - 1)
+        if (known[places] != classes).any():
+            missing = classes[known[places] != classes]
             raise DataError(
-                f"neighbors of {len(self._classes)} classes were asked for, but {len(missing)} of "
-                "them are not in the "
-                f"tree, class {missing[0]} first. Build it from samples of all classes."
+                f"neighbors of {len(classes)} classes were asked for, but {len(missing)} of "
+                f"them are not in the tree, class {missing[0]} first. Build it from samples of all "
+                "classes."
             )
         here = torch.from_numpy(places)
         wanted = min(self.anchors * self.neighborhood, len(places)) - 1

@@ -42,14 +42,18 @@ class Members:
     Attributes:
         total: number of classes, with enough rows or not.
         excluded: number of classes that have fewer than ``least`` rows and are left out.
-        sizes: number of rows of each class that stays.
+        classes: those that stay, rising.
+        sizes: number of rows of each.
     """
 
     def __init__(self, labels: np.ndarray, *, least: int) -> None:
-        _, numbers, sizes = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
+        classes, numbers, sizes = np.unique(
+            np.asarray(labels), return_inverse=True, return_counts=True
+        )
         stays = sizes >= least
         order = np.argsort(numbers, kind="stable")
         self._rows = order[stays[numbers[order]]]
+        self.classes: np.ndarray = classes[stays]
         self.sizes: np.ndarray = sizes[stays]
         self._starts = np.cumsum(self.sizes) - self.sizes
         self.total = len(sizes)
@@ -65,11 +69,8 @@ class Members:
         _, numbers = np.unique(of_rows, return_inverse=True)
         mine = numbers[self._rows]
         of_class = mine[self._starts]
-        if split := int(
-            (
-                np.minimum.reduceat(mine, self._starts) != np.maximum.reduceat(mine, self._starts)
-            ).sum()
-        ):
+        least, most = (edge.reduceat(mine, self._starts) for edge in (np.minimum, np.maximum))
+        if split := int((least != most).sum()):
             raise ConfigError(
                 f"a class lies in one stratum, but {split} classes have rows in several. Correct "
                 "them."
@@ -175,7 +176,7 @@ class BatchSampler(Sampler[list[int]], ABC):
         self.labels = np.asarray(self.labels)
         check_arguments(self)
         if self.batch_size:
-            self.fit(self.batch_size)
+            self.fit()
         classes, samples, self.batch_size = self.shape()
         if not classes:
             raise ConfigError(
@@ -186,14 +187,13 @@ class BatchSampler(Sampler[list[int]], ABC):
         if len(self.members) < classes:
             raise ConfigError(
                 f"a batch of {type(self).__name__} needs {classes} classes with at least "
-                f"{samples} samples each, but "
-                f"only {len(self.members)} of the {self.members.total} classes here have that "
-                "many. "
-                f"Ask for fewer classes or fewer samples of each, or add data."
+                f"{samples} samples each, but only {len(self.members)} of the "
+                f"{self.members.total} classes here have that many. Ask for fewer classes or "
+                "fewer samples of each, or add data."
             )
 
-    def fit(self, batch_size: int) -> None:
-        """Set the sizes to what makes so many rows and is there."""
+    def fit(self) -> None:
+        """Set the sizes to what makes ``batch_size`` rows and is there."""
 
     @abstractmethod
     def shape(self) -> BatchShape:
@@ -224,19 +224,14 @@ class BatchSampler(Sampler[list[int]], ABC):
 
     def __iter__(self) -> Iterator[list[int]]:
         plan = self.epoch(self._epoch)
-        self._epoch += (
-            1  # or a loop that never calls ``set_epoch`` would see the same batches for ever
-        )
+        # Or a loop that never calls ``set_epoch`` would see the same batches for ever.
+        self._epoch += 1
         return iter(plan)
 
     def __len__(self) -> int:
         """Return the batches in an epoch: as many as were asked for, or as the rows of the classes
         in use fill once."""
-        return (
-            self.batches
-            if self.batches is not None
-            else max(1, int(self.members.sizes.sum()) // self.shape().rows)
-        )
+        return self.batches or max(1, int(self.members.sizes.sum()) // self.shape().rows)
 
     def excluded(self) -> tuple[int, int, str]:
         """Return how many classes are left out, of how many, and what it is that they lack."""
@@ -259,32 +254,60 @@ class BatchSampler(Sampler[list[int]], ABC):
 
     def noted(self, form: str, got: tuple[int, ...], asked: tuple[int, ...]) -> None:
         """Keep what ``note`` says where batches are smaller than was asked for."""
-        if got != asked:
-            had, wanted = (form.format(*numbers) for numbers in (got, asked))
-            self.shrunk = f"batches have {had} instead of {wanted}: the training part has no more."  # type: ignore[misc]
+        less = f"{form.format(*got)} instead of {form.format(*asked)}"
+        text = f"batches have {less}: the training part has no more."
+        self.shrunk = None if got == asked else text  # type: ignore[misc]
 
-    def take_units(
+    def units(
         self,
-        size: str,
         unit: str,
+        asked: int,
         rows: int,
-        batch_size: int,
         *,
         there: int | None = None,
         least: int = FEWEST,
         samples: str = "2 samples",
-    ) -> None:
-        """Set ``size``, the number of units of ``rows`` rows, to what was asked for or fills
-        ``batch_size``, but to no more than are ``there``; None: as many as classes have 2
-        samples."""
-        asked = getattr(self, size) or batch_size // rows
-        if there is None:
-            there = int((class_sizes(self.labels) >= 2).sum())
-        got = shrink(
-            unit, asked, there, least=least, batch_size=batch_size, rows=rows, samples=samples
-        )
-        setattr(self, size, got)
-        self.noted("{} " + unit, (got,), (asked,))
+    ) -> int:
+        """Return how many ``unit`` of different classes a batch has: as many as were ``asked`` for
+        or fill ``batch_size``, but no more than the data fill.
+
+        Args:
+            unit: what is counted, for messages.
+            asked: how many the settings ask for; 0 for as many as fill ``batch_size``.
+            rows: rows of one unit.
+            there: how many the data fill; None for the number of classes with 2 samples.
+            least: the least that makes sense.
+            samples: what a class must have to be counted, for messages.
+        """
+        asked = asked or self.batch_size // rows
+        there = fillable(self.labels) if there is None else there
+        if asked < least:
+            raise ConfigError(
+                f"a batch needs at least {least} {unit} of {rows} rows, got {asked} with "
+                f"batch_size={self.batch_size}. Set training.batch_size={least * rows} or more."
+            )
+        if there < least:
+            raise DataError(
+                f"a batch needs at least {least} {unit} of different classes, but the training "
+                f"classes that have {samples} are enough for {there}. Add data, or hold fewer "
+                "classes out (training.validation)."
+            )
+        got = min(asked, there)
+        self.noted(f"{{}} {unit}", (got,), (asked,))
+        return got
+
+    def fill(self, classes: int, per_class: int) -> tuple[int, int]:
+        """Return P and K that the data fill.
+
+        >>> sampler = PKSampler(np.repeat(np.arange(5), [8, 8, 8, 8, 3]), batch_size=20, seed=0)
+        >>> sampler.fill(4, 4), sampler.fill(5, 4)
+        ((4, 4), (5, 3))
+        """
+        if per_class < FEWEST:
+            raise ConfigError(f"sampler.per_class is at least {FEWEST}, got {per_class}.")
+        fits = self.units("classes", classes, per_class)
+        enough = (k for k in range(per_class, 1, -1) if fillable(self.labels, k) >= fits)
+        return fits, next(enough)
 
 
 @dataclass(eq=False, repr=False)
@@ -316,11 +339,11 @@ class PKSampler(BatchSampler):
     def shape(self) -> BatchShape:
         return BatchShape(self.classes, self.per_class, self.classes * self.per_class)
 
-    def fit(self, batch_size: int) -> None:
+    def fit(self) -> None:
         """Take as many classes as were asked for, or all that have two samples; then as many
         samples of each, up to ``per_class``, as that many classes have."""
-        asked = (self.classes or batch_size // self.per_class, self.per_class)
-        self.classes, self.per_class = fit(self.labels, *asked, batch_size)
+        asked = (self.classes or self.batch_size // self.per_class, self.per_class)
+        self.classes, self.per_class = self.fill(*asked)
         self.noted("{} classes x {} samples", (self.classes, self.per_class), asked)
 
 
@@ -362,23 +385,22 @@ class CategoryBalancedSampler(PKSampler):
         if self.classes % self.categories:
             raise ConfigError(
                 f"a batch has as many classes of each category, got {self.classes} classes for "
-                f"{self.categories} "
-                f"categories. Set classes to a multiple."
+                f"{self.categories} categories. Set classes to a multiple."
             )
         each = self.classes // self.categories
         self._groups = Members(stratum, least=each)  # whose rows are classes
         if len(self._groups) < self.categories:
             raise ConfigError(
                 f"a batch needs {self.categories} categories with {each} classes of "
-                f"{self.per_class} samples each, but "
-                f"only {len(self._groups)} of the {there} categories have that many. Ask for fewer."
+                f"{self.per_class} samples each, but only {len(self._groups)} of the {there} "
+                "categories have that many. Ask for fewer."
             )
 
-    def fit(self, batch_size: int) -> None:
-        asked = self.classes or batch_size // self.per_class
+    def fit(self) -> None:
+        asked = self.classes or self.batch_size // self.per_class
         categories = self.categories
         per_class = self.per_class
-        fits, self.per_class = fit(self.labels, asked, per_class, batch_size)
+        fits, self.per_class = self.fill(asked, per_class)
         of_classes = Members(np.asarray(self.labels), least=self.per_class).strata(self._strata())
         sizes = np.sort(np.bincount(of_classes))[::-1]
         self.categories = min(categories or 2, int((sizes > 0).sum()), fits)
@@ -462,8 +484,8 @@ class NPairSampler(BatchSampler):
     def shape(self) -> BatchShape:
         return BatchShape(self.classes, 2, 2 * self.classes)
 
-    def fit(self, batch_size: int) -> None:
-        self.take_units("classes", "pairs", 2, batch_size)
+    def fit(self) -> None:
+        self.classes = self.units("pairs", self.classes, 2)
 
     def arrange(self, rows: Dealt) -> Plan:
         return super().arrange(rows.swapaxes(1, 2))
@@ -498,9 +520,9 @@ class TripletSampler(BatchSampler):
     def shape(self) -> BatchShape:
         return BatchShape(2 * self.triplets, 2, 3 * self.triplets)
 
-    def fit(self, batch_size: int) -> None:
-        there = int((class_sizes(self.labels) >= 2).sum()) // 2
-        self.take_units("triplets", "triplets", 3, batch_size, there=there, least=1)
+    def fit(self) -> None:
+        there = fillable(self.labels) // 2
+        self.triplets = self.units("triplets", self.triplets, 3, there=there, least=1)
 
     def plan(self, rng: Generator, batches: int) -> Plan:
         chosen = self.choose(rng, batches)
@@ -555,10 +577,10 @@ class CrossViewSampler(BatchSampler):
     def shape(self) -> BatchShape:
         return BatchShape(self.classes, 2, 2 * self.classes)
 
-    def fit(self, batch_size: int) -> None:
+    def fit(self) -> None:
         there = None if self.roles is None else len(self._seen_from_both(0))
         samples = "2 samples" if self.roles is None else "a query and a gallery image"
-        self.take_units("classes", "pairs", 2, batch_size, there=there, samples=samples)
+        self.classes = self.units("pairs", self.classes, 2, there=there, samples=samples)
 
     def plan(self, rng: Generator, batches: int) -> Plan:
         if self.roles is None:
@@ -631,25 +653,23 @@ class EpisodeSampler(BatchSampler):
 
     def __post_init__(self) -> None:
         if not self.batch_size:
-            self._share_out(120)
+            self._share_out(60)
         super().__post_init__()
 
-    def fit(self, batch_size: int) -> None:
-        pairs = batch_size // 2
-        there = int((class_sizes(self.labels) >= 2).sum())
-        shrink("pairs", pairs, there, least=2 * FEWEST, batch_size=batch_size, rows=2)
-        self._share_out(batch_size)
+    def fit(self) -> None:
+        self.units("pairs", 0, 2, least=2 * FEWEST)
+        self._share_out(self.batch_size // 2)
 
-    def _share_out(self, batch_size: int) -> None:
+    def _share_out(self, pairs: int) -> None:
         """Set what was not given, and both in proportion to what there is."""
-        validation = self.validation_classes or max(FEWEST, round(batch_size // 2 / 6))
-        training = self.training_classes or max(FEWEST, batch_size // 2 - validation)
+        validation = self.validation_classes or max(FEWEST, round(pairs / 6))
+        training = self.training_classes or max(FEWEST, pairs - validation)
         asked = (training, validation)
         if min(asked) < FEWEST:
             raise ConfigError(
                 f"training_classes and validation_classes are at least {FEWEST}, got {asked}."
             )
-        there = int((class_sizes(self.labels) >= 2).sum())
+        there = fillable(self.labels)
         if there < sum(asked):  # where even the least does not fit, the least
             validation = max(FEWEST, round(there * validation / sum(asked)))
             training = max(FEWEST, there - validation)
@@ -709,60 +729,6 @@ def _closed_walks(
     return walks
 
 
-def fit(labels: Labels, classes: int, per_class: int, batch_size: int) -> tuple[int, int]:
-    """Return P and K that the data fill; raise an error where not even the smallest batch can be
-    formed.
-
-    >>> labels = np.repeat(np.arange(5), [8, 8, 8, 8, 3])
-    >>> fit(labels, 4, 4, 16), fit(labels, 5, 4, 20)
-    ((4, 4), (5, 3))
-    """
-    if per_class < FEWEST:
-        raise ConfigError(f"sampler.per_class is at least {FEWEST}, got {per_class}.")
-    sizes = class_sizes(labels)
-    there = int((sizes >= FEWEST).sum())
-    fits = shrink("classes", classes, there, least=FEWEST, batch_size=batch_size, rows=per_class)
-    return fits, max(k for k in range(FEWEST, per_class + 1) if (sizes >= k).sum() >= fits)
-
-
-def shrink(
-    unit: str,
-    asked: int,
-    available: int,
-    *,
-    least: int,
-    batch_size: int,
-    rows: int,
-    samples: str = "2 samples",
-) -> int:
-    """Return how many ``unit`` of different classes a batch has, ``asked`` or as many as there are.
-
-    Args:
-        unit: what is counted, for messages.
-        asked: how many the settings ask for.
-        available: how many the data can fill.
-        least: the least that makes sense.
-        batch_size: rows of a batch, from which ``asked`` may follow.
-        rows: rows of one unit.
-        samples: what a class must have to be counted, for messages.
-    """
-    if asked < least:
-        raise ConfigError(
-            f"a batch needs at least {least} {unit} of {rows} rows, got {asked} with "
-            f"batch_size={batch_size}. "
-            f"Set training.batch_size={least * rows} or more."
-        )
-    if available < least:
-        raise DataError(
-            f"a batch needs at least {least} {unit} of different classes, but the training "
-            f"classes that have {samples} "
-            f"are enough for {available}. Add data, or hold fewer classes out "
-            "(training.validation)."
-        )
-    return min(asked, available)
-
-
-def class_sizes(labels: Labels) -> Int[np.ndarray, "c"]:
-    """Return the number of rows of each class."""
-    sizes: np.ndarray = np.unique(np.asarray(labels), return_counts=True)[1]
-    return sizes
+def fillable(labels: Labels, samples: int = FEWEST) -> int:
+    """Return how many classes have so many samples."""
+    return int((np.unique(np.asarray(labels), return_counts=True)[1] >= samples).sum())

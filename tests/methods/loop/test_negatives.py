@@ -5,10 +5,11 @@ import math
 
 import pytest
 import torch
+from tests.arcs import distances
 from torch.autograd import gradcheck
 
 from vicinal.errors import DataError
-from vicinal.geometry import arc_distances, arc_similarity
+from vicinal.geometry import arcs_among
 from vicinal.losses import (
     AdaptiveNeighborhoodLoss,
     BatchAllTripletLoss,
@@ -103,7 +104,7 @@ def test_samples_stand_for_arcs_that_are_closer_than_their_ends(loss):
 
 
 def arc_distance(x1, x2, y1, y2):
-    return arc_distances(*(row[None] for row in (x1, x2, y1, y2))).item()
+    return distances(*(row[None] for row in (x1, x2, y1, y2))).item()
 
 
 def by_hand(name, loss, x, labels):
@@ -281,7 +282,7 @@ def test_multi_similarity_sees_the_positives_of_both_members_once(embeddings):
     c = published(loss, pairing="all").comparisons(given, labels)
     assert sorted(c.keep_positive.sum(dim=1).tolist()) == [1, 3, 3, 3], "of three: ij, ik and jk"
     first, second, *_ = positive_pairs(labels, "all")
-    torch.testing.assert_close(c.negative, arc_similarity(given[first], given[second]))
+    torch.testing.assert_close(c.negative, arcs_among(given, first, second))
 
 
 def test_a_row_alone_in_its_class_counts_in_the_mean_as_in_the_loss_alone(embeddings):
