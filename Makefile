@@ -49,6 +49,7 @@ lint: $(VENV)/.developing node_modules/.installed
 	$(BIN)/ruff format --check .
 	$(NODE)/prettier --check --log-level warn .
 	$(NODE)/eslint .
+	$(BIN)/hadolint deploy/Containerfile
 
 types: $(VENV)/.developing
 	$(BIN)/mypy

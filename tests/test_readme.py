@@ -3,6 +3,8 @@ tables are generated."""
 
 import re
 import shlex
+import shutil
+import subprocess
 import tomllib
 from dataclasses import dataclass
 from functools import cache
@@ -167,6 +169,18 @@ def test_the_commands_on_a_page_are_understood(page):
         except ConfigError as error:
             pytest.fail(f"{page.name}: {line}: {error}")
     assert lines or page.name != "README.md"
+
+
+@pytest.mark.parametrize("name", ["Containerfile", "vicinal.service"])
+def test_a_deployed_server_is_started_as_the_command_line_has_it(name, tmp_path):
+    text = (ROOT / "deploy" / name).read_text()
+    (words,) = re.findall(r" serve (/.*)", text)
+    get_command(app).commands["serve"].make_context("serve", words.split())
+    if name == "vicinal.service" and shutil.which("systemd-analyze"):
+        unit = tmp_path / name
+        unit.write_text(text.replace("/opt/vicinal/bin/vicinal", "/bin/true"))
+        verified = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True)
+        assert (verified.returncode, verified.stderr) == (0, b"")
 
 
 def check(command: str, given: dict, named: list[str]) -> None:
