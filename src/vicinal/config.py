@@ -140,6 +140,8 @@ class Training(Settings):
             stopping.
         checkpoint_seconds: a kill loses at most about this much work.
         trackers: ``tensorboard``, ``mlflow`` or ``wandb``: where to log besides ``metrics.jsonl``.
+        tracker_mode: ``offline`` writes into the run directory alone; ``online`` sends to the
+            server of MLflow (``MLFLOW_TRACKING_URI``) or Weights & Biases (``wandb login``).
     """
 
     slot: ClassVar[str] = "training"
@@ -164,6 +166,7 @@ class Training(Settings):
     skip_corrupt: bool = False
     checkpoint_seconds: Annotated[float, Limits("[0, inf)")] = 20.0
     trackers: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = ()
+    tracker_mode: Literal["offline", "online"] = "offline"
 
 
 @dataclass(frozen=True, kw_only=True)

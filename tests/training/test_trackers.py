@@ -217,6 +217,52 @@ def test_mlflow_keeps_the_settings_and_the_state(run, tmp_path):
 
 
 @pytest.mark.slow
+def test_mlflow_online_has_one_run_at_the_place_that_the_user_names(run, tmp_path, monkeypatch):
+    pytest.importorskip("mlflow")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(ConfigError, match="MLFLOW_TRACKING_URI"):
+        check_trackers(["mlflow"], "online")
+    server = tmp_path / "server"
+    (server / "mlruns" / ".trash").mkdir(parents=True)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (server / "mlruns").as_uri())
+    check_trackers(["mlflow"], "online")
+    for first, last in ((0, 3), (3, 6)):  # a run, and its resume
+        journal = Journal(run.metrics_path)
+        for line in lines(first, last):
+            journal.append(line)
+        journal.close()
+        opened = Trackers(["mlflow"], run, CONFIG, "online")
+        opened.finish("finished")
+        assert read_mlflow(server) == expected(tmp_path)
+
+
+def test_a_server_of_mlflow_that_is_away_gets_the_metrics_later(run, tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+    opened = Trackers(["mlflow"], run, CONFIG)
+    (tracker,) = opened.trackers
+    tracker.log(0, {"loss": 0.5})
+
+    def away(*_, **__):
+        raise mlflow.exceptions.MlflowException("connection refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tracker._client, "log_batch", away)
+        with pytest.warns(UserWarning, match="connection refused"):
+            opened.flush()
+    opened.finish("finished")
+    assert read_mlflow(tmp_path)["loss"] == [(0, 0.5)]
+
+
+@pytest.mark.slow
+def test_wandb_online_needs_a_login(run, monkeypatch, tmp_path):
+    pytest.importorskip("wandb")
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match="wandb login"):
+        Trackers(["wandb"], run, CONFIG, "online")
+
+
+@pytest.mark.slow
 def test_wandb_keeps_its_id_and_its_settings(run, tmp_path):
     pytest.importorskip("wandb")
     names = set()

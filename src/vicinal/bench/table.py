@@ -53,7 +53,7 @@ UNTRAINED, PCA, WHITENED = UNTRAINED_ROWS = ("untrained", "PCA", "whitened PCA")
 NO_MATTER = {
     "training": (
         *("seed", "device", "workers", "resident", "cache"),
-        *("compile", "cuda_graph", "checkpoint_seconds", "trackers"),
+        *("compile", "cuda_graph", "checkpoint_seconds", "trackers", "tracker_mode"),
     ),
     "evaluation": ("artifacts", "batch_size"),
 }

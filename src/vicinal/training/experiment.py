@@ -372,7 +372,7 @@ def prepare(
     """
     training = config.training
     device = parallel.pick_device(training.device)
-    check_trackers(training.trackers)
+    check_trackers(training.trackers, training.tracker_mode)
     cache = open_cache(training.cache)
     config, records = load_records(config)
     if records.source.kind != config.transform.kind:

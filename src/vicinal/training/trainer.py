@@ -172,7 +172,7 @@ class Trainer:
         names = self.settings.trackers if first else ()
         # Other processes may be here before the run is written.
         slots = self.run.config["slots"] if names else {}
-        self.trackers = Trackers(names, self.run, slots)
+        self.trackers = Trackers(names, self.run, slots, self.settings.tracker_mode)
         self._began = time.monotonic()
         self._seconds_before = self.position.seconds
         try:
