@@ -40,9 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     failed = False
     if not options.page:
         failed = run(plan, options, path, console)
-    lines, notes = results.read(path)
-    for note in notes:
-        console.line(note, warning=True)
+    lines = list(results.read(path))
     page = options.results / f"{plan.name}.md"
     write_text(page, markdown(lines, plan))
     for sentence in (*view(lines, plan, "accuracy").sentences, f"page: {page}; results: {path}"):
@@ -55,7 +53,7 @@ def run(plan: Plan, options: argparse.Namespace, path: Path, console: Console) -
     have ended."""
     methods = available(options.methods, console)
     limited = plan if options.splits is None else replace(plan, splits=options.splits)
-    done = {(line["set"], line["split"], line["method"]) for line in results.read(path)[0]}
+    done = {(line["set"], line["split"], line["method"]) for line in results.read(path)}
     missing = [unit for unit in limited.units(methods) if unit.key not in done]
     data = (options.data or data_root()) / "tabular"
     check_data({unit.set for unit in missing}, data)

@@ -134,5 +134,5 @@ def test_what_cannot_be_compared_is_rejected(make, tmp_path):
     unfinished = RunDirectory(tmp_path / "open")
     unfinished.path.mkdir()
     (unfinished.path / "run.json").write_text(json.dumps({"format": 1}))
-    with pytest.raises(RunError, match="no results yet"):
+    with pytest.raises(RunError, match="no results"):
         compare([unfinished.path])

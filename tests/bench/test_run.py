@@ -9,7 +9,7 @@ import pytest
 
 from vicinal.bench import results
 from vicinal.bench.job import Job, state_of
-from vicinal.bench.pool import Failure, Pool
+from vicinal.bench.pool import Pool
 from vicinal.bench.results import Store
 from vicinal.bench.run import Bench, collect, jobs, run_tables
 from vicinal.bench.table import UNTRAINED_ROWS, Budget, load_tables, row
@@ -39,7 +39,7 @@ class Fake(Pool):
             self.ran.append(task.name)
             arguments = task.arguments
             if any(word in task.name for word in self.fail):
-                self.failures.append(Failure(task, 1, self.runs, "error"))
+                self.failures.append(task)
                 continue
             facts = {
                 "created": f"2026 {self.count:05}",
@@ -126,7 +126,7 @@ def test_results_of_other_data_are_left_out_and_said(kept, table, go, fake, tmp_
     found = collect(table.replace(seeds=3), Store(tmp_path / "results"))
     records = {line["records"] for line in found.lines["plain"].values()}
     assert len(records) == 1 and len(found.lines["plain"]) == 3
-    assert "10 results of other data" in found.notes[0] and outcome.notes == found.notes
+    assert "10 results of other data" in found.note and outcome.note == found.note
 
 
 def test_each_row_says_beforehand_what_it_costs(table, go, record):

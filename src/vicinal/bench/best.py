@@ -73,18 +73,15 @@ _HEADS = (
 )
 _RATES = (3, 0.3, 10)
 # The first of their kind on CUB-200, by experiments/losses.py.
-_LOSSES = tuple(
-    f"loss={name}"
-    for name in (
-        "recall_at_k",
-        "info_nce",
-        "ranked_list",
-        "margin",
-        "signal_to_noise_contrastive",
-        "cosface",
-        "smooth_ap",
-        "danml",
-    )
+_LOSSES = (
+    "loss=recall_at_k",
+    "loss=info_nce",
+    "loss=ranked_list",
+    "loss=margin",
+    "loss=signal_to_noise_contrastive",
+    "loss=cosface",
+    "loss=smooth_ap",
+    "loss=danml",
 )
 Words = tuple[str, ...]
 HEAD = ("settings", "trained", "folds", "held out", "difference ± s.e.")
@@ -253,7 +250,7 @@ class Search:
         self.trials: dict[tuple[str, Words], Trial] = {}
         self.done: dict[str, int] = {}  # folds that all had which were left, by level
         spent = 0.0
-        for line in results.read(self.journal)[0]:
+        for line in results.read(self.journal):
             if line["search"] == self.key:
                 spent = max(spent, line["elapsed"])
                 self._take(line)
@@ -268,8 +265,8 @@ class Search:
 
     def cut(self, fold: int) -> dict[str, Any]:
         """What ``Fold`` takes."""
-        cut = {"folds": self.folds, "samples": self.samples}
-        return cut | {"fold": fold, "seed": 0, "test": False}
+        own = {"folds": self.folds, "fold": fold, "samples": self.samples}
+        return {**own, "seed": 0, "test": False}
 
     def free(self, words: Words) -> bool:
         """Whether a candidate changes nothing that the user fixed; a start in closed form may."""

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vicinal.bench.job import finished, row_metrics
+from vicinal.bench.job import finished, results_of, row_metrics
 from vicinal.bench.results import Line
 from vicinal.bench.run import Outcome
 from vicinal.bench.summary import Summary, summarize
 from vicinal.bench.table import NO_MATTER, Row, Table
-from vicinal.errors import ConfigError, RunError, unknown
+from vicinal.errors import ConfigError, unknown
 from vicinal.run_directory import RunDirectory
 
 _NO_MATTER = {f"{slot}.{name}" for slot, names in NO_MATTER.items() for name in names}
@@ -20,12 +20,9 @@ def compare(paths: Sequence[Path], metric: str = "recall@1") -> Summary:
     rows: list[tuple[dict[str, Any], dict[int, RunDirectory]]] = []
     runs = [RunDirectory.open(path) for path in paths]
     for run in runs:
-        if run.results is None:
-            raise RunError(
-                f"{run.path} has no results yet ({run.status.get('state')}). Compare finished runs."
-            )
-        if metric not in row_metrics(run.results):
-            raise ConfigError(f"{run.path}: {unknown('metric', metric, row_metrics(run.results))}")
+        known = row_metrics(results_of(run))
+        if metric not in known:
+            raise ConfigError(f"{run.path}: {unknown('metric', metric, known)}")
         if _tested_on(run) != _tested_on(runs[0]):
             raise ConfigError(
                 f"runs are compared on the same test records, got {runs[0].path} tested on "
@@ -65,11 +62,11 @@ def compare(paths: Sequence[Path], metric: str = "recall@1") -> Summary:
 
 
 def _line(run: RunDirectory, metric: str) -> Line:
-    return finished(run, metric) | {"protocol": (run.results or {}).get("protocol")}
+    return finished(run, metric) | {"protocol": results_of(run).get("protocol")}
 
 
 def _tested_on(run: RunDirectory) -> str:
-    results = run.results or {}
+    results = results_of(run)
     facts = (results.get(key) for key in ("records", "split", "classes"))
     return "{} {} records of {} classes of {}".format(*facts, run.info["data"]["name"])
 
@@ -98,8 +95,6 @@ def _names(found: Sequence[Mapping[str, Any]]) -> list[str]:
 def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in settings.items():
-        inner = (
-            _flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {before + key: value}
-        )
-        flat |= inner
+        nested = isinstance(value, Mapping)
+        flat |= _flat(value, f"{before}{key}.") if nested else {before + key: value}
     return flat

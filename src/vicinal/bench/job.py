@@ -204,14 +204,10 @@ def perform(
     elif job.kind == "fold":
         found = [_fold(config, folder, job.fold)]
     elif protocol == "reality_check":
-        cuts = [
-            Fold(config.data, REALITY_FOLDS, number, seed=0, test=True)
-            for number in range(REALITY_FOLDS)
-        ]
-        runs = [
-            train_run(config.replace(data=cut), folder / f"fold-{cut.fold}", again=True)
-            for cut in cuts
-        ]
+        runs = []
+        for number in range(REALITY_FOLDS):
+            cut = Fold(config.data, REALITY_FOLDS, number, seed=0, test=True)
+            runs.append(train_run(config.replace(data=cut), folder / f"fold-{number}", again=True))
         found = [concatenated(runs, config)]
     else:
         found = [finished(train_run(config, folder / "run"))]
@@ -279,7 +275,7 @@ def origin(config: Config) -> Line:
 
 def finished(run: RunDirectory, metric: str = "recall@1") -> Line:
     """A finished run on its test classes, by class in one metric if that is a mean over queries."""
-    results = _results(run)
+    results = results_of(run)
     by_class = run.arrays("by_class") or {}
     return {
         "seconds": run.status["seconds"],
@@ -313,19 +309,14 @@ def concatenated(runs: Sequence[RunDirectory], config: Config) -> Line:
     skip = config.training.skip_corrupt
     part = config.data.load().part("test")
     each = [Encoder.load(run, device).embed(part, skip_corrupt=skip) for run in runs]
-    together = Embedded(
-        torch.cat([embedded.vectors for embedded in each], dim=1), each[0].records, each[0].skipped
-    )
-    alone = [row_metrics(_results(run)) for run in runs]
+    vectors = torch.cat([embedded.vectors for embedded in each], dim=1)
+    alone = [row_metrics(results_of(run)) for run in runs]
     width = each[0].vectors.shape[1]
-    scores = _scores(together, config)
-    seconds = sum(run.status["seconds"] for run in runs)
-    means = {f"{name} {width}-d": sum(m[name] for m in alone) / len(alone) for name in alone[0]}
-    return {
-        "seconds": seconds,
-        **scores,
-        "metrics": scores["metrics"] | means,
+    scores = _scores(replace(each[0], vectors=vectors), config)
+    scores["metrics"] |= {
+        f"{name} {width}-d": sum(m[name] for m in alone) / len(alone) for name in alone[0]
     }
+    return {"seconds": sum(run.status["seconds"] for run in runs), **scores}
 
 
 def untrained_rows(config: Config, dim: int | None = None) -> list[Line]:
@@ -348,12 +339,10 @@ def untrained_rows(config: Config, dim: int | None = None) -> list[Line]:
     projected = [
         normalize(pca(features, known, dim, whiten=whiten), dim=1) for whiten in (False, True)
     ]
-    found = zip(UNTRAINED_ROWS, (features, *projected), strict=True)
-    scored = [
-        (name, _scores(Embedded(vectors, test.records, test.skipped), config))
-        for name, vectors in found
+    return [
+        {"row": name, "seconds": 0.0, **_scores(replace(test, vectors=vectors), config)}
+        for name, vectors in zip(UNTRAINED_ROWS, (features, *projected), strict=True)
     ]
-    return [{"row": name, "seconds": 0.0, **scores} for name, scores in scored]
 
 
 def pca(
@@ -397,8 +386,8 @@ def cut_metrics(results: dict[str, Any]) -> dict[str, float]:
     return {f"{name} {size}-d": value for size, metrics in sizes for name, value in metrics.items()}
 
 
-def row_metrics(results: dict[str, Any], name: str = "trained") -> dict[str, float]:
-    return next(dict(row["metrics"]) for row in results["rows"] if row["name"] == name)
+def row_metrics(results: dict[str, Any]) -> dict[str, float]:
+    return next(dict(row["metrics"]) for row in results["rows"] if row["name"] == "trained")
 
 
 def scalars(run: RunDirectory) -> dict[str, float]:
@@ -421,12 +410,16 @@ def _in_training(run: RunDirectory) -> dict[str, float]:
     over-fitting?"""
     rows = (run.document("diagnostics") or {"rows": []})["rows"]
     known: dict[str, Any] = next((row for row in rows if row["name"] == "train"), {})
-    return {f"train {name}": known[name] for name in row_metrics(_results(run)) if name in known}
+    return {f"train {name}": known[name] for name in row_metrics(results_of(run)) if name in known}
 
 
-def _results(run: RunDirectory) -> dict[str, Any]:
+def results_of(run: RunDirectory) -> dict[str, Any]:
+    """The results of a run; a RunError where there are none."""
     if run.results is None:
-        raise RunError(f"{run.path} has no results: its data has no classes to measure on.")
+        raise RunError(
+            f"{run.path} has no results: it is {run.status.get('state')}, or its data has no "
+            "classes to measure on."
+        )
     return run.results
 
 

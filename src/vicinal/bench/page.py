@@ -1,16 +1,14 @@
 """A table's summary as text: its cells, for a terminal and for its page in Markdown."""
 
-import io
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-
-from matplotlib.figure import Figure
 
 from vicinal.bench.summary import Summary, SummaryRow
 from vicinal.bench.table import Budget, Table
 from vicinal.evaluation.statistics import Difference, Estimate
 from vicinal.files import write_text
+from vicinal.reports import tables
 from vicinal.reports.tables import MISSING, metric_title, per_cent, signed
 
 Columns = dict[str, Callable[[SummaryRow], str]]  # by its head, the cell of a row
@@ -35,9 +33,7 @@ def interval(estimate: Estimate | None) -> str:
     """
     if estimate is None:
         return MISSING
-    if estimate.low is None or estimate.high is None:
-        return signed(estimate.mean)
-    return f"{signed(estimate.mean)} ({signed(estimate.low)} to {signed(estimate.high)})"
+    return f"{signed(estimate.mean)} {tables.interval(vars(estimate))}".rstrip()
 
 
 def probability(p: float | None) -> str:
@@ -102,7 +98,8 @@ def write_page(summary: Summary, folder: Path) -> Path:
     drawn = summary.table.figure.draw(summary) if summary.table.figure else None
     if drawn is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        path.with_suffix(".png").write_bytes(png(drawn))
+        # Equal results, equal bytes.
+        drawn.savefig(path.with_suffix(".png"), dpi=144, metadata={"Software": None})
     write_text(path, markdown(summary, pictured=drawn is not None))
     return path
 
@@ -122,7 +119,7 @@ def markdown(summary: Summary, *, pictured: bool = False) -> str:
         f"![{plain(table.title)}]({table.name}.png)" if pictured else "",
         "\n".join(shown),
         f"`{command(table)}`: {made}",
-        *map(plain, summary.notes),
+        plain(summary.note),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -134,13 +131,6 @@ def grid(heads: Iterable[str], rows: Iterable[Sequence[str]]) -> list[str]:
         "|---" * len(list(heads)) + "|",
         *("| " + " | ".join(map(_cell, row)) + " |" for row in rows),
     ]
-
-
-def png(figure: Figure) -> bytes:
-    buffer = io.BytesIO()
-    # Equal results, equal bytes.
-    figure.savefig(buffer, format="png", dpi=144, metadata={"Software": None})
-    return buffer.getvalue()
 
 
 def plain(words: str) -> str:

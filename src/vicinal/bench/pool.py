@@ -55,16 +55,6 @@ class Task:
         return runs / f"{name}-{sha256(self.key.encode()).hexdigest()[:8]}"
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A task that ended without a result, and the end of its log."""
-
-    task: Task
-    code: int
-    log: Path
-    last_lines: str
-
-
 Done = Callable[
     [Task, list[dict[str, Any]]], str
 ]  # gets the results of a task; returns what is printed of them
@@ -74,26 +64,15 @@ class Pool:
     """Runs tasks below ``runs``, at most ``slots`` at a time.
 
     It holds its folder meanwhile: two benches would train in the same run folders.
-
-    Args:
-        clock: seconds; what ``until`` is measured by.
     """
 
-    def __init__(
-        self,
-        runs: Path,
-        *,
-        slots: int,
-        console: Console,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, runs: Path, *, slots: int, console: Console) -> None:
         if slots < 1:
             raise ConfigError(f"--jobs must be at least 1, got {slots}.")
         self.runs = runs
         self.slots = slots
         self.console = console
-        self.clock = clock
-        self.failures: list[Failure] = []
+        self.failures: list[Task] = []  # that ended without a result
         self._running: dict[Task, subprocess.Popen[bytes]] = {}
         self._starting = threading.Lock()
         self._stopped = False
@@ -121,7 +100,7 @@ class Pool:
         Args:
             done: gets each task's results as it ends; what it returns is printed behind the task's
                 name.
-            until: when, by the pool's clock, no task starts any more; those that run then finish.
+            until: when, by ``time.monotonic``, no task starts any more; those that run then finish.
         """
         waiting = list(tasks)
         left = 0
@@ -159,7 +138,7 @@ class Pool:
         from vicinal.data.loader import CACHE  # loads torch, which a task's process may not need
 
         with self._starting:
-            if self._stopped or self.clock() >= until:
+            if self._stopped or time.monotonic() >= until:
                 return None
             folder = self.prepare(task)
             each = max(1, (os.cpu_count() or 1) // self.slots)
@@ -189,7 +168,7 @@ class Pool:
             return
         log = folder / "log.txt"
         last = "\n".join(log.read_text(errors="replace").strip().splitlines()[-LAST_LINES:])
-        self.failures.append(Failure(task, code, log, last))
+        self.failures.append(task)
         self.console.line(
             f"{task.name} failed (exit {code}); its last lines, from {log}:\n{last}", warning=True
         )

@@ -7,11 +7,12 @@ A result is used for every row, of any table, that has its protocol, its seed, t
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from vicinal.errors import DataError
+from vicinal.files import lock_open_file, read_lines
 
 FORMAT = 2
 KEY = ("protocol", "seed", "slots")
@@ -19,15 +20,13 @@ Line = dict[str, Any]
 
 
 def append(path: Path, *lines: Mapping[str, Any]) -> None:
-    """Add lines at once and force them to disk; a partial line that a crash left is ended first."""
+    """Add lines at once and force them to disk; a partial line that a crash left is cut off."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(map(written, lines))
     with path.open("ab+") as file:
-        if file.seek(0, os.SEEK_END):
-            file.seek(-1, os.SEEK_END)
-            text = text if file.read(1) == b"\n" else "\n" + text
-        # One write: two processes that append to one file do not mix their lines.
-        file.write(text.encode())
+        lock_open_file(file.fileno())  # what another process is just writing is no crash's
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
+        file.write("".join(map(written, lines)).encode())
         file.flush()
         os.fsync(file.fileno())
 
@@ -42,52 +41,26 @@ def written(line: Mapping[str, Any]) -> str:
     )
 
 
-def read(path: Path) -> tuple[list[Line], list[str]]:
-    """The lines of a results file, and a note for each that cannot be read, as a crash leaves
-    one."""
-    lines: list[Line] = []
-    notes: list[str] = []
-    texts = (
-        path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
-    )
-    for number, text in enumerate(texts, 1):
-        if not text.strip():
-            continue
-        try:
-            line = json.loads(text)
-        except (json.JSONDecodeError, RecursionError):
-            line = None
-        if not isinstance(line, dict):
-            notes.append(f"{path}, line {number}: not a result, ignored (cut off by a crash?).")
-        elif line.get("format", FORMAT) != FORMAT:
+def read(path: Path) -> Iterator[Line]:
+    """The lines of a results file, without a last one that a crash cut off."""
+    for line in read_lines(path):
+        if line.get("format", FORMAT) != FORMAT:
             raise DataError(
-                f"{path}, line {number}: results of format {line.get('format')}, this version "
-                f"reads {FORMAT}. "
-                f"Use the version that wrote it."
+                f"{path} holds results of format {line['format']}, this version reads {FORMAT}. "
+                "Use the version that wrote it."
             )
-        else:
-            lines.append(line)
-    return lines, notes
+        yield line
 
 
 class Store:
     """The results of a folder by what they are results of; the newest of each counts."""
 
     def __init__(self, folder: Path) -> None:
-        self.notes: list[str] = []
         self._lines: dict[tuple[Any, ...], dict[str, Line]] = {}
-        for path in sorted(folder.glob("*.jsonl")):
-            lines, notes = read(path)
-            self.notes += notes
-            for line in lines:
-                if "slots" in line:
-                    self._add(line)
-
-    def _add(self, line: Line) -> None:
-        same = self._lines.setdefault(_key(line), {})
-        before = same.setdefault(records_of(line), line)
-        if line["created"] >= before["created"]:
-            same[records_of(line)] = line
+        found = (line for path in sorted(folder.glob("*.jsonl")) for line in read(path))
+        own = (line for line in found if "slots" in line)
+        for line in sorted(own, key=lambda line: str(line["created"])):
+            self._lines.setdefault(_key(line), {})[records_of(line)] = line
 
     def find(self, wanted: Mapping[str, Any]) -> dict[str, Line]:
         """The newest results of a job by the fingerprints of their records; ``row`` counts only for

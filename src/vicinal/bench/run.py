@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vicinal.bench import results
 from vicinal.bench.job import Job, state_of
-from vicinal.bench.pool import Done, Failure, Pool, Task
+from vicinal.bench.pool import Done, Pool, Task
 from vicinal.bench.results import Line, Store, records_of
 from vicinal.bench.table import UNTRAINED_ROWS, Table
 from vicinal.errors import ConfigError, DataError, unknown
@@ -35,7 +35,7 @@ class Bench:
     until: float = math.inf
     make_pool: Callable[..., Pool] = Pool
 
-    def do(self, tasks: Iterable[Task], done: Done, title: str) -> tuple[int, list[Failure]]:
+    def do(self, tasks: Iterable[Task], done: Done, title: str) -> tuple[int, list[Task]]:
         """Run tasks; return how many were not started, and which failed."""
         with self.make_pool(self.runs / "jobs", slots=self.slots, console=self.console) as pool:
             return pool.run(tasks, done, title=title, until=self.until), pool.failures
@@ -48,13 +48,13 @@ class Outcome:
     Attributes:
         lines: results by row and seed.
         failures: how many jobs of this run failed, by row.
-        notes: what a reader of the results files should know.
+        note: what a reader of the results should know.
     """
 
     table: Table
     lines: dict[str, dict[int, Line]]
     failures: dict[str, int] = field(default_factory=dict)
-    notes: Sequence[str] = ()
+    note: str = ""
 
     def missing(self) -> list[Job]:
         return [
@@ -89,18 +89,14 @@ def collect(table: Table, store: Store, present: Mapping[str, str] | None = None
     outcome = Outcome(
         table, {name: {} for name in (*UNTRAINED_ROWS, *(r.name for r in table.rows))}
     )
-    outcome.notes = list(store.notes)
     found = [
         (row, job, store.find({**job.identity(), "row": row}))
         for job in jobs(table)
         for row in rows_of(job)
     ]
-    newest: dict[str, Line] = {}
-    for _, job, lines in found:
-        for line in lines.values():
-            before = newest.setdefault(job.source(), line)
-            newest[job.source()] = max(before, line, key=lambda one: str(one["created"]))
-    counted = {source: records_of(line) for source, line in newest.items()} | dict(present or {})
+    every = [(line, job.source()) for _, job, lines in found for line in lines.values()]
+    every.sort(key=lambda one: str(one[0]["created"]))
+    counted = {source: records_of(line) for line, source in every} | dict(present or {})
     left_out = 0
     for row, job, lines in found:
         wanted = counted.get(job.source(), "")
@@ -108,7 +104,7 @@ def collect(table: Table, store: Store, present: Mapping[str, str] | None = None
         if wanted in lines:
             outcome.lines[row][job.seed] = lines[wanted]
     if left_out:
-        outcome.notes.append(
+        outcome.note = (
             f"{left_out} results of other data than these are left out: names, labels, splits or "
             "content of the records have changed since, or were not recorded."
         )
@@ -176,7 +172,7 @@ def run_tables(tables: Sequence[Table], bench: Bench) -> list[Outcome]:
     store = Store(bench.folder)
     now = present(job for table in tables for job in jobs(table))
     outcomes = [collect(table, store, now) for table in tables]
-    for note in dict.fromkeys(note for outcome in outcomes for note in outcome.notes):
+    for note in sorted({outcome.note for outcome in outcomes} - {""}):
         bench.console.line(note, warning=True)
     wanted: dict[str, list[tuple[Outcome, Job]]] = {}  # by the key of a task
     asked = [
@@ -210,11 +206,10 @@ def run_tables(tables: Sequence[Table], bench: Bench) -> list[Outcome]:
         return "done" if recall is None else f"R@1 {100 * recall:.1f}"
 
     left, failures = bench.do(tasks, done, title)
-    for failure in failures:
-        for outcome, job in wanted[failure.task.key]:
+    for task in failures:
+        for outcome, job in wanted[task.key]:
             bench.console.line(
-                f"{outcome.table.name}: failed: {failure.task.name}; run the same command to try "
-                "again",
+                f"{outcome.table.name}: failed: {task.name}; run the same command to try again",
                 warning=True,
             )
             for row in rows_of(job):

@@ -48,7 +48,7 @@ class Summary:
     rows: list[SummaryRow]
     remark: str
     made: tuple[str, ...]
-    notes: tuple[str, ...]
+    note: str
 
 
 def summarize(outcome: Outcome) -> Summary:
@@ -66,7 +66,7 @@ def summarize(outcome: Outcome) -> Summary:
     code = {str(line.get("commit") or line.get("code")) for line in lines}
     made = dict.fromkeys([*sorted(code), *(str(line.get("hardware")) for line in lines)])
     remark = table.remark(outcome) if table.remark else ""
-    return Summary(table, list(rows.values()), remark, tuple(made), tuple(outcome.notes))
+    return Summary(table, list(rows.values()), remark, tuple(made), outcome.note)
 
 
 def regressions(outcome: Outcome) -> list[str]:

@@ -268,12 +268,8 @@ def tune_table(
                 config = one.job(0, words_of(values)).located()
             Fold(config.data, budget.folds, 0, budget.seed, test=False).load()
         now = present(one.job(0, ()) for one in wanted)
-    lines: list[Line] = []  # of all tables
-    for path in sorted(place.glob("*.trials.jsonl")):
-        found, notes = results.read(path)
-        lines += found
-        for note in notes:
-            bench.console.line(note, warning=True)
+    files = sorted(place.glob("*.trials.jsonl"))  # of all tables
+    lines = [line for path in files for line in results.read(path)]
     for one in searches:
         one.recorded(lines, now.get(one.job(0, ()).source()))
     if not recorded_only:

@@ -105,7 +105,7 @@ def search_routes(library: Library) -> APIRouter:
             }
         )
 
-    @routes.post("/image", openapi_extra=_UPLOAD, summary="Search by a picture")
+    @routes.post("/image", openapi_extra=_UPLOAD)
     def by_image(data: Annotated[bytes, Depends(upload)], options: Options) -> Answer:
         """Neighbors of an uploaded picture, whose bytes are the body (`curl --data-binary
         @bird.jpg`)."""
@@ -115,12 +115,12 @@ def search_routes(library: Library) -> APIRouter:
         with one_at_a_time:
             return found("image", lambda _: library.model.embed(image)[0], options)
 
-    @routes.get("/item/{id}", summary="Search by an item")
+    @routes.get("/item/{id}")
     def by_item(id: Id, options: Options) -> Answer:
         """Neighbors of an item of the collection, without itself."""
         return found("item", lambda snapshot: snapshot.vector(id), options, id)
 
-    @routes.get("/text", summary="Search by a text")
+    @routes.get("/text")
     def by_text(
         q: Annotated[str, Query(min_length=1, max_length=LONGEST, description="What to look for.")],
         options: Options,
@@ -135,7 +135,7 @@ def search_routes(library: Library) -> APIRouter:
         with one_at_a_time:
             return found("text", lambda _: reader.embed(q)[0], options)
 
-    @routes.post("/vector", summary="Search by a vector")
+    @routes.post("/vector")
     def by_vector(
         vector: Annotated[list[Coordinate], Body(embed=True, min_length=1, max_length=65_536)],
         options: Options,
@@ -144,7 +144,7 @@ def search_routes(library: Library) -> APIRouter:
         model."""
         return found("vector", lambda _: np.array(vector), options)
 
-    @routes.get("/class", summary="Search by a class")
+    @routes.get("/class")
     def by_class(name: Annotated[str, Query(description="The class.")], options: Options) -> Answer:
         """What lies nearest to the mean of a class; its own items are found too."""
         return found("class", lambda snapshot: query_vector(snapshot, None, labels=[name]), options)
@@ -160,14 +160,14 @@ def item_routes(library: Library) -> APIRouter:
         bool, Query(description="Evenly from the whole collection, instead of the first ones.")
     ]
 
-    @routes.get("/classes", summary="All classes")
+    @routes.get("/classes")
     def classes() -> Answer:
         """The classes of the collection with their numbers of items, by name."""
         snapshot = library.snapshot()
         counts = [{"label": label, "items": count} for label, count in snapshot.labels().items()]
         return Answer({"generation": snapshot.generation, "classes": counts})
 
-    @routes.get("/items", summary="Items of the collection")
+    @routes.get("/items")
     def items(
         label: Label = None, offset: Offset = 0, limit: Listed = 60, spread: Spread = False
     ) -> Answer:
@@ -185,8 +185,9 @@ def item_routes(library: Library) -> APIRouter:
             }
         )
 
-    @routes.get("/items/{id}", summary="One item")
+    @routes.get("/items/{id}")
     def one(id: Id) -> Answer:
+        """One item."""
         snapshot = library.snapshot()
         return Answer({"generation": snapshot.generation, "item": item_of(snapshot, id).document})
 
@@ -203,16 +204,14 @@ def item_routes(library: Library) -> APIRouter:
         keep = "private, max-age=31536000, immutable" if same else "no-store"
         return Response(content, media_type=kind, headers={"Cache-Control": keep})
 
-    @routes.get(
-        "/items/{id}/thumbnail", responses=_PICTURE, response_class=Response, summary="Thumbnail"
-    )
+    @routes.get("/items/{id}/thumbnail", responses=_PICTURE, response_class=Response)
     def thumbnail(
         id: Id, side: Literal["64", "128", "256"] = "128", generation: Named = None
     ) -> Response:
         """A small picture, its longer side at most `side` pixels; without the file's metadata."""
         return picture(id, int(side), generation)
 
-    @routes.get("/items/{id}/image", responses=_PICTURE, response_class=Response, summary="Picture")
+    @routes.get("/items/{id}/image", responses=_PICTURE, response_class=Response)
     def image(id: Id, generation: Named = None) -> Response:
         """A large picture, encoded anew, without the file's metadata."""
         return picture(id, _LARGE, generation)

@@ -47,12 +47,12 @@ def view_routes(library: Library) -> APIRouter:
     def computing(snapshot: Snapshot) -> "Future[dict[str, Any]]":
         return mapping.submit(lambda: _map_answer(snapshot, layout(snapshot)))
 
-    @routes.get("/api/about", summary="What is served")
+    @routes.get("/api/about")
     def about() -> Answer:
         """The run, the newest generation of its collection, and the limits of a request."""
         return Answer(_about(library))
 
-    @routes.get("/api/map", summary="The map")
+    @routes.get("/api/map")
     def map() -> Answer:
         """Positions of the items, computed once for each generation; 202 and no points while that
         goes on."""
@@ -66,19 +66,19 @@ def view_routes(library: Library) -> APIRouter:
             raise HTTPException(500, f"It could not be computed: {failure}") from failure
         return Answer(found.result())
 
-    @routes.get("/api/hardness", summary="What is hard")
+    @routes.get("/api/hardness")
     def hard() -> Answer:
         """Charts of the training's own quantities, the hardest classes and the most confused
         pairs."""
         with decoding(library.run.path):
             return Answer(_hardness(library.run, library.snapshot()))
 
-    @routes.get("/health", summary="Whether it answers")
+    @routes.get("/health")
     def health() -> Answer:
         """For monitors; needs no token."""
         return Answer({"generation": library.collection.latest_generation()})
 
-    @routes.get("/metrics", summary="Numbers for Prometheus", response_class=PlainTextResponse)
+    @routes.get("/metrics", response_class=PlainTextResponse)
     def metrics(request: Request) -> PlainTextResponse:
         """Answers since the start by status, the seconds that they took, and the collection."""
         state = request.app.state
@@ -95,7 +95,7 @@ def view_routes(library: Library) -> APIRouter:
             lines += [f"# TYPE vicinal_{name}", f"vicinal_{name.split()[0]} {number}"]
         return PlainTextResponse("\n".join([*lines, ""]))
 
-    @routes.get("/report", summary="The run's report", response_class=HTMLResponse)
+    @routes.get("/report", response_class=HTMLResponse)
     def report() -> HTMLResponse:
         """The report's page, rendered from the run's numbers; a page that lies in the run is never
         sent."""
@@ -160,7 +160,7 @@ def _hardness(run: RunDirectory, snapshot: Snapshot) -> dict[str, Any]:
         "generation": snapshot.generation,
         "charts": [
             {**one, "mark": mark, "caption": artifacts.captions.get(one["key"], "")}
-            for one in sorted(charts, key=_rank)
+            for one in sorted(charts, key=_explains)
         ],
         "worst": [
             {
@@ -175,9 +175,8 @@ def _hardness(run: RunDirectory, snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _rank(chart: Mapping[str, Any]) -> int:
-    """Rank the hardness charts first, then the share of active tuples, then loss and validation,
+def _explains(chart: Mapping[str, Any]) -> tuple[bool, bool]:
+    """Order charts: hardness first, then the share of active tuples, then loss and validation,
     which explain them."""
-    if chart["key"] == "scalar-active":
-        return 1
-    return 2 if chart["key"] == "scalar-loss" or chart["key"].startswith("evaluation-") else 0
+    key = chart["key"]
+    return key.startswith(("scalar-loss", "evaluation-")), key == "scalar-active"

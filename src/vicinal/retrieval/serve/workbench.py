@@ -51,14 +51,14 @@ def workbench_routes(library: Library, *, writable: bool) -> APIRouter:
                 403, "This server takes no changes: it is read-only, or has --host but no token."
             )
 
-    @routes.get("/annotations", summary="Labels and drops")
+    @routes.get("/annotations")
     def annotated() -> Answer:
         """All that was decided about items, and whether this server takes changes."""
         return work()
 
     changing = partial(routes.post, dependencies=[Depends(require_own_page), Depends(may_write)])
 
-    @changing("/annotations", summary="Label or drop")
+    @changing("/annotations")
     def change(
         targets: Annotated[list[TargetField], Body(min_length=1)],
         label: Annotated[str, Body(max_length=200)],
@@ -68,7 +68,7 @@ def workbench_routes(library: Library, *, writable: bool) -> APIRouter:
         library.annotations.change(library.collection.snapshot(), targets, label)
         return work()
 
-    @changing("/annotations/undo", summary="Undo the last change")
+    @changing("/annotations/undo")
     def undo() -> Answer:
         """Take back the last change that is not taken back."""
         library.annotations.undo()
@@ -78,7 +78,6 @@ def workbench_routes(library: Library, *, writable: bool) -> APIRouter:
         "/decisions.csv",
         responses={200: {"content": {"text/csv": {}}}},
         response_class=Response,
-        summary="Decisions as a table",
     )
     def decisions_table() -> Response:
         """New labels and drops, as `vicinal clean --apply` reads them: `path,label`; no label is a
@@ -96,7 +95,7 @@ def workbench_routes(library: Library, *, writable: bool) -> APIRouter:
         Literal["label", "duplicate", "outlier", "class"] | None, Query(description="Only these.")
     ]
 
-    @routes.get("/review", summary="The review queue")
+    @routes.get("/review")
     def review(offset: Offset = 0, limit: Listed = 60, kind: Kind = None) -> Answer:
         """What `vicinal clean` found, a page at a time, the most probable first; items by path,
         where the collection has just one of it."""
