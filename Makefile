@@ -9,6 +9,8 @@ NODE := node_modules/.bin
 # The first interpreter that runs and is new enough; name another with `make PYTHON=...`.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+# A hundred processes run in tests, and each would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 # Two workers with one torch thread each: a thread pool per worker would fight over two cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
@@ -75,7 +77,9 @@ $(OLDEST)/.installed: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.developing: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
+	@# pip would compile it on one core; files that are not Python's own fail and do not matter
+	@$(BIN)/python -m compileall -qq -j 0 -x '/tests/' $(VENV)/lib || true
 	@touch $@ $(VENV)/.installed
 
 node_modules/.installed: package.json package-lock.json

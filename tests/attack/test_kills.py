@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.runs import Here
 
 pytestmark = [pytest.mark.slow(10), pytest.mark.filterwarnings("ignore")]
 
@@ -24,17 +25,10 @@ def bench_here(table, folder):
     """Run a table as ``vicinal bench`` does, but in this process, where the hook sees what its
     workers do."""
     from vicinal.bench.page import write_page
-    from vicinal.bench.pool import Pool, do
     from vicinal.bench.run import Bench, run_tables
     from vicinal.bench.summary import summarize
     from vicinal.bench.table import load_tables
     from vicinal.training.console import Console
-
-    class Here(Pool):
-        def run(self, tasks, done, **_):
-            for task in tasks:
-                self.end(task, do(self.prepare(task)), done)
-            return 0
 
     bench = Bench(folder / "results", folder / "runs", Console(quiet=True), make_pool=Here)
     for outcome in run_tables(load_tables(str(table)), bench):

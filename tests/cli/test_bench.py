@@ -12,7 +12,9 @@ import time
 import numpy as np
 import pytest
 from PIL import Image
+from tests.runs import Here
 
+from vicinal.bench.pool import Pool
 from vicinal.bench.results import append
 from vicinal.bench.run import jobs, rows_of
 from vicinal.bench.table import UNTRAINED_ROWS, load_tables
@@ -36,6 +38,12 @@ TABLE = Table(
     search=("optimizer.learning_rate=1e-4..1e-2:log",),
 )
 """
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """No job has a process of its own."""
+    monkeypatch.setattr(Pool, "run", Here.run)
 
 
 @pytest.fixture
@@ -196,8 +204,8 @@ def test_ctrl_c_leaves_a_bench_that_continues(small, tmp_path):
     assert [line["row"] for line in lines] == [*UNTRAINED_ROWS, "plain"]
 
 
-@pytest.mark.slow(30)
-def test_the_best_for_a_folder_of_pictures(tmp_path, works):
+@pytest.mark.slow
+def test_the_best_for_a_folder_of_pictures(here, tmp_path, works):
     """Heads race on features, the best of them as networks, and a killed search goes on."""
     for number in range(96):
         folder = tmp_path / "my pictures" / f"class {number % 16}"
@@ -219,8 +227,8 @@ def test_a_table_whose_trials_are_missing_is_not_tested(small, vicinal, tmp_path
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.slow(20)
-def test_all_rows_of_a_table_are_tuned_alike_then_tested(small, tmp_path, works):
+@pytest.mark.slow
+def test_all_rows_of_a_table_are_tuned_alike_then_tested(here, small, tmp_path, works):
     words = ("bench", small, "--rows", "method", "--trials", "2", "--folds", "2", "--jobs", "2")
     works(*words)
     chosen = kept(tmp_path / "results" / "tuning" / "small.jsonl")
