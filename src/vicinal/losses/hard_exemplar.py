@@ -172,7 +172,7 @@ class HardExemplarLoss(Loss):
         weights = pairs.sum_triplets(self._weigher(pairs))
         counts = pairs.count_triplets()
         return MatchedPairs(
-            reduce(self.core(pairs), self.reduction),
+            self.score(pairs),
             reduce(Terms(weights * errors, counts), self.reduction),
             reduce(Terms(weights.detach(), counts), "mean"),
         )

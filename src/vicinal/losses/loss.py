@@ -261,6 +261,7 @@ class Loss(SettingsModule, ABC):
             clustering of the batch.
         capturable: whether a step can be captured as a CUDA graph: the loss depends on tensors
             alone, on nothing that it counts or decides in Python.
+        blocks: whether rows lie in blocks, an argument of some losses.
         layout: the block layout that ``blocks=True`` expects, named after its sampler: ``"pairs"``
             for ``[a; p]``, ``"triplets"`` for ``[a; p; n]``; None where the loss has no such
             argument.
@@ -293,6 +294,7 @@ class Loss(SettingsModule, ABC):
     penalizes: ClassVar[bool] = False
     separate_sums: ClassVar[bool] = False
     relative: ClassVar[bool] = False
+    blocks = False
     shared = False
 
     @cached_property
@@ -331,6 +333,10 @@ class Loss(SettingsModule, ABC):
     def core(self, c: Comparisons) -> Terms:
         """Score the comparisons by the formula: what each anchor contributes."""
 
+    def score(self, c: Comparisons) -> Float[Tensor, ""] | Float[Tensor, "n"]:
+        """Return the loss of comparisons, however they were made."""
+        return reduce(self.core(c), self.reduction)
+
     def penalty(self, anchors: Embeddings, others: Float[Tensor, "*m d"]) -> Float[Tensor, "n"]:
         """Return what the embeddings cost each anchor in themselves, where the loss ``penalizes``
         them."""
@@ -339,13 +345,13 @@ class Loss(SettingsModule, ABC):
     @property
     def indivisible(self) -> str | None:
         """Why no share of the anchors can be scored apart; None where it can."""
-        return "its rows lie in blocks" if getattr(self, "blocks", False) else None
+        return "its rows lie in blocks" if self.blocks else None
 
     @property
     def multi_label(self) -> bool:
         """Whether rows may have several labels: it looks at nothing but which rows are positives
         and negatives."""
-        return self.takes_reference and not getattr(self, "blocks", False)
+        return self.takes_reference and not self.blocks
 
     def comparisons(
         self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None
@@ -401,8 +407,7 @@ class Loss(SettingsModule, ABC):
         if others is not None and not self.takes_reference:
             raise ConfigError(
                 f"{type(self).__name__} does not compare samples with each other, so `reference` "
-                "rows have no meaning "
-                f"for it. Leave them out."
+                "rows have no meaning for it. Leave them out."
             )
         labels = multi_hot(labels)
         dtype = torch.promote_types(embeddings.dtype, torch.float32)
@@ -445,8 +450,8 @@ class Loss(SettingsModule, ABC):
         embeddings, _ = wide_enough(embeddings)
         sums, counts = self.core(self.triplet_comparisons(embeddings, triplets, labels))
         terms = Terms(sums if weights is None else sums * weights, counts)
-        found = reduce(terms, self.reduction) + 0 * embeddings.sum()  # also of rows in no triplet
-        return found.to(dtype)
+        found = reduce(terms, self.reduction)
+        return (found + 0 * embeddings.sum()).to(dtype)  # also of rows in no triplet
 
     def on_pairs(
         self,
@@ -483,16 +488,14 @@ class Loss(SettingsModule, ABC):
         seen = self.comparisons(embeddings, labels, others)
         columns, _ = positives(labels, classes, own)
         in_pairs = seen.keep_positive.shape == columns.shape and seen.keep_negative.shape == shape
-        if getattr(self, "blocks", False) or not in_pairs or seen.partners is not None:
+        if self.blocks or not in_pairs or seen.partners is not None:
             raise ConfigError(
                 f"{type(self).__name__} does not see all rows in pairs here, so that mined pairs "
-                "have no meaning for "
-                f"it. Give it triplets or all rows, or leave reference rows out."
+                "have no meaning for it. Give it triplets or all rows, or leave reference rows out."
             )
         keep = seen.keep_positive & masks[0].gather(1, columns), seen.keep_negative & masks[1]
-        terms = self.core(replace(seen, keep_positive=keep[0], keep_negative=keep[1]))
-        found = reduce(terms, self.reduction) + 0 * embeddings.sum()  # also of rows in no pair
-        return found.to(dtype)
+        found = self.score(replace(seen, keep_positive=keep[0], keep_negative=keep[1]))
+        return (found + 0 * embeddings.sum()).to(dtype)  # also of rows in no pair
 
     def triplet_comparisons(
         self, embeddings: Embeddings, triplets: Triplets, labels: SingleLabels | None = None
@@ -502,8 +505,7 @@ class Loss(SettingsModule, ABC):
         if not self.takes_reference:
             raise ConfigError(
                 f"{type(self).__name__} does not compare samples with each other, so triplets "
-                "have no meaning for it. "
-                f"Use a loss over triplets, such as TripletLoss."
+                "have no meaning for it. Use a loss over triplets, such as TripletLoss."
             )
         rows, distance = self.distance.normalized_once(embeddings)
         anchors, others, negatives = (rows[members] for members in triplets)
@@ -541,6 +543,17 @@ def share_anchors(module: nn.Module) -> tuple[str, ...]:
     return tuple(reasons)
 
 
+def compares_rows(loss: nn.Module) -> bool:
+    """Return whether a loss compares rows with each other, not with proxies."""
+    return isinstance(loss, Loss) and loss.takes_reference
+
+
+def block_layout(loss: nn.Module) -> Layout | None:
+    """Return the layout of batches that a loss reads by the places of rows; None where it goes by
+    labels alone."""
+    return loss.layout if isinstance(loss, Loss) and loss.blocks else None
+
+
 def tuple_loss(loss: nn.Module, method: str) -> Loss:
     """Return ``loss`` if it compares anchors with rows of the batch; raise a ConfigError that names
     ``method``.
@@ -558,7 +571,7 @@ def tuple_loss(loss: nn.Module, method: str) -> Loss:
     if not loss.takes_reference:
         raise ConfigError(
             f"{method} needs a loss that compares samples with each other, but {name} compares "
-            "them with proxies or "
-            f"clusters. Use a loss over pairs or triplets such as multi_similarity."
+            "them with proxies or clusters. Use a loss over pairs or triplets such as "
+            "multi_similarity."
         )
     return loss

@@ -55,11 +55,10 @@ class CrossBatchMemory(nn.Module):
 
     def __init__(self, loss: Loss, *, size: Count, dim: Count, warmup: Natural = 0) -> None:
         super().__init__()
-        if getattr(tuple_loss(loss, "cross-batch memory"), "blocks", False):
+        if tuple_loss(loss, "cross-batch memory").blocks:
             raise ConfigError(
                 f"cross-batch memory compares each row with all others, but {type(loss).__name__} "
-                "takes its rows in "
-                f"blocks. Set loss.blocks=false."
+                "takes its rows in blocks. Set loss.blocks=false."
             )
         self.loss = loss
         self.size = size

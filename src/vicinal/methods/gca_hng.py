@@ -19,7 +19,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy, gelu, relu, th
 from vicinal.arguments import Count, NonNegative, Positive
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError, DataError
-from vicinal.losses.loss import Comparisons, reduce, tuple_loss
+from vicinal.losses.loss import Comparisons, tuple_loss
 from vicinal.methods.hdml.method import WindowedMean, interpolation_factor
 from vicinal.methods.hdml.synthesis import FeatureClassifier
 from vicinal.methods.method import Method, Parts, StepResult
@@ -254,10 +254,7 @@ class GCAHNG(Method):
         self.average_loss.add(j_m)
         self.generator_loss.add(j_gen)
         self.differentiate(j_gen + j_node + of_classifier, self.generator_optimizer, keep=True)
-        self.differentiate(j_metric)
-        self.optimize(self.metric_optimizer, self.generator_optimizer)
         scalars = {
-            "loss": j_metric,
             "real_loss": j_m,
             "synthetic_loss": j_syn,
             "hardness/lambda": factor,
@@ -265,7 +262,7 @@ class GCAHNG(Method):
             "generator/node": j_node,
             **{f"generator/{name}": part for name, part in parts.items()},
         }
-        return StepResult(scalars, embeddings, labels).detach()
+        return self.update(j_metric, embeddings, labels, self.generator_optimizer, **scalars)
 
     def of_negatives(
         self,
@@ -284,7 +281,7 @@ class GCAHNG(Method):
             other,
             penalty=loss.penalty(anchors, negatives) if loss.penalizes else None,
         )
-        found: Tensor = reduce(loss.core(compared), loss.reduction)
+        found: Tensor = loss.score(compared)
         return found
 
 

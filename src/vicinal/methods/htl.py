@@ -19,7 +19,6 @@ from vicinal.arguments import Count, Finite
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.losses.diagnostics import active_among
-from vicinal.losses.loss import reduce
 from vicinal.losses.proxies import has_proxies
 from vicinal.losses.triplet import HierarchicalTripletLoss
 from vicinal.methods.method import Form, Method, Parts, StepResult
@@ -103,13 +102,13 @@ class HTL(Method):
         """
         loss = self.loss
         found = loss.comparisons(embeddings, labels)
-        if self.margins.multi_label:  # has no margins yet
-            return reduce(loss.core(found), loss.reduction)
-        classes = (labels, loss.proxy_labels)
-        margins = self.margins.margins_of(*(classes[::-1] if loss.proxies_first else classes))
-        nearer = margins / 2 if loss.distance.larger_is_closer else -margins
-        found = replace(found, negative=found.negative + nearer.to(found.negative.dtype))
-        return reduce(loss.core(found), loss.reduction)
+        if not self.margins.multi_label:  # has margins
+            classes = (labels, loss.proxy_labels)
+            margins = self.margins.margins_of(*(classes[::-1] if loss.proxies_first else classes))
+            nearer = margins / 2 if loss.distance.larger_is_closer else -margins
+            found = replace(found, negative=found.negative + nearer.to(found.negative.dtype))
+        total: Scalar = loss.score(found)
+        return total
 
     def batches(self, epoch: int) -> Sequence[Sequence[int]]:
         """Embed all training records, rebuild the tree, and draw this epoch's batches."""

@@ -9,7 +9,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -20,7 +20,7 @@ from vicinal.arguments import NonNegative, Positive
 from vicinal.data.records import Batch
 from vicinal.distances import cosine_similarity, pairwise_distances, squared_lengths, unit_rows
 from vicinal.errors import ConfigError
-from vicinal.losses import reduce
+from vicinal.losses.proxies import has_proxies
 from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.tuples import Embeddings, Scalar
 
@@ -93,8 +93,8 @@ class IDML(Method):
 
     def check(self, loss: nn.Module, sampler: object) -> None:
         super().check(loss, sampler)
-        distance: Any = getattr(loss, "distance", None)
-        if not hasattr(loss, "arrange") or not (distance.normalize and distance.larger_is_closer):
+        cosines = has_proxies(loss) and loss.distance.normalize and loss.distance.larger_is_closer
+        if not cosines:
             raise ConfigError(
                 "IDML needs a loss over cosines to proxies, the only one of which its authors have "
                 f"published code, got {type(loss).__name__}. Use proxy_anchor."
@@ -146,5 +146,4 @@ class IDML(Method):
         )
         found = loss.arrange(similar, labels, loss.proxy_labels)
         penalty = loss.compare(semantic, labels, loss.proxies, loss.proxy_labels).penalty
-        terms = loss.core(replace(found, penalty=penalty))
-        return reduce(terms, loss.reduction), uncertain.norm(dim=1).mean()
+        return loss.score(replace(found, penalty=penalty)), uncertain.norm(dim=1).mean()

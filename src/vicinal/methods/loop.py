@@ -11,7 +11,7 @@ Chanda, ICCV 2021).
 
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,9 +22,17 @@ from vicinal.data.records import Batch
 from vicinal.distances import at_least_float32, unit_rows
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses import LOSSES
-from vicinal.losses.loss import Comparisons, Loss, SettingsModule, Terms, reduce, tuple_loss
+from vicinal.losses.loss import (
+    Comparisons,
+    Loss,
+    SettingsModule,
+    Terms,
+    block_layout,
+    reduce,
+    tuple_loss,
+)
 from vicinal.losses.proxies import ProxyLoss, has_proxies
-from vicinal.methods.method import Form, Method, Parts, StepResult, block_layout
+from vicinal.methods.method import Form, Method, Parts, StepResult
 from vicinal.samplers import PKSampler
 from vicinal.tuples import Embeddings, Reference, Scalar, SingleLabels, other_class, positives
 
@@ -298,18 +306,11 @@ class ExpandedNegatives(NegativesBetweenPairs):
         return self.loss.distance.nearest(compared, dim=(0, 2))
 
 
-@runtime_checkable
-class Pairable(Protocol):
-    """A loss that says how a positive pair can be one of its anchors."""
-
-    pair_rows: str | None
-
-
 def pairable(loss: nn.Module) -> Loss:
     """Return ``loss`` if a positive pair can be one of its anchors."""
     name = type(loss).__name__
-    proxies = has_proxies(loss)
-    if not proxies and (not isinstance(loss, Pairable) or loss.pair_rows is None):
+    pairs = loss if has_proxies(loss) else tuple_loss(loss, "LoOp")
+    if pairs.pair_rows is None and not has_proxies(loss):
         names = ", ".join(name for name, kind in LOSSES.items() if kind.pair_rows is not None)
         raise ConfigError(
             f"negatives between pairs need proxies, or a loss in which a positive pair can be an "
@@ -320,7 +321,6 @@ def pairable(loss: nn.Module) -> Loss:
             f"negatives between pairs take batches of classes, but {name} has blocks=True, a "
             "layout of its own. Set loss.blocks=false and sampler=classes."
         )
-    pairs = loss if has_proxies(loss) else tuple_loss(loss, "LoOp")
     if not pairs.distance.normalize and not pairs.pairs_off_sphere:
         raise ConfigError(
             f"arcs lie on the unit sphere, but {name} has normalize=False. Set loss.normalize=true."

@@ -18,8 +18,8 @@ from vicinal.data.records import QUERY, Batch, Records, to_device
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Embedded
 from vicinal.losses.diagnostics import CAPTIONS, describe_batch
-from vicinal.losses.loss import SettingsModule, share_anchors
-from vicinal.methods.optimizer import OptimizerConfig, fit
+from vicinal.losses.loss import SettingsModule, block_layout, share_anchors
+from vicinal.methods.optimizer import OptimizerConfig, fit, trained
 from vicinal.models.embedder import Embedder, TwoStreamEmbedder
 from vicinal.parallel import average_gradients, gather
 from vicinal.samplers.sampler import BatchSampler
@@ -29,21 +29,6 @@ ANY_LAYOUT = ("classes", "pairs", "triplets", "episodes", "cross_view")
 EARLY = 64  # steps: the window of HDML's authors
 
 Form = Literal["ours", "paper"]
-
-
-@runtime_checkable
-class WithLayout(Protocol):
-    """A loss whose ``blocks`` expect batches of one layout, a sampler's name."""
-
-    blocks: bool
-    layout: str | None
-
-
-@runtime_checkable
-class ComparesRows(Protocol):
-    """A loss that says whether it compares rows with each other, not with proxies."""
-
-    takes_reference: bool
 
 
 @runtime_checkable
@@ -259,12 +244,18 @@ class Method(SettingsModule):
         return self.update(loss(embeddings, labels), embeddings, labels)
 
     def update(
-        self, loss: Tensor, embeddings: Embeddings, labels: SingleLabels, **scalars: Tensor
+        self,
+        loss: Tensor,
+        embeddings: Embeddings,
+        labels: SingleLabels,
+        *others: Optimizer,
+        **scalars: Tensor,
     ) -> StepResult:
-        """Update by one loss; return it with other scalars."""
+        """Update by one loss, and ``others`` by the gradients that they have; return the loss with
+        other scalars."""
         self.differentiate(loss)
         result = StepResult({"loss": loss, **scalars}, embeddings, labels).detach()
-        self.optimize()
+        self.optimize(self.metric_optimizer, *others)
         return result
 
     def advance(self, batch: Batch) -> None:
@@ -382,12 +373,6 @@ class Method(SettingsModule):
         return describe_batch(result.embeddings, result.labels, self.loss)
 
 
-def block_layout(loss: nn.Module) -> str | None:
-    """Return the layout of batches that a loss reads by the places of rows; None where it goes by
-    labels alone."""
-    return loss.layout if isinstance(loss, WithLayout) and loss.blocks else None
-
-
 def with_tensor_cores(step: Callable[..., StepResult]) -> Callable[..., StepResult]:
     """Let a step of many products in float32 take tensor cores on a GPU (TF32: factors of 10 bits,
     sums in float32), where the network trains in bfloat16."""
@@ -409,8 +394,3 @@ def with_tensor_cores(step: Callable[..., StepResult]) -> Callable[..., StepResu
 
 def _embed(stream: Embedder, inputs: Tensor) -> Tensor:
     return stream.embed(stream.features(inputs))
-
-
-def trained(optimizer: Optimizer) -> list[nn.Parameter]:
-    """Return all parameters that an optimizer updates."""
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

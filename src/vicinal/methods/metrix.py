@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from vicinal.arguments import Count, NonNegative, Positive
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
-from vicinal.losses.loss import Comparisons, Loss, reduce
+from vicinal.losses.loss import Comparisons, Loss
 from vicinal.methods.method import Method, StepResult
 from vicinal.parallel import all_rows, gather
 from vicinal.tuples import Embeddings, Scalar, SingleLabels, other_class, same_class
@@ -141,7 +141,7 @@ class Metrix(Method):
         comparisons = mixed_comparisons(
             self.loss, embeddings, labels, mixed, there, factor, with_anchor.bool()
         )
-        of_mixed = reduce(self.loss.core(comparisons), self.loss.reduction)
+        of_mixed = self.loss.score(comparisons)
         loss = real + self.weight * of_mixed
         return self.update(loss, embeddings, labels, real_loss=real, mixed_loss=of_mixed)
 

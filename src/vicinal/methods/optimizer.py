@@ -119,10 +119,11 @@ class OptimizerConfig(Settings):
             optimizer = AdamW(groups) if self.name == "adamw" else Adam(groups)
         if self.clip is not None:
             optimizer.register_step_pre_hook(partial(_clip, self.clip))
-        late: Callable[[int], float] = partial(self.rate, steps=steps, frozen=self.frozen)
-        schedule: Callable[[int], float] = partial(self.rate, steps=steps)
-        schedules = [late] * len(backbone) + [schedule] * len(new)
-        return optimizer, LambdaLR(optimizer, schedules)
+        frozen = [self.frozen] * len(backbone) + [0] * len(new)
+        rates: list[Callable[[int], float]] = [
+            partial(self.rate, steps=steps, frozen=first) for first in frozen
+        ]
+        return optimizer, LambdaLR(optimizer, rates)
 
     def rate(self, step: int, steps: int, frozen: int = 0) -> float:
         """Return the share of the full rate at ``step``, 0 before step ``frozen``.
@@ -150,7 +151,12 @@ def _clip(norm: float, optimizer: Optimizer, *_: object) -> None:
     """Scale the gradients of an optimizer before its step, so that their common norm is at most
     ``norm``."""
     # The factor stays on the device: nothing waits for it, and a CUDA graph can hold it.
-    clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], norm)
+    clip_grad_norm_(trained(optimizer), norm)
+
+
+def trained(optimizer: Optimizer) -> list[nn.Parameter]:
+    """Return all parameters that an optimizer updates."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def fit(optimizer: Optimizer, device: torch.device) -> None:

@@ -13,9 +13,9 @@ from vicinal.arguments import Count, Natural, Share
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
 from vicinal.losses import wrappers
-from vicinal.losses.loss import Loss, tuple_loss
+from vicinal.losses.loss import Loss, compares_rows, tuple_loss
 from vicinal.methods.ala.assessment import EpisodeLoss, TripletScoring
-from vicinal.methods.method import ComparesRows, Method, Parts, StepResult
+from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.parallel import gather
 from vicinal.samplers import CrossViewSampler, EpisodeSampler
 from vicinal.samplers.sampler import BatchSampler
@@ -80,11 +80,6 @@ class Nested(Protocol):
     """A loss that consists of one for each of several sizes."""
 
     def each_size(self, change: Callable[[nn.Module], nn.Module]) -> nn.Module: ...
-
-
-def compares_rows(loss: nn.Module) -> bool:
-    """Return whether a loss compares rows with each other, not with proxies."""
-    return isinstance(loss, ComparesRows) and loss.takes_reference
 
 
 @dataclass(eq=False)

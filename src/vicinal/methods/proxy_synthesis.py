@@ -18,7 +18,6 @@ from vicinal.arguments import Positive, Share
 from vicinal.data.records import Batch
 from vicinal.distances import unit_rows
 from vicinal.errors import ConfigError
-from vicinal.losses import reduce
 from vicinal.losses.proxies import has_proxies
 from vicinal.methods.method import Method, StepResult
 from vicinal.tuples import Embeddings, Scalar, SingleLabels
@@ -134,4 +133,5 @@ class ProxySynthesis(Method):
         real = Classes(embeddings, labels, proxies, loss.proxy_labels)
         made = synthetic_classes(real, factor.to(proxies.dtype), turn, self.mu)
         every = (torch.cat(both) for both in zip(real, made, strict=True))
-        return reduce(loss.core(loss.compare(*every)), loss.reduction)
+        total: Scalar = loss.score(loss.compare(*every))
+        return total

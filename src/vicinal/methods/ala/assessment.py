@@ -16,7 +16,7 @@ from torch.func import grad
 from vicinal.arguments import Limits
 from vicinal.distances import at_least_float32, pairwise_distances, row_distances, unit_rows
 from vicinal.errors import ConfigError
-from vicinal.losses.loss import Comparisons, Loss, reduce, tuple_loss
+from vicinal.losses.loss import Comparisons, Loss, tuple_loss
 from vicinal.losses.proxies import ProxyLoss, has_proxies
 from vicinal.samplers.sampler import episode_triplets
 from vicinal.tuples import Embeddings, Scalar, SingleLabels, Triplets
@@ -157,7 +157,7 @@ class ProxyScoring(Scoring):
 
         def whole(values: Tensor) -> Tensor:
             found = replace(loss.arrange(values, labels, classes), penalty=penalty)
-            return reduce(loss.core(found), loss.reduction)
+            return loss.score(found)
 
         known = compared.detach()
         slopes = grad(whole)(known)

@@ -239,7 +239,6 @@ class HDML(Method):
         self.average_loss.add(w * j_m if values.averaged == "weighted" else j_m)
         self.generator_loss.add(j_gen)
         scalars = {
-            "loss": j_metric,
             "real_loss": j_m,
             "synthetic_loss": j_syn,
             "hardness/lambda": lambda_,
@@ -250,10 +249,7 @@ class HDML(Method):
             "zero_loss_share/synthetic": zero_loss_share(synthetic.comparisons, synthetic_terms),
         }
         self.differentiate(j_gen + own, self.generator_optimizer, keep=True)
-        self.differentiate(j_metric)
-        result = StepResult(scalars, embeddings, labels).detach()
-        self.optimize(self.metric_optimizer, self.generator_optimizer)
-        return result
+        return self.update(j_metric, embeddings, labels, self.generator_optimizer, **scalars)
 
     def weight_penalty(self) -> Scalar:
         """Return wd/2 Σ|θ|² of J_m, as the authors have it: it is weighed with w, and part of their
