@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from vicinal.bench.page import interval, score
 from vicinal.bench.run import Outcome
 from vicinal.bench.summary import held_out_scores, tested
-from vicinal.evaluation.statistics import paired_t_interval, t_interval
+from vicinal.evaluation.statistics import t_interval
 from vicinal.reports.tables import metric_title
 
 
@@ -51,7 +51,8 @@ class BestOf:
             for (kind, name), found in zip(chosen.items(), values, strict=True)
         )
         last = ""
-        if len(values) > 1 and values[0].keys() & values[1].keys():
-            found = interval(paired_t_interval(values[0], values[1]))
+        if len(values) > 1 and (seeds := values[0].keys() & values[1].keys()):
+            apart = [values[0][seed] - values[1][seed] for seed in sorted(seeds)]
+            found = interval(t_interval(apart))
             last = f". On the test classes the first minus the second is {found}"
         return f"Chosen on held-out training classes: {named}{last}."

@@ -663,10 +663,8 @@ def log_weights(distances: Float[Tensor, "n m"], dim: int, cutoff: float) -> Flo
 def _reference(
     embeddings: Tensor, labels: Tensor, among: ReferenceRows
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    found = Reference.checked(
-        embeddings, labels, among.get("reference"), among.get("reference_labels"), among.get("own")
-    )
-    return (None, None, None) if found is None else (found.rows, found.labels, found.own)
+    given = (among.get(name) for name in ("reference", "reference_labels", "own"))
+    return Reference.checked(embeddings, labels, *given) or (None, None, None)
 
 
 def _check_total(total: int) -> None:

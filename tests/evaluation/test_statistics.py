@@ -11,7 +11,6 @@ from vicinal.evaluation.statistics import (
     class_bootstrap,
     gains,
     holm,
-    paired_t_interval,
     smallest_effect,
     t_interval,
 )
@@ -21,7 +20,7 @@ OTHERS = [0.60, 0.63, 0.61, 0.62, 0.60]
 
 
 def test_the_paired_test_is_scipys():
-    found = paired_t_interval(dict(enumerate(VALUES)), dict(enumerate(OTHERS)))
+    found = t_interval(np.subtract(VALUES, OTHERS).tolist())
     expected = stats.ttest_rel(VALUES, OTHERS)
     interval = expected.confidence_interval(0.95)
     assert (found.low, found.high, found.p) == pytest.approx(
@@ -31,7 +30,7 @@ def test_the_paired_test_is_scipys():
 
 
 def test_one_pair_has_a_difference_but_no_interval():
-    found = paired_t_interval({3: 0.5, 4: 0.9}, {3: 0.4})
+    found = t_interval([0.1])
     assert found.mean == pytest.approx(0.1)
     assert (
         found.low is None and found.p is None and found.half_width is None and not found.above_zero

@@ -114,7 +114,7 @@ def test_every_kind_is_found_where_it_was_planted(collect):
     assert copy.score > 0.9 and {copy.row, *copy.neighbors} == {41, 71}
     assert found["outlier", 101].score > 0.9 and [k for k, _ in found].count("outlier") == 1
     (overlap,) = (each for each in listed if each.kind == "class")
-    assert {snapshot.items()[overlap.row].label, overlap.suggested} == {"class 4", "class 5"}
+    assert {snapshot.items[overlap.row].label, overlap.suggested} == {"class 4", "class 5"}
     scores = [each.score for each in listed]
     assert scores == sorted(scores, reverse=True) and min(scores) >= 0 and max(scores) <= 1
     wrong = [k for k, _ in found].count("label")

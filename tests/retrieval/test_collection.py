@@ -52,11 +52,11 @@ def test_what_was_written_is_read_and_cannot_be_written(snapshot, vectors):
         "euclidean",
         20,
     )
-    assert np.array_equal(snapshot.vectors(), vectors)
+    assert np.array_equal(snapshot.vectors, vectors)
     assert np.array_equal(snapshot.vector(6), vectors[3])
     assert snapshot.item(6).path == "3.png" and snapshot.labels() == {"a": 10, "b": 10}
     with pytest.raises(ValueError, match="read-only"):
-        snapshot.vectors()[0, 0] = 1
+        snapshot.vectors[0, 0] = 1
 
 
 def test_search_is_narrowed_and_spares_what_is_excluded(snapshot, vectors):
@@ -98,7 +98,7 @@ def test_readers_beside_a_writer_see_whole_generations_only(tmp_path):
     def read():
         while not done.is_set():
             snapshot = CollectionDirectory.open(tmp_path / "c").snapshot()
-            if not len(snapshot) == snapshot.generation == snapshot.vectors()[-1, 0]:
+            if not len(snapshot) == snapshot.generation == snapshot.vectors[-1, 0]:
                 wrong.append(snapshot.generation)
 
     threads = [threading.Thread(target=read) for _ in range(2)]
@@ -226,5 +226,5 @@ def test_rows_of_length_1_are_multiplied_where_they_lie(collect):
     """A memory map larger than memory must not be copied."""
     rows = np.random.default_rng(0).standard_normal((1000, 16))
     snapshot = collect(rows / np.linalg.norm(rows, axis=1, keepdims=True), [None] * 1000)
-    snapshot.search(np.array(snapshot.vectors()[:1]), 3)
-    assert snapshot._gallery.proposal.rows.data_ptr() == snapshot.vectors().ctypes.data
+    snapshot.search(np.array(snapshot.vectors[:1]), 3)
+    assert snapshot._gallery.proposal.rows.data_ptr() == snapshot.vectors.ctypes.data

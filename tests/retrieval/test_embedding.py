@@ -87,8 +87,8 @@ def test_a_run_takes_its_own_embeddings_as_they_are(
     assert found.metric == embedded.metric
     index(image_run, [str(tmp_path / "out")], console=listener)
     snapshot = CollectionDirectory.open(image_run.path / "collection").snapshot()
-    np.testing.assert_array_equal(snapshot.vectors(), found.vectors)
-    assert [item.label for item in snapshot.items()] == [name[0] for name in records.source.names]
+    np.testing.assert_array_equal(snapshot.vectors, found.vectors)
+    assert [item.label for item in snapshot.items] == [name[0] for name in records.source.names]
     another = Encoder.load(image_run)
     torch.nn.init.ones_(next(another.embedder.parameters()))
     another.save_weights(image_run)
@@ -133,4 +133,4 @@ def test_two_workers_give_the_vectors_of_the_plain_path(
     assert found == {"count": 312, "unread": ["a/broken.png"]}
     equal(tmp_path / "out", embedded)
     snapshot = CollectionDirectory.open(tmp_path / "collection").snapshot()
-    np.testing.assert_allclose(snapshot.vectors(), embedded.vectors, atol=1e-6)
+    np.testing.assert_allclose(snapshot.vectors, embedded.vectors, atol=1e-6)

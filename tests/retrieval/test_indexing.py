@@ -36,7 +36,7 @@ def counts(done):
 
 
 def by_path(snapshot):
-    return {item.path: (item.id, snapshot.vector(item.id)) for item in snapshot.items()}
+    return {item.path: (item.id, snapshot.vector(item.id)) for item in snapshot.items}
 
 
 def test_vectors_are_those_of_the_encoder_and_nothing_changed_makes_no_generation(
@@ -51,7 +51,7 @@ def test_vectors_are_those_of_the_encoder_and_nothing_changed_makes_no_generatio
     assert counts(done) == (11, 0, 0, 11) and done.generation == 1
     again, _ = bring(photographs, skip_corrupt=True)
     assert counts(again) == (0, 0, 0, 0) and again.generation == 1
-    for item in snapshot.items():
+    for item in snapshot.items:
         assert np.allclose(snapshot.vector(item.id), expected[item.path], atol=1e-6)
         assert item.label == item.path[0]
 
@@ -118,7 +118,7 @@ def test_places_are_kept_apart_and_taken_out_by_name(bring, photographs, tmp_pat
     done, _ = bring(photographs, tmp_path / "more")
     assert counts(done) == (2, 0, 0, 2)
     done, snapshot = bring(remove=[str(photographs)])
-    assert done.removed == 13 and [item.path for item in snapshot.items()] == ["e/1.png", "e/2.png"]
+    assert done.removed == 13 and [item.path for item in snapshot.items] == ["e/1.png", "e/2.png"]
     with pytest.raises(ConfigError, match="place of the collection"):
         bring(remove=[str(photographs)])
 
@@ -185,7 +185,7 @@ def test_names_that_are_no_text_are_indexed_and_known_again(bring, photographs):
     odd = photographs.rename(photographs.with_name(os.fsdecode(b"caf\xe9")))
     (odd / "a" / "00.png").rename(odd / "a" / os.fsdecode(b"caf\xe9.png"))
     _, snapshot = bring(odd)
-    assert any("\udce9" in item.path for item in snapshot.items())
+    assert any("\udce9" in item.path for item in snapshot.items)
     assert bring(odd)[0].generation == 1
 
 

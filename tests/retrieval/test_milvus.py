@@ -135,7 +135,7 @@ def bring(image_run, photographs, listener, tmp_path):
 def found(snapshot, **settings):
     return [
         [(match.item.path, round(match.distance, 3)) for match in matches]
-        for matches in snapshot.search(np.array(snapshot.vectors()[:3]), 5, **settings)
+        for matches in snapshot.search(np.array(snapshot.vectors[:3]), 5, **settings)
     ]
 
 
@@ -161,9 +161,9 @@ def test_indexing_again_brings_the_engine_along(bring, photographs, tmp_path, dr
     done, after = bring(store=address)
     assert (done.added, done.replaced, done.removed) == (1, 1, 1)
     assert found(before) == old, "a snapshot does not change"
-    ids = {match.item.id for match in after.search(np.array(after.vectors()[:1]), 50)[0]}
-    assert ids == {item.id for item in after.items()}
-    for item in after.items():
+    ids = {match.item.id for match in after.search(np.array(after.vectors[:1]), 50)[0]}
+    assert ids == {item.id for item in after.items}
+    for item in after.items:
         assert after.search(after.vector(item.id)[None], 1)[0][0].distance < 1e-3
 
 

@@ -64,9 +64,9 @@ def test_few_items_have_a_map_too(count, collect, vectors):
 def test_rows_beyond_the_landmarks_lie_among_their_neighbors(snapshot, monkeypatch):
     monkeypatch.setattr(module, "LANDMARKS", 30)
     found = collection_map(snapshot)
-    assert found.ids.tolist() == [item.id for item in snapshot.items()]
+    assert found.ids.tolist() == [item.id for item in snapshot.items]
     drawn = np.sort(np.random.default_rng(0).permutation(60)[:30])
-    short = module.torch.from_numpy(principal_components(snapshot.vectors()[drawn]))
+    short = module.torch.from_numpy(principal_components(snapshot.vectors[drawn]))
     # landmarks are where they would be alone
     alone = module.tsne(short, seed=0).numpy()
     np.testing.assert_allclose(found.positions[drawn], alone, atol=1e-3)

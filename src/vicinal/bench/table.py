@@ -112,13 +112,9 @@ baseline = row  # the same, where others are compared with it; it may itself be 
 def layer(*words: str, **slots: Any) -> dict[str, Any]:
     """Combine slots and words into one dictionary of slots."""
     preset = slots.pop("preset", None)
-    base = (
-        from_toml(Path(preset))
-        if str(preset).endswith(".toml")
-        else {"preset": preset}
-        if preset
-        else {}
-    )
+    base = {"preset": preset} if preset else {}
+    if str(preset).endswith(".toml"):
+        base = from_toml(Path(preset))
     pairs = {
         slot: {"name": value[0], **value[1]}
         if isinstance(value, tuple) and len(value) == 2
@@ -256,8 +252,8 @@ class Table:
     def _check(self) -> None:
         if not self.rows:
             raise ConfigError(f"table {self.name!r} has no rows.")
-        names = [row.name for row in self.rows]
-        twice = sorted({name for name in names if names.count(name) > 1 or name in UNTRAINED_ROWS})
+        names = [*UNTRAINED_ROWS, *(row.name for row in self.rows)]
+        twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ConfigError(
                 f"table {self.name!r}: the names {', '.join(twice)} are used twice, or are those "
@@ -267,11 +263,6 @@ class Table:
         if self.protocol not in PROTOCOLS:
             raise ConfigError(
                 f"table {self.name!r}: " + unknown("protocol", self.protocol, PROTOCOLS)
-            )
-        if self.seeds < 1 or not self.metrics:
-            raise ConfigError(
-                f"table {self.name!r} needs a seed and a metric, got {self.seeds} and "
-                f"{self.metrics}."
             )
         for row in self.rows:
             seen = [row.name]

@@ -139,7 +139,7 @@ def clean(
     features = backbone_features(RunDirectory.open(run), snapshot, pick_device(device))
     with Console().following(len(snapshot), 0, "comparing") as follower:
         found, page = find_issues(snapshot, features, follower.advance)
-    shown = ((each, snapshot.items()[each.row]) for each in found[:_PRINTED])
+    shown = ((each, snapshot.items[each.row]) for each in found[:_PRINTED])
     rows = (
         (f"{each.score:.3f}", each.kind, item.label or "", each.suggested, item.path)
         for each, item in shown

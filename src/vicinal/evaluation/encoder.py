@@ -77,17 +77,16 @@ class Embedded:
                 "one of them. "
                 f"Give every row the role {QUERY} (query) or {GALLERY} (gallery), or none a role."
             )
-        return torch.from_numpy(np.flatnonzero(role == QUERY)), torch.from_numpy(
-            np.flatnonzero(role == GALLERY)
-        )
+        queries, gallery = (np.flatnonzero(role == one) for one in (QUERY, GALLERY))
+        return torch.from_numpy(queries), torch.from_numpy(gallery)
 
     def sides(self) -> tuple[Tensor, Tensor, dict[str, Any]]:
         """Return the queries, their labels and, where they have one, ``gallery`` and
         ``gallery_labels``."""
         queries, rows = self.roles()
-        gallery = {} if rows is None else {"gallery": self.vectors[rows]}
+        gallery = {}
         if rows is not None:
-            gallery["gallery_labels"] = self.labels[rows]
+            gallery = {"gallery": self.vectors[rows], "gallery_labels": self.labels[rows]}
         return self.vectors[queries], self.labels[queries], gallery
 
 

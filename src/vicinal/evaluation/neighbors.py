@@ -78,7 +78,7 @@ def neighbors(
     among = Gallery.of(queries, gallery, metric)
     if gallery is None:
         own = torch.arange(len(queries))
-    return joined(among.search(queries, k, own=own), queries, k)
+    return among.nearest(queries, k, own=own)
 
 
 def joined(chunks: Iterable[Neighbors], queries: Queries, k: int) -> Neighbors:
@@ -155,6 +155,10 @@ class Gallery:
             float(part.norm(dim=1).max()) <= _UNIT for part in torch.split(self.rows, _PASS)
         )
         return Proposal(self.rows, in_place=within)
+
+    def nearest(self, queries: Queries, k: int, **how: Any) -> Neighbors:
+        """Find the nearest rows of all queries, as ``search`` does."""
+        return joined(self.search(queries, k, **how), queries, k)
 
     def search(
         self,

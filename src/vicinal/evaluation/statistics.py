@@ -71,12 +71,6 @@ def t_interval(values: Sequence[float]) -> Estimate:
     return Estimate(mean, low, high, count, float(test.pvalue))
 
 
-def paired_t_interval(ours: BySeed, theirs: BySeed) -> Estimate:
-    """Compute the interval of the mean difference ``ours - theirs`` over the seeds (or folds) that
-    both have."""
-    return t_interval([ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())])
-
-
 def class_bootstrap(
     hits: Real[np.ndarray, "c"],
     other_hits: Real[np.ndarray, "c"],
@@ -196,9 +190,7 @@ class Difference:
         return seeds is not None and seeds.count >= CLAIM_SEEDS and seeds.above_zero and significant
 
 
-ClassScores = Mapping[
-    str, Any
-]  # ``queries`` and ``hits`` of each class, as ``class_scores`` gives them
+ClassScores = Mapping[str, Any]  # ``queries`` and ``hits`` of each class, by ``class_scores``
 
 
 def difference(
@@ -209,10 +201,11 @@ def difference(
 ) -> Difference:
     """Compare the scores of two sides by seed and, as many runs of each, by class."""
     seeds = sorted(ours.keys() & theirs.keys())
+    apart = [ours[seed] - theirs[seed] for seed in seeds]
     return Difference(
-        paired_t_interval(ours, theirs) if seeds else None,
+        t_interval(apart) if apart else None,
         over_classes(our_classes, their_classes),
-        smallest_effect(spread_of([ours[seed] - theirs[seed] for seed in seeds]), len(seeds)),
+        smallest_effect(spread_of(apart), len(apart)),
     )
 
 
@@ -254,12 +247,12 @@ def gains(ours: QueryScores, theirs: QueryScores) -> dict[str, dict[str, float |
     mine = ours.by_class()
     other = theirs.by_class()
     found = dict[str, dict[str, float | None]]()
-    for name in (name for name in ours.scores if name in theirs.scores):
-        over_queries = t_interval((ours.scores[name] - theirs.scores[name]).tolist())
-        over_classes = class_bootstrap(mine[name], other[name], mine["queries"], draws=2_000)
-        lows = [one.low for one in (over_queries, over_classes) if one.low is not None]
-        highs = [one.high for one in (over_queries, over_classes) if one.high is not None]
-        low = min(lows, default=None)
-        high = max(highs, default=None)
-        found[name] = {"mean": over_queries.mean, "low": low, "high": high}
+    for name in ours.scores:
+        if name in theirs.scores:
+            over_queries = t_interval((ours.scores[name] - theirs.scores[name]).tolist())
+            over_classes = class_bootstrap(mine[name], other[name], mine["queries"], draws=2_000)
+            both = over_queries, over_classes
+            low = min((one.low for one in both if one.low is not None), default=None)
+            high = max((one.high for one in both if one.high is not None), default=None)
+            found[name] = {"mean": over_queries.mean, "low": low, "high": high}
     return found

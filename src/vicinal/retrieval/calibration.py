@@ -148,7 +148,7 @@ def _of_collection(run: RunDirectory, snapshot: Snapshot | None) -> Calibration:
         )
     rows, _, labels = snapshot.labeled()
     some = np.sort(drawn(len(rows), _ROWS))
-    vectors = torch.from_numpy(snapshot.vectors()[rows[some]])
+    vectors = torch.from_numpy(snapshot.vectors[rows[some]])
     source = "labels of the collection"
     return count_pairs(vectors, torch.from_numpy(labels[some]), source=source)
 

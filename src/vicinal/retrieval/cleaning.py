@@ -278,7 +278,7 @@ def find_issues(
         progress: called with how many rows are done.
     """
     rows, names, labels = snapshot.labeled()
-    vectors = np.array((snapshot.vectors() if features is None else features)[rows])
+    vectors = np.array((snapshot.vectors if features is None else features)[rows])
     metric: Metric = snapshot.metric if features is None else "euclidean"
     verdicts = judge_labels(vectors, labels, metric=metric, progress=progress)
     pairs, limit, words = _near_copies(snapshot, rows, verdicts)
@@ -321,7 +321,7 @@ def backbone_features(
             snapshot.access.require(Path(place.root))
         listing = list_again(run, place.path, place.split, place.images)
         positions = {entry.path: position for position, entry in enumerate(listing.entries)}
-        rows = {row: item.path for row, item in enumerate(snapshot.items()) if item.place == number}
+        rows = {row: item.path for row, item in enumerate(snapshot.items) if item.place == number}
         if missing := [path for path in rows.values() if path not in positions]:
             raise DataError(
                 f"{missing[0]} was indexed, but is no longer in {place.path}. Index it again."
@@ -470,7 +470,7 @@ _KINDS = {
 def _page(snapshot: Snapshot, found: Sequence[Finding], words: Sequence[str]) -> Page:
     """Fill the page of findings: each with its score and the rows that disagree, with their
     distances. The table's columns are described at the top of this file."""
-    items = snapshot.items()
+    items = snapshot.items
     groups = []
     lines = []
     for number, each in enumerate(found, 1):

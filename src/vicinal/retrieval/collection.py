@@ -33,7 +33,7 @@ from vicinal.data.folder import expanded
 from vicinal.data.records import read_image
 from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError, RunError, unknown
-from vicinal.evaluation.neighbors import Gallery, joined, require_finite
+from vicinal.evaluation.neighbors import Gallery, require_finite
 from vicinal.files import (
     PARTS,
     check_links,
@@ -87,7 +87,7 @@ class Snapshot:
         folder: of this generation; derived files (the map) may be put into it, atomically.
         about: all of ``about.json``.
         items: by ascending id.
-        vectors: a row for each item.
+        vectors: a row for each item, float32, memory-mapped and read-only.
         access: what may be used outside of the collection.
         engine: is asked in the place of ``vectors``.
 
@@ -114,8 +114,8 @@ class Snapshot:
         self.dim: int = about["dim"]
         self.metric: Metric = about["metric"]
         self.places = tuple(Place(**place) for place in about["places"])
-        self._items = items
-        self._vectors = vectors
+        self.items = items
+        self.vectors = vectors
         self._engine = engine
         self._rows = {item.id: row for row, item in enumerate(items)}
         self._rows_of = cache(self._rows_by_value)  # of an attribute when it is first asked for
@@ -135,23 +135,19 @@ class Snapshot:
             return cls(folder, about, items, vectors, access, engine or None)
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self.items)
 
     def item(self, id: int) -> Item:
         """Return the item with this id; a DataError where there is none in this generation."""
-        return self._items[self._row(id)]
-
-    def items(self) -> Sequence[Item]:
-        """Return all items by ascending id; item ``i`` of these has row ``i`` of ``vectors()``."""
-        return self._items
+        return self.items[self._row(id)]
 
     def relabeled(self, labels: Mapping[int, str]) -> "Snapshot":
         """Return this generation with other labels for some items, by id. An engine does not know
         these, so the vectors are searched."""
         if not labels:
             return self
-        items = tuple(replace(item, label=labels.get(item.id, item.label)) for item in self._items)
-        return Snapshot(self.folder, self.about, items, self._vectors, self.access)
+        items = tuple(replace(item, label=labels.get(item.id, item.label)) for item in self.items)
+        return Snapshot(self.folder, self.about, items, self.vectors, self.access)
 
     def labels(self) -> Mapping[str, int]:
         """Return how many items each label has, by label; items without one are not counted."""
@@ -159,8 +155,8 @@ class Snapshot:
 
     def labeled(self) -> tuple[Int[np.ndarray, "m"], list[str], Int[np.ndarray, "m"]]:
         """Return the rows that have a label, the labels in order, and the place of each row's."""
-        rows = [row for row, item in enumerate(self._items) if item.label is not None]
-        given = [str(self._items[row].label) for row in rows]
+        rows = [row for row, item in enumerate(self.items) if item.label is not None]
+        given = [str(self.items[row].label) for row in rows]
         names, labels = np.unique(given, return_inverse=True)
         return np.array(rows, np.int64), names.tolist(), labels
 
@@ -171,34 +167,30 @@ class Snapshot:
         for name, value in where.items():
             known = self._rows_of(name)
             if not known:
-                names = set().union(*(item.attributes for item in self._items))
+                names = set().union(*(item.attributes for item in self.items))
                 raise DataError(unknown("attribute", name, names))
             found = found[np.isin(found, known.get(value, []))]
         return found
 
     def _rows_by_value(self, name: str) -> dict[str, list[int]]:
         found = defaultdict[str, list[int]](list)
-        for row, item in enumerate(self._items):
+        for row, item in enumerate(self.items):
             if (value := item.attributes.get(name)) is not None:
                 found[value].append(row)
         return found
 
-    def vectors(self) -> Float[np.ndarray, "n d"]:
-        """Return all vectors, float32, memory-mapped and read-only, in the order of ``items()``."""
-        return self._vectors
-
     def euclidean_vectors(self) -> Float[np.ndarray, "n d"]:
-        """Return `vectors` to whoever compares them by Euclidean distance; an error where the model
+        """Return ``vectors`` to whoever compares them as Euclidean; an error where the model
         does not."""
         if self.metric != "euclidean":
             raise ConfigError(
                 f"groups are made by Euclidean distance, but this collection's is {self.metric}."
             )
-        return self.vectors()
+        return self.vectors
 
     def vector(self, id: int) -> Float[np.ndarray, "d"]:
         """Return the vector of one item; a DataError where there is none."""
-        return np.array(self._vectors[self._row(id)])
+        return np.array(self.vectors[self._row(id)])
 
     @property
     def unnamed(self) -> list[str]:
@@ -279,10 +271,9 @@ class Snapshot:
             return [[] for _ in queries]
         hidden[[self._rows[id] for id in exclude if id in self._rows]] = True
         excluded = torch.from_numpy(hidden) if hidden.any() else None
-        chunks = self._gallery.search(queries, k, excluded=excluded, chunk_bytes=_CHUNK_BYTES)
-        near = joined(chunks, queries, k)
+        near = self._gallery.nearest(queries, k, excluded=excluded, chunk_bytes=_CHUNK_BYTES)
         return [
-            [Match(self._items[row], far) for row, far in pairs if row >= 0]
+            [Match(self.items[row], far) for row, far in pairs if row >= 0]
             for pairs in map(zip, near.ids.tolist(), near.distances.tolist())
         ]
 
@@ -291,7 +282,7 @@ class Snapshot:
         """Prepared once and searched often; the vectors stay on the disk where they may."""
         with warnings.catch_warnings():  # torch warns of an array that nobody may write to
             warnings.simplefilter("ignore", UserWarning)
-            return Gallery(torch.from_numpy(self.vectors()), self.metric, in_place=True)
+            return Gallery(torch.from_numpy(self.vectors), self.metric, in_place=True)
 
     def _row(self, id: int) -> int:
         if id not in self._rows:

@@ -119,8 +119,8 @@ class Annotations:
 def _decided(changes: Sequence[Change], snapshot: Snapshot) -> Decided:
     """Apply all changes to the items of a generation, in their order."""
     found = Decided(snapshot, can_undo=bool(changes))
-    digests = {item.id: item.digest for item in snapshot.items()}
-    ids = {item.digest: item.id for item in reversed(snapshot.items()) if item.digest}
+    digests = {item.id: item.digest for item in snapshot.items}
+    ids = {item.digest: item.id for item in reversed(snapshot.items) if item.digest}
     for change in changes:
         for id, digest, path in change["targets"]:
             here = id if digests.get(id) == digest else ids.get(digest)
@@ -174,7 +174,7 @@ def apply_decisions(snapshot: Snapshot, decisions: Path) -> Corrected:
         decisions: a table of ``path,label``. Paths are those of ``findings.csv``. An empty label
             drops the item; any other is a label.
     """
-    items = snapshot.items()
+    items = snapshot.items
     paths = [as_shown(item.path).strip() for item in items]  # as tables hold them
     decided = _read_decisions(decisions, Counter(paths))
     others = list(dict.fromkeys(name for item in items for name in item.metadata))

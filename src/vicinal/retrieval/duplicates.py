@@ -164,7 +164,7 @@ def collection_views(
 
     found = dict[int, np.ndarray]()
     with ThreadPoolExecutor(2) as pool:  # Pillow decodes outside of Python's lock
-        for row, seen in enumerate(pool.map(read, [item.id for item in snapshot.items()])):
+        for row, seen in enumerate(pool.map(read, [item.id for item in snapshot.items])):
             if seen is not None:
                 found[row] = seen.astype(np.float16)
             progress(row + 1)
@@ -232,7 +232,7 @@ def calibrate_likeness(
     originals = list[int]()
     planted = list[np.ndarray]()
     for place in chosen.tolist():
-        for copy in copies(snapshot.image(snapshot.items()[rows[place]].id), rng):
+        for copy in copies(snapshot.image(snapshot.items[rows[place]].id), rng):
             if (seen := picture_views(copy)) is not None:
                 originals.append(place)
                 planted.append(seen)
@@ -297,7 +297,7 @@ def duplicate_pairs(
     of_content = dict[str, int]()
     equal = [
         (other, row)
-        for row, item in enumerate(snapshot.items())
+        for row, item in enumerate(snapshot.items)
         if item.digest and (other := of_content.setdefault(item.digest, row)) != row
     ]
     alike = np.sort(rows[near % count], axis=0)
@@ -340,7 +340,7 @@ def duplicate_page(
     found = group_pairs(len(snapshot), pairs)
     groups = []
     for number, (members, nearest) in enumerate(found, 1):
-        labels = sorted({snapshot.items()[row].label for row in members} - {None}, key=str)
+        labels = sorted({snapshot.items[row].label for row in members} - {None}, key=str)
         warning = f"labels differ: {few(labels, 4)}" if len(labels) > 1 else ""
         groups.append(Group(members, nearest, f"Group {number}: {len(members):,} items", warning))
     facts = [

@@ -120,12 +120,12 @@ def index(
         before = held.snapshot() if held.latest_generation() else None
         about = before.about if before else {}
         known = before.places if before else ()
-        old = before.items() if before else ()
+        old = before.items if before else ()
         model = model_fingerprint(run)
         same_model = about.get("model") == model
         vectors = VectorCache(path, model)
         if before and same_model:
-            vectors.hold([item.digest for item in old], before.vectors())
+            vectors.hold([item.digest for item in old], before.vectors)
         gone = {absolute_place(name) for name in remove}
         for name in sorted(gone.difference(place.path for place in known)):
             raise ConfigError(unknown("place of the collection", name, (it.path for it in known)))
@@ -259,7 +259,7 @@ def _recall(snapshot: Snapshot) -> float | None:
     kept = snapshot.about.get("store")
     if kept is None or kept["index"] == "FLAT":
         return None
-    queries = np.array(snapshot.vectors()[drawn(len(snapshot), _RECALL_QUERIES)])
+    queries = np.array(snapshot.vectors[drawn(len(snapshot), _RECALL_QUERIES)])
     exact = snapshot.search(queries, _RECALL_K)
     store = open_store(kept["address"], kept)
     with closing(store.client):
@@ -347,12 +347,8 @@ class _Worker:
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         asked = batch["data"]
-        width = self._encoder.embedder.embedding_dim
-        places = [asked[:0]]
-        vectors = [np.empty((0, width), np.float32)]
-        for kept, found in embed_rows(
-            self._encoder, self._listing, self._rows[asked], batch_size=len(asked), workers=0
-        ):
-            places.append(asked[kept])
-            vectors.append(found)
-        return {"place": np.concatenate(places), "vector": np.concatenate(vectors)}
+        rows = self._rows[asked]
+        made = embed_rows(self._encoder, self._listing, rows, batch_size=len(rows), workers=0)
+        nothing = np.empty((0, self._encoder.embedder.embedding_dim), np.float32)
+        kept, vectors = next(made, ([], nothing))
+        return {"place": asked[np.array(kept, int)], "vector": vectors}

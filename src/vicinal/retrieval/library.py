@@ -137,7 +137,7 @@ def query_vector(
     for label in labels:
         if label not in snapshot.labels():
             raise DataError(unknown("label", label, snapshot.labels()))
-        members = snapshot.vectors()[snapshot.rows({"label": label})]
+        members = snapshot.vectors[snapshot.rows({"label": label})]
         vectors.append(members.mean(axis=0, dtype=np.float64))
     if not vectors:
         raise ConfigError(
@@ -145,7 +145,7 @@ def query_vector(
         )
     mean = np.mean(vectors, axis=0, dtype=np.float64)
     length = float(np.linalg.norm(mean))
-    if length and np.allclose(np.linalg.norm(snapshot.vectors()[:1], axis=1), 1, atol=1e-3):
+    if length and np.allclose(np.linalg.norm(snapshot.vectors[:1], axis=1), 1, atol=1e-3):
         mean /= length  # on the sphere the mean of directions is a direction
     return np.asarray(mean, np.float32)
 

@@ -12,7 +12,7 @@ from vicinal.data.records import ImageFiles, Progress, Records
 from vicinal.data.table import pyarrow_module
 from vicinal.errors import DataError
 from vicinal.evaluation.encoder import Embedded
-from vicinal.evaluation.neighbors import Gallery, joined
+from vicinal.evaluation.neighbors import Gallery
 from vicinal.files import write_atomically
 
 POSITIVES = 8  # the farthest of so many: beyond them wrong labels and outliers begin
@@ -27,7 +27,7 @@ def mine(
     *,
     negatives: int = 1,
     margin: float = 0.05,
-    progress: Progress | None = None,
+    progress: Progress = lambda done: None,
 ) -> int:
     """Write ``anchor``, ``positive``, ``negative`` and both distances; return the number of rows.
 
@@ -74,7 +74,7 @@ def mine(
 
 
 def _triplets(
-    embedded: Embedded, negatives: int, margin: float, progress: Progress | None
+    embedded: Embedded, negatives: int, margin: float, progress: Progress
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield positions ``[n 3]`` and distances ``[n 2]``, a class at a time."""
     vectors = embedded.vectors
@@ -92,8 +92,8 @@ def _triplets(
         for places in torch.split(torch.arange(len(members)), _ANCHORS):
             anchors = members[places]
             asking = vectors[anchors]
-            near = joined(among.search(asking, most, own=places), asking, most)
-            other = joined(everything.search(asking, CANDIDATES, excluded=same), asking, CANDIDATES)
+            near = among.nearest(asking, most, own=places)
+            other = everything.nearest(asking, CANDIDATES, excluded=same)
             cosine = 1 - near.distances[:, :1]
             apart = 1 - other.distances <= cosine - margin * cosine.abs()
             apart &= other.ids >= 0
@@ -101,8 +101,7 @@ def _triplets(
             rows = [anchors[anchor], members[near.ids[anchor, -1]], other.ids[anchor, place]]
             far = [near.distances[anchor, -1], other.distances[anchor, place]]
             yield torch.stack(rows, dim=1), torch.stack(far, dim=1)
-        if progress is not None:
-            progress(done)
+        progress(done)
 
 
 def _contents(records: Records, rows: list[int]) -> list[str]:

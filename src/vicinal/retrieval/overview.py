@@ -60,17 +60,17 @@ def collection_map(snapshot: Snapshot) -> CollectionMap:
     shown = drawn(len(snapshot), POINTS)
     landmarks = np.sort(shown[:LANDMARKS])
     rows = np.sort(shown)
-    marks = snapshot.vectors()[landmarks]
+    marks = snapshot.vectors[landmarks]
     projected = tsne(torch.from_numpy(principal_components(marks)), seed=0).numpy()
     if len(rows) > len(landmarks):
-        rest = torch.from_numpy(snapshot.vectors()[rows])
+        rest = torch.from_numpy(snapshot.vectors[rows])
         gallery = torch.from_numpy(marks)
         near = neighbors(rest, min(3, len(marks)), gallery=gallery, metric=snapshot.metric)
         # A landmark, or a copy of one, lies where that does.
         weights = 1 / near.distances.numpy().clip(min=1e-6)
         weights /= weights.sum(axis=1, keepdims=True)
         projected = (weights[:, :, None] * projected[near.ids.numpy()]).sum(axis=1)
-    ids = np.array([item.id for item in snapshot.items()], dtype=np.int64)[rows]
+    ids = np.array([item.id for item in snapshot.items], dtype=np.int64)[rows]
     found = CollectionMap(ids, projected.astype(np.float32))
     # Without the folder two newer generations have been written meanwhile, and this one removed; a
     # disk that is full or read-only costs the next start its time, not this one its map.
@@ -180,7 +180,7 @@ def cluster_page(snapshot: Snapshot, groups: int | None = None) -> Page:
     facts = [("groups", f"{len(found):,}"), ("items", f"{len(snapshot):,}")]
     pages = list[Group]()
     for number, (rows, spread) in enumerate(found, 1):
-        mostly = _mostly([snapshot.items()[row].label for row in rows])
+        mostly = _mostly([snapshot.items[row].label for row in rows])
         pages.append(Group(rows, spread, f"Group {number}: {len(rows):,} items{mostly}"))
     caption = (
         "The number below a picture is its distance from the mean of its group; what is "

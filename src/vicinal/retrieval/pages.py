@@ -120,7 +120,7 @@ def as_given(cell: str) -> str:
 
 def _members(snapshot: Snapshot, groups: Sequence[Group]) -> str:
     """Write one line for each item: ``group,id,path,label,distance,place``."""
-    items = snapshot.items()
+    items = snapshot.items
     lines = (
         (
             number,
@@ -138,7 +138,7 @@ def _members(snapshot: Snapshot, groups: Sequence[Group]) -> str:
 
 def _card(snapshot: Snapshot, row: int, distance: float) -> dict[str, str | None]:
     """Return an item on the page: its picture as a data URI, or none, and what stands beside it."""
-    item = snapshot.items()[row]
+    item = snapshot.items[row]
     uri = None
     try:
         content, kind = encoded(snapshot.image(item.id), _SIDE)

@@ -136,11 +136,11 @@ def suggestions_page(pool: Snapshot, known: Snapshot, k: int) -> Page:
     are those of a corrected table, so that the lines can be added to one.
     """
     rows, _, labels = known.labeled()
-    chosen = suggest(pool.vectors(), known.vectors()[rows], labels, k, metric=pool.metric)
+    chosen = suggest(pool.vectors, known.vectors[rows], labels, k, metric=pool.metric)
     members = chosen.rows.tolist()
     sure = chosen.known.tolist()
     lines = (
-        (pool.file_or_name(pool.items()[row]), "", f"{share:.4f}", f"{gain:.3f}")
+        (pool.file_or_name(pool.items[row]), "", f"{share:.4f}", f"{gain:.3f}")
         for row, share, gain in zip(members, sure, chosen.gains.tolist(), strict=True)
     )
     before, after = (f"{share:.1%}" for share in chosen.expected)

@@ -134,7 +134,7 @@ def _spiral(snapshot):
     place = np.arange(len(snapshot), dtype=np.float32)
     turn = 2 * np.pi * place / max(1, len(snapshot))
     positions = np.stack([np.cos(turn), np.sin(turn)], axis=1) * (place + 5)[:, None]
-    ids = np.array([item.id for item in snapshot.items()], dtype=np.int64)
+    ids = np.array([item.id for item in snapshot.items], dtype=np.int64)
     return CollectionMap(ids, positions.astype(np.float32))
 
 

@@ -17,7 +17,7 @@ def by_hand(library, vector, k, keep=lambda item: True):
     snapshot = library.collection.snapshot()
     rows = [
         (float(np.linalg.norm(snapshot.vector(item.id) - vector)), item.id)
-        for item in snapshot.items()
+        for item in snapshot.items
         if keep(item)
     ]
     return [id for _, id in sorted(rows)[:k]]
@@ -60,7 +60,7 @@ def test_an_indexed_picture_finds_its_own_item_at_no_distance(client, library):
 def test_a_class_is_sought_by_its_mean(client, library):
     snapshot = library.collection.snapshot()
     mean = np.mean(
-        [snapshot.vector(item.id) for item in snapshot.items() if item.label == "square"], axis=0
+        [snapshot.vector(item.id) for item in snapshot.items if item.label == "square"], axis=0
     )
     found = ids(client.get("/api/search/class", params={"name": "square", "k": 5}))
     assert found == by_hand(library, mean / np.linalg.norm(mean), 5)

@@ -38,7 +38,7 @@ def test_a_library_embeds_as_the_collection_was_embedded(served):
 def test_a_run_that_was_calibrated_shows_its_threshold(served):
     snapshot = open_library(served.path, device="cpu").collection.snapshot()
     labels = torch.from_numpy(snapshot.labeled()[2])
-    counts = count_pairs(torch.from_numpy(np.array(snapshot.vectors())), labels)
+    counts = count_pairs(torch.from_numpy(np.array(snapshot.vectors)), labels)
     kept = {name: np.array(value) for name, value in vars(counts).items()}
     served.write_arrays("calibration", **kept, model=np.array(model_fingerprint(served)))
     try:

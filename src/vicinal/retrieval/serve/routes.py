@@ -175,7 +175,7 @@ def item_routes(library: Library) -> APIRouter:
         snapshot = library.snapshot()
         rows = range(len(snapshot)) if label is None else snapshot.rows({"label": label}).tolist()
         step = max(1, len(rows) // limit) if spread else 1
-        page = [snapshot.items()[row].document for row in rows[offset::step][:limit]]
+        page = [snapshot.items[row].document for row in rows[offset::step][:limit]]
         return Answer(
             {
                 "generation": snapshot.generation,

@@ -127,7 +127,7 @@ def workbench_routes(library: Library, *, writable: bool) -> APIRouter:
                 "findings": page,
                 "items": {
                     path: item.document
-                    for path, item in _by_path(snapshot.items()).items()
+                    for path, item in _by_path(snapshot.items).items()
                     if path in named
                 },
             }
