@@ -86,6 +86,25 @@ def test_images_may_lie_elsewhere_and_be_named_by_other_columns(write, root):
     assert records.source.paths == ["0.png", "1.png"] and records.classes == ("a", "b")
 
 
+def test_a_box_cuts_its_region_out_of_the_picture(write):
+    whole = np.asarray(Table(str(write("path,label\n0.png,a\n")), test=1.0).load().source.read(0))
+    rows = "0.png,a,2,1,4,5\n0.png,b,7,4,20,20\n"  # the second reaches over the edge, 12 x 10
+    records = open_path(write(f"path,label,x,y,w,h\n{rows}")).load()
+    np.testing.assert_array_equal(records.source.read(0), whole[1:6, 2:6])
+    np.testing.assert_array_equal(records.source.read(1), whole[4:, 7:])
+    assert not records.columns and len({records.source.content(row) for row in (0, 1)}) == 2
+    corners = write("path,label,x_1,y_1,x_2,y_2\n0.png,a,2,1,6,6\n")
+    same = Table(str(corners), test=1.0).load()
+    np.testing.assert_array_equal(same.source.read(0), whole[1:6, 2:6])
+    wider = Table(str(corners), test=1.0, margin=0.5).load()
+    np.testing.assert_array_equal(wider.source.read(0), whole[:8, :8])
+    with pytest.raises(ConfigError, match="margin"):
+        Table(str(corners), margin=2.0)
+    outside = Table(str(write("path,label,x,y,w,h\n0.png,a,12,0,4,4\n")), test=1.0).load()
+    with pytest.raises(DataError, match=r"0\.png has 12 x 10 pixels; the box \(12, 0, 4, 4\)"):
+        outside.source.read(0)
+
+
 def test_csv_and_parquet_give_the_same_columns(write):
     text = "path,label,angle,camera,note\na.png,x,0.5,3,hm\nb.png,y,1,4,\n"
     parquet = write(
@@ -127,6 +146,7 @@ def test_a_label_that_is_nearly_a_number_is_a_text(write, label):
         ("path,label\n0.png,\n", "line 2: `label` is empty"),
         ("path,label,split\n0.png,a,train\n1.png,b,trian\n", "line 3: unknown split 'trian'"),
         ("path,label,angle\n0.png,a,1\n1.png,b,\n", "line 3: `angle` must be a number"),
+        ("path,label,x,y,w,h\n0.png,a,1,1,0,2\n", r"line 2: the box \[1, 1, 0, 2\].*no pixel"),
         ("length,label\n1,a\nx,b\n", "line 3: `length` must be a number, got 'x'"),
         ("kind,label\na,b\n", r"no column of numbers among kind, label.*data\.path=COLUMN"),
         ("length,kind\n1,a\n", r"'label'.*data\.label=COLUMN"),

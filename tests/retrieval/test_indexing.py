@@ -9,11 +9,14 @@ import time
 
 import numpy as np
 import pytest
+from tests.runs import drawn_run
 
-from vicinal.data import open_path
+from vicinal.data import ImageTransform, Table, open_path
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Encoder
+from vicinal.models import Embedder, SmallConvNet
 from vicinal.retrieval.collection import CollectionDirectory
+from vicinal.retrieval.decisions import apply_decisions
 from vicinal.retrieval.indexing import index
 from vicinal.run_directory import model_fingerprint
 
@@ -54,6 +57,30 @@ def test_vectors_are_those_of_the_encoder_and_nothing_changed_makes_no_generatio
     for item in snapshot.items:
         assert np.allclose(snapshot.vector(item.id), expected[item.path], atol=1e-6)
         assert item.label == item.path[0]
+
+
+def test_a_run_on_regions_finds_them_again(tmp_path, photographs, listener):
+    """Under the table's own names of columns; the corrected table is trained on as it is."""
+    lines = [f"{name}/{row:02d}.png,{name},2,2,{8 + row},9" for row, name in enumerate("abcd" * 3)]
+    table = photographs / "list.csv"
+    table.write_text("\n".join(["file,bird,x,y,w,h", *lines]))
+    data = Table(str(table), test=0.0, label="bird", image="file", margin=0.25)
+    network = Embedder(SmallConvNet(3, (4, 8)), 6)
+    run = drawn_run(tmp_path / "run", network, ImageTransform(size=16, resize=16), data, 0.5)
+    assert index(run, console=listener).items == 12
+    snapshot = CollectionDirectory.of(run).snapshot()
+    records = data.load()
+    embedded = Encoder.load(run).embed(records)
+    for row, item in enumerate(snapshot.items):
+        assert item.label == "abcd"[row % 4]
+        assert snapshot.image(item.id) == records.source.read(row)
+        assert np.allclose(snapshot.vector(item.id), embedded.vectors[row], atol=1e-6)
+    decisions = tmp_path / "decisions.csv"
+    decisions.write_text(f'path,label\n"{snapshot.items[0].path}",d\n')
+    (tmp_path / "labels.csv").write_text(apply_decisions(snapshot, decisions).table)
+    again = open_path(str(tmp_path / "labels.csv")).load()
+    assert again.source.read(0) == records.source.read(0)
+    assert again.classes[again.labels[0]] == "d"
 
 
 def test_indexing_again_follows_the_folder(bring, photographs, draw):

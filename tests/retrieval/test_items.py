@@ -126,6 +126,18 @@ def test_digests_follow_the_content(tmp_path, draw, vectors_file):
     assert len({features.digest(row) for row in range(40)}) == 40
 
 
+def test_regions_of_one_picture_are_items_of_their_own(tmp_path, draw):
+    draw(tmp_path / "p" / "1.png", 0)
+    table = tmp_path / "p" / "table.csv"
+    table.write_text("path,label,x,y,w,h\n1.png,wren,0,0,4,4\n1.png,robin,4,4,4,4\n")
+    listing = list_place(str(table))
+    assert entries(listing) == {
+        "1.png#xywh=0,0,4,4": ("wren", {}),
+        "1.png#xywh=4,4,4,4": ("robin", {}),
+    }
+    assert listing.digest(0) != listing.digest(1) and listing.source.read(1).size == (4, 4)
+
+
 def test_errors_say_what_came(tmp_path, draw):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="nothing to index"):

@@ -112,8 +112,51 @@ class Source(ABC):
 # -- image files as training, search and export read them -----------------------------------------
 
 
+REGION = "#xywh="  # W3C Media Fragments URI 1.0, Section 4.2.2, in pixels of the upright picture
+
+
+def parted(path: Path | str) -> tuple[Path, tuple[int, ...]]:
+    """Return a file, and the box (x, y, w, h) that a path names of it; nothing for all of it.
+
+    >>> parted("a/birds.jpg#xywh=10,0,32,48"), parted("a/birds.jpg")
+    ((PosixPath('a/birds.jpg'), (10, 0, 32, 48)), (PosixPath('a/birds.jpg'), ()))
+    """
+    file, mark, box = str(path).rpartition(REGION)
+    return (Path(file), tuple(map(int, box.split(",")))) if mark else (Path(box), ())
+
+
+def region(path: str, box: Sequence[float], margin: float) -> str:
+    """Name a box (x, y, w, h) of a picture, widened on each side by a share of its width and
+    height.
+
+    >>> region("a.jpg", (20, 1, 10, 50), margin=0.1)
+    'a.jpg#xywh=19,0,12,56'
+    """
+    x, y, w, h = box
+    left = max(0, round(x - margin * w))
+    top = max(0, round(y - margin * h))
+    right = round(x + w + margin * w)
+    bottom = round(y + h + margin * h)
+    return f"{path}{REGION}{left},{top},{right - left},{bottom - top}"
+
+
 def read_image(path: Path) -> Image.Image:
-    """Decode the image at ``path``, upright, RGB or 8-bit gray; a DataError names the file."""
+    """Decode the image at ``path``, or a region of it, upright, RGB or 8-bit gray; a DataError
+    names the file."""
+    path, box = parted(path)
+    image = _read_file(path)
+    if not box:
+        return image
+    x, y, w, h = box
+    if min(w, h) < 1 or x >= image.width or y >= image.height:
+        raise DataError(
+            f"image {path} has {image.width} x {image.height} pixels; the box {box} (x, y, w, h) "
+            "holds none of them. Mend its row."
+        )
+    return image.crop((x, y, min(x + w, image.width), min(y + h, image.height)))
+
+
+def _read_file(path: Path) -> Image.Image:
     try:
         regular(path)
         if path.suffix.lower() in HEIC:
@@ -188,7 +231,7 @@ def ends_of(file: BinaryIO, first: int, length: int) -> bytes:
 
 
 class ImageFiles(Source):
-    """Image files below a folder."""
+    """Image files below a folder, or regions of them (``birds.jpg#xywh=10,0,32,48``)."""
 
     def __init__(self, root: Path, paths: Sequence[str]) -> None:
         super().__init__(paths)
@@ -197,15 +240,17 @@ class ImageFiles(Source):
 
     def absent(self) -> list[int]:
         """Return the positions of the files that are not there."""
-        return [row for row, path in enumerate(self.paths) if not (self.root / path).is_file()]
+        return [
+            row for row, path in enumerate(self.paths) if not parted(self.root / path)[0].is_file()
+        ]
 
     def read(self, index: int) -> Image.Image:
         return read_image(self.root / self.paths[index])
 
     def content(self, index: int) -> bytes:
-        path = self.root / self.paths[index]
+        path, box = parted(self.root / self.paths[index])
         with regular(path).open("rb") as file:
-            return ends_of(file, 0, path.stat().st_size)
+            return ends_of(file, 0, path.stat().st_size) + (repr(box).encode() if box else b"")
 
 
 class ImageArray(Source):

@@ -24,7 +24,16 @@ from PIL import Image
 
 from vicinal.data.folder import existing, is_image
 from vicinal.data.loader import in_threads
-from vicinal.data.records import HEIC, ImageFiles, Progress, Records, Source, decode, ends_of
+from vicinal.data.records import (
+    HEIC,
+    REGION,
+    ImageFiles,
+    Progress,
+    Records,
+    Source,
+    decode,
+    ends_of,
+)
 from vicinal.data.splits import SplitByClass
 from vicinal.data.transforms import ImageTransform, as_image
 from vicinal.errors import ConfigError, DataError
@@ -245,7 +254,9 @@ def _samples(
         position = int(positions[0])
         file = io.BytesIO()
         ending = ".png"
-        path = source.root / source.paths[position] if isinstance(source, ImageFiles) else None
+        path = None
+        if isinstance(source, ImageFiles) and REGION not in source.paths[position]:
+            path = source.root / source.paths[position]
         if resize is not None:
             transform = ImageTransform(size=resize, resize=resize)
             prepared = transform.prepare(source.read(position), source.name(position))

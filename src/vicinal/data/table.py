@@ -12,21 +12,32 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 from jaxtyping import Float
 
+from vicinal.arguments import Limits
 from vicinal.data.folder import existing, expanded
 from vicinal.data.loader import contents
-from vicinal.data.records import GALLERY, QUERY, FeatureArray, ImageFiles, Records, Source, Texts
+from vicinal.data.records import (
+    GALLERY,
+    QUERY,
+    FeatureArray,
+    ImageFiles,
+    Records,
+    Source,
+    Texts,
+    region,
+)
 from vicinal.data.splits import Order, SplitByClass
 from vicinal.errors import ConfigError, DataError, few, unknown
 from vicinal.files import decoding, read_arrays, read_object, regular, write_atomically
 from vicinal.remote import cache_folder, listed
 
 VIEWS = ("query_path", "gallery_path")
+BOXES = (("x", "y", "w", "h"), ("x_1", "y_1", "x_2", "y_2"))  # the second as open-metric-learning's
 LONGEST = 10_000  # characters of a text; encoders read fewer
 TABLES = (
     "A table has `label` and columns of numbers; `path` (of images); `text`; `features` (vectors); "
@@ -280,10 +291,35 @@ class _Tabular(SplitByClass):
 # -- tables of image paths -------------------------------------------------------------------------
 
 
-def _image_files(columns: Columns, name: str, images: str | None, *, strict: bool) -> ImageFiles:
+def box_columns(columns: Columns) -> tuple[str, ...]:
+    """Return the columns of boxes; none where the table has none."""
+    return next((names for names in BOXES if columns.cells.keys() >= set(names)), ())
+
+
+def picture_paths(columns: Columns, name: str, margin: float) -> list[str]:
+    """Return the paths in a column, with the regions that the columns of boxes cut."""
+    paths = columns.texts(name)
+    names = box_columns(columns)
+    if not names:
+        return paths
+    boxes = np.stack([columns.numbers(name) for name in names], axis=1)
+    if names == BOXES[1]:
+        boxes[:, 2:] -= boxes[:, :2]
+    empty = (boxes[:, :2] < 0).any(axis=1) | (boxes[:, 2:] <= 0).any(axis=1)
+    for row in np.flatnonzero(empty).tolist():
+        raise DataError(
+            f"{columns.place(row)}: the box {boxes[row].tolist()} (x, y, w, h) holds no pixel. "
+            "Give pixels from the top left, and a width and height above 0."
+        )
+    return [region(path, box, margin) for path, box in zip(paths, boxes.tolist(), strict=True)]
+
+
+def _image_files(
+    columns: Columns, name: str, images: str | None, margin: float = 0.0, *, strict: bool
+) -> ImageFiles:
     """Return the images that a column names."""
     root = listed(columns.path.parent if images is None else expanded(images))
-    source = ImageFiles(root, columns.texts(name))
+    source = ImageFiles(root, picture_paths(columns, name, margin))
     if strict and (missing := source.absent()):
         places = [
             f"{columns.unit} {columns.lines[row]}: {root / source.paths[row]}" for row in missing
@@ -303,6 +339,9 @@ class Table(_Tabular):
     Splits are ``train``, ``validation`` (or ``val``) and ``test``. Further columns of numbers
     become columns of the records (``camera``, ``angle``, ...); columns of text are left out.
 
+    Columns ``x``, ``y``, ``w``, ``h``, or ``x_1``, ``y_1``, ``x_2``, ``y_2``, are a box in each
+    picture (pixels from its top left): a record is what lies in it.
+
     With a column ``text`` the records are pictures and the texts that describe them. ``label`` may
     then be missing: rows with the same text are a class, or, where a picture has several texts,
     each picture.
@@ -316,14 +355,16 @@ class Table(_Tabular):
         images: folder from which relative image paths start; None for the table's own.
         image: the column of image paths.
         text: the column of texts; None for pictures alone.
+        margin: how much of its width and height a box is widened by on each side.
     """
 
     images: str | None = None
     image: str = "path"
+    margin: Annotated[float, Limits("[0, 1]")] = 0.0
 
     def _source(self, columns: Columns, *, strict: bool) -> tuple[Source, Collection[str]]:
-        source = _image_files(columns, self.image, self.images, strict=strict)
-        return source, (self.image, self.text or "")
+        source = _image_files(columns, self.image, self.images, self.margin, strict=strict)
+        return source, (self.image, self.text or "", *box_columns(columns))
 
 
 @dataclass(frozen=True)

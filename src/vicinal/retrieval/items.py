@@ -30,9 +30,10 @@ from vicinal.data.records import (
     Source,
     Taken,
     Texts,
+    parted,
 )
 from vicinal.data.shards import TarImages
-from vicinal.data.table import column_names, read_columns
+from vicinal.data.table import box_columns, column_names, picture_paths, read_columns
 from vicinal.errors import ConfigError, DataError, VicinalError, unknown
 from vicinal.files import file_hash, followed
 from vicinal.run_directory import RunDirectory
@@ -143,7 +144,8 @@ def folder_of_pictures(table: Table) -> str | None:
     """
     columns = read_columns(existing(table.path))
     folder = columns.path.parent if table.images is None else existing(table.images)
-    paths = [Path(os.path.normpath(folder.resolve() / path)) for path in columns.texts("path")]
+    named = columns.texts(table.image)
+    paths = [Path(os.path.normpath(folder.resolve() / path)) for path in named]
     inside = all(path.is_relative_to(folder.resolve()) for path in paths)
     return table.images if inside else os.path.commonpath([path.parent for path in paths])
 
@@ -222,8 +224,10 @@ class Listing:
         position = int(positions[0])
         if isinstance(source, ImageFiles):
             path = self.entries[index].path
+            file, box = parted(self.place.file(path) or path)
             try:
-                return file_hash(self.place.file(path) or Path(path))
+                digest = file_hash(file)
+                return sha256(repr((digest, box)).encode()).hexdigest() if box else digest
             except OSError as error:
                 raise DataError(f"image {path} cannot be read: {error.strerror}.") from error
         if isinstance(source, TarImages):
@@ -253,10 +257,12 @@ def list_again(run: RunDirectory, path: str, split: str, images: str | None) -> 
     its training."""
     own = own_description(run)
     if path == place_path(own):
-        if isinstance(own, Table) and images is None:
-            images = folder_of_pictures(own)
+        if isinstance(own, Table):
+            images = images or folder_of_pictures(own)
+            if split == "all":
+                return _list_table(own, split, images)
         # of a whole folder or table all files count, with or without a class
-        if not (isinstance(own, Folder | Table) and split == "all"):
+        if not (isinstance(own, Folder) and split == "all"):
             # Of a part, the very classes held out; of all, what is there now.
             data, records = (own, own.load()) if split == "all" else own_data(run)
             return list_data_set(data, split=split, images=images, records=records)
@@ -280,7 +286,7 @@ def list_place(path: str, *, split: str = "all", images: str | None = None) -> L
     if isinstance(data, Folder) and split == "all":
         return _list_folder(found.resolve())
     if isinstance(data, Table):
-        return _list_table(found, split, images)
+        return _list_table(data, split, images)
     if isinstance(data, Arrays) and split == "all":
         if {"label", "labels"}.isdisjoint(column_names(found)):
             source = data.unlabeled()
@@ -304,10 +310,11 @@ def _list_folder(folder: Path) -> Listing:
     return Listing(Place(str(folder), str(folder)), entries, ImageFiles(folder, paths))
 
 
-def _list_table(path: Path, split: str, images: str | None) -> Listing:
+def _list_table(table: Table, split: str, images: str | None) -> Listing:
     """List the images that a table names; all its other columns are metadata."""
+    path = expanded(table.path)
     columns = read_columns(path)
-    paths = columns.texts("path")
+    paths = picture_paths(columns, table.image, table.margin)
     root = (path.parent if images is None else existing(images)).resolve()
     rows = list(range(len(paths)))
     if split != "all":
@@ -319,6 +326,7 @@ def _list_table(path: Path, split: str, images: str | None) -> Listing:
     if "text" in columns.cells:  # a picture may have several; the first stands beside it
         rows = sorted({paths[row]: row for row in reversed(rows)}.values())
     entries = []
+    used = (table.image, *box_columns(columns))  # paths have the boxes
     for row in rows:
         inside = Path(os.path.relpath(root / paths[row], root)).as_posix()
         if inside.startswith("../"):
@@ -326,9 +334,9 @@ def _list_table(path: Path, split: str, images: str | None) -> Listing:
                 f"{columns.place(row)}: {paths[row]} lies outside {root}, where pictures may be "
                 "read. Name the folder that holds all of them with --images."
             )
-        cells = {name: column[row] for name, column in columns.cells.items() if name != "path"}
+        cells = {name: column[row] for name, column in columns.cells.items() if name not in used}
         texts = {name: str(cell).strip() for name, cell in cells.items() if cell is not None}
-        label = texts.pop("label", None) or None
+        label = texts.pop(table.label, None) or None
         known = {name: text for name, text in texts.items() if text}
         entries.append(Item(0, inside, label, known))
     place = Place(str(path.resolve()), str(root), split, images)
