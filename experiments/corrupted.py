@@ -1,7 +1,7 @@
 """A data set whose training part has known faults, to compare how robust methods are; its test part
 stays whole."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -15,7 +15,6 @@ from vicinal.data.splits import shuffled
 from vicinal.errors import DataError
 
 
-@dataclass(frozen=True)
 class Corrupted(Settings):
     """Another data set, its training rows corrupted in one or more ways; all draws follow from the
     seed.

@@ -69,7 +69,6 @@ def test_a_number_outside_its_limits_is_rejected_with_them(interval, value, mess
 
 
 def test_settings_are_brought_to_their_annotations_in_python_too():
-    @dataclass(frozen=True)
     class Group(Settings):
         slot: ClassVar[str] = "group"
         sizes: tuple[Count, ...]

@@ -381,9 +381,9 @@ def test_a_model_of_another_size_changes_the_pictures(pictures):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("preset = 5", r"in .*mine\.toml: preset is a text, got 5"),
-        ("method = true", r"method is a name or a table of arguments, got True"),
-        ("loss = 3", r"loss is a name or a table of arguments, got 3"),
+        ("preset = 5", r"preset is a text, got 5"),
+        ("method = true", r"in .*mine\.toml: method is a name or a table, got True"),
+        ("loss = 3", r"in .*mine\.toml: loss is a name or a table, got 3"),
         ("loss = [1]", r"loss is a name or a table"),
         ("sampler = { name = [1] }", r"sampler is a text, got \[1\]"),
         ("loss = { miner = [1] }", r"loss\.miner: unknown value"),

@@ -63,18 +63,20 @@ Finite = Annotated[float, Limits("(-inf, inf)")]
 Natural = Annotated[int, Limits("[0, inf)")]
 
 
-@dataclass(frozen=True)
+@typing.dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 class Settings:
-    """Base of a group of settings: each field is brought to what its annotation has, and checked
-    against its limits."""
+    """Base of a group of settings, a frozen dataclass without saying so: each field is brought to
+    what its annotation has, and checked against its limits."""
 
     slot: ClassVar[str]  # what messages call the group
 
+    def __init_subclass__(cls, *, kw_only: bool = False) -> None:
+        dataclass(frozen=True, kw_only=kw_only)(cls)
+
     def __post_init__(self) -> None:
-        hints = typing.get_type_hints(type(self), include_extras=True)
-        for item in dataclasses.fields(self):
-            value = coerce(getattr(self, item.name), hints[item.name], f"{self.slot}.{item.name}")
-            object.__setattr__(self, item.name, value)
+        given = {name: getattr(self, name) for name in parameters(type(self))}
+        for name, value in coerce_arguments(type(self), given, self.slot).items():
+            object.__setattr__(self, name, value)
 
 
 def check_arguments(settings: object) -> None:
@@ -106,13 +108,6 @@ def parameters(kind: Callable[..., Any]) -> dict[str, inspect.Parameter]:
         name: one
         for name, one in signature.items()
         if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
-    }
-
-
-def defaults(kind: Callable[..., Any]) -> dict[str, Any]:
-    """Return the arguments that a class or function takes and has a default for."""
-    return {
-        name: one.default for name, one in parameters(kind).items() if one.default is not one.empty
     }
 
 

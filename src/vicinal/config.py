@@ -23,28 +23,23 @@ from torch import nn
 from vicinal.arguments import (
     Count,
     Limits,
+    Natural,
+    NonNegative,
     Seed,
     Settings,
     class_name,
     coerce,
     coerce_arguments,
     construct,
-    defaults,
     kept_arguments,
     parameters,
 )
-from vicinal.data import DATASETS_BY_NAME, open_path
+from vicinal.data import DATASETS_BY_NAME, TRANSFORMS, open_path
 from vicinal.data.loader import Residency
 from vicinal.data.memory import adopt, is_hugging_face
 from vicinal.data.records import Dataset, Kind, Records
 from vicinal.data.splits import hold_out, kin_of, most_folds
-from vicinal.data.transforms import (
-    FeatureTransform,
-    ImageTransform,
-    OwnTransform,
-    TextTransform,
-    TrainingTransform,
-)
+from vicinal.data.transforms import ImageTransform, OwnTransform, TrainingTransform
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.losses import LOSSES
 from vicinal.methods import METHODS, Plain, combination
@@ -85,7 +80,7 @@ REGISTRIES: dict[str, Mapping[str, type]] = {
     "loss": LOSSES,
     "sampler": SAMPLERS,
     "method": METHODS,
-    "transform": {"image": ImageTransform, "features": FeatureTransform, "text": TextTransform},
+    "transform": {kind.kind: kind for kind in TRANSFORMS.values()},
 }
 ABOUT = ("title", "cost", "expected", "differs")  # what a preset says of itself
 # Fewer held-out classes or records select by chance: with 100 queries Recall@1 has a standard error
@@ -102,8 +97,7 @@ _FITTED: Mapping[str, Raw] = {
 _OF_EVERY_MODEL = ("dim", "head", "head_norm", "start", "start_length", "normalize")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Training(Settings):
+class Training(Settings, kw_only=True):
     """How long to train, on what, and how the model is selected.
 
     Attributes:
@@ -162,15 +156,14 @@ class Training(Settings):
     cuda_graph: Literal["auto", "off"] = "auto"
     resident: Residency = "auto"
     cache: str | None = None
-    workers: Annotated[int, Limits("[0, inf)")] | None = None
+    workers: Natural | None = None
     skip_corrupt: bool = False
-    checkpoint_seconds: Annotated[float, Limits("[0, inf)")] = 20.0
+    checkpoint_seconds: NonNegative = 20.0
     trackers: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = ()
     tracker_mode: Literal["offline", "online"] = "offline"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Evaluation(Settings):
+class Evaluation(Settings, kw_only=True):
     """How the selected model is measured on the test classes.
 
     Attributes:
@@ -415,10 +408,8 @@ def from_toml(path: Path) -> Raw:
     for key, value in layer.items():
         if key not in (*SLOTS, "preset", *ABOUT):
             raise ConfigError(f"in {path}: {_unknown_setting(key)}")
-        kinds = (str, dict) if key in SLOTS else str if key == "preset" else object
-        if not isinstance(value, kinds):
-            kind = "a name or a table of arguments" if key in SLOTS else "a text"
-            raise ConfigError(f"in {path}: {key} is {kind}, got {value!r}.")
+        if key in SLOTS and not isinstance(value, (str, dict)):
+            raise ConfigError(f"in {path}: {key} is a name or a table, got {value!r}.")
     return checked(layer)
 
 
@@ -488,8 +479,8 @@ class Draft:
         it."""
         registry = REGISTRIES.get(slot, {})
         name = coerce(name, str, slot)
-        if name in registry or name in self.trust:
-            return typing.cast(type, registry.get(name) or self.trust[name])
+        if kind := registry.get(name) or self.trust.get(name):
+            return typing.cast(type, kind)
         if ":" in name:
             raise ConfigError(
                 f"{slot}={name} is code of your own; say that it may run with --trust {name}."
@@ -506,8 +497,8 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
     ``module:Class``, only where ``trust`` has it.
     """
     draft = Draft(merged({}, *layers), trust or {})
-    stated = next((layer["preset"] for layer in reversed(layers) if "preset" in layer), None)
-    name, base = _base(draft, stated)
+    stated = [coerce(layer["preset"], str, "preset") for layer in layers if "preset" in layer]
+    name, base = _base(draft, stated[-1] if stated else None)
     if draft.given.get("model", {}).get("name") in LINEAR:
         base = merged(base, _FITTED)
     raw = merged(base, *layers)
@@ -517,8 +508,8 @@ def compose(*layers: Layer, preset_name: str | None = None, trust: Trust | None 
             "file."
         )
     training = raw.get("training", {})
-    if (own := draft.trust.get(str(training.get("select")))) is not None:
-        raw["training"] = {**training, "select": own}
+    if training.get("select") in draft.trust:
+        raw["training"] = {**training, "select": draft.trust[training["select"]]}
     for slot, resolve in _RESOLVE.items():
         setattr(draft, slot, resolve(raw.get(slot, {}), draft))
     return Config(
@@ -655,15 +646,14 @@ def _dataset(raw: Raw) -> Dataset:
     if "own" in raw:
         return adopt(raw["own"])
     arguments = _without(raw, "name")
-    name = coerce(raw.get("name", arguments.get("path", "")), str, "data")
+    name = coerce(raw["name"] if "name" in raw else arguments.pop("path", ""), str, "data")
     if not name:
         raise ConfigError("data has arguments but no name or path. Give data=PATH.")
     if "data" in arguments:  # of data around other data, such as `corrupted`
         arguments["data"] = _dataset(as_mapping("data", arguments["data"]))
     if name in DATASETS_BY_NAME:
         return typing.cast(Dataset, construct(DATASETS_BY_NAME[name], arguments, "data"))
-    column = arguments.pop("path", None) if "name" in raw else arguments.pop("path") and None
-    opened = open_path(name) if column is None else open_path(name, image=str(column))
+    opened = open_path(name, image=coerce(arguments.pop("path", "path"), str, "data.path"))
     changes = coerce_arguments(type(opened), arguments, "data")
     return dataclasses.replace(opened, **changes) if changes else opened  # type: ignore[type-var]
 
@@ -774,8 +764,13 @@ def _part(slot: str, raw: Raw, default: str, draft: Draft) -> Part:
                 f"{slot}.{key} follows from the data and from training.batch_size and "
                 "training.seed; omit it."
             )
-    own = _without(defaults(kind), *DERIVED[slot])
-    return Part(name, {**own, **coerce_arguments(kind, arguments, slot, DERIVED[slot])}, kind)
+    given = coerce_arguments(kind, arguments, slot, DERIVED[slot])
+    own = {
+        key: one.default
+        for key, one in parameters(kind).items()
+        if one.default is not one.empty and key not in DERIVED[slot]
+    }
+    return Part(name, {**own, **given}, kind)
 
 
 def _object(slot: str, kind: type[T], raw: Raw) -> T:
@@ -796,7 +791,7 @@ def _transform(raw: Raw, draft: Draft) -> TrainingTransform:
     own = raw.get("own")
     kind = kind_of(draft.data)
     model = draft.model
-    if isinstance(own, (ImageTransform, FeatureTransform, TextTransform, OwnTransform)):
+    if isinstance(own, TrainingTransform):
         return own
     if own is not None:
         if not callable(own):
@@ -805,10 +800,10 @@ def _transform(raw: Raw, draft: Draft) -> TrainingTransform:
                 f"{own!r:.80}."
             )
         return OwnTransform(own, _transform({}, draft))  # type: ignore[arg-type]
-    if kind == "features":
-        return _object("transform", FeatureTransform, raw)
-    if kind == "text":
-        return _object("transform", TextTransform, raw)
+    if kind != "images":
+        return typing.cast(
+            TrainingTransform, _object("transform", REGISTRIES["transform"][kind], raw)
+        )
     arguments = coerce_arguments(ImageTransform, _without(raw, "name"), "transform")
     seen = model.expected
     resized = arguments.get("crop") == "resized"

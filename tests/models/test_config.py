@@ -112,12 +112,10 @@ def test_settings_that_cannot_work_are_rejected_before_anything_is_built(setting
 
 
 def test_data_that_do_not_fit_are_rejected():
-    with pytest.raises(
-        ConfigError, match=r"identity takes feature vectors, got images\. Set model\.name=small"
-    ):
+    with pytest.raises(ConfigError, match=r"identity does not take images\. Set model\.name=small"):
         ModelConfig(name="identity").build()
     with pytest.raises(
-        ConfigError, match=r"small takes images, got feature vectors\. Set model\.name=identity"
+        ConfigError, match=r"small does not take feature vectors\. Set model\.name=identity"
     ):
         ModelConfig(name="small").build(width=3)
     with pytest.raises(ConfigError, match=r"takes 3 channels, got 1\. Set transform\.channels=3"):

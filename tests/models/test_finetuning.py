@@ -102,7 +102,7 @@ def test_lora_starts_as_the_network_and_trains_its_updates_and_the_head_alone(rn
 
 
 def test_merged_gives_a_plain_network_with_the_same_embeddings(rng):
-    embedder = transformer(lora=4, lora_alpha=8.0)
+    embedder = transformer(lora=4)
     train(embedder, images(rng))
     merged = embedder.merged()
     assert merged.lora is None and not any(
@@ -116,10 +116,10 @@ def test_merged_gives_a_plain_network_with_the_same_embeddings(rng):
 
 def test_the_update_is_the_papers(rng):
     base = nn.Linear(6, 5)
-    layer = LoRALinear(copy.deepcopy(base), 2, 6.0)
+    layer = LoRALinear(copy.deepcopy(base), 2)
     nn.init.normal_(layer.b)
     inputs = torch.randn(3, 6, generator=rng)
-    by_hand = inputs @ base.weight.T + base.bias + 6.0 / 2 * (inputs @ layer.a.T) @ layer.b.T
+    by_hand = inputs @ base.weight.T + base.bias + (inputs @ layer.a.T) @ layer.b.T
     torch.testing.assert_close(layer(inputs), by_hand)
     torch.testing.assert_close(inputs @ layer.weight.T + layer.bias, by_hand)
 

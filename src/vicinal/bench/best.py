@@ -321,7 +321,7 @@ class Search:
             if min(vectors.shape) > WIDTH:
                 vectors = PCA(WIDTH, random_state=0).fit_transform(vectors)
             write_arrays(path, {"features": vectors})
-        names = [*map(self.records.source.name, range(len(self.records)))]
+        names = self.records.names()
         source = FeatureArray(read_arrays(path)["features"], names)
         return Kept(replace(self.records, source=source))
 

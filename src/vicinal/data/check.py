@@ -100,7 +100,7 @@ def check(data: Records | Dataset, *, progress: Progress = lambda _: None) -> Ch
         progress: called with the number of rows read.
     """
     records = data if isinstance(data, Records) else load_unchecked(data)
-    names = [records.source.name(row) for row in range(len(records))]
+    names = records.names()
     sizes = defaultdict[str, list[int]](list)
     findings: dict[str, list[str]] = {key: [] for key in TITLES}
     examined = in_threads(partial(_examined, records), range(len(names)), os.cpu_count() or 1)
@@ -167,9 +167,13 @@ def _examined(records: Records, row: int) -> tuple[dict[str, int], str]:
 
 def rows_of(records: Records) -> Rows:
     """Return what a run keeps of its records."""
-    names = np.array([records.source.name(row) for row in range(len(records))])
-    columns = np.array(records.classes), names, records.labels, records.splits, contents(records)
-    return dict(zip(NAMES, columns, strict=True))
+    return {
+        "classes": np.array(records.classes),
+        "name": np.array(records.names()),
+        "label": records.labels,
+        "split": records.splits,
+        "content": contents(records),
+    }
 
 
 def kept_rows(run: RunDirectory) -> Rows:

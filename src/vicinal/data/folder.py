@@ -4,7 +4,7 @@ made again, and folders of class folders."""
 import contextlib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -73,7 +73,6 @@ def cached(name: str, make: Callable[[], Mapping[str, np.ndarray]]) -> Mapping[s
     return made
 
 
-@dataclass(frozen=True)
 class Folder(SplitByClass):
     """Images in one folder per class: ``PATH/class/**/image.jpg``.
 

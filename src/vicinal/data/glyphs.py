@@ -8,7 +8,6 @@ the renderings.
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import version
 from itertools import chain
@@ -61,7 +60,6 @@ _TONE = 4
 _CHUNK = 512  # images at a time: bounds the memory
 
 
-@dataclass(frozen=True)
 class Glyphs(Settings):
     """Several hundred characters as classes, each in many styles and distortions, split into train
     and test by class.

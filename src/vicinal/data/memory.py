@@ -1,7 +1,7 @@
 """Data in memory, from Python: arrays with labels, data frames, and data sets of torch."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -55,8 +55,7 @@ class Pictures(Source):
         return as_image(pixels.to(torch.uint8))
 
 
-@dataclass(frozen=True, kw_only=True)
-class InMemory(SplitByClass):
+class InMemory(SplitByClass, kw_only=True):
     """Inputs with labels, for Python: ``vicinal.train((inputs, labels))``.
 
     >>> InMemory(inputs=np.eye(4), labels=["a", "a", "b", "b"]).load().classes

@@ -8,7 +8,7 @@ import io
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, ClassVar, NamedTuple
@@ -24,10 +24,11 @@ from vicinal.data.folder import cached, existing
 from vicinal.data.records import BOTH, GALLERY, QUERY, ImageArray, ImageFiles, Records, decode
 from vicinal.errors import DataError, few
 
+Rows = list[dict[str, str]]
+Listed = tuple[Path, Rows]  # the folder of images, and what is said of each
 _ROLES = {"train": BOTH, "query": QUERY, "gallery": GALLERY}
 
 
-@dataclass(frozen=True)
 class Published(Settings, ABC):
     """A set whose parts have published counts: train and test, or train, query and gallery.
 
@@ -75,7 +76,7 @@ class ListedImages(Published):
     class."""
 
     @abstractmethod
-    def _rows(self, root: Path) -> tuple[Path, list[dict[str, str]]]:
+    def _rows(self, root: Path) -> Listed:
         """Read the set's own lists; return the folder of images and their rows."""
 
     def load(self, *, strict: bool = True) -> Records:
@@ -99,7 +100,6 @@ class ListedImages(Published):
         return self._records(root, source, [row["label"] for row in rows], parts, columns)
 
 
-@dataclass(frozen=True)
 class CUB(ListedImages):
     """11,788 photographs of 200 species of birds; zero-shot: classes 1-100 train, 101-200 test.
 
@@ -116,13 +116,12 @@ class CUB(ListedImages):
     counts = {"train": (5_864, 100), "test": (5_924, 100)}  # noqa: RUF012  (Song et al., CVPR 2016)
     path: str = "$VICINAL_DATA/CUB_200_2011"
 
-    def _rows(self, root: Path) -> tuple[Path, list[dict[str, str]]]:
+    def _rows(self, root: Path) -> Listed:
         # a class is named such as 001.Black_footed_Albatross
         pattern = r"\d+ (?P<path>(?P<label>(?P<number>\d+)\.[^/]+)/.+)"
         return root / "images", _fields(root / "images.txt", pattern)
 
 
-@dataclass(frozen=True)
 class Cars196(ListedImages):
     """16,185 photographs of 196 models of cars; zero-shot: classes 1-98 train, 99-196 test.
 
@@ -142,7 +141,7 @@ class Cars196(ListedImages):
     counts = {"train": (8_054, 98), "test": (8_131, 98)}  # noqa: RUF012  (Song et al., CVPR 2016)
     path: str = "$VICINAL_DATA/cars196"
 
-    def _rows(self, root: Path) -> tuple[Path, list[dict[str, str]]]:
+    def _rows(self, root: Path) -> Listed:
         from scipy.io import loadmat  # here, for only this set needs it
 
         path = root / "cars_annos.mat"
@@ -161,7 +160,6 @@ class Cars196(ListedImages):
             ) from error
 
 
-@dataclass(frozen=True)
 class StanfordOnlineProducts(ListedImages):
     """120,053 photographs of 22,634 products from online shops, in 12 kinds; split by product as
     published.
@@ -183,7 +181,7 @@ class StanfordOnlineProducts(ListedImages):
     counts = {"train": (59_551, 11_318), "test": (60_502, 11_316)}  # noqa: RUF012
     path: str = "$VICINAL_DATA/Stanford_Online_Products"
 
-    def _rows(self, root: Path) -> tuple[Path, list[dict[str, str]]]:
+    def _rows(self, root: Path) -> Listed:
         pattern = r"\d+ (?P<product>\d+) (?P<kind>\d+) (?P<path>(?P<folder>.+)_final/.+)"
         return root, [
             {**row, "label": f"{row['folder']}/{row['product']}", "part": part}
@@ -192,7 +190,6 @@ class StanfordOnlineProducts(ListedImages):
         ]
 
 
-@dataclass(frozen=True)
 class InShop(ListedImages):
     """52,712 photographs of 7,982 items of clothing; items to train on, and others to query a
     gallery for.
@@ -214,14 +211,14 @@ class InShop(ListedImages):
     counts = {"train": (25_882, 3_997), "query": (14_218, 3_985), "gallery": (12_612, 3_985)}  # noqa: RUF012
     path: str = "$VICINAL_DATA/inshop"
 
-    def _rows(self, root: Path) -> tuple[Path, list[dict[str, str]]]:
+    def _rows(self, root: Path) -> Listed:
         pattern = r"(?P<path>\S+) +(?P<label>\S+) +(?P<part>train|query|gallery)"
         whole = (root / self.marks[1]).is_file()
         rows = _fields(root / self.marks[whole], pattern, header=2)
         return root / "Img" if whole else root, rows
 
 
-def _fields(path: Path, pattern: str, *, header: int = 0) -> list[dict[str, str]]:
+def _fields(path: Path, pattern: str, *, header: int = 0) -> Rows:
     """Read the groups of a pattern from each line of a list, after the lines of its header."""
     if not path.is_file():
         raise DataError(f"{path} does not exist. Name the folder that holds the set's lists.")
@@ -244,7 +241,6 @@ _VERSION = 1  # raised whenever the same archives would give other pixels: it ke
 _WHITE = 255
 
 
-@dataclass(frozen=True)
 class Omniglot(Published):
     """32,460 drawings of 1,623 characters of 50 alphabets; the background set trains, the
     evaluation set tests.
@@ -290,7 +286,6 @@ class Omniglot(Published):
         )
 
 
-@dataclass(frozen=True)
 class OmniglotPairs(Settings):
     """A stand-in for two views of a place: drawers 1 to 10 ask, upright; drawers 11 to 20 answer,
     turned.
@@ -333,12 +328,11 @@ class OmniglotPairs(Settings):
             if angle:
                 sheet = sheet.rotate(angle, Image.Resampling.BILINEAR, fillcolor=_WHITE)
             pixels[row] = np.asarray(sheet.resize(pixels.shape[1:], Image.Resampling.BILINEAR))
-        names = [records.source.name(row) for row in range(len(kept))]
         alphabet = {"kin": records.columns["alphabet"], "role": roles, "angle": angles}
         return replace(
             records,
             name="Omniglot pairs",
-            source=ImageArray(pixels, names),
+            source=ImageArray(pixels, records.names()),
             columns={**records.columns, **alphabet},
         )
 

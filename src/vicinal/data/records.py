@@ -271,7 +271,7 @@ class ImageArray(Source):
         return Image.fromarray(self.pixels[index])
 
     def content(self, index: int) -> bytes:
-        return bytes(self.pixels[index].tobytes())
+        return self.pixels[index].tobytes()  # type: ignore[no-any-return]
 
 
 class FeatureArray(Source):
@@ -299,10 +299,11 @@ class FeatureArray(Source):
         return np.array(self.features[index], dtype=np.float32)
 
     def read_all(self, positions: np.ndarray) -> np.ndarray:
-        return np.asarray(self.features[positions])  # at once; no Python per row
+        # At once; no Python per row.
+        return self.features[positions]  # type: ignore[no-any-return]
 
     def content(self, index: int) -> bytes:
-        return bytes(self.features[index].tobytes())
+        return self.features[index].tobytes()  # type: ignore[no-any-return]
 
 
 class Texts(Source):
@@ -427,6 +428,10 @@ class Records:
         columns = {name: column[positions] for name, column in self.columns.items()}
         return Records(self.name, source, labels, self.classes, splits, columns)
 
+    def names(self) -> list[str]:
+        """Return what tells each row from the others."""
+        return [self.source.name(row) for row in range(len(self))]
+
     def part(self, split: Split) -> "Records":
         if split not in SPLITS:
             raise DataError(unknown("split", split, SPLITS))
@@ -448,7 +453,7 @@ class Records:
         """Return which of some rows are texts that describe pictures."""
         if self.captions is None:
             return np.zeros(len(rows), dtype=bool)
-        return np.asarray(self.columns["role"][rows] == QUERY)
+        return self.columns["role"][rows] == QUERY  # type: ignore[no-any-return]
 
     def captioned(self, texts: Sequence[str]) -> "Records":
         """Return pictures with their texts as further rows: texts ask (role 1), pictures are found
@@ -466,14 +471,13 @@ class Records:
         >>> both.source.name(3), both.labels.tolist(), both.columns["role"].tolist()
         ('a wren', [0, 0, 1, 0, 1], [2, 2, 2, 1, 1])
         """
-        names = [self.source.name(row) for row in range(len(self))]
 
         def first(column: Sequence[str]) -> list[int]:
             """Return the rows in which each picture, or each text, comes first."""
             keys = [*zip(column, self.labels.tolist(), self.splits.tolist(), strict=True)]
             return sorted({key: row for row, key in reversed([*enumerate(keys)])}.values())
 
-        pictures = first(names)
+        pictures = first(self.names())
         told = first(texts)
         rows = self.take(np.array(pictures + told, dtype=np.int64))
         source = Captioned(
@@ -485,19 +489,15 @@ class Records:
     def pictures(self) -> "Records":
         """Return what ``captioned`` was given: the rows that are no texts, without roles."""
         shown = self.take(np.flatnonzero(self.columns["role"] != QUERY))
-        return replace(
-            shown,
-            columns={name: column for name, column in shown.columns.items() if name != "role"},
-        )
+        columns = {name: column for name, column in shown.columns.items() if name != "role"}
+        return replace(shown, columns=columns)
 
     def fingerprint(self) -> str:
         """Return a short hash of names, labels and splits: a resumed run must have the same
         rows."""
         digest = sha256()
-        for index in range(len(self)):
-            label = self.classes[self.labels[index]]
-            row = f"{self.source.name(index)}\0{label}\0{self.splits[index]}\n"
-            digest.update(row.encode())
+        for name, label, split in zip(self.names(), self.labels, self.splits, strict=True):
+            digest.update(f"{name}\0{self.classes[label]}\0{split}\n".encode())
         return digest.hexdigest()[:16]
 
 

@@ -13,7 +13,6 @@ import shutil
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -79,7 +78,6 @@ class TarImages(Source):
             return ends_of(file, first, length)
 
 
-@dataclass(frozen=True)
 class Shards(SplitByClass):
     """Images in tar files as WebDataset keeps them: ``KEY.jpg`` beside ``KEY.cls``, or ``KEY.json``
     with its label.

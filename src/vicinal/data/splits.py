@@ -3,7 +3,7 @@ anything."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -19,7 +19,6 @@ _SHORT = {"val": "validation", "valid": "validation"}
 _TEXT = "<U10"  # long enough for "validation": NumPy silently cuts what does not fit
 
 
-@dataclass(frozen=True)
 class SplitByClass(Settings):
     """Settings of a data set that may bring no splits of its own: its classes are then split
     here."""

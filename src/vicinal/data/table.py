@@ -12,13 +12,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 from jaxtyping import Float
 
-from vicinal.arguments import Limits
+from vicinal.arguments import Share
 from vicinal.data.folder import existing, expanded
 from vicinal.data.loader import contents
 from vicinal.data.records import (
@@ -38,6 +38,7 @@ from vicinal.remote import cache_folder, listed
 
 VIEWS = ("query_path", "gallery_path")
 BOXES = (("x", "y", "w", "h"), ("x_1", "y_1", "x_2", "y_2"))  # the second as open-metric-learning's
+Inputs = tuple[Source, Collection[str]]  # and the columns that are not numbers of their own
 LONGEST = 10_000  # characters of a text; encoders read fewer
 TABLES = (
     "A table has `label` and columns of numbers; `path` (of images); `text`; `features` (vectors); "
@@ -247,14 +248,12 @@ def _number(cell: Any) -> int | float | None:
     """Return the number that a cell holds or spells, or None; False and True are 0 and 1."""
     if not isinstance(cell, str):
         return cell if isinstance(cell, (int, float)) else None
-    with suppress(ValueError):
-        return int(cell)
-    with suppress(ValueError):
-        return float(cell)
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(cell)
     return None
 
 
-@dataclass(frozen=True)
 class _Tabular(SplitByClass):
     """A data set of one table: a source of inputs, a label for each row, and further columns."""
 
@@ -284,8 +283,8 @@ class _Tabular(SplitByClass):
         return records if texts is None else records.captioned(texts)
 
     @abstractmethod
-    def _source(self, columns: Columns, *, strict: bool) -> tuple[Source, Collection[str]]:
-        """Return the inputs, and the columns that are not numbers of their own."""
+    def _source(self, columns: Columns, *, strict: bool) -> Inputs:
+        """Return the inputs of a table."""
 
 
 # -- tables of image paths -------------------------------------------------------------------------
@@ -332,7 +331,6 @@ def _image_files(
     return source
 
 
-@dataclass(frozen=True)
 class Table(_Tabular):
     """Images named by the columns ``path``, ``label`` and, where the set brings its own, ``split``.
 
@@ -360,14 +358,13 @@ class Table(_Tabular):
 
     images: str | None = None
     image: str = "path"
-    margin: Annotated[float, Limits("[0, 1]")] = 0.0
+    margin: Share = 0.0
 
-    def _source(self, columns: Columns, *, strict: bool) -> tuple[Source, Collection[str]]:
+    def _source(self, columns: Columns, *, strict: bool) -> Inputs:
         source = _image_files(columns, self.image, self.images, self.margin, strict=strict)
         return source, (self.image, self.text or "", *box_columns(columns))
 
 
-@dataclass(frozen=True)
 class Sentences(_Tabular):
     """Texts with a label each, in the columns ``text``, ``label`` and, where the set brings its
     own, ``split``.
@@ -392,7 +389,7 @@ class Sentences(_Tabular):
     kind: ClassVar[str] = "text"
     text: str = "text"
 
-    def _source(self, columns: Columns, *, strict: bool) -> tuple[Source, Collection[str]]:
+    def _source(self, columns: Columns, *, strict: bool) -> Inputs:
         texts = columns.texts(self.text, unfit)
         return Texts(texts, text_names(columns, texts)), (self.text,)
 
@@ -405,7 +402,6 @@ def text_names(columns: Columns, texts: Sequence[str]) -> list[str]:
     return [text if first[text] == row else text + places[row] for row, text in enumerate(texts)]
 
 
-@dataclass(frozen=True)
 class CrossView(SplitByClass):
     """Images named in pairs by the columns ``query_path`` and ``gallery_path``.
 
@@ -473,7 +469,6 @@ class CrossView(SplitByClass):
 # -- feature vectors -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Arrays(_Tabular):
     """Feature vectors [n d] with a label each and, where the set brings its own, splits.
 
@@ -503,7 +498,7 @@ class Arrays(_Tabular):
         """Return the vectors alone, for whoever needs no labels."""
         return self._source(read_columns(existing(self.path)), strict=True)[0]
 
-    def _source(self, columns: Columns, *, strict: bool) -> tuple[Source, Collection[str]]:
+    def _source(self, columns: Columns, *, strict: bool) -> Inputs:
         name = columns.named("name")
         roles = (columns.named(self.label), columns.named("split"), name, self.text or "")
         used: Collection[str] = (self.features,)
@@ -559,7 +554,7 @@ def write_shard(path: Path, records: Records, vectors: Float[np.ndarray, "n d"])
     """Write the vectors of some records, whole or not at all."""
     arrow = pyarrow_module()
     columns: Mapping[str, Any] = {
-        "path": [records.source.name(row) for row in range(len(records))],
+        "path": records.names(),
         "label": [records.classes[label] for label in records.labels],
         "split": records.splits.tolist(),
         "content": contents(records),
@@ -579,7 +574,6 @@ def embedding_count(folder: Path) -> int:
     return sum(read(file).num_rows for file in folder.glob("part-*.parquet"))
 
 
-@dataclass(frozen=True)
 class Embeddings(SplitByClass):
     """Embeddings that ``vicinal embed`` wrote as a folder of Parquet shards.
 

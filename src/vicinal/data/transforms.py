@@ -12,6 +12,7 @@ places after the last: switching one on changes nothing about the others.
 """
 
 import random
+import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -53,7 +54,6 @@ Fit = Literal["squash", "shorter"]
 Side = Annotated[int, Limits("[1, 16384]")]
 
 
-@dataclass(frozen=True)
 class ImageTransform(Settings):
     """Resize, pad, crop, mirror, normalize.
 
@@ -362,8 +362,8 @@ def own_transform(transform: "TrainingTransform") -> "Transform":
 
 Transform = ImageTransform | FeatureTransform | TextTransform
 TrainingTransform = Transform | OwnTransform
-TRANSFORMS: dict[str, type] = {
-    kind.__name__: kind for kind in (ImageTransform, FeatureTransform, TextTransform)
+TRANSFORMS: dict[str, type[Transform]] = {
+    kind.__name__: kind for kind in typing.get_args(Transform)
 }
 
 

@@ -167,7 +167,7 @@ def embed(job: Job, device: torch.device, ray: int | None, follow: Any) -> tuple
             "embeddings": embedded.vectors.numpy(),
             "labels": kept.labels,
             "classes": np.array(kept.classes),
-            "names": np.array([kept.source.name(index) for index in range(len(kept))]),
+            "names": np.array(kept.names()),
         }
         if parallel.first():
             write_arrays(job.folder, arrays)

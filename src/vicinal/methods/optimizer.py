@@ -4,7 +4,6 @@ every method."""
 import inspect
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal, TypeVar
 
@@ -37,7 +36,6 @@ Adam = _undecorated(optim.Adam)
 AdamW = _undecorated(optim.AdamW)
 
 
-@dataclass(frozen=True)
 class OptimizerConfig(Settings):
     """One learning rate for the backbone, a multiple of it for new layers, with a schedule.
 

@@ -1,7 +1,6 @@
 """The base of published backbones: width, the input that public weights expect, frozen batch norm;
 and weight files."""
 
-import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -109,7 +108,7 @@ class Backbone(nn.Module, ABC):
     def forward(self, inputs: Tensor) -> Tensor: ...
 
     @classmethod
-    def preprocessing_for(cls, **arguments: Any) -> Preprocessing:
+    def preprocessing_for(cls, *names: Any, **arguments: Any) -> Preprocessing:
         """Return the preprocessing of the network with these arguments, without building it."""
         return cls.preprocessing
 
@@ -180,10 +179,8 @@ def convolve(maps: Tensor, convolution: nn.Conv2d, norm: _BatchNorm) -> Tensor:
     """
     found = fold(convolution, norm)
     if found is None:
-        normed: Tensor = norm(convolution(maps))
-        return normed
-    folded: Tensor = convolution._conv_forward(maps, *found)
-    return folded
+        return norm(convolution(maps))  # type: ignore[no-any-return]
+    return convolution._conv_forward(maps, *found)  # type: ignore[no-any-return]
 
 
 def fold(convolution: nn.Conv2d, norm: _BatchNorm) -> tuple[Tensor, Tensor] | None:
@@ -211,7 +208,7 @@ class Kernels:
 def kernels(inputs: Tensor) -> Iterator[None]:
     """Use Triton's kernels for what runs here, on a GPU with Triton, up to float32.
 
-    They have no derivatives in forward mode. ``VICINAL_KERNELS=off`` in the environment takes none.
+    They have no derivatives in forward mode.
     """
     before = Kernels.enabled
     Kernels.enabled = inputs.is_cuda and inputs.dtype != torch.float64 and _have_kernels()
@@ -223,7 +220,7 @@ def kernels(inputs: Tensor) -> Iterator[None]:
 
 @cache
 def _have_kernels() -> bool:
-    if find_spec("triton") is None or os.environ.get("VICINAL_KERNELS") == "off":
+    if find_spec("triton") is None:
         return False
     import_module("vicinal.models.kernels")  # registers the operators
     return True
@@ -398,10 +395,9 @@ def _prefix(given: Mapping[str, Tensor], wanted: Sequence[str]) -> str:
 
 
 def _fitted(name: str, value: Tensor, shape: torch.Size, where: str) -> Tensor:
+    # The first BN-Inception files, from torch 0.3, hold batch norm's vectors as rows.
     if value.shape == (1, *shape) and len(shape) == 1:
-        return value[
-            0
-        ]  # the first BN-Inception files, from torch 0.3, hold batch norm's vectors as rows
+        return value[0]
     if value.shape != shape:
         raise ConfigError(
             f"{name} has shape {list(shape)} in the network, but {list(value.shape)} in {where}. "

@@ -4,7 +4,7 @@ import copy
 import inspect
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -59,8 +59,7 @@ _SETTLED = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig(Settings):
+class ModelConfig(Settings, kw_only=True):
     """A backbone, its pooling and a head.
 
     Attributes:
@@ -104,7 +103,6 @@ class ModelConfig(Settings):
             wherever a published network starts from trained weights.
         lora: rank of low-rank updates to the backbone's linear layers (Hu et al. 2022), which then
             train alone; for transformers.
-        lora_alpha: scale α of these updates, by default the rank.
         text: network for the texts beside pictures, ``ngrams``, ``minilm``, ``hf:NAME`` or
             ``st:NAME``; by default the other tower of CLIP or SigLIP, or ``minilm`` where it is
             installed.
@@ -133,7 +131,6 @@ class ModelConfig(Settings):
     freeze: str | None = None
     freeze_norm: bool | None = None
     lora: Width | None = None
-    lora_alpha: float | None = None
     text: str | None = None
     freeze_text: bool | None = None
     streams: Literal[1, 2] = 2
@@ -227,10 +224,11 @@ class ModelConfig(Settings):
         stated: Any = getattr(self.module, "pretrained_cfg", None)  # as timm's networks do
         if not isinstance(stated, Mapping) or not {"mean", "std"} <= stated.keys():
             return getattr(self.module, "preprocessing", HALF)
-        size = stated.get("input_size", (224,))[-1]
-        filter = stated.get("interpolation") or "bilinear"
         return Preprocessing(
-            tuple(stated["mean"]), tuple(stated["std"]), size=size, interpolation=filter
+            tuple(stated["mean"]),
+            tuple(stated["std"]),
+            size=stated.get("input_size", (224,))[-1],
+            interpolation=stated.get("interpolation") or "bilinear",
         )
 
     @property
@@ -283,8 +281,9 @@ class ModelConfig(Settings):
                 "model.pooling, or return maps [n c h w] or tokens [n t c]."
             )
         own: Pooling = "token" if getattr(backbone, "prefix_tokens", 0) else "average"
-        tuning: Any = {"freeze": self.freeze, "lora": self.lora, "lora_alpha": self.lora_alpha}
-        return self._embedder(backbone, pooling=self.pooling or own, **tuning)
+        return self._embedder(
+            backbone, pooling=self.pooling or own, freeze=self.freeze, lora=self.lora
+        )
 
     def build_text(self) -> Embedder:
         """Build the network of the texts beside pictures, with a head like theirs."""
@@ -321,12 +320,8 @@ class ModelConfig(Settings):
             # A copy, so that the next run starts as this one.
             return CustomBackbone(copy.deepcopy(self.module), shape)
         if (kind is Identity) != (width is not None):
-            image = "images"
-            vector = "feature vectors"
-            takes, got, use = (
-                (image, vector, "identity") if width is not None else (vector, image, "small")
-            )
-            raise ConfigError(f"model {self.name} takes {takes}, got {got}. Set model.name={use}.")
+            got, use = ("feature vectors", "identity") if width is not None else ("images", "small")
+            raise ConfigError(f"model {self.name} does not take {got}. Set model.name={use}.")
         if width is not None:
             return Identity(width)
         if kind is NGrams:

@@ -59,8 +59,7 @@ class CustomBackbone(nn.Module):
         self.input_width = self.shape[0] if len(self.shape) == 1 else self.width
 
     def forward(self, inputs: Tensor) -> Tensor:
-        outputs: Tensor = self.module(inputs)
-        return outputs
+        return self.module(inputs)  # type: ignore[no-any-return]
 
     @property
     def trunk(self) -> nn.Module:

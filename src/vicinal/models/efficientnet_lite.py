@@ -4,7 +4,7 @@ import importlib.util
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
@@ -94,7 +94,7 @@ class EfficientNetLite(Backbone):
         return functional.relu6(convolve(maps, self._conv_head, self._bn1), inplace=True)
 
     @classmethod
-    def preprocessing_for(cls, variant: Variant = "lite0", **arguments: Any) -> Preprocessing:
+    def preprocessing_for(cls, variant: Variant = "lite0") -> Preprocessing:
         return replace(HALF, size=_VARIANTS[variant][2])
 
     def find_weights(self, name: str) -> Path:
@@ -163,8 +163,8 @@ def _depthwise(
     kernel, _ = convolution.kernel_size
     stride, _ = convolution.stride
     top, left = (_padding(side, kernel, stride) // 2 for side in maps.shape[2:])
-    filtered: Tensor = torch.ops.vicinal.depthwise(maps, weight, before, after, stride, top, left)
-    return filtered
+    depthwise = torch.ops.vicinal.depthwise
+    return depthwise(maps, weight, before, after, stride, top, left)  # type: ignore[no-any-return]
 
 
 class _SameConv2d(nn.Conv2d):

@@ -47,7 +47,6 @@ class Embedder(nn.Module):
             norms stay in evaluation mode.
         lora: rank of the updates to linear layers, the only part of the backbone that then trains
             (``finetuning.add_lora``).
-        lora_alpha: α of those updates; None is the rank.
         curvature: c of a hyperbolic head: z is a point of the Poincaré ball of curvature -c and is
             compared by `vicinal.distances.Poincare` (Ermolov et al., CVPR 2022). ``forward`` gives
             √c z, in the ball of radius 1. None is a Euclidean head.
@@ -66,7 +65,6 @@ class Embedder(nn.Module):
         head_norm: bool = False,
         freeze: str | None = None,
         lora: int | None = None,
-        lora_alpha: float | None = None,
         curvature: float | None = None,
         clip: float = 2.3,
         uncertainty: bool = False,
@@ -86,7 +84,6 @@ class Embedder(nn.Module):
         self.head_norm = head_norm
         self.freeze = freeze
         self.lora = lora
-        self.lora_alpha = lora_alpha
         self.curvature = curvature
         self.clip = clip
         check_arguments(self)
@@ -96,7 +93,7 @@ class Embedder(nn.Module):
         if uncertainty:
             self.add_uncertainty()
         if lora is not None:
-            add_lora(backbone, lora, lora_alpha)
+            add_lora(backbone, lora)
         elif freeze is not None:
             freeze_parameters(backbone, freeze)
         if lora is not None or freeze is not None:
@@ -124,14 +121,12 @@ class Embedder(nn.Module):
         for name in ("backbone", "head") if self.lora is None else ("head",):
             part: nn.Module = getattr(self, name)
             wanted = part.state_dict()
-            found = {
-                key: weights.get(f"{name}.{key}", weights.get(f"gallery.{name}.{key}"))
-                for key in wanted
-            }
-            given = {key: value for key, value in found.items() if value is not None}
-            if {key: value.shape for key, value in given.items()} == {
-                key: value.shape for key, value in wanted.items()
-            }:
+            given = {}
+            for key, value in wanted.items():
+                found = weights.get(f"{name}.{key}", weights.get(f"gallery.{name}.{key}"))
+                if found is not None and found.shape == value.shape:
+                    given[key] = found
+            if len(given) == len(wanted):
                 part.load_state_dict(given)
             else:
                 self.left.append(name)
@@ -149,8 +144,8 @@ class Embedder(nn.Module):
 
     def ambiguity(self, inputs: Tensor) -> Float[Tensor, "n 1"]:
         """Return |u| of each input."""
-        length: Tensor = self.uncertainty_head(self.features(inputs)).norm(dim=1, keepdim=True)
-        return length
+        heading = self.uncertainty_head(self.features(inputs))
+        return heading.norm(dim=1, keepdim=True)  # type: ignore[no-any-return]
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
@@ -192,12 +187,8 @@ class Embedder(nn.Module):
         """Return a copy without LoRA layers and with the same embeddings, for deployment."""
         merged = copy.deepcopy(self)
         merge_lora(merged)
-        merged.lora = merged.lora_alpha = None
+        merged.lora = None
         return merged
-
-    @property
-    def compiled(self) -> bool:
-        return self._compiled is not None
 
     def accelerate(self, precision: torch.dtype | None, *, compiled: bool = False) -> None:
         """Train the backbone in a lower precision, or compiled; what is deployed and measured stays
@@ -222,15 +213,12 @@ class Embedder(nn.Module):
     def maps(self, inputs: Tensor) -> Tensor:
         """Compute f(x) before pooling."""
         if not self.training or (self.precision is None and self._compiled is None):
-            found: Tensor = self.backbone(inputs)
-            return found
-        run = self.backbone if self._compiled is None else self._compiled
+            return self.backbone(inputs)  # type: ignore[no-any-return]
         with (
             torch.autocast(inputs.device.type, self.precision, enabled=self.precision is not None),
             kernels(inputs),
         ):
-            found = run(inputs)
-        return found.float()
+            return (self._compiled or self.backbone)(inputs).float()
 
     def pool(self, maps: Tensor) -> Features:
         """Turn what the backbone gives into one vector for each input."""
@@ -253,11 +241,9 @@ class Embedder(nn.Module):
         """Compute z = g(y), before any normalization; a hyperbolic head's lies in the ball of its
         curvature."""
         embeddings: Tensor = self.head(features)
-        return (
-            embeddings
-            if self.curvature is None
-            else exponential_map(embeddings, self.curvature, self.clip)
-        )
+        if self.curvature is None:
+            return embeddings
+        return exponential_map(embeddings, self.curvature, self.clip)
 
     def deploy(self, embeddings: Embeddings) -> Embeddings:
         """Turn z into what is deployed and compared by `metric`: on the unit sphere, or in the ball
@@ -338,10 +324,6 @@ class TwoStreamEmbedder(Embedder):
 
     def merged(self) -> "TwoStreamEmbedder":
         return TwoStreamEmbedder(self.query.merged(), self.gallery.merged())
-
-    @property
-    def compiled(self) -> bool:
-        return self.query.compiled
 
     def stream(self, role: Role | None) -> Embedder:
         if role is None and not self.reads_text:

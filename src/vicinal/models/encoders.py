@@ -89,7 +89,7 @@ class Encoder(LibraryBackbone):
             self.prefix_tokens = self._shape[1] - side**2
 
     @classmethod
-    def preprocessing_for(cls, name: str = "", **arguments: Any) -> Preprocessing:
+    def preprocessing_for(cls, name: str = "") -> Preprocessing:
         return _preprocessing(cls._import(), name, _modules(name)[0])
 
     def _expected(self) -> Preprocessing:
@@ -190,7 +190,7 @@ class TextEncoder(Encoder):
         super().__init__(name, config, freeze_norm)
 
     @classmethod
-    def preprocessing_for(cls, name: str = "", **arguments: Any) -> Preprocessing:
+    def preprocessing_for(cls, name: str = "") -> Preprocessing:
         return HALF  # of no meaning for a text
 
     def _expected(self) -> Preprocessing:

@@ -48,22 +48,20 @@ def freeze_parameters(backbone: nn.Module, patterns: str) -> None:
 class LoRALinear(nn.Module):
     """A frozen linear layer with a low-rank update that trains.
 
-        h = W x + (α/r) B A x,  A: r × in,  B: out × r,  B = 0 at the start  Hu et al. 2022, Eq. (3)
+        h = W x + B A x,  A: r × in,  B: out × r,  B = 0 at the start  Hu et al. 2022, Eq. (3)
 
-    ``weight`` is W + (α/r) B A, for networks that read the weight instead of calling the layer.
+    The paper's scale α/r is 1: it sets α to the first r and leaves the rest to the learning rate.
+    ``weight`` is W + B A, for networks that read the weight instead of calling the layer.
 
     Args:
         base: the layer, W.
         rank: r.
-        alpha: α.
     """
 
-    def __init__(self, base: nn.Linear, rank: int, alpha: float) -> None:
+    def __init__(self, base: nn.Linear, rank: int) -> None:
         super().__init__()
         self.base = base.requires_grad_(False)
         self.rank = rank
-        self.alpha = alpha
-        self.scale = alpha / rank
         self.in_features = base.in_features
         self.out_features = base.out_features
         self.a = nn.Parameter(base.weight.new_empty(rank, base.in_features))
@@ -72,7 +70,7 @@ class LoRALinear(nn.Module):
 
     @property
     def weight(self) -> Float[Tensor, "out in"]:
-        return self.base.weight + self.scale * (self.b @ self.a)
+        return self.base.weight + self.b @ self.a
 
     @property
     def bias(self) -> Tensor | None:
@@ -80,8 +78,7 @@ class LoRALinear(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         update = functional.linear(functional.linear(inputs, self.a), self.b)
-        outputs: Tensor = self.base(inputs) + self.scale * update
-        return outputs
+        return self.base(inputs) + update  # type: ignore[no-any-return]
 
     def merged(self) -> nn.Linear:
         """Return the plain layer with the update in its weight."""
@@ -90,7 +87,7 @@ class LoRALinear(nn.Module):
         return self.base.requires_grad_(True)
 
 
-def add_lora(backbone: nn.Module, rank: int, alpha: float | None = None) -> None:
+def add_lora(backbone: nn.Module, rank: int) -> None:
     """Freeze a backbone and give each of its linear layers a low-rank update, in place.
 
     Layers no wider than ``rank`` get none. The joint projection inside ``nn.MultiheadAttention`` is
@@ -100,7 +97,6 @@ def add_lora(backbone: nn.Module, rank: int, alpha: float | None = None) -> None
     Args:
         backbone: a network with linear layers, such as a transformer.
         rank: r of ``LoRALinear``.
-        alpha: α of ``LoRALinear``; None is the rank.
     """
     targets = [
         (parent, name, layer)
@@ -117,7 +113,7 @@ def add_lora(backbone: nn.Module, rank: int, alpha: float | None = None) -> None
     backbone.requires_grad_(False)
     with torch.random.fork_rng(devices=[]):
         for parent, name, layer in targets:
-            setattr(parent, name, LoRALinear(layer, rank, rank if alpha is None else alpha))
+            setattr(parent, name, LoRALinear(layer, rank))
 
 
 def merge_lora(module: nn.Module) -> None:
@@ -130,5 +126,4 @@ def merge_lora(module: nn.Module) -> None:
 
 
 def trunk(backbone: nn.Module) -> nn.Module:
-    found: nn.Module = getattr(backbone, "trunk", backbone)
-    return found
+    return getattr(backbone, "trunk", backbone)

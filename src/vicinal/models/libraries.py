@@ -5,7 +5,9 @@ import importlib
 import sys
 from abc import abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -125,8 +127,6 @@ class TimmBackbone(LibraryBackbone):
         freeze_norm: keep batch norm as it is while training, see ``Backbone``.
         size: side of the input images; None is the one that timm states. Position embeddings get
             this size, and those of a weight file are resampled to it.
-        drop_path: probability with which residual branches are dropped while training, largest at
-            the last block.
         pooled: whether timm's own pooling, and what follows it, make a vector of maps or tokens.
     """
 
@@ -138,11 +138,9 @@ class TimmBackbone(LibraryBackbone):
         name: str,
         freeze_norm: bool = False,
         size: int | None = None,
-        drop_path: float = 0.0,
         pooled: bool = True,
     ) -> None:
-        self.drop_path = drop_path
-        self.pooled = pooled  # first, since the base's constructor builds with them
+        self.pooled = pooled  # first, since the base's constructor builds with it
         super().__init__(name, freeze_norm=freeze_norm, size=size)
         if not pooled and len(self._shape) == 2:
             raise self._unpoolable()
@@ -153,7 +151,7 @@ class TimmBackbone(LibraryBackbone):
             )
 
     @classmethod
-    def preprocessing_for(cls, name: str = "", **arguments: Any) -> Preprocessing:
+    def preprocessing_for(cls, name: str = "") -> Preprocessing:
         """Return what timm's data config says about the input of a network, without building it."""
         timm = cls._import()
         if not timm.is_model(name):
@@ -168,10 +166,11 @@ class TimmBackbone(LibraryBackbone):
             ) from error
         known = {"input_size": (3, 224, 224)} if settings is None else settings.to_dict()
         data = timm.data.resolve_data_config(pretrained_cfg=known)
-        size = int(data["input_size"][-1])
-        interpolation = data["interpolation"]
         return Preprocessing(
-            tuple(data["mean"]), tuple(data["std"]), size=size, interpolation=interpolation
+            tuple(data["mean"]),
+            tuple(data["std"]),
+            size=int(data["input_size"][-1]),
+            interpolation=data["interpolation"],
         )
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -208,23 +207,17 @@ class TimmBackbone(LibraryBackbone):
     def _create(self, *, pretrained: bool) -> Any:
         """Build the network, for another input size than timm's own where its architecture asks for
         the size."""
-        options = {"drop_path_rate": self.drop_path} if self.drop_path else {}
-        # A network without `img_size` takes images of any size; probing it tells.
-        tries = [{"img_size": self._side}, {}] if self._side != self.preprocessing.size else [{}]
-        for sized in tries:
-            try:
-                return self._import().create_model(
-                    self.name, pretrained=pretrained, num_classes=0, **options, **sized
-                )
-            except TypeError as error:
-                problem = error
-        raise ConfigError(
-            f"timm:{self.name} cannot be built with drop_path={self.drop_path}: {problem}"
-        ) from problem
+        create = partial(
+            self._import().create_model, self.name, pretrained=pretrained, num_classes=0
+        )
+        if self._side != self.preprocessing.size:
+            # A network without `img_size` takes images of any size; probing it tells.
+            with suppress(TypeError):
+                return create(img_size=self._side)
+        return create()
 
     def _download(self) -> Mapping[str, Tensor]:
-        weights: Mapping[str, Tensor] = self._create(pretrained=True).state_dict()
-        return weights
+        return self._create(pretrained=True).state_dict()  # type: ignore[no-any-return]
 
     def _unpoolable(self) -> ConfigError:
         return ConfigError(
@@ -249,7 +242,7 @@ class TorchvisionBackbone(LibraryBackbone):
     classifiers = tuple(f"{name}." for name in _LEFT_OUT)
 
     @classmethod
-    def preprocessing_for(cls, name: str = "", **arguments: Any) -> Preprocessing:
+    def preprocessing_for(cls, name: str = "") -> Preprocessing:
         """Return what the transforms of the default weights say about the input, without building
         the network."""
         models = cls._import()
@@ -259,10 +252,11 @@ class TorchvisionBackbone(LibraryBackbone):
         if weights is None:
             return IMAGENET
         seen = weights.transforms()
-        size = int(seen.crop_size[0])
-        interpolation = seen.interpolation.value
         return Preprocessing(
-            tuple(seen.mean), tuple(seen.std), size=size, interpolation=interpolation
+            tuple(seen.mean),
+            tuple(seen.std),
+            size=int(seen.crop_size[0]),
+            interpolation=seen.interpolation.value,
         )
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -272,10 +266,8 @@ class TorchvisionBackbone(LibraryBackbone):
         )
         if self.prefix_tokens:
             patches = network._process_input(maps)
-            tokens: Tensor = network.encoder(
-                torch.cat([network.class_token.expand(len(patches), -1, -1), patches], 1)
-            )
-            return tokens
+            tokens = torch.cat([network.class_token.expand(len(patches), -1, -1), patches], 1)
+            return network.encoder(tokens)  # type: ignore[no-any-return]
         for part in network.children():
             for layer in part if isinstance(part, nn.ModuleList) else (part,):
                 maps = layer(maps)
@@ -303,14 +295,10 @@ class TorchvisionBackbone(LibraryBackbone):
         if self.name.startswith("maxvit"):
             return {"input_size": (self._side, self._side)}
         # Their weights were ported from TensorFlow, hence -1..1 inside.
-        if self.name in (
-            "googlenet",
-            "inception_v3",
-        ):
+        if self.name in ("googlenet", "inception_v3"):
             return {"init_weights": False, "transform_input": True}
         return {}
 
     def _download(self) -> Mapping[str, Tensor]:
         weights = self._import().get_model_weights(self.name).DEFAULT
-        tensors: Mapping[str, Tensor] = weights.get_state_dict(progress=False, check_hash=True)
-        return tensors
+        return weights.get_state_dict(progress=False, check_hash=True)  # type: ignore[no-any-return]

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vicinal.arguments import Limits, Width, check_arguments
-from vicinal.errors import ConfigError
 from vicinal.models.backbone import IMAGENET, Backbone, convolve, initialize
 
 # Depth: blocks per stage, whether they are bottlenecks, hash in the file's name.          He et al.
@@ -83,16 +82,15 @@ class ResNet(Backbone):
 
 
 class SmallResNet(nn.Module):
-    """A 3x3 convolution, then stages of residual blocks, each but the first at half the side of the
-    one before.
+    """A 3x3 convolution, then residual blocks, each but the first at half the side of the one
+    before.
 
-    The shape of He et al. 2016, Section 4.2, for pictures of 32 pixels, with widths and blocks to
-    choose.
+    The shape of He et al. 2016, Section 4.2, for pictures of 32 pixels, with widths to choose and
+    one block in each stage.
 
     Args:
         channels: 1 for gray, 3 for color pictures.
-        widths: channels of each stage.
-        blocks: residual blocks in each stage.
+        widths: channels of each block.
         stride: of the first convolution; 2 takes a quarter of the time.
         attention: what stands in every residual block, before its input is added: nothing, or
             ``"fcam"``.
@@ -103,34 +101,28 @@ class SmallResNet(nn.Module):
         channels: int = 1,
         widths: tuple[Width, ...] = (32, 64, 128),
         *,
-        blocks: Annotated[int, Limits("[1, 100]")] = 1,
         stride: Annotated[int, Limits("[1, 8]")] = 1,
         attention: Attention = "none",
     ) -> None:
         super().__init__()
-        if not widths:
-            raise ConfigError("SmallResNet needs at least one stage, got empty widths.")
         self.channels = channels
         self.widths = tuple(widths)
-        self.blocks = blocks
         self.stride = stride
         self.attention = attention
         check_arguments(self)
         self.width = widths[-1]
         self.conv1 = nn.Conv2d(channels, widths[0], 3, stride=stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(widths[0])
-        stages = _stage(widths[0], widths[0], blocks, stride=1)
-        for before, width in pairwise(widths):
-            stages += _stage(before, width, blocks, stride=2)
-        self.stages = nn.Sequential(*stages)
+        self.stages = nn.Sequential(
+            _Block(widths[0], widths[0], stride=1, bottleneck=None),
+            *(_Block(*pair, stride=2, bottleneck=None) for pair in pairwise(widths)),
+        )
         initialize(self)
         attend(self, attention)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        maps: Tensor = self.stages(
-            functional.relu(convolve(inputs, self.conv1, self.bn1), inplace=True)
-        )
-        return maps
+        maps = functional.relu(convolve(inputs, self.conv1, self.bn1), inplace=True)
+        return self.stages(maps)  # type: ignore[no-any-return]
 
 
 class _Block(nn.Module):
@@ -179,7 +171,7 @@ class _Projection(nn.Sequential):
 
 
 def _stage(
-    before: int, width: int, count: int, *, stride: int, bottleneck: Version | None = None
+    before: int, width: int, count: int, *, stride: int, bottleneck: Version | None
 ) -> list[_Block]:
     """Build a stage of ``count`` blocks, of which the first has the stride."""
     first = _Block(before, width, stride=stride, bottleneck=bottleneck)

@@ -363,7 +363,7 @@ def list_data_set(
     if "role" in loaded.columns:  # a collection is a gallery: what only asks is not to be found
         loaded = loaded.take(np.flatnonzero(loaded.columns["role"] != QUERY))
     source, positions = loaded.source.origin(np.arange(len(loaded)))
-    names = [loaded.source.name(row) for row in range(len(loaded))]
+    names = loaded.names()
     labels = [loaded.classes[label] for label in loaded.labels]
     features = isinstance(source, FeatureArray | Texts)
     root = None

@@ -12,20 +12,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vicinal.errors import ConfigError, DataError, RunError
+from vicinal.errors import DataError, RunError
 from vicinal.files import Document, decoding, read_tensors, write_tensors
 
 REMEDY = "Remove it to use an older one."  # of a damaged checkpoint
 _TREE = "tree"  # the JSON of a state among its tensors
 
 
-def save_checkpoint(folder: Path, step: int, state: Document, *, keep: int = 2) -> Path:
-    """Write ``folder/step-N.safetensors`` and drop all but the newest ``keep``."""
+def save_checkpoint(folder: Path, step: int, state: Document) -> Path:
+    """Write ``folder/step-N.safetensors`` and drop all but the newest two."""
     path = folder / f"step-{step:08d}.safetensors"
     tensors: dict[str, Tensor] = {}
     tree = bytearray(json.dumps(_encode(state, tensors)).encode())
     write_tensors(path, {_TREE: torch.frombuffer(tree, dtype=torch.uint8), **tensors})
-    for old in _checkpoints(folder)[:-keep]:
+    for old in _checkpoints(folder)[:-2]:
         old.unlink()
     return path
 
@@ -57,17 +57,12 @@ def _encode(value: Any, tensors: dict[str, Tensor]) -> Any:
         name = str(len(tensors))
         tensors[name] = value.detach().to("cpu", copy=True)
         return {"tensor": name}
-    if isinstance(value, dict) and all(isinstance(key, (str, int)) for key in value):
+    if isinstance(value, dict):
         return {"dict": [[key, _encode(item, tensors)] for key, item in value.items()]}
     if isinstance(value, (list, tuple)):
         items = [_encode(item, tensors) for item in value]
         return items if isinstance(value, list) else {"tuple": items}
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    raise ConfigError(
-        "a method's state holds tensors, numbers, text and containers of them, got another: "
-        f"{type(value).__name__}."
-    )
+    return value
 
 
 def _decode(value: Any, tensors: dict[str, Tensor]) -> Any:
