@@ -39,12 +39,6 @@ def test_a_run_that_is_there_may_be_gone_on_with_but_another_folder_not(tmp_path
         RunDirectory.create(tmp_path / "file")
 
 
-def test_the_command_to_go_on_quotes_spaces(tmp_path):
-    run = RunDirectory.create(tmp_path / "my run")
-    assert run.resume_command() == f"vicinal train --resume '{run.path}'"
-    assert run.resume_command() == f"vicinal train --resume '{run.path}'"
-
-
 def test_what_is_no_run_is_rejected_with_the_runs_near_it(tmp_path):
     with pytest.raises(RunError, match=r"there is no such folder\. `vicinal train` makes one"):
         RunDirectory.open(tmp_path / "birdd")

@@ -102,23 +102,6 @@ def test_vectors_are_trained_without_a_preset(tmp_path, works):
     works("train", "--data", "x.npz", "--head-only", "--run", "head", "--no-report")
 
 
-@pytest.mark.parametrize(
-    "slots",
-    [
-        ["loss=multi_similarity", "method=hdml"],
-        ["loss=danml", "method=loop"],
-        ["loss=triplet", "method=ala", "method.updates=1"],
-        ["loss=proxy_anchor"],
-    ],
-    ids=" ".join,
-)
-def test_methods_and_losses_combine_on_ones_own_pictures(pictures, tmp_path, slots, works):
-    few = ["data.test=0.4", "training.epochs=1", "evaluation.artifacts=false"]
-    works("train", "--data", "pictures", *SCRATCH, *few, *slots, "--run", "run", "--no-report")
-    found = saved(tmp_path / "run")["config"]["slots"]
-    assert f"loss={found['loss']['name']}" == slots[0]
-
-
 def test_without_test_classes_the_next_commands_take_all_pictures(pictures, works):
     words = [*SCRATCH, "data.test=0", "training.steps=1", "--run", "run", "--no-report"]
     done = works("train", "--data", "pictures", *words)

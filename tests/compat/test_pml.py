@@ -1,8 +1,6 @@
 """Our parts in pytorch-metric-learning's programs, and its parts in ours, against the package
 itself."""
 
-from functools import partial
-
 import pytest
 import torch
 
@@ -18,7 +16,7 @@ from vicinal.losses import (
     ProxyNCALoss,
     TripletLoss,
 )
-from vicinal.miners import easy_positive, hardest, multi_similarity, semi_hard
+from vicinal.miners import hardest
 
 distances = pytest.importorskip("pytorch_metric_learning.distances")
 losses = pytest.importorskip("pytorch_metric_learning.losses")
@@ -102,39 +100,6 @@ def test_tuples_among_reference_rows(batch, rng):
         same_in_value_and_gradient(ours, theirs, embeddings)
     per_class = LossForPML(MarginLoss(class_boundaries=6))(embeddings, labels, three, *gallery)
     assert per_class.isfinite()
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        (
-            partial(semi_hard, margin=0.2, rule="all", squared=False),
-            ("TripletMarginMiner", {"margin": 0.2, "type_of_triplets": "semihard"}),
-        ),
-        (hardest, ("BatchHardMiner", {})),
-        (multi_similarity, ("MultiSimilarityMiner", {"epsilon": 0.1})),
-        (
-            partial(easy_positive, negative="hardest"),
-            ("BatchEasyHardMiner", {"pos_strategy": "easy", "neg_strategy": "hard"}),
-        ),
-    ],
-    ids=["semi_hard", "hardest", "multi_similarity", "easy_positive"],
-)
-def test_our_miners_serve_its_losses_as_its_own_do(batch, rng, ours, theirs):
-    embeddings, labels = batch
-    peer = getattr(miners, theirs[0])(**theirs[1])
-    gallery = torch.randn(15, 8, generator=rng), torch.arange(15) % 6
-    for reference in ((), (embeddings, labels), gallery):
-        found = MinerForPML(ours)(embeddings, labels, *reference)
-        expected = peer(embeddings, labels, *reference)
-        assert type(found) is tuple and len(found) in (3, 4)
-        for loss in (
-            losses.TripletMarginLoss(),
-            losses.MultiSimilarityLoss(),
-            losses.ContrastiveLoss(),
-        ):
-            values = [loss(embeddings, labels, mined, *reference) for mined in (found, expected)]
-            torch.testing.assert_close(*values)
 
 
 @pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")

@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.special import logsumexp
 
 from vicinal.geometry import log_exp_mean
 from vicinal.linear import objective
@@ -53,7 +52,7 @@ def test_equals_the_printed_sums(data, draw, gamma1, nearest):
     assert found.value == pytest.approx(expected.mean(), rel=1e-12)
 
 
-@pytest.mark.parametrize("gamma1", [-30.0, -0.01, -1e-3, -1e-9, -1e-17, 0.0, 1e-15, 1e-6, 4.0])
+@pytest.mark.parametrize("gamma1", [-1e7, -30.0, -1e-2, -1e-3, -1e-9, 0.0, 1e-15, 1e-6, 4.0])
 def test_the_radius_is_the_log_exp_mean_of_the_deep_side_near_0_too(data, gamma1):
     samples, labels = data
     found = Objective(Neighborhoods.among(samples, labels, None), gamma1, 3.0, identity).at(
@@ -78,25 +77,6 @@ def test_gradient_matches_finite_differences(data, draw, outer, nearest, gamma1)
     ) / 2e-5
     assert numeric == pytest.approx(float(np.vdot(2 * factor @ at.gradient, towards)), rel=1e-6)
     np.testing.assert_allclose(at.gradient, at.gradient.T, atol=1e-12)
-
-
-@pytest.mark.parametrize("gamma1", [-1.0, 2.0])
-def test_gradient_is_autograds_and_comes_from_queries_within_their_margin_alone(data, draw, gamma1):
-    samples, labels = data
-    factor = draw.standard_normal((4, 4)) / 2
-    sets = Neighborhoods.among(samples, labels, None)
-    margin = -np.sort(Objective(sets, gamma1, 3.0, identity).at(factor).excess)[
-        12:14
-    ].mean()  # 12 of 25 lie above
-    found = Objective(sets, gamma1, 3.0, Hinge(margin, 0.0)).at(factor)
-    metric = torch.from_numpy(factor.T @ factor).requires_grad_()
-    offsets = torch.from_numpy(samples[:, None] - samples[None])
-    distances = torch.einsum("ijk,kl,ijl->ij", offsets, metric, offsets)
-    same = torch.from_numpy(labels[:, None] == labels[None])
-    pull = log_exp_mean(distances, same & ~torch.eye(25, dtype=torch.bool), gamma1)
-    above = pull - log_exp_mean(distances, ~same, 3.0) + margin
-    (expected,) = torch.autograd.grad(above.topk(12).values.sum() / 25, metric)
-    np.testing.assert_allclose(found.gradient, expected, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("gamma2", [0.5, 60.0])
@@ -131,33 +111,6 @@ def test_convex_for_negative_gamma1_and_not_for_positive(data, draw):
     it."""
     assert midpoint_violations(data, draw, -1.0) == 0
     assert midpoint_violations(data, draw, 1.0) > 5
-
-
-def test_each_query_is_ncas_logit_at_equal_dials(data, draw):
-    """Proposition 4, which holds per query: t_i = -logit(p_i) + log(|S_i| / |D_i|) at γ1 = γ2 =
-    1."""
-    samples, labels = data
-    factor = draw.standard_normal((4, 4)) / 2
-    found = Objective(Neighborhoods.among(samples, labels, None), 1.0, 1.0, identity).at(factor)
-    mapped = samples @ factor.T
-    logits = -((mapped[:, None] - mapped[None]) ** 2).sum(axis=2)
-    np.fill_diagonal(logits, -np.inf)
-    same = labels[:, None] == labels[None]
-    right = np.where(same, np.exp(logits - logsumexp(logits, axis=1)[:, None]), 0).sum(axis=1)
-    sizes = same.sum(axis=1) - 1
-    expected = -np.log(right / (1 - right)) + np.log(sizes / (25 - 1 - sizes))
-    np.testing.assert_allclose(found.excess, expected, rtol=1e-9, atol=1e-12)
-
-
-def test_the_limit_is_lmnns_margin_between_farthest_target_and_nearest_impostor(data):
-    """Proposition 3: γ1 → -∞, γ2 → ∞ gives [max_S d - min_D d + 1]_+."""
-    samples, labels = data
-    found = Objective(Neighborhoods.among(samples, labels, None), -1e7, 1e7, HINGE).at(np.eye(4))
-    distances = ((samples[:, None] - samples[None]) ** 2).sum(axis=2)
-    same = labels[:, None] == labels[None]
-    farthest = np.where(same, distances, -np.inf).max(axis=1)
-    nearest = np.where(same, np.inf, distances).min(axis=1)
-    assert found.value == pytest.approx(np.maximum(farthest - nearest + 1, 0).mean(), rel=1e-5)
 
 
 def test_pnca_at_alpha_1_is_scikit_learns_nca_objective(data, draw):

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch.nn.functional import normalize
 
 from vicinal.losses import (
     AdaptiveNeighborhoodLoss,
@@ -93,10 +92,6 @@ def test_stays_finite_where_a_plain_exponential_overflows(loss, embeddings):
     assert value.isfinite() and gradient_of(value, rows).isfinite().all()
 
 
-def on_the_sphere(loss, scale=1.0):
-    return lambda rows, labels: loss(scale * normalize(rows, dim=1), labels)
-
-
 def times(factor, loss):
     return lambda rows, labels: factor * loss(rows, labels)
 
@@ -104,51 +99,8 @@ def times(factor, loss):
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (BatchAllTripletLoss(average="all", squared=True, normalize=True), TripletLoss()),
         (times(2, HierarchicalTripletLoss(0.4)), TripletLoss(0.4)),
-        (
-            HardExemplarLoss(weighted=False),
-            on_the_sphere(TripletLoss(0.0, soft=True, normalize=False), scale=5.0),
-        ),
-        *(
-            (
-                ImprovedLiftedStructureLoss(1.0, 1.0, 1.0, *constants),
-                LiftedStructureLoss(form="smooth", similarity="cosine"),
-            )
-            for constants in ((None, None), (1e3, -1e3))
-        ),
-        (ImprovedNPairLoss(gamma=1.0), NPairLoss()),
         (ImprovedNPairLoss(gamma=1.0, blocks=True), NPairLoss(blocks=True)),
-        (
-            times(4, ImprovedNPairLoss(gamma=4.0, l2=0.0)),
-            lambda rows, labels: NPairLoss(l2=0.0)(2 * rows, labels),  # a temperature of 1/4
-        ),
-        (
-            times(9, ImprovedProxyNCALoss(6, 4, gamma=9.0)),
-            ProxyNCALoss(6, 4, temperature=1 / 9, full_softmax=True),
-        ),
-        (
-            NormalizedSoftmaxLoss(6, 4, temperature=0.1),
-            ProxyNCALoss(6, 4, temperature=0.2, full_softmax=True),
-        ),
-        *(
-            (kind(6, 4, margin=0.0, scale=16.0), NormalizedSoftmaxLoss(6, 4, temperature=1 / 16))
-            for kind in (ArcFaceLoss, CosFaceLoss)
-        ),
-        (
-            InstanceLoss(6, 4, scale=20.0, normalize=True),
-            SoftTripleLoss(6, 4, centers=1, margin=0.0),
-        ),
-        (SubCenterArcFaceLoss(6, 4, centers=1), ArcFaceLoss(6, 4)),
-        (TupletMarginLoss(0.0, 10.0), InfoNCELoss(0.1)),
-        (InfoNCELoss(0.1), SupervisedContrastiveLoss(0.1)),  # two of a class
-        (HPHNLoss(1.0), LiftedStructureLoss(1.0, form="min")),  # the same
-        (
-            AngularLoss(n_pair=True),
-            lambda rows, labels: (
-                NPairLoss(l2=0.0, normalize=True)(rows, labels) + 2 * AngularLoss()(rows, labels)
-            ),
-        ),
     ],
 )
 def test_one_loss_is_another_in_value_and_gradient(one, other, embeddings):

@@ -14,7 +14,6 @@ from vicinal.losses import (
     SemiHardTripletLoss,
     TripletLoss,
 )
-from vicinal.miners import semi_hard
 from vicinal.tuples import Triplets
 
 LABELS = torch.arange(9) // 3
@@ -23,12 +22,6 @@ LABELS = torch.arange(9) // 3
 @pytest.fixture
 def embeddings(rng):
     return lambda n, dim=3: torch.randn(n, dim, generator=rng, dtype=torch.float64)
-
-
-def test_counts_are_pk_times_pk_less_k_times_k_less_1(embeddings):
-    for loss in (BatchAllTripletLoss(average="all"), BatchAllTripletLoss(margin=1e3)):
-        terms = loss.core(loss.comparisons(embeddings(20), torch.arange(20) // 4))
-        assert terms.counts.sum() == 20 * (20 - 4) * (4 - 1)
 
 
 def test_explicit_triplets_equal_all_triplets_when_all_are_listed(embeddings):
@@ -70,18 +63,6 @@ def test_one_positive_and_one_negative_are_summed_like_several(kind, soft, rng):
 
 
 # -- semi-hard
-
-
-def test_is_the_loss_of_the_triplets_that_mining_lists(embeddings):
-    rows = embeddings(24)
-    labels = torch.arange(24) // 6
-    for rule in ("all", "nearest_else_farthest"):
-        mined = semi_hard(rows, labels, 0.3, rule=rule)
-        expected = TripletLoss(0.3).on_triplets(rows, mined)
-        torch.testing.assert_close(SemiHardTripletLoss(0.3, rule=rule)(rows, labels), expected)
-    mined = semi_hard(rows, labels, 0.3, rule="all")
-    explicit = SemiHardTripletLoss(0.3).on_triplets(rows, mined)
-    torch.testing.assert_close(explicit, TripletLoss(0.3).on_triplets(rows, mined))
 
 
 LEVELS = torch.tensor([[0, 1, 2], [1, 0, 2], [2, 2, 0]], dtype=torch.uint8)

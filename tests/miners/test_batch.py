@@ -147,7 +147,7 @@ def test_equals_the_peer(ours, theirs, embeddings, rng):
     miners = pytest.importorskip("pytorch_metric_learning.miners")
     name, *arguments = theirs
     gallery = torch.randn(9, 4, generator=rng, dtype=torch.float64), torch.arange(9) % 4
-    for reference in ((), gallery):
+    for reference in ((), (embeddings, LABELS), gallery):
         peer = getattr(miners, name)(*arguments)(embeddings, LABELS, *reference)
         mine = MinerForPML(ours)(embeddings, LABELS, *reference)
         if len(mine) == 3 and len(peer) == 4:  # a positive and a negative for each anchor

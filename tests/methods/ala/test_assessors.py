@@ -52,13 +52,6 @@ def test_passes_no_gradient_to_the_embeddings(lstm, members):
     assert members.grad is None
 
 
-def test_the_state_is_saved_and_restored(lstm, members):
-    lstm.advance(lstm(members).state)
-    again = LSTMAssessor(12, hidden=8)
-    again.load_state_dict(lstm.state_dict())
-    assert torch.equal(again(members).weights, lstm(members).weights)
-
-
 @pytest.mark.parametrize("scaled", [True, False])
 def test_the_scale_of_embeddings_counts_in_the_paper_alone(lstm, members, scaled):
     lstm.scaled = scaled

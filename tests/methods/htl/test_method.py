@@ -1,6 +1,5 @@
 """HTL as a method: when the tree is rebuilt, from what, and which margins it gives."""
 
-import copy
 import functools
 
 import numpy as np
@@ -141,18 +140,3 @@ def test_active_triplets_are_those_that_cost_something_at_their_own_margins(make
     ]
     assert 0 < sum(costs) < len(costs)
     assert float(described(method, batch)["active"]) == pytest.approx(sum(costs) / len(costs))
-
-
-def test_a_run_that_stops_in_mid_epoch_goes_on_with_the_margins_of_its_tree(make, records):
-    method = make()
-    train(method, records, 1)
-    plan = method.batches(1)
-    method(batch_of(records, plan[0]))
-    state = copy.deepcopy(method.training_state())
-    again = make()
-    again.load_training_state(state)  # and no one asks it for batches before the epoch is over
-    ours, theirs = (described(m, batch_of(records, plan[1])) for m in (method, again))
-    assert ours.keys() == theirs.keys() and all(
-        torch.equal(ours[name], theirs[name]) for name in ours
-    )
-    assert again.batches(2) == method.batches(2)
