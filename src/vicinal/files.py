@@ -7,7 +7,7 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import file_digest
 from pathlib import Path
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 _HEADERS = RLock()
 # Images that are decoded, by content: of the others that Pillow knows, PostScript starts a program.
 IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+MOST_PIXELS = 150_000_000  # 450 MB decoded
+MOST_ASPECT = 100  # with a shorter side of 256 pixels, 6.5 million
+HEIC = (".heic", ".heif")
+REGION = "#xywh="  # W3C Media Fragments URI 1.0, Section 4.2.2, in pixels of the upright picture
 Document = dict[str, Any]  # the object of a JSON file
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
 PARTS = ".*.part"  # names of what is not yet written to the end
@@ -282,8 +286,118 @@ def read_tensors(path: Path) -> "dict[str, Tensor]":
         return load_file(regular(path))
 
 
+# -- image files as training, search and export read them -----------------------------------------
+
+
 def open_image(file: Path | BinaryIO, formats: tuple[str, ...] = IMAGE_FORMATS) -> "Image":
     """Open an image of one of the formats, with any name; nothing else calls Pillow's."""
     from PIL.Image import open
 
     return open(file, formats=formats)
+
+
+def parted(path: Path | str) -> tuple[Path, tuple[int, ...]]:
+    """Return a file, and the box (x, y, w, h) that a path names of it; nothing for all of it.
+
+    >>> parted("a/birds.jpg#xywh=10,0,32,48"), parted("a/birds.jpg")
+    ((PosixPath('a/birds.jpg'), (10, 0, 32, 48)), (PosixPath('a/birds.jpg'), ()))
+    """
+    file, mark, box = str(path).rpartition(REGION)
+    return (Path(file), tuple(map(int, box.split(",")))) if mark else (Path(box), ())
+
+
+def region(path: str, box: Sequence[float], margin: float) -> str:
+    """Name a box (x, y, w, h) of a picture, widened on each side by a share of its width and
+    height.
+
+    >>> region("a.jpg", (20, 1, 10, 50), margin=0.1)
+    'a.jpg#xywh=19,0,12,56'
+    """
+    x, y, w, h = box
+    left = max(0, round(x - margin * w))
+    top = max(0, round(y - margin * h))
+    right = round(x + w + margin * w)
+    bottom = round(y + h + margin * h)
+    return f"{path}{REGION}{left},{top},{right - left},{bottom - top}"
+
+
+def read_image(path: Path) -> "Image":
+    """Decode the image at ``path``, or a region of it, upright, RGB or 8-bit gray; a DataError
+    names the file."""
+    path, box = parted(path)
+    image = _read_file(path)
+    if not box:
+        return image
+    x, y, w, h = box
+    if min(w, h) < 1 or x >= image.width or y >= image.height:
+        raise DataError(
+            f"image {path} has {image.width} x {image.height} pixels; the box {box} (x, y, w, h) "
+            "holds none of them. Mend its row."
+        )
+    return image.crop((x, y, min(x + w, image.width), min(y + h, image.height)))
+
+
+def _read_file(path: Path) -> "Image":
+    try:
+        regular(path)
+        if path.suffix.lower() in HEIC:
+            try:
+                from pillow_heif import register_heif_opener
+            except ImportError as error:
+                fault = "pillow-heif is not installed: `pip install 'vicinal[heic]'`"
+                raise DataError(fault) from error
+            register_heif_opener()
+            return decode(path, (*IMAGE_FORMATS, "HEIF"))
+        return decode(path)
+    except FileNotFoundError as error:
+        raise DataError(f"image {path} is missing.") from error
+    except Exception as error:  # decoders raise what their parsing of a damaged file runs into
+        raise DataError(
+            f"image {path} cannot be read: {error}. `vicinal data check` lists all such files; "
+            "fix or remove them, or "
+            f"leave them out: `training.skip_corrupt=true` in training, --skip-corrupt elsewhere."
+        ) from error
+
+
+def decode(file: Path | BinaryIO, formats: tuple[str, ...] = IMAGE_FORMATS) -> "Image":
+    """Decode an image file, upright, RGB or 8-bit gray; raise what decoders raise, and a DataError
+    for its size."""
+    with open_image(file, formats) as image:
+        width, height = image.size
+        # They need more memory than any photograph, as they are or with a resized shorter side.
+        if width * height > MOST_PIXELS or max(image.size) > MOST_ASPECT * min(image.size):
+            raise DataError(
+                f"{width:,} x {height:,} pixels are too many or too narrow; accepted are at most "
+                f"{MOST_PIXELS / 10**6:g} million pixels and sides in a ratio of {MOST_ASPECT} to 1"
+            )
+        image.load()
+        return eight_bit(upright(image))
+
+
+def upright(image: "Image") -> "Image":
+    """Turn a decoded image as its EXIF orientation says: a telephone only notes how it was held."""
+    from PIL import ExifTags, ImageOps
+
+    try:
+        held = image.getexif().get(ExifTags.Base.Orientation, 1)
+        return image if held == 1 else ImageOps.exif_transpose(image)
+    except Exception:  # a picture whose tags are damaged is still a picture
+        return image
+
+
+def eight_bit(image: "Image") -> "Image":
+    """Return an image as RGB or 8-bit gray."""
+    from PIL.Image import fromarray
+
+    if image.mode in ("L", "RGB"):
+        return image
+    if image.mode == "F":
+        raise DataError(
+            "its pixels are decimal numbers of unknown range; save it with 8 or 16 bits"
+        )
+    # Pillow would clip 16 bits to 255, to white.
+    if image.mode == "I" or image.mode.startswith("I;16"):
+        return fromarray((np.clip(np.asarray(image), 0, 65535) // 256).astype(np.uint8))
+    if "transparency" in image.info:  # Pillow warns when a palette loses it at once
+        image = image.convert("RGBA")
+    return image.convert("RGB")

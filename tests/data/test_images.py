@@ -10,9 +10,10 @@ from PIL import ExifTags, Image, ImageOps
 
 from vicinal.data import check
 from vicinal.data.folder import Folder
-from vicinal.data.records import ImageFiles, read_image, upright
+from vicinal.data.records import ImageFiles
 from vicinal.data.shards import Shards, pack
 from vicinal.errors import DataError
+from vicinal.files import read_image, upright
 
 
 def save(path, image, **options):
@@ -100,7 +101,7 @@ def test_pictures_too_long_or_large_are_rejected_before_they_are_decoded(
         Folder(str(tmp_path / "set"), test=0.0).load().source,
         Shards(str(packed)).load().source,
     )
-    monkeypatch.setattr("vicinal.data.records.MOST_PIXELS", 1500)
+    monkeypatch.setattr("vicinal.files.MOST_PIXELS", 1500)
     monkeypatch.setattr(Image.Image, "resize", lambda *_: pytest.fail("resized"))
     for read in (lambda: read_image(path), lambda: sources[0].read(0), lambda: sources[1].read(0)):
         with pytest.raises(DataError, match=rf"{size[0]:,} x {size[1]:,} pixels"):

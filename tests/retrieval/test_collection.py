@@ -116,15 +116,15 @@ def test_readers_beside_a_writer_see_whole_generations_only(tmp_path):
 def test_a_generation_that_is_removed_while_it_is_opened_gives_way_to_the_newest(
     collection, tmp_path, monkeypatch
 ):
-    read_lines = module.read_lines
+    lines = module.Lines
 
     def late(path):
-        monkeypatch.setattr(module, "read_lines", read_lines)
+        monkeypatch.setattr(module, "Lines", lines)
         made(tmp_path, seed=1)
         made(tmp_path, seed=2)
-        return read_lines(path)
+        return lines(path)
 
-    monkeypatch.setattr(module, "read_lines", late)
+    monkeypatch.setattr(module, "Lines", late)
     assert collection.snapshot().generation == 3
 
 

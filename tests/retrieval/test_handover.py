@@ -7,6 +7,7 @@ from PIL import Image
 
 from vicinal.data.transforms import FeatureTransform, ImageTransform
 from vicinal.models import Embedder, Identity, SmallConvNet
+from vicinal.retrieval.asking import prepared
 from vicinal.retrieval.export import handover, image_steps
 
 
@@ -65,7 +66,8 @@ def picture():
     ids=str,
 )
 @pytest.mark.parametrize("mode", ["RGB", "L"])
-def test_following_the_steps_gives_the_transforms_pixels(transform, mode, picture):
+@pytest.mark.parametrize("follow", [follow, lambda steps, image: prepared(image, steps)])
+def test_following_the_steps_gives_the_transforms_pixels(transform, mode, follow, picture):
     image = picture.convert(mode)
     expected = transform.evaluation().batch([image])[0].numpy()
     found = follow(image_steps(transform), image)

@@ -5,7 +5,7 @@ import pytest
 
 from vicinal.data import CrossView
 from vicinal.errors import ConfigError, DataError
-from vicinal.retrieval.items import list_data_set, list_place
+from vicinal.retrieval.listing import list_data_set, list_place
 
 
 def entries(listing):

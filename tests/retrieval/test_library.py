@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from vicinal.errors import ConfigError, DataError
+from vicinal.retrieval.asking import conditions, query_vector
 from vicinal.retrieval.collection import CollectionDirectory
 from vicinal.retrieval.indexing import index
-from vicinal.retrieval.library import conditions, query_vector
 from vicinal.retrieval.model import load
 
 

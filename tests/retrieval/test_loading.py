@@ -1,8 +1,16 @@
-"""What a search loads: the network and the collection, none of what trained the network."""
+"""What a search loads: the network and the collection, none of what trained the network, and torch
+only where it must."""
 
+import json
 import subprocess
 import sys
 
+import numpy as np
+import pytest
+
+from vicinal.retrieval.asking import ExportedModel
+from vicinal.retrieval.collection import CollectionDirectory
+from vicinal.retrieval.export import export_run
 from vicinal.retrieval.indexing import index
 
 MOST = 60  # modules of vicinal
@@ -12,16 +20,54 @@ from vicinal.cli.main import run
 try: run()
 except SystemExit as end: assert not end.code, end.code
 assert "torch._dynamo" not in sys.modules, "the compiler takes two seconds to import"
-print("loaded", *[name for name in sys.modules if name.split(".")[0] == "vicinal"], file=sys.stderr)
+loaded = [name for name in sys.modules if name.split(".")[0] in ("vicinal", "torch")]
+print("loaded", *loaded, file=sys.stderr)
 """
+
+
+def search(run, *words):
+    """Return the answer of a new process, and the modules it loaded."""
+    words = [sys.executable, "-c", CODE, "search", run.path, *words, "--format", "json"]
+    done = subprocess.run([*map(str, words)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr.split("loaded ")[1].split()
 
 
 def test_a_search_by_picture_loads_neither_losses_nor_training(image_run, photographs, listener):
     index(image_run, [str(photographs)], console=listener)
-    words = ["search", str(image_run.path), str(photographs / "a" / "00.png"), "--k", "2"]
-    done = subprocess.run([sys.executable, "-c", CODE, *words], capture_output=True, text=True)
-    assert done.returncode == 0 and "a/00.png" in done.stdout, done.stderr
-    loaded = done.stderr.split("loaded ")[1].split()
+    found, loaded = search(image_run, photographs / "a" / "00.png")
+    assert found["matches"][0]["path"] == "a/00.png"
+    loaded = [name for name in loaded if not name.startswith("torch")]
     assert len(loaded) <= MOST, f"{len(loaded)} modules"
     trained_by = {"losses", "miners", "samplers", "methods", "training", "config", "bench"}
     assert not {name.split(".")[1] for name in loaded if "." in name} & trained_by
+
+
+def test_a_search_with_an_export_gives_the_answer_of_torch_without_importing_it(
+    image_run, photographs, listener
+):
+    pytest.importorskip("onnxruntime")
+    index(image_run, [str(photographs)], console=listener)
+    pictures = photographs / "a" / "00.png", photographs / "b" / "05.png"
+    expected, loaded = search(image_run, *pictures, "--where", "label=c")
+    assert "torch" in loaded
+    export_run(image_run)
+    found, loaded = search(image_run, *pictures, "--where", "label=c")
+    assert "torch" not in loaded
+    for one, other in zip(found["matches"], expected["matches"], strict=True):
+        assert one["path"] == other["path"]
+        assert one["distance"] == pytest.approx(other["distance"], abs=1e-5)
+    with image_run.weights_path.open("ab") as weights:
+        weights.write(b" ")  # another model than the exported one
+    assert ExportedModel.of(image_run) is None
+
+
+def test_a_search_by_item_imports_no_torch(image_run, photographs, listener):
+    index(image_run, [str(photographs)], console=listener)
+    found, loaded = search(image_run, "--id", "3", "--k", "5")
+    assert "torch" not in loaded
+    snapshot = CollectionDirectory.of(image_run).snapshot()
+    [near] = snapshot.search(snapshot.vector(3)[None], 5, exclude=[3])
+    assert [match["id"] for match in found["matches"]] == [match.item.id for match in near]
+    distances = [match["distance"] for match in found["matches"]]
+    np.testing.assert_allclose(distances, [match.distance for match in near], rtol=1e-6)

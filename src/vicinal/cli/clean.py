@@ -201,7 +201,7 @@ def _snapshot(
     from vicinal.parallel import pick_device
     from vicinal.retrieval.collection import FOLDER, CollectionDirectory
     from vicinal.retrieval.indexing import index
-    from vicinal.retrieval.items import absolute_place
+    from vicinal.retrieval.listing import absolute_place
     from vicinal.run_directory import RunDirectory
     from vicinal.training.console import Console
 

@@ -5,7 +5,7 @@ import json
 import shlex
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -151,10 +151,8 @@ def search(
         vicinal search runs/birds --id 12 --k 5 --where label=wren
     """
     from vicinal.cli.tables import print_grid
-    from vicinal.parallel import pick_device
-    from vicinal.retrieval.calibration import calibration
+    from vicinal.retrieval.asking import ExportedModel, conditions, query_vector
     from vicinal.retrieval.collection import CollectionDirectory
-    from vicinal.retrieval.library import conditions, load_asking, query_vector
     from vicinal.run_directory import RunDirectory
 
     opened = RunDirectory.open(run)
@@ -163,7 +161,14 @@ def search(
     texts = text or []
     ids = id or []
     labels = label or []
-    model, reader = load_asking(run, device=device) if files or texts else (None, None)
+    model: Any = None
+    reader = None
+    if files and not texts and device in ("auto", "cpu"):
+        model = ExportedModel.of(opened)
+    if model is None and (files or texts):
+        from vicinal.retrieval.library import load_asking
+
+        model, reader = load_asking(run, device=device)
     vector = query_vector(
         snapshot, model, reader=reader, files=files, texts=texts, ids=ids, labels=labels
     )
@@ -171,6 +176,9 @@ def search(
     matches = near
     limit = None
     if max_false_match is not None:
+        from vicinal.parallel import pick_device
+        from vicinal.retrieval.calibration import calibration
+
         counts = calibration(opened, device=pick_device(device), snapshot=snapshot)
         threshold = counts.threshold(max_false_match)
         limit = threshold.distance

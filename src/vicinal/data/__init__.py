@@ -26,7 +26,6 @@ from vicinal.data.records import (
     Records,
     Source,
     Texts,
-    read_image,
 )
 from vicinal.data.shards import Shards, pack
 from vicinal.data.splits import hold_out
@@ -42,6 +41,7 @@ from vicinal.data.table import (
 )
 from vicinal.data.transforms import TRANSFORMS, FeatureTransform, ImageTransform, TextTransform
 from vicinal.errors import DataError
+from vicinal.files import read_image
 from vicinal.run_directory import RunDirectory
 
 # Names of the slot ``data``: the embedded set, data of one's own, and published sets.

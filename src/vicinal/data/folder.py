@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from vicinal.data.records import HEIC, ImageFiles, Records, as_text
+from vicinal.data.records import ImageFiles, Records, as_text
 from vicinal.data.splits import SplitByClass
 from vicinal.errors import DataError, few
-from vicinal.files import read_arrays, write_arrays
+from vicinal.files import HEIC, read_arrays, write_arrays
 from vicinal.remote import cache_folder, fetched, listed, mirrored
 
 ENDINGS = frozenset(

@@ -17,12 +17,11 @@ from vicinal.data.records import (
     Records,
     Source,
     Texts,
-    eight_bit,
-    upright,
 )
 from vicinal.data.splits import SplitByClass
 from vicinal.data.transforms import as_image
 from vicinal.errors import ConfigError, DataError, few
+from vicinal.files import eight_bit, upright
 
 
 class Pictures(Source):

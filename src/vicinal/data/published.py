@@ -21,8 +21,9 @@ from PIL import Image, ImageOps
 from vicinal.arguments import Limits, Settings
 from vicinal.data.draws import uniform
 from vicinal.data.folder import cached, existing
-from vicinal.data.records import BOTH, GALLERY, QUERY, ImageArray, ImageFiles, Records, decode
+from vicinal.data.records import BOTH, GALLERY, QUERY, ImageArray, ImageFiles, Records
 from vicinal.errors import DataError, few
+from vicinal.files import decode
 
 Rows = list[dict[str, str]]
 Listed = tuple[Path, Rows]  # the folder of images, and what is said of each

@@ -23,20 +23,11 @@ from PIL import Image
 
 from vicinal.data.folder import existing, is_image
 from vicinal.data.loader import in_threads
-from vicinal.data.records import (
-    HEIC,
-    REGION,
-    ImageFiles,
-    Progress,
-    Records,
-    Source,
-    decode,
-    ends_of,
-)
+from vicinal.data.records import ImageFiles, Progress, Records, Source, ends_of
 from vicinal.data.splits import SplitByClass
 from vicinal.data.transforms import ImageTransform, as_image
 from vicinal.errors import ConfigError, DataError
-from vicinal.files import regular, sync_directory
+from vicinal.files import HEIC, REGION, decode, regular, sync_directory
 
 PART_BYTES = 50 * 10**6
 _NO_FOLDER = r"[^\w-]+"  # what of a class's name is not in that of its folder

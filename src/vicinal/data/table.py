@@ -29,11 +29,10 @@ from vicinal.data.records import (
     Records,
     Source,
     Texts,
-    region,
 )
 from vicinal.data.splits import Order, SplitByClass
 from vicinal.errors import ConfigError, DataError, few, unknown
-from vicinal.files import decoding, read_arrays, read_object, regular, write_atomically
+from vicinal.files import decoding, read_arrays, read_object, region, regular, write_atomically
 from vicinal.remote import cache_folder, listed
 
 VIEWS = ("query_path", "gallery_path")

@@ -36,7 +36,7 @@ from vicinal.retrieval.duplicates import (
     collection_views,
     duplicate_pairs,
 )
-from vicinal.retrieval.items import list_again, place_path
+from vicinal.retrieval.listing import list_again, place_path
 from vicinal.retrieval.pages import Group, Page, as_csv
 from vicinal.run_directory import RunDirectory
 

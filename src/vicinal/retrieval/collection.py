@@ -11,36 +11,33 @@ import json
 import os
 import shlex
 import shutil
+import sys
 import warnings
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
+from operator import attrgetter
 from pathlib import Path
 from threading import Lock
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-import torch
 from filelock import FileLock, Timeout
-from jaxtyping import Float, Int
-from PIL import Image
+from jaxtyping import Bool, Float, Int
 
 from vicinal.arguments import build
-from vicinal.data import DATASETS
-from vicinal.data.folder import expanded
-from vicinal.data.records import read_image
-from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError, RunError, unknown
-from vicinal.evaluation.neighbors import Gallery, require_finite
 from vicinal.files import (
     PARTS,
     check_links,
     decoding,
     read_array,
-    read_lines,
+    read_image,
     read_object,
+    regular,
     sync_directory,
     write_atomically,
     write_json,
@@ -49,6 +46,12 @@ from vicinal.files import (
 from vicinal.retrieval.items import Access, Item, Place, Queries, Where
 from vicinal.retrieval.milvus import MilvusStore, open_store
 from vicinal.run_directory import RunDirectory, model_fingerprint
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from vicinal.distances import Metric
+    from vicinal.evaluation.neighbors import Gallery
 
 FORMAT = 2  # raised when a reader of the old format would misread the new one
 FOLDER = "collection"  # where a run keeps its own
@@ -77,6 +80,24 @@ class Match:
 
     item: Item
     distance: float
+
+
+class Lines(Sequence[Item]):
+    """The items of a file, each decoded when it is first asked for: a search shows few."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        *lines, _ = regular(file).read_bytes().split(b"\n")  # not a last one that is cut off
+        self._held: list[Any] = lines
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __getitem__(self, row: Any) -> Any:
+        if isinstance(line := self._held[row], bytes):
+            with decoding(self._file, _AGAIN):
+                self._held[row] = Item(**json.loads(line))
+        return self._held[row]
 
 
 class Snapshot:
@@ -112,12 +133,11 @@ class Snapshot:
         self.access = access
         self.generation: int = about["generation"]
         self.dim: int = about["dim"]
-        self.metric: Metric = about["metric"]
+        self.metric: "Metric" = about["metric"]
         self.places = tuple(Place(**place) for place in about["places"])
         self.items = items
         self.vectors = vectors
         self._engine = engine
-        self._rows = {item.id: row for row, item in enumerate(items)}
         self._rows_of = cache(self._rows_by_value)  # of an attribute when it is first asked for
         self._lock = Lock()
         self._data_set = cache(self._open_data_set)  # of a place, opened once
@@ -127,7 +147,7 @@ class Snapshot:
         """Read a generation; an error where it is damaged."""
         with decoding(folder, _AGAIN):
             about = read_object(folder / ABOUT)
-            items = tuple(Item(**line) for line in read_lines(folder / ITEMS))
+            items = Lines(folder / ITEMS)
             vectors = read_array(folder / VECTORS, mapped=len(items) > 0)
             if vectors.shape != (len(items), about["dim"]) or vectors.dtype != np.float32:
                 raise ValueError(f"{VECTORS} does not fit {ITEMS}")
@@ -202,7 +222,7 @@ class Snapshot:
         """Return the file of an item's picture, or its name where there is none."""
         return self.places[item.place].file(item.path) or item.path
 
-    def image(self, id: int) -> Image.Image:
+    def image(self, id: int) -> "Image":
         """Decode the picture of an item, RGB or gray; a DataError where there is none, or its file
         is gone or damaged.
 
@@ -225,12 +245,15 @@ class Snapshot:
             raise DataError(
                 f"{item.path!r} was indexed, but is no longer in {place.path}. Index it again."
             )
-        image: Image.Image = source.read(rows[item.path])
+        image: Image = source.read(rows[item.path])
         return image
 
     def _open_data_set(self, place: int) -> tuple[Any, dict[str, int]]:
         """Return a data set that has pictures in another form than files, and the row of each
         name."""
+        from vicinal.data import DATASETS
+        from vicinal.data.folder import expanded
+
         description = self.places[place].description
         data = build(description, DATASETS)
         if isinstance(description, dict) and "path" in description:
@@ -260,8 +283,9 @@ class Snapshot:
                 "with."
             )
         k = min(k, len(self))
-        queries = torch.from_numpy(np.array(vectors, dtype=np.float32))
-        require_finite(queries, "queries")
+        queries = np.array(vectors, dtype=np.float32)
+        if not np.isfinite(queries).all():
+            raise DataError("queries must be finite, but hold NaN or infinity. Check the model.")
         hidden = np.ones(len(self), bool)
         hidden[self.rows(where or {})] = False
         if self._engine is not None:
@@ -269,28 +293,64 @@ class Snapshot:
             return [[Match(self.item(id), far) for id, far in pairs] for pairs in found]
         if not k:
             return [[] for _ in queries]
-        hidden[[self._rows[id] for id in exclude if id in self._rows]] = True
-        excluded = torch.from_numpy(hidden) if hidden.any() else None
-        near = self._gallery.nearest(queries, k, excluded=excluded, chunk_bytes=_CHUNK_BYTES)
+        hidden[self._rows_with(exclude)] = True
+        if self.metric == "euclidean" and "torch" not in sys.modules:
+            ids, distances = self._without_torch(queries, k, hidden)
+        else:
+            import torch
+
+            excluded = torch.from_numpy(hidden) if hidden.any() else None
+            asked = torch.from_numpy(queries)
+            near = self._gallery.nearest(asked, k, excluded=excluded, chunk_bytes=_CHUNK_BYTES)
+            ids, distances = near.ids.numpy(), near.distances.numpy()
         return [
-            [Match(self.items[row], far) for row, far in pairs if row >= 0]
-            for pairs in map(zip, near.ids.tolist(), near.distances.tolist())
+            [Match(self.items[row], far) for row, far in pairs if far < np.inf]
+            for pairs in map(zip, ids.tolist(), distances.tolist())
         ]
 
+    def _without_torch(
+        self, queries: Queries, k: int, hidden: Bool[np.ndarray, "n"]
+    ) -> tuple[Int[np.ndarray, "q k"], Float[np.ndarray, "q k"]]:
+        """Find rows and distances by differences in float64; of few queries this takes less time
+        than to import torch."""
+        blocks = np.split(self.vectors, range(_BLOCK, len(self), _BLOCK))
+        far = np.array(
+            [
+                np.concatenate([np.linalg.norm(block - query, axis=1) for block in blocks])
+                for query in queries.astype(np.float64)
+            ]
+        )
+        far[:, hidden] = np.inf
+        ids = far.argsort(axis=1, kind="stable")[:, :k]
+        return ids, np.take_along_axis(far, ids, 1).astype(np.float32)
+
     @cached_property
-    def _gallery(self) -> Gallery:
+    def _gallery(self) -> "Gallery":
         """Prepared once and searched often; the vectors stay on the disk where they may."""
+        import torch
+
+        from vicinal.evaluation.neighbors import Gallery
+
         with warnings.catch_warnings():  # torch warns of an array that nobody may write to
             warnings.simplefilter("ignore", UserWarning)
             return Gallery(torch.from_numpy(self.vectors), self.metric, in_place=True)
 
     def _row(self, id: int) -> int:
-        if id not in self._rows:
+        if not (found := self._rows_with([id])):
             raise DataError(
                 f"generation {self.generation} of the collection has no item {id} among its "
                 f"{len(self)}."
             )
-        return self._rows[id]
+        return found[0]
+
+    def _rows_with(self, ids: Collection[int]) -> list[int]:
+        """Return the rows of those of some ids that are here."""
+        rows = [bisect_left(self.items, id, key=attrgetter("id")) for id in ids]
+        return [
+            row
+            for row, id in zip(rows, ids, strict=True)
+            if row < len(self) and self.items[row].id == id
+        ]
 
 
 # -- all generations ------------------------------------------------------------------------------

@@ -33,21 +33,18 @@ from vicinal.models.backbone import forbids_commerce
 from vicinal.models.embedder import Embedder, Role
 from vicinal.reports import table
 from vicinal.reports.page import render_text
-from vicinal.retrieval.model import CONFIG, DOCUMENT, WEIGHTS
+from vicinal.retrieval.asking import DOCUMENT, INPUT, ONNX, OUTPUT, Step
+from vicinal.retrieval.model import CONFIG, WEIGHTS
 from vicinal.run_directory import FORMAT as RUN_FORMAT
-from vicinal.run_directory import RunDirectory
+from vicinal.run_directory import RunDirectory, model_fingerprint
 
 FORMAT = 1  # of preprocessing.json
-INPUT = "inputs"  # names of the graph's ends
-OUTPUT = "embeddings"
 # Of a number of an embedding of length 1; larger embeddings may differ in proportion.
 TOLERANCE = 1e-5
 BATCHES = (1, 2, 5, 8)  # sizes compared: one alone, the size that was traced, and others
-ONNX = "model.onnx"
 SMALLER = {kind: f"model.{kind}.onnx" for kind in ("float16", "int8")}
 CALIBRATION = 128  # training records from which int8 takes the ranges of activations
 CARD = "README.md"
-Step = dict[str, Any]  # its name (``step``) and its numbers
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,7 @@ def export_run(
     document: dict[str, Any] = {
         "format": FORMAT,
         "run": {key: info.get(key) for key in ("name", "created", "vicinal", "pretrained")}
-        | {"role": role},
+        | {"role": role, "model": model_fingerprint(run)},
         **handover(encoder.embedder, encoder.preprocessing),
     }
     config = {

@@ -39,7 +39,8 @@ from vicinal.retrieval.collection import (
     publish,
     writing,
 )
-from vicinal.retrieval.items import Listing, Place, absolute_place, list_again, place_path
+from vicinal.retrieval.items import Place
+from vicinal.retrieval.listing import Listing, absolute_place, list_again, place_path
 from vicinal.retrieval.milvus import absolute_address, open_store, write_store
 from vicinal.run_directory import RunDirectory, model_fingerprint
 

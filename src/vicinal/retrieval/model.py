@@ -12,22 +12,22 @@ from jaxtyping import Float, Float32
 from PIL import Image
 from torch import Tensor, nn
 
-from vicinal.data.records import Kind, Records, eight_bit, read_image, upright
+from vicinal.data.records import Kind, Records
 from vicinal.data.table import unfit
 from vicinal.data.transforms import ImageTransform, TextTransform
 from vicinal.distances import Metric, Poincare, squared_lengths
 from vicinal.errors import ConfigError, DataError, RunError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.evaluation.neighbors import require_finite
-from vicinal.files import file_hash, read_object
+from vicinal.files import eight_bit, file_hash, read_image, read_object, upright
 from vicinal.models.embedder import Apply, Embedder, Role
 from vicinal.parallel import pick_device
+from vicinal.retrieval.asking import DOCUMENT
 from vicinal.run_directory import RunDirectory
 
 # Of an exported folder.
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
-DOCUMENT = "preprocessing.json"
 
 
 def load(

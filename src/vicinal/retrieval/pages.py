@@ -10,9 +10,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from vicinal.data.records import upright
 from vicinal.errors import DataError
-from vicinal.files import write_atomically
+from vicinal.files import upright, write_atomically
 from vicinal.retrieval.collection import Snapshot
 
 # What a spreadsheet runs, but for numbers.

@@ -21,8 +21,8 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
-from vicinal.data.records import decode
 from vicinal.errors import ConfigError, DataError, RunError, VicinalError
+from vicinal.files import decode
 
 _LOG = logging.getLogger("vicinal.retrieval.serve")
 # Before the last part of a path in a text: folders of this machine are nobody else's business.

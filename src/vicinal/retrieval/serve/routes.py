@@ -13,9 +13,10 @@ from starlette.responses import Response
 
 from vicinal.data.table import LONGEST
 from vicinal.errors import DataError
+from vicinal.retrieval.asking import conditions, query_vector
 from vicinal.retrieval.collection import Snapshot
 from vicinal.retrieval.items import Item
-from vicinal.retrieval.library import Library, conditions, query_vector
+from vicinal.retrieval.library import Library
 from vicinal.retrieval.pages import encoded
 from vicinal.retrieval.serve.guard import FORMATS, MOST, Answer, decoded, upload
 

@@ -10,8 +10,7 @@ from typing import Any
 from fastapi import APIRouter, HTTPException, Request
 from starlette.responses import HTMLResponse, PlainTextResponse
 
-from vicinal.data.records import MOST_PIXELS
-from vicinal.files import decoding
+from vicinal.files import MOST_PIXELS, decoding
 from vicinal.reports.artifacts import (
     LINES,
     class_colors,
