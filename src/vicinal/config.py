@@ -204,8 +204,8 @@ class Part:
     """
 
     name: str
-    arguments: Layer = field(default_factory=dict)
-    kind: type | None = None
+    arguments: Layer
+    kind: type
     own: Any = field(default=None, compare=False)
 
 
@@ -288,8 +288,7 @@ class Config:
     def slots(self) -> dict[str, Raw]:
         """Return the experiment as plain dictionaries, lists, strings and numbers."""
         plain = {slot: _plain(slot, getattr(self, slot)) for slot in SLOTS}
-        slots: dict[str, Raw] = json.loads(json.dumps(plain, default=_described))
-        return slots
+        return json.loads(json.dumps(plain, default=_described))  # type: ignore[no-any-return]
 
     def toml(self) -> str:
         """Return the experiment as a file for ``vicinal train FILE.toml``."""
@@ -740,7 +739,7 @@ def _sampler(raw: Raw, draft: Draft) -> Part:
             f"{own!r:.80}."
         )
     loss = draft.loss
-    kind = Mined if "miner" in loss.arguments else loss.kind or type(loss.own)
+    kind = Mined if "miner" in loss.arguments else loss.kind
     default = "cross_view" if is_captioned(draft.data) else draft.method.sampler_for(kind)
     sampler = _part("sampler", raw, default, draft)
     if "sampler" not in draft.given and sampler.name != "classes":
@@ -754,7 +753,7 @@ def _sampler(raw: Raw, draft: Draft) -> Part:
 def _part(slot: str, raw: Raw, default: str, draft: Draft) -> Part:
     if "own" in raw:
         own = raw["own"]
-        return Part(class_name(type(own)), kept_arguments(own) or {}, own=own)
+        return Part(class_name(type(own)), kept_arguments(own) or {}, type(own), own)
     name = raw.get("name", default)
     kind = draft.found(slot, name)
     arguments = _without(raw, "name")

@@ -129,8 +129,7 @@ def part(rows: T) -> T:
     if count == 1:
         return rows
     whole: Any = rows
-    share: T = whole[len(whole) * rank() // count : len(whole) * (rank() + 1) // count]
-    return share
+    return whole[len(whole) * rank() // count : len(whole) * (rank() + 1) // count]  # type: ignore[no-any-return]
 
 
 def gather(
@@ -178,8 +177,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        scattered: Tensor = _Scatter.apply(gradients[0])  # type: ignore[no-untyped-call]
-        return scattered
+        return _Scatter.apply(gradients[0])  # type: ignore[no-any-return, no-untyped-call]
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
@@ -201,8 +199,7 @@ class _Scatter(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        gathered: Tensor = _Gather.apply(gradients[0])  # type: ignore[no-untyped-call]
-        return gathered
+        return _Gather.apply(gradients[0])  # type: ignore[no-any-return, no-untyped-call]
 
 
 def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
@@ -262,8 +259,7 @@ def from_first(make: Callable[[], T]) -> T:
     box: list[Any] = [make() if first() else None]
     with _exchange():
         dist.broadcast_object_list(box, src=0)
-    value: T = box[0]
-    return value
+    return box[0]  # type: ignore[no-any-return]
 
 
 def from_all(value: T) -> list[T]:

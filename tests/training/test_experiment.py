@@ -21,11 +21,11 @@ def features(tmp_path, labels, splits):
 
 
 @pytest.mark.parametrize(
-    ("labels", "found"), [([2, 2], "1 classes of at most 2"), ([2, 3], "most 1")]
+    ("labels", "found"), [([2, 2], "2 records of 1 classes"), ([2, 3], "2 records of 2 classes")]
 )
 def test_a_test_part_of_one_class_or_of_single_records_is_rejected(labels, found, tmp_path):
     config = features(tmp_path, [0, 0, 1, 1, *labels], ["train"] * 4 + ["test"] * 2)
-    with pytest.raises(DataError, match=rf"test part of .* has .*{found} records"):
+    with pytest.raises(DataError, match=rf"test part of .* has .*{found}"):
         prepare(config)
 
 

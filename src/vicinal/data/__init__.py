@@ -130,8 +130,7 @@ def own_description(run: RunDirectory) -> Dataset:
             f"{run.path} was trained on data given in Python, which it does not hold. Name data "
             "with --data."
         )
-    data: Dataset = build(description, DATASETS)
-    return data
+    return build(description, DATASETS)  # type: ignore[no-any-return]
 
 
 def own_data(run: RunDirectory) -> tuple[Dataset, Records]:

@@ -72,9 +72,9 @@ def by_class(
                 "`data.test` to 0 (train on all) or 1 (test on all)."
             )
         count = min(max(count, 1), len(classes) - 1)
-    ranked = (
-        np.arange(len(classes)) if order == "sorted" else shuffled(np.arange(len(classes)), seed)
-    )
+    ranked = np.arange(len(classes))
+    if order == "random":
+        ranked = shuffled(ranked, seed)
     tested = ranked[len(classes) - count :]
     return np.where(np.isin(labels, tested), "test", "train").astype(_TEXT)
 
@@ -106,7 +106,7 @@ def hold_out(records: Records, share: float, seed: int) -> Records:
 def kin_of(records: Records) -> Int[np.ndarray, "n"]:
     """Return what a split must keep together: the column ``kin`` where there is one, else the
     class."""
-    return np.asarray(records.columns.get("kin", records.labels))
+    return records.columns.get("kin", records.labels)
 
 
 def most_folds(records: Records) -> int:
@@ -194,5 +194,5 @@ def overlapping_classes(records: Records) -> tuple[str, ...]:
 
 def shuffled(values: np.ndarray, seed: int) -> np.ndarray:
     """Return a permutation that is the same in every version of NumPy."""
-    order: np.ndarray = np.argsort(uniform(seed, 0, np.arange(len(values)), 1)[:, 0], kind="stable")
-    return np.asarray(values[order])
+    draws = uniform(seed, 0, np.arange(len(values)), 1)[:, 0]
+    return values[np.argsort(draws, kind="stable")]

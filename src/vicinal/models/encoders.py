@@ -155,8 +155,7 @@ class Encoder(LibraryBackbone):
         else:
             own = getattr(found, "pooler_output", None)
             vectors = tokens[:, 0] if own is None else own.flatten(1)
-        layered: Tensor = self.layers(vectors)
-        return layered
+        return self.layers(vectors)  # type: ignore[no-any-return]
 
 
 class ImageEncoder(Encoder):
@@ -172,8 +171,7 @@ class ImageEncoder(Encoder):
         sized = getattr(config, "image_size", side)
         options = {"interpolate_pos_encoding": True} if sized not in (side, [side, side]) else {}
         found = self.network(pixel_values=inputs, **options)
-        tokens: Tensor = found.last_hidden_state
-        return self._vectors(found) if self.pooled else tokens
+        return self._vectors(found) if self.pooled else found.last_hidden_state
 
 
 class TextEncoder(Encoder):

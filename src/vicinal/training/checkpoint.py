@@ -43,8 +43,7 @@ def load_checkpoint(path: Path) -> Document:
         raise RunError(str(error)) from error
     with decoding(path, REMEDY):
         tree = json.loads(tensors[_TREE].numpy().tobytes())
-        state: Document = _decode(tree, tensors)
-        return state
+        return _decode(tree, tensors)  # type: ignore[no-any-return]
 
 
 def _checkpoints(folder: Path) -> list[Path]:

@@ -27,7 +27,7 @@ from vicinal.data.loader import (
     start_early,
     travels,
 )
-from vicinal.data.records import Batch, Progress, Records, Split
+from vicinal.data.records import Batch, Progress, Records
 from vicinal.data.splits import hold_out, overlapping_classes
 from vicinal.data.transforms import ImageTransform, OwnTransform, Transform, own_transform
 from vicinal.distances import Poincare
@@ -37,7 +37,7 @@ from vicinal.evaluation.measure import evaluate
 from vicinal.evaluation.retrieval import QueryScores, query_score
 from vicinal.evaluation.statistics import Estimate, class_bootstrap
 from vicinal.files import Document, read_object, write_tensors
-from vicinal.losses import LOSSES, NestedLoss
+from vicinal.losses import NestedLoss
 from vicinal.losses.loss import tuple_loss
 from vicinal.losses.proxies import start_at_means, wants_means
 from vicinal.methods.method import Method, Parts
@@ -55,7 +55,7 @@ from vicinal.models.config import COMPUTED_STARTS, ModelConfig
 from vicinal.models.embedder import Embedder, check_chunks
 from vicinal.reports.tables import metric_title
 from vicinal.run_directory import RunDirectory
-from vicinal.samplers import SAMPLERS, BatchSampler
+from vicinal.samplers import BatchSampler
 from vicinal.training.console import Console
 from vicinal.training.trackers import check_trackers
 
@@ -381,8 +381,7 @@ def prepare(
             f"{records.source.kind}. Leave `transform` out, or name another preset."
         )
     train = records.part("train")
-    _check_measurable(records, "validation")
-    _check_measurable(records, "test")
+    _check_measurable(records)
     workers = pick_workers(config, records, device)
     sharing = parallel.local_processes() > 1
     if workers and cache is None and len(records) >= WORTH_PROCESSES:
@@ -436,16 +435,16 @@ def prepare(
     return experiment
 
 
-def _check_measurable(records: Records, split: Split) -> None:
+def _check_measurable(records: Records) -> None:
     """Retrieval needs something to find and something to confuse it with; say so before hours of
     training."""
-    _, sizes = np.unique(records.part(split).labels, return_counts=True)
-    if len(sizes) and (len(sizes) < 2 or sizes.max() < 2):
-        raise DataError(
-            f"the {split} part of {records.name} has {len(sizes)} classes of at most {sizes.max()} "
-            "records; measuring needs 2 classes, and 2 records in at least one. Move classes into "
-            "it, or leave it empty."
-        )
+    for split, (rows, classes) in records.counts().items():
+        if split != "train" and rows and (classes < 2 or rows == classes):
+            raise DataError(
+                f"the {split} part of {records.name} has {rows} records of {classes} classes; "
+                "measuring needs 2 classes, and 2 records in at least one. Move classes into it, "
+                "or leave it empty."
+            )
 
 
 def check_equal_parts(plan: Sequence[Sequence[int]]) -> None:
@@ -614,7 +613,7 @@ def _build_sampler(config: Config, train: Records) -> "BatchSampler | OwnSampler
     training = config.training
     if slot.own is not None:
         return OwnSampler(slot.own, train.labels)
-    kind = slot.kind or SAMPLERS[slot.name]
+    kind = slot.kind
     known = parameters(kind)
     arguments = {name: value for name, value in slot.arguments.items() if value is not None}
     strata = arguments.get("strata")
@@ -673,9 +672,9 @@ def _build_loss(config: Config, labels: np.ndarray, dim: int) -> nn.Module:
     slot = config.loss
     seed = config.training.seed
     if slot.own is not None:
-        own: nn.Module = copy.deepcopy(slot.own)  # a second run begins anew
-        return own
-    kind = slot.kind or LOSSES[slot.name]
+        # A second run begins anew.
+        return copy.deepcopy(slot.own)  # type: ignore[no-any-return]
+    kind = slot.kind
     arguments = dict(slot.arguments)
     miner = arguments.pop("miner", None)
     nested = arguments.pop("nested", ())
@@ -690,9 +689,7 @@ def _build_loss(config: Config, labels: np.ndarray, dim: int) -> nn.Module:
         return NestedLoss([_build_loss(whole, labels, size) for size in sizes], sizes)
     classes = np.unique(labels)
     layout = getattr(kind, "layout", None)
-    blocks = (
-        layout is not None and getattr(SAMPLERS.get(config.sampler.name), "layout", None) == layout
-    )
+    blocks = layout is not None and getattr(config.sampler.kind, "layout", None) == layout
     derived = {
         "classes": len(classes),
         "dim": dim,
