@@ -1,6 +1,6 @@
 """Errors: messages say what was wrong, the value received and what to do."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -32,6 +32,12 @@ def few(names: Sequence[object], most: int = 3, separator: str = ", ") -> str:
     'wren, robin, ...'
     """
     return separator.join([*map(str, names[:most]), *(["..."] if len(names) > most else [])])
+
+
+def check_known(kind: str, name: str, choices: Collection[str], where: str = "") -> None:
+    """Raise a ConfigError for a name that is none of the choices."""
+    if name not in choices:
+        raise ConfigError(where + unknown(kind, name, choices))
 
 
 def unknown(kind: str, name: str, choices: Iterable[str]) -> str:

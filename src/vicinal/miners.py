@@ -29,7 +29,7 @@ from vicinal.distances import (
     pairwise_distances,
     unit_rows,
 )
-from vicinal.errors import ConfigError, unknown
+from vicinal.errors import ConfigError, check_known
 from vicinal.losses.loss import Comparisons, tuple_loss
 from vicinal.losses.multi_similarity import informative
 from vicinal.losses.triplet import nearest_else_farthest
@@ -614,8 +614,8 @@ class Mined(nn.Module):
             raise ConfigError(
                 "a miner chooses among all rows, but the loss has blocks=True. Set sampler=classes."
             )
-        if isinstance(miner, str) and miner not in MINERS:
-            raise ConfigError(unknown("miner", miner, MINERS))
+        if isinstance(miner, str):
+            check_known("miner", miner, MINERS)
         self.calls = 0
 
     def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Scalar | Float[Tensor, "t"]:

@@ -82,7 +82,7 @@ def test_files_define_tables_and_import_their_neighbors(tmp_path):
     assert len(load_tables(f"{tmp_path}/many.py")) == 1, "neighbors are read again"
     for source, message in (
         ("many.py::t9", "unknown table"),
-        ("none.py", "does not exist"),
+        ("none.py", "which is none"),
         ("a.toml", r"\.py"),
     ):
         with pytest.raises(ConfigError, match=message):

@@ -69,7 +69,7 @@ def test_near_duplicates_are_listed_and_stay(run, tmp_path, works):
     ("words", "message"),
     [
         (["cluster", "nowhere"], "not a run"),
-        (["cluster", "run", "--groups", "99"], "1 to 12 groups; got --groups 99"),
+        (["cluster", "run", "--groups", "99"], "1 to 12 clusters, got 99"),
         (["cluster", "run", "--collection", "elsewhere"], "elsewhere"),
         (["dedupe", "run"], "0 of 12 items have a readable one"),
         (["dedupe", "run", "--distance", "nan"], "a distance is 0 or more"),

@@ -208,5 +208,3 @@ def test_what_has_no_meaning_raises(batch):
         LossForPML(TripletLoss())(embeddings, labels, (*pairs[2:], *pairs[:2]))
     with pytest.raises(DataError, match="needs `labels` or triplets"):
         LossForPML(TripletLoss())(embeddings)
-    with pytest.raises(ConfigError, match="TripletLoss needs no FromPML"):
-        FromPML(TripletLoss())

@@ -10,7 +10,7 @@ from vicinal.linear import PNCA
 
 
 def test_an_alpha_too_small_to_learn_anything_warns(wine):
-    with pytest.warns(UserWarning, match="nothing can be learned.*Raise alpha"):
+    with pytest.warns(UserWarning, match="nothing can be learned.*raise alpha = "):
         PNCA(alpha=2.0**-8).fit(*wine)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vicinal.data import CrossView
-from vicinal.errors import ConfigError, DataError
+from vicinal.errors import DataError
 from vicinal.retrieval.listing import list_data_set, list_place
 
 
@@ -52,7 +52,7 @@ def test_a_split_of_a_table_is_taken_by_name(tmp_path):
     table = tmp_path / "table.csv"
     table.write_text("path,split\n1.png,train\n2.png,test\n")
     assert [entry.path for entry in list_place(str(table), split="test").entries] == ["2.png"]
-    with pytest.raises(ConfigError, match="it has test, train"):
+    with pytest.raises(DataError, match="of the split 'validation'"):
         list_place(str(table), split="validation")
 
 

@@ -9,7 +9,7 @@ from vicinal.bench.results import Line
 from vicinal.bench.run import Outcome
 from vicinal.bench.summary import Summary, summarize
 from vicinal.bench.table import NO_MATTER, Row, Table
-from vicinal.errors import ConfigError, unknown
+from vicinal.errors import ConfigError, check_known
 from vicinal.run_directory import RunDirectory
 
 _NO_MATTER = {f"{slot}.{name}" for slot, names in NO_MATTER.items() for name in names}
@@ -20,9 +20,7 @@ def compare(paths: Sequence[Path], metric: str = "recall@1") -> Summary:
     rows: list[tuple[dict[str, Any], dict[int, RunDirectory]]] = []
     runs = [RunDirectory.open(path) for path in paths]
     for run in runs:
-        known = row_metrics(results_of(run))
-        if metric not in known:
-            raise ConfigError(f"{run.path}: {unknown('metric', metric, known)}")
+        check_known("metric", metric, row_metrics(results_of(run)), f"{run.path}: ")
         if _tested_on(run) != _tested_on(runs[0]):
             raise ConfigError(
                 f"runs are compared on the same test records, got {runs[0].path} tested on "

@@ -68,8 +68,9 @@ def columns(summary: Summary) -> Columns:
 def _score(row: SummaryRow, metric: str) -> str:
     """A row's score, with the number of seeds behind it where not all of them have it."""
     estimate = row.scores.get(metric)
-    partly = estimate is not None and estimate.count < row.done
-    return score(estimate) + (f" ({estimate.count})" if estimate and partly else "")
+    if estimate is None or estimate.count == row.done:
+        return score(estimate)
+    return f"{score(estimate)} ({estimate.count})"
 
 
 def _difference(row: SummaryRow) -> Difference:

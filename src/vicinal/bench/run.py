@@ -11,7 +11,7 @@ from vicinal.bench.job import Job, state_of
 from vicinal.bench.pool import Done, Pool, Task
 from vicinal.bench.results import Line, Store, records_of
 from vicinal.bench.table import UNTRAINED_ROWS, Table
-from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.errors import DataError, check_known
 from vicinal.training.console import Console, spell
 
 
@@ -127,10 +127,7 @@ def check_rows(tables: Sequence[Table], rows: Iterable[str]) -> None:
         name for table in tables for name in (*UNTRAINED_ROWS, *(row.name for row in table.rows))
     }
     for name in rows:
-        if name not in known:
-            raise ConfigError(
-                f"in {', '.join(table.name for table in tables)}: " + unknown("row", name, known)
-            )
+        check_known("row", name, known, f"in {', '.join(table.name for table in tables)}: ")
 
 
 def chosen(table: Table, rows: Collection[str]) -> set[str]:

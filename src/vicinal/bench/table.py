@@ -30,7 +30,7 @@ from typing import Any, Literal
 from vicinal.arguments import class_name
 from vicinal.config import from_toml, from_words
 from vicinal.config import merged as merged_slots
-from vicinal.errors import ConfigError, unknown
+from vicinal.errors import ConfigError, check_known
 
 ProtocolName = Literal["validation", "final", "reality_check"]
 PROTOCOLS: dict[ProtocolName, str] = {
@@ -224,8 +224,7 @@ class Table:
 
     def row(self, name: str) -> Row:
         found = {row.name: row for row in self.rows}
-        if name not in found:
-            raise ConfigError(f"in table {self.name!r}: " + unknown("row", name, found))
+        check_known("row", name, found, f"in table {self.name!r}: ")
         return found[name]
 
     def layers(self, row: Row) -> list[Mapping[str, Any]]:
@@ -239,8 +238,7 @@ class Table:
 
     def under(self, protocol: str) -> "Table":
         """The same rows under another protocol, as a table of its own."""
-        if protocol not in PROTOCOLS:
-            raise ConfigError(unknown("protocol", protocol, PROTOCOLS))
+        check_known("protocol", protocol, PROTOCOLS)
         if protocol == self.protocol:
             return self
         metrics = REALITY_METRICS if protocol == "reality_check" else self.metrics
@@ -260,10 +258,7 @@ class Table:
                 "of the rows without "
                 f"training that every table has. Rename them."
             )
-        if self.protocol not in PROTOCOLS:
-            raise ConfigError(
-                f"table {self.name!r}: " + unknown("protocol", self.protocol, PROTOCOLS)
-            )
+        check_known("protocol", self.protocol, PROTOCOLS, f"table {self.name!r}: ")
         for row in self.rows:
             seen = [row.name]
             while (other := self.row(seen[-1]).against) is not None:
@@ -285,9 +280,8 @@ def load_tables(source: str) -> list[Table]:
     text, _, name = source.partition("::")
     path = Path(text)
     if path.suffix != ".py" or not path.is_file():
-        wrong = "does not exist" if path.suffix == ".py" else "does not end in .py"
         raise ConfigError(
-            f"a table is a Python file, such as experiments/hdml.py, got {text!r}, which {wrong}."
+            f"a table is a Python file, such as experiments/hdml.py, got {text!r}, which is none."
         )
     folder = str(path.resolve().parent)
     before = set(sys.modules)
@@ -308,9 +302,10 @@ def load_tables(source: str) -> list[Table]:
     found = {one.name: one.replace(file=text) for one in nested if isinstance(one, Table)}
     if not found:
         raise ConfigError(f"{path} defines no Table at its top level.")
-    if name and name not in found:
-        raise ConfigError(f"in {path}: " + unknown("table", name, found))
-    return [found[name]] if name else list(found.values())
+    if not name:
+        return list(found.values())
+    check_known("table", name, found, f"in {path}: ")
+    return [found[name]]
 
 
 def slots_hash(slots: Mapping[str, Any]) -> str:

@@ -260,31 +260,30 @@ def tune_table(
         )
     place = bench.folder / FOLDER
     searches = [Search(table, row, budget) for row in table.rows]
-    wanted = [one for one in searches if one.row.name in rows_to_run(table, bench.rows)]
-    now: dict[str, str] = {}
-    if not recorded_only:
-        for one in wanted:  # what cannot be composed, located or cut is rejected before any run
-            for values in ({}, *draw(one.space, 1, budget.seed)):
-                config = one.job(0, words_of(values)).located()
-            Fold(config.data, budget.folds, 0, budget.seed, test=False).load()
-        now = present(one.job(0, ()) for one in wanted)
+    limits = () if recorded_only else rows_to_run(table, bench.rows)
+    wanted = [one for one in searches if one.row.name in limits]
+    for one in wanted:  # what cannot be composed, located or cut is rejected before any run
+        for values in ({}, *draw(one.space, 1, budget.seed)):
+            config = one.job(0, words_of(values)).located()
+        Fold(config.data, budget.folds, 0, budget.seed, test=False).load()
+    now = present(one.job(0, ()) for one in wanted)
     files = sorted(place.glob("*.trials.jsonl"))  # of all tables
     lines = [line for path in files for line in results.read(path)]
     for one in searches:
         one.recorded(lines, now.get(one.job(0, ()).source()))
-    if not recorded_only:
-        for one in wanted:
-            one.trials += one.drawn()
+    for one in wanted:
+        one.trials += one.drawn()
+    if wanted:
         _run(wanted, bench, place)
     chosen = {one.row.name: one for one in searches if one.whole()}
-    if not recorded_only:
-        if any(one.row.name not in chosen for one in wanted):
-            bench.console.line(
-                f"{table.name}: trials are missing. Nothing is tested before every row has had its "
-                "trials; run the same command to continue",
-                warning=True,
-            )
-            return None
+    if any(one.row.name not in chosen for one in wanted):
+        bench.console.line(
+            f"{table.name}: trials are missing. Nothing is tested before every row has had its "
+            "trials; run the same command to continue",
+            warning=True,
+        )
+        return None
+    if wanted:
         written = [
             {
                 "row": name,
@@ -319,26 +318,28 @@ def tune_table(
 
 def _run(searches: Sequence[Search], bench: Bench, place: Path) -> None:
     """Run the missing folds of all trials, round by round over the rows."""
-    if not searches:
-        return
     table = searches[0].table
     todo: dict[Task, tuple[Search, Line]] = {}
-    for number in range(max(len(one.trials) for one in searches)):
-        for search in searches:
-            for trial in search.trials[number : number + 1]:
-                for fold in sorted(set(range(search.budget.folds)) - trial.scores.keys()):
-                    job = search.job(fold, words_of(trial.values))
-                    job.located()  # raises before anything runs
-                    name = f"{search.row.name}, trial {number}, fold {fold + 1}"
-                    asked = {
-                        "table": table.name,
-                        "row": search.row.name,
-                        "slots": search.slots,
-                        "fold": list(job.fold),
-                        "trial": number,
-                        "values": trial.values,
-                    }
-                    todo[replace(job.task(), name=name)] = search, asked
+    missing = [
+        (number, fold, search, trial)
+        for search in searches
+        for number, trial in enumerate(search.trials)
+        for fold in range(search.budget.folds)
+        if fold not in trial.scores
+    ]
+    for number, fold, search, trial in sorted(missing, key=lambda one: one[0]):
+        job = search.job(fold, words_of(trial.values))
+        job.located()  # raises before anything runs
+        name = f"{search.row.name}, trial {number}, fold {fold + 1}"
+        asked = {
+            "table": table.name,
+            "row": search.row.name,
+            "slots": search.slots,
+            "fold": list(job.fold),
+            "trial": number,
+            "values": trial.values,
+        }
+        todo[replace(job.task(), name=name)] = search, asked
     bench.console.line(
         f"{table.name}: {len(todo)} runs to do, of {few([each.row.name for each in searches])} on "
         f"{searches[0].budget.folds} folds of the training classes"

@@ -145,11 +145,6 @@ class FromPML(nn.Module):
 
     def __init__(self, loss: nn.Module, miner: Callable[..., Any] | None = None) -> None:
         super().__init__()
-        if isinstance(loss, Loss):
-            raise ConfigError(
-                f"FromPML takes a loss of pytorch-metric-learning; {type(loss).__name__} needs no "
-                "FromPML."
-            )
         self.loss = loss
         self.miner = miner
 

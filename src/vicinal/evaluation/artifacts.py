@@ -4,6 +4,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,10 +117,10 @@ def _nearest(
     """The nearest rows of some rows, by position, in a gallery or among the other rows; -1 where
     there are too few."""
     vectors = embedded.vectors
-    how: Any = {"metric": embedded.metric}
+    search = partial(neighbors, vectors[queries], count, metric=embedded.metric)
     if gallery is None:
-        return neighbors(vectors[queries], count, gallery=vectors, own=queries, **how)
-    found = neighbors(vectors[queries], count, gallery=vectors[gallery], **how)
+        return search(gallery=vectors, own=queries)
+    found = search(gallery=vectors[gallery])
     return replace(found, ids=torch.where(found.ids >= 0, gallery[found.ids], -1))
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import normalize as to_unit_length
 
 from vicinal.distances import Metric
-from vicinal.errors import ConfigError, unknown
+from vicinal.errors import ConfigError, check_known
 from vicinal.evaluation.neighbors import Gallery, Neighbors, Queries, joined, neighbors, ordered
 from vicinal.evaluation.retrieval import query_scores, ranks_needed, relevant_counts
 
@@ -107,8 +107,7 @@ def check_compact(
         if not 1 <= size <= dim:
             raise ConfigError(f"dims are from 1 to the {dim} numbers of an embedding, got {size}.")
     for name in quantize:
-        if name not in QUANTIZERS:
-            raise ConfigError(unknown("quantization", name, QUANTIZERS))
+        check_known("quantization", name, QUANTIZERS)
     if metric == "poincare" and (quantize or rerank):
         raise ConfigError(
             "embeddings in the Poincaré ball are neither quantized nor re-ranked. Give dims alone."

@@ -243,8 +243,10 @@ def _retrieve(
     def ask(queries: Tensor, places: Tensor, k: int, metrics: list[str]) -> QueryScores:
         """Score some of the queries."""
         chunks = among.search(queries, k, own=places if others is None else None)
-        how: Any = {"metrics": metrics, "same": same, "relevant": relevant[places]}
-        found = query_scores(chunks, own[places], labels, **how)
+        wanted = relevant[places]
+        found = query_scores(
+            chunks, own[places], labels, metrics=metrics, same=same, relevant=wanted
+        )
         return replace(found, rows=places[found.rows])
 
     last = f"recall@{first}"

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from vicinal.distances import Metric, Poincare, squared_lengths
-from vicinal.errors import ConfigError, DataError, few, unknown
+from vicinal.errors import ConfigError, DataError, check_known, few
 
 Queries = Float[Tensor, "q d"]
 Rows = Float[Tensor, "g d"]
@@ -136,8 +136,7 @@ class Gallery:
     def of(cls, queries: Queries, gallery: Rows | None, metric: Any) -> "Gallery":
         """Check queries and gallery, and prepare the rows to search among: the gallery, or the
         queries themselves."""
-        if metric not in get_args(Metric):
-            raise ConfigError(unknown("metric", metric, get_args(Metric)))
+        check_known("metric", metric, get_args(Metric))
         require_finite(queries, "embeddings" if gallery is None else "queries")
         if gallery is None:
             return cls(queries, metric)

@@ -104,14 +104,16 @@ def class_bootstrap(
 
     # So that a data set of thousands of classes stays within 16 MB.
     batch = max(1, 2_000_000 // len(gained))
-    how: Any = {
-        "paired": True,
-        "vectorized": True,
-        "method": "percentile",
-        "random_state": np.random.default_rng(0),
-    }
     found = bootstrap(
-        (gained, asked), recall, n_resamples=draws, batch=batch, confidence_level=LEVEL, **how
+        (gained, asked),
+        recall,
+        n_resamples=draws,
+        batch=batch,
+        confidence_level=LEVEL,
+        paired=True,
+        vectorized=True,
+        method="percentile",
+        random_state=np.random.default_rng(0),
     )
     low, high = map(float, found.confidence_interval)
     return Estimate(mean, low, high, len(gained))

@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from vicinal.arguments import Count, Finite, NonNegative, Positive, Share, check_arguments
-from vicinal.errors import ConfigError, DataError
+from vicinal.errors import DataError
 from vicinal.linear.objective import (
     Array,
     Labels,
@@ -68,12 +68,6 @@ class MahalanobisTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         )
         check_classification_targets(labels)
         check_arguments(self)
-        rows = getattr(self, "n_components", None)
-        if rows is not None and rows > samples.shape[1]:
-            raise ConfigError(
-                f"n_components must be at most {samples.shape[1]}, the number of features, got "
-                f"{rows}."
-            )
         self._fit(samples, labels, span(samples))
         return self
 
@@ -348,22 +342,14 @@ class PNCA(MahalanobisTransformer):
         self._keep(min(found, key=lambda solution: solution.value), directions, self.max_iter)
 
     def _warn_if_flat(self, excess: Array) -> None:
-        wrong, slope = sigmoid(excess)
-        if slope.mean() >= _FLAT:
-            return
-        if self.alpha < 1 and wrong.mean() < _FLAT:
-            cause = (
-                f"1, because alpha = {self.alpha:g} raises the similar samples' sum to the power "
-                f"{1 / self.alpha:g}. "
-                f"Raise alpha."
+        if sigmoid(excess)[1].mean() < _FLAT:
+            warnings.warn(
+                "nothing can be learned: at the start every p_i is 0 or 1, because samples lie so "
+                "far apart that each sees its nearest neighbor alone, or the similar samples' sum "
+                f"is raised to the power 1 / alpha. Scale features, for example with "
+                f"scikit-learn's StandardScaler, or raise alpha = {self.alpha:g}.",
+                stacklevel=4,
             )
-        else:
-            cause = (
-                "0 or 1, because samples lie so far apart that each sees its nearest neighbor "
-                "alone. Scale features, "
-                "for example with scikit-learn's StandardScaler."
-            )
-        warnings.warn(f"nothing can be learned: at the start every p_i is {cause}", stacklevel=4)
 
 
 class NCA(PNCA):

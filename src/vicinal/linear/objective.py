@@ -386,13 +386,7 @@ def convex_minimum(problem: Problem, start: Array, *, tol: float, max_iter: int)
         if value - there <= nothing:
             return Solution(factor, min(value, there), iteration + 1, True)
         step *= 2
-    return replace(
-        ahead,
-        factor=factor,
-        value=problem.at(factor, gradient=False)[0],
-        iterations=max_iter,
-        converged=False,
-    )
+    return Solution(factor, problem.at(factor, gradient=False)[0], max_iter, False)
 
 
 def paper_start(samples: Array, n_components: int | None) -> Array:

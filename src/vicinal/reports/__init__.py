@@ -18,6 +18,5 @@ def write_report(run_path: Path | str) -> Path:
     from vicinal.reports.page import render  # jinja2 loads only when a report is made
 
     run = RunDirectory.open(run_path)
-    # A file name that is no text at all reaches us as lone surrogates, which no encoding can hold.
-    write_text(run.report_path, render(run).encode(errors="replace").decode())
+    write_text(run.report_path, render(run))
     return run.report_path

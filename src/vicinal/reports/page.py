@@ -33,45 +33,41 @@ Filters = Mapping[str, Callable[..., Any]]
 def render(run: RunDirectory) -> str:
     """The page as text; a RunError where a file of the run holds what none of ours wrote."""
     with decoding(run.path):
-        return _rendered(run)
-
-
-def _rendered(run: RunDirectory) -> str:
-    info = run.info
-    status = run.status
-    results = run.results or {}
-    artifacts = read_artifacts(run)
-    charts, events = read_progress(run.metrics())
-    selected = results.get("selected") or {}
-    about = info.get("data") or {}
-    measured = bool(results.get("rows"))
-    same_sheet = artifacts.gallery_thumbnails is artifacts.thumbnails
-    return render_page(
-        "vicinal.reports",
-        "page.html.j2",
-        scripts=["charts.js", "map.js", "pictures.js"],
-        filters={"per_cent": per_cent, "place": _place},
-        sheet=_sheet(artifacts.thumbnails),
-        gallery_sheet=None if same_sheet else _sheet(artifacts.gallery_thumbnails),
-        heading=heading(info),
-        info=info,
-        status=status,
-        state=state(status),
-        settings=settings(info),
-        data=data(info),
-        environment=environment(info),
-        notes=results.get("notes") or about.get("notes") or [],
-        results=results,
-        table=table(results) if measured else None,
-        headline=headline(results) if measured else None,
-        warning=warning(results) if measured else "",
-        selected=selected,
-        recall_bars=recall_bars(artifacts.diagnostics),
-        events=events,
-        artifacts=artifacts,
-        charts=[{**chart, "mark": selected.get("step")} for chart in charts],
-        map=None if artifacts.map is None else _map_data(*artifacts.map),
-    )
+        info = run.info
+        status = run.status
+        results = run.results or {}
+        artifacts = read_artifacts(run)
+        charts, events = read_progress(run.metrics())
+        selected = results.get("selected") or {}
+        about = info.get("data") or {}
+        measured = bool(results.get("rows"))
+        same_sheet = artifacts.gallery_thumbnails is artifacts.thumbnails
+        return render_page(
+            "vicinal.reports",
+            "page.html.j2",
+            scripts=["charts.js", "map.js", "pictures.js"],
+            filters={"per_cent": per_cent, "place": _place},
+            sheet=_sheet(artifacts.thumbnails),
+            gallery_sheet=None if same_sheet else _sheet(artifacts.gallery_thumbnails),
+            heading=heading(info),
+            info=info,
+            status=status,
+            state=state(status),
+            settings=settings(info),
+            data=data(info),
+            environment=environment(info),
+            notes=results.get("notes") or about.get("notes") or [],
+            results=results,
+            table=table(results) if measured else None,
+            headline=headline(results) if measured else None,
+            warning=warning(results) if measured else "",
+            selected=selected,
+            recall_bars=recall_bars(artifacts.diagnostics),
+            events=events,
+            artifacts=artifacts,
+            charts=[{**chart, "mark": selected.get("step")} for chart in charts],
+            map=None if artifacts.map is None else _map_data(*artifacts.map),
+        )
 
 
 def _map_data(records: Sequence[Record], positions: np.ndarray) -> dict[str, Any]:

@@ -121,18 +121,18 @@ def calibration(
             "embeds pictures and texts, or has a hyperbolic head."
         )
     splits: tuple[Split, ...] = ("validation", "test")
-    parts = {f"{split} classes": records.part(split) for split in splits}
-    source = next((name for name in parts if len(np.unique(parts[name].labels)) >= 2), None)
-    if source is None:
+    split = next((one for one in splits if len(np.unique(records.part(one).labels)) >= 2), None)
+    if split is None:
         return _of_collection(run, snapshot)
-    part = parts[source].take(np.sort(drawn(len(parts[source]), _ROWS)))
+    part = records.part(split)
+    part = part.take(np.sort(drawn(len(part), _ROWS)))
     asking = encoder.stream("query")
     held = encoder.stream("gallery")
     queries = asking.embed(part, skip_corrupt=True)
     gallery = None
     if held.embedder is not asking.embedder:
         gallery = held.embed(part, skip_corrupt=True).vectors
-    made = count_pairs(queries.vectors, queries.labels, gallery, source=source)
+    made = count_pairs(queries.vectors, queries.labels, gallery, source=f"{split} classes")
     run.write_arrays(
         NAME, **{name: np.array(value) for name, value in vars(made).items()}, model=np.array(model)
     )

@@ -25,7 +25,7 @@ from vicinal.data import own_data
 from vicinal.data.loader import load_all
 from vicinal.data.records import Batch
 from vicinal.data.transforms import ImageTransform, TextTransform, Transform
-from vicinal.errors import ConfigError, RunError, few, unknown
+from vicinal.errors import ConfigError, RunError, check_known, few
 from vicinal.evaluation.encoder import Encoder
 from vicinal.evaluation.measure import Scores, measure
 from vicinal.files import decoding, read_object, write_atomically, write_json
@@ -194,8 +194,7 @@ def measured(
     """Make smaller graphs of a graph; return them by file name, and what they and torch score on
     the run's test records."""
     for kind in kinds:
-        if kind not in SMALLER:
-            raise ConfigError(unknown("smaller graph", kind, SMALLER))
+        check_known("smaller graph", kind, SMALLER)
     if not kinds:
         return {}, {}
     if not content:

@@ -14,7 +14,6 @@ from vicinal.data import Arrays, Dataset, Folder, Table, open_path, own_data, ow
 from vicinal.data.folder import SPLIT_FOLDERS, existing, expanded, folders_in, images_below
 from vicinal.data.records import (
     QUERY,
-    SPLITS,
     FeatureArray,
     ImageFiles,
     Records,
@@ -24,7 +23,7 @@ from vicinal.data.records import (
 )
 from vicinal.data.shards import TarImages
 from vicinal.data.table import box_columns, column_names, picture_paths, read_columns
-from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.errors import DataError
 from vicinal.files import file_hash, parted
 from vicinal.retrieval.items import Item, Place, folder_of_pictures, settings_of
 from vicinal.run_directory import RunDirectory
@@ -47,8 +46,8 @@ class Listing:
     def __post_init__(self) -> None:
         if not self.entries:
             raise DataError(
-                f"{self.place.path} holds nothing to index. Name a place with images or feature "
-                "vectors."
+                f"{self.place.path} holds nothing to index, of the split {self.place.split!r}. "
+                "Name another split, or a place with images or feature vectors."
             )
         path, count = Counter(entry.path for entry in self.entries).most_common(1)[0]
         if count > 1:
@@ -165,9 +164,6 @@ def _list_table(table: Table, split: str, images: str | None) -> Listing:
     if split != "all":
         splits = columns.texts("split")
         rows = [row for row in rows if splits[row].lower() == split]
-        if not rows:
-            has = ", ".join(sorted(set(splits)))
-            raise ConfigError(f"{path} has no row of the split {split!r}; it has {has}.")
     if "text" in columns.cells:  # a picture may have several; the first stands beside it
         rows = sorted({paths[row]: row for row in reversed(rows)}.values())
     entries = []
@@ -198,13 +194,7 @@ def list_data_set(
     """
     loaded = data.load() if records is None else records
     if split != "all":
-        if split not in SPLITS:
-            raise ConfigError(unknown("split", split, ("all", *SPLITS)))
-        loaded = loaded.part(split)
-        if not len(loaded):
-            raise ConfigError(
-                f"{loaded.name} has no {split} records. Choose another --split, or `all`."
-            )
+        loaded = loaded.take(np.flatnonzero(loaded.splits == split))
     if "role" in loaded.columns:  # a collection is a gallery: what only asks is not to be found
         loaded = loaded.take(np.flatnonzero(loaded.columns["role"] != QUERY))
     source, positions = loaded.source.origin(np.arange(len(loaded)))

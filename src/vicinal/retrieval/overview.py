@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Float32, Int64
 
-from vicinal.errors import ConfigError, DataError
+from vicinal.errors import DataError
 from vicinal.evaluation.artifacts import tsne
 from vicinal.evaluation.clustering import kmeans
 from vicinal.evaluation.neighbors import neighbors
@@ -114,8 +114,6 @@ def cluster(
         raise DataError(f"grouping needs at least 4 items; the collection has {count}. Index more.")
     rows = np.array(vectors, dtype=np.float32)
     groups, reason = chosen_count(rows) if groups is None else (groups, "")
-    if not 1 <= groups <= count:
-        raise ConfigError(f"{count} items fall into 1 to {count} groups; got --groups {groups}.")
     assigned = kmeans(torch.from_numpy(rows), groups, seed=0).numpy()
     found = list[tuple[list[int], list[float]]]()
     for group in np.unique(assigned):

@@ -11,7 +11,7 @@ from pathlib import Path
 from PIL import Image
 
 from vicinal.errors import DataError
-from vicinal.files import upright, write_atomically
+from vicinal.files import upright, write_text
 from vicinal.retrieval.collection import Snapshot
 
 # What a spreadsheet runs, but for numbers.
@@ -78,8 +78,15 @@ class Page:
             left -= len(rows)
             if rows:
                 cards.append((group, [_card(snapshot, row, far) for row, far in rows]))
-        values = {"page": self, "cards": cards, "table": table, "snapshot": snapshot}
-        return render_page("vicinal.retrieval", "groups.html.j2", scripts=(), filters={}, **values)
+        return render_page(
+            "vicinal.retrieval",
+            "groups.html.j2",
+            filters={},
+            page=self,
+            cards=cards,
+            table=table,
+            snapshot=snapshot,
+        )
 
 
 def as_shown(text: str) -> str:
@@ -89,7 +96,7 @@ def as_shown(text: str) -> str:
 
 
 def write_shown(path: Path, text: str) -> None:
-    write_atomically(path, lambda file: file.write(as_shown(text).encode()))
+    write_text(path, as_shown(text))
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[Sequence[object]], *, data: bool = False) -> str:

@@ -122,12 +122,12 @@ def _modules(
         elif isinstance(layer, nn.Linear):
             known = type(following) in ACTIVATIONS.values()
             activation = type(following) if known else nn.Identity
-            settings: dict[str, Any] = {
+            settings = {
                 "in_features": layer.in_features,
                 "out_features": layer.out_features,
+                "bias": layer.bias is not None,
+                "activation_function": f"{activation.__module__}.{activation.__qualname__}",
             }
-            settings["bias"] = layer.bias is not None
-            settings["activation_function"] = f"{activation.__module__}.{activation.__qualname__}"
             yield "Dense", settings, layer
         elif type(layer) not in ACTIVATIONS.values():
             raise ConfigError(

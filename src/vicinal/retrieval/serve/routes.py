@@ -27,25 +27,11 @@ _LARGE = 1280  # pixels of the longer side of a picture that is shown large
 
 Id = Annotated[int, Path(ge=0, le=_LARGEST, description="An item's id.")]
 Label = Annotated[str | None, Query(description="Only items of this class.")]
-Where = Annotated[
-    list[str] | None,
-    Query(description="Only items with this metadatum, as `key=value`; repeatable."),
-]
 Coordinate = Annotated[float, Query(ge=-_MOST, le=_MOST, allow_inf_nan=False)]
-MaxDistance = Annotated[
-    float | None,
-    Query(
-        ge=0,
-        le=_MOST,
-        allow_inf_nan=False,
-        description="Farther is no match; by default as calibrated.",
-    ),
-]
 Named = Annotated[
     int | None,
     Query(description="The generation this address is for; lets browsers keep it."),
 ]
-K = Annotated[int, Query(ge=1, le=MOST, description="How many neighbors.")]
 Listed = Annotated[int, Query(ge=1, le=MOST, description="How many in one answer.")]
 Offset = Annotated[int, Query(ge=0, le=2**31, description="How many to leave out before them.")]
 _BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
@@ -59,10 +45,21 @@ class _Options:
     """What all searches take: how many neighbors, which items may be found, and where matches
     end."""
 
-    k: K = 24
+    k: Annotated[int, Query(ge=1, le=MOST, description="How many neighbors.")] = 24
     label: Label = None
-    where: Where = None
-    max_distance: MaxDistance = None
+    where: Annotated[
+        list[str] | None,
+        Query(description="Only items with this metadatum, as `key=value`; repeatable."),
+    ] = None
+    max_distance: Annotated[
+        float | None,
+        Query(
+            ge=0,
+            le=_MOST,
+            allow_inf_nan=False,
+            description="Farther is no match; by default as calibrated.",
+        ),
+    ] = None
 
 
 def search_routes(library: Library) -> APIRouter:
