@@ -121,7 +121,7 @@ def index(
         before = held.snapshot() if held.latest_generation() else None
         about = before.about if before else {}
         known = before.places if before else ()
-        old = before.items if before else ()
+        old = tuple(before.items) if before else ()
         model = model_fingerprint(run)
         same_model = about.get("model") == model
         vectors = VectorCache(path, model)
