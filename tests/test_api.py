@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from PIL import Image
 from torch import nn
 
@@ -118,7 +119,7 @@ def test_a_network_without_its_arguments_is_opened_by_giving_one(pictures, tmp_p
         vicinal.load(run.path, module=nn.Flatten())
     one = [pictures / "c0" / "0.png"]
     vectors = vicinal.load(run.path, module=network()).embed(one)
-    np.testing.assert_allclose(vectors, run.embed(one))
+    assert_allclose(vectors, run.embed(one))
     with pytest.raises(RunError, match=r"model=\.\.\.\)\.$"):
         vicinal.train(resume=run.path, quiet=True)
 
@@ -129,7 +130,7 @@ def test_a_network_of_ones_own_is_rebuilt_only_when_it_is_named(pictures, tmp_pa
     with pytest.raises(ConfigError, match="trust"):
         vicinal.load(run.path)
     vectors = vicinal.load(run.path, trust=Net).embed([pictures / "c0" / "0.png"])
-    np.testing.assert_allclose(vectors, run.embed([pictures / "c0" / "0.png"]))
+    assert_allclose(vectors, run.embed([pictures / "c0" / "0.png"]))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ import math
 
 import pytest
 import torch
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import grad, gradcheck, gradgradcheck
+from torch.testing import assert_close
 
 from vicinal import distances
 from vicinal.distances import (
@@ -41,12 +42,8 @@ def rows(rng):
 def test_equals_the_difference_of_rows(rows, squared, dtype):
     x = rows(7, 5, dtype=dtype)
     y = rows(4, 5, dtype=dtype)
-    torch.testing.assert_close(
-        pairwise_distances(x, y, squared=squared), by_hand(x, y, squared).to(dtype)
-    )
-    torch.testing.assert_close(
-        pairwise_distances(x, squared=squared), by_hand(x, x, squared).to(dtype)
-    )
+    assert_close(pairwise_distances(x, y, squared=squared), by_hand(x, y, squared).to(dtype))
+    assert_close(pairwise_distances(x, squared=squared), by_hand(x, x, squared).to(dtype))
 
 
 @pytest.mark.parametrize("squared", [True, False])
@@ -54,12 +51,12 @@ def test_blocks_of_rows_do_not_show(rows, squared, monkeypatch):
     x = rows(11, 3).requires_grad_()
     weights = rows(11, 11)
     whole = pairwise_distances(x, squared=squared)
-    (gradient,) = torch.autograd.grad((whole * weights).sum(), x)
+    (gradient,) = grad((whole * weights).sum(), x)
     monkeypatch.setattr(distances, "BLOCK", 30)  # two rows at a time
     monkeypatch.setattr(distances, "CACHED", 0)  # nor does how gradients are transposed
     parts = pairwise_distances(x, squared=squared)
-    torch.testing.assert_close(parts, whole)
-    torch.testing.assert_close(torch.autograd.grad((parts * weights).sum(), x)[0], gradient)
+    assert_close(parts, whole)
+    assert_close(grad((parts * weights).sum(), x)[0], gradient)
 
 
 @pytest.mark.parametrize("squared", [True, False])
@@ -86,9 +83,9 @@ def test_rows_that_meet_have_distance_0_and_pass_no_gradient(rows):
     x = rows(3, 8, dtype=torch.float32)[[0, 0, 1, 2]].requires_grad_()
     found = pairwise_distances(x, squared=False)
     assert found[0, 1] == 0 and found.diagonal().eq(0).all()
-    (gradient,) = torch.autograd.grad(found[0, 1] + found.diagonal().sum(), x)
+    (gradient,) = grad(found[0, 1] + found.diagonal().sum(), x)
     assert gradient.eq(0).all()
-    assert torch.autograd.grad(pairwise_distances(x * 0, squared=False).sum(), x)[0].eq(0).all()
+    assert grad(pairwise_distances(x * 0, squared=False).sum(), x)[0].eq(0).all()
 
 
 def test_rows_that_agree_up_to_rounding_meet(rows):
@@ -99,15 +96,13 @@ def test_rows_that_agree_up_to_rounding_meet(rows):
     x.requires_grad_()
     found = pairwise_distances(x, squared=False)[:10, :10]
     assert len(x[:10].unique(dim=0)) == 10 and found.eq(0).all()
-    assert torch.autograd.grad(found.sum(), x)[0].abs().max() < 1e-4
+    assert grad(found.sum(), x)[0].abs().max() < 1e-4
 
 
 def test_second_derivatives_stay_finite_where_rows_meet(rows):
     x = rows(2, 3)[[0, 0, 1]].requires_grad_()
-    (gradient,) = torch.autograd.grad(
-        pairwise_distances(x, squared=False).sum(), x, create_graph=True
-    )
-    assert torch.autograd.grad(gradient.square().sum(), x)[0].isfinite().all()
+    (gradient,) = grad(pairwise_distances(x, squared=False).sum(), x, create_graph=True)
+    assert grad(gradient.square().sum(), x)[0].isfinite().all()
 
 
 @pytest.mark.parametrize("distance", [1e-1, 1e-2, 1e-3, 1e-4, 1e-5])
@@ -116,23 +111,21 @@ def test_near_rows_keep_their_digits(rows, distance):
     x = unit_rows(rows(40, 128, dtype=torch.float32))
     y = x + distance * unit_rows(rows(40, 128, dtype=torch.float32))
     found = pairwise_distances(x, y, squared=False).diagonal()
-    torch.testing.assert_close(found.double(), by_hand(x, y, False).diagonal(), rtol=1e-5, atol=0)
+    assert_close(found.double(), by_hand(x, y, False).diagonal(), rtol=1e-5, atol=0)
 
 
 def test_collapsed_rows_far_from_the_origin_keep_their_digits(rows):
     x = 100 + 1e-3 * rows(30, 16, dtype=torch.float32)
     weights = rows(30, 30)
-    torch.testing.assert_close(
+    assert_close(
         pairwise_distances(x, squared=False).double(), by_hand(x, x, False), rtol=1e-5, atol=0
     )
     gradients = []
     for given in (x, x.double()):
         given.requires_grad_()
-        (gradient,) = torch.autograd.grad(
-            (pairwise_distances(given, squared=False) * weights).sum(), given
-        )
+        (gradient,) = grad((pairwise_distances(given, squared=False) * weights).sum(), given)
         gradients.append(gradient.double())
-    torch.testing.assert_close(*gradients, rtol=0, atol=1e-5)
+    assert_close(*gradients, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -140,7 +133,7 @@ def test_half_precision_is_computed_and_returned_in_float32(rows, dtype):
     x = (200 * rows(6, 32, dtype=torch.float32)).to(dtype)  # its squares overflow float16
     found = pairwise_distances(x, squared=True)
     assert found.dtype == torch.float32
-    torch.testing.assert_close(found, by_hand(x, x, True).float())
+    assert_close(found, by_hand(x, x, True).float())
     assert inner_products(x, x).dtype == unit_rows(x).dtype == torch.float32
 
 
@@ -151,17 +144,17 @@ def test_half_precision_is_computed_and_returned_in_float32(rows, dtype):
 def test_own_rows_for_each_row_are_compared_like_shared_ones(rows, compare):
     x = rows(5, 3)
     y = rows(4, 3)
-    torch.testing.assert_close(compare(x, y.expand(5, 4, 3)), compare(x, y))
+    assert_close(compare(x, y.expand(5, 4, 3)), compare(x, y))
     own = rows(5, 4, 3)
     expected = torch.stack([compare(x[i : i + 1], own[i])[0] for i in range(5)])
-    torch.testing.assert_close(compare(x, own), expected)
+    assert_close(compare(x, own), expected)
 
 
 def test_a_zero_row_has_no_direction_and_passes_no_gradient(rows):
     x = torch.cat([rows(2, 4), torch.zeros(1, 4, dtype=torch.float64)]).requires_grad_()
     found = cosine_similarity(x)
     assert found[2].eq(0).all()
-    (gradient,) = torch.autograd.grad(found.sum(), x)
+    (gradient,) = grad(found.sum(), x)
     assert gradient.isfinite().all() and gradient[2].eq(0).all()
 
 
@@ -182,9 +175,9 @@ def test_what_is_not_a_number_stays_visible(rows):
 def test_a_backward_pass_inside_autocast_keeps_its_digits_too(rows):
     x = rows(6, 32, dtype=torch.float32).requires_grad_()
     y = rows(5, 32, dtype=torch.float32)
-    (gradient,) = torch.autograd.grad(pairwise_distances(x, y, squared=False).sum(), x)
+    (gradient,) = grad(pairwise_distances(x, y, squared=False).sum(), x)
     with torch.autocast("cpu", torch.bfloat16):
-        (inside,) = torch.autograd.grad(pairwise_distances(x, y, squared=False).sum(), x)
+        (inside,) = grad(pairwise_distances(x, y, squared=False).sum(), x)
     assert torch.equal(inside, gradient)
 
 
@@ -195,10 +188,8 @@ def test_the_device_resolves_near_rows_too(rows, distance):
     y = x + distance * unit_rows(rows(40, 64, dtype=torch.float32))
     given = [side.cuda().requires_grad_() for side in (x, y)]
     found = pairwise_distances(*given, squared=False)
-    torch.testing.assert_close(
-        found.cpu(), pairwise_distances(x, y, squared=False), rtol=1e-5, atol=1e-6
-    )
-    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(found.sum(), given))
+    assert_close(found.cpu(), pairwise_distances(x, y, squared=False), rtol=1e-5, atol=1e-6)
+    assert all(gradient.isfinite().all() for gradient in grad(found.sum(), given))
 
 
 def poincare_by_hand(x, y, c):
@@ -224,25 +215,25 @@ def poincare_by_hand(x, y, c):
 def test_poincare_distance_equals_its_three_forms(rows, c):
     x, y = (distances.exponential_map(rows(n, 4), c, clip=2.3) for n in (5, 3))
     found = distances.Poincare(curvature=c)(x, y)
-    torch.testing.assert_close(found, poincare_by_hand(x, y, c))
+    assert_close(found, poincare_by_hand(x, y, c))
     room = (1 - c * x.square().sum(1))[:, None] * (1 - c * y.square().sum(1))
     # Nickel and Kiela 2017.
     arcosh = torch.acosh(1 + 2 * c * by_hand(x, y, squared=True) / room) / math.sqrt(c)
-    torch.testing.assert_close(found, arcosh)
+    assert_close(found, arcosh)
     three_axes = distances.Poincare(curvature=c)(x, y.expand(5, 3, 4))
-    torch.testing.assert_close(three_axes, found)
+    assert_close(three_axes, found)
 
 
 def test_poincare_distance_of_near_and_equal_points_and_at_the_rim(rows):
     x = 0.3 * unit_rows(rows(3, 4, dtype=torch.float32))
     near = distances.Poincare()(x, x + 1e-5)
-    torch.testing.assert_close(
+    assert_close(
         near.double(), poincare_by_hand(x.double(), (x + 1e-5).double(), 1.0), rtol=1e-3, atol=0
     )
     assert (distances.Poincare()(x).diagonal() == 0).all()
     rim = unit_rows(rows(3, 4, dtype=torch.float32)).requires_grad_()
     far = distances.Poincare()(rim)
-    assert far.isfinite().all() and torch.autograd.grad(far.sum(), rim)[0].isfinite().all()
+    assert far.isfinite().all() and grad(far.sum(), rim)[0].isfinite().all()
     for wrong in ({"curvature": 0.0}, {"normalize": True}):
         with pytest.raises(ConfigError, match="curvature is above 0"):
             distances.Poincare(**wrong)
@@ -255,7 +246,7 @@ def test_exponential_map_clips_and_has_the_printed_formula(rows):
     lengths = x.norm(dim=1, keepdim=True)
     v = x * torch.minimum(torch.ones_like(lengths), r / lengths)
     length = math.sqrt(c) * v.norm(dim=1, keepdim=True)
-    torch.testing.assert_close(distances.exponential_map(x, c, r), torch.tanh(length) * v / length)
+    assert_close(distances.exponential_map(x, c, r), torch.tanh(length) * v / length)
     # Never on the rim.
     assert (distances.exponential_map(1e6 * x.float(), 1.0, 1e9).norm(dim=1) < 1).all()
     assert (distances.exponential_map(0 * x, c, r) == 0).all()
@@ -289,7 +280,7 @@ def test_rows_that_are_normalized_once_are_compared_alike(distance, rows):
     x = rows(6, 4)
     y = rows(3, 4)
     given, compare = distance.normalized_once(torch.cat([x, y]))
-    torch.testing.assert_close(compare(given[:6], given[6:]), distance(x, y))
+    assert_close(compare(given[:6], given[6:]), distance(x, y))
 
 
 @pytest.mark.parametrize("far", [1e7, 1e20])
@@ -300,26 +291,22 @@ def test_a_row_far_off_costs_the_others_no_digit(rows, far, squared):
     x.requires_grad_()
     found = pairwise_distances(x, squared=squared)
     expected = row_distances(x[:, None].double(), x[None].double(), squared=squared)
-    torch.testing.assert_close(found, expected.float(), rtol=1e-5, atol=0)
+    assert_close(found, expected.float(), rtol=1e-5, atol=0)
     if far < 1e10:
-        (gradient,) = torch.autograd.grad(found[:9, :9].sum(), x)
-        (by_hand,) = torch.autograd.grad(
-            row_distances(x[:9, None], x[None, :9], squared=squared).sum(), x
-        )
-        torch.testing.assert_close(gradient, by_hand, rtol=1e-4, atol=1e-4)
+        (gradient,) = grad(found[:9, :9].sum(), x)
+        (by_hand,) = grad(row_distances(x[:9, None], x[None, :9], squared=squared).sum(), x)
+        assert_close(gradient, by_hand, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("length", [1e-25, 1e20])
 def test_distances_of_rows_whose_squares_leave_float32(rows, length):
     x = rows(10, 4)
     found = pairwise_distances((length * x).float(), squared=False)
-    torch.testing.assert_close(found.double() / length, pairwise_distances(x, squared=False))
+    assert_close(found.double() / length, pairwise_distances(x, squared=False))
 
 
 @pytest.mark.parametrize("distance", [DotProduct(), SignalToNoise()])
 def test_products_of_rows_whose_squares_leave_float32(distance, rows):
     x, y = (1e20 * rows(6, 4)).float(), (1e20 * rows(3, 4)).float()
-    torch.testing.assert_close(distance(x, y), distance(x.double(), y.double()).float())
-    torch.testing.assert_close(
-        distance(y / 1e20, x), distance(y.double() / 1e20, x.double()).float()
-    )
+    assert_close(distance(x, y), distance(x.double(), y.double()).float())
+    assert_close(distance(y / 1e20, x), distance(y.double() / 1e20, x.double()).float())

@@ -7,6 +7,7 @@ from runpy import run_path
 import pytest
 import torch
 from tests.test_readme import ROOT
+from torch.testing import assert_close
 
 from vicinal.data.records import Batch, FeatureArray, Records
 from vicinal.losses import ProxyAnchorLoss
@@ -72,7 +73,7 @@ def test_lightning(experiment, ours):
     module.training_step = lambda *batch: seen.append(step(*batch)) or seen[-1]
     rows = torch.utils.data.TensorDataset(inputs, labels)
     example["fit"](module, torch.utils.data.DataLoader(rows, batch_sampler=batches), epochs=1)
-    torch.testing.assert_close(torch.stack(seen).detach(), ours)
+    assert_close(torch.stack(seen).detach(), ours)
 
 
 def test_trainer_of_hugging_face(experiment, ours):
@@ -85,4 +86,4 @@ def test_trainer_of_hugging_face(experiment, ours):
     seen = []
     model.register_forward_hook(lambda *call: seen.append(call[-1]["loss"].detach()))
     example["fit"](model, rows, batches, optimizer, len(batches))
-    torch.testing.assert_close(torch.stack(seen), ours)
+    assert_close(torch.stack(seen), ours)

@@ -9,7 +9,9 @@ import torch
 import torch.distributed as dist
 from tests.apart import alone, both
 from tests.methods.build import build
+from torch.autograd import grad
 from torch.func import jvp
+from torch.testing import assert_close
 
 from vicinal.data.records import Batch, ImageArray, Records
 from vicinal.data.transforms import ImageTransform
@@ -64,9 +66,9 @@ def derivatives(whole: Batch, mine: slice) -> dict[str, torch.Tensor]:
     forward mode."""
     rows = whole.inputs[mine].clone().requires_grad_()
     labels = whole.labels[mine]
-    (first,) = torch.autograd.grad(curved(gather(rows, labels)[0]), rows, create_graph=True)
+    (first,) = grad(curved(gather(rows, labels)[0]), rows, create_graph=True)
     first = first / processes()
-    (second,) = torch.autograd.grad(gather(first, labels)[0].pow(2).sum(), rows)
+    (second,) = grad(gather(first, labels)[0].pow(2).sum(), rows)
     along = jvp(
         lambda moved: curved(gather(moved, labels)[0]), (rows.detach(),), (torch.ones_like(rows),)
     )[1]
@@ -149,8 +151,8 @@ def test_two_processes_take_the_step_of_one(tmp_path):
     method = make_method()
     scalars = method(whole).scalars
     for found in (first, second):
-        torch.testing.assert_close(found["loss"], scalars["loss"])
-        torch.testing.assert_close(found["head"], method.embedder.head.weight.detach())
+        assert_close(found["loss"], scalars["loss"])
+        assert_close(found["head"], method.embedder.head.weight.detach())
         assert torch.equal(found["rows"], whole.inputs) and torch.equal(
             found["labels"], whole.labels
         )
@@ -158,7 +160,7 @@ def test_two_processes_take_the_step_of_one(tmp_path):
             found["semi_hard"], torch.stack(tuple(semi_hard(whole.inputs, whole.labels)))
         )
         alone = embedded()
-        torch.testing.assert_close(found["embedded"]["vectors"], alone["vectors"])
+        assert_close(found["embedded"]["vectors"], alone["vectors"])
         assert torch.equal(found["embedded"]["labels"], alone["labels"])
         assert found["embedded"]["skipped"] == alone["skipped"] == ["picture 0", "picture 7"]
         assert found["from_first"] == "of 0" and found["from_all"] == [0, 1]
@@ -167,9 +169,7 @@ def test_two_processes_take_the_step_of_one(tmp_path):
         )
         assert torch.equal(found["buffer"], torch.zeros(2))
     for name, value in derivatives(whole, slice(None)).items():
-        torch.testing.assert_close(
-            torch.cat([found["derivatives"][name] for found in (first, second)]), value
-        )
+        assert_close(torch.cat([found["derivatives"][name] for found in (first, second)]), value)
     assert first["parts"] == [[0, 1, 2, 3], [0, 1], []] and second["parts"] == [
         [4, 5, 6, 7],
         [2, 3, 4],

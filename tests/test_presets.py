@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tests.methods.build import build
+from torch.testing import assert_close
 
 from vicinal.config import compose, from_words, preset, presets
 from vicinal.data import Glyphs
@@ -48,9 +49,7 @@ def test_the_baseline_of_the_authors_setting_has_its_penalty_on_weights():
     for name, parameter in embedder.named_parameters():
         if name != "head.1.bias":
             ours = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            torch.testing.assert_close(
-                ours, decay.get(parameter, 0.0) * parameter.detach(), msg=name
-            )
+            assert_close(ours, decay.get(parameter, 0.0) * parameter.detach(), msg=name)
     assert decay[embedder.head[1].weight] == pytest.approx(1e-3)
 
 
@@ -251,7 +250,7 @@ def test_a_far_triplet_costs_ala_nothing():
     scoring = scoring_of(config.loss.kind(**config.loss.arguments), config.method.units)
     z = torch.tensor([[0.0, 0.0], [9.0, 9.0], [0.1, 0.0], [9.0, 9.1]])
     losses = scoring(z, torch.tensor([0, 1, 0, 1])).losses
-    torch.testing.assert_close(losses, torch.zeros(2))
+    assert_close(losses, torch.zeros(2))
 
 
 def test_a_preset_over_another_changes_what_it_names(monkeypatch, tmp_path):

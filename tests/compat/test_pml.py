@@ -3,6 +3,8 @@ itself."""
 
 import pytest
 import torch
+from torch.autograd import grad
+from torch.testing import assert_close
 
 from vicinal.compat.pml import FromPML, LossForPML, MinerForPML
 from vicinal.errors import ConfigError, DataError
@@ -30,10 +32,8 @@ def batch(rng):
 
 
 def same_in_value_and_gradient(ours, theirs, embeddings):
-    torch.testing.assert_close(ours, theirs)
-    torch.testing.assert_close(
-        *(torch.autograd.grad(value, embeddings)[0] for value in (ours, theirs))
-    )
+    assert_close(ours, theirs)
+    assert_close(*(grad(value, embeddings)[0] for value in (ours, theirs)))
 
 
 OURS = [
@@ -133,7 +133,7 @@ def test_our_loss_in_its_memory_equals_our_memory(rng):
         embeddings = torch.randn(16, 8, generator=rng).requires_grad_()
         labels = torch.randint(0, 5, (16,), generator=rng)
         value = theirs(embeddings, labels)
-        torch.testing.assert_close(its_own(embeddings, labels), value)
+        assert_close(its_own(embeddings, labels), value)
         same_in_value_and_gradient(value, ours(embeddings, labels), embeddings)
 
 
@@ -178,9 +178,9 @@ def test_its_losses_take_reference_rows_as_ours_do(batch, rng):
     with_miner = FromPML(
         losses.TripletMarginLoss(margin=0.2), miners.TripletMarginMiner(margin=0.2)
     )
-    torch.testing.assert_close(with_miner(*batch, *memory, own), ours(*batch, *memory, own))
+    assert_close(with_miner(*batch, *memory, own), ours(*batch, *memory, own))
     pairs = FromPML(losses.MultiSimilarityLoss(2, 50, 0.5), miners.MultiSimilarityMiner(3.0))
-    torch.testing.assert_close(
+    assert_close(
         pairs(*batch, *memory, own), MultiSimilarityLoss(epsilon=None)(*batch, *memory, own)
     )
 
@@ -191,10 +191,7 @@ def test_its_proxies_are_parameters_and_half_precision_is_computed_in_float32(ba
     assert [p.shape for p in adapted.parameters()] == [(6, 8)]
     coarse = embeddings.detach().half().requires_grad_()
     value = adapted(coarse, labels.to(torch.uint8))
-    assert (
-        value.dtype == torch.float32
-        and torch.autograd.grad(value, coarse)[0].dtype == torch.float16
-    )
+    assert value.dtype == torch.float32 and grad(value, coarse)[0].dtype == torch.float16
 
 
 def test_what_has_no_meaning_raises(batch):

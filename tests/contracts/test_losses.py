@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 import torch
 from tests.walk import LargestTensor, kinds
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import grad, gradcheck, gradgradcheck
+from torch.testing import assert_close
 
 import vicinal.losses
 from vicinal.arguments import build, describe
@@ -113,7 +114,7 @@ def embeddings(rng):
 def gradient_of(loss, embeddings, labels, *reference):
     embeddings = embeddings.detach().clone().requires_grad_()
     value = loss(embeddings, labels, *reference)
-    (gradient,) = torch.autograd.grad(value.sum(), embeddings)
+    (gradient,) = grad(value.sum(), embeddings)
     return value.detach(), gradient
 
 
@@ -158,8 +159,8 @@ def test_reductions_follow_torch(make, embeddings):
         or type(mean).__name__ in ALSO_ON_PROXIES
         or len(values) == len(LABELS)
     )
-    torch.testing.assert_close(total(embeddings, LABELS), sums.sum())
-    torch.testing.assert_close(mean(embeddings, LABELS), (values * counts).sum() / counts.sum())
+    assert_close(total(embeddings, LABELS), sums.sum())
+    assert_close(mean(embeddings, LABELS), (values * counts).sum() / counts.sum())
     assert mean(embeddings, LABELS) > 0
 
 
@@ -181,7 +182,7 @@ def test_order_of_rows_does_not_matter(make, embeddings):
     order = torch.cat([within + block * rows for block in range(blocks)])
     moved = torch.cat([values[within], values[rows:]])
     expected = values if type(each).__name__ in ANCHORED_ON_PROXIES else moved
-    torch.testing.assert_close(each(embeddings[order], LABELS[order]), expected)
+    assert_close(each(embeddings[order], LABELS[order]), expected)
 
 
 @each_kind
@@ -189,7 +190,7 @@ def test_length_does_not_matter_on_the_unit_sphere(loss, embeddings):
     if not loss.distance.normalize:
         pytest.skip("sees lengths")
     longer = embeddings * torch.arange(1, 13)[:, None]
-    torch.testing.assert_close(loss(longer, LABELS), loss(embeddings, LABELS))
+    assert_close(loss(longer, LABELS), loss(embeddings, LABELS))
 
 
 def test_gradient_matches_finite_differences_in_both_modes(loss, embeddings):
@@ -214,14 +215,14 @@ def test_gradient_reaches_its_parameters(loss, embeddings):
 
     given = [parameter.detach().clone().requires_grad_() for parameter in parameters.values()]
     assert gradcheck(value, given, fast_mode=True)
-    assert all(gradient.any() for gradient in torch.autograd.grad(value(*given), given))
+    assert all(gradient.any() for gradient in grad(value(*given), given))
 
 
 @each_kind
 def test_a_large_batch_keeps_only_its_inputs_and_gives_the_same(loss, embeddings, monkeypatch):
     expected = gradient_of(loss, embeddings, LABELS)
     monkeypatch.setattr(base, "BLOCK", 0)
-    torch.testing.assert_close(gradient_of(loss, embeddings, LABELS), expected)
+    assert_close(gradient_of(loss, embeddings, LABELS), expected)
 
 
 @each_kind
@@ -245,7 +246,7 @@ def test_rows_whose_squares_leave_float32_cost_what_they_cost_in_float64(make, e
     takes = "normalize" in inspect.signature(type(make())).parameters
     for loss in (make(), *([make(normalize=False)] if takes else [])):
         value, gradient = gradient_of(loss, rows, LABELS)
-        torch.testing.assert_close(value, loss(rows.double(), LABELS).float())
+        assert_close(value, loss(rows.double(), LABELS).float())
         assert not value.isnan() and not gradient.isnan().any()
 
 
@@ -289,7 +290,7 @@ def test_a_batch_without_terms_costs_0_and_passes_gradient_0(loss, embeddings):
     )
     value = reduce(loss.core(empty), "sum")
     assert value == 0
-    assert torch.autograd.grad(value, embeddings)[0].eq(0).all()
+    assert grad(value, embeddings)[0].eq(0).all()
 
 
 @each_kind
@@ -301,7 +302,7 @@ def test_reference_rows_count_as_if_they_stood_in_the_batch(make, embeddings):
     few = [] if type(each).__name__ in POOLED else [torch.tensor([2, 7, 9])]
     for own in (torch.arange(12), *few):  # an anchor's value may depend on the other anchors
         found = each(embeddings[own], LABELS[own], embeddings, LABELS, own)
-        torch.testing.assert_close(found, each(embeddings, LABELS)[own])
+        assert_close(found, each(embeddings, LABELS)[own])
 
 
 @each_kind
@@ -324,7 +325,7 @@ def test_a_gallery_has_no_own_rows(make, embeddings):
     assert value.shape == (6,) and value.isfinite().all() and gradient.isfinite().all()
     if type(each).__name__ not in POOLED:
         alone = each(anchors[:1], labels[:1], gallery, gallery_labels)
-        torch.testing.assert_close(alone, value[:1], msg="an anchor's value is its own")
+        assert_close(alone, value[:1], msg="an anchor's value is its own")
     assert gradient_of(each, anchors, labels, gallery[:0], gallery_labels[:0])[1].isfinite().all()
 
 
@@ -347,7 +348,7 @@ def test_weights_of_1_change_nothing(loss, embeddings):
         negative_weights=torch.ones_like(c.negative),
     )
     for found, expected in zip(loss.core(ones), plain, strict=True):
-        torch.testing.assert_close(found, expected)
+        assert_close(found, expected)
 
 
 def test_what_is_not_kept_has_no_influence(loss, embeddings):
@@ -358,7 +359,7 @@ def test_what_is_not_kept_has_no_influence(loss, embeddings):
         negative=c.negative.masked_fill(~c.keep_negative, -1e9),
     )
     for found, expected in zip(loss.core(rubbish), loss.core(c), strict=True):
-        torch.testing.assert_close(found, expected)
+        assert_close(found, expected)
 
 
 def test_explicit_triplets_give_one_value_each_and_take_weights(make, embeddings):
@@ -371,7 +372,7 @@ def test_explicit_triplets_give_one_value_each_and_take_weights(make, embeddings
     values = each.on_triplets(embeddings, triplets)
     assert values.shape == (3,) and values.isfinite().all()
     weights = torch.tensor([0.0, 1.0, 2.5], dtype=torch.float64)
-    torch.testing.assert_close(each.on_triplets(embeddings, triplets, weights), weights * values)
+    assert_close(each.on_triplets(embeddings, triplets, weights), weights * values)
     assert each.on_triplets(embeddings, triplets, weights, LABELS).isfinite().all()
 
 
@@ -410,6 +411,4 @@ def test_the_device_agrees_with_the_host(loss, embeddings):
             copy.deepcopy(loss).cuda(), embeddings.to(dtype).cuda(), LABELS.cuda()
         )
         bound = None if sharpness is None else sharpness * torch.finfo(dtype).eps
-        torch.testing.assert_close(
-            tuple(part.cpu() for part in on_device), on_host, rtol=bound, atol=bound
-        )
+        assert_close(tuple(part.cpu() for part in on_device), on_host, rtol=bound, atol=bound)

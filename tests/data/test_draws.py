@@ -1,6 +1,7 @@
 """Uniform numbers as a pure function of (seed, epoch, index)."""
 
 import numpy as np
+from numpy.testing import assert_array_equal
 
 from vicinal.data.draws import uniform
 
@@ -30,9 +31,9 @@ def test_a_row_does_not_depend_on_the_batch_around_it():
     rows = np.array([3, 999_999_999_999, 17, 3])
     drawn = uniform(5, 2, rows, 6)
     for row, index in enumerate(rows):
-        np.testing.assert_array_equal(drawn[row], uniform(5, 2, [int(index)], 6)[0])
+        assert_array_equal(drawn[row], uniform(5, 2, [int(index)], 6)[0])
     # Asking for more changes nothing.
-    np.testing.assert_array_equal(uniform(5, 2, rows, 2), drawn[:, :2])
+    assert_array_equal(uniform(5, 2, rows, 2), drawn[:, :2])
 
 
 def test_values_stay_the_same_from_version_to_version():

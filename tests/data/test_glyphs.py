@@ -3,6 +3,7 @@ cache."""
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from PIL import ImageFont
 
 from vicinal.data import glyphs
@@ -95,8 +96,8 @@ def test_an_image_depends_on_its_seed_and_place_alone(drawings):
     drawings = drawings[0, :2]
     chosen = np.arange(700) % 2
     whole = distorted(drawings, chosen, 32, 3)
-    np.testing.assert_array_equal(distorted(drawings, chosen[:9], 32, 3), whole[:9])
-    np.testing.assert_array_equal(distorted(drawings, chosen, 32, 3), whole)
+    assert_array_equal(distorted(drawings, chosen[:9], 32, 3), whole[:9])
+    assert_array_equal(distorted(drawings, chosen, 32, 3), whole)
     assert (distorted(drawings, chosen, 32, 4) != whole).any(axis=(1, 2)).all()
     assert len(np.unique(whole.reshape(700, -1), axis=0)) == 700
 

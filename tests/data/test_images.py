@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from PIL import ExifTags, Image, ImageOps
 
 from vicinal.data import check
@@ -87,8 +88,8 @@ def test_a_photograph_is_read_upright_however_the_camera_was_held(orientation, e
     with Image.open(path) as image:
         expected = np.asarray(ImageOps.exif_transpose(image))
     found = read_image(path)
-    np.testing.assert_array_equal(np.asarray(found), expected)
-    np.testing.assert_array_equal(np.asarray(upright(found)), expected)  # and is not turned again
+    assert_array_equal(np.asarray(found), expected)
+    assert_array_equal(np.asarray(upright(found)), expected)  # and is not turned again
 
 
 @pytest.mark.parametrize("size", [(20_000, 1), (1, 20_000), (40, 40)])

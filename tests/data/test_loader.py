@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from tests.reading import broken, load, same
+from torch.testing import assert_close
 
 from vicinal.data.folder import Folder
 from vicinal.data.loader import Loader, load_all
@@ -46,7 +47,7 @@ def test_augmentation_depends_on_seed_epoch_and_index_alone(images):
     def batch(rows, seed=0, epoch=0):
         return next(load(images, [rows], RANDOM, seed=seed, epoch=epoch)).inputs
 
-    torch.testing.assert_close(batch([4, 7])[1], batch([7, 1, 2])[0], rtol=0, atol=0)
+    assert_close(batch([4, 7])[1], batch([7, 1, 2])[0], rtol=0, atol=0)
     assert not batch(range(12)).equal(batch(range(12), epoch=1))
     assert not batch(range(12)).equal(batch(range(12), seed=1))
 
@@ -123,7 +124,7 @@ def test_features_come_by_one_indexing_with_their_extras(features):
         and batch.extras["angle"].dtype == torch.float32
     )
     (whole,) = load_all(features, FeatureTransform(normalize=True))
-    torch.testing.assert_close(whole.inputs.norm(dim=1), torch.ones(20))
+    assert_close(whole.inputs.norm(dim=1), torch.ones(20))
 
 
 PROGRAM = """

@@ -7,6 +7,7 @@ import tarfile
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from PIL import Image
 
 from vicinal.data import (
@@ -141,7 +142,7 @@ def test_a_round_trip_loses_nothing(images, tmp_path):
     assert {name: column.tolist() for name, column in records.columns.items()} == {
         name: column.tolist() for name, column in images.columns.items()
     }
-    np.testing.assert_array_equal(pixels(records), pixels(images))
+    assert_array_equal(pixels(records), pixels(images))
     encoded = [records.source.encoded(row) for row in range(12)]
     assert encoded == [(images.source.root / path).read_bytes() for path in images.source.paths]
     copy = pickle.loads(pickle.dumps(records.source))  # noqa: S301  (sent to other processes)
@@ -162,7 +163,7 @@ def test_plain_tar_gives_class_folders_back(images, tmp_path):
 def test_no_shard_is_larger_than_asked_for_and_a_missing_one_is_noticed(images, tmp_path):
     shards = pack(images, tmp_path / "packed", part_bytes=40_960)
     assert 1 < len(shards) <= 4 and max(shard.stat().st_size for shard in shards) <= 40_960
-    np.testing.assert_array_equal(pixels(Shards(str(tmp_path / "packed")).load()), pixels(images))
+    assert_array_equal(pixels(Shards(str(tmp_path / "packed")).load()), pixels(images))
     last = shards[-1].read_bytes()
     shards[-1].write_bytes(last[:-11_000])  # more than tar's padding
     with pytest.raises(DataError, match="cannot be read as a shard"):
@@ -210,7 +211,7 @@ def test_images_in_memory_lose_nothing(tmp_path):
     records = Records("m", source, np.arange(3), ("x", "y", "z"), np.array(["test"] * 3))
     pack(records.take(np.array([2, 0])), tmp_path / "packed")
     packed = Shards(str(tmp_path / "packed")).load()
-    np.testing.assert_array_equal(np.stack(pixels(packed)), gray[[2, 0]])
+    assert_array_equal(np.stack(pixels(packed)), gray[[2, 0]])
     assert [packed.source.name(row) for row in range(2)] == ["/a", "/a"]
 
 

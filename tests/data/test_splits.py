@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from vicinal.data.records import FeatureArray, Records
 from vicinal.data.splits import (
@@ -27,7 +28,7 @@ def records(splits, labels=LABELS):
 
 def test_drawn_classes_depend_on_the_seed_alone_and_stay_whole():
     drawn = [by_class(LABELS, CLASSES, 0.5, "random", seed) for seed in (0, 0, 1, 2)]
-    np.testing.assert_array_equal(drawn[0], drawn[1])
+    assert_array_equal(drawn[0], drawn[1])
     assert len({tuple(splits) for splits in drawn}) == 3
     for splits in drawn:
         tested = set(LABELS[splits == "test"])
@@ -44,16 +45,16 @@ def test_the_share_is_of_classes_and_leaves_neither_side_empty_unless_asked(shar
 def test_validation_classes_come_from_the_training_classes_alone():
     before = records(by_class(LABELS, CLASSES, 0.5, "sorted", 0))
     after = hold_out(before, 0.4, seed=0)
-    np.testing.assert_array_equal(after.splits == "test", before.splits == "test")
+    assert_array_equal(after.splits == "test", before.splits == "test")
     validated, trained = (set(LABELS[after.splits == split]) for split in ("validation", "train"))
     assert len(validated) == 2 and len(trained) == 3 and not validated & trained
-    np.testing.assert_array_equal(after.splits, hold_out(before, 0.4, seed=0).splits)
+    assert_array_equal(after.splits, hold_out(before, 0.4, seed=0).splits)
 
 
 def test_a_class_that_the_data_trains_and_tests_on_keeps_its_test_rows():
     before = records(["train", "train", "test"] * 10)
     after = hold_out(before, 0.5, seed=0)
-    np.testing.assert_array_equal(after.splits == "test", before.splits == "test")
+    assert_array_equal(after.splits == "test", before.splits == "test")
     assert overlapping_classes(after) == CLASSES
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+from numpy.testing import assert_array_equal
 
 from vicinal.data import Arrays, CrossView, Table, hold_out, open_path
 from vicinal.data.records import GALLERY, QUERY
@@ -90,14 +91,14 @@ def test_a_box_cuts_its_region_out_of_the_picture(write):
     whole = np.asarray(Table(str(write("path,label\n0.png,a\n")), test=1.0).load().source.read(0))
     rows = "0.png,a,2,1,4,5\n0.png,b,7,4,20,20\n"  # the second reaches over the edge, 12 x 10
     records = open_path(write(f"path,label,x,y,w,h\n{rows}")).load()
-    np.testing.assert_array_equal(records.source.read(0), whole[1:6, 2:6])
-    np.testing.assert_array_equal(records.source.read(1), whole[4:, 7:])
+    assert_array_equal(records.source.read(0), whole[1:6, 2:6])
+    assert_array_equal(records.source.read(1), whole[4:, 7:])
     assert not records.columns and len({records.source.content(row) for row in (0, 1)}) == 2
     corners = write("path,label,x_1,y_1,x_2,y_2\n0.png,a,2,1,6,6\n")
     same = Table(str(corners), test=1.0).load()
-    np.testing.assert_array_equal(same.source.read(0), whole[1:6, 2:6])
+    assert_array_equal(same.source.read(0), whole[1:6, 2:6])
     wider = Table(str(corners), test=1.0, margin=0.5).load()
-    np.testing.assert_array_equal(wider.source.read(0), whole[:8, :8])
+    assert_array_equal(wider.source.read(0), whole[:8, :8])
     with pytest.raises(ConfigError, match="margin"):
         Table(str(corners), margin=2.0)
     outside = Table(str(write("path,label,x,y,w,h\n0.png,a,12,0,4,4\n")), test=1.0).load()
@@ -309,7 +310,7 @@ def test_parquet_holds_the_same(write, size):
         angle=[0.5] * 6,
     )
     records = open_path(path).load()
-    np.testing.assert_array_equal(records.source.features, FEATURES)
+    assert_array_equal(records.source.features, FEATURES)
     assert records.source.features.dtype == np.float32
     assert records.classes == ("9", "10", "11") and set(records.columns) == {"angle"}
 

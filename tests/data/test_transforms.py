@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.testing import assert_close
 
 from vicinal.data.draws import uniform
 from vicinal.data.transforms import ImageTransform
@@ -29,18 +30,18 @@ def plain(**settings):
 def test_without_draws_the_center_is_cut_and_nothing_is_mirrored():
     transform = plain(size=4, crop="random", mirror=True)
     expected = torch.from_numpy(np.array(image()))[3:7, 4:8].permute(2, 0, 1) / 255
-    torch.testing.assert_close(one(transform, image()), expected)
-    torch.testing.assert_close(one(transform.evaluation(), image(), np.zeros(3)), expected)
+    assert_close(one(transform, image()), expected)
+    assert_close(one(transform.evaluation(), image(), np.zeros(3)), expected)
 
 
 def test_padding_and_a_random_crop_shift_the_image():
     transform = plain(size=10, pad=2, fill=51, crop="random", channels=1)
     gray = image(10, 10, "L")
     shifted = one(transform, gray, np.array([0.0, 0.5, 0.9]))  # two pixels down, none across
-    torch.testing.assert_close(shifted[0, :2], torch.full((2, 10), 0.2))
-    torch.testing.assert_close(shifted[0, 2:], torch.from_numpy(np.array(gray))[:8] / 255)
+    assert_close(shifted[0, :2], torch.full((2, 10), 0.2))
+    assert_close(shifted[0, 2:], torch.from_numpy(np.array(gray))[:8] / 255)
     # The center is the image itself.
-    torch.testing.assert_close(one(transform, gray), one(plain(size=10, channels=1), gray))
+    assert_close(one(transform, gray), one(plain(size=10, channels=1), gray))
 
 
 def test_shorter_keeps_the_aspect_and_squash_does_not():
@@ -56,7 +57,7 @@ def test_the_preprocessing_of_public_weights_is_a_transform_s_normalization():
         pixels = one(plain(size=10), image())
         ordered = pixels.flip(0) if weights.channels == "BGR" else pixels
         mean, std = (torch.tensor(values).view(3, 1, 1) for values in (weights.mean, weights.std))
-        torch.testing.assert_close(one(transform, image()), (ordered * weights.scale - mean) / std)
+        assert_close(one(transform, image()), (ordered * weights.scale - mean) / std)
 
 
 def test_a_canvas_is_the_center_square_of_the_resized_image():
@@ -65,7 +66,7 @@ def test_a_canvas_is_the_center_square_of_the_resized_image():
     )
     assert whole.shape == (3, 12, 18) and canvas.shape == (3, 11, 11)
     # (16 - 9) // 2 = 3.
-    torch.testing.assert_close(canvas[:, 1:-1, 1:-1], whole[:, 1:10, 1 + 3 : 1 + 12])
+    assert_close(canvas[:, 1:-1, 1:-1], whole[:, 1:10, 1 + 3 : 1 + 12])
     assert not canvas[:, 0].any()
     with pytest.raises(ConfigError, match=r"square of 14 pixels .* 12 x 10.*lower `canvas`"):
         plain(size=8, canvas=14).prepare(image())
@@ -98,7 +99,7 @@ def test_a_resized_crop_is_what_pillow_cuts_and_resizes():
         (8, 8), Image.Resampling.BILINEAR
     )
     expected = torch.from_numpy(np.array(box)).permute(2, 0, 1) / 255
-    torch.testing.assert_close(
+    assert_close(
         one(transform, image(24, 20), draws), expected.flip(-1) if crops.mirrored else expected
     )
     assert (height, width) != (8, 8)
@@ -110,7 +111,7 @@ def test_a_batch_is_its_images_one_by_one(crop):
     images = [image(12, 10), image(30, 13), image(11, 11)]
     draws = uniform(0, 0, [4, 5, 6], transform.draws)
     alone = torch.stack([one(transform, *each) for each in zip(images, draws, strict=True)])
-    torch.testing.assert_close(transform.batch(images, draws), alone, rtol=0, atol=0)
+    assert_close(transform.batch(images, draws), alone, rtol=0, atol=0)
     assert transform.batch([]).shape == (0, 3, 8, 8)
 
 
@@ -123,9 +124,7 @@ def test_images_are_embedded_at_a_size_of_their_own():
         "center",
         transform.preparation,
     )
-    torch.testing.assert_close(
-        one(seen, image()), one(plain(size=9, canvas=10), image()), rtol=0, atol=0
-    )
+    assert_close(one(seen, image()), one(plain(size=9, canvas=10), image()), rtol=0, atol=0)
     with pytest.raises(ConfigError, match=r"size = 6, test_size = 11.*canvas = 10"):
         plain(size=6, canvas=10, test_size=11)
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.testing import assert_close
 
 from vicinal.data.records import Batch, FeatureArray, Records
 from vicinal.data.transforms import FeatureTransform
@@ -41,7 +42,7 @@ def test_rows_of_mixed_roles_take_their_own_streams_and_keep_their_order(
         stream = two_streams.query if role == 1 else two_streams.gallery
         inputs = torch.from_numpy(records.source.read(row))[None]
         expected = stream.features(inputs) if features else stream(inputs)
-        torch.testing.assert_close(found.vectors[row], expected[0])
+        assert_close(found.vectors[row], expected[0])
 
 
 @pytest.mark.parametrize("roles", [None, [0] * 11])
@@ -65,7 +66,7 @@ def test_a_cpu_takes_few_large_images_at_once():
     batch = Batch(torch.randn(60, 3, 224, 224), rows, rows)
     found = Encoder(network, FeatureTransform(), CPU).vectors(batch)
     assert taken == [27, 27, 6]
-    torch.testing.assert_close(found, network(batch.inputs))
+    assert_close(found, network(batch.inputs))
 
 
 def test_a_run_keeps_both_streams(two_streams, tmp_path):

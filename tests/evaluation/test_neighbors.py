@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation import neighbors as exact
@@ -48,7 +49,7 @@ def test_equals_the_double_loop(rng, k, apart, metric):
     found = neighbors(rows, k, gallery=gallery, metric=metric)
     ids, distances = by_hand(rows, k, gallery, metric)
     assert torch.equal(found.ids, ids)
-    torch.testing.assert_close(found.distances, distances)
+    assert_close(found.distances, distances)
 
 
 def test_equal_distances_come_in_order_of_their_ids(rng):
@@ -144,7 +145,7 @@ def test_the_device_does_not_change_the_answer(rng):
     here = neighbors(rows, 20)
     there = neighbors(rows.cuda(), 20)
     assert torch.equal(here.ids, there.ids.cpu())
-    torch.testing.assert_close(here.distances, there.distances.cpu())
+    assert_close(here.distances, there.distances.cpu())
 
 
 @pytest.mark.parametrize("dim", [1, 16, 512])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.compact import rerank
@@ -71,9 +72,9 @@ def test_equals_the_dense_oracle(k1, k2, lambda_, asked):
     assert torch.equal(parts.ids, whole.ids)  # whatever the size of a chunk
     there = 59 if asked is None else 50
     distances = whole.distances[:, :there]
-    np.testing.assert_allclose(distances, np.sort(expected, axis=1)[:, :there], atol=1e-5)
+    assert_allclose(distances, np.sort(expected, axis=1)[:, :there], atol=1e-5)
     ids = whole.ids[:, :there].numpy()
-    np.testing.assert_allclose(np.take_along_axis(expected, ids, 1), distances, atol=1e-5)
+    assert_allclose(np.take_along_axis(expected, ids, 1), distances, atol=1e-5)
     assert (whole.ids[:, there:] == -1).all() and whole.distances[:, there:].isinf().all()
 
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 from tests.arcs import distances as arc_distances
 from tests.arcs import similarity as arc_similarity
-from torch.autograd import gradcheck
+from torch.autograd import grad, gradcheck
 from torch.nn.functional import normalize
+from torch.testing import assert_close
 
 import vicinal.geometry.arcs
 from vicinal.errors import ConfigError
@@ -81,7 +82,7 @@ def test_nearest_points_far_from_the_ends_of_long_arcs_are_exact(degrees):
     x = torch.stack([circle(0 * whole), circle(whole)])
     y = normalize(torch.stack([above - across, above + across]), dim=1)
     best = arc_similarity(*x[:, None], *y[:, None])
-    torch.testing.assert_close(best.item(), 1.25**-0.5, rtol=0, atol=1e-12)
+    assert_close(best.item(), 1.25**-0.5, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("points", [False, True])
@@ -97,16 +98,12 @@ def test_arcs_among_rows_are_arcs_between_their_ends(rng, points, squared):
     arcs = rows[first], rows[second]
     compared = (rows, rows) if points else arcs
     expected = arc_similarity(*compared, *arcs, squared=squared)
-    torch.testing.assert_close(
-        found, expected, rtol=0, atol=1e-12 if squared is not False else 1e-7
-    )
+    assert_close(found, expected, rtol=0, atol=1e-12 if squared is not False else 1e-7)
     # What meets has no gradient of its own.
     apart = expected < 1 - 1e-9 if squared is None else expected > 1e-4
     weights = torch.rand(found.shape, generator=rng, dtype=torch.float64) * apart
-    gradients = [
-        torch.autograd.grad((weights * values).sum(), rows)[0] for values in (found, expected)
-    ]
-    torch.testing.assert_close(*gradients, rtol=0, atol=1e-10)
+    gradients = [grad((weights * values).sum(), rows)[0] for values in (found, expected)]
+    assert_close(*gradients, rtol=0, atol=1e-10)
 
 
 def test_crossing_arcs_have_distance_0_and_a_finite_gradient():
@@ -118,7 +115,7 @@ def test_crossing_arcs_have_distance_0_and_a_finite_gradient():
     for squared in (False, True):
         distance = arc_distances(*ends, squared=squared)
         assert distance.item() == 0
-        assert all(g.eq(0).all() for g in torch.autograd.grad(distance.sum(), ends))
+        assert all(g.eq(0).all() for g in grad(distance.sum(), ends))
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-12, 1e-6, 3e-5])
@@ -130,8 +127,8 @@ def test_nearly_opposite_ends_count_as_ends_only_and_have_a_bounded_gradient(rng
     ends = [part.requires_grad_() for part in (x, (size * away - x).detach(), y1, y2)]
     found = arc_distances(*ends)
     to_ends = [arc_distances(end, end, y1, y2) for end in ends[:2]]
-    torch.testing.assert_close(found, torch.minimum(*to_ends), rtol=0, atol=1e-12)
-    gradients = [torch.autograd.grad(found[i].sum(), ends, retain_graph=True) for i in range(3)]
+    assert_close(found, torch.minimum(*to_ends), rtol=0, atol=1e-12)
+    gradients = [grad(found[i].sum(), ends, retain_graph=True) for i in range(3)]
     assert max(float(part.norm(dim=1).max()) for each in gradients for part in each) <= 40 * 1.001
 
 
@@ -150,7 +147,7 @@ def test_gradient_is_that_of_finite_differences(arcs):
 def test_a_second_derivative_is_rejected_rather_than_wrong(arcs):
     ends = [part.requires_grad_() for part in arcs(2, 3, 0.5)]
     with pytest.raises(ConfigError, match="create_graph"):
-        torch.autograd.grad(arc_similarity(*ends, *ends).sum(), ends, create_graph=True)
+        grad(arc_similarity(*ends, *ends).sum(), ends, create_graph=True)
 
 
 def test_blocks_change_nothing(arcs, monkeypatch):
@@ -187,7 +184,7 @@ def test_a_million_random_and_adversarial_pairs_of_arcs_are_finite(rng):
             x, y = (adversarial(330, dim, rng, dtype) for _ in range(2))
             ends = [part.requires_grad_() for part in (*x, *y)]
             distances = arc_distances(*ends)
-            gradients = torch.autograd.grad(distances.sum(), ends)
+            gradients = grad(distances.sum(), ends)
             assert (
                 distances.isfinite().all()
                 and (distances >= 0).all()

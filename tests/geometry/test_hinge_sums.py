@@ -4,7 +4,8 @@ import sys
 
 import pytest
 import torch
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import grad, gradcheck, gradgradcheck
+from torch.testing import assert_close
 
 from vicinal.geometry import hinge_sums
 from vicinal.geometry.hinge_sums import FEW
@@ -42,7 +43,7 @@ def case(rng):
 def test_sums_and_counts_equal_the_loops(case, width, margin):
     given = case(8, width, 9)
     for found, expected in zip(hinge_sums(*given, margin), by_hand(*given, margin), strict=True):
-        torch.testing.assert_close(found, expected)
+        assert_close(found, expected)
 
 
 @pytest.mark.parametrize("width", [FEW, FEW + 1])
@@ -83,7 +84,7 @@ def test_an_anchor_without_terms_has_0_and_passes_gradient_0(width, others):
     for keep in ((none, ~nobody), (~none, nobody), (none, nobody)):
         sums, counts = hinge_sums(positive, negative, *keep, 5.0)
         assert sums.tolist() == counts.tolist() == [0, 0]
-        gradients = torch.autograd.grad(sums.sum(), (positive, negative))
+        gradients = grad(sums.sum(), (positive, negative))
         assert all(gradient.eq(0).all() for gradient in gradients)
 
 
@@ -96,4 +97,4 @@ def test_float32_keeps_its_digits_where_excesses_are_small(case, width):
     negative = 1000 + 0.01 * negative
     exact, _ = by_hand(positive.float(), negative.float(), *keep, 0.0)
     found, _ = hinge_sums(positive.float(), negative.float(), *keep)
-    torch.testing.assert_close(found, exact, rtol=1e-5, atol=0)
+    assert_close(found, exact, rtol=1e-5, atol=0)

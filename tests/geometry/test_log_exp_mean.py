@@ -4,7 +4,8 @@ import math
 
 import pytest
 import torch
-from torch.autograd import gradcheck
+from torch.autograd import grad, gradcheck
+from torch.testing import assert_close
 
 from vicinal.geometry import log_exp_mean
 
@@ -32,16 +33,14 @@ def by_hand(row, gamma):
 @pytest.mark.parametrize("gamma", [-3.0, -0.4, 0.2, 5.0])
 def test_equals_the_printed_formula(values, keep, gamma):
     expected = [by_hand(row[kept], gamma) for row, kept in zip(values, keep, strict=True)]
-    torch.testing.assert_close(
-        log_exp_mean(values, keep, gamma), torch.tensor(expected, dtype=torch.float64)
-    )
+    assert_close(log_exp_mean(values, keep, gamma), torch.tensor(expected, dtype=torch.float64))
 
 
 def test_limits_are_maximum_mean_and_minimum(values, keep):
     kept = [row[mask] for row, mask in zip(values, keep, strict=True)]
     for gamma, limit in ((-1e6, torch.amax), (0.0, torch.mean), (1e6, torch.amin)):
         expected = torch.stack([limit(row, dim=0) for row in kept])
-        torch.testing.assert_close(log_exp_mean(values, keep, gamma), expected, atol=1e-5, rtol=0)
+        assert_close(log_exp_mean(values, keep, gamma), expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("gamma", [1e-300, 1e-12, 1e-6, -1e-4, 1e-2])
@@ -55,7 +54,7 @@ def test_keeps_its_digits_near_0(values, keep, gamma):
             - gamma / 2 * offsets.square().mean()
             + gamma**2 / 6 * offsets.pow(3).mean()
         )
-        torch.testing.assert_close(found, series, rtol=0, atol=1e-14 + abs(gamma) ** 3)
+        assert_close(found, series, rtol=0, atol=1e-14 + abs(gamma) ** 3)
 
 
 @pytest.mark.parametrize("gamma", [-30.0, 0.0, 1e-9, 2.0])
@@ -71,7 +70,7 @@ def test_a_row_that_keeps_nothing_is_0_and_passes_no_gradient(values):
         for given in (values, values[:, :0]):
             found = log_exp_mean(given, torch.zeros_like(given, dtype=torch.bool), gamma)
             assert found.eq(0).all()
-            assert torch.autograd.grad(found.sum(), values)[0].eq(0).all()
+            assert grad(found.sum(), values)[0].eq(0).all()
 
 
 @pytest.mark.parametrize("weight", [None, 0.3])
@@ -81,5 +80,5 @@ def test_stays_finite_where_a_plain_exponential_overflows(values, keep, weight):
     for gamma, extreme in ((5000.0, torch.amin), (-5000.0, torch.amax)):
         found = log_exp_mean(values, keep, gamma, weights)
         expected = extreme(values.masked_fill(~keep, gamma), dim=1)
-        torch.testing.assert_close(found, expected, atol=1e-3, rtol=0)
-        assert torch.autograd.grad(found.sum(), values)[0].isfinite().all()
+        assert_close(found, expected, atol=1e-3, rtol=0)
+        assert grad(found.sum(), values)[0].isfinite().all()

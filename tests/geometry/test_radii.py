@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from torch.autograd import gradcheck
+from torch.autograd import grad, gradcheck
+from torch.testing import assert_close
 
 from vicinal.geometry import log_exp_mean, mean_of_k
 
@@ -42,13 +43,11 @@ def test_a_weight_counts_as_often(neighbors, gamma):
     weights = torch.tensor([1, 0, 2, 3, 1]).double().expand(6, 5)
     listed = [0, 2, 2, 3, 3, 3, 4]
     expected = log_exp_mean(neighbors.distances[:, listed], neighbors.keep[:, listed], gamma)
-    torch.testing.assert_close(
+    assert_close(
         soft_radius(neighbors._replace(weights=weights), gamma), expected, rtol=0, atol=1e-12
     )
     ones = neighbors._replace(weights=torch.ones_like(weights))
-    torch.testing.assert_close(
-        soft_radius(ones, gamma), soft_radius(neighbors, gamma), rtol=0, atol=1e-12
-    )
+    assert_close(soft_radius(ones, gamma), soft_radius(neighbors, gamma), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("k", [2, 3, -2])
@@ -66,7 +65,7 @@ def test_nothing_kept_is_0_and_passes_no_gradient():
         row = Neighbors(distances, none if weights is None else none | (weights == 0), weights)
         for radius in (k_mean(row, 2), soft_radius(row, 2.0), soft_radius(row, 0.0)):
             assert radius.eq(0).all()
-            assert torch.autograd.grad(radius.sum(), distances)[0].eq(0).all()
+            assert grad(radius.sum(), distances)[0].eq(0).all()
     assert k_mean(Neighbors(distances[:, :0], none[:, :0]), 1).eq(0).all()
 
 

@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from sklearn.exceptions import ConvergenceWarning
 
 from vicinal.linear import LANML, PAPER_GRIDS
@@ -45,9 +46,7 @@ def test_the_coordinates_of_the_solver_do_not_change_the_optimum(draw):
     factor = LANML(tol=1e-14, n_components=3, **settings).fit(samples, labels)
     assert convex.objective_ == pytest.approx(factor.objective_, rel=1e-5)
     metric = convex.get_mahalanobis_matrix()
-    np.testing.assert_allclose(
-        metric, factor.get_mahalanobis_matrix(), atol=0.02 * np.abs(metric).max()
-    )
+    assert_allclose(metric, factor.get_mahalanobis_matrix(), atol=0.02 * np.abs(metric).max())
 
 
 @pytest.mark.parametrize("gamma1", [-1.0, 1.0])
@@ -66,9 +65,7 @@ def test_a_tolerance_is_in_margins_so_that_a_small_one_is_not_taken_for_converge
     )
     if gamma1 < 0:
         metric = plain.get_mahalanobis_matrix()
-        np.testing.assert_allclose(
-            scaled.get_mahalanobis_matrix() / margin, metric, rtol=1e-6, atol=1e-9
-        )
+        assert_allclose(scaled.get_mahalanobis_matrix() / margin, metric, rtol=1e-6, atol=1e-9)
 
 
 def test_with_positive_gamma1_it_starts_from_the_papers_metric(draw):
@@ -77,7 +74,7 @@ def test_with_positive_gamma1_it_starts_from_the_papers_metric(draw):
     samples = draw.standard_normal((16, 3)) / 10 + 9 * labels[:, None]
     for margin in (1.0, 0.01):
         fitted = LANML(gamma1=1.0, regularization=0.0, margin=margin).fit(samples, labels)
-        np.testing.assert_allclose(fitted.get_mahalanobis_matrix(), np.eye(3) / 4, atol=1e-12)
+        assert_allclose(fitted.get_mahalanobis_matrix(), np.eye(3) / 4, atol=1e-12)
 
 
 def two_clusters(draw, apart):

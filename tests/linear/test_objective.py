@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 from vicinal.geometry import log_exp_mean
 from vicinal.linear import objective
@@ -48,7 +49,7 @@ def test_equals_the_printed_sums(data, draw, gamma1, nearest):
     sets = Neighborhoods.among(samples, labels, nearest)
     found = Objective(sets, gamma1, 2.0, identity).at(factor)
     expected = by_hand(samples, labels, factor.T @ factor, gamma1, 2.0, nearest)
-    np.testing.assert_allclose(found.excess, expected, rtol=1e-10)
+    assert_allclose(found.excess, expected, rtol=1e-10)
     assert found.value == pytest.approx(expected.mean(), rel=1e-12)
 
 
@@ -76,7 +77,7 @@ def test_gradient_matches_finite_differences(data, draw, outer, nearest, gamma1)
         objective.at(factor + 1e-5 * towards).value - objective.at(factor - 1e-5 * towards).value
     ) / 2e-5
     assert numeric == pytest.approx(float(np.vdot(2 * factor @ at.gradient, towards)), rel=1e-6)
-    np.testing.assert_allclose(at.gradient, at.gradient.T, atol=1e-12)
+    assert_allclose(at.gradient, at.gradient.T, atol=1e-12)
 
 
 @pytest.mark.parametrize("gamma2", [0.5, 60.0])
@@ -88,7 +89,7 @@ def test_blocks_change_nothing(draw, gamma2, monkeypatch):
     monkeypatch.setattr(objective, "_BLOCK", 7 * 400)
     blocks = Objective(sets, -1.0, gamma2, Hinge(1.0, 0.1)).at(np.eye(5) * 2)
     assert blocks.value == pytest.approx(whole.value, rel=1e-12)
-    np.testing.assert_allclose(blocks.gradient, whole.gradient, rtol=1e-9, atol=1e-12)
+    assert_allclose(blocks.gradient, whole.gradient, rtol=1e-9, atol=1e-12)
 
 
 def semidefinite(draw):
@@ -126,6 +127,4 @@ def test_pnca_at_alpha_1_is_scikit_learns_nca_objective(data, draw):
     peer.n_iter_ = 1
     value, gradient = peer._loss_grad_lbfgs(factor.ravel(), samples, same, -1.0)
     assert 25 * (1 - ours.value) == pytest.approx(-value, rel=1e-12)
-    np.testing.assert_allclose(
-        25 * 2 * factor @ ours.gradient, gradient.reshape(4, 4), rtol=1e-8, atol=1e-12
-    )
+    assert_allclose(25 * 2 * factor @ ours.gradient, gradient.reshape(4, 4), rtol=1e-8, atol=1e-12)

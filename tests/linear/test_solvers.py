@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from vicinal.linear.estimators import Hinge, sigmoid
 from vicinal.linear.objective import (
@@ -37,7 +38,7 @@ def test_the_convex_problem_has_one_optimum_from_any_start(problem, draw):
     assert max(values) - min(values) < 1e-6 * values[0]
     metrics = [solution.factor.T @ solution.factor for solution in found]
     for metric in metrics[1:]:
-        np.testing.assert_allclose(metric, metrics[0], atol=1e-2 * np.abs(metrics[0]).max())
+        assert_allclose(metric, metrics[0], atol=1e-2 * np.abs(metrics[0]).max())
     # The conditions of optimality over M ⪰ 0: the gradient has no descent direction left, and none
     # along M itself.
     value, gradient = problem.at(found[0].factor)
@@ -50,9 +51,9 @@ def test_leveled_coordinates_change_neither_value_nor_what_is_similar(problem, d
     leveled, to, back = problem.leveled()
     factor = draw.standard_normal((3, 3))
     assert leveled.at(factor @ back)[0] == pytest.approx(problem.at(factor)[0], rel=1e-10)
-    np.testing.assert_allclose(to @ back.T, np.eye(3), atol=1e-10)
+    assert_allclose(to @ back.T, np.eye(3), atol=1e-10)
     scatter = leveled.objective.sets.similar_scatter()
-    np.testing.assert_allclose(scatter, np.eye(3), atol=0.02)
+    assert_allclose(scatter, np.eye(3), atol=0.02)
 
 
 def test_a_strong_regularizer_leaves_nothing(problem):
@@ -75,8 +76,8 @@ def test_projection_keeps_the_positive_part(draw):
     root = draw.standard_normal((4, 4))
     metric, factor = project(root + root.T)
     values, vectors = np.linalg.eigh(root + root.T)
-    np.testing.assert_allclose(metric, (vectors * np.maximum(values, 0)) @ vectors.T, atol=1e-12)
-    np.testing.assert_allclose(factor.T @ factor, metric, atol=1e-12)
+    assert_allclose(metric, (vectors * np.maximum(values, 0)) @ vectors.T, atol=1e-12)
+    assert_allclose(factor.T @ factor, metric, atol=1e-12)
     lengths = np.linalg.norm(factor, axis=1)
     assert (np.diff(lengths) <= 1e-12).all()
     assert not project(-np.eye(3))[0].any()

@@ -9,6 +9,7 @@ import math
 
 import pytest
 import torch
+from torch.autograd import grad
 
 from vicinal.losses import (
     AdaptiveNeighborhoodLoss,
@@ -770,7 +771,7 @@ def test_potential_field_equals_the_printed_energy_and_its_gradient(options, rng
                 energy = energy + (distance if distance < loss.delta else loss.delta) ** -loss.alpha
     found = loss(rows, torch.tensor(labels))
     assert found.item() == pytest.approx(energy.item(), rel=1e-9)
-    ours, printed = (torch.autograd.grad(value, [rows, loss.proxies]) for value in (found, energy))
+    ours, printed = (grad(value, [rows, loss.proxies]) for value in (found, energy))
     for gradient, expected in zip(ours, printed, strict=True):
         torch.testing.assert_close(gradient, expected, rtol=1e-9, atol=1e-9)
 
@@ -784,5 +785,5 @@ def test_in_a_potential_field_near_and_far_points_do_not_act():
         with torch.no_grad():
             loss.proxies[0] = torch.tensor([math.cos(angle), math.sin(angle)])
             loss.proxies[1] = torch.tensor([math.cos(angle + 1), math.sin(angle + 1)])
-        pulls.append(torch.autograd.grad(loss(rows, torch.tensor([0])), rows)[0].norm().item())
+        pulls.append(grad(loss(rows, torch.tensor([0])), rows)[0].norm().item())
     assert pulls[0] == 0 < pulls[2] < pulls[1]

@@ -4,7 +4,8 @@ orientation term."""
 import pytest
 import torch
 from tests.listed import triplets
-from torch.autograd import gradcheck
+from torch.autograd import grad, gradcheck
+from torch.testing import assert_close
 
 from vicinal.losses import HardExemplarLoss
 
@@ -44,13 +45,13 @@ def test_detached_weights_are_constants(rng):
     """The gradient is that of the same weights, given as numbers."""
     rows = torch.randn(8, 4, generator=rng, dtype=torch.float64, requires_grad=True)
     loss = HardExemplarLoss(reduction="sum")
-    found = torch.autograd.grad(loss(rows, LABELS), rows)[0]
+    found = grad(loss(rows, LABELS), rows)[0]
     compared = loss.distance(rows)
     a, p, n = triplets(LABELS)
     gaps = compared[a, n] - compared[a, p]
     weights = weigh(gaps.tolist(), compared=7.0)
-    expected = torch.autograd.grad((weights * torch.log1p(torch.exp(-gaps))).sum(), rows)[0]
-    torch.testing.assert_close(found, expected)
+    expected = grad((weights * torch.log1p(torch.exp(-gaps))).sum(), rows)[0]
+    assert_close(found, expected)
 
 
 def test_only_undetached_weights_let_the_orientation_move_the_embeddings(views):
@@ -61,7 +62,7 @@ def test_only_undetached_weights_let_the_orientation_move_the_embeddings(views):
 
     for detach in (True, False):
         value = orientation(HardExemplarLoss(detach_weights=detach))
-        moved = torch.autograd.grad(value, queries, allow_unused=True, materialize_grads=True)[0]
+        moved = grad(value, queries, allow_unused=True, materialize_grads=True)[0]
         assert bool(moved.any()) is not detach
 
     def both(queries, gallery, errors):
@@ -79,7 +80,7 @@ def test_pairs_are_the_queries_as_anchors_and_the_gallery_as_reference(views):
     labels = torch.arange(6)
     loss = HardExemplarLoss(reduction="none")
     found = loss.with_orientation(queries, gallery, labels, errors)
-    torch.testing.assert_close(found.match, loss(queries, labels, gallery, labels))
+    assert_close(found.match, loss(queries, labels, gallery, labels))
 
 
 def test_the_authors_mean_over_the_whole_matrix_is_b_minus_1_over_b_of_ours(views):
@@ -92,8 +93,8 @@ def test_the_authors_mean_over_the_whole_matrix_is_b_minus_1_over_b_of_ours(view
     gaps = compared - compared.diagonal()[:, None]
     weights = weigh(gaps.tolist(), compared=6.0).fill_diagonal_(0)
     match = (weights * torch.log1p(torch.exp(-gaps))).mean()
-    torch.testing.assert_close(found.match * 5 / 6, match)
-    torch.testing.assert_close(found.orientation * 5 / 6, (weights * errors[:, None]).mean())
+    assert_close(found.match * 5 / 6, match)
+    assert_close(found.orientation * 5 / 6, (weights * errors[:, None]).mean())
 
 
 def test_pairs_of_one_class_are_no_negatives_and_pairs_that_do_not_fit_take_no_part(views):
@@ -104,11 +105,11 @@ def test_pairs_of_one_class_are_no_negatives_and_pairs_that_do_not_fit_take_no_p
     found = loss.with_orientation(queries, gallery, labels, errors).match
     few = [view[rest] for view in views]
     expected = loss.with_orientation(few[0], few[1], labels[rest], few[2]).match
-    torch.testing.assert_close(found[0], expected[0])
+    assert_close(found[0], expected[0])
     fits = torch.tensor([True, True, False, True, True, True])
     loss = HardExemplarLoss()
     labels = torch.arange(6)
     found = loss.with_orientation(queries, gallery, labels, errors, fits)
     few = [view[fits] for view in views]
     expected = loss.with_orientation(few[0], few[1], labels[fits], few[2])
-    torch.testing.assert_close(tuple(found), tuple(expected))
+    assert_close(tuple(found), tuple(expected))

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from torch.nn.functional import one_hot
+from torch.testing import assert_close
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses import (
@@ -148,7 +149,7 @@ def test_rows_of_any_length_have_a_direction(length, embeddings):
     value = TripletLoss()(scaled, LABELS)
     gradient = torch.autograd.grad(value, scaled)[0]
     tolerance = 1e-2 if length < 1e-30 else 1e-5  # below 1e-38 rows themselves have few digits
-    torch.testing.assert_close(value, TripletLoss()(rows, LABELS), rtol=tolerance, atol=0)
+    assert_close(value, TripletLoss()(rows, LABELS), rtol=tolerance, atol=0)
     if length > 1e-30:
         assert gradient.isfinite().all() and (gradient * length).abs().max() > 1e-3
 
@@ -177,7 +178,7 @@ def test_a_positive_shares_a_label_and_a_row_without_labels_forms_nothing(embedd
     pull = [apart[i, j] ** 2 / 2 for i, near in enumerate(SHARED) for j in near]
     push = [(1 - apart[i, k]).relu() ** 2 / 2 for i, far in enumerate(others) for k in far]
     expected = torch.stack(pull + push).mean()
-    torch.testing.assert_close(ContrastiveLoss()(rows, SEVERAL), expected)
+    assert_close(ContrastiveLoss()(rows, SEVERAL), expected)
     own = torch.tensor([0, 3])  # are left out of a reference
     assert not same_class(SEVERAL[own].bool(), SEVERAL.bool(), own)[[0, 1], own].any()
 
@@ -187,10 +188,10 @@ def test_one_label_each_is_the_loss_of_classes(name, embeddings):
     labels = torch.arange(12) % 5
     loss = LOSSES[name]()
     several = one_hot(labels)
-    torch.testing.assert_close(loss(embeddings, several), loss(embeddings, labels))
+    assert_close(loss(embeddings, several), loss(embeddings, labels))
     own = torch.tensor([2, 7])
     found = loss(embeddings[own], several[own], embeddings, several.float(), own)
-    torch.testing.assert_close(found, loss(embeddings[own], labels[own], embeddings, labels, own))
+    assert_close(found, loss(embeddings[own], labels[own], embeddings, labels, own))
 
 
 def test_every_pair_loss_takes_several_labels():

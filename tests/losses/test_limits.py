@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from vicinal.losses import (
     AdaptiveNeighborhoodLoss,
@@ -105,9 +106,9 @@ def times(factor, loss):
 )
 def test_one_loss_is_another_in_value_and_gradient(one, other, embeddings):
     values = [loss(embeddings, PAIRS) for loss in (one, other)]
-    torch.testing.assert_close(*values, rtol=1e-6, atol=1e-9)
+    assert_close(*values, rtol=1e-6, atol=1e-9)
     gradients = [gradient_of(value, embeddings) for value in values]
-    torch.testing.assert_close(*gradients, rtol=1e-6, atol=1e-9)
+    assert_close(*gradients, rtol=1e-6, atol=1e-9)
 
 
 def relu_of(offset, sign=1):
@@ -137,7 +138,7 @@ def test_sharp_dials_leave_the_hardest_positive_and_negative(loss, limit, embedd
     worst = -torch.inf if loss.distance.larger_is_closer else torch.inf
     near = closest(c.negative.masked_fill(~c.keep_negative, worst), dim=1)
     expected = limit(farthest(c.positive, dim=1), near)
-    torch.testing.assert_close(loss.core(c).sums, expected, rtol=0, atol=1e-4)
+    assert_close(loss.core(c).sums, expected, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +180,7 @@ def test_a_weight_counts_a_pair_as_often(loss, embeddings):
         keep_negative=c.keep_negative[:, negative],
         partner=None if c.partner is None else c.partner[:, positive],
     )
-    torch.testing.assert_close(loss.core(weighted).sums, loss.core(listed).sums)
+    assert_close(loss.core(weighted).sums, loss.core(listed).sums)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +200,7 @@ def test_the_weights_of_the_chosen_pairs_multiply(loss, embeddings):
     weights = (of_class.expand_as(c.positive), of_class.square().expand_as(c.negative))
     weighted = replace(c, positive_weights=weights[0], negative_weights=weights[1])
     expected = of_class[:, 0] ** 3 * loss.core(c).sums
-    torch.testing.assert_close(loss.core(weighted).sums, expected)
+    assert_close(loss.core(weighted).sums, expected)
 
 
 def test_weights_of_supervised_contrastive_loss(embeddings):
@@ -212,4 +213,4 @@ def test_weights_of_supervised_contrastive_loss(embeddings):
     apart = c.negative.masked_fill(~c.keep_negative, -torch.inf)
     everyone = torch.cat([c.positive, apart, apart], dim=1) / 0.1
     terms = everyone.logsumexp(dim=1, keepdim=True) - c.positive / 0.1
-    torch.testing.assert_close(loss.core(weighted).sums, (weights * terms).mean(dim=1))
+    assert_close(loss.core(weighted).sums, (weights * terms).mean(dim=1))

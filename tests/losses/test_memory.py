@@ -7,6 +7,7 @@ import pytest
 import torch
 from tests.gpu import never_waiting
 from torch import nn
+from torch.testing import assert_close
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses import (
@@ -57,15 +58,15 @@ def test_each_batch_is_compared_with_the_last_rows(kind, batches):
         last = sorted(range(len(every[0]))[-20:], key=lambda row: row % 20)
         own = torch.tensor([last.index(row) for row in range(len(every[0]))[-N:]])
         values = (memory(rows, labels), loss(rows, labels, every[0][last], every[1][last], own))
-        torch.testing.assert_close(*values)
-        torch.testing.assert_close(*(torch.autograd.grad(value, rows)[0] for value in values))
+        assert_close(*values)
+        assert_close(*(torch.autograd.grad(value, rows)[0] for value in values))
 
 
 def test_warm_up_is_the_plain_loss_and_keeps_nothing(batches):
     values = run(fresh(warmup=3), batches)
     for value, (rows, labels) in zip(values[:3], batches, strict=False):
-        torch.testing.assert_close(value, BatchAllTripletLoss()(rows, labels))
-    torch.testing.assert_close(values[3:], run(fresh(), batches[3:]))
+        assert_close(value, BatchAllTripletLoss()(rows, labels))
+    assert_close(values[3:], run(fresh(), batches[3:]))
 
 
 def test_the_whole_state_passes_through_a_checkpoint_and_a_copy(batches, tmp_path):

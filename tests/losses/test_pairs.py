@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
+from torch.autograd import grad
+from torch.nn.functional import cross_entropy, normalize
+from torch.testing import assert_close
 
 from vicinal.distances import SignalToNoise
 from vicinal.errors import DataError
@@ -40,8 +42,8 @@ def test_the_boundary_of_an_anchor_enters_the_core_as_a_number(embeddings):
     loss = MarginLoss(3).double()
     c = loss.comparisons(embeddings(6), torch.arange(6) // 2)
     moved = {name: getattr(c, name) + 0.3 for name in ("positive", "negative", "boundary")}
-    torch.testing.assert_close(loss.core(replace(c, **moved)), loss.core(c))
-    torch.testing.assert_close(loss.core(replace(c, boundary=None)), loss.core(c))
+    assert_close(loss.core(replace(c, **moved)), loss.core(c))
+    assert_close(loss.core(replace(c, boundary=None)), loss.core(c))
 
 
 def test_a_label_without_a_boundary_is_rejected_with_both_numbers(embeddings):
@@ -53,7 +55,7 @@ def test_a_label_without_a_boundary_is_rejected_with_both_numbers(embeddings):
 def test_circle_passes_no_gradient_through_its_weights(embeddings):
     rows = embeddings(6, 3).requires_grad_()
     labels = torch.tensor([0, 0, 0, 1, 1, 2])
-    unit = torch.nn.functional.normalize(rows, dim=1)
+    unit = normalize(rows, dim=1)
     s = unit @ unit.T
     held = s.detach()
     same = (labels[:, None] == labels).fill_diagonal_(False)
@@ -61,8 +63,8 @@ def test_circle_passes_no_gradient_through_its_weights(embeddings):
     push = torch.exp(8 * (held + 0.4).relu() * (s - 0.4)) * (labels[:, None] != labels)
     expected = torch.log1p(pull * push.sum(dim=1))[:5].mean()  # the last has no positive
     values = (CircleLoss(0.4, 8.0)(rows, labels), expected)
-    torch.testing.assert_close(*values)
-    torch.testing.assert_close(*(torch.autograd.grad(value, rows)[0] for value in values))
+    assert_close(*values)
+    assert_close(*(grad(value, rows)[0] for value in values))
 
 
 def test_each_kind_pulls_by_its_share_in_ranked_list(embeddings):
@@ -72,13 +74,13 @@ def test_each_kind_pulls_by_its_share_in_ranked_list(embeddings):
     positive = c.positive.clone().requires_grad_()
     negative = c.negative.clone().requires_grad_()
     terms = loss.core(replace(c, positive=positive, negative=negative))
-    pull, push = torch.autograd.grad(terms.sums.sum(), (positive, negative))
+    pull, push = grad(terms.sums.sum(), (positive, negative))
     outside = (c.positive > 0.8) & c.keep_positive
     inside = (c.negative < 1.2) & c.keep_negative
     shares = 0.5 * outside / outside.sum(dim=1, keepdim=True).clamp(min=1).double()
-    torch.testing.assert_close(pull, shares)
+    assert_close(pull, shares)
     hot = (10 * (1.2 - c.negative)).masked_fill(~inside, -torch.inf)
-    torch.testing.assert_close(push, -0.5 * hot.softmax(dim=1).nan_to_num(0))
+    assert_close(push, -0.5 * hot.softmax(dim=1).nan_to_num(0))
 
 
 # -- n-pair and soft maxima
@@ -89,16 +91,16 @@ def test_blocks_are_the_cross_entropy_of_the_matrix_of_inner_products(embeddings
     labels = torch.arange(8).repeat(2)
     anchors, positives = rows.chunk(2)
     expected = cross_entropy(anchors @ positives.T, torch.arange(8))
-    torch.testing.assert_close(NPairLoss(l2=0.0, blocks=True)(rows, labels), expected)
+    assert_close(NPairLoss(l2=0.0, blocks=True)(rows, labels), expected)
     lengths = rows.square().sum() / 8
     penalized = NPairLoss(l2=0.02, blocks=True)(rows, labels)
-    torch.testing.assert_close(penalized, expected + 0.02 / 4 * lengths)
+    assert_close(penalized, expected + 0.02 / 4 * lengths)
     split = NPairLoss(l2=0.02)(anchors, labels[:8], positives, labels[8:])
-    torch.testing.assert_close(penalized, split)
+    assert_close(penalized, split)
     one = Triplets(torch.tensor([0]), torch.tensor([8]), torch.tensor([9]))
     of_one = NPairLoss(l2=0.02).on_triplets(rows, one) - NPairLoss(l2=0.0).on_triplets(rows, one)
     squares = rows.square().sum(dim=1)
-    torch.testing.assert_close(of_one, 0.02 / 4 * (squares[0] + squares[8:10].mean()))
+    assert_close(of_one, 0.02 / 4 * (squares[0] + squares[8:10].mean()))
     with pytest.raises(DataError, match="got 7 rows"):
         NPairLoss(blocks=True)(rows[:7], labels[:7])
 
@@ -106,7 +108,7 @@ def test_blocks_are_the_cross_entropy_of_the_matrix_of_inner_products(embeddings
 def test_a_pair_that_coincides_has_a_finite_gradient():
     rows = torch.ones(6, 3, requires_grad=True)
     value = TupletMarginLoss()(rows, torch.arange(6) // 2)
-    assert torch.autograd.grad(value, rows)[0].isfinite().all()
+    assert grad(value, rows)[0].isfinite().all()
 
 
 # -- both members of a pair
@@ -153,17 +155,17 @@ def test_arc_distances_enter_the_core_as_rows_without_partner(embeddings):
     pair = torch.tensor([[0.9], [0.2]])
     rows = Comparisons(pair, torch.ones_like(pair).bool(), arcs, all_arcs)
     hard = LiftedStructureLoss(0.1, form="min").core(rows).sums
-    torch.testing.assert_close(hard, torch.tensor([0.8, 0.0]))
+    assert_close(hard, torch.tensor([0.8, 0.0]))
     soft = (pair.squeeze(1) + 0.1 + (-arcs).logsumexp(dim=1)).relu().square() / 2
-    torch.testing.assert_close(LiftedStructureLoss(0.1).core(rows).sums, soft)
+    assert_close(LiftedStructureLoss(0.1).core(rows).sums, soft)
     several = torch.tensor([[0.3, 0.9, 0.4], [0.2, 0.1, 0.0]])
     there = torch.tensor([[True, True, True], [True, True, False]])
     terms = HPHNLoss(0.1).core(Comparisons(several, there, arcs, all_arcs))
-    torch.testing.assert_close(terms.sums, torch.tensor([0.9 + 0.1 - 0.2, 0.0]))
+    assert_close(terms.sums, torch.tensor([0.9 + 0.1 - 0.2, 0.0]))
     loss = AngularLoss()  # whose negatives are then compared with the middle of the pair
     c = loss.comparisons(embeddings(6), torch.arange(6) // 2)
     middle = (c.negative + c.negative[c.partner.squeeze(1)]) / 2
-    torch.testing.assert_close(loss.core(replace(c, negative=middle, partner=None)), loss.core(c))
+    assert_close(loss.core(replace(c, negative=middle, partner=None)), loss.core(c))
 
 
 # -- dimensions
@@ -200,4 +202,4 @@ def test_a_row_without_signal_is_at_distance_0():
     rows = torch.tensor([[2.0, 2.0, 2.0], [1.0, 0.0, -1.0]], requires_grad=True)
     found = SignalToNoise()(rows)
     assert found[0].tolist() == [0.0, 0.0] and found[1].tolist() == pytest.approx([1.0, 0.0])
-    assert torch.autograd.grad(found.sum(), rows)[0].isfinite().all()
+    assert grad(found.sum(), rows)[0].isfinite().all()

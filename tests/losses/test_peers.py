@@ -5,7 +5,9 @@ import math
 import pytest
 import torch
 from tests.listed import triplets
+from torch.autograd import grad
 from torch.nn.functional import normalize
+from torch.testing import assert_close
 
 from vicinal.losses import (
     AngularLoss,
@@ -50,9 +52,9 @@ def embeddings(rng):
 
 
 def assert_equal(ours, theirs, *inputs, rtol=1e-6, atol=1e-5):
-    torch.testing.assert_close(ours.double(), theirs.double(), rtol=rtol, atol=atol)
-    gradients = [torch.autograd.grad(value, inputs, retain_graph=True) for value in (ours, theirs)]
-    torch.testing.assert_close(*gradients, rtol=rtol, atol=atol)
+    assert_close(ours.double(), theirs.double(), rtol=rtol, atol=atol)
+    gradients = [grad(value, inputs, retain_graph=True) for value in (ours, theirs)]
+    assert_close(*gradients, rtol=rtol, atol=atol)
 
 
 def mined(loss, miner):
@@ -152,7 +154,7 @@ def test_margin_loss_of_triplets_equals_the_peer_also_in_its_boundaries(classes,
     value = ours.on_triplets(embeddings, listed, labels=LABELS)
     theirs = peer(embeddings, LABELS, tuple(listed))
     learned = ours.boundary if classes is None else ours.deviations
-    found = torch.autograd.grad(value, learned, retain_graph=True)[0]
-    expected = torch.autograd.grad(theirs, peer.beta, retain_graph=True)[0]
-    torch.testing.assert_close(found.reshape(-1), expected)
+    found = grad(value, learned, retain_graph=True)[0]
+    expected = grad(theirs, peer.beta, retain_graph=True)[0]
+    assert_close(found.reshape(-1), expected)
     assert_equal(value, theirs, embeddings)

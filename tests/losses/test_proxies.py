@@ -5,6 +5,8 @@ import math
 
 import pytest
 import torch
+from torch.autograd import grad
+from torch.testing import assert_close
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.geometry import shift_angle
@@ -29,7 +31,7 @@ def test_proxies_follow_from_the_seed_and_have_length_1(kind):
     first, again, other = (kind(5, 4, seed=seed).proxies for seed in (1, 1, 2))
     assert torch.equal(torch.get_rng_state(), before)  # nobody else's draws change
     assert torch.equal(first, again) and not torch.equal(first, other)
-    torch.testing.assert_close(first.norm(dim=-1), torch.ones(first.shape[:-1]))
+    assert_close(first.norm(dim=-1), torch.ones(first.shape[:-1]))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -70,7 +72,7 @@ def test_a_synthetic_proxy_counts_as_one_of_the_losss_own(kind, rng):
     order = torch.tensor([4, 2, 0, 1, 3])  # also in any order
     made = part.compare(rows, labels, whole.proxies[order], whole.proxy_labels[order])
     found = reduce(part.core(made), "mean")
-    torch.testing.assert_close(found, whole(rows, labels))
+    assert_close(found, whole(rows, labels))
 
 
 def test_merging_costs_nothing_when_centers_coincide_and_passes_a_finite_gradient():
@@ -78,13 +80,13 @@ def test_merging_costs_nothing_when_centers_coincide_and_passes_a_finite_gradien
     with torch.no_grad():
         loss.proxies.copy_(loss.proxies[:, :1].expand(3, 4, 4))
     value = loss.spread_penalty(loss.proxies)
-    assert value == 0 and torch.autograd.grad(value, loss.proxies)[0].isfinite().all()
+    assert value == 0 and grad(value, loss.proxies)[0].isfinite().all()
 
 
 def test_a_sample_on_its_proxy_or_opposite_has_a_finite_gradient():
     loss = ArcFaceLoss(5, 4)
     for sign in (1, -1):
         rows = (sign * loss.proxies.detach()).clone().requires_grad_()
-        assert torch.autograd.grad(loss(rows, torch.arange(5)), rows)[0].isfinite().all()
+        assert grad(loss(rows, torch.arange(5)), rows)[0].isfinite().all()
     ends = shift_angle(torch.tensor([1.0, -1.0]), 0.5).tolist()
     assert ends == pytest.approx([math.cos(0.5), -math.cos(0.5)])

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from vicinal.losses import (
     LOSSES,
@@ -31,14 +32,14 @@ def test_proxies_turn_to_class_means_and_keep_their_lengths(name, centers, rng):
     before = loss.proxies.detach().clone().view(4, centers, 4)
     loss.start_at_means(rows, LABELS)
     found = loss.proxies.detach().view(4, centers, 4)
-    torch.testing.assert_close(found.norm(dim=-1), torch.full((4, centers), 2.0))
+    assert_close(found.norm(dim=-1), torch.full((4, centers), 2.0))
     assert torch.equal(found[2], before[2])  # of 6 there is no row
     rows = unit(rows) if loss.distance.normalize else rows
-    torch.testing.assert_close(found[1], 2 * unit(rows[1]).expand(centers, 4))
+    assert_close(found[1], 2 * unit(rows[1]).expand(centers, 4))
     if centers == 1:
         for place, label in ((0, 3), (3, 8)):
             mean = rows[label == LABELS].mean(dim=0)
-            torch.testing.assert_close(found[place, 0], 2 * unit(mean))
+            assert_close(found[place, 0], 2 * unit(mean))
     assert loss(rows, LABELS).mean().isfinite()
 
 
@@ -48,7 +49,7 @@ def test_several_proxies_start_at_the_parts_of_a_class():
     loss = NormalizedSoftmaxLoss(2, 2, centers=2)
     loss.start_at_means(rows, torch.zeros(6, dtype=torch.int64))
     found = loss.proxies.detach()[0]
-    torch.testing.assert_close(found[found[:, 0].argsort(descending=True)], unit(corners))
+    assert_close(found[found[:, 0].argsort(descending=True)], unit(corners))
 
 
 def test_each_size_of_a_nested_loss_starts_by_its_numbers(rng):
@@ -57,7 +58,7 @@ def test_each_size_of_a_nested_loss_starts_by_its_numbers(rng):
     parts = [ProxyAnchorLoss(3, size, known=(3, 5, 8)) for size in sizes]
     start_at_means(NestedLoss(parts, sizes), rows, LABELS)
     for part, size in zip(parts, sizes, strict=True):
-        torch.testing.assert_close(part.proxies[1].detach(), unit(rows[1, :size]))
+        assert_close(part.proxies[1].detach(), unit(rows[1, :size]))
 
 
 @pytest.mark.parametrize(

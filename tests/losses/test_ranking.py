@@ -5,6 +5,7 @@ import resource
 import pytest
 import torch
 from tests.apart import alone
+from torch.testing import assert_close
 
 from vicinal.losses import LOSSES, RecallAtKLoss, SmoothAPLoss
 
@@ -22,13 +23,13 @@ def test_sharp_steps_give_exact_average_precision_and_recall(embeddings):
     hits = (LABELS[ranked] == LABELS[:, None]).double()
     precision = hits.cumsum(dim=1) / torch.arange(1, 40)
     exact = (precision * hits).sum(dim=1) / hits.sum(dim=1)
-    torch.testing.assert_close(SmoothAPLoss(1e-7)(embeddings, LABELS), 1 - exact.mean())
+    assert_close(SmoothAPLoss(1e-7)(embeddings, LABELS), 1 - exact.mean())
     sharp = RecallAtKLoss((1, 2, 8), temperature=1e-7, rank_temperature=1e-3)
     # Ranks are whole numbers, so the cut is put on one: a positive of rank k is half inside.
     inside = [
         (hits[:, :k].sum(dim=1) - hits[:, k - 1] / 2).clamp(max=k) / min(k, 4) for k in (1, 2, 8)
     ]
-    torch.testing.assert_close(sharp(embeddings, LABELS), 1 - torch.stack(inside).mean())
+    assert_close(sharp(embeddings, LABELS), 1 - torch.stack(inside).mean())
 
 
 def peak(name):

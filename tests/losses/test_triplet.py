@@ -5,6 +5,7 @@ import pytest
 import torch
 from tests.listed import triplets
 from torch.nn.functional import pad
+from torch.testing import assert_close
 
 from vicinal.errors import ConfigError
 from vicinal.losses import (
@@ -28,7 +29,7 @@ def test_explicit_triplets_equal_all_triplets_when_all_are_listed(embeddings):
     rows = embeddings(9)
     labels = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 3])
     for loss in (TripletLoss(), BatchAllTripletLoss(), BatchAllTripletLoss(soft=True)):
-        torch.testing.assert_close(loss.on_triplets(rows, triplets(labels)), loss(rows, labels))
+        assert_close(loss.on_triplets(rows, triplets(labels)), loss(rows, labels))
 
 
 def test_blocks_take_the_disjoint_triplets_and_skip_rows_that_do_not_fit(embeddings):
@@ -36,7 +37,7 @@ def test_blocks_take_the_disjoint_triplets_and_skip_rows_that_do_not_fit(embeddi
     labels = torch.tensor([0, 1, 2, 3, 0, 1, 2, 9, 4, 5, 2, 6])  # 2 has no negative, 3 no positive
     fitting = Triplets(torch.tensor([0, 1]), torch.tensor([4, 5]), torch.tensor([8, 9]))
     expected = TripletLoss(5.0).on_triplets(rows, fitting)
-    torch.testing.assert_close(TripletLoss(5.0, blocks=True)(rows, labels), expected)
+    assert_close(TripletLoss(5.0, blocks=True)(rows, labels), expected)
     assert TripletLoss(blocks=True, reduction="none")(rows, labels).shape == (4,)
     with pytest.raises(ConfigError, match="got 11 rows"):
         TripletLoss(blocks=True)(rows[:11], labels[:11])
@@ -59,7 +60,7 @@ def test_one_positive_and_one_negative_are_summed_like_several(kind, soft, rng):
         c = Comparisons(positive, there, negative, others, of_positive, of_negative)
         terms = kind(0.1, soft=soft).core(c)
         found.append((*terms, *torch.autograd.grad(terms.sums.sum(), values)))
-    torch.testing.assert_close(found[0], found[1])
+    assert_close(found[0], found[1])
 
 
 # -- semi-hard
@@ -85,11 +86,11 @@ def test_each_two_classes_have_the_margin_of_their_level(options, embeddings, tr
     margins, spreads = tree
     loss = with_margins(HierarchicalTripletLoss(**options), margins, spreads)
     expected = margins[LEVELS[LABELS][:, LABELS].long()] - spreads[LABELS][:, None]
-    torch.testing.assert_close(loss.margins_of(LABELS), expected)
+    assert_close(loss.margins_of(LABELS), expected)
     distances = loss.distance(rows)
     a, p, n = triplets(LABELS)
     excess = distances[a, p] - distances[a, n] + expected[a, n]
-    torch.testing.assert_close(loss(rows, LABELS), excess.relu().mean() / 2)
+    assert_close(loss(rows, LABELS), excess.relu().mean() / 2)
     counts = loss.core(loss.comparisons(rows, LABELS)).counts
     assert counts.sum() == 3 * 2 * 3 * 2 * 3  # Z = l'm (l'm - 1) t (t - 1) t
 

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 from tests.methods.build import OneBatch, build
+from torch.autograd import grad
+from torch.testing import assert_close
 
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError, DataError
@@ -104,12 +106,10 @@ def test_the_graph_is_that_of_loops(rng):
     x = torch.randn(6, 4, generator=rng, dtype=torch.float64, requires_grad=True)
     found = graph(x, LABELS[:, None] == LABELS)
     expected = graph_by_hand(graph, x, LABELS.tolist())
-    torch.testing.assert_close(found, expected)
+    assert_close(found, expected)
     learned = [x, *(p for p in graph.parameters() if p.requires_grad)]
-    ours, theirs = (
-        torch.autograd.grad(sum(y.sin().sum() for y in pair), learned) for pair in (found, expected)
-    )
-    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9)
+    ours, theirs = (grad(sum(y.sin().sum() for y in pair), learned) for pair in (found, expected))
+    assert_close(ours, theirs, rtol=1e-6, atol=1e-9)
 
 
 def combined_by_hand(rows, pulls, factor, draws):
@@ -141,9 +141,9 @@ def test_negatives_are_pulled_by_channels_and_combined(members, rng):
     draws = torch.rand(members, members, generator=rng, dtype=torch.float64)
     factor = torch.tensor(0.7, dtype=torch.float64)
     found = combined_negatives(rows, pulls, factor, draws)
-    torch.testing.assert_close(found, combined_by_hand(rows, pulls, factor, draws))
+    assert_close(found, combined_by_hand(rows, pulls, factor, draws))
     still = combined_negatives(rows, torch.ones_like(pulls), torch.ones_like(factor), 0 * draws)
-    torch.testing.assert_close(still[0], rows[:, -1])
+    assert_close(still[0], rows[:, -1])
 
 
 def a_method(loss=None, steps=1, **settings):
@@ -207,9 +207,9 @@ def test_a_step_descends_the_printed_losses(rng):
     real = method.loss(rows, LABELS)
     weight = 1 - math.exp(-20 / 30)
     metric = real + weight * synthetic + node
-    gradient = torch.autograd.grad(metric, head, retain_graph=True)[0]
+    gradient = grad(metric, head, retain_graph=True)[0]
     graph = [p for p in method.graph.parameters() if p.requires_grad]
-    of_graph = torch.autograd.grad(node + sum(parts) / 2, graph, allow_unused=True)
+    of_graph = grad(node + sum(parts) / 2, graph, allow_unused=True)
     before = head.clone()
     result = method.step(Batch(x, LABELS, torch.arange(6)))
     for name, expected in (
@@ -219,17 +219,17 @@ def test_a_step_descends_the_printed_losses(rng):
         ("generator/node", node),
         *zip(("generator/soft", "generator/cosine", "generator/diversity"), parts, strict=True),
     ):
-        torch.testing.assert_close(result.scalars[name], expected.detach())
-    torch.testing.assert_close(before - head, 0.1 * gradient)
+        assert_close(result.scalars[name], expected.detach())
+    assert_close(before - head, 0.1 * gradient)
     for parameter, expected in zip(graph, of_graph, strict=True):
-        torch.testing.assert_close(parameter.grad, expected, rtol=1e-6, atol=1e-9)
+        assert_close(parameter.grad, expected, rtol=1e-6, atol=1e-9)
 
 
 def test_in_the_first_epoch_no_negative_counts(rng):
     method = a_method()
     batch = Batch(torch.randn(6, 5, generator=rng).double(), LABELS, torch.arange(6))
     scalars = method(batch).scalars
-    torch.testing.assert_close(
+    assert_close(
         scalars["loss"], scalars["real_loss"] + scalars["generator/node"], rtol=1e-4, atol=1e-4
     )
     assert scalars["hardness/lambda"] > 0.999

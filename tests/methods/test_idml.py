@@ -3,6 +3,8 @@
 import pytest
 import torch
 from tests.methods.build import OneBatch, build
+from torch.autograd import grad
+from torch.testing import assert_close
 
 from vicinal.arguments import build as rebuilt
 from vicinal.arguments import describe
@@ -70,11 +72,11 @@ def test_a_step_descends_the_printed_loss(mixup):
         loss = loss + factor * proxy_anchor(head(mixed), other(mixed), proxies, LABELS)
         loss = loss + (1 - factor) * proxy_anchor(head(mixed), other(mixed), proxies, LABELS[order])
     learned = [head.weight, head.bias, other.weight, other.bias, proxies]
-    gradients = torch.autograd.grad(loss, learned)
+    gradients = grad(loss, learned)
     result = method.step(batch)
-    torch.testing.assert_close(result.scalars["loss"], loss.detach(), rtol=1e-9, atol=1e-12)
+    assert_close(result.scalars["loss"], loss.detach(), rtol=1e-9, atol=1e-12)
     for parameter, gradient in zip(learned, gradients, strict=True):
-        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-9, atol=1e-12)
+        assert_close(parameter.grad, gradient, rtol=1e-9, atol=1e-12)
 
 
 def test_a_certain_sample_is_compared_by_its_cosine():
@@ -82,7 +84,7 @@ def test_a_certain_sample_is_compared_by_its_cosine():
     unit = x / x.norm(dim=1, keepdim=True)
     cosines = unit @ (p / p.norm(dim=1, keepdim=True)).T
     certain = torch.zeros_like(x)
-    torch.testing.assert_close(introspective_similarity(x, certain, p, 0.0, 5.0), cosines)
+    assert_close(introspective_similarity(x, certain, p, 0.0, 5.0), cosines)
     doubtful = introspective_similarity(x, torch.ones_like(x), p, 0.0, 5.0)
     assert (doubtful > cosines).all() and (doubtful < 1).all()
 
@@ -91,7 +93,7 @@ def test_at_a_proxy_value_and_gradient_are_finite():
     p = torch.tensor([[1.0, 0.0]])
     x = p.clone().requires_grad_()
     found = introspective_similarity(x, torch.ones(1, 2), p, 4.0, 5.0)
-    assert found.item() == 1 and torch.autograd.grad(found.sum(), x)[0].isfinite().all()
+    assert found.item() == 1 and grad(found.sum(), x)[0].isfinite().all()
 
 
 @pytest.mark.parametrize(("form", "learns"), [("ours", True), ("authors", False)])
@@ -105,7 +107,7 @@ def test_the_length_of_the_uncertainty_is_what_learns(form, learns):
 
 def test_proxies_begin_as_long_as_those_of_the_authors():
     lengths = a_method().loss.proxies.norm(dim=1)
-    torch.testing.assert_close(lengths, torch.full_like(lengths, (2 * 4 / 4) ** 0.5))
+    assert_close(lengths, torch.full_like(lengths, (2 * 4 / 4) ** 0.5))
 
 
 def test_the_second_head_is_of_the_model_and_learns_like_the_first():
@@ -113,8 +115,8 @@ def test_the_second_head_is_of_the_model_and_learns_like_the_first():
     again = rebuilt(describe(embedder), MODELS).double()
     again.load_state_dict(embedder.state_dict())
     inputs = a_batch().inputs
-    torch.testing.assert_close(again.ambiguity(inputs), embedder.ambiguity(inputs))
-    torch.testing.assert_close(again(inputs), embedder(inputs))
+    assert_close(again.ambiguity(inputs), embedder.ambiguity(inputs))
+    assert_close(again(inputs), embedder(inputs))
     optimizer, _ = OptimizerConfig(head_factor=3.0).build(embedder, steps=1)
     rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
     assert len({rates[id(p)] for p in embedder.parameters()}) == 1

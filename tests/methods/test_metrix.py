@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from tests.methods.build import OneBatch, build
+from torch.testing import assert_close
 
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
@@ -96,7 +97,7 @@ def test_mixtures_cost_what_the_formula_says(loss, formula, with_anchor):
     ours = reduce(loss.core(found), "mean")
     by_hand = formula(embeddings, LABELS.tolist(), with_anchor, *learned[1:])
     values = [(one, *torch.autograd.grad(one, learned)) for one in (ours, by_hand)]
-    torch.testing.assert_close(*values, rtol=1e-9, atol=1e-12)
+    assert_close(*values, rtol=1e-9, atol=1e-12)
 
 
 def test_mixtures_of_positives_alone_are_the_positives():
@@ -112,7 +113,7 @@ def test_mixtures_of_positives_alone_are_the_positives():
     )
     nothing = torch.zeros_like(plain.keep_negative)
     pull = loss.core(type(plain)(plain.positive, plain.keep_positive, plain.negative, nothing))
-    torch.testing.assert_close(loss.core(found).sums, pull.sums)
+    assert_close(loss.core(found).sums, pull.sums)
 
 
 def a_method(loss=None, **settings):
@@ -146,8 +147,8 @@ def test_where_all_is_linear_it_does_not_matter_what_is_mixed(hardest):
     ]
     results = [method(a_batch()) for method in methods]
     for method, result in zip(methods[1:], results[1:], strict=True):
-        torch.testing.assert_close(result.scalars, results[0].scalars)
-        torch.testing.assert_close(method.embedder.state_dict(), methods[0].embedder.state_dict())
+        assert_close(result.scalars, results[0].scalars)
+        assert_close(method.embedder.state_dict(), methods[0].embedder.state_dict())
 
 
 def test_maps_are_mixed_before_they_are_pooled():

@@ -8,6 +8,7 @@ import pytest
 import torch
 from tests.gpu import never_waiting
 from torch import nn
+from torch.testing import assert_close
 
 from vicinal.errors import ConfigError
 from vicinal.methods.optimizer import SGD, Adam, AdamW, OptimizerConfig, fit
@@ -81,7 +82,7 @@ def test_other_optimizers_put_weight_decay_into_the_gradient(embedder, name):
     optimizer.step()
     # Adam's first step has length 1.
     expected = 0.1 * before.sign() if name == "adam" else 0.1 * 0.5 * before
-    torch.testing.assert_close(weight.detach(), before - expected, rtol=0, atol=1e-6)
+    assert_close(weight.detach(), before - expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(("size", "after"), [(100.0, 2.0), (1e-3, None)])
@@ -186,7 +187,7 @@ def test_an_optimizer_updates_as_torchs_own_does(ours):
             network(torch.ones(2, 3)).square().sum().backward()
             optimizer.step()
         networks.append((network.state_dict(), optimizer.state_dict()))
-    torch.testing.assert_close(networks[0], networks[1], rtol=0, atol=0)
+    assert_close(networks[0], networks[1], rtol=0, atol=0)
     assert seen == [ours] * 3 + [theirs] * 3 and issubclass(ours, theirs)
 
 

@@ -6,7 +6,9 @@ import pytest
 import torch
 from tests.arcs import similarity
 from tests.methods.test_combinations import parts_of, planned, some_records, steps
-from torch.autograd import gradcheck
+from torch.autograd import grad, gradcheck
+from torch.nn.functional import normalize
+from torch.testing import assert_close
 
 from vicinal.losses import (
     LOSSES,
@@ -77,7 +79,7 @@ def test_a_perfect_generator_of_unmoved_negatives_gives_the_loss_itself(kind, ha
     synthesis = Synthesis(loss, torch.nn.Identity(), hardest=hardest)
     made = synthesis(rows, LABELS, torch.tensor(1.0), torch.nn.Identity())
     found = loss.core(made.comparisons).sums.sum()
-    torch.testing.assert_close(found, loss.core(loss.comparisons(rows, LABELS)).sums.sum())
+    assert_close(found, loss.core(loss.comparisons(rows, LABELS)).sums.sum())
     assert made.regenerated.shape == rows.shape
 
 
@@ -85,7 +87,7 @@ def test_a_perfect_generator_of_unmoved_negatives_gives_the_loss_itself(kind, ha
 def test_fully_pulled_negatives_are_as_far_as_the_mean_positive_or_nearer(kind, rows):
     loss = make(kind)
     made = Synthesis(loss, torch.nn.Identity())(rows, LABELS, torch.tensor(0.0), lambda z: z)
-    unit, proxies = (torch.nn.functional.normalize(x, dim=1) for x in (rows, loss.proxies))
+    unit, proxies = (normalize(x, dim=1) for x in (rows, loss.proxies))
     apart = torch.cdist(unit, proxies)
     own = LABELS[:, None] == loss.proxy_labels
     if loss.proxies_first:
@@ -98,7 +100,7 @@ def test_fully_pulled_negatives_are_as_far_as_the_mean_positive_or_nearer(kind, 
     cosine = (1 - apart.square() / 2) * share + 1 - share
     cosine = cosine / (1 - share * (1 - share) * apart.square()).sqrt()
     expected = cosine if loss.proxies_first else 2 - 2 * cosine
-    torch.testing.assert_close(made.comparisons.negative[~own], expected[~own])
+    assert_close(made.comparisons.negative[~own], expected[~own])
 
 
 def test_proxies_that_are_the_positives_of_pairs_are_pulled_as_the_paper_pulls_them(rng):
@@ -108,7 +110,7 @@ def test_proxies_that_are_the_positives_of_pairs_are_pulled_as_the_paper_pulls_t
     lambda_ = torch.tensor(0.4)
     paper = Roles.of(NPairLoss(blocks=True), 10).pulled(both, labels, lambda_)
     ours = Roles.of(NormalizedSoftmaxLoss(5, 4), 5).pulled(both, labels, lambda_)
-    torch.testing.assert_close(ours, paper)
+    assert_close(ours, paper)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -134,7 +136,7 @@ def test_samples_on_their_proxies_leave_the_loss_as_it_is(kind, anchors):
     )
     places = torch.searchsorted(torch.tensor(KNOWN), LABELS)
     rows = loss.proxies.detach().flatten(1)[places][:, :4]
-    torch.testing.assert_close(between(rows, LABELS), loss(rows, LABELS))
+    assert_close(between(rows, LABELS), loss(rows, LABELS))
 
 
 @pytest.mark.parametrize("kind", [ProxyNCALoss, ProxyAnchorLoss])
@@ -142,7 +144,7 @@ def test_samples_on_their_proxies_leave_the_loss_as_it_is(kind, anchors):
 def test_a_class_is_as_near_as_the_nearest_of_its_arcs(kind, anchors, rows):
     loss = make(kind).requires_grad_(requires_grad=False)
     made = OptimalNegatives(loss, anchors=anchors, overlap="arcs").comparisons(rows, LABELS)
-    unit, proxies = (torch.nn.functional.normalize(x, dim=1) for x in (rows, loss.proxies))
+    unit, proxies = (normalize(x, dim=1) for x in (rows, loss.proxies))
     squared = True if kind is ProxyNCALoss else None
     nearest = max if loss.proxies_first else min
     places = [KNOWN.index(label) for label in LABELS.tolist()]
@@ -177,11 +179,9 @@ def test_equal_weights_give_the_gradient_of_the_loss_itself(name, rows):
     given = leaves(loss, rows)
     scored = ProxyScoring(loss)(given[0], LABELS)
     whole = loss(given[0], LABELS)
-    torch.testing.assert_close(scored.losses.sum() / len(rows), whole)
-    found, expected = (
-        torch.autograd.grad(v, given) for v in (scored.losses.sum() / len(rows), whole)
-    )
-    torch.testing.assert_close(found, expected)
+    assert_close(scored.losses.sum() / len(rows), whole)
+    found, expected = (grad(v, given) for v in (scored.losses.sum() / len(rows), whole))
+    assert_close(found, expected)
     assert scored.losses.shape == scored.hardness.shape == scored.members.shape[:2]
 
 
@@ -190,8 +190,8 @@ def test_a_pair_of_a_sum_over_pairs_is_the_papers_tuple(rows):
     given = leaves(loss, rows)
     pair = ProxyScoring(loss)(given[0], LABELS).losses[2, 1] / len(rows)
     term = torch.nn.functional.cosine_similarity(given[0][2], loss.proxies[1], dim=0).square() / 2
-    for found, expected in zip(*(torch.autograd.grad(v, given) for v in (pair, term)), strict=True):
-        torch.testing.assert_close(found, expected)
+    for found, expected in zip(*(grad(v, given) for v in (pair, term)), strict=True):
+        assert_close(found, expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -202,7 +202,7 @@ def test_slopes_are_those_of_finite_differences(kind, rows, rng):
     found = slopes(ProxyScoring(loss), rows, along, LABELS).sum() / len(rows)
     step = 1e-6 * along
     difference = (loss(rows + step, LABELS) - loss(rows - step, LABELS)) / 2e-6
-    torch.testing.assert_close(found, difference, rtol=1e-5, atol=1e-8)
+    assert_close(found, difference, rtol=1e-5, atol=1e-8)
 
 
 # -- HTL -------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def test_margins_of_classes_come_on_top_of_the_losss_own(name, rows):
     core, seen = loss.core, []
     loss.core = lambda found: (seen.append(found.negative), core(found))[1]
     method.over_proxies(rows, labels)
-    torch.testing.assert_close(seen[0], expected, check_dtype=False)
+    assert_close(seen[0], expected, check_dtype=False)
 
 
 def test_embedding_expansion_without_points_compares_the_ends_of_pairs(rows):
@@ -241,4 +241,4 @@ def test_embedding_expansion_without_points_compares_the_ends_of_pairs(rows):
         mine = torch.tensor([i, 8 + KNOWN.index(own)])
         for z, label in enumerate(KNOWN):
             if label != own:
-                torch.testing.assert_close(found[z, i], ends[mine][:, of == label].max())
+                assert_close(found[z, i], ends[mine][:, of == label].max())

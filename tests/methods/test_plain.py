@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from tests.methods.build import OneBatch, build
+from torch.testing import assert_close
 
 from vicinal.data.records import Batch
 from vicinal.losses import InfoNCELoss, MultiSimilarityLoss
@@ -31,11 +32,11 @@ def test_a_step_is_embed_score_step(batch):
     embeddings = before.embed(before.features(batch.inputs))
     value = loss(embeddings, batch.labels)
     value.backward()
-    torch.testing.assert_close(result.scalars["loss"], value.detach())
-    torch.testing.assert_close(result.embeddings, embeddings.detach())
+    assert_close(result.scalars["loss"], value.detach())
+    assert_close(result.embeddings, embeddings.detach())
     assert torch.equal(result.labels, batch.labels) and not result.embeddings.requires_grad
     for now, then in zip(embedder.parameters(), before.parameters(), strict=True):
-        torch.testing.assert_close(now, then - 0.1 * then.grad)
+        assert_close(now, then - 0.1 * then.grad)
 
 
 class Faint(torch.nn.Module):
@@ -63,7 +64,7 @@ def test_float16_learns_from_gradients_below_its_range_and_leaves_out_those_abov
     method.loss.factor = Faint.factor
     method(batch)
     gradient = exact.backbone.weight.grad
-    torch.testing.assert_close(backbone.weight.grad, gradient, rtol=0.01, atol=1e-11)
+    assert_close(backbone.weight.grad, gradient, rtol=0.01, atol=1e-11)
 
 
 def test_momentum_contrast_step_by_step(batch, rng):
@@ -102,12 +103,12 @@ def test_momentum_contrast_step_by_step(batch, rng):
         loss = sum(terms) / len(terms)
         query.zero_grad()
         loss.backward()
-        torch.testing.assert_close(result.scalars["loss"], loss.detach())
+        assert_close(result.scalars["loss"], loss.detach())
         with torch.no_grad():
             for slow, fast in zip(key.parameters(), query.parameters(), strict=True):
                 fast -= 0.1 * fast.grad
                 slow.copy_(0.9 * slow + 0.1 * fast)
     for ours, byhand in ((method.embedder, query), (method.momentum_encoder, key)):
         for now, then in zip(ours.parameters(), byhand.parameters(), strict=True):
-            torch.testing.assert_close(now, then)
+            assert_close(now, then)
     assert not any(p.requires_grad for p in method.momentum_encoder.parameters())

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tests.methods.build import OneBatch, build
+from torch.testing import assert_close
 
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
@@ -115,7 +116,7 @@ def test_the_loss_is_that_of_real_and_synthetic_classes(
     partner = dict(list(PARTNERS[turn].items())[: round(3 * mu)])
     expected = formula(*by_hand(rows, proxies, partner, normalize))
     values = [(one, *torch.autograd.grad(one, [rows, proxies])) for one in (ours, expected)]
-    torch.testing.assert_close(*values, rtol=1e-9, atol=1e-12)
+    assert_close(*values, rtol=1e-9, atol=1e-12)
 
 
 def test_without_synthetic_classes_it_is_the_loss():
@@ -123,10 +124,10 @@ def test_without_synthetic_classes_it_is_the_loss():
     rows = torch.randn(6, 4, dtype=torch.float64)
     drawn = torch.tensor(0.2), torch.tensor(3)
     plain = loss(rows, LABELS)
-    torch.testing.assert_close(a_method(loss, mu=0.0).of_all(rows, LABELS, *drawn), plain)
+    assert_close(a_method(loss, mu=0.0).of_all(rows, LABELS, *drawn), plain)
     of_one_class = torch.full((6,), 3)
     alone = loss(rows, of_one_class)
-    torch.testing.assert_close(a_method(loss).of_all(rows, of_one_class, *drawn), alone)
+    assert_close(a_method(loss).of_all(rows, of_one_class, *drawn), alone)
 
 
 def test_with_one_sample_of_each_class_neighbors_are_mixed_as_in_the_authors_code(rng):
@@ -135,7 +136,7 @@ def test_with_one_sample_of_each_class_neighbors_are_mixed_as_in_the_authors_cod
     factor = torch.tensor(0.4)
     made = synthetic_classes(Classes(rows, labels, proxies, labels), factor, torch.tensor(3))
     for found, x in ((made.embeddings, rows), (made.proxies, proxies)):
-        torch.testing.assert_close(found, 0.4 * x + 0.6 * x.roll(1, dims=0))
+        assert_close(found, 0.4 * x + 0.6 * x.roll(1, dims=0))
     assert made.labels.tolist() == made.proxy_labels.tolist() == [5, 6, 7, 8, 9]
 
 

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from tests.methods.build import OneBatch, build
+from torch.testing import assert_close
 
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
@@ -29,12 +30,12 @@ def test_a_sample_and_its_expansions_are_a_simplex_around_the_proxy(count, rng):
     made = around_proxies(samples, proxies, noise)
     assert made.shape == (3, count, 8)
     for z, w, others, random in zip(samples, proxies, made, noise, strict=True):
-        torch.testing.assert_close(others.norm(dim=1), torch.ones(count, dtype=torch.float64))
-        torch.testing.assert_close(others @ w, (z @ w).expand(count))
+        assert_close(others.norm(dim=1), torch.ones(count, dtype=torch.float64))
+        assert_close(others @ w, (z @ w).expand(count))
         corners = torch.stack([z, *others]) - (z @ w) * w
         level = 1 - (z @ w) ** 2
         expected = level * torch.eye(count + 1) - level / count * (1 - torch.eye(count + 1))
-        torch.testing.assert_close(corners @ corners.T, expected.double())
+        assert_close(corners @ corners.T, expected.double())
         # In the random directions and those of sample and proxy alone.
         spanned = torch.stack([z, w, *random])
         assert torch.linalg.matrix_rank(torch.cat([spanned, others])) == count + 1
@@ -48,13 +49,13 @@ def test_directions_are_those_of_the_noise_less_sample_and_proxy():
     # A triangle in the plane of the second and fourth axis, one corner at 0.8 of the second.
     height = 0.8 * math.sqrt(3) / 2
     expected = torch.tensor([[0.6, -0.4, 0.0, height], [0.6, -0.4, 0.0, -height]])
-    torch.testing.assert_close(made[made[:, 3].argsort(descending=True)], expected)
+    assert_close(made[made[:, 3].argsort(descending=True)], expected)
 
 
 def test_a_sample_at_its_proxy_stays_there():
     x = torch.eye(4)[:1]
     made = around_proxies(x, x, torch.randn(1, 1, 4))
-    torch.testing.assert_close(made, x[None].expand(1, 2, 4))
+    assert_close(made, x[None].expand(1, 2, 4))
 
 
 def a_method(loss=None, **settings):
@@ -98,9 +99,9 @@ def test_the_nearest_are_expanded_and_the_proxies_alone_learn_from_it(rng):
     expected = proxy_anchor(rows, labels, proxies) + 0.2 * of_expansions
     gradients = torch.autograd.grad(expected, [head, proxies])
     before = [head.clone(), proxies.clone()]
-    torch.testing.assert_close(method.step(batch).scalars["loss"], expected.detach())
+    assert_close(method.step(batch).scalars["loss"], expected.detach())
     for old, new, gradient in zip(before, (head, proxies), gradients, strict=True):
-        torch.testing.assert_close(old - new, 0.1 * gradient)
+        assert_close(old - new, 0.1 * gradient)
 
 
 def test_the_share_rises_by_a_cosine_from_nothing(rng):

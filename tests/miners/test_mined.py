@@ -5,6 +5,7 @@ import inspect
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from vicinal import miners
 from vicinal.errors import ConfigError, DataError
@@ -20,11 +21,9 @@ def batch(rng):
 def test_is_the_loss_of_the_mined_triplets(batch):
     loss = TripletLoss(0.3)
     expected = loss.on_triplets(batch[0], semi_hard(*batch, margin=0.5), labels=batch[1])
-    torch.testing.assert_close(
-        Mined(loss, "semi_hard", arguments={"margin": 0.5})(*batch), expected
-    )
+    assert_close(Mined(loss, "semi_hard", arguments={"margin": 0.5})(*batch), expected)
     own = Mined(loss, lambda embeddings, labels: hardest(embeddings, labels))
-    torch.testing.assert_close(own(*batch), Mined(loss, "hardest")(*batch))
+    assert_close(own(*batch), Mined(loss, "hardest")(*batch))
 
 
 @pytest.mark.parametrize("miner", MINERS)

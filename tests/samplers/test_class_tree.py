@@ -6,7 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from tests.apart import alone
+from torch.testing import assert_close
 
 from vicinal.errors import ConfigError
 from vicinal.samplers import class_tree
@@ -36,11 +38,11 @@ def test_closed_forms_equal_sums_over_samples(tree, embeddings):
     members = [rows[label == LABELS] for label in tree.classes]
     for p, q in itertools.permutations(range(8), 2):
         expected = torch.cdist(members[p], members[q]).square().mean()
-        torch.testing.assert_close(tree.distances(torch.tensor([p]))[0, q], expected.float())
+        assert_close(tree.distances(torch.tensor([p]))[0, q], expected.float())
     spreads = [
         float(torch.cdist(m, m).square().sum() / max(1, len(m) ** 2 - len(m))) for m in members
     ]
-    np.testing.assert_allclose(tree.spreads, spreads, atol=1e-5)
+    assert_allclose(tree.spreads, spreads, atol=1e-5)
     assert tree.spreads[1] == 0, "one sample"
     several = [s for s, size in zip(spreads, SIZES, strict=True) if size > 1]
     assert tree.thresholds[0].item() == pytest.approx(np.mean(several), abs=1e-5)
@@ -54,7 +56,7 @@ def test_a_level_is_the_first_at_which_a_chain_of_nearer_classes_connects_two(tr
         for k in range(8):
             reach |= reach[:, [k]] & reach[[k]]
         apart += ~reach
-    np.testing.assert_array_equal(tree.levels().numpy(), apart)
+    assert_array_equal(tree.levels().numpy(), apart)
     assert len(np.unique(apart)) > 2
 
 
@@ -68,11 +70,11 @@ def test_levels_end_at_the_last_one_and_at_one_class():
 
 def test_blocks_and_lengths_change_nothing(tree, embeddings, monkeypatch):
     distances = tree.distances(torch.arange(8)).fill_diagonal_(torch.inf)
-    torch.testing.assert_close(tree.nearest_distances(), distances.amin(dim=1))
+    assert_close(tree.nearest_distances(), distances.amin(dim=1))
     monkeypatch.setattr(class_tree, "BLOCK", 17)
     again = ClassTree.build(7 * embeddings, LABELS)
-    torch.testing.assert_close(again.means, tree.means)
-    torch.testing.assert_close(again.nearest_distances(), tree.nearest_distances())
+    assert_close(again.means, tree.means)
+    assert_close(again.nearest_distances(), tree.nearest_distances())
     assert torch.equal(again.levels(), tree.levels())
     assert torch.equal(ClassTree(**vars(tree)).levels(), tree.levels()), "rebuilt from its state"
 
@@ -111,4 +113,4 @@ def test_a_class_of_equal_rows_has_no_spread():
     """Rows of zeros have no direction, but they are equal as well."""
     rows = torch.cat([torch.zeros(3, 4), torch.ones(3, 4), torch.eye(4)[:3]])
     tree = ClassTree.build(rows, torch.arange(9) // 3)
-    np.testing.assert_allclose(tree.spreads, [0, 0, 2], atol=1e-6)
+    assert_allclose(tree.spreads, [0, 0, 2], atol=1e-6)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from vicinal.methods.ala.assessment import LSTMAssessor
 
@@ -33,8 +34,8 @@ def test_centered_weights_do_not_follow_a_common_drift(members):
     torch.nn.init.normal_(last.weight)
     before = assessor(members.double()).weights
     torch.nn.init.constant_(last.bias, -40.0)  # 4e-18, if they did
-    torch.testing.assert_close(assessor(members.double()).weights, before)
-    torch.testing.assert_close(before.logit().mean(), torch.tensor(0.0, dtype=torch.float64))
+    assert_close(assessor(members.double()).weights, before)
+    assert_close(before.logit().mean(), torch.tensor(0.0, dtype=torch.float64))
     assert before.std() > 0.01
 
 
@@ -43,7 +44,7 @@ def test_two_episodes_are_one_long_sequence_with_the_state_carried(lstm, members
     first = lstm(members[:7])
     lstm.advance(first.state)
     second = lstm(members[7:])
-    torch.testing.assert_close(torch.cat([first.weights, second.weights]), whole)
+    assert_close(torch.cat([first.weights, second.weights]), whole)
 
 
 def test_passes_no_gradient_to_the_embeddings(lstm, members):

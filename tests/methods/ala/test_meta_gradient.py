@@ -3,6 +3,8 @@
 import pytest
 import torch
 from torch import nn
+from torch.autograd import grad
+from torch.testing import assert_close
 
 from vicinal.losses import (
     ContrastiveLoss,
@@ -55,14 +57,10 @@ class Episode:
         return self.scoring(embeddings, self.unseen_labels).losses.sum()
 
     def direction(self, losses):
-        gradients = torch.autograd.grad(
-            self.weights @ losses, self.metric.leaves, retain_graph=True
-        )
+        gradients = grad(self.weights @ losses, self.metric.leaves, retain_graph=True)
         steps = self.metric.scaled(list(gradients))
         tried = {name: value.requires_grad_() for name, value in self.metric.moved(steps).items()}
-        return self.metric.scaled(
-            list(torch.autograd.grad(self.validation(tried), list(tried.values())))
-        )
+        return self.metric.scaled(list(grad(self.validation(tried), list(tried.values()))))
 
     def by_forward_mode(self):
         losses, embeddings = self.losses()
@@ -73,9 +71,9 @@ class Episode:
         """∂L_va/∂w with the virtual step in the graph, as the paper's authors must have done it."""
         weights = self.weights.clone().requires_grad_()
         losses, _ = self.losses()
-        gradients = torch.autograd.grad(weights @ losses, self.metric.leaves, create_graph=True)
+        gradients = grad(weights @ losses, self.metric.leaves, create_graph=True)
         tried = dict(zip(self.metric.parameters(), self._stepped(gradients), strict=True))
-        return torch.autograd.grad(self.validation(tried), weights)[0]
+        return grad(self.validation(tried), weights)[0]
 
     def _stepped(self, gradients):
         names = self.metric.parameters()
@@ -102,7 +100,7 @@ def test_all_routes_agree_with_autograd_through_the_step(name, train):
     episode = Episode(SCORINGS[name](), train=train)
     reference = episode.by_autograd()
     assert reference.abs().max() > 1e-4
-    torch.testing.assert_close(episode.by_forward_mode(), reference, rtol=1e-9, atol=1e-12)
+    assert_close(episode.by_forward_mode(), reference, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +117,6 @@ def test_forward_mode_passes_through_the_real_backbones(backbone):
         torch.randn_like(leaf) * leaf.norm() / leaf.numel() ** 0.5 for leaf in metric.leaves
     ]
     cotangent = torch.zeros_like(z, requires_grad=True)  # ∇(c·z) is linear in c
-    gradients = torch.autograd.grad(z, metric.leaves, cotangent, create_graph=True)
-    (exact,) = torch.autograd.grad(gradients, cotangent, direction)
-    torch.testing.assert_close(metric.tangents(direction, inputs), exact, rtol=1e-3, atol=1e-3)
+    gradients = grad(z, metric.leaves, cotangent, create_graph=True)
+    (exact,) = grad(gradients, cotangent, direction)
+    assert_close(metric.tangents(direction, inputs), exact, rtol=1e-3, atol=1e-3)

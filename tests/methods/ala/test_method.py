@@ -6,6 +6,7 @@ import pytest
 import torch
 from tests.methods.ala.small import DIM, RATES, TRAINING, make
 from torch import nn
+from torch.testing import assert_close
 
 from vicinal.losses import (
     ContrastiveLoss,
@@ -53,12 +54,12 @@ def test_a_constant_assessor_takes_the_baseline_step_times_its_weight(sampler, b
     inputs, labels = subset(method, batch)
     loss = method.scoring(baseline.embed(baseline.features(inputs)), labels).losses.mean()
     loss.backward()
-    torch.testing.assert_close(method(batch).scalars["loss"], 0.3 * loss.detach())
+    assert_close(method(batch).scalars["loss"], 0.3 * loss.detach())
     for (name, after), before in zip(
         method.embedder.named_parameters(), baseline.parameters(), strict=True
     ):
         rate = RATES[name.startswith("head.")]
-        torch.testing.assert_close(after.detach(), (before - rate * 0.3 * before.grad).detach())
+        assert_close(after.detach(), (before - rate * 0.3 * before.grad).detach())
 
 
 @pytest.mark.parametrize("updates", [0, 3])
@@ -87,7 +88,7 @@ def test_the_step_is_taken_from_the_original_parameters_with_the_taught_weights(
     for (name, after), was, step in zip(
         method.embedder.named_parameters(), before.parameters(), total, strict=True
     ):
-        torch.testing.assert_close(after, was - RATES[name.startswith("head.")] * step)
+        assert_close(after, was - RATES[name.startswith("head.")] * step)
 
 
 @pytest.mark.parametrize("updates", [0, 3])

@@ -3,6 +3,7 @@ them."""
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from vicinal.errors import ConfigError
 from vicinal.losses import (
@@ -30,7 +31,7 @@ def test_triplet_losses_are_the_papers_equation_four(embeddings):
         torch.relu(distance(embeddings, t, 3 + t) - distance(embeddings, t, 3 + (t + 1) % 3) + 0.7)
         for t in range(3)
     ]
-    torch.testing.assert_close(scoring(embeddings, LABELS).losses, torch.stack(expected))
+    assert_close(scoring(embeddings, LABELS).losses, torch.stack(expected))
 
 
 def test_the_assessor_sees_anchor_positive_negative_in_this_order(embeddings):
@@ -45,7 +46,7 @@ def test_pairs_are_the_halves_of_triplets(loss, embeddings):
     loss = loss.double()
     whole = TripletScoring(loss)(embeddings, LABELS)
     pairs = PairScoring(loss)(embeddings, LABELS)
-    torch.testing.assert_close(pairs.losses.view(3, 2).sum(dim=1), whole.losses)
+    assert_close(pairs.losses.view(3, 2).sum(dim=1), whole.losses)
     assert pairs.members.shape == (6, 2, 4) and PairScoring.seen == 2
     assert torch.equal(pairs.members[0], embeddings[[0, 3]]) and torch.equal(
         pairs.members[1], embeddings[[0, 4]]
@@ -71,5 +72,5 @@ def test_the_baseline_takes_all_tuples_of_both_subsets(embeddings, rng):
         ]
     )
     baseline = EpisodeLoss(scoring, training_rows=6)
-    torch.testing.assert_close(baseline(both, torch.cat([LABELS, labels])), losses.mean())
+    assert_close(baseline(both, torch.cat([LABELS, labels])), losses.mean())
     assert baseline.loss is scoring.loss

@@ -7,6 +7,7 @@ import pytest
 import torch
 from tests.methods.ala.small import DIM, RATES, make
 from torch import nn
+from torch.autograd import grad
 
 from vicinal.methods.ala import ALA
 from vicinal.methods.ala.assessment import LSTMAssessor
@@ -43,14 +44,14 @@ def by_autograd(method, batch):
         used = weights / weights.mean() if method.compares_weights else weights
         if slope is None:
             objective = method.add_up(used * scored.losses)
-            gradients = torch.autograd.grad(objective, list(parameters.values()), create_graph=True)
+            gradients = grad(objective, list(parameters.values()), create_graph=True)
             tried = {
                 name: p - RATES[name.startswith("head.")] * g
                 for (name, p), g in zip(parameters.items(), gradients, strict=True)
             }
             after = scoring(method.metric.embed(tried, unseen), unseen_labels).losses
-            (slope,) = torch.autograd.grad(method.add_up(after), used, retain_graph=True)
-        steps = torch.autograd.grad(used @ slope, list(assessor.parameters()))
+            (slope,) = grad(method.add_up(after), used, retain_graph=True)
+        steps = grad(used @ slope, list(assessor.parameters()))
         with torch.no_grad():
             for parameter, step in zip(assessor.parameters(), steps, strict=True):
                 parameter -= method.rate * step

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from torch.autograd import gradcheck
+from torch.autograd import grad, gradcheck
 
 from vicinal.distances import row_distances
 from vicinal.methods.hdml.synthesis import harder
@@ -44,7 +44,7 @@ def test_a_negative_within_the_reference_stays_exactly_and_passes_nothing_to_the
     for reference in (1.0, 2.0):  # at equality, too
         found = harder(anchor, negative, torch.tensor([reference]), 0.1)
         assert torch.equal(found, negative)
-        assert torch.equal(torch.autograd.grad(found.sum(), anchor)[0], torch.zeros(1, 2))
+        assert torch.equal(grad(found.sum(), anchor)[0], torch.zeros(1, 2))
 
 
 @pytest.mark.parametrize("reference", [0.0, 1.0])
@@ -55,7 +55,7 @@ def test_points_that_meet_give_finite_values_and_gradients(reference):
     wanted = torch.full((3,), reference, requires_grad=True)
     found = harder(anchor, other, wanted, 0.8)
     assert found.isfinite().all()
-    gradients = torch.autograd.grad(found.square().sum(), (anchor, other, wanted))
+    gradients = grad(found.square().sum(), (anchor, other, wanted))
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 

@@ -2,6 +2,7 @@
 nowhere."""
 
 import torch
+from torch.autograd import grad
 
 from vicinal.methods.hdml.synthesis import FeatureClassifier, Generator
 
@@ -16,15 +17,13 @@ def test_real_features_teach_only_the_classifier_and_synthetic_ones_only_the_gen
     features = torch.randn(6, 5, generator=rng).requires_grad_()
     labels = torch.arange(6) % 3
     own = classifier.own_loss(features, labels)
-    assert torch.autograd.grad(own, features, allow_unused=True)[0] is None
-    gradients = torch.autograd.grad(own, list(classifier.parameters()))
+    assert grad(own, features, allow_unused=True)[0] is None
+    gradients = grad(own, list(classifier.parameters()))
     assert all(gradient.abs().sum() > 0 for gradient in gradients)
     cost = classifier.label_costs(features, labels).sum()
-    crossing = torch.autograd.grad(
-        cost, list(classifier.parameters()), retain_graph=True, allow_unused=True
-    )
+    crossing = grad(cost, list(classifier.parameters()), retain_graph=True, allow_unused=True)
     assert crossing == (None,) * 2
-    assert torch.autograd.grad(cost, features)[0].abs().sum() > 0
+    assert grad(cost, features)[0].abs().sum() > 0
 
 
 def test_label_costs_are_cross_entropies_by_the_labels_of_training(rng):

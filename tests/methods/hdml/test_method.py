@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from tests.methods.build import OneBatch, build
+from torch.testing import assert_close
 
 from vicinal.data.records import Batch
 from vicinal.losses import MarginLoss, NPairLoss, TripletLoss
@@ -139,7 +140,7 @@ def test_the_penalty_on_weights_adds_to_what_the_network_gets_of_the_tuples():
         held, with_penalty.embedder.parameters(), without.embedder.parameters(), strict=True
     )
     for before, mine, theirs in pairs:
-        torch.testing.assert_close(mine.grad - theirs.grad, 0.3 * before * (id(mine) in decaying))
+        assert_close(mine.grad - theirs.grad, 0.3 * before * (id(mine) in decaying))
 
 
 def test_the_generator_follows_both_of_its_terms():
@@ -150,7 +151,7 @@ def test_the_generator_follows_both_of_its_terms():
         found.append(
             torch.cat([parameter.grad.flatten() for parameter in method.generator.parameters()])
         )
-    torch.testing.assert_close(found[0], found[1] + found[2])
+    assert_close(found[0], found[1] + found[2])
     assert all(gradient.abs().sum() > 0 for gradient in found)
 
 
@@ -163,9 +164,9 @@ def test_without_beta_hdml_is_the_plain_method():
     plain = build(Plain(), embedder, NPairLoss(blocks=True), OneBatch(6), OPTIMIZER)
     for number in range(4):
         found, expected = (m(batch_of(PAIRS, number)).scalars for m in (method, plain))
-        torch.testing.assert_close(found["loss"], expected["loss"])
+        assert_close(found["loss"], expected["loss"])
         assert found["hardness/w"] == 1
-    torch.testing.assert_close(weights(method.embedder), weights(embedder))
+    assert_close(weights(method.embedder), weights(embedder))
 
 
 @pytest.mark.parametrize("form", ["authors", "paper", "ours"])

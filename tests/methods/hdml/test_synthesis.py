@@ -5,6 +5,7 @@ import itertools
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from vicinal import losses
 from vicinal.losses import LOSSES, NPairLoss, TripletLoss, reduce
@@ -60,13 +61,13 @@ def test_n_pair_tuples_are_those_of_the_paper_in_loops(rng, head):
         again = head(generator(anchors[i : i + 1]))[0]
         distance = (anchors[i] - positives[i]).norm()
         drawn = [harder(anchors[i], positives[j], distance, lambda_) for j in range(3)]
-        torch.testing.assert_close(drawn[i], positives[i])
+        assert_close(drawn[i], positives[i])
         tuples = head(generator(torch.stack(drawn)))
         products = tuples @ again
         total = total - torch.log_softmax(products, dim=0)[i] + 0.1 / 4 * again.square().sum()
         squares.append(tuples.square().sum(dim=1))
     wanted = total / 3 + 0.1 / 4 * torch.cat(squares).mean()
-    torch.testing.assert_close(reduce(loss.core(found.comparisons), "mean"), wanted)
+    assert_close(reduce(loss.core(found.comparisons), "mean"), wanted)
 
 
 def test_triplets_keep_anchor_and_positive_and_replace_the_negative(rng, head):
@@ -79,7 +80,7 @@ def test_triplets_keep_anchor_and_positive_and_replace_the_negative(rng, head):
     anchor, positive, negative = embeddings.chunk(3)
     drawn = harder(anchor, negative, (anchor - positive).norm(dim=1), 0.4)
     again = head(make.generator(torch.cat([anchor, positive, drawn])))
-    torch.testing.assert_close(reduce(loss.core(found.comparisons), "sum"), loss(again, labels))
+    assert_close(reduce(loss.core(found.comparisons), "sum"), loss(again, labels))
 
 
 def test_label_terms_of_the_presets(rng, head):
@@ -109,7 +110,7 @@ def test_label_terms_of_the_presets(rng, head):
         }
         found = make(embeddings, labels, lambda_, head)
         j_soft = classifier.label_costs(found.features, found.labels) @ found.label_weights
-        torch.testing.assert_close(j_soft, wanted[average])
+        assert_close(j_soft, wanted[average])
 
 
 @pytest.mark.parametrize("loss", OVER_PAIRS, ids=lambda loss: type(loss).__name__)
@@ -118,7 +119,7 @@ def test_without_pull_and_with_a_perfect_generator_synthetic_tuples_are_the_real
     found = synthesis(loss, perfect=True)(
         embeddings, PK, torch.tensor(1.0), lambda features: features
     )
-    torch.testing.assert_close(reduce(loss.core(found.comparisons), "mean"), loss(embeddings, PK))
+    assert_close(reduce(loss.core(found.comparisons), "mean"), loss(embeddings, PK))
 
 
 @pytest.mark.parametrize("loss", OVER_PAIRS, ids=lambda loss: type(loss).__name__)
@@ -134,7 +135,7 @@ def test_every_loss_meets_harder_negatives(loss, rng):
     assert (found.negative != base.negative)[keep].any()
     near = (apart * (PK[:, None] == PK)).sum(dim=1) / 2
     still = keep & (apart <= near[:, None])
-    torch.testing.assert_close(found.negative[still], base.negative[still])
+    assert_close(found.negative[still], base.negative[still])
     gradient = torch.autograd.grad(reduce(loss.core(found), "mean"), embeddings)[0]
     assert gradient.isfinite().all()
 

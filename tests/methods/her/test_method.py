@@ -7,6 +7,7 @@ import pytest
 import torch
 from tests.apart import in_two
 from tests.methods.build import build
+from torch.testing import assert_close
 
 from vicinal.data.records import Batch, ImageArray, Records
 from vicinal.data.transforms import rotate
@@ -91,8 +92,8 @@ def test_a_step_is_the_two_terms_of_queries_and_gallery_through_their_streams(ma
     errors = orientation_errors(head(queries, gallery), angles)
     parts = loss.with_orientation(queries, gallery, batch.labels[0::2], errors)
     found = method(batch).scalars
-    torch.testing.assert_close(found["loss"], 0.7 * parts.match + 0.3 * parts.orientation)
-    torch.testing.assert_close(found["weight/mean"], parts.weight)
+    assert_close(found["loss"], 0.7 * parts.match + 0.3 * parts.orientation)
+    assert_close(found["weight/mean"], parts.weight)
 
 
 def test_steps_bring_the_loss_down(make, records):
@@ -116,7 +117,7 @@ def test_without_head_and_weights_it_is_the_soft_margin_loss_on_the_same_picture
     gaps = distances - distances.diagonal()[:, None]
     expected = torch.log1p(torch.exp(-gaps[~torch.eye(4, dtype=torch.bool)])).mean()
     found = method(batch).scalars
-    torch.testing.assert_close(found["loss"], expected, rtol=1e-4, atol=1e-5)
+    assert_close(found["loss"], expected, rtol=1e-4, atol=1e-5)
     assert found["weight/mean"] == 1 and "orientation/degrees" not in found
 
 
@@ -184,7 +185,7 @@ def paired_batch(pairs):
 def test_two_processes_take_the_step_of_one(tmp_path):
     alone = paired_step(range(4))
     for found in in_two(half_a_step, tmp_path):
-        torch.testing.assert_close(found, {name: alone[name] for name in found})
+        assert_close(found, {name: alone[name] for name in found})
 
 
 def half_a_step(number):

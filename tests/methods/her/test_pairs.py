@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
@@ -45,13 +46,13 @@ def taken(batch, rows):
 def test_every_gallery_image_has_an_angle_of_its_own_and_the_label_counts_it(batch):
     by, angles = turns(batch)
     assert ((by >= 0) & (by < 360)).all() and len(set(by.tolist())) == len(by)
-    torch.testing.assert_close(added(batch, angles), by, rtol=0, atol=1e-3)
+    assert_close(added(batch, angles), by, rtol=0, atol=1e-3)
 
 
 def test_the_angle_of_a_record_follows_from_seed_epoch_and_record_alone(batch):
     _, angles = turns(batch, epoch=3)
     _, of_last_and_first = turns(taken(batch, [4, 5, 0, 1]), epoch=3)
-    torch.testing.assert_close(of_last_and_first, angles[[2, 0]])
+    assert_close(of_last_and_first, angles[[2, 0]])
     for seed, epoch in ((7, 4), (8, 3)):
         assert not torch.allclose(turns(batch, seed=seed, epoch=epoch)[1], angles)
 

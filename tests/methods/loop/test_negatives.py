@@ -6,7 +6,9 @@ import math
 import pytest
 import torch
 from tests.arcs import distances
-from torch.autograd import gradcheck
+from torch.autograd import grad, gradcheck
+from torch.nn.functional import normalize
+from torch.testing import assert_close
 
 from vicinal.errors import DataError
 from vicinal.geometry import arcs_among
@@ -87,7 +89,7 @@ def test_samples_stand_for_arcs_that_are_closer_than_their_ends(loss):
         [[1.0, 0.1, 0], [1, -0.1, 0], [0.1, 1, 0], [-0.1, 1, 0], [1, 0, 1], [1, 0, -1]],
         dtype=torch.float64,
     )
-    given = torch.nn.functional.normalize(given, dim=1)
+    given = normalize(given, dim=1)
     labels = torch.tensor([0, 0, 1, 1, 2, 2])
     arcs, found = (
         OptimalNegatives(loss, pairing="consecutive", overlap=overlap, anchors="pairs")
@@ -97,9 +99,7 @@ def test_samples_stand_for_arcs_that_are_closer_than_their_ends(loss):
     )
     assert torch.equal(found[0, 1], arcs[0, 1]), "short and apart"
     ends = loss.distance(given)[:2, 4:]
-    torch.testing.assert_close(
-        found[0, 2], ends.max() if loss.distance.larger_is_closer else ends.min()
-    )
+    assert_close(found[0, 2], ends.max() if loss.distance.larger_is_closer else ends.min())
     assert torch.equal(found, found.T) and found[0, 2] != arcs[0, 2]
 
 
@@ -109,7 +109,7 @@ def arc_distance(x1, x2, y1, y2):
 
 def by_hand(name, loss, x, labels):
     """The printed sums over pairs (i, j) and (k, l)."""
-    unit = torch.nn.functional.normalize(x, dim=1)
+    unit = normalize(x, dim=1)
     n = range(len(labels))
     plain = lambda i, j: math.dist(unit[i].tolist(), unit[j].tolist())  # noqa: E731
     terms = []
@@ -174,9 +174,7 @@ def test_equals_its_baseline_where_all_of_a_class_agree(loss, embeddings):
     labels = torch.arange(12) // 3
     given = embeddings(4)[labels]
     for kind in (published, of_samples):
-        torch.testing.assert_close(
-            kind(loss)(given, labels), loss(given, labels), rtol=0, atol=1e-7
-        )
+        assert_close(kind(loss)(given, labels), loss(given, labels), rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +234,7 @@ def test_degenerate_batches_have_a_finite_value_and_gradient(loss, kind, embeddi
         given, labels = degenerate(embeddings(8).float(), torch.arange(8) // 2)
         given.requires_grad_()
         value = kind(loss)(given, labels)
-        (gradient,) = torch.autograd.grad(value, given)
+        (gradient,) = grad(value, given)
         assert value.isfinite() and gradient.isfinite().all(), state
         assert value.dtype == torch.float32
 
@@ -252,7 +250,7 @@ def test_padding_counts_in_no_mean(embeddings, monkeypatch):
             patch.setattr(
                 "vicinal.methods.loop.positive_pairs", lambda y, *_: pairs_with_padding(y)
             )
-            torch.testing.assert_close(published(loss)(given, labels), expected)
+            assert_close(published(loss)(given, labels), expected)
 
 
 def pairs_with_padding(labels):
@@ -272,7 +270,7 @@ def test_n_pair_without_normalization_takes_the_largest_of_four_inner_products(e
     strongest = (given[:2] @ given[2:].T).max()
     own = torch.stack([given[0] @ given[1], given[2] @ given[3]])
     expected = torch.log1p(torch.exp(strongest - own)).mean()
-    torch.testing.assert_close(published(NPairLoss(l2=0.0))(given, labels), expected)
+    assert_close(published(NPairLoss(l2=0.0))(given, labels), expected)
 
 
 def test_multi_similarity_sees_the_positives_of_both_members_once(embeddings):
@@ -282,7 +280,7 @@ def test_multi_similarity_sees_the_positives_of_both_members_once(embeddings):
     c = published(loss, pairing="all").comparisons(given, labels)
     assert sorted(c.keep_positive.sum(dim=1).tolist()) == [1, 3, 3, 3], "of three: ij, ik and jk"
     first, second, *_ = positive_pairs(labels, "all")
-    torch.testing.assert_close(c.negative, arcs_among(given, first, second))
+    assert_close(c.negative, arcs_among(given, first, second))
 
 
 def test_a_row_alone_in_its_class_counts_in_the_mean_as_in_the_loss_alone(embeddings):
