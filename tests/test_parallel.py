@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from tests.apart import alone, both
-from tests.methods.build import build
+from tests.methods.build import DESCENT, build
 from torch.autograd import grad
 from torch.func import jvp
 from torch.testing import assert_close
@@ -19,7 +19,6 @@ from vicinal.errors import DataError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.losses import BatchAllTripletLoss
 from vicinal.methods import Plain
-from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.miners import distance_weighted, semi_hard
 from vicinal.models import Embedder, Identity, SmallConvNet
 from vicinal.parallel import (
@@ -48,11 +47,8 @@ def whole_batch() -> Batch:
 
 def make_method() -> Plain:
     torch.manual_seed(0)
-    optimizer = OptimizerConfig(
-        name="sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0, schedule="constant"
-    )
     return build(
-        Plain(), Embedder(Identity(5), 3).double(), BatchAllTripletLoss(margin=1.0), None, optimizer
+        Plain(), Embedder(Identity(5), 3).double(), BatchAllTripletLoss(margin=1.0), None, DESCENT
     )
 
 

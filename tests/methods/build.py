@@ -7,6 +7,10 @@ import numpy as np
 from vicinal.methods.method import Parts
 from vicinal.methods.optimizer import OptimizerConfig
 
+DESCENT = OptimizerConfig(
+    "sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0, schedule="constant"
+)
+
 
 class OneBatch:
     """An epoch of one batch: rows 0, 1, ..."""

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from tests.methods.build import OneBatch, build
+from tests.methods.build import DESCENT, OneBatch, build
 from torch.autograd import grad
 from torch.testing import assert_close
 
@@ -13,7 +13,6 @@ from vicinal.data.records import Batch
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses import MultiSimilarityLoss, NPairLoss, ProxyAnchorLoss, TripletLoss
 from vicinal.methods.gca_hng import GCAHNG, SampleGraph, by_class, combined_negatives
-from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, Identity
 
 LABELS = torch.tensor([3, 7, 5, 3, 5, 7])
@@ -30,7 +29,7 @@ def linear(layer, x):
 def normed(norm, x):
     y = gelu(x)
     y = (y - y.mean()) / (y.var(unbiased=False) + 1e-5).sqrt()
-    return y * norm[1].weight + norm[1].bias
+    return y * norm.weight + norm.bias
 
 
 def nodes_mixed(mix, x):
@@ -38,9 +37,7 @@ def nodes_mixed(mix, x):
 
 
 def edges_mixed(mix, x):
-    y = gelu(linear(mix[0], x))
-    y = (y - y.mean()) / (y.var(unbiased=False) + 1e-5).sqrt()
-    return linear(mix[3], y * mix[2].weight + mix[2].bias)
+    return linear(mix[3], normed(mix[2], linear(mix[0], x)))
 
 
 def attended(attention, h, labels, i):
@@ -79,10 +76,10 @@ def graph_by_hand(graph, x, labels):
     for layer in graph.layers:
         new = []
         for i in range(n):
-            one = normed(layer.norm_nodes, h[i] + attended(layer.attention, h, labels, i))
+            one = normed(layer.norm_nodes[1], h[i] + attended(layer.attention, h, labels, i))
             said = sum(gelu(linear(layer.from_edges, e[i, j])) for j in range(n))
-            one = normed(layer.norm_nodes, one + said)
-            new.append(normed(layer.norm_nodes, one + nodes_mixed(layer.mix_nodes, one)))
+            one = normed(layer.norm_nodes[1], one + said)
+            new.append(normed(layer.norm_nodes[1], one + nodes_mixed(layer.mix_nodes, one)))
         h = new
         ends = [gelu(linear(layer.to_edges, row)) for row in h]
         for (i, j), edge in e.items():
@@ -92,8 +89,8 @@ def graph_by_hand(graph, x, labels):
             mean = sum(
                 w * linear(layer.value, ends[at]) for w, at in zip(weights, (i, j), strict=True)
             )
-            edge = normed(layer.norm_edges, edge + mean)
-            e[i, j] = normed(layer.norm_edges, edge + edges_mixed(layer.mix_edges, edge))
+            edge = normed(layer.norm_edges[1], edge + mean)
+            e[i, j] = normed(layer.norm_edges[1], edge + edges_mixed(layer.mix_edges, edge))
     pulls = batch_normed(graph.edge_norm, [e[i, j] for i in range(n) for j in range(n)])
     pulls = torch.stack([torch.sigmoid(linear(graph.pull, edge)) for edge in pulls])
     named = torch.stack([linear(graph.classify, row) for row in batch_normed(graph.node_norm, h)])
@@ -149,16 +146,13 @@ def test_negatives_are_pulled_by_channels_and_combined(members, rng):
 def a_method(loss=None, steps=1, **settings):
     torch.manual_seed(0)
     embedder = Embedder(Identity(5), 4, normalize=False)
-    optimizer = OptimizerConfig(
-        "sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0, schedule="constant"
-    )
     sampler = OneBatch(6)
     method = build(
         GCAHNG(heads=2, layers=1, **settings),
         embedder,
         loss or NPairLoss(l2=0.01),
         sampler,
-        optimizer,
+        DESCENT,
         labels=LABELS.tolist(),
     )
     return method.train().double()

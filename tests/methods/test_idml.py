@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.methods.build import OneBatch, build
+from tests.methods.build import DESCENT, OneBatch, build
 from torch.autograd import grad
 from torch.testing import assert_close
 
@@ -47,8 +47,7 @@ def a_method(seed=0, **settings):
     torch.manual_seed(seed)
     embedder = Embedder(Identity(6), 4)
     loss = ProxyAnchorLoss(classes=4, dim=4)
-    optimizer = OptimizerConfig("sgd", learning_rate=0.1, momentum=0.0, schedule="constant")
-    return build(IDML(**settings), embedder, loss, OneBatch(7), optimizer).train().double()
+    return build(IDML(**settings), embedder, loss, OneBatch(7), DESCENT).train().double()
 
 
 def a_batch():

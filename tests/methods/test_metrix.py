@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tests.methods.build import OneBatch, build
+from tests.methods.build import DESCENT, OneBatch, build
 from torch.testing import assert_close
 
 from vicinal.data.records import Batch
@@ -12,7 +12,6 @@ from vicinal.losses import ContrastiveLoss, MultiSimilarityLoss, ProxyAnchorLoss
 from vicinal.losses.loss import reduce
 from vicinal.methods import Metrix
 from vicinal.methods.metrix import mixed_comparisons, mixtures
-from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, Identity
 
 LABELS = torch.tensor([0, 0, 0, 1, 1, 2, 3])
@@ -119,9 +118,8 @@ def test_mixtures_of_positives_alone_are_the_positives():
 def a_method(loss=None, **settings):
     torch.manual_seed(0)
     embedder = Embedder(Identity(6), 4)
-    optimizer = OptimizerConfig("sgd", learning_rate=0.1, momentum=0.0, schedule="constant")
     loss = loss or MultiSimilarityLoss()
-    method = build(Metrix(**settings), embedder, loss, OneBatch(7), optimizer)
+    method = build(Metrix(**settings), embedder, loss, OneBatch(7), DESCENT)
     return method.train()
 
 

@@ -4,18 +4,13 @@ import copy
 
 import pytest
 import torch
-from tests.methods.build import OneBatch, build
+from tests.methods.build import DESCENT, OneBatch, build
 from torch.testing import assert_close
 
 from vicinal.data.records import Batch
 from vicinal.losses import InfoNCELoss, MultiSimilarityLoss
-from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.methods.plain import MomentumQueue, Plain
 from vicinal.models import Embedder, Identity
-
-DESCENT = OptimizerConfig(
-    "sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0, schedule="constant"
-)
 
 
 @pytest.fixture

@@ -10,35 +10,22 @@ triplets are to weigh less. The assessor recognizes them by a mark of their sour
 import numpy as np
 import pytest
 import torch
-from tests.methods.build import build
+from tests.methods.build import DESCENT, build
 
 from vicinal.data.records import Batch
 from vicinal.losses import TripletLoss
 from vicinal.methods.ala import ALA
 from vicinal.methods.ala.assessment import Assessment, Assessor
-from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import Embedder, Identity
 from vicinal.samplers import EpisodeSampler
 
 # Classes, in this order: to train on, to validate on, to test on.
-BAD, GOOD, CLEAN, TEST = (
-    30,
-    30,
-    40,
-    40,
-)
+BAD, GOOD, CLEAN, TEST = 30, 30, 40, 40
 SAMPLES = 20  # of a class; features of the object and of the background
 WIDTH = 8
 MARK = 2.0
 WITHIN = 0.35
 STEPS = 120
-DESCENT = {
-    "name": "sgd",
-    "learning_rate": 0.1,
-    "momentum": 0.0,
-    "weight_decay": 0.0,
-    "schedule": "constant",
-}
 
 
 class CleanValidation(EpisodeSampler):
@@ -100,9 +87,8 @@ def trained(settings, seed, assessor=None):
         batches=STEPS,
     )
     loss = TripletLoss(margin=1.0, squared=True, normalize=True)
-    descent = OptimizerConfig(**DESCENT)
     method = build(
-        settings, embedder, loss, sampler, descent, labels=sampler.labels, steps=STEPS, seed=seed
+        settings, embedder, loss, sampler, DESCENT, labels=sampler.labels, steps=STEPS, seed=seed
     )
     method.weigh = assessor or method.weigh
     said = []

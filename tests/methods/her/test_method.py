@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tests.apart import in_two
-from tests.methods.build import build
+from tests.methods.build import DESCENT, build
 from torch.testing import assert_close
 
 from vicinal.data.records import Batch, ImageArray, Records
@@ -160,11 +160,8 @@ def paired_method():
     """Of vectors, without batch norm, which sees only its process's rows on a CPU."""
     torch.manual_seed(0)
     embedder = TwoStreamEmbedder(Embedder(Identity(5), 3), Embedder(Identity(5), 3))
-    descent = OptimizerConfig(
-        name="sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0, schedule="constant"
-    )
     settings = HER(turning=False)
-    return build(settings, embedder, HardExemplarLoss(), None, descent, labels=range(4)).double()
+    return build(settings, embedder, HardExemplarLoss(), None, DESCENT, labels=range(4)).double()
 
 
 def paired_batch(pairs):
