@@ -137,6 +137,7 @@ def test_what_a_sampler_takes_from_data_and_training_is_not_set_there():
         ({"loss": "triplet", "method": "ala"}, "episodes"),
         ({"method": "htl"}, "anchor_neighbors"),
         ({"loss": "danml", "method": "loop"}, "classes"),
+        ({"loss": "n_pair", "method": "loop"}, "classes"),
     ],
 )
 def test_the_sampler_follows_from_loss_and_method(slots, sampler):

@@ -21,10 +21,16 @@ def curves():
 
 
 @pytest.fixture
-def long(monkeypatch):
+def ran(monkeypatch):
+    """What a file of experiments defines."""
     monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.delitem(sys.modules, "learning_curves", raising=False)
-    return runpy.run_path(str(FOLDER / "long_runs.py"))
+    return lambda name: runpy.run_path(str(FOLDER / name))
+
+
+@pytest.fixture
+def best(ran):
+    return ran("best_row.py")
 
 
 def line(run, seed, step, test, train=0.5, **more):
@@ -36,23 +42,16 @@ def line(run, seed, step, test, train=0.5, **more):
 
 
 @pytest.mark.slow
-def test_long_runs_compose_under_names_of_their_own(long):
+def test_long_runs_compose_under_names_of_their_own(ran):
+    long = ran("long_runs.py")
     runs = long["RUNS"]
-    controls = runpy.run_path(str(FOLDER / "controls.py"))
-    trust = {"controls:RandomWeights": controls["RandomWeights"]}
+    trust = {"controls:RandomWeights": ran("controls.py")["RandomWeights"]}
     assert len({run.title for run in runs}) == len(runs)
     assert runs[-len(long["DONE"]) :] == long["DONE"]
     for run in runs:
         words = (f"training.steps={run.steps}", "training.validation=0", *run.words.split())
         config = compose({"preset": run.preset}, from_words(words), trust=trust)
         assert (config.training.compile == "on") == (run.data != long["FEATURES"]), run.title
-
-
-@pytest.fixture
-def best(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    monkeypatch.delitem(sys.modules, "learning_curves", raising=False)
-    return runpy.run_path(str(FOLDER / "best_row.py"))
 
 
 @pytest.mark.slow

@@ -36,24 +36,9 @@ def test_gradient_matches_finite_differences(case):
     assert gradcheck(lambda a, w: log_one_plus_sum_exp(a, keep, w), given, check_forward_ad=True)
 
 
-@pytest.mark.parametrize("columns", [0, 6])
-def test_a_row_that_keeps_nothing_adds_nothing_and_passes_no_gradient(case, columns):
-    logits = case[0][:, :columns].requires_grad_()
-    found = log_one_plus_sum_exp(logits, torch.zeros_like(logits, dtype=torch.bool))
-    assert found.eq(0).all()
-    assert grad(found.sum(), logits)[0].eq(0).all()
-
-
 def test_weights_of_0_take_terms_out(case):
     logits, keep, weights = case
     given = logits.requires_grad_(), torch.zeros_like(weights, requires_grad=True)
     nothing = log_one_plus_sum_exp(given[0], keep, given[1])
     assert nothing.eq(0).all()
     assert all(gradient.eq(0).all() for gradient in grad(nothing.sum(), given))
-
-
-def test_stays_finite_where_a_plain_exponential_overflows():
-    logits = torch.tensor([[1e4, -1e4]], requires_grad=True)
-    found = log_one_plus_sum_exp(logits, torch.tensor([[True, True]]))
-    assert found.item() == 1e4
-    assert grad(found.sum(), logits)[0].tolist() == [[1, 0]]

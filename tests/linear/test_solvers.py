@@ -47,25 +47,6 @@ def test_the_convex_problem_has_one_optimum_from_any_start(problem, draw):
     assert lbfgs(problem, singular, tol=1e-9, max_iter=3000).value > 1.01 * values[0]
 
 
-def test_leveled_coordinates_change_neither_value_nor_what_is_similar(problem, draw):
-    leveled, to, back = problem.leveled()
-    factor = draw.standard_normal((3, 3))
-    assert leveled.at(factor @ back)[0] == pytest.approx(problem.at(factor)[0], rel=1e-10)
-    assert_allclose(to @ back.T, np.eye(3), atol=1e-10)
-    scatter = leveled.objective.sets.similar_scatter()
-    assert_allclose(scatter, np.eye(3), atol=0.02)
-
-
-def test_a_strong_regularizer_leaves_nothing(problem):
-    strong = Problem(problem.objective, 1000 * problem.pull)
-    assert not convex_minimum(strong, np.eye(3), tol=1e-8, max_iter=500).factor.any()
-
-
-def test_running_out_of_steps_is_reported(problem):
-    for solve in (convex_minimum, lbfgs):
-        assert not solve(problem, np.eye(3), tol=1e-15, max_iter=2).converged
-
-
 def test_a_flat_objective_ends_where_it_was_best(problem):
     flat = Objective(problem.objective.sets, 2.0**-8, 1.0, sigmoid, sums=True)
     found = lbfgs(Problem(flat, np.zeros((3, 3))), np.eye(3) / 10, tol=1e-12, max_iter=500)

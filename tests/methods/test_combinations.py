@@ -16,7 +16,7 @@ from vicinal.data.records import FeatureArray, Records
 from vicinal.data.transforms import FeatureTransform
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Encoder
-from vicinal.losses import LOSSES, MultiSimilarityLoss, NPairLoss, TripletLoss
+from vicinal.losses import LOSSES, MultiSimilarityLoss, TripletLoss
 from vicinal.methods import (
     ALA,
     HDML,
@@ -190,22 +190,6 @@ def test_every_setting_is_documented(name):
 
 
 @pytest.mark.parametrize(
-    ("method", "loss", "sampler"),
-    [
-        (Plain(), NPairLoss, "pairs"),
-        (HDML(), TripletLoss, "triplets"),
-        (HDML(), MultiSimilarityLoss, "classes"),
-        (LoOp(), NPairLoss, "classes"),
-        (ALA(), TripletLoss, "episodes"),
-        (HTL(), TripletLoss, "anchor_neighbors"),
-        (Plain(), torch.nn.Module, "classes"),
-    ],
-)
-def test_the_default_sampler_follows_from_method_and_loss(method, loss, sampler):
-    assert method.sampler_for(loss) == sampler
-
-
-@pytest.mark.parametrize(
     ("method", "steps", "begins"),
     [
         (HDML(), 10**6, 3),  # an epoch
@@ -240,20 +224,6 @@ def test_hdml_is_its_loss_alone_until_it_says_that_it_begins(train):
     lines = steps(hdml, train, 0, plan)
     began = [line["hardness/lambda"] < 1 or line["hardness/w"] < 1 for line in lines]
     assert began == [number >= hdml.acts_from for number in range(len(plan))]
-
-
-@pytest.mark.parametrize("miner", ["distance_weighted", "semi_hard"])
-def test_a_mined_loss_trains_and_resumes(miner, train):
-    def build():
-        parts = parts_of(Plain(), "margin", train)
-        return Plain().build(Parts(**{**vars(parts), "loss": Mined(parts.loss, miner)}))
-
-    method = build()
-    again = build()
-    plan = method.batches(0)
-    steps(method, train, 0, plan[:1])
-    again.load_training_state(deepcopy(method.training_state()))
-    assert steps(method, train, 0, plan[1:2]) == steps(again, train, 0, plan[1:2])
 
 
 @pytest.mark.parametrize(
