@@ -184,9 +184,6 @@ def best(
 
 def fresh(folder: Path, config: Config) -> Path:
     """Return a folder that does not exist yet, named by preset and time."""
-    base = folder / f"{config.preset}-{datetime.now():%Y%m%d-%H%M%S}"
-    return next(
-        p
-        for n in range(1000)
-        if not (p := base if n == 0 else base.with_name(f"{base.name}-{n}")).exists()
-    )
+    name = f"{config.preset}-{datetime.now():%Y%m%d-%H%M%S}"
+    names = (name, *(f"{name}-{number}" for number in range(1, 1000)))
+    return next(folder / each for each in names if not (folder / each).exists())

@@ -137,13 +137,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write an ``.npz`` of plain arrays; an object array (which would need pickle) is an error."""
-    for name, array in arrays.items():
-        if array.dtype.hasobject:
-            raise DataError(
-                f"array {name!r} for {path} holds Python objects; convert it to numbers or fixed "
-                "text."
-            )
+    """Write an ``.npz`` of plain arrays."""
     write_atomically(path, lambda file: np.savez_compressed(file, **dict(arrays)))  # type: ignore[arg-type]
 
 

@@ -100,7 +100,5 @@ def test_glorots_start_fills_its_range_has_no_bias_and_follows_the_seed():
 
 
 def test_starts_that_a_network_has_no_head_for_are_rejected(features):
-    with pytest.raises(ConfigError, match=r"got a network without one\. Set model\.dim"):
-        start_by_glorot(Embedder(Identity(8)), 0)
     with pytest.raises(ConfigError, match=r"got Sequential\. Set .* model\.head_norm=false"):
         start_as_principal_components(Embedder(Identity(8), 3, head_norm=True), features)

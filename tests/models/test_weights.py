@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from vicinal.errors import ConfigError, DataError
-from vicinal.models import EfficientNetLite, Identity, ResNet, SmallConvNet, load_pretrained
+from vicinal.models import EfficientNetLite, Identity, ResNet, load_pretrained
 from vicinal.models.backbone import load_weights
 
 
@@ -151,13 +151,6 @@ def test_weights_in_torchs_cache_are_found(monkeypatch, tmp_path, filled):
     # And attention, which no file has, is not missing.
     load_pretrained(ours, "imagenet")
     assert torch.equal(ours.conv1.weight, source["conv1.weight"])
-
-
-def test_a_network_without_public_weights_says_so():
-    with pytest.raises(
-        ConfigError, match=r"SmallConvNet has no public weights.*model\.weights=none"
-    ):
-        load_pretrained(SmallConvNet(), "imagenet")
 
 
 def test_vectors_as_they_are_have_nothing_to_fill_and_the_way_on_is_named():

@@ -281,11 +281,6 @@ def load_pretrained(backbone: nn.Module, source: str | Path) -> None:
             optional=backbone.optional,
             adapt=backbone.adapt,
         )
-    elif source in PUBLIC:
-        raise ConfigError(
-            f"{type(backbone).__name__} has no public weights, got weights={source!r}. Set "
-            "model.weights=none, or to the path of a file."
-        )
     else:
         load_weights(getattr(backbone, "trunk", backbone), Path(source))
 

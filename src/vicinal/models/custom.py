@@ -5,6 +5,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Any
 
 from torch import Tensor, nn
@@ -143,9 +144,7 @@ def import_class(name: str) -> Any:
     folder = os.getcwd()
     sys.path.insert(0, folder)
     try:
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
+        return attrgetter(path)(importlib.import_module(module))
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"{name!r} cannot be imported: {error}. Name a class as package.module:Class, on "
@@ -153,12 +152,6 @@ def import_class(name: str) -> Any:
         ) from error
     finally:
         sys.path.remove(folder)
-    if not callable(found):
-        raise ConfigError(
-            f"{name!r} is a {type(found).__name__}, not a class. Name a class as "
-            "package.module:Class."
-        )
-    return found
 
 
 def _copying(module: nn.Module) -> Callable[..., nn.Module]:

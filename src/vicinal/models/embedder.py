@@ -293,10 +293,8 @@ class TwoStreamEmbedder(Embedder):
         self.dim = query.dim
         self.width = query.width
         self.normalize = query.normalize
-        self.pooling = query.pooling
         self.head_norm = query.head_norm
         self.curvature = query.curvature
-        self.clip = query.clip
         self.freeze = self.lora = None  # each stream restricts itself
         self.uncertainty = False
         self.left = None

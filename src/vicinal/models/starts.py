@@ -157,10 +157,6 @@ def start_by_glorot(embedder: Embedder, seed: int) -> None:
     """
     for stream in embedder.streams:
         layers = [module for module in stream.head.modules() if isinstance(module, nn.Linear)]
-        if not layers:
-            raise ConfigError(
-                "model.start=glorot draws a head, got a network without one. Set model.dim."
-            )
         generator = torch.Generator().manual_seed(seed)
         for layer in layers:
             weight = nn.init.xavier_uniform_(torch.empty(layer.weight.shape), generator=generator)
