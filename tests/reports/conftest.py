@@ -98,6 +98,8 @@ def write_artifacts(
         distances=np.sort(rng.random((len(query), 8)), axis=1).astype(np.float32),
         untrained_neighbors=neighbors(0.4),
     )
+    within = np.linspace(0, 1, 33)
+    run.write_arrays("thresholds", distance=1.8 * within, same=within**0.5, different=within**4)
     worst = [
         {"class": label, "records": per_class, "recall@1": min(1.0, 0.3 + 0.07 * i)}
         for i, label in enumerate(labels[:8])

@@ -26,7 +26,7 @@ def run(tmp_path):
 def test_a_run_without_artifacts_has_nothing_to_show(tmp_path):
     captions = {"scalar-active": ACTIVE_CAPTION}
     found = read_artifacts(RunDirectory(tmp_path))
-    assert found == Artifacts(None, [], None, None, [], [], [], captions)
+    assert found == Artifacts(None, [], None, None, [], [], [], captions, None)
 
 
 def test_neighbors_are_right_when_they_share_the_query_class(run):
@@ -99,6 +99,15 @@ def test_retrievals_have_larger_pictures_where_the_run_wrote_them(run):
     Image.new("RGB", (32, 16)).save(run.retrieval_thumbnails_path)
     artifacts = read_artifacts(run)
     assert artifacts.gallery_thumbnails.tile == 16 and artifacts.gallery[0]["tile"] == 1
+
+
+def test_pairs_within_each_distance_are_a_chart(run):
+    assert read_artifacts(run).thresholds is None
+    shares = {"same": np.array([0.5, 1]), "different": np.array([0, 1])}
+    run.write_arrays("thresholds", distance=np.array([0.7, 1.4]), **shares)
+    chart = read_artifacts(run).thresholds
+    assert (chart["axis"], chart["unit"]) == ("distance", "share")
+    assert [line["y"] for line in chart["lines"]] == [[0.5, 1.0], [0.0, 1.0]]
 
 
 def test_what_contradicts_the_format_is_rejected_by_name(run):

@@ -59,6 +59,20 @@ def test_a_run_writes_what_the_format_promises(finished):
     assert not list(run.path.rglob("*.part"))
 
 
+def test_pairs_within_a_distance_are_those_of_the_test_records(finished):
+    test = Encoder.load(finished).embed(own_data(finished)[1].part("test"))
+    distances = torch.pdist(test.vectors.double()).numpy()
+    first, second = np.triu_indices(len(test.labels), 1)
+    same = (test.labels[first] == test.labels[second]).numpy()
+    found = finished.arrays("thresholds")
+    for distance, *shares in zip(
+        *(found[key] for key in ("distance", "same", "different")), strict=True
+    ):
+        within = distances < distance
+        expected = [within[same].mean(), within[~same].mean()]
+        assert shares == pytest.approx(expected, abs=2 / (~same).sum())
+
+
 def test_the_selected_model_is_the_best_on_validation_not_the_last(begin, monkeypatch):
     scripted = iter((0.2, 0.5, 0.9, 0.4, 0.6))  # of the start and of four epochs
 

@@ -19,6 +19,7 @@ from vicinal.data.records import Records
 from vicinal.evaluation.encoder import Embedded
 from vicinal.evaluation.neighbors import Neighbors, neighbors, require_finite
 from vicinal.evaluation.retrieval import QueryScores, relevant_counts
+from vicinal.evaluation.verification import pairs_by_distance
 from vicinal.files import write_atomically
 from vicinal.run_directory import RunDirectory
 
@@ -32,6 +33,8 @@ TILE = 48
 COLUMNS = 40  # thumbnails: pixels per side, tiles per row
 LARGE = 128
 LARGE_COLUMNS = 20  # the same of the retrievals, where pictures are larger than a thumbnail
+PAIRED = 2048  # records whose pairs are counted by distance
+POINTS = 256  # distances at which they are
 PERPLEXITY = 30.0  # about how many neighbors each row tries to keep
 STEPS = 1000
 
@@ -75,6 +78,18 @@ def write_artifacts(
         distances=found.distances[chosen].numpy(),
         untrained_neighbors=before.numpy(),
     )
+    if gallery is None and trained.metric == "euclidean":
+        drawn = np.random.default_rng(seed).permutation(len(records))[:PAIRED]
+        some = torch.from_numpy(np.sort(drawn))
+        width, *counts = pairs_by_distance(trained.vectors[some], trained.labels[some])
+        every = len(counts[0]) // POINTS
+        shares = [np.cumsum(count)[every - 1 :: every] / max(1, count.sum()) for count in counts]
+        run.write_arrays(
+            "thresholds",
+            distance=width * every * np.arange(1, POINTS + 1),
+            different=shares[0],
+            same=shares[1],
+        )
     shown = set(torch.cat([query, after.flatten(), before.flatten()]).tolist()) - {-1}
     if records.source.kind == "images" and max(records.source.read(min(shown)).size) > TILE:
         document = write_thumbnails(

@@ -16,13 +16,14 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.neighbors import require_finite
 from vicinal.evaluation.retrieval import Same
 
+_BINS = 2**16  # of distance
 _TILE = 2048  # rows and columns of pairs at a time: float64 tiles of 32 MiB
 
 
@@ -126,3 +127,30 @@ def _scores(
     before = frr0 - far0
     scores["eer"] = far0 + (far1 - far0) * before / (before + far1 - frr1)
     return scores
+
+
+def pairs_by_distance(
+    queries: Float[Tensor, "n d"],
+    labels: Int[Tensor, "n"],
+    gallery: Float[Tensor, "n d"] | None = None,
+) -> tuple[float, Int[np.ndarray, "bins"], Int[np.ndarray, "bins"]]:
+    """Count pairs of different and of equal labels in fine bins of Euclidean distance, each once;
+    with a ``gallery`` (the same records in another network) each query beside all others.
+
+    Returns:
+        the width of a bin; different and equal pairs in each.
+    """
+    held = queries if gallery is None else gallery
+    distances = torch.cdist(
+        queries.double(), held.double(), compute_mode="donot_use_mm_for_euclid_dist"
+    )
+    once = ~torch.eye(len(labels), dtype=torch.bool)
+    if gallery is None:
+        once = once.triu()
+    width = float(distances.max()) * (1 + 1e-9) / _BINS or 1.0
+    same = labels.unsqueeze(1) == labels
+    different, equal = (
+        torch.bincount((distances[once & kind] / width).long(), minlength=_BINS).numpy()
+        for kind in (~same, same)
+    )
+    return width, different, equal

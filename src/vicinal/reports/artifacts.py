@@ -58,6 +58,7 @@ class Artifacts:
         confused: the same with two records as ``example``, or none.
         diagnostics: rows of ``diagnostics.json``.
         captions: how to read the charts of the method's scalars, by their keys.
+        thresholds: the chart of pairs within each distance.
     """
 
     thumbnails: Thumbnails | None
@@ -68,6 +69,7 @@ class Artifacts:
     confused: Rows
     diagnostics: Rows
     captions: dict[str, str]
+    thresholds: dict[str, Any] | None
 
 
 def read_artifacts(run: RunDirectory) -> Artifacts:
@@ -92,6 +94,7 @@ def read_artifacts(run: RunDirectory) -> Artifacts:
             ],
             (run.document("diagnostics") or {"rows": []})["rows"],
             {f"scalar-{group}": str(text) for group, text in captions.items()},
+            _thresholds(run.arrays("thresholds")),
         )
 
 
@@ -272,7 +275,26 @@ def _chart(key: str, lines: Mapping[str, Series]) -> dict[str, Any]:
         title = "Share of active tuples" if group == "active" else title
         unit = "share"
     thinned = [{"name": name, **thin(*series)} for name, series in lines.items()]
-    return {"key": key, "title": title, "unit": unit, "lines": thinned}
+    return {"key": key, "title": title, "unit": unit, "axis": "step", "lines": thinned}
+
+
+def _thresholds(arrays: Mapping[str, np.ndarray] | None) -> dict[str, Any] | None:
+    """The share of pairs of one class, and of two, within each distance."""
+    if arrays is None:
+        return None
+    x = _short(arrays["distance"])
+    lines = [
+        {"name": name, "x": x, "y": _short(arrays[key])}
+        for name, key in (("one class", "same"), ("two classes", "different"))
+    ]
+    return {
+        "key": "thresholds",
+        "title": "Pairs within a distance",
+        "unit": "share",
+        "axis": "distance",
+        "mark": None,
+        "lines": lines,
+    }
 
 
 def thin(steps: Sequence[int], values: Sequence[float]) -> dict[str, list[float]]:

@@ -80,14 +80,19 @@
     }
 
     value(y) {
-      return this.spec.unit === "share" ? `${(100 * y).toFixed(1)} %` : short(y);
+      if (this.spec.unit !== "share") return short(y);
+      return `${this.spec.axis === "step" ? (100 * y).toFixed(1) : short(100 * y)} %`;
     }
 
     summary() {
       const ends = this.spec.lines.map(
         (line) => `${line.name} ends at ${this.value(line.y[line.y.length - 1])}`,
       );
-      return `${this.spec.title} by step: ${ends.join(", ")}`;
+      return `${this.spec.title} by ${this.spec.axis}: ${ends.join(", ")}`;
+    }
+
+    place(x) {
+      return this.spec.axis === "step" ? whole(x) : short(x);
     }
 
     legend() {
@@ -183,15 +188,18 @@
       this.svg.append(
         make("line", { class: "base", x1: LEFT, x2: this.width - RIGHT, y1: bottom, y2: bottom }),
       );
-      for (const x of ticks(this.from, this.to, Math.max(2, this.width / 80)).filter(
-        Number.isInteger,
-      )) {
+      for (const x of ticks(this.from, this.to, Math.max(2, this.width / 80))) {
+        if (this.spec.axis === "step" && !Number.isInteger(x)) continue;
         this.svg.append(
-          make("text", { x: this.x(x), y: bottom + 16, "text-anchor": "middle" }, whole(x)),
+          make("text", { x: this.x(x), y: bottom + 16, "text-anchor": "middle" }, this.place(x)),
         );
       }
       this.svg.append(
-        make("text", { x: this.width - RIGHT, y: HEIGHT - 5, "text-anchor": "end" }, "step"),
+        make(
+          "text",
+          { x: this.width - RIGHT, y: HEIGHT - 5, "text-anchor": "end" },
+          this.spec.axis,
+        ),
       );
       const mark = this.spec.mark;
       if (mark !== null && mark >= this.from && mark <= this.to) {
@@ -250,7 +258,7 @@
       this.over.replaceChildren(
         make("line", { class: "cross", x1: x, x2: x, y1: TOP, y2: HEIGHT - BOTTOM }),
       );
-      this.tip.replaceChildren(html("header", `step ${whole(this.at)}`));
+      this.tip.replaceChildren(html("header", `${this.spec.axis} ${this.place(this.at)}`));
       for (const { line, place, i } of hits) {
         if (line.x[i] !== this.at) continue;
         this.over.append(

@@ -65,7 +65,10 @@ def render(run: RunDirectory) -> str:
             recall_bars=recall_bars(artifacts.diagnostics),
             events=events,
             artifacts=artifacts,
-            charts=[{**chart, "mark": selected.get("step")} for chart in charts],
+            charts=[
+                *({**chart, "mark": selected.get("step")} for chart in charts),
+                *filter(None, [artifacts.thresholds]),
+            ],
             map=None if artifacts.map is None else _map_data(*artifacts.map),
         )
 

@@ -23,12 +23,12 @@ from vicinal.data import own_data
 from vicinal.data.records import Split
 from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Encoder
+from vicinal.evaluation.verification import pairs_by_distance
 from vicinal.retrieval.collection import Snapshot, drawn
 from vicinal.run_directory import RunDirectory, model_fingerprint
 
 NAME = "calibration"
 QUERY_RATE = 1e-3  # of false matches where none is named
-_BINS = 2**16
 _ROWS = 4096  # drawn of more records: eight million pairs are enough for any rate
 
 
@@ -170,17 +170,5 @@ def count_pairs(
             otherwise each pair counts once.
         source: what the classes are.
     """
-    held = queries if gallery is None else gallery
-    distances = torch.cdist(
-        queries.double(), held.double(), compute_mode="donot_use_mm_for_euclid_dist"
-    )
-    once = ~torch.eye(len(labels), dtype=torch.bool)
-    if gallery is None:
-        once = once.triu()
-    width = float(distances.max()) * (1 + 1e-9) / _BINS or 1.0
-    same = labels.unsqueeze(1) == labels
-    counts = [
-        torch.bincount((distances[once & kind] / width).long(), minlength=_BINS).numpy()
-        for kind in (~same, same)
-    ]
-    return Calibration(width, counts[0], counts[1], len(torch.unique(labels)), source)
+    counts = pairs_by_distance(queries, labels, gallery)
+    return Calibration(*counts, len(torch.unique(labels)), source)
