@@ -16,7 +16,7 @@ from vicinal.arguments import check_arguments
 from vicinal.distances import Metric, exponential_map
 from vicinal.errors import ConfigError, few
 from vicinal.models.backbone import Features, kernels
-from vicinal.models.finetuning import add_lora, freeze_parameters, merge_lora
+from vicinal.models.finetuning import FrozenPart, add_lora, freeze_parameters, merge_lora
 from vicinal.tuples import Embeddings
 
 Pooling = Literal["average", "max", "both", "generalized", "token"]
@@ -100,6 +100,7 @@ class Embedder(nn.Module):
             self.train(self.training)  # puts the norms of frozen parts in evaluation mode
         self.precision: torch.dtype | None = None
         self.chunk: int | None = None
+        self.frozen: FrozenPart | None = None  # whose outputs come in training
         self.left: list[str] | None = None  # by `take`
         self._compiled: Callable[[Tensor], Tensor] | None = None
 
@@ -212,6 +213,8 @@ class Embedder(nn.Module):
 
     def maps(self, inputs: Tensor) -> Tensor:
         """Compute f(x) before pooling."""
+        if self.training and self.frozen is not None:
+            return self.frozen.rest(inputs.view(-1, *self.frozen.shape))
         if not self.training or (self.precision is None and self._compiled is None):
             return self.backbone(inputs)  # type: ignore[no-any-return]
         with (

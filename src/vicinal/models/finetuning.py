@@ -1,7 +1,10 @@
 """Train a part of a network: some of its parameters, or low-rank updates (LoRA)."""
 
+import copy
 import math
 from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -43,6 +46,62 @@ def freeze_parameters(backbone: nn.Module, patterns: str) -> None:
             )
         for name in names:
             parameters[name].requires_grad_(False)
+
+
+class FrozenPart:
+    """What a network computes before all that trains, which need be computed once for each input.
+
+    It ends with the last module whose output neither requires a gradient nor hangs on chance.
+
+    Args:
+        network: in training mode, on the CPU.
+        example: some inputs.
+
+    Attributes:
+        end: its last module; None where there is no such part.
+        shape: of what it makes of one input, as `rest` is given it.
+    """
+
+    def __init__(self, network: nn.Module, example: Tensor) -> None:
+        self.network = network
+        self.example = example
+        self.end: Any = None
+        self.shape = torch.Size()
+        copied = copy.deepcopy(network)  # whose norms take note of the example
+        names = {module: name for name, module in copied.named_modules()}
+
+        def note(module: nn.Module, _: object, output: Any) -> None:
+            plain = isinstance(output, Tensor) and next(module.parameters(), None) is not None
+            if plain and not output.requires_grad and torch.equal(torch.get_rng_state(), before):
+                self.end = network.get_submodule(names[module])
+                self.expected = output.clone()
+
+        with torch.random.fork_rng(devices=[]):
+            before = torch.get_rng_state()
+            for module in names:
+                module.register_forward_hook(note)
+            copied(example)
+
+    def holds(self) -> bool:
+        """Whether the example comes out the same in two parts, in evaluation mode as in training:
+        nothing leads past the end, and no norm sees the other rows."""
+        if self.end is None:
+            return False
+        maps = self.maps(self.example)
+        same = partial(torch.allclose, rtol=1e-4, atol=1e-5)
+        return same(maps, self.expected) and same(self.rest(maps), self.network(self.example))
+
+    def maps(self, inputs: Tensor) -> Tensor:
+        """Compute the part."""
+        found = list[Tensor]()
+        with self.end.register_forward_hook(lambda *call: found.append(call[-1].clone())):
+            self.network(inputs)
+        return found[0]
+
+    def rest(self, maps: Tensor) -> Tensor:
+        """Compute what follows the part; what is before it runs on one input, for nothing."""
+        with self.end.register_forward_hook(lambda *_: maps):
+            return self.network(self.example[:1])  # type: ignore[no-any-return]
 
 
 class LoRALinear(nn.Module):

@@ -2,6 +2,7 @@
 training."""
 
 import copy
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vicinal import parallel
@@ -22,14 +23,22 @@ from vicinal.config import Config
 from vicinal.data.loader import (
     WORTH_PROCESSES,
     Loader,
+    free_memory,
     keep_decoded,
+    load_all,
     open_cache,
     start_early,
     travels,
 )
-from vicinal.data.records import Batch, Progress, Records
+from vicinal.data.records import Batch, FeatureArray, Progress, Records
 from vicinal.data.splits import hold_out, overlapping_classes
-from vicinal.data.transforms import ImageTransform, OwnTransform, Transform, own_transform
+from vicinal.data.transforms import (
+    FeatureTransform,
+    ImageTransform,
+    OwnTransform,
+    Transform,
+    own_transform,
+)
 from vicinal.distances import Poincare
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.encoder import Embedded, Encoder
@@ -40,6 +49,7 @@ from vicinal.files import Document, read_object, write_tensors
 from vicinal.losses import NestedLoss
 from vicinal.losses.loss import tuple_loss
 from vicinal.losses.proxies import start_at_means, wants_means
+from vicinal.methods import Plain
 from vicinal.methods.method import Method, Parts
 from vicinal.miners import Mined
 from vicinal.models import TwoStreamEmbedder, starts
@@ -53,6 +63,7 @@ from vicinal.models.backbone import (
 )
 from vicinal.models.config import COMPUTED_STARTS, ModelConfig
 from vicinal.models.embedder import Embedder, check_chunks
+from vicinal.models.finetuning import FrozenPart
 from vicinal.reports.tables import metric_title
 from vicinal.run_directory import RunDirectory
 from vicinal.samplers import BatchSampler
@@ -219,14 +230,54 @@ class Experiment:
         """Return what reads the training records from files, by processes that stay for all
         epochs."""
         training = self.config.training
+        maps = self._frozen_maps()
         return Loader(
-            self.train,
-            self.config.transform,
+            self.train if maps is None else replace(self.train, source=maps),
+            self.config.transform if maps is None else FeatureTransform(),
             seed=training.seed,
             workers=self.workers,
             corrupt="replace" if training.skip_corrupt else "raise",
             device=self.device,
         )
+
+    def _frozen_maps(self) -> FeatureArray | None:
+        """Compute for each training picture what the frozen part of the network makes of it; None
+        where that changes from step to step, or takes a quarter of the free memory."""
+        embedder = self.method.embedder
+        transform = self.config.transform
+        if (
+            embedder.freeze is None
+            or embedder.precision is not None
+            or self.config.training.compile == "on"
+            or type(self.method) is not Plain  # others mix or copy what they are given
+            or not isinstance(transform, ImageTransform)
+            or transform.crop != "center"
+            or transform.mirror
+            or self.config.training.skip_corrupt
+            or self.device.type != "cpu"
+            or parallel.processes() > 1
+        ):
+            return None
+        fixed = replace(transform, test_size=None)
+        batches = load_all(self.train, fixed, workers=self.workers, device=self.device)
+        first = next(batches)
+        part = FrozenPart(embedder.backbone, first.inputs[:4])
+        pooled = embedder.pool if part.end is embedder.backbone else nn.Identity()
+        rows = list[Tensor]()
+        embedder.eval()
+        with torch.no_grad():
+            if part.holds():
+                size = pooled(part.expected)[0].nbytes * len(self.train)
+                if size <= free_memory(self.device) / 4:
+                    every = itertools.chain([first], batches)
+                    rows = [pooled(part.maps(batch.inputs)) for batch in every]
+        embedder.train()
+        if not rows:
+            return None
+        self.console.line("what the frozen part makes of each picture is computed once")
+        embedder.frozen = part
+        part.shape = rows[0].shape[1:]
+        return FeatureArray(torch.cat(rows).flatten(1).numpy(), self.train.names())
 
     def embed(
         self,
