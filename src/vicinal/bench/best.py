@@ -224,6 +224,7 @@ class Search:
         space, fixed = parse(words)
         self.data = data
         self.out = out
+        self.journal = out / "trials.jsonl"
         self.console = console
         self.jobs = jobs
         self.fixed = tuple(fixed)
@@ -273,10 +274,6 @@ class Search:
         keys = [word.partition("=")[0] for word in words]
         clash = any(f"{mine}.".startswith(f"{key}.") for mine in self.given for key in keys)
         return _closed(words) or not clash
-
-    @property
-    def journal(self) -> Path:
-        return self.out / "trials.jsonl"
 
     def trial(self, level: str, words: Words) -> Trial:
         return self.trials.setdefault((level, words), Trial(words))

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.bench.job import finished, results_of, row_metrics
-from vicinal.bench.results import Line
 from vicinal.bench.run import Outcome
 from vicinal.bench.summary import Summary, summarize
 from vicinal.bench.table import NO_MATTER, Row, Table
@@ -53,14 +52,13 @@ def compare(paths: Sequence[Path], metric: str = "recall@1") -> Summary:
         seeds=max(len(seeds) for _, seeds in rows),
     )
     lines = {
-        name: {seed: _line(run, metric) for seed, run in seeds.items()}
+        name: {
+            seed: finished(run, metric) | {"protocol": results_of(run).get("protocol")}
+            for seed, run in seeds.items()
+        }
         for name, (_, seeds) in zip(names, rows, strict=True)
     }
     return summarize(Outcome(table, lines))
-
-
-def _line(run: RunDirectory, metric: str) -> Line:
-    return finished(run, metric) | {"protocol": results_of(run).get("protocol")}
 
 
 def _tested_on(run: RunDirectory) -> str:
