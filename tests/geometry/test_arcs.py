@@ -61,16 +61,6 @@ def test_equals_brute_force_within_the_error_of_its_grid(arcs, dim, spread):
     assert (found >= grid - angles / (STEPS - 1) / 2 - 1e-12).all()
 
 
-def test_the_inner_maximum_is_the_largest_singular_value(arcs):
-    """Where it lies inside both arcs, p₁·p₂ is σ_max of the 2 x 2 matrix between the two planes."""
-    (x1, x2), (y1, y2) = arcs(200, 512, 1.0), arcs(1, 512, 1.0)
-    planes = [torch.linalg.qr(torch.stack(pair, dim=2)).Q for pair in ((x1, x2), (y1, y2))]
-    largest = torch.linalg.svdvals(planes[0].mT @ planes[1])[:, :1]
-    found = arc_similarity(x1, x2, y1, y2)
-    assert (found <= largest + 1e-12).all()
-    assert torch.isclose(found, largest, rtol=0, atol=1e-12).sum() > 5
-
-
 @pytest.mark.parametrize("degrees", [1e-6, 30.0, 90 - 1e-6, 90.0, 100.0, 150.0, 174.0])
 def test_nearest_points_far_from_the_ends_of_long_arcs_are_exact(degrees):
     """An arc of 175° on a circle, and one across it that passes above the point at an angle from
