@@ -5,6 +5,7 @@ import errno
 import glob
 import json
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -297,8 +298,8 @@ def parted(path: Path | str) -> tuple[Path, tuple[int, ...]]:
     >>> parted("a/birds.jpg#xywh=10,0,32,48"), parted("a/birds.jpg")
     ((PosixPath('a/birds.jpg'), (10, 0, 32, 48)), (PosixPath('a/birds.jpg'), ()))
     """
-    file, mark, box = str(path).rpartition(REGION)
-    return (Path(file), tuple(map(int, box.split(",")))) if mark else (Path(box), ())
+    found = re.fullmatch(rf"(.*){REGION}(\d+),(\d+),(\d+),(\d+)", str(path), re.DOTALL)
+    return (Path(found[1]), tuple(map(int, found.groups()[1:]))) if found else (Path(path), ())
 
 
 def region(path: str, box: Sequence[float], margin: float) -> str:

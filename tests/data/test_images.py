@@ -36,6 +36,14 @@ def test_other_modes_become_rgb(mode, tmp_path):
     assert read_image(path).mode == "RGB" and read_image(path).size == (6, 4)
 
 
+def test_only_whole_boxes_name_a_region(tmp_path):
+    path = save(tmp_path / "x#xywh=1,2.png", Image.new("L", (6, 4)))
+    assert read_image(path).size == (6, 4)
+    assert read_image(f"{path}#xywh=1,1,9,2").size == (5, 2)
+    with pytest.raises(DataError, match=r"missing"):
+        read_image(tmp_path / "y.png#xywh=a,b,c,d")
+
+
 def test_sixteen_bits_are_scaled_not_clipped(tmp_path):
     ramp = (np.arange(256, dtype=np.uint16) * 257).reshape(16, 16)
     image = read_image(save(tmp_path / "x.png", Image.fromarray(ramp)))
