@@ -28,16 +28,16 @@ from vicinal.methods.optimizer import OptimizerConfig
 from vicinal.models import BNInception, Embedder
 from vicinal.samplers import EpisodeSampler
 
-KINDS = ("plain", "ALA")
+KINDS = {"plain": Plain(), "ALA": ALA(), "ALA, first order": ALA(meta_gradient="first_order")}
 BARS = 2.1, 1.5  # time and memory in multiples of a plain step
 
 
 def build(kind: str, device: torch.device, options: argparse.Namespace) -> tuple[Method, Take]:
-    """A contestant: ``plain`` or ``ALA``."""
+    """A contestant, one of ``KINDS``."""
     torch.manual_seed(0)
     embedder = Embedder(BNInception(freeze_norm=True), 512)
     return ready(
-        Plain() if kind == "plain" else ALA(),
+        KINDS[kind],
         embedder,
         TripletLoss(margin=1.0, squared=False, normalize=False),
         device,
@@ -100,7 +100,7 @@ def errors(device: torch.device, batch: Batch, options: argparse.Namespace) -> l
 
 
 def table(device: torch.device, options: argparse.Namespace) -> str:
-    batch = make_batch(device, 32 if options.quick else 227)
+    batch = make_batch(device, 32 if options.quick else options.side)
     methods = {kind: build(kind, device, options) for kind in KINDS}
     for _, take in methods.values():
         # From the fourth on steps are replayed, as the trainer does.
@@ -143,6 +143,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=15, help="interleaved rounds")
+    parser.add_argument("--side", type=int, default=227, help="pixels")
     parser.add_argument("--precision", choices=("tf32", "float32", "bfloat16"), default="tf32")
     parser.add_argument(
         "--cuda-graph", action=argparse.BooleanOptionalAction, default=True, help="replay steps"

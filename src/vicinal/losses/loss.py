@@ -449,8 +449,7 @@ class Loss(SettingsModule, ABC):
         dtype = torch.promote_types(embeddings.dtype, torch.float32)
         embeddings, _ = wide_enough(embeddings)
         sums, counts = self.core(self.triplet_comparisons(embeddings, triplets, labels))
-        terms = Terms(sums if weights is None else sums * weights, counts)
-        found = reduce(terms, self.reduction)
+        found = reduce(Terms(_weighted(sums, weights), counts), self.reduction)
         return (found + 0 * embeddings.sum()).to(dtype)  # also of rows in no triplet
 
     def on_pairs(

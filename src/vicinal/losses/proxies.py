@@ -77,8 +77,8 @@ class ProxyLoss(Loss):
         if known is not None and (len(known) != self.classes or list(known) != sorted(set(known))):
             raise ConfigError(
                 f"`known` names each of {self.classes} classes once, in increasing order, got "
-                f"{len(known)} labels "
-                f"({len(set(known))} different). Sort them and leave out repetitions."
+                f"{len(known)} labels ({len(set(known))} different). Sort them and leave out "
+                "repetitions."
             )
         # Even directions of length 1: where they are normalized it only sets how far an optimizer's
         # step turns them.
@@ -177,8 +177,7 @@ class ProxyLoss(Loss):
         if self.dim != embeddings.shape[-1]:
             raise DataError(
                 f"proxies of {self.dim} dimensions cannot be compared with embeddings of "
-                f"{embeddings.shape[-1]}. "
-                f"Give the loss the embedder's `dim`."
+                f"{embeddings.shape[-1]}. Give the loss the embedder's `dim`."
             )
         if being_captured(labels):
             return
@@ -236,12 +235,12 @@ def crowding(loss: nn.Module, names: Sequence[str]) -> list[str]:
         pairs = near.triu(1).flatten().topk(NAMED)
         nearest = (
             f"{called[at // part.classes]} and {called[at % part.classes]} ({cosine:.2f})"
-            for cosine, at in zip(pairs.values.tolist(), pairs.indices.tolist(), strict=True)
+            for cosine, at in zip(*(each.tolist() for each in pairs), strict=True)
         )
         crowds = near.topk(min(CROWD, part.classes - 1)).values.mean(dim=1).topk(NAMED)
         crowded = (
             f"{called[at]} ({cosine:.2f})"
-            for cosine, at in zip(crowds.values.tolist(), crowds.indices.tolist(), strict=True)
+            for cosine, at in zip(*(each.tolist() for each in crowds), strict=True)
         )
         found.append(
             f"after the last step the classes with the nearest proxies are {', '.join(nearest)}; "

@@ -166,9 +166,8 @@ class NegativesBetweenPairs(SettingsModule, ABC):
         compared = loss.distance(embeddings, proxies)
         same = labels[:, None] == loss.proxy_labels.repeat_interleave(loss.centers)
         closer = loss.distance.larger_is_closer
-        far = -torch.inf if closer else torch.inf
-        places = compared.masked_fill(~same, far)
-        own = places.argmax(dim=1) if closer else places.argmin(dim=1)
+        near = compared if closer else -compared
+        own = near.masked_fill(~same, -torch.inf).argmax(dim=1)
         first = torch.arange(len(labels), device=labels.device)
         if self.anchors == "pairs":
             own = torch.cat([own, torch.arange(len(proxies), device=own.device)])

@@ -272,19 +272,11 @@ class Method(SettingsModule):
         return gather(rows, batch.labels)
 
     def differentiate(
-        self,
-        loss: Tensor,
-        parameters: Iterable[nn.Parameter] | Optimizer | None = None,
-        *,
-        keep: bool = False,
+        self, loss: Tensor, optimizer: Optimizer | None = None, *, keep: bool = False
     ) -> None:
-        """Put the gradient of ``loss`` into ``parameters`` and nowhere else; default: what
-        ``metric_optimizer`` trains.
-
-        ``keep`` leaves the graph for another loss.
-        """
-        chosen = self.metric_optimizer if parameters is None else parameters
-        held = trained(chosen) if isinstance(chosen, Optimizer) else chosen
+        """Put the gradient of ``loss`` into what ``optimizer``, by default ``metric_optimizer``,
+        trains, and nowhere else; ``keep`` leaves the graph for another loss."""
+        held = trained(optimizer or self.metric_optimizer)
         wanted = [parameter for parameter in held if parameter.requires_grad]
         if self.scaler is not None:
             loss = self.scaler.scale(loss)

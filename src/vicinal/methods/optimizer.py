@@ -165,9 +165,8 @@ def fit(optimizer: Optimizer, device: torch.device) -> None:
     """
     cuda = device.type == "cuda"
     for group in optimizer.param_groups:
-        group["lr"] = (
-            torch.tensor(float(group["lr"]), device=device) if cuda else float(group["lr"])
-        )
+        rate = float(group["lr"])
+        group["lr"] = torch.tensor(rate, device=device) if cuda else rate
         if "fused" in group:
             group["fused"] = cuda or None
         if "capturable" in group:

@@ -5,12 +5,15 @@ import copy
 
 import pytest
 import torch
-from tests.methods.ala.small import DIM, RATES, make
+from tests.methods.ala.small import DIM, LABELS, RATES, VALIDATION, WIDTH, make
 from torch import nn
 from torch.autograd import grad
 
+from vicinal.data.records import Batch
+from vicinal.losses import TripletLoss
 from vicinal.methods.ala import ALA
 from vicinal.methods.ala.assessment import LSTMAssessor
+from vicinal.samplers import EpisodeSampler
 
 
 def teach(method, batch):
@@ -45,6 +48,8 @@ def by_autograd(method, batch):
         if slope is None:
             objective = method.add_up(used * scored.losses)
             gradients = grad(objective, list(parameters.values()), create_graph=True)
+            if method.meta_gradient == "first_order":  # the derivative at a step of no length
+                gradients = [g - g.detach() for g in gradients]
             tried = {
                 name: p - RATES[name.startswith("head.")] * g
                 for (name, p), g in zip(parameters.items(), gradients, strict=True)
@@ -58,15 +63,60 @@ def by_autograd(method, batch):
     return list(assessor.parameters())
 
 
+@pytest.mark.parametrize("meta_gradient", ["exact", "first_order"])
 @pytest.mark.parametrize(("over", "relative"), [("mean", True), ("sum", False)])
-def test_every_parameter_of_the_lstm_follows_eq_12(sampler, batch, over, relative):
-    method = make(sampler, ALA("paper", rate=0.7, over=over, relative=relative), lively())
+def test_every_parameter_of_the_lstm_follows_eq_12(sampler, batch, over, relative, meta_gradient):
+    settings = ALA("paper", rate=0.7, over=over, relative=relative, meta_gradient=meta_gradient)
+    method = make(sampler, settings, lively())
     before = copy.deepcopy(list(method.weigh.parameters()))
     reference = by_autograd(method, batch)
     teach(method, batch)
     for was, now, expected in zip(before, method.weigh.parameters(), reference, strict=True):
         assert not torch.equal(was, now)
         torch.testing.assert_close(now, expected, rtol=1e-4, atol=1e-6)
+
+
+def taught(batch, meta_gradient, assessor, *, rate=1.0):
+    """How far all parameters of an assessor move in one update, by virtual steps at ``rate`` times
+    the rate, over that rate."""
+    classes = len(batch.labels.unique()) - VALIDATION
+    sampler = EpisodeSampler(
+        LABELS, training_classes=classes, validation_classes=VALIDATION, seed=0
+    )
+    settings = ALA("paper", rate=1.0, updates=1, meta_gradient=meta_gradient)
+    method = make(sampler, settings, assessor, loss=TripletLoss(margin=8.0))
+    for group in method.metric_optimizer.param_groups:
+        group["lr"] *= rate
+    before = nn.utils.parameters_to_vector(method.weigh.parameters()).detach()
+    teach(method, batch)
+    return (nn.utils.parameters_to_vector(method.weigh.parameters()).detach() - before) / rate
+
+
+def test_first_order_is_exact_where_the_virtual_step_leads_nowhere(rng):
+    """Two triplets with one anchor, each other's positive and negative: under equal weights their
+    gradients cancel, but not their slopes."""
+    inputs = torch.randn(4 + 2 * VALIDATION, WIDTH, generator=rng)
+    inputs[1] = inputs[0]
+    labels = torch.tensor([0, 1, 0, 1, 2, 3, 4, 2, 3, 4])
+    batch = Batch(inputs, labels, torch.arange(len(labels)), largest_class=2)
+    exact, first = (
+        taught(batch, form, LSTMAssessor(3 * DIM, hidden=8)) for form in ("exact", "first_order")
+    )
+    assert exact.abs().max() > 1e-3
+    torch.testing.assert_close(first, exact, rtol=1e-3, atol=1e-7)
+
+
+def test_what_first_order_leaves_out_falls_with_the_rate_of_the_virtual_step(batch):
+    """It is -α² ⟨∇²L_va g, ∇L(T)⟩ beside slopes of α: a tenth of the rate, a tenth of
+    it."""
+    lost = []
+    for rate in (0.01, 0.001):
+        exact, first = (
+            taught(batch, form, lively(), rate=rate) for form in ("exact", "first_order")
+        )
+        lost.append(float((first - exact).norm() / exact.norm()))
+    assert lost[0] > 1e-3
+    assert 8 < lost[0] / lost[1] < 12
 
 
 def test_nothing_changes_but_the_assessor(sampler, batch):

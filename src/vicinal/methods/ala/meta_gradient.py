@@ -15,6 +15,9 @@ since the weights do not depend on θ (embeddings reach the assessor detached). 
 are one derivative of the vector of losses in one direction. Forward mode gives it in one pass,
 without a graph and without second derivatives.
 
+With ∇L_va(θ) in the place of ∇L_va(θ') it is the derivative at w = 0 (Ren et al. 2018): the form
+``first_order``, which needs no virtual step.
+
 A slope splits at the embeddings: the network's derivative ż = dz/dε, then that of the losses along
 ż, which is cheap.
 """

@@ -50,8 +50,9 @@ class ALA(Method):
         φ ← φ - β ∇_φ Σ_T' L(T'; θ'(φ))               K times, on the validation subset     Eq. (12)
         θ ← θ - α Σ_T A(T; φ*) ∇ L(T; θ)              from the original θ                   Eq. (13)
 
-    The gradient of (12) is exact and without second order (`meta_gradient`); the forward pass of
-    the training subset serves (10) and (13). θ' is computed once before the K updates, as in
+    The gradient of (12) needs no second order and is exact (module `meta_gradient`), unless the
+    setting ``meta_gradient`` says otherwise; the forward pass of the training subset serves (10)
+    and (13). θ' is computed once before the K updates, as in
     Algorithm 1, which then share one derivative. The assessor's state passes through the whole
     training and advances once an episode, by the weights of (13).
 
@@ -74,6 +75,10 @@ class ALA(Method):
             small: under plain descent the weights hardly leave 1/2 unless it is large.
         updates: K.
         over: ``"mean"`` over tuples, or ``"sum"``; None is that of the form.
+        meta_gradient: the gradient of Eq. (11): ``"exact"``, or ``"first_order"`` (ours, after Ren
+            et al. 2018), with ∇L_va at θ in place of θ'. That saves a backward pass and leaves
+            -α² ⟨∇²L_va g, ∇L(T; θ)⟩, g the gradient of (10), and higher orders of α out of a
+            tuple's slope.
         relative: whether weights act relative to their mean in the episode, and are of logits
             relative to theirs; None is that of the form. As the paper has them, the easiest thing
             to learn is the length of the step: all weights rise or fall together and none differs
@@ -92,7 +97,8 @@ class ALA(Method):
         episode: Mean loss of the training tuples, unweighted, and of the validation tuples after
             the virtual step, on classes that the step did not see. Both should fall; only the first
             falling is over-fitting within an episode.
-        virtual_step: Length of the virtual step of Eq. (10) over that of the parameters. The
+        virtual_step: Length of the virtual step of Eq. (10), where one is taken, over that of the
+            parameters. The
             assessor learns from what such a step does to the validation loss; under about 1e-7 that
             is its first order alone, for float32 no longer sees it.
     """
@@ -104,6 +110,7 @@ class ALA(Method):
     rate: NonNegative = 4e-4
     updates: Natural = 3
     over: Over | None = None
+    meta_gradient: Literal["exact", "first_order"] = "exact"
     relative: bool | None = None
 
     default_loss = "triplet"
@@ -201,36 +208,37 @@ class ALA(Method):
         for _ in range(self.updates if self.weigh.learns else 0):
             factors = self.factors(self.weigh(training.scored.members).weights)
             if along is None:
-                weighed = self.add_up(factors.detach() * losses)
-                gradients = torch.autograd.grad(  # the graph serves Eq. (13), too
-                    weighed, self.metric.leaves, retain_graph=True, materialize_grads=True
-                )
-                steps = self.metric.scaled(averaged([*gradients]))
-                validation, direction = self.validate(batch, steps)  # at θ' of Eq. (10)
+                told["episode/training"] = losses.detach().sum() / len(losses)
+                steps: list[Tensor] = []
+                if self.meta_gradient == "exact":
+                    weighed = self.add_up(factors.detach() * losses)
+                    gradients = torch.autograd.grad(  # the graph serves Eq. (13), too
+                        weighed, self.metric.leaves, retain_graph=True, materialize_grads=True
+                    )
+                    steps = self.metric.scaled(averaged([*gradients]))
+                    moved, whole = (
+                        torch.stack(torch._foreach_norm(parts)).norm()
+                        for parts in (steps, [*self.metric.parameters().values()])
+                    )
+                    told["virtual_step/relative_length"] = moved / whole
+                # At θ' of Eq. (10), or at θ.
+                told["episode/validation"], direction = self.validate(batch, steps)
                 tangents = self.metric.tangents(direction, training.inputs)
                 tangents, _ = gather(tangents, labels.new_zeros(len(tangents)))
                 tangents = tangents[: len(labels)]
                 along = slopes(self.scoring, training.embeddings, tangents, labels)
-                moved, whole = (
-                    torch.stack(torch._foreach_norm(parts)).norm()
-                    for parts in (steps, [*self.metric.parameters().values()])
-                )
-                told = {
-                    "episode/training": losses.detach().sum() / len(losses),
-                    "episode/validation": validation,
-                    "virtual_step/relative_length": moved / whole,
-                }
             # ∂L_va/∂w_T = -slope, so the gradient of this in φ is that of Eq. (11).
             self.differentiate(-self.add_up(along * factors), self.optimizers["assessor"])
             self.optimize(self.optimizers["assessor"])  # Eq. (12)
         return told
 
     def validate(self, batch: Batch, steps: list[Tensor]) -> tuple[Scalar, list[Tensor]]:
-        """Return the mean loss of validation tuples at θ' = θ - steps, unweighted, and u = α
-        ∇L_va(θ')."""
+        """Return the mean loss of validation tuples at θ' = θ - steps, or at θ without any,
+        unweighted, and u = α ∇L_va there."""
         rows = self.sampler.training_rows
         inputs, labels = (x[rows:] if processes() == 1 else x for x in (batch.inputs, batch.labels))
-        tried = {name: value.requires_grad_() for name, value in self.metric.moved(steps).items()}
+        tried = self.metric.moved(steps) if steps else self.metric.parameters()
+        tried = {name: value.requires_grad_() for name, value in tried.items()}
         embeddings, labels = gather(self.metric.embed(tried, inputs), labels)
         last = slice(rows - self.sampler.batch_size, None)
         labels = SizedLabels.of(labels[last], batch.largest_class)
