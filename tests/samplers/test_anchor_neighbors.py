@@ -18,17 +18,19 @@ def tree_of(labels=LABELS, seed=0):
     return ClassTree.build(torch.stack([angle.cos(), angle.sin()], dim=1), torch.tensor(labels))
 
 
-def sampler(**more):
-    return AnchorNeighborSampler(
+def sampler(tree=None, **more):
+    made = AnchorNeighborSampler(
         LABELS, **{"anchors": 2, "neighborhood": 3, "per_class": 2, "seed": 5, **more}
     )
+    made.tree = tree
+    return made
 
 
 @pytest.mark.parametrize("anchors", [1, 2, 4])
 @pytest.mark.parametrize("neighborhood", [1, 2, 3])
 def test_a_batch_has_as_many_different_classes_as_asked_for(anchors, neighborhood):
-    made = sampler(anchors=anchors, neighborhood=neighborhood)
-    for batch in made.epoch(0, tree_of()):
+    made = sampler(tree_of(), anchors=anchors, neighborhood=neighborhood)
+    for batch in made.epoch(0):
         found, counts = np.unique(LABELS[batch], return_counts=True)
         assert len(found) == anchors * neighborhood and set(counts) == {2}
         assert len(set(batch)) == len(batch) == made.batch_size
@@ -39,10 +41,10 @@ def test_a_batch_has_as_many_different_classes_as_asked_for(anchors, neighborhoo
 
 def test_the_nearest_classes_of_each_anchor_are_there():
     tree = tree_of()
-    made = sampler()
+    made = sampler(tree)
     distances = tree.distances(torch.arange(12)).fill_diagonal_(torch.inf)
     for epoch in range(5):
-        for batch in made.epoch(epoch, tree):
+        for batch in made.epoch(epoch):
             places = np.searchsorted(tree.classes.numpy(), LABELS[batch][::2])
             for anchor in places[:2]:
                 assert set(distances[anchor].topk(2, largest=False).indices.tolist()) <= set(
@@ -52,28 +54,25 @@ def test_the_nearest_classes_of_each_anchor_are_there():
 
 def test_an_epoch_follows_from_the_tree_too():
     other = ClassTree.build(torch.randn(len(LABELS), 3), torch.tensor(LABELS))
-    assert sampler().epoch(3, tree_of()) == sampler().epoch(3, tree_of())
-    assert sampler().epoch(3, tree_of()) != sampler().epoch(3, other)
+    assert sampler(tree_of()).epoch(3) == sampler(tree_of()).epoch(3)
+    assert sampler(tree_of()).epoch(3) != sampler(other).epoch(3)
 
 
 def test_every_class_is_an_anchor_before_one_is_again():
-    made = sampler(anchors=2, batches=6)
-    anchors = [LABELS[row] for batch in made.epoch(0, tree_of()) for row in (batch[0], batch[2])]
+    made = sampler(tree_of(), anchors=2, batches=6)
+    anchors = [LABELS[row] for batch in made.epoch(0) for row in (batch[0], batch[2])]
     assert sorted(anchors) == np.unique(LABELS).tolist()
 
 
 def test_classes_with_too_few_samples_are_nobodys_neighbors():
-    made = sampler(per_class=4)
+    made = sampler(tree_of(), per_class=4)
     assert (
         made.note
         == "2 of 12 classes have fewer than 4 samples and are left out of training batches."
     )
     small = {-7, 3}
     assert not small & {
-        int(LABELS[row])
-        for epoch in range(5)
-        for batch in made.epoch(epoch, tree_of())
-        for row in batch
+        int(LABELS[row]) for epoch in range(5) for batch in made.epoch(epoch) for row in batch
     }
 
 
@@ -89,4 +88,4 @@ def test_errors_name_the_numbers():
         sampler(per_class=7)
     part = ClassTree.build(torch.randn(4, 2), torch.tensor([-7, -7, 3, 3]))
     with pytest.raises(DataError, match="10 of them are not in the tree, class 13 first"):
-        sampler().epoch(0, part)
+        sampler(part).epoch(0)

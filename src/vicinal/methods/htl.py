@@ -117,7 +117,7 @@ class HTL(Method):
         self.epoch = epoch
         self._take_tree()
         if isinstance(self.sampler, AnchorNeighborSampler):
-            return self.sampler.epoch(epoch, self.tree)
+            self.sampler.tree = self.tree
         return super().batches(epoch)
 
     def _take_tree(self) -> None:

@@ -375,9 +375,8 @@ class BetweenPairs(Method):
             c = loss.comparisons(result.embeddings, result.labels)
             values, keep = c.negative, c.keep_negative
             there = keep.any(dim=1)
-            nothing = torch.full_like(values[:, :1], far)
-            values = torch.cat([nothing, values.masked_fill(~keep, far)], dim=1)
-            hardest = distance.nearest(values, dim=1).masked_fill(~there, 0)
+            hardest = distance.nearest(values.masked_fill(~keep, far), dim=1)
+            hardest = hardest.masked_fill(~there, 0)
             described[f"hardest_negative/{name}"] = hardest.sum() / there.sum().clamp(min=1)
         return described
 

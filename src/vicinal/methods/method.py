@@ -81,12 +81,6 @@ class StepResult(NamedTuple):
     embeddings: Embeddings
     labels: SingleLabels
 
-    def detach(self) -> "StepResult":
-        """Return the same outside of any graph."""
-        return StepResult(
-            {k: v.detach() for k, v in self.scalars.items()}, self.embeddings.detach(), self.labels
-        )
-
 
 class Method(SettingsModule):
     """A way of training an embedder.
@@ -254,9 +248,9 @@ class Method(SettingsModule):
         """Update by one loss, and ``others`` by the gradients that they have; return the loss with
         other scalars."""
         self.differentiate(loss)
-        result = StepResult({"loss": loss, **scalars}, embeddings, labels).detach()
         self.optimize(self.metric_optimizer, *others)
-        return result
+        told = {name: value.detach() for name, value in {"loss": loss, **scalars}.items()}
+        return StepResult(told, embeddings.detach(), labels)
 
     def advance(self, batch: Batch) -> None:
         """Do after a step what only the host can do: advance the schedule."""
@@ -268,7 +262,7 @@ class Method(SettingsModule):
             asks = batch.extras["role"] == QUERY
             rows = self.embedder.joined(_embed, batch.texts, batch.inputs, asks)
         else:
-            rows = self.embedder.embed(self.embedder.features(batch.inputs))
+            rows = _embed(self.embedder, batch.inputs)
         return gather(rows, batch.labels)
 
     def differentiate(

@@ -4,6 +4,7 @@ which level they meet; and batches of classes with those nearest to them.
 The tree is made of class means alone, so it costs little beside the embeddings that they are of.
 """
 
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated
 
@@ -97,12 +98,17 @@ class ClassTree:
 
     def nearest_distances(self) -> Float[Tensor, "c"]:
         """Of each class d to the nearest other one; 0 where there is no other."""
-        found = []
-        for part in torch.split(torch.arange(len(self.classes)), BLOCK // len(self.classes) + 1):
-            distances = self.distances(part)
+        every = torch.arange(len(self.classes))
+        nearest = torch.cat([part.amin(dim=1) for part in self.apart(every)])
+        return nearest.nan_to_num(posinf=0.0)
+
+    def apart(self, places: Integer[Tensor, "k"]) -> Iterator[Float[Tensor, "b k"]]:
+        """Give d of some classes and all of these, block by block; of a class and itself it is
+        infinite."""
+        for part in torch.split(torch.arange(len(places)), CLASSES):
+            distances = self.distances(places[part])[:, places]
             distances[torch.arange(len(part)), part] = torch.inf
-            found.append(distances.amin(dim=1))
-        return torch.cat(found).nan_to_num(posinf=0.0)
+            yield distances
 
     def levels(self) -> Integer[Tensor, "c c"]:
         """H of each two classes, as bytes: of 11,318 classes 128 MB."""
@@ -141,8 +147,7 @@ class AnchorNeighborSampler(BatchSampler):
     A batch has exactly l'm different classes: the anchors, the m - 1 nearest of each, and, where
     neighborhoods overlap, the next nearest of each anchor in turn until there are as many. Anchors
     are dealt from a shuffled deck. An epoch is a function of the seed, its number and the tree:
-    ``epoch(number, tree)``, or ``sampler.tree = tree`` before each pass of a ``DataLoader``. While
-    there is no tree, all classes of a batch are random.
+    set ``sampler.tree`` before each. While there is no tree, all classes of a batch are random.
 
     Paper to code: l' = ``anchors``, m = ``neighborhood``, t = ``per_class``.
 
@@ -182,12 +187,6 @@ class AnchorNeighborSampler(BatchSampler):
         got = (self.anchors, self.neighborhood, self.per_class)
         self.noted("{} neighborhoods of {} classes x {} samples", got, asked)
 
-    def epoch(self, number: int, tree: ClassTree | None = None) -> list[list[int]]:
-        """Return the batches of epoch ``number``, by the classes' distances in ``tree`` or in
-        ``self.tree``."""
-        self.tree = tree or self.tree
-        return super().epoch(number)
-
     def choose(self, rng: Generator, batches: int) -> Chosen:
         if self.tree is None:
             return super().choose(rng, batches)
@@ -216,10 +215,5 @@ class AnchorNeighborSampler(BatchSampler):
             )
         here = torch.from_numpy(places)
         wanted = min(self.anchors * self.neighborhood, len(places)) - 1
-        blocks = []
-        for start in range(0, len(places), CLASSES):
-            part = torch.arange(start, min(start + CLASSES, len(places)))
-            distances = tree.distances(here[part])[:, here]
-            distances[torch.arange(len(part)), part] = torch.inf
-            blocks.append(distances.topk(wanted, largest=False, sorted=True).indices)
-        return np.asarray(torch.cat(blocks))
+        near = [part.topk(wanted, largest=False).indices for part in tree.apart(here)]
+        return np.asarray(torch.cat(near))

@@ -454,8 +454,9 @@ class HierarchicalSampler(CategoryBalancedSampler):
         self, rng: Generator, batches: int, categories: int
     ) -> Int[np.ndarray, "batches categories"]:
         every = np.array(list(combinations(range(len(self._groups)), categories)))
-        decks = rng.random((-(-batches // len(every)), len(every))).argsort(axis=1)
-        return every[decks.ravel()[:batches]]
+        each = Members(np.arange(len(every)), least=1)
+        dealt = each.deal_classes(rng, batches=batches, classes=1)
+        return np.asarray(every[dealt[:, 0]])
 
 
 @dataclass(eq=False, repr=False)
