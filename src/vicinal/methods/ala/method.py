@@ -52,9 +52,9 @@ class ALA(Method):
 
     The gradient of (12) needs no second order and is exact (module `meta_gradient`), unless the
     setting ``meta_gradient`` says otherwise; the forward pass of the training subset serves (10)
-    and (13). θ' is computed once before the K updates, as in
-    Algorithm 1, which then share one derivative. The assessor's state passes through the whole
-    training and advances once an episode, by the weights of (13).
+    and (13). θ' is computed once before the K updates, as in Algorithm 1, which then share one
+    derivative. The assessor's state passes through the whole training and advances once an episode,
+    by the weights of (13).
 
     Differs: (13) is a step of the experiment's optimizer; the virtual step is plain descent with
     its rates. A loss's own parameters (margin loss's boundary) learn in (13) and stand still in
@@ -75,15 +75,15 @@ class ALA(Method):
             small: under plain descent the weights hardly leave 1/2 unless it is large.
         updates: K.
         over: ``"mean"`` over tuples, or ``"sum"``; None is that of the form.
-        meta_gradient: the gradient of Eq. (11): ``"exact"``, or ``"first_order"`` (ours, after Ren
-            et al. 2018), with ∇L_va at θ in place of θ'. That saves a backward pass and leaves
-            -α² ⟨∇²L_va g, ∇L(T; θ)⟩, g the gradient of (10), and higher orders of α out of a
-            tuple's slope.
         relative: whether weights act relative to their mean in the episode, and are of logits
             relative to theirs; None is that of the form. As the paper has them, the easiest thing
             to learn is the length of the step: all weights rise or fall together and none differs
             from another. Without the second part the mean drifts to 0, where a few tuples carry
             whole episodes.
+        meta_gradient: the gradient of Eq. (11): ``"exact"``, or ``"first_order"`` (ours, after Ren
+            et al. 2018), with ∇L_va at θ in place of θ'. That saves a backward pass and leaves
+            -α² ⟨∇²L_va g, ∇L(T; θ)⟩, g the gradient of (10), and higher orders of α out of a
+            tuple's slope.
 
     Charts:
         weight_mean: Mean of the weights in an episode (the paper's Figure 4 b). It starts at 0.5; a
@@ -98,9 +98,8 @@ class ALA(Method):
             the virtual step, on classes that the step did not see. Both should fall; only the first
             falling is over-fitting within an episode.
         virtual_step: Length of the virtual step of Eq. (10), where one is taken, over that of the
-            parameters. The
-            assessor learns from what such a step does to the validation loss; under about 1e-7 that
-            is its first order alone, for float32 no longer sees it.
+            parameters. The assessor learns from what such a step does to the validation loss; under
+            about 1e-7 that is its first order alone, for float32 no longer sees it.
     """
 
     form: Form = "ours"
@@ -110,8 +109,8 @@ class ALA(Method):
     rate: NonNegative = 4e-4
     updates: Natural = 3
     over: Over | None = None
-    meta_gradient: Literal["exact", "first_order"] = "exact"
     relative: bool | None = None
+    meta_gradient: Literal["exact", "first_order"] = "exact"
 
     default_loss = "triplet"
     layouts = ("episodes",)
