@@ -64,7 +64,8 @@ def epoch_of(sampler, labels):
     if sampler.layout != "anchor_neighbors":
         return sampler.epoch(0)
     vectors = torch.randn(len(labels), 4, generator=torch.Generator().manual_seed(0))
-    return sampler.epoch(0, ClassTree.build(vectors, torch.from_numpy(labels)))
+    sampler.tree = ClassTree.build(vectors, torch.from_numpy(labels))
+    return sampler.epoch(0)
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
