@@ -57,6 +57,14 @@ def test_a_search_with_an_export_gives_the_answer_of_torch_without_importing_it(
     for one, other in zip(found["matches"], expected["matches"], strict=True):
         assert one["path"] == other["path"]
         assert one["distance"] == pytest.approx(other["distance"], abs=1e-5)
+    document = image_run.path / "export" / "preprocessing.json"
+    whole = document.read_text()
+    document.write_text("{}")
+    assert ExportedModel.of(image_run) is None
+    document.unlink()
+    assert ExportedModel.of(image_run) is None
+    document.write_text(whole)
+    assert ExportedModel.of(image_run) is not None
     with image_run.weights_path.open("ab") as weights:
         weights.write(b" ")  # another model than the exported one
     assert ExportedModel.of(image_run) is None

@@ -46,9 +46,10 @@ class ExportedModel:
         """Return the model in ``RUN/export``; None where there is none, where it is not of the
         run's present weights, or does not take any picture."""
         folder = run.path / "export"
-        if not (folder / ONNX).is_file() or find_spec("onnxruntime") is None:
+        there = all((folder / name).is_file() for name in (ONNX, DOCUMENT))
+        if not there or find_spec("onnxruntime") is None:
             return None
-        document = read_object(folder / DOCUMENT)
+        document = {"run": {}, "files": {}, "steps": [], **read_object(folder / DOCUMENT)}
         made_of = {"model": model_fingerprint(run), "role": None}
         if (
             not made_of.items() <= document["run"].items()
