@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 from vicinal.errors import ConfigError
 from vicinal.models import FCAM, ResNet, SmallResNet
@@ -48,7 +49,7 @@ def by_hand(module, maps):
 
 
 def test_equals_the_printed_formulas(module, maps):
-    torch.testing.assert_close(module(maps), by_hand(module, maps))
+    assert_close(module(maps), by_hand(module, maps))
 
 
 def test_settings_that_cannot_work_raise():
@@ -89,5 +90,5 @@ def test_a_block_adds_its_input_to_what_attention_lets_through(rng):
     plain = block(maps)
     attend(network, "fcam")
     assert isinstance(block.attention, FCAM)
-    torch.testing.assert_close(plain, (inner[0] + maps).relu())
-    torch.testing.assert_close(block(maps), (block.attention(inner[0]) + maps).relu())
+    assert_close(plain, (inner[0] + maps).relu())
+    assert_close(block(maps), (block.attention(inner[0]) + maps).relu())

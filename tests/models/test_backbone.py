@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 from vicinal.models import EfficientNetLite, Embedder, ResNet
 from vicinal.models.backbone import convolve
@@ -57,7 +58,7 @@ def test_frozen_norm_survives_the_conversion_to_several_processes():
 def test_the_whole_network_is_one_graph(name, picture):
     backbone = BACKBONES[name](freeze_norm=True).train()
     compiled = torch.compile(backbone, backend="eager", fullgraph=True)
-    torch.testing.assert_close(compiled(picture(64)), backbone(picture(64)))
+    assert_close(compiled(picture(64)), backbone(picture(64)))
 
 
 def pair(rng, *, affine: bool = True, bias: bool = False) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
@@ -77,13 +78,13 @@ def test_values_and_gradients_are_those_of_both(rng, affine, bias):
     parameters = (inputs, *convolution.parameters(), *norm.parameters())
     folded = convolve(inputs, convolution, norm)
     plain = norm(convolution(inputs))
-    torch.testing.assert_close(folded, plain)
+    assert_close(folded, plain)
     weights = torch.randn(plain.shape, generator=rng, dtype=torch.float64)
     ours, theirs = (
         torch.autograd.grad((weights * maps).sum(), parameters) for maps in (folded, plain)
     )
     for mine, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, other)
+        assert_close(mine, other)
 
 
 def test_a_norm_in_training_normalizes_by_its_batch_and_counts_it(rng):

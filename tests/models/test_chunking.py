@@ -9,6 +9,7 @@ import pytest
 import torch
 from tests.methods.build import OneBatch, build
 from torch import nn
+from torch.autograd import grad
 
 from vicinal.data.records import Batch
 from vicinal.errors import ConfigError
@@ -155,11 +156,11 @@ def test_dropout_is_the_same_in_both_passes():
     weights = list(parts.backbone.parameters())
     torch.manual_seed(4)
     before = torch.get_rng_state()
-    found = torch.autograd.grad(parts.features(batch().inputs).logsumexp((0, 1)), weights)
+    found = grad(parts.features(batch().inputs).logsumexp((0, 1)), weights)
     after = torch.get_rng_state()
     torch.manual_seed(4)
     by_hand = torch.cat([Embedder.features(parts, chunk) for chunk in batch().inputs.split(ROWS)])
-    assert_same(found, torch.autograd.grad(by_hand.logsumexp((0, 1)), weights))
+    assert_same(found, grad(by_hand.logsumexp((0, 1)), weights))
     assert not torch.equal(before, after) and torch.equal(after, torch.get_rng_state())
 
 

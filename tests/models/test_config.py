@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 from vicinal.arguments import describe
 from vicinal.errors import ConfigError
@@ -166,7 +167,7 @@ def test_weights_of_a_run_start_another(tmp_path):
 def test_tokens_are_pooled_as_the_places_of_a_map(pooling, rng):
     maps = torch.randn(2, 6, 3, 3, generator=rng)
     embedder = Embedder(SmallConvNet(1, (6,)), pooling=pooling)
-    torch.testing.assert_close(embedder.pool(maps.flatten(2).transpose(1, 2)), embedder.pool(maps))
+    assert_close(embedder.pool(maps.flatten(2).transpose(1, 2)), embedder.pool(maps))
 
 
 def test_the_class_token_and_the_average_leave_each_other_out(rng):
@@ -174,4 +175,4 @@ def test_the_class_token_and_the_average_leave_each_other_out(rng):
     backbone = Identity(6)
     backbone.prefix_tokens = 2
     assert torch.equal(Embedder(backbone, pooling="token").pool(tokens), tokens[:, 0])
-    torch.testing.assert_close(Embedder(backbone).pool(tokens), tokens[:, 2:].mean(dim=1))
+    assert_close(Embedder(backbone).pool(tokens), tokens[:, 2:].mean(dim=1))

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.nn.functional import relu6
+from torch.nn.functional import normalize, relu6
+from torch.testing import assert_close
 
 from vicinal.data import ImageTransform
 from vicinal.errors import ConfigError
@@ -40,8 +41,8 @@ def test_public_weights_give_the_features_of_their_own_module(
     with torch.no_grad():
         features = backbone(picture(side)).mean(dim=(2, 3))[0]
     assert features.topk(4).indices.tolist() == places
-    torch.testing.assert_close(features[places], torch.tensor(values), rtol=1e-3, atol=0)
-    torch.testing.assert_close(features.norm(), torch.tensor(norm), rtol=1e-3, atol=0)
+    assert_close(features[places], torch.tensor(values), rtol=1e-3, atol=0)
+    assert_close(features.norm(), torch.tensor(norm), rtol=1e-3, atol=0)
 
 
 @pytest.mark.data
@@ -60,7 +61,7 @@ def test_real_birds_have_the_stored_features(data_root):
     names = [line.split()[1] for line in (folder / "images.txt").read_text().splitlines()]
     with np.load(data_root / "features/cub_efficientnet_lite0.npz", allow_pickle=False) as archive:
         stored = torch.from_numpy(archive["features"].astype(np.float32))
-    unit = torch.nn.functional.normalize(stored, dim=1)
+    unit = normalize(stored, dim=1)
     for row in (0, 1, 5000, 8000, 11787):
         # Its shorter side is 256 already.
         image = Image.open(folder / "images" / names[row]).convert("RGB")
@@ -92,7 +93,7 @@ def test_padding_is_tensorflows(kernel, stride, sides, rng):
     padded = torch.nn.functional.pad(inputs, padding)
     expected = torch.nn.functional.conv2d(padded, layer.weight, stride=stride, groups=2)
     assert expected.shape[2:] == tuple(-(-side // stride) for side in sides)
-    torch.testing.assert_close(layer(inputs), expected)
+    assert_close(layer(inputs), expected)
 
 
 def test_dropped_branches_leave_the_input_and_evaluation_drops_nothing(picture, rng):
@@ -138,4 +139,4 @@ def test_kernels_get_the_same_network_where_norms_are_frozen(
         found.append([maps, *torch.autograd.grad(maps.square().mean(), weights)])
     assert len(calls) == fused  # norms that learn need the gradients of their shifts
     for plain, other in zip(*found, strict=True):
-        torch.testing.assert_close(other, plain, rtol=1e-9, atol=1e-12)
+        assert_close(other, plain, rtol=1e-9, atol=1e-12)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from vicinal.models import Embedder, Identity, SmallConvNet
 
@@ -10,10 +11,10 @@ def test_normalization_is_explicit(rng):
     inputs = torch.randn(5, 8, generator=rng)
     on = Embedder(Identity(8), 3)
     off = Embedder(Identity(8), 3, normalize=False)
-    torch.testing.assert_close(on(inputs).norm(dim=1), torch.ones(5))
+    assert_close(on(inputs).norm(dim=1), torch.ones(5))
     off.load_state_dict(on.state_dict())
-    torch.testing.assert_close(off(inputs), off.embed(off.features(inputs)))
-    torch.testing.assert_close(torch.nn.functional.normalize(off(inputs), dim=1), on(inputs))
+    assert_close(off(inputs), off.embed(off.features(inputs)))
+    assert_close(torch.nn.functional.normalize(off(inputs), dim=1), on(inputs))
 
 
 def test_pooling_gives_average_maximum_their_sum_or_what_lies_between(rng):
@@ -30,7 +31,7 @@ def test_pooling_gives_average_maximum_their_sum_or_what_lies_between(rng):
         "generalized": cubic,
     }
     for pooling, expected in expectations.items():
-        torch.testing.assert_close(Embedder(network, pooling=pooling).features(inputs), expected)
+        assert_close(Embedder(network, pooling=pooling).features(inputs), expected)
 
 
 @pytest.mark.parametrize("hidden", [None, 6])
@@ -40,8 +41,8 @@ def test_a_norm_before_the_head_standardizes_features(hidden, rng):
     embedder = Embedder(Identity(8), 3, hidden=hidden, head_norm=True)
     embedder.head[1].register_forward_pre_hook(lambda _, given: seen.append(given[0]))
     embedder.train()(inputs)
-    torch.testing.assert_close(seen[0].mean(dim=0), torch.zeros(8), atol=1e-5, rtol=0)
-    torch.testing.assert_close(seen[0].var(dim=0, correction=0), torch.ones(8), atol=1e-3, rtol=0)
+    assert_close(seen[0].mean(dim=0), torch.zeros(8), atol=1e-5, rtol=0)
+    assert_close(seen[0].var(dim=0, correction=0), torch.ones(8), atol=1e-3, rtol=0)
 
 
 def test_half_precision_stays_inside_the_backbone_and_out_of_what_is_measured(rng):

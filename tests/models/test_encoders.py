@@ -7,8 +7,10 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 from tests.encoders import SENTENCES, SIDE, as_sentences, saved
+from torch.testing import assert_close
 
 import vicinal
 from vicinal.arguments import build, describe
@@ -56,8 +58,8 @@ def test_ngrams_are_the_mean_of_hashed_windows():
     encoder = NGrams(width=5, buckets=97, sizes=(2, 4))
     texts = ["Owl", "a blackbird", "é", "x" * 300]
     expected = torch.stack([by_hand(encoder, text) for text in texts])
-    torch.testing.assert_close(encoder(read(*texts)), expected)
-    torch.testing.assert_close(encoder(read("Owl")), expected[:1])  # whatever it is filled up to
+    assert_close(encoder(read(*texts)), expected)
+    assert_close(encoder(read("Owl")), expected[:1])  # whatever it is filled up to
 
 
 def test_texts_and_pictures_come_back_in_the_order_of_the_batch():
@@ -66,10 +68,10 @@ def test_texts_and_pictures_come_back_in_the_order_of_the_batch():
     texts = read("a", "b", "c")
     asks = torch.tensor([True, False, True, True, False])
     found = joint.joined(lambda stream, given: stream(given), texts, pictures, asks)
-    torch.testing.assert_close(found[asks], joint.query(texts))
-    torch.testing.assert_close(found[~asks], joint.gallery(pictures))
+    assert_close(found[asks], joint.query(texts))
+    assert_close(found[~asks], joint.gallery(pictures))
     alone = joint.joined(lambda stream, given: stream(given), texts, pictures[:0], asks[asks])
-    torch.testing.assert_close(alone, joint.query(texts))
+    assert_close(alone, joint.query(texts))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +112,7 @@ def test_an_encoder_of_pictures_gives_what_transformers_gives(kind, tmp_path):
     inputs = torch.randn(3, 3, SIDE, SIDE)
     with torch.no_grad():
         found = encoder(inputs)
-        torch.testing.assert_close(found, OWN[kind](network, inputs), rtol=0, atol=1e-5)
+        assert_close(found, OWN[kind](network, inputs), rtol=0, atol=1e-5)
     assert (encoder.width, encoder.license) == (found.shape[1], "apache-2.0")
     shutil.move(tmp_path / "net", tmp_path / "gone")
     again = build(describe(encoder), MODELS)
@@ -130,7 +132,7 @@ def test_pictures_are_prepared_as_the_folder_says(kind, tmp_path):
     image = Image.fromarray(pixels)
     expected = processor(images=image, return_tensors="pt")["pixel_values"][0]
     found = config.transform.evaluation().batch([image])[0]
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    assert_close(found, expected, rtol=0, atol=1e-5)
 
 
 def test_a_license_follows_weights_through_runs_and_into_the_card(tmp_path, capsys):
@@ -170,7 +172,7 @@ def test_another_size_and_another_pooling(size, pooling, tmp_path):
     with torch.no_grad():
         tokens = network(pixel_values=inputs, interpolate_pos_encoding=True).last_hidden_state
         expected = tokens[:, 0] if pooling == "token" else tokens[:, 1:].mean(dim=1)
-        torch.testing.assert_close(embedder(inputs), expected, rtol=0, atol=1e-5)
+        assert_close(embedder(inputs), expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["CLIP", "Siglip"])
@@ -183,7 +185,7 @@ def test_the_towers_of_texts(kind, tmp_path):
     )
     with torch.no_grad():
         expected = network.get_text_features(**tokens).pooler_output
-        torch.testing.assert_close(encoder(read(*SENTENCES)), expected, rtol=0, atol=1e-5)
+        assert_close(encoder(read(*SENTENCES)), expected, rtol=0, atol=1e-5)
 
 
 def test_pictures_and_texts_of_one_network_start_as_it_left_them(tmp_path):
@@ -205,7 +207,7 @@ def test_pictures_and_texts_of_one_network_start_as_it_left_them(tmp_path):
     with torch.no_grad():
         found = network(**asked, pixel_values=inputs).logits_per_text
         scores = network.logit_scale.exp() * texts(read(*SENTENCES)) @ pictures(inputs).T
-    torch.testing.assert_close(scores, found, rtol=0, atol=1e-4)
+    assert_close(scores, found, rtol=0, atol=1e-4)
 
 
 MODULES = {
@@ -233,7 +235,7 @@ def test_a_folder_of_sentence_transformers(tmp_path):
     expected = sentences.SentenceTransformer(str(tmp_path), device="cpu").encode(SENTENCES)
     with torch.no_grad():
         found = loaded(TextEncoder(f"st:{tmp_path}"))(read(*SENTENCES)).numpy()
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
 def test_poolings_against_loops():
@@ -251,7 +253,7 @@ def test_poolings_against_loops():
             "weightedmean": (some * weights).sum(dim=0) / weights.sum(),
         }
         for mode, vector in expected.items():
-            torch.testing.assert_close(pool(mode, tokens, keep)[row], vector)
+            assert_close(pool(mode, tokens, keep)[row], vector)
 
 
 @pytest.mark.parametrize("lora", [None, 2])
@@ -269,7 +271,7 @@ def test_a_trained_run_opens_where_its_folder_is_gone(lora, tmp_path):
     )
     before = vicinal.load(run.path).embed(SENTENCES)
     shutil.move(tmp_path / "net", tmp_path / "gone")
-    np.testing.assert_array_equal(vicinal.load(run.path).embed(SENTENCES), before)
+    assert_array_equal(vicinal.load(run.path).embed(SENTENCES), before)
     assert str(tmp_path) not in (tmp_path / "run" / "model.json").read_text()
 
 
@@ -298,7 +300,7 @@ def test_minilm_gives_what_sentence_transformers_gives(minilm):
         texts
     )
     with torch.no_grad():
-        np.testing.assert_allclose(minilm(read(*texts)).numpy(), expected, rtol=0, atol=1e-5)
+        assert_allclose(minilm(read(*texts)).numpy(), expected, rtol=0, atol=1e-5)
 
 
 def test_a_frozen_encoder_remembers_texts_while_it_trains(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 from vicinal.arguments import build, describe
 from vicinal.errors import ConfigError
@@ -90,7 +91,7 @@ def test_lora_starts_as_the_network_and_trains_its_updates_and_the_head_alone(rn
     plain = transformer()
     torch.manual_seed(0)
     embedder = transformer(lora=4)
-    torch.testing.assert_close(embedder(images(rng)), plain(images(rng.manual_seed(0))))
+    assert_close(embedder(images(rng)), plain(images(rng.manual_seed(0))))
     before = {name: value.clone() for name, value in embedder.named_parameters()}
     train(embedder, images(rng))
     changed = {
@@ -110,7 +111,7 @@ def test_merged_gives_a_plain_network_with_the_same_embeddings(rng):
     )
     assert merged.state_dict().keys() == transformer().state_dict().keys()
     inputs = images(rng)
-    torch.testing.assert_close(merged.eval()(inputs), embedder.eval()(inputs), atol=1e-5, rtol=0)
+    assert_close(merged.eval()(inputs), embedder.eval()(inputs), atol=1e-5, rtol=0)
     assert embedder.lora == 4  # the original keeps its updates
 
 
@@ -120,8 +121,8 @@ def test_the_update_is_the_papers(rng):
     nn.init.normal_(layer.b)
     inputs = torch.randn(3, 6, generator=rng)
     by_hand = inputs @ base.weight.T + base.bias + (inputs @ layer.a.T) @ layer.b.T
-    torch.testing.assert_close(layer(inputs), by_hand)
-    torch.testing.assert_close(inputs @ layer.weight.T + layer.bias, by_hand)
+    assert_close(layer(inputs), by_hand)
+    assert_close(inputs @ layer.weight.T + layer.bias, by_hand)
 
 
 def test_layers_whose_weights_are_read_directly_are_updated_as_well(rng):
@@ -132,8 +133,8 @@ def test_layers_whose_weights_are_read_directly_are_updated_as_well(rng):
     inputs = torch.randn(3, 64, generator=rng)
     slow = embedder.train()(inputs)
     with torch.inference_mode():
-        torch.testing.assert_close(embedder.eval()(inputs), slow)  # torch takes another path here
-        torch.testing.assert_close(embedder.merged().eval()(inputs), slow)
+        assert_close(embedder.eval()(inputs), slow)  # torch takes another path here
+        assert_close(embedder.merged().eval()(inputs), slow)
 
 
 def test_a_described_network_rebuilds_with_lora():

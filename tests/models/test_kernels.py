@@ -5,6 +5,7 @@ import os
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 from vicinal.models import backbone
 from vicinal.models.efficientnet_lite import _InvertedResidual
@@ -69,9 +70,9 @@ def test_a_block_and_its_gradients_are_those_of_torch(
             outputs.append(block(inputs))
             ramp = torch.linspace(-1, 1, outputs[0].numel(), device=DEVICE).view_as(outputs[0])
             found.append(torch.autograd.grad((outputs[-1] * ramp).sum(), [inputs, *weights]))
-    torch.testing.assert_close(outputs[1], outputs[0], rtol=1e-5, atol=1e-5)
+    assert_close(outputs[1], outputs[0], rtol=1e-5, atol=1e-5)
     for mine, theirs in zip(found[1], found[0], strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5 * float(theirs.abs().max()))
+        assert_close(mine, theirs, rtol=1e-4, atol=1e-5 * float(theirs.abs().max()))
     for gradients in found:
         # As fused optimizers ask.
         assert list(map(layout, gradients[1:])) == list(map(layout, weights))

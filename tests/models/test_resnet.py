@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from vicinal.arguments import describe
 from vicinal.errors import ConfigError
@@ -26,8 +27,8 @@ def test_size_and_features_are_those_of_torchvisions_module(
         maps = ours(picture(97))
     assert maps.shape == (1, width, 4, 4)
     features = maps.mean(dim=(2, 3))[0]
-    torch.testing.assert_close(features[:4], torch.tensor(first), rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(features.norm(), torch.tensor(norm), rtol=1e-3, atol=0)
+    assert_close(features[:4], torch.tensor(first), rtol=1e-3, atol=1e-3)
+    assert_close(features.norm(), torch.tensor(norm), rtol=1e-3, atol=0)
 
 
 def test_other_depths_and_versions_raise():

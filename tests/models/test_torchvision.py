@@ -8,6 +8,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 from vicinal.arguments import build, describe
 from vicinal.errors import ConfigError
@@ -110,7 +111,7 @@ def test_maps_of_a_real_network_are_those_that_it_pools(name, rng):
     )
     with torch.no_grad():
         pooled = backbone(inputs).mean(dim=(2, 3))
-        torch.testing.assert_close(classifier(pooled), whole(inputs), atol=1e-4, rtol=1e-4)
+        assert_close(classifier(pooled), whole(inputs), atol=1e-4, rtol=1e-4)
     load_weights(backbone.trunk, whole.state_dict(), ignore=backbone.classifiers)
 
 
@@ -127,4 +128,4 @@ def test_tokens_of_a_real_transformer_at_another_size(tmp_path, rng):
     )
     inputs = torch.randn(1, 3, 224, 224, generator=rng)
     with torch.no_grad():
-        torch.testing.assert_close(whole.eval().heads(native.build().eval()(inputs)), whole(inputs))
+        assert_close(whole.eval().heads(native.build().eval()(inputs)), whole(inputs))

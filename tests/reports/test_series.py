@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from vicinal.reports.artifacts import POINTS, read_progress, recall_bars, thin
 
@@ -17,11 +18,11 @@ def test_thinning_equals_bucketing_the_whole_series(count):
     while count / width > POINTS:
         width *= 2
     buckets = [values[at : at + width] for at in range(0, count, width)]
-    np.testing.assert_allclose(curve["y"], [b.mean() for b in buckets], rtol=1e-4)
-    np.testing.assert_allclose(curve["x"][0], min(width - 1, count - 1) / 2)
+    assert_allclose(curve["y"], [b.mean() for b in buckets], rtol=1e-4)
+    assert_allclose(curve["x"][0], min(width - 1, count - 1) / 2)
     if count > 1:
-        np.testing.assert_allclose(curve["low"], [b.min() for b in buckets], rtol=1e-4)
-        np.testing.assert_allclose(curve["high"], [b.max() for b in buckets], rtol=1e-4)
+        assert_allclose(curve["low"], [b.min() for b in buckets], rtol=1e-4)
+        assert_allclose(curve["high"], [b.max() for b in buckets], rtol=1e-4)
 
 
 def test_a_hundred_thousand_steps_are_read_from_a_stream_into_a_bounded_series():

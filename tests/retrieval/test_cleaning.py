@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from PIL import Image
 
 from vicinal.errors import DataError
@@ -46,7 +47,7 @@ def test_discriminants_leave_the_row_out():
     ridge = ((vectors - means[labels]) ** 2).sum() / 4
     evidence = _Evidence(torch.from_numpy(vectors), torch.from_numpy(labels), 3, "euclidean")
     expected = [without_the_row(vectors, labels, row, ridge) for row in range(15)]
-    np.testing.assert_allclose(evidence.discriminants(torch.arange(15)), expected, rtol=1e-9)
+    assert_allclose(evidence.discriminants(torch.arange(15)), expected, rtol=1e-9)
 
 
 def test_votes_are_weighted_shares_of_the_nearest(monkeypatch):
@@ -56,7 +57,7 @@ def test_votes_are_weighted_shares_of_the_nearest(monkeypatch):
     votes = _Evidence(line, labels, 2, "euclidean").votes(torch.tensor([0]))
     near = np.exp(-2 / 9)  # at distances 1 and 3 of at most 3
     far = np.exp(-2)
-    np.testing.assert_allclose(
+    assert_allclose(
         votes.exp()[0], [near / (near + far) + 0.05, far / (near + far) + 0.05], rtol=1e-6
     )
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from PIL import Image
 
 from vicinal.errors import DataError
@@ -26,8 +27,8 @@ def test_groups_are_linked_through_others_and_the_surest_comes_first():
     line = np.array([0.0, 0.9, 1.8, 10.0, 10.1, 20.0, 30.0, 30.5])[:, None].astype(np.float32)
     found = near_duplicates(line, 1.0)
     assert [rows for rows, _ in found] == [[3, 4], [6, 7], [0, 1, 2]]
-    np.testing.assert_allclose(found[0][1], [0.1, 0.1], atol=1e-6)
-    np.testing.assert_allclose(found[2][1], [0.9, 0.9, 0.9], atol=1e-6)
+    assert_allclose(found[0][1], [0.1, 0.1], atol=1e-6)
+    assert_allclose(found[2][1], [0.9, 0.9, 0.9], atol=1e-6)
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_pairs_are_those_of_the_double_loop(limit, block, directions, rows, tmp_
     ends, distances = close_pairs(np.load(tmp_path / "rows.npy", "r"), limit)
     expected = by_hand(rows, limit)
     assert ends.T.tolist() == [[*pair[:2]] for pair in expected] and expected
-    np.testing.assert_allclose(distances, [pair[2] for pair in expected], atol=1e-6)
+    assert_allclose(distances, [pair[2] for pair in expected], atol=1e-6)
 
 
 def test_what_float32_products_cannot_tell_is_decided_by_differences():

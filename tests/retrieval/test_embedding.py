@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from tests.apart import in_two
 
 from vicinal.data import open_path
@@ -49,7 +50,7 @@ def equal(folder, embedded):
     records = open_path(folder).load()
     kept = embedded.records
     names = [kept.source.name(row) for row in range(len(kept))]
-    np.testing.assert_allclose(records.source.features, embedded.vectors, atol=1e-6)
+    assert_allclose(records.source.features, embedded.vectors, atol=1e-6)
     assert records.source.names == names and records.labels.tolist() == kept.labels.tolist()
     assert records.classes == kept.classes and (records.splits == "test").all()
 
@@ -87,7 +88,7 @@ def test_a_run_takes_its_own_embeddings_as_they_are(
     assert found.metric == embedded.metric
     index(image_run, [str(tmp_path / "out")], console=listener)
     snapshot = CollectionDirectory.open(image_run.path / "collection").snapshot()
-    np.testing.assert_array_equal(snapshot.vectors, found.vectors)
+    assert_array_equal(snapshot.vectors, found.vectors)
     assert [item.label for item in snapshot.items] == [name[0] for name in records.source.names]
     another = Encoder.load(image_run)
     torch.nn.init.ones_(next(another.embedder.parameters()))
@@ -133,4 +134,4 @@ def test_two_workers_give_the_vectors_of_the_plain_path(
     assert found == {"count": 312, "unread": ["a/broken.png"]}
     equal(tmp_path / "out", embedded)
     snapshot = CollectionDirectory.open(tmp_path / "collection").snapshot()
-    np.testing.assert_allclose(snapshot.vectors, embedded.vectors, atol=1e-6)
+    assert_allclose(snapshot.vectors, embedded.vectors, atol=1e-6)

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 from safetensors.torch import load_file
 from tests.retrieval.test_handover import follow
@@ -86,7 +87,7 @@ def test_a_program_without_vicinal_gets_the_same_embeddings(tmp_path, photos, ca
     ]
     assert capsys.readouterr() == ("", "")  # the exporter talks unless it is told not to
     rows = vicinal.load(run.path).embed(photos)
-    np.testing.assert_allclose(embedded_elsewhere(run.path / "export", photos), rows, atol=1e-5)
+    assert_allclose(embedded_elsewhere(run.path / "export", photos), rows, atol=1e-5)
 
 
 def test_smaller_graphs_are_measured_beside_torch(tmp_path):
@@ -132,7 +133,7 @@ def test_feature_runs_are_exported_and_the_json_is_whole(features_run, tmp_path)
     assert [step["step"] for step in words["steps"]] == ["unit_length"]
     inputs = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     expected = vicinal.load(features_run.path).embed(rows)
-    np.testing.assert_allclose(answer(folder / "model.onnx", inputs), expected, atol=1e-5)
+    assert_allclose(answer(folder / "model.onnx", inputs), expected, atol=1e-5)
 
 
 def test_weights_alone_need_no_package_and_leave_no_older_onnx(features_run, monkeypatch):
@@ -224,7 +225,7 @@ def test_photographs_through_published_networks(kind, tmp_path, photos, rng):
     run = made(tmp_path / "run", embedder, transform)
     export_run(run)
     rows = vicinal.load(run.path).embed(photos)
-    np.testing.assert_allclose(embedded_elsewhere(run.path / "export", photos), rows, atol=1e-5)
+    assert_allclose(embedded_elsewhere(run.path / "export", photos), rows, atol=1e-5)
 
 
 @pytest.fixture
@@ -299,7 +300,7 @@ def test_an_exported_folder_embeds_bit_for_bit_like_its_run(
     for path in (tmp_path / "hub").iterdir():
         (snapshot / path.name).symlink_to(path)
     for folder in (tmp_path / "hub", snapshot):
-        np.testing.assert_array_equal(vicinal.load(folder).embed(photos), expected)
+        assert_array_equal(vicinal.load(folder).embed(photos), expected)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "preprocessing.json"])
@@ -351,7 +352,7 @@ def test_the_python_in_the_document_runs(beside, capsys):
     names = {}
     exec(compile(elsewhere, DOCUMENT, "exec"), names)  # noqa: S102
     expected = vicinal.load("runs/birds").embed("photos/wren.png")
-    np.testing.assert_allclose(names["embeddings"], expected, atol=1e-5)
+    assert_allclose(names["embeddings"], expected, atol=1e-5)
 
 
 def settled(backbone, rng, dim=6, **settings):
@@ -376,9 +377,7 @@ def test_any_batch_is_answered_and_the_machine_does_not_travel(small_model, rng)
     embedder, model = small_model
     inputs = torch.randn(17, 1, 12, 12, generator=rng)  # of which nothing was compared
     with torch.inference_mode():
-        np.testing.assert_allclose(
-            answer(model[0], inputs.numpy()), embedder(inputs).numpy(), atol=1e-5
-        )
+        assert_allclose(answer(model[0], inputs.numpy()), embedder(inputs).numpy(), atol=1e-5)
     assert not any(trace in model[0] for trace in (b".py", b"site-packages", sys.prefix.encode()))
 
 

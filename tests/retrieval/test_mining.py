@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from tests.runs import drawn_run
+from torch.nn.functional import normalize
 
 from vicinal.cli.main import app
 from vicinal.data import Sentences
@@ -25,7 +26,7 @@ def table(tmp_path):
 
 
 def by_hand(embedded, negatives, margin):
-    unit = torch.nn.functional.normalize(embedded.vectors.double(), dim=1)
+    unit = normalize(embedded.vectors.double(), dim=1)
     cosines = unit @ unit.T
     found = set()
     for a, label in enumerate(embedded.labels):
@@ -49,7 +50,7 @@ def test_triplets_are_those_of_a_double_loop(negatives, margin, table, tmp_path,
     names = ("anchor", "positive", "negative")
     assert {tuple(texts.index(row[name]) for name in names) for row in rows} == expected
     assert count == len(rows) == len(expected)
-    unit = torch.nn.functional.normalize(embedded.vectors, dim=1)
+    unit = normalize(embedded.vectors, dim=1)
     far = [
         1 - unit[texts.index(row["anchor"])] @ unit[texts.index(row["negative"])] for row in rows
     ]

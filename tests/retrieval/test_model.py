@@ -4,6 +4,7 @@ what came."""
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 from tests.runs import drawn_run
 
@@ -58,20 +59,20 @@ def test_paths_pictures_and_arrays_give_the_same_rows(color, pictures):
         list(arrays),
         torch.from_numpy(arrays),
     ):
-        np.testing.assert_array_equal(color.embed(same), rows)
-    np.testing.assert_array_equal(color.embed(Image.fromarray(pixels) for pixels in arrays), rows)
+        assert_array_equal(color.embed(same), rows)
+    assert_array_equal(color.embed(Image.fromarray(pixels) for pixels in arrays), rows)
 
 
 def test_one_alone_gives_one_row(color, pictures):
     paths, arrays = pictures
     row = color.embed(paths)[:1]
     for one in (paths[0], str(paths[0]), arrays[0], Image.fromarray(arrays[0]), [arrays[0]]):
-        np.testing.assert_allclose(color.embed(one), row, atol=1e-6)
+        assert_allclose(color.embed(one), row, atol=1e-6)
 
 
 def test_batches_change_nothing_and_nothing_gives_no_rows(color, pictures):
     paths, _ = pictures
-    np.testing.assert_allclose(color.embed(paths, batch_size=2), color.embed(paths), atol=1e-6)
+    assert_allclose(color.embed(paths, batch_size=2), color.embed(paths), atol=1e-6)
     assert color.embed([]).shape == (0, 6)
 
 
@@ -83,14 +84,14 @@ def test_photographs_are_upright_whether_named_or_opened(color, pictures, tmp_pa
         image.rotate(180).save(tmp_path / "turned.png", exif=exif)
     with Image.open(tmp_path / "turned.png") as opened:
         rows = color.embed([paths[0], tmp_path / "turned.png", opened])
-    np.testing.assert_allclose(rows[1:], np.stack([rows[0]] * 2), atol=1e-6)
+    assert_allclose(rows[1:], np.stack([rows[0]] * 2), atol=1e-6)
 
 
 def test_gray_models_take_stacks_of_gray_images(gray):
     stack = np.random.default_rng(0).integers(0, 256, (3, 20, 20), dtype=np.uint8)
     rows = gray.embed(list(stack))
-    np.testing.assert_array_equal(gray.embed(stack), rows)
-    np.testing.assert_array_equal(gray.embed(stack[..., None]), rows)
+    assert_array_equal(gray.embed(stack), rows)
+    assert_array_equal(gray.embed(stack[..., None]), rows)
     assert gray.embed(stack[0]).shape == (1, 6) and gray.embed(
         np.zeros((20, 20, 3), np.uint8)
     ).shape == (1, 6)
@@ -107,9 +108,9 @@ def test_features_come_as_arrays_lists_or_tensors(features):
         torch.from_numpy(rows),
         iter(rows),
     ):
-        np.testing.assert_allclose(features.embed(same), vectors, atol=1e-6)
-    np.testing.assert_allclose(features.embed(rows[0]), vectors[:1], atol=1e-6)
-    np.testing.assert_allclose(features.embed(rows[0].tolist()), vectors[:1], atol=1e-6)
+        assert_allclose(features.embed(same), vectors, atol=1e-6)
+    assert_allclose(features.embed(rows[0]), vectors[:1], atol=1e-6)
+    assert_allclose(features.embed(rows[0].tolist()), vectors[:1], atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -154,9 +155,7 @@ def test_distances_are_euclidean(color, pictures):
     rows = color.embed(pictures[0])
     found = color.distance(rows[:2], rows)
     assert found.shape == (2, 5) and found[0, 0] == 0 and color.metric == "euclidean"
-    np.testing.assert_allclose(
-        found, np.linalg.norm(rows[:2, None] - rows[None], axis=2), atol=1e-6
-    )
+    assert_allclose(found, np.linalg.norm(rows[:2, None] - rows[None], axis=2), atol=1e-6)
     with pytest.raises(DataError, match=r"\[6\] and \[5, 6\]"):
         color.distance(rows[0], rows)
 
@@ -167,7 +166,7 @@ def test_two_streams_are_loaded_by_their_role(tmp_path):
     rows = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
     for role, stream in zip(("query", "gallery"), streams, strict=True):
         found = vicinal.load(tmp_path / "run", role=role).embed(rows)
-        np.testing.assert_allclose(found, stream(rows).detach().numpy(), atol=1e-6)
+        assert_allclose(found, stream(rows).detach().numpy(), atol=1e-6)
     with pytest.raises(ConfigError, match="have no role"):
         vicinal.load(tmp_path / "run")
 

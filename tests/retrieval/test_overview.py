@@ -3,6 +3,7 @@ whose number may be chosen."""
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from vicinal.errors import DataError
 from vicinal.retrieval import overview as module
@@ -44,7 +45,7 @@ def test_neighbors_stay_and_it_is_computed_once(snapshot, monkeypatch):
     assert first.ids.tolist() == list(range(1, 120, 2))
     assert first.positions.dtype == np.float32 and among_their_own(first) > 0.95
     monkeypatch.setattr(module, "tsne", lambda *_, **__: pytest.fail("computed again"))
-    np.testing.assert_array_equal(collection_map(snapshot).positions, first.positions)
+    assert_array_equal(collection_map(snapshot).positions, first.positions)
 
 
 def test_of_a_large_collection_a_part_is_shown_and_it_does_not_change(snapshot, quick, monkeypatch):
@@ -52,7 +53,7 @@ def test_of_a_large_collection_a_part_is_shown_and_it_does_not_change(snapshot, 
     first = collection_map(snapshot)
     assert len(first.ids) == 25 and (np.diff(first.ids) > 0).all()
     (snapshot.folder / module.NAME).unlink()
-    np.testing.assert_array_equal(collection_map(snapshot).ids, first.ids)
+    assert_array_equal(collection_map(snapshot).ids, first.ids)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
@@ -69,14 +70,14 @@ def test_rows_beyond_the_landmarks_lie_among_their_neighbors(snapshot, monkeypat
     short = module.torch.from_numpy(principal_components(snapshot.vectors[drawn]))
     # landmarks are where they would be alone
     alone = module.tsne(short, seed=0).numpy()
-    np.testing.assert_allclose(found.positions[drawn], alone, atol=1e-3)
+    assert_allclose(found.positions[drawn], alone, atol=1e-3)
     assert among_their_own(found) > 0.9
 
 
 def test_principal_components_keep_distances(vectors):
     found = principal_components(vectors)
     assert found.shape == (60, 12) and found.dtype == np.float32
-    np.testing.assert_allclose(
+    assert_allclose(
         np.linalg.norm(found[:, None] - found, axis=2),
         np.linalg.norm(vectors[:, None] - vectors, axis=2),
         atol=1e-4,
@@ -105,7 +106,7 @@ def test_k_means_orders_groups_by_size_and_puts_the_typical_first(bunches):
     for group, (members, spread) in enumerate(found):
         assert set(labels[members]) == {group} and (np.diff(spread) >= 0).all()
         far = np.linalg.norm(rows[members] - rows[labels == group].mean(axis=0), axis=1)
-        np.testing.assert_allclose(spread, far, rtol=1e-5)
+        assert_allclose(spread, far, rtol=1e-5)
 
 
 def test_equal_rows_make_one_group_and_no_error():

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from PIL import Image
 from tests.encoders import SENTENCES, SIDE, as_sentences, saved
 from tests.runs import drawn_run
@@ -59,12 +60,12 @@ def test_the_libraries_give_the_embeddings_of_the_run(kind, network, settings, t
     inputs = SENTENCES if network is TextEncoder else PICTURES
     expected = vicinal.load(run.path).embed(inputs)
     opened = sentences.SentenceTransformer(str(tmp_path / "out"), device="cpu")
-    np.testing.assert_allclose(opened.encode(inputs), expected, rtol=0, atol=1e-5)
+    assert_allclose(opened.encode(inputs), expected, rtol=0, atol=1e-5)
     again = network(f"st:{tmp_path / 'out'}")  # and so does vicinal
     load_pretrained(again, "public")
     last = Embedder(again.eval(), normalize=settings.get("normalize", True)).eval()
     other = drawn_run(tmp_path / "again", last, _transform(run))
-    np.testing.assert_allclose(vicinal.load(other.path).embed(inputs), expected, rtol=0, atol=1e-5)
+    assert_allclose(vicinal.load(other.path).embed(inputs), expected, rtol=0, atol=1e-5)
     alone = transformers.AutoModel.from_pretrained(tmp_path / "out").state_dict()
     kept = vicinal.load(run.path)._encoder.embedder.merged().backbone.network.state_dict()
     assert kept.keys() <= alone.keys()
@@ -104,4 +105,4 @@ def test_a_prompt_and_the_length_of_texts_stay(tmp_path):
     export_sentences(run, tmp_path / "out")
     opened = sentences.SentenceTransformer(str(tmp_path / "out"), device="cpu")
     expected = vicinal.load(run.path).embed(SENTENCES)
-    np.testing.assert_allclose(opened.encode(SENTENCES), expected, rtol=0, atol=1e-5)
+    assert_allclose(opened.encode(SENTENCES), expected, rtol=0, atol=1e-5)

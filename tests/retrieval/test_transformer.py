@@ -4,6 +4,7 @@ path."""
 import joblib
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier
@@ -35,7 +36,7 @@ def labeled():
 
 def test_it_gives_the_embeddings_of_the_run(run, labeled):
     features, _ = labeled
-    np.testing.assert_array_equal(
+    assert_array_equal(
         EmbeddingTransformer(run).fit_transform(features), vicinal.load(run).embed(features)
     )
     assert EmbeddingTransformer(run).get_feature_names_out().tolist() == [
@@ -69,7 +70,7 @@ def test_what_is_stored_is_the_path(run, labeled, tmp_path):
     rows = step.transform(features)
     joblib.dump(step, tmp_path / "step.joblib")
     assert (tmp_path / "step.joblib").stat().st_size < 500 + len(str(run))
-    np.testing.assert_array_equal(joblib.load(tmp_path / "step.joblib").transform(features), rows)
+    assert_array_equal(joblib.load(tmp_path / "step.joblib").transform(features), rows)
 
 
 def test_another_run_is_loaded_when_another_is_named(run, tmp_path):

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from torch.testing import assert_close
 from typer.testing import CliRunner
 
 import vicinal
@@ -34,7 +35,7 @@ def test_loss_in_the_ball_is_the_cross_entropy_of_the_paper(ball):
             np.exp(-float(apart[i, k]) / 0.2) for k in range(12) if k == j or labels[k] != labels[i]
         ]
         by_hand.append(-np.log(np.exp(-float(apart[i, j]) / 0.2) / sum(terms)))
-    torch.testing.assert_close(loss(ball, labels), torch.tensor(by_hand, dtype=torch.float64))
+    assert_close(loss(ball, labels), torch.tensor(by_hand, dtype=torch.float64))
 
 
 def test_neighbors_in_the_ball_are_those_of_the_distance(ball):
@@ -42,7 +43,7 @@ def test_neighbors_in_the_ball_are_those_of_the_distance(ball):
     apart = Poincare()(ball).fill_diagonal_(torch.inf)
     assert torch.equal(found.ids, apart.argsort(dim=1)[:, :5])
     assert not torch.equal(found.ids, neighbors(ball, 5).ids)  # Euclid's are others
-    torch.testing.assert_close(found.distances, apart.sort(dim=1).values[:, :5].float())
+    assert_close(found.distances, apart.sort(dim=1).values[:, :5].float())
     with pytest.raises(DataError, match="shorter than 1"):
         neighbors(10 * ball, 5, metric="poincare")
 
@@ -92,7 +93,7 @@ def test_nested_loss_is_the_sum_over_prefixes(rng):
     losses = [MultiSimilarityLoss(), ProxyAnchorLoss(4, 3), MultiSimilarityLoss()]
     total = NestedLoss(losses, [2, 3, 6])(z, labels)
     by_hand = sum(loss(z[:, :size], labels) for loss, size in zip(losses, (2, 3, 6), strict=True))
-    torch.testing.assert_close(total, by_hand)
+    assert_close(total, by_hand)
     assert torch.autograd.gradcheck(
         lambda z: NestedLoss(losses, [2, 3, 6])(z, labels), (z.requires_grad_(),)
     )
