@@ -19,7 +19,7 @@ from vicinal.errors import ConfigError
 from vicinal.evaluation.encoder import Embedded
 from vicinal.losses.diagnostics import CAPTIONS, describe_batch
 from vicinal.losses.loss import SettingsModule, block_layout, share_anchors
-from vicinal.methods.optimizer import OptimizerConfig, fit, trained
+from vicinal.methods.optimizer import OptimizerConfig, fit
 from vicinal.models.embedder import Embedder, TwoStreamEmbedder
 from vicinal.parallel import average_gradients, gather
 from vicinal.samplers.sampler import BatchSampler
@@ -248,8 +248,8 @@ class Method(SettingsModule):
         """Update by one loss, and ``others`` by the gradients that they have; return the loss with
         other scalars."""
         self.differentiate(loss)
-        self.optimize(self.metric_optimizer, *others)
         told = {name: value.detach() for name, value in {"loss": loss, **scalars}.items()}
+        self.optimize(self.metric_optimizer, *others)
         return StepResult(told, embeddings.detach(), labels)
 
     def advance(self, batch: Batch) -> None:
@@ -380,3 +380,8 @@ def with_tensor_cores(step: Callable[..., StepResult]) -> Callable[..., StepResu
 
 def _embed(stream: Embedder, inputs: Tensor) -> Tensor:
     return stream.embed(stream.features(inputs))
+
+
+def trained(optimizer: Optimizer) -> list[nn.Parameter]:
+    """Return all parameters that an optimizer updates."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

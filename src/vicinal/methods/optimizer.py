@@ -149,12 +149,7 @@ def _clip(norm: float, optimizer: Optimizer, *_: object) -> None:
     """Scale the gradients of an optimizer before its step, so that their common norm is at most
     ``norm``."""
     # The factor stays on the device: nothing waits for it, and a CUDA graph can hold it.
-    clip_grad_norm_(trained(optimizer), norm)
-
-
-def trained(optimizer: Optimizer) -> list[nn.Parameter]:
-    """Return all parameters that an optimizer updates."""
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], norm)
 
 
 def fit(optimizer: Optimizer, device: torch.device) -> None:

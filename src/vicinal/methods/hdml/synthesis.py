@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy, linear, relu, threshold
 
 from vicinal.distances import pairwise_distances, row_distances, unit_rows
 from vicinal.errors import ConfigError
-from vicinal.losses.loss import Comparisons, Loss, block_layout, tuple_loss
+from vicinal.losses.loss import Comparisons, Loss, tuple_loss
 from vicinal.losses.proxies import has_proxies
 from vicinal.tuples import Embeddings, Scalar, SingleLabels, same_class
 
@@ -185,7 +185,7 @@ class Roles:
         if has_proxies(loss):
             samples, proxies = slice(0, rows), slice(rows, None)
             return cls(proxies, samples) if loss.proxies_first else cls(samples, proxies)
-        layout = block_layout(loss)
+        layout = loss.layout if loss.blocks else None
         if layout == "triplets":
             third = rows // 3
             return cls(
