@@ -490,6 +490,8 @@ def publish(
         places: what ``Item.place`` counts in.
         facts: further entries of ``about.json``.
     """
+    if len(vectors) != len(items):
+        raise DataError(f"{len(items)} items need as many vectors; got {len(vectors)}.")
     collection = CollectionDirectory(path)
     number = 1 + collection.latest_generation()
     folder = collection.folder(number)
