@@ -288,7 +288,8 @@ class Config:
     def slots(self) -> dict[str, Raw]:
         """Return the experiment as plain dictionaries, lists, strings and numbers."""
         plain = {slot: _plain(slot, getattr(self, slot)) for slot in SLOTS}
-        return json.loads(json.dumps(plain, default=_described))  # type: ignore[no-any-return]
+        result: dict[str, Raw] = json.loads(json.dumps(plain, default=_described))
+        return result
 
     def toml(self) -> str:
         """Return the experiment as a file for ``vicinal train FILE.toml``."""

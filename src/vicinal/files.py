@@ -258,9 +258,8 @@ def read_array(path: Path, *, mapped: bool = False) -> np.ndarray:
     """Read the array of an ``.npy``, never unpickling; ``mapped`` leaves it on the disk,
     read-only."""
     with _reading(path, "an .npy array"), _HEADERS:
-        return np.load(  # type: ignore[no-any-return]
-            regular(path), "r" if mapped else None, allow_pickle=False
-        )
+        result: np.ndarray = np.load(regular(path), "r" if mapped else None, allow_pickle=False)
+        return result
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

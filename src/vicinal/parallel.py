@@ -129,7 +129,8 @@ def part(rows: T) -> T:
     if count == 1:
         return rows
     whole: Any = rows
-    return whole[len(whole) * rank() // count : len(whole) * (rank() + 1) // count]  # type: ignore[no-any-return]
+    result: T = whole[len(whole) * rank() // count : len(whole) * (rank() + 1) // count]
+    return result
 
 
 def gather(
@@ -177,7 +178,8 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return _Scatter.apply(gradients[0])  # type: ignore[no-any-return, no-untyped-call]
+        result: Tensor = _Scatter.apply(gradients[0])  # type: ignore[no-untyped-call]
+        return result
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
@@ -199,7 +201,8 @@ class _Scatter(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return _Gather.apply(gradients[0])  # type: ignore[no-any-return, no-untyped-call]
+        result: Tensor = _Gather.apply(gradients[0])  # type: ignore[no-untyped-call]
+        return result
 
 
 def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
@@ -259,7 +262,8 @@ def from_first(make: Callable[[], T]) -> T:
     box: list[Any] = [make() if first() else None]
     with _exchange():
         dist.broadcast_object_list(box, src=0)
-    return box[0]  # type: ignore[no-any-return]
+    result: T = box[0]
+    return result
 
 
 def from_all(value: T) -> list[T]:

@@ -84,6 +84,7 @@ def test_a_class_of_one_sample_is_kept_away_from(wine):
         (LANML(gamma1=np.nan), "gamma1 is a finite number, got nan"),
         (LANML(regularization=-1), "regularization must be at least 0"),
         (LANML(n_similar=0), "n_similar must be at least 1"),
+        (LANML(n_components=99), "n_components must be at most 13, the number of features, got 99"),
         (LANML(max_iter=2.5), "max_iter is a whole number"),
         (PNCA(alpha=-1), "alpha must be above 0, got -1"),
         (GMML(t=1.5), "t must be at least 0 and at most 1, got 1.5"),

@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from vicinal.arguments import describe
 from vicinal.errors import ConfigError
-from vicinal.models import ModelConfig, ResNet, SmallResNet
+from vicinal.models import ModelConfig, ResNet, SmallConvNet, SmallResNet
 from vicinal.models.backbone import Preprocessing
 
 
@@ -67,3 +67,9 @@ def test_each_stage_but_the_first_halves_the_side(stride, side):
     network = SmallResNet(1, (4, 8, 12), stride=stride)
     assert network(torch.zeros(2, 1, 32, 32)).shape == (2, 12, side, side)
     assert network.width == 12 and len(network.stages) == 3
+
+
+@pytest.mark.parametrize("network", [SmallConvNet, SmallResNet])
+def test_a_network_without_blocks_is_rejected(network):
+    with pytest.raises(ConfigError, match="at least one block, got empty widths"):
+        network(widths=())

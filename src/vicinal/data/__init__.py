@@ -130,7 +130,8 @@ def own_description(run: RunDirectory) -> Dataset:
             f"{run.path} was trained on data given in Python, which it does not hold. Name data "
             "with --data."
         )
-    return build(description, DATASETS)  # type: ignore[no-any-return]
+    result: Dataset = build(description, DATASETS)
+    return result
 
 
 def own_data(run: RunDirectory) -> tuple[Dataset, Records]:

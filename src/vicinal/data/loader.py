@@ -593,7 +593,8 @@ def contents(records: Records) -> UInt64[np.ndarray, "n"]:
     """Return 64 bits of each row's content; 0 where its source tells none, or it cannot be read."""
     source, positions = records.source.origin(np.arange(len(records)))
     if isinstance(source, FeatureArray) and source.contents is not None:
-        return source.contents[positions]  # type: ignore[no-any-return]
+        result: UInt64[np.ndarray, "n"] = source.contents[positions]
+        return result
 
     def digest(position: int) -> int:
         with suppress(OSError, DataError):

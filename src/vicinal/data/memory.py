@@ -140,7 +140,8 @@ def adopt(given: Any) -> Dataset:
             of torch, of pairs (input, label); or one of Hugging Face.
     """
     if hasattr(given, "load"):
-        return given  # type: ignore[no-any-return]
+        result: Dataset = given
+        return result
     if is_hugging_face(given):  # the parts of a dictionary are the splits
         from datasets import concatenate_datasets
 

@@ -159,7 +159,8 @@ class ImageArray(Source):
         return Image.fromarray(self.pixels[index])
 
     def content(self, index: int) -> bytes:
-        return self.pixels[index].tobytes()  # type: ignore[no-any-return]
+        result: bytes = self.pixels[index].tobytes()
+        return result
 
 
 class FeatureArray(Source):
@@ -188,10 +189,12 @@ class FeatureArray(Source):
 
     def read_all(self, positions: np.ndarray) -> np.ndarray:
         # At once; no Python per row.
-        return self.features[positions]  # type: ignore[no-any-return]
+        result: np.ndarray = self.features[positions]
+        return result
 
     def content(self, index: int) -> bytes:
-        return self.features[index].tobytes()  # type: ignore[no-any-return]
+        result: bytes = self.features[index].tobytes()
+        return result
 
 
 class Texts(Source):
@@ -341,7 +344,8 @@ class Records:
         """Return which of some rows are texts that describe pictures."""
         if self.captions is None:
             return np.zeros(len(rows), dtype=bool)
-        return self.columns["role"][rows] == QUERY  # type: ignore[no-any-return]
+        result: Bool[np.ndarray, "n"] = self.columns["role"][rows] == QUERY
+        return result
 
     def captioned(self, texts: Sequence[str]) -> "Records":
         """Return pictures with their texts as further rows: texts ask (role 1), pictures are found

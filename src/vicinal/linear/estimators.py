@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from vicinal.arguments import Count, Finite, NonNegative, Positive, Share, check_arguments
-from vicinal.errors import DataError
+from vicinal.errors import ConfigError, DataError
 from vicinal.linear.objective import (
     Array,
     Labels,
@@ -68,6 +68,12 @@ class MahalanobisTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         )
         check_classification_targets(labels)
         check_arguments(self)
+        rows = getattr(self, "n_components", None)
+        if rows is not None and rows > samples.shape[1]:
+            raise ConfigError(
+                f"n_components must be at most {samples.shape[1]}, the number of features, got "
+                f"{rows}."
+            )
         self._fit(samples, labels, span(samples))
         return self
 

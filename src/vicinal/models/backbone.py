@@ -179,8 +179,10 @@ def convolve(maps: Tensor, convolution: nn.Conv2d, norm: _BatchNorm) -> Tensor:
     """
     found = fold(convolution, norm)
     if found is None:
-        return norm(convolution(maps))  # type: ignore[no-any-return]
-    return convolution._conv_forward(maps, *found)  # type: ignore[no-any-return]
+        result: Tensor = norm(convolution(maps))
+    else:
+        result = convolution._conv_forward(maps, *found)
+    return result
 
 
 def fold(convolution: nn.Conv2d, norm: _BatchNorm) -> tuple[Tensor, Tensor] | None:

@@ -60,7 +60,8 @@ class CustomBackbone(nn.Module):
         self.input_width = self.shape[0] if len(self.shape) == 1 else self.width
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return self.module(inputs)  # type: ignore[no-any-return]
+        result: Tensor = self.module(inputs)
+        return result
 
     @property
     def trunk(self) -> nn.Module:

@@ -164,7 +164,8 @@ def _depthwise(
     stride, _ = convolution.stride
     top, left = (_padding(side, kernel, stride) // 2 for side in maps.shape[2:])
     depthwise = torch.ops.vicinal.depthwise
-    return depthwise(maps, weight, before, after, stride, top, left)  # type: ignore[no-any-return]
+    result: Tensor = depthwise(maps, weight, before, after, stride, top, left)
+    return result
 
 
 class _SameConv2d(nn.Conv2d):

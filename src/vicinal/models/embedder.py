@@ -146,7 +146,8 @@ class Embedder(nn.Module):
     def ambiguity(self, inputs: Tensor) -> Float[Tensor, "n 1"]:
         """Return |u| of each input."""
         heading = self.uncertainty_head(self.features(inputs))
-        return heading.norm(dim=1, keepdim=True)  # type: ignore[no-any-return]
+        result: Float[Tensor, "n 1"] = heading.norm(dim=1, keepdim=True)
+        return result
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
@@ -216,7 +217,8 @@ class Embedder(nn.Module):
         if self.training and self.frozen is not None:
             return self.frozen.rest(inputs.view(-1, *self.frozen.shape))
         if not self.training or (self.precision is None and self._compiled is None):
-            return self.backbone(inputs)  # type: ignore[no-any-return]
+            result: Tensor = self.backbone(inputs)
+            return result
         with (
             torch.autocast(inputs.device.type, self.precision, enabled=self.precision is not None),
             kernels(inputs),

@@ -155,7 +155,8 @@ class Encoder(LibraryBackbone):
         else:
             own = getattr(found, "pooler_output", None)
             vectors = tokens[:, 0] if own is None else own.flatten(1)
-        return self.layers(vectors)  # type: ignore[no-any-return]
+        result: Features = self.layers(vectors)
+        return result
 
 
 class ImageEncoder(Encoder):

@@ -101,7 +101,8 @@ class FrozenPart:
     def rest(self, maps: Tensor) -> Tensor:
         """Compute what follows the part; what is before it runs on one input, for nothing."""
         with self.end.register_forward_hook(lambda *_: maps):
-            return self.network(self.example[:1])  # type: ignore[no-any-return]
+            result: Tensor = self.network(self.example[:1])
+            return result
 
 
 class LoRALinear(nn.Module):
@@ -137,7 +138,8 @@ class LoRALinear(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         update = functional.linear(functional.linear(inputs, self.a), self.b)
-        return self.base(inputs) + update  # type: ignore[no-any-return]
+        result: Tensor = self.base(inputs) + update
+        return result
 
     def merged(self) -> nn.Linear:
         """Return the plain layer with the update in its weight."""

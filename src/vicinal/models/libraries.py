@@ -217,7 +217,8 @@ class TimmBackbone(LibraryBackbone):
         return create()
 
     def _download(self) -> Mapping[str, Tensor]:
-        return self._create(pretrained=True).state_dict()  # type: ignore[no-any-return]
+        result: Mapping[str, Tensor] = self._create(pretrained=True).state_dict()
+        return result
 
     def _unpoolable(self) -> ConfigError:
         return ConfigError(
@@ -267,7 +268,8 @@ class TorchvisionBackbone(LibraryBackbone):
         if self.prefix_tokens:
             patches = network._process_input(maps)
             tokens = torch.cat([network.class_token.expand(len(patches), -1, -1), patches], 1)
-            return network.encoder(tokens)  # type: ignore[no-any-return]
+            result: Tensor = network.encoder(tokens)
+            return result
         for part in network.children():
             for layer in part if isinstance(part, nn.ModuleList) else (part,):
                 maps = layer(maps)
@@ -301,4 +303,5 @@ class TorchvisionBackbone(LibraryBackbone):
 
     def _download(self) -> Mapping[str, Tensor]:
         weights = self._import().get_model_weights(self.name).DEFAULT
-        return weights.get_state_dict(progress=False, check_hash=True)  # type: ignore[no-any-return]
+        result: Mapping[str, Tensor] = weights.get_state_dict(progress=False, check_hash=True)
+        return result

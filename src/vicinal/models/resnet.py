@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vicinal.arguments import Limits, Width, check_arguments
+from vicinal.errors import ConfigError
 from vicinal.models.backbone import IMAGENET, Backbone, convolve, initialize
 
 # Depth: blocks per stage, whether they are bottlenecks, hash in the file's name.          He et al.
@@ -105,6 +106,8 @@ class SmallResNet(nn.Module):
         attention: Attention = "none",
     ) -> None:
         super().__init__()
+        if not widths:
+            raise ConfigError("SmallResNet needs at least one block, got empty widths.")
         self.channels = channels
         self.widths = tuple(widths)
         self.stride = stride
@@ -122,7 +125,8 @@ class SmallResNet(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         maps = functional.relu(convolve(inputs, self.conv1, self.bn1), inplace=True)
-        return self.stages(maps)  # type: ignore[no-any-return]
+        result: Tensor = self.stages(maps)
+        return result
 
 
 class _Block(nn.Module):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vicinal.arguments import Width
+from vicinal.errors import ConfigError
 
 # of n-grams: smaller parameters move faster at the low rates that trained networks beside them want
 _SCALE = 16.0
@@ -27,6 +28,8 @@ class SmallConvNet(nn.Module):
 
     def __init__(self, channels: int = 1, widths: tuple[Width, ...] = (32, 64, 128)) -> None:
         super().__init__()
+        if not widths:
+            raise ConfigError("SmallConvNet needs at least one block, got empty widths.")
         self.channels = channels
         self.widths = tuple(widths)
         self.width = widths[-1]
@@ -38,7 +41,8 @@ class SmallConvNet(nn.Module):
         self.blocks = nn.Sequential(*blocks)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return self.blocks(inputs)  # type: ignore[no-any-return]
+        result: Tensor = self.blocks(inputs)
+        return result
 
 
 class Identity(nn.Module):

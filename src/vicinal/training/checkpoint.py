@@ -43,7 +43,8 @@ def load_checkpoint(path: Path) -> Document:
         raise RunError(str(error)) from error
     with decoding(path, REMEDY):
         tree = json.loads(tensors[_TREE].numpy().tobytes())
-        return _decode(tree, tensors)  # type: ignore[no-any-return]
+        result: Document = _decode(tree, tensors)
+        return result
 
 
 def _checkpoints(folder: Path) -> list[Path]:

@@ -724,7 +724,8 @@ def _build_loss(config: Config, labels: np.ndarray, dim: int) -> nn.Module:
     seed = config.training.seed
     if slot.own is not None:
         # A second run begins anew.
-        return copy.deepcopy(slot.own)  # type: ignore[no-any-return]
+        result: nn.Module = copy.deepcopy(slot.own)
+        return result
     kind = slot.kind
     arguments = dict(slot.arguments)
     miner = arguments.pop("miner", None)
