@@ -195,6 +195,24 @@ def test_rows_that_are_left_out_are_not_found(rng):
         assert (chunk.ids[:, 3:] == -1).all() and chunk.distances[:, 3:].isinf().all()
 
 
+def test_where_few_rows_are_left_no_other_is_compared(rng, monkeypatch):
+    rows = torch.randn(200, 6, generator=rng)
+    excluded = torch.ones(200, dtype=torch.bool)
+    excluded[[3, 60, 199]] = False
+    compared = []
+    apart = exact._apart
+
+    def counted(block, part):
+        compared.append(len(part))
+        return apart(block, part)
+
+    monkeypatch.setattr(exact, "_apart", counted)
+    Gallery(rows).nearest(rows[:1], 5, excluded=excluded)
+    assert compared == [3]
+    none = Gallery(rows).nearest(rows[:1], 5, excluded=torch.ones(200, dtype=torch.bool))
+    assert (none.ids == -1).all() and none.distances.isinf().all()
+
+
 def test_float64_rows_are_told_apart_below_float32():
     rows = 1 + torch.arange(60, dtype=torch.float64).unsqueeze(1) * 1e-12
     assert neighbors(rows, 2).ids[10].tolist() == [9, 11]

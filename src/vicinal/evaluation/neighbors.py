@@ -8,8 +8,9 @@ it could (many duplicates) are given more candidates, in the end all. The result
 of the plain double loop, for any chunk size and device.
 """
 
+import copy
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, get_args
 
@@ -183,7 +184,15 @@ class Gallery:
         # Candidates pay only where k asks for less than half of the rows: gathering one costs about
         # as much as two distances in passing. Else float64 values, their order and a copy.
         whole = self.metric == "poincare" or 2 * k >= count
-        per_chunk = max(1, budget // ((24 if whole else 4) * len(among)))
+        if whole and excluded is not None and own is None:  # the others need no distance
+            kept = (~excluded).nonzero().squeeze(1)
+            left = copy.copy(self)
+            left.rows = among[kept]
+            ids = pad(kept, (0, 1), value=-1)  # the last stands for none
+            for found in left.search(queries, k, chunk_bytes=chunk_bytes):
+                yield replace(found, ids=ids[found.ids])
+            return
+        per_chunk = max(1, budget // max(1, (24 if whole else 4) * len(among)))
         for start in range(0, len(queries), per_chunk):
             part = slice(start, start + per_chunk)
             block = _prepared(queries[part], self.metric)
