@@ -58,6 +58,13 @@ class Memoryless(Assessor):
 
 
 @dataclass(eq=False)
+class Summed(ALA):
+    """ALA that adds up over tuples, as its equations print, while all else is ours."""
+
+    averages = False
+
+
+@dataclass(eq=False)
 class RandomWeights(ALA):
     """ALA whose weights are drawn by chance.
 

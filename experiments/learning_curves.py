@@ -121,14 +121,14 @@ class Run:
 
 def started(run: Run, data: Path) -> "tuple[Experiment, Callable[[Any], StepResult]]":
     """Prepare a run; return it, and what takes its steps."""
-    from controls import RandomWeights
+    from controls import RandomWeights, Summed
     from vicinal.config import compose, from_words
     from vicinal.training.cuda_graph import CUDAGraphStep
     from vicinal.training.experiment import pick_precision, prepare
 
     own = (f"data={data / run.data}", f"training.seed={run.seed}", f"training.steps={run.steps}")
     layer = from_words([*own, f"training.validation={run.hold_out}", *run.words.split()])
-    trust = {"controls:RandomWeights": RandomWeights}
+    trust = {"controls:RandomWeights": RandomWeights, "controls:Summed": Summed}
     config = compose({"preset": run.preset}, layer, trust=trust)
     experiment = prepare(config)
     method = experiment.method

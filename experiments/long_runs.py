@@ -75,7 +75,7 @@ EPISODES = (
 )
 DESCENT = (
     "optimizer.name=sgd optimizer.momentum=0 optimizer.weight_decay=0 optimizer.learning_rate=1e-3 "
-    "method=ala method.relative=false method.over=sum"
+    "method=controls:Summed method.relative=false"
 )
 HALF = f"{DESCENT} method.assessor=constant method.weight=0.5"
 # episodes, for all classes of CUB-200
@@ -87,7 +87,7 @@ ALA = {
     "weight 1, descent": f"{DESCENT} method.assessor=constant method.weight=1",
     "weight 1/2, descent": HALF,
     "weight 1/2, cosine, descent": f"{HALF} optimizer.schedule=cosine",
-    "random weights, descent": f"{DESCENT.replace('method=ala', 'method=controls:RandomWeights')}",
+    "random weights, descent": DESCENT.replace("Summed", "RandomWeights") + " method.form=paper",
     "ALA, descent": DESCENT,
     "ALA, relative, descent": f"{DESCENT} method.relative=true",
     "ALA, rate 4e-3, descent": f"{DESCENT} method.rate=4e-3",

@@ -204,6 +204,16 @@ def test_gradient_matches_finite_differences_in_both_modes(loss, embeddings):
     assert gradient_of(loss, embeddings, LABELS)[1].abs().sum() > 0
 
 
+@pytest.mark.parametrize("kind", [k for k in KINDS if "detach_weights" in k.__annotations__])
+def test_weights_without_a_gradient_are_constants_of_the_same_value(kind, embeddings):
+    """With ``detach_weights=False`` the gradient is that of finite differences, see above."""
+    held, learnt = (
+        gradient_of(kind(detach_weights=detach), embeddings, LABELS) for detach in (True, False)
+    )
+    assert_close(held[0], learnt[0])
+    assert held[1].any() and not torch.allclose(held[1], learnt[1])
+
+
 def test_gradient_reaches_its_parameters(loss, embeddings):
     parameters = dict(loss.double().named_parameters())
     if not parameters:

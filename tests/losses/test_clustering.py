@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from vicinal.losses import ClusteringLoss
-from vicinal.losses.clustering import best_clustering
 
 LABELINGS = {
     "two each": [0, 0, 1, 1, 2, 2],
@@ -70,40 +69,3 @@ def test_equals_the_printed_formula_with_the_best_of_all_sets(labels, options, r
         assert found <= max(0.0, excess) + 1e-9
         near += found >= excess - 1e-9
     assert near >= 6  # greedy and exchanges nearly always find the best of so few
-
-
-def test_the_choice_is_scored_as_by_hand_and_exchanges_never_make_it_worse(rng):
-    labels = torch.arange(24) // 4
-    gains = []
-    for _ in range(5):
-        rows = torch.randn(24, 2, generator=rng, dtype=torch.float64)
-        distances = torch.cdist(rows, rows)
-        same = labels[:, None] == labels
-        scores = []
-        for exchanges in (0, 1, 5):
-            medoids, disagreement = best_clustering(distances, same, 10.0, exchanges)
-            assert len(medoids.unique()) == 6
-            by_hand = score_by_hand(distances.tolist(), labels.tolist(), medoids.tolist(), 10.0)
-            cost = distances[:, medoids].amin(dim=1).sum()
-            assert by_hand == pytest.approx(float(10.0 * disagreement - cost))
-            scores.append(by_hand)
-        assert scores == sorted(scores)
-        gains.append([later - earlier for earlier, later in itertools.pairwise(scores)])
-    assert all(max(gain) > 1e-6 for gain in zip(*gains, strict=True))  # of one sweep, and of more
-
-
-def test_gradient_passes_through_the_chosen_distances_alone(rng):
-    labels = torch.arange(12) // 3
-    rows = torch.randn(12, 3, generator=rng, dtype=torch.float64).requires_grad_()
-    loss = ClusteringLoss(gamma=2.0, normalize=False, reduction="sum")
-    c = loss.comparisons(rows, labels)
-    distances = c.negative.detach()
-    (pull,) = torch.autograd.grad(loss.core(c).sums.sum(), c.negative)
-    medoids, _ = best_clustering(distances, c.keep_positive, 2.0, 5)
-    for_class = distances.masked_fill(~c.keep_positive, 0).sum(dim=0)
-    expected = torch.zeros_like(pull)
-    for row in range(12):  # pays less to its class's medoid, and more to the one it chose
-        members = (labels == labels[row]).nonzero().flatten()
-        expected[row, members[for_class[members].argmin()]] += 1
-        expected[row, medoids[distances[row, medoids].argmin()]] -= 1
-    torch.testing.assert_close(pull, expected)

@@ -774,16 +774,3 @@ def test_potential_field_equals_the_printed_energy_and_its_gradient(options, rng
     ours, printed = (grad(value, [rows, loss.proxies]) for value in (found, energy))
     for gradient, expected in zip(ours, printed, strict=True):
         torch.testing.assert_close(gradient, expected, rtol=1e-9, atol=1e-9)
-
-
-def test_in_a_potential_field_near_and_far_points_do_not_act():
-    """A class does not collapse and far classes feel nothing; a pull decays with distance."""
-    loss = PotentialFieldLoss(2, 2, centers=1)
-    rows = torch.tensor([[1.0, 0.0]], requires_grad=True)
-    pulls = []
-    for angle in (0.1, 0.4, 1.5):
-        with torch.no_grad():
-            loss.proxies[0] = torch.tensor([math.cos(angle), math.sin(angle)])
-            loss.proxies[1] = torch.tensor([math.cos(angle + 1), math.sin(angle + 1)])
-        pulls.append(grad(loss(rows, torch.tensor([0])), rows)[0].norm().item())
-    assert pulls[0] == 0 < pulls[2] < pulls[1]

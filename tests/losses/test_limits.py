@@ -18,7 +18,6 @@ from vicinal.losses import (
     CosFaceLoss,
     DiscriminativeDeepMetricLoss,
     HardExemplarLoss,
-    HierarchicalTripletLoss,
     HPHNLoss,
     ImprovedLiftedStructureLoss,
     ImprovedNPairLoss,
@@ -37,14 +36,11 @@ from vicinal.losses import (
     SoftTripleLoss,
     SubCenterArcFaceLoss,
     SupervisedContrastiveLoss,
-    TripletLoss,
     TupletMarginLoss,
 )
 
 LABELS = torch.arange(12) // 3  # each row has 2 positives and 9 negatives
-PAIRS = torch.arange(6).repeat(2)
 SHARP = {"lambda1": None, "lambda2": None, "epsilon": None, "similarity": "distance"}
-NEAREST = {"radius": "exact", "k1": -1, "k2": 1}  # against the farthest
 
 
 @pytest.fixture
@@ -91,54 +87,6 @@ def test_stays_finite_where_a_plain_exponential_overflows(loss, embeddings):
     rows = (1e3 * embeddings.detach()).float().requires_grad_()
     value = loss(rows, LABELS)
     assert value.isfinite() and gradient_of(value, rows).isfinite().all()
-
-
-def times(factor, loss):
-    return lambda rows, labels: factor * loss(rows, labels)
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (times(2, HierarchicalTripletLoss(0.4)), TripletLoss(0.4)),
-        (ImprovedNPairLoss(gamma=1.0, blocks=True), NPairLoss(blocks=True)),
-    ],
-)
-def test_one_loss_is_another_in_value_and_gradient(one, other, embeddings):
-    values = [loss(embeddings, PAIRS) for loss in (one, other)]
-    assert_close(*values, rtol=1e-6, atol=1e-9)
-    gradients = [gradient_of(value, embeddings) for value in values]
-    assert_close(*gradients, rtol=1e-6, atol=1e-9)
-
-
-def relu_of(offset, sign=1):
-    return lambda far, near: (sign * (far - near) + offset).relu()
-
-
-@pytest.mark.parametrize(
-    ("loss", "limit"),
-    [
-        (BatchHardTripletLoss(0.2, normalize=True), relu_of(0.2)),
-        (ImprovedLiftedStructureLoss(0.2, 1e5, 1e5, None, None), relu_of(0.2)),  # Proposition 6
-        (ImprovedNPairLoss(gamma=1e5, offset=0.3, l2=0.0), relu_of(-0.3, sign=-1)),
-        (AdaptiveNeighborhoodLoss(scale=1e6, **NEAREST, **SHARP), relu_of(0.0)),
-        (AdaptiveNeighborhoodLoss(1e5, 1e5, scale=1e6, **SHARP), relu_of(0.0)),
-        (RankedListLoss(temperature=1e6, balance=1.0), lambda _, near: (1.2 - near).relu()),
-        (
-            MultiSimilarityLoss(alpha=1e5, beta=1e5, base=0.0, epsilon=None),
-            lambda weakest, strongest: (-weakest).relu() + strongest.relu(),
-        ),
-    ],
-    ids=lambda value: type(value).__name__ if hasattr(value, "comparisons") else None,
-)
-def test_sharp_dials_leave_the_hardest_positive_and_negative(loss, limit, embeddings):
-    c = loss.comparisons(embeddings.detach(), PAIRS)
-    closest = torch.amax if loss.distance.larger_is_closer else torch.amin
-    farthest = torch.amin if loss.distance.larger_is_closer else torch.amax
-    worst = -torch.inf if loss.distance.larger_is_closer else torch.inf
-    near = closest(c.negative.masked_fill(~c.keep_negative, worst), dim=1)
-    expected = limit(farthest(c.positive, dim=1), near)
-    assert_close(loss.core(c).sums, expected, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,14 @@
 """What the losses with proxies share: where proxies begin, which labels they take, how they
 learn."""
 
-import math
-
 import pytest
 import torch
 from torch.autograd import grad
 from torch.testing import assert_close
 
 from vicinal.errors import ConfigError, DataError
-from vicinal.geometry import shift_angle
 from vicinal.losses import (
     LOSSES,
-    ArcFaceLoss,
     ProxyAnchorLoss,
     ProxyLoss,
     ProxyNCALoss,
@@ -81,12 +77,3 @@ def test_merging_costs_nothing_when_centers_coincide_and_passes_a_finite_gradien
         loss.proxies.copy_(loss.proxies[:, :1].expand(3, 4, 4))
     value = loss.spread_penalty(loss.proxies)
     assert value == 0 and grad(value, loss.proxies)[0].isfinite().all()
-
-
-def test_a_sample_on_its_proxy_or_opposite_has_a_finite_gradient():
-    loss = ArcFaceLoss(5, 4)
-    for sign in (1, -1):
-        rows = (sign * loss.proxies.detach()).clone().requires_grad_()
-        assert grad(loss(rows, torch.arange(5)), rows)[0].isfinite().all()
-    ends = shift_angle(torch.tensor([1.0, -1.0]), 0.5).tolist()
-    assert ends == pytest.approx([math.cos(0.5), -math.cos(0.5)])

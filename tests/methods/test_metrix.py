@@ -99,22 +99,6 @@ def test_mixtures_cost_what_the_formula_says(loss, formula, with_anchor):
     assert_close(*values, rtol=1e-9, atol=1e-12)
 
 
-def test_mixtures_of_positives_alone_are_the_positives():
-    """λ = 1: with one partner each Proxy-Anchor's mixtures are its samples, without a push."""
-    torch.manual_seed(0)
-    embeddings = torch.randn(7, 4)
-    loss = ProxyAnchorLoss(classes=4, dim=4)
-    plain = loss.comparisons(embeddings, LABELS)
-    mixed = mixtures(embeddings, torch.tensor([[6]] * 6 + [[0]]), torch.tensor(1.0))
-    there = torch.ones(7, 1, dtype=torch.bool)
-    found = mixed_comparisons(
-        loss, embeddings, LABELS, mixed[:, None], there, torch.tensor(1.0), torch.tensor(False)
-    )
-    nothing = torch.zeros_like(plain.keep_negative)
-    pull = loss.core(type(plain)(plain.positive, plain.keep_positive, plain.negative, nothing))
-    assert_close(loss.core(found).sums, pull.sums)
-
-
 def a_method(loss=None, **settings):
     torch.manual_seed(0)
     embedder = Embedder(Identity(6), 4)

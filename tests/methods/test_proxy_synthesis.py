@@ -19,7 +19,6 @@ from vicinal.losses import (
     SoftTripleLoss,
 )
 from vicinal.methods import ProxySynthesis
-from vicinal.methods.proxy_synthesis import Classes, synthetic_classes
 from vicinal.models import Embedder, Identity
 
 LABELS = torch.tensor([5, 2, 9, 2, 5, 2])
@@ -97,16 +96,6 @@ def test_without_synthetic_classes_it_is_the_loss():
     of_one_class = torch.full((6,), 3)
     alone = loss(rows, of_one_class)
     assert_close(a_method(loss).of_all(rows, of_one_class, *drawn), alone)
-
-
-def test_with_one_sample_of_each_class_neighbors_are_mixed_as_in_the_authors_code(rng):
-    rows, proxies = torch.randn(2, 5, 3, generator=rng)
-    labels = torch.arange(5)
-    factor = torch.tensor(0.4)
-    made = synthetic_classes(Classes(rows, labels, proxies, labels), factor, torch.tensor(3))
-    for found, x in ((made.embeddings, rows), (made.proxies, proxies)):
-        assert_close(found, 0.4 * x + 0.6 * x.roll(1, dims=0))
-    assert made.labels.tolist() == made.proxy_labels.tolist() == [5, 6, 7, 8, 9]
 
 
 def test_a_batch_draws_its_mixture_by_seed_and_step(rng):

@@ -41,11 +41,3 @@ def test_an_assessor_whose_weights_never_spread_is_inert(spread):
     analysis.describe(torch.tensor([0.49, 0.51]), torch.ones(2))
     analysis.describe(torch.tensor([0.5, 0.5]), torch.ones(2))
     assert analysis.note is None, "they did spread once"
-
-
-def test_what_was_seen_is_saved_and_restored():
-    analysis = WeightAnalysis()
-    again = WeightAnalysis()
-    analysis.describe(WEIGHTS, torch.ones(3))
-    again.load_state_dict(analysis.state_dict())
-    assert torch.equal(again.widest, analysis.widest)

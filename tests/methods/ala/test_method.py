@@ -31,7 +31,7 @@ def subset(method, batch):
         (ALA(), False, False),
         (ALA("paper"), True, True),
         (ALA(relative=False), False, True),
-        (ALA("paper", over="mean", relative=True), False, False),
+        (ALA("paper", relative=True), True, False),
     ],
     ids=str,
 )

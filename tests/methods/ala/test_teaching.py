@@ -8,11 +8,14 @@ import torch
 from tests.methods.ala.small import DIM, LABELS, RATES, VALIDATION, WIDTH, make
 from torch import nn
 from torch.autograd import grad
+from torch.testing import assert_close
 
 from vicinal.data.records import Batch
-from vicinal.losses import TripletLoss
+from vicinal.losses import ContrastiveLoss, MarginLoss, TripletLoss
 from vicinal.methods.ala import ALA
 from vicinal.methods.ala.assessment import LSTMAssessor
+from vicinal.methods.ala.meta_gradient import Metric
+from vicinal.models import Embedder, ResNet, SmallConvNet
 from vicinal.samplers import EpisodeSampler
 
 
@@ -20,11 +23,11 @@ def teach(method, batch):
     return method.teach(batch, method.training_pass(batch))
 
 
-def lively(**shape):
+def lively(members=3):
     """An LSTM that has left its start, where all weights are 1/2 and only its last layer has a
     gradient."""
     torch.manual_seed(1)
-    assessor = LSTMAssessor(3 * DIM, hidden=8, **shape)
+    assessor = LSTMAssessor(members * DIM, hidden=8)
     nn.init.normal_(assessor.weight.weight)
     return assessor
 
@@ -64,16 +67,28 @@ def by_autograd(method, batch):
 
 
 @pytest.mark.parametrize("meta_gradient", ["exact", "first_order"])
-@pytest.mark.parametrize(("over", "relative"), [("mean", True), ("sum", False)])
-def test_every_parameter_of_the_lstm_follows_eq_12(sampler, batch, over, relative, meta_gradient):
-    settings = ALA("paper", rate=0.7, over=over, relative=relative, meta_gradient=meta_gradient)
-    method = make(sampler, settings, lively())
+@pytest.mark.parametrize("relative", [False, True])
+@pytest.mark.parametrize(
+    ("loss", "units"),
+    [
+        (TripletLoss(1.0), "triplets"),
+        (TripletLoss(2.0, squared=False, normalize=False), "triplets"),
+        (ContrastiveLoss(2.0), "pairs"),
+        (MarginLoss(), "triplets"),
+    ],
+)
+def test_every_parameter_of_the_lstm_follows_eq_12(
+    sampler, batch, loss, units, relative, meta_gradient
+):
+    settings = ALA("paper", rate=0.7, units=units, relative=relative, meta_gradient=meta_gradient)
+    members = 2 if units == "pairs" else 3
+    method = make(sampler, settings, lively(members), loss=loss)
     before = copy.deepcopy(list(method.weigh.parameters()))
     reference = by_autograd(method, batch)
     teach(method, batch)
     for was, now, expected in zip(before, method.weigh.parameters(), reference, strict=True):
         assert not torch.equal(was, now)
-        torch.testing.assert_close(now, expected, rtol=1e-4, atol=1e-6)
+        assert_close(now, expected, rtol=1e-4, atol=1e-6)
 
 
 def taught(batch, meta_gradient, assessor, *, rate=1.0):
@@ -103,7 +118,7 @@ def test_first_order_is_exact_where_the_virtual_step_leads_nowhere(rng):
         taught(batch, form, LSTMAssessor(3 * DIM, hidden=8)) for form in ("exact", "first_order")
     )
     assert exact.abs().max() > 1e-3
-    torch.testing.assert_close(first, exact, rtol=1e-3, atol=1e-7)
+    assert_close(first, exact, rtol=1e-3, atol=1e-7)
 
 
 def test_what_first_order_leaves_out_falls_with_the_rate_of_the_virtual_step(batch):
@@ -134,3 +149,22 @@ def test_nothing_changes_but_the_assessor(sampler, batch):
     assert all(leaf.grad is None for leaf in method.metric.leaves)
     assert torch.equal(method.weigh.hidden_state, state)
     assert not torch.equal(method.weigh.weight.weight, phi)
+
+
+@pytest.mark.parametrize(
+    "backbone",
+    [lambda: SmallConvNet(channels=3, widths=(4, 8)), lambda: ResNet(18, freeze_norm=True)],
+)
+def test_forward_mode_passes_through_the_real_backbones(backbone):
+    torch.manual_seed(0)
+    embedder = Embedder(backbone(), 8).train()
+    metric = Metric(embedder, torch.optim.SGD(embedder.parameters(), lr=0.01))
+    inputs = torch.randn(4, 3, 32, 32)
+    z = embedder.embed(metric.features(inputs))
+    direction = [
+        torch.randn_like(leaf) * leaf.norm() / leaf.numel() ** 0.5 for leaf in metric.leaves
+    ]
+    cotangent = torch.zeros_like(z, requires_grad=True)  # ∇(c·z) is linear in c
+    gradients = grad(z, metric.leaves, cotangent, create_graph=True)
+    (exact,) = grad(gradients, cotangent, direction)
+    assert_close(metric.tangents(direction, inputs), exact, rtol=1e-3, atol=1e-3)

@@ -143,18 +143,6 @@ def test_the_penalty_on_weights_adds_to_what_the_network_gets_of_the_tuples():
         assert_close(mine.grad - theirs.grad, 0.3 * before * (id(mine) in decaying))
 
 
-def test_the_generator_follows_both_of_its_terms():
-    found = []
-    for kept in ({}, {"label_factor": 0.0}, {"reconstruction_factor": 0.0}):
-        method = make(NPairLoss(blocks=True), alpha=1.0, **kept)
-        method(batch_of(PAIRS))
-        found.append(
-            torch.cat([parameter.grad.flatten() for parameter in method.generator.parameters()])
-        )
-    assert_close(found[0], found[1] + found[2])
-    assert all(gradient.abs().sum() > 0 for gradient in found)
-
-
 # -- weights and windows ---------------------------------------------------------------------------
 
 
@@ -245,21 +233,6 @@ def test_a_restored_method_goes_on_bit_for_bit(settings, tmp_path):
         first, second = (m(batch_of(PAIRS, number)).scalars for m in (method, again))
         assert all(torch.equal(first[name], second[name]) for name in first)
     assert torch.equal(weights(method.embedder), weights(again.embedder))
-
-
-# -- forms ----------------------------------------------------------------------------------------
-
-
-def test_presets_are_the_switches_and_a_switch_set_apart_wins():
-    mixed = HDML("authors", alpha=1.0).chosen()
-    assert (mixed.averaged, mixed.alpha, mixed.label_factor) == ("weighted", 1.0, 5e3)
-
-
-def test_triplets_have_the_papers_smaller_alpha_and_one_mean_over_rows():
-    preset = HDML("authors").chosen(pairs=False)
-    assert (preset.alpha, preset.label_average) == (7.0, "rows")
-    assert HDML("authors", alpha=3.0).chosen(pairs=False).alpha == 3.0
-    assert HDML("ours").chosen(pairs=False) == HDML("ours").chosen()
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ import math
 import pytest
 import torch
 
-from vicinal.errors import ConfigError
-from vicinal.losses import HPHNLoss, NPairLoss
-from vicinal.methods.loop import EmbeddingExpansion, ExpandedNegatives, positive_pairs
+from vicinal.losses import HPHNLoss
+from vicinal.methods.loop import ExpandedNegatives, positive_pairs
 
 
 def points_by_hand(x, y, count):
@@ -26,17 +25,3 @@ def test_the_nearest_of_all_points_stands_for_both_pairs(points, unit_vectors):
         ours, theirs = (points_by_hand(rows[2 * k], rows[2 * k + 1], points) for k in (a, b))
         nearest = min(math.dist(p.tolist(), q.tolist()) for p in ours for q in theirs)
         assert found[a, b].item() == pytest.approx(nearest, abs=1e-12)
-
-
-def test_off_the_sphere_points_stay_on_the_line(unit_vectors):
-    rows = 3 * unit_vectors(4, dim=3)
-    found = ExpandedNegatives(NPairLoss(), points=3).negatives(
-        rows, positive_pairs(torch.tensor([0, 0, 1, 1]), "consecutive")
-    )
-    # Linear: never more than at the ends.
-    torch.testing.assert_close(found[0, 1], (rows[:2] @ rows[2:].T).max())
-
-
-def test_a_negative_number_of_points_is_rejected():
-    with pytest.raises(ConfigError, match="points must be at least 0, got -1"):
-        EmbeddingExpansion(points=-1)

@@ -6,7 +6,7 @@ it. The assessors are the paper's sequence-aware one, and the constant that it i
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -21,7 +21,6 @@ from vicinal.losses.proxies import ProxyLoss, has_proxies
 from vicinal.samplers.sampler import episode_triplets
 from vicinal.tuples import Embeddings, Scalar, SingleLabels, Triplets
 
-Over = Literal["mean", "sum"]
 PerTuple = Float[Tensor, "t *p"]
 Weight = Annotated[float, Limits("(0, 1]")]
 

@@ -14,7 +14,6 @@ from vicinal.methods.ala.assessment import (
     Assessor,
     ConstantAssessor,
     LSTMAssessor,
-    Over,
     PerTuple,
     Scored,
     Weight,
@@ -74,7 +73,6 @@ class ALA(Method):
         rate: β of Eq. (12). The meta-gradient carries the factor α of the virtual step and is
             small: under plain descent the weights hardly leave 1/2 unless it is large.
         updates: K.
-        over: ``"mean"`` over tuples, or ``"sum"``; None is that of the form.
         relative: whether weights act relative to their mean in the episode, and are of logits
             relative to theirs; None is that of the form. As the paper has them, the easiest thing
             to learn is the length of the step: all weights rise or fall together and none differs
@@ -108,7 +106,6 @@ class ALA(Method):
     units: Literal["triplets", "pairs"] = "triplets"
     rate: NonNegative = 4e-4
     updates: Natural = 3
-    over: Over | None = None
     relative: bool | None = None
     meta_gradient: Literal["exact", "first_order"] = "exact"
 
@@ -119,7 +116,7 @@ class ALA(Method):
 
     @property
     def averages(self) -> bool:
-        return self.form == "ours" if self.over is None else self.over == "mean"
+        return self.form == "ours"
 
     @property
     def compares_weights(self) -> bool:
