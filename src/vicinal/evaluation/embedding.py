@@ -24,7 +24,7 @@ from vicinal.data.loader import Loader
 from vicinal.data.records import Progress, Records
 from vicinal.data.splits import SplitByClass
 from vicinal.data.table import MANIFEST, embedding_count, pyarrow_module, shard_path, write_shard
-from vicinal.errors import ConfigError
+from vicinal.errors import ConfigError, package
 from vicinal.evaluation.encoder import Encoder
 from vicinal.files import read_object, write_arrays, write_json
 from vicinal.models.embedder import Role
@@ -235,13 +235,8 @@ def on_ray(
 @contextmanager
 def ray_cluster() -> Iterator[Any]:
     """Ray, connected, with its Data; what was started here is stopped at the end."""
-    try:
-        import ray
-        import ray.data
-    except ImportError as error:
-        raise ConfigError(
-            "embedding on several machines needs Ray: `pip install 'vicinal[ray]'`."
-        ) from error
+    ray = package("ray", "ray")
+    package("ray.data", "ray")
     ours = not ray.is_initialized()
     if ours:
         ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)

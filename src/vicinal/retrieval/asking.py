@@ -3,15 +3,15 @@
 Nothing here needs torch, which takes longer to import than a search.
 """
 
-from collections.abc import Sequence
-from importlib.util import find_spec
+import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Float32
 
-from vicinal.errors import ConfigError, DataError, unknown
+from vicinal.errors import ConfigError, DataError, check_known, package, unknown
 from vicinal.files import file_hash, read_array, read_arrays, read_image, read_object
 from vicinal.retrieval.collection import Snapshot
 from vicinal.run_directory import RunDirectory, model_fingerprint
@@ -19,52 +19,82 @@ from vicinal.run_directory import RunDirectory, model_fingerprint
 # Of an exported folder.
 DOCUMENT = "preprocessing.json"
 ONNX = "model.onnx"
+GRAPHS = {  # by name: its file, and those beside it
+    "onnx": (ONNX,),
+    "float16": ("model.float16.onnx",),
+    "int8": ("model.int8.onnx",),
+    "openvino": ("model.openvino.xml", "model.openvino.bin"),
+}
 INPUT = "inputs"  # names of the graph's ends
 OUTPUT = "embeddings"
 Step = dict[str, Any]  # its name (``step``) and its numbers
 
 
+Graph = Callable[[np.ndarray], Float32[np.ndarray, "n d"]]
+
+
+def open_graph(model: Path | bytes, threads: int = 0) -> Graph:
+    """Open an ONNX or OpenVINO graph for inputs on the CPU; 0 threads are as many as there are
+    cores."""
+    if isinstance(model, Path) and model.suffix == ".xml":
+        # By itself it takes bfloat16 where the processor has it.
+        settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads}
+        openvino = package("openvino", "openvino")
+        compiled = openvino.Core().compile_model(model, "CPU", settings)
+        return lambda inputs: compiled({INPUT: inputs})[OUTPUT]
+    runtime = package("onnxruntime", "onnx")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return lambda inputs: session.run([OUTPUT], {INPUT: inputs})[0]
+
+
 class ExportedModel:
-    """Embeds pictures as the run of an export does, by onnxruntime.
+    """Embeds pictures by a graph of an export.
 
     Args:
-        folder: that ``vicinal export`` wrote.
         steps: of its ``preprocessing.json``.
+        graph: from inputs to embeddings.
     """
 
     kind = "images"
     introspective = False
 
-    def __init__(self, folder: Path, steps: Sequence[Step]) -> None:
-        from onnxruntime import InferenceSession  # type: ignore[import-untyped]
-
+    def __init__(self, steps: Sequence[Step], graph: Graph) -> None:
         self._steps = steps
-        self._session = InferenceSession(folder / ONNX, providers=["CPUExecutionProvider"])
+        self._graph = graph
 
     @classmethod
-    def of(cls, run: RunDirectory) -> "ExportedModel | None":
-        """Return the model in ``RUN/export``; None where there is none, where it is not of the
+    def of(cls, run: RunDirectory, graph: str = "onnx") -> "ExportedModel":
+        """Open a graph of ``RUN/export``; a ConfigError where there is none, where it is not of the
         run's present weights, or does not take any picture."""
+        check_known("graph", graph, GRAPHS)
         folder = run.path / "export"
-        there = all((folder / name).is_file() for name in (ONNX, DOCUMENT))
-        if not there or find_spec("onnxruntime") is None:
-            return None
-        document = {"run": {}, "files": {}, "steps": [], **read_object(folder / DOCUMENT)}
+        document: dict[str, Any] = {"run": {}, "files": {}, "steps": []}
+        if (folder / DOCUMENT).is_file():
+            document |= read_object(folder / DOCUMENT)
         made_of = {"model": model_fingerprint(run), "role": None}
         if (
             not made_of.items() <= document["run"].items()
-            or document["files"].get(ONNX) != {"sha256": file_hash(folder / ONNX)}
+            or any(not _whole(folder / name, document["files"]) for name in GRAPHS[graph])
             or not any(step["step"] == "resize" for step in document["steps"])
             or read_object(run.model_path)["embedder"].get("uncertainty")
         ):
-            return None
-        return cls(folder, document["steps"])
+            also = "" if graph == "onnx" else f" --also {graph}"
+            raise ConfigError(
+                f"{folder} holds no {graph} graph of the present weights that embeds any picture. "
+                f"Run `vicinal export {shlex.quote(str(run.path))}{also}`."
+            )
+        return cls(document["steps"], open_graph(folder / GRAPHS[graph][0]))
 
-    def embed(self, images: Sequence[Path]) -> Float32[np.ndarray, "n d"]:
-        """Compute embeddings, one row for each picture."""
-        inputs = np.stack([prepared(read_image(path), self._steps) for path in images])
-        found: np.ndarray = self._session.run([OUTPUT], {INPUT: inputs})[0]
-        return found
+    def embed(self, images: Sequence[Any]) -> Float32[np.ndarray, "n d"]:
+        """Compute embeddings, one row for each picture or path of one."""
+        pictures = [read_image(one) if isinstance(one, Path) else one for one in images]
+        return self._graph(np.stack([prepared(each, self._steps) for each in pictures]))
+
+
+def _whole(file: Path, files: dict[str, Any]) -> bool:
+    return file.is_file() and files.get(file.name) == {"sha256": file_hash(file)}
 
 
 def prepared(image: Any, steps: Sequence[Step]) -> Float32[np.ndarray, "c h w"]:

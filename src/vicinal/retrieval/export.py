@@ -25,7 +25,7 @@ from vicinal.data import own_data
 from vicinal.data.loader import load_all
 from vicinal.data.records import Batch
 from vicinal.data.transforms import ImageTransform, TextTransform, Transform
-from vicinal.errors import ConfigError, RunError, check_known, few
+from vicinal.errors import ConfigError, RunError, check_known, few, package
 from vicinal.evaluation.encoder import Encoder
 from vicinal.evaluation.measure import Scores, measure
 from vicinal.files import decoding, read_object, write_atomically, write_json
@@ -33,7 +33,7 @@ from vicinal.models.backbone import forbids_commerce
 from vicinal.models.embedder import Embedder, Role
 from vicinal.reports import table
 from vicinal.reports.page import render_text
-from vicinal.retrieval.asking import DOCUMENT, INPUT, ONNX, OUTPUT, Step
+from vicinal.retrieval.asking import DOCUMENT, GRAPHS, INPUT, ONNX, OUTPUT, Graph, Step, open_graph
 from vicinal.retrieval.model import CONFIG, WEIGHTS
 from vicinal.run_directory import FORMAT as RUN_FORMAT
 from vicinal.run_directory import RunDirectory, model_fingerprint
@@ -42,7 +42,7 @@ FORMAT = 1  # of preprocessing.json
 # Of a number of an embedding of length 1; larger embeddings may differ in proportion.
 TOLERANCE = 1e-5
 BATCHES = (1, 2, 5, 8)  # sizes compared: one alone, the size that was traced, and others
-SMALLER = {kind: f"model.{kind}.onnx" for kind in ("float16", "int8")}
+_GRAPH_FILES = {name for names in GRAPHS.values() for name in names}
 CALIBRATION = 128  # training records from which int8 takes the ranges of activations
 CARD = "README.md"
 
@@ -54,7 +54,7 @@ class Export:
     Attributes:
         files: their paths; the JSON last.
         difference: the largest difference between onnxruntime and torch, or None without ONNX.
-        scores: Recall@1 and MAP@R of torch and of each smaller graph, by file name.
+        scores: Recall@1 and MAP@R of torch and of each further graph, by file name.
     """
 
     files: tuple[Path, ...]
@@ -67,7 +67,7 @@ def export_run(
     to: Path | None = None,
     *,
     onnx: bool = True,
-    smaller: Sequence[str] = (),
+    also: Sequence[str] = (),
     role: Role | None = None,
     license: str = "unknown",
 ) -> Export:
@@ -85,8 +85,9 @@ def export_run(
             files are not.
         onnx: without it only the weights and the JSON are written, and no further package is
             needed.
-        smaller: ``"float16"`` and ``"int8"``: ONNX graphs of half and a quarter of the size, each
-            measured on the run's test records; int8 takes its ranges from training records.
+        also: further graphs, each measured on the run's test records: ``"float16"`` and ``"int8"``,
+            ONNX of half and a quarter of the size (int8 takes its ranges from training records),
+            and ``"openvino"``.
         role: which network to export of a run that embeds queries and gallery images by different
             ones.
         license: the identifier of the weights' license for the card, such as ``"apache-2.0"``.
@@ -113,7 +114,7 @@ def export_run(
     difference = None
     if onnx:
         contents[ONNX], difference = to_onnx(encoder.embedder, _examples(encoder))
-    graphs, scores = measured(run, encoder, contents.get(ONNX, b""), smaller)
+    graphs, scores = measured(run, encoder, contents.get(ONNX, b""), also)
     contents |= graphs
     # Says whose the folder is before anything else is in it, and agrees with nothing until the end.
     write_json(folder / DOCUMENT, {**document, "files": {}})
@@ -121,7 +122,7 @@ def export_run(
         contents[CARD] = model_card(
             run, document, license=license, difference=difference, scores=scores
         ).encode()
-    for name in {ONNX, *SMALLER.values()} - contents.keys():  # of an older export: other weights
+    for name in _GRAPH_FILES - contents.keys():  # of an older export: other weights
         (folder / name).unlink(missing_ok=True)
     for name, content in contents.items():
         write_atomically(folder / name, lambda file, content=content: file.write(content))  # type: ignore[misc]
@@ -191,43 +192,44 @@ def image_steps(transform: ImageTransform) -> list[Step]:
 def measured(
     run: RunDirectory, encoder: Encoder, content: bytes, kinds: Sequence[str]
 ) -> tuple[dict[str, bytes], dict[str, Scores]]:
-    """Make smaller graphs of a graph; return them by file name, and what they and torch score on
+    """Make further graphs of a graph; return their files by name, and what they and torch score on
     the run's test records."""
     for kind in kinds:
-        check_known("smaller graph", kind, SMALLER)
+        check_known("graph", kind, _MAKE)
     if not kinds:
         return {}, {}
     if not content:
-        raise ConfigError("smaller graphs are made from ONNX. Leave out --no-onnx.")
+        raise ConfigError("further graphs are made from ONNX. Leave out --no-onnx.")
     records = own_data(run)[1]
     train = records.part("train")
     chosen = np.random.default_rng(0).permutation(len(train))[:CALIBRATION]
-    graphs = {}
-    encoders = {"torch": encoder}
-    for kind in kinds:
-        batches = load_all(train.take(chosen), encoder.preprocessing, batch_size=8)
-        graphs[SMALLER[kind]] = _float16(content) if kind == "float16" else _int8(content, batches)
-        encoders[SMALLER[kind]] = _running(encoder, graphs[SMALLER[kind]])
     test = records.part("test")
-    scores = {
-        name: measure(each.embed(test, skip_corrupt=True), recalls=(1,), clustering=False)
-        for name, each in encoders.items()
-    }
+
+    def score(encoder: Encoder) -> Scores:
+        return measure(encoder.embed(test, skip_corrupt=True), recalls=(1,), clustering=False)
+
+    scores = {"torch": score(encoder)}
+    graphs = dict[str, bytes]()
+    with TemporaryDirectory() as folder:
+        for kind in kinds:
+            file = Path(folder, GRAPHS[kind][0])
+            _MAKE[kind](content, file, load_all(train.take(chosen), encoder.preprocessing, 8))
+            scores[file.name] = score(_running(encoder, file))
+            graphs |= {name: file.with_name(name).read_bytes() for name in GRAPHS[kind]}
     return graphs, scores
 
 
-def _float16(content: bytes) -> bytes:
+def _float16(content: bytes, file: Path, batches: Iterable[Batch]) -> None:
     import onnx
     from onnxruntime.transformers.float16 import convert_float_to_float16  # type: ignore[import-untyped]
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of numbers that become 0
         halved = convert_float_to_float16(onnx.load_from_string(content), keep_io_types=True)
-    written: bytes = halved.SerializeToString(deterministic=True)
-    return written
+    file.write_bytes(halved.SerializeToString(deterministic=True))
 
 
-def _int8(content: bytes, batches: Iterable[Batch]) -> bytes:
+def _int8(content: bytes, file: Path, batches: Iterable[Batch]) -> None:
     """Quantize weights by channel, and activations by the ranges that they take on batches."""
     import onnx
     from onnxruntime import quantization  # type: ignore[import-untyped]
@@ -238,32 +240,27 @@ def _int8(content: bytes, batches: Iterable[Batch]) -> bytes:
         def get_next(self) -> dict[str, np.ndarray] | None:
             return next(inputs, None)
 
-    with TemporaryDirectory() as folder:
-        path = Path(folder, ONNX)
-        path.write_bytes(content)
-        quantization.quant_pre_process(path, path, skip_symbolic_shape=True)
-        quantization.quantize_static(path, path, Reader(), per_channel=True)
-        model = onnx.load(path)
+    file.write_bytes(content)
+    quantization.quant_pre_process(file, file, skip_symbolic_shape=True)
+    quantization.quantize_static(file, file, Reader(), per_channel=True)
+    model = onnx.load(file)
     _forget_the_machine(model)
-    quantized: bytes = model.SerializeToString(deterministic=True)
-    return quantized
+    file.write_bytes(model.SerializeToString(deterministic=True))
 
 
-def _session(content: bytes) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()  # by itself it takes every core
-    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+def _openvino(content: bytes, file: Path, batches: Iterable[Batch]) -> None:
+    openvino = package("openvino", "openvino")
+    openvino.save_model(openvino.Core().read_model(content), file, compress_to_fp16=False)
 
 
-def _running(encoder: Encoder, content: bytes) -> Encoder:
+_MAKE = {"float16": _float16, "int8": _int8, "openvino": _openvino}
+
+
+def _running(encoder: Encoder, graph: Path | bytes) -> Encoder:
     """Return an encoder whose embeddings come from a graph."""
-    session = _session(content)
+    run = open_graph(graph, torch.get_num_threads())  # by itself it takes every core
     embedder = copy.copy(encoder.embedder)
-    embedder.forward = lambda inputs: torch.from_numpy(  # type: ignore[method-assign]
-        session.run([OUTPUT], {INPUT: inputs.numpy()})[0]
-    )
+    embedder.forward = lambda inputs: torch.from_numpy(run(inputs.numpy()))  # type: ignore[method-assign]
     return replace(encoder, embedder=embedder)
 
 
@@ -322,7 +319,7 @@ def _settings(slot: Any) -> str:
 
 
 def _reject_foreign(folder: Path) -> None:
-    names = (ONNX, *SMALLER.values(), WEIGHTS, CONFIG, CARD, DOCUMENT)
+    names = (*sorted(_GRAPH_FILES), WEIGHTS, CONFIG, CARD, DOCUMENT)
     taken = [name for name in names if (folder / name).exists()]
     if taken and not ((folder / DOCUMENT).is_file() and "files" in read_object(folder / DOCUMENT)):
         raise RunError(
@@ -361,18 +358,12 @@ def to_onnx(embedder: Embedder, examples: Tensor) -> tuple[bytes, float]:
         embedder: in evaluation mode, on the CPU.
         examples: preprocessed inputs to compare on, at least ``max(BATCHES)`` of them.
     """
-    try:
-        import onnx  # noqa: F401
-        import onnxruntime
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            f"ONNX export needs packages that cannot be imported here: {error}. Run `pip install "
-            "'vicinal[onnx]'`."
-        ) from error
+    for name in ("onnx", "onnxscript"):
+        package(name, "onnx")
+    onnxruntime = package("onnxruntime", "onnx")
     content = _traced(embedder, examples[:2])
-    session = _session(content)
-    differences = [_difference(embedder, session, examples[:size]) for size in BATCHES]
+    run = open_graph(content, torch.get_num_threads())
+    differences = [_difference(embedder, run, examples[:size]) for size in BATCHES]
     if not max(differences) <= TOLERANCE:  # written so that NaN is rejected as well
         raise ConfigError(
             f"ONNX should give torch's embeddings to {TOLERANCE:.0e}, but in onnxruntime "
@@ -423,10 +414,10 @@ def _forget_the_machine(model: Any) -> None:
         end.ClearField("metadata_props")
 
 
-def _difference(embedder: Embedder, session: Any, inputs: Tensor) -> float:
+def _difference(embedder: Embedder, run: Graph, inputs: Tensor) -> float:
     with torch.inference_mode():
         expected = embedder(inputs)
-    found = torch.from_numpy(session.run([OUTPUT], {INPUT: inputs.numpy()})[0])
+    found = torch.from_numpy(run(inputs.numpy()))
     if found.shape != expected.shape:
         return float("inf")
     return float((found - expected).abs().max() / expected.abs().max().clamp(min=1))

@@ -10,6 +10,7 @@ from typing import Any
 from vicinal.errors import DataError
 from vicinal.evaluation.encoder import Encoder
 from vicinal.parallel import pick_device
+from vicinal.retrieval.asking import ExportedModel
 from vicinal.retrieval.calibration import NAME, QUERY_RATE, Threshold, calibration
 from vicinal.retrieval.collection import CollectionDirectory, Snapshot
 from vicinal.retrieval.decisions import Annotations
@@ -33,7 +34,7 @@ class Library:
 
     run: RunDirectory
     collection: CollectionDirectory
-    model: EmbeddingModel
+    model: EmbeddingModel | ExportedModel
     reader: EmbeddingModel | None = None
     threshold: Threshold | None = None
     layout: Callable[[Snapshot], Any] | None = None
@@ -62,6 +63,7 @@ def open_library(
     rate: float | None = None,
     images: Sequence[str] = (),
     engine: str | None = None,
+    graph: str | None = None,
 ) -> Library:
     """Open a run with its collection and model; nothing from the run is executed.
 
@@ -70,13 +72,19 @@ def open_library(
             that was calibrated before shows that of `0.001`, and another none.
         images: folders of pictures to show besides those of the run's own data.
         engine: address of the engine to ask in the place of the collection's own vectors.
+        graph: of ``RUN/export``, by which pictures are embedded in the place of torch.
     """
     directory = RunDirectory.open(run)
     found = CollectionDirectory.of(directory, collection, images=images, engine=engine)
-    model, reader = load_asking(run, device=device)
+    model: EmbeddingModel | ExportedModel
+    reader = None
+    if graph is None:
+        model, reader = load_asking(run, device=device)
+    else:
+        model = ExportedModel.of(directory, graph)
     threshold = None
     if rate is not None or directory.arrays(NAME) is not None:
-        counts = calibration(directory, device=model.device, snapshot=found.snapshot())
+        counts = calibration(directory, device=pick_device(device), snapshot=found.snapshot())
         threshold = counts.threshold(rate or QUERY_RATE)
     return Library(directory, found, model, reader, threshold)
 

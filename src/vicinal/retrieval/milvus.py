@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from vicinal.errors import ConfigError, RunError
+from vicinal.errors import ConfigError, RunError, package
 from vicinal.retrieval.items import Item, Queries, Where
 
 TOKEN = "VICINAL_MILVUS_TOKEN"  # the variable; the token itself is never written to a file
@@ -113,19 +113,13 @@ def is_url(address: str) -> bool:
 
 
 def _connected(address: str) -> Any:
-    try:
-        from pymilvus import MilvusClient
-        from pymilvus.exceptions import MilvusException
-    except ImportError as error:
-        raise ConfigError(
-            "a store in Milvus needs pymilvus: `pip install 'vicinal[milvus]'`."
-        ) from error
+    pymilvus = package("pymilvus", "milvus")
     try:
         if is_url(address):
-            return MilvusClient(address, token=os.environ.get(TOKEN, ""))
+            return pymilvus.MilvusClient(address, token=os.environ.get(TOKEN, ""))
         Path(address).parent.mkdir(parents=True, exist_ok=True)
-        return MilvusClient(address)
-    except (MilvusException, OSError) as error:
+        return pymilvus.MilvusClient(address)
+    except (pymilvus.MilvusException, OSError) as error:
         if is_url(address):
             raise RunError(
                 f"no Milvus answers at {address}: {error}. Start it, or check the address."

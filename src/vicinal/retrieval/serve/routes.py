@@ -111,7 +111,7 @@ def search_routes(library: Library) -> APIRouter:
             raise HTTPException(415, f"This run embeds {library.model.kind}, not pictures.")
         image = decoded(data)
         with one_at_a_time:
-            return found("image", lambda _: library.model.embed(image)[0], options)
+            return found("image", lambda _: library.model.embed([image])[0], options)
 
     @routes.get("/item/{id}")
     def by_item(id: Id, options: Options) -> Answer:
