@@ -222,6 +222,27 @@ MODULES = {
 }
 
 
+@pytest.mark.parametrize("kind", ["ViT", "Siglip"])
+def test_lora_is_pefts_and_the_papers(kind, tmp_path):
+    lora = pytest.importorskip("peft.tuners.lora")
+    saved(tmp_path, kind)
+    encoder = loaded(ImageEncoder(f"hf:{tmp_path}"))
+    inputs = torch.randn(2, 3, SIDE, SIDE)
+    expected = encoder(inputs)
+    embedder = Embedder(encoder, 4, lora=2)
+    torch.testing.assert_close(encoder(inputs), expected)
+    layers = [each for each in encoder.modules() if isinstance(each, lora.Linear)]
+    assert len(layers) == 12 + 2 * (kind == "Siglip")  # and what is not called is left out
+    layer = layers[0]
+    a, b = layer.lora_A["default"].weight, torch.nn.init.normal_(layer.lora_B["default"].weight)
+    x = torch.randn(3, 16)
+    torch.testing.assert_close(layer(x), layer.base_layer(x) + x @ a.T @ b.T)
+    embedder(inputs).sum().backward()
+    trained = {name for name, each in embedder.named_parameters() if each.grad is not None}
+    assert trained == {name for name, each in embedder.named_parameters() if each.requires_grad}
+    assert all("lora_" in name or name.startswith("head.") for name in trained)
+
+
 def test_a_folder_of_sentence_transformers(tmp_path):
     sentences = pytest.importorskip("sentence_transformers")
     saved(tmp_path, "Bert")

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vicinal.errors import ConfigError
+from vicinal.errors import ConfigError, package
 
 
 def count_parameters(module: nn.Module) -> tuple[int, int]:
@@ -149,7 +149,8 @@ class LoRALinear(nn.Module):
 
 
 def add_lora(backbone: nn.Module, rank: int) -> None:
-    """Freeze a backbone and give each of its linear layers a low-rank update, in place.
+    """Freeze a backbone and give each of its linear layers a low-rank update, in place: by PEFT
+    where the network is of transformers, with the same scale and start.
 
     Layers no wider than ``rank`` get none. The joint projection inside ``nn.MultiheadAttention`` is
     no linear layer and gets none either; its output projection does. Updates are drawn aside, so
@@ -159,11 +160,14 @@ def add_lora(backbone: nn.Module, rank: int) -> None:
         backbone: a network with linear layers, such as a transformer.
         rank: r of ``LoRALinear``.
     """
+    by_peft = getattr(backbone, "library", "") == "transformers"
     targets = [
-        (parent, name, layer)
-        for parent in backbone.modules()
+        (f"{place}.{name}", parent, name, layer)
+        for place, parent in backbone.named_modules()
         for name, layer in parent.named_children()
         if isinstance(layer, nn.Linear) and min(layer.in_features, layer.out_features) > rank
+        # whose weight is read, without PEFT's update
+        if not (by_peft and isinstance(parent, nn.MultiheadAttention))
     ]
     if not targets:
         raise ConfigError(
@@ -173,7 +177,13 @@ def add_lora(backbone: nn.Module, rank: int) -> None:
         )
     backbone.requires_grad_(False)
     with torch.random.fork_rng(devices=[]):
-        for parent, name, layer in targets:
+        if by_peft:
+            peft = package("peft", "text")
+            names = [place for place, *_ in targets]
+            settings = peft.LoraConfig(r=rank, lora_alpha=rank, target_modules=names)
+            peft.inject_adapter_in_model(settings, backbone)
+            return
+        for _, parent, name, layer in targets:
             setattr(parent, name, LoRALinear(layer, rank))
 
 
@@ -184,6 +194,9 @@ def merge_lora(module: nn.Module) -> None:
         for name, layer in list(parent.named_children()):
             if isinstance(layer, LoRALinear):
                 setattr(parent, name, layer.merged())
+            elif hasattr(layer, "get_base_layer"):  # PEFT's
+                layer.merge()  # type: ignore[operator]
+                setattr(parent, name, layer.get_base_layer().requires_grad_(True))  # type: ignore[operator]
 
 
 def trunk(backbone: nn.Module) -> nn.Module:
