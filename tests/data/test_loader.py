@@ -9,9 +9,12 @@ import sys
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_array_equal
 from tests.reading import broken, load, same
 from torch.testing import assert_close
 
+from vicinal.data import loader
+from vicinal.data import records as records_module
 from vicinal.data.folder import Folder
 from vicinal.data.loader import Loader, load_all
 from vicinal.data.records import FeatureArray, ImageArray, Records
@@ -179,3 +182,32 @@ def test_what_does_not_fit_is_rejected_at_once(images, features):
         load(images, PLAN, FeatureTransform(), seed=0, epoch=0)
     with pytest.raises(ConfigError, match="holds features, but ImageTransform takes images"):
         load_all(features, RANDOM)
+
+
+def test_contents_of_many_files_are_read_again_only_where_they_changed(
+    class_folders, images, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(loader, "WORTH_KEEPING", 4)
+    read = []
+
+    def told():
+        read.clear()
+        return loader.contents(images, read.append)
+
+    first = told()
+    assert read == [12] and len(set(first.tolist())) == 12
+    assert_array_equal(told(), first)
+    assert read == [12]  # files this new may change without another time
+    monkeypatch.setattr(records_module, "_TICK", 0)
+    told()
+    assert_array_equal(told(), first)
+    assert not read
+    changed = class_folders / images.source.paths[5]
+    changed.write_bytes((class_folders / images.source.paths[0]).read_bytes())
+    now = told()
+    assert read == [12] and now[5] == first[0]
+    (class_folders / images.source.paths[5]).unlink()
+    assert told()[5] == 0
+    next((tmp_path / "cache").rglob("contents-*.npz")).write_bytes(b"damaged")
+    assert_array_equal(np.delete(told(), 5), np.delete(first, 5))

@@ -165,14 +165,18 @@ def _examined(records: Records, row: int) -> tuple[dict[str, int], str]:
 # -- content, and what a run keeps of it ----------------------------------------------------------
 
 
-def rows_of(records: Records) -> Rows:
-    """Return what a run keeps of its records."""
+def rows_of(records: Records, progress: Progress = lambda done: None) -> Rows:
+    """Return what a run keeps of its records.
+
+    Args:
+        progress: called with the number of rows whose content is known, while files are read.
+    """
     return {
         "classes": np.array(records.classes),
         "name": np.array(records.names()),
         "label": records.labels,
         "split": records.splits,
-        "content": contents(records),
+        "content": contents(records, progress),
     }
 
 

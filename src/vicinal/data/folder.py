@@ -138,13 +138,14 @@ def images_below(root: Path, folder: str) -> list[str]:
     found = []
     for here, folders, files in os.walk(root / folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [Path(here, name).relative_to(root).as_posix() for name in files if is_image(name)]
+        inside = Path(here).relative_to(root).as_posix().removeprefix(".")
+        found += [f"{inside}/{name}".lstrip("/") for name in files if is_image(name)]
     return sorted(found)
 
 
 def is_image(name: str) -> bool:
     """Whether a file's name has an image's ending and is not hidden."""
-    return Path(name).suffix.lower() in ENDINGS and not name.startswith(".")
+    return name[name.rfind(".") :].lower() in ENDINGS and not name.startswith(".")
 
 
 def without_labels(path: str) -> Records | None:

@@ -12,7 +12,7 @@ import threading
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -36,7 +36,6 @@ from vicinal.data.folder import expanded
 from vicinal.data.records import (
     Batch,
     Decoded,
-    FeatureArray,
     ImageArray,
     Progress,
     Records,
@@ -50,7 +49,8 @@ from vicinal.data.transforms import (
     TrainingTransform,
 )
 from vicinal.errors import ConfigError, DataError
-from vicinal.files import read_array, write_atomically
+from vicinal.files import read_array, read_arrays, write_arrays, write_atomically
+from vicinal.remote import cache_folder
 
 Plan = Iterable[Sequence[int]]
 Corrupt = Literal["raise", "replace", "drop"]  # what is done about rows that cannot be read
@@ -59,6 +59,8 @@ _SAFE_PATH = "PYTHONSAFEPATH"
 # names the folder of `training.cache` where that is not set, for a bench's jobs
 CACHE = "VICINAL_CACHE"
 IMAGES_AT_ONCE = 64  # decoded on the host before they go to the device
+WORTH_KEEPING = 10_000  # files whose contents are kept: fewer are read in a second
+_TOLD = 256  # files that a thread reads at a time
 WORTH_PROCESSES = 500  # images: fewer are decoded before processes have started
 _PACKAGES = ("torch", "pillow")  # other versions may decode or compute otherwise
 # of the free memory that may be taken: the network needs the rest
@@ -589,17 +591,59 @@ def start_early() -> None:
             os.environ.update({} if before is None else {_SAFE_PATH: before})
 
 
-def contents(records: Records) -> UInt64[np.ndarray, "n"]:
-    """Return 64 bits of each row's content; 0 where its source tells none, or it cannot be read."""
+def contents(records: Records, progress: Progress = lambda done: None) -> UInt64[np.ndarray, "n"]:
+    """Return 64 bits of each row's content; 0 where its source tells none, or it cannot be read.
+
+    Those of many files are kept in the user's cache, until a file's size or times are others.
+
+    Args:
+        progress: called with the number of rows done, where files have to be read.
+    """
     source, positions = records.source.origin(np.arange(len(records)))
-    if isinstance(source, FeatureArray) and source.contents is not None:
+    if source.contents is not None:
         result: UInt64[np.ndarray, "n"] = source.contents[positions]
         return result
-
-    def digest(position: int) -> int:
+    found = np.zeros(len(positions), np.uint64)
+    none = np.zeros(1, np.uint64)  # of a file that is gone
+    known: Mapping[str, np.ndarray] = {"stamps": none, "contents": none}
+    keep = bool(source.place) and len(positions) >= WORTH_KEEPING
+    place = blake2b(source.place.encode(errors="surrogateescape"), digest_size=10).hexdigest()
+    path = cache_folder() / f"contents-{place}.npz"
+    if keep:
+        stamps = np.concatenate([*_told(source.stamp, positions)])
         with suppress(OSError, DataError):
-            if (content := source.content(position)) is not None:
-                return int.from_bytes(blake2b(content, digest_size=8).digest(), "little")
-        return 0
+            known = read_arrays(path)
+            order = np.searchsorted(known["stamps"], stamps).clip(max=len(known["stamps"]) - 1)
+            found = np.where(known["stamps"][order] == stamps, known["contents"][order], found)
+    unknown = np.flatnonzero(found == 0)
+    done = len(found) - len(unknown)
+    for part in _told(source.content, positions[unknown]):
+        found[unknown[: len(part)]] = part
+        unknown = unknown[len(part) :]
+        done += len(part)
+        progress(done)
+    if keep and not np.isin(stamps, known["stamps"]).all():
+        told = (stamps != 0) & (found != 0)
+        both = [np.append(known["stamps"], stamps[told]), np.append(known["contents"], found[told])]
+        kept, first = np.unique(both[0], return_index=True)
+        with suppress(OSError):  # a cache that cannot be written costs time, no more
+            write_arrays(path, {"stamps": kept, "contents": both[1][first]})
+    return found
 
-    return np.fromiter(in_threads(digest, positions.tolist(), 8), np.uint64, len(positions))
+
+def _told(
+    tell: Callable[[int], bytes | None], positions: np.ndarray
+) -> Iterator[UInt64[np.ndarray, "n"]]:
+    """Yield 64 bits of what is told of each position, 0 for nothing, some at a time."""
+
+    def some(positions: np.ndarray) -> UInt64[np.ndarray, "n"]:
+        found = np.zeros(len(positions), np.uint64)
+        for row, position in enumerate(positions.tolist()):
+            with suppress(OSError, DataError):
+                if told := tell(position):
+                    digest = blake2b(told, digest_size=8).digest()
+                    found[row] = int.from_bytes(digest, "little")
+        return found
+
+    starts = range(0, len(positions), _TOLD)
+    return in_threads(some, (positions[start : start + _TOLD] for start in starts), 8)

@@ -1,5 +1,7 @@
 """Labeled examples as columns, the sources that read them, and the batch a method sees."""
 
+import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +17,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from vicinal.errors import DataError, unknown
-from vicinal.files import parted, read_image, regular
+from vicinal.files import REGION, parted, read_image, regular
 from vicinal.tuples import SizedLabels
 
 Split = Literal["train", "validation", "test"]
@@ -37,6 +39,8 @@ def to_device(values: Tensor, device: torch.device) -> Tensor:
 
 def as_text(name: str) -> str:
     """Return a name that UTF-8 can hold: bytes of a file's name that are no text are escaped."""
+    if name.isascii():
+        return name
     return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
@@ -71,6 +75,8 @@ class Source(ABC):
     kind: Kind = "images"
     in_memory: bool = False  # reading costs nothing, so processes that read ahead would not pay
     decoded: Decoded | None = None  # what a `Loader` takes instead of reading and preparing again
+    contents: np.ndarray | None = None  # of each position what `loader.contents` tells, where known
+    place: str = ""  # where its files lie, of which `stamp` tells whether they changed
 
     def __init__(self, names: Sequence[str]) -> None:
         """``names``: a path or title of each example that a person recognizes; never used to find
@@ -105,7 +111,13 @@ class Source(ABC):
         nothing tells."""
         return None
 
+    def stamp(self, index: int) -> bytes | None:
+        """Return bytes that are others when ``content`` may be, without reading it, where the
+        source has a ``place``; None where nothing tells."""
+        return None
 
+
+_TICK = 2 * 10**9  # nanoseconds of the coarsest clock of a file system
 END = 2**16  # bytes at each end of a file that stand for its content
 
 
@@ -118,12 +130,22 @@ def ends_of(file: BinaryIO, first: int, length: int) -> bytes:
     return b"%d " % length + head + file.read(min(length - len(head), END))
 
 
+def stamp_of(path: Path | str) -> bytes | None:
+    """Return size and times of a file; None of one so new that another write may bear the same
+    time."""
+    found = os.stat(path)
+    if time.time_ns() - found.st_ctime_ns < _TICK:
+        return None
+    return b"\0%d %d %d" % (found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
 class ImageFiles(Source):
     """Image files below a folder, or regions of them (``birds.jpg#xywh=10,0,32,48``)."""
 
     def __init__(self, root: Path, paths: Sequence[str]) -> None:
         super().__init__(paths)
         self.root = root
+        self.place = str(root)
         self.paths = list(paths)
 
     def absent(self) -> list[int]:
@@ -139,6 +161,11 @@ class ImageFiles(Source):
         path, box = parted(self.root / self.paths[index])
         with regular(path).open("rb") as file:
             return ends_of(file, 0, path.stat().st_size) + (repr(box).encode() if box else b"")
+
+    def stamp(self, index: int) -> bytes | None:
+        path = f"{self.root}/{self.paths[index]}"
+        stamp = stamp_of(parted(path)[0] if REGION in path else path)
+        return stamp and os.fsencode(path) + stamp
 
 
 class ImageArray(Source):
@@ -168,13 +195,11 @@ class FeatureArray(Source):
 
     Attributes:
         model: fingerprint of the model whose embeddings these are; None for other vectors.
-        contents: what ``loader.contents`` found of the records that were embedded.
     """
 
     kind: Kind = "features"
     in_memory = True
     model: str | None = None
-    contents: np.ndarray | None = None
 
     def __init__(self, features: np.ndarray, names: Sequence[str]) -> None:
         super().__init__(names)
@@ -321,7 +346,8 @@ class Records:
 
     def names(self) -> list[str]:
         """Return what tells each row from the others."""
-        return [self.source.name(row) for row in range(len(self))]
+        source, positions = self.source.origin(np.arange(len(self)))
+        return [*map(source.name, positions.tolist())]
 
     def part(self, split: Split) -> "Records":
         if split not in SPLITS:
@@ -388,7 +414,8 @@ class Records:
         """Return a short hash of names, labels and splits: a resumed run must have the same
         rows."""
         digest = sha256()
-        for name, label, split in zip(self.names(), self.labels, self.splits, strict=True):
+        rows = zip(self.names(), self.labels.tolist(), self.splits.tolist(), strict=True)
+        for name, label, split in rows:
             digest.update(f"{name}\0{self.classes[label]}\0{split}\n".encode())
         return digest.hexdigest()[:16]
 

@@ -173,12 +173,13 @@ def classes_of(values: Sequence[str]) -> tuple[tuple[str, ...], Int[np.ndarray, 
     >>> classes_of(["10", "9", "10"])[0]
     ('9', '10')
     """
-    values = [as_text(value) for value in values]
-    names = set(values)
+    texts = {value: as_text(value) for value in set(values)}
+    names = set(texts.values())
     whole = all(re.fullmatch(r"-?\d{1,18}", name) for name in names)
     classes = sorted(names, key=lambda name: (int(name), name)) if whole else sorted(names)
     number = {name: label for label, name in enumerate(classes)}
-    return tuple(classes), np.array([number[value] for value in values], dtype=np.int64)
+    labels = {value: number[text] for value, text in texts.items()}
+    return tuple(classes), np.array([labels[value] for value in values], dtype=np.int64)
 
 
 def overlapping_classes(records: Records) -> tuple[str, ...]:

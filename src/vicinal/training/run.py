@@ -43,7 +43,9 @@ def start(config: Config, path: Path, *, command: str, console: Console) -> RunD
         with _locked(run):
             if parallel.first():
                 experiment.encoder.save_description(run)
-                rows = rows_of(experiment.records)
+                title = "reading what is new"
+                with console.following(len(experiment.records), 0, title) as follower:
+                    rows = rows_of(experiment.records, follower.advance)
                 write_arrays(run.rows_path, rows)
                 # Last: it makes the folder a run.
                 run.write_info(provenance(experiment, rows, run.path.name, command))
