@@ -9,7 +9,7 @@ import re
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from hashlib import file_digest
 from pathlib import Path
 from threading import RLock
@@ -85,8 +85,8 @@ def remove_parts(folder: Path, name: str = "*") -> None:
     locked."""
     for part in folder.glob(f".{name}.*.part"):
         if part.is_file() and not part.is_symlink():
-            with suppress(OSError), part.open("rb") as left:
-                if lock_open_file(left.fileno(), wait=False):
+            with suppress(OSError), nullcontext() if fcntl is None else part.open("rb") as left:
+                if left is None or lock_open_file(left.fileno(), wait=False):
                     part.unlink()
 
 

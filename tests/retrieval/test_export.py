@@ -261,7 +261,7 @@ def finished(tmp_path):
     data = {
         "name": 'birds: "mine"',
         "counts": {"train": {"records": 40, "classes": 4}},
-        "notes": ["1 picture left out", "unreadable: /home/me/a.jpg"],
+        "notes": ["1 picture left out", "unreadable: /home/me/a.jpg", r"C:\Users\me"],
     }
     config = {"preset": "images", "title": "triplet on birds", "slots": slots}
     began = [{"source": "start.safetensors", "license": "unknown"}]
@@ -298,7 +298,7 @@ def test_the_card_has_what_was_measured_and_nothing_of_the_machine(finished, tmp
     assert (
         "published under `cc-by-4.0`" in text and "`start.safetensors`, license `unknown`." in text
     )
-    assert "1 picture left out" in text and "/home/me" not in text
+    assert "1 picture left out" in text and "/home/me" not in text and "Users" not in text
 
 
 def test_a_card_states_what_is_not_known(features_run):

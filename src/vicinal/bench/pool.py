@@ -5,6 +5,7 @@ A thread waits for each process. The workers of ``ProcessPoolExecutor`` would no
 killed ends all tasks.
 """
 
+import _thread
 import importlib
 import math
 import os
@@ -185,7 +186,7 @@ class Pool:
         limit = time.monotonic() + STOP_SECONDS
         try:
             for process in processes:
-                process.send_signal(signal.SIGINT)
+                process.stdin.close()  # type: ignore[union-attr]
             for process in processes:
                 process.wait(max(0.1, limit - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -232,7 +233,10 @@ def _function(call: str) -> Callable[..., Any]:
 def _stop_with_parent() -> None:
     """End as by Ctrl-C, which saves a run, when the bench is gone, even if it was killed."""
     os.read(0, 1)
-    os.kill(os.getpid(), signal.SIGINT)
+    if os.name == "nt":  # where `os.kill` ends a process at once
+        _thread.interrupt_main()
+    else:
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 if __name__ == "__main__":

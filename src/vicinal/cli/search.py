@@ -233,6 +233,7 @@ def serve(
     device: str = "auto",
     max_false_match: Annotated[float | None, typer.Option(metavar="RATE")] = None,
     token: Annotated[str | None, typer.Option(envvar="VICINAL_TOKEN")] = None,
+    user_header: Annotated[str | None, typer.Option(metavar="NAME")] = None,
     read_only: bool = False,
     ssl_certfile: Path | None = None,
     ssl_keyfile: Path | None = None,
@@ -252,6 +253,7 @@ def serve(
         device: Where torch embeds: auto, cpu or cuda.
         max_false_match: False-match rate of the "no match" threshold; default: 0.001 if calibrated.
         token: Answer only requests with this bearer token, or as a browser's password.
+        user_header: Answer whom a reverse proxy on this machine names in this header, too.
         read_only: Take no labels and drops.
         ssl_certfile: Certificate for HTTPS, as PEM.
         ssl_keyfile: Its key, as PEM, where that is a file of its own.
@@ -263,7 +265,7 @@ def serve(
     for name in ("fastapi", "uvicorn"):
         package(name, "serve")
     from vicinal.retrieval.library import open_library
-    from vicinal.retrieval.serve.server import LOOPBACK
+    from vicinal.retrieval.serve.guard import LOOPBACK
     from vicinal.retrieval.serve.server import serve as run_server
 
     library = open_library(
@@ -282,10 +284,12 @@ def serve(
     )
     if library.threshold is not None:
         typer.echo(f"no match beyond {library.threshold.distance:.4f}. {library.threshold.words}")
-    if host not in LOOPBACK and (token is None or ssl_certfile is None):
+    danger = ""
+    if token is not None and ssl_certfile is None:
+        danger = "the token travels unencrypted: name a --ssl-certfile"
+    elif token is None and user_header is None:
         danger = "anyone who reaches this machine can see the collection: name a --token"
-        if token is not None:
-            danger = "the token travels unencrypted: name a --ssl-certfile"
+    if danger and host not in LOOPBACK:
         typer.secho(f"listening at {host}: {danger}", fg="yellow", err=True)
     run_server(
         library,
@@ -294,6 +298,7 @@ def serve(
         hosts=allow_host or (),
         ready=lambda address: typer.echo(f"serving at {address} (Ctrl-C ends)"),
         token=token,
+        user_header=user_header,
         read_only=read_only,
         ssl_certfile=ssl_certfile,
         ssl_keyfile=ssl_keyfile,

@@ -4,7 +4,6 @@ was measured."""
 import copy
 import json
 import logging
-import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,6 +44,7 @@ BATCHES = (1, 2, 5, 8)  # sizes compared: one alone, the size that was traced, a
 _GRAPH_FILES = {name for names in GRAPHS.values() for name in names}
 CALIBRATION = 128  # training records from which int8 takes the ranges of activations
 CARD = "README.md"
+_PATH = {"/", "\\"}  # of this machine, or of the one that trained
 
 
 @dataclass(frozen=True)
@@ -303,7 +303,7 @@ def model_card(
 
 def _shareable(notes: Sequence[str] | None) -> list[str]:
     """Leave out the notes that name a path of the machine that trained."""
-    return [note for note in notes or () if os.sep not in note]
+    return [note for note in notes or () if not _PATH & {*note}]
 
 
 def _settings(slot: Any) -> str:
@@ -313,7 +313,7 @@ def _settings(slot: Any) -> str:
     words = [
         f"{key}={value}"
         for key, value in slot.items()
-        if key != "name" and os.sep not in str(value)
+        if key != "name" and not _PATH & {*str(value)}
     ]
     return " ".join([str(slot.get("name", "")), *words]).strip()
 

@@ -86,6 +86,8 @@ def export_sentences(
         for name, content in _settings(backbone, own, similarity).items():
             _write(whole / name, content)
         (whole / CARD).write_text(card, encoding="utf-8")
+        if folder.is_dir():  # empty; Windows replaces no folder
+            folder.rmdir()
         os.replace(whole, folder)
     return Export(tuple(sorted(path for path in folder.rglob("*") if path.is_file())), None)
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -279,7 +280,9 @@ class Trainer:
         return self._plan is None and (impatient or self.position.step >= self.experiment.steps)
 
     def _compiles(self, steps: int) -> bool:
-        worth = self.experiment.device.type == "cuda" and steps >= STEPS_WORTH_COMPILING
+        # Windows has no Triton.
+        able = self.experiment.device.type == "cuda" and find_spec("triton") is not None
+        worth = able and steps >= STEPS_WORTH_COMPILING
         return self.settings.compile == "on" or (self.settings.compile == "auto" and worth)
 
     def _captures(self) -> bool:

@@ -63,6 +63,21 @@ def test_a_token_is_asked_for_but_by_monitors(library, client_of):
         }
 
 
+def test_a_proxy_on_this_machine_may_name_who_asks(library, client_of):
+    for settings in ({}, {"token": TOKEN}):
+        with client_of(library, user_header="X-Remote-User", **settings) as client:
+            for header, status in (({}, 401), ({"x-remote-user": ""}, 401)):
+                assert client.get("/api/about", headers=header).status_code == status
+            named = {"x-remote-user": "ada"}
+            assert client.get("/api/about", headers=named).status_code == 401  # from afar
+            client._transport.client = ("127.0.0.1", 50000)
+            assert client.get("/api/about", headers=named).status_code == 200
+            assert client.get("/api/about").status_code == 401
+            assert client.get("/health").status_code == 200
+            known = client.get("/api/about", headers={"authorization": f"Bearer {TOKEN}"})
+            assert known.status_code == (200 if settings else 401)
+
+
 def test_an_upload_is_counted_while_it_arrives(client, monkeypatch):
     monkeypatch.setattr(guard, "UPLOAD_BYTES", 1000)
     pulled = []
@@ -122,12 +137,13 @@ def test_a_request_that_fails_says_so_without_a_traceback(library, caplog, clien
     assert "the secret of the house" in caplog.text
 
 
-def test_an_error_names_no_folder_of_this_machine(library, client_of, monkeypatch):
+@pytest.mark.parametrize("folder", ["/home/ann/my runs/birds/", "C:\\home\\my runs\\birds\\"])
+def test_an_error_names_no_folder_of_this_machine(folder, library, client_of, monkeypatch):
     def broken(*_):
-        raise OSError(30, "Read-only file system", "/home/ann/my runs/birds/collection/map.npz")
+        raise OSError(30, "Read-only file system", f"{folder}map.npz")
 
     monkeypatch.setattr(type(library.collection), "snapshot", broken)
     with client_of(library) as client:
         answer = client.get("/api/about")
     assert answer.status_code == 500 and "map.npz" in answer.json()["detail"]
-    assert "/home" not in answer.text
+    assert "home" not in answer.text and "birds" not in answer.text

@@ -27,10 +27,12 @@ from vicinal.files import decode
 _LOG = logging.getLogger("vicinal.retrieval.serve")
 # Before the last part of a path in a text: folders of this machine are nobody else's business.
 _FOLDERS = re.compile(
+    r"\b[A-Za-z]:[\\/]+(?:[^\\/:'\"]+[\\/]+)*|"  # of Windows
     r"(?<=')/(?:[^/']+/)*(?=[^/'])|(?<![^\s\"=,:(\[])/(?:[^/\s'\"]+/)*(?=[^/\s'\"])"
 )
 # Of uploads, by content; what else Pillow reads is not offered.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 UPLOAD_BYTES = 16 * 2**20
 MOST = 200  # items in one answer
 
@@ -55,9 +57,14 @@ class Answer(JSONResponse):
         return json.dumps(content, allow_nan=False).encode()
 
 
-def guard(application: FastAPI, hosts: Collection[str], token: str | None = None) -> None:
-    """Answer to these names and this token alone, put ``HEADERS`` on every answer, say what went
-    wrong as ``{"detail": ...}``, and count answers for ``/metrics``.
+def guard(
+    application: FastAPI,
+    hosts: Collection[str],
+    token: str | None = None,
+    user_header: str | None = None,
+) -> None:
+    """Answer to these names, and to this token or header alone where there is one; put ``HEADERS``
+    on every answer, say what went wrong as ``{"detail": ...}``, and count answers for ``/metrics``.
 
     A page anywhere on the web can make its visitor's browser send requests to 127.0.0.1. It cannot
     read the answers as long as no CORS header permits it; by pointing a name of its own at
@@ -74,11 +81,11 @@ def guard(application: FastAPI, hosts: Collection[str], token: str | None = None
     async def guarded(request: Request, call_next: RequestResponseEndpoint) -> Response:
         began = perf_counter()
         try:
-            if token is None or request.url.path == "/health" or _knows(request, token):
+            if request.url.path == "/health" or _knows(request, token, user_header):
                 answer = await call_next(request)
             else:
-                detail = {"detail": "This server asks for its token."}
-                answer = Answer(detail, 401, {"WWW-Authenticate": 'Basic realm="vicinal"'})
+                asks = {} if token is None else {"WWW-Authenticate": 'Basic realm="vicinal"'}
+                answer = Answer({"detail": "This server does not know who asks."}, 401, asks)
         except ClientDisconnect:
             answer = Answer({"detail": "The request did not arrive."}, 400)
         except Exception:
@@ -108,9 +115,15 @@ def guard(application: FastAPI, hosts: Collection[str], token: str | None = None
     application.add_middleware(TrustedHostMiddleware, allowed_hosts=names, www_redirect=False)
 
 
-def _knows(request: Request, token: str) -> bool:
-    """Whether a request brings the token: a program as a bearer, a browser as a password of any
-    name."""
+def _knows(request: Request, token: str | None, user_header: str | None) -> bool:
+    """Whether nothing is asked for, a reverse proxy on this machine names who asks, or the request
+    brings the token: a program as a bearer, a browser as a password of any name."""
+    # From afar anybody may write a header.
+    near = request.client is not None and request.client.host in LOOPBACK
+    if user_header is not None and near and request.headers.get(user_header):
+        return True
+    if token is None:
+        return user_header is None
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "basic":
         with suppress(ValueError):

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from vicinal.errors import ConfigError
 from vicinal.retrieval.library import Library
-from vicinal.retrieval.serve.guard import guard
+from vicinal.retrieval.serve.guard import LOOPBACK, guard
 from vicinal.retrieval.serve.routes import item_routes, search_routes
 from vicinal.retrieval.serve.views import view_routes
 from vicinal.retrieval.serve.workbench import workbench_routes
@@ -24,7 +24,6 @@ from vicinal.retrieval.serve.workbench import workbench_routes
 _AT_ONCE = 64  # connections; more are answered 503
 SHORTEST = 16  # characters of a token
 ARRIVAL_SECONDS = 30.0  # in which a request must be here, with its body
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _HERE = "vicinal.retrieval.serve"
 # Address, package and file of all that the page is made of; nothing else can be asked for.
 SHIPPED = {"/": (_HERE, "page.html"), "/docs": (_HERE, "docs.html")}
@@ -43,6 +42,7 @@ def create_application(
     hosts: Collection[str] = LOOPBACK,
     writable: bool = False,
     token: str | None = None,
+    user_header: str | None = None,
 ) -> FastAPI:
     """Create the application that answers from ``library``.
 
@@ -50,6 +50,8 @@ def create_application(
         hosts: names by which it may be called (``--allow-host`` adds to them).
         writable: whether labels and drops may be changed.
         token: without which nothing but ``/health`` is answered.
+        user_header: in which a reverse proxy on this machine may name who asks, in the place of the
+            token.
     """
     application = FastAPI(
         title="vicinal",
@@ -72,7 +74,7 @@ def create_application(
             content, media_type=guess_type(name)[0], headers={"Cache-Control": "no-cache"}
         )
         application.router.routes.append(Route(address, shipped, methods=["GET"]))
-    guard(application, hosts, token)
+    guard(application, hosts, token, user_header)
     return application
 
 
@@ -97,6 +99,7 @@ def serve(
     hosts: Collection[str],
     ready: Callable[[str], None],
     token: str | None = None,
+    user_header: str | None = None,
     read_only: bool = False,
     ssl_certfile: Path | None = None,
     ssl_keyfile: Path | None = None,
@@ -106,19 +109,21 @@ def serve(
     Args:
         hosts: further names by which it may be called.
         ready: told the page's address once the port is bound.
-        token: without which nothing but ``/health`` is answered.
+        token, user_header: as for `create_application`.
         read_only: take no changes.
         ssl_certfile: certificate by which to answer over TLS, as PEM.
         ssl_keyfile: its key, where that is a file of its own.
     """
     if token is not None and len(token) < SHORTEST:
         raise ConfigError(f"a token has at least {SHORTEST} characters, got {len(token)}.")
-    # Whoever else reaches this machine may look, not change, unless the token says who it is.
+    # Whoever else reaches this machine may look, not change, unless it is known who it is.
+    asked = token is not None or user_header is not None
     application = create_application(
         library,
         hosts=(*LOOPBACK, host, *hosts),
-        writable=not read_only and (host in LOOPBACK or token is not None),
+        writable=not read_only and (host in LOOPBACK or asked),
         token=token,
+        user_header=user_header,
     )
     with bind(host, port) as bound:
         config = uvicorn.Config(
@@ -128,6 +133,7 @@ def serve(
             http="h11",
             ws="none",
             server_header=False,
+            proxy_headers=False,  # which would hide who is connected
             limit_concurrency=_AT_ONCE,
             log_level="warning",
             access_log=False,
