@@ -87,7 +87,7 @@ class Run:
         found = neighbors(queries, min(k, len(part)), gallery=gallery)
         return [
             [
-                (part.source.name(row), part.classes[part.labels[row]], distance)
+                (part.source.name(row), part.title(row), distance)
                 for row, distance in zip(*nearest, strict=True)
             ]
             for nearest in zip(found.ids.tolist(), found.distances.tolist(), strict=True)

@@ -27,7 +27,7 @@ from uuid import uuid4
 
 import torch
 import torch.distributed as dist
-from jaxtyping import Float, Int
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.amp.autocast_mode import is_autocast_available
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -134,8 +134,8 @@ def part(rows: T) -> T:
 
 
 def gather(
-    embeddings: Float[Tensor, "n d"], labels: Int[Tensor, "n"]
-) -> tuple[Float[Tensor, "m d"], Int[Tensor, "m"]]:
+    embeddings: Float[Tensor, "n d"], labels: Shaped[Tensor, "n *c"]
+) -> tuple[Float[Tensor, "m d"], Shaped[Tensor, "m *c"]]:
     """Gather the embeddings and labels of all processes, by rank; each brings the same number of
     rows.
 

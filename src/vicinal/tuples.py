@@ -217,7 +217,7 @@ def same_class(
     >>> same_class(torch.tensor([0, 1]), torch.tensor([1, 0, 0])).int().tolist()
     [[0, 1, 1], [1, 0, 0]]
     """
-    same = _shared(labels, labels if reference_labels is None else reference_labels)
+    same = shared(labels, labels if reference_labels is None else reference_labels)
     if reference_labels is None:
         return same.fill_diagonal_(False)
     return same if own is None else same.scatter_(1, own.long()[:, None], False)
@@ -243,11 +243,11 @@ def other_class(
         return other.scatter_(1, torch.where(same.keep, same.columns, own), False).fill_diagonal_(
             False
         )
-    other = ~_shared(labels, labels if reference_labels is None else reference_labels)
+    other = ~shared(labels, labels if reference_labels is None else reference_labels)
     return other if labels.ndim == 1 else other & labels.any(dim=1, keepdim=True)
 
 
-def _shared(labels: Tensor, others: Tensor) -> Tensor:
+def shared(labels: Tensor, others: Tensor) -> Tensor:
     """Return which rows and columns have a label in common."""
     return labels[:, None] == others if labels.ndim == 1 else labels.float() @ others.float().T > 0
 

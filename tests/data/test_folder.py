@@ -22,6 +22,17 @@ def test_classes_are_folders_and_rows_are_sorted(write_pictures):
     assert records.name == root.name
 
 
+def test_folders_above_the_classes_are_a_hierarchy_and_their_names_several_labels(write_pictures):
+    root = write_pictures("x/a+b/1.png", "x/a/1.png", "y/c/1.png", "y/c/2.png")
+    records = Folder(str(root), hierarchy=("kind",)).load()
+    assert records.classes == ("a", "a+b", "c") and records.levels == {"kind": ("x", "y")}
+    assert records.columns["kind"].tolist() == [0, 0, 1, 1]
+    records = Folder(str(root / "x"), separator="+").load()
+    assert records.every.tolist() == [[True, False], [True, True]]
+    with pytest.raises(DataError, match="a hierarchy groups classes"):
+        Folder(str(root), hierarchy=("kind",), separator="+").load()
+
+
 def test_hidden_and_other_files_are_left_out(write_pictures):
     root = write_pictures("a/1.png", "b/1.png", "a/.hidden.png", ".trash/1.png", "a/.cache/1.png")
     (root / "a" / "notes.txt").write_text("not an image")

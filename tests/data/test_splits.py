@@ -1,9 +1,12 @@
 """Splits never divide a class, and never use a test class to choose anything."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from vicinal.data.memory import InMemory
 from vicinal.data.records import FeatureArray, Records
 from vicinal.data.splits import (
     by_class,
@@ -91,6 +94,22 @@ def test_whole_numbers_sort_as_numbers_and_other_names_as_text():
     assert classes_of(["10", "9", "a"])[0] == ("10", "9", "a")
     classes, labels = classes_of(["b", "a", "b"])
     assert classes == ("a", "b") and labels.tolist() == [1, 0, 1]
+
+
+def test_a_row_of_several_labels_stands_for_its_rarest():
+    inputs = np.eye(5)
+    records = InMemory(inputs=inputs, labels=[[7, 9], [9], [9, 7], [8, 9], [8]]).load()
+    assert records.classes == ("7", "8", "9")
+    assert records.labels.tolist() == [0, 2, 0, 1, 1]
+    assert records.sizes().tolist() == [2, 2, 4] and records.members(2).tolist() == [0, 1, 2, 3]
+    assert records.take(np.array([3])).title(0) == "8;9"
+    split = np.array(["train", "test", "train", "train", "train"])
+    assert overlapping_classes(replace(records, splits=split)) == ("9",)
+    matrix = np.array([[1, 0, 1], [0, 0, 1], [1, 0, 1], [0, 1, 1], [0, 1, 0]])
+    same = InMemory(inputs=inputs, labels=matrix).load()
+    assert np.array_equal(same.every, records.every)
+    with pytest.raises(DataError, match="row 2: no label"):
+        InMemory(inputs=inputs[:3], labels=[[1], [2], []]).load()
 
 
 def test_splits_have_the_usual_spellings_and_no_others():

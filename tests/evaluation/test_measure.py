@@ -278,6 +278,22 @@ def test_a_comparison_of_labels_of_ones_own(labeled):
         evaluate(rows, labels, metrics=["nmi"], same=torch.eq)
 
 
+def test_rows_that_share_one_of_several_labels_belong_together(labeled):
+    rows, labels = labeled
+    several = torch.nn.functional.one_hot(labels, 9)
+    several[::3, 8] = 1
+    names = ["recall@1", "map@r", "map", "r_precision", "tar@far=0.1", "eer"]
+    found = evaluate(rows, several, metrics=names)
+    shares = evaluate(rows, several, metrics=names, same=lambda a, b: (a * b).sum(dim=-1) > 0)
+    assert found == pytest.approx(shares)
+    table = found.per_class
+    assert table["label"].tolist() == [*range(9)] and table["queries"].tolist() == [6] * 8 + [16]
+    each = found.per_query["recall@1"]
+    assert table["recall@1"][8] == pytest.approx(each[::3].mean())
+    with pytest.raises(ConfigError, match="not with several labels"):
+        evaluate(rows, several, metrics=["nmi"])
+
+
 @pytest.mark.parametrize("name", ["recall", "tar", "ndcg", "precision@x"])
 def test_unknown_scores_are_named(labeled, name):
     with pytest.raises(ConfigError, match="unknown retrieval score"):

@@ -42,7 +42,7 @@ def written(_, run, data, out, ray=None):
 def embedded(image_run, photographs):
     """What the run's model makes of the photographs in memory; one of them is broken."""
     (photographs / "a" / "broken.png").write_bytes(b"no image")
-    return Encoder.load(image_run).embed(records_at(str(photographs)), skip_corrupt=True)
+    return Encoder.load(image_run).embed(records_at(str(photographs), image_run), skip_corrupt=True)
 
 
 def equal(folder, embedded):
@@ -124,7 +124,9 @@ def test_two_workers_give_the_vectors_of_the_plain_path(
     for number in range(300):  # more than a shard
         draw(photographs / "e" / f"{number}.png", 100 + number)
     (photographs / "a" / "broken.png").write_bytes(b"no image")
-    embedded = Encoder.load(image_run).embed(records_at(str(photographs)), skip_corrupt=True)
+    embedded = Encoder.load(image_run).embed(
+        records_at(str(photographs), image_run), skip_corrupt=True
+    )
     with embedding.ray_cluster():
         settings = {"batch_size": 100, "skip_corrupt": True, "ray": 2, "console": listener}
         collection = tmp_path / "collection"

@@ -11,7 +11,7 @@ from tests.apart import alone
 from torch.testing import assert_close
 
 from vicinal.errors import ConfigError
-from vicinal.samplers import class_tree
+from vicinal.samplers import AnchorNeighborSampler, class_tree
 from vicinal.samplers.class_tree import ClassTree
 
 STATUS = Path("/proc/self/status")
@@ -46,6 +46,24 @@ def test_closed_forms_equal_sums_over_samples(tree, embeddings):
     assert tree.spreads[1] == 0, "one sample"
     several = [s for s, size in zip(spreads, SIZES, strict=True) if size > 1]
     assert tree.thresholds[0].item() == pytest.approx(np.mean(several), abs=1e-5)
+
+
+def test_a_given_hierarchy_takes_the_place_of_merging(embeddings):
+    of_class = torch.tensor([[0, 0], [0, 0], [1, 0], [1, 0], [2, 1], [2, 1], [3, 1], [3, 1]])
+    groups = of_class[torch.unique(LABELS, return_inverse=True)[1]]
+    tree = ClassTree.build(embeddings, LABELS, groups=groups)
+    levels = (of_class[:, None] != of_class).sum(dim=2)
+    assert_array_equal(tree.levels(), levels)
+    distances = tree.distances(torch.arange(8))
+    apart = ~torch.eye(8, dtype=torch.bool)
+    means = [float(distances[apart & (levels == level)].mean()) for level in range(3)]
+    least = float(ClassTree.build(embeddings, LABELS).thresholds[0])
+    assert_allclose(tree.thresholds, np.maximum.accumulate([least, *means])[1:], rtol=1e-5)
+    sampler = AnchorNeighborSampler(LABELS, anchors=1, neighborhood=2, per_class=1, seed=0)
+    sampler.tree = tree
+    for batch in sampler.epoch(0):
+        one, other = torch.searchsorted(tree.classes, LABELS[batch])
+        assert of_class[one, 0] == of_class[other, 0], "kin are nearest"
 
 
 def test_a_level_is_the_first_at_which_a_chain_of_nearer_classes_connects_two(tree):

@@ -269,8 +269,9 @@ def mine(
     from vicinal.run_directory import RunDirectory
     from vicinal.training.console import Console
 
-    records = embedding.records_at(data)
-    encoder = Encoder.load(RunDirectory.open(run), pick_device(device))
+    opened = RunDirectory.open(run)
+    records = embedding.records_at(data, opened)
+    encoder = Encoder.load(opened, pick_device(device))
     console = Console()
     with console.following(len(records), 0, "embedding") as follower:
         embedded = encoder.embed(records, progress=follower.advance)

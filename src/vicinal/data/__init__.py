@@ -2,6 +2,7 @@
 them."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from vicinal.arguments import build
@@ -28,7 +29,7 @@ from vicinal.data.records import (
     Texts,
 )
 from vicinal.data.shards import Shards, pack
-from vicinal.data.splits import hold_out
+from vicinal.data.splits import Labeled, hold_out
 from vicinal.data.table import (
     TABLES,
     VIEWS,
@@ -65,6 +66,15 @@ DATASETS: dict[str, type] = {
     kind.__name__: kind for kind in DATASETS_BY_NAME.values()
 }  # names in run.json
 _PUBLISHED = (CUB, Cars196, StanfordOnlineProducts, InShop, Omniglot)
+
+
+def open_like(path: str, run: RunDirectory) -> Dataset:
+    """Return the data set at ``path``; its labels are separated as those that a run was trained
+    on."""
+    found = open_path(path)
+    own = run.info.get("data", {}).get("description")
+    separator = own.get("separator", "") if isinstance(own, dict) else ""
+    return replace(found, separator=separator) if isinstance(found, Labeled) else found
 
 
 def open_path(path: str | Path, *, image: str = "path") -> Dataset:

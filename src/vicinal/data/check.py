@@ -117,18 +117,19 @@ def check(data: Records | Dataset, *, progress: Progress = lambda _: None) -> Ch
         alike = " = ".join(names[row] for row in group)
         both = 0 < tested[group].sum() < len(group)
         findings["leaks" if both else "duplicates"].append(alike)
-        if len(np.unique(records.labels[group])) > 1:
+        if len(np.unique(records.targets[group], axis=0)) > 1:
             findings["conflicts"].append(alike)
-    filled, members = np.unique(records.labels, return_counts=True)
+    members = records.sizes()
+    filled = np.flatnonzero(members)
     if len(names) and "role" not in records.columns:
-        sizes["rows per class"] = members.tolist()
+        sizes["rows per class"] = members[filled].tolist()
     if not isinstance(records.source, Taken):  # a part of a set need not have every class
         findings["empty_classes"] = np.delete(records.classes, filled).tolist()
     parts = {name: counted for name, counted in records.counts().items() if counted[0]}
     for split in parts:
-        labels, members = np.unique(records.labels[records.splits == split], return_counts=True)
         findings["small_classes"] += [
-            f"{records.classes[label]} ({split})" for label in labels[members < 2]
+            f"{records.classes[label]} ({split})"
+            for label in np.flatnonzero(records.part(split).sizes() == 1)
         ]
     findings["overlapping_classes"] += overlapping_classes(records)
     return CheckReport(
@@ -171,10 +172,15 @@ def rows_of(records: Records, progress: Progress = lambda done: None) -> Rows:
     Args:
         progress: called with the number of rows whose content is known, while files are read.
     """
+    classes = np.array(records.classes)
+    labels = records.labels
+    if records.every is not None:
+        named = [";".join(names) for names in records.class_names()]
+        classes, labels = np.unique(named, return_inverse=True)
     return {
-        "classes": np.array(records.classes),
+        "classes": classes,
         "name": np.array(records.names()),
-        "label": records.labels,
+        "label": labels,
         "split": records.splits,
         "content": contents(records, progress),
     }

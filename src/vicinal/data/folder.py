@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from vicinal.data.records import ImageFiles, Records, as_text
-from vicinal.data.splits import SplitByClass
+from vicinal.data.splits import Labeled, grouped
 from vicinal.errors import DataError, few
 from vicinal.files import HEIC, read_arrays, write_arrays
 from vicinal.remote import cache_folder, fetched, listed, mirrored
@@ -73,12 +73,13 @@ def cached(name: str, make: Callable[[], Mapping[str, np.ndarray]]) -> Mapping[s
     return made
 
 
-class Folder(SplitByClass):
+class Folder(Labeled):
     """Images in one folder per class: ``PATH/class/**/image.jpg``.
 
     Where the top level is exactly ``train`` and ``test``, or these with ``validation`` or ``val``,
     they are the splits and hold the class folders. Otherwise classes are split here. Hidden files
-    are left out, and so are files without an image's ending.
+    are left out, and so are files without an image's ending. With ``hierarchy`` as many levels of
+    folders as it names lie above the class folders: ``PATH/family/genus/class/**/image.jpg``.
 
     Args:
         path: the folder; ``$VICINAL_DATA`` and ``~`` are expanded.
@@ -103,9 +104,9 @@ class Folder(SplitByClass):
                 "without `validation`; add the missing one, or name the folder that holds the "
                 "class folders."
             )
-        names = (
-            [f"{top}/{name}" for top in tops for name in folders_in(root / top)] if split else tops
-        )
+        names = tops
+        for _ in range(split + len(self.hierarchy)):
+            names = [f"{name}/{inner}" for name in names for inner in folders_in(root / name)]
         images = {name: images_below(root, name) for name in names}
         empty = [name for name, found in images.items() if not found]
         if len(empty) == len(images) or (empty and strict):
@@ -118,11 +119,14 @@ class Folder(SplitByClass):
         folders = [name for name, found in images.items() for _ in found]
         given = [name.split("/")[0] for name in folders] if split else None
         source = ImageFiles(root, paths)
-        labels = [name.split("/")[-1] for name in folders]
+        parts = [name.split("/")[split:] for name in folders]
+        labels = self.separated([names[-1] for names in parts])
         records = self._records(
             root.resolve().name, source, labels, given, lambda row: str(root / paths[row])
         )
-        return replace(records, classes=(*records.classes, *map(as_text, empty)))
+        groups = zip(self.hierarchy, zip(*parts, strict=True), strict=False)
+        records = replace(records, classes=(*records.classes, *map(as_text, empty)))
+        return grouped(records, dict(groups))
 
 
 def folders_in(root: Path) -> list[str]:

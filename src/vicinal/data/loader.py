@@ -222,7 +222,7 @@ class _Reader:
         texts = [records.source.name(row) for row in rows[told].tolist()]
         batch = Batch(
             inputs,
-            torch.from_numpy(records.labels[rows].astype(np.int64)),
+            torch.from_numpy(records.targets[rows]),
             torch.from_numpy(rows),
             {
                 name: torch.as_tensor(

@@ -18,7 +18,7 @@ from vicinal.data.records import (
     Source,
     Texts,
 )
-from vicinal.data.splits import SplitByClass
+from vicinal.data.splits import SplitByClass, labels_in
 from vicinal.data.transforms import as_image
 from vicinal.errors import ConfigError, DataError, few
 from vicinal.files import eight_bit, upright
@@ -63,7 +63,8 @@ class InMemory(SplitByClass, kw_only=True):
     Args:
         inputs: numbers [n d], uint8 images [n h w] or [n h w 3], texts, PIL images, or a torch data
             set of pairs (input, label).
-        labels: a class for each; None takes those of the torch data set.
+        labels: a class for each, a list of several, or a matrix of zeros and ones with a column
+            for each class; None takes those of the torch data set.
         splits: ``train``, ``validation`` or ``test`` for each; None splits by class.
         test: share of the classes that are for testing, where there are no splits.
         order: whether those are drawn or the last ones of the sorted labels.
@@ -125,7 +126,7 @@ class InMemory(SplitByClass, kw_only=True):
         if any(label != label or label is None for label in labels):
             raise DataError("a label is missing (NaN or None). Fill it in or remove the row.")
         splits = None if self.splits is None else list(map(str, _listed(self.splits)))
-        return self._records("data", source, list(map(str, labels)), splits, "row {}".format)
+        return self._records("data", source, [*map(labels_in, labels)], splits, "row {}".format)
 
     def to_description(self) -> dict[str, Any]:
         """Return what a run writes down; the data themselves are the user's."""
@@ -193,8 +194,11 @@ def _first(example: Any) -> Any:
 
 
 def _listed(values: Any) -> list[Any]:
-    """Return labels as plain values."""
-    return [value.item() if hasattr(value, "item") else value for value in _plain(values)]
+    """Return labels as plain values; of a matrix, in which columns each row has any."""
+    values = _plain(values)
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        return [np.flatnonzero(row).tolist() for row in values]
+    return [value.item() if hasattr(value, "item") else value for value in values]
 
 
 def _plain(values: Any) -> Any:

@@ -308,9 +308,12 @@ class Records:
     Attributes:
         name: what reports call the set.
         source: reads row i.
-        labels: class of each row, an index into ``classes``.
+        labels: class of each row, an index into ``classes``; of several the rarest.
         classes: the classes' names.
         splits: ``"train"``, ``"validation"`` or ``"test"`` for each row.
+        every: which classes each row has, where rows have several; None where each has one.
+        levels: of a given hierarchy of classes, the names of each level's groups, which the column
+            of that name counts; from the widest level to the narrowest.
         columns: further integer or float columns that a protocol or method asks for (``camera``,
             ``angle``, ``role`` 0 = query and gallery, 1 = query only, 2 = gallery only).
     """
@@ -321,6 +324,8 @@ class Records:
     classes: tuple[str, ...]
     splits: np.ndarray
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)
+    every: Bool[np.ndarray, "n c"] | None = None
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         rows = {"source": len(self.source), "labels": len(self.labels), "splits": len(self.splits)}
@@ -338,11 +343,39 @@ class Records:
 
     def take(self, positions: np.ndarray) -> "Records":
         """Return the rows at ``positions``; labels and class names stay as they are."""
-        source = Taken(self.source, positions)
-        labels = self.labels[positions]
-        splits = self.splits[positions]
-        columns = {name: column[positions] for name, column in self.columns.items()}
-        return Records(self.name, source, labels, self.classes, splits, columns)
+        return replace(
+            self,
+            source=Taken(self.source, positions),
+            labels=self.labels[positions],
+            splits=self.splits[positions],
+            columns={name: column[positions] for name, column in self.columns.items()},
+            every=None if self.every is None else self.every[positions],
+        )
+
+    @property
+    def targets(self) -> Int[np.ndarray, "n"] | Bool[np.ndarray, "n c"]:
+        """What says which rows belong together: ``labels``, or ``every``: rows that share one."""
+        return self.labels.astype(np.int64, copy=False) if self.every is None else self.every
+
+    def sizes(self) -> Int[np.ndarray, "c"]:
+        """Return how many rows each class has."""
+        if self.every is not None:
+            return np.asarray(self.every.sum(axis=0))
+        return np.bincount(self.labels, minlength=len(self.classes))
+
+    def members(self, label: int) -> Int[np.ndarray, "m"]:
+        """Return the rows of a class."""
+        return np.flatnonzero(self.labels == label if self.every is None else self.every[:, label])
+
+    def class_names(self) -> list[list[str]]:
+        """Return the names of each row's classes."""
+        if self.every is None:
+            return [[self.classes[label]] for label in self.labels.tolist()]
+        return [[self.classes[label] for label in np.flatnonzero(row)] for row in self.every]
+
+    def title(self, row: int) -> str:
+        """Return the classes of a row as one text."""
+        return ";".join(self.take(np.array([row])).class_names()[0])
 
     def names(self) -> list[str]:
         """Return what tells each row from the others."""
@@ -354,10 +387,10 @@ class Records:
             raise DataError(unknown("split", split, SPLITS))
         return self.take(np.flatnonzero(self.splits == split))
 
-    def counts(self) -> dict[str, tuple[int, int]]:
+    def counts(self) -> dict[Split, tuple[int, int]]:
         """Return the number of rows, and of classes that have any, in each split."""
-        parts = {split: self.labels[self.splits == split] for split in SPLITS}
-        return {split: (len(labels), len(np.unique(labels))) for split, labels in parts.items()}
+        parts = {split: self.part(split) for split in SPLITS}
+        return {split: (len(part), int((part.sizes() > 0).sum())) for split, part in parts.items()}
 
     @property
     def captions(self) -> Captioned | None:
@@ -414,9 +447,9 @@ class Records:
         """Return a short hash of names, labels and splits: a resumed run must have the same
         rows."""
         digest = sha256()
-        rows = zip(self.names(), self.labels.tolist(), self.splits.tolist(), strict=True)
-        for name, label, split in rows:
-            digest.update(f"{name}\0{self.classes[label]}\0{split}\n".encode())
+        rows = zip(self.names(), self.class_names(), self.splits.tolist(), strict=True)
+        for name, classes, split in rows:
+            digest.update(f"{name}\0{';'.join(classes)}\0{split}\n".encode())
         return digest.hexdigest()[:16]
 
 
@@ -449,7 +482,7 @@ class Batch:
 
     Attributes:
         inputs: images ``[n c h w]`` or features ``[n d]``, preprocessed.
-        labels: class of each row; they know ``largest_class``.
+        labels: class of each row, or a matrix of their several; they know ``largest_class``.
         indices: position of each row in the training records (names files, keys memories).
         extras: further columns of those rows (``angle``, ...).
         skipped: positions that could not be read and were replaced by another of their class.
@@ -460,7 +493,7 @@ class Batch:
     """
 
     inputs: Tensor
-    labels: Int[Tensor, "n"]
+    labels: Int[Tensor, "n"] | Bool[Tensor, "n c"]
     indices: Int[Tensor, "n"]
     extras: Mapping[str, Tensor] = field(default_factory=dict)
     skipped: tuple[int, ...] = ()

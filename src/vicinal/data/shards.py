@@ -24,7 +24,7 @@ from PIL import Image
 from vicinal.data.folder import existing, is_image
 from vicinal.data.loader import in_threads
 from vicinal.data.records import ImageFiles, Progress, Records, Source, ends_of
-from vicinal.data.splits import SplitByClass
+from vicinal.data.splits import SplitByClass, labels_in
 from vicinal.data.transforms import ImageTransform, as_image
 from vicinal.errors import ConfigError, DataError
 from vicinal.files import HEIC, REGION, decode, regular, sync_directory
@@ -121,7 +121,7 @@ class Shards(SplitByClass):
                 f"{root} holds no image with a label. A sample is KEY.jpg and KEY.cls, or KEY.json."
             )
         source = TarImages(shards, np.array(places), [str(row["path"]) for row in rows])
-        names = [str(row[self.label]) for row in rows]
+        names = [labels_in(row[self.label]) for row in rows]
         splits = [str(row.get("split") or "") for row in rows]
         given = splits if all(splits) else None
         columns = dict[str, np.ndarray]()
@@ -257,11 +257,12 @@ def _samples(
             ending = path.suffix
         else:
             source.read(position).save(file, "PNG")
-        label = records.classes[records.labels[row]]
+        names = records.take(np.array([row])).class_names()[0]
+        label = ";".join(names)
         said = {name: column[row].item() for name, column in records.columns.items()}
         said |= {
             "path": records.source.name(row),
-            "label": label,
+            "label": label if records.every is None else names,
             "split": str(records.splits[row]),
         }
         key = f"{re.sub(_NO_FOLDER, '-', label)[:80] or '-'}/{row:08d}"

@@ -4,7 +4,8 @@ anything."""
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal
+from itertools import pairwise
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Int
@@ -33,19 +34,80 @@ class SplitByClass(Settings):
         self,
         name: str,
         source: Source,
-        names: Sequence[str],
+        names: Sequence[str | Sequence[str]],
         given: Sequence[str] | None,
         place: Callable[[int], str],
         columns: Mapping[str, np.ndarray] | None = None,
     ) -> Records:
-        """Label rows by their class ``names``; ``given`` are the splits they bring, ``place``
-        locates a row."""
-        classes, labels = classes_of(names)
+        """Label rows by the names of their classes, one text or several each; ``given`` are the
+        splits they bring, ``place`` locates a row."""
+        lists = [[one] if isinstance(one, str) else sorted(set(one)) for one in names]
+        counts = np.array([*map(len, lists)])
+        if not counts.all():
+            raise DataError(f"{place(int(counts.argmin()))}: no label. Give one or remove the row.")
+        classes, labels = classes_of([name for several in lists for name in several])
+        every = None
+        if counts.max() > 1:
+            every = np.zeros((len(lists), len(classes)), dtype=bool)
+            every[np.repeat(np.arange(len(lists)), counts), labels] = True
+            # The rarest says most of a row, and has the fewest rows to train on.
+            labels = np.where(every, every.sum(axis=0), len(lists) + 1).argmin(axis=1)
         if given is None:
             splits = by_class(labels, classes, self.test, self.order, self.seed)
         else:
             splits = named_splits(given, place)
-        return Records(name, source, labels, classes, splits, columns or {})
+        return Records(name, source, labels, classes, splits, columns or {}, every)
+
+
+class Labeled(SplitByClass, kw_only=True):
+    """Settings of a data set whose rows name their classes.
+
+    Args:
+        separator: what stands between the labels of a row that has several, such as ``;``.
+        hierarchy: what groups the classes, from the widest group to the narrowest: columns of a
+            table, or names of the levels of folders above the classes, such as family,genus.
+    """
+
+    separator: str = ""
+    hierarchy: tuple[str, ...] = ()
+
+    def separated(self, labels: Sequence[str]) -> list[list[str]]:
+        """Return the labels that each text names."""
+        if not self.separator:
+            return [[label] for label in labels]
+        several = [label.split(self.separator) for label in labels]
+        return [[name.strip() for name in names if name.strip()] for names in several]
+
+
+def labels_in(cell: Any) -> list[str]:
+    """Return the labels that a cell holds: one, or a list of several."""
+    several = isinstance(cell, list | tuple | set | np.ndarray)
+    return [*map(str, cell)] if several else [str(cell)]
+
+
+def grouped(records: Records, levels: Mapping[str, Sequence[str]]) -> Records:
+    """Add a given hierarchy to records: for each level, from the widest, the group of each row.
+
+    A class lies in one group of each level, and a group in one of the next wider level.
+    """
+    if levels and records.every is not None:
+        raise DataError(
+            f"a hierarchy groups classes, but rows of {records.name} have several each. Leave "
+            "data.hierarchy or data.separator out."
+        )
+    found = {level: classes_of(groups) for level, groups in levels.items()}
+    every = [*found.items(), ("class", (records.classes, records.labels))]
+    for (level, (groups, group)), (inner, (names, of)) in pairwise(every):
+        first = np.unique(of, return_index=True)[1]
+        for row in np.flatnonzero(group != group[first][of]).tolist():
+            raise DataError(
+                f"the {inner} {names[of[row]]} lies in one {level}, got "
+                f"{groups[group[first[of[row]]]]} and {groups[group[row]]} "
+                f"({records.source.name(row)}). Correct the rows."
+            )
+    columns = {level: group for level, (_, group) in found.items()}
+    groups_of = {level: groups for level, (groups, _) in found.items()}
+    return replace(records, columns={**records.columns, **columns}, levels=groups_of)
 
 
 def by_class(
@@ -189,8 +251,8 @@ def overlapping_classes(records: Records) -> tuple[str, ...]:
     zero-shot.
     """
     tested = records.splits == "test"
-    both = np.intersect1d(records.labels[tested], records.labels[~tested])
-    return tuple(records.classes[label] for label in both)
+    both = [records.take(np.flatnonzero(part)).sizes() > 0 for part in (tested, ~tested)]
+    return tuple(records.classes[label] for label in np.flatnonzero(both[0] & both[1]))
 
 
 def shuffled(values: np.ndarray, seed: int) -> np.ndarray:

@@ -30,7 +30,7 @@ from vicinal.data.records import (
     Source,
     Texts,
 )
-from vicinal.data.splits import Order, SplitByClass
+from vicinal.data.splits import Labeled, Order, SplitByClass, grouped, labels_in
 from vicinal.errors import ConfigError, DataError, few, package, unknown
 from vicinal.files import decoding, read_arrays, read_object, region, regular, write_atomically
 from vicinal.remote import cache_folder, listed
@@ -249,7 +249,7 @@ def _number(cell: Any) -> int | float | None:
     return None
 
 
-class _Tabular(SplitByClass):
+class _Tabular(Labeled):
     """A data set of one table: a source of inputs, a label for each row, and further columns."""
 
     label: str = "label"
@@ -266,15 +266,20 @@ class _Tabular(SplitByClass):
         if self.text is not None and source.kind != "text":
             texts = columns.texts(self.text, unfit)
         label = columns.named(self.label)
-        if texts is None or label in columns.cells:
-            labels = columns.texts(label)
-        else:
+        labels: Sequence[str | Sequence[str]]
+        if texts is not None and label not in columns.cells:
             several = len(set(source.names)) < len(texts)  # of some picture
             labels = source.names if several else texts
+        elif np.ndim(next(iter(columns.cells.get(label, ())), "")):
+            labels = [*map(labels_in, columns.cells[label])]
+        else:
+            labels = self.separated(columns.texts(label))
         split = columns.named("split")
         splits = columns.texts(split) if split in columns.cells else None
-        numbers = columns.other_numbers((*used, label, split))
+        above = [name for name in self.hierarchy if name != label]
+        numbers = columns.other_numbers((*used, *above, label, split))
         records = self._records(columns.path.stem, source, labels, splits, columns.place, numbers)
+        records = grouped(records, {name: columns.texts(name) for name in above})
         return records if texts is None else records.captioned(texts)
 
     @abstractmethod
@@ -548,9 +553,10 @@ def shard_path(folder: Path, number: int) -> Path:
 def write_shard(path: Path, records: Records, vectors: Float[np.ndarray, "n d"]) -> None:
     """Write the vectors of some records, whole or not at all."""
     arrow = pyarrow_module()
+    names = records.class_names()
     columns: Mapping[str, Any] = {
         "path": records.names(),
-        "label": [records.classes[label] for label in records.labels],
+        "label": names if records.every is not None else [name for (name,) in names],
         "split": records.splits.tolist(),
         "content": contents(records),
         **records.columns,

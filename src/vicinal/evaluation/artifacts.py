@@ -18,7 +18,7 @@ from torch import Tensor
 from vicinal.data.records import Records
 from vicinal.evaluation.encoder import Embedded
 from vicinal.evaluation.neighbors import Neighbors, neighbors, require_finite
-from vicinal.evaluation.retrieval import QueryScores, relevant_counts
+from vicinal.evaluation.retrieval import QueryScores, relevant_counts, right
 from vicinal.evaluation.verification import pairs_by_distance
 from vicinal.files import write_atomically
 from vicinal.run_directory import RunDirectory
@@ -81,7 +81,7 @@ def write_artifacts(
     if gallery is None and trained.metric == "euclidean":
         drawn = np.random.default_rng(seed).permutation(len(records))[:PAIRED]
         some = torch.from_numpy(np.sort(drawn))
-        width, *counts = pairs_by_distance(trained.vectors[some], trained.labels[some])
+        width, *counts = pairs_by_distance(trained.vectors[some], trained.targets[some])
         every = len(counts[0]) // POINTS
         shares = [np.cumsum(count)[every - 1 :: every] / max(1, count.sum()) for count in counts]
         run.write_arrays(
@@ -119,7 +119,7 @@ def write_artifacts(
         "confused": confused,
     }
     run.write_document("classes", document)
-    members = [np.flatnonzero(records.labels == label[i])[:MEMBERS].tolist() for i in worst]
+    members = [records.members(label[i])[:MEMBERS].tolist() for i in worst]
     shown.update(*members, *(pair["example"] for pair in confused))
     run.write_document(
         "records", write_thumbnails(run.thumbnails_path, records, sorted(shown), TILE, COLUMNS)
@@ -172,7 +172,7 @@ def write_thumbnails(
         {
             "id": index,
             "name": records.source.name(index),
-            "class": records.classes[records.labels[index]],
+            "class": records.title(index),
             "tile": place if pictures else None,
         }
         for place, index in enumerate(shown)
@@ -203,9 +203,11 @@ def confused_pairs(
         one such query, the first, and of its neighbor.
     """
     labels = torch.from_numpy(records.labels).long()
+    targets = torch.from_numpy(records.targets)
     own = labels[queries]
-    asked = relevant_counts(own, None if gallery is None else labels[gallery]) > 0
-    wrong = asked & (first >= 0) & (labels[first] != own)
+    theirs = None if gallery is None else targets[gallery]
+    hit = right(first[:, None], targets[queries], targets)[:, 0]
+    wrong = (relevant_counts(targets[queries], theirs) > 0) & (first >= 0) & ~hit
     cases = defaultdict[tuple[int, int], list[tuple[int, int]]](list)
     for query, neighbor in zip(queries[wrong].tolist(), first[wrong].tolist(), strict=True):
         cases[int(labels[query]), int(labels[neighbor])].append((query, neighbor))

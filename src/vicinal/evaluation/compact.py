@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.nn.functional import normalize as to_unit_length
 
@@ -116,10 +116,10 @@ def check_compact(
 
 def compact_scores(
     embeddings: Queries,
-    labels: Int[Tensor, "q"],
+    labels: Shaped[Tensor, "q *c"],
     *,
     gallery: Float[Tensor, "g d"] | None = None,
-    gallery_labels: Int[Tensor, "g"] | None = None,
+    gallery_labels: Shaped[Tensor, "g *c"] | None = None,
     dims: Sequence[int] = (),
     quantize: Sequence[str] = (),
     rerank: bool = False,

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from vicinal import parallel
-from vicinal.data import open_path
+from vicinal.data import open_like
 from vicinal.data.folder import without_labels
 from vicinal.data.loader import Loader
 from vicinal.data.records import Progress, Records
@@ -34,11 +34,11 @@ _SHARDS = 64  # at least, of a large set: for as many processes
 _ROWS = 256, 16_384  # of a shard, at least and at most
 
 
-def records_at(path: str) -> Records:
-    """Read what lies at ``path`` to embed all of it; a single class is enough."""
+def records_at(path: str, run: RunDirectory) -> Records:
+    """Read what lies at ``path`` to embed all of it by a run; a single class is enough."""
     if (records := without_labels(path)) is not None:
         return records
-    found = open_path(path)
+    found = open_like(path, run)
     if isinstance(found, SplitByClass):
         found = replace(found, test=1.0)
     return found.load()
@@ -150,7 +150,7 @@ def embed(job: Job, device: torch.device, ray: int | None, follow: Any) -> tuple
             "end in .npz, or name a folder."
         )
     encoder = job.encoder(device)
-    records = records_at(job.data)
+    records = records_at(job.data, RunDirectory.open(job.run))
     if job.folder.suffix.lower() == ".npz":
         if ray is not None:
             raise ConfigError(f"--ray writes a folder of shards, got --out {job.folder}. Name one.")
@@ -169,6 +169,9 @@ def embed(job: Job, device: torch.device, ray: int | None, follow: Any) -> tuple
             "classes": np.array(kept.classes),
             "names": np.array(kept.names()),
         }
+        if kept.every is not None:
+            arrays["labels"] = np.array([";".join(names) for names in kept.class_names()])
+            del arrays["classes"]
         if parallel.first():
             write_arrays(job.folder, arrays)
         return len(kept), [*embedded.skipped]
@@ -194,7 +197,7 @@ class _Worker:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._encoder = job.encoder(parallel.pick_device("auto"))
-        self._records = records_at(job.data)
+        self._records = records_at(job.data, RunDirectory.open(job.run))
         job.begin(self._encoder, self._records)  # an error where the data differ here
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -58,6 +58,11 @@ class Embedded:
     def labels(self) -> Tensor:
         return torch.from_numpy(self.records.labels).long()
 
+    @property
+    def targets(self) -> Tensor:
+        """``labels``, or a matrix of all classes of each row."""
+        return torch.from_numpy(self.records.targets)
+
     def first(self, size: int, *, normalize: bool) -> "Embedded":
         """Cut vectors to their first numbers, scaled to length 1 again where the model does so."""
         vectors = self.vectors[:, :size]
@@ -86,8 +91,8 @@ class Embedded:
         queries, rows = self.roles()
         gallery = {}
         if rows is not None:
-            gallery = {"gallery": self.vectors[rows], "gallery_labels": self.labels[rows]}
-        return self.vectors[queries], self.labels[queries], gallery
+            gallery = {"gallery": self.vectors[rows], "gallery_labels": self.targets[rows]}
+        return self.vectors[queries], self.targets[queries], gallery
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from vicinal.evaluation.retrieval import (
     some_relevant,
 )
 from vicinal.evaluation.verification import verify
+from vicinal.tuples import multi_hot
 
 _CLUSTERING = ("nmi", "ami", "f1")
 _FIRST = 64  # neighbors among which most queries have a right one
@@ -67,8 +68,9 @@ def evaluate(
     Args:
         embeddings: rows to evaluate, tensor or array; NaN and infinity are rejected with their row
             numbers.
-        labels: their classes, integers; with ``same`` what it compares, such as a row of
-            numbers each.
+        labels: their classes, integers; a matrix of zeros and ones, one column for each class,
+            where rows have several and those that share one belong together, which has no clusters;
+            with ``same`` what it compares.
         recalls: the K of Recall@K (``vicinal.evaluation.retrieval`` has each data set's published
             ones).
         top_percent: also ``recall@1%``, Recall@K with K = ⌊g/100⌋ + 1 of a gallery of g rows, as
@@ -79,9 +81,8 @@ def evaluate(
         metric: distance by which neighbors are near.
         metrics: the scores to compute; None for those above.
         same: a function of two tensors of labels, which broadcast, that says which belong together,
-            in place of
-            equality: labels at another level of a hierarchy, or several for each row. There are no
-            clusters then.
+            in place of equality: labels at another level of a hierarchy. There are no clusters
+            then.
         clustering: whether to run k-means.
         restarts: runs of k-means behind a mean; a single one has no spread.
         seed: of k-means.
@@ -105,9 +106,11 @@ def evaluate(
     fars = {name: float(name[8:]) for name in asked if name.startswith("tar@far=")}
     pairs = [name for name in asked if name in fars or name == "eer"]
     ranked = [name for name in asked if name not in (*groups, *pairs)]
-    if same is not None and metrics is not None and groups:
+    one_class = same is None and own.ndim == 1
+    if not one_class and metrics is not None and groups:
         raise ConfigError(
-            f"clusters are compared with classes, but `same` has none, got metrics {groups}."
+            "clusters are compared with classes, one for each row: not with `same`, and not with "
+            f"several labels; got metrics {groups}."
         )
     if pairs and metric == "poincare":
         raise ConfigError(
@@ -130,7 +133,7 @@ def evaluate(
         )
         for name in pairs:
             found[name] = verified[f"tar@far={fars[name]:g}" if name in fars else name]
-    if groups and clustering and same is None:
+    if groups and clustering and one_class:
         means, found.spread = cluster(rows, own, seed=seed, restarts=restarts, together=together)
         found |= {name: means[name] for name in groups}
     return found
@@ -165,7 +168,7 @@ class Scores(dict[str, float]):
     def per_class(self) -> dict[str, np.ndarray]:
         """A table with a row for each class: ``label``, ``queries`` (how many) and the mean of each
         score."""
-        if self.queries.labels.ndim > 1:
+        if self.queries.labels.ndim > 1 and self.queries.labels.dtype != torch.bool:
             return {}
         table = self.queries.by_class()
         return {
@@ -186,7 +189,8 @@ def measure(
     they have such roles. ``queries`` of the result has Recall@1 in any case. All processes call
     it together.
 
-    Where texts are sought among pictures, ``image_to_text_recall@K`` is the other way.
+    Where texts are sought among pictures, ``image_to_text_recall@K`` is the other way. Of a given
+    hierarchy each level has its scores, such as ``family_recall@1`` and ``family_map@r``.
 
     Queries that are sought in a gallery are clustered only where there are two of a class on
     average. With one of each, as of two views of a place, every query is a cluster of its own: NMI
@@ -196,7 +200,7 @@ def measure(
     how: Any = {"metric": embedded.metric, "together": True, "seed": seed, "restarts": restarts}
     if gallery:
         how["top_percent"] = True
-        clustering = clustering and 2 * len(torch.unique(own)) <= len(rows)
+        clustering = clustering and 2 * len(torch.unique(own, dim=0)) <= len(rows)
     asked = tuple(dict.fromkeys((*recalls, 1)))
     found = evaluate(rows, own, **gallery, recalls=asked, clustering=clustering, **how)
     if 1 not in recalls:
@@ -205,6 +209,19 @@ def measure(
         how |= {"gallery": rows, "gallery_labels": own, "metrics": [f"recall@{k}" for k in recalls]}
         back = evaluate(gallery["gallery"], gallery["gallery_labels"], **how)
         found |= {f"image_to_text_{name}": value for name, value in back.items()}
+    for level, groups in embedded.records.levels.items():
+        labels = embedded.records.columns[level]
+        of_level = replace(embedded.records, labels=labels, classes=groups, levels={})
+        rows, own, gallery = replace(embedded, records=of_level).sides()
+        above = evaluate(
+            rows,
+            own,
+            **gallery,
+            metrics=["recall@1", "map@r"],
+            metric=embedded.metric,
+            together=True,
+        )
+        found |= {f"{level}_{name}": value for name, value in above.items()}
     return found
 
 
@@ -280,10 +297,11 @@ def _checked(
         raise DataError(
             f"each row needs a label, got {len(rows)} rows of {name} and {len(labels)} labels."
         )
-    if isinstance(labels, np.ndarray) and labels.dtype.kind in ("biuf" if same else "iu"):
+    free = same is not None or labels.ndim > 1  # or integers, one for each row
+    if isinstance(labels, np.ndarray) and labels.dtype.kind in ("biuf" if free else "iu"):
         labels = torch.from_numpy(labels.astype(float if labels.dtype.kind == "f" else int))
     if isinstance(labels, np.ndarray) or (
-        same is None and (labels.is_floating_point() or labels.is_complex())
+        not free and (labels.is_floating_point() or labels.is_complex())
     ):
         raise DataError(
             f"labels must be integers, got {labels.dtype} for those of {name}. Number the classes, "
@@ -291,5 +309,7 @@ def _checked(
         )
     if device is None:
         device = "cuda" if rows.is_cpu and torch.cuda.is_available() else rows.device
+    if same is None:
+        labels = multi_hot(labels)
     exact = torch.promote_types(rows.dtype, torch.float32)
-    return rows.detach().to(device, exact), labels.to(device, None if same else torch.long)
+    return rows.detach().to(device, exact), labels.to(device, None if free else torch.long)

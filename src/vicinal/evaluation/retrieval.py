@@ -20,6 +20,7 @@ from torch import Tensor
 from vicinal.distances import Metric
 from vicinal.errors import ConfigError, DataError, unknown
 from vicinal.evaluation.neighbors import Gallery, Neighbors
+from vicinal.tuples import shared
 
 QueryNumbers = Int[Tensor, "q"]
 Hits = Bool[Tensor, "q n"]
@@ -59,6 +60,12 @@ class QueryScores:
     def by_class(self) -> dict[str, np.ndarray]:
         """``label`` and ``queries`` of each class, by growing label, and for each metric the sum
         over its queries."""
+        if self.labels.dtype == torch.bool:  # a row is a query of each of its classes
+            of = self.labels.cpu().numpy()
+            label = np.flatnonzero(of.any(axis=0))
+            of = of[:, label]
+            sums = {name: values.cpu().numpy() @ of for name, values in self.scores.items()}
+            return {"label": label, "queries": of.sum(axis=0), **sums}
         classes, place, sizes = torch.unique(
             self.labels.cpu(), return_inverse=True, return_counts=True
         )
@@ -142,11 +149,13 @@ def relevant_counts(
     >>> relevant_counts(torch.tensor([7, 7, 7, 9])).tolist()
     [2, 2, 2, 0]
     """
-    if same is not None:
+    if same is not None or labels.ndim > 1:
         others = labels if gallery_labels is None else gallery_labels
         parts = torch.split(labels, _ROWS)
-        counts = torch.cat([same(part[:, None], others[None]).sum(dim=1) for part in parts])
-        return counts if gallery_labels is not None else counts - same(labels, labels).long()
+        counts = torch.cat([together(part, others, same).sum(dim=1) for part in parts])
+        if gallery_labels is None:
+            counts -= (labels.any(dim=1) if same is None else same(labels, labels)).long()
+        return counts
     names = (labels if gallery_labels is None else gallery_labels).long()
     classes, counts = torch.unique(names, return_counts=True)
     place = torch.searchsorted(classes, labels.long().contiguous()).clamp(max=len(classes) - 1)
@@ -177,7 +186,16 @@ def right(
     same: Same = None,
 ) -> Bool[Tensor, "q k"]:
     """Which neighbors have their query's label; an absent neighbor (id -1) has none."""
+    if same is None and labels.ndim > 1:
+        return together(labels, gallery_labels).gather(1, ids.clamp(min=0)) & (ids >= 0)
     return (same or torch.eq)(gallery_labels[ids], labels.unsqueeze(1)) & (ids >= 0)
+
+
+def together(
+    labels: QueryLabels, gallery_labels: GalleryLabels, same: Same = None
+) -> Bool[Tensor, "q g"]:
+    """Which rows belong to each query."""
+    return same(labels[:, None], gallery_labels[None]) if same else shared(labels, gallery_labels)
 
 
 def mean_precision(hits: Hits, relevant: QueryNumbers) -> PerQuery:

@@ -21,7 +21,8 @@ from torch import Tensor
 
 from vicinal.errors import ConfigError, DataError
 from vicinal.evaluation.neighbors import require_finite
-from vicinal.evaluation.retrieval import Same
+from vicinal.evaluation.retrieval import Same, together
+from vicinal.tuples import Labels
 
 _BINS = 2**16  # of distance
 _TILE = 2048  # rows and columns of pairs at a time: float64 tiles of 32 MiB
@@ -75,11 +76,11 @@ def verify(
     apart = list[Tensor]()
     for top in range(0, len(embeddings), _TILE):
         left = embeddings[top : top + _TILE].detach().double() - center
-        classes = labels[top : top + _TILE].unsqueeze(1)
+        classes = labels[top : top + _TILE]
         for start in range(top if gallery is None else 0, len(columns), _TILE):
             right = columns[start : start + _TILE].detach().double() - center
             distances = torch.cdist(left, right, compute_mode="use_mm_for_euclid_dist").float()
-            alike = (same or torch.eq)(classes, column_labels[start : start + _TILE].unsqueeze(0))
+            alike = together(classes, column_labels[start : start + _TILE], same)
             once = torch.ones_like(alike)
             if gallery is None and start == top:
                 once = once.triu(1)
@@ -131,7 +132,7 @@ def _scores(
 
 def pairs_by_distance(
     queries: Float[Tensor, "n d"],
-    labels: Int[Tensor, "n"],
+    labels: Labels,
     gallery: Float[Tensor, "n d"] | None = None,
 ) -> tuple[float, Int[np.ndarray, "bins"], Int[np.ndarray, "bins"]]:
     """Count pairs of different and of equal labels in fine bins of Euclidean distance, each once;
@@ -148,7 +149,7 @@ def pairs_by_distance(
     if gallery is None:
         once = once.triu()
     width = float(distances.max()) * (1 + 1e-9) / _BINS or 1.0
-    same = labels.unsqueeze(1) == labels
+    same = together(labels, labels)
     different, equal = (
         torch.bincount((distances[once & kind] / width).long(), minlength=_BINS).numpy()
         for kind in (~same, same)

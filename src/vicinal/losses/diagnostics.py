@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vicinal.distances import Euclidean, Poincare
 from vicinal.geometry import hinge_sums
 from vicinal.parallel import all_rows, part, processes
-from vicinal.tuples import Embeddings, Positives, SingleLabels, other_class, positives
+from vicinal.tuples import Embeddings, Labels, Positives, other_class, positives
 
 CAPTIONS = {
     "inseparable_share": (
@@ -27,9 +27,7 @@ CAPTIONS = {
 
 
 @torch.no_grad()
-def describe_batch(
-    embeddings: Embeddings, labels: SingleLabels, loss: nn.Module
-) -> dict[str, Tensor]:
+def describe_batch(embeddings: Embeddings, labels: Labels, loss: nn.Module) -> dict[str, Tensor]:
     """Describe a batch besides its loss.
 
     ``active`` is the share of the batch's triplets whose negative is not farther than the positive
@@ -60,7 +58,7 @@ def describe_batch(
 @torch.no_grad()
 def active_among(
     distances: Float[Tensor, "m n"],
-    labels: Integer[Tensor, "n"],
+    labels: Labels,
     margin: float,
     own: Integer[Tensor, "m"] | None = None,
 ) -> Float[Tensor, ""]:
@@ -81,7 +79,7 @@ def active_among(
 
 
 def _kinds(
-    labels: SingleLabels, own: Integer[Tensor, "m"] | None
+    labels: Labels, own: Integer[Tensor, "m"] | None
 ) -> tuple[Positives, Bool[Tensor, "m n"]]:
     """Return the positives and the negatives of each anchor."""
     if own is None:
@@ -106,7 +104,7 @@ class Inseparable(NamedTuple):
 
 @torch.no_grad()
 def inseparable_shares(
-    embeddings: Embeddings, labels: SingleLabels, *, normalize: bool = True
+    embeddings: Embeddings, labels: Labels, *, normalize: bool = True
 ) -> Inseparable:
     """Return the shares of similar samples outside a ball and of dissimilar ones inside, over
     anchors that have both.
@@ -138,7 +136,7 @@ def inseparable_shares(
 @torch.no_grad()
 def inseparable_among(
     apart: Float[Tensor, "m n"],
-    labels: Integer[Tensor, "n"],
+    labels: Labels,
     own: Integer[Tensor, "m"] | None = None,
 ) -> Inseparable:
     """``inseparable_shares`` of distances that are already there: their order alone counts."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from vicinal.arguments import Count, Natural, check_arguments
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses.loss import Loss, tuple_loss
-from vicinal.tuples import Embeddings, Reference, Scalar, SingleLabels
+from vicinal.tuples import Embeddings, Labels, Reference, Scalar, SingleLabels
 
 
 class CrossBatchMemory(nn.Module):
@@ -161,7 +161,7 @@ class NestedLoss(nn.Module):
         """Whether a step can be captured as a CUDA graph."""
         return all(getattr(loss, "capturable", False) for loss in self.losses)
 
-    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Scalar:
+    def forward(self, embeddings: Embeddings, labels: Labels) -> Scalar:
         """Return the sum over the sizes."""
         Reference.checked(embeddings, labels, several=True)
         if embeddings.shape[1] < self.sizes[-1]:

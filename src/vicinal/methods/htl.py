@@ -43,15 +43,16 @@ class HTL(Method):
 
         α_z = β + d_H(y_a, y_n) - S_{y_a}                                Ge et al. 2018, Algorithm 1
 
-    The tree is rebuilt from the network every epoch. The first one, of the initial network, samples
-    from the start, while every margin is the loss's own; from the second epoch on margins are
-    dynamic. With ``sampler=classes`` batches consist of random classes.
+    The tree is rebuilt from the network every epoch; where the data have a hierarchy
+    (``data.hierarchy``), that is the tree, and only its distances are measured. The first one, of
+    the initial network, samples from the start, while every margin is the loss's own; from the
+    second epoch on margins are dynamic. With ``sampler=classes`` batches consist of random classes.
 
     Attributes:
         form: ``"paper"``: dynamic margins. ``"ours"``: the tree chooses batches alone, and margins
             stay the loss's own, which works with any loss.
         beta: β of the dynamic margin, by which classes should part more than they do.
-        levels: L, the number of levels of the tree.
+        levels: L, the number of levels of the tree, where none is given.
 
     Charts:
         margin: How much farther a negative should be than a positive, in squared distance: the
@@ -113,7 +114,14 @@ class HTL(Method):
     def batches(self, epoch: int) -> Sequence[Sequence[int]]:
         """Embed all training records, rebuild the tree, and draw this epoch's batches."""
         embedded = self.embed_records()
-        self.tree = ClassTree.build(embedded.vectors, embedded.labels, levels=self.levels)
+        records = embedded.records
+        groups = [torch.from_numpy(records.columns[level]) for level in reversed([*records.levels])]
+        self.tree = ClassTree.build(
+            embedded.vectors,
+            embedded.labels,
+            levels=self.levels,
+            groups=torch.stack(groups, dim=1) if groups else None,
+        )
         self.epoch = epoch
         self._take_tree()
         if isinstance(self.sampler, AnchorNeighborSampler):

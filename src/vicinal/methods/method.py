@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, runtime_c
 
 import numpy as np
 import torch
-from jaxtyping import Integer
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
@@ -23,7 +22,7 @@ from vicinal.methods.optimizer import OptimizerConfig, fit
 from vicinal.models.embedder import Embedder, TwoStreamEmbedder
 from vicinal.parallel import average_gradients, gather
 from vicinal.samplers.sampler import BatchSampler
-from vicinal.tuples import Embeddings, SingleLabels
+from vicinal.tuples import Embeddings, Labels
 
 ANY_LAYOUT = ("classes", "pairs", "triplets", "episodes", "cross_view")
 EARLY = 64  # steps: the window of HDML's authors
@@ -79,7 +78,7 @@ class StepResult(NamedTuple):
 
     scalars: Mapping[str, Tensor]
     embeddings: Embeddings
-    labels: SingleLabels
+    labels: Labels
 
 
 class Method(SettingsModule):
@@ -241,7 +240,7 @@ class Method(SettingsModule):
         self,
         loss: Tensor,
         embeddings: Embeddings,
-        labels: SingleLabels,
+        labels: Labels,
         *others: Optimizer,
         **scalars: Tensor,
     ) -> StepResult:
@@ -256,7 +255,7 @@ class Method(SettingsModule):
         """Do after a step what only the host can do: advance the schedule."""
         self.schedule.step()
 
-    def embed(self, batch: Batch) -> tuple[Embeddings, Integer[Tensor, "n"]]:
+    def embed(self, batch: Batch) -> tuple[Embeddings, Labels]:
         """Return embeddings before normalization, and labels, of the rows of all processes."""
         if batch.texts is not None and isinstance(self.embedder, TwoStreamEmbedder):
             asks = batch.extras["role"] == QUERY

@@ -19,7 +19,7 @@ from vicinal.methods.method import Method, Parts, StepResult
 from vicinal.parallel import gather
 from vicinal.samplers import CrossViewSampler, EpisodeSampler
 from vicinal.samplers.sampler import BatchSampler
-from vicinal.tuples import Embeddings, Scalar, SingleLabels
+from vicinal.tuples import Embeddings, Labels, Scalar
 
 
 @dataclass(eq=False)
@@ -61,7 +61,7 @@ class BothWays(nn.Module):
         super().__init__()
         self.loss = loss
 
-    def forward(self, embeddings: Embeddings, labels: SingleLabels) -> Scalar:
+    def forward(self, embeddings: Embeddings, labels: Labels) -> Scalar:
         texts, pictures = ((embeddings[side::2], labels[side::2].contiguous()) for side in (0, 1))
         mean: Tensor = (self.loss(*texts, *pictures) + self.loss(*pictures, *texts)) / 2
         return mean

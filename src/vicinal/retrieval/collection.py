@@ -176,6 +176,11 @@ class Snapshot:
     def labeled(self) -> tuple[Int[np.ndarray, "m"], list[str], Int[np.ndarray, "m"]]:
         """Return the rows that have a label, the labels in order, and the place of each row's."""
         rows = [row for row, item in enumerate(self.items) if item.label is not None]
+        if several := [item for item in self.items if len(self._labels_of(item)) > 1]:
+            raise DataError(
+                f"this judges one label for each item, but {several[0].path} has several: "
+                f"{several[0].label}. Index data of single labels."
+            )
         given = [str(self.items[row].label) for row in rows]
         names, labels = np.unique(given, return_inverse=True)
         return np.array(rows, np.int64), names.tolist(), labels
@@ -195,9 +200,18 @@ class Snapshot:
     def _rows_by_value(self, name: str) -> dict[str, list[int]]:
         found = defaultdict[str, list[int]](list)
         for row, item in enumerate(self.items):
-            if (value := item.attributes.get(name)) is not None:
+            if name == "label":
+                for label in self._labels_of(item):
+                    found[label].append(row)
+            elif (value := item.attributes.get(name)) is not None:
                 found[value].append(row)
         return found
+
+    def _labels_of(self, item: Item) -> list[str]:
+        separator = self.places[item.place].separator if self.places else ""
+        if item.label is None or not separator:
+            return [] if item.label is None else [item.label]
+        return [label.strip() for label in item.label.split(separator)]
 
     def euclidean_vectors(self) -> Float[np.ndarray, "n d"]:
         """Return ``vectors`` to whoever compares them as Euclidean; an error where the model

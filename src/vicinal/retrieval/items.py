@@ -38,6 +38,7 @@ class Place:
             files.
         split: the part of a data set that was indexed; ``"all"`` for all of it.
         images: what ``--images`` named, so that indexing again need not name it again.
+        separator: what stands between the labels of an item that has several.
         description: of a data set that keeps its pictures in another form than files, as
             ``DATASETS`` build it.
     """
@@ -47,6 +48,7 @@ class Place:
     split: str = "all"
     images: str | None = None
     description: Any = None
+    separator: str = ""
 
     def file(self, path: str) -> Path | None:
         """Return the picture file of an item; None where this place has no files; a DataError

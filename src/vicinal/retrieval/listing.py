@@ -10,7 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from vicinal.arguments import describe
-from vicinal.data import Arrays, Dataset, Folder, Table, open_path, own_data, own_description
+from vicinal.data import (
+    Arrays,
+    Dataset,
+    Folder,
+    Table,
+    open_like,
+    open_path,
+    own_data,
+    own_description,
+)
 from vicinal.data.folder import SPLIT_FOLDERS, existing, expanded, folders_in, images_below
 from vicinal.data.records import (
     QUERY,
@@ -100,7 +109,8 @@ def list_again(run: RunDirectory, path: str, split: str, images: str | None) -> 
     """List a place as it is now; the run's own data with the settings and the held-out classes of
     its training."""
     own = own_description(run)
-    if path == place_path(own):
+    other = open_like(path, run) if path != place_path(own) else own
+    if other is own:
         if isinstance(own, Table):
             images = images or folder_of_pictures(own)
             if split == "all":
@@ -110,25 +120,28 @@ def list_again(run: RunDirectory, path: str, split: str, images: str | None) -> 
             # Of a part, the very classes held out; of all, what is there now.
             data, records = (own, own.load()) if split == "all" else own_data(run)
             return list_data_set(data, split=split, images=images, records=records)
-    return list_place(path, split=split, images=images)
+    return list_place(path, split=split, images=images, data=other)
 
 
 # -- what they hold -------------------------------------------------------------------------------
 
 
-def list_place(path: str, *, split: str = "all", images: str | None = None) -> Listing:
+def list_place(
+    path: str, *, split: str = "all", images: str | None = None, data: Dataset | None = None
+) -> Listing:
     """List what lies at ``path``, by what it is.
 
     Args:
+        data: what it is, where that is known.
         path: folder, table (.csv, .tsv, .parquet), vectors (.npz, .parquet) or data set.
         split: the part to take of a data set, table or arrays that have splits.
         images: folder of the pictures that a table's paths, or the names of feature vectors, start
             from; for vectors also the data set whose images they were made of, row by row.
     """
     found = expanded(path)
-    data = open_path(path)
+    data = data or open_path(path)
     if isinstance(data, Folder) and split == "all":
-        return _list_folder(found.resolve())
+        return _list_folder(data, found.resolve())
     if isinstance(data, Table):
         return _list_table(data, split, images)
     if isinstance(data, Arrays) and split == "all":
@@ -141,17 +154,19 @@ def list_place(path: str, *, split: str = "all", images: str | None = None) -> L
     return list_data_set(data, split=split, images=images)
 
 
-def _list_folder(folder: Path) -> Listing:
+def _list_folder(data: Folder, folder: Path) -> Listing:
     """List all images below a folder, without hidden ones and links to folders; the first folder of
-    a path is its label, or the second, after a split."""
+    a path is its label, after those of a split and of a hierarchy."""
     paths = images_below(folder, "")
     with_splits = {"train", "test"} <= set(folders_in(folder)) <= SPLIT_FOLDERS
     entries = []
     for path in paths:
         *parents, _ = path.split("/")
-        split = {"split": parents.pop(0)} if with_splits and parents else {}
-        entries.append(Item(0, path, next(iter(parents), None), split))
-    return Listing(Place(str(folder), str(folder)), entries, ImageFiles(folder, paths))
+        levels = ("split",) * with_splits + data.hierarchy
+        above = dict(zip(levels, parents, strict=False))
+        entries.append(Item(0, path, next(iter(parents[len(levels) :]), None), above))
+    place = Place(str(folder), str(folder), separator=data.separator)
+    return Listing(place, entries, ImageFiles(folder, paths))
 
 
 def _list_table(table: Table, split: str, images: str | None) -> Listing:
@@ -180,7 +195,7 @@ def _list_table(table: Table, split: str, images: str | None) -> Listing:
         label = texts.pop(table.label, None) or None
         known = {name: text for name, text in texts.items() if text}
         entries.append(Item(0, inside, label, known))
-    place = Place(str(path.resolve()), str(root), split, images)
+    place = Place(str(path.resolve()), str(root), split, images, separator=table.separator)
     return Listing(place, entries, ImageFiles(root, [entry.path for entry in entries]))
 
 
@@ -199,7 +214,7 @@ def list_data_set(
         loaded = loaded.take(np.flatnonzero(loaded.columns["role"] != QUERY))
     source, positions = loaded.source.origin(np.arange(len(loaded)))
     names = loaded.names()
-    labels = [loaded.classes[label] for label in loaded.labels]
+    labels = [";".join(names) for names in loaded.class_names()]
     features = isinstance(source, FeatureArray | Texts)
     root = None
     if isinstance(source, ImageFiles):
@@ -214,10 +229,13 @@ def list_data_set(
         else:
             root, names, labels = _pictured(pictures.load(), loaded, positions, len(source))
     description = None if root is not None or features else describe(data)
-    place = Place(place_path(data), root, split, images, description)
-    columns = loaded.columns.items()
+    separator = ";" if loaded.every is not None else ""
+    place = Place(place_path(data), root, split, images, description, separator)
+    columns = {name: column.tolist() for name, column in loaded.columns.items()}
+    for name, groups in loaded.levels.items():
+        columns[name] = [groups[group] for group in columns[name]]
     entries = [
-        Item(0, path, label, {name: str(column[row].item()) for name, column in columns})
+        Item(0, path, label, {name: str(column[row]) for name, column in columns.items()})
         for row, (path, label) in enumerate(zip(names, labels, strict=True))
     ]
     return Listing(place, entries, loaded.source)

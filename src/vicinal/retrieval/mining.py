@@ -78,6 +78,11 @@ def _triplets(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield positions ``[n 3]`` and distances ``[n 2]``, a class at a time."""
     vectors = embedded.vectors
+    if embedded.records.every is not None:
+        raise DataError(
+            f"triplets are mined by class, but rows of {embedded.records.name} have several labels."
+            " Give data of single labels."
+        )
     labels = embedded.labels
     everything = Gallery(vectors, "cosine")
     done = 0

@@ -5,7 +5,7 @@ The tree is made of class means alone, so it costs little beside the embeddings 
 """
 
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Annotated
 
 import numpy as np
@@ -39,7 +39,10 @@ class ClassTree:
     at which they are merged with d_l.
 
     Differs: the paper does not say what merging is once nodes hold several classes. Here what a
-    chain of classes nearer than d_l connects is merged.
+    chain of classes nearer than d_l connects is merged. Of a given hierarchy, H counts the levels
+    at which two classes are of different groups, and d_l is the mean distance of classes that meet
+    at l, but no less than d_{l-1} and d_0: evenly spaced, a few levels would ask most classes to be
+    opposite points.
 
     Attributes:
         classes: label of each class, rising.
@@ -48,6 +51,8 @@ class ClassTree:
         thresholds: d_0 ... d_L.
         merges: the two nodes that meet at each of the C - 1 merges, and their distance, as SciPy's
             ``linkage`` gives them.
+        groups: of a given hierarchy the group of each class, from the narrowest level to the
+            widest; None of one that is built.
     """
 
     classes: Int[Tensor, "c"]
@@ -55,6 +60,7 @@ class ClassTree:
     spreads: Float[Tensor, "c"]
     thresholds: Float[Tensor, "levels"]
     merges: Float[Tensor, "m 4"]
+    groups: Int[Tensor, "c h"] | None = None
 
     @classmethod
     def build(
@@ -63,11 +69,13 @@ class ClassTree:
         labels: Integer[Tensor, "n"],
         *,
         levels: int = 16,
+        groups: Int[Tensor, "n h"] | None = None,
     ) -> "ClassTree":
         """The tree of some embeddings, which are put on the unit sphere first.
 
         Args:
             levels: L.
+            groups: of a given hierarchy the groups of each row, from the narrowest to the widest.
         """
         coerce(levels, Annotated[int, Limits(f"[1, {MOST_LEVELS}]")], "levels of a class tree")
         classes, numbers, sizes = torch.unique(
@@ -89,8 +97,33 @@ class ClassTree:
         first = float(spreads.sum() / several.sum().clamp(min=1))
         shares = torch.arange(levels + 1, dtype=torch.float64) / levels
         thresholds = first + shares * (FARTHEST - first)
-        merges = _single_linkage(means.float())
-        return cls(classes, means.float(), spreads.float(), thresholds.float(), merges)
+        found = (classes, means.float(), spreads.float())
+        if groups is None:
+            return cls(*found, thresholds.float(), _single_linkage(means.float()))
+        one = torch.zeros_like(classes).scatter_(0, numbers, torch.arange(len(numbers)))
+        tree = cls(*found, thresholds.float(), torch.zeros(0, 4), groups.cpu()[one])
+        return replace(tree, thresholds=tree.mean_distances(first))
+
+    def mean_distances(self, least: float) -> Float[Tensor, "levels"]:
+        """Return the mean d of classes that meet at each level of a given hierarchy; it is at least
+        ``least``, and does not fall."""
+        every = torch.arange(len(self.classes))
+        sums = torch.zeros(2, int(self.levels().max()) + 1, dtype=torch.float64)
+        for place, far in zip(torch.split(every, CLASSES), self.apart(every), strict=True):
+            other = far.isfinite()
+            level = self.levels_between(place, every)[other].long()
+            for row, weights in zip(sums, (far[other], torch.ones(len(level))), strict=True):
+                row += level.bincount(weights.double(), minlength=len(row))
+        return (sums[0] / sums[1].clamp(min=1)).clamp(min=least).cummax(0).values.float()
+
+    def levels_between(
+        self, places: Integer[Tensor, "k"], others: Integer[Tensor, "m"]
+    ) -> Integer[Tensor, "k m"]:
+        """H of some classes and others, in a given hierarchy; 0 in one that is built."""
+        found = torch.zeros(len(places), len(others), dtype=torch.uint8)
+        for group in () if self.groups is None else self.groups.unbind(dim=1):
+            found += group[places][:, None] != group[others]
+        return found
 
     def distances(self, places: Integer[Tensor, "k"]) -> Float[Tensor, "k c"]:
         """d(p, q) of some classes, by their places, and every class."""
@@ -115,7 +148,10 @@ class ClassTree:
         from scipy.cluster.hierarchy import fcluster
 
         count = len(self.classes)
-        result = torch.zeros(count, count, dtype=torch.uint8)
+        every = torch.arange(count)
+        result = self.levels_between(every, every)
+        if self.groups is not None:
+            return result
         # Nodes only ever merge: they are apart at first.
         for threshold in self.thresholds[:-1].tolist() if count > 1 else ():
             below = np.nextafter(threshold, -np.inf)
@@ -215,5 +251,8 @@ class AnchorNeighborSampler(BatchSampler):
             )
         here = torch.from_numpy(places)
         wanted = min(self.anchors * self.neighborhood, len(places)) - 1
-        near = [part.topk(wanted, largest=False).indices for part in tree.apart(here)]
+        near = []
+        for place, far in zip(torch.split(here, CLASSES), tree.apart(here), strict=True):
+            ranked = far + 2 * FARTHEST * tree.levels_between(place, here)  # kin first
+            near.append(ranked.topk(wanted, largest=False).indices)
         return np.asarray(torch.cat(near))

@@ -358,8 +358,8 @@ class CategoryBalancedSampler(PKSampler):
 
     Args:
         labels: class of each row.
-        strata: the category of each row, in the slot ``sampler`` the name of a column; None: all
-            are of one.
+        strata: the category of each row, in the slot ``sampler`` the name of a column; None: the
+            narrowest level of a given hierarchy, or all are of one.
         categories: categories in a batch; None: 2, or as many as there are.
         classes: classes in a batch, as many of each category.
         per_class: K.
@@ -435,8 +435,8 @@ class HierarchicalSampler(CategoryBalancedSampler):
 
     Args:
         labels: class of each row.
-        strata: the category of each row, in the slot ``sampler`` the name of a column; None: all
-            are of one.
+        strata: the category of each row, in the slot ``sampler`` the name of a column; None: the
+            narrowest level of a given hierarchy, or all are of one.
         categories: categories in a batch; None: 2, or as many as there are.
         classes: classes in a batch, as many of each category.
         per_class: K.

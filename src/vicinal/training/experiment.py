@@ -146,7 +146,7 @@ class Judge:
         held = scores.queries
         if self.own:
             each = torch.as_tensor(self.own(queries, labels, **gallery)).double().cpu()
-            if each.shape != labels.shape or not bool(each.isfinite().all()):
+            if each.shape != labels.shape[:1] or not bool(each.isfinite().all()):
                 raise ConfigError(
                     f"training.select={self.by} gives a finite score for each of {len(labels)} "
                     f"rows, got {each}."
@@ -490,7 +490,8 @@ def _check_measurable(records: Records) -> None:
     """Retrieval needs something to find and something to confuse it with; say so before hours of
     training."""
     for split, (rows, classes) in records.counts().items():
-        if split != "train" and rows and (classes < 2 or rows == classes):
+        most = records.part(split).sizes().max(initial=0)
+        if split != "train" and rows and (classes < 2 or most < 2):
             raise DataError(
                 f"the {split} part of {records.name} has {rows} records of {classes} classes; "
                 "measuring needs 2 classes, and 2 records in at least one. Move classes into it, "
@@ -587,6 +588,8 @@ def build_method(config: Config, train: Records, device: torch.device) -> tuple[
         steps,
         training.seed,
     )
+    if train.every is not None:
+        _check_several(config, loss)
     method = config.method.build(parts)
     if training.chunk is not None:
         check_chunks(method.embedder, training.chunk)
@@ -598,6 +601,24 @@ def build_method(config: Config, train: Records, device: torch.device) -> tuple[
         if parallel.processes() > 1 and not norms_are_frozen(method.embedder):
             parallel.share_norms(method.embedder)
     return method, 0 if training.head_only else steps
+
+
+def _check_several(config: Config, loss: nn.Module) -> None:
+    """Raise a ConfigError for what takes one class for each row."""
+    own = config.loss.own is not None
+    parts = getattr(loss, "losses", [loss])
+    single = [one for one in parts if not getattr(one, "multi_label", own)]
+    faults = {
+        f"method={config.method.title}": type(config.method) is not Plain,
+        f"model.start={config.model.start}": config.model.start == "fitted",
+        f"loss={config.loss.name}": bool(single),
+    }
+    for fault in [words for words, wrong in faults.items() if wrong]:
+        raise ConfigError(
+            f"rows of these data have several labels, but {fault} takes one class for each. Set "
+            "method=plain and a loss over pairs, triplets or rankings without a miner, such as "
+            "loss=multi_similarity."
+        )
 
 
 def norms_are_frozen(embedder: Embedder) -> bool:
@@ -668,6 +689,8 @@ def _build_sampler(config: Config, train: Records) -> "BatchSampler | OwnSampler
     known = parameters(kind)
     arguments = {name: value for name, value in slot.arguments.items() if value is not None}
     strata = arguments.get("strata")
+    if strata is None and "strata" in known and train.levels:
+        strata = [*train.levels][-1]
     if isinstance(strata, str):  # the name of a column
         if strata not in train.columns:
             raise ConfigError(

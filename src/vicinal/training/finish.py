@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from vicinal import parallel
-from vicinal.data import open_path, own_data
+from vicinal.data import open_like, own_data
 from vicinal.data.check import unseen
 from vicinal.data.records import SPLITS, Records, Split
 from vicinal.data.transforms import ImageTransform
@@ -182,7 +182,7 @@ def measure_run(
     check_compact(dims, quantize, rerank=rerank, dim=embedder.embedding_dim, metric=embedder.metric)
     settings = run.settings
     if data is not None:
-        records = open_path(data).load()
+        records = open_like(data, run).load()
     else:
         skip_corrupt = skip_corrupt or settings["skip_corrupt"]
         _, records = own_data(run)
@@ -238,7 +238,7 @@ def _results(
         "format": FORMAT,
         "split": split,
         "records": len(embedded.vectors),
-        "classes": len(np.unique(embedded.records.labels)),
+        "classes": int((embedded.records.sizes() > 0).sum()),
         "skipped": len(skipped),
         "rows": [
             {"name": name, "metrics": row, "spread": row.spread} for name, row in rows.items()
@@ -257,7 +257,7 @@ def _lone(embedded: Embedded) -> list[str]:
         ]
     if "role" in embedded.records.columns:
         return []
-    lone = int((relevant_counts(embedded.labels) == 0).sum())
+    lone = int((relevant_counts(embedded.targets) == 0).sum())
     return [f"{lone} records have no other of their class and are not asked for."] if lone else []
 
 

@@ -286,7 +286,8 @@ class Trainer:
         return self.settings.compile == "on" or (self.settings.compile == "auto" and worth)
 
     def _captures(self) -> bool:
-        alone = parallel.processes() == 1
+        # The positives of rows with several labels are counted on the host.
+        alone = parallel.processes() == 1 and self.experiment.train.every is None
         settings = self.settings
         wanted = settings.cuda_graph == "auto" and settings.chunk is None
         return alone and wanted and self.experiment.device.type == "cuda" and self.method.capturable
