@@ -1,13 +1,14 @@
 """Data behind a URL: their mirror in the user's cache, whose files are read when they are asked
-for."""
+for, or in parts and not kept."""
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, BinaryIO
 
 from vicinal.errors import ConfigError, DataError
 
@@ -47,6 +48,9 @@ def _url(system: Any, name: str) -> str:
     return str(system.unstrip_protocol(name))
 
 
+_AHEAD = 2**22  # bytes read at once of a file that is read from its beginning
+
+
 @cache
 def listed(path: Path) -> Path:
     """Return a path; of the mirror, lay out first what is there now: files that are new or another
@@ -66,7 +70,7 @@ def listed(path: Path) -> Path:
         if ".." in inside.parts or remote.endswith("/"):
             continue
         laid_out.add(file)
-        changed = _changed(about)
+        changed = _changed(about) or about["size"] or 0  # what tells another file, at least
         if file.is_file():
             known = file.stat()
             same = known.st_size in (0, about["size"] or known.st_size)  # some clients know none
@@ -91,6 +95,39 @@ def _changed(about: Mapping[str, Any]) -> int:
     if isinstance(time, str):
         time = datetime.fromisoformat(time)
     return int(time.timestamp() if isinstance(time, datetime) else time)
+
+
+@contextmanager
+def streaming(path: Path) -> Iterator[BinaryIO]:
+    """Open a file; one of the mirror that is not here is read where it lies, as far as is asked
+    for, and not kept."""
+    source = None if path.stat().st_size else _source(path)
+    if source is None:
+        with path.open("rb") as file:
+            yield file
+        return
+    system, name = source
+    try:
+        with system.open(name, "rb", block_size=_AHEAD, cache_type="readahead") as remote:
+            yield remote
+    except (DataError, ConfigError):
+        raise
+    except Exception as error:  # of any client, and of whoever reads
+        raise DataError(f"{_url(system, name)} cannot be read: {error}") from error
+
+
+def part_of(path: Path, first: int, length: int) -> bytes:
+    """Return some bytes of a file; of one of the mirror that is not here only these are read."""
+    source = None if path.stat().st_size else _source(path)
+    if source is None:
+        with path.open("rb") as file:
+            file.seek(first)
+            return file.read(length)
+    system, name = source
+    try:
+        return bytes(system.cat_file(name, start=first, end=first + length))
+    except Exception as error:  # of any client
+        raise DataError(f"{_url(system, name)} cannot be read: {error}") from error
 
 
 def fetched(path: Path) -> Path:

@@ -1,5 +1,6 @@
 """Data behind URLs, by fsspec: over the system's own files, and over an S3 server on loopback."""
 
+import json
 import os
 import shutil
 
@@ -9,7 +10,10 @@ from PIL import Image
 
 from vicinal import remote
 from vicinal.data import Folder, Shards, Table, open_path, pack
+from vicinal.data.loader import Loader, contents
+from vicinal.data.transforms import ImageTransform
 from vicinal.errors import ConfigError, DataError
+from vicinal.samplers import PKSampler
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -109,6 +113,61 @@ def test_a_table_and_shards(far, birds, tmp_path):
     shards = open_path(f"{far}/shards")
     assert shards == Shards(f"{far}/shards")
     same(shards.load(), Shards(str(tmp_path / "shards")).load())
+
+
+@pytest.mark.parametrize("kind", ["tar", "parquet"])
+def test_shards_are_read_in_parts(far, birds, tmp_path, cache, monkeypatch, kind):
+    near = Folder(str(birds)).load()
+    folder = tmp_path / "shards"
+    if kind == "tar":
+        pack(near, folder, part_bytes=15_000)
+    else:
+        write_parquet(near, folder)
+    system, name = fsspec.core.url_to_fs(far)
+    system.makedirs(f"{name}/shards", exist_ok=True)
+    for shard in folder.iterdir():
+        system.put_file(str(shard), f"{name}/shards/{shard.name}")
+    monkeypatch.setattr(type(system), "get_file", None)  # nothing is downloaded whole
+
+    data = open_path(f"{far}/shards")
+    assert data == Shards(f"{far}/shards")
+    records = data.load()
+    assert not list((cache / "vicinal" / "shards").glob("*.images"))
+    assert (contents(records) != 0).all()
+    remote.listed.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(type(system), "open", None)  # the index was made once
+        again = data.load()
+    assert again.fingerprint() == records.fingerprint()
+    assert records.classes == near.classes
+    plan = PKSampler(records.labels, classes=2, per_class=2, seed=0).epoch(0)
+    transform = ImageTransform(size=8, pad=1, crop="center")
+    for batch in Loader(records, transform).batches(plan):
+        rows = [near.names().index(records.source.name(row)) for row in batch.indices.tolist()]
+        (same,) = Loader(near, transform).batches([rows])
+        np.testing.assert_array_equal(batch.inputs, same.inputs)
+    assert not filled(cache / "vicinal" / "remote")
+    unpacked = list((cache / "vicinal" / "shards").glob("*.images"))
+    assert bool(unpacked) == (kind == "parquet")
+
+
+def write_parquet(records, folder):
+    """Write pictures as a data set of Hugging Face lies there, in two files of small row groups."""
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    folder.mkdir()
+    rows = [
+        {"bytes": (records.source.root / path).read_bytes(), "path": path}
+        for path in records.source.paths
+    ]
+    about = {"info": {"features": {"label": {"names": list(records.classes)}}}}
+    for part in range(2):
+        mine = slice(6 * part, 6 * part + 6)
+        table = pa.table({"image": rows[mine], "label": records.labels[mine]})
+        table = table.replace_schema_metadata({"huggingface": json.dumps(about)})
+        file = folder / f"data-0000{part}-of-00002.parquet"
+        pyarrow.parquet.write_table(table, file, row_group_size=2)
 
 
 def test_what_cannot_be_reached_is_named(birds, tmp_path):

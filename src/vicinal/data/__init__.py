@@ -82,8 +82,8 @@ def open_path(path: str | Path, *, image: str = "path") -> Dataset:
     read.
 
     A folder with the lists or archives of a published set is that set, one of ``.tar`` files
-    WebDataset's shards, one that ``vicinal embed`` wrote embeddings, any other a folder of class
-    folders; ``.csv`` and ``.tsv`` are tables of
+    WebDataset's shards (or of ``.parquet`` with encoded images), one that ``vicinal embed`` wrote
+    embeddings, any other a folder of class folders; ``.csv`` and ``.tsv`` are tables of
     image paths, or of pairs of them where they have a column ``query_path``; others, and ``.npz``,
     hold feature vectors. Where there is a column ``text``, pictures or vectors are trained beside
     their texts; texts without ``path`` are sentences. The word ``glyphs`` names the embedded set,
@@ -112,7 +112,7 @@ def open_path(path: str | Path, *, image: str = "path") -> Dataset:
             (kind(path) for kind in (*_PUBLISHED, Embeddings, Shards) if kind.lies_in(found)),
             Folder(path),
         )
-    if ending == ".tar":
+    if Shards.lies_in(found):
         return Shards(path)
     if ending in (".csv", ".tsv", ".parquet", ".npz"):
         columns = column_names(found)

@@ -13,7 +13,7 @@ from vicinal.data.records import ImageFiles, Records, as_text
 from vicinal.data.splits import Labeled, grouped
 from vicinal.errors import DataError, few
 from vicinal.files import HEIC, read_arrays, write_arrays
-from vicinal.remote import cache_folder, fetched, listed, mirrored
+from vicinal.remote import cache_folder, listed, mirrored
 
 ENDINGS = frozenset(
     {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", *HEIC}
@@ -50,7 +50,7 @@ def existing(path: str) -> Path:
         raise DataError(f"no data at {path}: {found} does not exist. {advice}")
     if not found.is_file() and not found.is_dir():  # a pipe would wait for whoever writes into it
         raise DataError(f"{found} is neither a file nor a folder. Check the path.")
-    return fetched(found) if found.is_file() else found
+    return found
 
 
 def cached(name: str, make: Callable[[], Mapping[str, np.ndarray]]) -> Mapping[str, np.ndarray]:

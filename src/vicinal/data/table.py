@@ -33,7 +33,7 @@ from vicinal.data.records import (
 from vicinal.data.splits import Labeled, Order, SplitByClass, grouped, labels_in
 from vicinal.errors import ConfigError, DataError, few, package, unknown
 from vicinal.files import decoding, read_arrays, read_object, region, regular, write_atomically
-from vicinal.remote import cache_folder, listed
+from vicinal.remote import cache_folder, listed, streaming
 
 VIEWS = ("query_path", "gallery_path")
 BOXES = (("x", "y", "w", "h"), ("x_1", "y_1", "x_2", "y_2"))  # the second as open-metric-learning's
@@ -149,7 +149,7 @@ def read_columns(path: Path) -> Columns:
         raise ConfigError(
             f"a table ends in .csv, .tsv or .parquet, got {path}. Convert or rename it."
         )
-    with _parquet(path) as file:
+    with parquet(regular(path)) as file:
         table = file.read()
         cells: dict[str, Any] = {name: table.column(name) for name in table.column_names}
         for name, column in cells.items():
@@ -164,11 +164,11 @@ def column_names(path: Path) -> Collection[str]:
     """Return the names of a table's columns, or of an ``.npz``'s arrays."""
     ending = path.suffix.lower()
     if ending == ".npz":
-        with suppress(BadZipFile, OSError), ZipFile(path) as archive:
+        with suppress(BadZipFile, OSError), ZipFile(regular(path)) as archive:
             return [name.removesuffix(".npy") for name in archive.namelist()]
         return []
     if ending == ".parquet":
-        with _parquet(path) as file:
+        with parquet(path) as file:
             return [*file.schema_arrow.names]
     return read_columns(path).cells
 
@@ -180,7 +180,7 @@ def _read_csv(path: Path) -> Columns:
     lines = list[int]()
     try:
         # spreadsheets put a byte order mark first
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with regular(path).open(encoding="utf-8-sig", newline="") as file:
             separator = max(",;\t", key=file.readline().count)
             file.seek(0)
             reader = csv.reader(file, delimiter=separator, strict=True)
@@ -220,11 +220,11 @@ def _read_npz(path: Path) -> Columns:
 
 
 @contextmanager
-def _parquet(path: Path) -> Iterator[Any]:
-    """Open a Parquet file; what goes wrong while it is read names the path."""
+def parquet(path: Path) -> Iterator[Any]:
+    """Open a Parquet file, of which what is asked for is read; what goes wrong names the path."""
     arrow = pyarrow_module()
     try:
-        with arrow.parquet.ParquetFile(regular(path)) as file:
+        with streaming(path) as opened, arrow.parquet.ParquetFile(opened) as file:
             names = file.schema_arrow.names
             if len(set(names)) != len(names):
                 raise ValueError(f"it must name each column once, got {names}")

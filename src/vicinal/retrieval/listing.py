@@ -30,7 +30,7 @@ from vicinal.data.records import (
     Taken,
     Texts,
 )
-from vicinal.data.shards import TarImages
+from vicinal.data.shards import ShardImages
 from vicinal.data.table import box_columns, column_names, picture_paths, read_columns
 from vicinal.errors import DataError
 from vicinal.files import file_hash, parted
@@ -83,7 +83,7 @@ class Listing:
                 return sha256(repr((digest, box)).encode()).hexdigest() if box else digest
             except OSError as error:
                 raise DataError(f"image {path} cannot be read: {error.strerror}.") from error
-        if isinstance(source, TarImages):
+        if isinstance(source, ShardImages):
             return sha256(source.encoded(position)).hexdigest()
         pixels = np.asarray(source.read(position))
         return sha256(repr(pixels.shape).encode() + pixels.tobytes()).hexdigest()
