@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 
 from vicinal import config
 from vicinal.arguments import describe
@@ -411,6 +412,10 @@ def test_a_run_says_beforehand_how_much_longer_its_method_takes(vectors):
     said = describe_cost(compose({"data": vectors}, words))
     assert re.search(r"about \d+ s on this cpu, \d+\.\d times as long as with method=plain", said)
     assert "as long as" not in describe_cost(compose({"data": vectors}))
+    drawn = np.zeros((24, 20, 20, 3), np.uint8), np.repeat(np.arange(4), 6)
+    network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    config = compose({"data": drawn, "model": network}, words, from_words(["transform.size=16"]))
+    assert "as long as with method=plain" in describe_cost(config)
 
 
 @pytest.mark.parametrize("slot", ["loss", "sampler", "method", "optimizer", "transform", "model"])

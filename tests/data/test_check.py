@@ -82,6 +82,13 @@ def test_equal_files_are_faults_between_parts_and_classes(split_folders, copy, o
         assert sorted(names[0].split(" = ")) == sorted([copy, "train/a/0.jpg"])
 
 
+def test_a_set_that_leaves_one_class_to_train_on_says_so(write_pictures):
+    """`vicinal train` rejects it: half of the classes are for testing."""
+    root = write_pictures(*(f"{label}/{number}.png" for label in "ab" for number in range(4)))
+    assert "1 training class is too few: set data.test=0" in check(Folder(str(root))).lines()[-1]
+    assert "nothing wrong" in check(Folder(str(root), test=0.0)).lines()[-1]
+
+
 def test_small_and_shared_classes_are_notes(write_pictures):
     root = write_pictures(
         "train/a/0.png",

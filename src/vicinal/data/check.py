@@ -78,6 +78,9 @@ class CheckReport:
             lines += [f"    ... and {len(found) - most} more"] * (len(found) > most)
         if not self.ok:
             return [*lines, "something is wrong: see above"]
+        if 0 < (trained := self.splits.get("train", {}).get("classes", 0)) < 2 <= self.classes:
+            few = f"{trained} training class is too few: set data.test=0, or add classes"
+            return [*lines, f"no faults found, but {few}"]
         if self.sizes.get("rows per class", (_ENOUGH,) * 3)[1] >= _ENOUGH:
             return [*lines, "nothing wrong found"]
         few = f"half of the classes have fewer than {_ENOUGH} rows"

@@ -19,6 +19,7 @@ from vicinal.training.console import spell
 from vicinal.training.experiment import Experiment, build_method, load_records, taken
 
 SMALL = 64  # pixels a side of the pictures on which methods are compared
+QUICK = 0.2  # seconds of a network's pass over a batch below which steps are taken to measure them
 ROWS = 4  # embedded and differentiated once to measure; more would take seconds on a CPU
 
 
@@ -109,6 +110,8 @@ def _cost(config: Config, method: Method, records: Records, steps: int) -> tuple
     bytes_used = 0.0
     if shape:  # not of a transform of the user's own, nor of texts
         seconds, bytes_used = (rows * each for each in _pass(method, shape, device))
+        if not plain and seconds < QUICK:
+            small = shape
         own = step_seconds(config, records, small) if small else None
         base = None
         if own is not None and not plain:
