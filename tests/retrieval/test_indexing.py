@@ -100,6 +100,13 @@ def test_indexing_again_follows_the_folder(bring, photographs, draw):
         assert new[path][0] == old[path][0] and np.array_equal(new[path][1], old[path][1])
 
 
+def test_a_split_narrows_what_is_there_and_stays(feature_run, listener):
+    """`vicinal clean` indexes a run's data whole; `--split test` beside it had no effect."""
+    assert index(feature_run, console=listener).items == 40
+    assert counts(index(feature_run, split="test", console=listener)) == (0, 0, 24, 0)
+    assert counts(index(feature_run, console=listener)) == (0, 0, 0, 0)
+
+
 def test_ids_are_never_used_again(bring, photographs, draw):
     bring(photographs)
     (photographs / "d" / "11.png").unlink()

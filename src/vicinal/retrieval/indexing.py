@@ -131,8 +131,10 @@ def index(
         for name in sorted(gone.difference(place.path for place in known)):
             raise ConfigError(unknown("place of the collection", name, (it.path for it in known)))
         given = dict.fromkeys(map(absolute_place, paths), (split, images))
-        if not given and not known:
-            given = {place_path(own_description(run)): (split, images)}
+        if not given and (not known or split != "all"):
+            own = place_path(own_description(run))
+            kept = next((place.images for place in known if place.path == own), None)
+            given = {own: (split, images or kept)}
         if not same_model or not (paths or gone):
             given |= _others(run, given, [place for place in known if place.path not in gone])
         listings = [list_again(run, name, *how) for name, how in given.items()]
