@@ -9,6 +9,7 @@ import torch
 
 from vicinal.config import compose
 from vicinal.errors import ConfigError
+from vicinal.evaluation.encoder import Encoder
 from vicinal.reports import write_report
 from vicinal.training.console import Console
 from vicinal.training.estimate import describe
@@ -46,12 +47,23 @@ def test_glorots_start_is_drawn_by_the_seed(tiny):
     assert torch.equal(heads[0], heads[1]) and not torch.equal(heads[1], heads[2])
 
 
-def test_a_closed_form_head_has_a_row_of_its_own(begin):
-    """Without a step the trained row is the head start: --head-only is that baseline."""
+def test_a_closed_form_head_has_a_row_of_its_own(begin, monkeypatch):
+    """Without a step the trained row is the head start: --head-only is that baseline, for which the
+    network sees each record once."""
     runs = {}
+    seen = []
+    embed = Encoder.embed
+
+    def counted(self, records, **how):
+        seen.append(len(records))
+        return embed(self, records, **how)
+
+    monkeypatch.setattr(Encoder, "embed", counted)
     for name, words in {"trained": (), "head": ("training.head_only=true",)}.items():
-        settings = ["model.start=discriminant", "training.steps=2"]
+        settings = ["model.start=discriminant", "training.steps=2", "training.validation=0"]
+        seen.clear()
         runs[name] = begin(name, *settings, *words).results
+    assert len(seen) == 2
     trained, head = (
         {row["name"]: row["metrics"] for row in runs[name]["rows"]} for name in ("trained", "head")
     )

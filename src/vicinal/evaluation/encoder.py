@@ -63,6 +63,10 @@ class Embedded:
         """``labels``, or a matrix of all classes of each row."""
         return torch.from_numpy(self.records.targets)
 
+    def take(self, rows: Int[np.ndarray, "n"]) -> "Embedded":
+        """Return some rows."""
+        return replace(self, vectors=self.vectors[rows], records=self.records.take(rows))
+
     def first(self, size: int, *, normalize: bool) -> "Embedded":
         """Cut vectors to their first numbers, scaled to length 1 again where the model does so."""
         vectors = self.vectors[:, :size]

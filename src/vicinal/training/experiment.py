@@ -216,6 +216,11 @@ class Experiment:
                 self.encoder, self.train, features=features, progress=follower.advance
             )
 
+    @cached_property
+    def features(self) -> Embedded:
+        """What the network makes of the training records."""
+        return self.embed_train("features of the training set", features=True)
+
     def batches(self, plan: Sequence[Sequence[int]], *, epoch: int, start: int) -> Iterator[Batch]:
         """Yield this process's rows of an epoch's batches from number ``start`` on, augmented, on
         the device."""
@@ -320,7 +325,9 @@ class Experiment:
         if model.start == "glorot":
             starts.start_by_glorot(embedder, self.config.training.seed)
             return
-        found = self.embed_train("features of the training set", features=True)
+        found = self.features
+        if self.steps:
+            vars(self).pop("features")  # they need memory, and change
         if model.start == "principal":
             starts.start_as_principal_components(embedder, found.vectors, model.start_length)
         elif model.start == "discriminant":

@@ -61,12 +61,17 @@ def write_results(
         return
     console.line(f"measuring {len(part)} {split} records")
     encoder = experiment.selected(run)
-    before = _before(experiment, part, run)
-    trained = experiment.embed(encoder, part)
+    before, features = _before(experiment, part, run)
     # Whole training classes, up to a bound, so that the cost does not grow with the data.
     rng = np.random.default_rng(seed)
-    sample = whole_classes(experiment.train.labels, TRAIN_SAMPLE, rng, least=2)
-    known = experiment.embed(encoder, experiment.train.take(sample))
+    seen = experiment.train if features is None else experiment.features.records
+    sample = whole_classes(seen.labels, TRAIN_SAMPLE, rng, least=2)
+    if features is None:
+        trained = experiment.embed(encoder, part)
+        known = experiment.embed(encoder, experiment.train.take(sample))
+    else:
+        trained = _headed(features, encoder.embedder)
+        known = _headed(experiment.features.take(sample), encoder.embedder)
 
     sizes = evaluation.dims or config.loss.arguments.get("nested", ())
     sizes = [size for size in sizes if size < trained.vectors.shape[1]]
@@ -261,8 +266,11 @@ def _lone(embedded: Embedded) -> list[str]:
     return [f"{lone} records have no other of their class and are not asked for."] if lone else []
 
 
-def _before(experiment: Experiment, part: Records, run: RunDirectory) -> dict[str, Embedded]:
-    """Embed records as they were before the first step, by the name of the row.
+def _before(
+    experiment: Experiment, part: Records, run: RunDirectory
+) -> tuple[dict[str, Embedded], Embedded | None]:
+    """Embed records as they were before the first step, by the name of the row; and return the
+    features of the network, where no step changed it.
 
     They are the inputs themselves where they are small pictures, the untrained network's features
     and, where the head started in closed form, what that head alone makes of them.
@@ -273,7 +281,7 @@ def _before(experiment: Experiment, part: Records, run: RunDirectory) -> dict[st
     # Features of texts and of pictures have nothing in common; embeddings may.
     if part.captions is not None:
         found[UNTRAINED] = experiment.embed(untrained, part)
-        return found
+        return found, None
     if (
         experiment.config.evaluation.artifacts
         and isinstance(transform, ImageTransform)
@@ -284,12 +292,18 @@ def _before(experiment: Experiment, part: Records, run: RunDirectory) -> dict[st
     features = experiment.embed(untrained, part, features=True)
     found[UNTRAINED] = _unit(features)
     if run.head_path.is_file():
-        embedder = untrained.embedder.cpu().eval()
-        embedder.head.load_state_dict(read_tensors(run.head_path))
-        with torch.no_grad():
-            vectors = embedder.deploy(embedder.embed(features.vectors))
-        found["head start"] = replace(features, vectors=vectors, metric=embedder.metric)
-    return found
+        untrained.embedder.head.load_state_dict(read_tensors(run.head_path))
+        found["head start"] = _headed(features, untrained.embedder)
+    alike = not experiment.steps and len(untrained.embedder.streams) == 1
+    return found, features if alike else None
+
+
+def _headed(features: Embedded, embedder: Embedder) -> Embedded:
+    """Embed features by the head alone."""
+    embedder = embedder.cpu().eval()
+    with torch.no_grad():
+        vectors = embedder.deploy(embedder.embed(features.vectors))
+    return replace(features, vectors=vectors, metric=embedder.metric)
 
 
 class Flat(Identity):
