@@ -193,7 +193,7 @@ class Distance(ABC):
     def normalized_once(self, rows: Embeddings) -> "tuple[Tensor, Distance]":
         """Return rows, and how to compare them, so that no row is normalized again each time it is
         compared."""
-        return rows, self
+        return (unit_rows(rows), replace(self, normalize=False)) if self.normalize else (rows, self)
 
     def nearest(self, values: Tensor, dim: int | tuple[int, ...]) -> Tensor:
         """Return the value of the closest along ``dim``."""
@@ -219,9 +219,6 @@ class Euclidean(Distance):
         found = pairwise_distances(x, y, squared=self.squared)
         return found if self.scale == 1 else self.scale * found
 
-    def normalized_once(self, rows: Tensor) -> tuple[Tensor, Distance]:
-        return (unit_rows(rows), replace(self, normalize=False)) if self.normalize else (rows, self)
-
     def between_arcs(
         self, rows: Tensor, first: Tensor, second: Tensor, *, points: bool = False
     ) -> Tensor:
@@ -240,9 +237,6 @@ class DotProduct(Distance):
         if self.normalize:
             return cosine_similarity(x, y)
         return inner_products(*wide_enough(x, y)).to(at_least_float32(x).dtype)
-
-    def normalized_once(self, rows: Tensor) -> tuple[Tensor, Distance]:
-        return (unit_rows(rows), replace(self, normalize=False)) if self.normalize else (rows, self)
 
     def between_arcs(
         self, rows: Tensor, first: Tensor, second: Tensor, *, points: bool = False

@@ -4,7 +4,7 @@ GMML (Zadeh, Hosseini & Sra, ICML 2016) and RVML (Perrot & Habrard, NIPS 2015)."
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -182,6 +182,7 @@ class Hinge:
         return slope * above - slope**2 * (self.width / 2), slope
 
 
+@dataclass(eq=False, repr=False)
 class LANML(MahalanobisTransformer):
     """Put the similar radius of every sample a margin below its dissimilar radius.
 
@@ -230,27 +231,15 @@ class LANML(MahalanobisTransformer):
     (150, 4)
     """
 
-    def __init__(
-        self,
-        gamma1: Finite = -1.0,
-        gamma2: Positive = 8.0,
-        regularization: NonNegative = 1.0,
-        n_similar: Count | Literal["auto"] | None = "auto",
-        n_components: Count | None = None,
-        margin: Positive = 1.0,
-        smoothing: NonNegative = 0.1,
-        tol: Positive = 1e-4,
-        max_iter: Count = 500,
-    ) -> None:
-        self.gamma1 = gamma1
-        self.gamma2 = gamma2
-        self.regularization = regularization
-        self.n_similar = n_similar
-        self.n_components = n_components
-        self.margin = margin
-        self.smoothing = smoothing
-        self.tol = tol
-        self.max_iter = max_iter
+    gamma1: Finite = -1.0
+    gamma2: Positive = 8.0
+    regularization: NonNegative = 1.0
+    n_similar: Count | Literal["auto"] | None = "auto"
+    n_components: Count | None = None
+    margin: Positive = 1.0
+    smoothing: NonNegative = 0.1
+    tol: Positive = 1e-4
+    max_iter: Count = 500
 
     def _fit(self, samples: Array, labels: Labels, directions: Array) -> None:
         directions = in_units(samples, directions)
@@ -288,6 +277,7 @@ class LANML(MahalanobisTransformer):
             )
 
 
+@dataclass(eq=False, repr=False)
 class PNCA(MahalanobisTransformer):
     """Raise the probability that a sample's random neighbor is of its class, with an exponent on
     the similar ones.
@@ -322,17 +312,10 @@ class PNCA(MahalanobisTransformer):
     (150, 2)
     """
 
-    def __init__(
-        self,
-        alpha: Positive = 1.0,
-        n_components: Count | None = None,
-        tol: Positive = 1e-4,
-        max_iter: Count = 500,
-    ) -> None:
-        self.alpha = alpha
-        self.n_components = n_components
-        self.tol = tol
-        self.max_iter = max_iter
+    alpha: Positive = 1.0
+    n_components: Count | None = None
+    tol: Positive = 1e-4
+    max_iter: Count = 500
 
     def _fit(self, samples: Array, labels: Labels, directions: Array) -> None:
         directions = in_units(samples, directions)
@@ -358,6 +341,7 @@ class PNCA(MahalanobisTransformer):
             )
 
 
+@dataclass(eq=False, repr=False)
 class NCA(PNCA):
     """Neighborhood components analysis (Goldberger et al. 2004): PNCA with α = 1.
 
@@ -372,10 +356,7 @@ class NCA(PNCA):
     (150, 1)
     """
 
-    def __init__(
-        self, n_components: Count | None = None, tol: Positive = 1e-4, max_iter: Count = 500
-    ) -> None:
-        super().__init__(n_components=n_components, tol=tol, max_iter=max_iter)
+    alpha: Positive = field(default=1.0, init=False)
 
 
 def sigmoid(excess: Array) -> tuple[Array, Array]:
@@ -388,6 +369,7 @@ def sigmoid(excess: Array) -> tuple[Array, Array]:
 # -- in closed form -------------------------------------------------------------------------------
 
 
+@dataclass(eq=False, repr=False)
 class GMML(MahalanobisTransformer):
     """The metric midway between pulling similar pairs together and pushing dissimilar pairs apart.
 
@@ -408,9 +390,8 @@ class GMML(MahalanobisTransformer):
         components_: L, rows by falling length.
     """
 
-    def __init__(self, t: Share = 0.5, ridge: NonNegative = 1e-4) -> None:
-        self.t = t
-        self.ridge = ridge
+    t: Share = 0.5
+    ridge: NonNegative = 1e-4
 
     def _fit(self, samples: Array, labels: Labels, directions: Array) -> None:
         sets = Neighborhoods.among(samples @ directions, labels, None)
@@ -434,6 +415,7 @@ class GMML(MahalanobisTransformer):
         self.components_ = project(metric)[1] @ directions.T
 
 
+@dataclass(eq=False, repr=False)
 class RVML(MahalanobisTransformer):
     """Regress every sample onto a virtual point of its class.
 
@@ -452,8 +434,7 @@ class RVML(MahalanobisTransformer):
         components_: L, one row for each class.
     """
 
-    def __init__(self, regularization: Positive = 0.01) -> None:
-        self.regularization = regularization
+    regularization: Positive = 0.01
 
     def _fit(self, samples: Array, labels: Labels, directions: Array) -> None:
         names, codes = np.unique(labels, return_inverse=True)

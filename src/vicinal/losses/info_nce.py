@@ -84,7 +84,7 @@ class SupervisedContrastiveLoss(InfoNCELoss):
         )
         count = c.keep_positive.sum(dim=1)
         sums = c.of_positives(everyone[:, None] - positive).sum(dim=1) / count.clamp(min=1)
-        return Terms(sums, (count > 0).to(sums.dtype))
+        return Terms.of_anchors(sums, count > 0)
 
 
 @dataclass(eq=False, repr=False)
@@ -147,5 +147,4 @@ class SigmoidLoss(Loss):
         )
         pull = softplus(-(scale * c.positive + offset), threshold=40.0)
         push = softplus(scale * c.negative + offset, threshold=40.0)
-        sums = c.add_up(pull, push)
-        return Terms(sums, (c.count_pairs() > 0).to(sums.dtype))
+        return Terms.of_anchors(c.add_up(pull, push), c.count_pairs() > 0)

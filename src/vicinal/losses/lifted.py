@@ -77,7 +77,7 @@ class LiftedStructureLoss(Loss):
             push = log_sum_exp(-c.negative, c.keep_negative, c.negative_weights)
             # The logarithm of a sum over nothing is so low that this is 0.
             losses = relu(pull + push + self.margin)
-            return Terms(losses, c.formed().to(losses.dtype))
+            return Terms.of_anchors(losses, c.formed())
         if self.form == "min":
             near = of_both_members(c, nearest_negative)
             losses = relu(c.positive + near.hardness + self.margin) * near.weight
@@ -133,9 +133,7 @@ class ImprovedLiftedStructureLoss(Loss):
         push = _soft_maximum(
             -c.negative, c.keep_negative, c.negative_weights, self.gamma2, self.lambda2, -sign
         )
-        formed = c.formed()
-        losses = relu(pull + push + self.margin).masked_fill(~formed, 0)
-        return Terms(losses, formed.to(losses.dtype))
+        return Terms.of_anchors(relu(pull + push + self.margin), c.formed())
 
 
 @dataclass(eq=False, repr=False)

@@ -27,6 +27,7 @@ from vicinal.tuples import (
     Reference,
     SingleLabels,
     Triplets,
+    block_pairs,
     multi_hot,
     other_class,
     positives,
@@ -54,6 +55,11 @@ class Terms(NamedTuple):
 
     sums: Float[Tensor, "n"]
     counts: Float[Tensor, "n"]
+
+    @classmethod
+    def of_anchors(cls, losses: Float[Tensor, "n"], formed: Bool[Tensor, "n"]) -> "Terms":
+        """Return one term for each anchor that forms one."""
+        return cls(losses.masked_fill(~formed, 0), formed.to(losses.dtype))
 
 
 def reduce(terms: Terms, reduction: Reduction) -> Float[Tensor, ""] | Float[Tensor, "n"]:
@@ -272,7 +278,6 @@ class Loss(SettingsModule, ABC):
             sphere and has no arcs.
         single_negatives: whether each negative is compared with the anchor alone, so that it can be
             replaced (HDML).
-        penalizes: whether the formula has a term of the embeddings themselves, ``penalty``.
         separate_sums: whether an anchor's positives enter by one sum and its negatives by another,
             so that an example can be both in part (Metrix).
         relative: whether similarities enter by their differences alone, so that minus a distance
@@ -291,7 +296,6 @@ class Loss(SettingsModule, ABC):
     pair_rows: ClassVar[PairRows] = None
     pairs_off_sphere: ClassVar[bool] = False
     single_negatives: ClassVar[bool] = True
-    penalizes: ClassVar[bool] = False
     separate_sums: ClassVar[bool] = False
     relative: ClassVar[bool] = False
     blocks = False
@@ -337,10 +341,12 @@ class Loss(SettingsModule, ABC):
         """Return the loss of comparisons, however they were made."""
         return reduce(self.core(c), self.reduction)
 
-    def penalty(self, anchors: Embeddings, others: Float[Tensor, "*m d"]) -> Float[Tensor, "n"]:
-        """Return what the embeddings cost each anchor in themselves, where the loss ``penalizes``
-        them."""
-        raise NotImplementedError
+    def penalty(
+        self, anchors: Embeddings, others: Float[Tensor, "*m d"]
+    ) -> Float[Tensor, "n"] | None:
+        """Return what the embeddings cost each anchor in themselves, where the formula has such a
+        term; ``others`` are the rows that anchors are compared with."""
+        return None
 
     @property
     def indivisible(self) -> str | None:
@@ -357,7 +363,11 @@ class Loss(SettingsModule, ABC):
         self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None
     ) -> Comparisons:
         """Compare each anchor with every positive and negative that labels give it."""
+        if self.blocks and self.layout == "pairs" and reference is None:
+            embeddings, labels, reference = block_pairs(embeddings, labels)
         found, columns = self._pairs(embeddings, labels, reference)
+        others = embeddings if reference is None else reference.rows
+        found = replace(found, penalty=self.penalty(embeddings, others))
         if not self.both_members:
             return found
         if reference is None:
@@ -511,10 +521,8 @@ class Loss(SettingsModule, ABC):
         positive = distance(anchors, others[:, None])
         negative = distance(anchors, negatives[:, None])
         there = torch.ones_like(positive, dtype=torch.bool)
-        penalty = None
-        if self.penalizes:
-            anchor, *compared = (embeddings[members] for members in triplets)
-            penalty = self.penalty(anchor, torch.cat(compared))
+        anchor, *compared = (embeddings[members] for members in triplets)
+        penalty = self.penalty(anchor, torch.cat(compared))
         found = Comparisons(positive, there, negative, there, penalty=penalty)
         if not self.both_members:
             return found

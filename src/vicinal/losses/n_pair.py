@@ -4,7 +4,7 @@ triplet.
 """
 
 import math
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
 
@@ -18,7 +18,7 @@ from vicinal.distances import Distance, DotProduct, Negative, squared_lengths
 from vicinal.errors import ConfigError
 from vicinal.geometry import log_sum_exp
 from vicinal.losses.loss import Comparisons, Loss, PairRows, Terms
-from vicinal.tuples import Embeddings, Labels, Reference, block_pairs
+from vicinal.tuples import Embeddings
 
 Similarity = Literal["dot", "distance"]
 
@@ -55,7 +55,6 @@ class NPairLoss(Loss):
     layout = "pairs"
     pair_rows: ClassVar[PairRows] = "pair"
     pairs_off_sphere = True
-    penalizes = True
     relative = True
 
     similarity: Similarity = "dot"
@@ -71,21 +70,7 @@ class NPairLoss(Loss):
             DotProduct(self.normalize) if self.similarity == "dot" else Negative(super().distance)
         )
 
-    def comparisons(
-        self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None
-    ) -> Comparisons:
-        if self.blocks and reference is None:
-            embeddings, labels, theirs = block_pairs(embeddings, labels)
-            compared, _ = self._pairs(embeddings, labels, theirs)
-            others = theirs.rows
-        else:
-            compared = super().comparisons(embeddings, labels, reference)
-            others = embeddings if reference is None else reference.rows
-        return replace(compared, penalty=self.penalty(embeddings, others))
-
     def penalty(self, anchors: Embeddings, others: Float[Tensor, "*m d"]) -> Float[Tensor, "n"]:
-        """Return what the embeddings' lengths cost each anchor; ``others`` are the rows it is
-        compared with."""
         return self.l2 / 4 * (squared_lengths(anchors) + squared_lengths(others).mean())
 
     def core(self, c: Comparisons) -> Terms:

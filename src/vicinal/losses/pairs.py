@@ -20,7 +20,7 @@ from vicinal.distances import Cosine, Euclidean, SignalToNoise, inner_products
 from vicinal.errors import DataError
 from vicinal.geometry import log_sum_exp
 from vicinal.losses.loss import Comparisons, Loss, Terms
-from vicinal.tuples import Embeddings, Labels, Reference, SingleLabels, Triplets, block_pairs
+from vicinal.tuples import Embeddings, Labels, Reference, SingleLabels, Triplets
 
 
 @dataclass(eq=False, repr=False)
@@ -189,7 +189,7 @@ class RankedListLoss(Loss):
             weights = weights.detach()
         pull = (1 - self.balance) * beyond / outside.sum(dim=1, keepdim=True).clamp(min=1)
         sums = c.add_up(pull, self.balance * weights * within)
-        return Terms(sums, (c.count_pairs() > 0).to(sums.dtype))
+        return Terms.of_anchors(sums, c.count_pairs() > 0)
 
 
 @dataclass(eq=False, repr=False)
@@ -233,7 +233,7 @@ class CircleLoss(Loss):
         )
         # The logarithm of a sum over nothing is so low that this is 0.
         losses = softplus(pull + push, threshold=40.0)
-        return Terms(losses, c.formed().to(losses.dtype))
+        return Terms.of_anchors(losses, c.formed())
 
 
 def _two_means(
@@ -395,17 +395,13 @@ class VICRegLoss(Loss):
     def comparisons(
         self, embeddings: Embeddings, labels: Labels, reference: Reference | None = None
     ) -> Comparisons:
-        views = [embeddings]
-        others = None
-        if self.blocks:
-            embeddings, labels, others = block_pairs(embeddings, labels)
-            views = [embeddings, others.rows]
-        found, _ = self._pairs(embeddings, labels, others)
-        penalty = sum((self.collapse(view) for view in views), start=embeddings.new_zeros(()))
+        found = super().comparisons(embeddings, labels, reference)
+        views = embeddings.chunk(2) if self.blocks else [embeddings]
+        penalty = torch.stack([self.collapse(view) for view in views]).sum()
         return replace(
             found,
             positive=found.positive / max(1, embeddings.shape[1]),
-            penalty=penalty.expand(len(embeddings)),
+            penalty=penalty.expand(len(found.positive)),
         )
 
     def collapse(self, rows: Embeddings) -> Float[Tensor, ""]:

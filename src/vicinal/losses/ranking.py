@@ -70,7 +70,7 @@ def _per_anchor(c: Comparisons, losses: Float[Tensor, "n p"]) -> Terms:
     sums = (losses.masked_fill(~c.keep_positive, 0) * weights).sum(dim=1) / total.masked_fill(
         total == 0, 1
     )
-    return Terms(sums, (total > 0).to(sums.dtype))
+    return Terms.of_anchors(sums, total > 0)
 
 
 @dataclass(eq=False, repr=False)
@@ -98,11 +98,10 @@ class FastAPLoss(Loss):
         within = near.cumsum(dim=1)
         total = (near + far).cumsum(dim=1)
         count = near.sum(dim=1)
-        formed = c.keep_positive.any(dim=1)
         precision = (near * within / total.masked_fill(total == 0, 1)).sum(
             dim=1
         ) / count.masked_fill(count == 0, 1)
-        return Terms((1 - precision).masked_fill(~formed, 0), formed.to(precision.dtype))
+        return Terms.of_anchors(1 - precision, c.keep_positive.any(dim=1))
 
     def histogram(
         self,
@@ -240,7 +239,6 @@ class RecallAtKLoss(Loss):
         weights = c.of_positives(torch.ones_like(positives))
         ranks = 1 + positives + negatives
         count = weights.sum(dim=1)
-        formed = c.keep_positive.any(dim=1)
         recall = torch.zeros_like(count)
         for k in self.ks:
             within = (
@@ -250,7 +248,7 @@ class RecallAtKLoss(Loss):
             recall = recall + (within * weights).sum(dim=1).clamp(max=k) / most.masked_fill(
                 most == 0, 1
             ) / len(self.ks)
-        return Terms((1 - recall).masked_fill(~formed, 0), formed.to(recall.dtype))
+        return Terms.of_anchors(1 - recall, c.keep_positive.any(dim=1))
 
     def _step(self, difference: Tensor) -> Tensor:
         return (difference / self.temperature).sigmoid()

@@ -137,7 +137,7 @@ class BatchHardTripletLoss(Loss):
             if weights is not None:
                 losses = losses * weights.gather(1, chosen[:, None]).squeeze(dim=1)
         # Without one of them the excess was -inf, the loss is 0.
-        return Terms(losses, c.formed().to(losses.dtype))
+        return Terms.of_anchors(losses, c.formed())
 
 
 @dataclass(eq=False, repr=False)

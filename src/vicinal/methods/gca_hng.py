@@ -279,7 +279,7 @@ class GCAHNG(Method):
             torch.ones_like(positive, dtype=torch.bool),
             loss.distance(anchors, negatives),
             other,
-            penalty=loss.penalty(anchors, negatives) if loss.penalizes else None,
+            penalty=loss.penalty(anchors, negatives),
         )
         found: Tensor = loss.score(compared)
         return found

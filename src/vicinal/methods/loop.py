@@ -146,10 +146,8 @@ class NegativesBetweenPairs(SettingsModule, ABC):
             keep_positive = torch.cat([there[first], there[second] & ~twice], dim=1) & keep
         else:
             positive = loss.distance(embeddings[first], embeddings[second][:, None])
-        penalty = None
-        if loss.penalizes:
-            each = loss.penalty(embeddings, embeddings)
-            penalty = (each[first] + each[second]) / 2
+        each = loss.penalty(embeddings, embeddings)
+        penalty = None if each is None else (each[first] + each[second]) / 2
         keep_negative = other_class(labels[first]) & keep & stands
         return Comparisons(positive, keep_positive, negative, keep_negative, penalty=penalty)
 

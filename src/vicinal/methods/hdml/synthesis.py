@@ -389,5 +389,5 @@ class Synthesis:
         if roles.chosen is not None:
             there = there.gather(1, roles.chosen)
         # The penalty is over N² rows, as the authors take it.
-        penalty = loss.penalty(anchors, negatives) if loss.penalizes else found.penalty
+        penalty = loss.penalty(anchors, negatives)
         return replace(found, negative=compared, keep_negative=there, penalty=penalty)
