@@ -10,8 +10,6 @@ from torch.testing import assert_close
 
 from vicinal import distances
 from vicinal.distances import (
-    DotProduct,
-    SignalToNoise,
     cosine_similarity,
     inner_products,
     pairwise_distances,
@@ -126,15 +124,6 @@ def test_collapsed_rows_far_from_the_origin_keep_their_digits(rows):
         (gradient,) = grad((pairwise_distances(given, squared=False) * weights).sum(), given)
         gradients.append(gradient.double())
     assert_close(*gradients, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_computed_and_returned_in_float32(rows, dtype):
-    x = (200 * rows(6, 32, dtype=torch.float32)).to(dtype)  # its squares overflow float16
-    found = pairwise_distances(x, squared=True)
-    assert found.dtype == torch.float32
-    assert_close(found, by_hand(x, x, True).float())
-    assert inner_products(x, x).dtype == unit_rows(x).dtype == torch.float32
 
 
 @pytest.mark.parametrize(
@@ -252,18 +241,6 @@ def test_exponential_map_clips_and_has_the_printed_formula(rows):
     assert (distances.exponential_map(0 * x, c, r) == 0).all()
 
 
-def test_derivatives_in_the_ball(rows):
-    x = rows(4, 3).requires_grad_()
-    y = rows(3, 3).requires_grad_()
-
-    def between(x, y):
-        return distances.Poincare(curvature=0.5)(
-            *(distances.exponential_map(z, 0.5, 10.0) for z in (x, y))
-        )
-
-    assert gradcheck(between, (x, y))
-
-
 @pytest.mark.parametrize(
     "distance",
     [
@@ -296,17 +273,3 @@ def test_a_row_far_off_costs_the_others_no_digit(rows, far, squared):
         (gradient,) = grad(found[:9, :9].sum(), x)
         (by_hand,) = grad(row_distances(x[:9, None], x[None, :9], squared=squared).sum(), x)
         assert_close(gradient, by_hand, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("length", [1e-25, 1e20])
-def test_distances_of_rows_whose_squares_leave_float32(rows, length):
-    x = rows(10, 4)
-    found = pairwise_distances((length * x).float(), squared=False)
-    assert_close(found.double() / length, pairwise_distances(x, squared=False))
-
-
-@pytest.mark.parametrize("distance", [DotProduct(), SignalToNoise()])
-def test_products_of_rows_whose_squares_leave_float32(distance, rows):
-    x, y = (1e20 * rows(6, 4)).float(), (1e20 * rows(3, 4)).float()
-    assert_close(distance(x, y), distance(x.double(), y.double()).float())
-    assert_close(distance(y / 1e20, x), distance(y.double() / 1e20, x.double()).float())

@@ -206,11 +206,6 @@ def coerce(value: Any, annotation: Any, key: str) -> Any:
         if not isinstance(value, (str, Path)):
             raise ConfigError(f"{key} is a text, got {value!r}.")
         return str(value)
-    elif dataclasses.is_dataclass(annotation) and not isinstance(value, annotation):  # type: ignore[arg-type]
-        if isinstance(value, Mapping):
-            return construct(annotation, value, key)  # type: ignore[arg-type]
-        names = ", ".join(f"{key}.{item.name}" for item in dataclasses.fields(annotation))
-        raise ConfigError(f"{key} is a group of settings; set one of them: {names}.")
     return value
 
 

@@ -164,15 +164,6 @@ def test_ctrl_c_ends_a_process_whose_task_had_done_its_last_step(make, tmp_path)
     assert (folder / "done.json").exists() and not alive(int((folder / "began").read_text()))
 
 
-def test_each_task_has_a_process_and_a_log_of_its_own(make, tmp_path):
-    pool, task = make
-    pids = run(pool(2), map(task, "abc"))
-    assert len(set(pids.values())) == 3
-    for name in "abc":
-        assert (task(name).folder(tmp_path / "runs") / "log.txt").read_text() == f"this is {name}\n"
-    assert not any(alive(pid) for pid in pids.values())
-
-
 @pytest.mark.parametrize(
     ("row", "code", "last"),
     [

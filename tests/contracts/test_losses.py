@@ -349,18 +349,6 @@ def test_no_tensor_is_larger_than_a_few_matrices_of_pairs(loss, rng):
     assert n <= largest.numbers <= 4 * n * n
 
 
-def test_weights_of_1_change_nothing(loss, embeddings):
-    c = loss.comparisons(embeddings, LABELS)
-    plain = loss.core(c)
-    ones = replace(
-        c,
-        positive_weights=torch.ones_like(c.positive),
-        negative_weights=torch.ones_like(c.negative),
-    )
-    for found, expected in zip(loss.core(ones), plain, strict=True):
-        assert_close(found, expected)
-
-
 def test_what_is_not_kept_has_no_influence(loss, embeddings):
     c = loss.comparisons(embeddings, LABELS)
     rubbish = replace(

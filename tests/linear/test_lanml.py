@@ -28,14 +28,6 @@ def test_the_papers_grids_have_the_papers_sizes():
     )
 
 
-def test_the_result_does_not_depend_on_the_order_of_rows(wine, draw):
-    X, y = wine
-    order = draw.permutation(len(X))
-    first = LANML().fit(X, y)
-    mixed = LANML().fit(X[order], y[order])
-    assert mixed.objective_ == pytest.approx(first.objective_, rel=1e-2)
-
-
 def test_the_coordinates_of_the_solver_do_not_change_the_optimum(draw):
     """With n_components = d the same problem is solved on a factor, in the samples' own
     coordinates."""

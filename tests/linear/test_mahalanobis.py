@@ -5,10 +5,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal.errors import ConfigError, DataError
@@ -112,21 +109,6 @@ def test_components_bound_the_rank(wine):
         PNCA(n_components=2),
     ):
         assert estimator.fit(*wine).transform(wine[0]).shape == (178, 2)
-
-
-def test_pipeline_grid_search_and_pandas_like_names(wine):
-    X, y = wine
-    for estimator, values in (
-        (GMML(), {"t": [0.3, 0.5]}),
-        (LANML(), {"gamma2": [2.0, 8.0]}),
-        (PNCA(), {"alpha": [1]}),
-    ):
-        pipeline = Pipeline(
-            [("scale", StandardScaler()), ("metric", estimator), ("knn", KNeighborsClassifier(3))]
-        )
-        grid = {f"metric__{name}": tried for name, tried in values.items()}
-        assert GridSearchCV(pipeline, grid, cv=2, error_score="raise").fit(X, y).best_score_ > 0.9
-    assert list(RVML().fit(X, y).get_feature_names_out()) == ["rvml0", "rvml1", "rvml2"]
 
 
 @pytest.mark.parametrize("estimator", [LANML(), LANML(gamma1=1.0), PNCA()], ids=str)

@@ -92,28 +92,6 @@ def test_blocks_change_nothing(draw, gamma2, monkeypatch):
     assert_allclose(blocks.gradient, whole.gradient, rtol=1e-9, atol=1e-12)
 
 
-def semidefinite(draw):
-    root = draw.standard_normal((4, 4))
-    return root.T @ root * draw.uniform(0.01, 1)
-
-
-def midpoint_violations(data, draw, gamma1, pairs=100):
-    objective = Objective(Neighborhoods.among(*data, None), gamma1, 2.0, HINGE)
-
-    def at(metric):
-        return objective.at(np.linalg.cholesky(metric).T, gradient=False).value
-
-    metrics = [(semidefinite(draw), semidefinite(draw)) for _ in range(pairs)]
-    return sum(at((a + b) / 2) > (at(a) + at(b)) / 2 + 1e-9 for a, b in metrics)
-
-
-def test_convex_for_negative_gamma1_and_not_for_positive(data, draw):
-    """Lemma 3 by the midpoint inequality; with γ1 > 0 the first term is concave, and pairs violate
-    it."""
-    assert midpoint_violations(data, draw, -1.0) == 0
-    assert midpoint_violations(data, draw, 1.0) > 5
-
-
 def test_pnca_at_alpha_1_is_scikit_learns_nca_objective(data, draw):
     from sklearn.neighbors import NeighborhoodComponentsAnalysis
 

@@ -774,3 +774,49 @@ def test_potential_field_equals_the_printed_energy_and_its_gradient(options, rng
     ours, printed = (grad(value, [rows, loss.proxies]) for value in (found, energy))
     for gradient, expected in zip(ours, printed, strict=True):
         torch.testing.assert_close(gradient, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        *(
+            AdaptiveNeighborhoodLoss(
+                500.0,
+                500.0,
+                radius=radius,
+                squared=True,
+                lambda1=None,
+                lambda2=None,
+                epsilon=None,
+                similarity="distance",
+            )
+            for radius in ("gamma", "exact")
+        ),
+        AngularLoss(80.0, normalize=False, n_pair=True),
+        *(kind(4, 4, scale=1e4) for kind in (ArcFaceLoss, CosFaceLoss, SubCenterArcFaceLoss)),
+        CircleLoss(gamma=1e5),
+        DiscriminativeDeepMetricLoss(),
+        ImprovedLiftedStructureLoss(gamma1=1e4, gamma2=1e4),
+        ImprovedNPairLoss(gamma=1e3, offset=5.0),
+        ImprovedProxyNCALoss(4, 4, gamma=1e4, normalize=False),
+        InfoNCELoss(1e-4),
+        InstanceLoss(4, 4, scale=1e4),
+        *(LiftedStructureLoss(form=form, normalize=False) for form in ("original", "smooth")),
+        MultiSimilarityLoss(beta=5000.0, epsilon=None),
+        NormalizedSoftmaxLoss(4, 4, temperature=1e-3),
+        NPairLoss(),
+        ProxyAnchorLoss(4, 4, alpha=5000.0),
+        ProxyNCALoss(4, 4, temperature=1e-3, normalize=False),
+        ProxyNCALoss(4, 4, temperature=1e-3, normalize=False, full_softmax=True),
+        RankedListLoss(temperature=1e4),
+        SigmoidLoss(1e4),
+        SoftTripleLoss(4, 4, scale=5000.0, gamma=1e-6),
+        SupervisedContrastiveLoss(0.01, normalize=False),
+        TupletMarginLoss(scale=1e4),
+    ],
+    ids=repr,
+)
+def test_stays_finite_where_a_plain_exponential_overflows(loss, rng):
+    rows = (1e3 * torch.randn(12, 4, generator=rng)).requires_grad_()
+    value = loss(rows, torch.arange(12) // 3)
+    assert value.isfinite() and grad(value, rows)[0].isfinite().all()

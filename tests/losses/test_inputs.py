@@ -123,20 +123,6 @@ def test_triplets_that_name_no_rows_are_rejected(triplets, message, embeddings):
         on_triplets(TripletLoss(), embeddings, Triplets(*map(torch.tensor, triplets)))
 
 
-@pytest.mark.parametrize("name", ["queries", "gallery", "labels", "errors", "fits"])
-def test_pairs_of_views_of_other_shapes_are_rejected(name, embeddings):
-    given = {
-        "queries": embeddings,
-        "gallery": embeddings,
-        "labels": LABELS,
-        "errors": torch.zeros(12),
-        "fits": LABELS >= 0,
-    }
-    given[name] = given[name][:, None] if name == "errors" else given[name][:5]
-    with pytest.raises(DataError, match=f"`{name}`|one label for each"):
-        inspect.unwrap(HardExemplarLoss.with_orientation)(HardExemplarLoss(), **given)
-
-
 SEVERAL = torch.tensor(
     [[1, 1, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 0, 1, 1], [0, 0, 0, 1], [0, 0, 0, 0]]
 )

@@ -3,9 +3,11 @@
 from types import SimpleNamespace
 
 import numpy as np
+import torch
 
 from vicinal.methods.method import Parts
 from vicinal.methods.optimizer import OptimizerConfig
+from vicinal.models import Embedder, Identity
 
 DESCENT = OptimizerConfig(
     "sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0, schedule="constant"
@@ -55,3 +57,10 @@ def build(
         return method.build(parts)
     method.setup(parts)
     return method
+
+
+def on_vectors(method, loss, inputs, dim, *, rows=6, normalize=True, **options):
+    """Return ``method`` ready to train a linear map of vectors, an epoch one batch, by descent."""
+    torch.manual_seed(0)
+    embedder = Embedder(Identity(inputs), dim, normalize=normalize)
+    return build(method, embedder, loss, OneBatch(rows), DESCENT, **options).train()

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from tests.methods.build import DESCENT, OneBatch, build
+from tests.methods.build import on_vectors
 from torch.autograd import grad
 from torch.testing import assert_close
 
@@ -13,7 +13,6 @@ from vicinal.data.records import Batch
 from vicinal.errors import ConfigError, DataError
 from vicinal.losses import MultiSimilarityLoss, NPairLoss, ProxyAnchorLoss, TripletLoss
 from vicinal.methods.gca_hng import GCAHNG, SampleGraph, by_class, combined_negatives
-from vicinal.models import Embedder, Identity
 
 LABELS = torch.tensor([3, 7, 5, 3, 5, 7])
 
@@ -143,19 +142,10 @@ def test_negatives_are_pulled_by_channels_and_combined(members, rng):
     assert_close(still[0], rows[:, -1])
 
 
-def a_method(loss=None, steps=1, **settings):
-    torch.manual_seed(0)
-    embedder = Embedder(Identity(5), 4, normalize=False)
-    sampler = OneBatch(6)
-    method = build(
-        GCAHNG(heads=2, layers=1, **settings),
-        embedder,
-        loss or NPairLoss(l2=0.01),
-        sampler,
-        DESCENT,
-        labels=LABELS.tolist(),
-    )
-    return method.train().double()
+def a_method():
+    method = GCAHNG(heads=2, layers=1)
+    loss = NPairLoss(l2=0.01)
+    return on_vectors(method, loss, 5, 4, normalize=False, labels=LABELS.tolist()).double()
 
 
 def losses_by_hand(method, x, factor, draws):
@@ -241,4 +231,4 @@ def test_uneven_batches_and_heads_are_rejected():
     with pytest.raises(DataError, match="sampler=classes or sampler=pairs"):
         by_class(torch.ones(4, 2), torch.tensor([1, 1, 1, 2]))
     with pytest.raises(ConfigError, match="got 3"):
-        build(GCAHNG(heads=3), Embedder(Identity(5), 4), NPairLoss(), OneBatch(6), labels=[3, 5])
+        on_vectors(GCAHNG(heads=3), NPairLoss(), 5, 4, labels=[3, 5])

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.methods.build import DESCENT, OneBatch, build
+from tests.methods.build import on_vectors
 from torch.autograd import grad
 from torch.testing import assert_close
 
@@ -14,7 +14,7 @@ from vicinal.losses import InstanceLoss, MultiSimilarityLoss, ProxyAnchorLoss
 from vicinal.methods import IDML
 from vicinal.methods.idml import introspective_similarity
 from vicinal.methods.optimizer import OptimizerConfig
-from vicinal.models import MODELS, Embedder, Identity
+from vicinal.models import MODELS
 
 LABELS = torch.tensor([0, 0, 0, 1, 1, 2, 2])
 
@@ -43,11 +43,9 @@ def proxy_anchor(semantic, uncertain, proxies, labels):
     return pulls / len(present) + pushes / len(proxies)
 
 
-def a_method(seed=0, **settings):
-    torch.manual_seed(seed)
-    embedder = Embedder(Identity(6), 4)
+def a_method(**settings):
     loss = ProxyAnchorLoss(classes=4, dim=4)
-    return build(IDML(**settings), embedder, loss, OneBatch(7), DESCENT).train().double()
+    return on_vectors(IDML(**settings), loss, 6, 4, rows=7).double()
 
 
 def a_batch():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tests.methods.build import DESCENT, OneBatch, build
+from tests.methods.build import OneBatch, build, on_vectors
 from torch.testing import assert_close
 
 from vicinal.data.records import Batch
@@ -12,7 +12,7 @@ from vicinal.losses import ContrastiveLoss, MultiSimilarityLoss, ProxyAnchorLoss
 from vicinal.losses.loss import reduce
 from vicinal.methods import Metrix
 from vicinal.methods.metrix import mixed_comparisons, mixtures
-from vicinal.models import Embedder, Identity
+from vicinal.models import Embedder
 
 LABELS = torch.tensor([0, 0, 0, 1, 1, 2, 3])
 FACTOR = 0.3
@@ -99,12 +99,8 @@ def test_mixtures_cost_what_the_formula_says(loss, formula, with_anchor):
     assert_close(*values, rtol=1e-9, atol=1e-12)
 
 
-def a_method(loss=None, **settings):
-    torch.manual_seed(0)
-    embedder = Embedder(Identity(6), 4)
-    loss = loss or MultiSimilarityLoss()
-    method = build(Metrix(**settings), embedder, loss, OneBatch(7), DESCENT)
-    return method.train()
+def a_method(**settings):
+    return on_vectors(Metrix(**settings), MultiSimilarityLoss(), 6, 4, rows=7)
 
 
 def a_batch():

@@ -83,26 +83,6 @@ def test_a_perfect_generator_of_unmoved_negatives_gives_the_loss_itself(kind, ha
     assert made.regenerated.shape == rows.shape
 
 
-@pytest.mark.parametrize("kind", [ProxyNCALoss, ProxyAnchorLoss])
-def test_fully_pulled_negatives_are_as_far_as_the_mean_positive_or_nearer(kind, rows):
-    loss = make(kind)
-    made = Synthesis(loss, torch.nn.Identity())(rows, LABELS, torch.tensor(0.0), lambda z: z)
-    unit, proxies = (normalize(x, dim=1) for x in (rows, loss.proxies))
-    apart = torch.cdist(unit, proxies)
-    own = LABELS[:, None] == loss.proxy_labels
-    if loss.proxies_first:
-        apart, own = apart.T, own.T
-    count = own.sum(dim=1, keepdim=True)
-    mean = torch.where(count > 0, (apart * own).sum(dim=1, keepdim=True) / count, 1.0)
-    # A point on the chord: its distance from the anchor is known, and so is its length.
-    nearer = torch.minimum(apart, mean)
-    share = nearer / apart
-    cosine = (1 - apart.square() / 2) * share + 1 - share
-    cosine = cosine / (1 - share * (1 - share) * apart.square()).sqrt()
-    expected = cosine if loss.proxies_first else 2 - 2 * cosine
-    assert_close(made.comparisons.negative[~own], expected[~own])
-
-
 def test_proxies_that_are_the_positives_of_pairs_are_pulled_as_the_paper_pulls_them(rng):
     anchors, positives = torch.randn(2, 5, 4, generator=rng, dtype=torch.float64)
     both = torch.cat([anchors, positives])

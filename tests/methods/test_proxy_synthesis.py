@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from tests.methods.build import DESCENT, OneBatch, build
+from tests.methods.build import on_vectors
 from torch.func import functional_call
 from torch.testing import assert_close
 
@@ -19,7 +19,6 @@ from vicinal.losses import (
     SoftTripleLoss,
 )
 from vicinal.methods import ProxySynthesis
-from vicinal.models import Embedder, Identity
 
 LABELS = torch.tensor([5, 2, 9, 2, 5, 2])
 KNOWN = (2, 3, 5, 9)
@@ -62,10 +61,7 @@ LOSSES = [
 
 
 def a_method(loss, **settings):
-    torch.manual_seed(0)
-    embedder = Embedder(Identity(6), 4)
-    method = build(ProxySynthesis(**settings), embedder, loss, OneBatch(6), DESCENT)
-    return method.train().double()
+    return on_vectors(ProxySynthesis(**settings), loss, 6, 4).double()
 
 
 @pytest.mark.parametrize(("kind", "normalize"), LOSSES)

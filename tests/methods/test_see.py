@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from tests.methods.build import DESCENT, OneBatch, build
+from tests.methods.build import on_vectors
 from torch.testing import assert_close
 
 from vicinal.data.records import Batch
@@ -12,7 +12,6 @@ from vicinal.errors import ConfigError
 from vicinal.losses import InstanceLoss, MultiSimilarityLoss, ProxyAnchorLoss, SoftTripleLoss
 from vicinal.methods import SEE
 from vicinal.methods.see import around_proxies
-from vicinal.models import Embedder, Identity
 
 LABELS = torch.tensor([5, 2, 9, 2, 5, 2])
 KNOWN = (2, 3, 5, 9)
@@ -46,12 +45,9 @@ def test_a_sample_at_its_proxy_stays_there():
     assert_close(made, x[None].expand(1, 2, 4))
 
 
-def a_method(loss=None, **settings):
-    torch.manual_seed(0)
-    embedder = Embedder(Identity(6), 5)
-    loss = loss or ProxyAnchorLoss(4, 5, known=KNOWN)
-    method = build(SEE(**settings), embedder, loss, OneBatch(6), DESCENT, steps=100)
-    return method.train().double()
+def a_method(**settings):
+    loss = ProxyAnchorLoss(4, 5, known=KNOWN)
+    return on_vectors(SEE(**settings), loss, 6, 5, steps=100).double()
 
 
 def test_the_nearest_are_expanded_and_the_proxies_alone_learn_from_it(rng):

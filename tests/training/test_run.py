@@ -97,13 +97,6 @@ def test_without_validation_classes_the_last_model_is_selected(begin):
     assert all(torch.equal(weights[name], last[name]) for name in weights)
 
 
-def test_equal_settings_give_equal_bytes(finished, begin):
-    first = finished
-    second = begin("again")
-    assert first.metrics_path.read_bytes() == second.metrics_path.read_bytes()
-    assert first.weights_path.read_bytes() == second.weights_path.read_bytes()
-
-
 @pytest.mark.slow
 def test_kill_minus_nine_in_mid_epoch_changes_nothing(tiny, tmp_path, begin, again):
     """A real process, killed at an arbitrary moment, twice; parameters and metrics must be the
@@ -169,18 +162,6 @@ def test_a_run_killed_before_its_first_checkpoint_starts_over(begin, again):
         Encoder.load(run)
     again(run.path)
     assert run.metrics_path.read_bytes() == whole and run.weights_path.read_bytes() == weights
-
-
-def test_a_run_killed_before_it_began_is_begun_again(finished, tmp_path, begin, again):
-    path = tmp_path / "run"
-    path.mkdir()
-    for name in (".lock", "model.json", ".run.json.abc.part"):
-        (path / name).write_text("")
-    with pytest.raises(RunError, match=r"it has no run\.json"):
-        again(path)
-    run = begin(path)
-    assert run.metrics_path.read_bytes() == finished.metrics_path.read_bytes()
-    assert not list(path.rglob("*.part"))
 
 
 def test_a_folder_in_use_is_rejected_before_data_are_read(tmp_path, monkeypatch, begin):

@@ -276,21 +276,6 @@ def test_wandb_keeps_its_id_and_its_settings(run, tmp_path):
     assert len(names) == 1
 
 
-def test_a_tracker_gets_steps_and_evaluations_but_no_events(run):
-    logged = []
-
-    class Listing:
-        def log(self, step, scalars):
-            logged.append((step, dict(scalars)))
-
-    opened = Trackers([], run, CONFIG)
-    opened.trackers.append(Listing())
-    for line in lines(2, 3):
-        opened.record(line)
-    scores = {"validation/recall@1": THIRD * 2, "validation/map@r": 0.25}
-    assert logged == [(2, {"loss": THIRD / 3, "hardness/w": 0.2}), (3, scores)]
-
-
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb"])
 def test_a_missing_package_is_named_with_its_command(name, monkeypatch):
     monkeypatch.setattr(trackers, "find_spec", lambda package: None)

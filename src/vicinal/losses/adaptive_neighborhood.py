@@ -43,8 +43,7 @@ class AdaptiveNeighborhoodLoss(Loss):
     those K pass gradient.
 
     P_i and N_i are what multi-similarity mining leaves, as in ``MultiSimilarityLoss``. The mean is
-    over anchors that have positives and negatives; one of which mining leaves none costs 0. A
-    weight counts a positive or negative as often.
+    over anchors that have positives and negatives; one of which mining leaves none costs 0.
 
     With ℓ(u) = u and λ1 = λ2 it is ``MultiSimilarityLoss`` up to the constants log(|P_i| + 1) / α
     and log(|N_i| + 1) / β (Proposition 7); with α, β → ∞ and without λ it is farthest positive
@@ -115,17 +114,8 @@ class AdaptiveNeighborhoodLoss(Loss):
             similar, dissimilar = informative(
                 Comparisons(-c.positive, similar, -c.negative, dissimilar), self.epsilon
             )
-        inner = self._radius(
-            c.positive,
-            similar,
-            c.positive_weights,
-            self.lambda1,
-            -self.alpha,
-            self.k1,
-        )
-        excess = inner - self._radius(
-            c.negative, dissimilar, c.negative_weights, self.lambda2, self.beta, self.k2
-        )
+        inner = self._radius(c.positive, similar, self.lambda1, -self.alpha, self.k1)
+        excess = inner - self._radius(c.negative, dissimilar, self.lambda2, self.beta, self.k2)
         losses = softplus(excess, self.scale, 40.0) if self.outer == "logistic" else excess
         at_rest = ~(similar.any(dim=1) & dissimilar.any(dim=1))
         return Terms(losses.masked_fill(at_rest, 0), formed.to(losses.dtype))
@@ -134,14 +124,11 @@ class AdaptiveNeighborhoodLoss(Loss):
         self,
         distances: Float[Tensor, "n m"],
         keep: Bool[Tensor, "n m"],
-        weights: Float[Tensor, "n m"] | None,
         threshold: float | None,
         gamma: float,
         k: int,
     ) -> Float[Tensor, "n"]:
         """Return r_i of an anchor's positives with λ1, or R_i of its negatives with λ2."""
-        if weights is not None:
-            keep = keep & (weights > 0)
         # One more neighbor, at a distance that does not depend on the batch.
         if threshold is not None:
             at = distances.new_full(
@@ -149,7 +136,6 @@ class AdaptiveNeighborhoodLoss(Loss):
             )
             distances = torch.cat([distances, at], dim=1)
             keep = torch.cat([keep, torch.ones_like(at, dtype=torch.bool)], dim=1)
-            weights = None if weights is None else torch.cat([weights, torch.ones_like(at)], dim=1)
         if self.radius == "gamma":
-            return log_exp_mean(distances, keep, gamma, weights)
-        return mean_of_k(distances, keep, k, weights)
+            return log_exp_mean(distances, keep, gamma)
+        return mean_of_k(distances, keep, k)

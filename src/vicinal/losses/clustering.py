@@ -67,7 +67,7 @@ class ClusteringLoss(Loss):
         return Comparisons(compared, ~others, compared, others)
 
     def core(self, c: Comparisons) -> Terms:
-        costs = torch.where(c.keep_positive, c.of_positives(c.positive), c.of_negatives(c.negative))
+        costs = torch.where(c.keep_positive, c.positive, c.negative)
         there = c.keep_positive.any(dim=1)
         if not there.any():
             return Terms(0 * costs.sum(dim=1), there.to(costs.dtype))

@@ -14,7 +14,7 @@ from torch.nn.functional import relu, softplus
 
 from vicinal.arguments import NonNegative, Positive
 from vicinal.distances import Euclidean, at_least_float32
-from vicinal.errors import ConfigError, DataError
+from vicinal.errors import ConfigError
 from vicinal.losses.loss import Comparisons, Loss, Terms, reduce
 from vicinal.tuples import Embeddings, Reference, SingleLabels, other_class
 
@@ -156,16 +156,6 @@ class HardExemplarLoss(Loss):
             fits: which pairs are matches at all; the others take no part.
         """
         Reference.checked(queries, labels)
-        for name, value, shape in (
-            ("gallery", gallery, queries.shape),
-            ("errors", errors, labels.shape),
-            ("fits", labels if fits is None else fits, labels.shape),
-        ):
-            if value.shape != shape:
-                raise DataError(
-                    f"beside queries {list(queries.shape)} `{name}` is {list(shape)}, got "
-                    f"{list(value.shape)}."
-                )
         pairs = self.pair_comparisons(
             at_least_float32(queries), at_least_float32(gallery), labels, fits
         )

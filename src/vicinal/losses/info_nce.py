@@ -80,7 +80,7 @@ class SupervisedContrastiveLoss(InfoNCELoss):
         negative = c.negative / self.temperature
         everyone = torch.logaddexp(
             log_sum_exp(positive, c.keep_positive),
-            log_sum_exp(negative, c.keep_negative, c.negative_weights),
+            log_sum_exp(negative, c.keep_negative),
         )
         count = c.keep_positive.sum(dim=1)
         sums = c.of_positives(everyone[:, None] - positive).sum(dim=1) / count.clamp(min=1)

@@ -73,14 +73,14 @@ class LiftedStructureLoss(Loss):
 
     def core(self, c: Comparisons) -> Terms:
         if self.form == "smooth":
-            pull = log_sum_exp(c.positive, c.keep_positive, c.positive_weights)
-            push = log_sum_exp(-c.negative, c.keep_negative, c.negative_weights)
+            pull = log_sum_exp(c.positive, c.keep_positive)
+            push = log_sum_exp(-c.negative, c.keep_negative)
             # The logarithm of a sum over nothing is so low that this is 0.
             losses = relu(pull + push + self.margin)
             return Terms.of_anchors(losses, c.formed())
         if self.form == "min":
             near = of_both_members(c, nearest_negative)
-            losses = relu(c.positive + near.hardness + self.margin) * near.weight
+            losses = relu(c.positive + near.hardness + self.margin)
         else:
             near = of_both_members(c, _all_negatives, join=torch.logaddexp)
             losses = relu(c.positive + near.hardness + self.margin).square() / 2
@@ -127,12 +127,8 @@ class ImprovedLiftedStructureLoss(Loss):
 
     def core(self, c: Comparisons) -> Terms:
         sign = -1 if self.cosine else 1  # of λ among distances
-        pull = _soft_maximum(
-            c.positive, c.keep_positive, c.positive_weights, self.gamma1, self.lambda1, sign
-        )
-        push = _soft_maximum(
-            -c.negative, c.keep_negative, c.negative_weights, self.gamma2, self.lambda2, -sign
-        )
+        pull = _soft_maximum(c.positive, c.keep_positive, self.gamma1, self.lambda1, sign)
+        push = _soft_maximum(-c.negative, c.keep_negative, self.gamma2, self.lambda2, -sign)
         return Terms.of_anchors(relu(pull + push + self.margin), c.formed())
 
 
@@ -168,7 +164,7 @@ class HPHNLoss(Loss):
     def core(self, c: Comparisons) -> Terms:
         far = of_both_members(c, farthest_positive)
         near = of_both_members(c, nearest_negative)
-        losses = relu(far.hardness + near.hardness + self.margin) * far.weight * near.weight
+        losses = relu(far.hardness + near.hardness + self.margin)
         pairs = c.keep_positive.any(dim=1, keepdim=True) if c.partner is None else c.keep_positive
         formed = pairs & near.there
         return Terms(losses.masked_fill(~formed, 0).sum(dim=1), formed.sum(dim=1).to(losses.dtype))
@@ -179,18 +175,17 @@ class Hardest(NamedTuple):
     the harder."""
 
     hardness: Float[Tensor, "*rows"]
-    weight: Float[Tensor, "*rows"]
     there: Bool[Tensor, "*rows"]
 
 
 def farthest_positive(c: Comparisons) -> Hardest:
     """Of each anchor; its hardness is its distance."""
-    return _hardest(c.positive, c.keep_positive, c.positive_weights)
+    return _hardest(c.positive, c.keep_positive)
 
 
 def nearest_negative(c: Comparisons) -> Hardest:
     """Of each anchor; its hardness is minus its distance."""
-    return _hardest(-c.negative, c.keep_negative, c.negative_weights)
+    return _hardest(-c.negative, c.keep_negative)
 
 
 def of_both_members(
@@ -210,43 +205,30 @@ def of_both_members(
     theirs = Hardest(
         *(part[c.partner] for part in (found if c.partners is None else find(c.partners)))
     )
-    return Hardest(
-        join(ours.hardness, theirs.hardness),
-        torch.where(ours.hardness >= theirs.hardness, ours.weight, theirs.weight),
-        ours.there | theirs.there,
-    )
+    return Hardest(join(ours.hardness, theirs.hardness), ours.there | theirs.there)
 
 
-def _hardest(hardness: Tensor, keep: Tensor, weights: Tensor | None) -> Hardest:
+def _hardest(hardness: Tensor, keep: Tensor) -> Hardest:
     low = torch.finfo(hardness.dtype).min / 4  # -inf would turn into NaN where two meet
     if not hardness.shape[1]:
-        nothing = hardness.sum(dim=1)
-        return Hardest(nothing + low, torch.ones_like(nothing), keep.any(dim=1))
-    most, chosen = hardness.masked_fill(~keep, low).max(dim=1)
-    weight = (
-        torch.ones_like(most)
-        if weights is None
-        else weights.gather(1, chosen[:, None]).squeeze(dim=1)
-    )
-    return Hardest(most, weight, keep.any(dim=1))
+        return Hardest(hardness.sum(dim=1) + low, keep.any(dim=1))
+    return Hardest(hardness.masked_fill(~keep, low).max(dim=1).values, keep.any(dim=1))
 
 
 def _all_negatives(c: Comparisons) -> Hardest:
     """log Σ exp(-D) over an anchor's negatives: the soft counterpart of the nearest one."""
-    hardness = log_sum_exp(-c.negative, c.keep_negative, c.negative_weights)
-    return Hardest(hardness, torch.ones_like(hardness), c.keep_negative.any(dim=1))
+    return Hardest(log_sum_exp(-c.negative, c.keep_negative), c.keep_negative.any(dim=1))
 
 
 def _soft_maximum(
     values: Tensor,
     keep: Tensor,
-    weights: Tensor | None,
     gamma: float,
     constant: float | None,
     sign: int,
 ) -> Float[Tensor, "n"]:
     """Compute 1/γ log(exp(γ · sign · λ) + Σ exp(γ a)) over the kept entries of each row."""
-    summed = log_sum_exp(gamma * values, keep, weights)
+    summed = log_sum_exp(gamma * values, keep)
     if constant is not None:
         summed = torch.logaddexp(summed, torch.full_like(summed, gamma * sign * constant))
     return summed / gamma

@@ -103,8 +103,9 @@ class Comparisons:
         keep_positive: which of them are there; the rest is padding.
         negative: the anchor and its negatives.
         keep_negative: which of them are there.
-        positive_weights: factors of the terms in which a positive stands; None is 1.
-        negative_weights: factors of the terms in which a negative stands; None is 1.
+        positive_weights: how much of a positive each is, for losses with ``separate_sums``; None
+            is 1.
+        negative_weights: how much of a negative each is, likewise.
         penalty: what an anchor's embeddings cost in themselves, for losses that ask it; added to
             each of its terms.
         boundary: where an anchor's positives and negatives should part, for losses that learn it.
@@ -154,19 +155,15 @@ class Comparisons:
     def per_positive(
         self, losses: Float[Tensor, "n p"], against: Bool[Tensor, "n #p"] | None = None
     ) -> Terms:
-        """Return one term for each positive that stands against a negative: its loss, weighted, and
-        the penalty.
+        """Return one term for each positive that stands against a negative: its loss and the
+        penalty.
 
-        ``against`` says which do; the default is those of anchors with a negative whose weight is
-        not 0.
+        ``against`` says which do; the default is those of anchors with a negative.
         """
-        losses = _weighted(losses, self.positive_weights)
         if self.penalty is not None:
             losses = losses + self.penalty[:, None]
         if against is None:
-            weights = self.negative_weights
-            rivals = self.keep_negative if weights is None else self.keep_negative & (weights > 0)
-            against = rivals.any(dim=1, keepdim=True)
+            against = self.keep_negative.any(dim=1, keepdim=True)
         formed = self.keep_positive & against
         return Terms(losses.masked_fill(~formed, 0).sum(dim=1), formed.sum(dim=1).to(losses.dtype))
 
@@ -174,12 +171,12 @@ class Comparisons:
         self, own: Float[Tensor, "n p"], others: Float[Tensor, "n m"]
     ) -> Float[Tensor, "n p"]:
         """Return -log(exp(own) / (exp(own) + Σ exp(others))) of each positive against its anchor's
-        negatives, weighted.
+        negatives.
 
         As log(1 + Σ exp(others) / exp(own)), whose logarithm of a sum over nothing is so low that
         it is 0.
         """
-        against = log_sum_exp(others, self.keep_negative, self.negative_weights)
+        against = log_sum_exp(others, self.keep_negative)
         # E^-40 is 0 beside 1 in float64, too.
         return softplus(against[:, None] - own, threshold=40.0)
 
@@ -190,22 +187,20 @@ class Comparisons:
         )
 
     def sum_triplets(self, term: Callable[[Tensor], Tensor]) -> Float[Tensor, "n"]:
-        """Return for each anchor the weighted sum of a term of d_p - d_n over its triplets."""
+        """Return for each anchor the sum of a term of d_p - d_n over its triplets."""
 
-        def sums_of(positive: Tensor, negative: Tensor, weights: Tensor | None) -> Tensor:
-            terms = _weighted(term(positive[:, None] - negative), weights)
+        def sums_of(positive: Tensor, negative: Tensor) -> Tensor:
+            terms = term(positive[:, None] - negative)
             return terms.masked_fill(~self.keep_negative, 0).sum(dim=1)
 
         total = self.nothing()
-        columns = self.one_by_one(sums_of, self.positive, self.negative, self.negative_weights)
+        columns = self.one_by_one(sums_of, self.positive, self.negative)
         for column, sums in enumerate(columns):
-            if self.positive_weights is not None:
-                sums = sums * self.positive_weights[:, column]
             total = total + sums.masked_fill(~self.keep_positive[:, column], 0)
         return total
 
     def one_by_one(
-        self, function: Callable[..., Any], columns: Tensor, *given: Tensor | None
+        self, function: Callable[..., Any], columns: Tensor, *given: Tensor
     ) -> Iterator[Any]:
         """Apply ``function`` to each column ``[n]`` of one value for each positive, and to what
         else is ``given``.

@@ -170,14 +170,10 @@ class AngularLoss(Loss):
     def _against(self, c: Comparisons, scale: float) -> Float[Tensor, "n p"]:
         """log Σ_n exp(scale · x_n · (x_a + x_p) / 2), one positive of each anchor at a time."""
         if c.partner is None:
-            return log_sum_exp(scale * c.negative, c.keep_negative, c.negative_weights)[
-                :, None
-            ].expand_as(c.positive)
+            return log_sum_exp(scale * c.negative, c.keep_negative)[:, None].expand_as(c.positive)
 
         def with_partners(partner: Tensor, negative: Tensor, theirs: Tensor) -> Tensor:
-            return log_sum_exp(
-                scale / 2 * (negative + theirs[partner]), c.keep_negative, c.negative_weights
-            )
+            return log_sum_exp(scale / 2 * (negative + theirs[partner]), c.keep_negative)
 
         columns = list(
             c.one_by_one(with_partners, c.partner, c.negative, (c.partners or c).negative)

@@ -225,12 +225,8 @@ class CircleLoss(Loss):
         if self.detach_weights:
             lacking = lacking.detach()
             exceeding = exceeding.detach()
-        pull = log_sum_exp(
-            -self.gamma * lacking * (c.positive - (1 - m)), c.keep_positive, c.positive_weights
-        )
-        push = log_sum_exp(
-            self.gamma * exceeding * (c.negative - m), c.keep_negative, c.negative_weights
-        )
+        pull = log_sum_exp(-self.gamma * lacking * (c.positive - (1 - m)), c.keep_positive)
+        push = log_sum_exp(self.gamma * exceeding * (c.negative - m), c.keep_negative)
         # The logarithm of a sum over nothing is so low that this is 0.
         losses = softplus(pull + push, threshold=40.0)
         return Terms.of_anchors(losses, c.formed())

@@ -54,23 +54,18 @@ def with_anchor(c: Comparisons) -> Comparisons:
     itself."""
     one = torch.ones_like(c.positive[:, :1]) if c.positive.shape[1] else c.positive
     there = c.keep_positive.any(dim=1, keepdim=True)[:, : one.shape[1]]
-    weights = None if c.positive_weights is None else torch.cat([c.positive_weights, one], dim=1)
     return replace(
         c,
         positive=torch.cat([c.positive, one], dim=1),
         keep_positive=torch.cat([c.keep_positive, there], dim=1),
-        positive_weights=weights,
     )
 
 
 def _per_anchor(c: Comparisons, losses: Float[Tensor, "n p"]) -> Terms:
     """Return one term for each anchor that has positives: the mean of their losses."""
-    weights = c.of_positives(torch.ones_like(losses))
-    total = weights.sum(dim=1)
-    sums = (losses.masked_fill(~c.keep_positive, 0) * weights).sum(dim=1) / total.masked_fill(
-        total == 0, 1
-    )
-    return Terms.of_anchors(sums, total > 0)
+    count = c.keep_positive.sum(dim=1)
+    sums = losses.masked_fill(~c.keep_positive, 0).sum(dim=1)
+    return Terms.of_anchors(sums / count.clamp(min=1), count > 0)
 
 
 @dataclass(eq=False, repr=False)
@@ -93,8 +88,8 @@ class FastAPLoss(Loss):
     distance = Euclidean(squared=True)
 
     def core(self, c: Comparisons) -> Terms:
-        near = self.histogram(c.positive, c.keep_positive, c.positive_weights)
-        far = self.histogram(c.negative, c.keep_negative, c.negative_weights)
+        near = self.histogram(c.positive, c.keep_positive)
+        far = self.histogram(c.negative, c.keep_negative)
         within = near.cumsum(dim=1)
         total = (near + far).cumsum(dim=1)
         count = near.sum(dim=1)
@@ -104,16 +99,13 @@ class FastAPLoss(Loss):
         return Terms.of_anchors(1 - precision, c.keep_positive.any(dim=1))
 
     def histogram(
-        self,
-        distances: Float[Tensor, "n m"],
-        keep: Bool[Tensor, "n m"],
-        weights: Float[Tensor, "n m"] | None,
+        self, distances: Float[Tensor, "n m"], keep: Bool[Tensor, "n m"]
     ) -> Float[Tensor, "n bins_and_one"]:
         """Share each kept distance between the bins below and above it."""
         place = (distances * (self.bins / 4)).masked_fill(~keep, 0)
         # A NaN makes the first bin NaN.
         below = place.detach().nan_to_num(0).clamp(0, self.bins - 1).long()
-        mass = keep.to(place.dtype) if weights is None else weights.masked_fill(~keep, 0)
+        mass = keep.to(place.dtype)
         none = place.new_zeros(len(place), self.bins)
         above = none.scatter_add(1, below, mass * (place - below))
         return pad(none.scatter_add(1, below, mass) - above, (0, 1)) + pad(above, (1, 0))
@@ -236,19 +228,14 @@ class RecallAtKLoss(Loss):
 
     def core(self, c: Comparisons) -> Terms:
         positives, negatives = ahead(c, self._step, self._step)
-        weights = c.of_positives(torch.ones_like(positives))
         ranks = 1 + positives + negatives
-        count = weights.sum(dim=1)
-        recall = torch.zeros_like(count)
+        count = c.keep_positive.sum(dim=1)
+        recalls = []
         for k in self.ks:
-            within = (
-                ((k - ranks) / self.rank_temperature).sigmoid().masked_fill(~c.keep_positive, 0)
-            )
-            most = count.clamp(max=k)
-            recall = recall + (within * weights).sum(dim=1).clamp(max=k) / most.masked_fill(
-                most == 0, 1
-            ) / len(self.ks)
-        return Terms.of_anchors(1 - recall, c.keep_positive.any(dim=1))
+            within = ((k - ranks) / self.rank_temperature).sigmoid()
+            within = within.masked_fill(~c.keep_positive, 0).sum(dim=1)
+            recalls.append(within.clamp(max=k) / count.clamp(1, k))
+        return Terms.of_anchors(1 - torch.stack(recalls).mean(dim=0), count > 0)
 
     def _step(self, difference: Tensor) -> Tensor:
         return (difference / self.temperature).sigmoid()

@@ -130,12 +130,9 @@ class BatchHardTripletLoss(Loss):
     def core(self, c: Comparisons) -> Terms:
         if not c.positive.shape[1] or not c.negative.shape[1]:
             return Terms(c.nothing(), c.nothing().detach())
-        farthest, positive = c.positive.masked_fill(~c.keep_positive, -torch.inf).max(dim=1)
-        nearest, negative = c.negative.masked_fill(~c.keep_negative, torch.inf).min(dim=1)
+        farthest = c.positive.masked_fill(~c.keep_positive, -torch.inf).max(dim=1).values
+        nearest = c.negative.masked_fill(~c.keep_negative, torch.inf).min(dim=1).values
         losses = _penalize(farthest - nearest + self.margin, soft=self.soft)
-        for weights, chosen in ((c.positive_weights, positive), (c.negative_weights, negative)):
-            if weights is not None:
-                losses = losses * weights.gather(1, chosen[:, None]).squeeze(dim=1)
         # Without one of them the excess was -inf, the loss is 0.
         return Terms.of_anchors(losses, c.formed())
 
@@ -176,11 +173,8 @@ class SemiHardTripletLoss(Loss):
         if self.rule == "nearest_else_farthest":
             chosen, there = nearest_else_farthest(c.positive, c.negative, c.keep_negative)
             losses = relu(c.positive - c.negative.gather(1, chosen) + self.margin)
-            if c.negative_weights is not None:
-                losses = losses * c.negative_weights.gather(1, chosen)
             return c.per_positive(losses, there[:, None])
-        costing = replace(c, positive_weights=None, negative_weights=None).sum_triplets(self._costs)
-        return Terms(c.sum_triplets(self._term), costing.detach())
+        return Terms(c.sum_triplets(self._term), c.sum_triplets(self._costs).detach())
 
     def _term(self, excess: Tensor) -> Tensor:
         """Return the loss of d_p - d_n, 0 where the negative is not beyond the positive."""
@@ -315,7 +309,7 @@ def _all_triplets(c: Comparisons, margin: float, *, soft: bool, average: Average
     if c.positive.shape[1] == c.negative.shape[1] == 1:  # nothing to sum
         excess = c.positive - c.negative + margin
         keep = c.keep_positive & c.keep_negative
-        losses = c.of_positives(c.of_negatives(_penalize(excess, soft=soft)))
+        losses = _penalize(excess, soft=soft).masked_fill(~keep, 0)
         counted = keep if soft or average == "all" else keep & (excess > 0)
         return Terms(losses.squeeze(dim=1), counted.squeeze(dim=1).to(losses.dtype))
     if soft:
@@ -323,8 +317,6 @@ def _all_triplets(c: Comparisons, margin: float, *, soft: bool, average: Average
             c.sum_triplets(lambda excess: _penalize(excess + margin, soft=True)), c.count_triplets()
         )
     sums, active = hinge_sums(c.positive, c.negative, c.keep_positive, c.keep_negative, margin)
-    if c.positive_weights is not None or c.negative_weights is not None:
-        sums = c.sum_triplets(lambda excess: relu(excess + margin))
     return Terms(sums, active if average == "nonzero" else c.count_triplets())
 
 

@@ -6,6 +6,8 @@ import math
 import pytest
 import torch
 from tests.arcs import distances
+from tests.contracts.test_losses import DEGENERATE
+from tests.contracts.test_losses import LABELS as IN_BLOCKS
 from torch.autograd import grad, gradcheck
 from torch.nn.functional import normalize
 from torch.testing import assert_close
@@ -191,23 +193,11 @@ def test_samples_may_be_anchors_with_their_own_positives(loss, overlap, embeddin
     assert (harder > 1e-3).any() == distance.normalize
 
 
-DEGENERATE = {
-    "one class": lambda e, y: (e, y * 0),
-    "no two of a class": lambda e, y: (e, torch.arange(len(y))),
-    "all equal": lambda e, y: (e * 0 + 1, y),
-    "all 0": lambda e, y: (e * 0, y),
-    "duplicates": lambda e, y: (e[[0, 0, 2, 2, 0, 0, 6, 7]], y),
-    "opposite": lambda e, y: (torch.cat([e[:4], -e[:4]])[[0, 4, 1, 5, 2, 6, 3, 7]], y),
-    "tiny": lambda e, y: (e * 1e-30, y),
-    "no rows": lambda e, y: (e[:0], y[:0]),
-}
-
-
 @pytest.mark.parametrize("kind", [OptimalNegatives, published, of_samples, ExpandedNegatives])
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_degenerate_batches_have_a_finite_value_and_gradient(loss, kind, embeddings):
     for state, degenerate in DEGENERATE.items():
-        given, labels = degenerate(embeddings(8).float(), torch.arange(8) // 2)
+        given, labels = degenerate(embeddings(12).float(), IN_BLOCKS)
         given.requires_grad_()
         value = kind(loss)(given, labels)
         (gradient,) = grad(value, given)
