@@ -12,8 +12,10 @@ from vicinal.data.transforms import TextTransform
 from vicinal.errors import DataError
 from vicinal.evaluation.encoder import Embedded
 from vicinal.models import Embedder, NGrams
+from vicinal.retrieval import mining
 from vicinal.retrieval.mining import mine
 
+parquet = pytest.importorskip("pyarrow.parquet")
 datasets = pytest.importorskip("datasets")
 WORDS = ("pay", "bill", "coin", "map", "road", "north", "rain", "snow", "wind")
 
@@ -40,7 +42,9 @@ def by_hand(embedded, negatives, margin):
 
 
 @pytest.mark.parametrize(("negatives", "margin"), [(1, 0.05), (3, 0.3)])
-def test_triplets_are_those_of_a_double_loop(negatives, margin, table, tmp_path, rng):
+def test_triplets_are_those_of_a_double_loop(negatives, margin, table, tmp_path, rng, monkeypatch):
+    monkeypatch.setattr(mining, "_ANCHORS", 2)  # at a time, so that memory does not grow
+    monkeypatch.setattr(mining, "_ROWS", 4)
     records = Sentences(str(table)).load()
     embedded = Embedded(torch.randn(27, 5, generator=rng), records, (), "euclidean")
     count = mine(embedded, tmp_path / "t.parquet", negatives=negatives, margin=margin)
@@ -50,6 +54,9 @@ def test_triplets_are_those_of_a_double_loop(negatives, margin, table, tmp_path,
     names = ("anchor", "positive", "negative")
     assert {tuple(texts.index(row[name]) for name in names) for row in rows} == expected
     assert count == len(rows) == len(expected)
+    written = parquet.read_metadata(tmp_path / "t.parquet")
+    groups = [written.row_group(place).num_rows for place in range(written.num_row_groups)]
+    assert len(groups) > 2 and max(groups) <= 4 + 2 * negatives
     unit = normalize(embedded.vectors, dim=1)
     far = [
         1 - unit[texts.index(row["anchor"])] @ unit[texts.index(row["negative"])] for row in rows
@@ -66,6 +73,7 @@ def test_one_class_has_no_triplets(tmp_path, table, rng):
     assert not (tmp_path / "t.parquet").exists()
 
 
+@pytest.mark.slow(20)
 def test_sentence_transformers_trains_on_the_file(table, tmp_path, capsys):
     sentences = pytest.importorskip("sentence_transformers")
     from sentence_transformers.sentence_transformer import losses
@@ -80,6 +88,12 @@ def test_sentence_transformers_trains_on_the_file(table, tmp_path, capsys):
     rows = datasets.Dataset.from_parquet(str(out), columns=columns)
     saved(tmp_path / "net", "Bert")
     model = sentences.SentenceTransformer(str(tmp_path / "net"), device="cpu")
+    before = model.encode(["pay"])
+    short = {"max_steps": 1, "report_to": "none", "use_cpu": True, "disable_tqdm": True}
+    settings = sentences.SentenceTransformerTrainingArguments(str(tmp_path / "trained"), **short)
     loss = losses.TripletLoss(model)
-    features = [model.preprocess(rows[name]) for name in rows.column_names]
-    assert loss(features, None).isfinite()
+    trainer = sentences.SentenceTransformerTrainer(
+        model, args=settings, train_dataset=rows, loss=loss
+    )
+    assert np.isfinite(trainer.train().training_loss)
+    assert not np.array_equal(model.encode(["pay"]), before)

@@ -34,6 +34,7 @@ State = Literal["finished", "failed", "interrupted"]
 Mode = Literal["offline", "online"]
 # MLflow takes up to 1000 at a time, and reads its description of the run for each call.
 METRICS_PER_CALL = 900
+SETTINGS_PER_CALL = 100
 
 
 class TensorBoard:
@@ -81,8 +82,10 @@ class MLflow:
                 self._client.delete_run(earlier.info.run_id)
             begun = self._client.create_run(experiment, tags=identity, run_name=run.path.name)
             self._run = begun.info.run_id
-            for name, value in _flat(config):
-                self._client.log_param(self._run, name, value)
+            settings = [self._entities.Param(*each) for each in _flat(config)]
+            for first in range(0, len(settings), SETTINGS_PER_CALL):
+                some = settings[first : first + SETTINGS_PER_CALL]
+                self._client.log_batch(self._run, params=some)
         except self._exception as error:
             raise ConfigError(f"MLflow at {uri} does not take this run: {error}") from error
 
